@@ -1,0 +1,1 @@
+//! The only place where parts are joined: start order, drain, stop.

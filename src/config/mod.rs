@@ -1,0 +1,1 @@
+//! The YAML, checked and watched.

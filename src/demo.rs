@@ -1,0 +1,1 @@
+//! `drover demo`: the simulated cluster and a herd on it.

@@ -1,0 +1,1 @@
+//! The compare-and-set journal.

@@ -1,0 +1,14 @@
+//! drover: everything that touches the world. Decisions live in `drover-actors`.
+
+pub mod app;
+pub mod cli;
+pub mod config;
+pub mod demo;
+pub mod journal;
+pub mod pve;
+pub mod sim;
+pub mod ssh;
+pub mod systemd;
+pub mod telemetry;
+pub mod view;
+pub mod web;

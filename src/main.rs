@@ -1,0 +1,3 @@
+//! drover's entry: arguments in, exit code out.
+
+fn main() {}

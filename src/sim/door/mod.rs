@@ -1,0 +1,1 @@
+//! The simulator's door: HTTP, schema, access control.

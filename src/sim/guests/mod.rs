@@ -1,0 +1,1 @@
+//! The insides of simulated guests.

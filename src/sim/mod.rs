@@ -1,0 +1,12 @@
+//! A simulated Proxmox VE cluster: one world as data with two faces, an in-memory transport for
+//! virtual time and HTTPS on a socket, both beneath the same door.
+//!
+//! All waiting is tokio's, so that a paused clock drives the whole of it.
+
+pub mod call;
+pub mod door;
+pub mod guest;
+pub mod guests;
+pub mod rights;
+pub mod spec;
+pub mod world;

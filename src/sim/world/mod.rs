@@ -1,0 +1,1 @@
+//! The simulated cluster itself: nodes, storages, guests, tasks, locks.

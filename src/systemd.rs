@@ -1,0 +1,1 @@
+//! Readiness, watchdog and status towards systemd.

@@ -1,0 +1,1 @@
+//! Tracing set-up: field names, live level, redaction.

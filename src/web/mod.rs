@@ -1,0 +1,1 @@
+//! The lease API and the status routes.
