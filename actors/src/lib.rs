@@ -1,1 +1,13 @@
-//! actors
+//! Everything drover decides: pure minds inside thin actix bodies, with no way to the network,
+//! the disk or a clock but [`ports`].
+
+pub mod fact;
+pub mod fault;
+pub mod id;
+pub mod ledger;
+pub mod marks;
+pub mod message;
+pub mod ports;
+pub mod record;
+pub mod spec;
+pub mod time;

@@ -1,0 +1,167 @@
+//! What happened, told once: read by the view, the metrics, the event stream and tests.
+//!
+//! Facts inform; nothing decides by them. Everything durable is a [`crate::record::Body`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, NodeName, TemplateId, VmId};
+use crate::record::Reason;
+use crate::time::WallTime;
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fact {
+    /// When.
+    pub at: WallTime,
+    /// What.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// A fresh picture of one agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentPicture {
+    /// The agent.
+    pub agent: AgentId,
+    /// Its template.
+    pub template: TemplateId,
+    /// Its state's name, as in agent-machine.
+    pub state: String,
+    /// When that state began.
+    pub since: WallTime,
+    /// Its VMID, once chosen.
+    pub vmid: Option<VmId>,
+    /// Its node, once chosen.
+    pub node: Option<NodeName>,
+    /// Its address, once known.
+    pub address: Option<String>,
+    /// Its SSH port and login.
+    pub ssh: Option<(u16, String)>,
+    /// Its SSH host keys, public key lines.
+    pub host_keys: Vec<String>,
+    /// Leases on it.
+    pub leases: Vec<LeaseId>,
+    /// Uses so far.
+    pub uses: u32,
+    /// A line for people about what it waits for or why it goes.
+    pub detail: String,
+    /// Milliseconds spent in each state so far, in order: the waterfall.
+    pub phases: Vec<(String, u64)>,
+}
+
+/// A fresh picture of one lease.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeasePicture {
+    /// The lease.
+    pub lease: LeaseId,
+    /// `waiting`, `granted`, `ready`, `ended`.
+    pub state: String,
+    /// Its agent, once granted.
+    pub agent: Option<AgentId>,
+    /// For whom.
+    pub owner: String,
+    /// Who asked.
+    pub principal: String,
+    /// When it runs out, once granted.
+    pub expires: Option<WallTime>,
+    /// Why it waits or ended.
+    pub detail: String,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum What {
+    /// A configuration came into force.
+    ConfigApplied {
+        /// Its generation.
+        generation: Generation,
+    },
+    /// A configuration was refused; the old one stays.
+    ConfigRefused {
+        /// The faults, as shown to people.
+        text: String,
+    },
+    /// An agent changed.
+    Agent(Box<AgentPicture>),
+    /// An agent is gone.
+    AgentGone {
+        /// The agent.
+        agent: AgentId,
+        /// Its template.
+        template: TemplateId,
+        /// Why.
+        reason: Reason,
+        /// Milliseconds in each state: the waterfall.
+        phases: Vec<(String, u64)>,
+    },
+    /// An agent needs an administrator.
+    Alarm {
+        /// The agent.
+        agent: AgentId,
+        /// What is wrong.
+        text: String,
+        /// What to run.
+        command: String,
+    },
+    /// A lease changed.
+    Lease(Box<LeasePicture>),
+    /// A template's counts changed.
+    Template {
+        /// The template.
+        template: TemplateId,
+        /// Agents by state name.
+        states: BTreeMap<String, u32>,
+        /// Its cap.
+        cap: Option<u32>,
+        /// Its labels.
+        labels: Vec<String>,
+        /// `flowing`, `tripped` or `probing`.
+        breaker: String,
+        /// When a tripped breaker may be tried again, and the cause.
+        tripped: Option<(WallTime, String)>,
+    },
+    /// A cloud's health changed.
+    Cloud {
+        /// The cloud.
+        cloud: CloudId,
+        /// Its cluster, once known.
+        cluster: Option<ClusterId>,
+        /// `connecting`, `well`, `degraded`.
+        health: String,
+        /// Proxmox's version, once known.
+        version: Option<String>,
+        /// What is wrong.
+        detail: String,
+        /// Agents that count against its cap.
+        agents: u32,
+        /// Its cap.
+        cap: Option<u32>,
+    },
+    /// A cloud left the configuration and its last agent is gone.
+    CloudGone {
+        /// The cloud.
+        cloud: CloudId,
+    },
+    /// A reconciliation ended.
+    Reconciled {
+        /// The cluster.
+        cluster: ClusterId,
+        /// Its plan as text, one line a finding.
+        findings: Vec<String>,
+    },
+    /// An actor panicked and was started again, or was given up.
+    Restarted {
+        /// Which actor.
+        actor: String,
+        /// Restarts within the window.
+        count: u32,
+        /// Whether it was given up.
+        gave_up: bool,
+    },
+}

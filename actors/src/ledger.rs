@@ -1,0 +1,259 @@
+//! The journal folded: what a start of the service knows before it looks at the world.
+//!
+//! A [`Ledger`] is also the body of a snapshot: folding the records after it gives the same ledger
+//! as folding all of them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, VmId};
+use crate::marks::Marks;
+use crate::record::{Body, LeaseAsk, Reason, Record};
+use crate::spec::TemplateSpec;
+use crate::time::WallTime;
+
+/// Everything the journal says, folded.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Ledger {
+    /// The sequence of the last record folded.
+    pub seq: u64,
+    /// The last start's epoch.
+    pub epoch: u64,
+    /// This installation, once there was a first start.
+    pub installation: Option<Installation>,
+    /// Which cluster each cloud leads to.
+    pub clusters: BTreeMap<CloudId, ClusterId>,
+    /// Agents that are not gone.
+    pub agents: BTreeMap<AgentId, AgentEntry>,
+    /// Leases asked for and not granted yet, in the order of asking.
+    pub waiting: Vec<LeaseAsk>,
+    /// Leases that ended, with why and when, for answering repeated requests; pruned after a day.
+    pub ended: BTreeMap<LeaseId, EndedLease>,
+    /// Breakers that are not at rest.
+    pub breakers: BTreeMap<TemplateId, BreakerEntry>,
+    /// Ids that rest after use, with the time of their freeing.
+    pub resting: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
+    /// Ids that must not be used until their volumes were listed empty.
+    pub burned: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
+}
+
+/// One agent as the journal knows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentEntry {
+    /// The marks its guest carries.
+    pub marks: Marks,
+    /// The node its guest is on, as last known.
+    pub node: NodeName,
+    /// The spec it was born with.
+    pub spec: Box<TemplateSpec>,
+    /// When it was intended.
+    pub intended: WallTime,
+    /// The clone's task, once accepted.
+    #[serde(default)]
+    pub upid: Option<String>,
+    /// Whether the clone is known to have worked.
+    #[serde(default)]
+    pub settled: bool,
+    /// The guest's volumes.
+    #[serde(default)]
+    pub volumes: Vec<String>,
+    /// SSH host keys.
+    #[serde(default)]
+    pub host_keys: Vec<String>,
+    /// Its address.
+    #[serde(default)]
+    pub address: Option<String>,
+    /// The last state it was seen to reach.
+    #[serde(default)]
+    pub state: String,
+    /// Leases on it.
+    #[serde(default)]
+    pub leases: BTreeMap<LeaseId, GrantedLease>,
+    /// Uses so far, those under way included.
+    #[serde(default)]
+    pub uses: u32,
+    /// Why it is retired, once it is.
+    #[serde(default)]
+    pub retiring: Option<Reason>,
+    /// Why it is stranded, with the command that mends it.
+    #[serde(default)]
+    pub stranded: Option<(String, String)>,
+}
+
+/// A lease on an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GrantedLease {
+    /// As asked for.
+    pub ask: LeaseAsk,
+    /// When it runs out.
+    pub expires: WallTime,
+}
+
+/// A lease that is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndedLease {
+    /// As asked for.
+    pub ask: LeaseAsk,
+    /// Its agent, if it ever had one.
+    pub agent: Option<AgentId>,
+    /// Why it ended.
+    pub why: String,
+    /// When.
+    pub at: WallTime,
+}
+
+/// A breaker that is not at rest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BreakerEntry {
+    /// Failures in a row.
+    pub failures: u32,
+    /// When it may be tried again; none while it flows.
+    pub until: Option<WallTime>,
+    /// The cool-down in force, in milliseconds.
+    pub cooldown_ms: u64,
+    /// The last cause.
+    pub cause: String,
+}
+
+/// How long ended leases answer repeated requests, in milliseconds.
+pub const ENDED_KEEP_MS: i64 = 24 * 60 * 60 * 1000;
+
+impl Ledger {
+    /// Folds one record in.
+    pub fn apply(&mut self, record: &Record) {
+        self.seq = record.seq;
+        self.epoch = record.epoch;
+        let at = record.wall_time;
+        match &record.body {
+            Body::Takeover { installation } => self.installation = Some(installation.clone()),
+            Body::ClusterPinned { cloud, cluster } => {
+                self.clusters.insert(cloud.clone(), cluster.clone());
+            }
+            Body::CloneIntended { marks, node, spec } => self.intend(record, marks, node, spec),
+            Body::TaskAccepted { agent, upid } => {
+                self.with(agent, |entry| entry.upid = Some(upid.to_string()));
+            }
+            Body::CloneSettled { agent, node } => self.with(agent, |entry| {
+                entry.settled = true;
+                entry.node = node.clone();
+            }),
+            Body::VolumesKnown { agent, volumes } => {
+                self.with(agent, |entry| entry.volumes.clone_from(volumes));
+            }
+            Body::HostKeyPinned { agent, keys, address } => self.with(agent, |entry| {
+                entry.host_keys.clone_from(keys);
+                entry.address = Some(address.clone());
+            }),
+            Body::Phase { agent, state } => self.with(agent, |entry| {
+                entry.state.clone_from(state);
+                entry.stranded = None;
+            }),
+            Body::LeaseAsked(ask) => self.waiting.push((**ask).clone()),
+            Body::LeaseGranted { agent, ask, expires } => {
+                self.waiting.retain(|other| other.lease != ask.lease);
+                let granted = GrantedLease { ask: (**ask).clone(), expires: *expires };
+                self.with(agent, |entry| {
+                    entry.uses += 1;
+                    entry.leases.insert(granted.ask.lease.clone(), granted);
+                });
+            }
+            Body::LeaseRenewed { lease, expires } => {
+                for entry in self.agents.values_mut() {
+                    if let Some(granted) = entry.leases.get_mut(lease) {
+                        granted.expires = *expires;
+                    }
+                }
+            }
+            Body::LeaseEnded { lease, why } => self.end_lease(lease, why, at),
+            Body::RetireIntended { agent, reason } => {
+                self.with(agent, |entry| entry.retiring = Some(reason.clone()));
+            }
+            Body::BreakerMoved { template, failures, until, cooldown_ms, cause } => {
+                if *failures == 0 && until.is_none() {
+                    self.breakers.remove(template);
+                } else {
+                    let entry = BreakerEntry {
+                        failures: *failures,
+                        until: *until,
+                        cooldown_ms: *cooldown_ms,
+                        cause: cause.clone(),
+                    };
+                    self.breakers.insert(template.clone(), entry);
+                }
+            }
+            Body::IdBurned { cluster, vmid } => {
+                self.burned.entry(cluster.clone()).or_default().insert(*vmid, at);
+            }
+            Body::Stranded { agent, why, command } => self.with(agent, |entry| {
+                entry.stranded = Some((why.clone(), command.clone()));
+            }),
+            Body::Gone { agent, burned, .. } => self.gone(agent, *burned, at),
+        }
+        self.ended.retain(|_, ended| at.0 - ended.at.0 < ENDED_KEEP_MS);
+    }
+
+    fn with(&mut self, agent: &AgentId, change: impl FnOnce(&mut AgentEntry)) {
+        if let Some(entry) = self.agents.get_mut(agent) {
+            change(entry);
+        }
+    }
+
+    fn intend(&mut self, record: &Record, marks: &Marks, node: &NodeName, spec: &TemplateSpec) {
+        let mut marks = marks.clone();
+        if marks.seq == 0 {
+            marks.seq = record.seq;
+        }
+        let entry = AgentEntry {
+            node: node.clone(),
+            spec: Box::new(spec.clone()),
+            intended: record.wall_time,
+            upid: None,
+            settled: false,
+            volumes: Vec::new(),
+            host_keys: Vec::new(),
+            address: None,
+            state: "Cloning".into(),
+            leases: BTreeMap::new(),
+            uses: 0,
+            retiring: None,
+            stranded: None,
+            marks,
+        };
+        self.agents.insert(entry.marks.agent.clone(), entry);
+    }
+
+    fn end_lease(&mut self, lease: &LeaseId, why: &str, at: WallTime) {
+        let mut found = None;
+        if let Some(index) = self.waiting.iter().position(|ask| &ask.lease == lease) {
+            found = Some((self.waiting.remove(index), None));
+        }
+        for (agent, entry) in &mut self.agents {
+            if let Some(granted) = entry.leases.remove(lease) {
+                found = Some((granted.ask, Some(agent.clone())));
+            }
+        }
+        if let Some((ask, agent)) = found {
+            let ended = EndedLease { ask, agent, why: why.to_owned(), at };
+            self.ended.insert(lease.clone(), ended);
+        }
+    }
+
+    fn gone(&mut self, agent: &AgentId, burned: bool, at: WallTime) {
+        let Some(entry) = self.agents.remove(agent) else { return };
+        let lost: Vec<GrantedLease> = entry.leases.into_values().collect();
+        for granted in lost {
+            let lease = granted.ask.lease.clone();
+            let agent = Some(agent.clone());
+            let ended = EndedLease { ask: granted.ask, agent, why: "lost".into(), at };
+            self.ended.insert(lease, ended);
+        }
+        let ids = if burned { &mut self.burned } else { &mut self.resting };
+        ids.entry(entry.marks.cluster).or_default().insert(entry.marks.vmid, at);
+    }
+}

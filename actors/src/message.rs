@@ -1,0 +1,230 @@
+//! The messages that cross between actors, and the handle the outside talks to.
+//!
+//! Messages are facts or wishes, never questions that block: an answer is another message, or a
+//! one-shot channel that the handler fills at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Message;
+use tokio::sync::oneshot;
+
+use crate::fault::Fault;
+use crate::id::{AgentId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
+use crate::record::{LeaseAsk, Reason};
+use crate::spec::HerdSpec;
+use crate::time::WallTime;
+
+/// To the herd: a checked configuration comes into force.
+#[derive(Debug, Clone, Message)]
+#[rtype(result = "()")]
+pub struct ApplySpec(pub Arc<HerdSpec>);
+
+/// To the herd: what an operator or a demand source wants.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub enum HerdCommand {
+    /// A lease is wanted; the ask is durable (or the same one is known) when the reply comes.
+    Lease {
+        /// What.
+        ask: Box<LeaseAsk>,
+        /// Filled with the lease's id, or why not.
+        reply: oneshot::Sender<Result<LeaseId, Refusal>>,
+    },
+    /// A lease lasts longer.
+    Renew {
+        /// Which.
+        lease: LeaseId,
+        /// For how long from this moment.
+        ttl: Duration,
+        /// Filled with its new end, or why not.
+        reply: oneshot::Sender<Result<WallTime, Refusal>>,
+    },
+    /// A lease is over; safe to repeat.
+    Release {
+        /// Which.
+        lease: LeaseId,
+        /// Filled when the end is durable.
+        reply: oneshot::Sender<Result<(), Refusal>>,
+    },
+    /// One agent goes.
+    Retire {
+        /// Which.
+        agent: AgentId,
+        /// Why.
+        reason: Reason,
+        /// Filled when it was passed on.
+        reply: oneshot::Sender<Result<(), Refusal>>,
+    },
+    /// Retire everything idle that may go (the warm minimum too with `all`).
+    Reap {
+        /// Whether the warm minimum goes too.
+        all: bool,
+        /// Filled with the number of agents told to go.
+        reply: oneshot::Sender<u32>,
+    },
+    /// Reconcile every cluster fully and at once.
+    Resync {
+        /// Filled with the findings of each cluster when all are done.
+        reply: oneshot::Sender<BTreeMap<ClusterId, Vec<String>>>,
+    },
+    /// Take no new work; `reply` when nothing is in flight that must not be cut.
+    Drain {
+        /// What becomes of the agents.
+        policy: StopPolicy,
+        /// Filled when the service may stop.
+        reply: oneshot::Sender<()>,
+    },
+}
+
+/// What becomes of the agents when the service stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StopPolicy {
+    /// They live on and are adopted at the next start.
+    #[default]
+    Keep,
+    /// Idle ones are retired.
+    RetireIdle,
+    /// All are retired.
+    RetireAll,
+}
+
+/// Why a wish was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Nothing of that name.
+    #[error("{0}")]
+    Unknown(String),
+    /// It contradicts something that stands (another body under the same idempotency key, …).
+    #[error("{0}")]
+    Conflict(String),
+    /// The service is stopping or the journal cannot be written.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// To an agent, from its template, the cluster or the reconciler.
+#[derive(Debug, Clone, PartialEq, Message)]
+#[rtype(result = "()")]
+pub enum AgentCommand {
+    /// Its place in the lanes and its VMID (Queued only).
+    Granted {
+        /// Its VMID.
+        vmid: VmId,
+        /// The node of the template to clone.
+        node: NodeName,
+        /// The cluster.
+        cluster: ClusterId,
+    },
+    /// No place could be had (no id free, template not found, …).
+    NotGranted(Fault),
+    /// A lease is given out on it.
+    Lease {
+        /// As asked for.
+        ask: Box<LeaseAsk>,
+    },
+    /// A lease lasts longer (already durable).
+    LeaseRenewed {
+        /// Which.
+        lease: LeaseId,
+        /// When it runs out.
+        expires: WallTime,
+    },
+    /// A lease is over.
+    EndLease {
+        /// Which.
+        lease: LeaseId,
+        /// `released`, `expired`, `cancelled`.
+        why: String,
+    },
+    /// Take no new use; go when the last one ends.
+    Drain(Reason),
+    /// Go now unless it is busy with a lease (then it drains).
+    Retire(Reason),
+    /// Go now, leases or not.
+    ForceRetire(Reason),
+    /// The reconciler saw it on another node.
+    Moved(NodeName),
+    /// A quorate endpoint said its id is free.
+    Vanished,
+    /// The reconciler saw it stopped.
+    SeenStopped,
+    /// Its node is offline beyond the grace, or back.
+    NodeDown(bool),
+    /// The service stops: forget timers, keep the guest.
+    Rest,
+}
+
+/// From an agent to its template: its picture changed.
+#[derive(Debug, Clone, PartialEq, Message)]
+#[rtype(result = "()")]
+pub struct AgentReport {
+    /// The agent.
+    pub agent: AgentId,
+    /// Its template.
+    pub template: TemplateId,
+    /// Its standing towards permits and hand-outs.
+    pub standing: Standing,
+    /// Its state's name.
+    pub state: &'static str,
+    /// Leases on it.
+    pub leases: Vec<LeaseId>,
+    /// A fault to charge, when one ended or hindered it in this step.
+    pub fault: Option<Fault>,
+}
+
+/// What an agent means to its template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// On its way to Ready.
+    Coming,
+    /// Ready, or leased with executors free: this many more uses fit.
+    Free {
+        /// Free executors.
+        executors: u32,
+        /// Whether no lease is on it.
+        idle: bool,
+    },
+    /// Leased in full, draining or held.
+    Busy,
+    /// Going; still holds its permit.
+    Leaving,
+    /// On an offline node: reservations stay, the slot left the caps.
+    Parked,
+    /// Gone: the permit is free, the actor ends.
+    Gone,
+}
+
+/// To a cluster, from an agent: a place in the lanes and a VMID for its clone.
+///
+/// Answered with [`AgentCommand::Granted`] or [`AgentCommand::NotGranted`].
+#[derive(Debug, Clone, Message)]
+#[rtype(result = "()")]
+pub struct LaneAsk {
+    /// The agent.
+    pub agent: AgentId,
+    /// Its spec: the template's VMID, node and storage are in it.
+    pub spec: Arc<crate::spec::TemplateSpec>,
+    /// Where the answer goes.
+    pub reply: actix::Recipient<AgentCommand>,
+}
+
+/// To a cluster, from an agent: its clone has settled (or never began), the lane is free.
+#[derive(Debug, Clone, Message)]
+#[rtype(result = "()")]
+pub struct LaneFree {
+    /// The agent.
+    pub agent: AgentId,
+}
+
+/// To a cluster, from an agent: a VMID is given back.
+#[derive(Debug, Clone, Message)]
+#[rtype(result = "()")]
+pub struct IdBack {
+    /// The id.
+    pub vmid: VmId,
+    /// Whether it must be burned (somebody else's, or remains may exist) rather than rest an hour.
+    pub burned: bool,
+}

@@ -1,0 +1,284 @@
+//! The ways out: what the actors may ask of the world. `src/` implements these; tests and storms
+//! put the simulated cluster beneath the same implementations.
+//!
+//! Every future is driven on the actors' thread and only waits; work happens on the ports' own
+//! runtime. Dropping a future does not take the call back.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+use crate::fact::Fact;
+use crate::fault::Fault;
+use crate::id::{CloudId, ClusterId, NodeName, Upid, VmId};
+use crate::marks::{Marks, Reading};
+use crate::record::Body;
+use crate::spec::{SshSpec, TemplateSpec};
+use crate::time::Now;
+
+/// What a port gives back.
+pub type Ask<T> = BoxFuture<'static, Result<T, Fault>>;
+
+/// A guest's place.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VmRef {
+    /// The cloud to go through.
+    pub cloud: CloudId,
+    /// The node it is on, as last known.
+    pub node: NodeName,
+    /// Its VMID.
+    pub vmid: VmId,
+}
+
+/// What a cloud's endpoint says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterSight {
+    /// Which cluster it is.
+    pub cluster: ClusterId,
+    /// Proxmox's version, such as `8.4.21`.
+    pub version: String,
+    /// Whether it is quorate (a lone node is).
+    pub quorate: bool,
+    /// Its nodes and whether each is online.
+    pub nodes: Vec<(NodeName, bool)>,
+}
+
+/// A guest in a list: an index, never proof (design rules 4 and 5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its VMID.
+    pub vmid: VmId,
+    /// The node it is on.
+    pub node: NodeName,
+    /// Its name, once the list knows it.
+    pub name: Option<String>,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// Its `lock`.
+    pub lock: Option<String>,
+    /// Its status: `running`, `stopped`, `unknown`, …
+    pub status: String,
+    /// Whether it is a template.
+    pub template: bool,
+    /// Whether it is a container.
+    pub container: bool,
+}
+
+/// All guests of a cluster in one read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survey {
+    /// Guests the token may see.
+    pub guests: Vec<Listed>,
+    /// Nodes and whether each is online.
+    pub nodes: Vec<(NodeName, bool)>,
+    /// Whether the endpoint that answered is quorate.
+    pub quorate: bool,
+}
+
+/// Whether an id is taken, from `nextid?vmid=N` of a quorate endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdSight {
+    /// Nobody has it.
+    Free,
+    /// Somebody has it.
+    Taken,
+    /// The endpoint was not quorate or did not answer: no evidence.
+    Unknown,
+}
+
+/// One guest, read directly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VmSight {
+    /// Whether the id is taken.
+    pub id: IdSight,
+    /// The node it was found on, when it was.
+    pub node: Option<NodeName>,
+    /// Its marks; none when its config could not be read.
+    pub marks: Option<Reading>,
+    /// Its `lock`.
+    pub lock: Option<String>,
+    /// Whether it runs; none when that could not be read.
+    pub running: Option<bool>,
+}
+
+/// A clone to be asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CloneCall {
+    /// The cloud to go through.
+    pub cloud: CloudId,
+    /// The node of the template.
+    pub node: NodeName,
+    /// The marks the new guest carries; the new VMID is in them.
+    pub marks: Marks,
+    /// What to clone and how.
+    pub spec: TemplateSpec,
+}
+
+/// A guest to be configured after its clone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConfigureCall {
+    /// The guest.
+    pub vm: VmRef,
+    /// The marks it must carry; anything else is `Foreign` and nothing is written.
+    pub marks: Marks,
+    /// The values to set.
+    pub spec: TemplateSpec,
+}
+
+/// What configuring found and did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Configured {
+    /// The guest's volumes.
+    pub volumes: Vec<String>,
+    /// The MAC address of net0, upper case.
+    pub mac: Option<String>,
+    /// Tags were refused and left out, with the refusal.
+    pub tags_refused: Option<String>,
+}
+
+/// How a task ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TaskEnd {
+    /// `OK`, or `WARNINGS: n` with the lines of the warnings.
+    Done {
+        /// Warnings, oldest first.
+        warnings: Vec<String>,
+    },
+    /// It failed.
+    Failed(Fault),
+    /// `unexpected status`, or the task is unknown: the effect may have happened.
+    Unknown(String),
+}
+
+/// What the guest says of its addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AddressSight {
+    /// The agent does not answer, or there is no fitting address yet.
+    NotYet(String),
+    /// The address to connect to.
+    At(std::net::IpAddr),
+}
+
+/// A guest and how to log in to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShellTarget {
+    /// Its address.
+    pub address: std::net::IpAddr,
+    /// How to log in.
+    pub ssh: SshSpec,
+    /// Known host keys, public key lines; empty to trust and learn on first sight.
+    pub host_keys: Vec<String>,
+}
+
+/// What a command did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ran {
+    /// Its exit status; none when a signal or the limit ended it.
+    pub exit: Option<u32>,
+    /// The last lines of its output, bounded.
+    pub tail: String,
+}
+
+/// Proxmox.
+///
+/// Faults are classified; calls that write are never repeated by the port itself.
+pub trait Hypervisor: Send + Sync + 'static {
+    /// Asks who the cloud's cluster is.
+    fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight>;
+    /// Lists every guest of the cloud's cluster (one list call).
+    fn survey(&self, cloud: &CloudId) -> Ask<Survey>;
+    /// Finds the node a template is on, and checks that it is one.
+    fn locate(&self, cloud: &CloudId, source: VmId) -> Ask<NodeName>;
+    /// Looks at one id and its guest: `nextid?vmid`, then its config and status where it has one.
+    fn look(&self, vm: &VmRef) -> Ask<VmSight>;
+    /// Whether the id is taken (one call).
+    fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdSight>;
+    /// Asks for a clone that carries its marks in name and description.
+    fn clone_vm(&self, call: CloneCall) -> Ask<Upid>;
+    /// Waits for a task's end by the cluster's shared watcher, at most `limit`.
+    fn await_task(&self, cloud: &CloudId, upid: &Upid, limit: Duration) -> Ask<TaskEnd>;
+    /// Verifies the marks, sets cloud-init, sizes and tags, resizes the disk and awaits that.
+    fn configure(&self, call: ConfigureCall) -> Ask<Configured>;
+    /// Starts the guest.
+    fn start(&self, vm: &VmRef) -> Ask<Upid>;
+    /// Asks the guest agent once for an address that fits.
+    fn address(&self, vm: &VmRef, mac: Option<&str>, networks: &[String]) -> Ask<AddressSight>;
+    /// Reads the SSH host keys through the guest agent; empty when it cannot tell.
+    fn host_keys(&self, vm: &VmRef) -> Ask<Vec<String>>;
+    /// Reads the guest's marks and, when they are exactly these, tags it as being retired (with
+    /// digest). The sight says what was read; `Foreign` when the marks are not these.
+    fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight>;
+    /// Asks for a graceful shutdown that turns into a stop after `limit`.
+    fn shutdown(&self, vm: &VmRef, limit: Duration) -> Ask<Upid>;
+    /// Stops the guest hard, past a running shutdown.
+    fn stop(&self, vm: &VmRef) -> Ask<Upid>;
+    /// Destroys the stopped guest and its listed disks.
+    fn destroy(&self, vm: &VmRef) -> Ask<Upid>;
+    /// Lists volumes that still carry the id on any storage.
+    fn leftovers(&self, vm: &VmRef) -> Ask<Vec<String>>;
+}
+
+/// SSH into guests.
+pub trait Shell: Send + Sync + 'static {
+    /// Logs in once and runs nothing; gives the host key seen.
+    ///
+    /// `KeyRejected` and `Impostor` are final, `Unreachable` may be tried again.
+    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<String>;
+    /// Runs a command to its end or the limit.
+    fn run(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<Ran>;
+    /// Adds a public key to the login's authorised keys, tagged with the lease; repeatable.
+    fn admit(&self, target: ShellTarget, lease: &str, public_key: &str, limit: Duration)
+    -> Ask<()>;
+    /// Removes what `admit` added for the lease; repeatable.
+    fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()>;
+}
+
+/// Why the journal took nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JournalFault {
+    /// Somebody else leads: nothing may be done any more.
+    #[error("another drover took the journal over")]
+    Fenced,
+    /// The write failed; the same append may be tried again.
+    #[error("the journal could not be written: {0}")]
+    Failed(String),
+}
+
+/// The journal.
+pub trait Journal: Send + Sync + 'static {
+    /// Appends records in order; done when all of them are durable if any is *before acting*,
+    /// else when they are accepted. Gives the sequence of the first one.
+    fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>>;
+    /// The sequence of the last record appended, for judging marks (design rule 14).
+    fn last_seq(&self) -> u64;
+}
+
+/// Where facts go: the read side. Must not block and must not fail.
+pub trait Observer: Send + Sync + 'static {
+    /// Takes one fact.
+    fn observe(&self, fact: Fact);
+}
+
+/// Time and chance, the two inputs nobody may fetch elsewhere.
+pub trait Ambient: Send + Sync + 'static {
+    /// Both clocks.
+    fn now(&self) -> Now;
+    /// 64 random bits from the service's seeded dice.
+    fn draw(&self) -> u64;
+}
+
+/// All ways out, as handed to every actor.
+#[derive(Clone)]
+pub struct Ports {
+    /// Proxmox.
+    pub hypervisor: std::sync::Arc<dyn Hypervisor>,
+    /// SSH.
+    pub shell: std::sync::Arc<dyn Shell>,
+    /// The journal.
+    pub journal: std::sync::Arc<dyn Journal>,
+    /// The read side.
+    pub observer: std::sync::Arc<dyn Observer>,
+    /// Time and chance.
+    pub ambient: std::sync::Arc<dyn Ambient>,
+}

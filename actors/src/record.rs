@@ -1,0 +1,274 @@
+//! What the journal holds: facts that must survive, in the order they became true.
+//!
+//! Bodies marked *before acting* are durable before the call they announce is made; the others may
+//! be lost with the last moments before a crash and are found again by looking (agent-machine,
+//! "Journal records"). A record never holds a secret. Old journals must still fold: fields are
+//! only added, with defaults.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{
+    AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, Upid, VmId,
+};
+use crate::marks::Marks;
+use crate::spec::TemplateSpec;
+use crate::time::WallTime;
+
+/// The version of the record format this code writes.
+pub const RECORD_VERSION: u32 = 1;
+
+/// One journal record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// The format's version.
+    pub version: u32,
+    /// Its place in the log, from 1.
+    pub seq: u64,
+    /// The start of the service that wrote it.
+    pub epoch: u64,
+    /// When it was written.
+    pub wall_time: WallTime,
+    /// What it says.
+    pub body: Body,
+}
+
+/// Why an agent is retired.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Reason {
+    /// Idle for longer than it may be.
+    Idle,
+    /// Used as often as it may be.
+    UsedUp,
+    /// Older than it may be.
+    Old,
+    /// An operator said so.
+    Asked,
+    /// A reap.
+    Reaped,
+    /// Its template or cloud left the configuration.
+    Unconfigured,
+    /// The service stops and retires agents.
+    Stopping,
+    /// A lease ran out.
+    LeaseExpired,
+    /// The guest powered itself off, or was.
+    PoweredOff,
+    /// The guest is gone from the cluster.
+    Vanished,
+    /// Its node came back from being parked.
+    ReturnedFromPark,
+    /// Wanted no longer before it was ready.
+    Cancelled,
+    /// A phase took too long.
+    TooSlow {
+        /// The state it was in.
+        state: String,
+    },
+    /// A phase failed.
+    Failed {
+        /// The state it was in.
+        state: String,
+        /// The fault's label.
+        kind: String,
+        /// One line for people.
+        text: String,
+    },
+}
+
+/// What somebody wants a lease on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Want {
+    /// A template by `cloud/template` or bare name.
+    Template(String),
+    /// Any template that carries all of these labels.
+    Labels(BTreeSet<String>),
+}
+
+/// A lease as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeaseAsk {
+    /// Its id.
+    pub lease: LeaseId,
+    /// What on.
+    pub want: Want,
+    /// Who asked, as authenticated.
+    pub principal: String,
+    /// For whom, as told.
+    pub owner: String,
+    /// How long it lasts from the grant, in milliseconds.
+    pub ttl_ms: u64,
+    /// A public key to install for the time of the lease.
+    pub public_key: Option<String>,
+    /// SHA-256 of the idempotency key, if one was given.
+    pub key_hash: Option<String>,
+    /// SHA-256 of the request's body.
+    pub body_hash: String,
+    /// When it was asked for.
+    pub asked: WallTime,
+}
+
+/// What a record says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Body {
+    /// *Before acting.* The service started; the epoch of all that follows.
+    Takeover {
+        /// Which installation, made at the first start.
+        installation: Installation,
+    },
+    /// *Before acting.* A cloud leads to this cluster.
+    ClusterPinned {
+        /// The cloud.
+        cloud: CloudId,
+        /// The cluster.
+        cluster: ClusterId,
+    },
+    /// *Before acting.* An agent will be cloned.
+    CloneIntended {
+        /// The marks it will carry (agent, VMID, cluster, …); `seq` in them is this record's
+        /// and filled in by the journal when 0.
+        marks: Box<Marks>,
+        /// The node of the template.
+        node: NodeName,
+        /// The spec it is born with.
+        spec: Box<TemplateSpec>,
+    },
+    /// The clone call returned a task.
+    TaskAccepted {
+        /// The agent.
+        agent: AgentId,
+        /// The task.
+        upid: Upid,
+    },
+    /// The clone is known to have worked, and the guest to be ours.
+    CloneSettled {
+        /// The agent.
+        agent: AgentId,
+        /// The node the guest is on.
+        node: NodeName,
+    },
+    /// The guest's volumes.
+    VolumesKnown {
+        /// The agent.
+        agent: AgentId,
+        /// Proxmox's volume ids.
+        volumes: Vec<String>,
+    },
+    /// The guest's SSH host keys.
+    HostKeyPinned {
+        /// The agent.
+        agent: AgentId,
+        /// Public key lines.
+        keys: Vec<String>,
+        /// The address it was reached at.
+        address: String,
+    },
+    /// The agent reached a state (one of those shown to users).
+    Phase {
+        /// The agent.
+        agent: AgentId,
+        /// The state's name.
+        state: String,
+    },
+    /// *Before acting.* A lease was asked for.
+    LeaseAsked(Box<LeaseAsk>),
+    /// *Before acting.* A lease is given out.
+    LeaseGranted {
+        /// The agent.
+        agent: AgentId,
+        /// The lease as asked for.
+        ask: Box<LeaseAsk>,
+        /// When it runs out.
+        expires: WallTime,
+    },
+    /// *Before acting.* A lease lasts longer.
+    LeaseRenewed {
+        /// The lease.
+        lease: LeaseId,
+        /// When it runs out.
+        expires: WallTime,
+    },
+    /// *Before acting.* A lease is over, or was given up before it was granted.
+    LeaseEnded {
+        /// The lease.
+        lease: LeaseId,
+        /// Why, one word: `released`, `expired`, `lost`, `cancelled`.
+        why: String,
+    },
+    /// *Before acting.* The guest will be destroyed.
+    RetireIntended {
+        /// The agent.
+        agent: AgentId,
+        /// Why.
+        reason: Reason,
+    },
+    /// A breaker moved.
+    BreakerMoved {
+        /// The template.
+        template: TemplateId,
+        /// Failures in a row.
+        failures: u32,
+        /// When it may be tried again; none while it flows.
+        until: Option<WallTime>,
+        /// The cool-down in force, in milliseconds.
+        cooldown_ms: u64,
+        /// The last cause, for people.
+        cause: String,
+    },
+    /// A VMID must not be used again until its volumes were listed empty.
+    IdBurned {
+        /// The cluster.
+        cluster: ClusterId,
+        /// The id.
+        vmid: VmId,
+    },
+    /// An agent's guest cannot be finished without an administrator.
+    Stranded {
+        /// The agent.
+        agent: AgentId,
+        /// Why.
+        why: String,
+        /// What an administrator must run.
+        command: String,
+    },
+    /// An agent is gone and its VMID rests.
+    Gone {
+        /// The agent.
+        agent: AgentId,
+        /// Why it went.
+        reason: Reason,
+        /// Whether the id must be burned rather than rest.
+        burned: bool,
+    },
+}
+
+impl Body {
+    /// Whether it must be durable before the effects after it are carried out.
+    pub fn before_acting(&self) -> bool {
+        match self {
+            Self::Takeover { .. }
+            | Self::ClusterPinned { .. }
+            | Self::CloneIntended { .. }
+            | Self::LeaseAsked(_)
+            | Self::LeaseGranted { .. }
+            | Self::LeaseRenewed { .. }
+            | Self::LeaseEnded { .. }
+            | Self::RetireIntended { .. } => true,
+            Self::TaskAccepted { .. }
+            | Self::CloneSettled { .. }
+            | Self::VolumesKnown { .. }
+            | Self::HostKeyPinned { .. }
+            | Self::Phase { .. }
+            | Self::BreakerMoved { .. }
+            | Self::IdBurned { .. }
+            | Self::Stranded { .. }
+            | Self::Gone { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The checked configuration the actors live by: no secrets, no endpoints, shared by `Arc`.
+//!
+//! `src/config` makes it; agents keep a copy of the [`TemplateSpec`] they were born with.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{CloudId, Generation, NodeName, TemplateId, VmId};
+
+/// Everything one drover looks after.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HerdSpec {
+    /// Counts configurations taken into force.
+    pub generation: Generation,
+    /// The configured clouds.
+    pub clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
+    /// Each template on each of its clouds.
+    pub templates: BTreeMap<TemplateId, Arc<TemplateSpec>>,
+}
+
+/// One configured way into a Proxmox cluster, as far as decisions need it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CloudSpec {
+    /// Its key.
+    pub id: CloudId,
+    /// Its display name.
+    pub name: String,
+    /// The most agents over all its templates; none for no limit.
+    pub cap: Option<u32>,
+    /// The lowest VMID it may use (`startVmId`).
+    pub vmid_floor: VmId,
+    /// The first VMID above its range.
+    pub vmid_ceiling: VmId,
+    /// How long one Proxmox operation may take (`operationTimeoutSec`).
+    pub operation_timeout: Duration,
+    /// Whether orphans are destroyed, or only reported.
+    pub cleanup_orphans: bool,
+    /// Time between two reconciliations.
+    pub reconcile_period: Duration,
+    /// How long an orphan is left alone.
+    pub orphan_grace: Duration,
+    /// How long an offline node's agents keep their slots.
+    pub node_grace: Duration,
+    /// Clones at once per storage.
+    pub clones_per_storage: u32,
+    /// Clones and starts at once per node.
+    pub operations_per_node: u32,
+    /// Changes whenever endpoints, credentials or TLS of the connection change; opaque.
+    pub connection: u64,
+}
+
+/// Full copies, or clones that share the template's disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum CloneStrategy {
+    /// A full copy.
+    Full,
+    /// A linked clone.
+    Linked,
+}
+
+/// Who may use a template's agents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Mode {
+    /// Unlabelled demand too.
+    Normal,
+    /// Only demand whose labels match.
+    Exclusive,
+}
+
+/// Which Java is wanted on an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum JavaDistribution {
+    /// None is installed.
+    None,
+    /// OpenJDK from the distribution.
+    Openjdk,
+    /// Amazon Corretto.
+    Corretto,
+}
+
+/// What to clone on one cloud, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TemplateSpec {
+    /// `cloud/template`.
+    pub id: TemplateId,
+    /// Its display name.
+    pub name: String,
+    /// The configuration it belongs to.
+    pub generation: Generation,
+    /// The node the template is on; none to look it up.
+    pub node: Option<NodeName>,
+    /// The template's VMID.
+    pub source: VmId,
+    /// Its labels.
+    pub labels: BTreeSet<String>,
+    /// Uses at once on one agent.
+    pub executors: u32,
+    /// Full or linked.
+    pub clone: CloneStrategy,
+    /// Storage of a full clone's disks; none for the template's own.
+    pub target_storage: Option<String>,
+    /// Resource pool of the clone.
+    pub target_pool: Option<String>,
+    /// Processor cores; none for the template's.
+    pub cores: Option<u32>,
+    /// Memory in MiB; none for the template's.
+    pub memory_mb: Option<u32>,
+    /// Size of the primary disk in GiB; none for the template's.
+    pub disk_gb: Option<u32>,
+    /// The agent's working directory.
+    pub remote_fs: String,
+    /// Who may use its agents.
+    pub mode: Mode,
+    /// How to log in.
+    pub ssh: SshSpec,
+    /// Which Java is wanted.
+    pub java: JavaSpec,
+    /// Idle time after which an agent goes; none for never.
+    pub idle: Option<Duration>,
+    /// The most agents; none for no limit.
+    pub cap: Option<u32>,
+    /// Agents kept ready.
+    pub minimum: u32,
+    /// Uses after which an agent is retired; none for no limit.
+    pub max_uses: Option<u32>,
+    /// Put before the template's name in guests' names.
+    pub name_prefix: String,
+    /// Tags beside drover's own.
+    pub tags: BTreeSet<String>,
+    /// Text for the guest's notes.
+    pub description: String,
+    /// Cloud-init values.
+    pub cloud_init: CloudInitSpec,
+    /// CIDRs the address must lie in; empty for any that is not loopback, link-local or a container bridge's.
+    pub guest_networks: Vec<String>,
+    /// A command that must succeed before the agent counts as ready.
+    pub ready_command: Option<String>,
+    /// How long each part may take.
+    pub limits: LimitSpec,
+    /// When the template stops being tried.
+    pub breaker: BreakerSpec,
+}
+
+/// How drover logs in to an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SshSpec {
+    /// The id in `credentials` of the private key.
+    pub credentials_id: String,
+    /// The login name.
+    pub user: String,
+    /// The port.
+    pub port: u16,
+    /// The public key for cloud-init, one line.
+    pub public_key: String,
+}
+
+/// Which Java is wanted on an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JavaSpec {
+    /// Where it comes from.
+    pub distribution: JavaDistribution,
+    /// Its major version.
+    pub major: u32,
+    /// The binary when nothing is installed.
+    pub path: String,
+    /// Options of the agent's JVM.
+    pub options: String,
+}
+
+/// Values for Proxmox's own cloud-init keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CloudInitSpec {
+    /// `ciuser`.
+    pub user: Option<String>,
+    /// `ipconfig0`.
+    pub ip_config: Option<String>,
+    /// `nameserver`.
+    pub nameserver: Option<String>,
+    /// `searchdomain`.
+    pub search_domain: Option<String>,
+}
+
+/// How long each part of an agent's life may take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitSpec {
+    /// Waiting for a place in the lanes.
+    pub queue: Duration,
+    /// One Proxmox operation.
+    pub operation: Duration,
+    /// A clone in all, doubts included.
+    pub clone: Duration,
+    /// From start to login (`startupWaitSeconds`).
+    pub startup: Duration,
+    /// Preparing over SSH.
+    pub prepare: Duration,
+    /// Graceful shutdown before the hard stop; zero stops at once.
+    pub shutdown: Duration,
+    /// Retirement in all before the alarm.
+    pub retire: Duration,
+    /// An agent's whole life; none for no limit.
+    pub lifetime: Option<Duration>,
+}
+
+/// When a template stops being tried, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BreakerSpec {
+    /// Failures in a row that trip it.
+    pub threshold: u32,
+    /// The first cool-down.
+    pub cooldown: Duration,
+    /// The longest cool-down.
+    pub cooldown_cap: Duration,
+}
