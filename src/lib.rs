@@ -7,6 +7,7 @@ pub mod config;
 pub mod demo;
 pub mod journal;
 pub mod pve;
+pub mod shell;
 pub mod sim;
 pub mod ssh;
 pub mod systemd;
