@@ -153,7 +153,8 @@ async fn exec(session: Session, command: &str, limit: Duration) -> Result<Ran, F
 
 /// The last lines of both streams, errors last.
 fn tail(result: &ExecResult) -> String {
-    let text = [&result.stdout, &result.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let text =
+        [&result.stdout, &result.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     let lines: Vec<&str> = text.iter().flat_map(|text| text.lines()).collect();
     let from = lines.len().saturating_sub(TAIL_LINES);
     lines[from..].join("\n").chars().filter(|ch| !ch.is_control() || *ch == '\n').collect()
