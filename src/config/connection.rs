@@ -138,7 +138,9 @@ mod tests {
             |_| {},
             |spec| spec.endpoints.push("https://b:8006".to_owned()),
             |spec| spec.login = Login::Token { id: "a@pve!a".to_owned(), secret: "two".into() },
-            |spec| spec.login = Login::Password { username: "a@pve!a".into(), secret: "one".into() },
+            |spec| {
+                spec.login = Login::Password { username: "a@pve!a".into(), secret: "one".into() }
+            },
             |spec| spec.tls = Tls::Ignore,
             |spec| spec.tls = Tls::Pins(vec![[1; 32]]),
             |spec| spec.tls = Tls::Bundle(vec!["x".to_owned()]),

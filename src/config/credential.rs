@@ -69,8 +69,12 @@ impl Vault<'_> {
         let known = kinds.clone().collect::<Vec<_>>().join(", ");
         let Some(kind) = kind_of(&entry.value) else {
             let fault = match &entry.value.value {
-                Value::Map(_) => Fault::at(entry.place, format!("{path}.kind"), "`kind` is missing"),
-                Value::Scalar { .. } | Value::List(_) => wrong_type(&entry.value, path, "a mapping"),
+                Value::Map(_) => {
+                    Fault::at(entry.place, format!("{path}.kind"), "`kind` is missing")
+                }
+                Value::Scalar { .. } | Value::List(_) => {
+                    wrong_type(&entry.value, path, "a mapping")
+                }
             };
             self.faults.push(fault.help(format!("add `kind:`, one of {known}")));
             return None;
@@ -80,7 +84,8 @@ impl Vault<'_> {
             let mut fault = unknown(kind, place, &format!("{path}.kind"), kinds);
             fault.message = format!("unknown kind `{kind}`");
             let help = fault.help.take().unwrap_or_default();
-            let help = if help.contains(&known) { help } else { format!("{help} (known: {known})") };
+            let help =
+                if help.contains(&known) { help } else { format!("{help} (known: {known})") };
             self.faults.push(fault.help(help));
             return None;
         };
@@ -301,6 +306,5 @@ fn decode(
 }
 
 fn is_encrypted(text: &str) -> bool {
-    PrivateKey::from_openssh(text).is_ok_and(|key| key.is_encrypted())
-        || text.contains("ENCRYPTED")
+    PrivateKey::from_openssh(text).is_ok_and(|key| key.is_encrypted()) || text.contains("ENCRYPTED")
 }

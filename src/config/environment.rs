@@ -209,7 +209,8 @@ impl Reader<'_> {
         match (layered.username, layered.password) {
             (Some(username), Some(secret)) => {
                 let sound = self.sound("USERNAME", &username, value::user_id);
-                return sound.then(|| EnvironmentLogin::Password { username, secret: secret.into() });
+                return sound
+                    .then(|| EnvironmentLogin::Password { username, secret: secret.into() });
             }
             (Some(_), None) => self.faults.push(half("PVE_USERNAME", "PVE_PASSWORD")),
             (None, Some(_)) => self.faults.push(half("PVE_PASSWORD", "PVE_USERNAME")),

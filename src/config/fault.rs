@@ -154,9 +154,8 @@ fn bytes_of(text: &str, place: Place) -> (usize, usize) {
         rest = &rest[end + 1..];
     }
     let line = rest.split('\n').next().unwrap_or_default().trim_end_matches('\r');
-    let offset = |characters: usize| {
-        line.char_indices().nth(characters).map_or(line.len(), |(at, _)| at)
-    };
+    let offset =
+        |characters: usize| line.char_indices().nth(characters).map_or(line.len(), |(at, _)| at);
     let from = offset(place.column - 1);
     let to = offset(place.column - 1 + place.length);
     (start + from, to - from)

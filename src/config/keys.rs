@@ -87,19 +87,47 @@ pub(super) static CLOUD: &[Key] = &[
     text("credentialsId", Preset::Unset, "a proxmoxToken or proxmoxPassword; unset: environment"),
     text("caFile", Preset::Unset, "PEM bundle to trust; with no TLS key at all: system roots"),
     text("caPem", Preset::Unset, "the bundle's text, for caFile"),
-    key("pinSha256", Kind::Texts, Preset::Unset, "certificate fingerprints, any of them, for caFile")
-        .checked(value::pin),
+    key(
+        "pinSha256",
+        Kind::Texts,
+        Preset::Unset,
+        "certificate fingerprints, any of them, for caFile",
+    )
+    .checked(value::pin),
     key("ignoreSslErrors", Kind::Flag, Preset::Flag(false), "true: no verification; warned about"),
     whole("connectTimeoutSec", 1, 300, 10, "seconds to connect"),
-    whole("callTimeoutSec", 5, 3600, 60, "seconds for one call in all; Proxmox's proxy gives up at 30"),
+    whole(
+        "callTimeoutSec",
+        5,
+        3600,
+        60,
+        "seconds for one call in all; Proxmox's proxy gives up at 30",
+    ),
     whole("instanceCap", 0, 1_000_000, 0, "most agents over all templates; 0: unlimited"),
     whole("operationTimeoutSec", 1, LONG, 300, "seconds for one Proxmox operation"),
     whole("startVmId", 100, LAST_VMID, 100, "lowest VMID of an agent"),
     whole("endVmId", 100, LAST_VMID, 999_999, "highest VMID of an agent"),
-    key("cleanupOrphanedAgents", Kind::Flag, Preset::Flag(false), "false: orphans are only reported"),
+    key(
+        "cleanupOrphanedAgents",
+        Kind::Flag,
+        Preset::Flag(false),
+        "false: orphans are only reported",
+    ),
     whole("orphanCleanupPeriodSeconds", 30, LONG, 600, "seconds between two reconciliations"),
-    whole("orphanCleanupGracePeriodSeconds", 0, LONG, 300, "seconds an orphan is left alone; 0: none"),
-    whole("nodeGracePeriodSeconds", 0, LONG, 300, "seconds before an offline node's agents are parked; 0: none"),
+    whole(
+        "orphanCleanupGracePeriodSeconds",
+        0,
+        LONG,
+        300,
+        "seconds an orphan is left alone; 0: none",
+    ),
+    whole(
+        "nodeGracePeriodSeconds",
+        0,
+        LONG,
+        300,
+        "seconds before an offline node's agents are parked; 0: none",
+    ),
     whole("clonesPerStorage", 1, 1000, 4, "clones at once on one storage"),
     whole("operationsPerNode", 1, 1000, 8, "clones and starts at once on one node"),
 ];
@@ -108,7 +136,11 @@ pub(super) static CLOUD: &[Key] = &[
 pub(super) static AGENT: &[Key] = &[
     text("name", Preset::Unset, "display name; only in agentConfigurations; unset: its key"),
     key("cloudIds", Kind::Texts, Preset::Required, "keys of cloudConfigurations it is on"),
-    text("node", Preset::Unset, "the template's node, selects agentDefaults-<node>; unset: looked up"),
+    text(
+        "node",
+        Preset::Unset,
+        "the template's node, selects agentDefaults-<node>; unset: looked up",
+    ),
     key("templateVmId", Kind::Whole(100, LAST_VMID), Preset::Required, "VMID of the template"),
     text("labelString", Preset::Text(""), "labels, separated by blanks"),
     whole("numExecutors", 1, 1000, 1, "uses at once on one agent"),
@@ -120,9 +152,19 @@ pub(super) static AGENT: &[Key] = &[
     whole("diskSizeGb", 0, 131_072, 0, "size of scsi0; 0: the template's"),
     text("remoteFs", Preset::Text(""), "working directory; blank: /home/<user>/agent")
         .checked(value::directory),
-    key("mode", Kind::Choice(&["NORMAL", "EXCLUSIVE"]), Preset::Text("EXCLUSIVE"), "NORMAL takes unlabelled demand too"),
+    key(
+        "mode",
+        Kind::Choice(&["NORMAL", "EXCLUSIVE"]),
+        Preset::Text("EXCLUSIVE"),
+        "NORMAL takes unlabelled demand too",
+    ),
     text("credentialsId", Preset::Required, "an sshKey"),
-    key("javaDistribution", Kind::Choice(&["NONE", "OPENJDK", "CORRETTO"]), Preset::Text("NONE"), "Java to install"),
+    key(
+        "javaDistribution",
+        Kind::Choice(&["NONE", "OPENJDK", "CORRETTO"]),
+        Preset::Text("NONE"),
+        "Java to install",
+    ),
     whole("javaMajorVersion", 1, 999, 21, "its major version; ignored for NONE"),
     text("javaPath", Preset::Text("java"), "the java binary, used for NONE"),
     text("jvmOptions", Preset::Text(""), "options of the agent's JVM"),
@@ -139,8 +181,13 @@ pub(super) static AGENT: &[Key] = &[
         .checked(value::nameserver),
     text("searchdomain", Preset::Text(""), "cloud-init DNS search domain; blank: the node's"),
     whole("sshPort", 1, 65_535, 22, "port of SSH in the guest"),
-    key("guestNetworks", Kind::Texts, Preset::Empty, "CIDRs the address must lie in; empty: any usable one")
-        .checked(value::cidr),
+    key(
+        "guestNetworks",
+        Kind::Texts,
+        Preset::Empty,
+        "CIDRs the address must lie in; empty: any usable one",
+    )
+    .checked(value::cidr),
     key("tags", Kind::Texts, Preset::Empty, "tags beside drover's own").checked(value::tag),
     text("description", Preset::Text(""), "text for the guests' notes"),
     text("readyCommand", Preset::Text(""), "must succeed before an agent is ready; blank: none"),
@@ -157,20 +204,44 @@ pub(super) static AGENT: &[Key] = &[
 
 /// Keys of `service`.
 pub(super) static SERVICE: &[Key] = &[
-    text("stateDirectory", Preset::Unset, "journal and keys; unset: STATE_DIRECTORY, else /var/lib/drover"),
-    text("socket", Preset::Unset, "Unix socket of the API; unset: drover.sock in RUNTIME_DIRECTORY, else /run/drover"),
-    text("socketMode", Preset::Text("0660"), "permissions of the socket, octal").checked(value::octal_mode),
-    key("allowedUids", Kind::Wholes, Preset::Empty, "users that may use the socket beside root and drover's own"),
+    text(
+        "stateDirectory",
+        Preset::Unset,
+        "journal and keys; unset: STATE_DIRECTORY, else /var/lib/drover",
+    ),
+    text(
+        "socket",
+        Preset::Unset,
+        "Unix socket of the API; unset: drover.sock in RUNTIME_DIRECTORY, else /run/drover",
+    ),
+    text("socketMode", Preset::Text("0660"), "permissions of the socket, octal")
+        .checked(value::octal_mode),
+    key(
+        "allowedUids",
+        Kind::Wholes,
+        Preset::Empty,
+        "users that may use the socket beside root and drover's own",
+    ),
     key("allowedGids", Kind::Wholes, Preset::Empty, "groups that may use the socket"),
     text("listen", Preset::Unset, "address and port of the API over TCP; unset: none")
         .checked(value::listen),
     key("tokens", Kind::Tokens, Preset::Empty, "who may use the API over TCP"),
-    key("onStop", Kind::Choice(&["keep", "retireIdle", "retireAll"]), Preset::Text("keep"), "agents at a stop"),
-    text("logLevel", Preset::Unset, "error, warn, info, debug, trace or a filter; unset: LOG_LEVEL, else info"),
+    key(
+        "onStop",
+        Kind::Choice(&["keep", "retireIdle", "retireAll"]),
+        Preset::Text("keep"),
+        "agents at a stop",
+    ),
+    text(
+        "logLevel",
+        Preset::Unset,
+        "error, warn, info, debug, trace or a filter; unset: LOG_LEVEL, else info",
+    ),
 ];
 
 /// The ways to give a secret; exactly one is given.
-pub(super) const SECRET_KEYS: [&str; 4] = ["secretFile", "secretEnv", "systemdCredential", "secret"];
+pub(super) const SECRET_KEYS: [&str; 4] =
+    ["secretFile", "secretEnv", "systemdCredential", "secret"];
 
 const SECRET_FILE: Key = text("secretFile", Preset::Unset, "a file only its owner can read");
 const SECRET_ENV: Key = text("secretEnv", Preset::Unset, "a variable of the environment");
@@ -222,11 +293,8 @@ pub(super) static SSH_KEY: &[Key] = &[
 ];
 
 /// The kinds of credentials and their keys.
-pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 3] = [
-    ("proxmoxToken", PROXMOX_TOKEN),
-    ("proxmoxPassword", PROXMOX_PASSWORD),
-    ("sshKey", SSH_KEY),
-];
+pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 3] =
+    [("proxmoxToken", PROXMOX_TOKEN), ("proxmoxPassword", PROXMOX_PASSWORD), ("sshKey", SSH_KEY)];
 
 /// The top level; `agentDefaults-<node>` beside.
 pub(super) const TOP: [&str; 6] = [

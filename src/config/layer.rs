@@ -17,6 +17,8 @@ pub(super) struct Given {
     pub place: Option<Place>,
     pub path: String,
     state: State,
+    /// Where the items of a list are.
+    items: Vec<Place>,
 }
 
 #[derive(Debug, Clone)]
@@ -71,7 +73,12 @@ impl Layer {
                 Some(value) if faults.len() == before => State::Sound(value),
                 _ => State::Faulty,
             };
-            layer.given.insert(key.name, Given { place: Some(entry.value.place), path, state });
+            let items = match &entry.value.value {
+                Value::List(items) => items.iter().map(|item| item.place).collect(),
+                Value::Scalar { .. } | Value::Map(_) => Vec::new(),
+            };
+            let place = Some(entry.value.place);
+            layer.given.insert(key.name, Given { place, path, state, items });
         }
         layer
     }
@@ -79,7 +86,8 @@ impl Layer {
     /// Gives a text from outside the files, such as a variable of the environment.
     pub fn put(&mut self, key: &'static str, variable: &str, value: Yaml) {
         let state = State::Sound(value);
-        self.given.insert(key, Given { place: None, path: variable.to_owned(), state });
+        let given = Given { place: None, path: variable.to_owned(), state, items: Vec::new() };
+        self.given.insert(key, given);
     }
 
     /// The value of a key here; none when it is not given, empty or wrong.
@@ -109,6 +117,15 @@ impl Layer {
             None => (self.place, format!("{}.{key}", self.path)),
         };
         Fault { place, path, message: message.into(), help: None }
+    }
+
+    /// A fault about one item of a key's list.
+    pub fn item_fault(&self, key: &str, item: usize, message: impl Into<String>) -> Fault {
+        let mut fault = self.fault(key, message);
+        let place = self.given.get(key).and_then(|given| given.items.get(item));
+        fault.place = place.copied().or(fault.place);
+        fault.path = format!("{}[{item}]", fault.path);
+        fault
     }
 
     /// Lays `upper` over this layer: what it gives wins; the result stands where `upper` does.
@@ -144,7 +161,12 @@ impl Layer {
             Ok(typed) => Some(typed),
             Err(error) => {
                 let message = format!("can not be read: {error}");
-                faults.push(Fault { place: self.place, path: self.path.clone(), message, help: None });
+                faults.push(Fault {
+                    place: self.place,
+                    path: self.path.clone(),
+                    message,
+                    help: None,
+                });
                 None
             }
         }
@@ -236,7 +258,9 @@ fn value_of(node: &Node, path: &str, key: &Key, faults: &mut Vec<Fault>) -> Opti
         }
         Kind::Tokens => match &node.value {
             Value::List(_) => Ok(Yaml::Sequence(Vec::new())),
-            Value::Scalar { .. } | Value::Map(_) => Err(wrong_type(node, path, "a list of mappings")),
+            Value::Scalar { .. } | Value::Map(_) => {
+                Err(wrong_type(node, path, "a list of mappings"))
+            }
         },
     };
     read.map_err(|fault| faults.push(fault)).ok()

@@ -66,9 +66,9 @@ fn indent(line: &str) -> usize {
 fn key_of(line: &str) -> Option<(String, usize)> {
     let start = line.find(|c: char| !c.is_whitespace() && c != '-')?;
     let body = &line[start..];
-    let colon = body.find(':').filter(|at| {
-        body[at + 1..].chars().next().is_none_or(|after| after.is_whitespace())
-    })?;
+    let colon = body
+        .find(':')
+        .filter(|at| body[at + 1..].chars().next().is_none_or(|after| after.is_whitespace()))?;
     let name = body[..colon].trim().trim_matches(['"', '\'']);
     let plain = name.chars().all(|c| c.is_alphanumeric() || "_-. @".contains(c));
     let value = start + colon + 1;

@@ -129,9 +129,9 @@ fn clouds<'a>(
     }
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
-    for id in &raw.cloud_ids {
+    for (at, id) in raw.cloud_ids.iter().enumerate() {
         if !seen.insert(id) {
-            let fault = layer.fault("cloudIds", format!("cloud `{id}` is listed twice"));
+            let fault = layer.item_fault("cloudIds", at, format!("cloud `{id}` is listed twice"));
             faults.push(fault.help("keep one of them"));
             continue;
         }
@@ -139,7 +139,7 @@ fn clouds<'a>(
             Some(cloud) => found.push(cloud),
             None => {
                 let known = || ground.clouds.keys().map(CloudId::as_str);
-                let fault = layer.fault("cloudIds", format!("no cloud is called `{id}`"));
+                let fault = layer.item_fault("cloudIds", at, format!("no cloud is called `{id}`"));
                 faults.push(match nearest(id, known()) {
                     Some(near) => fault.help(format!("did you mean `{near}`?")),
                     None => {
@@ -188,7 +188,8 @@ fn numbers(raw: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) {
         faults.push(layer.fault("instanceMin", message).help("lower it, or raise instanceCap"));
     }
     if raw.breaker_cooldown_cap_sec < raw.breaker_cooldown_sec {
-        let message = format!("breakerCooldownCapSec, {}, is shorter", raw.breaker_cooldown_cap_sec);
+        let message =
+            format!("breakerCooldownCapSec, {}, is shorter", raw.breaker_cooldown_cap_sec);
         let fault = layer.fault("breakerCooldownSec", message);
         faults.push(fault.help("raise breakerCooldownCapSec, or lower breakerCooldownSec"));
     }
@@ -218,7 +219,8 @@ fn advise(raw: &RawAgent, layer: &Layer, key: Option<&SshKeySpec>, warnings: &mu
     {
         let message = format!("`{}` is not the sshKey's username, `{}`", raw.ci_user, key.username);
         let fault = layer.fault("ciUser", message);
-        warnings.push(fault.help("cloud-init gives the key to ciUser; drover logs in as the other"));
+        warnings
+            .push(fault.help("cloud-init gives the key to ciUser; drover logs in as the other"));
     }
 }
 

@@ -1,1 +1,1 @@
-//! x
+//! The whole configuration from text to spec: defaults, faults, layers, the files in `configs/`.
