@@ -126,6 +126,11 @@ pub enum What {
         /// When a tripped breaker may be tried again, and the cause.
         tripped: Option<(WallTime, String)>,
     },
+    /// A template left the configuration and its last agent is gone.
+    TemplateGone {
+        /// The template.
+        template: TemplateId,
+    },
     /// A cloud's health changed.
     Cloud {
         /// The cloud.

@@ -1,1 +1,164 @@
-//! The lease API and the status routes.
+//! The lease API and the status routes: HTTP over a Unix socket and TCP.
+//!
+//! Runs on threads of its own and owns no state of the herd: wishes go to the herd as messages
+//! and come back through one-shot channels, everything shown is read from the view.
+
+mod agents;
+mod auth;
+mod body;
+mod control;
+mod events;
+mod health;
+mod leases;
+mod metrics;
+mod openapi;
+mod problem;
+mod server;
+pub mod shapes;
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use actix::Recipient;
+use actix_web::web::{self, ServiceConfig};
+use drover_actors::id::LeaseId;
+use drover_actors::message::HerdCommand;
+use futures_util::future::BoxFuture;
+use tokio::sync::{oneshot, watch};
+
+use crate::view::View;
+
+pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
+pub use problem::{FieldFault, Problem};
+pub use server::{Listen, Running, StartError, start};
+
+/// What a reload does: reads the configuration again; gives the generation in force or the faults.
+pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<u64, String>> + Send + Sync>;
+/// Sets the level of the log, or says why not.
+pub type SetLogLevel = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
+/// The ways from the web into the rest of the service.
+#[derive(Clone)]
+pub struct Doors {
+    /// The herd.
+    pub herd: Recipient<HerdCommand>,
+    /// The read side.
+    pub view: Arc<View>,
+    /// Reads the configuration again.
+    pub reload: Reload,
+    /// Sets the level of the log.
+    pub log_level: SetLogLevel,
+    /// Whether the actors' thread still turns.
+    pub alive: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Makes the id of a new lease.
+    pub mint_lease: Arc<dyn Fn() -> LeaseId + Send + Sync>,
+}
+
+/// Bounds of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How long the herd may take to answer.
+    pub reply: Duration,
+    /// How long a reconciliation of all clusters may take.
+    pub resync: Duration,
+    /// The longest a lease may be asked for at once.
+    pub longest_lease: Duration,
+    /// Time between two signs of life on an event stream without events.
+    pub heartbeat: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            reply: Duration::from_secs(10),
+            resync: Duration::from_secs(120),
+            longest_lease: Duration::from_secs(24 * 60 * 60),
+            heartbeat: Duration::from_secs(15),
+        }
+    }
+}
+
+/// The largest body taken, in bytes.
+pub const BODY_LIMIT: usize = 64 * 1024;
+
+/// What every handler can reach.
+pub(crate) struct State {
+    doors: Doors,
+    limits: Limits,
+    auth: RwLock<Arc<Auth>>,
+    stopping: watch::Sender<bool>,
+}
+
+impl State {
+    fn new(doors: Doors, limits: Limits, auth: Auth) -> Self {
+        let stopping = watch::Sender::new(false);
+        Self { doors, limits, auth: RwLock::new(Arc::new(auth)), stopping }
+    }
+
+    fn auth(&self) -> Arc<Auth> {
+        self.auth.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace_auth(&self, auth: Auth) {
+        *self.auth.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(auth);
+    }
+
+    /// Puts a wish to the herd and waits for its answer, at most `limit`.
+    async fn ask<T>(
+        &self,
+        limit: Duration,
+        wish: impl FnOnce(oneshot::Sender<T>) -> HerdCommand,
+    ) -> Result<T, Problem> {
+        let (reply, answer) = oneshot::channel();
+        self.doors.herd.do_send(wish(reply));
+        match tokio::time::timeout(limit, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) | Err(_) => Err(Problem::unknown_outcome()),
+        }
+    }
+
+    /// Ends when the server stops, so that long answers end too.
+    async fn stopping(&self) {
+        let mut seen = self.stopping.subscribe();
+        // The sender lives in `self`, so the wait cannot end early.
+        let _ = seen.wait_for(|stopping| *stopping).await;
+    }
+}
+
+fn routes(config: &mut ServiceConfig) {
+    let resource = |path: &str| {
+        web::resource(path.to_owned()).default_service(web::to(problem::method_not_allowed))
+    };
+    config
+        .app_data(web::PayloadConfig::new(BODY_LIMIT))
+        .service(
+            resource("/v1/leases")
+                .route(web::get().to(leases::list))
+                .route(web::post().to(leases::create)),
+        )
+        .service(
+            resource("/v1/leases/{id}")
+                .route(web::get().to(leases::show))
+                .route(web::delete().to(leases::release)),
+        )
+        .service(resource("/v1/leases/{id}/renew").route(web::post().to(leases::renew)))
+        .service(resource("/v1/agents").route(web::get().to(agents::list)))
+        .service(resource("/v1/agents/{id}").route(web::get().to(agents::show)))
+        .service(resource("/v1/agents/{id}/retire").route(web::post().to(agents::retire)))
+        .service(resource("/v1/templates").route(web::get().to(agents::templates)))
+        .service(resource("/v1/clouds").route(web::get().to(agents::clouds)))
+        .service(resource("/v1/status").route(web::get().to(agents::status)))
+        .service(resource("/v1/events").route(web::get().to(events::stream)))
+        .service(resource("/v1/reap").route(web::post().to(control::reap)))
+        .service(resource("/v1/resync").route(web::post().to(control::resync)))
+        .service(resource("/v1/reload").route(web::post().to(control::reload)))
+        .service(resource("/v1/log-level").route(web::put().to(control::log_level)))
+        .service(resource("/healthz").route(web::get().to(health::healthz)))
+        .service(resource("/readyz").route(web::get().to(health::readyz)))
+        .service(resource("/metrics").route(web::get().to(metrics::show)))
+        .service(resource("/openapi.json").route(web::get().to(openapi::show)))
+        .default_service(web::to(problem::no_such_route));
+}
+
+#[cfg(test)]
+mod tests;

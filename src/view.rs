@@ -1,1 +1,0 @@
-//! The read side, folded from facts.

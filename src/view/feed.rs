@@ -1,0 +1,127 @@
+//! The stream of facts: numbered, with a bounded past, and never waiting for a slow reader.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use drover_actors::fact::Fact;
+use tokio::sync::broadcast::{self, error::RecvError};
+
+/// Facts kept for readers that come back, and the most a reader may fall behind.
+pub const FACTS_KEPT: usize = 1024;
+
+/// Which fact of which start of the service; written `run-number`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EventId {
+    /// The start of the service.
+    pub run: u64,
+    /// The fact's number in it, from 1.
+    pub number: u64,
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.run, self.number)
+    }
+}
+
+impl FromStr for EventId {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (run, number) = text.trim().split_once('-').unwrap_or((text, ""));
+        Ok(Self { run: run.parse()?, number: number.parse()? })
+    }
+}
+
+/// A numbered fact.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Its id.
+    pub id: EventId,
+    /// The fact.
+    pub fact: Fact,
+}
+
+/// What a reader is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Told {
+    /// A fact.
+    Event(Arc<Event>),
+    /// Facts were missed; the reader should look at the whole again.
+    Lagged {
+        /// How many; none when they belong to another start of the service.
+        missed: Option<u64>,
+    },
+}
+
+pub(super) struct Feed {
+    run: u64,
+    ring: Mutex<Ring>,
+    live: broadcast::Sender<Arc<Event>>,
+}
+
+struct Ring {
+    last: u64,
+    kept: VecDeque<Arc<Event>>,
+}
+
+impl Feed {
+    pub(super) fn new(run: u64) -> Self {
+        let ring = Mutex::new(Ring { last: 0, kept: VecDeque::new() });
+        Self { run, ring, live: broadcast::Sender::new(FACTS_KEPT) }
+    }
+
+    pub(super) fn tell(&self, fact: Fact) {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.last += 1;
+        let event = Arc::new(Event { id: EventId { run: self.run, number: ring.last }, fact });
+        super::keep(&mut ring.kept, event.clone(), FACTS_KEPT);
+        // Sent under the lock, so that a reader's past and present meet without a gap. Nobody
+        // listening is no fault.
+        let _ = self.live.send(event);
+    }
+
+    pub(super) fn read(&self, after: Option<EventId>) -> Reader {
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = self.live.subscribe();
+        let mut past = VecDeque::new();
+        match after {
+            None => {}
+            Some(id) if id.run != self.run || id.number > ring.last => {
+                past.push_back(Told::Lagged { missed: None });
+            }
+            Some(id) => {
+                let oldest = ring.kept.front().map_or(ring.last + 1, |event| event.id.number);
+                let missed = oldest.saturating_sub(id.number + 1);
+                if missed > 0 {
+                    past.push_back(Told::Lagged { missed: Some(missed) });
+                }
+                let later = ring.kept.iter().filter(|event| event.id.number > id.number);
+                past.extend(later.cloned().map(Told::Event));
+            }
+        }
+        Reader { past, live }
+    }
+}
+
+/// One reader's place in the stream.
+pub struct Reader {
+    past: VecDeque<Told>,
+    live: broadcast::Receiver<Arc<Event>>,
+}
+
+impl Reader {
+    /// Waits for what comes next; none when the view is gone.
+    pub async fn next(&mut self) -> Option<Told> {
+        if let Some(told) = self.past.pop_front() {
+            return Some(told);
+        }
+        match self.live.recv().await {
+            Ok(event) => Some(Told::Event(event)),
+            Err(RecvError::Lagged(missed)) => Some(Told::Lagged { missed: Some(missed) }),
+            Err(RecvError::Closed) => None,
+        }
+    }
+}

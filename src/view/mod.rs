@@ -1,0 +1,325 @@
+//! The read side, folded from facts: what the web, the metrics and the command line show.
+//!
+//! Nothing here decides. Everything is bounded: live things by the herd itself, ended ones and
+//! restarts by a fixed history. No guard of a map is held across an await.
+
+mod feed;
+mod pictures;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dashmap::DashMap;
+use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover_actors::id::{AgentId, CloudId, ClusterId, LeaseId, TemplateId};
+use drover_actors::ports::Observer;
+use drover_actors::time::WallTime;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+pub use feed::{Event, EventId, Reader, Told};
+pub use pictures::{
+    AlarmPicture, CloudPicture, ConfigPicture, GoneAgent, Readiness, ReconcilePicture,
+    RestartPicture, TemplatePicture, reason_label,
+};
+
+/// Ended leases that are still shown.
+pub const ENDED_LEASES_KEPT: usize = 1000;
+/// Agents that are gone and still shown.
+pub const GONE_AGENTS_KEPT: usize = 500;
+/// Restarts of actors that are still shown.
+pub const RESTARTS_KEPT: usize = 100;
+
+/// Everything shown to people and scripts, always current as of the last fact.
+pub struct View {
+    agents: DashMap<AgentId, AgentPicture>,
+    leases: DashMap<LeaseId, watch::Sender<LeasePicture>>,
+    templates: DashMap<TemplateId, TemplatePicture>,
+    clouds: DashMap<CloudId, CloudPicture>,
+    reconciled: DashMap<ClusterId, ReconcilePicture>,
+    alarms: DashMap<AgentId, AlarmPicture>,
+    past: Mutex<Past>,
+    readiness: watch::Sender<Readiness>,
+    feed: feed::Feed,
+}
+
+/// What is over, and counts of it.
+#[derive(Default)]
+struct Past {
+    config: ConfigPicture,
+    gone: VecDeque<GoneAgent>,
+    gone_by_reason: BTreeMap<&'static str, u64>,
+    ended: VecDeque<LeaseId>,
+    restarts: VecDeque<RestartPicture>,
+    restart_count: u64,
+}
+
+impl View {
+    /// Makes an empty view; `run` tells this start of the service from others in event ids
+    /// (the journal's epoch, or any number that differs at each start).
+    pub fn new(run: u64) -> Arc<Self> {
+        Arc::new(Self {
+            agents: DashMap::new(),
+            leases: DashMap::new(),
+            templates: DashMap::new(),
+            clouds: DashMap::new(),
+            reconciled: DashMap::new(),
+            alarms: DashMap::new(),
+            past: Mutex::new(Past::default()),
+            readiness: watch::Sender::new(Readiness::default()),
+            feed: feed::Feed::new(run),
+        })
+    }
+
+    /// Notes that the journal is folded.
+    pub fn mark_journal_folded(&self) {
+        self.readiness.send_modify(|ready| ready.journal_folded = true);
+    }
+
+    /// Notes that each cloud was tried once, with success or not.
+    pub fn mark_clouds_tried(&self) {
+        self.readiness.send_modify(|ready| ready.clouds_tried = true);
+    }
+
+    /// How far the start has come.
+    pub fn readiness(&self) -> Readiness {
+        *self.readiness.borrow()
+    }
+
+    /// Waits until the service is ready for work.
+    pub async fn wait_ready(&self) {
+        let mut seen = self.readiness.subscribe();
+        // The sender lives in `self`, so the wait cannot end early.
+        let _ = seen.wait_for(Readiness::ready).await;
+    }
+
+    /// Live agents, by id.
+    pub fn agents(&self) -> Vec<AgentPicture> {
+        let mut all: Vec<_> = self.agents.iter().map(|entry| entry.value().clone()).collect();
+        all.sort_by(|a, b| a.agent.cmp(&b.agent));
+        all
+    }
+
+    /// One live agent.
+    pub fn agent(&self, agent: &AgentId) -> Option<AgentPicture> {
+        self.agents.get(agent).map(|entry| entry.value().clone())
+    }
+
+    /// The last agents that went, oldest first.
+    pub fn gone_agents(&self) -> Vec<GoneAgent> {
+        self.past().gone.iter().cloned().collect()
+    }
+
+    /// Agents gone since the start, by [`reason_label`].
+    pub fn gone_by_reason(&self) -> BTreeMap<&'static str, u64> {
+        self.past().gone_by_reason.clone()
+    }
+
+    /// Leases, ended ones of the history too, by id.
+    pub fn leases(&self) -> Vec<LeasePicture> {
+        let mut all: Vec<_> =
+            self.leases.iter().map(|entry| entry.value().borrow().clone()).collect();
+        all.sort_by(|a, b| a.lease.cmp(&b.lease));
+        all
+    }
+
+    /// One lease.
+    pub fn lease(&self, lease: &LeaseId) -> Option<LeasePicture> {
+        self.leases.get(lease).map(|entry| entry.value().borrow().clone())
+    }
+
+    /// Waits until `done` holds for a lease or the deadline passes, and gives its last picture;
+    /// none when there is no such lease.
+    pub async fn wait_for_lease(
+        &self,
+        lease: &LeaseId,
+        mut done: impl FnMut(&LeasePicture) -> bool,
+        deadline: Instant,
+    ) -> Option<LeasePicture> {
+        let mut changes = self.leases.get(lease).map(|entry| entry.value().subscribe())?;
+        // Either the deadline passed or the lease left the history: the last picture stands.
+        let _ = tokio::time::timeout_at(deadline, changes.wait_for(|seen| done(seen))).await;
+        let last = changes.borrow().clone();
+        Some(last)
+    }
+
+    /// Templates, by id.
+    pub fn templates(&self) -> Vec<TemplatePicture> {
+        let mut all: Vec<_> = self.templates.iter().map(|entry| entry.value().clone()).collect();
+        all.sort_by(|a, b| a.template.cmp(&b.template));
+        all
+    }
+
+    /// Clouds, by id.
+    pub fn clouds(&self) -> Vec<CloudPicture> {
+        let mut all: Vec<_> = self.clouds.iter().map(|entry| entry.value().clone()).collect();
+        all.sort_by(|a, b| a.cloud.cmp(&b.cloud));
+        all
+    }
+
+    /// The last reconciliation of each cluster.
+    pub fn reconciled(&self) -> Vec<ReconcilePicture> {
+        let mut all: Vec<_> = self.reconciled.iter().map(|entry| entry.value().clone()).collect();
+        all.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+        all
+    }
+
+    /// Alarms that stand.
+    pub fn alarms(&self) -> Vec<AlarmPicture> {
+        let mut all: Vec<_> = self.alarms.iter().map(|entry| entry.value().clone()).collect();
+        all.sort_by(|a, b| a.agent.cmp(&b.agent));
+        all
+    }
+
+    /// The configuration in force and the last refusal.
+    pub fn config(&self) -> ConfigPicture {
+        self.past().config.clone()
+    }
+
+    /// The last restarts of actors, oldest first.
+    pub fn restarts(&self) -> Vec<RestartPicture> {
+        self.past().restarts.iter().cloned().collect()
+    }
+
+    /// Restarts of actors since the start.
+    pub fn restart_count(&self) -> u64 {
+        self.past().restart_count
+    }
+
+    /// Opens the stream of facts, from after the given event when that is still kept.
+    pub fn events(&self, after: Option<EventId>) -> Reader {
+        self.feed.read(after)
+    }
+
+    fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fold(&self, fact: &Fact) {
+        match &fact.what {
+            What::ConfigApplied { generation } => {
+                self.past().config = ConfigPicture {
+                    generation: Some(*generation),
+                    applied: Some(fact.at),
+                    refused: None,
+                };
+            }
+            What::ConfigRefused { text } => {
+                self.past().config.refused = Some((fact.at, text.clone()));
+            }
+            What::Agent(picture) => self.fold_agent(picture),
+            What::AgentGone { agent, template, reason, phases } => {
+                self.agents.remove(agent);
+                self.alarms.remove(agent);
+                let mut past = self.past();
+                *past.gone_by_reason.entry(reason_label(reason)).or_default() += 1;
+                let gone = GoneAgent {
+                    agent: agent.clone(),
+                    template: template.clone(),
+                    reason: reason.clone(),
+                    phases: phases.clone(),
+                    at: fact.at,
+                };
+                keep(&mut past.gone, gone, GONE_AGENTS_KEPT);
+            }
+            What::Alarm { agent, text, command } => {
+                let alarm = AlarmPicture {
+                    agent: agent.clone(),
+                    text: text.clone(),
+                    command: command.clone(),
+                    at: fact.at,
+                };
+                self.alarms.insert(agent.clone(), alarm);
+            }
+            What::Lease(picture) => self.fold_lease(picture),
+            What::Reconciled { cluster, findings } => {
+                let picture = ReconcilePicture {
+                    cluster: cluster.clone(),
+                    findings: findings.clone(),
+                    at: fact.at,
+                };
+                self.reconciled.insert(cluster.clone(), picture);
+            }
+            What::Restarted { actor, count, gave_up } => {
+                let restart = RestartPicture {
+                    actor: actor.clone(),
+                    count: *count,
+                    gave_up: *gave_up,
+                    at: fact.at,
+                };
+                let mut past = self.past();
+                past.restart_count += 1;
+                keep(&mut past.restarts, restart, RESTARTS_KEPT);
+            }
+            What::Template { .. }
+            | What::TemplateGone { .. }
+            | What::Cloud { .. }
+            | What::CloudGone { .. } => self.fold_place(&fact.what, fact.at),
+        }
+    }
+
+    fn fold_agent(&self, picture: &AgentPicture) {
+        match picture.state.as_str() {
+            // The fact that it is gone follows or came already, and nothing would remove it then.
+            "Gone" => {
+                self.agents.remove(&picture.agent);
+                return;
+            }
+            "Retiring" | "Stranded" => {}
+            _ => {
+                self.alarms.remove(&picture.agent);
+            }
+        }
+        self.agents.insert(picture.agent.clone(), picture.clone());
+    }
+
+    fn fold_lease(&self, picture: &LeasePicture) {
+        {
+            let entry = self.leases.entry(picture.lease.clone());
+            let sender = entry.or_insert_with(|| watch::Sender::new(picture.clone()));
+            sender.value().send_replace(picture.clone());
+        }
+        if picture.state != "ended" {
+            return;
+        }
+        let dropped = {
+            let mut past = self.past();
+            if past.ended.contains(&picture.lease) {
+                return;
+            }
+            keep(&mut past.ended, picture.lease.clone(), ENDED_LEASES_KEPT)
+        };
+        if let Some(oldest) = dropped {
+            self.leases.remove(&oldest);
+        }
+    }
+
+    fn fold_place(&self, what: &What, at: WallTime) {
+        if let Some(picture) = TemplatePicture::of(what) {
+            self.templates.insert(picture.template.clone(), picture);
+        } else if let Some(picture) = CloudPicture::of(what, at) {
+            self.clouds.insert(picture.cloud.clone(), picture);
+        } else if let What::TemplateGone { template } = what {
+            self.templates.remove(template);
+        } else if let What::CloudGone { cloud } = what {
+            self.clouds.remove(cloud);
+            self.templates.retain(|template, _| &template.cloud != cloud);
+        }
+    }
+}
+
+impl Observer for View {
+    fn observe(&self, fact: Fact) {
+        self.fold(&fact);
+        self.feed.tell(fact);
+    }
+}
+
+/// Appends to a bounded history; gives what fell out of it.
+fn keep<T>(history: &mut VecDeque<T>, item: T, most: usize) -> Option<T> {
+    history.push_back(item);
+    if history.len() > most { history.pop_front() } else { None }
+}
+
+#[cfg(test)]
+mod tests;

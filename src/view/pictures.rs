@@ -1,0 +1,181 @@
+//! What the view keeps of each kind of thing that facts do not carry as a picture already.
+
+use std::collections::BTreeMap;
+
+use drover_actors::fact::What;
+use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, TemplateId};
+use drover_actors::record::Reason;
+use drover_actors::time::WallTime;
+
+/// How far the start of the service has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Readiness {
+    /// Whether the journal is folded.
+    pub journal_folded: bool,
+    /// Whether each cloud was tried once.
+    pub clouds_tried: bool,
+}
+
+impl Readiness {
+    /// Whether the service is ready for work.
+    pub fn ready(&self) -> bool {
+        self.journal_folded && self.clouds_tried
+    }
+}
+
+/// The configuration in force.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ConfigPicture {
+    /// Its generation; none before the first came into force.
+    pub generation: Option<Generation>,
+    /// Since when.
+    pub applied: Option<WallTime>,
+    /// When a newer one was refused, and why; none when the newest is in force.
+    pub refused: Option<(WallTime, String)>,
+}
+
+/// One template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplatePicture {
+    /// The template.
+    pub template: TemplateId,
+    /// Agents by state name.
+    pub states: BTreeMap<String, u32>,
+    /// Its cap.
+    pub cap: Option<u32>,
+    /// Its labels.
+    pub labels: Vec<String>,
+    /// `flowing`, `tripped` or `probing`.
+    pub breaker: String,
+    /// When a tripped breaker may be tried again, and the cause.
+    pub tripped: Option<(WallTime, String)>,
+}
+
+impl TemplatePicture {
+    /// Takes the picture out of a fact of that kind.
+    pub fn of(what: &What) -> Option<Self> {
+        let What::Template { template, states, cap, labels, breaker, tripped } = what else {
+            return None;
+        };
+        Some(Self {
+            template: template.clone(),
+            states: states.clone(),
+            cap: *cap,
+            labels: labels.clone(),
+            breaker: breaker.clone(),
+            tripped: tripped.clone(),
+        })
+    }
+}
+
+/// One cloud.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloudPicture {
+    /// The cloud.
+    pub cloud: CloudId,
+    /// Its cluster, once known.
+    pub cluster: Option<ClusterId>,
+    /// `connecting`, `well`, `degraded`.
+    pub health: String,
+    /// Proxmox's version, once known.
+    pub version: Option<String>,
+    /// What is wrong.
+    pub detail: String,
+    /// Agents that count against its cap.
+    pub agents: u32,
+    /// Its cap.
+    pub cap: Option<u32>,
+    /// When it was told.
+    pub at: WallTime,
+}
+
+impl CloudPicture {
+    /// Takes the picture out of a fact of that kind.
+    pub fn of(what: &What, at: WallTime) -> Option<Self> {
+        let What::Cloud { cloud, cluster, health, version, detail, agents, cap } = what else {
+            return None;
+        };
+        Some(Self {
+            cloud: cloud.clone(),
+            cluster: cluster.clone(),
+            health: health.clone(),
+            version: version.clone(),
+            detail: detail.clone(),
+            agents: *agents,
+            cap: *cap,
+            at,
+        })
+    }
+}
+
+/// An agent that is gone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GoneAgent {
+    /// The agent.
+    pub agent: AgentId,
+    /// Its template.
+    pub template: TemplateId,
+    /// Why it went.
+    pub reason: Reason,
+    /// Milliseconds in each state.
+    pub phases: Vec<(String, u64)>,
+    /// When.
+    pub at: WallTime,
+}
+
+/// An agent that needs an administrator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AlarmPicture {
+    /// The agent.
+    pub agent: AgentId,
+    /// What is wrong.
+    pub text: String,
+    /// What to run.
+    pub command: String,
+    /// Since when.
+    pub at: WallTime,
+}
+
+/// The last reconciliation of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReconcilePicture {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Its plan as text, one line a finding.
+    pub findings: Vec<String>,
+    /// When it ended.
+    pub at: WallTime,
+}
+
+/// A restart of an actor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestartPicture {
+    /// Which actor.
+    pub actor: String,
+    /// Restarts within the window.
+    pub count: u32,
+    /// Whether it was given up.
+    pub gave_up: bool,
+    /// When.
+    pub at: WallTime,
+}
+
+/// A fixed word for a reason, for metrics and tables.
+pub fn reason_label(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::Idle => "idle",
+        Reason::UsedUp => "used-up",
+        Reason::Old => "old",
+        Reason::Asked => "asked",
+        Reason::Reaped => "reaped",
+        Reason::Unconfigured => "unconfigured",
+        Reason::Stopping => "stopping",
+        Reason::LeaseExpired => "lease-expired",
+        Reason::PoweredOff => "powered-off",
+        Reason::Vanished => "vanished",
+        Reason::ReturnedFromPark => "returned-from-park",
+        Reason::Cancelled => "cancelled",
+        Reason::TooSlow { .. } => "too-slow",
+        Reason::Failed { .. } => "failed",
+    }
+}

@@ -1,0 +1,233 @@
+//! The view's invariants.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::time::Duration;
+
+use drover_actors::id::Generation;
+use drover_actors::record::Reason;
+
+use super::feed::FACTS_KEPT;
+use super::*;
+
+pub(crate) fn lease(id: &str, state: &str) -> What {
+    What::Lease(Box::new(LeasePicture {
+        lease: LeaseId::new(id),
+        state: state.into(),
+        agent: None,
+        owner: "tester".into(),
+        principal: "uid:0".into(),
+        expires: None,
+        detail: String::new(),
+    }))
+}
+
+fn agent(id: &str, state: &str) -> What {
+    What::Agent(Box::new(AgentPicture {
+        agent: AgentId::new(id),
+        template: TemplateId::new(CloudId::new("lab"), "linux"),
+        state: state.into(),
+        since: WallTime(0),
+        vmid: None,
+        node: None,
+        address: None,
+        ssh: None,
+        host_keys: Vec::new(),
+        leases: Vec::new(),
+        uses: 0,
+        detail: String::new(),
+        phases: Vec::new(),
+    }))
+}
+
+fn gone(id: &str) -> What {
+    What::AgentGone {
+        agent: AgentId::new(id),
+        template: TemplateId::new(CloudId::new("lab"), "linux"),
+        reason: Reason::Idle,
+        phases: vec![("Cloning".into(), 5)],
+    }
+}
+
+fn told(view: &View, what: What) {
+    view.observe(Fact { at: WallTime(1), what });
+}
+
+fn number(told: &Told) -> u64 {
+    match told {
+        Told::Event(event) => event.id.number,
+        Told::Lagged { .. } => panic!("lagged"),
+    }
+}
+
+// Invariant: the view never grows past the live herd and its fixed histories.
+
+#[test]
+fn ended_leases_fall_out_of_a_bounded_history() {
+    let view = View::new(1);
+    for n in 0..ENDED_LEASES_KEPT + 5 {
+        told(&view, lease(&format!("l{n}"), "ready"));
+        told(&view, lease(&format!("l{n}"), "ended"));
+        told(&view, lease(&format!("l{n}"), "ended"));
+    }
+    assert_eq!(view.leases().len(), ENDED_LEASES_KEPT);
+    assert_eq!(view.lease(&LeaseId::new("l4")), None);
+    assert_eq!(view.lease(&LeaseId::new("l5")).unwrap().state, "ended");
+    assert_eq!(view.past().ended.len(), ENDED_LEASES_KEPT);
+}
+
+#[test]
+fn gone_agents_leave_the_list_and_stay_in_a_bounded_history() {
+    let view = View::new(1);
+    for n in 0..GONE_AGENTS_KEPT + 3 {
+        told(&view, agent(&format!("a{n}"), "Ready"));
+        told(&view, gone(&format!("a{n}")));
+        told(&view, agent(&format!("a{n}"), "Gone"));
+    }
+    assert!(view.agents().is_empty());
+    assert_eq!(view.gone_agents().len(), GONE_AGENTS_KEPT);
+    assert_eq!(view.gone_agents()[0].agent.as_str(), "a3");
+    assert_eq!(view.gone_by_reason()["idle"], (GONE_AGENTS_KEPT + 3) as u64);
+}
+
+// Invariant: what was put right is not shown as wrong.
+
+#[test]
+fn an_alarm_stands_until_its_agent_is_mended_or_gone() {
+    let view = View::new(1);
+    let alarm = || What::Alarm {
+        agent: AgentId::new("a"),
+        text: "lock: clone stays".into(),
+        command: "qm unlock 100".into(),
+    };
+    told(&view, alarm());
+    told(&view, agent("a", "Stranded"));
+    assert_eq!(view.alarms().len(), 1);
+    told(&view, agent("a", "InDoubt"));
+    assert_eq!(view.alarms().len(), 0);
+    told(&view, alarm());
+    told(&view, gone("a"));
+    assert_eq!(view.alarms().len(), 0);
+}
+
+#[test]
+fn a_refused_configuration_shows_until_a_good_one_comes_into_force() {
+    let view = View::new(1);
+    told(&view, What::ConfigApplied { generation: Generation(1) });
+    told(&view, What::ConfigRefused { text: "unknown key".into() });
+    let config = view.config();
+    assert_eq!(config.generation, Some(Generation(1)));
+    assert_eq!(config.refused, Some((WallTime(1), "unknown key".into())));
+    told(&view, What::ConfigApplied { generation: Generation(2) });
+    assert_eq!(view.config().refused, None);
+}
+
+#[test]
+fn a_cloud_that_went_takes_its_templates_along() {
+    let view = View::new(1);
+    for cloud in ["lab", "office"] {
+        told(
+            &view,
+            What::Template {
+                template: TemplateId::new(CloudId::new(cloud), "linux"),
+                states: BTreeMap::new(),
+                cap: None,
+                labels: Vec::new(),
+                breaker: "flowing".into(),
+                tripped: None,
+            },
+        );
+    }
+    told(&view, What::CloudGone { cloud: CloudId::new("lab") });
+    let left: Vec<_> = view.templates().iter().map(|one| one.template.to_string()).collect();
+    assert_eq!(left, ["office/linux"]);
+}
+
+// Invariant: a reader of the stream sees each fact once and in order, or is told how many it missed.
+
+#[tokio::test]
+async fn a_reader_that_comes_back_goes_on_where_it_was() {
+    let view = View::new(7);
+    for n in 0..5 {
+        told(&view, lease(&format!("l{n}"), "waiting"));
+    }
+    let mut reader = view.events(Some("7-3".parse().unwrap()));
+    told(&view, lease("later", "waiting"));
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        seen.push(number(&reader.next().await.unwrap()));
+    }
+    assert_eq!(seen, [4, 5, 6]);
+}
+
+#[tokio::test]
+async fn a_slow_reader_is_told_how_many_facts_it_missed() {
+    let view = View::new(7);
+    let mut reader = view.events(None);
+    for n in 0..FACTS_KEPT + 10 {
+        told(&view, lease(&format!("l{n}"), "waiting"));
+    }
+    assert_eq!(reader.next().await, Some(Told::Lagged { missed: Some(10) }));
+    assert_eq!(number(&reader.next().await.unwrap()), 11);
+}
+
+#[tokio::test]
+async fn a_reader_from_too_far_back_or_another_start_is_told_so() {
+    let view = View::new(7);
+    for n in 0..FACTS_KEPT + 10 {
+        told(&view, lease(&format!("l{n}"), "waiting"));
+    }
+    let mut reader = view.events(Some("7-4".parse().unwrap()));
+    assert_eq!(reader.next().await, Some(Told::Lagged { missed: Some(6) }));
+    assert_eq!(number(&reader.next().await.unwrap()), 11);
+    let mut reader = view.events(Some("6-4".parse().unwrap()));
+    assert_eq!(reader.next().await, Some(Told::Lagged { missed: None }));
+}
+
+#[test]
+fn an_event_id_that_is_none_is_an_error() {
+    for text in ["", "7", "7-", "-7", "a-b", "7-1-2"] {
+        assert!(text.parse::<EventId>().is_err(), "{text}");
+    }
+}
+
+// Invariant: a wait ends with the change, with the deadline, and never loses the lease.
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_when_the_lease_is_ready() {
+    let view = View::new(1);
+    told(&view, lease("l", "waiting"));
+    let other = view.clone();
+    let task = tokio::spawn(async move {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        other.wait_for_lease(&LeaseId::new("l"), |seen| seen.state == "ready", deadline).await
+    });
+    tokio::task::yield_now().await;
+    told(&view, lease("l", "granted"));
+    tokio::task::yield_now().await;
+    assert!(!task.is_finished());
+    told(&view, lease("l", "ready"));
+    assert_eq!(task.await.unwrap().unwrap().state, "ready");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_at_its_deadline_with_the_last_picture() {
+    let view = View::new(1);
+    told(&view, lease("l", "waiting"));
+    let started = Instant::now();
+    let deadline = started + Duration::from_secs(30);
+    let seen = view.wait_for_lease(&LeaseId::new("l"), |_| false, deadline).await;
+    assert_eq!(seen.unwrap().state, "waiting");
+    assert_eq!(started.elapsed(), Duration::from_secs(30));
+    assert_eq!(view.wait_for_lease(&LeaseId::new("x"), |_| true, deadline).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readiness_needs_the_journal_and_the_clouds() {
+    let view = View::new(1);
+    view.mark_clouds_tried();
+    assert!(!view.readiness().ready());
+    view.mark_journal_folded();
+    view.wait_ready().await;
+    assert!(view.readiness().ready());
+}

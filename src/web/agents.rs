@@ -1,0 +1,77 @@
+//! Agents, templates, clouds and the whole at a glance; retiring one agent.
+
+use actix_web::{HttpResponse, web};
+use drover_actors::id::AgentId;
+use drover_actors::message::HerdCommand;
+use drover_actors::record::Reason;
+
+use super::body::Fields;
+use super::problem::printable;
+use super::shapes::{AgentOut, AgentsOut, CloudsOut, GoneOut, StatusOut, TemplatesOut};
+use super::{Problem, State};
+
+#[utoipa::path(get, path = "/v1/agents", responses((status = 200, body = AgentsOut)))]
+pub(super) async fn list(state: web::Data<State>) -> web::Json<AgentsOut> {
+    let view = &state.doors.view;
+    web::Json(AgentsOut {
+        agents: view.agents().iter().map(AgentOut::from).collect(),
+        gone: view.gone_agents().iter().map(GoneOut::from).collect(),
+    })
+}
+
+#[utoipa::path(
+    get, path = "/v1/agents/{id}", params(("id" = String, Path, description = "the agent")),
+    responses(
+        (status = 200, body = AgentOut, description = "a live agent; one that is gone has a `reason`"),
+        (status = 404, body = Problem),
+    )
+)]
+pub(super) async fn show(
+    state: web::Data<State>,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    let view = &state.doors.view;
+    let id = AgentId::new(&*id);
+    if let Some(agent) = view.agent(&id) {
+        return Ok(HttpResponse::Ok().json(AgentOut::from(&agent)));
+    }
+    let gone = view.gone_agents().into_iter().rev().find(|gone| gone.agent == id);
+    let gone = gone.ok_or_else(|| {
+        let id = printable(id.as_str());
+        Problem::not_found(format!("no agent `{id}`; `drover agents` lists them"))
+    })?;
+    Ok(HttpResponse::Ok().json(GoneOut::from(&gone)))
+}
+
+#[utoipa::path(
+    post, path = "/v1/agents/{id}/retire", params(("id" = String, Path, description = "the agent")),
+    responses((status = 202, description = "it goes, after its last lease"), (status = 404, body = Problem))
+)]
+pub(super) async fn retire(
+    state: web::Data<State>,
+    id: web::Path<String>,
+    body: Result<web::Bytes, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    Fields::parse(body)?.finish()?;
+    let agent = AgentId::new(&*id);
+    let wish = |reply| HerdCommand::Retire { agent, reason: Reason::Asked, reply };
+    state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    Ok(HttpResponse::Accepted().finish())
+}
+
+#[utoipa::path(get, path = "/v1/templates", responses((status = 200, body = TemplatesOut)))]
+pub(super) async fn templates(state: web::Data<State>) -> web::Json<TemplatesOut> {
+    let templates = state.doors.view.templates().iter().map(Into::into).collect();
+    web::Json(TemplatesOut { templates })
+}
+
+#[utoipa::path(get, path = "/v1/clouds", responses((status = 200, body = CloudsOut)))]
+pub(super) async fn clouds(state: web::Data<State>) -> web::Json<CloudsOut> {
+    let clouds = state.doors.view.clouds().iter().map(Into::into).collect();
+    web::Json(CloudsOut { clouds })
+}
+
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = StatusOut)))]
+pub(super) async fn status(state: web::Data<State>) -> web::Json<StatusOut> {
+    web::Json(StatusOut::of(&state.doors.view))
+}

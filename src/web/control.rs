@@ -1,0 +1,116 @@
+//! What operators tell the service itself: reap, resync, reload, the log's level.
+
+use std::collections::BTreeMap;
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpResponse, web};
+use drover_actors::message::HerdCommand;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::body::Fields;
+use super::{Problem, State};
+
+/// What to reap.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct ReapIn {
+    /// Whether the warm minimum goes too.
+    pub all: bool,
+}
+
+/// What a reap did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReapOut {
+    /// Agents told to go.
+    pub retired: u32,
+}
+
+/// What a reconciliation found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResyncOut {
+    /// Findings of each cluster, a line each.
+    pub clusters: BTreeMap<String, Vec<String>>,
+}
+
+/// What a reload brought into force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReloadOut {
+    /// The generation in force.
+    pub generation: u64,
+}
+
+/// The level of the log.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct LogLevelIn {
+    /// `error`, `warn`, `info`, `debug`, `trace`, or directives such as `info,drover::pve=debug`.
+    pub level: String,
+}
+
+type Body = Result<web::Bytes, actix_web::Error>;
+
+#[utoipa::path(post, path = "/v1/reap", request_body = ReapIn, responses((status = 200, body = ReapOut)))]
+pub(super) async fn reap(
+    state: web::Data<State>,
+    body: Body,
+) -> Result<web::Json<ReapOut>, Problem> {
+    let mut fields = Fields::parse(body)?;
+    let all = fields.flag("all");
+    fields.finish()?;
+    let retired = state.ask(state.limits.reply, |reply| HerdCommand::Reap { all, reply }).await?;
+    Ok(web::Json(ReapOut { retired }))
+}
+
+#[utoipa::path(post, path = "/v1/resync", responses((status = 200, body = ResyncOut)))]
+pub(super) async fn resync(
+    state: web::Data<State>,
+    body: Body,
+) -> Result<web::Json<ResyncOut>, Problem> {
+    Fields::parse(body)?.finish()?;
+    let found = state.ask(state.limits.resync, |reply| HerdCommand::Resync { reply }).await?;
+    let clusters = found.into_iter().map(|(cluster, lines)| (cluster.to_string(), lines)).collect();
+    Ok(web::Json(ResyncOut { clusters }))
+}
+
+#[utoipa::path(
+    post, path = "/v1/reload",
+    responses(
+        (status = 200, body = ReloadOut),
+        (status = 422, body = Problem, description = "the file has faults; the old configuration stays"),
+    )
+)]
+pub(super) async fn reload(
+    state: web::Data<State>,
+    body: Body,
+) -> Result<web::Json<ReloadOut>, Problem> {
+    Fields::parse(body)?.finish()?;
+    match (state.doors.reload)().await {
+        Ok(generation) => Ok(web::Json(ReloadOut { generation })),
+        Err(faults) => Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "configuration-refused",
+            "the configuration was refused, the old one stays in force",
+            faults,
+        )),
+    }
+}
+
+#[utoipa::path(
+    put, path = "/v1/log-level", request_body = LogLevelIn,
+    responses((status = 204, description = "it is set"), (status = 400, body = Problem))
+)]
+pub(super) async fn log_level(
+    state: web::Data<State>,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
+    let mut fields = Fields::parse(body)?;
+    let level = fields.text("level", 1000);
+    if let Some(level) = &level {
+        if let Err(fault) = (state.doors.log_level)(level) {
+            fields.fault("level", fault);
+        }
+    } else if !fields.has_faults() {
+        fields.fault("level", "is missing; give error, warn, info, debug or trace");
+    }
+    fields.finish()?;
+    Ok(HttpResponse::NoContent().finish())
+}

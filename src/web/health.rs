@@ -1,0 +1,42 @@
+//! Liveness and readiness, open to all.
+
+use actix_web::http::StatusCode;
+use actix_web::web;
+use serde_json::{Value, json};
+
+use super::{Problem, State};
+
+#[utoipa::path(
+    get, path = "/healthz",
+    responses((status = 200, description = "the actors turn"), (status = 503, body = Problem))
+)]
+pub(super) async fn healthz(state: web::Data<State>) -> Result<web::Json<Value>, Problem> {
+    if (state.doors.alive)() {
+        return Ok(web::Json(json!({ "status": "alive" })));
+    }
+    Err(Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "stuck",
+        "the actors do not turn",
+        "the actors' thread has not answered in time; the watchdog restarts the service",
+    ))
+}
+
+#[utoipa::path(
+    get, path = "/readyz",
+    responses((status = 200, description = "ready for work"), (status = 503, body = Problem))
+)]
+pub(super) async fn readyz(state: web::Data<State>) -> Result<web::Json<Value>, Problem> {
+    let readiness = state.doors.view.readiness();
+    let missing = match (readiness.journal_folded, readiness.clouds_tried) {
+        (true, true) => return Ok(web::Json(json!({ "status": "ready" }))),
+        (false, _) => "the journal is not folded yet",
+        (true, false) => "not every cloud was tried yet",
+    };
+    Err(Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "not-ready",
+        "the service is starting",
+        format!("{missing}; try again shortly"),
+    ))
+}

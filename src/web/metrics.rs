@@ -1,0 +1,141 @@
+//! Metrics in Prometheus' text format, read from the view; labels have fixed lists.
+
+use std::fmt::Write;
+
+use actix_web::{HttpResponse, web};
+
+use super::State;
+use crate::view::View;
+
+/// States that get a series of their own; any other counts as `other`.
+const STATES: [&str; 14] = [
+    "Queued",
+    "Cloning",
+    "InDoubt",
+    "Configuring",
+    "Booting",
+    "Connecting",
+    "Preparing",
+    "Ready",
+    "Leased",
+    "Draining",
+    "Resetting",
+    "Held",
+    "Retiring",
+    "Stranded",
+];
+const LEASE_STATES: [&str; 4] = ["waiting", "granted", "ready", "ended"];
+const HEALTHS: [&str; 3] = ["connecting", "well", "degraded"];
+const BREAKERS: [&str; 3] = ["flowing", "tripped", "probing"];
+
+#[utoipa::path(
+    get, path = "/metrics",
+    responses((status = 200, content_type = "text/plain", body = String))
+)]
+pub(super) async fn show(state: web::Data<State>) -> HttpResponse {
+    HttpResponse::Ok()
+        .content_type("text/plain; version=0.0.4; charset=utf-8")
+        .body(render(&state.doors.view))
+}
+
+/// Writes all metrics.
+fn render(view: &View) -> String {
+    let mut page = Page(String::new());
+    templates(&mut page, view);
+    clouds(&mut page, view);
+    page.head("drover_leases", "gauge", "Leases by state; ended ones as far as they are kept.");
+    let leases = view.leases();
+    for state in LEASE_STATES {
+        let count = leases.iter().filter(|lease| lease.state == state).count();
+        page.line("drover_leases", &[("state", state)], count as u64);
+    }
+    page.head("drover_agents_gone_total", "counter", "Agents that went, by reason.");
+    for (reason, count) in view.gone_by_reason() {
+        page.line("drover_agents_gone_total", &[("reason", reason)], count);
+    }
+    page.head("drover_alarms", "gauge", "Agents that need an administrator.");
+    page.line("drover_alarms", &[], view.alarms().len() as u64);
+    page.head("drover_actor_restarts_total", "counter", "Actors that panicked.");
+    page.line("drover_actor_restarts_total", &[], view.restart_count());
+    let config = view.config();
+    page.head("drover_config_generation", "gauge", "The configuration in force.");
+    let generation = config.generation.map_or(0, |generation| generation.0);
+    page.line("drover_config_generation", &[], generation);
+    page.head("drover_config_refused", "gauge", "Whether a newer configuration was refused.");
+    page.line("drover_config_refused", &[], config.refused.is_some().into());
+    page.head("drover_ready", "gauge", "Whether the service is ready for work.");
+    page.line("drover_ready", &[], view.readiness().ready().into());
+    page.0
+}
+
+fn templates(page: &mut Page, view: &View) {
+    let templates = view.templates();
+    page.head("drover_agents", "gauge", "Live agents by template and state.");
+    for template in &templates {
+        let id = template.template.to_string();
+        let mut other = 0;
+        for (state, count) in &template.states {
+            if STATES.contains(&state.as_str()) {
+                page.line(
+                    "drover_agents",
+                    &[("template", &id), ("state", state)],
+                    u64::from(*count),
+                );
+            } else {
+                other += u64::from(*count);
+            }
+        }
+        if other > 0 {
+            page.line("drover_agents", &[("template", &id), ("state", "other")], other);
+        }
+    }
+    page.head("drover_template_cap", "gauge", "The most agents of a template, where limited.");
+    for template in &templates {
+        if let Some(cap) = template.cap {
+            let id = template.template.to_string();
+            page.line("drover_template_cap", &[("template", &id)], u64::from(cap));
+        }
+    }
+    page.head("drover_breaker", "gauge", "1 for the state a template's breaker is in.");
+    for template in &templates {
+        let id = template.template.to_string();
+        for state in BREAKERS {
+            let is = u64::from(template.breaker == state);
+            page.line("drover_breaker", &[("template", &id), ("state", state)], is);
+        }
+    }
+}
+
+fn clouds(page: &mut Page, view: &View) {
+    page.head("drover_cloud_health", "gauge", "1 for the health a cloud is in.");
+    for cloud in view.clouds() {
+        for health in HEALTHS {
+            let is = u64::from(cloud.health == health);
+            let labels = [("cloud", cloud.cloud.as_str()), ("health", health)];
+            page.line("drover_cloud_health", &labels, is);
+        }
+    }
+}
+
+/// The text as it grows.
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a String does not fail.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
+        let labels: Vec<_> = labels
+            .iter()
+            .map(|(label, value)| {
+                let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+                format!("{label}=\"{value}\"")
+            })
+            .collect();
+        let labels =
+            if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _ = writeln!(self.0, "{name}{labels} {value}");
+    }
+}

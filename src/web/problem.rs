@@ -1,0 +1,134 @@
+//! Errors as RFC 9457 problem documents: what is wrong, where, and what to do.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, ResponseError};
+use drover_actors::message::Refusal;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A problem document (`application/problem+json`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema, thiserror::Error)]
+#[error("{title}: {detail}")]
+pub struct Problem {
+    /// A name for this kind of problem, `urn:drover:problem:…`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The kind in words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// This case in words, with what to do where that is known.
+    pub detail: String,
+    /// What is wrong with single fields of the body.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<FieldFault>,
+}
+
+/// What is wrong with one field.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FieldFault {
+    /// The field.
+    pub field: String,
+    /// What is wrong with it and what to do.
+    pub detail: String,
+}
+
+impl Problem {
+    /// Builds a problem; `name` ends its type.
+    pub fn new(status: StatusCode, name: &str, title: &str, detail: impl Into<String>) -> Self {
+        Self {
+            kind: format!("urn:drover:problem:{name}"),
+            title: title.to_owned(),
+            status: status.as_u16(),
+            detail: detail.into(),
+            errors: Vec::new(),
+        }
+    }
+
+    /// The request cannot be understood or breaks a rule.
+    pub fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid-request", "the request is not valid", detail)
+    }
+
+    /// Nothing of that name.
+    pub fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", "there is no such thing", detail)
+    }
+
+    /// The herd did not answer in time: the wish may have been taken.
+    pub fn unknown_outcome() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "unknown-outcome",
+            "the outcome is unknown",
+            "the herd did not answer in time and may still carry this out; repeat the request \
+             (a lease with the same idempotencyKey, which answers the same lease)",
+        )
+    }
+
+    /// What the herd refused.
+    pub fn refused(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Unknown(text) => Self::not_found(text),
+            Refusal::Conflict(text) => {
+                Self::new(StatusCode::CONFLICT, "conflict", "it contradicts what stands", text)
+            }
+            Refusal::Unavailable(text) => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "unavailable",
+                "the service takes no work",
+                text,
+            ),
+        }
+    }
+}
+
+impl ResponseError for Problem {
+    fn status_code(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status_code());
+        if self.status == StatusCode::UNAUTHORIZED.as_u16() {
+            response.insert_header(("WWW-Authenticate", "Bearer realm=\"drover\""));
+        }
+        let text = serde_json::to_string(self).unwrap_or_default();
+        response.content_type("application/problem+json").body(text)
+    }
+}
+
+/// Answers what no route is for.
+pub(super) async fn no_such_route(request: HttpRequest) -> Problem {
+    Problem::not_found(format!(
+        "no route `{}`; /openapi.json lists all of them",
+        printable(request.path())
+    ))
+}
+
+/// Answers a method that a route does not take.
+pub(super) async fn method_not_allowed(request: HttpRequest) -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method-not-allowed",
+        "the route does not take this method",
+        format!(
+            "`{}` does not take {}; /openapi.json lists what it takes",
+            printable(request.path()),
+            request.method()
+        ),
+    )
+}
+
+/// Cuts text from outside to what may be repeated in an answer.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(120).collect()
+}
+
+impl actix_web::Responder for Problem {
+    type Body = actix_web::body::BoxBody;
+
+    fn respond_to(self, _: &HttpRequest) -> HttpResponse {
+        self.error_response()
+    }
+}

@@ -1,0 +1,494 @@
+//! The JSON of the API, as the server writes and the command line reads it.
+
+use std::collections::BTreeMap;
+
+use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover_actors::record::Reason;
+use drover_actors::time::WallTime;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::view::{
+    AlarmPicture, CloudPicture, ConfigPicture, GoneAgent, ReconcilePicture, RestartPicture,
+    TemplatePicture, View, reason_label,
+};
+
+/// A lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LeaseOut {
+    /// Its id.
+    pub id: String,
+    /// `waiting`, `granted`, `ready` or `ended`.
+    pub state: String,
+    /// Its agent, once granted.
+    pub agent: Option<String>,
+    /// For whom.
+    pub owner: String,
+    /// Who asked.
+    pub principal: String,
+    /// When it runs out (RFC 3339), once granted.
+    pub expires_at: Option<String>,
+    /// Why it waits or ended.
+    pub detail: String,
+    /// How to log in, once ready.
+    pub ssh: Option<SshOut>,
+}
+
+/// How to log in to an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SshOut {
+    /// The address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The login name.
+    pub user: String,
+    /// The host key to expect, a public key line; null when it is not known.
+    pub host_key: Option<String>,
+    /// All host keys of the agent.
+    pub host_keys: Vec<String>,
+}
+
+/// Leases.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeasesOut {
+    /// Live ones and the last that ended.
+    pub leases: Vec<LeaseOut>,
+}
+
+/// Time spent in a state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PhaseOut {
+    /// The state.
+    pub state: String,
+    /// Milliseconds.
+    pub ms: u64,
+}
+
+/// An agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentOut {
+    /// Its id.
+    pub id: String,
+    /// Its template, `cloud/template`.
+    pub template: String,
+    /// Its state.
+    pub state: String,
+    /// Since when (RFC 3339).
+    pub since: String,
+    /// Its VMID, once chosen.
+    pub vmid: Option<u32>,
+    /// Its node, once chosen.
+    pub node: Option<String>,
+    /// How to log in, once known.
+    pub ssh: Option<SshOut>,
+    /// Leases on it.
+    pub leases: Vec<String>,
+    /// Uses so far.
+    pub uses: u32,
+    /// What it waits for, or why it goes.
+    pub detail: String,
+    /// Time spent in each state so far, in order.
+    pub phases: Vec<PhaseOut>,
+}
+
+/// An agent that is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GoneOut {
+    /// Its id.
+    pub id: String,
+    /// Its template, `cloud/template`.
+    pub template: String,
+    /// Why it went, one word.
+    pub reason: String,
+    /// Why it went, for people.
+    pub detail: String,
+    /// When (RFC 3339).
+    pub gone_at: String,
+    /// Time spent in each state, in order.
+    pub phases: Vec<PhaseOut>,
+}
+
+/// Agents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentsOut {
+    /// Live ones.
+    pub agents: Vec<AgentOut>,
+    /// The last that went, oldest first.
+    pub gone: Vec<GoneOut>,
+}
+
+/// A template.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateOut {
+    /// `cloud/template`.
+    pub id: String,
+    /// Its labels.
+    pub labels: Vec<String>,
+    /// Agents by state.
+    pub states: BTreeMap<String, u32>,
+    /// The most agents; null for no limit.
+    pub cap: Option<u32>,
+    /// `flowing`, `tripped` or `probing`.
+    pub breaker: String,
+    /// When a tripped breaker may be tried again (RFC 3339).
+    pub retry_at: Option<String>,
+    /// What tripped it.
+    pub cause: Option<String>,
+}
+
+/// Templates.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TemplatesOut {
+    /// Each template on each of its clouds.
+    pub templates: Vec<TemplateOut>,
+}
+
+/// A cloud.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CloudOut {
+    /// Its key.
+    pub id: String,
+    /// Its cluster, once known.
+    pub cluster: Option<String>,
+    /// `connecting`, `well` or `degraded`.
+    pub health: String,
+    /// Proxmox's version, once known.
+    pub version: Option<String>,
+    /// What is wrong.
+    pub detail: String,
+    /// Agents that count against its cap.
+    pub agents: u32,
+    /// The most agents; null for no limit.
+    pub cap: Option<u32>,
+    /// When this was last told (RFC 3339).
+    pub told_at: String,
+}
+
+/// Clouds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CloudsOut {
+    /// The configured clouds.
+    pub clouds: Vec<CloudOut>,
+}
+
+/// The configuration in force.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigOut {
+    /// Its generation; null before the first.
+    pub generation: Option<u64>,
+    /// Since when (RFC 3339).
+    pub applied_at: Option<String>,
+    /// When a newer one was refused (RFC 3339); null when the newest is in force.
+    pub refused_at: Option<String>,
+    /// Its faults.
+    pub refusal: Option<String>,
+}
+
+/// Something that needs an administrator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AlarmOut {
+    /// The agent.
+    pub agent: String,
+    /// What is wrong.
+    pub text: String,
+    /// What to run.
+    pub command: String,
+    /// Since when (RFC 3339).
+    pub since: String,
+}
+
+/// The last reconciliation of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReconcileOut {
+    /// The cluster.
+    pub cluster: String,
+    /// What was found, a line each.
+    pub findings: Vec<String>,
+    /// When (RFC 3339).
+    pub at: String,
+}
+
+/// A restart of an actor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RestartOut {
+    /// Which actor.
+    pub actor: String,
+    /// Restarts within the window.
+    pub count: u32,
+    /// Whether it was given up.
+    pub gave_up: bool,
+    /// When (RFC 3339).
+    pub at: String,
+}
+
+/// Everything at a glance.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusOut {
+    /// drover's version.
+    pub version: String,
+    /// Whether the service is ready for work.
+    pub ready: bool,
+    /// The configuration in force.
+    pub config: ConfigOut,
+    /// The configured clouds.
+    pub clouds: Vec<CloudOut>,
+    /// Each template on each of its clouds.
+    pub templates: Vec<TemplateOut>,
+    /// Live agents.
+    pub agents: Vec<AgentOut>,
+    /// Leases that have not ended.
+    pub leases: Vec<LeaseOut>,
+    /// What needs an administrator.
+    pub alarms: Vec<AlarmOut>,
+    /// The last reconciliation of each cluster.
+    pub reconciled: Vec<ReconcileOut>,
+    /// The last restarts of actors.
+    pub restarts: Vec<RestartOut>,
+}
+
+/// Spells wall time in RFC 3339.
+pub fn rfc3339(at: WallTime) -> String {
+    jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |at| at.to_string())
+}
+
+fn ssh(agent: &AgentPicture) -> Option<SshOut> {
+    let (port, user) = agent.ssh.clone()?;
+    let keys = &agent.host_keys;
+    let best = keys.iter().find(|key| key.starts_with("ssh-ed25519 ")).or_else(|| keys.first());
+    Some(SshOut {
+        host: agent.address.clone()?,
+        port,
+        user,
+        host_key: best.cloned(),
+        host_keys: keys.clone(),
+    })
+}
+
+fn phases(phases: &[(String, u64)]) -> Vec<PhaseOut> {
+    phases.iter().map(|(state, ms)| PhaseOut { state: state.clone(), ms: *ms }).collect()
+}
+
+impl LeaseOut {
+    /// Spells a lease; how to log in comes from its agent and is told only while it is ready.
+    pub fn of(view: &View, lease: &LeasePicture) -> Self {
+        let agent = lease.agent.as_ref().filter(|_| lease.state == "ready");
+        Self {
+            id: lease.lease.to_string(),
+            state: lease.state.clone(),
+            agent: lease.agent.as_ref().map(ToString::to_string),
+            owner: lease.owner.clone(),
+            principal: lease.principal.clone(),
+            expires_at: lease.expires.map(rfc3339),
+            detail: lease.detail.clone(),
+            ssh: agent.and_then(|agent| view.agent(agent)).and_then(|agent| ssh(&agent)),
+        }
+    }
+}
+
+impl From<&AgentPicture> for AgentOut {
+    fn from(agent: &AgentPicture) -> Self {
+        Self {
+            id: agent.agent.to_string(),
+            template: agent.template.to_string(),
+            state: agent.state.clone(),
+            since: rfc3339(agent.since),
+            vmid: agent.vmid.map(|vmid| vmid.0),
+            node: agent.node.as_ref().map(ToString::to_string),
+            ssh: ssh(agent),
+            leases: agent.leases.iter().map(ToString::to_string).collect(),
+            uses: agent.uses,
+            detail: agent.detail.clone(),
+            phases: phases(&agent.phases),
+        }
+    }
+}
+
+/// A reason for people.
+fn reason_text(reason: &Reason) -> String {
+    match reason {
+        Reason::TooSlow { state } => format!("{state} took too long"),
+        Reason::Failed { state, kind, text } => format!("{state} failed ({kind}): {text}"),
+        Reason::Idle
+        | Reason::UsedUp
+        | Reason::Old
+        | Reason::Asked
+        | Reason::Reaped
+        | Reason::Unconfigured
+        | Reason::Stopping
+        | Reason::LeaseExpired
+        | Reason::PoweredOff
+        | Reason::Vanished
+        | Reason::ReturnedFromPark
+        | Reason::Cancelled => reason_label(reason).to_owned(),
+    }
+}
+
+impl From<&GoneAgent> for GoneOut {
+    fn from(gone: &GoneAgent) -> Self {
+        Self {
+            id: gone.agent.to_string(),
+            template: gone.template.to_string(),
+            reason: reason_label(&gone.reason).to_owned(),
+            detail: reason_text(&gone.reason),
+            gone_at: rfc3339(gone.at),
+            phases: phases(&gone.phases),
+        }
+    }
+}
+
+impl From<&TemplatePicture> for TemplateOut {
+    fn from(template: &TemplatePicture) -> Self {
+        let (retry_at, cause) = template.tripped.clone().unzip();
+        Self {
+            id: template.template.to_string(),
+            labels: template.labels.clone(),
+            states: template.states.clone(),
+            cap: template.cap,
+            breaker: template.breaker.clone(),
+            retry_at: retry_at.map(rfc3339),
+            cause,
+        }
+    }
+}
+
+impl From<&CloudPicture> for CloudOut {
+    fn from(cloud: &CloudPicture) -> Self {
+        Self {
+            id: cloud.cloud.to_string(),
+            cluster: cloud.cluster.as_ref().map(ToString::to_string),
+            health: cloud.health.clone(),
+            version: cloud.version.clone(),
+            detail: cloud.detail.clone(),
+            agents: cloud.agents,
+            cap: cloud.cap,
+            told_at: rfc3339(cloud.at),
+        }
+    }
+}
+
+impl From<&ConfigPicture> for ConfigOut {
+    fn from(config: &ConfigPicture) -> Self {
+        let (refused_at, refusal) = config.refused.clone().unzip();
+        Self {
+            generation: config.generation.map(|generation| generation.0),
+            applied_at: config.applied.map(rfc3339),
+            refused_at: refused_at.map(rfc3339),
+            refusal,
+        }
+    }
+}
+
+impl From<&AlarmPicture> for AlarmOut {
+    fn from(alarm: &AlarmPicture) -> Self {
+        Self {
+            agent: alarm.agent.to_string(),
+            text: alarm.text.clone(),
+            command: alarm.command.clone(),
+            since: rfc3339(alarm.at),
+        }
+    }
+}
+
+impl From<&ReconcilePicture> for ReconcileOut {
+    fn from(one: &ReconcilePicture) -> Self {
+        let cluster = one.cluster.to_string();
+        Self { cluster, findings: one.findings.clone(), at: rfc3339(one.at) }
+    }
+}
+
+impl From<&RestartPicture> for RestartOut {
+    fn from(one: &RestartPicture) -> Self {
+        let actor = one.actor.clone();
+        Self { actor, count: one.count, gave_up: one.gave_up, at: rfc3339(one.at) }
+    }
+}
+
+impl StatusOut {
+    /// Spells the whole view.
+    pub fn of(view: &View) -> Self {
+        let live = |lease: &LeasePicture| lease.state != "ended";
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ready: view.readiness().ready(),
+            config: ConfigOut::from(&view.config()),
+            clouds: view.clouds().iter().map(CloudOut::from).collect(),
+            templates: view.templates().iter().map(TemplateOut::from).collect(),
+            agents: view.agents().iter().map(AgentOut::from).collect(),
+            leases: view
+                .leases()
+                .iter()
+                .filter(|lease| live(lease))
+                .map(|lease| LeaseOut::of(view, lease))
+                .collect(),
+            alarms: view.alarms().iter().map(AlarmOut::from).collect(),
+            reconciled: view.reconciled().iter().map(ReconcileOut::from).collect(),
+            restarts: view.restarts().iter().map(RestartOut::from).collect(),
+        }
+    }
+}
+
+/// Spells a fact as an event: its kind, and `{at, kind, …}`.
+pub fn event_out(view: &View, fact: &Fact) -> (&'static str, Value) {
+    let at = fact.at;
+    let (kind, body) = match &fact.what {
+        What::ConfigApplied { generation } => {
+            ("configApplied", json!({ "generation": generation.0 }))
+        }
+        What::ConfigRefused { text } => ("configRefused", json!({ "text": text })),
+        What::Agent(agent) => ("agent", json!({ "agent": AgentOut::from(&**agent) })),
+        What::AgentGone { agent, template, reason, phases } => {
+            let gone = GoneAgent {
+                agent: agent.clone(),
+                template: template.clone(),
+                reason: reason.clone(),
+                phases: phases.clone(),
+                at,
+            };
+            ("agentGone", json!({ "agent": GoneOut::from(&gone) }))
+        }
+        What::Alarm { agent, text, command } => (
+            "alarm",
+            json!({ "alarm": AlarmOut {
+                agent: agent.to_string(),
+                text: text.clone(),
+                command: command.clone(),
+                since: rfc3339(at),
+            }}),
+        ),
+        What::Lease(lease) => ("lease", json!({ "lease": LeaseOut::of(view, lease) })),
+        What::Template { .. } => (
+            "template",
+            json!({ "template": TemplatePicture::of(&fact.what).as_ref().map(TemplateOut::from) }),
+        ),
+        What::TemplateGone { template } => {
+            ("templateGone", json!({ "template": template.to_string() }))
+        }
+        What::Cloud { .. } => (
+            "cloud",
+            json!({ "cloud": CloudPicture::of(&fact.what, at).as_ref().map(CloudOut::from) }),
+        ),
+        What::CloudGone { cloud } => ("cloudGone", json!({ "cloud": cloud })),
+        What::Reconciled { cluster, findings } => {
+            ("reconciled", json!({ "cluster": cluster, "findings": findings }))
+        }
+        What::Restarted { actor, count, gave_up } => {
+            ("restarted", json!({ "actor": actor, "count": count, "gaveUp": gave_up }))
+        }
+    };
+    let mut event = json!({ "at": rfc3339(at), "kind": kind });
+    if let (Value::Object(event), Value::Object(body)) = (&mut event, body) {
+        event.extend(body);
+    }
+    (kind, event)
+}

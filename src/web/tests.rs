@@ -1,0 +1,1 @@
+//! The API over real sockets, with a scripted herd.
