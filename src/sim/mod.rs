@@ -4,6 +4,7 @@
 //! All waiting is tokio's, so that a paused clock drives the whole of it.
 
 pub mod call;
+pub mod clock;
 pub mod door;
 pub mod guest;
 pub mod guests;
