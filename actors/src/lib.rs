@@ -1,6 +1,8 @@
 //! Everything drover decides: pure minds inside thin actix bodies, with no way to the network,
 //! the disk or a clock but [`ports`].
 
+pub mod birth;
+pub mod broker;
 pub mod fact;
 pub mod fault;
 pub mod id;
@@ -10,4 +12,5 @@ pub mod message;
 pub mod ports;
 pub mod record;
 pub mod spec;
+pub mod template;
 pub mod time;
