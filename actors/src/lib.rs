@@ -3,6 +3,8 @@
 
 pub mod agent;
 pub mod ambient;
+pub mod birth;
+pub mod broker;
 pub mod fact;
 pub mod fault;
 pub mod id;
@@ -13,4 +15,5 @@ pub mod ports;
 pub mod record;
 pub mod spec;
 pub mod supervise;
+pub mod template;
 pub mod time;
