@@ -61,7 +61,10 @@ impl Board {
             What::Restarted { actor, count, .. } => {
                 Some(format!("{clock:>9}  {actor} was restarted ({count})"))
             }
-            What::Lease(_) | What::Template { .. } | What::CloudGone { .. } => None,
+            What::Lease(_)
+            | What::Template { .. }
+            | What::TemplateGone { .. }
+            | What::CloudGone { .. } => None,
             What::Reconciled { findings, .. } if findings.is_empty() => None,
             What::Reconciled { findings, .. } => {
                 Some(format!("{clock:>9}  reconciled: {}", findings.join("; ")))

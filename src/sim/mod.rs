@@ -8,6 +8,7 @@ pub mod clock;
 pub mod door;
 pub mod guest;
 pub mod guests;
+pub mod memory;
 pub mod rights;
 pub mod spec;
 pub mod world;

@@ -5,12 +5,10 @@ use crate::harness::{Sim, Site};
 fn checked(site: &Site, yaml: &str) -> (Option<i32>, String) {
     site.write_yaml(yaml);
     let mut command = crate::harness::drover();
-    let out = command.arg("--config").arg(site.config()).args(["check", "--connect"]).output().unwrap();
-    let said = format!(
-        "{}{}",
-        String::from_utf8_lossy(&out.stdout),
-        String::from_utf8_lossy(&out.stderr)
-    );
+    let out =
+        command.arg("--config").arg(site.config()).args(["check", "--connect"]).output().unwrap();
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     (out.status.code(), said)
 }
 

@@ -1,6 +1,11 @@
 //! Real sockets and real processes: the simulated Proxmox on HTTPS with SSH guests, the service,
 //! its command line, and clients others wrote.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests may end at the first surprise")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests may end at the first surprise"
+)]
 #![expect(missing_docs, reason = "a test target has no public face")]
 
 mod demo;

@@ -41,7 +41,10 @@ fn agents_caught_in_every_phase_are_finished_or_undone() {
         let _ = asked.kill();
         let _ = asked.wait();
         let mut service = Service::start(&site);
-        assert!(site.cli(&["lease", "--labels", "linux", "--", "true"]).status.success(), "{state}");
+        assert!(
+            site.cli(&["lease", "--labels", "linux", "--", "true"]).status.success(),
+            "{state}"
+        );
         let mut events = Events::follow(&site);
         for lease in site.json(&["leases"]).as_array().unwrap() {
             let id = lease["id"].as_str().unwrap();
@@ -67,7 +70,8 @@ fn a_guest_killed_under_its_lease_is_noticed_and_replaced() {
     let mut events = Events::follow(&site);
     let lease = site.json(&["lease", "--labels", "linux"]);
     let agent = site.json(&["agents"])[0].clone();
-    let path = format!("/nodes/{}/qemu/{}/status/stop", agent["node"].as_str().unwrap(), agent["vmid"]);
+    let path =
+        format!("/nodes/{}/qemu/{}/status/stop", agent["node"].as_str().unwrap(), agent["vmid"]);
     sim.call("POST", &path);
     assert!(site.cli(&["resync"]).status.success());
     events.until("agentGone", |fact| fact["agent"] == lease["agent"]);

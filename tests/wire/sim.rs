@@ -27,15 +27,26 @@ fn proxmoxer_drives_a_virtual_machines_whole_life() {
 fn the_first_line_tells_a_script_all_it_needs() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path(), &["--guests", "none", "--pve", "9.2"]);
-    for name in
-        ["url", "fingerprint", "caFile", "tokenId", "tokenSecret", "adminUser", "adminPassword", "node"]
-    {
+    for name in [
+        "url",
+        "fingerprint",
+        "caFile",
+        "tokenId",
+        "tokenSecret",
+        "adminUser",
+        "adminPassword",
+        "node",
+    ] {
         assert!(!sim.fact(name).is_empty(), "{name}");
     }
     assert_eq!(sim.call("GET", "/version")["data"]["release"], "9.2");
     let guests = sim.call("GET", "/cluster/resources?type=vm");
-    let mut templates: Vec<u64> =
-        guests["data"].as_array().unwrap().iter().map(|guest| guest["vmid"].as_u64().unwrap()).collect();
+    let mut templates: Vec<u64> = guests["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|guest| guest["vmid"].as_u64().unwrap())
+        .collect();
     templates.sort_unstable();
     assert_eq!(templates, [9000, 9001, 9002]);
 }

@@ -306,11 +306,12 @@ impl Broker {
     /// Uses that agents on their way will have room for, by the spec they are born with.
     fn coming(&self) -> Vec<(Arc<TemplateSpec>, u32)> {
         let mut coming: Vec<(Arc<TemplateSpec>, u32)> = Vec::new();
-        let mut add = |spec: &Arc<TemplateSpec>, uses: u32| {
-            match coming.iter_mut().find(|(other, _)| Arc::ptr_eq(other, spec)) {
-                Some((_, count)) => *count += uses,
-                None => coming.push((spec.clone(), uses)),
-            }
+        let mut add = |spec: &Arc<TemplateSpec>, uses: u32| match coming
+            .iter_mut()
+            .find(|(other, _)| Arc::ptr_eq(other, spec))
+        {
+            Some((_, count)) => *count += uses,
+            None => coming.push((spec.clone(), uses)),
         };
         for view in self.agents.values() {
             if view.standing == Standing::Coming && !view.going {
