@@ -3,13 +3,15 @@
 //! It has no task of its own: the waiters take turns at driving the tick, so nothing runs when
 //! nothing is awaited, and it works alike on a runtime's threads and under simulated time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use drover_actors::fault::FaultKind;
+use drover_actors::fault::{Fault, FaultKind};
 use drover_actors::id::{CloudId, NodeName, Upid};
 use drover_actors::ports::TaskEnd;
+use futures_util::future::join_all;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -29,6 +31,12 @@ const BLIND_FOR: Duration = Duration::from_secs(300);
 /// Looks in a row that miss a task which runs, before its cloud counts as blind: a list may lag
 /// behind a start by a moment.
 const BLIND_AFTER: u32 = 2;
+
+/// How long one node may take to tell of a task.
+const READ_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a node that did not answer is left alone.
+const SILENT_FOR: Duration = Duration::from_secs(10);
 
 /// Warnings that are kept of one task.
 const WARNINGS_MAX: usize = 50;
@@ -50,7 +58,18 @@ struct Pump {
     next: Instant,
     misses: u32,
     blind: BTreeMap<CloudId, Instant>,
+    silent: BTreeMap<NodeName, Instant>,
 }
+
+impl Pump {
+    /// Leaves a node alone that did not answer, so that it holds nobody else up.
+    fn hush(&mut self, node: NodeName) {
+        self.silent.insert(node, Instant::now() + SILENT_FOR);
+    }
+}
+
+/// Tasks that are awaited, each with the way to read it.
+type Wanted = BTreeMap<Upid, Arc<Client>>;
 
 /// What a look said of one task.
 enum Look {
@@ -62,7 +81,12 @@ enum Look {
 impl Watcher {
     /// Builds a watcher that looks every `tick` while there is something to look for.
     pub fn new(tick: Duration) -> Self {
-        let pump = Pump { next: Instant::now(), misses: 0, blind: BTreeMap::new() };
+        let pump = Pump {
+            next: Instant::now(),
+            misses: 0,
+            blind: BTreeMap::new(),
+            silent: BTreeMap::new(),
+        };
         Self { tick, waiting: Mutex::default(), pump: tokio::sync::Mutex::new(pump) }
     }
 
@@ -111,7 +135,7 @@ impl Watcher {
     /// One turn at the tick: sleep until it is due, look, hand out what has ended.
     async fn turn(&self, pump: &mut Pump) {
         let now = Instant::now();
-        if pump.next < now {
+        if pump.next <= now {
             pump.next = now + self.tick;
         }
         tokio::time::sleep_until(pump.next).await;
@@ -123,101 +147,126 @@ impl Watcher {
         pump.next = Instant::now() + (self.tick * factor).min(BACKOFF_MAX.max(self.tick));
     }
 
-    fn wanted(&self) -> BTreeMap<Upid, Arc<Client>> {
+    fn wanted(&self) -> Wanted {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.iter().map(|(upid, awaited)| (upid.clone(), awaited.client.clone())).collect()
     }
 
-    /// Looks for all tasks; whether Proxmox answered.
-    async fn look(&self, pump: &mut Pump, wanted: &BTreeMap<Upid, Arc<Client>>) -> bool {
+    /// Looks for all tasks; whether the cluster's list could be read.
+    async fn look(&self, pump: &mut Pump, wanted: &Wanted) -> bool {
         let now = Instant::now();
         pump.blind.retain(|_, until| *until > now);
+        pump.silent.retain(|_, until| *until > now);
         let sees = |client: &Client| !pump.blind.contains_key(client.cloud());
-        let (open, blind): (Vec<_>, Vec<_>) =
-            wanted.iter().partition(|(_, client)| sees(client.as_ref()));
+        let (open, blind): (Wanted, Wanted) =
+            wanted.clone().into_iter().partition(|(_, client)| sees(client));
         let mut fine = true;
-        if let Some((_, client)) = open.first() {
+        let mut missing = Wanted::new();
+        if let Some(client) = open.values().next() {
             match client.cluster_tasks().await {
-                Ok(rows) => {
-                    let upids = open.iter().map(|(upid, client)| (*upid, *client));
-                    fine &= self.settle(pump, &rows, upids, true).await;
-                }
+                Ok(rows) => missing = self.settle(&rows, &open).await,
                 Err(error) => {
                     client.fault(&error);
                     fine = false;
                 }
             }
         }
-        fine & self.look_by_node(pump, &blind).await
-    }
-
-    /// Reads the task lists of the nodes concerned, where the token always sees its own.
-    async fn look_by_node(&self, pump: &mut Pump, blind: &[(&Upid, &Arc<Client>)]) -> bool {
-        let places: BTreeSet<(CloudId, NodeName)> =
-            blind.iter().map(|(upid, client)| (client.cloud().clone(), task_node(upid))).collect();
-        let mut fine = true;
-        for (cloud, node) in places {
-            let here = |(upid, client): &&(&Upid, &Arc<Client>)| {
-                *client.cloud() == cloud && task_node(upid) == node
-            };
-            let here: Vec<_> = blind.iter().filter(here).copied().collect();
-            let Some((_, client)) = here.first() else { continue };
-            match client.node_tasks(&node).await {
-                Ok(rows) => fine &= self.settle(pump, &rows, here.into_iter(), false).await,
-                Err(error) => {
-                    client.fault(&error);
-                    fine = false;
-                }
-            }
-        }
+        let running = self.read_missing(pump, &missing).await;
+        self.judge_blind(pump, &running);
+        self.look_by_node(pump, &blind).await;
         fine
     }
 
-    /// Hands out ends; asks the node itself about tasks that are not in the list.
-    async fn settle<'a>(
-        &self,
-        pump: &mut Pump,
-        rows: &[TaskRow],
-        wanted: impl Iterator<Item = (&'a Upid, &'a Arc<Client>)>,
-        cluster_wide: bool,
-    ) -> bool {
+    /// Reads the task lists of the nodes concerned, where a token always sees its own tasks.
+    async fn look_by_node(&self, pump: &mut Pump, blind: &Wanted) {
+        let mut places: BTreeMap<(CloudId, NodeName), Wanted> = BTreeMap::new();
+        for (upid, client) in blind {
+            let place = (client.cloud().clone(), task_node(upid));
+            places.entry(place).or_default().insert(upid.clone(), client.clone());
+        }
+        places.retain(|(_, node), _| !pump.silent.contains_key(node));
+        let reads = places.iter().filter_map(|((_, node), here)| {
+            let client = here.values().next()?;
+            Some(async move {
+                match patient(client, client.node_tasks(node)).await {
+                    Some(Ok(rows)) => Ok(self.settle(&rows, here).await),
+                    _ => Err(node.clone()),
+                }
+            })
+        });
+        let mut missing = Wanted::new();
+        for read in join_all(reads).await {
+            match read {
+                Ok(more) => missing.extend(more),
+                Err(node) => pump.hush(node),
+            }
+        }
+        self.read_missing(pump, &missing).await;
+    }
+
+    /// Hands out the ends a list tells of; gives the tasks it does not tell of.
+    async fn settle(&self, rows: &[TaskRow], wanted: &Wanted) -> Wanted {
         let listed: BTreeMap<&str, &TaskRow> =
             rows.iter().map(|row| (row.upid.as_str(), row)).collect();
-        let mut fine = true;
+        let mut missing = Wanted::new();
+        let mut ends = Vec::new();
         for (upid, client) in wanted {
             match read_row(listed.get(upid.as_str()).copied()) {
                 Look::Running => self.seen(upid),
-                Look::Ended(exit) => self.deliver(upid, ended(client, upid, &exit).await),
-                Look::Missing => match client.task_status(upid).await {
-                    Ok(status) if status.status == "running" => {
-                        if cluster_wide && self.missed(upid) >= BLIND_AFTER {
-                            tracing::info!(cloud = %client.cloud(), "tasks are read node by node");
-                            let until = Instant::now() + BLIND_FOR;
-                            pump.blind.insert(client.cloud().clone(), until);
-                        }
-                    }
-                    Ok(status) => {
-                        let exit = status.exitstatus.unwrap_or_else(|| "unexpected status".into());
-                        self.deliver(upid, ended(client, upid, &exit).await);
-                    }
-                    Err(error) => fine &= self.unread(client, upid, &error),
-                },
+                Look::Missing => drop(missing.insert(upid.clone(), client.clone())),
+                Look::Ended(exit) => ends.push(async move {
+                    self.deliver(upid, ended(client, upid, &exit).await);
+                }),
             }
         }
-        fine
+        join_all(ends).await;
+        missing
     }
 
-    /// A status that could not be read: final when asking again can not help.
-    fn unread(&self, client: &Client, upid: &Upid, error: &PveError) -> bool {
-        let fault = client.fault(error);
-        let passing = matches!(
-            fault.kind,
-            FaultKind::Contention | FaultKind::Unreachable | FaultKind::UnknownOutcome
-        );
-        if !passing {
-            self.deliver(upid, TaskEnd::Unknown(fault.text));
+    /// Asks the nodes themselves about tasks, all nodes at once; gives those that run.
+    async fn read_missing(&self, pump: &mut Pump, missing: &Wanted) -> Wanted {
+        let mut nodes: BTreeMap<NodeName, Wanted> = BTreeMap::new();
+        for (upid, client) in missing {
+            nodes.entry(task_node(upid)).or_default().insert(upid.clone(), client.clone());
         }
-        !passing
+        nodes.retain(|node, _| !pump.silent.contains_key(node));
+        let reads = nodes.values().map(|here| self.read_node(here));
+        let mut running = Wanted::new();
+        for (node, read) in nodes.keys().zip(join_all(reads).await) {
+            match read {
+                Some(more) => running.extend(more),
+                None => pump.hush(node.clone()),
+            }
+        }
+        running
+    }
+
+    /// Reads tasks of one node; none as soon as it does not answer.
+    async fn read_node(&self, here: &Wanted) -> Option<Wanted> {
+        let mut running = Wanted::new();
+        for (upid, client) in here {
+            match patient(client, client.task_status(upid)).await? {
+                Ok(status) if status.status == "running" => {
+                    running.insert(upid.clone(), client.clone());
+                }
+                Ok(status) => {
+                    let exit = status.exitstatus.unwrap_or_else(|| "unexpected status".into());
+                    self.deliver(upid, ended(client, upid, &exit).await);
+                }
+                Err(fault) => self.deliver(upid, TaskEnd::Unknown(fault.text)),
+            }
+        }
+        Some(running)
+    }
+
+    /// Notes the clouds whose running tasks are missing from the cluster's list again and again.
+    fn judge_blind(&self, pump: &mut Pump, running: &Wanted) {
+        for (upid, client) in running {
+            if self.missed(upid) >= BLIND_AFTER {
+                tracing::info!(cloud = %client.cloud(), "tasks are read node by node");
+                pump.blind.insert(client.cloud().clone(), Instant::now() + BLIND_FOR);
+            }
+        }
     }
 
     fn seen(&self, upid: &Upid) {
@@ -240,6 +289,22 @@ impl Watcher {
             let _ = answer.send(end.clone());
         }
     }
+}
+
+/// Reads from a node that may be silent: none when asking again later may help.
+async fn patient<T>(
+    client: &Client,
+    read: impl Future<Output = Result<T, PveError>>,
+) -> Option<Result<T, Fault>> {
+    let fault = match tokio::time::timeout(READ_LIMIT, read).await.ok()? {
+        Ok(value) => return Some(Ok(value)),
+        Err(error) => client.fault(&error),
+    };
+    let passing = matches!(
+        fault.kind,
+        FaultKind::Contention | FaultKind::Unreachable | FaultKind::UnknownOutcome
+    );
+    (!passing).then_some(Err(fault))
 }
 
 fn read_row(row: Option<&TaskRow>) -> Look {
