@@ -79,7 +79,7 @@ pub fn render_warnings(warnings: &[Fault], sources: &Sources) -> String {
 fn drawn(faults: &[Fault], sources: &Sources, severity: Severity) -> String {
     let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
         .with_width(100)
-        .with_break_words(false)
+        .with_wrap_lines(false)
         .with_links(false)
         .without_syntax_highlighting();
     let mut text = String::new();

@@ -115,16 +115,20 @@ pub(super) fn service(
     let state = || environment.directory("STATE_DIRECTORY").unwrap_or("/var/lib/drover".into());
     let level = || environment.get("LOG_LEVEL").unwrap_or("info").to_owned();
     Some(ServiceSpec {
-        state_directory: raw.state_directory.unwrap_or_else(state),
-        socket: raw.socket.unwrap_or_else(|| run().join("drover.sock")),
+        state_directory: given(raw.state_directory).unwrap_or_else(state),
+        socket: given(raw.socket).unwrap_or_else(|| run().join("drover.sock")),
         socket_mode: u32::from_str_radix(&raw.socket_mode, 8).unwrap_or(0o660),
         allowed_uids: raw.allowed_uids,
         allowed_gids: raw.allowed_gids,
         listen: raw.listen,
         tokens,
         on_stop: raw.on_stop,
-        log_level: raw.log_level.unwrap_or_else(level),
+        log_level: raw.log_level.filter(|level| !level.is_empty()).unwrap_or_else(level),
     })
+}
+
+fn given(path: Option<PathBuf>) -> Option<PathBuf> {
+    path.filter(|path| !path.as_os_str().is_empty())
 }
 
 fn tokens(section: &Node, vault: &mut Vault<'_>) -> Vec<ApiToken> {

@@ -60,6 +60,16 @@ impl Sources {
         Self { files: vec![source_file(PathBuf::from(name), text.to_owned())] }
     }
 
+    /// A text that stands in for a file, shown by a name of its own.
+    #[cfg(test)]
+    pub(super) fn of_texts(files: &[(PathBuf, &str, &str)]) -> Self {
+        let named = |(path, name, text): &(PathBuf, &str, &str)| SourceFile {
+            name: (*name).to_owned(),
+            ..source_file(path.clone(), (*text).to_owned())
+        };
+        Self { files: files.iter().map(named).collect() }
+    }
+
     /// The files.
     pub fn files(&self) -> &[SourceFile] {
         &self.files

@@ -268,7 +268,7 @@ fn spec(id: &str, raw: &RawAgent, cloud: &CheckedCloud, key: &SshKeySpec) -> Tem
         java: JavaSpec {
             distribution: raw.java_distribution,
             major: raw.java_major_version,
-            path: raw.java_path.clone(),
+            path: given(&raw.java_path).unwrap_or_else(|| "java".to_owned()),
             options: raw.jvm_options.clone(),
         },
         idle: minutes_or_never(raw.idle_termination_minutes),
