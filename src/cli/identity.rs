@@ -69,24 +69,30 @@ fn read(path: &Path) -> Result<PrivateKey, CliError> {
     Ok(key)
 }
 
-/// Where the files of a lease that is kept are: key and host keys.
-fn kept_files(lease: &str) -> Option<(PathBuf, PathBuf)> {
+/// Where keys of leases that are kept go: the user's own run-time directory, else the system's
+/// for temporary files.
+pub(super) fn key_dir() -> PathBuf {
+    std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, Into::into)
+}
+
+/// The files of a lease that is kept: key and host keys.
+fn kept_files(directory: &Path, lease: &str) -> Option<(PathBuf, PathBuf)> {
     // Names come from the service; none may lead out of the directory.
     if lease.is_empty() || !lease.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
         return None;
     }
-    let directory = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, Into::into);
     let file = |end: &str| directory.join(format!("drover-{lease}.{end}"));
     Some((file("key"), file("hosts")))
 }
 
 /// Keeps what is needed to log in to a lease later, and gives the command for it.
 pub(super) fn keep(
+    directory: &Path,
     lease: &LeaseOut,
     ssh: &SshOut,
     identity: &Identity,
 ) -> Result<String, CliError> {
-    let (key_file, hosts_file) = kept_files(&lease.id)
+    let (key_file, hosts_file) = kept_files(directory, &lease.id)
         .ok_or_else(|| CliError::Failed(format!("`{}` is no lease id", lease.id)))?;
     let mut command = vec!["ssh".to_owned()];
     let key_path = match &identity.file {
@@ -110,8 +116,8 @@ pub(super) fn keep(
 }
 
 /// Removes what [`keep`] wrote.
-pub(super) fn forget(lease: &str) {
-    if let Some((key, hosts)) = kept_files(lease) {
+pub(super) fn forget(directory: &Path, lease: &str) {
+    if let Some((key, hosts)) = kept_files(directory, lease) {
         for file in [key, hosts] {
             // Most leases have none.
             let _ = fs::remove_file(file);

@@ -1,6 +1,7 @@
 //! `drover lease`: take a lease, run a command on it over SSH, and release it whatever happens.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
@@ -78,50 +79,54 @@ impl Default for Patience {
     }
 }
 
+/// All that leasing needs besides the options.
+pub(super) struct Leasing<'a> {
+    /// The service.
+    pub client: &'a Client,
+    /// The way to run commands.
+    pub over: &'a dyn RunOverSsh,
+    /// How patient to be.
+    pub patience: Patience,
+    /// Where keys of leases that are kept go.
+    pub key_dir: PathBuf,
+    /// Whether to print JSON.
+    pub json: bool,
+}
+
 /// Leases, and runs the command if there is one; gives the exit code.
 ///
 /// `stop` ends with the exit code to give when the user wants an end.
 pub(super) async fn lease(
-    client: &Client,
+    leasing: &Leasing<'_>,
     options: &LeaseOptions,
-    json: bool,
-    over: &dyn RunOverSsh,
-    patience: Patience,
     stop: impl Future<Output = u8>,
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
     let mut stop = pin!(stop);
     let identity = Identity::of(options.identity.as_deref())?;
-    // Not given up on a signal: only its answer tells which lease to release.
-    let lease = take(client, options, &identity, patience).await?;
-    if options.command.is_empty() {
-        let held = wait_ready(client, lease.clone(), patience, stop.as_mut(), term).await;
-        let kept = match held {
-            Ok(Waited::Ready(lease, ssh)) => show(&lease, &ssh, &identity, json, term),
-            Ok(Waited::Stopped(code)) => Ok(code),
-            Err(fault) => Err(fault),
-        };
-        if !matches!(kept, Ok(0)) {
-            release(client, &lease, patience, term).await;
+    let lease = take(leasing, options, &identity, stop.as_mut()).await?;
+    let result = match wait_ready(leasing, lease.clone(), stop.as_mut(), term).await {
+        Ok(Waited::Ready(lease, ssh)) if options.command.is_empty() => {
+            match show(leasing, &lease, &ssh, &identity, term) {
+                Ok(()) => return Ok(0),
+                Err(fault) => Err(fault),
+            }
         }
-        return kept;
-    }
-    let result = match wait_ready(client, lease.clone(), patience, stop.as_mut(), term).await {
         Ok(Waited::Ready(_, ssh)) => {
-            run(over, &ssh, &identity, &options.command, stop.as_mut(), term).await
+            run(leasing.over, &ssh, &identity, &options.command, stop.as_mut(), term).await
         }
         Ok(Waited::Stopped(code)) => Ok(code),
         Err(fault) => Err(fault),
     };
-    release(client, &lease, patience, term).await;
+    release(leasing, &lease, term).await;
     result
 }
 
 async fn take(
-    client: &Client,
+    leasing: &Leasing<'_>,
     options: &LeaseOptions,
     identity: &Identity,
-    patience: Patience,
+    mut stop: Pin<&mut impl Future<Output = u8>>,
 ) -> Result<LeaseOut, CliError> {
     let ask = LeaseIn {
         template: options.template.clone(),
@@ -131,21 +136,26 @@ async fn take(
         ssh_public_key: Some(identity.public.clone()),
         idempotency_key: Some(uuid::Uuid::new_v4().to_string()),
     };
-    let mut tries = patience.tries;
+    let mut tries = leasing.patience.tries;
     loop {
-        match client.post("/v1/leases", &ask, CALL_LIMIT).await {
+        // Not given up on a signal: only its answer tells which lease to release.
+        let fault = match leasing.client.post("/v1/leases", &ask, CALL_LIMIT).await {
             Ok(lease) => return Ok(lease),
-            // The same key answers the same lease, so asking again cannot take two. A service that
-            // was never there is not waited for.
-            Err(fault)
-                if tries > 1
-                    && fault.is_passing()
-                    && !matches!(fault, CallError::NoService { .. } if tries == patience.tries) =>
-            {
-                tries -= 1;
-                tokio::time::sleep(patience.pause).await;
-            }
-            Err(fault) => return Err(fault.into()),
+            Err(fault) => fault,
+        };
+        // The same key answers the same lease, so asking again cannot take two. A service that
+        // was never there is not waited for.
+        let never_there =
+            matches!(fault, CallError::NoService { .. }) && tries == leasing.patience.tries;
+        if tries <= 1 || never_there || !fault.is_passing() {
+            return Err(fault.into());
+        }
+        tries -= 1;
+        tokio::select! {
+            _ = stop.as_mut() => return Err(CliError::Failed(
+                "stopped before drover answered; if it took the lease, that ends by its time".into(),
+            )),
+            () = tokio::time::sleep(leasing.patience.pause) => {}
         }
     }
 }
@@ -156,12 +166,12 @@ enum Waited {
 }
 
 async fn wait_ready(
-    client: &Client,
+    leasing: &Leasing<'_>,
     mut lease: LeaseOut,
-    patience: Patience,
     mut stop: Pin<&mut impl Future<Output = u8>>,
     term: &mut Term<'_>,
 ) -> Result<Waited, CliError> {
+    let (client, patience) = (leasing.client, leasing.patience);
     let path = format!("/v1/leases/{}?waitSeconds={}", lease.id, patience.wait_seconds);
     let mut tries = patience.tries;
     let mut said = String::new();
@@ -291,37 +301,37 @@ fn print(piece: Output, term: &mut Term<'_>) -> Result<(), CliError> {
 }
 
 fn show(
+    leasing: &Leasing<'_>,
     lease: &LeaseOut,
     ssh: &SshOut,
     identity: &Identity,
-    json: bool,
     term: &mut Term<'_>,
-) -> Result<u8, CliError> {
-    let command = identity::keep(lease, ssh, identity)?;
-    if json {
+) -> Result<(), CliError> {
+    let command = identity::keep(&leasing.key_dir, lease, ssh, identity)?;
+    if leasing.json {
         let mut value = serde_json::to_value(lease).unwrap_or_default();
         value["sshCommand"] = command.into();
         writeln!(term.out, "{value:#}")?;
-        return Ok(0);
+        return Ok(());
     }
     let until = lease.expires_at.as_deref().unwrap_or("it is released");
     writeln!(term.out, "lease {} lasts until {until}", lease.id)?;
     writeln!(term.out, "log in:  {command}")?;
     writeln!(term.out, "release: drover release {}", lease.id)?;
-    Ok(0)
+    Ok(())
 }
 
 /// Releases, and says so when that fails: the lease then ends by its time.
-async fn release(client: &Client, lease: &LeaseOut, patience: Patience, term: &mut Term<'_>) {
-    identity::forget(&lease.id);
-    let mut tries = patience.tries;
+async fn release(leasing: &Leasing<'_>, lease: &LeaseOut, term: &mut Term<'_>) {
+    identity::forget(&leasing.key_dir, &lease.id);
+    let mut tries = leasing.patience.tries;
     loop {
         let path = format!("/v1/leases/{}", lease.id);
-        match client.tell(reqwest::Method::DELETE, &path).await {
+        match leasing.client.tell(reqwest::Method::DELETE, &path).await {
             Ok(()) => return,
             Err(fault) if tries > 1 && fault.is_passing() => {
                 tries -= 1;
-                tokio::time::sleep(patience.pause).await;
+                tokio::time::sleep(leasing.patience.pause).await;
             }
             Err(fault) => {
                 // The command's own result stands whether or not this can be printed.

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::CALL_LIMIT;
-use super::lease::{OverSsh, Patience, lease};
+use super::lease::{Leasing, OverSsh, Patience, lease};
 use super::{CliError, Client, Command, Global, Term, events, identity, tables};
 use crate::web::shapes::{AgentsOut, StatusOut, TemplatesOut};
 use crate::web::{ReapIn, ReapOut, ReloadOut, ResyncOut};
@@ -37,12 +37,18 @@ pub(super) async fn run(
         }
         Command::Lease(options) => {
             let stop = stop_signal()?;
-            let patience = Patience::default();
-            return lease(&client, &options, json, &OverSsh, patience, stop, term).await;
+            let leasing = Leasing {
+                client: &client,
+                over: &OverSsh,
+                patience: Patience::default(),
+                key_dir: identity::key_dir(),
+                json,
+            };
+            return lease(&leasing, &options, stop, term).await;
         }
         Command::Release { lease } => {
             client.tell(Method::DELETE, &path("leases", &lease, "")).await?;
-            identity::forget(&lease);
+            identity::forget(&identity::key_dir(), &lease);
             print(term, json, &json!({ "released": lease }), |_| {
                 format!("lease {lease} is over\n")
             })?;
@@ -54,7 +60,9 @@ pub(super) async fn run(
         }
         Command::Reap { all } => {
             let out: ReapOut = client.post("/v1/reap", &ReapIn { all }, CALL_LIMIT).await?;
-            print(term, json, &out, |out| format!("{} agents told to go\n", out.retired))?;
+            print(term, json, &out, |out| {
+                format!("{} told to go\n", tables::count(out.retired as usize, "agent"))
+            })?;
         }
         Command::Resync => {
             let out: ResyncOut = client.post("/v1/resync", &json!({}), LONG_LIMIT).await?;

@@ -30,6 +30,15 @@ fn table<const N: usize>(headings: [&str; N], rows: Vec<[String; N]>) -> String 
     text
 }
 
+/// A number of things, such as `1 agent` or `no agents`.
+pub(super) fn count(number: usize, thing: &str) -> String {
+    match number {
+        0 => format!("no {thing}s"),
+        1 => format!("1 {thing}"),
+        more => format!("{more} {thing}s"),
+    }
+}
+
 fn dash(text: Option<impl ToString>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| text.to_string())
 }
@@ -57,8 +66,8 @@ pub(super) fn status(status: &StatusOut) -> String {
     if !status.reconciled.is_empty() {
         text.push_str("\nRECONCILED\n");
         for one in &status.reconciled {
-            let count = one.findings.len();
-            text.push_str(&format!("{} at {}: {count} findings\n", one.cluster, one.at));
+            let count = count(one.findings.len(), "finding");
+            text.push_str(&format!("{} at {}: {count}\n", one.cluster, one.at));
             for finding in &one.findings {
                 text.push_str(&format!("  {}\n", clean(finding)));
             }
@@ -203,7 +212,7 @@ pub(super) fn findings(out: &ResyncOut) -> String {
     }
     let mut text = String::new();
     for (cluster, findings) in &out.clusters {
-        text.push_str(&format!("{cluster}: {} findings\n", findings.len()));
+        text.push_str(&format!("{cluster}: {}\n", count(findings.len(), "finding")));
         for finding in findings {
             text.push_str(&format!("  {}\n", clean(finding)));
         }
