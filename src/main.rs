@@ -1,3 +1,7 @@
 //! drover's entry: arguments in, exit code out.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    drover::cli::main()
+}

@@ -1,1 +1,120 @@
-//! The command line.
+//! The command line: arguments, exit codes, and what the commands print.
+//!
+//! Exit codes: 0 done, 1 failed, 2 usage or invalid configuration; `lease -- CMD` exits as CMD.
+//! Commands that start a service hand over to [`service`]; all others talk to a running one.
+
+mod client;
+mod events;
+mod identity;
+mod lease;
+mod options;
+mod remote;
+mod service;
+mod tables;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+pub use client::{CallError, Client};
+pub use lease::{Output, RunOverSsh, SshJob};
+pub use options::{
+    CheckOptions, Cli, Command, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global, GuestKind,
+    LeaseOptions, PveVersion, RunOptions, SimOptions,
+};
+
+/// Why a command did not do what it was told.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The arguments do not fit together.
+    #[error("{0}")]
+    Usage(String),
+    /// A running service could not be asked, or refused.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// Anything else.
+    #[error("{0}")]
+    Failed(String),
+    /// The terminal or pipe took nothing.
+    #[error("cannot write the output")]
+    Output(#[from] io::Error),
+}
+
+impl CliError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Call(_) | Self::Failed(_) | Self::Output(_) => 1,
+        }
+    }
+}
+
+/// Where a command prints: results, and what is going on meanwhile.
+pub struct Term<'a> {
+    /// Results.
+    pub out: &'a mut (dyn Write + Send),
+    /// Progress and warnings.
+    pub err: &'a mut (dyn Write + Send),
+}
+
+/// Parses the arguments, does what they say, and gives the exit code.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.command {
+        Command::Run(options) => service::run(&cli.global, options),
+        Command::Demo(options) => service::demo(options),
+        Command::Sim(options) => service::sim(options),
+        Command::Check(options) => service::check(&cli.global, options),
+        Command::Status
+        | Command::Agents { .. }
+        | Command::Templates
+        | Command::Lease(_)
+        | Command::Release { .. }
+        | Command::Retire { .. }
+        | Command::Reap { .. }
+        | Command::Resync
+        | Command::Reload
+        | Command::Events(_) => ask(cli),
+    }
+}
+
+/// Runs a command that talks to a running service.
+fn ask(cli: Cli) -> ExitCode {
+    let mut stderr = io::stderr();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => {
+            let mut stdout = io::stdout();
+            let mut term = Term { out: &mut stdout, err: &mut stderr };
+            runtime.block_on(remote::run(&cli.global, cli.command, &mut term))
+        }
+        Err(error) => Err(CliError::Failed(format!("cannot start the runtime: {error}"))),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::from(1)
+        }
+        Err(error) => {
+            // Nothing is left to tell it to when even this fails.
+            let _ = writeln!(stderr, "drover: {}", chain(&error));
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// An error with its causes, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

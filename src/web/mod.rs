@@ -29,6 +29,8 @@ use tokio::sync::{oneshot, watch};
 use crate::view::View;
 
 pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
+pub use control::{LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncOut};
+pub use leases::{LeaseIn, RenewIn};
 pub use problem::{FieldFault, Problem};
 pub use server::{Listen, Running, StartError, start};
 
@@ -160,5 +162,7 @@ fn routes(config: &mut ServiceConfig) {
         .default_service(web::to(problem::no_such_route));
 }
 
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,239 @@
+//! HTTP to a running service, over its Unix socket or TCP, with errors that say what to do.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use reqwest::{Method, Response};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{CliError, DEFAULT_SOCKET, Global};
+use crate::web::Problem;
+
+/// How long a call may take, unless it waits on purpose.
+pub const CALL_LIMIT: Duration = Duration::from_secs(30);
+
+/// Why a call gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// Nobody listens.
+    #[error(
+        "no drover is listening on `{place}`: is it running? start it with `drover run --config \
+         FILE`, or name its socket with --socket or DROVER_SOCKET"
+    )]
+    NoService {
+        /// Where.
+        place: String,
+    },
+    /// The socket may not be opened.
+    #[error(
+        "may not open `{place}`: run this as root or as the service's own user, or use --url and \
+         --token-file"
+    )]
+    NotAllowed {
+        /// Where.
+        place: String,
+    },
+    /// The connection failed on the way; the call may have been taken.
+    #[error("the call to drover on `{place}` failed")]
+    Broken {
+        /// Where.
+        place: String,
+        /// Why.
+        #[source]
+        cause: reqwest::Error,
+    },
+    /// The service said no.
+    #[error("{}", told(.0))]
+    Refused(Problem),
+    /// What came back is not an answer of drover.
+    #[error("`{place}` answered {status}, and not as drover does: is something else there?")]
+    NotDrover {
+        /// Where.
+        place: String,
+        /// The HTTP status.
+        status: u16,
+    },
+}
+
+impl CallError {
+    /// Whether the same call may bring an answer later.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::NoService { .. } | Self::Broken { .. } => true,
+            Self::Refused(problem) => problem.status == 503,
+            Self::NotAllowed { .. } | Self::NotDrover { .. } => false,
+        }
+    }
+}
+
+/// A problem for people: the field faults are part of the detail already.
+fn told(problem: &Problem) -> String {
+    if problem.detail.is_empty() {
+        return problem.title.clone();
+    }
+    let between = if problem.detail.contains('\n') { ":\n" } else { ": " };
+    format!("{}{between}{}", problem.title, problem.detail)
+}
+
+/// A running service.
+pub struct Client {
+    http: reqwest::Client,
+    base: String,
+    place: String,
+    token: Option<SecretString>,
+}
+
+impl Client {
+    /// Prepares calls to the service that the options name; does not connect yet.
+    pub fn new(global: &Global) -> Result<Self, CliError> {
+        // A second installation is refused and harmless: it is the same provider.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let builder = reqwest::Client::builder().no_proxy().connect_timeout(CALL_LIMIT);
+        let (builder, base, place, token) = match &global.url {
+            Some(url) => {
+                if !url.starts_with("http://") && !url.starts_with("https://") {
+                    let fault =
+                        format!("`{url}` is no URL; it must begin with https:// or http://");
+                    return Err(CliError::Usage(fault));
+                }
+                let base = url.trim_end_matches('/').to_owned();
+                (builder, base.clone(), base, read_token(global)?)
+            }
+            None => {
+                let path = global.socket.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_SOCKET));
+                let place = path.display().to_string();
+                (builder.unix_socket(path), "http://drover".to_owned(), place, None)
+            }
+        };
+        let http = builder.build().map_err(|fault| CliError::Failed(super::chain(&fault)))?;
+        Ok(Self { http, base, place, token })
+    }
+
+    /// Where the service is, for people.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Reads.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        limit: Duration,
+    ) -> Result<T, CallError> {
+        self.answer(self.send(Method::GET, path, None::<&()>, limit).await?).await
+    }
+
+    /// Tells, and reads what came of it.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        limit: Duration,
+    ) -> Result<T, CallError> {
+        self.answer(self.send(Method::POST, path, Some(body), limit).await?).await
+    }
+
+    /// Tells, when nothing is to be read.
+    pub async fn tell(&self, method: Method, path: &str) -> Result<(), CallError> {
+        self.send(method, path, None::<&()>, CALL_LIMIT).await.map(|_| ())
+    }
+
+    /// Opens the event stream.
+    pub async fn events(&self, after: Option<&str>) -> Result<Response, CallError> {
+        let mut request = self.request(Method::GET, "/v1/events");
+        if let Some(after) = after {
+            request = request.header("Last-Event-ID", after);
+        }
+        self.check(request.send().await).await
+    }
+
+    fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.base));
+        match &self.token {
+            Some(token) => request.bearer_auth(token.expose_secret()),
+            None => request,
+        }
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+        limit: Duration,
+    ) -> Result<Response, CallError> {
+        let mut request = self.request(method, path).timeout(limit);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        self.check(request.send().await).await
+    }
+
+    async fn check(&self, sent: reqwest::Result<Response>) -> Result<Response, CallError> {
+        let place = self.place.clone();
+        let response = match sent {
+            Ok(response) => response,
+            Err(cause) if cause.is_connect() => {
+                return Err(match os_error(&cause) {
+                    Some(io::ErrorKind::PermissionDenied) => CallError::NotAllowed { place },
+                    Some(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                        CallError::NoService { place }
+                    }
+                    Some(_) | None => CallError::Broken { place, cause },
+                });
+            }
+            Err(cause) => return Err(CallError::Broken { place, cause }),
+        };
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let status = status.as_u16();
+        match response.json::<Problem>().await {
+            Ok(problem) => Err(CallError::Refused(problem)),
+            Err(_) => Err(CallError::NotDrover { place, status }),
+        }
+    }
+
+    async fn answer<T: DeserializeOwned>(&self, response: Response) -> Result<T, CallError> {
+        let place = self.place.clone();
+        let status = response.status().as_u16();
+        response.json().await.map_err(|cause| {
+            if cause.is_decode() {
+                CallError::NotDrover { place, status }
+            } else {
+                CallError::Broken { place, cause }
+            }
+        })
+    }
+}
+
+fn read_token(global: &Global) -> Result<Option<SecretString>, CliError> {
+    let Some(path) = &global.token_file else { return Ok(None) };
+    let text = std::fs::read_to_string(path).map_err(|fault| {
+        CliError::Usage(format!("cannot read the token file `{}`: {fault}", path.display()))
+    })?;
+    let token = text.trim();
+    if token.is_empty() || token.contains(char::is_whitespace) {
+        let path = path.display();
+        return Err(CliError::Usage(format!("`{path}` must hold one token and nothing else")));
+    }
+    Ok(Some(SecretString::from(token)))
+}
+
+/// The system's error under an error of the client.
+fn os_error(error: &(dyn std::error::Error + 'static)) -> Option<io::ErrorKind> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(inner) = cause {
+        if let Some(found) = inner.downcast_ref::<io::Error>() {
+            if found.raw_os_error().is_some() {
+                return Some(found.kind());
+            }
+        }
+        cause = inner.source();
+    }
+    None
+}

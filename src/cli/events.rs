@@ -1,0 +1,128 @@
+//! `drover events`: follows the event stream.
+
+use serde_json::Value;
+
+use super::tables::clean;
+use super::{CliError, Client, EventsOptions, Term};
+
+/// The longest event taken, in bytes.
+const EVENT_LIMIT: usize = 1024 * 1024;
+
+/// Prints events until the stream ends.
+pub(super) async fn follow(
+    client: &Client,
+    options: &EventsOptions,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
+    let mut response = client.events(options.after.as_deref()).await?;
+    let mut pending = Vec::new();
+    loop {
+        let piece = response.chunk().await.map_err(|fault| {
+            CliError::Failed(format!("the event stream broke: {}", super::chain(&fault)))
+        })?;
+        let Some(piece) = piece else {
+            return Err(CliError::Failed("the event stream ended: drover stops".into()));
+        };
+        pending.extend_from_slice(&piece);
+        while let Some(end) = pending.windows(2).position(|pair| pair == b"\n\n") {
+            let event: Vec<u8> = pending.drain(..end + 2).collect();
+            if let Some(line) = line(&String::from_utf8_lossy(&event), json) {
+                writeln!(term.out, "{line}")?;
+                term.out.flush()?;
+            }
+        }
+        if pending.len() > EVENT_LIMIT {
+            return Err(CliError::Failed("an event is too long: is this a drover?".into()));
+        }
+    }
+}
+
+/// One event as a line; none for comments.
+fn line(event: &str, json: bool) -> Option<String> {
+    let field = |name: &str| {
+        let mut lines = event.lines().filter_map(|line| line.strip_prefix(name));
+        lines.next().map(|value| value.trim_start().to_owned())
+    };
+    let data = field("data:")?;
+    if json {
+        return Some(data);
+    }
+    let kind = field("event:").unwrap_or_default();
+    let id = field("id:").unwrap_or_else(|| "-".into());
+    let value: Value = serde_json::from_str(&data).unwrap_or_default();
+    let at = value["at"].as_str().unwrap_or_default();
+    Some(clean(&format!("{id}  {at}  {}", summary(&kind, &value))))
+}
+
+fn summary(kind: &str, value: &Value) -> String {
+    let text = |path: &str| match value.pointer(path) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Null) | None => String::new(),
+        Some(other) => other.to_string(),
+    };
+    let line = match kind {
+        "agent" => format!(
+            "agent {} {} {} {}",
+            text("/agent/id"),
+            text("/agent/template"),
+            text("/agent/state"),
+            text("/agent/detail")
+        ),
+        "agentGone" => format!("agent {} gone: {}", text("/agent/id"), text("/agent/detail")),
+        "lease" => format!(
+            "lease {} {} {}",
+            text("/lease/id"),
+            text("/lease/state"),
+            text("/lease/detail")
+        ),
+        "cloud" => format!(
+            "cloud {} {} {}",
+            text("/cloud/id"),
+            text("/cloud/health"),
+            text("/cloud/detail")
+        ),
+        "template" => format!(
+            "template {} {} {}",
+            text("/template/id"),
+            text("/template/breaker"),
+            text("/template/states")
+        ),
+        "alarm" => format!("ALARM agent {}: {}", text("/alarm/agent"), text("/alarm/text")),
+        "lagged" => format!("missed {} events; look at `drover status`", text("/missed")),
+        _ => {
+            let mut rest = value.clone();
+            if let Value::Object(rest) = &mut rest {
+                rest.remove("at");
+                rest.remove("kind");
+            }
+            format!("{kind} {rest}")
+        }
+    };
+    line.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: each event is one line, and nothing in it can move the cursor.
+
+    #[test]
+    fn events_are_lines() {
+        let agent = "id: 3-17\nevent: agent\ndata: {\"at\":\"2026-11-21T08:11:02Z\",\"agent\":\
+                     {\"id\":\"a1\",\"template\":\"lab/linux\",\"state\":\"Booting\",\"detail\":\
+                     \"\\u001b[2Jwaits\"}}\n\n";
+        insta::assert_snapshot!(
+            line(agent, false).unwrap_or_default(),
+            @"3-17  2026-11-21T08:11:02Z  agent a1 lab/linux Booting ?[2Jwaits"
+        );
+        let lagged = "event: lagged\ndata: {\"missed\":10}\n\n";
+        insta::assert_snapshot!(
+            line(lagged, false).unwrap_or_default(),
+            @"-    missed 10 events; look at `drover status`"
+        );
+        assert_eq!(line(": still here\n\n", false), None);
+        assert_eq!(line(lagged, true).as_deref(), Some("{\"missed\":10}"));
+    }
+}

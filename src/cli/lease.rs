@@ -1,0 +1,349 @@
+//! `drover lease`: take a lease, run a command on it over SSH, and release it whatever happens.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use secrecy::SecretString;
+use tokio::sync::mpsc;
+
+use super::client::CALL_LIMIT;
+use super::identity::{self, Identity, quote};
+use super::tables::clean;
+use super::{CallError, CliError, Client, LeaseOptions, Term};
+use crate::web::LeaseIn;
+use crate::web::shapes::{LeaseOut, SshOut};
+
+/// A piece of a command's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// From its standard output.
+    Stdout(Bytes),
+    /// From its standard error.
+    Stderr(Bytes),
+}
+
+/// A command to run on a leased agent.
+pub struct SshJob {
+    /// The address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The login name.
+    pub user: String,
+    /// Host keys to accept, public key lines; empty to trust on first sight.
+    pub host_keys: Vec<String>,
+    /// The private key in OpenSSH's format.
+    pub private_key: SecretString,
+    /// The command line for the user's shell.
+    pub command: String,
+    /// Where its output goes; a slow receiver slows the command.
+    pub output: mpsc::Sender<Output>,
+}
+
+/// Runs commands over SSH.
+pub trait RunOverSsh: Send + Sync {
+    /// Runs one to its end; gives its exit status (255 when a signal ended it), or why not.
+    /// Dropping the future ends the connection.
+    fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, String>>;
+}
+
+/// The way that the command line uses.
+pub(super) struct OverSsh;
+
+impl RunOverSsh for OverSsh {
+    fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, String>> {
+        Box::pin(async move {
+            Err(format!("ssh to `{}` is not joined to the command line in this build", job.host))
+        })
+    }
+}
+
+/// How patient the command is with a service that restarts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// How often a call is repeated.
+    pub tries: u32,
+    /// The pause between two.
+    pub pause: Duration,
+    /// How long the service may hold one question for the lease's state, in seconds.
+    pub wait_seconds: u64,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { tries: 30, pause: Duration::from_secs(1), wait_seconds: 2 }
+    }
+}
+
+/// All that leasing needs besides the options.
+pub(super) struct Leasing<'a> {
+    /// The service.
+    pub client: &'a Client,
+    /// The way to run commands.
+    pub over: &'a dyn RunOverSsh,
+    /// How patient to be.
+    pub patience: Patience,
+    /// Where keys of leases that are kept go.
+    pub key_dir: PathBuf,
+    /// Whether to print JSON.
+    pub json: bool,
+}
+
+/// Leases, and runs the command if there is one; gives the exit code.
+///
+/// `stop` ends with the exit code to give when the user wants an end.
+pub(super) async fn lease(
+    leasing: &Leasing<'_>,
+    options: &LeaseOptions,
+    stop: impl Future<Output = u8>,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let mut stop = pin!(stop);
+    let identity = Identity::of(options.identity.as_deref())?;
+    let lease = take(leasing, options, &identity, stop.as_mut()).await?;
+    let result = match wait_ready(leasing, lease.clone(), stop.as_mut(), term).await {
+        Ok(Waited::Ready(lease, ssh)) if options.command.is_empty() => {
+            match show(leasing, &lease, &ssh, &identity, term) {
+                Ok(()) => return Ok(0),
+                Err(fault) => Err(fault),
+            }
+        }
+        Ok(Waited::Ready(_, ssh)) => {
+            run(leasing.over, &ssh, &identity, &options.command, stop.as_mut(), term).await
+        }
+        Ok(Waited::Stopped(code)) => Ok(code),
+        Err(fault) => Err(fault),
+    };
+    release(leasing, &lease, term).await;
+    result
+}
+
+async fn take(
+    leasing: &Leasing<'_>,
+    options: &LeaseOptions,
+    identity: &Identity,
+    mut stop: Pin<&mut impl Future<Output = u8>>,
+) -> Result<LeaseOut, CliError> {
+    let ask = LeaseIn {
+        template: options.template.clone(),
+        labels: options.labels.clone(),
+        ttl_seconds: Some(options.ttl.as_secs()),
+        owner: options.owner.clone(),
+        ssh_public_key: Some(identity.public.clone()),
+        idempotency_key: Some(uuid::Uuid::new_v4().to_string()),
+    };
+    let mut tries = leasing.patience.tries;
+    loop {
+        // Not given up on a signal: only its answer tells which lease to release.
+        let fault = match leasing.client.post("/v1/leases", &ask, CALL_LIMIT).await {
+            Ok(lease) => return Ok(lease),
+            Err(fault) => fault,
+        };
+        // The same key answers the same lease, so asking again cannot take two. A service that
+        // was never there is not waited for.
+        let never_there =
+            matches!(fault, CallError::NoService { .. }) && tries == leasing.patience.tries;
+        if tries <= 1 || never_there || !fault.is_passing() {
+            return Err(fault.into());
+        }
+        tries -= 1;
+        tokio::select! {
+            _ = stop.as_mut() => return Err(CliError::Failed(
+                "stopped before drover answered; if it took the lease, that ends by its time".into(),
+            )),
+            () = tokio::time::sleep(leasing.patience.pause) => {}
+        }
+    }
+}
+
+enum Waited {
+    Ready(Box<LeaseOut>, SshOut),
+    Stopped(u8),
+}
+
+async fn wait_ready(
+    leasing: &Leasing<'_>,
+    mut lease: LeaseOut,
+    mut stop: Pin<&mut impl Future<Output = u8>>,
+    term: &mut Term<'_>,
+) -> Result<Waited, CliError> {
+    let (client, patience) = (leasing.client, leasing.patience);
+    let path = format!("/v1/leases/{}?waitSeconds={}", lease.id, patience.wait_seconds);
+    let mut tries = patience.tries;
+    let mut said = String::new();
+    loop {
+        say(&lease, &mut said, term)?;
+        match (lease.state.as_str(), &lease.ssh) {
+            ("ready", Some(ssh)) => {
+                let ssh = ssh.clone();
+                return Ok(Waited::Ready(Box::new(lease), ssh));
+            }
+            ("ended", _) => {
+                let why = clean(&lease.detail);
+                return Err(CliError::Failed(format!("lease `{}` ended: {why}", lease.id)));
+            }
+            _ => {}
+        }
+        let answer = tokio::select! {
+            biased;
+            code = stop.as_mut() => return Ok(Waited::Stopped(code)),
+            answer = client.get(&path, CALL_LIMIT) => answer,
+        };
+        match answer {
+            Ok(seen) => {
+                lease = seen;
+                tries = patience.tries;
+            }
+            Err(fault) if tries > 1 && fault.is_passing() => {
+                // The lease outlives a restart of the service.
+                writeln!(term.err, "drover on `{}` does not answer, trying again", client.place())?;
+                tries -= 1;
+                tokio::select! {
+                    code = stop.as_mut() => return Ok(Waited::Stopped(code)),
+                    () = tokio::time::sleep(patience.pause) => {}
+                }
+            }
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+}
+
+/// Tells the lease's state on the terminal whenever it changed.
+fn say(lease: &LeaseOut, said: &mut String, term: &mut Term<'_>) -> Result<(), CliError> {
+    let mut line = format!("lease {}: {}", lease.id, lease.state);
+    if let Some(agent) = &lease.agent {
+        line.push_str(&format!(" on agent {agent}"));
+    }
+    if !lease.detail.is_empty() {
+        line.push_str(&format!(" ({})", clean(&lease.detail)));
+    }
+    if *said != line {
+        writeln!(term.err, "{line}")?;
+        *said = line;
+    }
+    Ok(())
+}
+
+async fn run(
+    over: &dyn RunOverSsh,
+    ssh: &SshOut,
+    identity: &Identity,
+    words: &[String],
+    mut stop: Pin<&mut impl Future<Output = u8>>,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let (output, mut pieces) = mpsc::channel(64);
+    let command = match words {
+        [one] => one.clone(),
+        several => several.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "),
+    };
+    let job = SshJob {
+        host: ssh.host.clone(),
+        port: ssh.port,
+        user: ssh.user.clone(),
+        host_keys: ssh.host_keys.clone(),
+        private_key: identity.private.clone(),
+        command,
+        output,
+    };
+    let mut running = over.run(job);
+    let mut ended = None;
+    loop {
+        tokio::select! {
+            biased;
+            code = stop.as_mut() => return Ok(code),
+            piece = pieces.recv() => match (piece, ended.take()) {
+                (Some(piece), before) => {
+                    ended = before;
+                    print(piece, term)?;
+                }
+                (None, Some(result)) => return exit_code(result),
+                // The output ended before the command did: only its status is left to come.
+                (None, None) => {
+                    return tokio::select! {
+                        code = stop.as_mut() => Ok(code),
+                        result = &mut running => exit_code(result),
+                    };
+                }
+            },
+            result = &mut running, if ended.is_none() => {
+                ended = Some(result);
+                // What is still under way is printed; nothing new can come.
+                pieces.close();
+            }
+        }
+    }
+}
+
+fn exit_code(result: Result<u32, String>) -> Result<u8, CliError> {
+    match result {
+        Ok(status) => Ok(u8::try_from(status).unwrap_or(255)),
+        Err(fault) => Err(CliError::Failed(format!("the command could not be run: {fault}"))),
+    }
+}
+
+fn print(piece: Output, term: &mut Term<'_>) -> Result<(), CliError> {
+    match piece {
+        Output::Stdout(bytes) => {
+            term.out.write_all(&bytes)?;
+            term.out.flush()?;
+        }
+        Output::Stderr(bytes) => {
+            term.err.write_all(&bytes)?;
+            term.err.flush()?;
+        }
+    }
+    Ok(())
+}
+
+fn show(
+    leasing: &Leasing<'_>,
+    lease: &LeaseOut,
+    ssh: &SshOut,
+    identity: &Identity,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
+    let command = identity::keep(&leasing.key_dir, lease, ssh, identity)?;
+    if leasing.json {
+        let mut value = serde_json::to_value(lease).unwrap_or_default();
+        value["sshCommand"] = command.into();
+        writeln!(term.out, "{value:#}")?;
+        return Ok(());
+    }
+    let until = lease.expires_at.as_deref().unwrap_or("it is released");
+    writeln!(term.out, "lease {} lasts until {until}", lease.id)?;
+    writeln!(term.out, "log in:  {command}")?;
+    writeln!(term.out, "release: drover release {}", lease.id)?;
+    Ok(())
+}
+
+/// Releases, and says so when that fails: the lease then ends by its time.
+async fn release(leasing: &Leasing<'_>, lease: &LeaseOut, term: &mut Term<'_>) {
+    identity::forget(&leasing.key_dir, &lease.id);
+    let mut tries = leasing.patience.tries;
+    loop {
+        let path = format!("/v1/leases/{}", lease.id);
+        match leasing.client.tell(reqwest::Method::DELETE, &path).await {
+            Ok(()) => return,
+            Err(fault) if tries > 1 && fault.is_passing() => {
+                tries -= 1;
+                tokio::time::sleep(leasing.patience.pause).await;
+            }
+            Err(fault) => {
+                // The command's own result stands whether or not this can be printed.
+                let _ = writeln!(
+                    term.err,
+                    "lease {} could not be released and ends by its time: {}; try `drover release \
+                     {0}`",
+                    lease.id,
+                    super::chain(&fault)
+                );
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The arguments of every command.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Where the service listens when nothing is said.
+pub const DEFAULT_SOCKET: &str = "/run/drover/drover.sock";
+
+/// Turns Proxmox VE clusters into a pool of throw-away CI machines.
+#[derive(Debug, Parser)]
+#[command(name = "drover", version, about, max_term_width = 100)]
+pub struct Cli {
+    /// Options of all commands.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of all commands.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Global {
+    /// Configuration: a YAML file, or a directory of them
+    #[arg(long, global = true, value_name = "PATH", env = "DROVER_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Unix socket of the service [default: /run/drover/drover.sock]
+    #[arg(long, global = true, value_name = "PATH", env = "DROVER_SOCKET")]
+    pub socket: Option<PathBuf>,
+    /// Address of a service elsewhere, such as https://drover.example.com
+    #[arg(long, global = true, value_name = "URL", env = "DROVER_URL", requires = "token_file")]
+    pub url: Option<String>,
+    /// File with the bearer token for --url
+    #[arg(long, global = true, value_name = "FILE", env = "DROVER_TOKEN_FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Print JSON for scripts
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the service
+    Run(RunOptions),
+    /// Show everything on a simulated cluster
+    Demo(DemoOptions),
+    /// Run a simulated Proxmox VE cluster
+    Sim(SimOptions),
+    /// Check a configuration
+    Check(CheckOptions),
+    /// Show clouds, templates, agents, leases, configuration and alarms
+    Status,
+    /// List agents
+    Agents {
+        /// List those that went too
+        #[arg(long)]
+        gone: bool,
+    },
+    /// List templates
+    Templates,
+    /// Lease an agent; with CMD, run it there over SSH and release
+    Lease(LeaseOptions),
+    /// End a lease (safe to repeat)
+    Release {
+        /// The lease
+        lease: String,
+    },
+    /// Retire an agent, after its last lease
+    Retire {
+        /// The agent
+        agent: String,
+    },
+    /// Retire everything idle that may go
+    Reap {
+        /// The warm minimum too
+        #[arg(long)]
+        all: bool,
+    },
+    /// Reconcile every cluster fully and at once
+    Resync,
+    /// Read the configuration again
+    Reload,
+    /// Follow what happens
+    Events(EventsOptions),
+}
+
+/// Options of `run`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RunOptions {
+    /// Exit with 1 when a cloud cannot be reached at the start
+    #[arg(long)]
+    pub strict: bool,
+    /// Directory of the journal [default: $STATE_DIRECTORY, else /var/lib/drover]
+    #[arg(long, value_name = "DIR", env = "DROVER_STATE_DIR")]
+    pub state_dir: Option<PathBuf>,
+}
+
+/// Options of `demo`.
+#[derive(Debug, Clone, Args)]
+pub struct DemoOptions {
+    /// Exit when the batch is done
+    #[arg(long)]
+    pub once: bool,
+    /// Plain lines even on a terminal
+    #[arg(long)]
+    pub plain: bool,
+    /// Seed of the simulated cluster
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Jobs in the batch
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub jobs: u32,
+    /// Keep the state directory and say where it is
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// What the simulated cluster's guests are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GuestKind {
+    /// An address only
+    None,
+    /// An SSH server with a shell in a directory of its own
+    Process,
+    /// A QEMU guest
+    Qemu,
+}
+
+/// Which Proxmox VE is simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PveVersion {
+    /// 8.4
+    #[value(name = "8.4")]
+    V8_4,
+    /// 9.2
+    #[value(name = "9.2")]
+    V9_2,
+}
+
+/// Options of `sim`.
+#[derive(Debug, Clone, Args)]
+pub struct SimOptions {
+    /// Where to listen; port 0 for any free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8006")]
+    pub listen: SocketAddr,
+    /// The cluster's description; without it, three nodes with a template each
+    #[arg(long, value_name = "FILE")]
+    pub cluster: Option<PathBuf>,
+    /// What guests are
+    #[arg(long, value_enum, default_value = "none")]
+    pub guests: GuestKind,
+    /// Which Proxmox VE
+    #[arg(long, value_enum, default_value = "8.4")]
+    pub pve: PveVersion,
+    /// Seed of everything left to chance
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Delays of a real cluster from a file, or `none`
+    #[arg(long, value_name = "FILE|none", default_value = "none")]
+    pub latency: String,
+    /// Planned faults
+    #[arg(long, value_name = "FILE")]
+    pub faults: Option<PathBuf>,
+    /// Run commands in process guests without bubblewrap, as the user who runs this
+    #[arg(long)]
+    pub unisolated: bool,
+}
+
+/// Options of `check`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CheckOptions {
+    /// Try each cloud and print its version
+    #[arg(long)]
+    pub connect: bool,
+}
+
+/// Options of `lease`.
+#[derive(Debug, Clone, Args)]
+pub struct LeaseOptions {
+    /// Labels the template must carry, separated by commas
+    #[arg(long, value_delimiter = ',', required_unless_present = "template")]
+    pub labels: Option<Vec<String>>,
+    /// The template, `cloud/template` or its bare name
+    #[arg(long, conflicts_with = "labels")]
+    pub template: Option<String>,
+    /// How long it lasts at most, such as 90s, 30m, 2h
+    #[arg(long, default_value = "1h", value_parser = read_span)]
+    pub ttl: Duration,
+    /// For whom [default: the caller]
+    #[arg(long)]
+    pub owner: Option<String>,
+    /// Private key to log in with [default: a new one for this lease]
+    #[arg(short = 'i', value_name = "KEYFILE")]
+    pub identity: Option<PathBuf>,
+    /// What to run there; several words are quoted, a single one goes to the shell as it is
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}
+
+/// Options of `events`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct EventsOptions {
+    /// Go on after this event
+    #[arg(long, value_name = "ID")]
+    pub after: Option<String>,
+}
+
+/// Reads a span such as `90s`, `30m`, `2h`, `1d`.
+fn read_span(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no time; write it as 90s, 30m, 2h or 1d");
+    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?);
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let seconds = match unit {
+        "s" => Some(number),
+        "m" => number.checked_mul(60),
+        "h" => number.checked_mul(3600),
+        "d" => number.checked_mul(86400),
+        _ => None,
+    };
+    match seconds {
+        Some(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
+        Some(_) | None => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    // Invariant: the arguments are consistent, and wrong ones are usage errors.
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn spans_have_a_unit_and_are_not_zero() {
+        assert_eq!(read_span("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(read_span("2h"), Ok(Duration::from_secs(7200)));
+        for wrong in ["", "5", "h", "0m", "1.5h", "99999999999999999999s", "1 h"] {
+            assert!(read_span(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn everything_after_two_dashes_is_the_command() {
+        let cli = Cli::try_parse_from([
+            "drover",
+            "lease",
+            "--labels",
+            "linux,big",
+            "--",
+            "make",
+            "--json",
+            "-i",
+            "x",
+        ])
+        .unwrap();
+        assert!(!cli.global.json);
+        let Command::Lease(lease) = cli.command else { panic!("not a lease") };
+        assert_eq!(lease.labels.unwrap(), ["linux", "big"]);
+        assert_eq!(lease.command, ["make", "--json", "-i", "x"]);
+        assert_eq!(lease.identity, None);
+    }
+
+    #[test]
+    fn wrong_arguments_are_usage_errors() {
+        for line in [
+            &["drover", "lease"][..],
+            &["drover", "lease", "--labels", "a", "--template", "b"],
+            &["drover", "lease", "--labels", "a", "--ttl", "soon"],
+            &["drover", "--url", "http://x", "status"],
+            &["drover", "sim", "--pve", "7.4"],
+            &["drover", "nothing"],
+        ] {
+            assert_eq!(Cli::try_parse_from(line).unwrap_err().exit_code(), 2, "{line:?}");
+        }
+    }
+}

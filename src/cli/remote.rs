@@ -1,0 +1,116 @@
+//! The commands that ask a running service and print what it says.
+
+use reqwest::Method;
+use serde::Serialize;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::client::CALL_LIMIT;
+use super::lease::{Leasing, OverSsh, Patience, lease};
+use super::{CliError, Client, Command, Global, Term, events, identity, tables};
+use crate::web::shapes::{AgentsOut, StatusOut, TemplatesOut};
+use crate::web::{ReapIn, ReapOut, ReloadOut, ResyncOut};
+
+/// How long a reload or a full reconciliation may take.
+const LONG_LIMIT: std::time::Duration = std::time::Duration::from_secs(180);
+
+/// Runs one of the commands; gives the exit code.
+pub(super) async fn run(
+    global: &Global,
+    command: Command,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let client = Client::new(global)?;
+    let json = global.json;
+    match command {
+        Command::Status => {
+            let status: StatusOut = client.get("/v1/status", CALL_LIMIT).await?;
+            print(term, json, &status, tables::status)?;
+        }
+        Command::Agents { gone } => {
+            let agents: AgentsOut = client.get("/v1/agents", CALL_LIMIT).await?;
+            print(term, json, &agents, |agents| tables::agents(agents, gone))?;
+        }
+        Command::Templates => {
+            let templates: TemplatesOut = client.get("/v1/templates", CALL_LIMIT).await?;
+            print(term, json, &templates, |out| tables::templates(&out.templates))?;
+        }
+        Command::Lease(options) => {
+            let stop = stop_signal()?;
+            let leasing = Leasing {
+                client: &client,
+                over: &OverSsh,
+                patience: Patience::default(),
+                key_dir: identity::key_dir(),
+                json,
+            };
+            return lease(&leasing, &options, stop, term).await;
+        }
+        Command::Release { lease } => {
+            client.tell(Method::DELETE, &path("leases", &lease, "")).await?;
+            identity::forget(&identity::key_dir(), &lease);
+            print(term, json, &json!({ "released": lease }), |_| {
+                format!("lease {lease} is over\n")
+            })?;
+        }
+        Command::Retire { agent } => {
+            client.tell(Method::POST, &path("agents", &agent, "/retire")).await?;
+            let line = format!("agent {agent} goes, after its last lease if it has one\n");
+            print(term, json, &json!({ "retiring": agent }), |_| line.clone())?;
+        }
+        Command::Reap { all } => {
+            let out: ReapOut = client.post("/v1/reap", &ReapIn { all }, CALL_LIMIT).await?;
+            print(term, json, &out, |out| {
+                format!("{} told to go\n", tables::count(out.retired as usize, "agent"))
+            })?;
+        }
+        Command::Resync => {
+            let out: ResyncOut = client.post("/v1/resync", &json!({}), LONG_LIMIT).await?;
+            print(term, json, &out, tables::findings)?;
+        }
+        Command::Reload => {
+            let out: ReloadOut = client.post("/v1/reload", &json!({}), LONG_LIMIT).await?;
+            print(term, json, &out, |out| format!("generation {} in force\n", out.generation))?;
+        }
+        Command::Events(options) => events::follow(&client, &options, json, term).await?,
+        Command::Run(_) | Command::Demo(_) | Command::Sim(_) | Command::Check(_) => {
+            return Err(CliError::Usage("this command does not ask a running service".into()));
+        }
+    }
+    Ok(0)
+}
+
+/// A path with a name in it that may hold anything.
+fn path(kind: &str, name: &str, rest: &str) -> String {
+    let name = percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
+    format!("/v1/{kind}/{name}{rest}")
+}
+
+fn print<T: Serialize>(
+    term: &mut Term<'_>,
+    json: bool,
+    value: &T,
+    text: impl Fn(&T) -> String,
+) -> Result<(), CliError> {
+    if json {
+        let spelled = serde_json::to_string_pretty(value)
+            .map_err(|fault| CliError::Failed(format!("cannot spell the answer: {fault}")))?;
+        writeln!(term.out, "{spelled}")?;
+    } else {
+        write!(term.out, "{}", text(value))?;
+    }
+    term.out.flush()?;
+    Ok(())
+}
+
+/// Ends with the exit code to give once SIGINT or SIGTERM came.
+fn stop_signal() -> Result<impl Future<Output = u8>, CliError> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => 130,
+            _ = terminate.recv() => 143,
+        }
+    })
+}

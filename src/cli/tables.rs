@@ -1,0 +1,221 @@
+//! Plain aligned text for people.
+
+use crate::web::ResyncOut;
+use crate::web::shapes::{
+    AgentOut, AgentsOut, CloudOut, ConfigOut, LeaseOut, StatusOut, TemplateOut,
+};
+
+/// Text from elsewhere without anything that could move the cursor, on one line.
+pub(super) fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Rows under headings, columns two spaces apart.
+fn table<const N: usize>(headings: [&str; N], rows: Vec<[String; N]>) -> String {
+    let rows: Vec<[String; N]> = rows.into_iter().map(|row| row.map(|cell| clean(&cell))).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([headings[column].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut text = String::new();
+    for row in std::iter::once(headings.map(str::to_owned)).chain(rows.iter().cloned()) {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(&format!("{cell:<width$}  "));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A number of things, such as `1 agent` or `no agents`.
+pub(super) fn count(number: usize, thing: &str) -> String {
+    match number {
+        0 => format!("no {thing}s"),
+        1 => format!("1 {thing}"),
+        more => format!("{more} {thing}s"),
+    }
+}
+
+fn dash(text: Option<impl ToString>) -> String {
+    text.map_or_else(|| "-".to_owned(), |text| text.to_string())
+}
+
+/// Everything at a glance.
+pub(super) fn status(status: &StatusOut) -> String {
+    let ready = if status.ready { "ready" } else { "starting" };
+    let mut text = format!("drover {}, {ready}\n{}", status.version, config(&status.config));
+    for alarm in &status.alarms {
+        text.push_str(&format!(
+            "ALARM since {}: agent {}: {}\n  run: {}\n",
+            alarm.since,
+            alarm.agent,
+            clean(&alarm.text),
+            clean(&alarm.command)
+        ));
+    }
+    for restart in status.restarts.iter().filter(|restart| restart.gave_up) {
+        text.push_str(&format!("GIVEN UP at {}: {}\n", restart.at, clean(&restart.actor)));
+    }
+    text.push_str(&format!("\nCLOUDS\n{}", clouds(&status.clouds)));
+    text.push_str(&format!("\nTEMPLATES\n{}", templates(&status.templates)));
+    text.push_str(&format!("\nAGENTS\n{}", live(&status.agents)));
+    text.push_str(&format!("\nLEASES\n{}", leases(&status.leases)));
+    if !status.reconciled.is_empty() {
+        text.push_str("\nRECONCILED\n");
+        for one in &status.reconciled {
+            let count = count(one.findings.len(), "finding");
+            text.push_str(&format!("{} at {}: {count}\n", one.cluster, one.at));
+            for finding in &one.findings {
+                text.push_str(&format!("  {}\n", clean(finding)));
+            }
+        }
+    }
+    text
+}
+
+fn config(config: &ConfigOut) -> String {
+    let mut text = match (config.generation, &config.applied_at) {
+        (Some(generation), Some(at)) => {
+            format!("configuration: generation {generation}, in force since {at}\n")
+        }
+        (Some(_) | None, _) => "configuration: none in force\n".to_owned(),
+    };
+    if let (Some(at), Some(refusal)) = (&config.refused_at, &config.refusal) {
+        text.push_str(&format!("REFUSED at {at}, the old configuration stays:\n"));
+        for line in refusal.lines() {
+            text.push_str(&format!("  {}\n", clean(line)));
+        }
+    }
+    text
+}
+
+fn clouds(clouds: &[CloudOut]) -> String {
+    if clouds.is_empty() {
+        return "none\n".to_owned();
+    }
+    let row = |cloud: &CloudOut| {
+        [
+            cloud.id.clone(),
+            cloud.health.clone(),
+            dash(cloud.version.as_ref()),
+            format!("{}/{}", cloud.agents, dash(cloud.cap)),
+            dash(cloud.cluster.as_ref()),
+            cloud.detail.clone(),
+        ]
+    };
+    table(
+        ["NAME", "HEALTH", "VERSION", "AGENTS", "CLUSTER", "DETAIL"],
+        clouds.iter().map(row).collect(),
+    )
+}
+
+/// Templates with counts, cap and breaker.
+pub(super) fn templates(templates: &[TemplateOut]) -> String {
+    if templates.is_empty() {
+        return "none\n".to_owned();
+    }
+    let row = |template: &TemplateOut| {
+        let states: Vec<_> = template
+            .states
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(state, count)| format!("{count} {state}"))
+            .collect();
+        let breaker = match (&template.retry_at, &template.cause) {
+            (Some(at), Some(cause)) => format!("{} until {at}: {cause}", template.breaker),
+            (Some(_) | None, _) => template.breaker.clone(),
+        };
+        let count: u32 = template.states.values().sum();
+        [
+            template.id.clone(),
+            format!("{count}/{}", dash(template.cap)),
+            if states.is_empty() { "-".to_owned() } else { states.join(", ") },
+            if template.labels.is_empty() { "-".to_owned() } else { template.labels.join(",") },
+            breaker,
+        ]
+    };
+    table(["NAME", "AGENTS", "STATES", "LABELS", "BREAKER"], templates.iter().map(row).collect())
+}
+
+/// Agents, and those that went when wanted.
+pub(super) fn agents(agents: &AgentsOut, gone: bool) -> String {
+    let mut text = live(&agents.agents);
+    if gone {
+        text.push_str("\nGONE\n");
+        if agents.gone.is_empty() {
+            text.push_str("none\n");
+            return text;
+        }
+        let rows = agents.gone.iter().map(|gone| {
+            let life: u64 = gone.phases.iter().map(|phase| phase.ms).sum();
+            [
+                gone.id.clone(),
+                gone.template.clone(),
+                gone.gone_at.clone(),
+                format!("{:.1} s", life as f64 / 1000.0),
+                gone.detail.clone(),
+            ]
+        });
+        text.push_str(&table(["ID", "TEMPLATE", "GONE AT", "LIVED", "WHY"], rows.collect()));
+    }
+    text
+}
+
+fn live(agents: &[AgentOut]) -> String {
+    if agents.is_empty() {
+        return "none\n".to_owned();
+    }
+    let row = |agent: &AgentOut| {
+        let place = agent.ssh.as_ref().map(|ssh| format!("{}@{}:{}", ssh.user, ssh.host, ssh.port));
+        [
+            agent.id.clone(),
+            agent.template.clone(),
+            agent.state.clone(),
+            agent.since.clone(),
+            dash(agent.vmid),
+            dash(agent.node.as_ref()),
+            dash(place),
+            dash((!agent.leases.is_empty()).then(|| agent.leases.join(","))),
+            agent.detail.clone(),
+        ]
+    };
+    table(
+        ["ID", "TEMPLATE", "STATE", "SINCE", "VMID", "NODE", "LOGIN", "LEASES", "DETAIL"],
+        agents.iter().map(row).collect(),
+    )
+}
+
+fn leases(leases: &[LeaseOut]) -> String {
+    if leases.is_empty() {
+        return "none\n".to_owned();
+    }
+    let row = |lease: &LeaseOut| {
+        [
+            lease.id.clone(),
+            lease.state.clone(),
+            dash(lease.agent.as_ref()),
+            lease.owner.clone(),
+            dash(lease.expires_at.as_ref()),
+            lease.detail.clone(),
+        ]
+    };
+    table(["ID", "STATE", "AGENT", "OWNER", "EXPIRES", "DETAIL"], leases.iter().map(row).collect())
+}
+
+/// What a reconciliation found.
+pub(super) fn findings(out: &ResyncOut) -> String {
+    if out.clusters.is_empty() {
+        return "no cluster is known yet\n".to_owned();
+    }
+    let mut text = String::new();
+    for (cluster, findings) in &out.clusters {
+        text.push_str(&format!("{cluster}: {}\n", count(findings.len(), "finding")));
+        for finding in findings {
+            text.push_str(&format!("  {}\n", clean(finding)));
+        }
+    }
+    text
+}

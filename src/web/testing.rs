@@ -1,0 +1,267 @@
+//! A scripted herd behind a real web, for the tests of the API and of the command line.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use actix::{Actor, Context, Handler, Recipient, System};
+use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover_actors::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
+use drover_actors::message::{HerdCommand, Refusal};
+use drover_actors::ports::Observer;
+use drover_actors::record::{LeaseAsk, Want};
+use drover_actors::time::WallTime;
+use reqwest::Method;
+use secrecy::SecretString;
+use serde_json::Value;
+
+use super::{Auth, Doors, Limits, Listen, Role, Running, TokenGrant, start};
+use crate::view::View;
+
+/// 2026-11-21T08:11:02Z.
+pub(crate) const THEN: WallTime = WallTime(1_795_248_662_000);
+
+struct Scripted(Box<dyn FnMut(HerdCommand) + Send>);
+
+impl Actor for Scripted {
+    type Context = Context<Self>;
+}
+
+impl Handler<HerdCommand> for Scripted {
+    type Result = ();
+
+    fn handle(&mut self, command: HerdCommand, _: &mut Context<Self>) {
+        (self.0)(command);
+    }
+}
+
+fn spawn(script: impl FnMut(HerdCommand) + Send + 'static) -> (Recipient<HerdCommand>, System) {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let system = System::new();
+        let current = System::current();
+        system.block_on(async move {
+            let herd = Scripted(Box::new(script)).start().recipient();
+            sender.send((herd, current)).expect("the test waits");
+        });
+        system.run().expect("the system runs");
+    });
+    receiver.recv().expect("the system starts")
+}
+
+/// A lease as the view is told of it.
+pub(crate) fn lease(id: &str, state: &str, agent: Option<&str>, detail: &str) -> LeasePicture {
+    LeasePicture {
+        lease: LeaseId::new(id),
+        state: state.into(),
+        agent: agent.map(AgentId::new),
+        owner: "tester".into(),
+        principal: "token:operator".into(),
+        expires: agent.map(|_| THEN + Duration::from_secs(3600)),
+        detail: detail.into(),
+    }
+}
+
+/// An agent as the view is told of it.
+pub(crate) fn agent(id: &str, state: &str) -> AgentPicture {
+    AgentPicture {
+        agent: AgentId::new(id),
+        template: TemplateId::new(CloudId::new("lab"), "linux"),
+        state: state.into(),
+        since: THEN,
+        vmid: Some(VmId(10417)),
+        node: Some(NodeName::new("pve1")),
+        address: Some("127.77.0.9".into()),
+        ssh: Some((2222, "ci".into())),
+        host_keys: vec!["ecdsa-sha2-nistp256 AAAAE".into(), "ssh-ed25519 AAAAC3".into()],
+        leases: Vec::new(),
+        uses: 1,
+        detail: String::new(),
+        phases: vec![("Cloning".into(), 1200), ("Booting".into(), 4000)],
+    }
+}
+
+/// Tells the view.
+pub(crate) fn told(view: &View, what: What) {
+    view.observe(Fact { at: THEN, what });
+}
+
+/// A herd that keeps a book of leases and does nothing for them; template `nope` is unknown, and
+/// template `quick` is ready at once on agent `a1`.
+fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdCommand) + Send {
+    move |command| match command {
+        HerdCommand::Lease { ask, reply } => {
+            let mut asks = asks.lock().unwrap();
+            let known = asks.iter().find(|other| {
+                other.key_hash.is_some()
+                    && other.key_hash == ask.key_hash
+                    && other.principal == ask.principal
+            });
+            let answer = match known {
+                Some(known) if known.body_hash == ask.body_hash => Ok(known.lease.clone()),
+                Some(_) => Err(Refusal::Conflict("the key stands for another lease".into())),
+                None if ask.want == Want::Template("nope".into()) => {
+                    Err(Refusal::Unknown("no template `nope`; known are lab/linux".into()))
+                }
+                None => {
+                    let quick = ask.want == Want::Template("quick".into());
+                    let id = ask.lease.as_str();
+                    told(&view, What::Agent(Box::new(agent("a1", "Leased"))));
+                    let first = lease(id, "waiting", None, "no agent is free");
+                    told(&view, What::Lease(Box::new(first)));
+                    if quick {
+                        let ready = lease(id, "ready", Some("a1"), "");
+                        told(&view, What::Lease(Box::new(ready)));
+                    }
+                    asks.push((*ask).clone());
+                    Ok(ask.lease.clone())
+                }
+            };
+            reply.send(answer).ok();
+        }
+        HerdCommand::Renew { lease, ttl, reply } => {
+            let answer = known(&view, &lease).map(|_| THEN + ttl);
+            reply.send(answer).ok();
+        }
+        HerdCommand::Release { lease: id, reply } => {
+            let answer = known(&view, &id).map(|picture| {
+                let ended =
+                    LeasePicture { state: "ended".into(), detail: "released".into(), ..picture };
+                told(&view, What::Lease(Box::new(ended)));
+            });
+            reply.send(answer).ok();
+        }
+        HerdCommand::Retire { agent, reply, .. } => {
+            let missing = || Refusal::Unknown(format!("no agent `{agent}`"));
+            reply.send(view.agent(&agent).map(|_| ()).ok_or_else(missing)).ok();
+        }
+        HerdCommand::Reap { all, reply } => {
+            reply.send(if all { 3 } else { 1 }).ok();
+        }
+        HerdCommand::Resync { reply } => {
+            let findings = vec!["destroy orphan 10417 on pve1".to_owned()];
+            reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), findings)])).ok();
+        }
+        HerdCommand::Drain { reply, .. } => {
+            reply.send(()).ok();
+        }
+    }
+}
+
+fn known(view: &View, lease: &LeaseId) -> Result<LeasePicture, Refusal> {
+    view.lease(lease).ok_or_else(|| Refusal::Unknown(format!("no lease `{lease}`")))
+}
+
+/// A web that serves on loopback and a Unix socket.
+pub(crate) struct Served {
+    pub view: Arc<View>,
+    pub asks: Arc<Mutex<Vec<LeaseAsk>>>,
+    pub socket: PathBuf,
+    pub base: String,
+    pub http: reqwest::Client,
+    pub running: Running,
+    doors: Doors,
+    pub directory: tempfile::TempDir,
+    system: System,
+}
+
+/// An answer as tests look at it.
+pub(crate) struct Answer {
+    pub status: u16,
+    pub kind: String,
+    pub body: Value,
+}
+
+impl Served {
+    /// Serves the book.
+    pub(crate) fn new() -> Self {
+        let view = View::new(3);
+        let asks = Arc::default();
+        let script = book(view.clone(), Arc::clone(&asks));
+        Self::scripted(view, asks, script, Limits::default())
+    }
+
+    /// Serves a script.
+    pub(crate) fn scripted(
+        view: Arc<View>,
+        asks: Arc<Mutex<Vec<LeaseAsk>>>,
+        script: impl FnMut(HerdCommand) + Send + 'static,
+        limits: Limits,
+    ) -> Self {
+        let (herd, system) = spawn(script);
+        let count = Mutex::new(0);
+        let doors = Doors {
+            herd,
+            view: view.clone(),
+            reload: Arc::new(|| Box::pin(async { Err("drover.yaml: unknown key".to_owned()) })),
+            log_level: Arc::new(|level| match level {
+                "debug" => Ok(()),
+                other => Err(format!("`{other}` is no level")),
+            }),
+            alive: Arc::new(|| true),
+            mint_lease: Arc::new(move || {
+                let mut count = count.lock().unwrap();
+                *count += 1;
+                LeaseId::new(format!("l{count}"))
+            }),
+        };
+        let tokens = [Role::Viewer, Role::Operator, Role::Admin].map(|role| TokenGrant {
+            name: role.to_string(),
+            role,
+            secret: SecretString::from(format!("{role}-token")),
+        });
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("drover.sock");
+        let listen =
+            vec![Listen::Unix(socket.clone()), Listen::Tcp("127.0.0.1:0".parse().unwrap())];
+        let running = start(doors.clone(), listen, Auth::new(tokens, Vec::new()), limits).unwrap();
+        let base = format!("http://{}", running.addrs[0]);
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { view, asks, socket, base, http, running, doors, directory, system }
+    }
+
+    /// The doors it was started with.
+    pub(crate) fn doors(&self) -> Doors {
+        self.doors.clone()
+    }
+
+    /// Calls over TCP with the token of a role.
+    pub(crate) async fn call(
+        &self,
+        role: Option<&str>,
+        method: Method,
+        path: &str,
+        body: &str,
+    ) -> Answer {
+        let mut request = self.http.request(method, format!("{}{path}", self.base));
+        if let Some(role) = role {
+            request = request.bearer_auth(format!("{role}-token"));
+        }
+        if !body.is_empty() {
+            request = request.body(body.to_owned());
+        }
+        let response = request.send().await.unwrap();
+        let status = response.status().as_u16();
+        let kind = response.headers().get("content-type");
+        let kind = kind.map(|kind| kind.to_str().unwrap().to_owned()).unwrap_or_default();
+        let text = response.text().await.unwrap();
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Answer { status, kind, body }
+    }
+
+    /// Calls as an admin.
+    pub(crate) async fn admin(&self, method: Method, path: &str, body: &str) -> Answer {
+        self.call(Some("admin"), method, path, body).await
+    }
+
+    /// Ends everything.
+    pub(crate) async fn stop(self) {
+        self.running.stop().await;
+        self.system.stop();
+        assert!(!self.socket.exists());
+    }
+}
