@@ -95,7 +95,8 @@ pub struct Property {
     pub alias: Option<String>,
     /// The key that receives this one's name.
     pub key_alias: Option<String>,
-    since9: bool,
+    /// Absent from 8.4.
+    pub(super) since9: bool,
 }
 
 /// The type of a parameter.
