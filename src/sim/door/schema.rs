@@ -159,6 +159,11 @@ impl Schema {
         best
     }
 
+    /// The route of a path template, whatever its method.
+    pub fn by_template(&self, path: &str) -> Option<&Route> {
+        self.routes.iter().find(|route| route.path == path)
+    }
+
     /// The parameters of a route, by the names in the schema.
     pub fn params<'a>(&'a self, route: &'a Route) -> impl Iterator<Item = (&'a str, &'a Property)> {
         self.included(route).chain(&route.params).map(|(name, property)| (name.as_str(), property))

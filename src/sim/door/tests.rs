@@ -223,6 +223,15 @@ async fn calls_reach_the_world_typed_and_with_the_real_node() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_agent_command_in_a_parameter_goes_to_its_own_route() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    bench.root("POST", "/nodes/pve1/qemu/100/agent", "command=get-osinfo").await;
+    let calls = bench.world.calls.lock().unwrap();
+    let expected = ("GET", "/nodes/{node}/qemu/{vmid}/agent/get-osinfo");
+    assert_eq!((calls[0].method, calls[0].route), expected);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_parameter_in_path_and_body_must_be_the_same() {
     let bench = bench(&spec(), PveVersion::V8_4);
     let path = "/nodes/pve1/qemu/100/config";
