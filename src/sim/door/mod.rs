@@ -245,6 +245,7 @@ impl Door {
         if route.path == "/version" || route.path == "/nodes/{node}/version" {
             return Ok(Answer::new(version(self.version)));
         }
+        let route = agent_command(route, &params).unwrap_or(route);
         let call = Call { caller, method: &route.method, route: &route.path, node, params };
         if call.route.starts_with("/access") || call.route.starts_with("/pools") {
             return self.access.serve(&call, self.world.as_ref());
@@ -270,6 +271,14 @@ fn version(version: PveVersion) -> serde_json::Value {
             json!({"release": "9.2", "version": "9.2.11", "repoid": "52b3e1f9a4c07d68"})
         }
     }
+}
+
+/// `POST …/agent` names its command in a parameter; the world knows the command's own route.
+fn agent_command(route: &Route, params: &Params) -> Option<&'static Route> {
+    if !route.path.ends_with("/agent") {
+        return None;
+    }
+    SCHEMA.by_template(&format!("{}/{}", route.path, params.text("command")?))
 }
 
 /// The ticket in the cookie, decoded.

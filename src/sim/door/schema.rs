@@ -95,7 +95,8 @@ pub struct Property {
     pub alias: Option<String>,
     /// The key that receives this one's name.
     pub key_alias: Option<String>,
-    since9: bool,
+    /// Absent from 8.4.
+    pub(super) since9: bool,
 }
 
 /// The type of a parameter.
@@ -156,6 +157,11 @@ impl Schema {
             }
         }
         best
+    }
+
+    /// The route of a path template, whatever its method.
+    pub fn by_template(&self, path: &str) -> Option<&Route> {
+        self.routes.iter().find(|route| route.path == path)
     }
 
     /// The parameters of a route, by the names in the schema.

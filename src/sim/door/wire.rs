@@ -93,8 +93,11 @@ impl Wire {
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
         let (stop, stopped) = watch::channel(false);
-        let server =
-            Server { door, node: node.to_owned(), addr, tls: TlsAcceptor::from(Arc::new(config)) };
+        let server = Server {
+            face: Arc::new(Face { door, node: node.to_owned() }),
+            addr,
+            tls: TlsAcceptor::from(Arc::new(config)),
+        };
         let task = tokio::spawn(accept(Arc::new(server), listener, stopped));
         Ok(Self {
             addr,
@@ -167,10 +170,15 @@ fn certified(certificates: &Certificates) -> Result<Arc<CertifiedKey>, WireError
 }
 
 struct Server {
-    door: Arc<Door>,
-    node: String,
+    face: Arc<Face>,
     addr: SocketAddr,
     tls: TlsAcceptor,
+}
+
+/// The door as one node shows it.
+struct Face {
+    door: Arc<Door>,
+    node: String,
 }
 
 async fn accept(server: Arc<Server>, listener: TcpListener, mut stopped: watch::Receiver<bool>) {
@@ -200,7 +208,7 @@ async fn connection(server: Arc<Server>, stream: TcpStream) {
         return;
     }
     match server.tls.accept(stream).await {
-        Ok(stream) => serve(server, TokioIo::new(stream)).await,
+        Ok(stream) => serve(Arc::clone(&server.face), TokioIo::new(stream)).await,
         Err(error) => tracing::debug!(%error, "tls handshake with simulated node failed"),
     }
 }
@@ -214,16 +222,16 @@ struct Activity {
     idle_since: AtomicU64,
 }
 
-async fn serve<I>(server: Arc<Server>, io: I)
+async fn serve<I>(face: Arc<Face>, io: I)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     let (start, activity) = (Instant::now(), Arc::new(Activity::default()));
     let service = service_fn(|request: HyperRequest<Incoming>| {
-        let (server, activity) = (Arc::clone(&server), Arc::clone(&activity));
+        let (face, activity) = (Arc::clone(&face), Arc::clone(&activity));
         activity.running.fetch_add(1, Ordering::Relaxed);
         async move {
-            let response = answer(&server, request, &activity).await;
+            let response = answer(&face, request, &activity).await;
             let now = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
             activity.idle_since.store(now, Ordering::Relaxed);
             activity.running.fetch_sub(1, Ordering::Relaxed);
@@ -258,7 +266,7 @@ where
 }
 
 async fn answer(
-    server: &Arc<Server>,
+    face: &Face,
     request: HyperRequest<Incoming>,
     activity: &Activity,
 ) -> HyperResponse<Full<Bytes>> {
@@ -271,7 +279,7 @@ async fn answer(
         target: head.uri.path_and_query().map_or_else(|| "/".into(), ToString::to_string),
         headers: headers.collect(),
         body: Bytes::new(),
-        node: server.node.clone(),
+        node: face.node.clone(),
     };
     let declared = request.header("content-length").and_then(|text| text.parse::<usize>().ok());
     if declared.is_some_and(|length| length > 0 && length <= BODY_LIMIT) {
@@ -284,7 +292,7 @@ async fn answer(
         }
     }
     // A client that goes away does not stop what it began.
-    let door = Arc::clone(&server.door);
+    let door = Arc::clone(&face.door);
     let served = tokio::spawn(async move { door.serve(request).await }).await;
     let response = served.unwrap_or_else(|_| Response::new(500, "got unexpected end of worker"));
     let last = activity.served.fetch_add(1, Ordering::Relaxed) + 1 >= KEEP_ALIVE;
@@ -324,7 +332,9 @@ async fn redirect(addr: SocketAddr, stream: TcpStream) {
         response.headers.push(("Location".into(), format!("https://{host}{path}")));
         Ok::<_, std::convert::Infallible>(shape(response, true))
     });
-    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    let mut builder = http1::Builder::new();
+    builder.title_case_headers(true);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     if let Ok(Err(error)) = tokio::time::timeout(IDLE, connection).await {
         tracing::debug!(%error, "plain connection to simulated node broke");
     }

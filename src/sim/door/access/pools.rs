@@ -16,9 +16,7 @@ impl Access {
             ("GET", "/pools", None) => Ok(Answer::new(self.pool_lines(&call.caller))),
             ("GET", "/pools", Some(name)) => {
                 self.require(&call.caller, &format!("/pool/{name}"), &["Pool.Audit"])?;
-                let mut line = self.pool(&name, call, world)?;
-                line["poolid"] = name.into();
-                Ok(Answer::new(json!([line])))
+                Ok(Answer::new(json!([self.pool(&name, call, world)?])))
             }
             ("GET", _, name) => self.pool(&name.unwrap_or_default(), call, world).map(Answer::new),
             ("POST", _, name) => self.create_pool(name.unwrap_or_default(), call),
@@ -60,7 +58,7 @@ impl Access {
                     "storage": storage, "type": "storage", "status": "available"}));
             }
         }
-        let mut answer = json!({"members": members});
+        let mut answer = json!({"poolid": name, "members": members});
         if let Some(comment) = comment {
             answer["comment"] = comment.into();
         }

@@ -176,9 +176,9 @@ mod tests {
     fn the_nearest_entry_replaces_those_above_it() {
         let mut state = state();
         state.grant("/", "ci@pve", "PVEAdmin", true);
-        state.grant("/vms/100", "ci@pve", "PVEAuditor", true);
+        state.grant("/vms/102", "ci@pve", "PVEAuditor", true);
         assert!(state.privileges(&caller(None), "/vms/101").contains_key("VM.Allocate"));
-        assert!(!state.privileges(&caller(None), "/vms/100").contains_key("VM.Allocate"));
+        assert!(!state.privileges(&caller(None), "/vms/102").contains_key("VM.Allocate"));
     }
 
     #[test]
