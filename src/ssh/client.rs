@@ -91,7 +91,7 @@ pub enum ConnectError {
         target: String,
         /// Why.
         #[source]
-        source: KeyError,
+        source: Box<KeyError>,
     },
     /// The other end does not speak SSH as it should.
     #[error("`{target}` broke the SSH protocol")]
@@ -100,7 +100,7 @@ pub enum ConnectError {
         target: String,
         /// Why.
         #[source]
-        source: russh::Error,
+        source: Box<russh::Error>,
     },
 }
 
@@ -143,11 +143,10 @@ fn parse_pins(
     let HostKeyPolicy::Pinned(lines) = policy else {
         return Ok(None);
     };
-    let pins = lines
-        .iter()
-        .map(|line| PublicKey::parse(line))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|source| ConnectError::BadPin { target: target.to_string(), source })?;
+    let pins =
+        lines.iter().map(|line| PublicKey::parse(line)).collect::<Result<Vec<_>, _>>().map_err(
+            |source| ConnectError::BadPin { target: target.to_string(), source: Box::new(source) },
+        )?;
     Ok(Some(pins))
 }
 
@@ -185,7 +184,7 @@ async fn log_in(
         // A login without a host key can not happen; it must not pass as a good one.
         return Err(ConnectError::Protocol {
             target: target.to_string(),
-            source: russh::Error::UnknownKey,
+            source: Box::new(russh::Error::UnknownKey),
         });
     };
     Ok(Session::new(handle, host_key))
@@ -242,7 +241,7 @@ fn classify(
         russh::Error::HUP | russh::Error::Disconnect | russh::Error::SendError => {
             ConnectError::Unreachable { target, source: hung_up("hung up before the login") }
         }
-        source => ConnectError::Protocol { target, source },
+        source => ConnectError::Protocol { target, source: Box::new(source) },
     }
 }
 

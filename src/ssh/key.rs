@@ -259,6 +259,7 @@ fn parse_other(
         return Err(KeyError::Encrypted { name: name.to_owned() });
     }
     let key = decode_secret_key(text, passphrase.map(ExposeSecret::expose_secret));
+    #[expect(clippy::wildcard_enum_match_arm, reason = "russh's errors are many and grow")]
     key.map_err(|source| match source {
         russh::keys::Error::UnknownAlgorithm(oid) => unsupported(&kind_of(&oid.to_string())),
         _ if locked => KeyError::WrongPassphrase { name: name.to_owned() },

@@ -160,7 +160,7 @@ impl Session {
 
         let mut run = Run::new(limits, output);
         let ended = tokio::time::timeout_at(deadline, run.follow(&mut read, &write, input)).await;
-        let result = match ended {
+        match ended {
             Ok(End::Closed) => Ok(run.finish()),
             Ok(End::Refused) => Err(ExecError::Refused),
             Ok(End::Lost) => Err(ExecError::Lost { partial: Box::new(run.finish()) }),
@@ -174,8 +174,7 @@ impl Session {
                 let partial = Box::new(run.finish());
                 Err(ExecError::TimedOut { after: limits.time, partial })
             }
-        };
-        result
+        }
     }
 }
 
