@@ -120,10 +120,8 @@ async fn exec(
     };
     let watched = Arc::downgrade(&machine);
     let task = tokio::spawn(async move {
-        let group = child.id();
         let exited = collect(child, input, OUTPUT_BYTES_MAX).await;
         if let Some(machine) = watched.upgrade() {
-            machine.settle_group(group);
             if let Some(process) = machine.processes.lock().by_pid.get_mut(&pid) {
                 process.exited = Some(exited);
             }
@@ -198,7 +196,6 @@ async fn script(
         }
         return Err(AgentError::Timeout);
     };
-    machine.settle_group(group);
     let status = exited.code.map_or(1 << 8, |code| code << 8);
     Ok((ExitStatus::from_raw(status), exited))
 }

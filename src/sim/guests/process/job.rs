@@ -98,7 +98,6 @@ impl Job {
             };
             drain(rest, write).await;
         }
-        self.machine.settle_group(group);
         Ok(status)
     }
 }

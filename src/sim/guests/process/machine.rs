@@ -1,12 +1,12 @@
 //! One running guest: its first process, its boots, its end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
@@ -16,7 +16,7 @@ use super::agent::Processes;
 use super::disk::{Disk, Inside};
 use super::sandbox::{Greeting, POWERED_OFF, REBOOTS, Sandbox};
 use super::spawner::Spawner;
-use super::{gate, server};
+use super::{gate, server, sweep};
 use crate::sim::guest::{GuestAddress, GuestBoot};
 use crate::ssh::PrivateKey;
 
@@ -41,9 +41,7 @@ pub(super) struct Machine {
     pub disk: Disk,
     pub inside: Inside,
     pub processes: Processes,
-    life: Mutex<Life>,
-    /// Process groups that nothing but us would end: only where no namespace does.
-    groups: Mutex<BTreeSet<u32>>,
+    life: watch::Sender<Life>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,13 +64,14 @@ impl Machine {
             disk,
             inside,
             processes: Processes::default(),
-            life: Mutex::new(Life::Booting { first_process: None }),
-            groups: Mutex::new(BTreeSet::new()),
+            life: watch::Sender::new(Life::Booting { first_process: None }),
         }
     }
 
     /// Prepares the disk and starts the first process.
     pub(super) async fn power_on(&self, boot: &GuestBoot) -> Result<(Init, PrivateKey), String> {
+        // A simulator that was killed may have left some behind.
+        self.sweep();
         let key = self.disk.prepare(boot, &self.inside).map_err(|error| error.to_string())?;
         let command = self.ground.sandbox.init(&self.disk, &self.inside);
         let mut child = self
@@ -152,28 +151,36 @@ impl Machine {
 
     async fn end_all(&self, init: &mut Init) {
         self.processes.forget();
+        // Only where bubblewrap itself was not reaped yet is the id certain to be its child's.
+        if init.child.id().is_some()
+            && let Some(first) = init.first_process.and_then(pid_of)
+        {
+            // The kernel lets a first process go only after all others of its namespace, so that
+            // nothing is left when bubblewrap has seen it end.
+            let _gone = kill_process(first, Signal::KILL);
+            let _slow = tokio::time::timeout(Duration::from_secs(5), init.child.wait()).await;
+        }
         // Both fail only when it has ended already.
         let _sent = init.child.start_kill();
         let _ended = init.child.wait().await;
-        self.kill_groups();
+        self.sweep();
     }
 
-    /// Ends the process groups that no namespace ends.
-    pub(super) fn kill_groups(&self) {
-        let groups =
-            std::mem::take(&mut *self.groups.lock().unwrap_or_else(PoisonError::into_inner));
-        for group in groups {
-            signal_group(group, Signal::KILL);
+    /// Ends the processes that no namespace ends; they are known by their environment.
+    pub(super) fn sweep(&self) {
+        if !self.ground.sandbox.is_isolated() {
+            let mark = format!("GUEST_RUN={}", self.disk.run_folder().display());
+            sweep::kill_marked(&mark);
         }
     }
 
     pub(super) fn runs(&self) -> bool {
-        *self.life() != Life::Over
+        self.life() != Life::Over
     }
 
     /// Where the guest listens; none before it is up.
     pub(super) fn listens(&self) -> Option<GuestAddress> {
-        match *self.life() {
+        match self.life() {
             Life::Up { address, .. } => {
                 Some(GuestAddress { ip: address.ip(), port: address.port() })
             }
@@ -206,7 +213,7 @@ impl Machine {
         words: &[String],
         environment: &BTreeMap<String, String>,
     ) -> std::io::Result<Child> {
-        let first_process = match *self.life() {
+        let first_process = match self.life() {
             Life::Booting { first_process } | Life::Up { first_process, .. } => first_process,
             Life::Over => None,
         };
@@ -216,11 +223,6 @@ impl Machine {
         }
         let command = sandbox.job(&self.disk, &self.inside, first_process, environment, words);
         let child = self.spawn(command, Stdio::piped(), false).await?;
-        if !sandbox.is_isolated()
-            && let Some(pid) = child.id()
-        {
-            self.groups.lock().unwrap_or_else(PoisonError::into_inner).insert(pid);
-        }
         Ok(child)
     }
 
@@ -230,18 +232,6 @@ impl Machine {
         // A guest that can not take the wish ignores it.
         if let Ok(mut child) = self.start(&words, &self.environment(&BTreeMap::new())).await {
             let _late = tokio::time::timeout(Duration::from_secs(5), child.wait()).await;
-        }
-    }
-
-    /// Forgets a process group when nothing of it is left.
-    pub(super) fn settle_group(&self, group: Option<u32>) {
-        let Some(group) = group else { return };
-        let alive = i32::try_from(group)
-            .ok()
-            .and_then(Pid::from_raw)
-            .is_some_and(|pid| rustix::process::test_kill_process_group(pid).is_ok());
-        if !alive {
-            self.groups.lock().unwrap_or_else(PoisonError::into_inner).remove(&group);
         }
     }
 
@@ -258,18 +248,43 @@ impl Machine {
         Ok(child)
     }
 
-    fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    fn life(&self) -> Life {
+        *self.life.borrow()
     }
 
     fn set_life(&self, life: Life) {
-        *self.life() = life;
+        self.life.send_replace(life);
+    }
+
+    /// Waits until the guest is up, or over.
+    #[cfg(test)]
+    pub(super) async fn settled(&self) {
+        self.until(|life| !matches!(life, Life::Booting { .. })).await;
+    }
+
+    /// Waits until the guest has ended.
+    #[cfg(test)]
+    pub(super) async fn over(&self) {
+        self.until(|life| *life == Life::Over).await;
+    }
+
+    /// Waits until the guest is not up any more: it ends or boots again.
+    #[cfg(test)]
+    pub(super) async fn down(&self) {
+        self.until(|life| !matches!(life, Life::Up { .. })).await;
+    }
+
+    #[cfg(test)]
+    async fn until(&self, wanted: fn(&Life) -> bool) {
+        let mut changes = self.life.subscribe();
+        // The sender is this machine, which outlives the wait.
+        let _life = changes.wait_for(wanted).await;
     }
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        self.kill_groups();
+        self.sweep();
     }
 }
 
@@ -297,9 +312,13 @@ async fn last_words(mut child: Child) -> String {
     said.trim().to_owned()
 }
 
+fn pid_of(id: u32) -> Option<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw)
+}
+
 /// Sends a signal to a process group; one that has ended is none.
 pub(super) fn signal_group(group: u32, signal: Signal) {
-    if let Some(pid) = i32::try_from(group).ok().and_then(Pid::from_raw) {
+    if let Some(pid) = pid_of(group) {
         let _gone = kill_process_group(pid, signal);
     }
 }

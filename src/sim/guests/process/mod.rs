@@ -13,6 +13,7 @@ mod sandbox;
 mod server;
 mod spawner;
 mod standins;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -96,7 +97,7 @@ struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.task.abort();
-        self.machine.kill_groups();
+        self.machine.sweep();
     }
 }
 

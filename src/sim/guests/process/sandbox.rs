@@ -130,6 +130,14 @@ impl Sandbox {
         matches!(self.kind, Kind::Bare { everything: false, .. })
     }
 
+    /// Makes an unisolated sandbox one that was only fallen back to.
+    #[cfg(test)]
+    pub(super) fn forbid_unless(&mut self, allowed: bool) {
+        if let Kind::Bare { everything, .. } = &mut self.kind {
+            *everything = allowed;
+        }
+    }
+
     /// Boots and leaves a namespace, entering it once.
     fn try_out(&self, root: &Path) -> Result<(), String> {
         let place = root.join(format!(".probe-{}", std::process::id()));

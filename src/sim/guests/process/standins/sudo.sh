@@ -16,10 +16,6 @@ while [ $# -gt 0 ]; do
         break
         ;;
     -*) shift ;;
-    *=*)
-        export "${1?}"
-        shift
-        ;;
     *) break ;;
     esac
 done
@@ -27,4 +23,4 @@ done
     echo "usage: sudo command" >&2
     exit 1
 }
-exec "$@"
+exec env "$@"
