@@ -10,5 +10,7 @@ pub mod guest;
 pub mod guests;
 pub mod memory;
 pub mod rights;
+pub mod run;
+pub mod simulation;
 pub mod spec;
 pub mod world;
