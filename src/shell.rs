@@ -12,6 +12,7 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use crate::causes::chain;
 use crate::ssh::{
     ConnectError, ExecError, ExecResult, HostKeyPolicy, Keep, Limits, PrivateKey, Session, Target,
     connect, quote,
@@ -172,16 +173,6 @@ fn login_fault(error: ConnectError) -> Fault {
         _ => Culprit::Guest,
     };
     Fault::new(kind, culprit, chain(&error))
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 fn marker(lease: &str) -> String {

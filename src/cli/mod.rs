@@ -17,6 +17,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::causes::chain;
+
 pub use client::{CallError, Client};
 pub use lease::{Output, RunOverSsh, SshJob};
 pub use options::{
@@ -102,18 +104,6 @@ fn ask(cli: Cli) -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
-}
-
-/// An error with its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,32 +1,151 @@
-//! The commands that start something of their own: where the command line hands over.
+//! The commands that start something of their own, or look at a configuration: where the command
+//! line hands over.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line talks to people")]
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::{CheckOptions, DemoOptions, Global, RunOptions, SimOptions};
+use super::{CheckOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions};
+use crate::causes::chain;
+use crate::config::{self, Checked, Environment};
+use crate::sim::{self, guests, spec};
+use crate::{app, demo, pve, telemetry};
+
+/// Where the configuration is when nothing is said.
+pub const DEFAULT_CONFIG: &str = "/etc/drover";
+
+const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+
+fn config_path(global: &Global) -> PathBuf {
+    global.config.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_CONFIG))
+}
+
+/// Reads a configuration; prints what is wrong with it, and the exit code, when it cannot be used.
+fn load(path: &Path) -> Result<Checked, ExitCode> {
+    match config::load(path, &Environment::of_process()) {
+        Ok(checked) => {
+            eprint!("{}", checked.rendered_warnings());
+            Ok(checked)
+        }
+        Err(error) => {
+            eprint!("{}", error.render());
+            Err(ExitCode::from(USAGE))
+        }
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, ExitCode> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
+        eprintln!("drover: the runtime cannot be started: {error}");
+        ExitCode::from(FAILED)
+    })
+}
 
 /// Runs the service.
-pub(super) fn run(_global: &Global, _options: RunOptions) -> ExitCode {
-    not_joined("run")
+pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
+    let settings = app::Settings {
+        config: config_path(global),
+        strict: options.strict,
+        state_dir: options.state_dir,
+        socket: global.socket.clone(),
+    };
+    match app::run(settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprint!("{}", error.render());
+            ExitCode::from(if error.is_usage() { USAGE } else { FAILED })
+        }
+    }
 }
 
 /// Runs the demo.
-pub(super) fn demo(_options: DemoOptions) -> ExitCode {
-    not_joined("demo")
+pub(super) fn demo(options: DemoOptions) -> ExitCode {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(code) => return code,
+    };
+    match runtime.block_on(demo::run(demo::Options {
+        once: options.once,
+        plain: options.plain,
+        seed: options.seed,
+        jobs: options.jobs,
+        keep: options.keep,
+    })) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(FAILED),
+        Err(error) => {
+            eprintln!("drover demo: {}", chain(&error));
+            ExitCode::from(FAILED)
+        }
+    }
 }
 
 /// Runs the simulated cluster.
-pub(super) fn sim(_options: SimOptions) -> ExitCode {
-    not_joined("sim")
+pub(super) fn sim(options: SimOptions) -> ExitCode {
+    if let Err(error) = telemetry::init("warn") {
+        eprintln!("drover: {error}");
+        return ExitCode::from(USAGE);
+    }
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(code) => return code,
+    };
+    let outcome = runtime.block_on(sim::run::run(sim::run::Options {
+        listen: options.listen,
+        cluster: options.cluster,
+        guests: match options.guests {
+            GuestKind::None => guests::GuestKind::None,
+            GuestKind::Process => guests::GuestKind::Process,
+            GuestKind::Qemu => guests::GuestKind::Qemu,
+        },
+        version: match options.pve {
+            PveVersion::V8_4 => spec::PveVersion::V8_4,
+            PveVersion::V9_2 => spec::PveVersion::V9_2,
+        },
+        seed: options.seed,
+        latency: options.latency,
+        faults: options.faults,
+        unisolated: options.unisolated,
+    }));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("drover sim: {}", chain(&error));
+            ExitCode::from(if error.is_usage() { USAGE } else { FAILED })
+        }
+    }
 }
 
-/// Checks the configuration.
-pub(super) fn check(_global: &Global, _options: CheckOptions) -> ExitCode {
-    not_joined("check")
-}
-
-/// Says that a command is not part of this build; goes away when the four above are joined.
-#[expect(clippy::print_stderr, reason = "the command line talks to people")]
-fn not_joined(command: &str) -> ExitCode {
-    eprintln!("drover: `{command}` is not joined to the command line in this build");
-    ExitCode::from(1)
+/// Checks the configuration, and with `--connect` every cloud in it.
+pub(super) fn check(global: &Global, options: CheckOptions) -> ExitCode {
+    let path = config_path(global);
+    let checked = match load(&path) {
+        Ok(checked) => checked,
+        Err(code) => return code,
+    };
+    println!(
+        "{}: ok, clouds: {}, templates: {}",
+        path.display(),
+        checked.herd.clouds.len(),
+        checked.herd.templates.len()
+    );
+    if !options.connect {
+        return ExitCode::SUCCESS;
+    }
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(code) => return code,
+    };
+    let mut all_well = true;
+    for (cloud, spec) in &checked.connections {
+        match runtime.block_on(pve::probe(cloud, &spec.connection())) {
+            Ok(version) => println!("cloud {cloud}: Proxmox VE {version}"),
+            Err(error) => {
+                all_well = false;
+                println!("cloud {cloud}: {}", chain(&error));
+            }
+        }
+    }
+    ExitCode::from(if all_well { 0 } else { FAILED })
 }

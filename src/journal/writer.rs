@@ -15,6 +15,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::{Log, LogError};
+use crate::causes::chain;
 
 /// How a writer works.
 #[derive(Debug, Clone, Copy)]
@@ -198,14 +199,7 @@ impl Committer {
             self.fenced = true;
             return JournalFault::Fenced;
         }
-        let mut text = error.to_string();
-        let mut source = std::error::Error::source(error);
-        while let Some(cause) = source {
-            text.push_str(": ");
-            text.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        JournalFault::Failed(text)
+        JournalFault::Failed(chain(error))
     }
 
     /// A snapshot that fails is only tried again later: the records are all still there.
