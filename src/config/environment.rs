@@ -12,7 +12,7 @@ use serde_yaml::Value as Yaml;
 use super::fault::Fault;
 use super::layer::Layer;
 use super::node::flag_of;
-use super::value::{self, Complaint};
+use super::value::{self, Check};
 
 /// The variables read, with the names both families share here.
 const NAMES: [(&str, &str); 10] = [
@@ -153,12 +153,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn sound(
-        &mut self,
-        shared: &str,
-        text: &str,
-        check: fn(&str) -> Result<(), Complaint>,
-    ) -> bool {
+    fn sound(&mut self, shared: &str, text: &str, check: Check) -> bool {
         let checked = check(text);
         if let Err(bad) = &checked {
             let name = self.environment.source_of(shared);

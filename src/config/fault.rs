@@ -84,6 +84,9 @@ fn drawn(faults: &[Fault], sources: &Sources, severity: Severity) -> String {
         .without_syntax_highlighting();
     let mut text = String::new();
     for fault in faults {
+        if !text.is_empty() {
+            text.push('\n');
+        }
         let shown = Shown::new(fault, sources, severity);
         if handler.render_report(&mut text, &shown).is_err() {
             text.push_str(&format!("{fault}\n"));

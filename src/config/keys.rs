@@ -1,7 +1,7 @@
 //! Every key that clouds, agents, credentials and the service know: type, range, default, and what
 //! zero means. The one place that says so; `configs/full.yaml` and the checks follow it.
 
-use super::value::{self, Complaint};
+use super::value::{self, Check};
 
 /// The most a duration in seconds or minutes may be: about three years of seconds.
 const LONG: u64 = 100_000_000;
@@ -55,7 +55,7 @@ pub(super) struct Key {
     /// One line for people, with the meaning of zero or blank.
     pub about: &'static str,
     /// Looks closer at each text.
-    pub check: Option<fn(&str) -> Result<(), Complaint>>,
+    pub check: Option<Check>,
 }
 
 const fn key(name: &'static str, kind: Kind, preset: Preset, about: &'static str) -> Key {
@@ -71,7 +71,7 @@ const fn whole(name: &'static str, least: u64, most: u64, preset: u64, about: &'
 }
 
 impl Key {
-    const fn checked(mut self, check: fn(&str) -> Result<(), Complaint>) -> Self {
+    const fn checked(mut self, check: Check) -> Self {
         self.check = Some(check);
         self
     }

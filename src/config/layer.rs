@@ -189,7 +189,7 @@ fn missing(layer: &Layer, key: &Key) -> Fault {
         message: format!("`{}` is missing", key.name),
         help: None,
     };
-    fault.help(format!("add `{}:`: {}", key.name, key.about))
+    fault.help(format!("add `{}:`, {}", key.name, key.about))
 }
 
 /// The default, or something harmless where there is none but the check must go on.

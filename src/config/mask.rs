@@ -33,11 +33,10 @@ pub(super) fn masked(text: &str) -> String {
     let mut guarded = false;
     let mut in_key = false;
     for line in text.split_inclusive('\n') {
-        let key = key_of(line);
-        if let Some((name, _)) = &key
+        if let Some((name, _)) = key_of(line)
             && !line.starts_with([' ', '\t', '-', '#'])
         {
-            guarded = matches!(name.as_str(), "credentials" | "service");
+            guarded = matches!(name, "credentials" | "service");
         }
         if line.contains("PRIVATE KEY-----") {
             in_key = line.contains("-----BEGIN");
@@ -45,7 +44,7 @@ pub(super) fn masked(text: &str) -> String {
         let from = if in_key || line.contains("PRIVATE KEY-----") {
             indent(line)
         } else if guarded {
-            guarded_from(line, key)
+            guarded_from(line).min(revealing_from(line))
         } else {
             revealing_from(line)
         };
@@ -62,31 +61,40 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// The key a line opens with, and where its value starts.
-fn key_of(line: &str) -> Option<(String, usize)> {
-    let start = line.find(|c: char| !c.is_whitespace() && c != '-')?;
-    let body = &line[start..];
-    let colon = body
-        .find(':')
-        .filter(|at| body[at + 1..].chars().next().is_none_or(|after| after.is_whitespace()))?;
+/// The key a text opens with, and where its value starts.
+fn key_of(text: &str) -> Option<(&str, usize)> {
+    let start = text.find(|c: char| !c.is_whitespace() && !"-{[,".contains(c))?;
+    let body = &text[start..];
+    let colon = body.find(':')?;
     let name = body[..colon].trim().trim_matches(['"', '\'']);
     let plain = name.chars().all(|c| c.is_alphanumeric() || "_-. @".contains(c));
     let value = start + colon + 1;
-    let value = value + indent(&line[value..]);
-    plain.then(|| (name.to_owned(), value))
+    let apart = text[value..].chars().next().is_none_or(char::is_whitespace);
+    let value = value + indent(&text[value..]);
+    (plain && apart).then_some((name, value))
 }
 
-/// From where a line inside a guarded section is hidden.
-fn guarded_from(line: &str, key: Option<(String, usize)>) -> usize {
-    if line.trim_start().starts_with('#') {
-        return line.len();
-    }
-    match key {
-        Some((name, value)) if HARMLESS.contains(&name.as_str()) => {
-            value + revealing_from(&line[value..])
+/// From where a line inside a guarded section is hidden: its first value whose key is not known
+/// to be harmless, or the first text without a key.
+fn guarded_from(line: &str) -> usize {
+    let mut from = 0;
+    loop {
+        let rest = &line[from..];
+        let open = rest.trim_matches(|c: char| c.is_whitespace() || "{}[],".contains(c));
+        if open.is_empty() || open.starts_with('#') || open == "-" {
+            return line.len();
         }
-        Some((_, value)) => value,
-        None => indent(line),
+        let Some((name, value)) = key_of(rest) else { return from + indent(rest) };
+        let nested = rest[value..].starts_with(['{', '[']);
+        let nothing = rest[value..].trim().is_empty() || rest[value..].starts_with('#');
+        if !nested && !nothing && !HARMLESS.contains(&name) {
+            return from + value;
+        }
+        from += match rest[value..].find(',') {
+            _ if nested => value,
+            Some(comma) => value + comma + 1,
+            None => return line.len(),
+        };
     }
 }
 
@@ -106,7 +114,8 @@ fn revealing_from(line: &str) -> usize {
         let host = line[*at..].split(['/', ' ', '"', '\'']).next().unwrap_or_default();
         host.contains('@')
     });
-    named.into_iter().chain(login).min().unwrap_or(line.len())
+    let joined = lower.find("tokenid").and_then(|at| Some(at + lower[at..].find('=')? + 1));
+    named.into_iter().chain(login).chain(joined).min().unwrap_or(line.len())
 }
 
 #[cfg(test)]
@@ -124,11 +133,19 @@ mod tests {
             "credentials:\n  a:\n    secret: |\n      hunter2\n",
             "credentials:\n  a:\n    secret:\n      hunter2\n",
             "credentials:\n- hunter2\n",
+            "credentials: {a: {kind: x, secert: hunter2}}\n",
+            "credentials:\n  a: {kind: x,\n    username: y, secert: hunter2}\n",
+            "credentials:\n  a: {\"kind\":\"x\",\"secert\":\"hunter2\"}\n",
+            "credentials:\n  a: {secert: \"x, kind: hunter2\", kind: hunter2}\n",
+            "credentials:\n  a: hunter2\n",
+            "credentials:\n  a:\n    tokenId: root@pam!ci=hunter2\n",
+            "service: {tokens: [{secert: hunter2}]}\n",
             "credentils:\n  a:\n    \"secret\" : hunter2\n",
             "service:\n  tokens:\n    - {name: x, secret: hunter2}\n",
             "service:\n  tokens:\n    - secret: hunter2\n",
             "cloudDefaults:\n  apiUrl: https://root:hunter2@pve:8006\n",
-            "x: |\n  -----BEGIN OPENSSH PRIVATE KEY-----\n  hunter2\n  -----END OPENSSH PRIVATE KEY-----\n",
+            "x: |\n  -----BEGIN OPENSSH PRIVATE KEY-----\n  hunter2\n  \
+            -----END OPENSSH PRIVATE KEY-----\n",
         ] {
             let shown = masked(text);
             assert!(!shown.contains("hunter2"), "{shown}");
@@ -139,7 +156,9 @@ mod tests {
 
     #[test]
     fn what_is_no_secret_stays_readable() {
-        let text = "cloudDefaults:\n  credentialsId: \"x\" # the token\ncredentials:\n  x:\n    kind: proxmoxToken\n    secretFile: /etc/drover/token\nagentDefaults:\n  node: pve1\n";
+        let text = "cloudDefaults:\n  credentialsId: \"x\" # the token\ncredentials:\n  \
+        # one\n  y: {kind: sshKey, username: ci, privateKeyFile: key}\n  x:\n    \
+        kind: proxmoxToken\n    secretFile: /etc/drover/token\nagentDefaults:\n  node: pve1\n";
         assert_eq!(masked(text), text);
     }
 }

@@ -82,6 +82,7 @@ pub(super) fn parse(file: usize, text: &str) -> Result<(Option<Node>, Vec<Fault>
         parser: Parser::new_from_str(text),
         anchors: Vec::new(),
         doubled: Vec::new(),
+        path: Vec::new(),
         size: 0,
     };
     let root = tree.document()?;
@@ -93,6 +94,8 @@ struct Tree<'input> {
     parser: Parser<'input, saphyr_parser::StrInput<'input>>,
     anchors: Vec<(usize, Node)>,
     doubled: Vec<Fault>,
+    /// The keys around the value being read.
+    path: Vec<String>,
     size: usize,
 }
 
@@ -196,11 +199,14 @@ impl<'input> Tree<'input> {
                 return Err(Box::new(Fault::at(key.place, "", "a key must be plain text")));
             };
             let Some((event, span)) = self.next()? else { break };
+            self.path.push(text.clone());
             let value = self.node(event, span, depth + 1)?;
+            let path = self.path.join(".");
+            self.path.pop();
             if plain && text == "<<" {
                 merged.push(value);
             } else if let Some(first) = entries.iter().find(|entry| entry.key == text) {
-                self.doubled.push(doubled(&text, key.place, first.place, None));
+                self.doubled.push(doubled(&path, key.place, first.place, None));
             } else {
                 entries.push(Entry { key: text, place: key.place, value });
             }
@@ -267,7 +273,7 @@ mod tests {
     fn entries(text: &str) -> Vec<Entry> {
         match parse(0, text).unwrap().0.unwrap().value {
             Value::Map(entries) => entries,
-            other => panic!("{other:?}"),
+            Value::Scalar { .. } | Value::List(_) => panic!("no mapping"),
         }
     }
 

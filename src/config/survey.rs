@@ -269,7 +269,7 @@ fn same_names(
     templates: &BTreeMap<String, CheckedTemplate>,
     faults: &mut Vec<Fault>,
 ) {
-    let mut seen: BTreeMap<(Option<&CloudId>, &str), (Option<Place>, &str)> = BTreeMap::new();
+    let mut seen: BTreeMap<(Option<&CloudId>, &str), &str> = BTreeMap::new();
     let of_clouds = clouds.values().map(|cloud| (None, cloud.spec.name.as_str(), &cloud.layer));
     let of_templates = templates.values().flat_map(|template| {
         let named = template.specs.iter();
@@ -281,9 +281,9 @@ fn same_names(
         if name.is_empty() {
             continue;
         }
-        let first = *seen.entry((cloud, name)).or_insert((layer.place, &layer.path));
-        if first.1 != layer.path {
-            let message = format!("`{}` is called `{name}` too", first.1);
+        let first = *seen.entry((cloud, name)).or_insert(&layer.path);
+        if first != layer.path {
+            let message = format!("`{first}` is called `{name}` too");
             faults.push(layer.fault("name", message).help("give each its own name"));
         }
     }

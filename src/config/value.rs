@@ -13,6 +13,9 @@ pub(super) struct Complaint {
     pub help: &'static str,
 }
 
+/// Looks closer at a text.
+pub(super) type Check = fn(&str) -> Result<(), Complaint>;
+
 fn complain(message: impl Into<String>, help: &'static str) -> Complaint {
     Complaint { message: message.into(), help }
 }
@@ -157,6 +160,10 @@ pub(super) fn directory(text: &str) -> Result<(), Complaint> {
 /// Checks an API token's id.
 pub(super) fn token_id(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "write it as `user@realm!token`, as `pveum user token add` prints it";
+    if text.contains('=') {
+        // Proxmox shows id and secret joined by `=`; the text is not repeated here for that reason.
+        return Err(complain("the id holds the secret too, behind `=`", "give the secret apart"));
+    }
     let parts = text.split_once('!').and_then(|(user, token)| Some((user.split_once('@')?, token)));
     match parts {
         Some(((user, realm), token)) if ![user, realm, token].contains(&"") => Ok(()),
@@ -233,14 +240,17 @@ mod tests {
 
     #[test]
     fn single_texts_are_told_right_from_wrong() {
-        type Check = fn(&str) -> Result<(), Complaint>;
         let cases: [(Check, &[&str], &[&str]); 9] = [
             (cidr, &["10.0.0.0/8", "fd00::/8"], &["10.0.0.0", "10.0.0.0/33", "x/8", "::/129"]),
             (tag, &["linux", "a.b-c"], &["", "-a", "Über", "drover", "drover-7k2m9qxw"]),
             (ip_config, &["", "ip=dhcp", "ip=10.0.0.5/24,gw=10.0.0.1"], &["dhcp", "ip=x", "a=b"]),
             (nameserver, &["", "1.1.1.1 8.8.8.8", "1.1.1.1,::1"], &["dns.example.com"]),
             (directory, &["", "/home/ci"], &["agent", "~/agent"]),
-            (token_id, &["root@pam!ci"], &["root@pam", "root!ci", "@pam!ci", "root@pam!"]),
+            (
+                token_id,
+                &["root@pam!ci"],
+                &["root@pam!ci=x", "root@pam", "root!ci", "@pam!ci", "root@pam!"],
+            ),
             (user_id, &["root@pam"], &["root", "@pam"]),
             (listen, &["127.0.0.1:80", "[::1]:80"], &["localhost:80", "80"]),
             (octal_mode, &["0660", "600"], &["888", "rw", "7777"]),

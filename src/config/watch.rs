@@ -276,7 +276,8 @@ mod tests {
 
     use super::*;
 
-    const GOOD: &str = "cloudConfigurations:\n  a: {name: A, credentialsId: t}\ncredentials:\n  t: {kind: proxmoxToken, tokenId: a@pve!a, secretFile: token}\n";
+    const GOOD: &str = "cloudConfigurations:\n  a: {name: A, credentialsId: t}\ncredentials:\n  \
+    t: {kind: proxmoxToken, tokenId: a@pve!a, secretFile: token}\n";
 
     struct Scene {
         dir: tempfile::TempDir,
@@ -375,7 +376,7 @@ mod tests {
         scene.nothing_for(POLL * 3).await;
     }
 
-    // Invariant: a bad file is told once and does not end the watch; a moment's absence is no change.
+    // Invariant: a bad file is told once and ends nothing; a moment's absence is no change.
 
     #[tokio::test(start_paused = true)]
     async fn a_bad_file_is_refused_once_and_a_good_one_taken_again() {

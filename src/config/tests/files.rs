@@ -51,8 +51,9 @@ fn section(name: &str, keys: &[Key]) -> String {
 /// `configs/full.yaml` as the keys demand it.
 fn full() -> String {
     format!(
-        "# Every key drover knows, with its default. Keys behind `#` have none: what stands there is an example.
-# Secrets come from secretFile, secretEnv or systemdCredential; files with secrets belong to drover alone.
+        "# Every key drover knows, with its default.
+# Keys behind `#` have none: what stands there is an example.
+# Secrets come from secretFile, secretEnv or systemdCredential; nobody but drover may read the files.
 
 # What every cloud inherits.
 cloudDefaults:
@@ -139,8 +140,10 @@ fn the_full_file_says_what_holds_without_it() {
     assert_eq!(full.rendered_warnings(), "");
     let bare = scene.good(
         "cloudConfigurations:\n  primary: {name: Production, credentialsId: proxmox-token}\n\
-         agentConfigurations:\n  linux-builder: {cloudIds: [primary], node: pve1, templateVmId: 9000, credentialsId: agent-key, labelString: linux}\n\
-         credentials:\n  proxmox-token: {kind: proxmoxToken, tokenId: drover@pve!drover, secretFile: token}\n  \
+         agentConfigurations:\n  linux-builder: {cloudIds: [primary], node: pve1, \
+         templateVmId: 9000, credentialsId: agent-key, labelString: linux}\n\
+         credentials:\n  \
+         proxmox-token: {kind: proxmoxToken, tokenId: drover@pve!drover, secretFile: token}\n  \
          agent-key: {kind: sshKey, username: ubuntu, privateKeyFile: ed25519}\n",
     );
     assert_eq!(full.herd, bare.herd);
@@ -152,7 +155,9 @@ fn the_full_file_says_what_holds_without_it() {
 #[test]
 fn the_reference_file_loads_with_credentials_beside_it() {
     let scene = Scene::new();
-    let credentials = "credentials:\n  proxmox-api-token: {kind: proxmoxToken, tokenId: ci@pve!ci, secretFile: token}\n  proxmox-ssh-key: {kind: sshKey, username: ubuntu, privateKeyFile: ed25519}\n";
+    let credentials = "credentials:\n  \
+        proxmox-api-token: {kind: proxmoxToken, tokenId: ci@pve!ci, secretFile: token}\n  \
+        proxmox-ssh-key: {kind: sshKey, username: ubuntu, privateKeyFile: ed25519}\n";
     let reference = fs::read_to_string(shipped("reference.yaml")).unwrap();
     let files = [("credentials.yaml", credentials), ("reference.yaml", reference.as_str())];
     let checked =

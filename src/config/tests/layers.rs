@@ -47,8 +47,10 @@ fn a_template_is_on_each_of_its_clouds() {
     let scene = Scene::new();
     let checked = scene.good(&format!(
         "cloudDefaults: {{credentialsId: api, operationTimeoutSec: 7}}\n\
-         cloudConfigurations:\n  one: {{name: One}}\n  two: {{name: Two, operationTimeoutSec: 9}}\n\
-         agentConfigurations:\n  a: {{cloudIds: [one, two], templateVmId: 9000, credentialsId: ssh}}\n{CREDENTIALS}"
+         cloudConfigurations:\n  one: {{name: One}}\n  \
+         two: {{name: Two, operationTimeoutSec: 9}}\n\
+         agentConfigurations:\n  \
+         a: {{cloudIds: [one, two], templateVmId: 9000, credentialsId: ssh}}\n{CREDENTIALS}"
     ));
     assert_eq!(template(&checked, "one", "a").limits.operation.as_secs(), 7);
     assert_eq!(template(&checked, "two", "a").limits.operation.as_secs(), 9);
@@ -91,10 +93,12 @@ fn the_yaml_wins_over_the_environment() {
     ]);
     let checked = scene.good(&format!(
         "cloudConfigurations:\n  a: {{name: A}}\n  \
-         b: {{name: B, apiUrl: \"https://yaml:8006\", credentialsId: login, ignoreSslErrors: false}}\n\
+         b: {{name: B, apiUrl: \"https://yaml:8006\", \
+         credentialsId: login, ignoreSslErrors: false}}\n\
          agentDefaults: {{templateVmId: 9000, credentialsId: ssh}}\n\
          agentDefaults-pve1: {{cores: 4}}\n\
-         agentConfigurations:\n  a: {{cloudIds: [a]}}\n  b: {{cloudIds: [a], node: pve2}}\n{CREDENTIALS}"
+         agentConfigurations:\n  a: {{cloudIds: [a]}}\n  b: {{cloudIds: [a], node: pve2}}\n\
+         {CREDENTIALS}"
     ));
     let a = &checked.connections[&CloudId::new("a")];
     let b = &checked.connections[&CloudId::new("b")];

@@ -87,7 +87,8 @@ impl Scene {
 fn with_cloud(lines: &str) -> String {
     let lines = lines.replace('\n', "\n    ");
     format!(
-        "cloudDefaults:\n  name: C\n  credentialsId: api\ncloudConfigurations:\n  c:\n    {lines}\n{CREDENTIALS}"
+        "cloudDefaults:\n  name: C\n  credentialsId: api\ncloudConfigurations:\n  c:\n    \
+        {lines}\n{CREDENTIALS}"
     )
 }
 

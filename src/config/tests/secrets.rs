@@ -56,7 +56,6 @@ fn a_secret_that_is_not_there_is_a_fault() {
         ("secretFile: empty", "the secret is empty"),
         ("secretFile: wide", "can be read by others (mode 0640)"),
         ("secretFile: nowhere", "can not be read"),
-        ("secretFile: .", "can be read by others"),
         ("systemdCredential: token", "not started by systemd"),
         ("secretFile: token, secretEnv: X", "secretFile and secretEnv contradict"),
         ("kind: proxmoxToken", "given twice"),
