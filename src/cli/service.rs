@@ -138,12 +138,12 @@ pub(super) fn check(global: &Global, options: CheckOptions) -> ExitCode {
         Err(code) => return code,
     };
     let mut all_well = true;
-    for (cloud, spec) in &checked.connections {
-        match runtime.block_on(pve::probe(cloud, &spec.connection())) {
+    for (cloud, connection) in &checked.connections {
+        match runtime.block_on(pve::probe(cloud.clone(), connection, &pve::WireDialer)) {
             Ok(version) => println!("cloud {cloud}: Proxmox VE {version}"),
             Err(error) => {
                 all_well = false;
-                println!("cloud {cloud}: {}", chain(&error));
+                println!("cloud {cloud}: {error}");
             }
         }
     }

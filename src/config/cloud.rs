@@ -1,5 +1,5 @@
 //! Clouds: `cloudDefaults` under each entry of `cloudConfigurations`, made into a [`CloudSpec`]
-//! and its [`ConnectionSpec`].
+//! and its [`Connection`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use drover_actors::id::{CloudId, VmId};
 use drover_actors::spec::CloudSpec;
 use serde::Deserialize;
 
-use super::connection::{ConnectionSpec, Login, Tls, certificates};
+use super::connection::{certificates, fingerprint};
 use super::credential::{Credential, Vault};
 use super::environment::{Defaults, EnvironmentLogin};
 use super::keys::CLOUD;
 use super::layer::Layer;
-use super::value::{base_of, pin_bytes};
+use crate::pve::{Connection, Endpoint, Login, Tls, parse_pin};
 
 /// The keys that say what makes a certificate trusted; ignoreSslErrors counts when it is true.
 const TRUST: [&str; 3] = ["caFile", "caPem", "pinSha256"];
@@ -47,7 +47,7 @@ struct RawCloud {
 /// A cloud, checked; without a connection when a fault stands in its way.
 pub(super) struct CheckedCloud {
     pub spec: CloudSpec,
-    pub connection: Option<ConnectionSpec>,
+    pub connection: Option<Connection>,
     pub layer: Layer,
 }
 
@@ -72,14 +72,14 @@ pub(super) fn cloud(
     let login = login(&raw, &layer, environment, credentials, vault);
     let tls = tls(&raw, &layer, vault);
     let endpoints = endpoints(&raw, &layer, vault);
-    let connection = login.zip(tls).map(|(login, tls)| ConnectionSpec {
+    let connection = login.zip(tls).map(|(login, tls)| Connection {
         endpoints,
         login,
         tls,
         connect_timeout: Duration::from_secs(raw.connect_timeout_sec),
         call_timeout: Duration::from_secs(raw.call_timeout_sec),
     });
-    let fingerprint = connection.as_ref().map_or(0, ConnectionSpec::fingerprint);
+    let fingerprint = connection.as_ref().map_or(0, fingerprint);
     Some(CheckedCloud { spec: spec(id, &raw, fingerprint), connection, layer })
 }
 
@@ -165,16 +165,16 @@ pub(super) fn unresolved(
     }
 }
 
-fn endpoints(raw: &RawCloud, layer: &Layer, vault: &mut Vault<'_>) -> Vec<String> {
+fn endpoints(raw: &RawCloud, layer: &Layer, vault: &mut Vault<'_>) -> Vec<Endpoint> {
     let written = raw.api_urls.clone().unwrap_or_else(|| vec![raw.api_url.clone()]);
     if written.is_empty() {
         let fault = layer.fault("apiUrls", "no endpoint is listed");
         vault.faults.push(fault.help("list at least one, such as `https://pve1:8006`"));
     }
-    let mut endpoints: Vec<String> = Vec::new();
-    for base in written.iter().filter_map(|url| base_of(url).ok()) {
-        if !endpoints.contains(&base) {
-            endpoints.push(base);
+    let mut endpoints: Vec<Endpoint> = Vec::new();
+    for endpoint in written.iter().filter_map(|url| url.parse().ok()) {
+        if !endpoints.contains(&endpoint) {
+            endpoints.push(endpoint);
         }
     }
     endpoints
@@ -198,7 +198,7 @@ fn tls(raw: &RawCloud, layer: &Layer, vault: &mut Vault<'_>) -> Option<Tls> {
             vault.faults.push(fault.help("list at least one, or leave the key out"));
             return None;
         }
-        return Some(Tls::Pins(pins.iter().filter_map(|pin| pin_bytes(pin).ok()).collect()));
+        return Some(Tls::Pins(pins.iter().filter_map(|pin| parse_pin(pin).ok()).collect()));
     }
     let (key, text) = match (&raw.ca_file, &raw.ca_pem) {
         (Some(name), _) => ("caFile", vault.open_file(layer, "caFile", name)?),

@@ -11,12 +11,12 @@ use russh::keys::ssh_key::LineEnding;
 use russh::keys::{Algorithm, PrivateKey, decode_secret_key};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::connection::Login;
 use super::environment::Environment;
 use super::fault::{Fault, Place};
 use super::keys::{CREDENTIAL_KINDS, SECRET_KEYS};
 use super::layer::{Layer, unknown, wrong_type};
 use super::node::{Entry, Node, Value};
+use crate::pve::Login;
 
 /// The largest secret read.
 const LARGEST: u64 = 64 * 1024;

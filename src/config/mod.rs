@@ -30,7 +30,8 @@ use std::sync::Arc;
 use drover_actors::id::{CloudId, Generation};
 use drover_actors::spec::HerdSpec;
 
-pub use connection::{ConnectionSpec, Login, Tls};
+use crate::pve::Connection;
+
 pub use credential::SshKeySpec;
 pub use environment::Environment;
 pub use fault::{Fault, Place, render, render_warnings};
@@ -43,7 +44,7 @@ pub struct Checked {
     /// What the actors live by; its generation is set by [`Checked::follow`].
     pub herd: HerdSpec,
     /// How each cloud is reached.
-    pub connections: BTreeMap<CloudId, ConnectionSpec>,
+    pub connections: BTreeMap<CloudId, Connection>,
     /// The private keys for guests, by their ids in `credentials`.
     pub keys: BTreeMap<String, SshKeySpec>,
     /// How drover itself runs.

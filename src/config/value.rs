@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use reqwest::Url;
+use crate::pve::{Endpoint, parse_pin};
 
 /// What is wrong with a text, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,68 +20,18 @@ fn complain(message: impl Into<String>, help: &'static str) -> Complaint {
     Complaint { message: message.into(), help }
 }
 
-/// Checks an endpoint; see [`base_of`].
+/// Checks an endpoint by the client's own reading.
 pub(super) fn endpoint(text: &str) -> Result<(), Complaint> {
-    base_of(text).map(drop)
+    const FORM: &str = "write it as `https://HOST:8006`; for a certificate of the cluster's own CA \
+                        give caFile or pinSha256";
+    text.parse::<Endpoint>().map(drop).map_err(|error| complain(error.to_string(), FORM))
 }
 
-/// The base of an endpoint, such as `https://pve:8006`: without `/api2`, `/api2/json` or a slash.
-pub(super) fn base_of(text: &str) -> Result<String, Complaint> {
-    const FORM: &str = "write it as `https://HOST:8006`; `/api2` or `/api2/json` may follow";
-    if text.trim().is_empty() {
-        return Err(complain("the endpoint is blank", FORM));
-    }
-    if text.starts_with("http://") {
-        return Err(complain(
-            "`http://` is refused: the credentials would cross the network readable by anyone",
-            "use `https://`; for a certificate of the cluster's own CA give caFile or pinSha256",
-        ));
-    }
-    if !text.starts_with("https://") {
-        return Err(complain("the endpoint does not begin with `https://`", FORM));
-    }
-    let url = Url::parse(text).map_err(|error| complain(format!("no valid URL: {error}"), FORM))?;
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(complain(
-            "an endpoint carries no login",
-            "put the login into `credentials` and name it by credentialsId",
-        ));
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(complain("an endpoint has no `?` and no `#`", FORM));
-    }
-    if !matches!(url.path().trim_end_matches('/'), "" | "/api2" | "/api2/json") {
-        return Err(complain(format!("the path `{}` is not Proxmox's API", url.path()), FORM));
-    }
-    let host = url.host_str().unwrap_or_default();
-    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    Ok(format!("https://{host}{port}"))
-}
-
-/// Checks a pin; see [`pin_bytes`].
+/// Checks a pin by the client's own reading.
 pub(super) fn pin(text: &str) -> Result<(), Complaint> {
-    pin_bytes(text).map(drop)
-}
-
-/// The 32 bytes of a SHA-256 fingerprint: 64 hexadecimal digits, colons allowed.
-pub(super) fn pin_bytes(text: &str) -> Result<[u8; 32], Complaint> {
     const FORM: &str = "give the SHA-256 fingerprint that Proxmox shows under Node, System, \
                         Certificates: 32 pairs of hexadecimal digits";
-    let digits: String = text.chars().filter(|c| *c != ':').collect();
-    if digits.len() != 64 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        let found = digits.chars().count();
-        let reason = if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            format!("a SHA-256 fingerprint has 64 hexadecimal digits, this has {found}")
-        } else {
-            "a SHA-256 fingerprint has hexadecimal digits and colons only".to_owned()
-        };
-        return Err(complain(reason, FORM));
-    }
-    let mut bytes = [0; 32];
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&digits[at * 2..at * 2 + 2], 16).unwrap_or_default();
-    }
-    Ok(bytes)
+    parse_pin(text).map(drop).map_err(|error| complain(error.to_string(), FORM))
 }
 
 /// Checks `address/prefix`.
@@ -207,36 +157,6 @@ mod tests {
     use super::*;
 
     // Invariant: what is accepted means one thing, and what is refused says why.
-
-    #[test]
-    fn an_endpoint_may_be_bare_or_end_in_the_api() {
-        for text in [
-            "https://pve:8006",
-            "https://pve:8006/",
-            "https://pve:8006/api2",
-            "https://pve:8006/api2/json",
-            "https://pve:8006/api2/json/",
-        ] {
-            assert_eq!(base_of(text).unwrap(), "https://pve:8006");
-        }
-        assert_eq!(base_of("https://[fd00::1]:8006").unwrap(), "https://[fd00::1]:8006");
-        assert_eq!(base_of("https://pve.example.com").unwrap(), "https://pve.example.com");
-        for text in ["", "pve:8006", "ftp://pve", "https://", "https://a:b@pve", "https://pve/ui"] {
-            assert!(base_of(text).is_err(), "{text}");
-        }
-        assert!(base_of("http://pve:8006").unwrap_err().message.contains("readable by anyone"));
-    }
-
-    #[test]
-    fn a_pin_is_32_bytes_with_or_without_colons() {
-        let plain = "ab".repeat(32);
-        let colons = vec!["AB"; 32].join(":");
-        assert_eq!(pin_bytes(&plain).unwrap(), [0xab; 32]);
-        assert_eq!(pin_bytes(&colons).unwrap(), [0xab; 32]);
-        assert!(pin_bytes("abc").is_err());
-        assert!(pin_bytes(&"zz".repeat(32)).is_err());
-        assert!(pin_bytes(&"ä".repeat(32)).is_err());
-    }
 
     #[test]
     fn single_texts_are_told_right_from_wrong() {

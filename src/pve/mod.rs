@@ -25,7 +25,7 @@ pub mod wire;
 #[cfg(test)]
 mod script;
 
-pub use connection::{Connection, Login, Tls};
+pub use connection::{Connection, Login, Tls, parse_pin};
 pub use endpoint::Endpoint;
 pub use error::PveError;
 pub use proxmox::{Proxmox, TICK, probe};
