@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agent::doubt::HORIZON;
-use crate::agent::event::Guest;
+use crate::agent::event::{Effect, Guest};
 use crate::agent::picture::Waterfall;
 use crate::agent::state::{BootStep, Lease, Mind, Out, PrepareStep, RetireStep, Stage, State};
-use crate::id::Upid;
+use crate::id::{Upid, VmId};
 use crate::ledger::AgentEntry;
 use crate::record::{Body, Reason};
 use crate::time::Now;
@@ -33,6 +33,7 @@ impl Mind {
         mind.old_at = mind.spec.limits.lifetime.map(|life| now.mono + life.saturating_sub(earlier));
         mind.waterfall =
             Waterfall::resumed(u64::try_from(earlier.as_millis()).unwrap_or(u64::MAX), now);
+        mind.credit = down;
         mind.uses = entry.uses;
         mind.lane = !entry.settled;
         mind.guest = Some(Guest {
@@ -62,14 +63,31 @@ impl Mind {
         mind
     }
 
+    /// Makes a mind that only ends: its actor panicked before the intent to clone was durable, so
+    /// nothing was cloned, and a second try would be a second agent (design rule 3).
+    pub fn give_up_unborn(&mut self, granted: Option<VmId>) {
+        self.lane = true;
+        self.unborn = Some(granted);
+    }
+
     /// Says what adoption changed: done once, before anything else.
     pub(super) fn begin(&mut self, out: &mut Out) {
+        if let Some(granted) = self.unborn.take() {
+            if let Some(vmid) = granted {
+                out.effects.push(Effect::IdBack { vmid, burned: false });
+            }
+            let text = "its actor panicked before it was cloned".to_owned();
+            let reason = Reason::Failed { state: "Queued".into(), kind: "broken".into(), text };
+            return self.gone(reason, false, out);
+        }
         self.start_deadline(out.now.mono);
         if self.observing {
             for lease in self.leases.values() {
                 let id = lease.granted.ask.lease.clone();
                 let expires = lease.granted.expires;
-                out.record(Body::LeaseRenewed { lease: id, expires });
+                if !self.credit.is_zero() {
+                    out.record(Body::LeaseRenewed { lease: id, expires });
+                }
                 self.show_lease(lease, "adopted", out);
             }
         } else {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::agent::event::Call;
+use crate::agent::event::{Call, Effect};
 use crate::agent::state::{BootStep, CloneStep, Mind, Out, State};
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
@@ -67,6 +67,10 @@ impl Mind {
                 guest.marks.vmid
             )),
         }
+    }
+
+    fn is_ours(&self, sight: &VmSight) -> bool {
+        matches!(self.judge(sight), Verdict::Ours)
     }
 
     pub(super) fn cloned(&mut self, result: Result<Upid, Fault>, out: &mut Out) {
@@ -152,8 +156,12 @@ impl Mind {
     fn clone_is_ours(&mut self, cancelled: Option<Reason>, dead: Option<Fault>, out: &mut Out) {
         self.settle(out);
         match (cancelled, dead) {
-            (Some(reason), _) => self.retire(reason, out),
-            (None, Some(fault)) => self.fail(fault, out),
+            (Some(reason), _) => self.send_out(reason, out),
+            (None, Some(fault)) => {
+                let reason = self.failure(&fault);
+                out.fault = Some(fault);
+                self.send_out(reason, out);
+            }
             (None, None) => {
                 self.enter(State::Configuring, out);
                 self.act(out);
@@ -192,10 +200,9 @@ impl Mind {
             State::InDoubt { horizon, dead, cancelled } => {
                 self.doubt_looked(&sight, horizon, dead, cancelled, out);
             }
-            State::Booting(BootStep::Check(fault)) => match self.judge(&sight) {
-                Verdict::Ours => self.start_checked(&sight, fault, out),
-                _ => self.alive_looked(&sight, out),
-            },
+            State::Booting(BootStep::Check(fault)) if self.is_ours(&sight) => {
+                self.start_checked(&sight, fault, out);
+            }
             State::Configuring
             | State::Booting(_)
             | State::Connecting { .. }
@@ -290,23 +297,7 @@ impl Mind {
             Verdict::Ours if sight.running == Some(false) && self.should_run() => {
                 self.retire(Reason::PoweredOff, out);
             }
-            Verdict::Ours => match &self.state {
-                // Nothing is waited for there: the guest is well.
-                State::Ready { .. } | State::Leased | State::Draining(_) => {
-                    self.asked = None;
-                    self.calm();
-                }
-                State::Queued
-                | State::Cloning { .. }
-                | State::InDoubt { .. }
-                | State::Configuring
-                | State::Booting(_)
-                | State::Connecting { .. }
-                | State::Preparing(_)
-                | State::Retiring { .. }
-                | State::Stranded { .. }
-                | State::Gone { .. } => self.back_off(out),
-            },
+            Verdict::Ours => self.back_off(out),
         }
     }
 
@@ -330,10 +321,25 @@ impl Mind {
         }
     }
 
-    /// The reconciler saw it stopped in a list: look before believing it.
+    /// The reconciler saw it stopped in a list: look before believing it, beside whatever else is
+    /// under way.
     pub(super) fn seen_stopped(&mut self, out: &mut Out) {
-        if self.should_run() && !self.observing {
-            self.ask(Call::Look, out);
+        if self.should_run() && !self.observing && self.peek.is_none() {
+            let attempt = self.next();
+            self.peek = Some(attempt);
+            out.effects.push(Effect::Ask(attempt, Call::Look));
+        }
+    }
+
+    pub(super) fn peeked(&mut self, result: Result<VmSight, Fault>, out: &mut Out) {
+        let Ok(sight) = result else { return };
+        match self.judge(&sight) {
+            Verdict::Free => self.vanished(out),
+            Verdict::Foreign(text) | Verdict::Damaged(text) => self.strand(&text, out),
+            Verdict::Ours if sight.running == Some(false) && self.should_run() => {
+                self.retire(Reason::PoweredOff, out);
+            }
+            Verdict::Ours | Verdict::Copying | Verdict::Unclear => {}
         }
     }
 
@@ -449,7 +455,7 @@ impl Mind {
     /// Gives the place in the lanes back, once.
     pub(super) fn lane_back(&mut self, out: &mut Out) {
         if std::mem::take(&mut self.lane) {
-            out.effects.push(crate::agent::event::Effect::LaneFree);
+            out.effects.push(Effect::LaneFree);
         }
     }
 
@@ -471,7 +477,7 @@ impl Mind {
         };
         let vmid = guest.marks.vmid;
         out.record(Body::Gone { agent: self.agent.clone(), reason, burned });
-        out.effects.push(crate::agent::event::Effect::IdBack { vmid, burned });
+        out.effects.push(Effect::IdBack { vmid, burned });
         self.act(out);
     }
 }

@@ -91,7 +91,8 @@ impl Mind {
 
     fn node_down(&mut self, down: bool, out: &mut Out) {
         let back = self.parked && !down;
-        self.parked = down;
+        // Without a guest there is nothing on that node.
+        self.parked = down && self.guest.is_some();
         if back {
             self.wish(Reason::ReturnedFromPark, out);
         }
@@ -109,7 +110,22 @@ impl Mind {
                     self.expelled(&id, result, out);
                 }
             }
-            answer => {
+            Answer::Looked(result) if self.peek == Some(attempt) => {
+                self.peek = None;
+                self.peeked(result, out);
+            }
+            answer @ (Answer::Cloned(_)
+            | Answer::TaskEnded(_)
+            | Answer::Looked(_)
+            | Answer::IdSeen(_)
+            | Answer::Configured(_)
+            | Answer::Accepted(_)
+            | Answer::Addressed(_)
+            | Answer::HostKeys(_)
+            | Answer::Greeted(_)
+            | Answer::Ran(_)
+            | Answer::Fenced(_)
+            | Answer::Leftovers(_)) => {
                 if self.asked == Some(attempt) {
                     self.asked = None;
                     self.state_answered(answer, out);

@@ -1,6 +1,11 @@
 //! One agent: the mind that decides ([`state`]) and the thin actix body that carries it out.
+//!
+//! The body owns no decision. It steps the mind with what comes in, and runs the effects that come
+//! out: reports at once, everything else in order, and nothing past a record before the journal
+//! has taken it. Handlers never await.
 
 mod adopt;
+pub mod carry;
 mod doubt;
 pub mod event;
 mod hear;
@@ -8,7 +13,317 @@ pub mod picture;
 mod provision;
 mod retire;
 mod serve;
+pub mod shadow;
 pub mod state;
+#[cfg(test)]
+mod testing;
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{
+    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Recipient,
+    Supervised, WrapFuture,
+};
+use futures_util::future::{AbortHandle, abortable};
 
 pub use event::{Answer, Call, Effect, Event, Guest};
+pub use shadow::{Progress, Shadow};
 pub use state::{Mind, State, step};
+
+use crate::fact::Fact;
+use crate::id::{AgentId, Attempt, Installation};
+use crate::ledger::AgentEntry;
+use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
+use crate::ports::Ports;
+use crate::spec::TemplateSpec;
+use crate::supervise::{GivenUp, Intensity, Watch, supervise};
+use crate::time::Moment;
+
+/// Whom an agent talks to.
+#[derive(Clone)]
+pub struct AgentLinks {
+    /// Its template.
+    pub template: Recipient<AgentReport>,
+    /// Its cluster: for a place in the lanes.
+    pub lane_ask: Recipient<LaneAsk>,
+    /// Its cluster: to give the place back.
+    pub lane_free: Recipient<LaneFree>,
+    /// Its cluster: to give the VMID back.
+    pub id_back: Recipient<IdBack>,
+}
+
+/// What an agent is started with.
+#[derive(Clone)]
+pub struct AgentSeed {
+    /// Its id.
+    pub agent: AgentId,
+    /// The installation it belongs to.
+    pub installation: Installation,
+    /// The spec it is born with (that of `adopted`, when it is adopted).
+    pub spec: Arc<TemplateSpec>,
+    /// The start of the service, from the journal's `Takeover`.
+    pub epoch: u64,
+    /// What the journal knows of it and how long the service was down, when it is adopted.
+    pub adopted: Option<(AgentEntry, Duration)>,
+    /// The ways out.
+    pub ports: Ports,
+    /// Whom it talks to.
+    pub links: AgentLinks,
+}
+
+impl AgentSeed {
+    /// Starts the agent under supervision; its address survives restarts.
+    pub fn start(self, on_give_up: impl FnOnce(GivenUp) + 'static) -> Addr<Agent> {
+        let watch = Watch {
+            name: format!("agent {}", self.agent),
+            intensity: Intensity::LEAF,
+            observer: Arc::clone(&self.ports.observer),
+            ambient: Arc::clone(&self.ports.ambient),
+            on_give_up: Box::new(on_give_up),
+        };
+        supervise(watch, |_| Agent::new(self))
+    }
+}
+
+/// The body of one agent.
+pub struct Agent {
+    seed: Rc<AgentSeed>,
+    shadow: Rc<Shadow>,
+    incarnation: u32,
+    /// Absent until what the journal knows is settled.
+    mind: Option<Mind>,
+    queue: VecDeque<Effect>,
+    /// The record whose append holds the queue.
+    writing: Option<u64>,
+    writes: u64,
+    alarm: Option<AbortHandle>,
+}
+
+impl Agent {
+    fn new(seed: AgentSeed) -> Self {
+        let shadow = Shadow::new(
+            seed.agent.clone(),
+            seed.epoch,
+            Arc::clone(&seed.ports.journal),
+            Arc::clone(&seed.ports.ambient),
+            seed.adopted.as_ref().map(|(entry, _)| entry.clone()),
+        );
+        Self::build(Rc::new(seed), Rc::new(shadow), 0)
+    }
+
+    fn build(seed: Rc<AgentSeed>, shadow: Rc<Shadow>, incarnation: u32) -> Self {
+        Self {
+            seed,
+            shadow,
+            incarnation,
+            mind: None,
+            queue: VecDeque::new(),
+            writing: None,
+            writes: 0,
+            alarm: None,
+        }
+    }
+
+    /// Makes the mind from what the journal knows, and lets it begin.
+    fn begin(&mut self, ctx: &mut Context<Self>) {
+        let (seed, now) = (Rc::clone(&self.seed), self.seed.ports.ambient.now());
+        let mind = match self.shadow.entry() {
+            Some(entry) => {
+                let down = match &seed.adopted {
+                    Some((_, down)) if self.incarnation == 0 => *down,
+                    Some(_) | None => Duration::ZERO,
+                };
+                Mind::adopt(&entry, down, seed.epoch, self.incarnation, now)
+            }
+            None => {
+                let mut mind = Mind::new(
+                    seed.agent.clone(),
+                    seed.installation.clone(),
+                    Arc::clone(&seed.spec),
+                    seed.epoch,
+                    self.incarnation,
+                    now,
+                );
+                if self.incarnation > 0 {
+                    mind.give_up_unborn(self.shadow.granted());
+                }
+                mind
+            }
+        };
+        self.mind = Some(mind);
+        self.feed(Event::Begin, ctx);
+    }
+
+    /// Steps the mind and takes its effects on.
+    fn feed(&mut self, event: Event, ctx: &mut Context<Self>) {
+        let now = self.seed.ports.ambient.now();
+        let Some(mind) = &mut self.mind else { return };
+        let before = mind.state().name();
+        let effects = step(mind, event, now);
+        let after = mind.state().name();
+        if before != after {
+            tracing::info!(
+                agent = %self.seed.agent,
+                template = %self.seed.spec.id,
+                vmid = mind.guest().map(|guest| guest.marks.vmid.0),
+                from = before,
+                to = after,
+                "agent moved"
+            );
+        }
+        if effects.as_slice() == [Effect::End] {
+            // A rest: what still waits for the journal must not be carried out.
+            self.queue.clear();
+            self.shadow.close();
+            return ctx.stop();
+        }
+        for effect in effects {
+            match effect {
+                Effect::Report(report) => self.seed.links.template.do_send(*report),
+                Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),
+                effect @ (Effect::Record(_)
+                | Effect::Observe(_)
+                | Effect::LaneAsk
+                | Effect::LaneFree
+                | Effect::IdBack { .. }
+                | Effect::Ask(..)
+                | Effect::End) => self.queue.push_back(effect),
+            }
+        }
+        self.pump(ctx);
+    }
+
+    /// Carries out what waits, up to the next record.
+    fn pump(&mut self, ctx: &mut Context<Self>) {
+        while self.writing.is_none() {
+            let Some(effect) = self.queue.pop_front() else { return };
+            self.carry_out(effect, ctx);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect, ctx: &mut Context<Self>) {
+        let agent = self.seed.agent.clone();
+        let links = &self.seed.links;
+        match effect {
+            Effect::Record(body) => {
+                self.writes += 1;
+                let (n, incarnation) = (self.writes, self.incarnation);
+                self.writing = Some(n);
+                let address = ctx.address();
+                self.shadow.append(body, move |progress| {
+                    address.do_send(Appended { incarnation, n, progress });
+                });
+            }
+            Effect::Observe(what) => {
+                let at = self.seed.ports.ambient.now().wall;
+                self.seed.ports.observer.observe(Fact { at, what: *what });
+            }
+            Effect::LaneAsk => {
+                let (spec, reply) = (Arc::clone(&self.seed.spec), ctx.address().recipient());
+                links.lane_ask.do_send(LaneAsk { agent, spec, reply });
+            }
+            Effect::LaneFree => links.lane_free.do_send(LaneFree { agent }),
+            Effect::IdBack { vmid, burned } => links.id_back.do_send(IdBack { vmid, burned }),
+            Effect::Ask(attempt, call) => self.ask(attempt, call, ctx),
+            Effect::End => ctx.stop(),
+            Effect::Report(report) => links.template.do_send(*report),
+            Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),
+        }
+    }
+
+    /// Makes a call, unless the mind has gone on while it waited behind a record.
+    fn ask(&mut self, attempt: Attempt, call: Call, ctx: &mut Context<Self>) {
+        let Some(mind) = self.mind.as_ref().filter(|mind| mind.awaits(attempt)) else { return };
+        tracing::debug!(agent = %self.seed.agent, %attempt, ?call, "agent asks");
+        if let Some(answer) = carry::carry(call, mind, &self.seed.ports) {
+            ctx.spawn(answer.into_actor(self).map(move |answer, agent, ctx| {
+                agent.feed(Event::Answer(attempt, answer), ctx);
+            }));
+        }
+    }
+
+    fn wake_at(&mut self, attempt: Attempt, at: Moment, ctx: &mut Context<Self>) {
+        if let Some(alarm) = self.alarm.take() {
+            alarm.abort();
+        }
+        let span = at - self.seed.ports.ambient.now().mono;
+        let (sleep, alarm) = abortable(tokio::time::sleep(span));
+        self.alarm = Some(alarm);
+        ctx.spawn(sleep.into_actor(self).map(move |outcome, agent, ctx| {
+            if outcome.is_ok() {
+                agent.feed(Event::Wake(attempt), ctx);
+            }
+        }));
+    }
+}
+
+impl Actor for Agent {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        if self.incarnation == 0 {
+            return self.begin(ctx);
+        }
+        // Appends of the incarnation before may still be under way; the mailbox waits too.
+        let shadow = Rc::clone(&self.shadow);
+        let settled = async move { shadow.settled().await };
+        ctx.wait(settled.into_actor(self).map(|(), agent, ctx| agent.begin(ctx)));
+    }
+}
+
+impl Supervised for Agent {
+    fn restarting(&mut self, _: &mut Context<Self>) {
+        let (seed, shadow) = (Rc::clone(&self.seed), Rc::clone(&self.shadow));
+        *self = Self::build(seed, shadow, self.incarnation + 1);
+    }
+}
+
+impl Handler<AgentCommand> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, command: AgentCommand, ctx: &mut Context<Self>) {
+        if let AgentCommand::Granted { vmid, .. } = &command {
+            self.shadow.grant(*vmid);
+        }
+        self.feed(Event::Command(command), ctx);
+    }
+}
+
+/// From the append's task: how it goes on.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Appended {
+    incarnation: u32,
+    n: u64,
+    progress: Progress,
+}
+
+impl Handler<Appended> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, appended: Appended, ctx: &mut Context<Self>) {
+        if appended.incarnation != self.incarnation || self.writing != Some(appended.n) {
+            return;
+        }
+        match appended.progress {
+            Progress::Taken(seq) => {
+                self.writing = None;
+                if let Some(seq) = seq {
+                    self.feed(Event::Intended { seq }, ctx);
+                }
+                self.pump(ctx);
+            }
+            Progress::Failed(text) => self.feed(Event::JournalFailed(text), ctx),
+            Progress::Fenced => {
+                self.writing = None;
+                self.feed(Event::Fenced, ctx);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,11 @@ impl Mind {
             | State::Draining(_)
             | State::Stranded { .. } => {}
         }
+        self.send_out(reason, out);
+    }
+
+    /// Begins to retire a guest that is proven to be ours.
+    pub(super) fn send_out(&mut self, reason: Reason, out: &mut Out) {
         self.observing = false;
         self.lose_leases("lost", out);
         let agent = self.agent.clone();

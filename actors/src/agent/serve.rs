@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::agent::event::Call;
+use crate::agent::event::{Call, Effect};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{Lease, Mind, Out, Stage, State};
 use crate::fault::{Culprit, Fault, FaultKind};
@@ -64,7 +64,7 @@ impl Mind {
             (Stage::Admitting | Stage::Expelling | Stage::Ready, _, _) => return,
         };
         lease.asked = Some(attempt);
-        out.effects.push(crate::agent::event::Effect::Ask(attempt, call));
+        out.effects.push(Effect::Ask(attempt, call));
     }
 
     pub(super) fn admitted(&mut self, id: &LeaseId, result: Result<(), Fault>, out: &mut Out) {

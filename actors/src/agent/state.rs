@@ -12,7 +12,7 @@ use crate::agent::event::{Call, Effect, Event, Guest};
 use crate::agent::picture::{Told, Waterfall};
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{AgentId, Attempt, Installation, LeaseId, Upid};
+use crate::id::{AgentId, Attempt, Installation, LeaseId, Upid, VmId};
 use crate::ledger::GrantedLease;
 use crate::record::{Body, Reason};
 use crate::spec::TemplateSpec;
@@ -237,6 +237,8 @@ pub struct Mind {
     pub(super) stamp: Attempt,
     /// The call this state waits for.
     pub(super) asked: Option<Attempt>,
+    /// A look under way beside it, because somebody saw the guest stopped.
+    pub(super) peek: Option<Attempt>,
     pub(super) wake: Option<(Attempt, Moment)>,
     pub(super) deadline: Option<Moment>,
     pub(super) retry: Option<Moment>,
@@ -256,6 +258,10 @@ pub struct Mind {
     pub(super) resting: bool,
     /// Adopted, and not looked at yet.
     pub(super) observing: bool,
+    /// To be given up before it was ever cloned, with the id it was granted.
+    pub(super) unborn: Option<Option<VmId>>,
+    /// What its leases are given back for the time the service was down.
+    pub(super) credit: Duration,
     pub(super) detail: String,
     pub(super) waterfall: Waterfall,
     pub(super) told: Told,
@@ -329,6 +335,7 @@ impl Mind {
             uses: 0,
             stamp: Attempt { epoch, incarnation, n: 0 },
             asked: None,
+            peek: None,
             wake: None,
             deadline: None,
             retry: None,
@@ -342,6 +349,8 @@ impl Mind {
             parked: false,
             resting: false,
             observing: false,
+            unborn: None,
+            credit: Duration::ZERO,
             detail: String::new(),
             waterfall: Waterfall::new(now),
             told: Told::default(),
@@ -371,7 +380,9 @@ impl Mind {
 
     /// Whether an answer with this stamp is still waited for; a call nobody waits for is not made.
     pub fn awaits(&self, attempt: Attempt) -> bool {
-        self.asked == Some(attempt) || self.leases.values().any(|l| l.asked == Some(attempt))
+        self.asked == Some(attempt)
+            || self.peek == Some(attempt)
+            || self.leases.values().any(|l| l.asked == Some(attempt))
     }
 
     /// Whether it waits for nothing at all: only then may nothing ever happen to it by itself.
@@ -395,6 +406,7 @@ impl Mind {
             && matches!(self.state, State::Connecting { .. } | State::Booting(_));
         self.state = state;
         self.asked = None;
+        self.peek = self.peek.filter(|_| self.state.is_alive());
         self.retry = None;
         self.calm();
         self.hindrance = None;
@@ -405,6 +417,10 @@ impl Mind {
         if changed && (self.state.is_alive() || matches!(self.state, State::Retiring { .. })) {
             let state = self.state.name().to_owned();
             out.record(Body::Phase { agent: self.agent.clone(), state });
+        }
+        if self.observing {
+            // The first look is still owed, whatever a lease did to the state meanwhile.
+            self.ask(Call::Look, out);
         }
     }
 
@@ -600,4 +616,5 @@ impl Mind {
 }
 
 #[cfg(test)]
+#[expect(clippy::expect_used, clippy::wildcard_enum_match_arm, reason = "tests")]
 mod tests;

@@ -1,1 +1,8 @@
-//! Tests of the mind.
+//! The mind, as sentences, grouped by what must hold. The whole table is in `table.rs`, chance in
+//! `chance.rs`.
+
+mod chance;
+mod lease;
+mod provision;
+mod retire;
+mod table;

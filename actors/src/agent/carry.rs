@@ -1,0 +1,69 @@
+//! How a call of the mind becomes a call of a port.
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+
+use crate::agent::event::{Answer, Call, Guest};
+use crate::agent::state::Mind;
+use crate::ports::{CloneCall, ConfigureCall, Ports, ShellTarget, VmRef};
+
+/// How long installing or removing a key may take.
+const KEY_LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// The future of a call's answer; none for an agent that has no guest to call about.
+pub fn carry(call: Call, mind: &Mind, ports: &Ports) -> Option<LocalBoxFuture<'static, Answer>> {
+    let guest = mind.guest()?;
+    let spec = mind.spec();
+    let cloud = spec.id.cloud.clone();
+    let vm = VmRef { cloud: cloud.clone(), node: guest.node.clone(), vmid: guest.marks.vmid };
+    let pve = &ports.hypervisor;
+    let target = |address| target(mind, guest, address);
+    Some(match call {
+        Call::Clone { node } => {
+            let marks = guest.marks.clone();
+            let call = CloneCall { cloud, node, marks, spec: (**spec).clone() };
+            pve.clone_vm(call).map(Answer::Cloned).boxed_local()
+        }
+        Call::Await(upid, limit) => {
+            pve.await_task(&cloud, &upid, limit).map(Answer::TaskEnded).boxed_local()
+        }
+        Call::Look => pve.look(&vm).map(Answer::Looked).boxed_local(),
+        Call::IdTaken => pve.id_taken(&cloud, vm.vmid).map(Answer::IdSeen).boxed_local(),
+        Call::Configure => {
+            let call = ConfigureCall { vm, marks: guest.marks.clone(), spec: (**spec).clone() };
+            pve.configure(call).map(Answer::Configured).boxed_local()
+        }
+        Call::Start => pve.start(&vm).map(Answer::Accepted).boxed_local(),
+        Call::Address => pve
+            .address(&vm, guest.mac.as_deref(), &spec.guest_networks)
+            .map(Answer::Addressed)
+            .boxed_local(),
+        Call::HostKeys => pve.host_keys(&vm).map(Answer::HostKeys).boxed_local(),
+        Call::Greet(address, limit) => {
+            ports.shell.greet(target(address), limit).map(Answer::Greeted).boxed_local()
+        }
+        Call::Run(address, command, limit) => {
+            ports.shell.run(target(address), command, limit).map(Answer::Ran).boxed_local()
+        }
+        Call::Admit(address, lease, key) => ports
+            .shell
+            .admit(target(address), lease.as_str(), &key, KEY_LIMIT)
+            .map(|result| Answer::Admitted(lease, result))
+            .boxed_local(),
+        Call::Expel(address, lease) => ports
+            .shell
+            .expel(target(address), lease.as_str(), KEY_LIMIT)
+            .map(|result| Answer::Expelled(lease, result))
+            .boxed_local(),
+        Call::Fence => pve.fence(&vm, &guest.marks).map(Answer::Fenced).boxed_local(),
+        Call::Shutdown(limit) => pve.shutdown(&vm, limit).map(Answer::Accepted).boxed_local(),
+        Call::Stop => pve.stop(&vm).map(Answer::Accepted).boxed_local(),
+        Call::Destroy => pve.destroy(&vm).map(Answer::Accepted).boxed_local(),
+        Call::Leftovers => pve.leftovers(&vm).map(Answer::Leftovers).boxed_local(),
+    })
+}
+
+fn target(mind: &Mind, guest: &Guest, address: std::net::IpAddr) -> ShellTarget {
+    let host_keys = guest.host_keys.clone();
+    ShellTarget { address, ssh: mind.spec().ssh.clone(), host_keys }
+}

@@ -1,0 +1,154 @@
+//! What is durable of one agent, kept apart from its actor: a panic can not touch it.
+//!
+//! Appends run as tasks of their own and are folded in here when the journal has taken them, so
+//! that a restarted actor is built from exactly what the journal knows.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::id::{AgentId, VmId};
+use crate::ledger::{AgentEntry, Ledger};
+use crate::ports::{Ambient, Journal, JournalFault};
+use crate::record::{Body, RECORD_VERSION, Record};
+
+/// The pause before a failed append is tried again.
+const APPEND_PAUSE: Duration = Duration::from_secs(1);
+
+/// The durable shadow of one agent.
+pub struct Shadow {
+    agent: AgentId,
+    epoch: u64,
+    journal: Arc<dyn Journal>,
+    ambient: Arc<dyn Ambient>,
+    ledger: RefCell<Ledger>,
+    granted: Cell<Option<VmId>>,
+    writing: Cell<u32>,
+    quiet: Notify,
+    closed: Cell<bool>,
+}
+
+/// How an append goes on, told as often as it changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// The journal has it; the sequence, when it was the intent to clone.
+    Taken(Option<u64>),
+    /// A try failed; there will be another.
+    Failed(String),
+    /// There will be no other try: somebody else leads.
+    Fenced,
+}
+
+impl Shadow {
+    /// Makes the shadow of an agent, with what the journal knows already.
+    pub fn new(
+        agent: AgentId,
+        epoch: u64,
+        journal: Arc<dyn Journal>,
+        ambient: Arc<dyn Ambient>,
+        entry: Option<AgentEntry>,
+    ) -> Self {
+        let mut ledger = Ledger::default();
+        if let Some(entry) = entry {
+            ledger.agents.insert(agent.clone(), entry);
+        }
+        Self {
+            agent,
+            epoch,
+            journal,
+            ambient,
+            ledger: RefCell::new(ledger),
+            granted: Cell::new(None),
+            writing: Cell::new(0),
+            quiet: Notify::new(),
+            closed: Cell::new(false),
+        }
+    }
+
+    /// What the journal knows.
+    pub fn entry(&self) -> Option<AgentEntry> {
+        self.ledger.borrow().agents.get(&self.agent).cloned()
+    }
+
+    /// Remembers the id that was granted, before anything is done with it.
+    pub fn grant(&self, vmid: VmId) {
+        if self.granted.get().is_none() {
+            self.granted.set(Some(vmid));
+        }
+    }
+
+    /// The id that was granted.
+    pub fn granted(&self) -> Option<VmId> {
+        self.granted.get()
+    }
+
+    /// Stops trying to append.
+    pub fn close(&self) {
+        self.closed.set(true);
+    }
+
+    /// Waits until no append is under way.
+    pub async fn settled(&self) {
+        while self.writing.get() > 0 {
+            self.quiet.notified().await;
+        }
+    }
+
+    /// Appends a record as a task of its own, until the journal has it.
+    pub fn append(self: &Rc<Self>, body: Body, tell: impl Fn(Progress) + 'static) {
+        let shadow = Rc::clone(self);
+        let guard = Writing::new(&shadow);
+        actix::spawn(async move {
+            let _guard = guard;
+            while !shadow.closed.get() {
+                match shadow.journal.append(vec![body.clone()]).await {
+                    Ok(seq) => {
+                        let intent = matches!(body, Body::CloneIntended { .. });
+                        shadow.fold(seq, body);
+                        return tell(Progress::Taken(intent.then_some(seq)));
+                    }
+                    Err(JournalFault::Fenced) => {
+                        shadow.close();
+                        return tell(Progress::Fenced);
+                    }
+                    Err(fault @ JournalFault::Failed(_)) => {
+                        tracing::warn!(agent = %shadow.agent, error = %fault, "record not written");
+                        tell(Progress::Failed(fault.to_string()));
+                        tokio::time::sleep(APPEND_PAUSE).await;
+                    }
+                }
+            }
+        });
+    }
+
+    fn fold(&self, seq: u64, body: Body) {
+        let record = Record {
+            version: RECORD_VERSION,
+            seq,
+            epoch: self.epoch,
+            wall_time: self.ambient.now().wall,
+            body,
+        };
+        self.ledger.borrow_mut().apply(&record);
+    }
+}
+
+/// Counts an append as under way until it is dropped, by a panic too.
+struct Writing(Rc<Shadow>);
+
+impl Writing {
+    fn new(shadow: &Rc<Shadow>) -> Self {
+        shadow.writing.set(shadow.writing.get() + 1);
+        Self(Rc::clone(shadow))
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.writing.set(self.0.writing.get().saturating_sub(1));
+        self.0.quiet.notify_waiters();
+    }
+}

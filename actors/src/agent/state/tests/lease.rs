@@ -1,0 +1,246 @@
+//! Leases, idle time, age, draining.
+
+use crate::agent::event::{Answer, Call, Effect};
+use crate::agent::testing::*;
+use crate::fact::What;
+use crate::fault::FaultKind;
+use crate::id::LeaseId;
+use crate::message::{AgentCommand, Standing};
+use crate::ports::VmSight;
+use crate::record::{Body, Reason};
+use crate::spec::TemplateSpec;
+
+const KEY: &str = "ssh-ed25519 USER";
+
+fn ready(spec: TemplateSpec) -> Drive {
+    let mut drive = Drive::new(spec);
+    drive.go_to("Ready");
+    drive
+}
+
+fn take(drive: &mut Drive, lease: &str, key: Option<&str>) -> Vec<Effect> {
+    drive.command(AgentCommand::Lease { ask: Box::new(ask(lease, key)) })
+}
+
+fn end(drive: &mut Drive, lease: &str) -> Vec<Effect> {
+    let lease = LeaseId::new(lease);
+    drive.command(AgentCommand::EndLease { lease, why: "released".into() })
+}
+
+fn shown(drive: &Drive, lease: &str) -> Vec<String> {
+    let of = |what: &&What| match what {
+        What::Lease(picture) if picture.lease.as_str() == lease => Some(picture.state.clone()),
+        _ => None,
+    };
+    drive.facts().iter().filter_map(of).collect()
+}
+
+// Invariant: a lease is durable before anything is done for it, and ready only with its key.
+
+#[test]
+fn a_lease_is_written_before_its_key_is_installed_and_the_standing_falls_first() {
+    let mut drive = ready(spec());
+    let effects = take(&mut drive, "l1", Some(KEY));
+    let Some(Effect::Report(report)) = effects.first() else { panic!("{effects:?}") };
+    assert_eq!(report.standing, Standing::Busy);
+    let place = |wanted: fn(&Effect) -> bool| effects.iter().position(wanted).expect("there");
+    let written = place(|e| matches!(e, Effect::Record(Body::LeaseGranted { .. })));
+    let installed = place(|e| matches!(e, Effect::Ask(_, Call::Admit(..))));
+    assert!(written < installed);
+    assert_eq!(shown(&drive, "l1"), ["granted"]);
+    drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
+    assert_eq!(shown(&drive, "l1"), ["granted", "ready"]);
+}
+
+#[test]
+fn a_lease_without_a_key_is_ready_at_once() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", None);
+    assert_eq!(shown(&drive, "l1"), ["ready"]);
+}
+
+#[test]
+fn a_lease_that_does_not_fit_is_refused_and_nothing_is_written() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", None);
+    let effects = take(&mut drive, "l2", None);
+    let Some(Effect::Report(report)) = effects.first() else { panic!("{effects:?}") };
+    assert_eq!(report.refused, Some(LeaseId::new("l2")));
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Record(_))));
+}
+
+#[test]
+fn the_same_lease_told_twice_is_taken_once() {
+    let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
+    take(&mut drive, "l1", None);
+    assert!(take(&mut drive, "l1", None).is_empty());
+    assert_eq!(drive.mind.standing(), Standing::Free { executors: 1, idle: false });
+}
+
+// Invariant: a key never outlives its lease on an agent that stays.
+
+#[test]
+fn the_executor_is_free_again_only_when_the_key_is_gone() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", Some(KEY));
+    drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
+    let effects = end(&mut drive, "l1");
+    assert!(effects.iter().any(|e| matches!(e, Effect::Record(Body::LeaseEnded { .. }))));
+    assert_eq!(drive.mind.standing(), Standing::Busy);
+    drive.answer(Answer::Expelled(LeaseId::new("l1"), Ok(())));
+    assert_eq!(drive.mind.standing(), Standing::Free { executors: 1, idle: true });
+    assert_eq!(drive.state(), "Ready");
+}
+
+#[test]
+fn an_agent_whose_key_can_not_be_removed_goes() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", Some(KEY));
+    drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
+    end(&mut drive, "l1");
+    for _ in 0..3 {
+        let unreachable = Err(fault(FaultKind::Unreachable));
+        drive.answer(Answer::Expelled(LeaseId::new("l1"), unreachable));
+        drive.wait(secs(2));
+    }
+    assert_eq!(drive.state(), "Retiring");
+}
+
+#[test]
+fn an_end_cut_short_by_a_crash_retires_the_adopted_agent() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", Some(KEY));
+    drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
+    end(&mut drive, "l1");
+    let mut adopted = drive.adopt(secs(5));
+    let running = adopted.sight();
+    adopted.answer(Answer::Looked(Ok(running)));
+    assert_eq!(adopted.state(), "Retiring");
+}
+
+// Invariant: uses are counted, and the last one takes the agent with it.
+
+#[test]
+fn a_used_up_agent_goes_at_its_last_end_without_touching_the_key() {
+    let mut drive = ready(TemplateSpec { max_uses: Some(1), executors: 4, ..spec() });
+    assert_eq!(drive.mind.standing(), Standing::Free { executors: 1, idle: true });
+    take(&mut drive, "l1", Some(KEY));
+    assert_eq!((drive.state(), drive.mind.standing()), ("Leased", Standing::Busy));
+    drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
+    let effects = end(&mut drive, "l1");
+    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(calls(&effects), [Call::Fence]);
+    assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::UsedUp));
+}
+
+// Invariant: whoever overstays loses the machine; others on it may finish.
+
+#[test]
+fn an_expired_lease_retires_the_agent() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", None);
+    drive.wait(secs(3601));
+    assert_eq!(drive.state(), "Retiring");
+    assert!(drive.ledger.ended.values().any(|ended| ended.why == "expired"));
+}
+
+#[test]
+fn a_renewed_lease_lasts_longer() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", None);
+    let expires = drive.now.wall + secs(7200);
+    let lease = LeaseId::new("l1");
+    drive.command(AgentCommand::LeaseRenewed { lease, expires });
+    drive.wait(secs(3700));
+    assert_eq!(drive.state(), "Leased");
+    drive.wait(secs(3600));
+    assert_eq!(drive.state(), "Retiring");
+}
+
+#[test]
+fn an_expired_lease_beside_another_drains() {
+    let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
+    take(&mut drive, "l1", None);
+    drive.wait(secs(1800));
+    take(&mut drive, "l2", None);
+    drive.wait(secs(1801));
+    assert_eq!(drive.state(), "Draining");
+    end(&mut drive, "l2");
+    assert_eq!(drive.state(), "Retiring");
+}
+
+// Invariant: a wish never cuts a lease, a force does.
+
+#[test]
+fn a_retire_drains_a_leased_agent_and_a_force_cuts_it() {
+    for (command, state) in [
+        (AgentCommand::Retire(Reason::Asked), "Draining"),
+        (AgentCommand::Drain(Reason::Unconfigured), "Draining"),
+        (AgentCommand::ForceRetire(Reason::Asked), "Retiring"),
+    ] {
+        let mut drive = ready(spec());
+        take(&mut drive, "l1", None);
+        drive.command(command);
+        assert_eq!(drive.state(), state);
+    }
+}
+
+#[test]
+fn a_draining_agent_takes_nothing_new() {
+    let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
+    take(&mut drive, "l1", None);
+    drive.command(AgentCommand::Drain(Reason::Asked));
+    take(&mut drive, "l2", None);
+    assert_eq!(drive.reports().last().and_then(|r| r.refused.clone()), Some(LeaseId::new("l2")));
+}
+
+// Invariant: idle time counts from the last end and not within the warm minimum; age always counts.
+
+#[test]
+fn an_idle_agent_goes_after_its_idle_time_counted_from_the_last_end() {
+    let mut drive = ready(spec());
+    drive.wait(secs(500));
+    take(&mut drive, "l1", None);
+    drive.wait(secs(500));
+    end(&mut drive, "l1");
+    drive.wait(secs(599));
+    assert_eq!(drive.state(), "Ready");
+    drive.wait(secs(1));
+    assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::Idle));
+}
+
+#[test]
+fn a_spared_agent_is_not_idle_but_grows_old() {
+    let mut drive = ready(spec());
+    drive.command(AgentCommand::Spare(true));
+    drive.wait(secs(80_000));
+    assert_eq!(drive.state(), "Ready");
+    drive.wait(secs(7000));
+    assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::Old));
+}
+
+// Invariant: a list is no proof; the guest itself is looked at.
+
+#[test]
+fn a_guest_seen_stopped_is_looked_at_before_its_lease_is_lost() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", None);
+    drive.command(AgentCommand::SeenStopped);
+    let running = drive.sight();
+    drive.answer(Answer::Looked(Ok(running)));
+    assert_eq!(drive.state(), "Leased");
+    drive.command(AgentCommand::SeenStopped);
+    let stopped = VmSight { running: Some(false), ..drive.sight() };
+    drive.answer(Answer::Looked(Ok(stopped)));
+    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(shown(&drive, "l1"), ["ready", "ended"]);
+}
+
+#[test]
+fn a_parked_agent_keeps_its_guest_and_goes_when_it_is_back() {
+    let mut drive = ready(spec());
+    drive.command(AgentCommand::NodeDown(true));
+    assert_eq!(drive.mind.standing(), Standing::Parked);
+    drive.command(AgentCommand::NodeDown(false));
+    assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::ReturnedFromPark));
+}

@@ -1,0 +1,369 @@
+//! From the lanes to Ready, and taking up again.
+
+use std::time::Duration;
+
+use crate::agent::event::{Answer, Call, Effect, Event};
+use crate::agent::testing::*;
+use crate::fact::What;
+use crate::fault::FaultKind;
+use crate::id::Attempt;
+use crate::message::{AgentCommand, Standing};
+use crate::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
+use crate::record::{Body, Reason};
+
+fn at(state: &str) -> Drive {
+    let mut drive = Drive::new(spec());
+    drive.go_to(state);
+    drive
+}
+
+fn position(effects: &[Effect], wanted: impl Fn(&Effect) -> bool) -> usize {
+    effects.iter().position(wanted).expect("the effect is there")
+}
+
+// Invariant: the intent is written before the call, and there is one clone call in an agent's life.
+
+#[test]
+fn a_grant_writes_the_intent_before_it_clones() {
+    let mut drive = Drive::new(spec());
+    let effects = drive.grant();
+    let intent = position(&effects, |e| matches!(e, Effect::Record(Body::CloneIntended { .. })));
+    let clone = position(&effects, |e| matches!(e, Effect::Ask(_, Call::Clone { .. })));
+    assert!(intent < clone);
+    assert_eq!(drive.mind.guest().expect("a guest").marks.seq, 101);
+}
+
+#[test]
+fn a_whole_provision_clones_once_and_makes_few_calls() {
+    let drive = at("Ready");
+    let calls = drive.calls();
+    let clones = calls.iter().filter(|call| matches!(call, Call::Clone { .. })).count();
+    assert_eq!(clones, 1);
+    let to_proxmox = calls
+        .iter()
+        .filter(|call| !matches!(call, Call::Greet(..) | Call::Run(..) | Call::Await(..)))
+        .count();
+    assert_eq!(to_proxmox, 5, "{calls:?}");
+}
+
+#[test]
+fn a_second_grant_is_given_back() {
+    let mut drive = at("Cloning");
+    let effects = drive.command(AgentCommand::Granted {
+        vmid: crate::id::VmId(10_999),
+        node: crate::id::NodeName::new("n2"),
+        cluster: crate::id::ClusterId::new("9f31c0aa52e7d410"),
+    });
+    assert!(effects.contains(&Effect::IdBack { vmid: crate::id::VmId(10_999), burned: false }));
+}
+
+#[test]
+fn a_cancelled_queued_agent_uses_nothing_and_waits_for_a_late_grant() {
+    let mut drive = Drive::new(spec());
+    let effects = drive.command(AgentCommand::Retire(Reason::Cancelled));
+    assert_eq!(drive.state(), "Gone");
+    assert!(effects.contains(&Effect::LaneFree));
+    assert!(drive.records().is_empty() && drive.calls().is_empty());
+    let late = drive.grant();
+    assert!(late.iter().any(|effect| matches!(effect, Effect::IdBack { burned: false, .. })));
+    drive.wait(secs(6));
+    assert_eq!(drive.effects.last(), Some(&Effect::End));
+}
+
+// Invariant: a stale answer changes nothing.
+
+#[test]
+fn an_answer_to_an_older_attempt_is_dropped() {
+    let mut drive = at("Cloning");
+    let (attempt, _) = drive.asked().expect("the clone call");
+    let before = drive.mind.clone();
+    for stale in [
+        Attempt { epoch: 0, ..attempt },
+        Attempt { incarnation: 7, ..attempt },
+        Attempt { n: attempt.n + 50, ..attempt },
+    ] {
+        let answer = Answer::Cloned(Ok(upid("qmclone")));
+        assert!(drive.event(Event::Answer(stale, answer)).is_empty());
+    }
+    assert_eq!(drive.mind, before);
+}
+
+// Invariant: a failed clone is never tried again and never cleaned up.
+
+#[test]
+fn contention_with_the_id_still_free_ends_the_agent_and_lets_the_id_rest() {
+    let mut drive = at("Cloning");
+    drive.answer(Answer::Cloned(Err(fault(FaultKind::Contention))));
+    let effects = drive.answer(Answer::Looked(Ok(Drive::free())));
+    assert_eq!(drive.state(), "Gone");
+    assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: false, .. })));
+    let charged = drive.reports().iter().rev().find_map(|r| r.fault.clone()).expect("a fault");
+    assert!(!charged.kind.counts_against_breaker());
+}
+
+#[test]
+fn an_id_that_was_taken_is_burned_and_left_alone() {
+    let mut drive = at("Cloning");
+    let effects = drive.answer(Answer::Cloned(Err(fault(FaultKind::IdTaken))));
+    assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: true, .. })));
+    assert!(calls(&effects).is_empty());
+}
+
+#[test]
+fn a_clone_of_unknown_outcome_is_looked_up_and_taken_on_by_its_marks() {
+    let mut drive = at("Cloning");
+    drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
+    assert_eq!(drive.state(), "InDoubt");
+    let ours = drive.sight();
+    drive.answer(Answer::Looked(Ok(ours)));
+    assert_eq!(drive.state(), "Configuring");
+    assert!(drive.records().iter().any(|body| matches!(body, Body::CloneSettled { .. })));
+}
+
+#[test]
+fn a_free_id_proves_nothing_before_the_horizon() {
+    let mut drive = at("Cloning");
+    drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
+    drive.answer(Answer::Looked(Ok(Drive::free())));
+    assert_eq!(drive.state(), "InDoubt");
+    drive.wait(secs(10));
+    while drive.state() == "InDoubt" {
+        drive.answer(Answer::Looked(Ok(Drive::free())));
+        drive.wait(secs(30));
+    }
+    assert_eq!(drive.state(), "Gone");
+    assert!(drive.now.mono.0 > 150_000);
+}
+
+#[test]
+fn a_clone_in_doubt_that_is_a_strangers_burns_the_id_and_touches_nothing() {
+    let mut drive = at("Cloning");
+    drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
+    let strangers = drive.strangers();
+    let effects = drive.answer(Answer::Looked(Ok(strangers)));
+    assert_eq!(drive.state(), "Gone");
+    assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: true, .. })));
+}
+
+#[test]
+fn a_locked_copy_whose_task_died_is_stranded() {
+    let mut drive = at("Cloning");
+    drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Unknown("unexpected status".into()))));
+    let marks = Some(crate::marks::Reading::Unmarked);
+    let bare = VmSight { marks, lock: Some("clone".into()), ..drive.sight() };
+    drive.answer(Answer::Looked(Ok(bare)));
+    assert_eq!(drive.state(), "Stranded");
+    assert!(drive.facts().iter().any(|what| matches!(what, What::Alarm { command, .. }
+        if command.contains("qm destroy 10417"))));
+}
+
+#[test]
+fn a_cancelled_clone_is_not_cut_and_retires_when_it_is_there() {
+    let mut drive = at("Cloning");
+    drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
+    assert!(calls(&drive.command(AgentCommand::Retire(Reason::Cancelled))).is_empty());
+    assert_eq!(drive.mind.standing(), Standing::Leaving);
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
+    assert_eq!(drive.state(), "Retiring");
+}
+
+#[test]
+fn a_clone_slower_than_an_operation_is_in_doubt_and_stranded_past_its_cap() {
+    let mut drive = at("Cloning");
+    drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
+    drive.wait(secs(121));
+    assert_eq!(drive.state(), "InDoubt");
+    drive.wait(secs(500));
+    assert_eq!(drive.state(), "Stranded");
+}
+
+// Invariant: what may pass is tried again, what stays ends the agent with its culprit.
+
+#[test]
+fn contention_while_configuring_is_tried_again_later() {
+    let mut drive = at("Configuring");
+    drive.answer(Answer::Configured(Err(fault(FaultKind::Contention))));
+    assert_eq!(drive.state(), "Configuring");
+    drive.wait(secs(2));
+    assert_eq!(drive.asked().map(|(_, call)| call), Some(Call::Configure));
+}
+
+#[test]
+fn refused_tags_are_a_remark_and_no_failure() {
+    let mut drive = at("Configuring");
+    let tags_refused = Some("403".to_owned());
+    drive.answer(Answer::Configured(Ok(Configured { volumes: vec![], mac: None, tags_refused })));
+    assert_eq!(drive.state(), "Booting");
+    assert!(drive.facts().iter().any(|what| matches!(what, What::Agent(picture)
+        if picture.detail.contains("tags were refused"))));
+}
+
+#[test]
+fn a_start_of_a_guest_that_runs_already_goes_on() {
+    let mut drive = at("Booting");
+    drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Broken)))));
+    let running = drive.sight();
+    drive.answer(Answer::Looked(Ok(running)));
+    assert_eq!(drive.asked().map(|(_, call)| call), Some(Call::Address));
+}
+
+#[test]
+fn an_address_that_never_comes_is_too_slow_and_charged_to_the_template() {
+    let mut drive = at("Booting");
+    drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
+    let mut polls = 0;
+    while drive.state() == "Booting" {
+        if drive.asked().is_some() {
+            polls += 1;
+            drive.answer(Answer::Addressed(Ok(AddressSight::NotYet("no answer".into()))));
+        }
+        drive.wait(secs(1));
+    }
+    assert_eq!(drive.state(), "Retiring");
+    assert!((30..60).contains(&polls), "{polls}");
+    let charged = drive.reports().iter().rev().find_map(|r| r.fault.clone()).expect("a fault");
+    assert!(charged.kind.counts_against_breaker() && charged.text.contains("no answer"));
+}
+
+#[test]
+fn a_rejected_key_ends_the_agent_at_once() {
+    let mut drive = at("Connecting");
+    drive.answer(Answer::Greeted(Err(fault(FaultKind::KeyRejected))));
+    assert_eq!(drive.state(), "Retiring");
+}
+
+#[test]
+fn a_host_key_mismatch_is_read_again_once() {
+    let mut drive = at("Connecting");
+    drive.answer(Answer::Greeted(Err(fault(FaultKind::Impostor))));
+    drive.answer(Answer::HostKeys(Ok(vec!["ssh-ed25519 NEWER".into()])));
+    assert!(matches!(drive.asked(), Some((_, Call::Greet(..)))));
+    drive.answer(Answer::Greeted(Err(fault(FaultKind::Impostor))));
+    assert_eq!(drive.state(), "Retiring");
+}
+
+#[test]
+fn a_host_key_nobody_could_tell_is_pinned_on_first_sight() {
+    let mut drive = at("Booting");
+    drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
+    let address = AddressSight::At(ADDRESS.parse().expect("an address"));
+    drive.answer(Answer::Addressed(Ok(address)));
+    drive.answer(Answer::HostKeys(Ok(Vec::new())));
+    drive.answer(Answer::Greeted(Ok("ssh-ed25519 SEEN".into())));
+    assert!(drive.records().iter().any(|body| matches!(body, Body::HostKeyPinned { keys, .. }
+        if keys == &["ssh-ed25519 SEEN".to_owned()])));
+}
+
+#[test]
+fn a_failed_ready_command_shows_its_last_lines() {
+    let mut drive = at("Preparing");
+    let fine = Ran { exit: Some(0), tail: String::new() };
+    drive.answer(Answer::Ran(Ok(fine.clone())));
+    let Some((_, Call::Run(_, command, _))) = drive.asked() else { panic!("no command") };
+    assert!(command.contains(r"d='/home/ci/it'\''s work'"), "{command}");
+    drive.answer(Answer::Ran(Ok(fine)));
+    drive.answer(Answer::Ran(Ok(Ran { exit: Some(3), tail: "docker: not found\n".into() })));
+    assert_eq!(drive.state(), "Retiring");
+    let reason = drive.ledger.agents[&agent_id()].retiring.clone().expect("a reason");
+    let Reason::Failed { state, text, .. } = reason else { panic!("{reason:?}") };
+    assert_eq!(state, "Preparing");
+    assert!(text.contains("exit status 3; last: docker: not found"), "{text}");
+}
+
+#[test]
+fn a_guest_that_is_gone_is_believed_only_from_the_id() {
+    let mut drive = at("Configuring");
+    drive.answer(Answer::Configured(Err(fault(FaultKind::Gone))));
+    let nothing_known = VmSight { id: IdSight::Unknown, ..Drive::free() };
+    drive.answer(Answer::Looked(Ok(nothing_known)));
+    assert_eq!(drive.state(), "Configuring");
+    drive.wait(secs(5));
+    drive.answer(Answer::Configured(Err(fault(FaultKind::Gone))));
+    drive.answer(Answer::Looked(Ok(Drive::free())));
+    assert_eq!(drive.state(), "Gone");
+}
+
+// Invariant: the waterfall's phases sum to the wall time.
+
+#[test]
+fn the_phases_sum_to_the_wall_time() {
+    let mut drive = Drive::new(spec());
+    let born = drive.now.mono;
+    for state in ["Cloning", "Configuring", "Booting", "Connecting", "Preparing", "Ready"] {
+        drive.wait(Duration::from_millis(333));
+        drive.go_to(state);
+    }
+    drive.wait(Duration::from_millis(500));
+    drive.command(AgentCommand::Retire(Reason::Asked));
+    drive.wait(Duration::from_millis(250));
+    drive.go_to("Gone");
+    let phases = drive.facts().into_iter().find_map(|what| match what {
+        What::AgentGone { phases, .. } => Some(phases.clone()),
+        _ => None,
+    });
+    let sum: u64 = phases.expect("an end").iter().map(|(_, ms)| ms).sum();
+    assert_eq!(sum, drive.now.mono.0 - born.0);
+}
+
+// Invariant: whatever the journal says, an adopted guest is looked at before it is touched.
+
+#[test]
+fn every_adopted_agent_looks_or_fences_first() {
+    let states = ["Cloning", "Configuring", "Booting", "Connecting", "Preparing", "Ready"];
+    for state in states {
+        let adopted = at(state).adopt(secs(30));
+        assert_eq!(adopted.calls(), [Call::Look], "{state}");
+    }
+    let mut retiring = at("Ready");
+    retiring.command(AgentCommand::Retire(Reason::Asked));
+    assert_eq!(retiring.adopt(secs(30)).calls(), [Call::Fence]);
+}
+
+#[test]
+fn adopted_agents_get_ready_again_from_wherever_they_were() {
+    for state in ["Cloning", "Configuring", "Booting", "Connecting", "Preparing", "Ready"] {
+        let mut adopted = at(state).adopt(secs(30));
+        adopted.go_to("Ready");
+        let clones = adopted.calls().into_iter().filter(|c| matches!(c, Call::Clone { .. }));
+        assert_eq!(clones.count(), 0, "{state}");
+    }
+}
+
+#[test]
+fn an_adopted_lease_is_credited_with_the_down_time() {
+    let mut drive = at("Ready");
+    drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
+    let before = drive.ledger.agents[&agent_id()].leases.values().next().expect("one").expires;
+    let mut adopted = drive.adopt(secs(300));
+    let after = adopted.ledger.agents[&agent_id()].leases.values().next().expect("one").expires;
+    assert_eq!(after - before, secs(300));
+    let running = adopted.sight();
+    adopted.answer(Answer::Looked(Ok(running)));
+    assert_eq!((adopted.state(), adopted.mind.standing()), ("Leased", Standing::Busy));
+}
+
+#[test]
+fn an_adopted_guest_that_stopped_meanwhile_is_retired_and_its_lease_is_lost() {
+    let mut drive = at("Ready");
+    drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
+    let mut adopted = drive.adopt(secs(300));
+    let stopped = VmSight { running: Some(false), ..adopted.sight() };
+    adopted.answer(Answer::Looked(Ok(stopped)));
+    assert_eq!(adopted.state(), "Retiring");
+    assert!(adopted.ledger.ended.values().any(|ended| ended.why == "lost"));
+}
+
+// Invariant: a fenced or resting agent does nothing more.
+
+#[test]
+fn a_rest_forgets_everything_and_a_fence_sends_nothing() {
+    for event in [Event::Fenced, Event::Command(AgentCommand::Rest)] {
+        let mut drive = at("Booting");
+        assert_eq!(drive.event(event), [Effect::End]);
+        assert!(drive.command(AgentCommand::Retire(Reason::Asked)).is_empty());
+    }
+}

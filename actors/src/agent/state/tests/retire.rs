@@ -1,0 +1,215 @@
+//! Retiring and what strands.
+
+use crate::agent::event::{Answer, Call, Effect};
+use crate::agent::testing::*;
+use crate::fact::What;
+use crate::fault::FaultKind;
+use crate::message::AgentCommand;
+use crate::ports::{IdSight, TaskEnd, VmSight};
+use crate::record::{Body, Reason};
+
+fn retiring() -> Drive {
+    let mut drive = Drive::new(spec());
+    drive.go_to("Ready");
+    drive.effects.clear();
+    drive.command(AgentCommand::Retire(Reason::Asked));
+    drive
+}
+
+fn done() -> Answer {
+    Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() }))
+}
+
+fn next(drive: &Drive) -> Call {
+    drive.asked().expect("a call").1
+}
+
+// Invariant: nothing is stopped or destroyed unless its marks were verified in the same attempt.
+
+#[test]
+fn the_usual_way_out_is_fence_stop_destroy() {
+    let mut drive = retiring();
+    drive.go_to("Gone");
+    let kinds: Vec<Call> =
+        drive.calls().into_iter().filter(|call| !matches!(call, Call::Await(..))).collect();
+    assert_eq!(kinds, [Call::Fence, Call::Stop, Call::Destroy]);
+    assert_eq!(drive.effects.last(), Some(&Effect::End));
+}
+
+#[test]
+fn the_intent_is_written_before_the_fence() {
+    let drive = retiring();
+    let place = |wanted: fn(&Effect) -> bool| drive.effects.iter().position(wanted);
+    let written = place(|e| matches!(e, Effect::Record(Body::RetireIntended { .. })));
+    let fenced = place(|e| matches!(e, Effect::Ask(_, Call::Fence)));
+    assert!(written.is_some() && written < fenced);
+}
+
+#[test]
+fn every_further_attempt_begins_at_the_fence() {
+    let mut drive = retiring();
+    let sight = drive.sight();
+    drive.answer(Answer::Fenced(Ok(sight.clone())));
+    drive.answer(Answer::Accepted(Err(fault(FaultKind::Contention))));
+    drive.wait(secs(2));
+    assert_eq!(next(&drive), Call::Fence);
+    drive.answer(Answer::Fenced(Ok(sight)));
+    drive.answer(Answer::Accepted(Ok(upid("qmstop"))));
+    drive.answer(done());
+    drive.answer(Answer::Accepted(Ok(upid("qmdestroy"))));
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Broken)))));
+    drive.wait(secs(60));
+    assert_eq!(next(&drive), Call::Fence);
+}
+
+#[test]
+fn foreign_marks_strand_it_with_the_command_to_run() {
+    let mut drive = retiring();
+    drive.answer(Answer::Fenced(Err(fault(FaultKind::Foreign))));
+    assert_eq!(drive.state(), "Stranded");
+    let alarm = drive.facts().into_iter().find_map(|what| match what {
+        What::Alarm { command, .. } => Some(command.clone()),
+        _ => None,
+    });
+    assert!(alarm.expect("an alarm").contains("qm config 10417 # on node n1"));
+    assert!(!drive.calls().contains(&Call::Destroy));
+}
+
+// Invariant: the gentlest way that the limits allow.
+
+#[test]
+fn a_shutdown_is_tried_first_when_there_is_time_for_it() {
+    let mut limits = spec().limits;
+    limits.shutdown = secs(30);
+    let mut drive = Drive::new(crate::spec::TemplateSpec { limits, ..spec() });
+    drive.go_to("Ready");
+    drive.command(AgentCommand::Retire(Reason::Asked));
+    let sight = drive.sight();
+    drive.answer(Answer::Fenced(Ok(sight)));
+    assert_eq!(next(&drive), Call::Shutdown(secs(30)));
+    drive.answer(Answer::Accepted(Ok(upid("qmshutdown"))));
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Broken)))));
+    assert_eq!(next(&drive), Call::Stop);
+}
+
+#[test]
+fn a_stopped_guest_is_destroyed_without_a_stop() {
+    let mut drive = retiring();
+    let stopped = VmSight { running: Some(false), ..drive.sight() };
+    drive.answer(Answer::Fenced(Ok(stopped)));
+    assert_eq!(next(&drive), Call::Destroy);
+}
+
+#[test]
+fn a_backup_is_waited_for() {
+    let mut drive = retiring();
+    let locked = FaultKind::Locked { lock: "backup".into() };
+    drive.answer(Answer::Fenced(Err(fault(locked))));
+    drive.wait(secs(9));
+    assert_eq!(drive.asked(), None);
+    drive.wait(secs(1));
+    assert_eq!(next(&drive), Call::Fence);
+}
+
+// Invariant: gone means confirmed gone.
+
+#[test]
+fn a_destroy_of_unknown_outcome_is_confirmed_by_the_id() {
+    for (sight, state) in [(IdSight::Free, "Gone"), (IdSight::Taken, "Retiring")] {
+        let mut drive = retiring();
+        let stopped = VmSight { running: Some(false), ..drive.sight() };
+        drive.answer(Answer::Fenced(Ok(stopped)));
+        drive.answer(Answer::Accepted(Err(fault(FaultKind::UnknownOutcome))));
+        assert_eq!(next(&drive), Call::IdTaken);
+        drive.answer(Answer::IdSeen(Ok(sight)));
+        assert_eq!(drive.state(), state);
+    }
+}
+
+#[test]
+fn a_guest_that_is_not_where_it_was_is_found_or_gone() {
+    let mut drive = retiring();
+    drive.answer(Answer::Fenced(Err(fault(FaultKind::Gone))));
+    let node = Some(crate::id::NodeName::new("n2"));
+    let moved = VmSight { node, ..drive.sight() };
+    drive.answer(Answer::Looked(Ok(moved)));
+    drive.wait(secs(2));
+    assert_eq!(next(&drive), Call::Fence);
+    assert_eq!(drive.mind.guest().expect("a guest").node.as_str(), "n2");
+    drive.answer(Answer::Fenced(Err(fault(FaultKind::Gone))));
+    drive.answer(Answer::Looked(Ok(Drive::free())));
+    assert_eq!(drive.state(), "Gone");
+}
+
+#[test]
+fn remains_strand_it_until_they_are_listed_no_more() {
+    let mut drive = retiring();
+    let stopped = VmSight { running: Some(false), ..drive.sight() };
+    drive.answer(Answer::Fenced(Ok(stopped)));
+    drive.answer(Answer::Accepted(Ok(upid("qmdestroy"))));
+    let warnings = vec!["Could not remove disk".to_owned()];
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings })));
+    let volume = "nfs:vm-10417-disk-0".to_owned();
+    drive.answer(Answer::Leftovers(Ok(vec![volume])));
+    assert_eq!(drive.state(), "Stranded");
+    let stranded = drive.ledger.agents[&agent_id()].stranded.clone().expect("stranded");
+    assert!(stranded.1.contains("pvesm free nfs:vm-10417-disk-0"));
+    drive.wait(secs(60));
+    drive.answer(Answer::Looked(Ok(Drive::free())));
+    drive.answer(Answer::Leftovers(Ok(Vec::new())));
+    assert_eq!(drive.state(), "Gone");
+}
+
+// Invariant: slow is told, and never given up.
+
+#[test]
+fn a_retirement_past_its_deadline_alarms_once_and_goes_on() {
+    let mut drive = retiring();
+    for _ in 0..40 {
+        if drive.asked().is_some() {
+            drive.answer(Answer::Fenced(Err(fault(FaultKind::Unreachable))));
+        }
+        drive.wait(secs(30));
+    }
+    let alarms = drive.facts().into_iter().filter(|what| matches!(what, What::Alarm { .. }));
+    assert_eq!(alarms.count(), 1);
+    drive.wait(secs(30));
+    drive.go_to("Gone");
+}
+
+// Invariant: a stranded guest is looked at now and then, and mended means it goes on.
+
+#[test]
+fn mended_marks_send_a_stranded_agent_out_again() {
+    let mut drive = retiring();
+    drive.answer(Answer::Fenced(Err(fault(FaultKind::Foreign))));
+    drive.wait(secs(60));
+    let damaged = drive.damaged();
+    drive.answer(Answer::Looked(Ok(damaged)));
+    assert_eq!(drive.state(), "Stranded");
+    drive.wait(secs(60));
+    let mended = drive.sight();
+    drive.answer(Answer::Looked(Ok(mended)));
+    assert_eq!((drive.state(), next(&drive)), ("Retiring", Call::Fence));
+}
+
+#[test]
+fn a_stranded_agent_stays_stranded_over_a_restart() {
+    let mut drive = retiring();
+    drive.answer(Answer::Fenced(Err(fault(FaultKind::Foreign))));
+    let adopted = drive.adopt(secs(60));
+    assert_eq!((adopted.state(), adopted.calls()), ("Stranded", vec![Call::Look]));
+}
+
+#[test]
+fn vanished_ends_any_agent_with_a_guest_but_not_a_clone_under_way() {
+    for (state, after) in [("Cloning", "Cloning"), ("Booting", "Gone"), ("Ready", "Gone")] {
+        let mut drive = Drive::new(spec());
+        drive.go_to(state);
+        drive.command(AgentCommand::Vanished);
+        assert_eq!(drive.state(), after);
+    }
+    let mut drive = retiring();
+    drive.command(AgentCommand::Vanished);
+    assert_eq!(drive.state(), "Gone");
+}

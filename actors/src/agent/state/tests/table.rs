@@ -1,0 +1,203 @@
+//! The transition table, drawn from `step` itself and compared with `transitions.txt`.
+//!
+//! After a wanted change: `cargo test -p drover-actors agent::state` prints the new table.
+
+use std::fmt::Write;
+
+use crate::agent::event::{Answer, Call, Event};
+use crate::agent::testing::*;
+use crate::fault::FaultKind;
+use crate::id::{ClusterId, LeaseId, NodeName, VmId};
+use crate::message::AgentCommand;
+use crate::ports::{AddressSight, TaskEnd};
+use crate::record::Reason;
+
+const GOLDEN: &str = include_str!("../../transitions.txt");
+
+const STATES: [&str; 13] = [
+    "Queued",
+    "Cloning",
+    "InDoubt",
+    "Configuring",
+    "Booting",
+    "Connecting",
+    "Preparing",
+    "Ready",
+    "Leased",
+    "Draining",
+    "Retiring",
+    "Stranded",
+    "Gone",
+];
+
+/// A mind in each state, as it is right after entering it.
+fn at(state: &str) -> Drive {
+    let mut drive = Drive::new(spec());
+    match state {
+        "Queued" => {}
+        "InDoubt" => {
+            drive.go_to("Cloning");
+            drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
+        }
+        "Leased" | "Draining" => {
+            drive.go_to("Ready");
+            drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
+            if state == "Draining" {
+                drive.command(AgentCommand::Drain(Reason::Asked));
+            }
+        }
+        "Retiring" | "Stranded" | "Gone" => {
+            drive.go_to("Ready");
+            drive.command(AgentCommand::Retire(Reason::Asked));
+            if state == "Stranded" {
+                drive.answer(Answer::Fenced(Err(fault(FaultKind::Foreign))));
+            }
+            drive.go_to(state);
+        }
+        _ => drive.go_to(state),
+    }
+    assert_eq!(drive.state(), state);
+    drive
+}
+
+fn commands() -> Vec<(&'static str, AgentCommand)> {
+    let lease = LeaseId::new("l1");
+    let granted = AgentCommand::Granted {
+        vmid: VmId(10_417),
+        node: NodeName::new("n1"),
+        cluster: ClusterId::new("9f31c0aa52e7d410"),
+    };
+    vec![
+        ("Granted", granted),
+        ("NotGranted", AgentCommand::NotGranted(fault(FaultKind::Capacity))),
+        ("Lease", AgentCommand::Lease { ask: Box::new(ask("l2", None)) }),
+        ("EndLease", AgentCommand::EndLease { lease, why: "released".into() }),
+        ("Drain", AgentCommand::Drain(Reason::Asked)),
+        ("Retire", AgentCommand::Retire(Reason::Asked)),
+        ("ForceRetire", AgentCommand::ForceRetire(Reason::Asked)),
+        ("Moved", AgentCommand::Moved(NodeName::new("n2"))),
+        ("Vanished", AgentCommand::Vanished),
+        ("SeenStopped", AgentCommand::SeenStopped),
+        ("NodeDown", AgentCommand::NodeDown(true)),
+    ]
+}
+
+fn name(call: &Call) -> String {
+    let text = format!("{call:?}");
+    text.split(['(', ' ', '{']).next().unwrap_or_default().to_owned()
+}
+
+/// What follows: the next state, or what is done while staying.
+fn outcome(drive: &Drive, before: &str, asked: Option<String>) -> String {
+    if drive.state() != before {
+        return drive.state().to_owned();
+    }
+    let after = drive.asked().map(|(_, call)| name(&call));
+    match (after, drive.mind.retry) {
+        (Some(call), _) if Some(&call) != asked.as_ref() => format!("stay, then {call}"),
+        (None, Some(_)) => "stay, again later".into(),
+        (Some(_) | None, _) => "stay".into(),
+    }
+}
+
+/// Lines of a state, those with the same outcome together.
+fn rows(before: &str, outcomes: Vec<(String, String)>, table: &mut String) {
+    let mut grouped: Vec<(String, Vec<String>)> = Vec::new();
+    for (event, after) in outcomes {
+        match grouped.iter_mut().find(|(known, _)| *known == after) {
+            Some((_, events)) => events.push(event),
+            None => grouped.push((after, vec![event])),
+        }
+    }
+    for (after, events) in grouped {
+        writeln!(table, "{before:<12} {} -> {after}", events.join(" | ")).expect("a string");
+    }
+}
+
+fn draw() -> String {
+    let mut table = String::new();
+    for state in STATES {
+        let mut outcomes = Vec::new();
+        for (name_of, command) in commands() {
+            let mut drive = at(state);
+            let asked = drive.asked().map(|(_, call)| name(&call));
+            drive.command(command);
+            outcomes.push((name_of.to_owned(), outcome(&drive, state, asked)));
+        }
+        let mut drive = at(state);
+        if drive.mind.deadline.is_some() {
+            drive.mind.retry = None;
+            let asked = drive.asked().map(|(_, call)| name(&call));
+            let due = drive.mind.deadline.expect("a deadline");
+            drive.wait(due - drive.now.mono);
+            outcomes.push(("deadline".into(), outcome(&drive, state, asked)));
+        }
+        rows(state, outcomes, &mut table);
+        calls_of(state, &mut table);
+        table.push('\n');
+    }
+    table
+}
+
+/// Follows the fair answers through a state and tries every other answer at each of its calls.
+fn calls_of(state: &str, table: &mut String) {
+    let mut drive = at(state);
+    if state == "Stranded" {
+        drive.wait(secs(60));
+    }
+    while let Some((attempt, call)) = drive.asked().filter(|_| drive.state() == state) {
+        let asked = name(&call);
+        let mut outcomes = Vec::new();
+        for (what, answer) in answers(&drive, &call) {
+            let mut other = Drive::of(drive.mind.clone(), drive.now, drive.ledger.clone());
+            other.mind = drive.mind.clone();
+            other.effects.clone_from(&drive.effects);
+            other.event(Event::Answer(attempt, answer));
+            outcomes.push((what.to_owned(), outcome(&other, state, Some(asked.clone()))));
+        }
+        rows(state, prefix(&asked, outcomes), table);
+        let fair = drive.fair_answer(call);
+        drive.event(Event::Answer(attempt, fair));
+    }
+}
+
+fn prefix(call: &str, outcomes: Vec<(String, String)>) -> Vec<(String, String)> {
+    outcomes.into_iter().map(|(what, after)| (format!("{call}: {what}"), after)).collect()
+}
+
+// Invariant: the table is what people agreed on.
+
+#[test]
+fn the_table_drawn_from_the_code_is_the_one_agreed_on() {
+    let drawn = draw();
+    assert!(drawn == GOLDEN, "the table moved; it is:\n{drawn}");
+}
+
+// Invariant: tasks' ends beyond the fair one.
+
+#[test]
+fn a_task_of_unknown_end_is_never_taken_for_a_success() {
+    for state in ["Cloning", "Booting", "Retiring"] {
+        let mut drive = at(state);
+        while !matches!(drive.asked(), Some((_, Call::Await(..)))) {
+            let (_, call) = drive.asked().expect("a call");
+            let fair = drive.fair_answer(call);
+            drive.answer(fair);
+        }
+        drive.answer(Answer::TaskEnded(Ok(TaskEnd::Unknown("unexpected status".into()))));
+        assert!(["InDoubt", "Booting", "Retiring"].contains(&drive.state()));
+    }
+}
+
+#[test]
+fn an_address_that_is_not_there_yet_is_asked_for_again() {
+    let mut drive = at("Booting");
+    while !matches!(drive.asked(), Some((_, Call::Address))) {
+        let (_, call) = drive.asked().expect("a call");
+        let fair = drive.fair_answer(call);
+        drive.answer(fair);
+    }
+    drive.answer(Answer::Addressed(Ok(AddressSight::NotYet("no agent".into()))));
+    drive.wait(secs(2));
+    assert!(matches!(drive.asked(), Some((_, Call::Address))));
+}

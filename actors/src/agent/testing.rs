@@ -1,0 +1,429 @@
+//! Fixtures of the agent's tests: a template, a guest's marks, and a mind that is driven by hand.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    clippy::expect_used,
+    reason = "fixtures pick what they need"
+)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::agent::event::{Answer, Call, Effect, Event};
+use crate::agent::state::{Mind, step};
+use crate::fact::What;
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::id::{
+    AgentId, Attempt, CloudId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId,
+    Upid, VmId,
+};
+use crate::ledger::Ledger;
+use crate::marks::{Marks, Reading};
+use crate::message::{AgentCommand, AgentReport};
+use crate::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
+use crate::record::{Body, LeaseAsk, Record, Want};
+use crate::spec::{
+    BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, Mode,
+    SshSpec, TemplateSpec,
+};
+use crate::time::{Moment, Now, WallTime};
+
+pub const ADDRESS: &str = "10.0.0.5";
+pub const WALL: i64 = 1_795_249_862_000;
+
+pub fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub fn spec() -> TemplateSpec {
+    TemplateSpec {
+        id: TemplateId::new(CloudId::new("primary"), "linux"),
+        name: "linux".into(),
+        generation: Generation(1),
+        node: None,
+        source: VmId(9000),
+        labels: BTreeSet::from(["linux".into()]),
+        executors: 1,
+        clone: CloneStrategy::Linked,
+        target_storage: None,
+        target_pool: None,
+        cores: None,
+        memory_mb: None,
+        disk_gb: None,
+        remote_fs: "/home/ci/it's work".into(),
+        mode: Mode::Normal,
+        ssh: SshSpec {
+            credentials_id: "key".into(),
+            user: "ci".into(),
+            port: 22,
+            public_key: "ssh-ed25519 AAAA drover".into(),
+        },
+        java: JavaSpec {
+            distribution: JavaDistribution::None,
+            major: 21,
+            path: "java".into(),
+            options: String::new(),
+        },
+        idle: Some(secs(600)),
+        cap: None,
+        minimum: 0,
+        max_uses: None,
+        name_prefix: "ci".into(),
+        tags: BTreeSet::new(),
+        description: String::new(),
+        cloud_init: CloudInitSpec {
+            user: None,
+            ip_config: None,
+            nameserver: None,
+            search_domain: None,
+        },
+        guest_networks: Vec::new(),
+        ready_command: Some("true".into()),
+        limits: LimitSpec {
+            queue: secs(300),
+            operation: secs(120),
+            clone: secs(600),
+            startup: secs(180),
+            prepare: secs(300),
+            shutdown: Duration::ZERO,
+            retire: secs(300),
+            lifetime: Some(secs(86_400)),
+        },
+        breaker: BreakerSpec { threshold: 3, cooldown: secs(120), cooldown_cap: secs(1800) },
+    }
+}
+
+pub fn agent_id() -> AgentId {
+    AgentId::new("4f8z1c3px9t2vkab")
+}
+
+pub fn installation() -> Installation {
+    Installation::new("7k2m9qxw")
+}
+
+pub fn fault(kind: FaultKind) -> Fault {
+    let text = format!("a planned {}", kind.label());
+    Fault::new(kind, Culprit::Template, text)
+}
+
+pub fn ask(lease: &str, key: Option<&str>) -> LeaseAsk {
+    LeaseAsk {
+        lease: LeaseId::new(lease),
+        want: Want::Template("linux".into()),
+        principal: "alice".into(),
+        owner: "build 7".into(),
+        ttl_ms: 3_600_000,
+        public_key: key.map(str::to_owned),
+        key_hash: None,
+        body_hash: "00".into(),
+        asked: WallTime(WALL),
+    }
+}
+
+pub fn upid(kind: &str) -> Upid {
+    Upid::new(format!("UPID:n1:0000:0000:0000:{kind}:1:u@pve:"))
+}
+
+/// A mind driven by hand, with everything it ever wanted.
+pub struct Drive {
+    pub mind: Mind,
+    pub now: Now,
+    pub effects: Vec<Effect>,
+    seq: u64,
+    pub ledger: Ledger,
+}
+
+impl Drive {
+    pub fn new(spec: TemplateSpec) -> Self {
+        let now = Now { mono: Moment(1000), wall: WallTime(WALL) };
+        let mind = Mind::new(agent_id(), installation(), Arc::new(spec), 1, 0, now);
+        Self::of(mind, now, Ledger::default())
+    }
+
+    pub fn of(mind: Mind, now: Now, ledger: Ledger) -> Self {
+        let mut drive = Self { mind, now, effects: Vec::new(), seq: 100, ledger };
+        drive.event(Event::Begin);
+        drive
+    }
+
+    /// A new mind on what the journal knows, as after a restart of the service.
+    pub fn adopt(&self, down: Duration) -> Self {
+        let now = Now { mono: Moment(500), wall: self.now.wall + down };
+        let entry = self.ledger.agents[&agent_id()].clone();
+        Self::of(Mind::adopt(&entry, down, 2, 0, now), now, self.ledger.clone())
+    }
+
+    /// Steps the mind; records get sequences and are folded, and intents are told back.
+    pub fn event(&mut self, event: Event) -> Vec<Effect> {
+        let effects = step(&mut self.mind, event, self.now);
+        self.effects.extend(effects.iter().cloned());
+        for effect in &effects {
+            if let Effect::Record(body) = effect {
+                self.fold(body.clone());
+            }
+        }
+        effects
+    }
+
+    fn fold(&mut self, body: Body) {
+        self.seq += 1;
+        let seq = self.seq;
+        let intent = matches!(body, Body::CloneIntended { .. });
+        self.ledger.apply(&Record { version: 1, seq, epoch: 1, wall_time: self.now.wall, body });
+        if intent {
+            self.event(Event::Intended { seq });
+        }
+    }
+
+    pub fn command(&mut self, command: AgentCommand) -> Vec<Effect> {
+        self.event(Event::Command(command))
+    }
+
+    pub fn grant(&mut self) -> Vec<Effect> {
+        self.command(AgentCommand::Granted {
+            vmid: VmId(10_417),
+            node: NodeName::new("n1"),
+            cluster: ClusterId::new("9f31c0aa52e7d410"),
+        })
+    }
+
+    /// The call waited for.
+    pub fn asked(&self) -> Option<(Attempt, Call)> {
+        self.effects.iter().rev().find_map(|effect| match effect {
+            Effect::Ask(attempt, call) if self.mind.awaits(*attempt) => {
+                Some((*attempt, call.clone()))
+            }
+            _ => None,
+        })
+    }
+
+    /// Answers the call waited for.
+    pub fn answer(&mut self, answer: Answer) -> Vec<Effect> {
+        let (attempt, _) = self.asked().expect("no call is waited for");
+        self.event(Event::Answer(attempt, answer))
+    }
+
+    /// Answers the calls waited for as a cluster without faults does, until `state` is reached.
+    pub fn go_to(&mut self, state: &str) {
+        for _ in 0..60 {
+            if self.state() == state {
+                return;
+            }
+            match self.asked() {
+                Some((attempt, call)) => {
+                    let answer = self.fair_answer(call);
+                    self.event(Event::Answer(attempt, answer));
+                }
+                None if self.state() == "Queued" => {
+                    self.grant();
+                }
+                None => self.wait(secs(1)),
+            }
+        }
+        panic!("{state} was not reached, but {}", self.state());
+    }
+
+    pub fn fair_answer(&self, call: Call) -> Answer {
+        let done = TaskEnd::Done { warnings: Vec::new() };
+        match call {
+            Call::Clone { .. } => Answer::Cloned(Ok(upid("qmclone"))),
+            Call::Await(..) => Answer::TaskEnded(Ok(done)),
+            Call::Look => Answer::Looked(Ok(self.sight())),
+            Call::IdTaken => Answer::IdSeen(Ok(IdSight::Free)),
+            Call::Configure => Answer::Configured(Ok(Configured {
+                volumes: vec!["local:vm-10417-disk-0".into()],
+                mac: None,
+                tags_refused: None,
+            })),
+            Call::Start => Answer::Accepted(Ok(upid("qmstart"))),
+            Call::Address => {
+                Answer::Addressed(Ok(AddressSight::At(ADDRESS.parse().expect("an address"))))
+            }
+            Call::HostKeys => Answer::HostKeys(Ok(vec!["ssh-ed25519 HOST".into()])),
+            Call::Greet(..) => Answer::Greeted(Ok("ssh-ed25519 HOST".into())),
+            Call::Run(..) => Answer::Ran(Ok(Ran { exit: Some(0), tail: String::new() })),
+            Call::Admit(_, lease, _) => Answer::Admitted(lease, Ok(())),
+            Call::Expel(_, lease) => Answer::Expelled(lease, Ok(())),
+            Call::Fence => Answer::Fenced(Ok(self.sight())),
+            Call::Shutdown(_) => Answer::Accepted(Ok(upid("qmshutdown"))),
+            Call::Stop => Answer::Accepted(Ok(upid("qmstop"))),
+            Call::Destroy => Answer::Accepted(Ok(upid("qmdestroy"))),
+            Call::Leftovers => Answer::Leftovers(Ok(Vec::new())),
+        }
+    }
+
+    /// The guest there, ours, running.
+    pub fn sight(&self) -> VmSight {
+        VmSight {
+            id: IdSight::Taken,
+            node: Some(NodeName::new("n1")),
+            marks: self.mind.guest().map(|g| Reading::Marked(Box::new(g.marks.clone()))),
+            lock: None,
+            running: Some(true),
+        }
+    }
+
+    pub fn free() -> VmSight {
+        VmSight { id: IdSight::Free, node: None, marks: None, lock: None, running: None }
+    }
+
+    pub fn strangers(&self) -> VmSight {
+        let marks = self.mind.guest().map(|guest| {
+            let agent = AgentId::new("0000000000000000");
+            Reading::Marked(Box::new(Marks { agent, ..guest.marks.clone() }))
+        });
+        VmSight { marks, ..self.sight() }
+    }
+
+    pub fn damaged(&self) -> VmSight {
+        VmSight { marks: Some(Reading::Damaged("no block".into())), ..self.sight() }
+    }
+
+    /// Lets time pass and wakes the mind whenever it asked for it.
+    pub fn wait(&mut self, span: Duration) {
+        let end = self.now.mono + span;
+        while let Some((attempt, at)) = self.wake().filter(|(_, at)| *at <= end) {
+            self.pass(at - self.now.mono);
+            self.event(Event::Wake(attempt));
+        }
+        self.pass(end - self.now.mono);
+    }
+
+    fn pass(&mut self, span: Duration) {
+        self.now = Now { mono: self.now.mono + span, wall: self.now.wall + span };
+    }
+
+    pub fn wake(&self) -> Option<(Attempt, Moment)> {
+        self.mind.wake
+    }
+
+    pub fn state(&self) -> &'static str {
+        self.mind.state().name()
+    }
+
+    pub fn calls(&self) -> Vec<Call> {
+        calls(&self.effects)
+    }
+
+    pub fn records(&self) -> Vec<&Body> {
+        self.effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Record(body) => Some(body),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub fn reports(&self) -> Vec<&AgentReport> {
+        self.effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Report(report) => Some(&**report),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub fn facts(&self) -> Vec<&What> {
+        self.effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Observe(what) => Some(&**what),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+pub fn calls(effects: &[Effect]) -> Vec<Call> {
+    effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Ask(_, call) => Some(call.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Each thing the call of a state may come back with, by the call.
+pub fn answers(drive: &Drive, call: &Call) -> Vec<(&'static str, Answer)> {
+    let kinds = [
+        ("Contention", FaultKind::Contention),
+        ("Locked", FaultKind::Locked { lock: "backup".into() }),
+        ("Unreachable", FaultKind::Unreachable),
+        ("UnknownOutcome", FaultKind::UnknownOutcome),
+        ("Denied", FaultKind::Denied { privilege: None, path: None }),
+        ("Gone", FaultKind::Gone),
+        ("IdTaken", FaultKind::IdTaken),
+        ("Capacity", FaultKind::Capacity),
+        ("Foreign", FaultKind::Foreign),
+        ("KeyRejected", FaultKind::KeyRejected),
+        ("Impostor", FaultKind::Impostor),
+        ("Broken", FaultKind::Broken),
+    ];
+    let mut all = vec![("ok", drive.fair_answer(call.clone()))];
+    match call {
+        Call::Look => {
+            let stopped = VmSight { running: Some(false), ..drive.sight() };
+            let unknown = VmSight { id: IdSight::Unknown, ..Drive::free() };
+            all.push(("ours, stopped", Answer::Looked(Ok(stopped))));
+            all.push(("free", Answer::Looked(Ok(Drive::free()))));
+            all.push(("a stranger's", Answer::Looked(Ok(drive.strangers()))));
+            all.push(("damaged", Answer::Looked(Ok(drive.damaged()))));
+            all.push(("no evidence", Answer::Looked(Ok(unknown))));
+        }
+        Call::Await(..) => {
+            let failed = TaskEnd::Failed(fault(FaultKind::Broken));
+            let unknown = TaskEnd::Unknown("unexpected status".into());
+            let warnings = vec!["Could not remove disk".to_owned()];
+            all.push(("failed", Answer::TaskEnded(Ok(failed))));
+            all.push(("unknown end", Answer::TaskEnded(Ok(unknown))));
+            all.push(("warnings", Answer::TaskEnded(Ok(TaskEnd::Done { warnings }))));
+        }
+        Call::IdTaken => {
+            all.push(("taken", Answer::IdSeen(Ok(IdSight::Taken))));
+            all.push(("no evidence", Answer::IdSeen(Ok(IdSight::Unknown))));
+        }
+        Call::Address => {
+            let not_yet = AddressSight::NotYet("no agent".into());
+            all.push(("not yet", Answer::Addressed(Ok(not_yet))));
+        }
+        Call::HostKeys => all.push(("none", Answer::HostKeys(Ok(Vec::new())))),
+        Call::Leftovers => {
+            let left = vec!["nfs:vm-10417-disk-0".to_owned()];
+            all.push(("remains", Answer::Leftovers(Ok(left))));
+        }
+        Call::Run(..) => {
+            let ran = Ran { exit: Some(1), tail: "no".into() };
+            all.push(("exit 1", Answer::Ran(Ok(ran))));
+        }
+        _ => {}
+    }
+    for (name, kind) in kinds {
+        let fault = fault(kind);
+        all.push((
+            name,
+            match call {
+                Call::Clone { .. } => Answer::Cloned(Err(fault)),
+                Call::Await(..) => Answer::TaskEnded(Err(fault)),
+                Call::Look => Answer::Looked(Err(fault)),
+                Call::IdTaken => Answer::IdSeen(Err(fault)),
+                Call::Configure => Answer::Configured(Err(fault)),
+                Call::Start | Call::Shutdown(_) | Call::Stop | Call::Destroy => {
+                    Answer::Accepted(Err(fault))
+                }
+                Call::Address => Answer::Addressed(Err(fault)),
+                Call::HostKeys => Answer::HostKeys(Err(fault)),
+                Call::Greet(..) => Answer::Greeted(Err(fault)),
+                Call::Run(..) => Answer::Ran(Err(fault)),
+                Call::Admit(_, lease, _) => Answer::Admitted(lease.clone(), Err(fault)),
+                Call::Expel(_, lease) => Answer::Expelled(lease.clone(), Err(fault)),
+                Call::Fence => Answer::Fenced(Err(fault)),
+                Call::Leftovers => Answer::Leftovers(Err(fault)),
+            },
+        ));
+    }
+    all
+}
