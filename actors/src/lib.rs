@@ -3,13 +3,17 @@
 
 pub mod birth;
 pub mod broker;
+pub mod cloud;
+pub mod cluster;
 pub mod fact;
 pub mod fault;
+pub mod herd;
 pub mod id;
 pub mod ledger;
 pub mod marks;
 pub mod message;
 pub mod ports;
+pub mod reconciler;
 pub mod record;
 pub mod spec;
 pub mod template;

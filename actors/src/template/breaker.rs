@@ -100,8 +100,7 @@ impl Breaker {
 
     fn trip(&mut self, cooldown: Duration, now: Now) {
         self.cooldown = cooldown;
-        self.position =
-            Position::Tripped { until: now.mono + cooldown, wall: now.wall + cooldown };
+        self.position = Position::Tripped { until: now.mono + cooldown, wall: now.wall + cooldown };
     }
 
     /// An agent ended without telling anything; its trial, if it was one, may be repeated.

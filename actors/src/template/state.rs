@@ -356,9 +356,10 @@ impl TemplateMind {
     pub fn wake(&self, now: Moment) -> Option<Moment> {
         let idle = self.idle();
         let spare = self.spare(idle.len());
-        let reap = idle.iter().take(spare).filter_map(|(since, agent)| {
-            Some(*since + self.agents.get(agent)?.spec.idle?)
-        });
+        let reap = idle
+            .iter()
+            .take(spare)
+            .filter_map(|(since, agent)| Some(*since + self.agents.get(agent)?.spec.idle?));
         reap.chain(self.pace.pause(now)).chain(self.breaker.due()).filter(|at| *at > now).min()
     }
 
