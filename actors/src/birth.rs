@@ -44,6 +44,17 @@ pub struct Lanes {
     pub id_back: Recipient<IdBack>,
 }
 
+/// An agent to be taken over.
+#[derive(Debug, Clone)]
+pub struct Adoption {
+    /// What is known of it.
+    pub entry: Box<AgentEntry>,
+    /// The ways to its cluster.
+    pub lanes: Lanes,
+    /// How long the service was down, credited to its leases.
+    pub down: Duration,
+}
+
 /// Everything an agent is born with.
 #[derive(Clone)]
 pub struct AgentBirth {

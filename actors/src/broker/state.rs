@@ -8,6 +8,7 @@ use super::book::{Asked, Book, Entry, Stand};
 use super::matching::Matching;
 use super::{AgentView, Demand, Order, Source, describe, serves};
 use crate::id::{AgentId, CloudId, LeaseId, TemplateId};
+use crate::ledger::Ledger;
 use crate::message::{Refusal, Standing};
 use crate::record::{LeaseAsk, Want};
 use crate::spec::TemplateSpec;
@@ -37,9 +38,29 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// A broker over the leases the journal knows.
-    pub fn new(book: Book) -> Self {
-        Self { book, ..Self::default() }
+    /// A broker over the leases and agents the journal knows; until they report, agents without
+    /// leases count as on their way.
+    pub fn restore(ledger: &Ledger) -> Self {
+        let agents = ledger.agents.iter().map(|(agent, entry)| {
+            let standing = match (&entry.retiring, entry.leases.is_empty()) {
+                (Some(_), _) => Standing::Leaving,
+                (None, true) => Standing::Coming,
+                (None, false) => Standing::Busy,
+            };
+            let spec = Arc::new((*entry.spec).clone());
+            (agent.clone(), AgentView { spec, standing, going: false, order: 0 })
+        });
+        Self { agents: agents.collect(), book: Book::restore(ledger), ..Self::default() }
+    }
+
+    /// The answer to an ask that is known already.
+    pub fn known(&self, ask: &LeaseAsk) -> Option<Asked> {
+        self.book.known(ask)
+    }
+
+    /// Whether no lease is on an agent or on its way to it.
+    pub fn unused(&self, agent: &AgentId) -> bool {
+        self.book.at(agent).is_empty()
     }
 
     /// A lease by its id.

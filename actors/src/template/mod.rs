@@ -7,7 +7,6 @@ pub mod permits;
 pub mod state;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Recipient,
@@ -15,11 +14,10 @@ use actix::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::birth::{AgentBirth, Common, Lanes, Living, Place, Start, draw_agent_id};
+use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Place, Start, draw_agent_id};
 use crate::fact::{Fact, What};
 use crate::fault::Fault;
 use crate::id::{AgentId, LeaseId, TemplateId};
-use crate::ledger::AgentEntry;
 use crate::message::{AgentReport, Standing};
 use crate::record::{Body, Reason};
 use crate::spec::TemplateSpec;
@@ -95,15 +93,9 @@ pub enum TemplateCommand {
     Apply(Option<Arc<TemplateSpec>>),
     /// The ways to its cluster.
     Lanes(Lanes),
-    /// Take over an agent that lived before, or an orphan.
-    Adopt {
-        /// What is known of it.
-        entry: Box<AgentEntry>,
-        /// The ways to its cluster.
-        lanes: Lanes,
-        /// How long the service was down.
-        down: Duration,
-    },
+    /// Take over agents that lived before, or an orphan; all at once, so that the first news
+    /// counts them all.
+    Adopt(Vec<Adoption>),
     /// Begin agents under a reservation.
     Begin {
         /// Slots reserved under the cloud's cap.
@@ -343,12 +335,14 @@ impl Handler<TemplateCommand> for Template {
                 self.mind.opened();
                 Vec::new()
             }
-            TemplateCommand::Adopt { entry, lanes, down } => {
-                let agent = entry.marks.agent.clone();
-                if self.common.roster.get(&agent).is_none() {
-                    self.mind.adopt(&agent, &entry, now.mono);
-                    let spec = Arc::new((*entry.spec).clone());
-                    self.spawn_agent(agent, spec, Start::Adopted { entry, down }, lanes, ctx);
+            TemplateCommand::Adopt(adoptions) => {
+                for Adoption { entry, lanes, down } in adoptions {
+                    let agent = entry.marks.agent.clone();
+                    if self.common.roster.get(&agent).is_none() {
+                        self.mind.adopt(&agent, &entry, now.mono);
+                        let spec = Arc::new((*entry.spec).clone());
+                        self.spawn_agent(agent, spec, Start::Adopted { entry, down }, lanes, ctx);
+                    }
                 }
                 Vec::new()
             }

@@ -1,0 +1,411 @@
+//! The cloud actor: one configured way into a cluster. It asks who the cluster is, keeps the cap
+//! over its templates, and stands between them and the herd; see [`state`].
+
+pub mod state;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use actix::{
+    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Recipient,
+    SpawnHandle, Supervised, WrapFuture,
+};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::birth::{Adoption, Common, Lanes, spawn_child};
+use crate::fact::{Fact, What};
+use crate::id::{CloudId, ClusterId, TemplateId};
+use crate::ledger::BreakerEntry;
+use crate::message::Standing;
+use crate::record::{Body, Reason};
+use crate::spec::{CloudSpec, TemplateSpec};
+use crate::template::breaker::Breaker;
+use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
+use state::{CloudMind, Effect};
+
+/// To a cloud, from the herd.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub enum CloudCommand {
+    /// A spec and its templates come into force; no spec when the cloud left the configuration.
+    Apply {
+        /// The cloud's own spec.
+        spec: Option<Arc<CloudSpec>>,
+        /// Its templates.
+        templates: BTreeMap<TemplateId, Arc<TemplateSpec>>,
+        /// Agents to take over before anything is begun.
+        adopt: Vec<Adoption>,
+    },
+    /// The ways to its cluster.
+    Lanes(Lanes),
+    /// Take over an orphan.
+    Adopt(Adoption),
+    /// Begin agents for demand.
+    Provision {
+        /// Of which template.
+        template: TemplateId,
+        /// How many.
+        count: u32,
+    },
+    /// Let idle agents go.
+    Reap {
+        /// Whether the warm minimum goes too.
+        all: bool,
+        /// Why.
+        reason: Reason,
+        /// Told a number by each template.
+        tally: Option<UnboundedSender<u32>>,
+    },
+    /// The service stops: begin nothing.
+    Stop,
+    /// The actor is not needed any more.
+    Leave,
+}
+
+/// From a cloud to the herd.
+#[derive(Debug, Clone, PartialEq, Message)]
+#[rtype(result = "()")]
+pub enum CloudReport {
+    /// How many agents it has room for.
+    Room {
+        /// The cloud.
+        cloud: CloudId,
+        /// How many.
+        room: u32,
+    },
+    /// A template's news.
+    News(Box<TemplateNews>),
+    /// Starts that did not reach the template: there was no room.
+    NotBegun {
+        /// The template.
+        template: TemplateId,
+        /// How many.
+        count: u32,
+    },
+    /// It works, and leads to this cluster.
+    Leads {
+        /// The cloud.
+        cloud: CloudId,
+        /// The cluster.
+        cluster: ClusterId,
+    },
+    /// It was tried: its version, or why it can not be worked with.
+    Tried {
+        /// The cloud.
+        cloud: CloudId,
+        /// The outcome.
+        outcome: Result<String, String>,
+    },
+    /// It is not configured, and its last agent is gone.
+    Empty(CloudId),
+}
+
+/// The actor of one cloud.
+pub struct Cloud {
+    common: Common,
+    herd: Recipient<CloudReport>,
+    id: CloudId,
+    mind: CloudMind,
+    lanes: Option<Lanes>,
+    breakers: BTreeMap<TemplateId, BreakerEntry>,
+    templates: BTreeMap<TemplateId, Addr<Template>>,
+    specs: BTreeMap<TemplateId, Arc<TemplateSpec>>,
+    /// Templates that were sent an agent to adopt and have not told of it yet.
+    adopting: BTreeSet<TemplateId>,
+    /// Stamps identifications: answers to older ones are dropped.
+    asking: u64,
+    timer: Option<SpawnHandle>,
+    room_told: Option<u32>,
+    shown: Option<What>,
+}
+
+impl Cloud {
+    /// A cloud that nothing is applied to yet.
+    pub fn new(
+        common: Common,
+        herd: Recipient<CloudReport>,
+        id: CloudId,
+        pinned: Option<ClusterId>,
+        breakers: BTreeMap<TemplateId, BreakerEntry>,
+    ) -> Self {
+        Self {
+            mind: CloudMind::new(id.clone(), None, pinned),
+            common,
+            herd,
+            id,
+            lanes: None,
+            breakers,
+            templates: BTreeMap::new(),
+            specs: BTreeMap::new(),
+            adopting: BTreeSet::new(),
+            asking: 0,
+            timer: None,
+            room_told: None,
+            shown: None,
+        }
+    }
+
+    fn apply(
+        &mut self,
+        spec: Option<Arc<CloudSpec>>,
+        templates: BTreeMap<TemplateId, Arc<TemplateSpec>>,
+        adopt: Vec<Adoption>,
+        ctx: &mut Context<Self>,
+    ) {
+        let ask = self.mind.apply(spec);
+        for id in self.specs.keys().filter(|id| !templates.contains_key(id)) {
+            if let Some(address) = self.templates.get(id) {
+                address.do_send(TemplateCommand::Apply(None));
+            }
+        }
+        let mut begun = Vec::new();
+        for (id, spec) in &templates {
+            let known = self.specs.get(id);
+            match self.templates.get(id) {
+                Some(_) if known.is_some_and(|old| Arc::ptr_eq(old, spec) || old == spec) => {}
+                Some(address) => address.do_send(TemplateCommand::Apply(Some(spec.clone()))),
+                None => {
+                    let address = self.begin_template(spec.clone(), true, ctx);
+                    begun.push(address);
+                }
+            }
+        }
+        self.specs = templates;
+        self.adopt(adopt, ctx);
+        if let Some(lanes) = &self.lanes {
+            for address in begun {
+                address.do_send(TemplateCommand::Lanes(lanes.clone()));
+            }
+        }
+        if ask {
+            self.ask(ctx);
+        } else if self.mind.spec().is_none() && self.templates.is_empty() {
+            self.herd.do_send(CloudReport::Empty(self.id.clone()));
+        }
+    }
+
+    fn begin_template(
+        &mut self,
+        spec: Arc<TemplateSpec>,
+        configured: bool,
+        ctx: &Context<Self>,
+    ) -> Addr<Template> {
+        let id = spec.id.clone();
+        let now = self.common.ports.ambient.now();
+        let breaker = self.breakers.remove(&id).map(|entry| Breaker::restore(&entry, now));
+        let breaker = breaker.unwrap_or_default();
+        let (common, cloud) = (self.common.clone(), ctx.address().recipient());
+        let address = spawn_child(&format!("template {id}"), move |_| {
+            Template::new(common, cloud, spec, configured, breaker)
+        });
+        self.templates.insert(id, address.clone());
+        address
+    }
+
+    fn ask(&mut self, ctx: &mut Context<Self>) {
+        if self.mind.spec().is_none() {
+            return;
+        }
+        if let Some(timer) = self.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        self.asking += 1;
+        let stamp = self.asking;
+        let answer = self.common.ports.hypervisor.identify(&self.id);
+        ctx.spawn(answer.into_actor(self).map(move |sight, actor, ctx| {
+            if stamp == actor.asking && actor.mind.spec().is_some() {
+                let effects = actor.mind.identified(sight);
+                actor.carry_out(effects, ctx);
+            }
+        }));
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>, ctx: &mut Context<Self>) {
+        for effect in effects {
+            match effect {
+                Effect::Pin(cluster) => self.pin(cluster, ctx),
+                Effect::Leads(cluster) => {
+                    self.tried();
+                    self.herd.do_send(CloudReport::Leads { cloud: self.id.clone(), cluster });
+                }
+                Effect::AskAgain(wait) => {
+                    self.tried();
+                    self.timer = Some(ctx.run_later(wait, |actor, ctx| {
+                        actor.timer = None;
+                        actor.ask(ctx);
+                    }));
+                }
+            }
+        }
+        self.settle();
+    }
+
+    fn tried(&self) {
+        let outcome = self.mind.state();
+        if let Err(why) = &outcome {
+            tracing::warn!(cloud = %self.id, error = why, "cloud is degraded");
+        }
+        self.herd.do_send(CloudReport::Tried { cloud: self.id.clone(), outcome });
+    }
+
+    fn pin(&self, cluster: ClusterId, ctx: &mut Context<Self>) {
+        let stamp = self.asking;
+        let body = Body::ClusterPinned { cloud: self.id.clone(), cluster: cluster.clone() };
+        let write = self.common.ports.journal.append(vec![body]);
+        ctx.spawn(write.into_actor(self).map(move |written, actor, ctx| {
+            if stamp == actor.asking {
+                let written = written.map(|_| ()).map_err(|fault| fault.to_string());
+                let effects = actor.mind.pin_written(cluster, written);
+                actor.carry_out(effects, ctx);
+            }
+        }));
+    }
+
+    /// Serves warm pools while there is room, and tells what changed.
+    fn settle(&mut self) {
+        for (template, reserved) in self.mind.warm_grants() {
+            if let Some(address) = self.templates.get(&template) {
+                address.do_send(TemplateCommand::Begin { reserved, asked: None });
+            }
+        }
+        let room = self.mind.room();
+        if self.room_told != Some(room) {
+            self.room_told = Some(room);
+            self.herd.do_send(CloudReport::Room { cloud: self.id.clone(), room });
+        }
+        let picture = self.mind.picture();
+        if self.shown.as_ref() != Some(&picture) {
+            self.shown = Some(picture.clone());
+            let at = self.common.ports.ambient.now().wall;
+            self.common.ports.observer.observe(Fact { at, what: picture });
+        }
+    }
+
+    fn provision(&mut self, template: TemplateId, count: u32) {
+        let reserved = self.mind.reserve(&template, count);
+        match self.templates.get(&template) {
+            Some(address) if reserved > 0 => {
+                // What is not reserved is answered with the rest: the herd sees the room left.
+                address.do_send(TemplateCommand::Begin { reserved, asked: Some(count) });
+            }
+            _ => {
+                self.room_told = None;
+                self.settle();
+                self.herd.do_send(CloudReport::NotBegun { template, count });
+            }
+        }
+    }
+
+    fn tell_all(&self, command: impl Fn() -> TemplateCommand) {
+        for address in self.templates.values() {
+            address.do_send(command());
+        }
+    }
+
+    /// Hands agents to their templates; a template that is not configured is begun for them.
+    fn adopt(&mut self, adoptions: Vec<Adoption>, ctx: &Context<Self>) {
+        let mut of: BTreeMap<TemplateId, Vec<Adoption>> = BTreeMap::new();
+        for adoption in adoptions {
+            of.entry(adoption.entry.spec.id.clone()).or_default().push(adoption);
+        }
+        for (id, adoptions) in of {
+            let Some(first) = adoptions.first() else { continue };
+            let address = match self.templates.get(&id) {
+                Some(address) => address.clone(),
+                None => {
+                    let spec = Arc::new((*first.entry.spec).clone());
+                    self.begin_template(spec, false, ctx)
+                }
+            };
+            for _ in &adoptions {
+                self.mind.found(&id, Standing::Coming);
+            }
+            self.adopting.insert(id);
+            address.do_send(TemplateCommand::Adopt(adoptions));
+        }
+    }
+
+    fn news(&mut self, news: Box<TemplateNews>) {
+        self.mind.news(&news);
+        if !news.empty {
+            self.adopting.remove(&news.template);
+        }
+        let wanted = self.specs.contains_key(&news.template)
+            || self.adopting.contains(&news.template)
+            || news.configured;
+        if news.empty
+            && !wanted
+            && let Some(address) = self.templates.remove(&news.template)
+        {
+            address.do_send(TemplateCommand::Leave);
+        }
+        self.herd.do_send(CloudReport::News(news));
+        if self.mind.spec().is_none() && self.templates.is_empty() {
+            self.herd.do_send(CloudReport::Empty(self.id.clone()));
+        }
+    }
+}
+
+impl Actor for Cloud {
+    type Context = Context<Self>;
+}
+
+impl Supervised for Cloud {
+    /// Starts from the specs in force and the living agents, and asks the cloud anew.
+    fn restarting(&mut self, ctx: &mut Context<Self>) {
+        let (spec, pinned) = (self.mind.spec().cloned(), self.mind.pinned().cloned());
+        self.mind = CloudMind::new(self.id.clone(), spec, pinned);
+        let id = self.id.clone();
+        for living in self.common.roster.select(|living| living.template.cloud == id).values() {
+            self.mind.found(&living.template, living.standing);
+        }
+        self.room_told = None;
+        self.timer = None;
+        self.ask(ctx);
+    }
+}
+
+impl Handler<CloudCommand> for Cloud {
+    type Result = ();
+
+    fn handle(&mut self, command: CloudCommand, ctx: &mut Context<Self>) {
+        match command {
+            CloudCommand::Apply { spec, templates, adopt } => {
+                self.apply(spec, templates, adopt, ctx);
+            }
+            CloudCommand::Lanes(lanes) => {
+                self.tell_all(|| TemplateCommand::Lanes(lanes.clone()));
+                self.lanes = Some(lanes);
+            }
+            CloudCommand::Adopt(adoption) => self.adopt(vec![adoption], ctx),
+            CloudCommand::Provision { template, count } => self.provision(template, count),
+            CloudCommand::Reap { all, reason, tally } => {
+                let command =
+                    || TemplateCommand::Reap { all, reason: reason.clone(), tally: tally.clone() };
+                self.tell_all(command);
+            }
+            CloudCommand::Stop => {
+                self.mind.stop();
+                self.tell_all(|| TemplateCommand::Stop);
+            }
+            CloudCommand::Leave => return ctx.stop(),
+        }
+        self.settle();
+    }
+}
+
+impl Handler<ToCloud> for Cloud {
+    type Result = ();
+
+    fn handle(&mut self, message: ToCloud, ctx: &mut Context<Self>) {
+        match message {
+            ToCloud::News(news) => self.news(news),
+            ToCloud::WarmNeed { template, count } => self.mind.warm_need(&template, count),
+            ToCloud::Suspect(fault) => {
+                tracing::warn!(cloud = %self.id, error = %fault, "agent blames its cloud");
+                self.ask(ctx);
+            }
+        }
+        self.settle();
+    }
+}

@@ -1,0 +1,365 @@
+//! The cluster actor: what belongs to a Proxmox cluster and not to one configured way into it:
+//! VMIDs, the lanes for clones, and where templates are. One per cluster, shared by its clouds.
+
+pub mod allocator;
+pub mod lanes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Supervised,
+    WrapFuture,
+};
+
+use crate::birth::{Common, Place};
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
+use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
+use crate::ports::IdSight;
+use crate::record::Body;
+use crate::spec::{CloudSpec, TemplateSpec};
+use crate::time::Moment;
+use allocator::Allocator;
+use lanes::{Lanes, Track, Width};
+
+/// How long the node of a template is believed.
+const LOCATED: Duration = Duration::from_secs(60);
+/// How soon an id is asked about again after no answer.
+const RECHECK: Duration = Duration::from_secs(2);
+
+/// To a cluster, from the herd and its reconciler.
+#[derive(Debug, Clone, Message)]
+#[rtype(result = "()")]
+pub enum ClusterCommand {
+    /// A cloud leads here, or its spec changed.
+    Use(Arc<CloudSpec>),
+    /// A cloud left the configuration.
+    Drop(CloudId),
+    /// A list of all guests was read.
+    Surveyed(BTreeSet<VmId>),
+    /// The actor is not needed any more.
+    Leave,
+}
+
+/// How far an ask has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stage {
+    /// Its template is being located.
+    Locating,
+    /// In the lanes.
+    Waiting,
+    /// An id is proposed and being asked about.
+    Checking(VmId),
+    /// It has a lane; the id will be tried again.
+    Pausing,
+    /// Granted: the agent holds the lane and the id.
+    Granted,
+}
+
+struct Ask {
+    spec: Arc<TemplateSpec>,
+    reply: actix::Recipient<AgentCommand>,
+    node: Option<NodeName>,
+    stage: Stage,
+}
+
+/// The actor of one cluster.
+pub struct Cluster {
+    common: Common,
+    id: ClusterId,
+    clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
+    ids: Allocator,
+    lanes: Lanes,
+    asks: BTreeMap<AgentId, Ask>,
+    located: BTreeMap<(CloudId, VmId), (NodeName, Moment)>,
+}
+
+impl Cluster {
+    /// A cluster with the ids the journal knows.
+    pub fn new(common: Common, id: ClusterId, ids: Allocator) -> Self {
+        Self {
+            common,
+            id,
+            clouds: BTreeMap::new(),
+            ids,
+            lanes: Lanes::default(),
+            asks: BTreeMap::new(),
+            located: BTreeMap::new(),
+        }
+    }
+
+    /// The narrowest widths of the clouds that lead here.
+    fn width(&self) -> Width {
+        let storage = self.clouds.values().map(|spec| spec.clones_per_storage).min();
+        let node = self.clouds.values().map(|spec| spec.operations_per_node).min();
+        Width { per_storage: storage.unwrap_or(1), per_node: node.unwrap_or(1) }
+    }
+
+    fn set_stage(&mut self, agent: &AgentId, stage: Stage) {
+        if let Some(ask) = self.asks.get_mut(agent) {
+            ask.stage = stage;
+        }
+    }
+
+    /// Asks the cluster where a template is, once for all agents that want to know.
+    fn locate(&mut self, agent: &AgentId, ctx: &mut Context<Self>) {
+        let Some(ask) = self.asks.get(agent) else { return };
+        let key = (ask.spec.id.cloud.clone(), ask.spec.source);
+        let now = self.common.ports.ambient.now().mono;
+        let known = self.located.get(&key).filter(|(_, at)| now - *at < LOCATED);
+        let named = ask.spec.node.clone();
+        if let Some(node) = named.or_else(|| known.map(|(node, _)| node.clone())) {
+            return self.line_up(agent, node);
+        }
+        let alike = |other: &Ask| (other.spec.id.cloud.clone(), other.spec.source) == key;
+        let under_way = self
+            .asks
+            .iter()
+            .any(|(id, other)| id != agent && other.stage == Stage::Locating && alike(other));
+        if under_way {
+            return;
+        }
+        let answer = self.common.ports.hypervisor.locate(&key.0, key.1);
+        ctx.spawn(answer.into_actor(self).map(move |found, actor, ctx| {
+            actor.found(key, found, ctx);
+        }));
+    }
+
+    fn found(
+        &mut self,
+        key: (CloudId, VmId),
+        found: Result<NodeName, Fault>,
+        ctx: &mut Context<Self>,
+    ) {
+        let alike = |ask: &Ask| {
+            ask.stage == Stage::Locating && ask.spec.id.cloud == key.0 && ask.spec.source == key.1
+        };
+        let agents: Vec<AgentId> =
+            self.asks.iter().filter(|(_, ask)| alike(ask)).map(|(id, _)| id.clone()).collect();
+        match found {
+            Ok(node) => {
+                let now = self.common.ports.ambient.now().mono;
+                self.located.insert(key, (node.clone(), now));
+                for agent in agents {
+                    self.line_up(&agent, node.clone());
+                }
+                self.advance(ctx);
+            }
+            Err(fault) => {
+                for agent in agents {
+                    self.refuse(&agent, fault.clone());
+                }
+            }
+        }
+    }
+
+    fn line_up(&mut self, agent: &AgentId, node: NodeName) {
+        let Some(ask) = self.asks.get_mut(agent) else { return };
+        ask.stage = Stage::Waiting;
+        ask.node = Some(node.clone());
+        let own = || format!("the storage of template {}", ask.spec.source);
+        let storage = ask.spec.target_storage.clone().unwrap_or_else(own);
+        self.lanes.ask(agent.clone(), Track { storage, node });
+    }
+
+    /// Lets into the lanes whoever may, and finds them an id.
+    fn advance(&mut self, ctx: &mut Context<Self>) {
+        for (agent, _) in self.lanes.admit(self.width()) {
+            self.find_id(&agent, ctx);
+        }
+    }
+
+    fn find_id(&mut self, agent: &AgentId, ctx: &mut Context<Self>) {
+        let Some(ask) = self.asks.get(agent) else { return };
+        let cloud = ask.spec.id.cloud.clone();
+        let Some(spec) = self.clouds.get(&cloud) else {
+            let text = format!("cloud `{cloud}` does not lead to cluster `{}`", self.id);
+            let fault = Fault::new(FaultKind::Unreachable, Culprit::Cloud(cloud), text);
+            self.refuse(agent, fault);
+            return self.advance(ctx);
+        };
+        let (floor, ceiling) = (spec.vmid_floor, spec.vmid_ceiling);
+        let now = self.common.ports.ambient.now().wall;
+        let Some(vmid) = self.ids.propose(floor, ceiling, now) else {
+            let text = format!(
+                "no VMID from {floor} to below {ceiling} is free on cloud `{cloud}`: freed ids \
+                 rest an hour; widen its range"
+            );
+            let fault = Fault::new(FaultKind::Capacity, Culprit::Cloud(cloud), text);
+            self.refuse(agent, fault);
+            return self.advance(ctx);
+        };
+        self.set_stage(agent, Stage::Checking(vmid));
+        let answer = self.common.ports.hypervisor.id_taken(&cloud, vmid);
+        let agent = agent.clone();
+        ctx.spawn(answer.into_actor(self).map(move |sight, actor, ctx| {
+            actor.checked(&agent, vmid, sight.unwrap_or(IdSight::Unknown), ctx);
+        }));
+    }
+
+    fn checked(&mut self, agent: &AgentId, vmid: VmId, sight: IdSight, ctx: &mut Context<Self>) {
+        let wanted = self.asks.get(agent).is_some_and(|ask| ask.stage == Stage::Checking(vmid));
+        match sight {
+            IdSight::Taken => {
+                self.ids.taken(vmid);
+                if wanted {
+                    self.find_id(agent, ctx);
+                }
+            }
+            IdSight::Free if wanted => self.grant(agent, vmid, ctx),
+            IdSight::Unknown if wanted => {
+                self.ids.withdraw(vmid);
+                self.set_stage(agent, Stage::Pausing);
+                let agent = agent.clone();
+                ctx.run_later(RECHECK, move |actor, ctx| {
+                    if actor.asks.get(&agent).is_some_and(|ask| ask.stage == Stage::Pausing) {
+                        actor.find_id(&agent, ctx);
+                    }
+                });
+            }
+            IdSight::Free | IdSight::Unknown => self.ids.withdraw(vmid),
+        }
+    }
+
+    fn grant(&mut self, agent: &AgentId, vmid: VmId, ctx: &mut Context<Self>) {
+        let Some(ask) = self.asks.get_mut(agent) else { return };
+        let Some(node) = ask.node.clone().filter(|_| ask.reply.connected()) else {
+            self.ids.withdraw(vmid);
+            self.forget(agent);
+            return self.advance(ctx);
+        };
+        ask.stage = Stage::Granted;
+        let cluster = self.id.clone();
+        tracing::debug!(agent = %agent, vmid = vmid.0, node = %node, "place granted");
+        ask.reply.do_send(AgentCommand::Granted { vmid, node: node.clone(), cluster });
+        let place = Place { cluster: self.id.clone(), vmid, node };
+        self.common.roster.update(agent, |living| living.place = Some(place));
+    }
+
+    fn refuse(&mut self, agent: &AgentId, fault: Fault) {
+        if let Some(ask) = self.asks.get(agent) {
+            tracing::warn!(agent = %agent, error = %fault, "place refused");
+            ask.reply.do_send(AgentCommand::NotGranted(fault));
+        }
+        self.forget(agent);
+    }
+
+    fn forget(&mut self, agent: &AgentId) {
+        self.asks.remove(agent);
+        self.lanes.free(agent);
+    }
+
+    /// Takes lanes back from agents that ended without giving them back.
+    fn sweep(&mut self) {
+        let dead = |(agent, ask): &(&AgentId, &Ask)| {
+            !ask.reply.connected() && self.common.roster.get(agent).is_none()
+        };
+        let dead: Vec<AgentId> =
+            self.asks.iter().filter(dead).map(|(agent, _)| agent.clone()).collect();
+        for agent in dead {
+            self.forget(&agent);
+        }
+    }
+}
+
+impl Actor for Cluster {
+    type Context = Context<Self>;
+}
+
+impl Supervised for Cluster {
+    /// Ids and lanes stand as they are, since agents hold them; whoever waits is asked about
+    /// anew.
+    fn restarting(&mut self, ctx: &mut Context<Self>) {
+        let held = self
+            .common
+            .roster
+            .select(|living| living.place.as_ref().is_some_and(|place| place.cluster == self.id));
+        for place in held.into_values().filter_map(|living| living.place) {
+            self.ids.hold(place.vmid);
+        }
+        let waiting: Vec<AgentId> = self
+            .asks
+            .iter()
+            .filter(|(_, ask)| ask.stage != Stage::Granted)
+            .map(|(agent, _)| agent.clone())
+            .collect();
+        for agent in waiting {
+            if let Some(Ask { stage: Stage::Checking(vmid), .. }) = self.asks.get(&agent) {
+                self.ids.withdraw(*vmid);
+            }
+            self.lanes.free(&agent);
+            self.set_stage(&agent, Stage::Locating);
+            self.locate(&agent, ctx);
+        }
+        self.advance(ctx);
+    }
+}
+
+impl Handler<LaneAsk> for Cluster {
+    type Result = ();
+
+    fn handle(&mut self, message: LaneAsk, ctx: &mut Context<Self>) {
+        if self.asks.contains_key(&message.agent) {
+            return;
+        }
+        let (spec, reply) = (message.spec, message.reply);
+        let ask = Ask { spec, reply, node: None, stage: Stage::Locating };
+        self.asks.insert(message.agent.clone(), ask);
+        self.locate(&message.agent, ctx);
+        self.advance(ctx);
+    }
+}
+
+impl Handler<LaneFree> for Cluster {
+    type Result = ();
+
+    fn handle(&mut self, message: LaneFree, ctx: &mut Context<Self>) {
+        self.forget(&message.agent);
+        self.advance(ctx);
+    }
+}
+
+impl Handler<IdBack> for Cluster {
+    type Result = ();
+
+    fn handle(&mut self, message: IdBack, ctx: &mut Context<Self>) {
+        let now = self.common.ports.ambient.now().wall;
+        self.ids.give_back(message.vmid, message.burned, now);
+        if message.burned {
+            let body = Body::IdBurned { cluster: self.id.clone(), vmid: message.vmid };
+            let write = self.common.ports.journal.append(vec![body]);
+            ctx.spawn(write.into_actor(self).map(|done, _, _| {
+                if let Err(fault) = done {
+                    tracing::warn!(error = %fault, "record was not written");
+                }
+            }));
+        }
+    }
+}
+
+impl Handler<ClusterCommand> for Cluster {
+    type Result = ();
+
+    fn handle(&mut self, command: ClusterCommand, ctx: &mut Context<Self>) {
+        match command {
+            ClusterCommand::Use(spec) => {
+                self.clouds.insert(spec.id.clone(), spec);
+                self.advance(ctx);
+            }
+            ClusterCommand::Drop(cloud) => {
+                self.clouds.remove(&cloud);
+            }
+            ClusterCommand::Surveyed(seen) => {
+                self.ids.surveyed(seen);
+                self.sweep();
+                self.advance(ctx);
+            }
+            ClusterCommand::Leave => ctx.stop(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Leases at the door: asks, renewals and releases, each durable before it is answered.
+
+use std::time::Duration;
+
+use actix::Context;
+use tokio::sync::oneshot;
+
+use super::{Herd, LeaseReply, ReleaseReply};
+use crate::broker::book::Asked;
+use crate::fact::{LeasePicture, What};
+use crate::id::LeaseId;
+use crate::message::{AgentCommand, Refusal};
+use crate::record::{Body, LeaseAsk};
+use crate::time::WallTime;
+
+fn unavailable(fault: &impl std::fmt::Display) -> Refusal {
+    Refusal::Unavailable(format!("nothing was done: {fault}"))
+}
+
+impl Herd {
+    pub(super) fn observe_waiting(&self, ask: &LeaseAsk, detail: String) {
+        self.observe_lease(ask, "waiting", detail);
+    }
+
+    fn observe_lease(&self, ask: &LeaseAsk, state: &str, detail: String) {
+        self.observe(What::Lease(Box::new(LeasePicture {
+            lease: ask.lease.clone(),
+            state: state.into(),
+            agent: None,
+            owner: ask.owner.clone(),
+            principal: ask.principal.clone(),
+            expires: None,
+            detail,
+        })));
+    }
+
+    pub(super) fn lease(&mut self, ask: Box<LeaseAsk>, reply: LeaseReply, ctx: &mut Context<Self>) {
+        let configured: Vec<_> = self.spec.templates.values().cloned().collect();
+        let stopping = self.broker.stopping();
+        let answer = match self.broker.known(&ask) {
+            Some(known) => known,
+            None if stopping => {
+                Asked::Refused(Refusal::Unavailable("the service is stopping".into()))
+            }
+            None => self.broker.ask(&ask, &configured),
+        };
+        match answer {
+            Asked::Known { lease, durable: true } => {
+                reply.send(Ok(lease)).ok(); // an error: nobody waits any more
+            }
+            Asked::Known { lease, durable: false } => {
+                self.asking.entry(lease).or_default().push(reply);
+            }
+            Asked::Refused(refusal) => {
+                reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+            }
+            Asked::New => {
+                self.asking.entry(ask.lease.clone()).or_default().push(reply);
+                self.append(Body::LeaseAsked(ask.clone()), ctx, move |actor, done, _| {
+                    actor.broker.recorded(&ask.lease, done.is_ok());
+                    let answer = done.map(|_| ask.lease.clone());
+                    if answer.is_ok() {
+                        actor.observe_waiting(&ask, "waits for an agent".into());
+                    }
+                    for reply in actor.asking.remove(&ask.lease).into_iter().flatten() {
+                        let answer = answer.clone().map_err(|fault| unavailable(&fault));
+                        reply.send(answer).ok(); // an error: nobody waits any more
+                    }
+                });
+            }
+        }
+    }
+
+    pub(super) fn release(&mut self, lease: LeaseId, reply: ReleaseReply, ctx: &mut Context<Self>) {
+        match self.broker.release(&lease) {
+            Err(refusal) => {
+                reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+            }
+            Ok((_, true)) => {
+                reply.send(Ok(())).ok(); // an error: nobody waits any more
+            }
+            Ok((orders, false)) => {
+                self.releasing.entry(lease).or_default().push(reply);
+                self.carry_out(orders, ctx);
+            }
+        }
+    }
+
+    /// Records that a lease ended before it was granted.
+    pub(super) fn cancel(&mut self, lease: LeaseId, ctx: &mut Context<Self>) {
+        let body = Body::LeaseEnded { lease: lease.clone(), why: "cancelled".into() };
+        self.append(body, ctx, move |actor, done, _| {
+            let now = actor.common.ports.ambient.now().wall;
+            actor.broker.cancelled(&lease, done.is_ok(), now);
+            if let Some(entry) = actor.broker.lease(&lease).filter(|_| done.is_ok()) {
+                actor.observe_lease(&entry.ask.clone(), "ended", "cancelled".into());
+            }
+            for reply in actor.releasing.remove(&lease).into_iter().flatten() {
+                let answer = done.clone().map(|_| ()).map_err(|fault| unavailable(&fault));
+                reply.send(answer).ok(); // an error: nobody waits any more
+            }
+        });
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        lease: LeaseId,
+        ttl: Duration,
+        reply: oneshot::Sender<Result<WallTime, Refusal>>,
+        ctx: &mut Context<Self>,
+    ) {
+        if let Err(refusal) = self.broker.renewable(&lease) {
+            reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+            return;
+        }
+        let expires = self.common.ports.ambient.now().wall + ttl;
+        let body = Body::LeaseRenewed { lease: lease.clone(), expires };
+        self.append(body, ctx, move |actor, done, _| {
+            let answer = done.map_err(|fault| unavailable(&fault));
+            let answer = answer.and_then(|_| actor.broker.renewable(&lease)).map(|agent| {
+                let command = AgentCommand::LeaseRenewed { lease, expires };
+                actor.common.roster.send(&agent, command);
+                expires
+            });
+            reply.send(answer).ok(); // an error: nobody waits any more
+        });
+    }
+}

@@ -1,0 +1,410 @@
+//! The herd: the root of all actors. It applies configurations, adopts what the journal knows,
+//! carries out what the broker decides, and is the one door for leases and operators.
+
+mod drain;
+mod leases;
+mod orphan;
+mod start;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::birth::{Adoption, Common, Lanes, same_template};
+use crate::broker::Order;
+use crate::broker::state::Broker;
+use crate::cloud::{Cloud, CloudCommand, CloudReport};
+use crate::cluster::{Cluster, ClusterCommand};
+use crate::fact::{Fact, What};
+use crate::id::{CloudId, ClusterId, LeaseId, TemplateId};
+use crate::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
+use crate::ports::JournalFault;
+use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
+use crate::record::{Body, Reason};
+use crate::spec::{CloudSpec, HerdSpec, TemplateSpec};
+pub use start::{HerdStart, Started};
+
+/// What the first try of every cloud came to: its version, or why it is degraded.
+pub type Tried = BTreeMap<CloudId, Result<String, String>>;
+
+type LeaseReply = oneshot::Sender<Result<LeaseId, Refusal>>;
+type ReleaseReply = oneshot::Sender<Result<(), Refusal>>;
+
+/// A cluster's two actors.
+struct ClusterActors {
+    cluster: Addr<Cluster>,
+    reconciler: Addr<Reconciler>,
+}
+
+/// The root actor.
+pub struct Herd {
+    common: Common,
+    spec: Arc<HerdSpec>,
+    broker: Broker,
+    clouds: BTreeMap<CloudId, Addr<Cloud>>,
+    clusters: BTreeMap<ClusterId, ClusterActors>,
+    /// Which cluster each cloud leads to, once it said so in this start or by the journal.
+    leads: BTreeMap<CloudId, ClusterId>,
+    tried: Tried,
+    ready: Option<oneshot::Sender<Tried>>,
+    asking: BTreeMap<LeaseId, Vec<LeaseReply>>,
+    releasing: BTreeMap<LeaseId, Vec<ReleaseReply>>,
+    /// Appends under way.
+    writes: u32,
+    drain: Option<drain::Drain>,
+    settling: bool,
+}
+
+/// To itself: decide, once for all messages that were waiting.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Settle;
+
+impl Actor for Herd {
+    type Context = Context<Self>;
+}
+
+impl Herd {
+    fn settle_soon(&mut self, ctx: &mut Context<Self>) {
+        if !self.settling {
+            self.settling = true;
+            ctx.notify(Settle);
+        }
+    }
+
+    fn observe(&self, what: What) {
+        let at = self.common.ports.ambient.now().wall;
+        self.common.ports.observer.observe(Fact { at, what });
+    }
+
+    /// Appends one record and does the rest when its fate is known.
+    fn append(
+        &mut self,
+        body: Body,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce(&mut Self, Result<u64, JournalFault>, &mut Context<Self>) + 'static,
+    ) {
+        self.writes += 1;
+        let write = self.common.ports.journal.append(vec![body]);
+        ctx.spawn(write.into_actor(self).map(move |done, actor, ctx| {
+            actor.writes -= 1;
+            if let Err(fault) = &done {
+                tracing::error!(error = %fault, "record was not written");
+            }
+            then(actor, done, ctx);
+            actor.settle_soon(ctx);
+        }));
+    }
+
+    fn carry_out(&mut self, orders: Vec<Order>, ctx: &mut Context<Self>) {
+        for order in orders {
+            match order {
+                Order::HandOut { agent, ask } => {
+                    tracing::info!(lease = %ask.lease, agent = %agent, "lease is handed out");
+                    self.common.roster.send(&agent, AgentCommand::Lease { ask });
+                }
+                Order::Start { template, count } => {
+                    tracing::info!(template = %template, count, "agents are wanted");
+                    match self.clouds.get(&template.cloud) {
+                        Some(cloud) => {
+                            cloud.do_send(CloudCommand::Provision { template, count });
+                        }
+                        None => self.broker.not_begun(&template, count),
+                    }
+                }
+                Order::End { agent, lease } => {
+                    let why = "released".to_owned();
+                    self.common.roster.send(&agent, AgentCommand::EndLease { lease, why });
+                }
+                Order::Cancel { lease } => self.cancel(lease, ctx),
+                Order::Over { lease } => {
+                    for reply in self.releasing.remove(&lease).into_iter().flatten() {
+                        reply.send(Ok(())).ok(); // an error: nobody waits any more
+                    }
+                }
+            }
+        }
+    }
+
+    /// The templates of one cloud; those that did not change keep the old spec, so that nobody
+    /// hears of them.
+    fn templates_of(
+        spec: &HerdSpec,
+        cloud: &CloudId,
+        old: &HerdSpec,
+    ) -> BTreeMap<TemplateId, Arc<TemplateSpec>> {
+        let own = spec.templates.iter().filter(|(id, _)| id.cloud == *cloud);
+        own.map(|(id, new)| {
+            let kept = old.templates.get(id).filter(|old| same_template(old, new));
+            (id.clone(), kept.unwrap_or(new).clone())
+        })
+        .collect()
+    }
+
+    fn apply(
+        &mut self,
+        new: &Arc<HerdSpec>,
+        mut adopt: BTreeMap<CloudId, Vec<Adoption>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let old = std::mem::take(&mut self.spec);
+        let mut merged = HerdSpec { generation: new.generation, ..HerdSpec::default() };
+        for (id, cloud) in &new.clouds {
+            let kept = old.clouds.get(id).filter(|old| *old == cloud);
+            merged.clouds.insert(id.clone(), kept.unwrap_or(cloud).clone());
+            let templates = Self::templates_of(new, id, &old);
+            let before = Self::templates_of(&old, id, &old);
+            merged.templates.extend(templates.clone());
+            if kept.is_none() || templates != before {
+                let adopt = adopt.remove(id).unwrap_or_default();
+                self.apply_cloud(cloud.clone(), templates, adopt, kept.is_none(), ctx);
+            }
+        }
+        for (id, adopt) in adopt {
+            let (spec, templates) = (None, BTreeMap::new());
+            self.cloud(&id, ctx).do_send(CloudCommand::Apply { spec, templates, adopt });
+        }
+        for id in old.clouds.keys().filter(|id| !new.clouds.contains_key(id)) {
+            if let Some(cloud) = self.clouds.get(id) {
+                let (templates, adopt) = (BTreeMap::new(), Vec::new());
+                cloud.do_send(CloudCommand::Apply { spec: None, templates, adopt });
+            }
+            if let Some(actors) = self.leads.get(id).and_then(|at| self.clusters.get(at)) {
+                actors.cluster.do_send(ClusterCommand::Drop(id.clone()));
+                actors.reconciler.do_send(ReconcilerCommand::Drop(id.clone()));
+            }
+            self.tried.remove(id);
+        }
+        self.spec = Arc::new(merged);
+        self.observe(What::ConfigApplied { generation: new.generation });
+        self.tell_hopeless();
+        self.check_ready();
+        self.settle_soon(ctx);
+    }
+
+    fn apply_cloud(
+        &mut self,
+        spec: Arc<CloudSpec>,
+        templates: BTreeMap<TemplateId, Arc<TemplateSpec>>,
+        adopt: Vec<Adoption>,
+        changed: bool,
+        ctx: &Context<Self>,
+    ) {
+        let id = spec.id.clone();
+        let cloud = self.cloud(&id, ctx);
+        if let Some(actors) =
+            self.leads.get(&id).and_then(|at| self.clusters.get(at)).filter(|_| changed)
+        {
+            actors.cluster.do_send(ClusterCommand::Use(spec.clone()));
+            if self.tried.get(&id).is_some_and(Result::is_ok) {
+                actors.reconciler.do_send(ReconcilerCommand::Use(spec.clone()));
+            }
+        }
+        cloud.do_send(CloudCommand::Apply { spec: Some(spec), templates, adopt });
+    }
+
+    /// Says of waiting leases that no configured template serves them any more.
+    fn tell_hopeless(&self) {
+        let hopeless = self.broker.waiting().filter(|ask| {
+            !self.spec.templates.values().any(|spec| crate::broker::serves(spec, &ask.want))
+        });
+        for ask in hopeless {
+            let want = crate::broker::describe(&ask.want);
+            self.observe_waiting(ask, format!("no configured template serves {want} any more"));
+        }
+    }
+
+    fn check_ready(&mut self) {
+        if self.spec.clouds.keys().all(|id| self.tried.contains_key(id))
+            && let Some(ready) = self.ready.take()
+        {
+            ready.send(self.tried.clone()).ok(); // an error: nobody waits any more
+        }
+    }
+
+    fn leads(&mut self, cloud: &CloudId, cluster: ClusterId, ctx: &Context<Self>) {
+        let lanes = self.cluster(&cluster, ctx);
+        let before = self.leads.insert(cloud.clone(), cluster.clone());
+        if before.as_ref() != Some(&cluster)
+            && let Some(address) = self.clouds.get(cloud)
+        {
+            address.do_send(CloudCommand::Lanes(lanes));
+        }
+        if let (Some(spec), Some(actors)) =
+            (self.spec.clouds.get(cloud), self.clusters.get(&cluster))
+        {
+            actors.cluster.do_send(ClusterCommand::Use(spec.clone()));
+            actors.reconciler.do_send(ReconcilerCommand::Use(spec.clone()));
+        }
+    }
+
+    fn tried(&mut self, cloud: CloudId, outcome: Result<String, String>) {
+        if !self.spec.clouds.contains_key(&cloud) {
+            return;
+        }
+        if outcome.is_err()
+            && let Some(actors) = self.leads.get(&cloud).and_then(|at| self.clusters.get(at))
+        {
+            actors.reconciler.do_send(ReconcilerCommand::Drop(cloud.clone()));
+        }
+        self.tried.insert(cloud, outcome);
+        self.check_ready();
+    }
+
+    /// A cloud is not configured and has no agent: it ends, unless it was configured again.
+    fn empty(&mut self, cloud: CloudId) {
+        let lives = !self.common.roster.select(|living| living.template.cloud == cloud).is_empty();
+        if self.spec.clouds.contains_key(&cloud) || lives {
+            return;
+        }
+        if let Some(address) = self.clouds.remove(&cloud) {
+            address.do_send(CloudCommand::Leave);
+            self.leads.remove(&cloud);
+            self.observe(What::CloudGone { cloud });
+        }
+    }
+
+    fn reap(&self, all: bool, reply: oneshot::Sender<u32>, ctx: &mut Context<Self>) {
+        let (tally, mut counts) = mpsc::unbounded_channel();
+        for cloud in self.clouds.values() {
+            let (reason, tally) = (Reason::Reaped, Some(tally.clone()));
+            cloud.do_send(CloudCommand::Reap { all, reason, tally });
+        }
+        drop(tally);
+        let sum = async move {
+            let mut sum = 0;
+            while let Some(count) = counts.recv().await {
+                sum += count;
+            }
+            reply.send(sum).ok(); // an error: nobody waits any more
+        };
+        ctx.spawn(sum.into_actor(self));
+    }
+
+    fn resync(
+        &self,
+        reply: oneshot::Sender<BTreeMap<ClusterId, Vec<String>>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let (tally, mut findings) = mpsc::unbounded_channel();
+        for actors in self.clusters.values() {
+            actors.reconciler.do_send(ReconcilerCommand::Resync(tally.clone()));
+        }
+        drop(tally);
+        let all = async move {
+            let mut all = BTreeMap::new();
+            while let Some((cluster, found)) = findings.recv().await {
+                all.insert(cluster, found);
+            }
+            reply.send(all).ok(); // an error: nobody waits any more
+        };
+        ctx.spawn(all.into_actor(self));
+    }
+
+    fn adopt_orphan(&mut self, found: OrphanFound) {
+        let marks = &found.marks;
+        let marked = CloudId::new(&marks.cloud);
+        let same_cluster = self.leads.get(&marked) == Some(&marks.cluster);
+        let known = same_cluster && self.spec.clouds.contains_key(&marked);
+        let cloud = if known { marked } else { found.cloud };
+        let actors = self.clusters.get(&marks.cluster);
+        let (Some(address), Some(actors)) = (self.clouds.get(&cloud), actors) else { return };
+        if self.common.roster.get(&marks.agent).is_some() || self.broker.stopping() {
+            return;
+        }
+        let template = TemplateId::new(cloud, &marks.template);
+        let spec = self.spec.templates.get(&template).map(Arc::as_ref);
+        let now = self.common.ports.ambient.now().wall;
+        let entry = Box::new(orphan::entry(marks, found.node, &template, spec, now));
+        tracing::warn!(agent = %marks.agent, vmid = marks.vmid.0, "orphan is retired");
+        let lanes = actors.lanes(&marks.cluster);
+        let adoption = Adoption { entry, lanes, down: Duration::ZERO };
+        address.do_send(CloudCommand::Adopt(adoption));
+    }
+}
+
+impl ClusterActors {
+    fn lanes(&self, cluster: &ClusterId) -> Lanes {
+        Lanes {
+            cluster: cluster.clone(),
+            ask: self.cluster.clone().recipient(),
+            free: self.cluster.clone().recipient(),
+            id_back: self.cluster.clone().recipient(),
+        }
+    }
+}
+
+impl Handler<Settle> for Herd {
+    type Result = ();
+
+    fn handle(&mut self, _: Settle, ctx: &mut Context<Self>) {
+        self.settling = false;
+        let orders = self.broker.decide();
+        self.carry_out(orders, ctx);
+        self.check_drained();
+    }
+}
+
+impl Handler<ApplySpec> for Herd {
+    type Result = ();
+
+    fn handle(&mut self, message: ApplySpec, ctx: &mut Context<Self>) {
+        self.apply(&message.0, BTreeMap::new(), ctx);
+    }
+}
+
+impl Handler<CloudReport> for Herd {
+    type Result = ();
+
+    fn handle(&mut self, report: CloudReport, ctx: &mut Context<Self>) {
+        let now = self.common.ports.ambient.now().wall;
+        match report {
+            CloudReport::Room { cloud, room } => self.broker.cloud(&cloud, room),
+            CloudReport::News(news) => {
+                let orders = self.broker.news(&news, now);
+                self.carry_out(orders, ctx);
+            }
+            CloudReport::NotBegun { template, count } => self.broker.not_begun(&template, count),
+            CloudReport::Leads { cloud, cluster } => self.leads(&cloud, cluster, ctx),
+            CloudReport::Tried { cloud, outcome } => self.tried(cloud, outcome),
+            CloudReport::Empty(cloud) => self.empty(cloud),
+        }
+        self.settle_soon(ctx);
+    }
+}
+
+impl Handler<OrphanFound> for Herd {
+    type Result = ();
+
+    fn handle(&mut self, found: OrphanFound, _: &mut Context<Self>) {
+        self.adopt_orphan(found);
+    }
+}
+
+impl Handler<HerdCommand> for Herd {
+    type Result = ();
+
+    fn handle(&mut self, command: HerdCommand, ctx: &mut Context<Self>) {
+        match command {
+            HerdCommand::Lease { ask, reply } => self.lease(ask, reply, ctx),
+            HerdCommand::Renew { lease, ttl, reply } => self.renew(lease, ttl, reply, ctx),
+            HerdCommand::Release { lease, reply } => self.release(lease, reply, ctx),
+            HerdCommand::Retire { agent, reason, reply } => {
+                let passed = self.common.roster.send(&agent, AgentCommand::Retire(reason));
+                let unknown = || Refusal::Unknown(format!("no agent `{agent}` lives"));
+                let answer = if passed { Ok(()) } else { Err(unknown()) };
+                reply.send(answer).ok(); // an error: nobody waits any more
+            }
+            HerdCommand::Reap { all, reply } => self.reap(all, reply, ctx),
+            HerdCommand::Resync { reply } => self.resync(reply, ctx),
+            HerdCommand::Drain { policy, reply } => self.begin_drain(policy, reply),
+        }
+        self.settle_soon(ctx);
+    }
+}
+
+#[cfg(test)]
+mod tests;

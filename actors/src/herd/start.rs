@@ -1,0 +1,171 @@
+//! The start of the herd: clusters and clouds come to life, and whatever the journal knows is
+//! taken over.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Addr, AsyncContext, Context};
+use tokio::sync::oneshot;
+
+use super::{ClusterActors, Herd, Tried};
+use crate::birth::{Adoption, AgentSpawner, Common, Lanes, Roster, spawn_child};
+use crate::broker::state::Broker;
+use crate::cloud::{Cloud, CloudCommand};
+use crate::cluster::Cluster;
+use crate::cluster::allocator::Allocator;
+use crate::id::{CloudId, ClusterId, Installation};
+use crate::ledger::Ledger;
+use crate::ports::Ports;
+use crate::reconciler::Reconciler;
+use crate::spec::HerdSpec;
+
+/// Everything the herd starts from.
+pub struct HerdStart {
+    /// The ways out.
+    pub ports: Ports,
+    /// The journal, folded.
+    pub ledger: Ledger,
+    /// The first configuration.
+    pub spec: Arc<HerdSpec>,
+    /// This installation.
+    pub installation: Installation,
+    /// This start of the service.
+    pub epoch: u64,
+    /// How long the service was down, credited to leases.
+    pub down: Duration,
+    /// Starts agents.
+    pub spawner: AgentSpawner,
+}
+
+/// A herd that has started.
+pub struct Started {
+    /// Its address.
+    pub herd: Addr<Herd>,
+    /// Filled when every configured cloud was tried once.
+    pub tried: oneshot::Receiver<Tried>,
+    /// Who lives; for the watchdog and tests on the same thread.
+    pub roster: Roster,
+}
+
+impl Herd {
+    /// Starts the herd on the current actix system.
+    pub fn start_from(start: HerdStart) -> Started {
+        let (ready, tried) = oneshot::channel();
+        let roster = Roster::default();
+        let common = Common {
+            ports: start.ports,
+            roster: roster.clone(),
+            spawner: start.spawner,
+            installation: start.installation,
+            epoch: start.epoch,
+        };
+        let (ledger, spec, down) = (start.ledger, start.spec, start.down);
+        let herd = Self::create(move |ctx| {
+            let mut herd = Self {
+                common,
+                spec: Arc::default(),
+                broker: Broker::restore(&ledger),
+                clouds: BTreeMap::new(),
+                clusters: BTreeMap::new(),
+                leads: BTreeMap::new(),
+                tried: BTreeMap::new(),
+                ready: Some(ready),
+                asking: BTreeMap::new(),
+                releasing: BTreeMap::new(),
+                writes: 0,
+                drain: None,
+                settling: false,
+            };
+            herd.take_over(&ledger, down, &spec, ctx);
+            herd
+        });
+        Started { herd, tried, roster }
+    }
+
+    fn take_over(
+        &mut self,
+        ledger: &Ledger,
+        down: Duration,
+        spec: &Arc<HerdSpec>,
+        ctx: &mut Context<Self>,
+    ) {
+        for ask in &ledger.waiting {
+            self.observe_waiting(ask, "waits for an agent".into());
+        }
+        for cluster in ledger.clusters.values() {
+            self.begin_cluster(cluster, ledger, ctx);
+        }
+        let homes = ledger.agents.values().map(|entry| &entry.spec.id.cloud);
+        for cloud in spec.clouds.keys().chain(homes) {
+            self.begin_cloud(cloud, ledger, ctx);
+        }
+        let mut adopt: BTreeMap<CloudId, Vec<Adoption>> = BTreeMap::new();
+        for (id, entry) in &ledger.agents {
+            tracing::info!(agent = %id, state = entry.state, "agent is taken over");
+            let cluster = &entry.marks.cluster;
+            let lanes = self.begin_cluster(cluster, ledger, ctx).lanes(cluster);
+            let adoption = Adoption { entry: Box::new(entry.clone()), lanes, down };
+            adopt.entry(entry.spec.id.cloud.clone()).or_default().push(adoption);
+        }
+        self.apply(spec, adopt, ctx);
+    }
+
+    /// A cluster's actors, begun with what the journal knows of its ids where they are new.
+    fn begin_cluster(
+        &mut self,
+        id: &ClusterId,
+        ledger: &Ledger,
+        ctx: &Context<Self>,
+    ) -> &ClusterActors {
+        let common = &self.common;
+        self.clusters.entry(id.clone()).or_insert_with(|| {
+            let held = ledger.agents.values().filter(|entry| entry.marks.cluster == *id);
+            let resting = ledger.resting.get(id).cloned().unwrap_or_default();
+            let burned = ledger.burned.get(id).into_iter().flatten().map(|(vmid, _)| *vmid);
+            let ids = Allocator::restore(held.map(|entry| entry.marks.vmid), resting, burned);
+            let (given, name) = (common.clone(), id.clone());
+            let cluster =
+                spawn_child(&format!("cluster {id}"), move |_| Cluster::new(given, name, ids));
+            let (given, name) = (common.clone(), id.clone());
+            let (at, herd) = (cluster.clone(), ctx.address().recipient());
+            let reconciler = spawn_child(&format!("reconciler {id}"), move |_| {
+                Reconciler::new(given, name, at, herd)
+            });
+            ClusterActors { cluster, reconciler }
+        })
+    }
+
+    /// The ways to a cluster, which is begun where it is new.
+    pub(super) fn cluster(&mut self, id: &ClusterId, ctx: &Context<Self>) -> Lanes {
+        self.begin_cluster(id, &Ledger::default(), ctx).lanes(id)
+    }
+
+    /// A cloud's address; begun with what the journal knows of it where it is new.
+    fn begin_cloud(&mut self, id: &CloudId, ledger: &Ledger, ctx: &Context<Self>) -> Addr<Cloud> {
+        if let Some(address) = self.clouds.get(id) {
+            return address.clone();
+        }
+        let pinned = ledger.clusters.get(id).cloned();
+        let breakers = ledger.breakers.iter().filter(|(template, _)| template.cloud == *id);
+        let breakers = breakers.map(|(id, entry)| (id.clone(), entry.clone())).collect();
+        let (common, name) = (self.common.clone(), id.clone());
+        let (herd, leads) = (ctx.address().recipient(), pinned.clone());
+        let address = spawn_child(&format!("cloud {id}"), move |_| {
+            Cloud::new(common, herd, name, pinned, breakers)
+        });
+        if let Some(cluster) = leads {
+            let lanes = self.begin_cluster(&cluster, ledger, ctx).lanes(&cluster);
+            address.do_send(CloudCommand::Lanes(lanes));
+            self.leads.insert(id.clone(), cluster);
+        }
+        self.clouds.insert(id.clone(), address.clone());
+        address
+    }
+
+    /// A cloud's address; it is begun where it is new.
+    pub(super) fn cloud(&mut self, id: &CloudId, ctx: &Context<Self>) -> Addr<Cloud> {
+        let ledger = Ledger { clusters: self.leads.clone(), ..Ledger::default() };
+        self.begin_cloud(id, &ledger, ctx)
+    }
+}

@@ -1,0 +1,302 @@
+//! The reconciler actor, one per cluster: reads one list of all guests, carries out the
+//! [`plan`], and tells the herd what it found.
+
+pub mod plan;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use actix::{
+    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Recipient,
+    SpawnHandle, Supervised, WrapFuture,
+};
+use futures_util::StreamExt as _;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::birth::Common;
+use crate::cluster::{Cluster, ClusterCommand};
+use crate::fact::{Fact, What};
+use crate::fault::Fault;
+use crate::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
+use crate::marks::Marks;
+use crate::message::AgentCommand;
+use crate::ports::{IdSight, Survey, VmRef, VmSight};
+use crate::spec::CloudSpec;
+use plan::{Config, Known, Memory, Plan};
+
+/// Looks and checks at once.
+const AT_ONCE: usize = 8;
+
+/// Where the findings of a wanted reconciliation go.
+pub type Tally = UnboundedSender<(ClusterId, Vec<String>)>;
+
+/// To a reconciler, from the herd.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub enum ReconcilerCommand {
+    /// A cloud leads here and works, or its spec changed.
+    Use(Arc<CloudSpec>),
+    /// A cloud left the configuration, or does not work.
+    Drop(CloudId),
+    /// Reconcile at once, and tell the findings.
+    Resync(Tally),
+    /// The actor is not needed any more.
+    Leave,
+}
+
+/// To the herd: a true orphan whose time has come.
+#[derive(Debug, Clone, PartialEq, Message)]
+#[rtype(result = "()")]
+pub struct OrphanFound {
+    /// The cloud it was seen through.
+    pub cloud: CloudId,
+    /// Where it is.
+    pub node: NodeName,
+    /// Its marks, read just before.
+    pub marks: Box<Marks>,
+}
+
+/// The actor that reconciles one cluster.
+pub struct Reconciler {
+    common: Common,
+    id: ClusterId,
+    cluster: Addr<Cluster>,
+    herd: Recipient<OrphanFound>,
+    clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
+    memory: Memory,
+    running: bool,
+    again: bool,
+    waiting: Vec<Tally>,
+    /// Asked while one was running: told the findings of the one after it.
+    next: Vec<Tally>,
+    timer: Option<SpawnHandle>,
+}
+
+/// What the looks and checks of a plan brought back.
+type Answers =
+    (Vec<(VmId, NodeName, Result<VmSight, Fault>)>, Vec<(AgentId, Result<IdSight, Fault>)>);
+
+impl Reconciler {
+    /// A reconciler without a way into its cluster yet.
+    pub fn new(
+        common: Common,
+        id: ClusterId,
+        cluster: Addr<Cluster>,
+        herd: Recipient<OrphanFound>,
+    ) -> Self {
+        Self {
+            common,
+            id,
+            cluster,
+            herd,
+            clouds: BTreeMap::new(),
+            memory: Memory::default(),
+            running: false,
+            again: false,
+            waiting: Vec::new(),
+            next: Vec::new(),
+            timer: None,
+        }
+    }
+
+    fn config(&self) -> Config {
+        let all = || self.clouds.values();
+        Config {
+            cleanup_orphans: all().all(|spec| spec.cleanup_orphans),
+            orphan_grace: all().map(|spec| spec.orphan_grace).max().unwrap_or_default(),
+            node_grace: all().map(|spec| spec.node_grace).max().unwrap_or_default(),
+        }
+    }
+
+    fn known(&self) -> Known {
+        Known {
+            installation: self.common.installation.clone(),
+            cluster: self.id.clone(),
+            agents: self.common.roster.select(|_| true),
+            last_seq: self.common.ports.journal.last_seq(),
+        }
+    }
+
+    fn begin(&mut self, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        if self.running {
+            self.again = true;
+            return;
+        }
+        let Some(cloud) = self.clouds.keys().next().cloned() else {
+            return self.end(vec!["no cloud that works leads here".into()], ctx);
+        };
+        self.running = true;
+        let answer = self.common.ports.hypervisor.survey(&cloud);
+        ctx.spawn(answer.into_actor(self).map(move |survey, actor, ctx| match survey {
+            Ok(survey) => actor.surveyed(cloud, survey, ctx),
+            Err(fault) => actor.end(vec![format!("the list could not be read: {fault}")], ctx),
+        }));
+    }
+
+    fn surveyed(&mut self, cloud: CloudId, survey: Survey, ctx: &mut Context<Self>) {
+        // The roster is read after the list was: whoever was granted an id before is in it.
+        let now = self.common.ports.ambient.now().mono;
+        let plan = plan::plan(&survey, &self.known(), self.config(), &mut self.memory, now);
+        if survey.quorate {
+            let seen: BTreeSet<VmId> = survey.guests.iter().map(|guest| guest.vmid).collect();
+            self.cluster.do_send(ClusterCommand::Surveyed(seen));
+        }
+        for (agent, node) in &plan.moved {
+            self.common.roster.update(agent, |living| {
+                if let Some(place) = &mut living.place {
+                    place.node = node.clone();
+                }
+            });
+        }
+        for (agent, command) in &plan.tell {
+            self.common.roster.send(agent, command.clone());
+        }
+        let templates: BTreeSet<VmId> =
+            survey.guests.iter().filter(|guest| guest.template).map(|guest| guest.vmid).collect();
+        let answers = self.ask(&cloud, &plan);
+        let mut findings = plan.findings;
+        ctx.spawn(answers.into_actor(self).map(move |(looks, checks), actor, ctx| {
+            for (vmid, node, sight) in looks {
+                findings.extend(actor.looked(&cloud, vmid, node, sight, &templates));
+            }
+            for (agent, sight) in checks {
+                findings.extend(actor.checked(&agent, sight));
+            }
+            actor.end(findings, ctx);
+        }));
+    }
+
+    fn ask(&self, cloud: &CloudId, plan: &Plan) -> impl Future<Output = Answers> + use<> {
+        let hypervisor = self.common.ports.hypervisor.clone();
+        let looks: Vec<_> = plan
+            .looks
+            .iter()
+            .map(|(vmid, node)| {
+                let vm = VmRef { cloud: cloud.clone(), node: node.clone(), vmid: *vmid };
+                let look = hypervisor.look(&vm);
+                async move { (vm.vmid, vm.node, look.await) }
+            })
+            .collect();
+        let checks: Vec<_> = plan
+            .checks
+            .iter()
+            .map(|(agent, vmid)| {
+                let (agent, check) = (agent.clone(), hypervisor.id_taken(cloud, *vmid));
+                async move { (agent, check.await) }
+            })
+            .collect();
+        async move {
+            let looks = futures_util::stream::iter(looks).buffered(AT_ONCE).collect().await;
+            let checks = futures_util::stream::iter(checks).buffered(AT_ONCE).collect().await;
+            (looks, checks)
+        }
+    }
+
+    fn looked(
+        &mut self,
+        cloud: &CloudId,
+        vmid: VmId,
+        node: NodeName,
+        sight: Result<VmSight, Fault>,
+        templates: &BTreeSet<VmId>,
+    ) -> Option<String> {
+        let now = self.common.ports.ambient.now().mono;
+        let found = sight.as_ref().ok().and_then(|sight| sight.node.clone());
+        let sight = sight.map_err(|fault| fault.text);
+        let (known, config) = (self.known(), self.config());
+        let template = templates.contains(&vmid);
+        let judged = plan::judge(vmid, &sight, template, &known, config, &mut self.memory, now);
+        if let Some(marks) = judged.destroy {
+            let (cloud, node) = (cloud.clone(), found.unwrap_or(node));
+            self.herd.do_send(OrphanFound { cloud, node, marks });
+        }
+        judged.finding
+    }
+
+    fn checked(&self, agent: &AgentId, sight: Result<IdSight, Fault>) -> Option<String> {
+        match sight {
+            Ok(IdSight::Free) => {
+                self.common.roster.send(agent, AgentCommand::Vanished);
+                Some(format!("the guest of agent `{agent}` is gone"))
+            }
+            Ok(IdSight::Taken) => None,
+            Ok(IdSight::Unknown) => {
+                Some(format!("the guest of agent `{agent}` is not listed, and nobody can tell"))
+            }
+            Err(fault) => Some(format!("the guest of agent `{agent}` is not listed: {fault}")),
+        }
+    }
+
+    fn end(&mut self, findings: Vec<String>, ctx: &mut Context<Self>) {
+        self.running = false;
+        for finding in &findings {
+            tracing::info!(cluster = %self.id, finding, "reconciliation found something");
+        }
+        for tally in self.waiting.drain(..) {
+            // An error: nobody waits for the findings any more.
+            tally.send((self.id.clone(), findings.clone())).ok();
+        }
+        let at = self.common.ports.ambient.now().wall;
+        let what = What::Reconciled { cluster: self.id.clone(), findings };
+        self.common.ports.observer.observe(Fact { at, what });
+        if std::mem::take(&mut self.again) {
+            self.waiting = std::mem::take(&mut self.next);
+            return self.begin(ctx);
+        }
+        let period = self.clouds.values().map(|spec| spec.reconcile_period).min();
+        if let Some(period) = period.filter(|period| !period.is_zero()) {
+            let timer = ctx.run_later(period, |actor, ctx| {
+                actor.timer = None;
+                actor.begin(ctx);
+            });
+            self.timer = Some(timer);
+        }
+    }
+}
+
+impl Actor for Reconciler {
+    type Context = Context<Self>;
+}
+
+impl Supervised for Reconciler {
+    /// Starts with an empty memory: every grace begins anew.
+    fn restarting(&mut self, ctx: &mut Context<Self>) {
+        self.memory = Memory::default();
+        self.running = false;
+        self.again = false;
+        self.timer = None;
+        self.begin(ctx);
+    }
+}
+
+impl Handler<ReconcilerCommand> for Reconciler {
+    type Result = ();
+
+    fn handle(&mut self, command: ReconcilerCommand, ctx: &mut Context<Self>) {
+        match command {
+            ReconcilerCommand::Use(spec) => {
+                let first = self.clouds.is_empty();
+                let known = self.clouds.insert(spec.id.clone(), spec.clone());
+                if first || known.is_some_and(|old| old != spec) {
+                    self.begin(ctx);
+                }
+            }
+            ReconcilerCommand::Drop(cloud) => {
+                self.clouds.remove(&cloud);
+            }
+            ReconcilerCommand::Resync(tally) => {
+                if self.running {
+                    self.again = true;
+                    self.next.push(tally);
+                } else {
+                    self.waiting.push(tally);
+                    self.begin(ctx);
+                }
+            }
+            ReconcilerCommand::Leave => ctx.stop(),
+        }
+    }
+}

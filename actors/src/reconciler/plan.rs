@@ -1,0 +1,354 @@
+//! The plan of one reconciliation: what one list of guests, set against what is known, calls
+//! for. Pure, and readable as text. A list is an index: it proposes looks and checks, and proves
+//! nothing (design rules 4 and 5).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::birth::Living;
+use crate::id::{AgentId, ClusterId, Installation, NodeName, VmId};
+use crate::marks::{Kind, Marks, Reading, parse_name};
+use crate::message::AgentCommand;
+use crate::ports::{IdSight, Listed, Survey, VmSight};
+use crate::time::Moment;
+
+/// What is known before the list is read.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// Whose guests are ours.
+    pub installation: Installation,
+    /// The cluster the list is of.
+    pub cluster: ClusterId,
+    /// Every living agent.
+    pub agents: BTreeMap<AgentId, Living>,
+    /// The journal's highest sequence.
+    pub last_seq: u64,
+}
+
+/// How a reconciliation goes about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Whether orphans are destroyed, or only reported.
+    pub cleanup_orphans: bool,
+    /// How long an orphan is left alone.
+    pub orphan_grace: Duration,
+    /// How long an offline node's agents keep their slots.
+    pub node_grace: Duration,
+}
+
+/// What a look at a candidate told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Ours by its marks, and nobody's record.
+    Orphan(Box<Marks>),
+    /// Somebody else's, or a copy: never touched.
+    Stranger(String),
+    /// Marks that do not add up: never touched.
+    Damaged(String),
+    /// Gone since.
+    Absent,
+    /// It could not be read: to be looked at again.
+    Unread(String),
+}
+
+/// A guest that looks like ours and has no agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Candidate {
+    first_seen: Moment,
+    name: Option<String>,
+    tags: Vec<String>,
+    verdict: Option<Verdict>,
+}
+
+/// What one reconciliation remembers for the next one.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    candidates: BTreeMap<VmId, Candidate>,
+    offline: BTreeMap<NodeName, Moment>,
+    down_told: BTreeSet<AgentId>,
+    /// A guest's marks were ahead of the journal: its VMID and their sequence.
+    ahead: Option<(VmId, u64)>,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    /// Guests whose marks must be read.
+    pub looks: Vec<(VmId, NodeName)>,
+    /// Known agents missing from the list, to be asked about by id.
+    pub checks: Vec<(AgentId, VmId)>,
+    /// What agents must hear.
+    pub tell: Vec<(AgentId, AgentCommand)>,
+    /// Agents found on another node.
+    pub moved: Vec<(AgentId, NodeName)>,
+    /// One line a finding.
+    pub findings: Vec<String>,
+}
+
+impl Plan {
+    /// The plan as text, one line a step, then the findings.
+    pub fn render(&self) -> String {
+        let looks = self.looks.iter().map(|(vmid, node)| format!("look at {vmid} on {node}"));
+        let checks = self
+            .checks
+            .iter()
+            .map(|(agent, vmid)| format!("ask whether {vmid} of {agent} is free"));
+        let tell = self.tell.iter().map(|(agent, command)| format!("tell {agent}: {command:?}"));
+        let findings = self.findings.iter().map(|finding| format!("found: {finding}"));
+        let lines: Vec<String> = looks.chain(checks).chain(tell).chain(findings).collect();
+        lines.join("\n")
+    }
+}
+
+/// Whether an agent in this state has a guest that exists.
+fn has_guest(state: &str) -> bool {
+    !matches!(state, "Queued" | "Cloning" | "InDoubt" | "Gone")
+}
+
+/// Whether an agent in this state has a guest that runs.
+fn should_run(state: &str) -> bool {
+    matches!(state, "Connecting" | "Preparing" | "Ready" | "Leased" | "Draining" | "Held")
+}
+
+/// Whether a guest may be ours: by tag or by name, both an index only.
+fn looks_ours(guest: &Listed, installation: &Installation) -> bool {
+    let tag = format!("drover-{installation}");
+    let named = guest.name.as_deref().and_then(parse_name);
+    guest.tags.contains(&tag) || named.is_some_and(|(whose, _)| whose == *installation)
+}
+
+/// Plans a reconciliation; `memory` keeps since when something has been so.
+pub fn plan(
+    survey: &Survey,
+    known: &Known,
+    config: Config,
+    memory: &mut Memory,
+    now: Moment,
+) -> Plan {
+    let mut plan = Plan::default();
+    if !survey.quorate {
+        plan.findings.push("the cluster is not quorate: nothing follows from its list".into());
+        return plan;
+    }
+    let guests: BTreeMap<VmId, &Listed> =
+        survey.guests.iter().map(|guest| (guest.vmid, guest)).collect();
+    let mut ours: BTreeSet<VmId> = BTreeSet::new();
+    for (agent, living) in &known.agents {
+        let Some(place) = living.place.as_ref().filter(|at| at.cluster == known.cluster) else {
+            continue;
+        };
+        ours.insert(place.vmid);
+        match guests.get(&place.vmid) {
+            Some(guest) => compare(&mut plan, agent, living, &place.node, guest),
+            None if has_guest(&living.state) => {
+                plan.checks.push((agent.clone(), place.vmid));
+            }
+            None => {}
+        }
+    }
+    nodes(&mut plan, survey, known, config, memory, now);
+    let candidates = survey.guests.iter().filter(|guest| !ours.contains(&guest.vmid));
+    let candidates: Vec<&Listed> =
+        candidates.filter(|guest| looks_ours(guest, &known.installation)).collect();
+    memory.candidates.retain(|vmid, _| candidates.iter().any(|guest| guest.vmid == *vmid));
+    for guest in candidates {
+        consider(&mut plan, guest, config, memory, now);
+    }
+    plan
+}
+
+/// A known agent's guest is listed: is it where and how it should be?
+fn compare(plan: &mut Plan, agent: &AgentId, living: &Living, node: &NodeName, guest: &Listed) {
+    if guest.node != *node {
+        let (vmid, to) = (guest.vmid, &guest.node);
+        plan.findings.push(format!("{vmid} of agent `{agent}` moved from `{node}` to `{to}`"));
+        plan.moved.push((agent.clone(), to.clone()));
+        plan.tell.push((agent.clone(), AgentCommand::Moved(to.clone())));
+    }
+    if guest.status == "stopped" && guest.lock.is_none() && should_run(&living.state) {
+        let (vmid, state) = (guest.vmid, &living.state);
+        plan.findings.push(format!("{vmid} of agent `{agent}` is stopped in state {state}"));
+        plan.tell.push((agent.clone(), AgentCommand::SeenStopped));
+    }
+}
+
+/// Nodes that are offline beyond the grace, and those that are back.
+fn nodes(
+    plan: &mut Plan,
+    survey: &Survey,
+    known: &Known,
+    config: Config,
+    memory: &mut Memory,
+    now: Moment,
+) {
+    let offline: BTreeSet<&NodeName> =
+        survey.nodes.iter().filter(|(_, online)| !online).map(|(node, _)| node).collect();
+    memory.offline.retain(|node, _| offline.contains(node));
+    for node in offline {
+        let since = *memory.offline.entry(node.clone()).or_insert(now);
+        let spent = now - since;
+        if spent < config.node_grace {
+            let spent = spent.as_secs();
+            plan.findings.push(format!("node `{node}` is offline since {spent} s"));
+        } else {
+            plan.findings.push(format!("node `{node}` is offline beyond the grace"));
+        }
+    }
+    memory.down_told.retain(|agent| known.agents.contains_key(agent));
+    for (agent, living) in &known.agents {
+        let Some(place) = living.place.as_ref().filter(|at| at.cluster == known.cluster) else {
+            continue;
+        };
+        let since = memory.offline.get(&place.node);
+        let down = since.is_some_and(|since| now - *since >= config.node_grace);
+        if down && memory.down_told.insert(agent.clone()) {
+            plan.tell.push((agent.clone(), AgentCommand::NodeDown(true)));
+        } else if since.is_none() && memory.down_told.remove(agent) {
+            plan.tell.push((agent.clone(), AgentCommand::NodeDown(false)));
+        }
+    }
+}
+
+/// A guest that looks like ours and has no agent: report it, and look at it where that may tell
+/// something new.
+fn consider(plan: &mut Plan, guest: &Listed, config: Config, memory: &mut Memory, now: Moment) {
+    let vmid = guest.vmid;
+    if guest.container {
+        plan.findings.push(format!("container {vmid} carries drover's tag: not touched"));
+        return;
+    }
+    let fresh = Candidate {
+        first_seen: now,
+        name: guest.name.clone(),
+        tags: guest.tags.clone(),
+        verdict: None,
+    };
+    let candidate = memory.candidates.entry(vmid).or_insert_with(|| fresh.clone());
+    if (&candidate.name, &candidate.tags) != (&fresh.name, &fresh.tags) {
+        *candidate = fresh;
+    }
+    let waited = now - candidate.first_seen;
+    let look = match &candidate.verdict {
+        None | Some(Verdict::Unread(_) | Verdict::Absent) => true,
+        Some(Verdict::Orphan(_)) => {
+            config.cleanup_orphans && waited >= config.orphan_grace && memory.ahead.is_none()
+        }
+        Some(Verdict::Stranger(_) | Verdict::Damaged(_)) => false,
+    };
+    if look {
+        plan.looks.push((vmid, guest.node.clone()));
+    } else if let Some(verdict) = &candidate.verdict {
+        plan.findings.extend(describe(vmid, verdict, config, waited, memory.ahead));
+    }
+}
+
+/// What follows from one look.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Judged {
+    /// One line, unless there is nothing to tell.
+    pub finding: Option<String>,
+    /// The guest is a true orphan whose time has come: these are its marks.
+    pub destroy: Option<Box<Marks>>,
+}
+
+/// Judges a candidate by what a look at it told.
+pub fn judge(
+    vmid: VmId,
+    sight: &Result<VmSight, String>,
+    template: bool,
+    known: &Known,
+    config: Config,
+    memory: &mut Memory,
+    now: Moment,
+) -> Judged {
+    let verdict = verdict(vmid, sight, template, known);
+    if let Verdict::Orphan(marks) = &verdict
+        && marks.seq > known.last_seq
+    {
+        memory.ahead.get_or_insert((vmid, marks.seq));
+    }
+    let Some(candidate) = memory.candidates.get_mut(&vmid) else { return Judged::default() };
+    candidate.verdict = Some(verdict.clone());
+    let waited = now - candidate.first_seen;
+    let finding = describe(vmid, &verdict, config, waited, memory.ahead);
+    let due = config.cleanup_orphans && waited >= config.orphan_grace && memory.ahead.is_none();
+    match verdict {
+        Verdict::Orphan(marks) if due => Judged { finding, destroy: Some(marks) },
+        Verdict::Orphan(_)
+        | Verdict::Stranger(_)
+        | Verdict::Damaged(_)
+        | Verdict::Absent
+        | Verdict::Unread(_) => Judged { finding, destroy: None },
+    }
+}
+
+fn verdict(vmid: VmId, sight: &Result<VmSight, String>, template: bool, known: &Known) -> Verdict {
+    let sight = match sight {
+        Ok(sight) => sight,
+        Err(why) => return Verdict::Unread(why.clone()),
+    };
+    let marks = match (&sight.marks, sight.id) {
+        (_, IdSight::Free) => return Verdict::Absent,
+        (None, IdSight::Taken | IdSight::Unknown) => {
+            return Verdict::Unread("its config could not be read".into());
+        }
+        (Some(Reading::Damaged(why)), _) => return Verdict::Damaged(why.clone()),
+        (Some(Reading::Unmarked), _) => {
+            return Verdict::Stranger("it carries no marks".into());
+        }
+        (Some(Reading::Marked(marks)), _) => marks,
+    };
+    if marks.installation != known.installation {
+        return Verdict::Stranger(format!("it is of installation `{}`", marks.installation));
+    }
+    if marks.vmid != vmid {
+        return Verdict::Stranger(format!("it is a copy: its marks name {}", marks.vmid));
+    }
+    if marks.cluster != known.cluster {
+        return Verdict::Stranger(format!("its marks name cluster `{}`", marks.cluster));
+    }
+    if known.agents.contains_key(&marks.agent) {
+        return Verdict::Stranger(format!("agent `{}` lives elsewhere", marks.agent));
+    }
+    if marks.kind == Kind::Image {
+        return Verdict::Stranger("it is an image".into());
+    }
+    if template {
+        return Verdict::Damaged("an agent's marks on a template".into());
+    }
+    Verdict::Orphan(marks.clone())
+}
+
+fn describe(
+    vmid: VmId,
+    verdict: &Verdict,
+    config: Config,
+    waited: Duration,
+    ahead: Option<(VmId, u64)>,
+) -> Option<String> {
+    let text = match verdict {
+        Verdict::Absent => return None,
+        Verdict::Unread(why) => format!("{vmid} could not be read: {why}"),
+        Verdict::Stranger(why) => format!("{vmid} is a stranger, not touched: {why}"),
+        Verdict::Damaged(why) => format!("{vmid} has damaged marks, not touched: {why}"),
+        Verdict::Orphan(marks) => {
+            let what = match ahead {
+                Some((at, seq)) => format!(
+                    "not destroyed: the marks of {at} (seq {seq}) are ahead of the journal, \
+                     which is older than the world"
+                ),
+                None if !config.cleanup_orphans => "only reported: cleaning is off".into(),
+                None if waited < config.orphan_grace => {
+                    format!("left alone for {} s more", (config.orphan_grace - waited).as_secs())
+                }
+                None => "is retired".into(),
+            };
+            format!("{vmid} is an orphan of agent `{}`: {what}", marks.agent)
+        }
+    };
+    Some(text)
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;
