@@ -2,10 +2,12 @@
 
 pub mod app;
 pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod demo;
 pub mod journal;
 pub mod pve;
+pub mod shell;
 pub mod sim;
 pub mod ssh;
 pub mod systemd;

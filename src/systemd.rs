@@ -1,1 +1,60 @@
-//! Readiness, watchdog and status towards systemd.
+//! Readiness, status and the watchdog towards systemd (`sd_notify(3)`); silent where there is none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+
+/// Speaks to the notify socket named by `NOTIFY_SOCKET`, if there is one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Notifier;
+
+impl Notifier {
+    /// Says that the journal is folded and every cloud was tried.
+    pub fn ready(self, status: &str) {
+        send(&[NotifyState::Ready, NotifyState::Status(status)]);
+    }
+
+    /// Replaces the line that `systemctl status` shows.
+    pub fn status(self, status: &str) {
+        send(&[NotifyState::Status(status)]);
+    }
+
+    /// Says that a reload has begun; [`Notifier::ready`] ends it.
+    pub fn reloading(self) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => send(&[NotifyState::Reloading, now]),
+            Err(error) => {
+                tracing::debug!(%error, "monotonic clock not readable");
+                send(&[NotifyState::Reloading]);
+            }
+        }
+    }
+
+    /// Says that the service stops, and what it still waits for.
+    pub fn stopping(self, status: &str) {
+        send(&[NotifyState::Stopping, NotifyState::Status(status)]);
+    }
+}
+
+fn send(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!(%error, "systemd could not be told");
+    }
+}
+
+/// Feeds systemd's watchdog while `alive` says so, at half its period; ends at once without one.
+///
+/// `alive` is the actors' own liveness: a herd that stopped turning is killed and restarted.
+pub async fn feed_watchdog(alive: Arc<dyn Fn() -> bool + Send + Sync>) {
+    let Some(period) = sd_notify::watchdog_enabled() else { return };
+    let mut tick = tokio::time::interval((period / 2).max(Duration::from_millis(10)));
+    loop {
+        tick.tick().await;
+        if alive() {
+            send(&[NotifyState::Watchdog]);
+        } else {
+            tracing::error!("the actors do not turn: the watchdog is not fed");
+        }
+    }
+}

@@ -1,1 +1,100 @@
-//! Tracing set-up: field names, live level, redaction.
+//! Tracing set-up: where logs go, their level and its live change.
+//!
+//! The level comes from `LOG_LEVEL` (a level such as `debug`, or directives such as
+//! `info,drover::pve=debug`), the form from `LOG_FORMAT` (`text` or `json`). Under journald the
+//! time is left to it.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
+
+/// Why the level was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LevelError {
+    /// It does not parse.
+    #[error(
+        "`{given}` is no log level: use error, warn, info, debug, trace, or target=level pairs"
+    )]
+    Unknown {
+        /// What was given.
+        given: String,
+    },
+    /// Logging was never set up.
+    #[error("logging is not set up in this process")]
+    NotSetUp,
+}
+
+/// Changes the level of a running process.
+#[derive(Clone)]
+pub struct LevelHandle {
+    set: Arc<dyn Fn(EnvFilter) -> Result<(), LevelError> + Send + Sync>,
+}
+
+impl LevelHandle {
+    /// Takes a new level or set of directives.
+    ///
+    /// # Errors
+    /// [`LevelError`] when it does not parse; the old level stays.
+    pub fn set(&self, given: &str) -> Result<(), LevelError> {
+        (self.set)(parse(given)?)
+    }
+}
+
+fn parse(given: &str) -> Result<EnvFilter, LevelError> {
+    let unknown = || LevelError::Unknown { given: given.to_owned() };
+    let known = ["error", "warn", "info", "debug", "trace", "off"];
+    for part in given.split(',') {
+        let level = part.rsplit('=').next().unwrap_or(part).trim().to_ascii_lowercase();
+        if !known.contains(&level.as_str()) {
+            return Err(unknown());
+        }
+    }
+    EnvFilter::builder().parse(given).map_err(|_| unknown())
+}
+
+/// Sets logging up for the process, to standard error.
+///
+/// # Errors
+/// [`LevelError`] when `LOG_LEVEL` does not parse.
+pub fn init(default_level: &str) -> Result<LevelHandle, LevelError> {
+    let level = std::env::var("LOG_LEVEL").unwrap_or_else(|_| default_level.to_owned());
+    let (filter, handle) = reload::Layer::new(parse(&level)?);
+    let journald = std::env::var_os("JOURNAL_STREAM").is_some();
+    let json = std::env::var("LOG_FORMAT").is_ok_and(|format| format == "json");
+    let plain = fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(true);
+    let layer: Box<dyn Layer<_> + Send + Sync> = if json {
+        plain.json().boxed()
+    } else if journald {
+        plain.without_time().boxed()
+    } else {
+        plain.boxed()
+    };
+    // A second set-up in one process (tests) keeps the first: logging is never worth a failure.
+    let _ = Registry::default().with(filter).with(layer).try_init();
+    let set = move |filter: EnvFilter| handle.reload(filter).map_err(|_| LevelError::NotSetUp);
+    Ok(LevelHandle { set: Arc::new(set) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: a level that is not understood is refused with the choices, and nothing changes.
+
+    #[test]
+    fn a_misspelt_level_is_refused_with_the_choices() {
+        let refused = parse("verbos").err().map(|error| error.to_string());
+        insta::assert_snapshot!(refused.unwrap_or_default(), @"`verbos` is no log level: use error, warn, info, debug, trace, or target=level pairs");
+    }
+
+    #[test]
+    fn levels_and_directives_are_taken() {
+        assert!(parse("debug").is_ok() && parse("info,drover::pve=trace").is_ok());
+    }
+}

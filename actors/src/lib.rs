@@ -1,6 +1,10 @@
 //! Everything drover decides: pure minds inside thin actix bodies, with no way to the network,
 //! the disk or a clock but [`ports`].
 
+pub mod agent;
+pub mod ambient;
+pub mod birth;
+pub mod broker;
 pub mod fact;
 pub mod fault;
 pub mod id;
@@ -10,4 +14,6 @@ pub mod message;
 pub mod ports;
 pub mod record;
 pub mod spec;
+pub mod supervise;
+pub mod template;
 pub mod time;

@@ -33,6 +33,32 @@ impl Sub for Moment {
 #[serde(transparent)]
 pub struct WallTime(pub i64);
 
+impl WallTime {
+    /// Spells it as RFC 3339 in UTC, to the second, such as `2026-11-21T08:11:02Z`.
+    pub fn rfc3339(self) -> String {
+        let seconds = self.0.div_euclid(1000);
+        let (days, clock) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        let (year, month, day) = civil(days);
+        let (hour, minute, second) = (clock / 3600, clock / 60 % 60, clock % 60);
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    }
+}
+
+/// The Gregorian date of a day counted from 1970-01-01 (Howard Hinnant's `civil_from_days`).
+fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
 impl Add<Duration> for WallTime {
     type Output = Self;
 
@@ -58,4 +84,17 @@ pub struct Now {
     pub mono: Moment,
     /// For records and people.
     pub wall: WallTime,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wall_time_is_spelt_as_rfc_3339() {
+        assert_eq!(WallTime(0).rfc3339(), "1970-01-01T00:00:00Z");
+        assert_eq!(WallTime(951_782_400_000).rfc3339(), "2000-02-29T00:00:00Z");
+        assert_eq!(WallTime(1_795_249_862_999).rfc3339(), "2026-11-21T08:31:02Z");
+        assert_eq!(WallTime(-1).rfc3339(), "1969-12-31T23:59:59Z");
+    }
 }

@@ -1,1 +1,148 @@
 //! The YAML, checked and watched.
+//!
+//! [`load`] reads the files, finds every fault at once, and gives a [`Checked`] configuration: the
+//! [`HerdSpec`] the actors live by, and beside it what they must not know (endpoints, secrets).
+//! [`watch`] does so again whenever the files change. Opens no connection and changes nothing.
+
+mod cloud;
+mod connection;
+mod credential;
+mod environment;
+mod fault;
+mod keys;
+mod layer;
+mod mask;
+mod node;
+mod service;
+mod source;
+mod survey;
+mod template;
+#[cfg(test)]
+mod tests;
+mod value;
+pub mod watch;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use drover_actors::id::{CloudId, Generation};
+use drover_actors::spec::HerdSpec;
+
+pub use connection::{ConnectionSpec, Login, Tls};
+pub use credential::SshKeySpec;
+pub use environment::Environment;
+pub use fault::{Fault, Place, render, render_warnings};
+pub use service::{ApiToken, OnStop, Role, ServiceSpec};
+pub use source::{SourceFile, Sources};
+
+/// A configuration without faults.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// What the actors live by; its generation is set by [`Checked::follow`].
+    pub herd: HerdSpec,
+    /// How each cloud is reached.
+    pub connections: BTreeMap<CloudId, ConnectionSpec>,
+    /// The private keys for guests, by their ids in `credentials`.
+    pub keys: BTreeMap<String, SshKeySpec>,
+    /// How drover itself runs.
+    pub service: ServiceSpec,
+    /// What is allowed but unwise, in order of place.
+    pub warnings: Vec<Fault>,
+    /// The files it was read from.
+    pub sources: Sources,
+}
+
+impl Checked {
+    /// Makes this the configuration after `previous`: templates that did not change stay the very
+    /// same, generation included, so that only the others look new.
+    pub fn follow(&mut self, previous: &HerdSpec, generation: Generation) {
+        self.herd.generation = generation;
+        for (id, cloud) in &mut self.herd.clouds {
+            if let Some(old) = previous.clouds.get(id).filter(|old| *old == cloud) {
+                *cloud = Arc::clone(old);
+            }
+        }
+        for (id, template) in &mut self.herd.templates {
+            let fresh = Arc::make_mut(template);
+            fresh.generation = generation;
+            let Some(old) = previous.templates.get(id) else { continue };
+            fresh.generation = old.generation;
+            if **old == *fresh {
+                *template = Arc::clone(old);
+            } else {
+                fresh.generation = generation;
+            }
+        }
+    }
+
+    /// The warnings with the lines they are about; empty when there are none.
+    pub fn rendered_warnings(&self) -> String {
+        if self.warnings.is_empty() {
+            return String::new();
+        }
+        render_warnings(&self.warnings, &self.sources)
+    }
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Nothing is configured; the command line exits with 2.
+    #[error("{what}")]
+    Missing {
+        /// What is missing.
+        what: String,
+        /// What to do about it.
+        help: String,
+    },
+    /// There are faults.
+    #[error("the configuration has {} {}", faults.len(), plural(faults.len()))]
+    Faults {
+        /// All of them, in order of place.
+        faults: Vec<Fault>,
+        /// The files they are in.
+        sources: Sources,
+    },
+    /// A file can not be read.
+    #[error("`{path}` can not be read")]
+    Io {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "fault" } else { "faults" }
+}
+
+impl LoadError {
+    /// The error as people read it, faults in their places, without secrets and colour.
+    pub fn render(&self) -> String {
+        match self {
+            Self::Missing { what, help } => format!("{what}\n  help: {help}\n"),
+            Self::Faults { faults, sources } => format!("{}\n{self}\n", render(faults, sources)),
+            Self::Io { source, .. } => format!("{self}: {source}\n"),
+        }
+    }
+}
+
+/// Reads and checks a configuration: a file, or a directory of YAML files.
+///
+/// # Errors
+/// [`LoadError`]; all faults at once, but a syntax fault alone.
+pub fn load(path: &Path, environment: &Environment) -> Result<Checked, LoadError> {
+    survey::load(path, environment).result
+}
+
+/// Checks a configuration already read.
+///
+/// # Errors
+/// [`LoadError`]; all faults at once, but a syntax fault alone.
+pub fn check(sources: Sources, environment: &Environment) -> Result<Checked, LoadError> {
+    survey::check(sources, environment).result
+}

@@ -1,1 +1,32 @@
-//! The Proxmox VE client.
+//! The Proxmox VE client: the `Hypervisor` port over one HTTP-shaped [`transport::Transport`].
+//!
+//! Real nodes are reached by [`wire`]; the simulated cluster brings a transport of its own, so
+//! that texts, classification, retries and the task watcher are the same beneath both.
+
+pub mod api;
+pub mod auth;
+pub mod classify;
+pub mod client;
+pub mod configure;
+pub mod connection;
+pub mod endpoint;
+pub mod error;
+pub mod guest;
+pub mod loose;
+pub mod proxmox;
+pub mod route;
+pub mod sight;
+pub mod tls;
+pub mod transport;
+pub mod types;
+pub mod watcher;
+pub mod wire;
+
+#[cfg(test)]
+mod script;
+
+pub use connection::{Connection, Login, Tls};
+pub use endpoint::Endpoint;
+pub use error::PveError;
+pub use proxmox::{Proxmox, TICK, probe};
+pub use wire::WireDialer;

@@ -4,9 +4,13 @@
 //! All waiting is tokio's, so that a paused clock drives the whole of it.
 
 pub mod call;
+pub mod clock;
 pub mod door;
 pub mod guest;
 pub mod guests;
+pub mod memory;
 pub mod rights;
+pub mod run;
+pub mod simulation;
 pub mod spec;
 pub mod world;

@@ -27,6 +27,11 @@ pub trait Rights: Send + Sync + 'static {
 
     /// Drops a destroyed guest's pool membership and access entries.
     fn forget_guest(&self, vmid: u32);
+
+    /// Names of all pools, for the `pool` lines of `GET /cluster/resources`.
+    fn pools(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// What the door asks of the world.
@@ -48,4 +53,10 @@ pub trait Routes: Send + Sync + 'static {
 
     /// Whether a guest exists anywhere.
     fn guest_exists(&self, vmid: u32) -> bool;
+}
+
+/// A way past the API into the world, for replays and faults: what an operator does on the host.
+pub trait SideDoor: Send + Sync + 'static {
+    /// Sets or removes one key of a guest's configuration, such as `lock`, without any check.
+    fn set_config(&self, vmid: u32, key: &str, value: Option<&str>);
 }

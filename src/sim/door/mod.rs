@@ -1,1 +1,302 @@
 //! The simulator's door: HTTP, schema, access control.
+//!
+//! Order of checks, as in Proxmox (behaviour section 2): transport, login, route, token allowed,
+//! permission, forward to the owning node, parameters, code. The door answers `/version`,
+//! `/access`, `/pools` and index routes itself; the world answers the rest.
+
+pub mod access;
+mod answer;
+mod body;
+pub mod certificates;
+mod format;
+pub mod http;
+mod index;
+mod permission;
+mod schema;
+mod validate;
+pub mod wire;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::call::{Answer, ApiError, Call, Caller, Outcome, Params};
+use super::rights::Routes;
+use super::spec::{ClusterSpec, PveVersion};
+
+use access::Access;
+use http::{Place, Request, Response};
+use permission::{Check, Permission};
+use schema::{Route, SCHEMA};
+use validate::Input;
+
+/// How late every 401 comes.
+const REFUSAL_DELAY: Duration = Duration::from_secs(3);
+
+/// The API of a simulated cluster, beneath both faces.
+pub struct Door {
+    access: Arc<Access>,
+    world: Arc<dyn Routes>,
+    version: PveVersion,
+    old_errors: bool,
+    loose: Option<u64>,
+    served: AtomicU64,
+}
+
+impl Door {
+    /// A door to a world; `seed` decides the loose types of answers, where the spec asks for them.
+    pub fn new(
+        spec: &ClusterSpec,
+        version: PveVersion,
+        seed: u64,
+        rights: Arc<Access>,
+        world: Arc<dyn Routes>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            access: rights,
+            world,
+            version,
+            old_errors: spec.old_errors,
+            loose: spec.loose_types.then_some(seed),
+            served: AtomicU64::new(0),
+        })
+    }
+
+    /// Answers one request, after whatever delay the real thing would take.
+    pub async fn serve(&self, request: Request) -> Response {
+        if let Some(refusal) = http::refuse_head(&request) {
+            return refusal;
+        }
+        let place = match http::place(&request) {
+            Ok(place) => place,
+            Err(response) => return response,
+        };
+        let caller = match self.log_in(&request, &place) {
+            Ok(caller) => caller,
+            Err(text) => {
+                tokio::time::sleep(REFUSAL_DELAY).await;
+                return Response::new(401, text);
+            }
+        };
+        if place.format != "json" && place.format != "extjs" {
+            let text = format!("no formatter for uri {}, {}", place.path, place.format);
+            return Response::plain(501, &text);
+        }
+        if let Some(refusal) = http::refuse_body(&request) {
+            return refusal;
+        }
+        let inputs = match body::inputs(&request, &place.query) {
+            Ok(inputs) => inputs,
+            Err(text) => return Response::plain(500, &text),
+        };
+        let outcome = self.call(&request, &place.path, caller, inputs).await;
+        if outcome.as_ref().is_err_and(|error| error.status == 401) {
+            tokio::time::sleep(REFUSAL_DELAY).await;
+        }
+        if place.format == "extjs" {
+            answer::extjs(outcome)
+        } else {
+            answer::json(outcome, self.old_errors)
+        }
+    }
+
+    /// Finds out who calls; none where no login is needed and none was tried by token.
+    fn log_in(&self, request: &Request, place: &Place) -> Result<Option<Caller>, &'static str> {
+        let open = match place.path.as_str() {
+            "/access/domains" => request.method == "GET",
+            "/access/ticket" => request.method == "GET" || request.method == "POST",
+            _ => false,
+        };
+        let refused = "Authentication failed!";
+        let ticket = cookie(request);
+        let token = request.header("authorization").and_then(token_value);
+        if let (Some(ticket), false) = (&ticket, open) {
+            let caller = self.access.ticket_caller(ticket).ok_or(refused)?;
+            let csrf = request.header("csrfpreventiontoken").unwrap_or_default();
+            if request.method != "GET" && !self.access.csrf_is_good(csrf, &caller.userid) {
+                return Err("Permission denied - invalid csrf token");
+            }
+            return Ok(Some(caller));
+        }
+        match token {
+            Some(token) => self.access.token_caller(&token).map(Some).ok_or(refused),
+            None if open => Ok(None),
+            None => Err("No ticket"),
+        }
+    }
+
+    async fn call(
+        &self,
+        request: &Request,
+        path: &str,
+        caller: Option<Caller>,
+        mut inputs: BTreeMap<String, Input>,
+    ) -> Outcome {
+        let found = SCHEMA.find(&request.method, path, self.version);
+        let Some((route, in_path)) = found else {
+            let message = format!("Method '{} {path}' not implemented", request.method);
+            return Err(ApiError { status: 501, message, errors: BTreeMap::new() });
+        };
+        for (name, text) in &in_path {
+            let given = inputs.insert(name.clone(), Input::Text(text.clone()));
+            if given.is_some_and(|given| given.text() != *text) {
+                let refusal =
+                    "duplicate parameter (already defined in URI) with conflicting values!";
+                return Err(ApiError::parameter(name, refusal));
+            }
+        }
+        let caller = caller.unwrap_or_else(|| Caller { userid: String::new(), token: None });
+        self.permit(route, path, &caller, &inputs)?;
+        let node = self.forward(request, route, &in_path).await?;
+        let mut params = validate::params(route, self.version, &inputs).map_err(|errors| {
+            ApiError { status: 400, message: "Parameter verification failed.".into(), errors }
+        })?;
+        if let Some(node) = &node {
+            params.0.insert("node".into(), node.clone().into());
+        }
+        let outcome = self.run(route, caller, node, params).await;
+        match (self.loose, outcome) {
+            // Answers of the guest agent were JSON before: their types are kept.
+            (Some(seed), Ok(answer)) if !route.path.contains("/agent") => {
+                let turn = self.served.fetch_add(1, Ordering::Relaxed);
+                let data = answer::loosen(answer.data, seed.wrapping_add(turn));
+                Ok(Answer { data, total: answer.total })
+            }
+            (_, outcome) => outcome,
+        }
+    }
+
+    fn permit(
+        &self,
+        route: &Route,
+        path: &str,
+        caller: &Caller,
+        inputs: &BTreeMap<String, Input>,
+    ) -> Result<(), ApiError> {
+        if route.no_token && caller.token.is_some() {
+            let text = format!(
+                "Permission check failed (URI '{path}' not available with API token, \
+                 need proper ticket.\n)"
+            );
+            return Err(ApiError { status: 403, message: text, errors: BTreeMap::new() });
+        }
+        if caller.is_root() {
+            return Ok(());
+        }
+        let texts: BTreeMap<String, String> =
+            inputs.iter().map(|(name, input)| (name.clone(), input.text())).collect();
+        match &route.permissions {
+            Permission::World | Permission::Everyone => Ok(()),
+            Permission::RootOnly => Err(ApiError::denied("user != root@pam")),
+            Permission::Check(check) => {
+                let monitor = Check::Perm {
+                    path: "/vms/{vmid}".into(),
+                    privileges: vec!["VM.Monitor".into()],
+                    any: false,
+                    needs: None,
+                };
+                let old_agent =
+                    self.version == PveVersion::V8_4 && route.path.contains("/{vmid}/agent");
+                let check = if old_agent { &monitor } else { check };
+                check.judge(&self.access, caller, &texts)
+            }
+        }
+    }
+
+    /// The node that owns the call, reached over the inner hop where it is another one.
+    async fn forward(
+        &self,
+        request: &Request,
+        route: &Route,
+        in_path: &BTreeMap<String, String>,
+    ) -> Result<Option<String>, ApiError> {
+        let Some(node) = in_path.get("node") else { return Ok(None) };
+        if node == "localhost" {
+            return Ok(Some(request.node.clone()));
+        }
+        if !route.proxy || *node == request.node {
+            return Ok(Some(node.clone()));
+        }
+        if !self.world.nodes().iter().any(|(name, _)| name == node) {
+            return Err(ApiError::failed(format!(
+                "hostname lookup '{node}' failed - failed to get address info for: {node}: \
+                 Name or service not known"
+            )));
+        }
+        self.world.hop(node).await?;
+        Ok(Some(node.clone()))
+    }
+
+    async fn run(
+        &self,
+        route: &'static Route,
+        caller: Caller,
+        node: Option<String>,
+        params: Params,
+    ) -> Outcome {
+        if route.method == "GET"
+            && let Some(list) = index::list(&route.path)
+        {
+            return Ok(Answer::new(list));
+        }
+        if route.path == "/version" || route.path == "/nodes/{node}/version" {
+            return Ok(Answer::new(version(self.version)));
+        }
+        let route = agent_command(route, &params).unwrap_or(route);
+        let call = Call { caller, method: &route.method, route: &route.path, node, params };
+        if call.route.starts_with("/access") || call.route.starts_with("/pools") {
+            return self.access.serve(&call, self.world.as_ref());
+        }
+        // A caller that goes away does not stop what it began.
+        let world = Arc::clone(&self.world);
+        match tokio::spawn(async move { world.call(call).await }).await {
+            Ok(outcome) => outcome,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(ApiError::failed("got interrupted")),
+            },
+        }
+    }
+}
+
+fn version(version: PveVersion) -> serde_json::Value {
+    match version {
+        PveVersion::V8_4 => {
+            json!({"release": "8.4", "version": "8.4.21", "repoid": "2606ac850d46da29"})
+        }
+        PveVersion::V9_2 => {
+            json!({"release": "9.2", "version": "9.2.11", "repoid": "52b3e1f9a4c07d68"})
+        }
+    }
+}
+
+/// `POST …/agent` names its command in a parameter; the world knows the command's own route.
+fn agent_command(route: &Route, params: &Params) -> Option<&'static Route> {
+    if !route.path.ends_with("/agent") {
+        return None;
+    }
+    SCHEMA.by_template(&format!("{}/{}", route.path, params.text("command")?))
+}
+
+/// The ticket in the cookie, decoded.
+fn cookie(request: &Request) -> Option<String> {
+    let cookies = request.header("cookie")?.split(';');
+    let mut values = cookies.filter_map(|cookie| cookie.trim().strip_prefix("PVEAuthCookie="));
+    let value = values.next().filter(|value| !value.is_empty())?;
+    Some(percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned())
+}
+
+/// The token in an Authorization header, decoded; `=` and a blank both part it from the scheme.
+fn token_value(header: &str) -> Option<String> {
+    let value = header.strip_prefix("PVEAPIToken")?.strip_prefix(['=', ' '])?;
+    if value.is_empty() {
+        return None;
+    }
+    Some(percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests;

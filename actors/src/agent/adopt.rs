@@ -1,0 +1,145 @@
+//! Taking up agents that the journal knows: after a start of the service, and after a panic.
+//!
+//! Whatever the journal says, the guest is looked at before anything is done to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::agent::doubt::HORIZON;
+use crate::agent::event::Guest;
+use crate::agent::picture::Waterfall;
+use crate::agent::state::{BootStep, Lease, Mind, Out, PrepareStep, RetireStep, Stage, State};
+use crate::id::Upid;
+use crate::ledger::AgentEntry;
+use crate::record::{Body, Reason};
+use crate::time::Now;
+
+impl Mind {
+    /// Takes up an agent where the journal left it; `down` is credited to its leases.
+    ///
+    /// The deadline of the state it is in starts anew, once (design rule 13).
+    pub fn adopt(
+        entry: &AgentEntry,
+        down: Duration,
+        epoch: u64,
+        incarnation: u32,
+        now: Now,
+    ) -> Self {
+        let agent = entry.marks.agent.clone();
+        let spec = Arc::new((*entry.spec).clone());
+        let installation = entry.marks.installation.clone();
+        let mut mind = Self::new(agent, installation, spec, epoch, incarnation, now);
+        let earlier = now.wall - entry.intended;
+        mind.old_at = mind.spec.limits.lifetime.map(|life| now.mono + life.saturating_sub(earlier));
+        mind.waterfall =
+            Waterfall::resumed(u64::try_from(earlier.as_millis()).unwrap_or(u64::MAX), now);
+        mind.uses = entry.uses;
+        mind.lane = !entry.settled;
+        mind.guest = Some(Guest {
+            marks: entry.marks.clone(),
+            node: entry.node.clone(),
+            upid: entry.upid.as_ref().map(Upid::new),
+            settled: entry.settled,
+            mac: None,
+            address: entry.address.as_deref().and_then(|text| text.parse().ok()),
+            host_keys: entry.host_keys.clone(),
+        });
+        mind.leases = entry
+            .leases
+            .iter()
+            .map(|(id, granted)| {
+                let mut granted = granted.clone();
+                granted.expires = granted.expires + down;
+                let stage = match granted.ask.public_key {
+                    Some(_) => Stage::Admitting,
+                    None => Stage::Ready,
+                };
+                (id.clone(), Lease { granted, stage, asked: None, retry: None, tries: 0 })
+            })
+            .collect();
+        mind.state = adopted_state(entry, now);
+        mind.observing = mind.state.is_alive();
+        mind
+    }
+
+    /// Says what adoption changed: done once, before anything else.
+    pub(super) fn begin(&mut self, out: &mut Out) {
+        self.start_deadline(out.now.mono);
+        if self.observing {
+            for lease in self.leases.values() {
+                let id = lease.granted.ask.lease.clone();
+                let expires = lease.granted.expires;
+                out.record(Body::LeaseRenewed { lease: id, expires });
+                self.show_lease(lease, "adopted", out);
+            }
+        } else {
+            self.lose_leases("lost", out);
+        }
+        self.act(out);
+    }
+
+    /// The adopted guest is there and ours: goes on from what the journal said.
+    pub(super) fn resume(&mut self, running: bool, out: &mut Out) {
+        self.observing = false;
+        match self.state.clone() {
+            State::Configuring => {
+                self.calm();
+                self.act(out);
+            }
+            State::Booting(_) | State::Connecting { .. } | State::Preparing(_) => {
+                let step = if running { BootStep::Address } else { BootStep::Start };
+                self.enter(State::Booting(step), out);
+                self.act(out);
+            }
+            State::Ready { .. } | State::Leased | State::Draining(_) if !running => {
+                self.retire(Reason::PoweredOff, out);
+            }
+            State::Ready { .. } => self.calm(),
+            State::Leased if self.leases.is_empty() => {
+                // Its key may still be there: the end was written, the removal perhaps not made.
+                let text = "the end of its last lease was cut short".to_owned();
+                let reason = Reason::Failed { state: "Leased".into(), kind: "broken".into(), text };
+                self.retire(reason, out);
+            }
+            State::Draining(reason) if self.leases.is_empty() => self.retire(reason, out),
+            State::Leased | State::Draining(_) => {
+                self.calm();
+                let ids: Vec<_> = self.leases.keys().cloned().collect();
+                for id in ids {
+                    self.lease_act(&id, out);
+                }
+            }
+            State::Queued
+            | State::Cloning { .. }
+            | State::InDoubt { .. }
+            | State::Retiring { .. }
+            | State::Stranded { .. }
+            | State::Gone { .. } => {}
+        }
+    }
+}
+
+fn adopted_state(entry: &AgentEntry, now: Now) -> State {
+    if let Some((why, command)) = entry.stranded.clone() {
+        let reason = entry.retiring.clone();
+        return State::Stranded { why, command, reason, listing: false };
+    }
+    if !entry.settled {
+        let horizon = now.mono + HORIZON;
+        return State::InDoubt { horizon, dead: None, cancelled: entry.retiring.clone() };
+    }
+    if let Some(reason) = entry.retiring.clone() {
+        return State::Retiring { reason, step: RetireStep::Fence, alarmed: false };
+    }
+    match entry.state.as_str() {
+        "Draining" => State::Draining(Reason::Asked),
+        _ if !entry.leases.is_empty() => State::Leased,
+        "Leased" => State::Leased,
+        "Ready" => State::Ready { idle: now.mono },
+        "Preparing" => State::Preparing(PrepareStep::CloudInit),
+        "Connecting" => State::Connecting { reread: false, reading: false },
+        "Booting" => State::Booting(BootStep::Start),
+        // Settled and nothing more: configuring again does no harm.
+        _ => State::Configuring,
+    }
+}

@@ -1,0 +1,480 @@
+//! The clone, and every question of whether a guest is there and whose it is.
+
+use std::time::Duration;
+
+use crate::agent::event::Call;
+use crate::agent::state::{BootStep, CloneStep, Mind, Out, State};
+use crate::fact::What;
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::id::Upid;
+use crate::marks::{Reading, is_ours};
+use crate::ports::{IdSight, TaskEnd, VmSight};
+use crate::record::{Body, Reason};
+use crate::time::Moment;
+
+/// Time after a clone call of unknown outcome before a free id proves that it did nothing: the
+/// client's own timeout, Proxmox's inner hop (30 s) and its lock waits (behaviour sections 1, 6).
+pub(super) const HORIZON: Duration = Duration::from_secs(60 + 30 + 60);
+/// Time between two looks at a stranded guest.
+const STRANDED_PAUSE: Duration = Duration::from_secs(60);
+/// How long one wait for the task of a clone in doubt lasts.
+const DOUBT_WAIT: Duration = Duration::from_secs(30);
+
+/// What a look says of a guest this agent believes to be its own.
+enum Verdict {
+    /// The id is free, says a quorate endpoint.
+    Free,
+    /// Ours by exact marks.
+    Ours,
+    /// Locked by a clone under way, without marks yet.
+    Copying,
+    /// Surely somebody else's.
+    Foreign(String),
+    /// Drover's by the look of it, but not exactly ours.
+    Damaged(String),
+    /// No evidence.
+    Unclear,
+}
+
+impl Mind {
+    fn judge(&self, sight: &VmSight) -> Verdict {
+        let Some(guest) = &self.guest else { return Verdict::Unclear };
+        match sight.id {
+            IdSight::Free => return Verdict::Free,
+            IdSight::Unknown => return Verdict::Unclear,
+            IdSight::Taken => {}
+        }
+        let copying = sight.lock.as_deref() == Some("clone");
+        match &sight.marks {
+            None => Verdict::Unclear,
+            Some(reading) if is_ours(reading, &guest.marks, guest.marks.vmid) => {
+                if copying {
+                    Verdict::Copying
+                } else {
+                    Verdict::Ours
+                }
+            }
+            Some(Reading::Unmarked) if copying => Verdict::Copying,
+            Some(Reading::Unmarked) => {
+                Verdict::Foreign(format!("VMID {} carries no marks", guest.marks.vmid))
+            }
+            Some(Reading::Marked(other)) => Verdict::Foreign(format!(
+                "VMID {} is agent `{}` of installation `{}`",
+                guest.marks.vmid, other.agent, other.installation
+            )),
+            Some(Reading::Damaged(text)) => Verdict::Damaged(format!(
+                "the marks of VMID {} are damaged: {text}",
+                guest.marks.vmid
+            )),
+        }
+    }
+
+    pub(super) fn cloned(&mut self, result: Result<Upid, Fault>, out: &mut Out) {
+        let State::Cloning { cancelled, .. } = &self.state else { return };
+        let cancelled = cancelled.clone();
+        match result {
+            Ok(upid) => {
+                out.record(Body::TaskAccepted { agent: self.agent.clone(), upid: upid.clone() });
+                if let Some(guest) = &mut self.guest {
+                    guest.upid = Some(upid.clone());
+                }
+                self.state = State::Cloning { step: CloneStep::Task(upid), cancelled };
+                self.act(out);
+            }
+            Err(fault) => match fault.kind {
+                FaultKind::UnknownOutcome => {
+                    self.doubt(None, cancelled, out);
+                    self.hinder(fault);
+                }
+                FaultKind::IdTaken => self.clone_failed(fault, true, out),
+                // Nothing was sent at all.
+                FaultKind::Unreachable => self.clone_failed(fault, false, out),
+                FaultKind::Contention
+                | FaultKind::Locked { .. }
+                | FaultKind::Denied { .. }
+                | FaultKind::Gone
+                | FaultKind::Capacity
+                | FaultKind::Foreign
+                | FaultKind::KeyRejected
+                | FaultKind::Impostor
+                | FaultKind::Broken => {
+                    self.state = State::Cloning { step: CloneStep::Check(fault), cancelled };
+                    self.act(out);
+                }
+            },
+        }
+    }
+
+    /// The clone did nothing (or hit a stranger): this agent is over, and nothing is cleaned up.
+    fn clone_failed(&mut self, fault: Fault, burned: bool, out: &mut Out) {
+        let reason = self.failure(&fault);
+        out.fault = Some(fault);
+        self.gone(reason, burned, out);
+    }
+
+    pub(super) fn clone_ended(&mut self, result: Result<TaskEnd, Fault>, out: &mut Out) {
+        let cancelled = match &self.state {
+            State::Cloning { cancelled, .. } => cancelled.clone(),
+            State::InDoubt { .. } => return self.doubt_task_ended(result, out),
+            State::Queued
+            | State::Configuring
+            | State::Booting(_)
+            | State::Connecting { .. }
+            | State::Preparing(_)
+            | State::Ready { .. }
+            | State::Leased
+            | State::Draining(_)
+            | State::Retiring { .. }
+            | State::Stranded { .. }
+            | State::Gone { .. } => return,
+        };
+        match result {
+            Ok(TaskEnd::Done { .. }) => self.clone_is_ours(cancelled, None, out),
+            Ok(TaskEnd::Failed(fault)) if fault.kind == FaultKind::IdTaken => {
+                self.clone_failed(fault, true, out);
+            }
+            Ok(TaskEnd::Failed(fault)) => {
+                self.state = State::Cloning { step: CloneStep::Check(fault), cancelled };
+                self.act(out);
+            }
+            Ok(TaskEnd::Unknown(text)) => {
+                let fault = Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text);
+                self.doubt(Some(fault), cancelled, out);
+            }
+            Err(fault) => {
+                self.doubt(None, cancelled, out);
+                self.hinder(fault);
+            }
+        }
+    }
+
+    /// Proof is there: the journalled task's OK, or the marks (design rule 3).
+    fn clone_is_ours(&mut self, cancelled: Option<Reason>, dead: Option<Fault>, out: &mut Out) {
+        self.settle(out);
+        match (cancelled, dead) {
+            (Some(reason), _) => self.retire(reason, out),
+            (None, Some(fault)) => self.fail(fault, out),
+            (None, None) => {
+                self.enter(State::Configuring, out);
+                self.act(out);
+            }
+        }
+    }
+
+    /// Nobody knows whether the clone was made: look.
+    pub(super) fn doubt(&mut self, dead: Option<Fault>, cancelled: Option<Reason>, out: &mut Out) {
+        let horizon = out.now.mono + HORIZON;
+        self.enter(State::InDoubt { horizon, dead, cancelled }, out);
+        self.act(out);
+    }
+
+    /// A look came back, in whatever state asked for it.
+    pub(super) fn looked(&mut self, result: Result<VmSight, Fault>, out: &mut Out) {
+        let sight = match result {
+            Ok(sight) => sight,
+            Err(fault) => {
+                self.hinder(fault);
+                return self.back_off(out);
+            }
+        };
+        if let (IdSight::Taken, Some(node), Some(guest)) = (sight.id, &sight.node, &mut self.guest)
+        {
+            guest.node = node.clone();
+        }
+        if self.observing {
+            return self.observed(&sight, out);
+        }
+        match self.state.clone() {
+            State::Cloning { step: CloneStep::Check(fault), cancelled } => {
+                self.clone_checked(&sight, fault, cancelled, out);
+            }
+            State::Cloning { .. } | State::Queued | State::Gone { .. } => {}
+            State::InDoubt { horizon, dead, cancelled } => {
+                self.doubt_looked(&sight, horizon, dead, cancelled, out);
+            }
+            State::Booting(BootStep::Check(fault)) => match self.judge(&sight) {
+                Verdict::Ours => self.start_checked(&sight, fault, out),
+                _ => self.alive_looked(&sight, out),
+            },
+            State::Configuring
+            | State::Booting(_)
+            | State::Connecting { .. }
+            | State::Preparing(_)
+            | State::Ready { .. }
+            | State::Leased
+            | State::Draining(_) => self.alive_looked(&sight, out),
+            State::Retiring { .. } => self.retire_found(&sight, out),
+            State::Stranded { reason, .. } => self.stranded_looked(&sight, reason, out),
+        }
+    }
+
+    fn clone_checked(
+        &mut self,
+        sight: &VmSight,
+        fault: Fault,
+        cancelled: Option<Reason>,
+        out: &mut Out,
+    ) {
+        match self.judge(sight) {
+            Verdict::Free => self.clone_failed(fault, false, out),
+            Verdict::Foreign(_) => self.clone_failed(fault, true, out),
+            Verdict::Ours | Verdict::Copying | Verdict::Damaged(_) | Verdict::Unclear => {
+                self.doubt(Some(fault), cancelled, out);
+            }
+        }
+    }
+
+    fn doubt_looked(
+        &mut self,
+        sight: &VmSight,
+        horizon: Moment,
+        dead: Option<Fault>,
+        cancelled: Option<Reason>,
+        out: &mut Out,
+    ) {
+        let task = self.guest.as_ref().and_then(|guest| guest.upid.clone());
+        match (self.judge(sight), task) {
+            (Verdict::Ours, _) => self.clone_is_ours(cancelled, dead, out),
+            (Verdict::Foreign(text), _) => {
+                let fault = Fault::new(FaultKind::IdTaken, Culprit::Guest, text);
+                self.clone_failed(fault, true, out);
+            }
+            (Verdict::Damaged(text), _) => self.strand(&text, out),
+            (Verdict::Copying | Verdict::Free, Some(upid)) if dead.is_none() => {
+                self.ask(Call::Await(upid, DOUBT_WAIT), out);
+            }
+            (Verdict::Copying, Some(_)) => {
+                self.strand("its clone's task died and left a locked guest behind", out);
+            }
+            (Verdict::Copying, None) => self.back_off(out),
+            (Verdict::Free, _) if dead.is_some() || out.now.mono >= horizon => {
+                let text = "its clone was never made".to_owned();
+                let fault = Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text);
+                match cancelled {
+                    Some(reason) => self.gone(reason, false, out),
+                    None => self.clone_failed(dead.unwrap_or(fault), false, out),
+                }
+            }
+            (Verdict::Free | Verdict::Unclear, _) => self.back_off(out),
+        }
+    }
+
+    fn doubt_task_ended(&mut self, result: Result<TaskEnd, Fault>, out: &mut Out) {
+        let State::InDoubt { dead, cancelled, .. } = &mut self.state else { return };
+        match result {
+            Ok(TaskEnd::Done { .. }) => {
+                let cancelled = cancelled.clone();
+                self.clone_is_ours(cancelled, None, out);
+            }
+            Ok(TaskEnd::Failed(fault)) => {
+                *dead = Some(fault);
+                self.act(out);
+            }
+            Ok(TaskEnd::Unknown(text)) => {
+                *dead = Some(Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text));
+                self.act(out);
+            }
+            Err(fault) => {
+                self.hinder(fault);
+                self.back_off(out);
+            }
+        }
+    }
+
+    /// A guest that should be there was looked at.
+    fn alive_looked(&mut self, sight: &VmSight, out: &mut Out) {
+        match self.judge(sight) {
+            Verdict::Free => self.vanished(out),
+            Verdict::Foreign(text) | Verdict::Damaged(text) => self.strand(&text, out),
+            Verdict::Copying | Verdict::Unclear => self.back_off(out),
+            Verdict::Ours if sight.running == Some(false) && self.should_run() => {
+                self.retire(Reason::PoweredOff, out);
+            }
+            Verdict::Ours => match &self.state {
+                // Nothing is waited for there: the guest is well.
+                State::Ready { .. } | State::Leased | State::Draining(_) => {
+                    self.asked = None;
+                    self.calm();
+                }
+                State::Queued
+                | State::Cloning { .. }
+                | State::InDoubt { .. }
+                | State::Configuring
+                | State::Booting(_)
+                | State::Connecting { .. }
+                | State::Preparing(_)
+                | State::Retiring { .. }
+                | State::Stranded { .. }
+                | State::Gone { .. } => self.back_off(out),
+            },
+        }
+    }
+
+    /// Whether a stopped guest has powered itself off in this state.
+    fn should_run(&self) -> bool {
+        match &self.state {
+            State::Booting(BootStep::Address | BootStep::HostKeys)
+            | State::Connecting { .. }
+            | State::Preparing(_)
+            | State::Ready { .. }
+            | State::Leased
+            | State::Draining(_) => true,
+            State::Booting(BootStep::Start | BootStep::Task(_) | BootStep::Check(_))
+            | State::Queued
+            | State::Cloning { .. }
+            | State::InDoubt { .. }
+            | State::Configuring
+            | State::Retiring { .. }
+            | State::Stranded { .. }
+            | State::Gone { .. } => false,
+        }
+    }
+
+    /// The reconciler saw it stopped in a list: look before believing it.
+    pub(super) fn seen_stopped(&mut self, out: &mut Out) {
+        if self.should_run() && !self.observing {
+            self.ask(Call::Look, out);
+        }
+    }
+
+    /// An adopted guest was looked at for the first time.
+    fn observed(&mut self, sight: &VmSight, out: &mut Out) {
+        match self.judge(sight) {
+            Verdict::Free => self.vanished(out),
+            Verdict::Foreign(text) | Verdict::Damaged(text) => self.strand(&text, out),
+            Verdict::Copying | Verdict::Unclear => self.back_off(out),
+            Verdict::Ours if sight.running.is_none() => self.back_off(out),
+            Verdict::Ours => self.resume(sight.running == Some(true), out),
+        }
+    }
+
+    fn stranded_looked(&mut self, sight: &VmSight, reason: Option<Reason>, out: &mut Out) {
+        let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
+        match self.judge(sight) {
+            Verdict::Free => self.list_remains(out),
+            Verdict::Ours if settled => self.retire(reason.unwrap_or(Reason::Cancelled), out),
+            Verdict::Ours => self.doubt(None, reason, out),
+            Verdict::Copying | Verdict::Foreign(_) | Verdict::Damaged(_) | Verdict::Unclear => {
+                self.retry_in(STRANDED_PAUSE, out);
+            }
+        }
+    }
+
+    pub(super) fn list_remains(&mut self, out: &mut Out) {
+        if let State::Stranded { listing, .. } = &mut self.state {
+            *listing = true;
+        }
+        self.act(out);
+    }
+
+    pub(super) fn stranded_listed(&mut self, result: Result<Vec<String>, Fault>, out: &mut Out) {
+        let State::Stranded { reason, listing, .. } = &mut self.state else { return };
+        *listing = false;
+        match result {
+            Ok(volumes) if volumes.is_empty() => {
+                let reason = reason.clone().unwrap_or(Reason::Vanished);
+                self.gone(reason, false, out);
+            }
+            Ok(_) | Err(_) => self.retry_in(STRANDED_PAUSE, out),
+        }
+    }
+
+    /// Only an administrator can finish this one.
+    pub(super) fn strand(&mut self, why: &str, out: &mut Out) {
+        let command = self.mend_command(&[]);
+        self.strand_with(why, command, out);
+    }
+
+    pub(super) fn strand_with(&mut self, why: &str, command: String, out: &mut Out) {
+        let reason = match &self.state {
+            State::Retiring { reason, .. } => Some(reason.clone()),
+            State::Cloning { cancelled, .. } | State::InDoubt { cancelled, .. } => {
+                cancelled.clone()
+            }
+            State::Queued
+            | State::Configuring
+            | State::Booting(_)
+            | State::Connecting { .. }
+            | State::Preparing(_)
+            | State::Ready { .. }
+            | State::Leased
+            | State::Draining(_)
+            | State::Stranded { .. }
+            | State::Gone { .. } => None,
+        };
+        self.observing = false;
+        self.lane_back(out);
+        self.lose_leases("lost", out);
+        out.record(Body::Stranded {
+            agent: self.agent.clone(),
+            why: why.to_owned(),
+            command: command.clone(),
+        });
+        self.alarm(why, &command, out);
+        let why = why.to_owned();
+        self.enter(State::Stranded { why: why.clone(), command, reason, listing: false }, out);
+        self.detail = why;
+        self.retry_in(STRANDED_PAUSE, out);
+    }
+
+    pub(super) fn alarm(&self, why: &str, command: &str, out: &mut Out) {
+        let agent = self.agent.clone();
+        out.observe(What::Alarm { agent, text: why.to_owned(), command: command.to_owned() });
+    }
+
+    /// What an administrator must run on the guest's node.
+    pub(super) fn mend_command(&self, volumes: &[String]) -> String {
+        let Some(guest) = &self.guest else { return String::new() };
+        let vmid = guest.marks.vmid;
+        if volumes.is_empty() {
+            return format!(
+                "qm config {vmid} # on node {}; if it is a machine of drover's: \
+                 qm unlock {vmid}; qm stop {vmid}; qm destroy {vmid} --purge",
+                guest.node
+            );
+        }
+        let frees: Vec<String> =
+            volumes.iter().map(|volume| format!("pvesm free {volume}")).collect();
+        format!("{} # on node {}", frees.join("; "), guest.node)
+    }
+
+    /// A quorate endpoint says that the id of a proven guest is free.
+    pub(super) fn vanished(&mut self, out: &mut Out) {
+        let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
+        if settled {
+            self.gone(Reason::Vanished, false, out);
+        }
+    }
+
+    /// Gives the place in the lanes back, once.
+    pub(super) fn lane_back(&mut self, out: &mut Out) {
+        if std::mem::take(&mut self.lane) {
+            out.effects.push(crate::agent::event::Effect::LaneFree);
+        }
+    }
+
+    /// The end. The id goes back after the journal knows of it.
+    pub(super) fn gone(&mut self, reason: Reason, burned: bool, out: &mut Out) {
+        self.observing = false;
+        self.lose_leases("lost", out);
+        self.lane_back(out);
+        self.enter(State::Gone { reason: reason.clone(), burned }, out);
+        out.observe(What::AgentGone {
+            agent: self.agent.clone(),
+            template: self.spec.id.clone(),
+            reason: reason.clone(),
+            phases: self.waterfall.ended(),
+        });
+        let Some(guest) = &self.guest else {
+            // A grant may still be on its way and must find somebody who gives it back.
+            return self.retry_in(LINGER, out);
+        };
+        let vmid = guest.marks.vmid;
+        out.record(Body::Gone { agent: self.agent.clone(), reason, burned });
+        out.effects.push(crate::agent::event::Effect::IdBack { vmid, burned });
+        self.act(out);
+    }
+}
+
+/// How long a gone agent that never got a VMID waits for a grant that was under way.
+const LINGER: Duration = Duration::from_secs(5);

@@ -1,0 +1,159 @@
+//! What an agent's mind is told, and what it wants done. Plain values, nothing that acts.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::fact::What;
+use crate::fault::Fault;
+use crate::id::{Attempt, LeaseId, NodeName, Upid, VmId};
+use crate::marks::Marks;
+use crate::message::{AgentCommand, AgentReport};
+use crate::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
+use crate::record::Body;
+use crate::time::Moment;
+
+/// What an agent's mind is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The body runs; said once in each incarnation, before anything else.
+    Begin,
+    /// Its template, cluster or the reconciler says something.
+    Command(AgentCommand),
+    /// The `CloneIntended` is durable and got this sequence.
+    Intended {
+        /// The journal's sequence.
+        seq: u64,
+    },
+    /// A call came back.
+    Answer(Attempt, Answer),
+    /// The wake asked for by [`Effect::WakeAt`].
+    Wake(Attempt),
+    /// The journal did not take a record; the body keeps trying and holds everything behind it.
+    JournalFailed(String),
+    /// Another drover leads: nothing may be done any more.
+    Fenced,
+}
+
+/// What a call came back with.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// Of [`Call::Clone`].
+    Cloned(Result<Upid, Fault>),
+    /// Of [`Call::Await`].
+    TaskEnded(Result<TaskEnd, Fault>),
+    /// Of [`Call::Look`].
+    Looked(Result<VmSight, Fault>),
+    /// Of [`Call::IdTaken`].
+    IdSeen(Result<IdSight, Fault>),
+    /// Of [`Call::Configure`].
+    Configured(Result<Configured, Fault>),
+    /// Of [`Call::Start`], [`Call::Shutdown`], [`Call::Stop`] and [`Call::Destroy`].
+    Accepted(Result<Upid, Fault>),
+    /// Of [`Call::Address`].
+    Addressed(Result<AddressSight, Fault>),
+    /// Of [`Call::HostKeys`].
+    HostKeys(Result<Vec<String>, Fault>),
+    /// Of [`Call::Greet`].
+    Greeted(Result<String, Fault>),
+    /// Of [`Call::Run`].
+    Ran(Result<Ran, Fault>),
+    /// Of [`Call::Admit`].
+    Admitted(LeaseId, Result<(), Fault>),
+    /// Of [`Call::Expel`].
+    Expelled(LeaseId, Result<(), Fault>),
+    /// Of [`Call::Fence`].
+    Fenced(Result<VmSight, Fault>),
+    /// Of [`Call::Leftovers`].
+    Leftovers(Result<Vec<String>, Fault>),
+}
+
+/// What an agent's mind wants done, in this order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Tell the template at once, whatever waits for the journal.
+    Report(Box<AgentReport>),
+    /// Write this down; what follows waits until the journal has it.
+    Record(Body),
+    /// Tell the read side.
+    Observe(Box<What>),
+    /// Ask the cluster for a place in the lanes and a VMID.
+    LaneAsk,
+    /// Give the place back.
+    LaneFree,
+    /// Give the VMID back.
+    IdBack {
+        /// Which.
+        vmid: VmId,
+        /// Whether it must be burned.
+        burned: bool,
+    },
+    /// Ask a port; the answer comes back with the stamp.
+    Ask(Attempt, Call),
+    /// Wake the mind at this moment; takes the place of any earlier wish.
+    WakeAt(Attempt, Moment),
+    /// The actor ends.
+    End,
+}
+
+/// A call to a port about this agent's own guest.
+///
+/// The guest's place, its marks and its login are the mind's at the moment the call is made.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Call {
+    /// Clone the template.
+    Clone {
+        /// The node of the template.
+        node: NodeName,
+    },
+    /// Wait for a task, at most this long.
+    Await(Upid, Duration),
+    /// Look at the id and the guest.
+    Look,
+    /// Ask only whether the id is taken.
+    IdTaken,
+    /// Set cloud-init, sizes and tags.
+    Configure,
+    /// Start the guest.
+    Start,
+    /// Ask the guest agent for the address.
+    Address,
+    /// Ask the guest agent for the host keys.
+    HostKeys,
+    /// Log in once.
+    Greet(IpAddr, Duration),
+    /// Run a command.
+    Run(IpAddr, String, Duration),
+    /// Install a lease's public key.
+    Admit(IpAddr, LeaseId, String),
+    /// Remove a lease's public key.
+    Expel(IpAddr, LeaseId),
+    /// Verify the marks and tag the guest as going.
+    Fence,
+    /// Shut down, and stop after the limit.
+    Shutdown(Duration),
+    /// Stop hard.
+    Stop,
+    /// Destroy the stopped guest.
+    Destroy,
+    /// List volumes that still carry the id.
+    Leftovers,
+}
+
+/// What an agent knows of its guest, from the intent to clone it on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Guest {
+    /// The marks it carries.
+    pub marks: Marks,
+    /// The node it is on, as last known.
+    pub node: NodeName,
+    /// The clone's task, once accepted.
+    pub upid: Option<Upid>,
+    /// Whether it is proven to be this agent's: by the task's end or by its marks.
+    pub settled: bool,
+    /// The MAC address of net0.
+    pub mac: Option<String>,
+    /// Its address.
+    pub address: Option<IpAddr>,
+    /// Its host keys, public key lines.
+    pub host_keys: Vec<String>,
+}

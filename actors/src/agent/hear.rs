@@ -1,0 +1,165 @@
+//! Which part of the mind an event goes to.
+
+use crate::agent::event::{Answer, Effect};
+use crate::agent::state::{BootStep, CloneStep, Mind, Out, State};
+use crate::fault::Fault;
+use crate::id::Attempt;
+use crate::message::AgentCommand;
+use crate::record::Reason;
+
+impl Mind {
+    pub(super) fn command(&mut self, command: AgentCommand, out: &mut Out) {
+        match command {
+            AgentCommand::Granted { vmid, node, cluster } => match &self.state {
+                State::Queued => self.granted(vmid, node, cluster, out),
+                State::Cloning { .. }
+                | State::InDoubt { .. }
+                | State::Configuring
+                | State::Booting(_)
+                | State::Connecting { .. }
+                | State::Preparing(_)
+                | State::Ready { .. }
+                | State::Leased
+                | State::Draining(_)
+                | State::Retiring { .. }
+                | State::Stranded { .. }
+                | State::Gone { .. } => {
+                    let mine = self.guest.as_ref().is_some_and(|guest| guest.marks.vmid == vmid);
+                    if !mine {
+                        out.effects.push(Effect::IdBack { vmid, burned: false });
+                    }
+                }
+            },
+            AgentCommand::NotGranted(fault) => self.not_granted(fault, out),
+            AgentCommand::Lease { ask } => self.lease(*ask, out),
+            AgentCommand::LeaseRenewed { lease, expires } => self.renewed(&lease, expires, out),
+            AgentCommand::EndLease { lease, why } => self.end_lease(&lease, &why, out),
+            AgentCommand::Drain(reason) | AgentCommand::Retire(reason) => self.wish(reason, out),
+            AgentCommand::ForceRetire(reason) => {
+                if !matches!(self.state, State::Stranded { .. }) {
+                    self.retire(reason, out);
+                }
+            }
+            AgentCommand::Moved(node) => {
+                if let Some(guest) = &mut self.guest {
+                    guest.node = node;
+                }
+            }
+            AgentCommand::Vanished => self.told_vanished(out),
+            AgentCommand::SeenStopped => self.seen_stopped(out),
+            AgentCommand::NodeDown(down) => self.node_down(down, out),
+            AgentCommand::Spare(spared) => self.spared = spared,
+            AgentCommand::Rest => self.rest(out),
+        }
+    }
+
+    fn not_granted(&mut self, fault: Fault, out: &mut Out) {
+        if !matches!(self.state, State::Queued) {
+            return;
+        }
+        let reason = self.failure(&fault);
+        out.fault = Some(fault);
+        self.lane = false;
+        self.gone(reason, false, out);
+    }
+
+    /// Somebody wants it gone, but not at the cost of a lease.
+    fn wish(&mut self, reason: Reason, out: &mut Out) {
+        if !matches!(self.state, State::Stranded { .. }) {
+            self.drain(reason, out);
+        }
+    }
+
+    /// While the clone is being made its id may well be free: there, the state's own looks decide.
+    fn told_vanished(&mut self, out: &mut Out) {
+        match &self.state {
+            State::Queued | State::Cloning { .. } | State::InDoubt { .. } | State::Gone { .. } => {}
+            State::Stranded { .. } => {
+                self.asked = None;
+                self.list_remains(out);
+            }
+            State::Configuring
+            | State::Booting(_)
+            | State::Connecting { .. }
+            | State::Preparing(_)
+            | State::Ready { .. }
+            | State::Leased
+            | State::Draining(_)
+            | State::Retiring { .. } => self.vanished(out),
+        }
+    }
+
+    fn node_down(&mut self, down: bool, out: &mut Out) {
+        let back = self.parked && !down;
+        self.parked = down;
+        if back {
+            self.wish(Reason::ReturnedFromPark, out);
+        }
+    }
+
+    pub(super) fn answered(&mut self, attempt: Attempt, answer: Answer, out: &mut Out) {
+        match answer {
+            Answer::Admitted(id, result) => {
+                if self.leases.get(&id).is_some_and(|lease| lease.asked == Some(attempt)) {
+                    self.admitted(&id, result, out);
+                }
+            }
+            Answer::Expelled(id, result) => {
+                if self.leases.get(&id).is_some_and(|lease| lease.asked == Some(attempt)) {
+                    self.expelled(&id, result, out);
+                }
+            }
+            answer => {
+                if self.asked == Some(attempt) {
+                    self.asked = None;
+                    self.state_answered(answer, out);
+                }
+            }
+        }
+    }
+
+    fn state_answered(&mut self, answer: Answer, out: &mut Out) {
+        match answer {
+            Answer::Cloned(result) => self.cloned(result, out),
+            Answer::TaskEnded(result) => match &self.state {
+                State::Cloning { step: CloneStep::Task(_), .. } | State::InDoubt { .. } => {
+                    self.clone_ended(result, out);
+                }
+                State::Booting(BootStep::Task(_)) => self.start_ended(result, out),
+                State::Retiring { .. } => self.retire_task_ended(result, out),
+                State::Queued
+                | State::Cloning { step: CloneStep::Call | CloneStep::Check(_), .. }
+                | State::Configuring
+                | State::Booting(_)
+                | State::Connecting { .. }
+                | State::Preparing(_)
+                | State::Ready { .. }
+                | State::Leased
+                | State::Draining(_)
+                | State::Stranded { .. }
+                | State::Gone { .. } => {}
+            },
+            Answer::Looked(result) => self.looked(result, out),
+            Answer::IdSeen(result) => self.retire_confirmed(result, out),
+            Answer::Configured(result) => self.configured(result, out),
+            Answer::Accepted(result) => {
+                if matches!(self.state, State::Retiring { .. }) {
+                    self.retire_accepted(result, out);
+                } else {
+                    self.start_accepted(result, out);
+                }
+            }
+            Answer::Addressed(result) => self.addressed(result, out),
+            Answer::HostKeys(result) => self.keys_read(result, out),
+            Answer::Greeted(result) => self.greeted(result, out),
+            Answer::Ran(result) => {
+                if let State::Preparing(step) = self.state {
+                    self.prepared(step, result, out);
+                }
+            }
+            Answer::Fenced(result) => self.fenced(result, out),
+            Answer::Leftovers(result) => self.remains_listed(result, out),
+            Answer::Admitted(..) | Answer::Expelled(..) => {}
+        }
+    }
+}

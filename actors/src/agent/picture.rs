@@ -1,0 +1,197 @@
+//! What an agent tells the others: its standing to the template, its picture and its waterfall to
+//! the read side.
+
+use crate::agent::event::Effect;
+use crate::agent::state::{Lease, Mind, Out, Stage, State};
+use crate::fact::{AgentPicture, LeasePicture, What};
+use crate::fault::Fault;
+use crate::id::LeaseId;
+use crate::message::{AgentReport, Standing};
+use crate::time::{Moment, Now, WallTime};
+
+/// Phases kept apart; beyond it time is added to an earlier phase of the same name.
+const PHASES_KEPT: usize = 64;
+
+/// Time spent in each state; its parts always sum to the wall time since it began.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waterfall {
+    past: Vec<(String, u64)>,
+    since: Moment,
+    since_wall: WallTime,
+}
+
+impl Waterfall {
+    /// Begins with nothing past.
+    pub fn new(now: Now) -> Self {
+        Self { past: Vec::new(), since: now.mono, since_wall: now.wall }
+    }
+
+    /// Begins with time that passed before this start of the service.
+    pub fn resumed(earlier_ms: u64, now: Now) -> Self {
+        Self { past: vec![("Earlier".into(), earlier_ms)], ..Self::new(now) }
+    }
+
+    /// Ends the phase of this name.
+    pub fn move_on(&mut self, name: &str, now: Now) {
+        let spent = now.mono.0.saturating_sub(self.since.0);
+        let full = self.past.len() >= PHASES_KEPT;
+        let known = self.past.iter_mut().rev().find(|(past, _)| past == name);
+        match known {
+            Some((_, sum)) if full => *sum += spent,
+            Some(_) | None => self.past.push((name.to_owned(), spent)),
+        }
+        self.since = now.mono;
+        self.since_wall = now.wall;
+    }
+
+    /// All phases with the running one last.
+    pub fn phases(&self, name: &str, now: Now) -> Vec<(String, u64)> {
+        let mut phases = self.past.clone();
+        phases.push((name.to_owned(), now.mono.0.saturating_sub(self.since.0)));
+        phases
+    }
+
+    /// The phases that ended.
+    pub fn ended(&self) -> Vec<(String, u64)> {
+        self.past.clone()
+    }
+
+    /// When the running phase began.
+    pub fn since(&self) -> WallTime {
+        self.since_wall
+    }
+}
+
+/// What was told last, so that only changes are told.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Told {
+    report: Option<(Standing, &'static str, Vec<LeaseId>)>,
+    picture: Option<AgentPicture>,
+}
+
+impl Mind {
+    /// Reports and shows what changed in this step.
+    pub(super) fn tell(&mut self, out: &mut Out) {
+        let leases: Vec<LeaseId> = self.leases.keys().cloned().collect();
+        let state = self.state.name();
+        let standing = self.standing();
+        let summary = (standing, state, leases.clone());
+        let changed = self.told.report.as_ref() != Some(&summary);
+        if changed || out.fault.is_some() || out.refused.is_some() {
+            let report = self.report(standing, leases, out.fault.take(), out.refused.take());
+            // At the front: a free executor must be known as taken before anything waits for a disk.
+            out.effects.insert(0, Effect::Report(Box::new(report)));
+            self.told.report = Some(summary);
+        }
+        self.show(out);
+    }
+
+    fn report(
+        &self,
+        standing: Standing,
+        leases: Vec<LeaseId>,
+        fault: Option<Fault>,
+        refused: Option<LeaseId>,
+    ) -> AgentReport {
+        AgentReport {
+            agent: self.agent.clone(),
+            template: self.spec.id.clone(),
+            standing,
+            state: self.state.name(),
+            leases,
+            fault,
+            refused,
+        }
+    }
+
+    fn show(&mut self, out: &mut Out) {
+        if matches!(self.state, State::Gone { .. }) {
+            return;
+        }
+        let picture = self.picture(Vec::new());
+        if self.told.picture.as_ref() == Some(&picture) {
+            return;
+        }
+        let phases = self.waterfall.phases(self.state.name(), out.now);
+        out.observe(What::Agent(Box::new(AgentPicture { phases, ..picture.clone() })));
+        self.told.picture = Some(picture);
+    }
+
+    fn picture(&self, phases: Vec<(String, u64)>) -> AgentPicture {
+        let guest = self.guest.as_ref();
+        AgentPicture {
+            agent: self.agent.clone(),
+            template: self.spec.id.clone(),
+            state: self.state.name().to_owned(),
+            since: self.waterfall.since(),
+            vmid: guest.map(|guest| guest.marks.vmid),
+            node: guest.map(|guest| guest.node.clone()),
+            address: self.address().map(|address| address.to_string()),
+            ssh: Some((self.spec.ssh.port, self.spec.ssh.user.clone())),
+            host_keys: guest.map(|guest| guest.host_keys.clone()).unwrap_or_default(),
+            leases: self.leases.keys().cloned().collect(),
+            uses: self.uses,
+            detail: self.detail.clone(),
+            phases,
+        }
+    }
+
+    /// What it means to its template.
+    pub(super) fn standing(&self) -> Standing {
+        if self.parked && !matches!(self.state, State::Gone { .. }) {
+            return Standing::Parked;
+        }
+        match &self.state {
+            State::Queued | State::Configuring | State::Booting(_) | State::Connecting { .. } => {
+                Standing::Coming
+            }
+            State::Preparing(_) => Standing::Coming,
+            State::Cloning { cancelled, .. } | State::InDoubt { cancelled, .. } => {
+                if cancelled.is_some() { Standing::Leaving } else { Standing::Coming }
+            }
+            State::Ready { .. } | State::Leased if self.observing => {
+                if self.leases.is_empty() {
+                    Standing::Coming
+                } else {
+                    Standing::Busy
+                }
+            }
+            State::Ready { .. } | State::Leased => match self.free_executors() {
+                0 => Standing::Busy,
+                executors => Standing::Free { executors, idle: self.leases.is_empty() },
+            },
+            State::Draining(_) => Standing::Busy,
+            State::Retiring { .. } | State::Stranded { .. } => Standing::Leaving,
+            State::Gone { .. } => Standing::Gone,
+        }
+    }
+
+    /// Uses that still fit.
+    pub(super) fn free_executors(&self) -> u32 {
+        let taken = u32::try_from(self.leases.len()).unwrap_or(u32::MAX);
+        let free = self.spec.executors.saturating_sub(taken);
+        match self.spec.max_uses {
+            Some(most) => free.min(most.saturating_sub(self.uses)),
+            None => free,
+        }
+    }
+
+    /// Shows a lease.
+    pub(super) fn show_lease(&self, lease: &Lease, detail: &str, out: &mut Out) {
+        let state = match lease.stage {
+            Stage::Admitting => "granted",
+            Stage::Ready => "ready",
+            Stage::Expelling => "ended",
+        };
+        let ask = &lease.granted.ask;
+        out.observe(What::Lease(Box::new(LeasePicture {
+            lease: ask.lease.clone(),
+            state: state.into(),
+            agent: Some(self.agent.clone()),
+            owner: ask.owner.clone(),
+            principal: ask.principal.clone(),
+            expires: Some(lease.granted.expires),
+            detail: detail.into(),
+        })));
+    }
+}

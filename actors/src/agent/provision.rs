@@ -1,0 +1,364 @@
+//! From a place in the lanes to Ready: configuring, booting, connecting, preparing.
+//!
+//! Java on the agent is set up by a later part; `javaConfig` has no effect here.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::agent::event::{Call, Guest};
+use crate::agent::state::{BootStep, CloneStep, Mind, Out, PrepareStep, State};
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::id::{ClusterId, NodeName, Upid, VmId};
+use crate::marks::{Kind, Marks};
+use crate::ports::{AddressSight, Configured, Ran, TaskEnd, VmSight};
+use crate::record::{Body, Reason};
+use crate::time::Moment;
+
+/// How long one try to log in may take.
+pub(super) const GREET_LIMIT: Duration = Duration::from_secs(10);
+/// Time between two tries to log in.
+const GREET_PAUSE: Duration = Duration::from_secs(2);
+/// Time between the first two questions for the address (behaviour section 17: each may block a worker).
+const ADDRESS_PAUSE: Duration = Duration::from_secs(2);
+/// The longest time between two questions for the address.
+const ADDRESS_PAUSE_LONGEST: Duration = Duration::from_secs(5);
+/// How often the guest agent is asked for host keys before they are taken on first sight.
+const HOST_KEY_TRIES: u32 = 3;
+/// Characters of a failed command's output that are shown.
+const TAIL_SHOWN: usize = 600;
+
+const CLOUD_INIT: &str = "if command -v cloud-init >/dev/null 2>&1; then cloud-init status --wait >/dev/null 2>&1; fi; true";
+
+impl Mind {
+    pub(super) fn granted(
+        &mut self,
+        vmid: VmId,
+        node: NodeName,
+        cluster: ClusterId,
+        out: &mut Out,
+    ) {
+        let marks = Marks {
+            installation: self.installation.clone(),
+            agent: self.agent.clone(),
+            vmid,
+            cluster,
+            kind: Kind::Agent,
+            seq: 0,
+            cloud: self.spec.id.cloud.as_str().to_owned(),
+            template: self.spec.id.name.to_string(),
+            born: out.now.wall.rfc3339(),
+        };
+        self.clone_until = out.now.mono + self.spec.limits.clone;
+        out.record(Body::CloneIntended {
+            marks: Box::new(marks.clone()),
+            node: node.clone(),
+            spec: Box::new((*self.spec).clone()),
+        });
+        self.guest = Some(Guest {
+            marks,
+            node,
+            upid: None,
+            settled: false,
+            mac: None,
+            address: None,
+            host_keys: Vec::new(),
+        });
+        self.enter(State::Cloning { step: CloneStep::Call, cancelled: None }, out);
+        self.act(out);
+    }
+
+    /// The guest is known to be there and ours.
+    pub(super) fn settle(&mut self, out: &mut Out) {
+        let Some(guest) = &mut self.guest else { return };
+        guest.settled = true;
+        let node = guest.node.clone();
+        out.record(Body::CloneSettled { agent: self.agent.clone(), node });
+        self.lane_back(out);
+    }
+
+    pub(super) fn configured(&mut self, result: Result<Configured, Fault>, out: &mut Out) {
+        let done = match result {
+            Ok(done) => done,
+            Err(fault) => return self.failed(fault, out),
+        };
+        if let Some(guest) = &mut self.guest {
+            guest.mac = done.mac;
+        }
+        out.record(Body::VolumesKnown { agent: self.agent.clone(), volumes: done.volumes });
+        self.enter(State::Booting(BootStep::Start), out);
+        if let Some(refusal) = done.tags_refused {
+            self.detail = format!("its tags were refused and left out: {refusal}");
+        }
+        self.act(out);
+    }
+
+    pub(super) fn boot_call(&self, step: &BootStep) -> Call {
+        match step {
+            BootStep::Start => Call::Start,
+            BootStep::Task(upid) => Call::Await(upid.clone(), self.spec.limits.operation),
+            BootStep::Check(_) => Call::Look,
+            BootStep::Address => Call::Address,
+            BootStep::HostKeys => Call::HostKeys,
+        }
+    }
+
+    pub(super) fn boot_step(&mut self, step: BootStep, out: &mut Out) {
+        self.state = State::Booting(step);
+        self.act(out);
+    }
+
+    pub(super) fn start_accepted(&mut self, result: Result<Upid, Fault>, out: &mut Out) {
+        match result {
+            Ok(upid) => self.boot_step(BootStep::Task(upid), out),
+            Err(fault) if fault.kind == FaultKind::UnknownOutcome => {
+                self.boot_step(BootStep::Check(fault), out);
+            }
+            Err(fault) => self.failed(fault, out),
+        }
+    }
+
+    pub(super) fn start_ended(&mut self, result: Result<TaskEnd, Fault>, out: &mut Out) {
+        match result {
+            Ok(TaskEnd::Done { .. }) => {
+                self.calm();
+                self.pause = ADDRESS_PAUSE;
+                self.boot_step(BootStep::Address, out);
+            }
+            // It may say that the guest runs already: the status tells.
+            Ok(TaskEnd::Failed(fault)) | Err(fault) => {
+                self.boot_step(BootStep::Check(fault), out);
+            }
+            Ok(TaskEnd::Unknown(text)) => {
+                let fault = Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text);
+                self.boot_step(BootStep::Check(fault), out);
+            }
+        }
+    }
+
+    /// The status is known after a start of unclear outcome.
+    pub(super) fn start_checked(&mut self, sight: &VmSight, fault: Fault, out: &mut Out) {
+        match sight.running {
+            Some(true) => self.start_ended(Ok(TaskEnd::Done { warnings: Vec::new() }), out),
+            Some(false) => {
+                self.state = State::Booting(BootStep::Start);
+                self.failed(fault, out);
+            }
+            None => self.back_off(out),
+        }
+    }
+
+    pub(super) fn addressed(&mut self, result: Result<AddressSight, Fault>, out: &mut Out) {
+        match result {
+            Ok(AddressSight::At(address)) => {
+                if let Some(guest) = &mut self.guest {
+                    guest.address = Some(address);
+                }
+                self.calm();
+                self.hindrance = None;
+                self.boot_step(BootStep::HostKeys, out);
+            }
+            Ok(AddressSight::NotYet(text)) => {
+                self.detail = text;
+                self.retry_in(self.pause, out);
+                self.pause = (self.pause * 5 / 4).min(ADDRESS_PAUSE_LONGEST);
+            }
+            Err(fault) => self.failed(fault, out),
+        }
+    }
+
+    /// The host keys came, in `Booting` or after a mismatch in `Connecting`.
+    pub(super) fn keys_read(&mut self, result: Result<Vec<String>, Fault>, out: &mut Out) {
+        let keys = match result {
+            Ok(keys) => keys,
+            Err(fault) if can_pass(&fault.kind) && self.tries < HOST_KEY_TRIES => {
+                return self.back_off(out);
+            }
+            Err(_) => Vec::new(),
+        };
+        if matches!(self.state, State::Connecting { .. }) {
+            return self.keys_reread(keys, out);
+        }
+        if !keys.is_empty() {
+            self.pin(keys, out);
+        }
+        self.enter(State::Connecting { reread: false, reading: false }, out);
+        self.act(out);
+    }
+
+    fn keys_reread(&mut self, keys: Vec<String>, out: &mut Out) {
+        let known = self.guest.as_ref().is_some_and(|guest| guest.host_keys == keys);
+        if keys.is_empty() || known {
+            let text = "the SSH host key is another than the guest agent tells, twice".to_owned();
+            let fault = Fault::new(FaultKind::Impostor, Culprit::Guest, text);
+            return self.fail(fault, out);
+        }
+        self.pin(keys, out);
+        self.state = State::Connecting { reread: true, reading: false };
+        self.act(out);
+    }
+
+    fn pin(&mut self, keys: Vec<String>, out: &mut Out) {
+        let Some(guest) = &mut self.guest else { return };
+        guest.host_keys.clone_from(&keys);
+        let address = guest.address.map(|ip| ip.to_string()).unwrap_or_default();
+        out.record(Body::HostKeyPinned { agent: self.agent.clone(), keys, address });
+    }
+
+    pub(super) fn greeted(&mut self, result: Result<String, Fault>, out: &mut Out) {
+        match result {
+            Ok(key) => {
+                if self.guest.as_ref().is_some_and(|guest| guest.host_keys.is_empty()) {
+                    self.pin(vec![key], out);
+                }
+                self.enter(State::Preparing(PrepareStep::CloudInit), out);
+                self.act(out);
+            }
+            // Cloud-init may just have made a new key (design rule 12).
+            Err(fault)
+                if fault.kind == FaultKind::Impostor
+                    && matches!(self.state, State::Connecting { reread: false, .. }) =>
+            {
+                self.hinder(fault);
+                self.state = State::Connecting { reread: true, reading: true };
+                self.act(out);
+            }
+            Err(fault) if can_pass(&fault.kind) => {
+                self.hinder(fault);
+                self.retry_in(GREET_PAUSE, out);
+            }
+            Err(fault) => self.fail(fault, out),
+        }
+    }
+
+    /// The address to connect to.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        self.guest.as_ref()?.address
+    }
+
+    pub(super) fn prepare_call(&self, step: PrepareStep, now: Moment) -> Option<Call> {
+        let command = match step {
+            PrepareStep::CloudInit => CLOUD_INIT.to_owned(),
+            PrepareStep::RemoteFs => remote_fs_command(&self.spec.remote_fs),
+            PrepareStep::ReadyCommand => self.spec.ready_command.clone()?,
+        };
+        let limit = self.deadline.map_or(self.spec.limits.prepare, |deadline| deadline - now);
+        Some(Call::Run(self.address()?, command, limit))
+    }
+
+    pub(super) fn prepared(&mut self, step: PrepareStep, ran: Result<Ran, Fault>, out: &mut Out) {
+        match ran {
+            Ok(Ran { exit: Some(0), .. }) => self.prepare_next(step, out),
+            Ok(ran) => {
+                let text = describe_failure(step, &self.spec.remote_fs, &ran);
+                self.fail(Fault::new(FaultKind::Broken, Culprit::Template, text), out);
+            }
+            Err(fault) if can_pass(&fault.kind) => {
+                self.hinder(fault);
+                self.retry_in(GREET_PAUSE, out);
+            }
+            Err(fault) => self.fail(fault, out),
+        }
+    }
+
+    fn prepare_next(&mut self, step: PrepareStep, out: &mut Out) {
+        let next = match step {
+            PrepareStep::CloudInit => PrepareStep::RemoteFs,
+            PrepareStep::RemoteFs if self.spec.ready_command.is_some() => PrepareStep::ReadyCommand,
+            PrepareStep::RemoteFs | PrepareStep::ReadyCommand => {
+                self.enter(State::Ready { idle: out.now.mono }, out);
+                return;
+            }
+        };
+        self.calm();
+        self.hindrance = None;
+        self.state = State::Preparing(next);
+        self.act(out);
+    }
+
+    /// A call of an agent that is alive failed.
+    pub(super) fn failed(&mut self, fault: Fault, out: &mut Out) {
+        match &fault.kind {
+            FaultKind::Contention
+            | FaultKind::Locked { .. }
+            | FaultKind::Unreachable
+            | FaultKind::UnknownOutcome => {
+                self.hinder(fault);
+                self.back_off(out);
+            }
+            // Only the id itself proves it; the answer comes back as a look.
+            FaultKind::Gone => {
+                self.hinder(fault);
+                self.ask(Call::Look, out);
+            }
+            FaultKind::Foreign => self.strand(&fault.text, out),
+            FaultKind::Denied { .. }
+            | FaultKind::IdTaken
+            | FaultKind::Capacity
+            | FaultKind::KeyRejected
+            | FaultKind::Impostor
+            | FaultKind::Broken => self.fail(fault, out),
+        }
+    }
+
+    /// A fault that stays ends the agent.
+    pub(super) fn fail(&mut self, fault: Fault, out: &mut Out) {
+        let reason = self.failure(&fault);
+        out.fault = Some(fault);
+        self.retire(reason, out);
+    }
+
+    pub(super) fn failure(&self, fault: &Fault) -> Reason {
+        Reason::Failed {
+            state: self.state.name().into(),
+            kind: fault.kind.label().into(),
+            text: fault.text.clone(),
+        }
+    }
+}
+
+/// Whether a fault may pass by itself.
+pub(super) fn can_pass(kind: &FaultKind) -> bool {
+    match kind {
+        FaultKind::Contention
+        | FaultKind::Locked { .. }
+        | FaultKind::Unreachable
+        | FaultKind::UnknownOutcome => true,
+        FaultKind::Denied { .. }
+        | FaultKind::Gone
+        | FaultKind::IdTaken
+        | FaultKind::Capacity
+        | FaultKind::Foreign
+        | FaultKind::KeyRejected
+        | FaultKind::Impostor
+        | FaultKind::Broken => false,
+    }
+}
+
+fn remote_fs_command(path: &str) -> String {
+    let quoted = quote(path);
+    format!(
+        "d={quoted}; mkdir -p -- \"$d\" 2>/dev/null || {{ sudo -n mkdir -p -- \"$d\" && \
+         sudo -n chown \"$(id -u):$(id -g)\" -- \"$d\"; }}; \
+         test -d \"$d\" && test -w \"$d\" || {{ echo \"$d is not a writable directory\"; exit 1; }}"
+    )
+}
+
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+fn describe_failure(step: PrepareStep, remote_fs: &str, ran: &Ran) -> String {
+    let what = match step {
+        PrepareStep::CloudInit => "waiting for cloud-init".to_owned(),
+        PrepareStep::RemoteFs => format!("making the working directory `{remote_fs}`"),
+        PrepareStep::ReadyCommand => "the readyCommand".to_owned(),
+    };
+    let how = match ran.exit {
+        Some(exit) => format!("ended with exit status {exit}"),
+        None => "was ended by a signal or its limit".to_owned(),
+    };
+    let tail = ran.tail.trim_end();
+    let skip = tail.chars().count().saturating_sub(TAIL_SHOWN);
+    let tail: String = tail.chars().skip(skip).collect();
+    if tail.is_empty() { format!("{what} {how}") } else { format!("{what} {how}; last: {tail}") }
+}

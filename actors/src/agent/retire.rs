@@ -1,0 +1,258 @@
+//! Retiring: verify and fence, shut down or stop, destroy, confirm (design rule 5).
+//!
+//! Every new attempt begins at the fence, so that nothing is stopped or destroyed unless its marks
+//! were read as exactly ours in the same operation. The usual path makes four calls: the fence's
+//! read and write, stop, destroy; the tasks' ends come from the cluster's watcher.
+
+use std::time::Duration;
+
+use crate::agent::event::Call;
+use crate::agent::state::{Mind, Out, RetireStep, State};
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::id::Upid;
+use crate::ports::{IdSight, TaskEnd, VmSight};
+use crate::record::{Body, Reason};
+
+/// Time between two tries while Proxmox itself holds the guest (a backup, a migration).
+const LOCK_PAUSE: Duration = Duration::from_secs(10);
+/// Time between two tries of what will most likely fail again.
+const STUBBORN_PAUSE: Duration = Duration::from_secs(60);
+/// What a shutdown's task may take beyond the guest's own limit.
+const SHUTDOWN_EXTRA: Duration = Duration::from_secs(60);
+
+impl Mind {
+    /// Sends the agent on its way out. A guest not proven to be ours is never destroyed.
+    pub(super) fn retire(&mut self, reason: Reason, out: &mut Out) {
+        match &mut self.state {
+            State::Queued => return self.gone(reason, false, out),
+            State::Cloning { cancelled, .. } | State::InDoubt { cancelled, .. } => {
+                cancelled.get_or_insert(reason);
+                return;
+            }
+            State::Retiring { .. } | State::Gone { .. } => return,
+            State::Configuring
+            | State::Booting(_)
+            | State::Connecting { .. }
+            | State::Preparing(_)
+            | State::Ready { .. }
+            | State::Leased
+            | State::Draining(_)
+            | State::Stranded { .. } => {}
+        }
+        self.observing = false;
+        self.lose_leases("lost", out);
+        let agent = self.agent.clone();
+        out.record(Body::RetireIntended { agent, reason: reason.clone() });
+        let step = RetireStep::Fence;
+        self.enter(State::Retiring { reason, step, alarmed: false }, out);
+        self.act(out);
+    }
+
+    pub(super) fn retire_call(&self, step: &RetireStep) -> Call {
+        let operation = self.spec.limits.operation;
+        match step {
+            RetireStep::Fence => Call::Fence,
+            RetireStep::Find => Call::Look,
+            RetireStep::Shutdown => Call::Shutdown(self.spec.limits.shutdown),
+            RetireStep::ShutdownTask(upid) => {
+                Call::Await(upid.clone(), self.spec.limits.shutdown + SHUTDOWN_EXTRA)
+            }
+            RetireStep::Stop => Call::Stop,
+            RetireStep::StopTask(upid) | RetireStep::DestroyTask(upid) => {
+                Call::Await(upid.clone(), operation)
+            }
+            RetireStep::Destroy => Call::Destroy,
+            RetireStep::Confirm => Call::IdTaken,
+            RetireStep::Leftovers => Call::Leftovers,
+        }
+    }
+
+    fn retire_step(&mut self, next: RetireStep, out: &mut Out) {
+        if let State::Retiring { step, .. } = &mut self.state {
+            *step = next;
+        }
+        self.act(out);
+    }
+
+    /// Tries again from the fence on, later.
+    fn retire_again(&mut self, fault: Fault, out: &mut Out) {
+        if let State::Retiring { step, .. } = &mut self.state {
+            *step = RetireStep::Fence;
+        }
+        match &fault.kind {
+            FaultKind::Locked { .. } => self.retry_in(LOCK_PAUSE, out),
+            FaultKind::Contention | FaultKind::Unreachable | FaultKind::UnknownOutcome => {
+                self.back_off(out);
+            }
+            FaultKind::Denied { .. }
+            | FaultKind::Gone
+            | FaultKind::IdTaken
+            | FaultKind::Capacity
+            | FaultKind::Foreign
+            | FaultKind::KeyRejected
+            | FaultKind::Impostor
+            | FaultKind::Broken => self.retry_in(STUBBORN_PAUSE, out),
+        }
+        self.hinder(fault);
+    }
+
+    pub(super) fn fenced(&mut self, result: Result<VmSight, Fault>, out: &mut Out) {
+        match result {
+            Ok(sight) if sight.running == Some(false) => {
+                self.retire_step(RetireStep::Destroy, out);
+            }
+            Ok(sight) => {
+                let graceful = sight.running == Some(true) && !self.spec.limits.shutdown.is_zero();
+                let next = if graceful { RetireStep::Shutdown } else { RetireStep::Stop };
+                self.retire_step(next, out);
+            }
+            Err(fault) => match fault.kind {
+                FaultKind::Foreign => self.strand(&fault.text, out),
+                FaultKind::Gone => {
+                    self.hinder(fault);
+                    self.retire_step(RetireStep::Find, out);
+                }
+                FaultKind::Contention
+                | FaultKind::Locked { .. }
+                | FaultKind::Unreachable
+                | FaultKind::UnknownOutcome
+                | FaultKind::Denied { .. }
+                | FaultKind::IdTaken
+                | FaultKind::Capacity
+                | FaultKind::KeyRejected
+                | FaultKind::Impostor
+                | FaultKind::Broken => self.retire_again(fault, out),
+            },
+        }
+    }
+
+    /// The guest was not where it was thought to be.
+    pub(super) fn retire_found(&mut self, sight: &VmSight, out: &mut Out) {
+        match sight.id {
+            IdSight::Free => self.retired(out),
+            // The look has brought the node along.
+            IdSight::Taken | IdSight::Unknown => {
+                let text = "the guest is not on the node it was on".to_owned();
+                self.retire_again(Fault::new(FaultKind::Contention, Culprit::Guest, text), out);
+            }
+        }
+    }
+
+    /// A shutdown, stop or destroy call came back.
+    pub(super) fn retire_accepted(&mut self, result: Result<Upid, Fault>, out: &mut Out) {
+        let State::Retiring { step, .. } = &self.state else { return };
+        let next = match (step, result) {
+            (RetireStep::Shutdown, Ok(upid)) => RetireStep::ShutdownTask(upid),
+            (RetireStep::Shutdown, Err(_)) => RetireStep::Stop,
+            (RetireStep::Stop, Ok(upid)) => RetireStep::StopTask(upid),
+            (RetireStep::Destroy, Ok(upid)) => RetireStep::DestroyTask(upid),
+            (RetireStep::Stop | RetireStep::Destroy, Err(fault)) => {
+                return self.retire_unclear(fault, out);
+            }
+            (
+                RetireStep::Fence
+                | RetireStep::Find
+                | RetireStep::ShutdownTask(_)
+                | RetireStep::StopTask(_)
+                | RetireStep::DestroyTask(_)
+                | RetireStep::Confirm
+                | RetireStep::Leftovers,
+                Ok(_) | Err(_),
+            ) => return,
+        };
+        self.retire_step(next, out);
+    }
+
+    fn retire_unclear(&mut self, fault: Fault, out: &mut Out) {
+        match fault.kind {
+            FaultKind::UnknownOutcome | FaultKind::Gone => {
+                self.hinder(fault);
+                self.retire_step(RetireStep::Confirm, out);
+            }
+            FaultKind::Contention
+            | FaultKind::Locked { .. }
+            | FaultKind::Unreachable
+            | FaultKind::Denied { .. }
+            | FaultKind::IdTaken
+            | FaultKind::Capacity
+            | FaultKind::Foreign
+            | FaultKind::KeyRejected
+            | FaultKind::Impostor
+            | FaultKind::Broken => self.retire_again(fault, out),
+        }
+    }
+
+    /// The task of a shutdown, stop or destroy ended.
+    pub(super) fn retire_task_ended(&mut self, result: Result<TaskEnd, Fault>, out: &mut Out) {
+        let State::Retiring { step, .. } = &self.state else { return };
+        match (step, result) {
+            (RetireStep::DestroyTask(_), Ok(TaskEnd::Done { warnings })) if warnings.is_empty() => {
+                self.retired(out);
+            }
+            (RetireStep::DestroyTask(_), Ok(TaskEnd::Done { warnings })) => {
+                self.detail = warnings.join("; ");
+                self.retire_step(RetireStep::Leftovers, out);
+            }
+            (RetireStep::ShutdownTask(_) | RetireStep::StopTask(_), Ok(TaskEnd::Done { .. })) => {
+                self.retire_step(RetireStep::Destroy, out);
+            }
+            (
+                RetireStep::ShutdownTask(_),
+                Ok(TaskEnd::Failed(_) | TaskEnd::Unknown(_)) | Err(_),
+            ) => {
+                self.retire_step(RetireStep::Stop, out);
+            }
+            (_, Ok(TaskEnd::Failed(fault)) | Err(fault)) => self.retire_unclear(fault, out),
+            (_, Ok(TaskEnd::Unknown(text))) => {
+                let fault = Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text);
+                self.retire_unclear(fault, out);
+            }
+            (_, Ok(TaskEnd::Done { .. })) => {}
+        }
+    }
+
+    pub(super) fn retire_confirmed(&mut self, result: Result<IdSight, Fault>, out: &mut Out) {
+        let text = "the id is still taken".to_owned();
+        let taken = Fault::new(FaultKind::Contention, Culprit::Guest, text);
+        match result {
+            Ok(IdSight::Free) => self.retired(out),
+            Ok(IdSight::Taken | IdSight::Unknown) => self.retire_again(taken, out),
+            Err(fault) => self.retire_again(fault, out),
+        }
+    }
+
+    /// What a destroy with warnings left behind was listed, in `Retiring` or `Stranded`.
+    pub(super) fn remains_listed(&mut self, result: Result<Vec<String>, Fault>, out: &mut Out) {
+        if matches!(self.state, State::Stranded { .. }) {
+            return self.stranded_listed(result, out);
+        }
+        match result {
+            Ok(volumes) if volumes.is_empty() => self.retired(out),
+            Ok(volumes) => {
+                let why = format!("the guest is destroyed, but remain: {}", volumes.join(", "));
+                let command = self.mend_command(&volumes);
+                self.strand_with(&why, command, out);
+            }
+            Err(fault) => {
+                self.hinder(fault);
+                self.back_off(out);
+            }
+        }
+    }
+
+    fn retired(&mut self, out: &mut Out) {
+        let State::Retiring { reason, .. } = &self.state else { return };
+        let reason = reason.clone();
+        self.gone(reason, false, out);
+    }
+
+    /// The deadline passed: somebody should know, and it goes on.
+    pub(super) fn retire_late(&mut self, out: &mut Out) {
+        let State::Retiring { alarmed, .. } = &mut self.state else { return };
+        if !std::mem::replace(alarmed, true) {
+            let why = format!("its retirement takes too long: {}", self.detail);
+            let command = self.mend_command(&[]);
+            self.alarm(&why, &command, out);
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Ready, Leased, Draining: leases on this agent, idle time and age.
+
+use std::time::Duration;
+
+use crate::agent::event::Call;
+use crate::agent::provision::can_pass;
+use crate::agent::state::{Lease, Mind, Out, Stage, State};
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::id::LeaseId;
+use crate::ledger::GrantedLease;
+use crate::record::{Body, LeaseAsk, Reason};
+use crate::time::{Moment, Now, WallTime};
+
+/// Time between two tries to install or remove a key.
+const KEY_PAUSE: Duration = Duration::from_secs(2);
+/// How often a key is tried.
+const KEY_TRIES: u32 = 3;
+
+impl Mind {
+    /// A lease is given out on this agent.
+    pub(super) fn lease(&mut self, ask: LeaseAsk, out: &mut Out) {
+        if self.leases.contains_key(&ask.lease) {
+            return;
+        }
+        let open = matches!(self.state, State::Ready { .. } | State::Leased);
+        if !open || self.observing || self.parked || self.free_executors() == 0 {
+            out.refused = Some(ask.lease);
+            return;
+        }
+        let expires = out.now.wall + Duration::from_millis(ask.ttl_ms);
+        let id = ask.lease.clone();
+        out.record(Body::LeaseGranted {
+            agent: self.agent.clone(),
+            ask: Box::new(ask.clone()),
+            expires,
+        });
+        self.uses += 1;
+        let stage = if ask.public_key.is_some() { Stage::Admitting } else { Stage::Ready };
+        let granted = GrantedLease { ask, expires };
+        let lease = Lease { granted, stage, asked: None, retry: None, tries: 0 };
+        self.show_lease(&lease, "", out);
+        self.leases.insert(id.clone(), lease);
+        if !matches!(self.state, State::Leased) {
+            self.enter(State::Leased, out);
+        }
+        self.lease_act(&id, out);
+    }
+
+    /// Makes the call a lease's stage stands for.
+    pub(super) fn lease_act(&mut self, id: &LeaseId, out: &mut Out) {
+        let address = self.address();
+        let attempt = self.next();
+        let Some(lease) = self.leases.get_mut(id) else { return };
+        lease.retry = None;
+        let key = lease.granted.ask.public_key.clone();
+        let call = match (lease.stage, address, key) {
+            (Stage::Admitting, Some(address), Some(key)) => Call::Admit(address, id.clone(), key),
+            (Stage::Expelling, Some(address), Some(_)) => Call::Expel(address, id.clone()),
+            (Stage::Admitting, None, _) => {
+                let text = "the agent has no address to install the key at";
+                let fault = Fault::new(FaultKind::Broken, Culprit::Guest, text);
+                return self.lease_failed(id, fault, out);
+            }
+            (Stage::Admitting | Stage::Expelling | Stage::Ready, _, _) => return,
+        };
+        lease.asked = Some(attempt);
+        out.effects.push(crate::agent::event::Effect::Ask(attempt, call));
+    }
+
+    pub(super) fn admitted(&mut self, id: &LeaseId, result: Result<(), Fault>, out: &mut Out) {
+        let Some(lease) = self.leases.get_mut(id) else { return };
+        lease.asked = None;
+        match result {
+            Ok(()) => {
+                lease.stage = Stage::Ready;
+                lease.tries = 0;
+                let lease = lease.clone();
+                self.show_lease(&lease, "", out);
+            }
+            Err(fault) => self.key_failed(id, fault, out),
+        }
+    }
+
+    pub(super) fn expelled(&mut self, id: &LeaseId, result: Result<(), Fault>, out: &mut Out) {
+        let Some(lease) = self.leases.get_mut(id) else { return };
+        lease.asked = None;
+        match result {
+            Ok(()) => {
+                self.leases.remove(id);
+                self.lease_over(out);
+            }
+            Err(fault) => self.key_failed(id, fault, out),
+        }
+    }
+
+    fn key_failed(&mut self, id: &LeaseId, fault: Fault, out: &mut Out) {
+        let Some(lease) = self.leases.get_mut(id) else { return };
+        lease.tries += 1;
+        if can_pass(&fault.kind) && lease.tries < KEY_TRIES {
+            lease.retry = Some(out.now.mono + KEY_PAUSE);
+        } else {
+            self.lease_failed(id, fault, out);
+        }
+    }
+
+    /// A key could not be installed or removed: the agent takes nothing more and goes.
+    fn lease_failed(&mut self, id: &LeaseId, fault: Fault, out: &mut Out) {
+        let reason = self.failure(&fault);
+        let Some(lease) = self.leases.remove(id) else { return };
+        match lease.stage {
+            Stage::Admitting | Stage::Ready => self.write_end(lease, "lost", &fault.text, out),
+            Stage::Expelling => {}
+        }
+        out.fault = Some(fault);
+        self.drain(reason, out);
+    }
+
+    fn write_end(&self, mut lease: Lease, why: &str, detail: &str, out: &mut Out) {
+        let id = lease.granted.ask.lease.clone();
+        out.record(Body::LeaseEnded { lease: id, why: why.to_owned() });
+        lease.stage = Stage::Expelling;
+        let detail = if detail.is_empty() { why } else { detail };
+        self.show_lease(&lease, detail, out);
+    }
+
+    /// Somebody ends a lease; a lease that is not here, or ends already, is left alone.
+    pub(super) fn end_lease(&mut self, id: &LeaseId, why: &str, out: &mut Out) {
+        let Some(lease) = self.leases.get_mut(id) else { return };
+        if lease.stage == Stage::Expelling {
+            return;
+        }
+        let ended = lease.clone();
+        lease.stage = Stage::Expelling;
+        lease.asked = None;
+        lease.tries = 0;
+        self.write_end(ended, why, "", out);
+        if self.goes_after(id) || !self.has_key(id) {
+            self.leases.remove(id);
+            self.lease_over(out);
+        } else {
+            self.lease_act(id, out);
+        }
+    }
+
+    /// Whether the agent goes as soon as this lease is over: then its key goes with the guest.
+    fn goes_after(&self, id: &LeaseId) -> bool {
+        let last = self.leases.keys().all(|other| other == id);
+        last && (self.used_up() || matches!(self.state, State::Draining(_)))
+    }
+
+    fn has_key(&self, id: &LeaseId) -> bool {
+        self.leases.get(id).is_some_and(|lease| lease.granted.ask.public_key.is_some())
+    }
+
+    fn used_up(&self) -> bool {
+        self.spec.max_uses.is_some_and(|most| self.uses >= most)
+    }
+
+    fn lease_over(&mut self, out: &mut Out) {
+        if !self.leases.is_empty() {
+            return;
+        }
+        if let State::Draining(reason) = &self.state {
+            let reason = reason.clone();
+            self.retire(reason, out);
+        } else if self.used_up() {
+            self.retire(Reason::UsedUp, out);
+        } else if matches!(self.state, State::Leased) {
+            self.enter(State::Ready { idle: out.now.mono }, out);
+        }
+    }
+
+    /// Ends every lease at once, without a word to the guest.
+    pub(super) fn lose_leases(&mut self, why: &str, out: &mut Out) {
+        for lease in std::mem::take(&mut self.leases).into_values() {
+            match lease.stage {
+                Stage::Admitting | Stage::Ready => self.write_end(lease, why, "", out),
+                Stage::Expelling => {}
+            }
+        }
+    }
+
+    pub(super) fn renewed(&mut self, id: &LeaseId, expires: WallTime, out: &mut Out) {
+        let Some(lease) = self.leases.get_mut(id) else { return };
+        lease.granted.expires = expires;
+        if lease.stage != Stage::Expelling {
+            let lease = lease.clone();
+            self.show_lease(&lease, "", out);
+        }
+    }
+
+    /// When leases want attention: their end, or another try for their key.
+    pub(super) fn leases_due(&self, now: Now) -> Vec<Moment> {
+        let due = |lease: &Lease| match lease.stage {
+            Stage::Expelling => lease.retry,
+            Stage::Admitting | Stage::Ready => {
+                let expires = now.mono + (lease.granted.expires - now.wall);
+                Some(lease.retry.map_or(expires, |retry| retry.min(expires)))
+            }
+        };
+        if self.observing { Vec::new() } else { self.leases.values().filter_map(due).collect() }
+    }
+
+    pub(super) fn tick_leases(&mut self, out: &mut Out) {
+        if self.observing {
+            return;
+        }
+        let ids: Vec<LeaseId> = self.leases.keys().cloned().collect();
+        for id in ids {
+            let Some(lease) = self.leases.get(&id) else { continue };
+            let expired = lease.granted.expires <= out.now.wall;
+            if expired && lease.stage != Stage::Expelling {
+                self.lease_expired(&id, out);
+            } else if lease.retry.is_some_and(|due| due <= out.now.mono) {
+                self.lease_act(&id, out);
+            }
+        }
+    }
+
+    /// Whoever overstayed may still be at it: the guest goes, not only the key.
+    fn lease_expired(&mut self, id: &LeaseId, out: &mut Out) {
+        if let Some(lease) = self.leases.remove(id) {
+            self.write_end(lease, "expired", "", out);
+            self.drain(Reason::LeaseExpired, out);
+        }
+    }
+
+    /// Takes no new use and goes when the last one ends.
+    pub(super) fn drain(&mut self, reason: Reason, out: &mut Out) {
+        let in_use = !self.leases.is_empty();
+        match &self.state {
+            State::Leased if in_use => self.enter_draining(reason, out),
+            State::Draining(_) if in_use => {}
+            State::Ready { .. } if in_use => self.enter_draining(reason, out),
+            State::Queued
+            | State::Cloning { .. }
+            | State::InDoubt { .. }
+            | State::Configuring
+            | State::Booting(_)
+            | State::Connecting { .. }
+            | State::Preparing(_)
+            | State::Ready { .. }
+            | State::Leased
+            | State::Draining(_)
+            | State::Retiring { .. }
+            | State::Stranded { .. }
+            | State::Gone { .. } => self.retire(reason, out),
+        }
+    }
+
+    fn enter_draining(&mut self, reason: Reason, out: &mut Out) {
+        self.enter(State::Draining(reason), out);
+    }
+
+    /// When it will have been idle for too long, or be too old.
+    pub(super) fn idle_due(&self) -> Option<Moment> {
+        if self.observing {
+            return None;
+        }
+        match &self.state {
+            State::Ready { idle } => {
+                let idle = self.spec.idle.filter(|_| !self.spared).map(|span| *idle + span);
+                [idle, self.old_at].into_iter().flatten().min()
+            }
+            State::Leased => self.old_at,
+            State::Queued
+            | State::Cloning { .. }
+            | State::InDoubt { .. }
+            | State::Configuring
+            | State::Booting(_)
+            | State::Connecting { .. }
+            | State::Preparing(_)
+            | State::Draining(_)
+            | State::Retiring { .. }
+            | State::Stranded { .. }
+            | State::Gone { .. } => None,
+        }
+    }
+
+    pub(super) fn tick_idle(&mut self, out: &mut Out) {
+        if self.idle_due().is_none_or(|due| due > out.now.mono) {
+            return;
+        }
+        let old = self.old_at.is_some_and(|due| due <= out.now.mono);
+        self.drain(if old { Reason::Old } else { Reason::Idle }, out);
+    }
+}

@@ -1,0 +1,193 @@
+//! How actors come to life: what an agent needs at its birth, who lives, and the one seam
+//! through which every child is started, so that supervision can be put around all of them.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Addr, Context, Recipient, Supervised};
+
+use crate::id::{
+    AgentId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId, crockford,
+};
+use crate::ledger::AgentEntry;
+use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
+use crate::ports::{Ambient, Ports};
+use crate::spec::TemplateSpec;
+
+/// How an agent's actor begins.
+#[derive(Debug, Clone)]
+pub enum Start {
+    /// A new agent, to be cloned.
+    Fresh,
+    /// An agent that lived before this start of the service, or an orphan to be retired.
+    Adopted {
+        /// What the journal knows of it.
+        entry: Box<AgentEntry>,
+        /// How long the service was down, credited to its leases.
+        down: Duration,
+    },
+}
+
+/// The ways from an agent to its cluster.
+#[derive(Debug, Clone)]
+pub struct Lanes {
+    /// Which cluster.
+    pub cluster: ClusterId,
+    /// Asks for a place and a VMID.
+    pub ask: Recipient<LaneAsk>,
+    /// Gives the place back.
+    pub free: Recipient<LaneFree>,
+    /// Gives the VMID back.
+    pub id_back: Recipient<IdBack>,
+}
+
+/// Everything an agent is born with.
+#[derive(Clone)]
+pub struct AgentBirth {
+    /// Its id.
+    pub id: AgentId,
+    /// The spec it keeps for life.
+    pub spec: Arc<TemplateSpec>,
+    /// New or adopted.
+    pub start: Start,
+    /// This installation, for its marks.
+    pub installation: Installation,
+    /// This start of the service, for the stamps of its effects.
+    pub epoch: u64,
+    /// Where its reports go.
+    pub report: Recipient<AgentReport>,
+    /// The ways to its cluster.
+    pub lanes: Lanes,
+    /// The ways out.
+    pub ports: Ports,
+}
+
+/// Starts an agent's actor and gives its address.
+pub type AgentSpawner = Arc<dyn Fn(AgentBirth) -> Recipient<AgentCommand> + Send + Sync>;
+
+/// What every actor of the herd is given.
+#[derive(Clone)]
+pub struct Common {
+    /// The ways out.
+    pub ports: Ports,
+    /// Who lives.
+    pub roster: Roster,
+    /// Starts agents.
+    pub spawner: AgentSpawner,
+    /// This installation.
+    pub installation: Installation,
+    /// This start of the service.
+    pub epoch: u64,
+}
+
+/// Starts an actor under its parent; `make` is given the context as [`Actor::create`] does.
+///
+/// Every actor of the herd but the root comes to life here.
+pub fn spawn_child<A>(name: &str, make: impl FnOnce(&mut Context<A>) -> A) -> Addr<A>
+where
+    A: Actor<Context = Context<A>> + Supervised,
+{
+    tracing::debug!(actor = name, "actor starts");
+    A::create(make)
+}
+
+/// A fresh agent id: 16 characters of lower-case Crockford base32 from the service's dice.
+pub fn draw_agent_id(ambient: &dyn Ambient) -> AgentId {
+    AgentId::new(crockford(16, || (ambient.draw() & 31) as u32))
+}
+
+/// Whether two specs differ in nothing but the generation they came with.
+pub fn same_template(one: &TemplateSpec, other: &TemplateSpec) -> bool {
+    let aligned = TemplateSpec { generation: Generation::default(), ..one.clone() };
+    aligned == TemplateSpec { generation: Generation::default(), ..other.clone() }
+}
+
+/// Where a living agent's guest is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Its VMID.
+    pub vmid: VmId,
+    /// Its node, as last known.
+    pub node: NodeName,
+}
+
+/// A living agent as others see it.
+#[derive(Debug, Clone)]
+pub struct Living {
+    /// Its template.
+    pub template: TemplateId,
+    /// The spec it was born with.
+    pub spec: Arc<TemplateSpec>,
+    /// Its address.
+    pub address: Recipient<AgentCommand>,
+    /// Its standing by its last report.
+    pub standing: Standing,
+    /// Its state's name by its last report.
+    pub state: String,
+    /// Leases on it.
+    pub leases: Vec<LeaseId>,
+    /// Where its guest is, once a place was granted.
+    pub place: Option<Place>,
+}
+
+/// Every agent that is not gone: what permits are derived from, what a restarted actor rebuilds
+/// itself from, and what reconciliation compares the cluster with.
+///
+/// Shared by the actors of one thread; written by the templates (life and reports) and the
+/// clusters (places).
+#[derive(Debug, Clone, Default)]
+pub struct Roster(Rc<RefCell<BTreeMap<AgentId, Living>>>);
+
+impl Roster {
+    /// Enters an agent.
+    pub fn enter(&self, agent: AgentId, living: Living) {
+        self.0.borrow_mut().insert(agent, living);
+    }
+
+    /// Strikes an agent out.
+    pub fn leave(&self, agent: &AgentId) {
+        self.0.borrow_mut().remove(agent);
+    }
+
+    /// Changes an agent's entry where there is one.
+    pub fn update(&self, agent: &AgentId, change: impl FnOnce(&mut Living)) {
+        if let Some(living) = self.0.borrow_mut().get_mut(agent) {
+            change(living);
+        }
+    }
+
+    /// An agent's entry.
+    pub fn get(&self, agent: &AgentId) -> Option<Living> {
+        self.0.borrow().get(agent).cloned()
+    }
+
+    /// Sends an agent a command; says whether it lives.
+    pub fn send(&self, agent: &AgentId, command: AgentCommand) -> bool {
+        let address = self.0.borrow().get(agent).map(|living| living.address.clone());
+        address.inspect(|address| address.do_send(command)).is_some()
+    }
+
+    /// All agents for which `wanted` holds.
+    pub fn select(&self, wanted: impl Fn(&Living) -> bool) -> BTreeMap<AgentId, Living> {
+        let all = self.0.borrow();
+        all.iter()
+            .filter(|(_, living)| wanted(living))
+            .map(|(agent, living)| (agent.clone(), living.clone()))
+            .collect()
+    }
+
+    /// How many agents live.
+    pub fn len(&self) -> usize {
+        self.0.borrow().len()
+    }
+
+    /// Whether no agent lives.
+    pub fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+}

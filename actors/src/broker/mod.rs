@@ -1,0 +1,106 @@
+//! The broker: turns all demand, less what is in flight, into hand-outs and starts. A mind under
+//! the herd alone; it knows levels, not events, so that whatever is refused, dies or crosses
+//! another message on the way is simply served again.
+
+pub mod book;
+pub mod matching;
+pub mod state;
+
+use std::sync::Arc;
+
+use crate::id::{AgentId, LeaseId, TemplateId};
+use crate::message::Standing;
+use crate::record::{LeaseAsk, Want};
+use crate::spec::{Mode, TemplateSpec};
+use crate::time::WallTime;
+
+/// Where demand comes from.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// Leases that wait.
+    Leases,
+}
+
+/// One level of demand: so many uses of that kind are wanted at this moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Demand {
+    /// Where it comes from.
+    pub source: Source,
+    /// What is wanted.
+    pub want: Want,
+    /// How many uses.
+    pub count: u32,
+    /// Since when the oldest of them waits.
+    pub oldest: WallTime,
+}
+
+/// What the herd is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// Give a lease out on an agent.
+    HandOut {
+        /// The agent.
+        agent: AgentId,
+        /// The lease as asked for.
+        ask: Box<LeaseAsk>,
+    },
+    /// Have a template begin agents.
+    Start {
+        /// The template.
+        template: TemplateId,
+        /// How many.
+        count: u32,
+    },
+    /// End a lease on its agent.
+    End {
+        /// The agent.
+        agent: AgentId,
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// Record that a lease was given up before it was granted.
+    Cancel {
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// A lease is over; whoever waits for that may be told.
+    Over {
+        /// The lease.
+        lease: LeaseId,
+    },
+}
+
+/// An agent as the broker sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentView {
+    /// The spec it was born with.
+    pub spec: Arc<TemplateSpec>,
+    /// Its standing.
+    pub standing: Standing,
+    /// Told to go.
+    pub going: bool,
+    /// Counts the agents as they got free, so that the longest ready one is known.
+    pub order: u64,
+}
+
+/// Whether agents of a template may serve a want: a named template serves whoever names it,
+/// labels must all be there, and unlabelled demand goes to `NORMAL` templates only.
+pub fn serves(spec: &TemplateSpec, want: &Want) -> bool {
+    match want {
+        Want::Template(name) => spec.id.answers_to(name),
+        Want::Labels(labels) if labels.is_empty() => spec.mode == Mode::Normal,
+        Want::Labels(labels) => labels.is_subset(&spec.labels),
+    }
+}
+
+/// A want in words.
+pub fn describe(want: &Want) -> String {
+    match want {
+        Want::Template(name) => format!("template `{name}`"),
+        Want::Labels(labels) if labels.is_empty() => "any template in mode NORMAL".into(),
+        Want::Labels(labels) => {
+            let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+            format!("labels `{}`", labels.join(" "))
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! The broker's mind: leases, agents and room on one page, and what follows from them.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::book::{Asked, Book, Entry, Stand};
+use super::matching::Matching;
+use super::{AgentView, Demand, Order, Source, describe, serves};
+use crate::id::{AgentId, CloudId, LeaseId, TemplateId};
+use crate::message::{Refusal, Standing};
+use crate::record::{LeaseAsk, Want};
+use crate::spec::TemplateSpec;
+use crate::template::TemplateNews;
+use crate::time::WallTime;
+
+/// A template as the broker sees it.
+#[derive(Debug, Clone, PartialEq)]
+struct TemplateView {
+    spec: Arc<TemplateSpec>,
+    configured: bool,
+    flowing: bool,
+    room: u32,
+    /// Starts asked for and not answered.
+    pending: u32,
+}
+
+/// All demand and all capacity.
+#[derive(Debug, Clone, Default)]
+pub struct Broker {
+    book: Book,
+    clouds: BTreeMap<CloudId, u32>,
+    templates: BTreeMap<TemplateId, TemplateView>,
+    agents: BTreeMap<AgentId, AgentView>,
+    clock: u64,
+    stopping: bool,
+}
+
+impl Broker {
+    /// A broker over the leases the journal knows.
+    pub fn new(book: Book) -> Self {
+        Self { book, ..Self::default() }
+    }
+
+    /// A lease by its id.
+    pub fn lease(&self, lease: &LeaseId) -> Option<&Entry> {
+        self.book.get(lease)
+    }
+
+    /// Leases that wait, the oldest first.
+    pub fn waiting(&self) -> impl Iterator<Item = &LeaseAsk> {
+        self.book.waiting()
+    }
+
+    /// Nothing is handed out or begun any more.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// Whether it stops.
+    pub fn stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// Takes an ask; a want that no configured template can ever serve is refused at once.
+    pub fn ask(&mut self, ask: &LeaseAsk, configured: &[Arc<TemplateSpec>]) -> Asked {
+        self.book.prune(ask.asked);
+        if let Some(known) = self.book.known(ask) {
+            return known;
+        }
+        if let Some(refusal) = refusal(&ask.want, configured) {
+            return Asked::Refused(refusal);
+        }
+        self.book.open(ask);
+        Asked::New
+    }
+
+    /// An ask is durable, or could not be made so.
+    pub fn recorded(&mut self, lease: &LeaseId, durable: bool) {
+        if durable {
+            self.book.stand(lease, Stand::Waiting);
+        } else {
+            self.book.forget(lease);
+        }
+    }
+
+    /// A lease is to end. Gives what must be done, and whether it is over already.
+    pub fn release(&mut self, lease: &LeaseId) -> Result<(Vec<Order>, bool), Refusal> {
+        let Some(entry) = self.book.get(lease) else {
+            return Err(Refusal::Unknown(format!("no lease `{lease}` is known")));
+        };
+        match entry.stand.clone() {
+            Stand::Recording => Err(Refusal::Unknown(format!("no lease `{lease}` is known"))),
+            Stand::Ended(_) => Ok((Vec::new(), true)),
+            Stand::Cancelling => Ok((Vec::new(), false)),
+            Stand::Waiting => {
+                self.book.stand(lease, Stand::Cancelling);
+                Ok((vec![Order::Cancel { lease: lease.clone() }], false))
+            }
+            Stand::Sent(_) => {
+                self.book.releasing(lease);
+                Ok((Vec::new(), false))
+            }
+            Stand::On(agent) => {
+                self.book.releasing(lease);
+                Ok((vec![Order::End { agent, lease: lease.clone() }], false))
+            }
+        }
+    }
+
+    /// The end of a lease that was never granted is durable, or could not be made so.
+    pub fn cancelled(&mut self, lease: &LeaseId, durable: bool, now: WallTime) {
+        self.book.stand(lease, if durable { Stand::Ended(now) } else { Stand::Waiting });
+    }
+
+    /// The agent a lease can be renewed on.
+    pub fn renewable(&self, lease: &LeaseId) -> Result<AgentId, Refusal> {
+        let Some(entry) = self.book.get(lease) else {
+            return Err(Refusal::Unknown(format!("no lease `{lease}` is known")));
+        };
+        match &entry.stand {
+            Stand::On(agent) if !entry.releasing => Ok(agent.clone()),
+            Stand::Recording | Stand::Waiting | Stand::Sent(_) => Err(Refusal::Conflict(format!(
+                "lease `{lease}` is not granted yet: there is nothing to renew"
+            ))),
+            Stand::On(_) | Stand::Cancelling | Stand::Ended(_) => {
+                Err(Refusal::Conflict(format!("lease `{lease}` is over")))
+            }
+        }
+    }
+
+    /// Agents a cloud has room for, beside its templates' own room.
+    pub fn cloud(&mut self, cloud: &CloudId, room: u32) {
+        self.clouds.insert(cloud.clone(), room);
+    }
+
+    /// A template's agents and levels changed.
+    pub fn news(&mut self, news: &TemplateNews, now: WallTime) -> Vec<Order> {
+        let view = self.templates.entry(news.template.clone()).or_insert_with(|| TemplateView {
+            spec: news.spec.clone(),
+            configured: news.configured,
+            flowing: news.flowing,
+            room: 0,
+            pending: 0,
+        });
+        view.spec = news.spec.clone();
+        view.configured = news.configured;
+        view.flowing = news.flowing;
+        view.room = news.room;
+        view.pending = view.pending.saturating_sub(news.answered);
+        let mut orders = Vec::new();
+        for level in &news.agents {
+            orders.extend(self.follow(&level.agent, level.standing, &level.leases, now));
+            let free = matches!(level.standing, Standing::Free { .. });
+            let earlier = self.agents.get(&level.agent);
+            let was = earlier.filter(|view| matches!(view.standing, Standing::Free { .. }));
+            let order = was.map_or(self.clock + 1, |view| view.order);
+            self.clock += u64::from(free && was.is_none());
+            let (spec, standing, going) = (level.spec.clone(), level.standing, level.going);
+            self.agents.insert(level.agent.clone(), AgentView { spec, standing, going, order });
+        }
+        for agent in &news.gone {
+            orders.extend(self.follow(agent, Standing::Gone, &[], now));
+            self.agents.remove(agent);
+        }
+        if news.empty && !news.configured {
+            self.templates.remove(&news.template);
+        }
+        orders
+    }
+
+    /// Compares the leases an agent reports with the book.
+    fn follow(
+        &mut self,
+        agent: &AgentId,
+        standing: Standing,
+        leases: &[LeaseId],
+        now: WallTime,
+    ) -> Vec<Order> {
+        let mut orders = Vec::new();
+        let leaves = matches!(standing, Standing::Leaving | Standing::Gone);
+        for (lease, stand) in self.book.at(agent) {
+            let there = leases.contains(&lease);
+            let releasing = self.book.get(&lease).is_some_and(|entry| entry.releasing);
+            match stand {
+                Stand::Sent(_) if there => {
+                    self.book.stand(&lease, Stand::On(agent.clone()));
+                    if releasing {
+                        orders.push(Order::End { agent: agent.clone(), lease });
+                    }
+                }
+                Stand::Sent(_) if leaves => {
+                    if releasing {
+                        self.book.stand(&lease, Stand::Cancelling);
+                        orders.push(Order::Cancel { lease });
+                    } else {
+                        self.book.stand(&lease, Stand::Waiting);
+                    }
+                }
+                Stand::On(_) if !there => {
+                    self.book.stand(&lease, Stand::Ended(now));
+                    orders.push(Order::Over { lease });
+                }
+                Stand::Sent(_)
+                | Stand::On(_)
+                | Stand::Recording
+                | Stand::Waiting
+                | Stand::Cancelling
+                | Stand::Ended(_) => {}
+            }
+        }
+        orders
+    }
+
+    /// A start was not passed on to the template: it is not in flight.
+    pub fn not_begun(&mut self, template: &TemplateId, count: u32) {
+        if let Some(view) = self.templates.get_mut(template) {
+            view.pending = view.pending.saturating_sub(count);
+        }
+    }
+
+    /// The demand of waiting leases as levels, the oldest first.
+    pub fn demands(&self) -> Vec<Demand> {
+        let mut levels: Vec<Demand> = Vec::new();
+        for ask in self.book.waiting() {
+            match levels.iter_mut().find(|level| level.want == ask.want) {
+                Some(level) => level.count += 1,
+                None => levels.push(Demand {
+                    source: Source::Leases,
+                    want: ask.want.clone(),
+                    count: 1,
+                    oldest: ask.asked,
+                }),
+            }
+        }
+        levels
+    }
+
+    /// What to do about all demand at this moment.
+    ///
+    /// Hand-outs first, in the order of asking; what they leave is set against agents on their
+    /// way, and only the rest is begun.
+    pub fn decide(&mut self) -> Vec<Order> {
+        if self.stopping {
+            return Vec::new();
+        }
+        let mut orders = self.hand_out();
+        orders.extend(self.start());
+        orders
+    }
+
+    /// Free agents with the places left on them, in the order of preference: agents already in
+    /// use first, so that idle ones may go or stay warm, then the longest ready.
+    fn free(&self) -> Vec<(AgentId, Arc<TemplateSpec>, u32)> {
+        let mut free: Vec<(bool, u64, AgentId, Arc<TemplateSpec>, u32)> = Vec::new();
+        for (agent, view) in &self.agents {
+            if let Standing::Free { executors, idle } = view.standing {
+                let sent = self.book.sent_to(agent);
+                let left = executors.saturating_sub(sent);
+                if left > 0 && !view.going {
+                    let unused = idle && sent == 0;
+                    free.push((unused, view.order, agent.clone(), view.spec.clone(), left));
+                }
+            }
+        }
+        free.sort_by(|one, other| (one.0, one.1, &one.2).cmp(&(other.0, other.1, &other.2)));
+        free.into_iter().map(|(_, _, agent, spec, left)| (agent, spec, left)).collect()
+    }
+
+    fn hand_out(&mut self) -> Vec<Order> {
+        let free = self.free();
+        if free.is_empty() {
+            return Vec::new();
+        }
+        let levels = self.demands();
+        let kinds = levels.iter().map(|level| {
+            let fits = free.iter().enumerate().filter(|(_, slot)| serves(&slot.1, &level.want));
+            fits.map(|(index, _)| index).collect()
+        });
+        let places = free.iter().map(|(_, _, left)| *left).collect();
+        let mut matching = Matching::new(kinds.collect(), places);
+        let kind_of = |ask: &LeaseAsk| levels.iter().position(|level| level.want == ask.want);
+        let mut placed: Vec<(LeaseAsk, usize)> = Vec::new();
+        let mut full = vec![false; levels.len()];
+        for ask in self.book.waiting() {
+            let Some(kind) = kind_of(ask).filter(|kind| !full[*kind]) else { continue };
+            if matching.place(kind) {
+                placed.push((ask.clone(), kind));
+            } else {
+                full[kind] = true;
+            }
+        }
+        let mut used: Vec<Vec<u32>> =
+            (0..levels.len()).map(|kind| matching.used_by(kind).to_vec()).collect();
+        let mut orders = Vec::new();
+        for (ask, kind) in placed {
+            let Some(index) = used[kind].iter().position(|count| *count > 0) else { continue };
+            used[kind][index] -= 1;
+            let agent = free[index].0.clone();
+            self.book.stand(&ask.lease, Stand::Sent(agent.clone()));
+            orders.push(Order::HandOut { agent, ask: Box::new(ask) });
+        }
+        orders
+    }
+
+    /// Uses that agents on their way will have room for, by the spec they are born with.
+    fn coming(&self) -> Vec<(Arc<TemplateSpec>, u32)> {
+        let mut coming: Vec<(Arc<TemplateSpec>, u32)> = Vec::new();
+        let mut add = |spec: &Arc<TemplateSpec>, uses: u32| match coming
+            .iter_mut()
+            .find(|(other, _)| Arc::ptr_eq(other, spec))
+        {
+            Some((_, count)) => *count += uses,
+            None => coming.push((spec.clone(), uses)),
+        };
+        for view in self.agents.values() {
+            if view.standing == Standing::Coming && !view.going {
+                add(&view.spec, view.spec.executors.max(1));
+            }
+        }
+        for view in self.templates.values() {
+            add(&view.spec, view.pending.saturating_mul(view.spec.executors.max(1)));
+        }
+        coming
+    }
+
+    fn start(&mut self) -> Vec<Order> {
+        let levels = self.demands();
+        if levels.is_empty() {
+            return Vec::new();
+        }
+        let coming = self.coming();
+        let fresh: Vec<TemplateId> = self.templates.keys().cloned().collect();
+        let kinds: Vec<Vec<usize>> = levels
+            .iter()
+            .map(|level| {
+                let on_the_way = coming.iter().map(|(spec, _)| serves(spec, &level.want));
+                let begun = self.templates.values().map(|view| serves(&view.spec, &level.want));
+                let fits = on_the_way.chain(begun).enumerate();
+                fits.filter(|(_, fits)| *fits).map(|(index, _)| index).collect()
+            })
+            .collect();
+        let mut places: Vec<u32> = coming.iter().map(|(_, uses)| *uses).collect();
+        places.resize(coming.len() + fresh.len(), 0);
+        let mut matching = Matching::new(kinds, places);
+        let mut missing: Vec<u32> = (0..levels.len())
+            .map(|kind| levels[kind].count - matching.place_many(kind, levels[kind].count))
+            .collect();
+        let mut starts: BTreeMap<TemplateId, u32> = BTreeMap::new();
+        for kind in 0..levels.len() {
+            while missing[kind] > 0 {
+                let Some(template) = self.choose(&levels[kind].want, &starts) else { break };
+                let Some(index) = fresh.iter().position(|other| *other == template) else { break };
+                let uses = self.templates.get(&template).map_or(1, |v| v.spec.executors.max(1));
+                *starts.entry(template).or_default() += 1;
+                matching.widen(coming.len() + index, uses);
+                for (other, missing) in missing.iter_mut().enumerate().skip(kind) {
+                    *missing -= matching.place_many(other, *missing);
+                }
+            }
+        }
+        for (template, count) in &starts {
+            if let Some(view) = self.templates.get_mut(template) {
+                view.pending += count;
+            }
+        }
+        starts.into_iter().map(|(template, count)| Order::Start { template, count }).collect()
+    }
+
+    /// The template to begin one more agent of: the one with the most room, then one whose
+    /// breaker flows, then the one least begun in this round, then by name.
+    fn choose(&self, want: &Want, starts: &BTreeMap<TemplateId, u32>) -> Option<TemplateId> {
+        let candidates = self.templates.iter().filter_map(|(id, view)| {
+            let more = starts.get(id).copied().unwrap_or(0);
+            let own = view.room.saturating_sub(view.pending + more);
+            let of_cloud = |other: &TemplateId| other.cloud == id.cloud;
+            let all = self.templates.iter().filter(|(other, _)| of_cloud(other));
+            let pending: u32 = all.map(|(_, view)| view.pending).sum();
+            let begun: u32 = starts.iter().filter(|(o, _)| of_cloud(o)).map(|(_, n)| *n).sum();
+            let cloud = self.clouds.get(&id.cloud).copied().unwrap_or(0);
+            let room = own.min(cloud.saturating_sub(pending + begun));
+            let fits = view.configured && room > 0 && serves(&view.spec, want);
+            // Without a cap all rooms look alike: then what was begun here spreads them.
+            fits.then_some((room, view.flowing, Reverse(more), Reverse(id)))
+        });
+        candidates.max().map(|(_, _, _, Reverse(id))| id.clone())
+    }
+}
+
+/// Why no configured template can ever serve a want; none when one can.
+fn refusal(want: &Want, configured: &[Arc<TemplateSpec>]) -> Option<Refusal> {
+    let able: Vec<&Arc<TemplateSpec>> =
+        configured.iter().filter(|spec| serves(spec, want)).collect();
+    let names = |specs: &mut dyn Iterator<Item = &Arc<TemplateSpec>>| {
+        specs.map(|spec| format!("`{}`", spec.id)).collect::<Vec<_>>().join(", ")
+    };
+    if let (Want::Template(name), [_, _, ..]) = (want, able.as_slice()) {
+        let which = names(&mut able.iter().copied());
+        return Some(Refusal::Conflict(format!(
+            "template `{name}` is on several clouds: name one of {which}, or ask by labels"
+        )));
+    }
+    if !able.is_empty() {
+        return None;
+    }
+    let known = match want {
+        Want::Template(_) => format!("known templates: {}", names(&mut configured.iter())),
+        Want::Labels(labels) if labels.is_empty() => {
+            "all templates are in mode EXCLUSIVE: ask by labels or by template".into()
+        }
+        Want::Labels(_) => {
+            let each = configured.iter().map(|spec| {
+                let labels: Vec<&str> = spec.labels.iter().map(String::as_str).collect();
+                format!("`{}` has `{}`", spec.id, labels.join(" "))
+            });
+            format!("known: {}", each.collect::<Vec<_>>().join(", "))
+        }
+    };
+    let known = if configured.is_empty() { "no template is configured".into() } else { known };
+    Some(Refusal::Unknown(format!("no template serves {}; {known}", describe(want))))
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

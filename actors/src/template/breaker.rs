@@ -1,0 +1,320 @@
+//! The breaker of a template: stops it being tried after failures in a row, then lets exactly one
+//! trial through. A plain value; who counts as a failure is decided by the caller.
+
+use std::time::Duration;
+
+use crate::id::{AgentId, TemplateId};
+use crate::ledger::BreakerEntry;
+use crate::record::Body;
+use crate::spec::BreakerSpec;
+use crate::time::{Moment, Now, WallTime};
+
+/// Where a breaker stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Position {
+    Flowing,
+    Tripped { until: Moment, wall: WallTime },
+    Probing { trial: Option<AgentId> },
+}
+
+/// Failures in a row, and what follows from them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breaker {
+    position: Position,
+    failures: u32,
+    cooldown: Duration,
+    cause: String,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self {
+            position: Position::Flowing,
+            failures: 0,
+            cooldown: Duration::ZERO,
+            cause: String::new(),
+        }
+    }
+}
+
+impl Breaker {
+    /// Restores a breaker from the journal. A wall clock that jumped can not stretch its
+    /// cool-down.
+    pub fn restore(entry: &BreakerEntry, now: Now) -> Self {
+        let cooldown = Duration::from_millis(entry.cooldown_ms);
+        let position = match entry.until {
+            None => Position::Flowing,
+            Some(until) => {
+                let left = (until - now.wall).min(cooldown);
+                Position::Tripped { until: now.mono + left, wall: now.wall + left }
+            }
+        };
+        Self { position, failures: entry.failures, cooldown, cause: entry.cause.clone() }
+    }
+
+    /// How many agents may be begun at this moment: no limit, one trial, or none.
+    pub fn allowance(&self, now: Moment) -> u32 {
+        match &self.position {
+            Position::Flowing => u32::MAX,
+            Position::Tripped { until, .. } => u32::from(*until <= now),
+            Position::Probing { trial } => u32::from(trial.is_none()),
+        }
+    }
+
+    /// An agent is begun; it becomes the trial where one is due.
+    pub fn begun(&mut self, agent: &AgentId, now: Moment) {
+        let due = self.allowance(now) == 1;
+        if due && self.position != Position::Flowing {
+            self.position = Position::Probing { trial: Some(agent.clone()) };
+        }
+    }
+
+    /// An agent got ready: the template works. Says whether the breaker moved.
+    pub fn succeeded(&mut self) -> bool {
+        let moved = self.failures > 0 || self.position != Position::Flowing;
+        *self = Self::default();
+        moved
+    }
+
+    /// An agent failed in a way that is charged to its template. Says whether the breaker moved.
+    ///
+    /// Once tripped only the trial's outcome counts: what was begun before tells nothing new.
+    pub fn failed(&mut self, agent: &AgentId, cause: &str, spec: &BreakerSpec, now: Now) -> bool {
+        match &self.position {
+            Position::Flowing => {
+                self.failures = self.failures.saturating_add(1);
+                if self.failures >= spec.threshold.max(1) {
+                    self.trip(spec.cooldown, now);
+                }
+            }
+            Position::Probing { trial } if trial.as_ref() == Some(agent) => {
+                self.failures = self.failures.saturating_add(1);
+                let longest = spec.cooldown_cap.max(spec.cooldown);
+                self.trip(self.cooldown.saturating_mul(2).clamp(spec.cooldown, longest), now);
+            }
+            Position::Tripped { .. } | Position::Probing { .. } => return false,
+        }
+        cause.clone_into(&mut self.cause);
+        true
+    }
+
+    fn trip(&mut self, cooldown: Duration, now: Now) {
+        self.cooldown = cooldown;
+        self.position = Position::Tripped { until: now.mono + cooldown, wall: now.wall + cooldown };
+    }
+
+    /// An agent ended without telling anything; its trial, if it was one, may be repeated.
+    pub fn left(&mut self, agent: &AgentId) {
+        if self.position == (Position::Probing { trial: Some(agent.clone()) }) {
+            self.position = Position::Probing { trial: None };
+        }
+    }
+
+    /// `flowing`, `tripped` or `probing`.
+    pub fn label(&self) -> &'static str {
+        match self.position {
+            Position::Flowing => "flowing",
+            Position::Tripped { .. } => "tripped",
+            Position::Probing { .. } => "probing",
+        }
+    }
+
+    /// When a trial is due next, while it is tripped.
+    pub fn due(&self) -> Option<Moment> {
+        match self.position {
+            Position::Tripped { until, .. } => Some(until),
+            Position::Flowing | Position::Probing { .. } => None,
+        }
+    }
+
+    /// When a tripped breaker may be tried again, and the last cause.
+    pub fn tripped(&self) -> Option<(WallTime, String)> {
+        match self.position {
+            Position::Tripped { wall, .. } => Some((wall, self.cause.clone())),
+            Position::Flowing | Position::Probing { .. } => None,
+        }
+    }
+
+    /// The record that says where it stands. A trial under way is not written: after a restart
+    /// the cool-down is over and the trial is due again.
+    pub fn record(&self, template: &TemplateId, now: WallTime) -> Body {
+        let until = match self.position {
+            Position::Flowing => None,
+            Position::Tripped { wall, .. } => Some(wall),
+            Position::Probing { .. } => Some(now),
+        };
+        Body::BreakerMoved {
+            template: template.clone(),
+            failures: self.failures,
+            until,
+            cooldown_ms: u64::try_from(self.cooldown.as_millis()).unwrap_or(u64::MAX),
+            cause: self.cause.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may panic")]
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::id::CloudId;
+
+    const SPEC: BreakerSpec = BreakerSpec {
+        threshold: 3,
+        cooldown: Duration::from_secs(120),
+        cooldown_cap: Duration::from_secs(600),
+    };
+
+    fn at(seconds: u64) -> Now {
+        let wall = WallTime(1_000_000_000_000 + i64::try_from(seconds).unwrap() * 1000);
+        Now { mono: Moment(seconds * 1000), wall }
+    }
+
+    fn agent(n: u32) -> AgentId {
+        AgentId::new(format!("a{n}"))
+    }
+
+    fn tripped() -> Breaker {
+        let mut breaker = Breaker::default();
+        for n in 0..3 {
+            breaker.failed(&agent(n), "no", &SPEC, at(0));
+        }
+        breaker
+    }
+
+    // Invariant: failures in a row trip it, a success resets it.
+
+    #[test]
+    fn two_failures_leave_it_flowing_and_the_third_trips_it() {
+        let mut breaker = Breaker::default();
+        breaker.failed(&agent(1), "no", &SPEC, at(0));
+        breaker.failed(&agent(2), "no", &SPEC, at(0));
+        assert_eq!((breaker.label(), breaker.allowance(Moment(0))), ("flowing", u32::MAX));
+        breaker.failed(&agent(3), "still no", &SPEC, at(0));
+        assert_eq!((breaker.label(), breaker.allowance(Moment(0))), ("tripped", 0));
+        assert_eq!(breaker.tripped(), Some((at(120).wall, "still no".into())));
+    }
+
+    #[test]
+    fn a_success_between_failures_starts_the_count_again() {
+        let mut breaker = Breaker::default();
+        for n in 0..10 {
+            breaker.failed(&agent(n), "no", &SPEC, at(0));
+            breaker.failed(&agent(n), "no", &SPEC, at(0));
+            assert!(breaker.succeeded());
+        }
+        assert_eq!(breaker, Breaker::default());
+    }
+
+    // Invariant: after the cool-down exactly one trial goes through, and its outcome decides.
+
+    #[test]
+    fn nothing_passes_before_the_cool_down_is_over_and_one_trial_after() {
+        let mut breaker = tripped();
+        assert_eq!(breaker.allowance(at(119).mono), 0);
+        assert_eq!(breaker.allowance(at(120).mono), 1);
+        breaker.begun(&agent(7), at(120).mono);
+        assert_eq!((breaker.label(), breaker.allowance(at(500).mono)), ("probing", 0));
+    }
+
+    #[test]
+    fn a_failed_trial_doubles_the_cool_down_up_to_the_cap() {
+        let mut breaker = tripped();
+        let mut now = 0;
+        let mut spans = Vec::new();
+        for n in 10..15 {
+            now += 10_000;
+            breaker.begun(&agent(n), at(now).mono);
+            assert!(breaker.failed(&agent(n), "no", &SPEC, at(now)));
+            spans.push((breaker.due().unwrap() - at(now).mono).as_secs());
+        }
+        assert_eq!(spans, [240, 480, 600, 600, 600]);
+    }
+
+    #[test]
+    fn a_trial_that_succeeds_lets_everything_flow() {
+        let mut breaker = tripped();
+        breaker.begun(&agent(7), at(130).mono);
+        assert!(breaker.succeeded());
+        assert_eq!(breaker, Breaker::default());
+    }
+
+    #[test]
+    fn a_trial_that_ends_without_an_outcome_may_be_repeated() {
+        let mut breaker = tripped();
+        breaker.begun(&agent(7), at(130).mono);
+        breaker.left(&agent(7));
+        assert_eq!(breaker.allowance(at(130).mono), 1);
+    }
+
+    #[test]
+    fn agents_begun_before_it_tripped_do_not_lengthen_the_cool_down() {
+        let mut breaker = tripped();
+        assert!(!breaker.failed(&agent(8), "no", &SPEC, at(5)));
+        assert_eq!(breaker.due(), Some(at(120).mono));
+        breaker.begun(&agent(9), at(120).mono);
+        assert!(!breaker.failed(&agent(8), "no", &SPEC, at(121)));
+        assert_eq!(breaker.label(), "probing");
+    }
+
+    // Invariant: it outlives the service.
+
+    #[test]
+    fn a_tripped_breaker_is_restored_with_what_is_left_of_its_cool_down() {
+        let template = TemplateId::new(CloudId::new("c"), "t");
+        let Body::BreakerMoved { failures, until, cooldown_ms, cause, .. } =
+            tripped().record(&template, at(0).wall)
+        else {
+            panic!("another record");
+        };
+        let entry = BreakerEntry { failures, until, cooldown_ms, cause };
+        let later = Now { mono: Moment(5), wall: at(100).wall };
+        let restored = Breaker::restore(&entry, later);
+        assert_eq!(restored.due(), Some(Moment(5 + 20_000)));
+        let jumped_back = Now { mono: Moment(0), wall: WallTime(0) };
+        assert_eq!(Breaker::restore(&entry, jumped_back).due(), Some(at(120).mono));
+    }
+
+    proptest! {
+        #[test]
+        fn at_most_one_trial_is_under_way_whatever_happens(
+            steps in prop::collection::vec((0u8..4, 0u32..6, 0u64..200), 1..200)
+        ) {
+            let mut breaker = tripped();
+            let mut clock = 0;
+            let mut trials: Vec<AgentId> = Vec::new();
+            for (n, (what, pick, wait)) in steps.into_iter().enumerate() {
+                clock += wait;
+                let now = at(clock);
+                let chosen = trials.get(pick as usize).cloned().unwrap_or_else(|| agent(pick));
+                match what {
+                    0 => {
+                        let allowed = breaker.allowance(now.mono);
+                        if allowed == 1 {
+                            let fresh = AgentId::new(format!("t{n}"));
+                            breaker.begun(&fresh, now.mono);
+                            trials.push(fresh);
+                        }
+                    }
+                    1 => {
+                        breaker.failed(&chosen, "no", &SPEC, now);
+                        trials.retain(|other| other != &chosen);
+                    }
+                    2 => {
+                        breaker.left(&chosen);
+                        trials.retain(|other| other != &chosen);
+                    }
+                    _ => {
+                        if breaker.label() == "flowing" {
+                            breaker = tripped();
+                            trials.clear();
+                        }
+                    }
+                }
+                prop_assert!(trials.len() <= 1, "{trials:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! The template actor: keeps agents of one template on one cloud alive. It begins them under the
+//! cloud's reservations, passes their reports up, and tells them to go; see [`state`].
+
+pub mod breaker;
+pub mod pace;
+pub mod permits;
+pub mod state;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Recipient,
+    SpawnHandle, Supervised, WrapFuture,
+};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::birth::{AgentBirth, Common, Lanes, Living, Place, Start, draw_agent_id};
+use crate::fact::{Fact, What};
+use crate::fault::Fault;
+use crate::id::{AgentId, LeaseId, TemplateId};
+use crate::ledger::AgentEntry;
+use crate::message::{AgentReport, Standing};
+use crate::record::{Body, Reason};
+use crate::spec::TemplateSpec;
+use crate::time::Moment;
+use breaker::Breaker;
+use state::{Effect, TemplateMind};
+
+/// One agent as the levels above see it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentLevel {
+    /// The agent.
+    pub agent: AgentId,
+    /// The spec it was born with.
+    pub spec: Arc<TemplateSpec>,
+    /// Its standing.
+    pub standing: Standing,
+    /// Leases on it.
+    pub leases: Vec<LeaseId>,
+    /// Told to go: nothing is handed out on it.
+    pub going: bool,
+}
+
+/// From a template, through its cloud, to the herd: what changed, and the levels in force.
+#[derive(Debug, Clone, PartialEq, Message)]
+#[rtype(result = "()")]
+pub struct TemplateNews {
+    /// The template.
+    pub template: TemplateId,
+    /// The spec new agents are born with.
+    pub spec: Arc<TemplateSpec>,
+    /// Whether it is configured, or only its agents are left.
+    pub configured: bool,
+    /// Whether its breaker flows.
+    pub flowing: bool,
+    /// Slots held.
+    pub live: u32,
+    /// Agents it may begin at this moment, the cloud's cap aside.
+    pub room: u32,
+    /// Whether it has no agent at all.
+    pub empty: bool,
+    /// Agents that changed.
+    pub agents: Vec<AgentLevel>,
+    /// Agents that are gone.
+    pub gone: Vec<AgentId>,
+    /// Reservations of the cloud that are settled: begun (and in `live`), or not needed.
+    pub released: u32,
+    /// Starts asked for by the herd that are settled the same way.
+    pub answered: u32,
+}
+
+/// From a template to its cloud.
+#[derive(Debug, Clone, PartialEq, Message)]
+#[rtype(result = "()")]
+pub enum ToCloud {
+    /// What changed.
+    News(Box<TemplateNews>),
+    /// How many agents the warm pool lacks; replaces what was said before.
+    WarmNeed {
+        /// The template.
+        template: TemplateId,
+        /// How many.
+        count: u32,
+    },
+    /// An agent's fault names the cloud.
+    Suspect(Fault),
+}
+
+/// To a template, from its cloud.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub enum TemplateCommand {
+    /// A spec comes into force; none when it left the configuration.
+    Apply(Option<Arc<TemplateSpec>>),
+    /// The ways to its cluster.
+    Lanes(Lanes),
+    /// Take over an agent that lived before, or an orphan.
+    Adopt {
+        /// What is known of it.
+        entry: Box<AgentEntry>,
+        /// The ways to its cluster.
+        lanes: Lanes,
+        /// How long the service was down.
+        down: Duration,
+    },
+    /// Begin agents under a reservation.
+    Begin {
+        /// Slots reserved under the cloud's cap.
+        reserved: u32,
+        /// Starts the herd asked for; none for the warm pool's.
+        asked: Option<u32>,
+    },
+    /// Let idle agents go.
+    Reap {
+        /// Whether the warm minimum goes too.
+        all: bool,
+        /// Why.
+        reason: Reason,
+        /// Told the number.
+        tally: Option<UnboundedSender<u32>>,
+    },
+    /// The service stops: begin nothing.
+    Stop,
+    /// The actor is not needed any more.
+    Leave,
+}
+
+/// The actor of one template on one cloud.
+pub struct Template {
+    common: Common,
+    cloud: Recipient<ToCloud>,
+    lanes: Option<Lanes>,
+    mind: TemplateMind,
+    /// What a new incarnation starts from.
+    configured: Option<Arc<TemplateSpec>>,
+    saved: Breaker,
+    warm_told: u32,
+    shown: Option<What>,
+    timer: Option<(Moment, SpawnHandle)>,
+    flushing: bool,
+}
+
+/// To itself: pass the news on, once for all messages that were waiting.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Flush;
+
+impl Template {
+    /// A template without agents yet.
+    pub fn new(
+        common: Common,
+        cloud: Recipient<ToCloud>,
+        spec: Arc<TemplateSpec>,
+        configured: bool,
+        breaker: Breaker,
+    ) -> Self {
+        Self {
+            common,
+            cloud,
+            lanes: None,
+            configured: configured.then(|| spec.clone()),
+            saved: breaker.clone(),
+            mind: TemplateMind::new(spec, configured, breaker),
+            warm_told: 0,
+            shown: None,
+            timer: None,
+            flushing: false,
+        }
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>, ctx: &mut Context<Self>) {
+        for effect in effects {
+            match effect {
+                Effect::Spawn(agent) => {
+                    let spec = self.mind.spec().clone();
+                    if let Some(lanes) = self.lanes.clone() {
+                        self.spawn_agent(agent, spec, Start::Fresh, lanes, ctx);
+                    }
+                }
+                Effect::Tell(agent, command) => {
+                    self.common.roster.send(&agent, command);
+                }
+                Effect::Record(body) => self.append(body, ctx),
+                Effect::SuspectCloud(fault) => self.cloud.do_send(ToCloud::Suspect(fault)),
+            }
+        }
+        self.saved = self.mind.breaker().clone();
+        if !self.flushing {
+            self.flushing = true;
+            ctx.notify(Flush);
+        }
+    }
+
+    fn spawn_agent(
+        &self,
+        agent: AgentId,
+        spec: Arc<TemplateSpec>,
+        start: Start,
+        lanes: Lanes,
+        ctx: &Context<Self>,
+    ) {
+        let (leases, place) = match &start {
+            Start::Fresh => (Vec::new(), None),
+            Start::Adopted { entry, .. } => {
+                let marks = &entry.marks;
+                let (cluster, node) = (marks.cluster.clone(), entry.node.clone());
+                let place = Place { cluster, vmid: marks.vmid, node };
+                (entry.leases.keys().cloned().collect(), Some(place))
+            }
+        };
+        let state = match &start {
+            Start::Fresh => "Queued".into(),
+            Start::Adopted { entry, .. } => entry.state.clone(),
+        };
+        tracing::info!(agent = %agent, template = %spec.id, state, "agent begins");
+        let birth = AgentBirth {
+            id: agent.clone(),
+            spec: spec.clone(),
+            start,
+            installation: self.common.installation.clone(),
+            epoch: self.common.epoch,
+            report: ctx.address().recipient(),
+            lanes,
+            ports: self.common.ports.clone(),
+        };
+        let address = (self.common.spawner)(birth);
+        let template = spec.id.clone();
+        let standing = Standing::Coming;
+        let living = Living { template, spec, address, standing, state, leases, place };
+        self.common.roster.enter(agent, living);
+    }
+
+    fn append(&self, body: Body, ctx: &mut Context<Self>) {
+        let template = self.mind.spec().id.clone();
+        let write = self.common.ports.journal.append(vec![body]);
+        ctx.spawn(write.into_actor(self).map(move |done, _, _| {
+            if let Err(fault) = done {
+                tracing::warn!(template = %template, error = %fault, "record was not written");
+            }
+        }));
+    }
+
+    fn set_timer(&mut self, ctx: &mut Context<Self>) {
+        let now = self.common.ports.ambient.now().mono;
+        let wanted = self.mind.wake(now);
+        if self.timer.as_ref().map(|(at, _)| *at) == wanted {
+            return;
+        }
+        if let Some((_, handle)) = self.timer.take() {
+            ctx.cancel_future(handle);
+        }
+        if let Some(at) = wanted {
+            let handle = ctx.run_later(at - now, |actor, ctx| {
+                actor.timer = None;
+                actor.carry_out(Vec::new(), ctx);
+            });
+            self.timer = Some((at, handle));
+        }
+    }
+}
+
+impl Actor for Template {
+    type Context = Context<Self>;
+}
+
+impl Supervised for Template {
+    /// Starts from the configuration and the living agents, not from the mind that panicked.
+    fn restarting(&mut self, ctx: &mut Context<Self>) {
+        let spec = self.configured.clone().unwrap_or_else(|| self.mind.spec().clone());
+        let id = spec.id.clone();
+        self.mind = TemplateMind::new(spec, self.configured.is_some(), self.saved.clone());
+        if self.lanes.is_some() {
+            self.mind.opened();
+        }
+        let now = self.common.ports.ambient.now();
+        for (agent, living) in self.common.roster.select(|living| living.template == id) {
+            self.mind.recall(&agent, &living, now.mono);
+        }
+        self.warm_told = 0;
+        self.timer = None;
+        self.flushing = false;
+        self.carry_out(Vec::new(), ctx);
+    }
+}
+
+impl Handler<Flush> for Template {
+    type Result = ();
+
+    fn handle(&mut self, _: Flush, ctx: &mut Context<Self>) {
+        let now = self.common.ports.ambient.now();
+        let effects = self.mind.settle(now.mono);
+        self.carry_out(effects, ctx);
+        self.flushing = false;
+        if let Some(news) = self.mind.news(now.mono) {
+            self.cloud.do_send(ToCloud::News(Box::new(news)));
+        }
+        let count = self.mind.warm_need(now.mono);
+        if count != self.warm_told {
+            self.warm_told = count;
+            let template = self.mind.spec().id.clone();
+            self.cloud.do_send(ToCloud::WarmNeed { template, count });
+        }
+        let picture = self.mind.picture();
+        if self.shown.as_ref() != Some(&picture) {
+            self.shown = Some(picture.clone());
+            self.common.ports.observer.observe(Fact { at: now.wall, what: picture });
+        }
+        self.set_timer(ctx);
+    }
+}
+
+impl Handler<AgentReport> for Template {
+    type Result = ();
+
+    fn handle(&mut self, report: AgentReport, ctx: &mut Context<Self>) {
+        if report.standing == Standing::Gone {
+            self.common.roster.leave(&report.agent);
+        } else {
+            self.common.roster.update(&report.agent, |living| {
+                living.standing = report.standing;
+                report.state.clone_into(&mut living.state);
+                living.leases.clone_from(&report.leases);
+            });
+        }
+        let effects = self.mind.report(&report, self.common.ports.ambient.now());
+        self.carry_out(effects, ctx);
+    }
+}
+
+impl Handler<TemplateCommand> for Template {
+    type Result = ();
+
+    fn handle(&mut self, command: TemplateCommand, ctx: &mut Context<Self>) {
+        let now = self.common.ports.ambient.now();
+        let effects = match command {
+            TemplateCommand::Apply(spec) => {
+                self.configured.clone_from(&spec);
+                self.mind.apply(spec, now)
+            }
+            TemplateCommand::Lanes(lanes) => {
+                self.lanes = Some(lanes);
+                self.mind.opened();
+                Vec::new()
+            }
+            TemplateCommand::Adopt { entry, lanes, down } => {
+                let agent = entry.marks.agent.clone();
+                if self.common.roster.get(&agent).is_none() {
+                    self.mind.adopt(&agent, &entry, now.mono);
+                    let spec = Arc::new((*entry.spec).clone());
+                    self.spawn_agent(agent, spec, Start::Adopted { entry, down }, lanes, ctx);
+                }
+                Vec::new()
+            }
+            TemplateCommand::Begin { reserved, asked } => {
+                let ambient = self.common.ports.ambient.clone();
+                let mut draw = || draw_agent_id(ambient.as_ref());
+                self.warm_told = if asked.is_none() { 0 } else { self.warm_told };
+                self.mind.begin(reserved, asked, &mut draw, now)
+            }
+            TemplateCommand::Reap { all, reason, tally } => {
+                let effects = self.mind.reap(all, &reason);
+                if let Some(tally) = tally {
+                    let count = u32::try_from(effects.len()).unwrap_or(u32::MAX);
+                    tally.send(count).ok(); // an error: nobody waits for the number any more
+                }
+                effects
+            }
+            TemplateCommand::Stop => {
+                self.mind.stop();
+                Vec::new()
+            }
+            TemplateCommand::Leave => return ctx.stop(),
+        };
+        self.carry_out(effects, ctx);
+    }
+}

@@ -1,0 +1,73 @@
+//! How soon a template is tried again after failures that nobody is to blame for (contention, a
+//! silent cluster): they never trip the breaker, and they must not be repeated at full speed.
+
+use std::time::Duration;
+
+use crate::time::Moment;
+
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// A growing pause between starts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pace {
+    in_a_row: u32,
+    until: Option<Moment>,
+}
+
+impl Pace {
+    /// An agent ended before it was ready, through nobody's fault.
+    ///
+    /// Agents that end during a pause were begun together with the one that caused it, and do
+    /// not lengthen it.
+    pub fn stumbled(&mut self, now: Moment) {
+        if self.until.is_some_and(|until| now < until) {
+            return;
+        }
+        let pause = FIRST.saturating_mul(1 << self.in_a_row.min(6)).min(LONGEST);
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.until = Some(now + pause);
+    }
+
+    /// An agent got ready.
+    pub fn succeeded(&mut self) {
+        *self = Self::default();
+    }
+
+    /// When starts go on, while they pause.
+    pub fn pause(&self, now: Moment) -> Option<Moment> {
+        self.until.filter(|until| now < *until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: contention slows starts down and never stops them.
+
+    #[test]
+    fn the_pause_doubles_to_a_minute_and_ends_with_a_success() {
+        let mut pace = Pace::default();
+        let mut now = Moment(0);
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            pace.stumbled(now);
+            let until = pace.pause(now).unwrap_or_default();
+            pauses.push((until - now).as_secs());
+            now = until;
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        pace.succeeded();
+        assert_eq!(pace.pause(now), None);
+    }
+
+    #[test]
+    fn agents_that_stumble_together_count_as_one() {
+        let mut pace = Pace::default();
+        for _ in 0..50 {
+            pace.stumbled(Moment(10));
+        }
+        assert_eq!(pace.pause(Moment(10)), Some(Moment(1010)));
+    }
+}

@@ -1,0 +1,419 @@
+//! The template's mind: which of its agents hold permits, what may be begun, who goes, and what
+//! the levels above must know. Pure; the body carries the effects out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::breaker::Breaker;
+use super::pace::Pace;
+use super::{AgentLevel, TemplateNews, permits};
+use crate::birth::{Living, same_template};
+use crate::fact::What;
+use crate::fault::{Culprit, Fault};
+use crate::id::{AgentId, LeaseId};
+use crate::ledger::AgentEntry;
+use crate::message::{AgentCommand, AgentReport, Standing};
+use crate::record::{Body, Reason};
+use crate::spec::TemplateSpec;
+use crate::time::{Moment, Now};
+
+/// What the body is to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Start an agent's actor; a permit is already held for it.
+    Spawn(AgentId),
+    /// Send an agent a command.
+    Tell(AgentId, AgentCommand),
+    /// Append to the journal.
+    Record(Body),
+    /// Have the cloud look at itself: an agent's fault names it.
+    SuspectCloud(Fault),
+}
+
+/// One agent as its template sees it.
+#[derive(Debug, Clone)]
+struct Held {
+    spec: Arc<TemplateSpec>,
+    standing: Standing,
+    state: String,
+    leases: Vec<LeaseId>,
+    /// When it got free without leases.
+    idle_since: Option<Moment>,
+    was_ready: bool,
+    /// Told to go.
+    going: bool,
+}
+
+/// A template and its agents.
+#[derive(Debug, Clone)]
+pub struct TemplateMind {
+    spec: Arc<TemplateSpec>,
+    configured: bool,
+    open: bool,
+    stopping: bool,
+    agents: BTreeMap<AgentId, Held>,
+    breaker: Breaker,
+    pace: Pace,
+    changed: BTreeSet<AgentId>,
+    gone: Vec<AgentId>,
+    released: u32,
+    answered: u32,
+    told: Option<(u32, u32, bool, Arc<TemplateSpec>)>,
+}
+
+impl TemplateMind {
+    /// A template without agents; not `configured` when only its agents are left of it.
+    pub fn new(spec: Arc<TemplateSpec>, configured: bool, breaker: Breaker) -> Self {
+        Self {
+            spec,
+            configured,
+            open: false,
+            stopping: false,
+            agents: BTreeMap::new(),
+            breaker,
+            pace: Pace::default(),
+            changed: BTreeSet::new(),
+            gone: Vec::new(),
+            released: 0,
+            answered: 0,
+            told: None,
+        }
+    }
+
+    /// The spec new agents are born with.
+    pub fn spec(&self) -> &Arc<TemplateSpec> {
+        &self.spec
+    }
+
+    /// The breaker.
+    pub fn breaker(&self) -> &Breaker {
+        &self.breaker
+    }
+
+    /// Its cluster is known: agents can be begun.
+    pub fn opened(&mut self) {
+        self.open = true;
+    }
+
+    /// The service stops: nothing is begun any more.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// Takes an agent over that lived before.
+    pub fn adopt(&mut self, agent: &AgentId, entry: &AgentEntry, now: Moment) {
+        if self.breaker.label() != "flowing" && entry.leases.is_empty() {
+            self.breaker.begun(agent, now);
+        }
+        let leases: Vec<LeaseId> = entry.leases.keys().cloned().collect();
+        let standing = match (&entry.retiring, leases.is_empty()) {
+            (Some(_), _) => Standing::Leaving,
+            (None, true) => Standing::Coming,
+            (None, false) => Standing::Busy,
+        };
+        let held = Held {
+            spec: Arc::new((*entry.spec).clone()),
+            standing,
+            state: entry.state.clone(),
+            leases,
+            idle_since: None,
+            was_ready: entry.state == "Ready" || entry.uses > 0,
+            going: entry.retiring.is_some(),
+        };
+        self.agents.insert(agent.clone(), held);
+        self.changed.insert(agent.clone());
+    }
+
+    /// Takes an agent over after this actor was started anew.
+    pub fn recall(&mut self, agent: &AgentId, living: &Living, now: Moment) {
+        let idle = matches!(living.standing, Standing::Free { idle: true, .. });
+        let ready = matches!(living.standing, Standing::Free { .. } | Standing::Busy);
+        let held = Held {
+            spec: living.spec.clone(),
+            standing: living.standing,
+            state: living.state.clone(),
+            leases: living.leases.clone(),
+            idle_since: idle.then_some(now),
+            was_ready: ready,
+            going: false,
+        };
+        self.agents.insert(agent.clone(), held);
+        self.changed.insert(agent.clone());
+    }
+
+    /// A spec comes into force; none when the template left the configuration.
+    ///
+    /// A spec that changed lets a tripped breaker flow: what failed was another version.
+    pub fn apply(&mut self, spec: Option<Arc<TemplateSpec>>, now: Now) -> Vec<Effect> {
+        let Some(spec) = spec else {
+            self.configured = false;
+            return Vec::new();
+        };
+        let mended = !same_template(&self.spec, &spec) && self.breaker.succeeded();
+        self.configured = true;
+        self.spec = spec;
+        if mended { vec![self.record(now)] } else { Vec::new() }
+    }
+
+    fn record(&self, now: Now) -> Effect {
+        Effect::Record(self.breaker.record(&self.spec.id, now.wall))
+    }
+
+    /// Slots held.
+    pub fn live(&self) -> u32 {
+        permits::slots(self.agents.values().map(|held| held.standing))
+    }
+
+    /// How many agents may be begun at this moment, as far as the template knows.
+    pub fn room(&self, now: Moment) -> u32 {
+        if !self.open || !self.configured || self.stopping || self.pace.pause(now).is_some() {
+            return 0;
+        }
+        permits::room(self.spec.cap, self.live()).min(self.breaker.allowance(now))
+    }
+
+    /// Agents to begin so that the minimum is or will be ready.
+    pub fn warm_need(&self, now: Moment) -> u32 {
+        let warm = self.agents.values().filter(|held| match held.standing {
+            Standing::Coming | Standing::Free { idle: true, .. } => !held.going,
+            Standing::Free { idle: false, .. }
+            | Standing::Busy
+            | Standing::Leaving
+            | Standing::Parked
+            | Standing::Gone => false,
+        });
+        let warm = u32::try_from(warm.count()).unwrap_or(u32::MAX);
+        self.spec.minimum.saturating_sub(warm).min(self.room(now))
+    }
+
+    /// Begins agents under a reservation of the cloud: for demand as many as reserved, for the
+    /// warm pool as many as are still needed. What is not used of the reservation goes back.
+    pub fn begin(
+        &mut self,
+        reserved: u32,
+        asked: Option<u32>,
+        draw: &mut dyn FnMut() -> AgentId,
+        now: Now,
+    ) -> Vec<Effect> {
+        let wanted = if asked.is_some() { reserved } else { self.warm_need(now.mono) };
+        let count = wanted.min(reserved).min(self.room(now.mono));
+        self.released += reserved;
+        self.answered += asked.unwrap_or(0);
+        (0..count)
+            .map(|_| {
+                let agent = draw();
+                self.breaker.begun(&agent, now.mono);
+                let held = Held {
+                    spec: self.spec.clone(),
+                    standing: Standing::Coming,
+                    state: "Queued".into(),
+                    leases: Vec::new(),
+                    idle_since: None,
+                    was_ready: false,
+                    going: false,
+                };
+                self.agents.insert(agent.clone(), held);
+                self.changed.insert(agent.clone());
+                Effect::Spawn(agent)
+            })
+            .collect()
+    }
+
+    /// An agent's picture changed.
+    pub fn report(&mut self, report: &AgentReport, now: Now) -> Vec<Effect> {
+        let Some(held) = self.agents.get_mut(&report.agent) else { return Vec::new() };
+        let (before, was_ready) = (held.standing, held.was_ready);
+        held.standing = report.standing;
+        report.state.clone_into(&mut held.state);
+        held.leases.clone_from(&report.leases);
+        let idle = matches!(report.standing, Standing::Free { idle: true, .. });
+        held.idle_since = if idle { held.idle_since.or(Some(now.mono)) } else { None };
+        self.changed.insert(report.agent.clone());
+
+        let mut effects = Vec::new();
+        match report.standing {
+            Standing::Free { .. } | Standing::Busy if !was_ready => {
+                held.was_ready = true;
+                self.pace.succeeded();
+                if self.breaker.succeeded() {
+                    effects.push(self.record(now));
+                }
+            }
+            Standing::Leaving | Standing::Gone
+                if !was_ready && matches!(before, Standing::Coming | Standing::Parked) =>
+            {
+                effects.extend(self.charge(&report.agent, report.fault.as_ref(), now));
+            }
+            Standing::Coming
+            | Standing::Free { .. }
+            | Standing::Busy
+            | Standing::Leaving
+            | Standing::Parked
+            | Standing::Gone => {}
+        }
+        let returned = before == Standing::Parked && permits::holds_slot(report.standing);
+        if report.standing == Standing::Gone {
+            self.agents.remove(&report.agent);
+            self.changed.remove(&report.agent);
+            self.breaker.left(&report.agent);
+            self.gone.push(report.agent.clone());
+        } else if returned && self.spec.cap.is_some_and(|cap| self.live() > cap) {
+            effects.extend(self.tell_to_go(&report.agent, Reason::ReturnedFromPark));
+        }
+        effects
+    }
+
+    /// An agent ended before it was ready: the breaker's, the pace's or nobody's matter.
+    fn charge(&mut self, agent: &AgentId, fault: Option<&Fault>, now: Now) -> Vec<Effect> {
+        let Some(fault) = fault else {
+            self.breaker.left(agent);
+            return Vec::new();
+        };
+        let mut effects = Vec::new();
+        if fault.kind.counts_against_breaker() {
+            if self.breaker.failed(agent, &fault.text, &self.spec.breaker, now) {
+                effects.push(self.record(now));
+            }
+        } else {
+            self.breaker.left(agent);
+            self.pace.stumbled(now.mono);
+        }
+        if matches!(fault.culprit, Culprit::Cloud(_)) {
+            effects.push(Effect::SuspectCloud(fault.clone()));
+        }
+        effects
+    }
+
+    fn tell_to_go(&mut self, agent: &AgentId, reason: Reason) -> Option<Effect> {
+        let held = self.agents.get_mut(agent).filter(|held| !held.going)?;
+        held.going = true;
+        self.changed.insert(agent.clone());
+        let command = match held.standing {
+            Standing::Busy | Standing::Free { idle: false, .. } => AgentCommand::Drain(reason),
+            Standing::Coming
+            | Standing::Free { idle: true, .. }
+            | Standing::Leaving
+            | Standing::Parked
+            | Standing::Gone => AgentCommand::Retire(reason),
+        };
+        Some(Effect::Tell(agent.clone(), command))
+    }
+
+    /// Idle agents that were not told to go, longest idle first.
+    fn idle(&self) -> Vec<(Moment, AgentId)> {
+        let mut idle: Vec<(Moment, AgentId)> = self
+            .agents
+            .iter()
+            .filter(|(_, held)| !held.going)
+            .filter_map(|(agent, held)| Some((held.idle_since?, agent.clone())))
+            .collect();
+        idle.sort();
+        idle
+    }
+
+    /// How many idle agents may go without touching the minimum.
+    fn spare(&self, idle: usize) -> usize {
+        let minimum = if self.configured { self.spec.minimum } else { 0 };
+        idle.saturating_sub(minimum as usize)
+    }
+
+    /// Lets everything idle go, the warm minimum too with `all`.
+    pub fn reap(&mut self, all: bool, reason: &Reason) -> Vec<Effect> {
+        let idle = self.idle();
+        let spare = if all { idle.len() } else { self.spare(idle.len()) };
+        let chosen: Vec<AgentId> = idle.into_iter().take(spare).map(|(_, agent)| agent).collect();
+        chosen.iter().filter_map(|agent| self.tell_to_go(agent, reason.clone())).collect()
+    }
+
+    /// Lets go what has to at this moment: idle for too long, or of a template that is no longer
+    /// configured.
+    pub fn settle(&mut self, now: Moment) -> Vec<Effect> {
+        if self.stopping {
+            return Vec::new();
+        }
+        if !self.configured {
+            let parked = |held: &Held| held.standing == Standing::Parked;
+            let all: Vec<AgentId> = self
+                .agents
+                .iter()
+                .filter(|(_, held)| !parked(held))
+                .map(|(agent, _)| agent.clone())
+                .collect();
+            let go = all.iter().filter_map(|agent| self.tell_to_go(agent, Reason::Unconfigured));
+            return go.collect();
+        }
+        let idle = self.idle();
+        let spare = self.spare(idle.len());
+        let due = idle.into_iter().take(spare).filter(|(since, agent)| {
+            let limit = self.agents.get(agent).and_then(|held| held.spec.idle);
+            limit.is_some_and(|limit| *since + limit <= now)
+        });
+        let due: Vec<AgentId> = due.map(|(_, agent)| agent).collect();
+        due.iter().filter_map(|agent| self.tell_to_go(agent, Reason::Idle)).collect()
+    }
+
+    /// When something changes by time alone.
+    pub fn wake(&self, now: Moment) -> Option<Moment> {
+        let idle = self.idle();
+        let spare = self.spare(idle.len());
+        let reap = idle
+            .iter()
+            .take(spare)
+            .filter_map(|(since, agent)| Some(*since + self.agents.get(agent)?.spec.idle?));
+        reap.chain(self.pace.pause(now)).chain(self.breaker.due()).filter(|at| *at > now).min()
+    }
+
+    /// What the levels above must hear since the last time; none when nothing changed.
+    pub fn news(&mut self, now: Moment) -> Option<TemplateNews> {
+        let level = (self.live(), self.room(now), self.configured, self.spec.clone());
+        let quiet = self.changed.is_empty() && self.gone.is_empty();
+        if quiet && self.released == 0 && self.answered == 0 && self.told.as_ref() == Some(&level) {
+            return None;
+        }
+        self.told = Some(level);
+        let changed = std::mem::take(&mut self.changed);
+        let agents = changed.iter().filter_map(|agent| {
+            let held = self.agents.get(agent)?;
+            Some(AgentLevel {
+                agent: agent.clone(),
+                spec: held.spec.clone(),
+                standing: held.standing,
+                leases: held.leases.clone(),
+                going: held.going,
+            })
+        });
+        Some(TemplateNews {
+            template: self.spec.id.clone(),
+            agents: agents.collect(),
+            spec: self.spec.clone(),
+            configured: self.configured,
+            flowing: self.breaker.label() == "flowing",
+            live: self.live(),
+            room: self.room(now),
+            empty: self.agents.is_empty(),
+            gone: std::mem::take(&mut self.gone),
+            released: std::mem::take(&mut self.released),
+            answered: std::mem::take(&mut self.answered),
+        })
+    }
+
+    /// Its counts for the read side.
+    pub fn picture(&self) -> What {
+        let mut states: BTreeMap<String, u32> = BTreeMap::new();
+        for held in self.agents.values() {
+            *states.entry(held.state.clone()).or_default() += 1;
+        }
+        What::Template {
+            template: self.spec.id.clone(),
+            states,
+            cap: self.spec.cap,
+            labels: self.spec.labels.iter().cloned().collect(),
+            breaker: self.breaker.label().into(),
+            tripped: self.breaker.tripped(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

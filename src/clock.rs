@@ -1,0 +1,71 @@
+//! The clocks and the dice of the real service, and their stand-ins in virtual time.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use drover_actors::ports::Ambient;
+use drover_actors::time::{Moment, Now, WallTime};
+use rand::rngs::{StdRng, SysRng};
+use rand::{Rng, SeedableRng, TryRng};
+
+/// The machine's clocks, and dice seeded by the operating system.
+pub struct SystemAmbient {
+    start: Instant,
+    dice: Mutex<StdRng>,
+}
+
+impl SystemAmbient {
+    /// Starts the monotonic clock at zero.
+    ///
+    /// # Errors
+    /// When the operating system gives no random seed.
+    pub fn new() -> Result<Self, std::io::Error> {
+        let mut seed = [0_u8; 32];
+        SysRng.try_fill_bytes(&mut seed).map_err(std::io::Error::other)?;
+        Ok(Self { start: Instant::now(), dice: Mutex::new(StdRng::from_seed(seed)) })
+    }
+}
+
+impl Ambient for SystemAmbient {
+    fn now(&self) -> Now {
+        let mono = Moment(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let wall = match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+            Err(before) => -i64::try_from(before.duration().as_millis()).unwrap_or(i64::MAX),
+        };
+        Now { mono, wall: WallTime(wall) }
+    }
+
+    fn draw(&self) -> u64 {
+        self.dice.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
+    }
+}
+
+/// Tokio's clock, which tests pause, on a fixed wall time, and dice with a known seed.
+pub struct VirtualAmbient {
+    start: tokio::time::Instant,
+    wall: WallTime,
+    dice: Mutex<StdRng>,
+}
+
+impl VirtualAmbient {
+    /// Starts both clocks: the monotonic one at zero, the wall at `wall`.
+    pub fn new(wall: WallTime, seed: u64) -> Self {
+        Self {
+            start: tokio::time::Instant::now(),
+            wall,
+            dice: Mutex::new(StdRng::seed_from_u64(seed)),
+        }
+    }
+}
+
+impl Ambient for VirtualAmbient {
+    fn now(&self) -> Now {
+        let elapsed = self.start.elapsed();
+        Now { mono: Moment(0) + elapsed, wall: self.wall + elapsed }
+    }
+
+    fn draw(&self) -> u64 {
+        self.dice.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
+    }
+}

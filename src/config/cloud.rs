@@ -1,0 +1,232 @@
+//! Clouds: `cloudDefaults` under each entry of `cloudConfigurations`, made into a [`CloudSpec`]
+//! and its [`ConnectionSpec`].
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use drover_actors::id::{CloudId, VmId};
+use drover_actors::spec::CloudSpec;
+use serde::Deserialize;
+
+use super::connection::{ConnectionSpec, Login, Tls, certificates};
+use super::credential::{Credential, Vault};
+use super::environment::{Defaults, EnvironmentLogin};
+use super::keys::CLOUD;
+use super::layer::Layer;
+use super::value::{base_of, pin_bytes};
+
+/// The keys that say what makes a certificate trusted; ignoreSslErrors counts when it is true.
+const TRUST: [&str; 3] = ["caFile", "caPem", "pinSha256"];
+
+/// A cloud as written, defaults filled in.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawCloud {
+    name: String,
+    api_url: String,
+    api_urls: Option<Vec<String>>,
+    credentials_id: Option<String>,
+    ca_file: Option<String>,
+    ca_pem: Option<String>,
+    pin_sha256: Option<Vec<String>>,
+    ignore_ssl_errors: bool,
+    connect_timeout_sec: u64,
+    call_timeout_sec: u64,
+    instance_cap: u32,
+    operation_timeout_sec: u64,
+    start_vm_id: u32,
+    end_vm_id: u32,
+    cleanup_orphaned_agents: bool,
+    orphan_cleanup_period_seconds: u64,
+    orphan_cleanup_grace_period_seconds: u64,
+    node_grace_period_seconds: u64,
+    clones_per_storage: u32,
+    operations_per_node: u32,
+}
+
+/// A cloud, checked; without a connection when a fault stands in its way.
+pub(super) struct CheckedCloud {
+    pub spec: CloudSpec,
+    pub connection: Option<ConnectionSpec>,
+    pub layer: Layer,
+}
+
+/// Makes one cloud of its layers; the faults go to the vault.
+pub(super) fn cloud(
+    id: &str,
+    layers: (&Defaults, &Layer, &Layer),
+    credentials: &BTreeMap<String, Credential>,
+    vault: &mut Vault<'_>,
+) -> Option<CheckedCloud> {
+    let (environment, defaults, own) = layers;
+    let layer = laid(&laid(&environment.cloud, defaults, vault), own, vault);
+    let raw: RawCloud = layer.typed(CLOUD, vault.faults)?;
+    if raw.name.trim().is_empty() && layer.has("name") && !layer.is_faulty("name") {
+        vault.faults.push(layer.fault("name", "the name is blank"));
+    }
+    if raw.end_vm_id < raw.start_vm_id {
+        let message = format!("`{}` is below startVmId, {}", raw.end_vm_id, raw.start_vm_id);
+        let key = if layer.has("endVmId") { "endVmId" } else { "startVmId" };
+        vault.faults.push(layer.fault(key, message).help("give a range with room for the agents"));
+    }
+    let login = login(&raw, &layer, environment, credentials, vault);
+    let tls = tls(&raw, &layer, vault);
+    let endpoints = endpoints(&raw, &layer, vault);
+    let connection = login.zip(tls).map(|(login, tls)| ConnectionSpec {
+        endpoints,
+        login,
+        tls,
+        connect_timeout: Duration::from_secs(raw.connect_timeout_sec),
+        call_timeout: Duration::from_secs(raw.call_timeout_sec),
+    });
+    let fingerprint = connection.as_ref().map_or(0, ConnectionSpec::fingerprint);
+    Some(CheckedCloud { spec: spec(id, &raw, fingerprint), connection, layer })
+}
+
+/// Lays a layer over another; what a layer says about endpoints or trust replaces, as a whole,
+/// what those below say about them, and two ways of saying it in one layer contradict.
+fn laid(lower: &Layer, upper: &Layer, vault: &mut Vault<'_>) -> Layer {
+    let mut lower = lower.clone();
+    if upper.has("apiUrl") && upper.has("apiUrls") {
+        let fault = upper.fault("apiUrls", "apiUrl and apiUrls contradict");
+        vault.faults.push(fault.help("keep one of them"));
+    }
+    if upper.has("apiUrl") || upper.has("apiUrls") {
+        lower.forget("apiUrl");
+        lower.forget("apiUrls");
+    }
+    let mut trust: Vec<_> = TRUST.into_iter().filter(|key| upper.has(key)).collect();
+    if upper.get("ignoreSslErrors").and_then(serde_yaml::Value::as_bool) == Some(true) {
+        trust.push("ignoreSslErrors");
+    }
+    if let [_, second, ..] = trust.as_slice() {
+        let fault = upper.fault(second, format!("{} contradict", trust.join(" and ")));
+        vault.faults.push(fault.help("keep one of them"));
+    }
+    if !trust.is_empty() {
+        TRUST.into_iter().for_each(|key| lower.forget(key));
+        lower.forget("ignoreSslErrors");
+    }
+    lower.under(upper)
+}
+
+fn login(
+    raw: &RawCloud,
+    layer: &Layer,
+    environment: &Defaults,
+    credentials: &BTreeMap<String, Credential>,
+    vault: &mut Vault<'_>,
+) -> Option<Login> {
+    let key = "credentialsId";
+    let Some(id) = raw.credentials_id.as_deref().filter(|id| !id.is_empty()) else {
+        if let Some(login) = &environment.login {
+            return Some(match login.clone() {
+                EnvironmentLogin::Token { id, secret } => Login::Token { id, secret },
+                EnvironmentLogin::Password { username, secret } => {
+                    Login::Password { username, secret }
+                }
+            });
+        }
+        if !layer.is_faulty(key) {
+            let fault = layer.fault(key, "`credentialsId` is missing");
+            vault.faults.push(fault.help(
+                "name an entry of `credentials`, or set PROXMOX_TOKEN_ID and PROXMOX_TOKEN_SECRET",
+            ));
+        }
+        return None;
+    };
+    match credentials.get(id) {
+        Some(Credential::Proxmox(login)) => Some(login.clone()),
+        Some(Credential::Faulty) => None,
+        Some(Credential::SshKey(_)) => {
+            let fault = layer.fault(key, format!("`{id}` is an sshKey, no login to Proxmox"));
+            vault.faults.push(fault.help("name a proxmoxToken or a proxmoxPassword"));
+            None
+        }
+        None => {
+            vault.faults.push(unresolved(layer, id, credentials, "kind: proxmoxToken"));
+            None
+        }
+    }
+}
+
+/// An id that names no credential.
+pub(super) fn unresolved(
+    layer: &Layer,
+    id: &str,
+    credentials: &BTreeMap<String, Credential>,
+    kind: &str,
+) -> super::fault::Fault {
+    let near = super::keys::nearest(id, credentials.keys().map(String::as_str));
+    let fault = layer.fault("credentialsId", format!("no credential is called `{id}`"));
+    match near {
+        Some(near) => fault.help(format!("did you mean `{near}`?")),
+        None => fault.help(format!("add `{id}:` with `{kind}` to `credentials`")),
+    }
+}
+
+fn endpoints(raw: &RawCloud, layer: &Layer, vault: &mut Vault<'_>) -> Vec<String> {
+    let written = raw.api_urls.clone().unwrap_or_else(|| vec![raw.api_url.clone()]);
+    if written.is_empty() {
+        let fault = layer.fault("apiUrls", "no endpoint is listed");
+        vault.faults.push(fault.help("list at least one, such as `https://pve1:8006`"));
+    }
+    let mut endpoints: Vec<String> = Vec::new();
+    for base in written.iter().filter_map(|url| base_of(url).ok()) {
+        if !endpoints.contains(&base) {
+            endpoints.push(base);
+        }
+    }
+    endpoints
+}
+
+fn tls(raw: &RawCloud, layer: &Layer, vault: &mut Vault<'_>) -> Option<Tls> {
+    if TRUST.into_iter().chain(["ignoreSslErrors"]).any(|key| layer.is_faulty(key)) {
+        return None;
+    }
+    if raw.ignore_ssl_errors {
+        let fault = layer.fault(
+            "ignoreSslErrors",
+            "certificates are not verified: whoever stands between can read and change everything",
+        );
+        vault.warnings.push(fault.help("give pinSha256 or caFile for it"));
+        return Some(Tls::Ignore);
+    }
+    if let Some(pins) = &raw.pin_sha256 {
+        if pins.is_empty() {
+            let fault = layer.fault("pinSha256", "no fingerprint is listed");
+            vault.faults.push(fault.help("list at least one, or leave the key out"));
+            return None;
+        }
+        return Some(Tls::Pins(pins.iter().filter_map(|pin| pin_bytes(pin).ok()).collect()));
+    }
+    let (key, text) = match (&raw.ca_file, &raw.ca_pem) {
+        (Some(name), _) => ("caFile", vault.open_file(layer, "caFile", name)?),
+        (None, Some(text)) => ("caPem", text.clone()),
+        (None, None) => return Some(Tls::System),
+    };
+    if let Err(reason) = certificates(&text) {
+        let fault = layer.fault(key, reason);
+        vault.faults.push(fault.help("give PEM, such as /etc/pve/pve-root-ca.pem of a node"));
+        return None;
+    }
+    Some(Tls::Bundle(vec![text]))
+}
+
+fn spec(id: &str, raw: &RawCloud, connection: u64) -> CloudSpec {
+    CloudSpec {
+        id: CloudId::new(id),
+        name: raw.name.clone(),
+        cap: (raw.instance_cap > 0).then_some(raw.instance_cap),
+        vmid_floor: VmId(raw.start_vm_id),
+        vmid_ceiling: VmId(raw.end_vm_id.saturating_add(1)),
+        operation_timeout: Duration::from_secs(raw.operation_timeout_sec),
+        cleanup_orphans: raw.cleanup_orphaned_agents,
+        reconcile_period: Duration::from_secs(raw.orphan_cleanup_period_seconds),
+        orphan_grace: Duration::from_secs(raw.orphan_cleanup_grace_period_seconds),
+        node_grace: Duration::from_secs(raw.node_grace_period_seconds),
+        clones_per_storage: raw.clones_per_storage,
+        operations_per_node: raw.operations_per_node,
+        connection,
+    }
+}

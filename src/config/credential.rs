@@ -1,0 +1,310 @@
+//! The `credentials`: what an id stands for, and where its secret comes from.
+//!
+//! Files with secrets must be readable by their owner alone.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use russh::keys::ssh_key::LineEnding;
+use russh::keys::{Algorithm, PrivateKey, decode_secret_key};
+use secrecy::{ExposeSecret, SecretString};
+
+use super::connection::Login;
+use super::environment::Environment;
+use super::fault::{Fault, Place};
+use super::keys::{CREDENTIAL_KINDS, SECRET_KEYS};
+use super::layer::{Layer, unknown, wrong_type};
+use super::node::{Entry, Node, Value};
+
+/// The largest secret read.
+const LARGEST: u64 = 64 * 1024;
+
+/// A private key for the guests, readable without a passphrase.
+#[derive(Debug, Clone)]
+pub struct SshKeySpec {
+    /// The login in the guest.
+    pub username: String,
+    /// The key in OpenSSH's PEM form, its passphrase taken off.
+    pub private_pem: SecretString,
+    /// The public key, one line without comment, for cloud-init.
+    pub public_line: String,
+}
+
+/// What an id in `credentials` stands for.
+#[derive(Debug, Clone)]
+pub(super) enum Credential {
+    Proxmox(Login),
+    SshKey(SshKeySpec),
+    /// Its faults are said already.
+    Faulty,
+}
+
+/// Reads secrets; keeps which files they came from, and what is wrong.
+pub(super) struct Vault<'a> {
+    pub environment: &'a Environment,
+    pub faults: &'a mut Vec<Fault>,
+    pub warnings: &'a mut Vec<Fault>,
+    /// Files read, found or not, so that changes of them can be noticed.
+    pub inputs: &'a mut Vec<PathBuf>,
+    /// The directories of the configuration's files, for relative paths.
+    pub bases: &'a [PathBuf],
+}
+
+impl Vault<'_> {
+    /// Reads every entry of `credentials`.
+    pub fn credentials(&mut self, entries: &[Entry]) -> BTreeMap<String, Credential> {
+        let mut credentials = BTreeMap::new();
+        for entry in entries {
+            let path = format!("credentials.{}", entry.key);
+            let credential = self.credential(entry, &path).unwrap_or(Credential::Faulty);
+            credentials.insert(entry.key.clone(), credential);
+        }
+        credentials
+    }
+
+    fn credential(&mut self, entry: &Entry, path: &str) -> Option<Credential> {
+        let kinds = CREDENTIAL_KINDS.iter().map(|(kind, _)| *kind);
+        let known = kinds.clone().collect::<Vec<_>>().join(", ");
+        let Some(kind) = kind_of(&entry.value) else {
+            let fault = match &entry.value.value {
+                Value::Map(_) => {
+                    Fault::at(entry.place, format!("{path}.kind"), "`kind` is missing")
+                }
+                Value::Scalar { .. } | Value::List(_) => {
+                    wrong_type(&entry.value, path, "a mapping")
+                }
+            };
+            self.faults.push(fault.help(format!("add `kind:`, one of {known}")));
+            return None;
+        };
+        let (kind, place) = kind;
+        let Some((kind, keys)) = CREDENTIAL_KINDS.iter().find(|(name, _)| *name == kind) else {
+            let mut fault = unknown(kind, place, &format!("{path}.kind"), kinds);
+            fault.message = format!("unknown kind `{kind}`");
+            let help = fault.help.take().unwrap_or_default();
+            let help =
+                if help.contains(&known) { help } else { format!("{help} (known: {known})") };
+            self.faults.push(fault.help(help));
+            return None;
+        };
+        let before = self.faults.len();
+        let layer = Layer::check(&entry.value, entry.place, path, keys, self.faults);
+        for name in ["tokenId", "username"] {
+            let wanted = keys.iter().any(|key| key.name == name);
+            if wanted && layer.text(name).is_none_or(str::is_empty) && !layer.is_faulty(name) {
+                let fault = layer.fault(name, format!("`{name}` is missing"));
+                self.faults.push(fault.help(format!("add `{name}:` beside `kind: {kind}`")));
+            }
+        }
+        let text = |name: &str| layer.text(name).unwrap_or_default().to_owned();
+        let credential = if *kind == "sshKey" {
+            Credential::SshKey(self.ssh_key(&layer, text("username"))?)
+        } else {
+            let secret = self.secret(&layer, &SECRET_KEYS)?;
+            Credential::Proxmox(if *kind == "proxmoxToken" {
+                Login::Token { id: text("tokenId"), secret }
+            } else {
+                Login::Password { username: text("username"), secret }
+            })
+        };
+        (self.faults.len() == before).then_some(credential)
+    }
+
+    /// The secret of a mapping, given in exactly one of these ways.
+    pub fn secret(&mut self, layer: &Layer, ways: &[&'static str]) -> Option<SecretString> {
+        let given: Vec<_> = ways.iter().copied().filter(|way| layer.has(way)).collect();
+        let way = match given.as_slice() {
+            [way] => *way,
+            [] => {
+                let message = format!("none of {} is given", ways.join(", "));
+                let path = layer.path.clone();
+                let fault = Fault { place: layer.place, path, message, help: None };
+                self.faults.push(fault.help("add one of them"));
+                return None;
+            }
+            [_, second, ..] => {
+                let fault = layer.fault(second, format!("{} contradict", given.join(" and ")));
+                self.faults.push(fault.help("keep one of them"));
+                return None;
+            }
+        };
+        let text = layer.text(way)?.to_owned();
+        let found = match way {
+            "secretEnv" => self.environment.get(&text).map(str::to_owned).ok_or_else(|| {
+                let fault = layer.fault(way, format!("variable `{text}` is not set"));
+                fault.help("set it in drover's environment, such as by `EnvironmentFile=`")
+            }),
+            "systemdCredential" => self.systemd(layer, &text),
+            "secret" => {
+                let fault = layer.fault(way, "a secret stands in the configuration itself");
+                self.warnings.push(fault.help("use secretFile, secretEnv or systemdCredential"));
+                Ok(text)
+            }
+            _ => self.private_file(layer, way, &text),
+        };
+        match found {
+            Ok(secret) if secret.trim().is_empty() => {
+                self.faults.push(layer.fault(way, "the secret is empty"));
+                None
+            }
+            Ok(secret) => Some(secret.trim_end_matches(['\r', '\n']).into()),
+            Err(fault) => {
+                self.faults.push(fault);
+                None
+            }
+        }
+    }
+
+    fn systemd(&mut self, layer: &Layer, name: &str) -> Result<String, Fault> {
+        let key = "systemdCredential";
+        let Some(directory) = self.environment.get("CREDENTIALS_DIRECTORY") else {
+            return Err(layer
+                .fault(key, "drover was not started by systemd with credentials")
+                .help(format!("add `LoadCredential={name}:/path` to the unit")));
+        };
+        if name.contains('/') || name.starts_with('.') {
+            return Err(layer.fault(key, format!("`{name}` is no credential's name")));
+        }
+        let path = Path::new(directory).join(name);
+        self.inputs.push(path.clone());
+        read_small(&path).map_err(|error| {
+            let message = format!("credential `{name}` can not be read: {error}");
+            layer.fault(key, message).help(format!("add `LoadCredential={name}:/path` to the unit"))
+        })
+    }
+
+    /// The text of a file that only its owner can read.
+    fn private_file(&mut self, layer: &Layer, key: &str, name: &str) -> Result<String, Fault> {
+        let path = self.path(layer.fault(key, "").place, name);
+        self.inputs.push(path.clone());
+        let shown = path.display();
+        let unreadable = |error: &io::Error| {
+            layer
+                .fault(key, format!("`{shown}` can not be read: {error}"))
+                .help("check that the file exists and that drover's user owns it")
+        };
+        let mode = fs::metadata(&path).map_err(|error| unreadable(&error))?.permissions().mode();
+        if mode & 0o077 != 0 {
+            return Err(layer
+                .fault(key, format!("`{shown}` can be read by others (mode {:04o})", mode & 0o7777))
+                .help(format!("run `chmod 600 {shown}`")));
+        }
+        read_small(&path).map_err(|error| unreadable(&error))
+    }
+
+    /// The text of a file that is no secret.
+    pub fn open_file(&mut self, layer: &Layer, key: &str, name: &str) -> Option<String> {
+        let path = self.path(layer.fault(key, "").place, name);
+        self.inputs.push(path.clone());
+        fs::read_to_string(&path)
+            .map_err(|error| {
+                let message = format!("`{}` can not be read: {error}", path.display());
+                let fault = layer.fault(key, message);
+                self.faults.push(fault.help("check that the file exists and drover may read it"));
+            })
+            .ok()
+    }
+
+    /// An absolute path, or one beside the file that names it; `~/` is the home directory.
+    fn path(&self, place: Option<Place>, name: &str) -> PathBuf {
+        if let (Some(rest), Some(home)) = (name.strip_prefix("~/"), self.environment.get("HOME")) {
+            return Path::new(home).join(rest);
+        }
+        let base = place.and_then(|place| self.bases.get(place.file));
+        base.map_or_else(|| PathBuf::from(name), |base| base.join(name))
+    }
+
+    fn ssh_key(&mut self, layer: &Layer, username: String) -> Option<SshKeySpec> {
+        const WAYS: [&str; 5] =
+            ["privateKeyFile", "secretFile", "secretEnv", "systemdCredential", "secret"];
+        let secret = self.secret(layer, &WAYS);
+        let passphrase = match layer.text("passphraseFile") {
+            Some(name) => match self.private_file(layer, "passphraseFile", name) {
+                Ok(text) => Some(SecretString::from(text.trim_end_matches(['\r', '\n']))),
+                Err(fault) => {
+                    self.faults.push(fault);
+                    return None;
+                }
+            },
+            None => None,
+        };
+        let secret = secret?;
+        let way = WAYS.into_iter().find(|way| layer.has(way)).unwrap_or("privateKeyFile");
+        match opened(&secret, passphrase.as_ref()) {
+            Ok((private_pem, public_line)) => {
+                Some(SshKeySpec { username, private_pem, public_line })
+            }
+            Err((message, help)) => {
+                self.faults.push(layer.fault(way, message).help(help));
+                None
+            }
+        }
+    }
+}
+
+fn kind_of(node: &Node) -> Option<(&str, Place)> {
+    let Value::Map(entries) = &node.value else { return None };
+    let kind = entries.iter().find(|entry| entry.key == "kind")?;
+    match &kind.value.value {
+        Value::Scalar { text, .. } if !text.is_empty() => Some((text, kind.value.place)),
+        Value::Scalar { .. } | Value::List(_) | Value::Map(_) => None,
+    }
+}
+
+fn read_small(path: &Path) -> io::Result<String> {
+    if fs::metadata(path)?.len() > LARGEST {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is far too large"));
+    }
+    fs::read_to_string(path)
+}
+
+/// Opens a private key: its PEM without passphrase, and its public line.
+fn opened(
+    pem: &SecretString,
+    passphrase: Option<&SecretString>,
+) -> Result<(SecretString, String), (String, &'static str)> {
+    const NEW_KEY: &str = "make one with `ssh-keygen -t ed25519`";
+    let text = format!("{}\n", pem.expose_secret());
+    if text.contains("BEGIN RSA PRIVATE KEY") {
+        return Err(("RSA keys are not supported by this build".to_owned(), NEW_KEY));
+    }
+    let key = decode(&text, passphrase)?;
+    if let Algorithm::Rsa { .. } | Algorithm::Dsa = key.algorithm() {
+        return Err((format!("{} keys are not supported by this build", key.algorithm()), NEW_KEY));
+    }
+    let spoiled = |error: russh::keys::ssh_key::Error| (format!("not usable: {error}"), NEW_KEY);
+    let mut public = key.public_key().clone();
+    public.set_comment("");
+    let line = public.to_openssh().map_err(spoiled)?.trim_end().to_owned();
+    let plain = key.to_openssh(LineEnding::LF).map_err(spoiled)?;
+    Ok((SecretString::from(plain.as_str()), line))
+}
+
+fn decode(
+    text: &str,
+    passphrase: Option<&SecretString>,
+) -> Result<PrivateKey, (String, &'static str)> {
+    let given = passphrase.map(|phrase| phrase.expose_secret());
+    let key = decode_secret_key(text, given).map_err(|error| match (&error, given) {
+        (russh::keys::Error::KeyIsEncrypted, None) => {
+            ("the key needs a passphrase".to_owned(), "add passphraseFile")
+        }
+        (_, Some(_)) if decode_secret_key(text, None).is_err() && is_encrypted(text) => {
+            ("the passphrase does not open the key".to_owned(), "check passphraseFile")
+        }
+        (_, _) => (
+            format!("no private key that can be read: {error}"),
+            "give an OpenSSH or PKCS#8 private key, such as `ssh-keygen -t ed25519` makes",
+        ),
+    })?;
+    if key.is_encrypted() {
+        return Err(("the key needs a passphrase".to_owned(), "add passphraseFile"));
+    }
+    Ok(key)
+}
+
+fn is_encrypted(text: &str) -> bool {
+    PrivateKey::from_openssh(text).is_ok_and(|key| key.is_encrypted()) || text.contains("ENCRYPTED")
+}

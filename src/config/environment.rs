@@ -1,0 +1,305 @@
+//! What the environment gives: defaults for the connection, secrets by name, directories.
+//!
+//! `PROXMOX_*` wins over `PVE_*`; the YAML wins over both.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde_yaml::Value as Yaml;
+
+use super::fault::Fault;
+use super::layer::Layer;
+use super::node::flag_of;
+use super::value::{self, Complaint};
+
+/// The variables read, with the names both families share here.
+const NAMES: [(&str, &str); 10] = [
+    ("PROXMOX_API_URL", "API_URL"),
+    ("PROXMOX_TOKEN_ID", "TOKEN_ID"),
+    ("PROXMOX_TOKEN_SECRET", "TOKEN_SECRET"),
+    ("PVE_ENDPOINT", "API_URL"),
+    ("PVE_TOKEN_ID", "TOKEN_ID"),
+    ("PVE_TOKEN_SECRET", "TOKEN_SECRET"),
+    ("PVE_USERNAME", "USERNAME"),
+    ("PVE_PASSWORD", "PASSWORD"),
+    ("PVE_INSECURE_SKIP_VERIFY", "INSECURE_SKIP_VERIFY"),
+    ("PVE_CA_BUNDLE", "CA_BUNDLE"),
+];
+/// Preferred nodes, separated by commas.
+const NODES: &str = "PVE_NODE_SELECTOR";
+
+/// The environment a configuration is read in, as a value.
+#[derive(Clone, Default)]
+pub struct Environment {
+    variables: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Environment").field("variables", &self.variables.len()).finish()
+    }
+}
+
+impl Environment {
+    /// The variables of this process.
+    pub fn of_process() -> Self {
+        let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+        Self { variables: std::env::vars_os().map(|(k, v)| (text(k), text(v))).collect() }
+    }
+
+    /// Just these variables.
+    pub fn of(variables: &[(&str, &str)]) -> Self {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        Self { variables: variables.iter().map(owned).collect() }
+    }
+
+    /// A variable that is set and not blank.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// The first directory of a variable that systemd sets, such as `STATE_DIRECTORY`.
+    pub(super) fn directory(&self, name: &str) -> Option<PathBuf> {
+        self.get(name).and_then(|dirs| dirs.split(':').next()).map(PathBuf::from)
+    }
+
+    /// The variable that gives a shared name: `PROXMOX_*` before `PVE_*`.
+    fn source_of(&self, shared: &str) -> &'static str {
+        let mut names = NAMES.iter().filter(|(_, name)| *name == shared).map(|(name, _)| *name);
+        names.find(|name| self.get(name).is_some()).unwrap_or("")
+    }
+}
+
+/// The variables' values, layered.
+#[derive(Default, Deserialize)]
+struct Layered {
+    api_url: Option<String>,
+    token_id: Option<String>,
+    token_secret: Option<String>,
+    username: Option<String>,
+    password: Option<String>,
+    insecure_skip_verify: Option<String>,
+    ca_bundle: Option<String>,
+}
+
+/// A login that the environment gives.
+#[derive(Debug, Clone)]
+pub(super) enum EnvironmentLogin {
+    Token { id: String, secret: SecretString },
+    Password { username: String, secret: SecretString },
+}
+
+/// What the environment gives in place of keys that the YAML leaves out.
+#[derive(Debug)]
+pub(super) struct Defaults {
+    /// Keys of clouds.
+    pub cloud: Layer,
+    /// Keys of agents.
+    pub agent: Layer,
+    /// The login of clouds without credentialsId.
+    pub login: Option<EnvironmentLogin>,
+    /// A variable that asks for something drover does not do.
+    pub warnings: Vec<Fault>,
+}
+
+impl Defaults {
+    /// Reads the variables; what is wrong with them goes to `faults`.
+    pub fn of(environment: &Environment, faults: &mut Vec<Fault>) -> Self {
+        let mut defaults = Self {
+            cloud: Layer::empty(None, ""),
+            agent: Layer::empty(None, ""),
+            login: None,
+            warnings: Vec::new(),
+        };
+        let layered = layered(environment).unwrap_or_else(|error| {
+            faults.push(Fault::nowhere("environment", error.to_string()));
+            Layered::default()
+        });
+        let mut reader = Reader { environment, faults };
+        reader.tls(&layered, &mut defaults.cloud);
+        if let Some(url) = &layered.api_url
+            && reader.sound("API_URL", url, value::endpoint)
+        {
+            let variable = environment.source_of("API_URL");
+            defaults.cloud.put("apiUrl", variable, Yaml::from(url.as_str()));
+        }
+        defaults.login = reader.login(layered);
+        reader.nodes(&mut defaults);
+        defaults
+    }
+}
+
+/// `PVE_*` under `PROXMOX_*`, both by the names they share.
+fn layered(environment: &Environment) -> Result<Layered, config::ConfigError> {
+    let family = |prefix: &str| {
+        let given = NAMES.iter().filter(|(name, _)| name.starts_with(prefix));
+        let shared = given.filter_map(|(name, shared)| {
+            Some((format!("DROVER_{shared}"), environment.get(name)?.to_owned()))
+        });
+        config::Environment::with_prefix("DROVER").source(Some(shared.collect()))
+    };
+    config::Config::builder()
+        .add_source(family("PVE_"))
+        .add_source(family("PROXMOX_"))
+        .build()?
+        .try_deserialize()
+}
+
+struct Reader<'a> {
+    environment: &'a Environment,
+    faults: &'a mut Vec<Fault>,
+}
+
+impl Reader<'_> {
+    fn sound(
+        &mut self,
+        shared: &str,
+        text: &str,
+        check: fn(&str) -> Result<(), Complaint>,
+    ) -> bool {
+        let checked = check(text);
+        if let Err(bad) = &checked {
+            let name = self.environment.source_of(shared);
+            self.faults.push(Fault::nowhere(name, bad.message.clone()).help(bad.help));
+        }
+        checked.is_ok()
+    }
+
+    fn tls(&mut self, layered: &Layered, cloud: &mut Layer) {
+        if let Some(bundle) = &layered.ca_bundle {
+            cloud.put("caPem", "PVE_CA_BUNDLE", Yaml::from(bundle.as_str()));
+        } else if let Some(text) = &layered.insecure_skip_verify {
+            match flag_of(text).or(match text.as_str() {
+                "1" => Some(true),
+                "0" => Some(false),
+                _ => None,
+            }) {
+                Some(flag) => {
+                    cloud.put("ignoreSslErrors", "PVE_INSECURE_SKIP_VERIFY", Yaml::from(flag));
+                }
+                None => self.faults.push(
+                    Fault::nowhere("PVE_INSECURE_SKIP_VERIFY", "expected true or false")
+                        .help("set it to `false`, or unset it"),
+                ),
+            }
+        }
+    }
+
+    fn login(&mut self, layered: Layered) -> Option<EnvironmentLogin> {
+        let half = |name: &str, other: &str| {
+            Fault::nowhere(name, format!("`{other}` is not set")).help("set both, or neither")
+        };
+        match (layered.token_id, layered.token_secret) {
+            (Some(id), Some(secret)) => {
+                let sound = self.sound("TOKEN_ID", &id, value::token_id);
+                return sound.then(|| EnvironmentLogin::Token { id, secret: secret.into() });
+            }
+            (Some(_), None) => {
+                let name = self.environment.source_of("TOKEN_ID");
+                self.faults.push(half(name, &name.replace("_ID", "_SECRET")));
+            }
+            (None, Some(_)) => {
+                let name = self.environment.source_of("TOKEN_SECRET");
+                self.faults.push(half(name, &name.replace("_SECRET", "_ID")));
+            }
+            (None, None) => {}
+        }
+        match (layered.username, layered.password) {
+            (Some(username), Some(secret)) => {
+                let sound = self.sound("USERNAME", &username, value::user_id);
+                return sound
+                    .then(|| EnvironmentLogin::Password { username, secret: secret.into() });
+            }
+            (Some(_), None) => self.faults.push(half("PVE_USERNAME", "PVE_PASSWORD")),
+            (None, Some(_)) => self.faults.push(half("PVE_PASSWORD", "PVE_USERNAME")),
+            (None, None) => {}
+        }
+        None
+    }
+
+    fn nodes(&mut self, defaults: &mut Defaults) {
+        let Some(text) = self.environment.get(NODES) else { return };
+        let nodes: Vec<_> = text.split(',').map(str::trim).filter(|n| !n.is_empty()).collect();
+        match nodes.as_slice() {
+            [] => {}
+            [node] => defaults.agent.put("node", NODES, Yaml::from(*node)),
+            [_, _, ..] => defaults.warnings.push(
+                Fault::nowhere(NODES, "several nodes are named, so none is preferred")
+                    .help("name one node, or give each agent its `node`"),
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+    use secrecy::ExposeSecret;
+
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> (Defaults, Vec<Fault>) {
+        let mut faults = Vec::new();
+        let defaults = Defaults::of(&Environment::of(variables), &mut faults);
+        (defaults, faults)
+    }
+
+    // Invariant: PROXMOX_ wins over PVE_, a blank variable is not set, and half a login is a fault.
+
+    #[test]
+    fn proxmox_variables_win_over_pve_ones() {
+        let (defaults, faults) = read(&[
+            ("PVE_ENDPOINT", "https://two:8006"),
+            ("PROXMOX_API_URL", "https://one:8006"),
+            ("PVE_TOKEN_ID", "b@pve!b"),
+            ("PVE_TOKEN_SECRET", "two"),
+            ("PROXMOX_TOKEN_ID", "a@pve!a"),
+            ("PROXMOX_TOKEN_SECRET", "one"),
+            ("PVE_USERNAME", "root@pam"),
+            ("PVE_PASSWORD", "x"),
+            ("PVE_NODE_SELECTOR", "pve7"),
+        ]);
+        assert_eq!(faults, []);
+        assert_eq!(defaults.cloud.text("apiUrl"), Some("https://one:8006"));
+        assert_eq!(defaults.agent.text("node"), Some("pve7"));
+        match defaults.login.unwrap() {
+            EnvironmentLogin::Token { id, secret } => {
+                assert_eq!((id.as_str(), secret.expose_secret()), ("a@pve!a", "one"));
+            }
+            EnvironmentLogin::Password { .. } => panic!("the token is preferred"),
+        }
+    }
+
+    #[test]
+    fn pve_variables_alone_are_enough() {
+        let (defaults, faults) = read(&[
+            ("PROXMOX_API_URL", ""),
+            ("PVE_ENDPOINT", "https://two:8006/api2"),
+            ("PVE_USERNAME", "root@pam"),
+            ("PVE_PASSWORD", "123"),
+            ("PVE_INSECURE_SKIP_VERIFY", "true"),
+        ]);
+        assert_eq!(faults, []);
+        assert_eq!(defaults.cloud.text("apiUrl"), Some("https://two:8006/api2"));
+        assert_eq!(defaults.cloud.get("ignoreSslErrors"), Some(&Yaml::from(true)));
+        assert!(matches!(defaults.login, Some(EnvironmentLogin::Password { .. })));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_variable_names_it() {
+        let (_, faults) = read(&[
+            ("PVE_ENDPOINT", "http://two:8006"),
+            ("PROXMOX_TOKEN_ID", "a@pve!a"),
+            ("PVE_PASSWORD", "x"),
+            ("PVE_INSECURE_SKIP_VERIFY", "maybe"),
+        ]);
+        let mut named: Vec<_> = faults.iter().map(|fault| fault.path.as_str()).collect();
+        named.sort_unstable();
+        let expected =
+            ["PROXMOX_TOKEN_ID", "PVE_ENDPOINT", "PVE_INSECURE_SKIP_VERIFY", "PVE_PASSWORD"];
+        assert_eq!(named, expected);
+    }
+}

@@ -1,0 +1,197 @@
+//! What is wrong with a configuration and where: one [`Fault`] per mistake, shown in its place.
+//!
+//! Finds no fault itself; the checks do.
+
+use std::fmt;
+
+use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity};
+
+use super::source::Sources;
+
+/// A stretch of text in one of the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Which of the files, in their order.
+    pub file: usize,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// The length in characters, at least 1.
+    pub length: usize,
+}
+
+/// One mistake: what, where, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Where in the files; none for a variable of the environment or something missing altogether.
+    pub place: Option<Place>,
+    /// The key, such as `cloudConfigurations.primary.apiUrl`, or the variable's name.
+    pub path: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl Fault {
+    pub(super) fn at(place: Place, path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { place: Some(place), path: path.into(), message: message.into(), help: None }
+    }
+
+    pub(super) fn nowhere(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { place: None, path: path.into(), message: message.into(), help: None }
+    }
+
+    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Puts faults in the order of their places, without doubles; those without a place come last.
+pub(super) fn sort(faults: &mut Vec<Fault>) {
+    faults.sort_by_cached_key(|fault| {
+        (fault.place.is_none(), fault.place, fault.path.clone(), fault.message.clone())
+    });
+    faults.dedup();
+}
+
+/// Draws faults with the lines they are about, without colour, secrets masked.
+pub fn render(faults: &[Fault], sources: &Sources) -> String {
+    drawn(faults, sources, Severity::Error)
+}
+
+/// Draws warnings as [`render`] does faults.
+pub fn render_warnings(warnings: &[Fault], sources: &Sources) -> String {
+    drawn(warnings, sources, Severity::Warning)
+}
+
+fn drawn(faults: &[Fault], sources: &Sources, severity: Severity) -> String {
+    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
+        .with_width(100)
+        .with_wrap_lines(false)
+        .with_links(false)
+        .without_syntax_highlighting();
+    let mut text = String::new();
+    for fault in faults {
+        let shown = Shown::new(fault, sources, severity);
+        if handler.render_report(&mut text, &shown).is_err() {
+            text.push_str(&format!("{fault}\n"));
+        }
+    }
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    format!("{}\n", lines.join("\n").trim_matches('\n'))
+}
+
+/// A fault joined with the text around it, as miette wants it.
+#[derive(Debug)]
+struct Shown<'a> {
+    fault: &'a Fault,
+    severity: Severity,
+    source: Option<NamedSource<String>>,
+    label: Option<LabeledSpan>,
+}
+
+impl<'a> Shown<'a> {
+    fn new(fault: &'a Fault, sources: &Sources, severity: Severity) -> Self {
+        let file = fault.place.and_then(|place| Some((place, sources.file(place.file)?)));
+        let Some((place, file)) = file else {
+            return Self { fault, severity, source: None, label: None };
+        };
+        let (start, length) = bytes_of(&file.masked, place);
+        Self {
+            fault,
+            severity,
+            source: Some(NamedSource::new(file.name.clone(), file.masked.clone())),
+            label: Some(LabeledSpan::new(Some("here".to_owned()), start, length)),
+        }
+    }
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fault.fmt(f)
+    }
+}
+
+impl std::error::Error for Shown<'_> {}
+
+impl miette::Diagnostic for Shown<'_> {
+    fn severity(&self) -> Option<Severity> {
+        Some(self.severity)
+    }
+
+    fn help<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
+        self.fault.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn miette::SourceCode> {
+        self.source.as_ref().map(|source| source as &dyn miette::SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        self.label.clone().map(|label| Box::new(std::iter::once(label)) as Box<_>)
+    }
+}
+
+/// Where a place starts in the text, and how long it is, in bytes; never past its line.
+fn bytes_of(text: &str, place: Place) -> (usize, usize) {
+    let mut start = 0;
+    let mut rest = text;
+    for _ in 1..place.line {
+        let Some(end) = rest.find('\n') else { break };
+        start += end + 1;
+        rest = &rest[end + 1..];
+    }
+    let line = rest.split('\n').next().unwrap_or_default().trim_end_matches('\r');
+    let offset =
+        |characters: usize| line.char_indices().nth(characters).map_or(line.len(), |(at, _)| at);
+    let from = offset(place.column - 1);
+    let to = offset(place.column - 1 + place.length);
+    (start + from, to - from)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+    use super::*;
+
+    fn place(line: usize, column: usize, length: usize) -> Place {
+        Place { file: 0, line, column, length }
+    }
+
+    // Invariant: a place is turned into the bytes it covers, whatever stands before it.
+
+    #[test]
+    fn a_place_after_wide_characters_covers_the_right_bytes() {
+        let text = "a: 1\nüöä: wrong\n";
+        let (start, length) = bytes_of(text, place(2, 6, 5));
+        assert_eq!(text.get(start..start + length).unwrap(), "wrong");
+    }
+
+    #[test]
+    fn a_place_past_the_text_stays_inside_it() {
+        assert_eq!(bytes_of("ab", place(9, 9, 9)), (2, 0));
+    }
+
+    #[test]
+    fn faults_are_ordered_by_place_and_said_once() {
+        let late = Fault::at(place(9, 1, 1), "b", "late");
+        let early = Fault::at(place(2, 1, 1), "a", "early");
+        let outside = Fault::nowhere("PVE_ENDPOINT", "bad");
+        let mut faults = vec![outside.clone(), late.clone(), early.clone(), late.clone()];
+        sort(&mut faults);
+        assert_eq!(faults, [early, late, outside]);
+    }
+}

@@ -1,0 +1,355 @@
+//! Every key that clouds, agents, credentials and the service know: type, range, default, and what
+//! zero means. The one place that says so; `configs/full.yaml` and the checks follow it.
+
+use super::value::{self, Complaint};
+
+/// The most a duration in seconds or minutes may be: about three years of seconds.
+const LONG: u64 = 100_000_000;
+/// The largest VMID Proxmox knows.
+const LAST_VMID: u64 = 999_999_999;
+
+/// What a value must look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Text; plain numbers count as text.
+    Text,
+    /// A whole number in a range.
+    Whole(u64, u64),
+    /// Zero, or a whole number in a range.
+    ZeroOr(u64, u64),
+    /// true or false.
+    Flag,
+    /// One of some words.
+    Choice(&'static [&'static str]),
+    /// A list of texts.
+    Texts,
+    /// A list of whole numbers.
+    Wholes,
+    /// A list of mappings with keys of their own.
+    Tokens,
+}
+
+/// What holds when a key is not given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Preset {
+    /// It must be given.
+    Required,
+    /// Nothing; `about` says what that means.
+    Unset,
+    /// This number.
+    Whole(u64),
+    /// This truth.
+    Flag(bool),
+    /// This text.
+    Text(&'static str),
+    /// The empty list.
+    Empty,
+}
+
+/// One key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Key {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub preset: Preset,
+    /// One line for people, with the meaning of zero or blank.
+    pub about: &'static str,
+    /// Looks closer at each text.
+    pub check: Option<fn(&str) -> Result<(), Complaint>>,
+}
+
+const fn key(name: &'static str, kind: Kind, preset: Preset, about: &'static str) -> Key {
+    Key { name, kind, preset, about, check: None }
+}
+
+const fn text(name: &'static str, preset: Preset, about: &'static str) -> Key {
+    key(name, Kind::Text, preset, about)
+}
+
+const fn whole(name: &'static str, least: u64, most: u64, preset: u64, about: &'static str) -> Key {
+    key(name, Kind::Whole(least, most), Preset::Whole(preset), about)
+}
+
+impl Key {
+    const fn checked(mut self, check: fn(&str) -> Result<(), Complaint>) -> Self {
+        self.check = Some(check);
+        self
+    }
+}
+
+/// Keys of `cloudDefaults` and each entry of `cloudConfigurations`.
+pub(super) static CLOUD: &[Key] = &[
+    text("name", Preset::Required, "display name; only in cloudConfigurations"),
+    text("apiUrl", Preset::Text("https://localhost:8006"), "endpoint, bare or with /api2/json")
+        .checked(value::endpoint),
+    key("apiUrls", Kind::Texts, Preset::Unset, "several endpoints, tried in turn, for apiUrl")
+        .checked(value::endpoint),
+    text("credentialsId", Preset::Unset, "a proxmoxToken or proxmoxPassword; unset: environment"),
+    text("caFile", Preset::Unset, "PEM bundle to trust; with no TLS key at all: system roots"),
+    text("caPem", Preset::Unset, "the bundle's text, for caFile"),
+    key(
+        "pinSha256",
+        Kind::Texts,
+        Preset::Unset,
+        "certificate fingerprints, any of them, for caFile",
+    )
+    .checked(value::pin),
+    key("ignoreSslErrors", Kind::Flag, Preset::Flag(false), "true: no verification; warned about"),
+    whole("connectTimeoutSec", 1, 300, 10, "seconds to connect"),
+    whole(
+        "callTimeoutSec",
+        5,
+        3600,
+        60,
+        "seconds for one call in all; Proxmox's proxy gives up at 30",
+    ),
+    whole("instanceCap", 0, 1_000_000, 0, "most agents over all templates; 0: unlimited"),
+    whole("operationTimeoutSec", 1, LONG, 300, "seconds for one Proxmox operation"),
+    whole("startVmId", 100, LAST_VMID, 100, "lowest VMID of an agent"),
+    whole("endVmId", 100, LAST_VMID, 999_999, "highest VMID of an agent"),
+    key(
+        "cleanupOrphanedAgents",
+        Kind::Flag,
+        Preset::Flag(false),
+        "false: orphans are only reported",
+    ),
+    whole("orphanCleanupPeriodSeconds", 30, LONG, 600, "seconds between two reconciliations"),
+    whole(
+        "orphanCleanupGracePeriodSeconds",
+        0,
+        LONG,
+        300,
+        "seconds an orphan is left alone; 0: none",
+    ),
+    whole(
+        "nodeGracePeriodSeconds",
+        0,
+        LONG,
+        300,
+        "seconds before an offline node's agents are parked; 0: none",
+    ),
+    whole("clonesPerStorage", 1, 1000, 4, "clones at once on one storage"),
+    whole("operationsPerNode", 1, 1000, 8, "clones and starts at once on one node"),
+];
+
+/// Keys of `agentDefaults`, `agentDefaults-<node>` and each entry of `agentConfigurations`.
+pub(super) static AGENT: &[Key] = &[
+    text("name", Preset::Unset, "display name; only in agentConfigurations; unset: its key"),
+    key("cloudIds", Kind::Texts, Preset::Required, "keys of cloudConfigurations it is on"),
+    text(
+        "node",
+        Preset::Unset,
+        "the template's node, selects agentDefaults-<node>; unset: looked up",
+    ),
+    key("templateVmId", Kind::Whole(100, LAST_VMID), Preset::Required, "VMID of the template"),
+    text("labelString", Preset::Text(""), "labels, separated by blanks"),
+    whole("numExecutors", 1, 1000, 1, "uses at once on one agent"),
+    key("cloneStrategy", Kind::Choice(&["FULL", "LINKED"]), Preset::Text("FULL"), "FULL or LINKED"),
+    text("targetStorage", Preset::Text(""), "storage of full clones; blank: the template's"),
+    text("targetPool", Preset::Text(""), "resource pool of clones; blank: none"),
+    whole("cores", 0, 8192, 0, "processor cores; 0: the template's"),
+    key("memoryMb", Kind::ZeroOr(16, 67_108_864), Preset::Whole(0), "memory; 0: the template's"),
+    whole("diskSizeGb", 0, 131_072, 0, "size of scsi0; 0: the template's"),
+    text("remoteFs", Preset::Text(""), "working directory; blank: /home/<user>/agent")
+        .checked(value::directory),
+    key(
+        "mode",
+        Kind::Choice(&["NORMAL", "EXCLUSIVE"]),
+        Preset::Text("EXCLUSIVE"),
+        "NORMAL takes unlabelled demand too",
+    ),
+    text("credentialsId", Preset::Required, "an sshKey"),
+    key(
+        "javaDistribution",
+        Kind::Choice(&["NONE", "OPENJDK", "CORRETTO"]),
+        Preset::Text("NONE"),
+        "Java to install",
+    ),
+    whole("javaMajorVersion", 1, 999, 21, "its major version; ignored for NONE"),
+    text("javaPath", Preset::Text("java"), "the java binary, used for NONE"),
+    text("jvmOptions", Preset::Text(""), "options of the agent's JVM"),
+    whole("idleTerminationMinutes", 0, LONG, 30, "idle time before an agent goes; 0: never"),
+    whole("instanceCap", 0, 1_000_000, 0, "most agents; 0: unlimited"),
+    whole("instanceMin", 0, 1_000_000, 0, "agents kept ready, at most instanceCap; 0: none"),
+    whole("maxTotalUses", 0, 1_000_000_000, 0, "uses before an agent goes; 0: unlimited"),
+    text("namePrefix", Preset::Text(""), "put before the template's name in guests' names"),
+    whole("startupWaitSeconds", 1, LONG, 60, "seconds from start to SSH login"),
+    text("ciUser", Preset::Text(""), "cloud-init user; blank: the image's own"),
+    text("ipConfig", Preset::Text("ip=dhcp"), "cloud-init ipconfig0; blank: the template's")
+        .checked(value::ip_config),
+    text("nameserver", Preset::Text(""), "cloud-init DNS servers; blank: the node's")
+        .checked(value::nameserver),
+    text("searchdomain", Preset::Text(""), "cloud-init DNS search domain; blank: the node's"),
+    whole("sshPort", 1, 65_535, 22, "port of SSH in the guest"),
+    key(
+        "guestNetworks",
+        Kind::Texts,
+        Preset::Empty,
+        "CIDRs the address must lie in; empty: any usable one",
+    )
+    .checked(value::cidr),
+    key("tags", Kind::Texts, Preset::Empty, "tags beside drover's own").checked(value::tag),
+    text("description", Preset::Text(""), "text for the guests' notes"),
+    text("readyCommand", Preset::Text(""), "must succeed before an agent is ready; blank: none"),
+    whole("queueTimeoutSec", 1, LONG, 600, "seconds waiting for a place to clone"),
+    whole("cloneTimeoutSec", 1, LONG, 1800, "seconds for a clone in all, doubts included"),
+    whole("prepareTimeoutSec", 1, LONG, 600, "seconds to prepare an agent over SSH"),
+    whole("shutdownTimeoutSec", 0, LONG, 60, "seconds to shut down gracefully; 0: stop at once"),
+    whole("retireTimeoutSec", 1, LONG, 900, "seconds to destroy an agent before the alarm"),
+    whole("maxLifetimeMinutes", 0, LONG, 0, "most minutes an agent lives; 0: unlimited"),
+    whole("breakerThreshold", 1, 1000, 3, "failures in a row after which a template pauses"),
+    whole("breakerCooldownSec", 1, LONG, 120, "seconds of the first pause"),
+    whole("breakerCooldownCapSec", 1, LONG, 1800, "seconds of the longest pause"),
+];
+
+/// Keys of `service`.
+pub(super) static SERVICE: &[Key] = &[
+    text(
+        "stateDirectory",
+        Preset::Unset,
+        "journal and keys; unset: STATE_DIRECTORY, else /var/lib/drover",
+    ),
+    text(
+        "socket",
+        Preset::Unset,
+        "Unix socket of the API; unset: drover.sock in RUNTIME_DIRECTORY, else /run/drover",
+    ),
+    text("socketMode", Preset::Text("0660"), "permissions of the socket, octal")
+        .checked(value::octal_mode),
+    key(
+        "allowedUids",
+        Kind::Wholes,
+        Preset::Empty,
+        "users that may use the socket beside root and drover's own",
+    ),
+    key("allowedGids", Kind::Wholes, Preset::Empty, "groups that may use the socket"),
+    text("listen", Preset::Unset, "address and port of the API over TCP; unset: none")
+        .checked(value::listen),
+    key("tokens", Kind::Tokens, Preset::Empty, "who may use the API over TCP"),
+    key(
+        "onStop",
+        Kind::Choice(&["keep", "retireIdle", "retireAll"]),
+        Preset::Text("keep"),
+        "agents at a stop",
+    ),
+    text(
+        "logLevel",
+        Preset::Unset,
+        "error, warn, info, debug, trace or a filter; unset: LOG_LEVEL, else info",
+    ),
+];
+
+/// The ways to give a secret; exactly one is given.
+pub(super) const SECRET_KEYS: [&str; 4] =
+    ["secretFile", "secretEnv", "systemdCredential", "secret"];
+
+const SECRET_FILE: Key = text("secretFile", Preset::Unset, "a file only its owner can read");
+const SECRET_ENV: Key = text("secretEnv", Preset::Unset, "a variable of the environment");
+const SYSTEMD: Key = text("systemdCredential", Preset::Unset, "a name given by LoadCredential=");
+const SECRET: Key = text("secret", Preset::Unset, "the secret itself; warned about");
+
+/// Keys of each entry of `service.tokens`.
+pub(super) static TOKEN: &[Key] = &[
+    text("name", Preset::Required, "who it is, for the records"),
+    key("role", Kind::Choice(&["viewer", "operator", "admin"]), Preset::Required, "what it may do"),
+    SECRET_FILE,
+    SECRET_ENV,
+    SYSTEMD,
+    SECRET,
+];
+
+const KIND: Key = text("kind", Preset::Required, "what it is for");
+
+/// Keys of a credential of kind `proxmoxToken`.
+pub(super) static PROXMOX_TOKEN: &[Key] = &[
+    KIND,
+    text("tokenId", Preset::Required, "user@realm!token").checked(value::token_id),
+    SECRET_FILE,
+    SECRET_ENV,
+    SYSTEMD,
+    SECRET,
+];
+
+/// Keys of a credential of kind `proxmoxPassword`.
+pub(super) static PROXMOX_PASSWORD: &[Key] = &[
+    KIND,
+    text("username", Preset::Required, "user@realm").checked(value::user_id),
+    SECRET_FILE,
+    SECRET_ENV,
+    SYSTEMD,
+    SECRET,
+];
+
+/// Keys of a credential of kind `sshKey`.
+pub(super) static SSH_KEY: &[Key] = &[
+    KIND,
+    text("username", Preset::Required, "login in the guest"),
+    text("privateKeyFile", Preset::Unset, "the key, a file only its owner can read"),
+    SECRET_FILE,
+    SECRET_ENV,
+    SYSTEMD,
+    SECRET,
+    text("passphraseFile", Preset::Unset, "the key's passphrase, a file only its owner can read"),
+];
+
+/// The kinds of credentials and their keys.
+pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 3] =
+    [("proxmoxToken", PROXMOX_TOKEN), ("proxmoxPassword", PROXMOX_PASSWORD), ("sshKey", SSH_KEY)];
+
+/// The top level; `agentDefaults-<node>` beside.
+pub(super) const TOP: [&str; 6] = [
+    "cloudDefaults",
+    "cloudConfigurations",
+    "agentDefaults",
+    "agentConfigurations",
+    "credentials",
+    "service",
+];
+
+/// Keys of the top level that have a meaning in drover's design, but none in this version.
+pub(super) const LATER: [&str; 4] = ["demand", "labelMappings", "images", "machines"];
+
+/// The known word nearest to a mistaken one, if one is near.
+pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|name| (strsim::damerau_levenshtein(&word.to_lowercase(), &name.to_lowercase()), name))
+        .filter(|(distance, name)| *distance <= (name.len() / 3).max(2))
+        .min()
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: a slip of the finger finds its key; nonsense finds none.
+
+    #[test]
+    fn a_slip_finds_its_key_and_nonsense_none() {
+        let known = || AGENT.iter().map(|key| key.name);
+        assert_eq!(nearest("instanceCpa", known()), Some("instanceCap"));
+        assert_eq!(nearest("instancecap", known()), Some("instanceCap"));
+        assert_eq!(nearest("memory_mb", known()), Some("memoryMb"));
+        assert_eq!(nearest("flavour", known()), None);
+    }
+
+    // Invariant: the tables themselves are sound.
+
+    #[test]
+    fn every_preset_is_of_its_kind_and_in_its_range() {
+        for key in [CLOUD, AGENT, SERVICE].concat() {
+            let sound = match (key.kind, key.preset) {
+                (_, Preset::Required | Preset::Unset) => true,
+                (Kind::Whole(least, most), Preset::Whole(n)) => (least..=most).contains(&n),
+                (Kind::ZeroOr(least, most), Preset::Whole(n)) => {
+                    n == 0 || (least..=most).contains(&n)
+                }
+                (Kind::Flag, Preset::Flag(_)) | (Kind::Text, Preset::Text(_)) => true,
+                (Kind::Choice(words), Preset::Text(word)) => words.contains(&word),
+                (Kind::Texts | Kind::Wholes | Kind::Tokens, Preset::Empty) => true,
+                _ => false,
+            };
+            assert!(sound, "{}", key.name);
+        }
+    }
+}

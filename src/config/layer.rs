@@ -1,0 +1,338 @@
+//! One mapping held against the keys it may have, and several of them laid over one another.
+//!
+//! Each mapping is checked once, however many clouds or templates inherit from it.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde_yaml::Value as Yaml;
+
+use super::fault::{Fault, Place};
+use super::keys::{Key, Kind, Preset, nearest};
+use super::node::{Node, Value, flag_of};
+
+/// A key as one layer gives it.
+#[derive(Debug, Clone)]
+pub(super) struct Given {
+    pub place: Option<Place>,
+    pub path: String,
+    state: State,
+    /// Where the items of a list are.
+    items: Vec<Place>,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    /// Written, but empty: back to the default.
+    Null,
+    /// Wrong, and a fault says so already.
+    Faulty,
+    Sound(Yaml),
+}
+
+/// One mapping, checked.
+#[derive(Debug, Clone)]
+pub(super) struct Layer {
+    /// Where it is, for what is missing in it.
+    pub place: Option<Place>,
+    /// Its path.
+    pub path: String,
+    given: BTreeMap<&'static str, Given>,
+}
+
+impl Layer {
+    /// A layer that gives nothing.
+    pub fn empty(place: Option<Place>, path: impl Into<String>) -> Self {
+        Self { place, path: path.into(), given: BTreeMap::new() }
+    }
+
+    /// Checks a mapping against the keys it may have.
+    pub fn check(
+        node: &Node,
+        place: Place,
+        path: &str,
+        keys: &'static [Key],
+        faults: &mut Vec<Fault>,
+    ) -> Self {
+        let mut layer = Self::empty(Some(place), path);
+        let Value::Map(entries) = &node.value else {
+            if !node.is_null() {
+                faults.push(wrong_type(node, path, "a mapping"));
+            }
+            return layer;
+        };
+        for entry in entries {
+            let path = format!("{path}.{}", entry.key);
+            let Some(key) = keys.iter().find(|key| key.name == entry.key) else {
+                faults.push(unknown(&entry.key, entry.place, &path, keys.iter().map(|k| k.name)));
+                continue;
+            };
+            let before = faults.len();
+            let state = match value_of(&entry.value, &path, key, faults) {
+                _ if entry.value.is_null() => State::Null,
+                Some(value) if faults.len() == before => State::Sound(value),
+                _ => State::Faulty,
+            };
+            let items = match &entry.value.value {
+                Value::List(items) => items.iter().map(|item| item.place).collect(),
+                Value::Scalar { .. } | Value::Map(_) => Vec::new(),
+            };
+            let place = Some(entry.value.place);
+            layer.given.insert(key.name, Given { place, path, state, items });
+        }
+        layer
+    }
+
+    /// Gives a text from outside the files, such as a variable of the environment.
+    pub fn put(&mut self, key: &'static str, variable: &str, value: Yaml) {
+        let state = State::Sound(value);
+        let given = Given { place: None, path: variable.to_owned(), state, items: Vec::new() };
+        self.given.insert(key, given);
+    }
+
+    /// The value of a key here; none when it is not given, empty or wrong.
+    pub fn get(&self, key: &str) -> Option<&Yaml> {
+        self.given.get(key).and_then(Given::sound)
+    }
+
+    /// The text of a key here.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.get(key).and_then(Yaml::as_str)
+    }
+
+    /// Whether a key is written here, well or badly, and not empty.
+    pub fn has(&self, key: &str) -> bool {
+        self.given.get(key).is_some_and(|given| !matches!(given.state, State::Null))
+    }
+
+    /// Whether a key is written here but wrong.
+    pub fn is_faulty(&self, key: &str) -> bool {
+        self.given.get(key).is_some_and(|given| matches!(given.state, State::Faulty))
+    }
+
+    /// A fault about a key: in its place, or in the layer's own when it is not given.
+    pub fn fault(&self, key: &str, message: impl Into<String>) -> Fault {
+        let (place, path) = match self.given.get(key) {
+            Some(given) => (given.place, given.path.clone()),
+            None => (self.place, format!("{}.{key}", self.path)),
+        };
+        Fault { place, path, message: message.into(), help: None }
+    }
+
+    /// A fault about one item of a key's list.
+    pub fn item_fault(&self, key: &str, item: usize, message: impl Into<String>) -> Fault {
+        let mut fault = self.fault(key, message);
+        let place = self.given.get(key).and_then(|given| given.items.get(item));
+        fault.place = place.copied().or(fault.place);
+        fault.path = format!("{}[{item}]", fault.path);
+        fault
+    }
+
+    /// Lays `upper` over this layer: what it gives wins; the result stands where `upper` does.
+    pub fn under(&self, upper: &Self) -> Self {
+        let mut given = self.given.clone();
+        given.extend(upper.given.iter().map(|(key, value)| (*key, value.clone())));
+        Self { place: upper.place, path: upper.path.clone(), given }
+    }
+
+    /// Forgets a key.
+    pub fn forget(&mut self, key: &str) {
+        self.given.remove(key);
+    }
+
+    /// The typed form: what is given, else the defaults; a missing key that must be given is a
+    /// fault, and the rest is still read so that its faults are found too.
+    pub fn typed<T: DeserializeOwned>(
+        &self,
+        keys: &'static [Key],
+        faults: &mut Vec<Fault>,
+    ) -> Option<T> {
+        let mut map = serde_yaml::Mapping::new();
+        for key in keys {
+            let given = self.given.get(key.name).and_then(Given::sound).cloned();
+            if given.is_none() && key.preset == Preset::Required && !self.is_faulty(key.name) {
+                faults.push(missing(self, key));
+            }
+            if let Some(value) = given.or_else(|| preset(key)) {
+                map.insert(Yaml::from(key.name), value);
+            }
+        }
+        match serde_yaml::from_value(Yaml::Mapping(map)) {
+            Ok(typed) => Some(typed),
+            Err(error) => {
+                let message = format!("can not be read: {error}");
+                faults.push(Fault {
+                    place: self.place,
+                    path: self.path.clone(),
+                    message,
+                    help: None,
+                });
+                None
+            }
+        }
+    }
+}
+
+impl Given {
+    fn sound(&self) -> Option<&Yaml> {
+        match &self.state {
+            State::Sound(value) => Some(value),
+            State::Null | State::Faulty => None,
+        }
+    }
+}
+
+fn missing(layer: &Layer, key: &Key) -> Fault {
+    let fault = Fault {
+        place: layer.place,
+        path: format!("{}.{}", layer.path, key.name),
+        message: format!("`{}` is missing", key.name),
+        help: None,
+    };
+    fault.help(format!("add `{}:`: {}", key.name, key.about))
+}
+
+/// The default, or something harmless where there is none but the check must go on.
+fn preset(key: &Key) -> Option<Yaml> {
+    match key.preset {
+        Preset::Unset => None,
+        Preset::Whole(number) => Some(Yaml::from(number)),
+        Preset::Flag(flag) => Some(Yaml::from(flag)),
+        Preset::Text(text) => Some(Yaml::from(text)),
+        Preset::Empty => Some(Yaml::Sequence(Vec::new())),
+        Preset::Required => Some(match key.kind {
+            Kind::Text => Yaml::from(""),
+            Kind::Choice(words) => Yaml::from(words.first().copied().unwrap_or_default()),
+            Kind::Whole(least, _) => Yaml::from(least),
+            Kind::ZeroOr(..) => Yaml::from(0),
+            Kind::Flag => Yaml::from(false),
+            Kind::Texts | Kind::Wholes | Kind::Tokens => Yaml::Sequence(Vec::new()),
+        }),
+    }
+}
+
+/// An unknown key, with the nearest known one.
+pub(super) fn unknown<'a>(
+    key: &str,
+    place: Place,
+    path: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> Fault {
+    let fault = Fault::at(place, path, format!("unknown key `{key}`"));
+    match nearest(key, known.clone()) {
+        Some(name) => fault.help(format!("did you mean `{name}`?")),
+        None => fault.help(format!("known here: {}", known.collect::<Vec<_>>().join(", "))),
+    }
+}
+
+/// A value of the wrong type.
+pub(super) fn wrong_type(node: &Node, path: &str, wanted: &str) -> Fault {
+    Fault::at(node.place, path, format!("expected {wanted}, found {}", node.kind()))
+}
+
+/// Reads a value as its key's kind; the faults say what is wrong when it gives none.
+fn value_of(node: &Node, path: &str, key: &Key, faults: &mut Vec<Fault>) -> Option<Yaml> {
+    if node.is_null() {
+        return None;
+    }
+    let read = match key.kind {
+        Kind::Text => text_of(node, path, key),
+        Kind::Whole(least, most) => whole_of(node, path, (least, most), false),
+        Kind::ZeroOr(least, most) => whole_of(node, path, (least, most), true),
+        Kind::Flag => match &node.value {
+            Value::Scalar { text, plain: true } if flag_of(text).is_some() => {
+                Ok(Yaml::from(flag_of(text).unwrap_or_default()))
+            }
+            Value::Scalar { plain: false, text } if flag_of(text).is_some() => {
+                Err(wrong_type(node, path, "true or false").help("remove the quotes"))
+            }
+            Value::Scalar { .. } | Value::List(_) | Value::Map(_) => {
+                Err(wrong_type(node, path, "true or false"))
+            }
+        },
+        Kind::Choice(words) => choice_of(node, path, words),
+        Kind::Texts => return list_of(node, path, faults, |item, path| text_of(item, path, key)),
+        Kind::Wholes => {
+            let range = (0, u64::from(u32::MAX));
+            return list_of(node, path, faults, |item, path| whole_of(item, path, range, false));
+        }
+        Kind::Tokens => match &node.value {
+            Value::List(_) => Ok(Yaml::Sequence(Vec::new())),
+            Value::Scalar { .. } | Value::Map(_) => {
+                Err(wrong_type(node, path, "a list of mappings"))
+            }
+        },
+    };
+    read.map_err(|fault| faults.push(fault)).ok()
+}
+
+fn list_of(
+    node: &Node,
+    path: &str,
+    faults: &mut Vec<Fault>,
+    read: impl Fn(&Node, &str) -> Result<Yaml, Fault>,
+) -> Option<Yaml> {
+    let Value::List(items) = &node.value else {
+        faults.push(wrong_type(node, path, "a list").help("write it as `[one, two]`"));
+        return None;
+    };
+    let mut values = Vec::new();
+    for (at, item) in items.iter().enumerate() {
+        match read(item, &format!("{path}[{at}]")) {
+            Ok(value) => values.push(value),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    (values.len() == items.len()).then_some(Yaml::Sequence(values))
+}
+
+fn text_of(node: &Node, path: &str, key: &Key) -> Result<Yaml, Fault> {
+    let Value::Scalar { text, plain } = &node.value else {
+        return Err(wrong_type(node, path, "text"));
+    };
+    if node.is_null() {
+        return Err(wrong_type(node, path, "text"));
+    }
+    if *plain && matches!(text.to_ascii_lowercase().as_str(), "true" | "false") {
+        return Err(wrong_type(node, path, "text").help("put it in quotes if it is meant as text"));
+    }
+    match key.check.map_or(Ok(()), |check| check(text)) {
+        Ok(()) => Ok(Yaml::from(text.as_str())),
+        Err(bad) => Err(Fault::at(node.place, path, bad.message).help(bad.help)),
+    }
+}
+
+fn choice_of(node: &Node, path: &str, words: &'static [&'static str]) -> Result<Yaml, Fault> {
+    let wanted = words.join(", ");
+    let Value::Scalar { text, .. } = &node.value else {
+        return Err(wrong_type(node, path, &format!("one of {wanted}")));
+    };
+    if words.contains(&text.as_str()) {
+        return Ok(Yaml::from(text.as_str()));
+    }
+    let fault = Fault::at(node.place, path, format!("`{text}` is none of {wanted}"));
+    Err(match nearest(text, words.iter().copied()) {
+        Some(word) => fault.help(format!("did you mean `{word}`?")),
+        None => fault,
+    })
+}
+
+fn whole_of(node: &Node, path: &str, range: (u64, u64), or_zero: bool) -> Result<Yaml, Fault> {
+    let wrong = || wrong_type(node, path, "a whole number");
+    let Value::Scalar { text, plain } = &node.value else { return Err(wrong()) };
+    let number: i128 = text.parse().map_err(|_| wrong())?;
+    if !plain {
+        return Err(wrong().help("remove the quotes"));
+    }
+    let (least, most) = range;
+    match u64::try_from(number) {
+        Ok(number) if (least..=most).contains(&number) || (or_zero && number == 0) => {
+            Ok(Yaml::from(number))
+        }
+        _ => {
+            let zero = if or_zero { "0, or " } else { "" };
+            Err(Fault::at(node.place, path, format!("`{number}` is out of range"))
+                .help(format!("give {zero}a number from {least} to {most}")))
+        }
+    }
+}

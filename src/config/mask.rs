@@ -1,0 +1,145 @@
+//! Hides secrets in a file's text before any of it is shown, keeping every place where it is.
+//!
+//! Works on lines, not on the parsed tree: a file that does not parse is shown too. It rather hides
+//! too much: inside `credentials` and `service` only values of keys known to be harmless are shown.
+
+/// Keys inside `credentials` and `service` whose values may be shown.
+const HARMLESS: [&str; 20] = [
+    "kind",
+    "tokenId",
+    "username",
+    "privateKeyFile",
+    "passphraseFile",
+    "secretFile",
+    "secretEnv",
+    "systemdCredential",
+    "name",
+    "role",
+    "stateDirectory",
+    "listen",
+    "socket",
+    "socketMode",
+    "allowedUids",
+    "allowedGids",
+    "onStop",
+    "tokens",
+    "logLevel",
+    "id",
+];
+
+/// The text with secrets replaced by asterisks, as many bytes as before.
+pub(super) fn masked(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut guarded = false;
+    let mut in_key = false;
+    for line in text.split_inclusive('\n') {
+        let key = key_of(line);
+        if let Some((name, _)) = &key
+            && !line.starts_with([' ', '\t', '-', '#'])
+        {
+            guarded = matches!(name.as_str(), "credentials" | "service");
+        }
+        if line.contains("PRIVATE KEY-----") {
+            in_key = line.contains("-----BEGIN");
+        }
+        let from = if in_key || line.contains("PRIVATE KEY-----") {
+            indent(line)
+        } else if guarded {
+            guarded_from(line, key)
+        } else {
+            revealing_from(line)
+        };
+        shown.push_str(&line[..from]);
+        shown.extend(line[from..].chars().map(|c| match c {
+            '\n' | '\r' => c.to_string(),
+            other => "*".repeat(other.len_utf8()),
+        }));
+    }
+    shown
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// The key a line opens with, and where its value starts.
+fn key_of(line: &str) -> Option<(String, usize)> {
+    let start = line.find(|c: char| !c.is_whitespace() && c != '-')?;
+    let body = &line[start..];
+    let colon = body
+        .find(':')
+        .filter(|at| body[at + 1..].chars().next().is_none_or(|after| after.is_whitespace()))?;
+    let name = body[..colon].trim().trim_matches(['"', '\'']);
+    let plain = name.chars().all(|c| c.is_alphanumeric() || "_-. @".contains(c));
+    let value = start + colon + 1;
+    let value = value + indent(&line[value..]);
+    plain.then(|| (name.to_owned(), value))
+}
+
+/// From where a line inside a guarded section is hidden.
+fn guarded_from(line: &str, key: Option<(String, usize)>) -> usize {
+    if line.trim_start().starts_with('#') {
+        return line.len();
+    }
+    match key {
+        Some((name, value)) if HARMLESS.contains(&name.as_str()) => {
+            value + revealing_from(&line[value..])
+        }
+        Some((_, value)) => value,
+        None => indent(line),
+    }
+}
+
+/// From where a line is hidden because it names a secret, or has a login inside an address.
+fn revealing_from(line: &str) -> usize {
+    let lower = line.to_ascii_lowercase();
+    let named = ["secret", "password", "passphrase"]
+        .iter()
+        .filter_map(|word| {
+            let at = lower.find(word)? + word.len();
+            let rest = line[at..].trim_start_matches(['"', '\'', ' ']);
+            let value = rest.strip_prefix(':')?;
+            Some(line.len() - value.trim_start().len())
+        })
+        .min();
+    let login = line.find("://").map(|at| at + 3).filter(|at| {
+        let host = line[*at..].split(['/', ' ', '"', '\'']).next().unwrap_or_default();
+        host.contains('@')
+    });
+    named.into_iter().chain(login).min().unwrap_or(line.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: no way of writing a secret down lets it through, and nothing moves.
+
+    #[test]
+    fn a_secret_is_hidden_however_it_is_written() {
+        for text in [
+            "credentials:\n  a:\n    secret: hunter2\n",
+            "credentials:\n  a: {kind: proxmoxToken, secret: hunter2}\n",
+            "credentials:\n  a:\n    secert: hunter2\n",
+            "credentials:\n  a:\n    secret: |\n      hunter2\n",
+            "credentials:\n  a:\n    secret:\n      hunter2\n",
+            "credentials:\n- hunter2\n",
+            "credentils:\n  a:\n    \"secret\" : hunter2\n",
+            "service:\n  tokens:\n    - {name: x, secret: hunter2}\n",
+            "service:\n  tokens:\n    - secret: hunter2\n",
+            "cloudDefaults:\n  apiUrl: https://root:hunter2@pve:8006\n",
+            "x: |\n  -----BEGIN OPENSSH PRIVATE KEY-----\n  hunter2\n  -----END OPENSSH PRIVATE KEY-----\n",
+        ] {
+            let shown = masked(text);
+            assert!(!shown.contains("hunter2"), "{shown}");
+            assert_eq!(shown.len(), text.len());
+            assert_eq!(shown.lines().count(), text.lines().count());
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_stays_readable() {
+        let text = "cloudDefaults:\n  credentialsId: \"x\" # the token\ncredentials:\n  x:\n    kind: proxmoxToken\n    secretFile: /etc/drover/token\nagentDefaults:\n  node: pve1\n";
+        assert_eq!(masked(text), text);
+    }
+}

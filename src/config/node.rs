@@ -1,0 +1,325 @@
+//! YAML as a tree that remembers where everything stands.
+//!
+//! Anchors, aliases and merge keys are resolved here; what a value means is decided by the checks.
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
+
+use super::fault::{Fault, Place};
+
+/// Deeper nesting than any configuration has.
+const DEEPEST: usize = 64;
+/// More values than any configuration has, aliases expanded.
+const MOST: usize = 200_000;
+
+/// A value and where it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Node {
+    pub place: Place,
+    pub value: Value,
+}
+
+/// What a value is, before its key says what it means.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    /// A scalar as written; `plain` when it has no quotes.
+    Scalar { text: String, plain: bool },
+    /// A list.
+    List(Vec<Node>),
+    /// A mapping, in the order written.
+    Map(Vec<Entry>),
+}
+
+/// A key and its value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    pub key: String,
+    pub place: Place,
+    pub value: Node,
+}
+
+impl Node {
+    /// Whether nothing is written, or YAML's null.
+    pub fn is_null(&self) -> bool {
+        match &self.value {
+            Value::Scalar { text, plain } => {
+                *plain && matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL")
+            }
+            Value::List(_) | Value::Map(_) => false,
+        }
+    }
+
+    /// What the value is, in words, for messages.
+    pub fn kind(&self) -> &'static str {
+        match &self.value {
+            Value::List(_) => "a list",
+            Value::Map(_) => "a mapping",
+            Value::Scalar { .. } if self.is_null() => "nothing",
+            Value::Scalar { plain: false, .. } => "text",
+            Value::Scalar { text, .. } if flag_of(text).is_some() => "a boolean",
+            Value::Scalar { text, .. } if text.parse::<i128>().is_ok() => "a whole number",
+            Value::Scalar { text, .. } if text.parse::<f64>().is_ok() => "a number",
+            Value::Scalar { .. } => "text",
+        }
+    }
+}
+
+/// The boolean a plain scalar means, in YAML 1.1's spellings too, as Jenkins reads them.
+pub(super) fn flag_of(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" => Some(true),
+        "false" | "no" | "off" => Some(false),
+        _ => None,
+    }
+}
+
+/// Why a file gave no tree: the first syntax fault.
+type Halt = Box<Fault>;
+
+/// Reads one file: its tree (none when it is empty) and the keys given twice.
+pub(super) fn parse(file: usize, text: &str) -> Result<(Option<Node>, Vec<Fault>), Halt> {
+    let mut tree = Tree {
+        file,
+        parser: Parser::new_from_str(text),
+        anchors: Vec::new(),
+        doubled: Vec::new(),
+        size: 0,
+    };
+    let root = tree.document()?;
+    Ok((root, tree.doubled))
+}
+
+struct Tree<'input> {
+    file: usize,
+    parser: Parser<'input, saphyr_parser::StrInput<'input>>,
+    anchors: Vec<(usize, Node)>,
+    doubled: Vec<Fault>,
+    size: usize,
+}
+
+impl<'input> Tree<'input> {
+    fn next(&mut self) -> Result<Option<(Event<'input>, Span)>, Halt> {
+        let file = self.file;
+        self.parser.next().transpose().map_err(|error| Box::new(syntax(file, &error)))
+    }
+
+    fn document(&mut self) -> Result<Option<Node>, Halt> {
+        let mut root = None;
+        while let Some((event, span)) = self.next()? {
+            match event {
+                Event::StreamStart
+                | Event::StreamEnd
+                | Event::DocumentEnd
+                | Event::DocumentStart(_)
+                | Event::Nothing => {}
+                Event::Scalar(..)
+                | Event::SequenceStart(..)
+                | Event::MappingStart(..)
+                | Event::Alias(_)
+                | Event::SequenceEnd
+                | Event::MappingEnd => {
+                    if root.is_some() {
+                        return Err(Box::new(
+                            Fault::at(place(self.file, span), "", "a second YAML document")
+                                .help("keep one document per file; `--config` takes a directory"),
+                        ));
+                    }
+                    root = Some(self.node(event, span, 0)?);
+                }
+            }
+        }
+        Ok(root.filter(|node| !node.is_null()))
+    }
+
+    fn node(&mut self, event: Event<'input>, span: Span, depth: usize) -> Result<Node, Halt> {
+        let start = place(self.file, span);
+        self.size += 1;
+        if depth > DEEPEST || self.size > MOST {
+            return Err(Box::new(Fault::at(start, "", "nested too deeply, or too many values")));
+        }
+        let (anchor, value) = match event {
+            Event::Alias(id) => return self.alias(id, start),
+            Event::Scalar(text, style, anchor, tag) => {
+                let text_tag = tag.is_some_and(|tag| tag.suffix == "str");
+                let plain = style == ScalarStyle::Plain && !text_tag;
+                (anchor, Value::Scalar { text: text.into_owned(), plain })
+            }
+            Event::SequenceStart(anchor, _) => (anchor, Value::List(self.list(depth)?)),
+            Event::MappingStart(anchor, _) => (anchor, Value::Map(self.map(depth)?)),
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd
+            | Event::SequenceEnd
+            | Event::MappingEnd => {
+                return Err(Box::new(Fault::at(start, "", "a value is missing here")));
+            }
+        };
+        let node = Node { place: start, value };
+        if anchor > 0 {
+            self.anchors.push((anchor, node.clone()));
+        }
+        Ok(node)
+    }
+
+    /// A copy of what an anchor named, at the alias's own place.
+    fn alias(&mut self, id: usize, at: Place) -> Result<Node, Halt> {
+        let found = self.anchors.iter().rev().find(|(anchor, _)| *anchor == id);
+        let Some((_, node)) = found else {
+            return Err(Box::new(Fault::at(at, "", "an alias to itself or to nothing")));
+        };
+        let node = Node { place: at, value: node.value.clone() };
+        self.size += count(&node);
+        Ok(node)
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Vec<Node>, Halt> {
+        let mut items = Vec::new();
+        while let Some((event, span)) = self.next()? {
+            if event == Event::SequenceEnd {
+                break;
+            }
+            items.push(self.node(event, span, depth + 1)?);
+        }
+        Ok(items)
+    }
+
+    fn map(&mut self, depth: usize) -> Result<Vec<Entry>, Halt> {
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut merged = Vec::new();
+        while let Some((event, span)) = self.next()? {
+            if event == Event::MappingEnd {
+                break;
+            }
+            let key = self.node(event, span, depth + 1)?;
+            let Value::Scalar { text, plain } = key.value else {
+                return Err(Box::new(Fault::at(key.place, "", "a key must be plain text")));
+            };
+            let Some((event, span)) = self.next()? else { break };
+            let value = self.node(event, span, depth + 1)?;
+            if plain && text == "<<" {
+                merged.push(value);
+            } else if let Some(first) = entries.iter().find(|entry| entry.key == text) {
+                self.doubled.push(doubled(&text, key.place, first.place, None));
+            } else {
+                entries.push(Entry { key: text, place: key.place, value });
+            }
+        }
+        for from in merged {
+            merge(&mut entries, from)?;
+        }
+        Ok(entries)
+    }
+}
+
+/// What `<<` means: the other mapping's entries, unless they are given here.
+fn merge(entries: &mut Vec<Entry>, from: Node) -> Result<(), Halt> {
+    match from.value {
+        Value::Map(others) => {
+            for other in others {
+                if entries.iter().all(|entry| entry.key != other.key) {
+                    entries.push(other);
+                }
+            }
+            Ok(())
+        }
+        Value::List(items) => items.into_iter().try_for_each(|item| merge(entries, item)),
+        Value::Scalar { .. } => {
+            Err(Box::new(Fault::at(from.place, "<<", "only a mapping can be merged in")))
+        }
+    }
+}
+
+fn count(node: &Node) -> usize {
+    match &node.value {
+        Value::Scalar { .. } => 1,
+        Value::List(items) => 1 + items.iter().map(count).sum::<usize>(),
+        Value::Map(entries) => 1 + entries.iter().map(|entry| count(&entry.value)).sum::<usize>(),
+    }
+}
+
+/// A key given twice; `elsewhere` names the file of the first when it is another one.
+pub(super) fn doubled(path: &str, place: Place, first: Place, elsewhere: Option<&str>) -> Fault {
+    let file = elsewhere.map(|name| format!(" of {name}")).unwrap_or_default();
+    Fault::at(place, path, format!("given twice, first on line {}{file}", first.line))
+        .help("keep one of the two")
+}
+
+fn place(file: usize, span: Span) -> Place {
+    let (start, end) = (span.start, span.end);
+    let length = end.index().saturating_sub(start.index()).max(1);
+    Place { file, line: start.line(), column: start.col() + 1, length }
+}
+
+fn syntax(file: usize, error: &ScanError) -> Fault {
+    let marker = error.marker();
+    let place = Place { file, line: marker.line().max(1), column: marker.col() + 1, length: 1 };
+    Fault::at(place, "", format!("not valid YAML: {}", error.info()))
+        .help("look at the indentation, colons and quotes here and on the line before")
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+    use super::*;
+
+    fn entries(text: &str) -> Vec<Entry> {
+        match parse(0, text).unwrap().0.unwrap().value {
+            Value::Map(entries) => entries,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    // Invariant: every key and value knows its line and column, counted from one.
+
+    #[test]
+    fn keys_and_values_know_where_they_stand() {
+        let top = entries("# note\na:\n  bc: 12\n  d: [x, yz]\n");
+        let Value::Map(inner) = &top[0].value.value else { panic!() };
+        let at = |line, column, length| Place { file: 0, line, column, length };
+        assert_eq!(inner[0].place, at(3, 3, 2));
+        assert_eq!(inner[0].value.place, at(3, 7, 2));
+        let Value::List(items) = &inner[1].value.value else { panic!() };
+        assert_eq!(items[1].place, at(4, 10, 2));
+    }
+
+    #[test]
+    fn an_alias_and_a_merge_key_stand_for_what_they_name() {
+        let top = entries("a: &base {x: 1, y: 2}\nb:\n  <<: *base\n  y: 3\nc: *base\n");
+        let Value::Map(b) = &top[1].value.value else { panic!() };
+        let seen: Vec<_> = b.iter().map(|entry| entry.key.as_str()).collect();
+        assert_eq!(seen, ["y", "x"]);
+        assert_eq!(top[2].value.value, top[0].value.value);
+    }
+
+    // Invariant: no text makes the parser run away.
+
+    #[test]
+    fn a_swarm_of_aliases_is_refused() {
+        let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for n in 1..12 {
+            let refs = vec![format!("*a{}", n - 1); 10].join(", ");
+            text.push_str(&format!("a{n}: &a{n} [{refs}]\n"));
+        }
+        assert!(parse(0, &text).unwrap_err().message.contains("too many"));
+    }
+
+    #[test]
+    fn deep_nesting_is_refused() {
+        let text = format!("a: {}{}", "[".repeat(5000), "]".repeat(5000));
+        assert!(parse(0, &text).is_err());
+    }
+
+    #[test]
+    fn a_second_document_is_refused() {
+        assert!(parse(0, "a: 1\n---\nb: 2\n").is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_gives_a_tree_or_a_fault(text in "[ a-z:\\-\\[\\]{}&*<\"'\n#|>!%,?]{0,80}") {
+            let _ = parse(0, &text);
+        }
+    }
+}

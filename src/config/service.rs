@@ -1,0 +1,156 @@
+//! The `service`: where drover keeps its state, how it is reached, who may ask it.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use secrecy::SecretString;
+use serde::Deserialize;
+
+use super::credential::Vault;
+use super::fault::Place;
+use super::keys::{SECRET_KEYS, SERVICE, TOKEN};
+use super::layer::Layer;
+use super::node::{Node, Value};
+
+/// Tokens shorter than this can be guessed.
+const SHORT: usize = 16;
+
+/// How drover itself runs.
+#[derive(Debug, Clone)]
+pub struct ServiceSpec {
+    /// Where the journal lives.
+    pub state_directory: PathBuf,
+    /// The Unix socket of the API.
+    pub socket: PathBuf,
+    /// The socket's permissions.
+    pub socket_mode: u32,
+    /// Users that may use the socket, beside root and drover's own.
+    pub allowed_uids: BTreeSet<u32>,
+    /// Groups that may use the socket.
+    pub allowed_gids: BTreeSet<u32>,
+    /// The API over TCP; none for no such.
+    pub listen: Option<SocketAddr>,
+    /// Who may use the API over TCP.
+    pub tokens: Vec<ApiToken>,
+    /// What happens to agents at a stop.
+    pub on_stop: OnStop,
+    /// The level or filter of the logs.
+    pub log_level: String,
+}
+
+/// Somebody who may use the API over TCP.
+#[derive(Debug, Clone)]
+pub struct ApiToken {
+    /// Who it is.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// What it shows.
+    pub secret: SecretString,
+}
+
+/// What somebody may do; each includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Role {
+    /// Look.
+    Viewer,
+    /// Lease, retire, reap.
+    Operator,
+    /// Everything.
+    Admin,
+}
+
+/// What happens to agents when drover stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OnStop {
+    /// They live on and are adopted at the next start.
+    Keep,
+    /// Idle ones go.
+    RetireIdle,
+    /// All go.
+    RetireAll,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawService {
+    state_directory: Option<PathBuf>,
+    socket: Option<PathBuf>,
+    socket_mode: String,
+    allowed_uids: BTreeSet<u32>,
+    allowed_gids: BTreeSet<u32>,
+    listen: Option<SocketAddr>,
+    #[serde(rename = "tokens")]
+    _tokens: Vec<serde_yaml::Value>,
+    on_stop: OnStop,
+    log_level: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct RawToken {
+    name: String,
+    role: Role,
+}
+
+/// Makes the service's section; without one everything is as preset.
+pub(super) fn service(
+    section: Option<(&Node, Place)>,
+    vault: &mut Vault<'_>,
+) -> Option<ServiceSpec> {
+    let layer = match section {
+        Some((node, place)) => Layer::check(node, place, "service", SERVICE, vault.faults),
+        None => Layer::empty(None, "service"),
+    };
+    let tokens = section.map(|(node, _)| tokens(node, vault)).unwrap_or_default();
+    let raw: RawService = layer.typed(SERVICE, vault.faults)?;
+    if raw.listen.is_some() && tokens.is_empty() {
+        let fault = layer.fault("listen", "without tokens nobody may use it");
+        vault.warnings.push(fault.help("add `tokens`, each with name, role and secretFile"));
+    }
+    let environment = vault.environment;
+    let run = || environment.directory("RUNTIME_DIRECTORY").unwrap_or("/run/drover".into());
+    let state = || environment.directory("STATE_DIRECTORY").unwrap_or("/var/lib/drover".into());
+    let level = || environment.get("LOG_LEVEL").unwrap_or("info").to_owned();
+    Some(ServiceSpec {
+        state_directory: given(raw.state_directory).unwrap_or_else(state),
+        socket: given(raw.socket).unwrap_or_else(|| run().join("drover.sock")),
+        socket_mode: u32::from_str_radix(&raw.socket_mode, 8).unwrap_or(0o660),
+        allowed_uids: raw.allowed_uids,
+        allowed_gids: raw.allowed_gids,
+        listen: raw.listen,
+        tokens,
+        on_stop: raw.on_stop,
+        log_level: raw.log_level.filter(|level| !level.is_empty()).unwrap_or_else(level),
+    })
+}
+
+fn given(path: Option<PathBuf>) -> Option<PathBuf> {
+    path.filter(|path| !path.as_os_str().is_empty())
+}
+
+fn tokens(section: &Node, vault: &mut Vault<'_>) -> Vec<ApiToken> {
+    let Value::Map(entries) = &section.value else { return Vec::new() };
+    let Some(list) = entries.iter().find(|entry| entry.key == "tokens") else { return Vec::new() };
+    let Value::List(items) = &list.value.value else { return Vec::new() };
+    let mut tokens: Vec<ApiToken> = Vec::new();
+    for (at, item) in items.iter().enumerate() {
+        let path = format!("service.tokens[{at}]");
+        let layer = Layer::check(item, item.place, &path, TOKEN, vault.faults);
+        let raw = layer.typed::<RawToken>(TOKEN, vault.faults);
+        let secret = vault.secret(&layer, &SECRET_KEYS);
+        let (Some(raw), Some(secret)) = (raw, secret) else { continue };
+        if tokens.iter().any(|token| token.name == raw.name) {
+            let message = format!("another token is called `{}`", raw.name);
+            vault.faults.push(layer.fault("name", message).help("give each token its own name"));
+        }
+        if secrecy::ExposeSecret::expose_secret(&secret).len() < SHORT {
+            let fault = Layer::empty(layer.place, &*path).fault("secret", "the token is short");
+            vault.warnings.push(fault.help("make one with `openssl rand -hex 32`"));
+        }
+        tokens.push(ApiToken { name: raw.name, role: raw.role, secret });
+    }
+    tokens
+}

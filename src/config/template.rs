@@ -1,0 +1,305 @@
+//! Templates: `agentDefaults`, `agentDefaults-<node>` and each entry of `agentConfigurations`, laid
+//! over one another and made into a [`TemplateSpec`] for each of its clouds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use drover_actors::id::{CloudId, Generation, NodeName, TemplateId, VmId};
+use drover_actors::spec::{
+    BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, Mode,
+    SshSpec, TemplateSpec,
+};
+use serde::Deserialize;
+
+use super::cloud::{CheckedCloud, unresolved};
+use super::credential::{Credential, SshKeySpec};
+use super::environment::Defaults;
+use super::fault::Fault;
+use super::keys::{AGENT, nearest};
+use super::layer::Layer;
+
+/// Below this Jenkins agents are on their way out.
+const RECOMMENDED_JAVA: u32 = 21;
+
+/// A template as written, defaults filled in.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawAgent {
+    name: Option<String>,
+    cloud_ids: Vec<String>,
+    node: Option<String>,
+    template_vm_id: u32,
+    label_string: String,
+    num_executors: u32,
+    clone_strategy: CloneStrategy,
+    target_storage: String,
+    target_pool: String,
+    cores: u32,
+    memory_mb: u32,
+    disk_size_gb: u32,
+    remote_fs: String,
+    mode: Mode,
+    credentials_id: String,
+    java_distribution: JavaDistribution,
+    java_major_version: u32,
+    java_path: String,
+    jvm_options: String,
+    idle_termination_minutes: u64,
+    instance_cap: u32,
+    instance_min: u32,
+    max_total_uses: u32,
+    name_prefix: String,
+    startup_wait_seconds: u64,
+    ci_user: String,
+    ip_config: String,
+    nameserver: String,
+    searchdomain: String,
+    ssh_port: u16,
+    guest_networks: Vec<String>,
+    tags: BTreeSet<String>,
+    description: String,
+    ready_command: String,
+    queue_timeout_sec: u64,
+    clone_timeout_sec: u64,
+    prepare_timeout_sec: u64,
+    shutdown_timeout_sec: u64,
+    retire_timeout_sec: u64,
+    max_lifetime_minutes: u64,
+    breaker_threshold: u32,
+    breaker_cooldown_sec: u64,
+    breaker_cooldown_cap_sec: u64,
+}
+
+/// What templates are made of, beside their own entries.
+pub(super) struct Ground<'a> {
+    pub environment: &'a Defaults,
+    /// `agentDefaults`.
+    pub defaults: &'a Layer,
+    /// `agentDefaults-<node>`, by node.
+    pub nodes: &'a BTreeMap<String, Layer>,
+    pub clouds: &'a BTreeMap<CloudId, CheckedCloud>,
+    pub credentials: &'a BTreeMap<String, Credential>,
+}
+
+/// A template on its clouds.
+pub(super) struct CheckedTemplate {
+    pub specs: Vec<TemplateSpec>,
+    pub layer: Layer,
+}
+
+/// Makes one template of its layers.
+pub(super) fn template(
+    id: &str,
+    own: &Layer,
+    ground: &Ground<'_>,
+    faults: &mut Vec<Fault>,
+    warnings: &mut Vec<Fault>,
+) -> Option<CheckedTemplate> {
+    let layer = laid(own, ground);
+    let raw: RawAgent = layer.typed(AGENT, faults)?;
+    let clouds = clouds(&raw, &layer, ground, faults);
+    let key = ssh_key(&raw, &layer, ground, faults);
+    numbers(&raw, &layer, faults);
+    advise(&raw, &layer, key, warnings);
+    let key = key?;
+    let specs = clouds.iter().map(|cloud| spec(id, &raw, cloud, key)).collect();
+    Some(CheckedTemplate { specs, layer })
+}
+
+/// The layers of a template: the node that selects the third is the first one given of its own,
+/// the defaults' and the environment's.
+fn laid(own: &Layer, ground: &Ground<'_>) -> Layer {
+    let base = ground.environment.agent.under(ground.defaults);
+    let selected = if own.has("node") { own.text("node") } else { base.text("node") };
+    match selected.and_then(|node| ground.nodes.get(node)) {
+        Some(of_node) => base.under(of_node).under(own),
+        None => base.under(own),
+    }
+}
+
+fn clouds<'a>(
+    raw: &RawAgent,
+    layer: &Layer,
+    ground: &'a Ground<'_>,
+    faults: &mut Vec<Fault>,
+) -> Vec<&'a CheckedCloud> {
+    if raw.cloud_ids.is_empty() && layer.has("cloudIds") && !layer.is_faulty("cloudIds") {
+        let fault = layer.fault("cloudIds", "no cloud is listed");
+        faults.push(fault.help("list at least one key of cloudConfigurations"));
+    }
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for (at, id) in raw.cloud_ids.iter().enumerate() {
+        if !seen.insert(id) {
+            let fault = layer.item_fault("cloudIds", at, format!("cloud `{id}` is listed twice"));
+            faults.push(fault.help("keep one of them"));
+            continue;
+        }
+        match ground.clouds.get(&CloudId::new(id)) {
+            Some(cloud) => found.push(cloud),
+            None => {
+                let known = || ground.clouds.keys().map(CloudId::as_str);
+                let fault = layer.item_fault("cloudIds", at, format!("no cloud is called `{id}`"));
+                faults.push(match nearest(id, known()) {
+                    Some(near) => fault.help(format!("did you mean `{near}`?")),
+                    None => {
+                        let all = known().collect::<Vec<_>>().join(", ");
+                        fault.help(format!("known in cloudConfigurations: {all}"))
+                    }
+                });
+            }
+        }
+    }
+    found
+}
+
+fn ssh_key<'a>(
+    raw: &RawAgent,
+    layer: &Layer,
+    ground: &'a Ground<'_>,
+    faults: &mut Vec<Fault>,
+) -> Option<&'a SshKeySpec> {
+    if raw.credentials_id.is_empty() {
+        if layer.has("credentialsId") && !layer.is_faulty("credentialsId") {
+            faults.push(layer.fault("credentialsId", "the id is blank").help("name an sshKey"));
+        }
+        return None;
+    }
+    match ground.credentials.get(&raw.credentials_id) {
+        Some(Credential::SshKey(key)) => Some(key),
+        Some(Credential::Faulty) => None,
+        Some(Credential::Proxmox(_)) => {
+            let message = format!("`{}` is a login to Proxmox, no sshKey", raw.credentials_id);
+            faults.push(layer.fault("credentialsId", message).help("name an sshKey"));
+            None
+        }
+        None => {
+            let kind = "kind: sshKey";
+            faults.push(unresolved(layer, &raw.credentials_id, ground.credentials, kind));
+            None
+        }
+    }
+}
+
+fn numbers(raw: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) {
+    if raw.instance_cap > 0 && raw.instance_min > raw.instance_cap {
+        let (least, most) = (raw.instance_min, raw.instance_cap);
+        let message = format!("`{least}` exceeds instanceCap, {most}");
+        faults.push(layer.fault("instanceMin", message).help("lower it, or raise instanceCap"));
+    }
+    if raw.breaker_cooldown_cap_sec < raw.breaker_cooldown_sec {
+        let message =
+            format!("breakerCooldownCapSec, {}, is shorter", raw.breaker_cooldown_cap_sec);
+        let fault = layer.fault("breakerCooldownSec", message);
+        faults.push(fault.help("raise breakerCooldownCapSec, or lower breakerCooldownSec"));
+    }
+    if raw.name.as_deref().is_some_and(|name| name.trim().is_empty()) {
+        faults.push(layer.fault("name", "the name is blank").help("leave it out to use the key"));
+    }
+}
+
+fn advise(raw: &RawAgent, layer: &Layer, key: Option<&SshKeySpec>, warnings: &mut Vec<Fault>) {
+    if raw.java_distribution != JavaDistribution::None && raw.java_major_version < RECOMMENDED_JAVA
+    {
+        let message = format!("Java {} is old for a Jenkins agent", raw.java_major_version);
+        let fault = layer.fault("javaMajorVersion", message);
+        warnings.push(fault.help("21 or newer is recommended"));
+    }
+    let fixed = raw.ip_config.split(',').any(|part| {
+        let setting = part.trim().strip_prefix("ip=").or(part.trim().strip_prefix("ip6="));
+        setting.is_some_and(|setting| setting.contains('/'))
+    });
+    if fixed && raw.instance_cap != 1 {
+        let fault = layer.fault("ipConfig", "every agent of this template gets the same address");
+        warnings.push(fault.help("use `ip=dhcp`, or set instanceCap to 1"));
+    }
+    if let Some(key) = key
+        && !raw.ci_user.is_empty()
+        && raw.ci_user != key.username
+    {
+        let message = format!("`{}` is not the sshKey's username, `{}`", raw.ci_user, key.username);
+        let fault = layer.fault("ciUser", message);
+        warnings
+            .push(fault.help("cloud-init gives the key to ciUser; drover logs in as the other"));
+    }
+}
+
+fn given(text: &str) -> Option<String> {
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn seconds(number: u64) -> Duration {
+    Duration::from_secs(number)
+}
+
+fn minutes_or_never(number: u64) -> Option<Duration> {
+    (number > 0).then(|| Duration::from_secs(number * 60))
+}
+
+fn limited(number: u32) -> Option<u32> {
+    (number > 0).then_some(number)
+}
+
+fn spec(id: &str, raw: &RawAgent, cloud: &CheckedCloud, key: &SshKeySpec) -> TemplateSpec {
+    let home = || format!("/home/{}/agent", key.username);
+    TemplateSpec {
+        id: TemplateId::new(cloud.spec.id.clone(), id),
+        name: raw.name.clone().unwrap_or_else(|| id.to_owned()),
+        generation: Generation::default(),
+        node: raw.node.as_deref().and_then(given).map(NodeName::new),
+        source: VmId(raw.template_vm_id),
+        labels: raw.label_string.split_whitespace().map(str::to_owned).collect(),
+        executors: raw.num_executors,
+        clone: raw.clone_strategy,
+        target_storage: given(&raw.target_storage),
+        target_pool: given(&raw.target_pool),
+        cores: limited(raw.cores),
+        memory_mb: limited(raw.memory_mb),
+        disk_gb: limited(raw.disk_size_gb),
+        remote_fs: given(&raw.remote_fs).unwrap_or_else(home),
+        mode: raw.mode,
+        ssh: SshSpec {
+            credentials_id: raw.credentials_id.clone(),
+            user: key.username.clone(),
+            port: raw.ssh_port,
+            public_key: key.public_line.clone(),
+        },
+        java: JavaSpec {
+            distribution: raw.java_distribution,
+            major: raw.java_major_version,
+            path: given(&raw.java_path).unwrap_or_else(|| "java".to_owned()),
+            options: raw.jvm_options.clone(),
+        },
+        idle: minutes_or_never(raw.idle_termination_minutes),
+        cap: limited(raw.instance_cap),
+        minimum: raw.instance_min,
+        max_uses: limited(raw.max_total_uses),
+        name_prefix: raw.name_prefix.clone(),
+        tags: raw.tags.clone(),
+        description: raw.description.clone(),
+        cloud_init: CloudInitSpec {
+            user: given(&raw.ci_user),
+            ip_config: given(&raw.ip_config),
+            nameserver: given(&raw.nameserver),
+            search_domain: given(&raw.searchdomain),
+        },
+        guest_networks: raw.guest_networks.clone(),
+        ready_command: given(&raw.ready_command),
+        limits: LimitSpec {
+            queue: seconds(raw.queue_timeout_sec),
+            operation: cloud.spec.operation_timeout,
+            clone: seconds(raw.clone_timeout_sec),
+            startup: seconds(raw.startup_wait_seconds),
+            prepare: seconds(raw.prepare_timeout_sec),
+            shutdown: seconds(raw.shutdown_timeout_sec),
+            retire: seconds(raw.retire_timeout_sec),
+            lifetime: minutes_or_never(raw.max_lifetime_minutes),
+        },
+        breaker: BreakerSpec {
+            threshold: raw.breaker_threshold,
+            cooldown: seconds(raw.breaker_cooldown_sec),
+            cooldown_cap: seconds(raw.breaker_cooldown_cap_sec),
+        },
+    }
+}

@@ -1,0 +1,167 @@
+//! What is said about each mistake: golden texts, with the place and what to do.
+
+use insta::assert_snapshot;
+
+use super::*;
+
+// Invariant: every message about bad input says what, where and what to do.
+
+#[test]
+fn an_unknown_key_is_shown_with_the_nearest_known_one() {
+    assert_snapshot!(Scene::new().faults(&with_agent("instanceCpa: 5")));
+}
+
+#[test]
+fn a_value_of_the_wrong_type_is_shown() {
+    assert_snapshot!(Scene::new().faults(&with_agent("cores: many\nnumExecutors: \"2\"")));
+}
+
+#[test]
+fn a_number_out_of_range_is_shown() {
+    assert_snapshot!(Scene::new().faults(&with_cloud("orphanCleanupPeriodSeconds: 10")));
+}
+
+#[test]
+fn a_key_file_that_can_not_be_read_is_shown() {
+    let text = with_agent("cores: 1").replace("privateKeyFile: ed25519", "privateKeyFile: nowhere");
+    assert_snapshot!(Scene::new().faults(&text));
+}
+
+#[test]
+fn a_key_file_that_others_can_read_is_shown() {
+    let text = with_agent("cores: 1").replace("privateKeyFile: ed25519", "privateKeyFile: wide");
+    assert_snapshot!(Scene::new().faults(&text));
+}
+
+#[test]
+fn a_key_given_twice_is_shown() {
+    assert_snapshot!(Scene::new().faults(&with_agent("cores: 1\nmemoryMb: 2048\ncores: 2")));
+}
+
+#[test]
+fn a_missing_template_id_is_shown() {
+    let text = with_agent("cores: 1").replace("  templateVmId: 9000\n", "");
+    assert_snapshot!(Scene::new().faults(&text));
+}
+
+#[test]
+fn a_minimum_above_the_cap_is_shown() {
+    assert_snapshot!(Scene::new().faults(&with_agent("instanceCap: 2\ninstanceMin: 3")));
+}
+
+#[test]
+fn a_cloud_that_is_not_there_is_shown() {
+    let text = with_agent("cloudIds: [c, primry]").replace("c: {name", "primary: {name");
+    assert_snapshot!(Scene::new().faults(&text));
+}
+
+#[test]
+fn a_credential_that_is_not_there_is_shown() {
+    assert_snapshot!(Scene::new().faults(&with_cloud("credentialsId: proxmox-token")));
+}
+
+#[test]
+fn a_credential_of_the_wrong_kind_is_shown() {
+    assert_snapshot!(Scene::new().faults(&with_agent("credentialsId: api")));
+}
+
+#[test]
+fn a_plain_http_endpoint_is_shown() {
+    assert_snapshot!(Scene::new().faults(&with_cloud("apiUrl: http://pve.example.com:8006")));
+}
+
+#[test]
+fn a_bad_pin_is_shown() {
+    assert_snapshot!(Scene::new().faults(&with_cloud("pinSha256:\n  - \"AB:CD:EF\"")));
+}
+
+#[test]
+fn a_syntax_fault_is_shown_alone() {
+    let text = with_agent("cores: [1, 2\nmemoryMb: x\nfoo: bar");
+    assert_snapshot!(Scene::new().faults(&text));
+}
+
+#[test]
+fn an_unset_variable_is_shown() {
+    let text = with_cloud("{}").replacen("secretFile: token", "secretEnv: DROVER_TOKEN", 1);
+    assert_snapshot!(Scene::new().faults(&text));
+}
+
+#[test]
+fn a_credential_of_an_unknown_kind_is_shown() {
+    let text = with_cloud("{}").replace("proxmoxToken", "proxmoxTokn");
+    assert_snapshot!(Scene::new().faults(&text));
+}
+
+#[test]
+fn trust_said_in_two_ways_is_shown() {
+    assert_snapshot!(Scene::new().faults(&with_cloud("ignoreSslErrors: true\ncaFile: ca.pem")));
+}
+
+#[test]
+fn a_section_of_a_later_version_is_shown() {
+    assert_snapshot!(
+        Scene::new().faults(&format!("{}demand: {{}}\nclouds: {{}}\n", with_cloud("{}")))
+    );
+}
+
+#[test]
+fn a_missing_credential_is_shown() {
+    let text = with_agent("cores: 1").replace(", credentialsId: api", "");
+    assert_snapshot!(Scene::new().faults(&text));
+}
+
+#[test]
+fn a_wrong_variable_of_the_environment_is_shown() {
+    let scene = Scene::with(&[("PVE_ENDPOINT", "http://pve:8006"), ("PVE_TOKEN_ID", "a@pve!a")]);
+    assert_snapshot!(scene.faults(&with_cloud("{}")));
+}
+
+#[test]
+fn all_faults_are_shown_at_once_in_the_order_of_their_places() {
+    let text = with_agent("cores: -1\nmode: Exclusive\nstartupWaitSeconds: 1.5\nsearchDomain: lan\nguestNetworks: [10.0.0.0/8, 10.0.0.0]")
+        .replace("{name: C,", "{name: C, apiUrl: \"ftp://x\", startVmId: 900, endVmId: 800,")
+        .replace("tokenId: drover@pve!drover", "tokenId: drover");
+    let scene = Scene::new();
+    assert_snapshot!(scene.faults(&text));
+    let LoadError::Faults { faults, .. } = scene.check(&text).unwrap_err() else { panic!() };
+    let places: Vec<_> = faults.iter().map(|fault| fault.place).collect();
+    assert!(places.is_sorted());
+    assert_eq!(faults.len(), 8);
+}
+
+#[test]
+fn warnings_are_shown_apart() {
+    let text = with_agent("javaDistribution: OPENJDK\njavaMajorVersion: 17\nciUser: ubuntu")
+        .replace("{name: C,", "{name: C, ignoreSslErrors: true,")
+        .replacen("secretFile: token", "secret: hunter2-hunter2", 1);
+    let shown = Scene::new().good(&text).rendered_warnings();
+    assert!(!shown.contains("hunter2"));
+    assert_snapshot!(shown);
+}
+
+// Invariant: a fault of the defaults is said once, not for each that inherits it.
+
+#[test]
+fn a_fault_in_the_defaults_is_said_once() {
+    let text = with_cloud("{}")
+        .replace("  credentialsId: api\n", "  credentialsId: nobody\n")
+        .replace("\n  c:\n", "\n  d: {name: D}\n  e: {name: E}\n  c:\n");
+    assert_eq!(Scene::new().faults(&text).matches("no credential is called").count(), 1);
+}
+
+// Invariant: nothing configured is told apart from something wrong.
+
+#[test]
+fn no_cloud_and_no_credentials_are_missing_not_wrong() {
+    let scene = Scene::new();
+    for text in ["", "# nothing\n", "cloudDefaults: {}\n", "cloudConfigurations: {}\n"] {
+        let error = scene.check(text).unwrap_err();
+        assert!(matches!(error, LoadError::Missing { .. }), "{}", scene.shown(error));
+    }
+    let bare = "cloudConfigurations:\n  a: {name: A}\n";
+    let error = scene.check(bare).unwrap_err();
+    assert!(matches!(error, LoadError::Missing { .. }), "{}", scene.shown(error));
+    let environment = [("PROXMOX_TOKEN_ID", "a@pve!a"), ("PROXMOX_TOKEN_SECRET", "x")];
+    assert!(Scene::with(&environment).check(bare).is_ok());
+}

@@ -1,0 +1,207 @@
+//! The files in `configs/`: complete, true to the keys, and loading.
+
+use std::fmt::Write as _;
+
+use super::super::keys::{AGENT, CLOUD, Key, Preset, SERVICE};
+use super::*;
+
+fn shipped(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("configs").join(name)
+}
+
+/// What stands for a key that has no default: an example, commented out.
+fn example(section: &str, key: &Key) -> &'static str {
+    match (section, key.name) {
+        ("cloud", "name") => "\"Production\"",
+        ("cloud", "apiUrls") => "[\"https://pve1:8006\", \"https://pve2:8006\"]",
+        ("cloud", "credentialsId") => "\"proxmox-token\"",
+        ("cloud", "caFile") => "/etc/drover/pve-root-ca.pem",
+        ("cloud", "caPem") => "\"-----BEGIN CERTIFICATE-----\\n...\"",
+        ("cloud", "pinSha256") => "[\"AB:CD:...\"]",
+        ("agent", "name") => "\"linux-builder\"",
+        ("agent", "cloudIds") => "[\"primary\"]",
+        ("agent", "node") => "\"pve1\"",
+        ("agent", "templateVmId") => "9000",
+        ("agent", "credentialsId") => "\"agent-key\"",
+        ("service", "stateDirectory") => "/var/lib/drover",
+        ("service", "socket") => "/run/drover/drover.sock",
+        ("service", "listen") => "\"127.0.0.1:8080\"",
+        ("service", "logLevel") => "info",
+        (_, name) => panic!("`{name}` has no example"),
+    }
+}
+
+/// Every key of a section with its default, its meaning above it.
+fn section(name: &str, keys: &[Key]) -> String {
+    let mut text = String::new();
+    for key in keys {
+        let line = match key.preset {
+            Preset::Whole(number) => format!("{}: {number}", key.name),
+            Preset::Flag(flag) => format!("{}: {flag}", key.name),
+            Preset::Text(preset) => format!("{}: \"{preset}\"", key.name),
+            Preset::Empty => format!("{}: []", key.name),
+            Preset::Unset => format!("# {}: {}", key.name, example(name, key)),
+            Preset::Required => format!("# {}: {}  # required", key.name, example(name, key)),
+        };
+        writeln!(text, "  # {}\n  {line}", key.about).unwrap();
+    }
+    text
+}
+
+/// `configs/full.yaml` as the keys demand it.
+fn full() -> String {
+    format!(
+        "# Every key drover knows, with its default. Keys behind `#` have none: what stands there is an example.
+# Secrets come from secretFile, secretEnv or systemdCredential; files with secrets belong to drover alone.
+
+# What every cloud inherits.
+cloudDefaults:
+{clouds}
+# One entry for each way into a Proxmox cluster; any key of cloudDefaults may be given again.
+cloudConfigurations:
+  primary:
+    name: \"Production\"
+    credentialsId: \"proxmox-token\"
+
+# What every agent inherits.
+agentDefaults:
+{agents}
+# What agents on one node inherit: `agentDefaults-` and the node's name; wins over agentDefaults.
+agentDefaults-pve1:
+  templateVmId: 9000
+
+# One entry for each kind of agent; any key of agentDefaults may be given again.
+agentConfigurations:
+  linux-builder:
+    cloudIds: [\"primary\"]
+    node: \"pve1\"
+    credentialsId: \"agent-key\"
+    labelString: \"linux\"
+
+# What the ids in credentialsId stand for.
+credentials:
+  proxmox-token:
+    kind: proxmoxToken
+    tokenId: \"drover@pve!drover\"
+    # a file only drover can read; or, for any secret here:
+    # secretEnv: PROXMOX_TOKEN       a variable of the environment
+    # systemdCredential: token       a name given by LoadCredential=
+    # secret: \"...\"                  the secret itself; warned about
+    secretFile: /etc/drover/token
+  proxmox-login:
+    kind: proxmoxPassword
+    username: \"drover@pve\"
+    secretFile: /etc/drover/token
+  agent-key:
+    kind: sshKey
+    username: \"ubuntu\"
+    privateKeyFile: /etc/drover/ed25519
+    # passphraseFile: /etc/drover/passphrase
+
+# drover itself.
+service:
+{service}  # each token: a name for the records, a role (viewer, operator, admin), and a secret
+  # tokens:
+  #   - {{name: \"jenkins\", role: operator, secretFile: /etc/drover/jenkins}}
+",
+        clouds = section("cloud", CLOUD),
+        agents = section("agent", AGENT),
+        service = section("service", SERVICE),
+    )
+}
+
+/// A shipped file with the directory of its secrets replaced by the scene's.
+fn placed(scene: &Scene, name: &str) -> String {
+    let text = fs::read_to_string(shipped(name)).unwrap();
+    text.replace("/etc/drover", &scene.dir.path().display().to_string())
+}
+
+// Invariant: configs/full.yaml states every key and its true default, and loads.
+// After a change of the keys, `DROVER_WRITE_FULL=1 cargo test every_key_is_in` writes it anew.
+
+#[test]
+fn every_key_is_in_the_full_file_with_its_default() {
+    if std::env::var_os("DROVER_WRITE_FULL").is_some() {
+        fs::write(shipped("full.yaml"), full()).unwrap();
+    }
+    let shipped = fs::read_to_string(shipped("full.yaml")).unwrap();
+    let different = shipped.lines().zip(full().lines().map(str::to_owned).collect::<Vec<_>>());
+    for (at, (there, wanted)) in different.enumerate() {
+        assert_eq!(there, wanted, "line {} of configs/full.yaml", at + 1);
+    }
+    assert_eq!(shipped, full());
+}
+
+#[test]
+fn the_full_file_says_what_holds_without_it() {
+    let scene = Scene::new();
+    let full = scene.good(&placed(&scene, "full.yaml"));
+    assert_eq!(full.rendered_warnings(), "");
+    let bare = scene.good(
+        "cloudConfigurations:\n  primary: {name: Production, credentialsId: proxmox-token}\n\
+         agentConfigurations:\n  linux-builder: {cloudIds: [primary], node: pve1, templateVmId: 9000, credentialsId: agent-key, labelString: linux}\n\
+         credentials:\n  proxmox-token: {kind: proxmoxToken, tokenId: drover@pve!drover, secretFile: token}\n  \
+         agent-key: {kind: sshKey, username: ubuntu, privateKeyFile: ed25519}\n",
+    );
+    assert_eq!(full.herd, bare.herd);
+    assert_eq!(format!("{:?}", full.service), format!("{:?}", bare.service));
+}
+
+// Invariant: a file with every key of the plugin's format loads, given its credentials beside it.
+
+#[test]
+fn the_reference_file_loads_with_credentials_beside_it() {
+    let scene = Scene::new();
+    let credentials = "credentials:\n  proxmox-api-token: {kind: proxmoxToken, tokenId: ci@pve!ci, secretFile: token}\n  proxmox-ssh-key: {kind: sshKey, username: ubuntu, privateKeyFile: ed25519}\n";
+    let reference = fs::read_to_string(shipped("reference.yaml")).unwrap();
+    let files = [("credentials.yaml", credentials), ("reference.yaml", reference.as_str())];
+    let checked =
+        scene.check_files(&files).unwrap_or_else(|error| panic!("{}", scene.shown(error)));
+    let ids: Vec<_> = checked.herd.templates.keys().map(ToString::to_string).collect();
+    let expected = ["east/docker", "east/linux", "west/arm", "west/linux"];
+    assert_eq!(ids, expected);
+    for key in PLUGIN_KEYS {
+        assert!(reference.contains(&format!("{key}:")), "{key} is missing in reference.yaml");
+    }
+}
+
+/// Every key the plugin recognises.
+const PLUGIN_KEYS: [&str; 37] = [
+    "apiUrl",
+    "credentialsId",
+    "ignoreSslErrors",
+    "operationTimeoutSec",
+    "startVmId",
+    "cleanupOrphanedAgents",
+    "orphanCleanupPeriodSeconds",
+    "orphanCleanupGracePeriodSeconds",
+    "node",
+    "name",
+    "templateVmId",
+    "labelString",
+    "numExecutors",
+    "cloneStrategy",
+    "targetStorage",
+    "targetPool",
+    "cores",
+    "memoryMb",
+    "diskSizeGb",
+    "remoteFs",
+    "mode",
+    "javaDistribution",
+    "javaMajorVersion",
+    "javaPath",
+    "jvmOptions",
+    "idleTerminationMinutes",
+    "instanceCap",
+    "instanceMin",
+    "maxTotalUses",
+    "namePrefix",
+    "startupWaitSeconds",
+    "ciUser",
+    "ipConfig",
+    "nameserver",
+    "searchdomain",
+    "cloudIds",
+    "agentDefaults-pve1",
+];

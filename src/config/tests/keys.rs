@@ -1,0 +1,293 @@
+//! Every key: its type, its default, what a value does, what zero means.
+
+use std::fmt::Debug;
+
+use drover_actors::id::{CloudId, TemplateId};
+
+use super::super::keys::{AGENT, CLOUD, Key, SERVICE};
+use super::super::{Checked, Tls};
+use super::*;
+
+/// Zero or blank is refused.
+const REFUSED: &str = "refused";
+
+/// One key as it must behave: the name; what a value of a wrong type is told to be; what holds
+/// when nothing is given; a value and what comes of it; what comes of zero or blank.
+type Row = (&'static str, &'static str, &'static str, (&'static str, &'static str), &'static str);
+
+const NUMBER: &str = "a whole number";
+const LIST: &str = "a list";
+const TEXT: &str = "text";
+const FLAG: &str = "true or false";
+
+#[rustfmt::skip]
+const CLOUD_ROWS: &[Row] = &[
+    ("name", TEXT, "C", ("Lab", "Lab"), REFUSED),
+    ("apiUrl", TEXT, r#"["https://localhost:8006"]"#, ("https://pve:8006/api2/json", r#"["https://pve:8006"]"#), REFUSED),
+    ("apiUrls", LIST, r#"["https://localhost:8006"]"#, ("[\"https://a:8006\", \"https://b:8006/\"]", r#"["https://a:8006", "https://b:8006"]"#), REFUSED),
+    ("credentialsId", TEXT, "token", ("login", "password"), REFUSED),
+    ("caFile", TEXT, "System", ("ca.pem", "Bundle(1)"), REFUSED),
+    ("caPem", TEXT, "System", ("PEM", "Bundle(1)"), REFUSED),
+    ("pinSha256", LIST, "System", ("[abababababababababababababababababababababababababababababababab]", "Pins(1)"), REFUSED),
+    ("ignoreSslErrors", FLAG, "System", ("true", "Ignore"), "System"),
+    ("connectTimeoutSec", NUMBER, "10s", ("5", "5s"), REFUSED),
+    ("callTimeoutSec", NUMBER, "60s", ("90", "90s"), REFUSED),
+    ("instanceCap", NUMBER, "None", ("7", "Some(7)"), "None"),
+    ("operationTimeoutSec", NUMBER, "300s", ("9", "9s"), REFUSED),
+    ("startVmId", NUMBER, "100", ("500", "500"), REFUSED),
+    ("endVmId", NUMBER, "1000000", ("599", "600"), REFUSED),
+    ("cleanupOrphanedAgents", FLAG, "false", ("true", "true"), "false"),
+    ("orphanCleanupPeriodSeconds", NUMBER, "600s", ("30", "30s"), REFUSED),
+    ("orphanCleanupGracePeriodSeconds", NUMBER, "300s", ("60", "60s"), "0ns"),
+    ("nodeGracePeriodSeconds", NUMBER, "300s", ("60", "60s"), "0ns"),
+    ("clonesPerStorage", NUMBER, "4", ("1", "1"), REFUSED),
+    ("operationsPerNode", NUMBER, "8", ("1", "1"), REFUSED),
+];
+
+#[rustfmt::skip]
+const AGENT_ROWS: &[Row] = &[
+    ("name", TEXT, "a", ("builder", "builder"), REFUSED),
+    ("cloudIds", LIST, "c", ("[c]", "c"), REFUSED),
+    ("node", TEXT, "None", ("pve1", "Some(pve1)"), "None"),
+    ("templateVmId", NUMBER, "9000", ("9001", "9001"), REFUSED),
+    ("labelString", TEXT, "{}", ("linux  docker", r#"{"docker", "linux"}"#), "{}"),
+    ("numExecutors", NUMBER, "1", ("3", "3"), REFUSED),
+    ("cloneStrategy", "one of FULL, LINKED", "Full", ("LINKED", "Linked"), REFUSED),
+    ("targetStorage", TEXT, "None", ("ceph", r#"Some("ceph")"#), "None"),
+    ("targetPool", TEXT, "None", ("ci", r#"Some("ci")"#), "None"),
+    ("cores", NUMBER, "None", ("8", "Some(8)"), "None"),
+    ("memoryMb", NUMBER, "None", ("4096", "Some(4096)"), "None"),
+    ("diskSizeGb", NUMBER, "None", ("40", "Some(40)"), "None"),
+    ("remoteFs", TEXT, "/home/ci/agent", ("/srv/ci", "/srv/ci"), "/home/ci/agent"),
+    ("mode", "one of NORMAL, EXCLUSIVE", "Exclusive", ("NORMAL", "Normal"), REFUSED),
+    ("credentialsId", TEXT, "ssh ci", ("other", "other root"), REFUSED),
+    ("javaDistribution", "one of NONE, OPENJDK, CORRETTO", "None", ("CORRETTO", "Corretto"), REFUSED),
+    ("javaMajorVersion", NUMBER, "21", ("25", "25"), REFUSED),
+    ("javaPath", TEXT, "java", ("/opt/java", "/opt/java"), "java"),
+    ("jvmOptions", TEXT, "", ("-Xmx512m", "-Xmx512m"), ""),
+    ("idleTerminationMinutes", NUMBER, "Some(1800s)", ("5", "Some(300s)"), "None"),
+    ("instanceCap", NUMBER, "None", ("6", "Some(6)"), "None"),
+    ("instanceMin", NUMBER, "0", ("2", "2"), "0"),
+    ("maxTotalUses", NUMBER, "None", ("50", "Some(50)"), "None"),
+    ("namePrefix", TEXT, "", ("ci", "ci"), ""),
+    ("startupWaitSeconds", NUMBER, "60s", ("120", "120s"), REFUSED),
+    ("ciUser", TEXT, "None", ("ci", r#"Some("ci")"#), "None"),
+    ("ipConfig", TEXT, r#"Some("ip=dhcp")"#, ("ip6=auto", r#"Some("ip6=auto")"#), "None"),
+    ("nameserver", TEXT, "None", ("1.1.1.1", r#"Some("1.1.1.1")"#), "None"),
+    ("searchdomain", TEXT, "None", ("lan", r#"Some("lan")"#), "None"),
+    ("sshPort", NUMBER, "22", ("2222", "2222"), REFUSED),
+    ("guestNetworks", LIST, "[]", ("[127.77.0.0/16]", r#"["127.77.0.0/16"]"#), "[]"),
+    ("tags", LIST, "{}", ("[ci]", r#"{"ci"}"#), "{}"),
+    ("description", TEXT, "", ("ask Ann", "ask Ann"), ""),
+    ("readyCommand", TEXT, "None", ("docker info", r#"Some("docker info")"#), "None"),
+    ("queueTimeoutSec", NUMBER, "600s", ("5", "5s"), REFUSED),
+    ("cloneTimeoutSec", NUMBER, "1800s", ("5", "5s"), REFUSED),
+    ("prepareTimeoutSec", NUMBER, "600s", ("5", "5s"), REFUSED),
+    ("shutdownTimeoutSec", NUMBER, "60s", ("5", "5s"), "0ns"),
+    ("retireTimeoutSec", NUMBER, "900s", ("5", "5s"), REFUSED),
+    ("maxLifetimeMinutes", NUMBER, "None", ("60", "Some(3600s)"), "None"),
+    ("breakerThreshold", NUMBER, "3", ("5", "5"), REFUSED),
+    ("breakerCooldownSec", NUMBER, "120s", ("5", "5s"), REFUSED),
+    ("breakerCooldownCapSec", NUMBER, "1800s", ("500", "500s"), REFUSED),
+];
+
+#[rustfmt::skip]
+const SERVICE_ROWS: &[Row] = &[
+    ("stateDirectory", TEXT, "/var/lib/drover", ("/srv/drover", "/srv/drover"), "/var/lib/drover"),
+    ("socket", TEXT, "/run/drover/drover.sock", ("/tmp/d.sock", "/tmp/d.sock"), "/run/drover/drover.sock"),
+    ("socketMode", TEXT, "660", ("0600", "600"), REFUSED),
+    ("allowedUids", LIST, "{}", ("[1000]", "{1000}"), "{}"),
+    ("allowedGids", LIST, "{}", ("[100]", "{100}"), "{}"),
+    ("listen", TEXT, "None", ("127.0.0.1:8080", "Some(127.0.0.1:8080)"), REFUSED),
+    ("tokens", "a list of mappings", "[]", ("[{name: ann, role: admin, secretFile: token}]", "[\"ann Admin\"]"), "[]"),
+    ("onStop", "one of keep, retireIdle, retireAll", "Keep", ("retireAll", "RetireAll"), REFUSED),
+    ("logLevel", TEXT, "info", ("debug", "debug"), "info"),
+];
+
+fn text(value: &impl Debug) -> String {
+    format!("{value:?}")
+}
+
+fn cloud(checked: &Checked, key: &str) -> String {
+    let id = CloudId::new("c");
+    let spec = &checked.herd.clouds[&id];
+    let connection = &checked.connections[&id];
+    match key {
+        "name" => spec.name.clone(),
+        "apiUrl" | "apiUrls" => text(&connection.endpoints),
+        "credentialsId" => match &connection.login {
+            super::super::Login::Token { .. } => "token".to_owned(),
+            super::super::Login::Password { .. } => "password".to_owned(),
+        },
+        "caFile" | "caPem" | "pinSha256" | "ignoreSslErrors" => text(&connection.tls),
+        "connectTimeoutSec" => text(&connection.connect_timeout),
+        "callTimeoutSec" => text(&connection.call_timeout),
+        "instanceCap" => text(&spec.cap),
+        "operationTimeoutSec" => text(&spec.operation_timeout),
+        "startVmId" => spec.vmid_floor.to_string(),
+        "endVmId" => spec.vmid_ceiling.to_string(),
+        "cleanupOrphanedAgents" => text(&spec.cleanup_orphans),
+        "orphanCleanupPeriodSeconds" => text(&spec.reconcile_period),
+        "orphanCleanupGracePeriodSeconds" => text(&spec.orphan_grace),
+        "nodeGracePeriodSeconds" => text(&spec.node_grace),
+        "clonesPerStorage" => text(&spec.clones_per_storage),
+        "operationsPerNode" => text(&spec.operations_per_node),
+        other => panic!("{other}"),
+    }
+}
+
+fn agent(checked: &Checked, key: &str) -> String {
+    let spec = &checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")];
+    match key {
+        "name" => spec.name.clone(),
+        "cloudIds" => spec.id.cloud.to_string(),
+        "node" => text(&spec.node),
+        "templateVmId" => spec.source.to_string(),
+        "labelString" => text(&spec.labels),
+        "numExecutors" => text(&spec.executors),
+        "cloneStrategy" => text(&spec.clone),
+        "targetStorage" => text(&spec.target_storage),
+        "targetPool" => text(&spec.target_pool),
+        "cores" => text(&spec.cores),
+        "memoryMb" => text(&spec.memory_mb),
+        "diskSizeGb" => text(&spec.disk_gb),
+        "remoteFs" => spec.remote_fs.clone(),
+        "mode" => text(&spec.mode),
+        "credentialsId" => format!("{} {}", spec.ssh.credentials_id, spec.ssh.user),
+        "javaDistribution" => text(&spec.java.distribution),
+        "javaMajorVersion" => text(&spec.java.major),
+        "javaPath" => spec.java.path.clone(),
+        "jvmOptions" => spec.java.options.clone(),
+        "idleTerminationMinutes" => text(&spec.idle),
+        "instanceCap" => text(&spec.cap),
+        "instanceMin" => text(&spec.minimum),
+        "maxTotalUses" => text(&spec.max_uses),
+        "namePrefix" => spec.name_prefix.clone(),
+        "startupWaitSeconds" => text(&spec.limits.startup),
+        "ciUser" => text(&spec.cloud_init.user),
+        "ipConfig" => text(&spec.cloud_init.ip_config),
+        "nameserver" => text(&spec.cloud_init.nameserver),
+        "searchdomain" => text(&spec.cloud_init.search_domain),
+        "sshPort" => text(&spec.ssh.port),
+        "guestNetworks" => text(&spec.guest_networks),
+        "tags" => text(&spec.tags),
+        "description" => spec.description.clone(),
+        "readyCommand" => text(&spec.ready_command),
+        "queueTimeoutSec" => text(&spec.limits.queue),
+        "cloneTimeoutSec" => text(&spec.limits.clone),
+        "prepareTimeoutSec" => text(&spec.limits.prepare),
+        "shutdownTimeoutSec" => text(&spec.limits.shutdown),
+        "retireTimeoutSec" => text(&spec.limits.retire),
+        "maxLifetimeMinutes" => text(&spec.limits.lifetime),
+        "breakerThreshold" => text(&spec.breaker.threshold),
+        "breakerCooldownSec" => text(&spec.breaker.cooldown),
+        "breakerCooldownCapSec" => text(&spec.breaker.cooldown_cap),
+        other => panic!("{other}"),
+    }
+}
+
+fn service(checked: &Checked, key: &str) -> String {
+    let spec = &checked.service;
+    match key {
+        "stateDirectory" => spec.state_directory.display().to_string(),
+        "socket" => spec.socket.display().to_string(),
+        "socketMode" => format!("{:o}", spec.socket_mode),
+        "allowedUids" => text(&spec.allowed_uids),
+        "allowedGids" => text(&spec.allowed_gids),
+        "listen" => text(&spec.listen),
+        "tokens" => {
+            let named = spec.tokens.iter().map(|token| format!("{} {:?}", token.name, token.role));
+            text(&named.collect::<Vec<_>>())
+        }
+        "onStop" => text(&spec.on_stop),
+        "logLevel" => spec.log_level.clone(),
+        other => panic!("{other}"),
+    }
+}
+
+fn with_service(lines: &str) -> String {
+    format!("{}service:\n  {lines}\n", with_cloud("{}"))
+}
+
+/// Holds each row against a section: `around` puts a line into it, `show` reads the result.
+fn holds(
+    rows: &[Row],
+    keys: &[Key],
+    around: impl Fn(&str) -> String,
+    show: impl Fn(&Checked, &str) -> String,
+) {
+    let scene = Scene::new();
+    let pem = fs::read_to_string(scene.path("ca.pem")).unwrap();
+    let pem = format!("\"{}\"", pem.replace('\n', "\\n"));
+    let other = "\n  other: {kind: sshKey, username: root, privateKeyFile: ecdsa}\n";
+    let around =
+        |line: &str| around(line).replace("\ncredentials:\n", &format!("\ncredentials:{other}"));
+    let plain = scene.good(&around("{}"));
+    for (key, kind, default, (value, outcome), zero) in rows {
+        assert_eq!(show(&plain, key), *default, "default of {key}");
+        let value = value.replace("PEM", &pem);
+        let given = scene.good(&around(&format!("{key}: {value}")));
+        assert_eq!(show(&given, key), *outcome, "{key}: {value}");
+        let wrong = scene.faults(&around(&format!("{key}: {{}}")));
+        assert!(wrong.contains(&format!("expected {kind}, found a mapping")), "{wrong}");
+        let nought = match *kind {
+            NUMBER => "0",
+            FLAG => "false",
+            LIST | "a list of mappings" => "[]",
+            _ => "\"\"",
+        };
+        match scene.check(&around(&format!("{key}: {nought}"))) {
+            Ok(checked) => assert_eq!(show(&checked, key), *zero, "{key}: {nought}"),
+            Err(error) => assert_eq!(*zero, REFUSED, "{}", error.render()),
+        }
+    }
+    let known: Vec<_> = keys.iter().map(|key| key.name).collect();
+    let tested: Vec<_> = rows.iter().map(|row| row.0).collect();
+    assert_eq!(known, tested, "every key has its row");
+}
+
+// Invariant: each key has its type, its default and its meaning of zero, and nothing else.
+
+#[test]
+fn every_key_of_a_cloud_means_what_it_says() {
+    holds(CLOUD_ROWS, CLOUD, with_cloud, cloud);
+}
+
+#[test]
+fn every_key_of_an_agent_means_what_it_says() {
+    holds(AGENT_ROWS, AGENT, with_agent, agent);
+}
+
+#[test]
+fn every_key_of_the_service_means_what_it_says() {
+    holds(SERVICE_ROWS, SERVICE, with_service, service);
+}
+
+#[test]
+fn the_service_takes_what_systemd_and_the_environment_give() {
+    let scene = Scene::with(&[
+        ("STATE_DIRECTORY", "/srv/state:/srv/more"),
+        ("RUNTIME_DIRECTORY", "/srv/run"),
+        ("LOG_LEVEL", "debug"),
+    ]);
+    let service = scene.good(&with_cloud("{}")).service;
+    assert_eq!(service.state_directory, Path::new("/srv/state"));
+    assert_eq!(service.socket, Path::new("/srv/run/drover.sock"));
+    assert_eq!(service.log_level, "debug");
+}
+
+#[test]
+fn an_empty_value_is_the_default() {
+    let scene = Scene::new();
+    let checked = scene.good(&with_agent("cores:\nidleTerminationMinutes: ~"));
+    assert_eq!(agent(&checked, "cores"), "None");
+    assert_eq!(agent(&checked, "idleTerminationMinutes"), "Some(1800s)");
+}
+
+#[test]
+fn a_plain_number_is_text_where_text_is_wanted_and_yes_is_true() {
+    let scene = Scene::new();
+    assert_eq!(agent(&scene.good(&with_agent("targetPool: 10")), "targetPool"), r#"Some("10")"#);
+    let checked = scene.good(&with_cloud("ignoreSslErrors: yes"));
+    assert_eq!(checked.connections[&CloudId::new("c")].tls, Tls::Ignore);
+}

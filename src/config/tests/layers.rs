@@ -1,0 +1,157 @@
+//! What wins over what.
+
+use std::sync::Arc;
+
+use drover_actors::id::{CloudId, Generation, TemplateId};
+use drover_actors::spec::{HerdSpec, TemplateSpec};
+
+use super::super::{Login, Tls};
+use super::*;
+
+fn template<'a>(checked: &'a Checked, cloud: &str, name: &str) -> &'a Arc<TemplateSpec> {
+    &checked.herd.templates[&TemplateId::new(CloudId::new(cloud), name)]
+}
+
+fn layered(defaults: &str, of_node: &str, own: &str) -> String {
+    format!(
+        "cloudConfigurations:\n  c: {{name: C, credentialsId: api}}\n\
+         agentDefaults: {{cloudIds: [c], templateVmId: 9000, credentialsId: ssh, {defaults}}}\n\
+         agentDefaults-pve1: {{{of_node}}}\n\
+         agentConfigurations:\n  a: {{{own}}}\n{CREDENTIALS}"
+    )
+}
+
+// Invariant: an agent's own keys win over its node's defaults, and those over everybody's.
+
+#[test]
+fn later_layers_win() {
+    let scene = Scene::new();
+    for (defaults, of_node, own, cores) in [
+        ("", "", "node: pve1", None),
+        ("cores: 1", "", "node: pve1", Some(1)),
+        ("cores: 1", "cores: 2", "node: pve1", Some(2)),
+        ("cores: 1", "cores: 2", "node: pve1, cores: 3", Some(3)),
+        ("cores: 1", "cores: 2", "node: pve2", Some(1)),
+        ("cores: 1", "cores: 2", "", Some(1)),
+        ("cores: 1, node: pve1", "cores: 2", "", Some(2)),
+        ("cores: 1, node: pve1", "cores: 2", "node: pve2", Some(1)),
+        ("cores: 1", "cores: 2", "node: pve1, cores: 0", None),
+    ] {
+        let checked = scene.good(&layered(defaults, of_node, own));
+        assert_eq!(template(&checked, "c", "a").cores, cores, "{defaults} | {of_node} | {own}");
+    }
+}
+
+#[test]
+fn a_template_is_on_each_of_its_clouds() {
+    let scene = Scene::new();
+    let checked = scene.good(&format!(
+        "cloudDefaults: {{credentialsId: api, operationTimeoutSec: 7}}\n\
+         cloudConfigurations:\n  one: {{name: One}}\n  two: {{name: Two, operationTimeoutSec: 9}}\n\
+         agentConfigurations:\n  a: {{cloudIds: [one, two], templateVmId: 9000, credentialsId: ssh}}\n{CREDENTIALS}"
+    ));
+    assert_eq!(template(&checked, "one", "a").limits.operation.as_secs(), 7);
+    assert_eq!(template(&checked, "two", "a").limits.operation.as_secs(), 9);
+}
+
+// Invariant: what a layer says about endpoints or trust replaces all that those below say.
+
+#[test]
+fn a_cloud_replaces_its_defaults_endpoints_and_trust_as_a_whole() {
+    let scene = Scene::new();
+    let clouds = |defaults: &str, own: &str| {
+        let text = format!(
+            "cloudDefaults: {{credentialsId: api, name: C, {defaults}}}\n\
+             cloudConfigurations:\n  c: {{{own}}}\n{CREDENTIALS}"
+        );
+        scene.good(&text).connections.remove(&CloudId::new("c")).unwrap()
+    };
+    let pin = "ab".repeat(32);
+    let pins = format!("pinSha256: [{pin}]");
+    let many = "apiUrls: [\"https://a:8006\", \"https://b:8006\"]";
+    assert_eq!(clouds(many, "apiUrl: \"https://c:8006\"").endpoints, ["https://c:8006"]);
+    assert_eq!(clouds("apiUrl: \"https://c:8006\"", many).endpoints.len(), 2);
+    assert_eq!(clouds("ignoreSslErrors: true", &pins).tls, Tls::Pins(vec![[0xab; 32]]));
+    assert_eq!(clouds(&pins, "ignoreSslErrors: true").tls, Tls::Ignore);
+    assert_eq!(clouds(&pins, "ignoreSslErrors: false").tls, Tls::Pins(vec![[0xab; 32]]));
+    assert!(matches!(clouds(&pins, "caFile: ca.pem").tls, Tls::Bundle(_)));
+    assert_eq!(clouds("ignoreSslErrors: true", "ignoreSslErrors: false").tls, Tls::System);
+}
+
+// Invariant: the YAML wins over the environment, key by key.
+
+#[test]
+fn the_yaml_wins_over_the_environment() {
+    let scene = Scene::with(&[
+        ("PROXMOX_API_URL", "https://environment:8006"),
+        ("PROXMOX_TOKEN_ID", "e@pve!e"),
+        ("PROXMOX_TOKEN_SECRET", "from the environment"),
+        ("PVE_INSECURE_SKIP_VERIFY", "true"),
+        ("PVE_NODE_SELECTOR", "pve1"),
+    ]);
+    let checked = scene.good(&format!(
+        "cloudConfigurations:\n  a: {{name: A}}\n  \
+         b: {{name: B, apiUrl: \"https://yaml:8006\", credentialsId: login, ignoreSslErrors: false}}\n\
+         agentDefaults: {{templateVmId: 9000, credentialsId: ssh}}\n\
+         agentDefaults-pve1: {{cores: 4}}\n\
+         agentConfigurations:\n  a: {{cloudIds: [a]}}\n  b: {{cloudIds: [a], node: pve2}}\n{CREDENTIALS}"
+    ));
+    let a = &checked.connections[&CloudId::new("a")];
+    let b = &checked.connections[&CloudId::new("b")];
+    assert_eq!(a.endpoints, ["https://environment:8006"]);
+    assert!(matches!(&a.login, Login::Token { id, .. } if id == "e@pve!e"));
+    assert_eq!(a.tls, Tls::Ignore);
+    assert_eq!(b.endpoints, ["https://yaml:8006"]);
+    assert!(matches!(&b.login, Login::Password { .. }));
+    assert_eq!(b.tls, Tls::System);
+    assert_eq!(template(&checked, "a", "a").cores, Some(4));
+    assert_eq!(template(&checked, "a", "b").cores, None);
+}
+
+// Invariant: files of a directory are one configuration; what two of them give is a fault.
+
+#[test]
+fn files_are_joined_section_by_section() {
+    let scene = Scene::new();
+    let clouds = "cloudConfigurations:\n  a: {name: A, credentialsId: api}\n";
+    let more = "cloudConfigurations:\n  b: {name: B, credentialsId: api}\n";
+    let files = [("10.yaml", clouds), ("20.yaml", more), ("30.yaml", CREDENTIALS), ("40.yaml", "")];
+    let checked = scene.check_files(&files).unwrap();
+    assert_eq!(checked.herd.clouds.len(), 2);
+    let twice = scene.check_files(&[("10.yaml", clouds), ("20.yaml", clouds)]).unwrap_err();
+    assert!(scene.shown(twice).contains("given twice, first on line 2 of 10.yaml"));
+}
+
+// Invariant: a reload leaves what did not change untouched, generation included.
+
+#[test]
+fn only_what_changed_looks_new_after_a_reload() {
+    let scene = Scene::new();
+    let text = |cores: u32| {
+        with_agent("cores: 1").replace(
+            "agentConfigurations:",
+            &format!("agentConfigurations:\n  b: {{cores: {cores}}}"),
+        )
+    };
+    let mut first = scene.good(&text(2));
+    first.follow(&HerdSpec::default(), Generation(1));
+    let mut second = scene.good(&text(3));
+    second.follow(&first.herd, Generation(2));
+    assert_eq!(second.herd.generation, Generation(2));
+    assert!(Arc::ptr_eq(template(&first, "c", "a"), template(&second, "c", "a")));
+    assert_eq!(template(&second, "c", "a").generation, Generation(1));
+    assert_eq!(template(&second, "c", "b").generation, Generation(2));
+    let cloud = CloudId::new("c");
+    assert!(Arc::ptr_eq(&first.herd.clouds[&cloud], &second.herd.clouds[&cloud]));
+}
+
+#[test]
+fn another_secret_changes_the_connection_of_its_cloud() {
+    let scene = Scene::new();
+    let number =
+        |scene: &Scene| scene.good(&with_cloud("{}")).herd.clouds[&CloudId::new("c")].connection;
+    let before = number(&scene);
+    assert_eq!(before, number(&scene));
+    scene.put("token", 0o600, "another");
+    assert_ne!(before, number(&scene));
+}

@@ -1,0 +1,102 @@
+//! The whole configuration from text to spec: defaults, faults, layers, the files in `configs/`.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test says what it expects")]
+
+mod faults;
+mod files;
+mod keys;
+mod layers;
+mod secrets;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::{Checked, Environment, LoadError, Sources, check};
+
+/// Clouds and agents that need no more than this to be whole.
+const CREDENTIALS: &str = "
+credentials:
+  api: {kind: proxmoxToken, tokenId: drover@pve!drover, secretFile: token}
+  login: {kind: proxmoxPassword, username: drover@pve, secretFile: token}
+  ssh: {kind: sshKey, username: ci, privateKeyFile: ed25519}
+";
+
+/// A directory with secrets in it, beside which a configuration is checked.
+struct Scene {
+    dir: tempfile::TempDir,
+    environment: Environment,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let scene = Self { dir: tempfile::tempdir().unwrap(), environment: Environment::default() };
+        let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/tests/keys");
+        for name in ["ed25519", "ed25519_locked", "ed25519_pkcs8", "ecdsa", "rsa"] {
+            scene.put(name, 0o600, &fs::read_to_string(keys.join(name)).unwrap());
+        }
+        scene.put("wide", 0o640, &fs::read_to_string(keys.join("ed25519")).unwrap());
+        scene.put("token", 0o600, "5f0c8d36-8b0e-4f6e-9c57-2d0f3c1a7b11\n");
+        scene.put("passphrase", 0o600, "correct horse\n");
+        scene.put("empty", 0o600, "\n");
+        let certificate = rcgen::generate_simple_self_signed(["pve".to_owned()]).unwrap();
+        scene.put("ca.pem", 0o644, &certificate.cert.pem());
+        scene
+    }
+
+    fn put(&self, name: &str, mode: u32, text: &str) {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn with(variables: &[(&str, &str)]) -> Self {
+        Self { environment: Environment::of(variables), ..Self::new() }
+    }
+
+    /// Checks a text as if it were a file of the directory.
+    fn check(&self, text: &str) -> Result<Checked, LoadError> {
+        self.check_files(&[("drover.yaml", text)])
+    }
+
+    fn check_files(&self, files: &[(&str, &str)]) -> Result<Checked, LoadError> {
+        let files: Vec<_> =
+            files.iter().map(|(name, text)| (self.path(name), *name, *text)).collect();
+        check(Sources::of_texts(&files), &self.environment)
+    }
+
+    /// A text that has no fault.
+    fn good(&self, text: &str) -> Checked {
+        self.check(text).unwrap_or_else(|error| panic!("{}", error.render()))
+    }
+
+    /// What is said about a text that has faults; the directory is called `/etc/drover`.
+    fn faults(&self, text: &str) -> String {
+        self.shown(self.check(text).expect_err("it has no fault"))
+    }
+
+    fn shown(&self, error: LoadError) -> String {
+        error.render().replace(&self.dir.path().display().to_string(), "/etc/drover")
+    }
+}
+
+/// A cloud with these lines, beside what it needs.
+fn with_cloud(lines: &str) -> String {
+    let lines = lines.replace('\n', "\n    ");
+    format!(
+        "cloudDefaults:\n  name: C\n  credentialsId: api\ncloudConfigurations:\n  c:\n    {lines}\n{CREDENTIALS}"
+    )
+}
+
+/// An agent with these lines, beside what it needs.
+fn with_agent(lines: &str) -> String {
+    let lines = lines.replace('\n', "\n    ");
+    format!(
+        "cloudConfigurations:\n  c: {{name: C, credentialsId: api}}\n\
+         agentDefaults:\n  cloudIds: [c]\n  templateVmId: 9000\n  credentialsId: ssh\n\
+         agentConfigurations:\n  a:\n    {lines}\n{CREDENTIALS}"
+    )
+}

@@ -1,0 +1,154 @@
+//! Where secrets come from, and that they go nowhere else.
+
+use drover_actors::id::CloudId;
+use secrecy::ExposeSecret;
+
+use super::super::Login;
+use super::*;
+
+fn token(checked: &Checked) -> String {
+    match &checked.connections[&CloudId::new("c")].login {
+        Login::Token { secret, .. } => secret.expose_secret().to_owned(),
+        Login::Password { .. } => panic!("it is a token"),
+    }
+}
+
+fn with_secret(source: &str) -> String {
+    with_cloud("{}").replacen("secretFile: token", source, 1)
+}
+
+fn with_key(lines: &str) -> String {
+    with_agent("{}").replace("privateKeyFile: ed25519", lines)
+}
+
+// Invariant: each source gives the same secret, without the newline at its end.
+
+#[test]
+fn a_secret_comes_from_any_of_its_sources() {
+    let mut scene = Scene::new();
+    let credentials = scene.dir.path().display().to_string();
+    let home = credentials.clone();
+    let secret = "5f0c8d36-8b0e-4f6e-9c57-2d0f3c1a7b11";
+    scene.environment = Environment::of(&[
+        ("CREDENTIALS_DIRECTORY", &credentials),
+        ("HOME", &home),
+        ("TOKEN", secret),
+    ]);
+    let absolute = format!("secretFile: {credentials}/token");
+    for source in [
+        "secretFile: token",
+        "secretFile: ~/token",
+        absolute.as_str(),
+        "secretEnv: TOKEN",
+        "systemdCredential: token",
+        "secret: 5f0c8d36-8b0e-4f6e-9c57-2d0f3c1a7b11",
+    ] {
+        let checked = scene.good(&with_secret(source));
+        assert_eq!(token(&checked), secret, "{source}");
+        assert_eq!(checked.warnings.is_empty(), !source.starts_with("secret:"), "{source}");
+    }
+}
+
+#[test]
+fn a_secret_that_is_not_there_is_a_fault() {
+    let scene = Scene::new();
+    for (source, message) in [
+        ("secretFile: empty", "the secret is empty"),
+        ("secretFile: wide", "can be read by others (mode 0640)"),
+        ("secretFile: nowhere", "can not be read"),
+        ("secretFile: .", "can be read by others"),
+        ("systemdCredential: token", "not started by systemd"),
+        ("secretFile: token, secretEnv: X", "secretFile and secretEnv contradict"),
+        ("kind: proxmoxToken", "given twice"),
+    ] {
+        let shown = scene.faults(&with_secret(source));
+        assert!(shown.contains(message), "{source}: {shown}");
+    }
+    let none = with_cloud("{}").replacen(", secretFile: token", "", 1);
+    assert!(scene.faults(&none).contains("none of secretFile, secretEnv"));
+}
+
+// Invariant: a private key is read in each of its forms, and its public line is that of OpenSSH.
+
+#[test]
+fn each_kind_of_key_gives_its_public_line_and_opens_without_passphrase() {
+    let scene = Scene::new();
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/tests/keys");
+    for (lines, public) in [
+        ("privateKeyFile: ed25519", "ed25519.pub"),
+        ("privateKeyFile: ecdsa", "ecdsa.pub"),
+        ("privateKeyFile: ed25519_locked, passphraseFile: passphrase", "ed25519_locked.pub"),
+        ("secretFile: ed25519_pkcs8", ""),
+    ] {
+        let checked = scene.good(&with_key(lines));
+        let key = &checked.keys["ssh"];
+        if !public.is_empty() {
+            let line = fs::read_to_string(stored.join(public)).unwrap();
+            let line = line.trim_end().strip_suffix(" test").unwrap();
+            assert_eq!(key.public_line, line, "{lines}");
+        }
+        let opened = russh::keys::decode_secret_key(key.private_pem.expose_secret(), None).unwrap();
+        assert!(!opened.is_encrypted());
+        let spec = checked.herd.templates.values().next().unwrap();
+        assert_eq!(spec.ssh.public_key, key.public_line);
+        assert_eq!(spec.ssh.user, "ci");
+    }
+}
+
+#[test]
+fn a_key_that_can_not_be_used_says_why() {
+    let scene = Scene::new();
+    scene.put("wrong", 0o600, "correct donkey\n");
+    scene.put("open", 0o644, "correct horse\n");
+    for (lines, message) in [
+        ("privateKeyFile: ed25519_locked", "the key needs a passphrase"),
+        ("privateKeyFile: ed25519_locked, passphraseFile: wrong", "does not open the key"),
+        ("privateKeyFile: ed25519_locked, passphraseFile: open", "can be read by others"),
+        ("privateKeyFile: rsa", "keys are not supported by this build"),
+        ("privateKeyFile: token", "no private key that can be read"),
+        ("passphraseFile: passphrase", "none of privateKeyFile"),
+    ] {
+        let shown = scene.faults(&with_key(lines));
+        assert!(shown.contains(message), "{lines}: {shown}");
+    }
+}
+
+// Invariant: no secret is in anything that is printed.
+
+#[test]
+fn nothing_printed_has_a_secret_in_it() {
+    let scene = Scene::with(&[("PVE_TOKEN_ID", "a@pve!a"), ("PVE_TOKEN_SECRET", "hunter2-env")]);
+    scene.put("token", 0o600, "hunter2-file");
+    let text = format!(
+        "{}service:\n  tokens:\n    - {{name: a, role: viewer, secret: hunter2-token}}\n",
+        with_secret("secret: hunter2-inline")
+    );
+    let checked = scene.good(&text);
+    let printed = format!("{checked:?}{}{:?}", checked.rendered_warnings(), scene.environment);
+    assert!(!printed.contains("hunter2"), "{printed}");
+    assert!(!printed.contains("PRIVATE KEY"), "{printed}");
+    let wrong = text.replace("tokenId:", "tokenIdd:").replace("role: viewer", "role: vewer");
+    let error = scene.check(&wrong).unwrap_err();
+    assert!(!format!("{error:?}").contains("hunter2"));
+    assert!(!scene.shown(error).contains("hunter2"));
+}
+
+#[test]
+fn tokens_of_the_api_have_names_of_their_own_and_enough_length() {
+    let scene = Scene::new();
+    let service = |tokens: &str| format!("{}service: {{tokens: [{tokens}]}}\n", with_cloud("{}"));
+    let two = service(
+        "{name: a, role: admin, secretFile: token}, {name: a, role: viewer, secretFile: token}",
+    );
+    assert!(scene.faults(&two).contains("another token is called `a`"));
+    assert!(
+        scene.faults(&service("{role: admin, secretFile: token}")).contains("`name` is missing")
+    );
+    assert!(
+        scene
+            .faults(&service("{name: a, role: root, secretFile: token}"))
+            .contains("none of viewer")
+    );
+    let short = scene.good(&service("{name: a, role: admin, secret: short}"));
+    assert!(short.rendered_warnings().contains("the token is short"));
+}

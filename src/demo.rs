@@ -1,1 +1,0 @@
-//! `drover demo`: the simulated cluster and a herd on it.

@@ -1,0 +1,260 @@
+//! The one writer of a journal: stamps, commits in groups, folds, compacts.
+//!
+//! Threaded, it owns a thread that commits whatever has queued up meanwhile as one group, so that
+//! a thousand agents share a few fsyncs. Inline, it commits within the call, which is what virtual
+//! time needs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+use drover_actors::ledger::Ledger;
+use drover_actors::ports::{Ambient, Journal, JournalFault};
+use drover_actors::record::{Body, RECORD_VERSION, Record};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::{Log, LogError};
+
+/// How a writer works.
+#[derive(Debug, Clone, Copy)]
+pub struct WriterOptions {
+    /// Commit on a thread of its own (real time), or within the call (virtual time).
+    pub threaded: bool,
+    /// Records after which a snapshot is taken and the log trimmed.
+    pub snapshot_every: u64,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        Self { threaded: true, snapshot_every: 20_000 }
+    }
+}
+
+/// A journal that was opened and folded.
+pub struct Opened {
+    /// The port for the actors.
+    pub writer: Arc<Writer>,
+    /// What the journal says, before this start's own records.
+    pub ledger: Ledger,
+}
+
+/// The journal port.
+pub struct Writer {
+    last: Arc<AtomicU64>,
+    way: Way,
+}
+
+enum Way {
+    Threaded(Mutex<mpsc::Sender<Request>>),
+    Inline(Mutex<Committer>),
+}
+
+struct Request {
+    bodies: Vec<Body>,
+    reply: oneshot::Sender<Result<u64, JournalFault>>,
+}
+
+struct Committer {
+    log: Box<dyn Log>,
+    ledger: Ledger,
+    epoch: u64,
+    ambient: Arc<dyn Ambient>,
+    snapshot_every: u64,
+    snapshot_at: u64,
+    last: Arc<AtomicU64>,
+    fenced: bool,
+}
+
+impl Writer {
+    /// Folds the log and readies the writer; the epoch is one above the last start's.
+    ///
+    /// # Errors
+    /// When the log cannot be read, holds a record that does not parse ([`LogError::Corrupt`]), or
+    /// one of a newer format ([`LogError::Newer`]). Nothing is written then.
+    pub fn open(
+        log: impl Log,
+        path: &std::path::Path,
+        ambient: Arc<dyn Ambient>,
+        options: WriterOptions,
+    ) -> Result<Opened, LogError> {
+        let ledger = fold(&log, path)?;
+        let last = Arc::new(AtomicU64::new(ledger.seq));
+        let committer = Committer {
+            log: Box::new(log),
+            epoch: ledger.epoch + 1,
+            snapshot_at: ledger.seq,
+            ledger: ledger.clone(),
+            ambient,
+            snapshot_every: options.snapshot_every.max(1),
+            last: Arc::clone(&last),
+            fenced: false,
+        };
+        let way = if options.threaded {
+            let (sender, receiver) = mpsc::channel();
+            std::thread::Builder::new()
+                .name("journal".into())
+                .spawn(move || committer.serve(&receiver))
+                .map_err(|source| LogError::Io {
+                    path: path.to_owned(),
+                    doing: "opened",
+                    source: Box::new(source),
+                })?;
+            Way::Threaded(Mutex::new(sender))
+        } else {
+            Way::Inline(Mutex::new(committer))
+        };
+        Ok(Opened { writer: Arc::new(Self { last, way }), ledger })
+    }
+}
+
+fn fold(log: &impl Log, path: &std::path::Path) -> Result<Ledger, LogError> {
+    let corrupt = |source: serde_json::Error| LogError::Corrupt {
+        path: path.to_owned(),
+        source: Box::new(source),
+    };
+    let mut ledger = match log.snapshot()? {
+        Some((_, bytes)) => serde_json::from_slice::<Ledger>(&bytes).map_err(corrupt)?,
+        None => Ledger::default(),
+    };
+    for (seq, bytes) in log.read_from(ledger.seq + 1)? {
+        let version = serde_json::from_slice::<Version>(&bytes).map_err(corrupt)?.version;
+        if version > RECORD_VERSION {
+            return Err(LogError::Newer {
+                path: path.to_owned(),
+                found: u64::from(version),
+                known: u64::from(RECORD_VERSION),
+            });
+        }
+        let record: Record = serde_json::from_slice(&bytes).map_err(corrupt)?;
+        if record.seq != seq || seq != ledger.seq + 1 {
+            let text =
+                format!("record {seq} follows {} and calls itself {}", ledger.seq, record.seq);
+            return Err(LogError::Corrupt { path: path.to_owned(), source: text.into() });
+        }
+        ledger.apply(&record);
+    }
+    Ok(ledger)
+}
+
+#[derive(serde::Deserialize)]
+struct Version {
+    version: u32,
+}
+
+impl Committer {
+    fn serve(mut self, requests: &mpsc::Receiver<Request>) {
+        while let Ok(first) = requests.recv() {
+            let mut group = vec![first];
+            group.extend(requests.try_iter().take(1023));
+            let bodies = group.iter().map(|request| request.bodies.as_slice());
+            let outcome = self.commit(bodies.collect());
+            for (index, request) in group.into_iter().enumerate() {
+                let answer = match &outcome {
+                    Ok(firsts) => Ok(firsts[index]),
+                    Err(fault) => Err(fault.clone()),
+                };
+                // The asker may have gone; the record stands all the same.
+                let _ = request.reply.send(answer);
+            }
+        }
+    }
+
+    /// Commits groups of bodies as one write and gives the first sequence of each.
+    fn commit(&mut self, groups: Vec<&[Body]>) -> Result<Vec<u64>, JournalFault> {
+        if self.fenced {
+            return Err(JournalFault::Fenced);
+        }
+        let expected = self.ledger.seq;
+        let wall_time = self.ambient.now().wall;
+        let durable = groups.iter().any(|bodies| bodies.iter().any(Body::before_acting));
+        let (mut seq, mut firsts, mut records, mut bytes) = (expected, vec![], vec![], vec![]);
+        for bodies in groups {
+            firsts.push(seq + 1);
+            for body in bodies {
+                seq += 1;
+                let body = body.clone();
+                let record =
+                    Record { version: RECORD_VERSION, seq, epoch: self.epoch, wall_time, body };
+                let encoded = serde_json::to_vec(&record)
+                    .map_err(|error| JournalFault::Failed(error.to_string()))?;
+                bytes.push(encoded);
+                records.push(record);
+            }
+        }
+        if let Err(error) = self.log.append(expected, &bytes, durable) {
+            return Err(self.failed(&error));
+        }
+        for record in &records {
+            self.ledger.apply(record);
+        }
+        self.last.store(seq, Ordering::Release);
+        self.compact_when_due();
+        Ok(firsts)
+    }
+
+    fn failed(&mut self, error: &LogError) -> JournalFault {
+        if matches!(error, LogError::Fenced { .. }) {
+            self.fenced = true;
+            return JournalFault::Fenced;
+        }
+        let mut text = error.to_string();
+        let mut source = std::error::Error::source(error);
+        while let Some(cause) = source {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        JournalFault::Failed(text)
+    }
+
+    /// A snapshot that fails is only tried again later: the records are all still there.
+    fn compact_when_due(&mut self) {
+        if self.ledger.seq - self.snapshot_at < self.snapshot_every {
+            return;
+        }
+        let seq = self.ledger.seq;
+        let done = serde_json::to_vec(&self.ledger)
+            .map_err(|error| error.to_string())
+            .and_then(|bytes| self.log.compact(seq, &bytes).map_err(|error| error.to_string()));
+        if let Err(error) = done {
+            tracing::warn!(error, seq, "journal snapshot failed");
+        }
+        self.snapshot_at = seq;
+    }
+}
+
+impl Journal for Writer {
+    fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>> {
+        match &self.way {
+            Way::Inline(committer) => {
+                let mut committer = committer.lock().unwrap_or_else(PoisonError::into_inner);
+                let outcome = committer.commit(vec![bodies.as_slice()]);
+                let first = outcome.and_then(|firsts| {
+                    firsts.first().copied().ok_or_else(|| JournalFault::Failed("empty".into()))
+                });
+                futures_util::future::ready(first).boxed()
+            }
+            Way::Threaded(sender) => {
+                let (reply, answer) = oneshot::channel();
+                let sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
+                let sent = sender.send(Request { bodies, reply });
+                drop(sender);
+                async move {
+                    let stopped =
+                        || JournalFault::Failed("the journal's writer has stopped".into());
+                    sent.map_err(|_| stopped())?;
+                    answer.await.map_err(|_| stopped())?
+                }
+                .boxed()
+            }
+        }
+    }
+
+    fn last_seq(&self) -> u64 {
+        self.last.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests;

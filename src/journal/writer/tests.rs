@@ -1,0 +1,154 @@
+//! The journal: durable before acting, compare-and-set, never overwritten when not understood.
+#![expect(clippy::unwrap_used, reason = "a test may end at the first surprise")]
+
+use drover_actors::id::{AgentId, CloudId, ClusterId, Installation, VmId};
+use drover_actors::time::{Moment, Now, WallTime};
+
+use super::*;
+use crate::journal::{MemoryLog, RedbLog};
+
+struct Still;
+
+impl Ambient for Still {
+    fn now(&self) -> Now {
+        Now { mono: Moment(0), wall: WallTime(1_000) }
+    }
+
+    fn draw(&self) -> u64 {
+        4
+    }
+}
+
+fn inline(log: impl Log, every: u64) -> Result<Opened, LogError> {
+    let options = WriterOptions { threaded: false, snapshot_every: every };
+    Writer::open(log, std::path::Path::new("journal.redb"), Arc::new(Still), options)
+}
+
+fn takeover() -> Body {
+    Body::Takeover { installation: Installation::new("7k2m9qxw") }
+}
+
+fn burn(vmid: u32) -> Body {
+    Body::IdBurned { cluster: ClusterId::new("9f31c0aa52e7d410"), vmid: VmId(vmid) }
+}
+
+// Invariant: what was acknowledged before acting is there after a crash.
+
+#[tokio::test]
+async fn a_durable_record_survives_a_crash_and_a_later_accepted_one_may_not() {
+    let log = MemoryLog::new();
+    let opened = inline(log.clone(), 100).unwrap();
+    assert_eq!(opened.writer.append(vec![takeover()]).await, Ok(1));
+    assert_eq!(opened.writer.append(vec![burn(101)]).await, Ok(2));
+    log.crash();
+    let again = inline(log, 100).unwrap();
+    assert_eq!(again.ledger.seq, 1);
+    assert!(again.ledger.burned.is_empty());
+}
+
+#[tokio::test]
+async fn a_redb_journal_is_folded_to_the_same_ledger_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.redb");
+    {
+        let opened = inline(RedbLog::open(&path).unwrap(), 100).unwrap();
+        let pin = Body::ClusterPinned {
+            cloud: CloudId::new("primary"),
+            cluster: ClusterId::new("9f31c0aa52e7d410"),
+        };
+        opened.writer.append(vec![takeover(), pin, burn(7)]).await.unwrap();
+        // A later durable write makes the earlier accepted one durable too.
+        opened.writer.append(vec![takeover()]).await.unwrap();
+    }
+    let again = inline(RedbLog::open(&path).unwrap(), 100).unwrap();
+    assert_eq!(again.ledger.seq, 4);
+    assert_eq!(again.ledger.clusters.len(), 1);
+    assert_eq!(again.ledger.burned.values().next().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_threaded_writer_answers_each_append_with_its_own_sequence() {
+    let options = WriterOptions { threaded: true, snapshot_every: 10 };
+    let path = std::path::Path::new("journal.redb");
+    let opened = Writer::open(MemoryLog::new(), path, Arc::new(Still), options).unwrap();
+    let appends = (0..50).map(|vmid| opened.writer.append(vec![burn(vmid), takeover()]));
+    let firsts: Vec<u64> =
+        futures_util::future::join_all(appends).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(firsts, (0..50).map(|n| 1 + 2 * n).collect::<Vec<u64>>());
+    assert_eq!(opened.writer.last_seq(), 100);
+}
+
+// Invariant: folding a snapshot and the rest gives what folding everything gives.
+
+#[tokio::test]
+async fn snapshots_do_not_change_the_ledger() {
+    let (plain, trimmed) = (MemoryLog::new(), MemoryLog::new());
+    for (log, every) in [(plain.clone(), 1_000), (trimmed.clone(), 3)] {
+        let opened = inline(log, every).unwrap();
+        for vmid in 100..120 {
+            opened.writer.append(vec![burn(vmid), takeover()]).await.unwrap();
+        }
+    }
+    let (plain, trimmed_log) = (inline(plain, 1_000).unwrap(), trimmed.clone());
+    assert!(trimmed_log.read_from(1).unwrap().len() < 6);
+    assert_eq!(plain.ledger, inline(trimmed, 3).unwrap().ledger);
+}
+
+// Invariant: one writer at a time.
+
+#[tokio::test]
+async fn a_second_writer_fences_the_first_for_good() {
+    let log = MemoryLog::new();
+    let first = inline(log.clone(), 100).unwrap();
+    let second = inline(log, 100).unwrap();
+    assert!(second.writer.append(vec![takeover()]).await.is_ok());
+    assert_eq!(first.writer.append(vec![takeover()]).await, Err(JournalFault::Fenced));
+    assert_eq!(first.writer.append(vec![burn(1)]).await, Err(JournalFault::Fenced));
+}
+
+#[test]
+fn a_file_in_use_is_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.redb");
+    let _held = RedbLog::open(&path).unwrap();
+    let refused = RedbLog::open(&path).err().unwrap();
+    assert!(matches!(refused, LogError::Busy { .. }), "{refused}");
+}
+
+// Invariant: a journal that is not understood is left as it is.
+
+#[test]
+fn a_damaged_file_is_refused_and_not_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.redb");
+    let garbage = b"this is no journal, and it is long enough to be mistaken for one".repeat(100);
+    std::fs::write(&path, &garbage).unwrap();
+    let refused = RedbLog::open(&path).err().unwrap();
+    assert!(matches!(refused, LogError::Corrupt { .. }), "{refused:?}");
+    assert_eq!(std::fs::read(&path).unwrap(), garbage);
+}
+
+#[tokio::test]
+async fn a_record_of_a_newer_format_is_refused_with_both_versions() {
+    let mut log = MemoryLog::new();
+    let newer = br#"{"version":2,"seq":1,"epoch":1,"wallTime":0,"body":{"unheardOf":{}}}"#;
+    log.append(0, &[newer.to_vec()], true).unwrap();
+    let refused = inline(log, 100).err().unwrap();
+    assert!(matches!(refused, LogError::Newer { found: 2, known: 1, .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_record_that_does_not_parse_is_refused() {
+    let mut log = MemoryLog::new();
+    log.append(0, &[b"{\"version\":1".to_vec()], true).unwrap();
+    assert!(matches!(inline(log, 100).err().unwrap(), LogError::Corrupt { .. }));
+}
+
+#[tokio::test]
+async fn facts_about_unknown_agents_fold_to_nothing() {
+    let log = MemoryLog::new();
+    let opened = inline(log.clone(), 100).unwrap();
+    let gone = Body::Phase { agent: AgentId::new("4f8z1c3px9t2vkab"), state: "Ready".into() };
+    opened.writer.append(vec![gone, takeover()]).await.unwrap();
+    assert!(inline(log, 100).unwrap().ledger.agents.is_empty());
+}

@@ -1,0 +1,261 @@
+//! The calls drover makes, one function each, typed. What to make of their answers is decided by
+//! their callers.
+
+use std::time::Duration;
+
+use drover_actors::id::{NodeName, Upid, VmId};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::client::{Client, Params};
+use super::error::{Call, PveError};
+use super::transport::{Method, encode};
+use super::types::{
+    Certificate, Current, ExecStatus, FileRead, Interface, LogLine, Resource, StatusItem, Storage,
+    TaskRow, TaskStatus, Version, VmConfig, Volume,
+};
+
+/// Lines of a task's log that are read at most.
+const LOG_LINES: u32 = 1000;
+
+fn params<const N: usize>(pairs: [(&str, &str); N]) -> Params {
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+fn guest(node: &NodeName, vmid: VmId, rest: &str) -> String {
+    format!("/nodes/{}/qemu/{vmid}{rest}", encode(node.as_str()))
+}
+
+/// The node a task runs on, as its UPID says.
+pub fn task_node(upid: &Upid) -> NodeName {
+    NodeName::new(upid.as_str().split(':').nth(1).unwrap_or_default())
+}
+
+/// A task's type, such as `qmclone`.
+pub fn task_kind(upid: &Upid) -> &str {
+    upid.as_str().split(':').nth(5).unwrap_or_default()
+}
+
+fn task(upid: &Upid, rest: &str) -> String {
+    let node = task_node(upid);
+    format!("/nodes/{}/tasks/{}/{rest}", encode(node.as_str()), encode(upid.as_str()))
+}
+
+impl Client {
+    /// Proxmox's version.
+    pub async fn version(&self) -> Result<Version, PveError> {
+        self.get("/version", Params::new()).await
+    }
+
+    /// Quorum and nodes as the endpoint sees them, and which endpoint that was.
+    pub async fn cluster_status(&self) -> Result<(usize, Vec<StatusItem>), PveError> {
+        let call = Call::new(Method::Get, "/cluster/status");
+        let answer = self.call(&call, Params::new()).await?;
+        Ok((answer.endpoint, answer.read(&call)?))
+    }
+
+    /// Everything in the cluster; only guests when `guests_only`.
+    pub async fn resources(&self, guests_only: bool) -> Result<Vec<Resource>, PveError> {
+        let filter = if guests_only { params([("type", "vm")]) } else { Params::new() };
+        self.get("/cluster/resources", filter).await
+    }
+
+    /// Running and recent tasks the login may see cluster-wide.
+    pub async fn cluster_tasks(&self) -> Result<Vec<TaskRow>, PveError> {
+        self.get("/cluster/tasks", Params::new()).await
+    }
+
+    /// Asks for an id (`nextid?vmid=N`): an error that classifies as taken, or the id; with the
+    /// endpoint that answered.
+    pub async fn next_id(&self, vmid: VmId) -> Result<usize, PveError> {
+        let call = Call::new(Method::Get, "/cluster/nextid");
+        let answer = self.call(&call, params([("vmid", &vmid.to_string())])).await?;
+        answer.read::<Value>(&call).map(|_| answer.endpoint)
+    }
+
+    /// Certificates of the node that answers.
+    pub async fn certificates(&self) -> Result<Vec<Certificate>, PveError> {
+        self.get("/nodes/localhost/certificates/info", Params::new()).await
+    }
+
+    /// Rights of the login on a path, or on all.
+    pub async fn permissions(&self, path: Option<&str>) -> Result<Value, PveError> {
+        let filter = path.map(|path| ("path".to_owned(), path.to_owned()));
+        self.get("/access/permissions", filter.into_iter().collect()).await
+    }
+
+    /// A guest's configuration, pending values merged in.
+    pub async fn config(&self, node: &NodeName, vmid: VmId) -> Result<VmConfig, PveError> {
+        self.get(&guest(node, vmid, "/config"), Params::new()).await
+    }
+
+    /// Changes a guest's configuration; done when it returns.
+    pub async fn set_config(
+        &self,
+        node: &NodeName,
+        vmid: VmId,
+        changes: Params,
+    ) -> Result<(), PveError> {
+        let path = guest(node, vmid, "/config");
+        self.write::<Value>(Method::Put, &path, changes).await.map(drop)
+    }
+
+    /// Clones a guest.
+    pub async fn clone_guest(
+        &self,
+        node: &NodeName,
+        source: VmId,
+        how: Params,
+    ) -> Result<Upid, PveError> {
+        self.job(Method::Post, &guest(node, source, "/clone"), how).await
+    }
+
+    /// Grows a disk to a size in GiB; nodes before qemu-server 8.0.2 give no task.
+    pub async fn resize(
+        &self,
+        node: &NodeName,
+        vmid: VmId,
+        disk: &str,
+        gib: u32,
+    ) -> Result<Option<Upid>, PveError> {
+        let how = params([("disk", disk), ("size", &format!("{gib}G"))]);
+        let path = guest(node, vmid, "/resize");
+        let upid: Option<String> = self.write(Method::Put, &path, how).await?;
+        Ok(upid.map(Upid::new))
+    }
+
+    /// Starts a guest.
+    pub async fn start(&self, node: &NodeName, vmid: VmId) -> Result<Upid, PveError> {
+        self.job(Method::Post, &guest(node, vmid, "/status/start"), Params::new()).await
+    }
+
+    /// Shuts a guest down, and stops it hard after `limit`.
+    pub async fn shutdown(
+        &self,
+        node: &NodeName,
+        vmid: VmId,
+        limit: Duration,
+    ) -> Result<Upid, PveError> {
+        let how = params([("forceStop", "1"), ("timeout", &limit.as_secs().max(1).to_string())]);
+        self.job(Method::Post, &guest(node, vmid, "/status/shutdown"), how).await
+    }
+
+    /// Stops a guest hard, past a shutdown that holds its lock.
+    pub async fn stop(&self, node: &NodeName, vmid: VmId) -> Result<Upid, PveError> {
+        let how = params([("overrule-shutdown", "1")]);
+        self.job(Method::Post, &guest(node, vmid, "/status/stop"), how).await
+    }
+
+    /// Destroys a stopped guest with the disks in its configuration and nothing else.
+    pub async fn destroy(&self, node: &NodeName, vmid: VmId) -> Result<Upid, PveError> {
+        let how = params([("purge", "1"), ("destroy-unreferenced-disks", "0")]);
+        self.job(Method::Delete, &guest(node, vmid, ""), how).await
+    }
+
+    /// A guest's live status.
+    pub async fn current(&self, node: &NodeName, vmid: VmId) -> Result<Current, PveError> {
+        self.get(&guest(node, vmid, "/status/current"), Params::new()).await
+    }
+
+    /// The guest's interfaces, or the agent's own error: it comes inside an answer of 200.
+    pub async fn interfaces(
+        &self,
+        node: &NodeName,
+        vmid: VmId,
+    ) -> Result<Result<Vec<Interface>, String>, PveError> {
+        #[derive(Deserialize)]
+        struct Wrapped {
+            result: Value,
+        }
+        let path = guest(node, vmid, "/agent/network-get-interfaces");
+        let wrapped: Wrapped = self.get(&path, Params::new()).await?;
+        if let Some(error) = wrapped.result.get("error") {
+            let text = error.get("desc").and_then(Value::as_str).unwrap_or("an error of the agent");
+            return Ok(Err(super::classify::bounded(text)));
+        }
+        let Value::Array(rows) = wrapped.result else { return Ok(Ok(Vec::new())) };
+        let rows = rows.into_iter().take(256);
+        Ok(Ok(rows.filter_map(|row| serde_json::from_value(row).ok()).collect()))
+    }
+
+    /// Reads a file in the guest.
+    pub async fn read_file(
+        &self,
+        node: &NodeName,
+        vmid: VmId,
+        file: &str,
+    ) -> Result<String, PveError> {
+        let path = guest(node, vmid, "/agent/file-read");
+        let read: FileRead = self.get(&path, params([("file", file)])).await?;
+        Ok(read.content)
+    }
+
+    /// Starts a program in the guest: the program and its arguments, no shell; gives its pid.
+    pub async fn exec(
+        &self,
+        node: &NodeName,
+        vmid: VmId,
+        command: &[String],
+    ) -> Result<u64, PveError> {
+        #[derive(Deserialize)]
+        struct Started {
+            #[serde(deserialize_with = "super::loose::number")]
+            pid: u64,
+        }
+        let how = command.iter().map(|word| ("command".to_owned(), word.clone())).collect();
+        let path = guest(node, vmid, "/agent/exec");
+        self.write::<Started>(Method::Post, &path, how).await.map(|started| started.pid)
+    }
+
+    /// Asks how a program does; its output is given once.
+    pub async fn exec_status(
+        &self,
+        node: &NodeName,
+        vmid: VmId,
+        pid: u64,
+    ) -> Result<ExecStatus, PveError> {
+        let path = guest(node, vmid, "/agent/exec-status");
+        self.get(&path, params([("pid", &pid.to_string())])).await
+    }
+
+    /// Storages of a node that hold disk images.
+    pub async fn image_storages(&self, node: &NodeName) -> Result<Vec<Storage>, PveError> {
+        let path = format!("/nodes/{}/storage", encode(node.as_str()));
+        self.get(&path, params([("content", "images"), ("enabled", "1")])).await
+    }
+
+    /// A guest's volumes on a storage.
+    pub async fn volumes(
+        &self,
+        node: &NodeName,
+        storage: &str,
+        vmid: VmId,
+    ) -> Result<Vec<Volume>, PveError> {
+        let (node, storage) = (encode(node.as_str()), encode(storage));
+        let path = format!("/nodes/{node}/storage/{storage}/content");
+        self.get(&path, params([("content", "images"), ("vmid", &vmid.to_string())])).await
+    }
+
+    /// How a task stands.
+    pub async fn task_status(&self, upid: &Upid) -> Result<TaskStatus, PveError> {
+        self.get(&task(upid, "status"), Params::new()).await
+    }
+
+    /// A task's log, bounded; empty when the node has none.
+    pub async fn task_log(&self, upid: &Upid) -> Result<Vec<LogLine>, PveError> {
+        let filter = params([("limit", &LOG_LINES.to_string())]);
+        let data: Value = self.get(&task(upid, "log"), filter).await?;
+        Ok(serde_json::from_value(data).unwrap_or_default())
+    }
+
+    /// A node's tasks that run or have just ended.
+    pub async fn node_tasks(&self, node: &NodeName) -> Result<Vec<TaskRow>, PveError> {
+        let path = format!("/nodes/{}/tasks", encode(node.as_str()));
+        self.get(&path, params([("source", "active"), ("limit", "1000")])).await
+    }
+
+    async fn job(&self, method: Method, path: &str, how: Params) -> Result<Upid, PveError> {
+        let upid: String = self.write(method, path, how).await?;
+        Ok(Upid::new(upid))
+    }
+}

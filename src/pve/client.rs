@@ -1,0 +1,211 @@
+//! One cloud's calls: login, fail-over, the total timeout, one repeat of a read whose connection
+//! closed, and the reading of answers. Writes are never repeated.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_actors::fault::Fault;
+use drover_actors::id::CloudId;
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::auth::Session;
+use super::classify::Refusal;
+use super::connection::Connection;
+use super::error::{Call, PveError, chain};
+use super::route::Route;
+use super::transport::{Dialer, Method, Reply, Request, Sent, Transport, TransportError};
+
+/// A login's headers.
+pub type Headers = Vec<(&'static str, SecretString)>;
+
+/// Parameters of a call.
+pub type Params = Vec<(String, String)>;
+
+/// An answer below 300, and who gave it.
+#[derive(Debug)]
+pub struct Answer {
+    /// The endpoint's place in the cloud's list.
+    pub endpoint: usize,
+    name: String,
+    reply: Reply,
+}
+
+impl Answer {
+    /// Reads `data`.
+    pub fn read<T: DeserializeOwned>(&self, call: &Call) -> Result<T, PveError> {
+        #[derive(Deserialize)]
+        struct Envelope<T> {
+            data: T,
+        }
+        let envelope: Result<Envelope<T>, _> = serde_json::from_slice(&self.reply.body);
+        envelope.map(|envelope| envelope.data).map_err(|source| PveError::Shape {
+            call: call.clone(),
+            endpoint: self.name.clone(),
+            source,
+        })
+    }
+}
+
+/// The way into one cloud.
+pub struct Client {
+    cloud: CloudId,
+    pub(super) route: Route,
+    session: Session,
+    call_timeout: Duration,
+}
+
+impl Client {
+    /// Prepares the ways to all endpoints; connects at the first call.
+    pub fn new(
+        cloud: CloudId,
+        connection: &Connection,
+        dialer: &dyn Dialer,
+    ) -> Result<Self, PveError> {
+        if connection.endpoints.is_empty() {
+            return Err(PveError::setup(format!("the cloud `{cloud}` has no endpoint: give one")));
+        }
+        let mut ways: Vec<(_, Arc<dyn Transport>)> = Vec::new();
+        for endpoint in &connection.endpoints {
+            ways.push((endpoint.clone(), dialer.dial(endpoint, connection)?));
+        }
+        Ok(Self {
+            cloud,
+            route: Route::new(ways),
+            session: Session::new(connection.login.clone()),
+            call_timeout: connection.call_timeout,
+        })
+    }
+
+    /// The cloud it leads to.
+    pub fn cloud(&self) -> &CloudId {
+        &self.cloud
+    }
+
+    /// The login's name.
+    pub fn login(&self) -> &str {
+        self.session.name()
+    }
+
+    /// What a failure means for the minds; the whole of it goes to the log.
+    pub fn fault(&self, error: &PveError) -> Fault {
+        let fault = error.fault(&self.cloud, self.login());
+        tracing::debug!(
+            cloud = %self.cloud,
+            kind = fault.kind.label(),
+            error = error.chain(),
+            "a call failed"
+        );
+        fault
+    }
+
+    /// Reads.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        params: Params,
+    ) -> Result<T, PveError> {
+        let call = Call::new(Method::Get, path);
+        self.call(&call, params).await?.read(&call)
+    }
+
+    /// Writes, and reads what came back.
+    pub async fn write<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        params: Params,
+    ) -> Result<T, PveError> {
+        let call = Call::new(method, path);
+        self.call(&call, params).await?.read(&call)
+    }
+
+    /// Makes a call as the login; a ticket that was refused is fetched anew, once: a 401 comes
+    /// before anything was done, so writes may be asked again.
+    pub async fn call(&self, call: &Call, params: Params) -> Result<Answer, PveError> {
+        let headers = self.session.headers(self, call.method).await?;
+        let first = self.exchange(call, params.clone(), headers.clone()).await;
+        match &first {
+            Err(PveError::Refused { refusal, .. })
+                if refusal.status == 401 && self.session.renewable() =>
+            {
+                self.session.forget(&headers).await;
+                let headers = self.session.headers(self, call.method).await?;
+                self.exchange(call, params, headers).await
+            }
+            _ => first,
+        }
+    }
+
+    /// Sends to the first endpoint that takes the connection.
+    pub(super) async fn exchange(
+        &self,
+        call: &Call,
+        params: Params,
+        headers: Headers,
+    ) -> Result<Answer, PveError> {
+        let request = Request {
+            method: call.method,
+            path: call.path.clone(),
+            params,
+            headers,
+            timeout: self.call_timeout,
+        };
+        let mut tried = Vec::new();
+        for index in self.route.order() {
+            let Some((endpoint, transport)) = self.route.way(index) else { continue };
+            match self.send(transport, &request).await {
+                Ok(reply) => {
+                    self.route.took(index);
+                    return settle(call, index, endpoint.to_string(), reply);
+                }
+                Err(error) if error.sent() == Sent::No => {
+                    tried.push(format!("`{endpoint}`: {}", chain(&error)));
+                }
+                Err(source) => {
+                    let endpoint = endpoint.to_string();
+                    return Err(PveError::Lost { call: call.clone(), endpoint, source });
+                }
+            }
+        }
+        Err(PveError::Unreachable { call: call.clone(), tried })
+    }
+
+    /// Sends once, and a read once more when its kept-alive connection was closed meanwhile.
+    async fn send(
+        &self,
+        transport: &Arc<dyn Transport>,
+        request: &Request,
+    ) -> Result<Reply, TransportError> {
+        match self.send_once(transport, request).await {
+            Err(TransportError::Closed(_)) if !request.method.writes() => {
+                self.send_once(transport, request).await
+            }
+            other => other,
+        }
+    }
+
+    async fn send_once(
+        &self,
+        transport: &Arc<dyn Transport>,
+        request: &Request,
+    ) -> Result<Reply, TransportError> {
+        let limit = self.call_timeout;
+        match tokio::time::timeout(limit, transport.send(request.clone())).await {
+            Ok(result) => result,
+            Err(_) => Err(TransportError::TimedOut(limit)),
+        }
+    }
+}
+
+fn settle(call: &Call, endpoint: usize, name: String, reply: Reply) -> Result<Answer, PveError> {
+    if (200..300).contains(&reply.status) {
+        return Ok(Answer { endpoint, name, reply });
+    }
+    let refusal = Refusal::of(&reply);
+    Err(PveError::Refused { call: call.clone(), endpoint: name, refusal })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use drover_actors::id::{CloudId, NodeName};
+use drover_actors::ports::VmRef;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::pve::script::{Script, Step, marks, spec, token};
+
+fn call() -> ConfigureCall {
+    let vm = VmRef { cloud: CloudId::new("primary"), node: NodeName::new("pve1"), vmid: VmId(101) };
+    ConfigureCall { vm, marks: marks(), spec: spec() }
+}
+
+/// A fresh clone of a template with tags, a drover tag and protection of its own.
+fn fresh() -> Vec<(&'static str, String)> {
+    vec![
+        ("name", marks().name("ci")),
+        ("description", format!("{}\n", marks().describe("built by the team"))),
+        ("digest", "abc".into()),
+        ("tags", "base;drover-image".into()),
+        ("boot", "order=scsi0;ide2;net0".into()),
+        ("scsi0", "store:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2,size=10G".into()),
+        ("ide2", "store:101/vm-101-cloudinit.qcow2,media=cdrom".into()),
+        ("ide0", "local:iso/debian.iso,media=cdrom".into()),
+        ("net0", "virtio=bc:24:11:00:00:01,bridge=vmbr0".into()),
+        ("memory", "2048".into()),
+        ("cores", "4".into()),
+        ("agent", "0,fstrim_cloned_disks=1".into()),
+        ("protection", "1".into()),
+    ]
+}
+
+fn config(pairs: Vec<(&'static str, String)>) -> VmConfig {
+    VmConfig::new(pairs)
+}
+
+// Invariant: one write sets what differs and nothing else.
+
+#[test]
+fn a_fresh_clone_gets_everything_that_differs() {
+    let plan = plan(&config(fresh()), &call());
+    let changes: Vec<_> =
+        plan.changes.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    insta::assert_snapshot!(changes.join("\n"), @r"
+    ciuser=ci
+    sshkeys=ssh-ed25519%20AAAA%2Fb%2Bc%3D%20drover%20key
+    ipconfig0=ip=dhcp
+    nameserver=10.0.0.1
+    searchdomain=example.com
+    ciupgrade=0
+    memory=4096
+    agent=enabled=1,fstrim_cloned_disks=1
+    protection=0
+    ");
+    assert_eq!(plan.tags.as_deref(), Some("base;drover;drover-7k2m9qxw;team-a"));
+    assert_eq!(plan.resize, Some(("scsi0".into(), 20)));
+}
+
+#[test]
+fn a_guest_that_is_as_wanted_is_left_alone() {
+    let first = plan(&config(fresh()), &call());
+    let mut pairs: Vec<(String, String)> =
+        fresh().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    pairs.extend(first.changes);
+    // Proxmox sorts tags as it likes.
+    pairs.push(("tags".into(), "team-a;drover-7k2m9qxw;base;drover".into()));
+    pairs.push(("scsi0".into(), "store:101/vm-101-disk-0.qcow2,size=20480M".into()));
+    assert_eq!(plan(&VmConfig::new(pairs), &call()), Plan::default());
+}
+
+#[test]
+fn the_agent_is_switched_on_only_when_it_is_off() {
+    assert_eq!(enable_agent(None).as_deref(), Some("enabled=1"));
+    assert_eq!(
+        enable_agent(Some("enabled=0,type=virtio")).as_deref(),
+        Some("enabled=1,type=virtio")
+    );
+    assert_eq!(enable_agent(Some("type=isa")).as_deref(), Some("enabled=1,type=isa"));
+    assert_eq!(enable_agent(Some("1")), None);
+    assert_eq!(enable_agent(Some("enabled=1,fstrim_cloned_disks=1")), None);
+}
+
+#[test]
+fn a_balloon_never_exceeds_the_memory() {
+    let mut pairs = fresh();
+    pairs.push(("balloon", "8192".into()));
+    let plan = plan(&config(pairs), &call());
+    assert!(plan.changes.contains(&("balloon".into(), "4096".into())));
+}
+
+// Invariant: the primary disk grows to an absolute size and never shrinks.
+
+#[test]
+fn the_primary_disk_is_found_in_the_boot_order_or_the_usual_places() {
+    let primary = |pairs: &[(&str, &str)]| {
+        let config = VmConfig::new(pairs.iter().copied());
+        primary_disk(&config).map(str::to_owned)
+    };
+    let disk = "s:vm-101-disk-0,size=1G";
+    let cdrom = "s:iso/x.iso,media=cdrom";
+    assert_eq!(
+        primary(&[
+            ("boot", "order=ide2;virtio1"),
+            ("ide2", cdrom),
+            ("virtio1", disk),
+            ("scsi0", disk)
+        ])
+        .unwrap(),
+        "virtio1"
+    );
+    assert_eq!(primary(&[("boot", "order=net0"), ("sata0", disk)]).unwrap(), "sata0");
+    assert_eq!(primary(&[("bootdisk", "scsi3"), ("scsi3", disk)]).unwrap(), "scsi3");
+    assert_eq!(primary(&[("ide0", cdrom), ("scsihw", "virtio-scsi-pci")]), None);
+}
+
+#[test]
+fn a_disk_that_is_large_enough_is_left_alone() {
+    let grow = |size: &str, wanted: u32| {
+        resize(&VmConfig::new([("scsi0", format!("s:vm-101-disk-0{size}"))]), Some(wanted))
+            .is_some()
+    };
+    assert!(grow(",size=10G", 11) && !grow(",size=10G", 10) && !grow(",size=10G", 9));
+    assert!(grow(",size=2252M", 3) && !grow(",size=1T", 1024) && grow("", 5));
+    assert!(!grow(",size=10737418240", 10));
+}
+
+#[test]
+fn volumes_and_mac_are_read() {
+    let config = config(fresh());
+    assert_eq!(
+        volumes(&config, VmId(101)),
+        [
+            "store:101/vm-101-cloudinit.qcow2",
+            "store:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2"
+        ]
+    );
+    assert_eq!(mac(&config).as_deref(), Some("BC:24:11:00:00:01"));
+    assert!(carries("local-lvm:vm-101-disk-0", VmId(101)));
+    assert!(!carries("local-lvm:vm-1012-disk-0", VmId(101)));
+    assert!(!carries("local:iso/vm-1-x.iso", VmId(101)));
+}
+
+// Invariant: nothing is written to a guest that is not exactly the agent's.
+
+fn refused(change: impl FnOnce(&mut Vec<(&'static str, String)>)) -> Fault {
+    let mut pairs = fresh();
+    change(&mut pairs);
+    verify(&config(pairs), &marks(), VmId(101)).unwrap_err()
+}
+
+#[test]
+fn strangers_and_templates_are_left_alone() {
+    assert!(verify(&config(fresh()), &marks(), VmId(101)).is_ok());
+    assert_eq!(verify(&config(fresh()), &marks(), VmId(102)).unwrap_err().kind, FaultKind::Foreign);
+    let other = refused(|pairs| {
+        let mut twin = marks();
+        twin.vmid = VmId(102);
+        pairs.push(("description", twin.describe("")));
+    });
+    insta::assert_snapshot!(other, @"guest `101` is not agent `4f8z1c3px9t2vkab`'s: its marks name agent `4f8z1c3px9t2vkab` and VMID `102`: left alone");
+    let bare = refused(|pairs| pairs.retain(|(key, _)| !matches!(*key, "name" | "description")));
+    insta::assert_snapshot!(bare, @"guest `101` is not agent `4f8z1c3px9t2vkab`'s: it has no marks: left alone");
+    assert_eq!(refused(|pairs| pairs.push(("template", "1".into()))).kind, FaultKind::Foreign);
+    let damaged = refused(|pairs| pairs.push(("description", "mine".into())));
+    assert_eq!(damaged.kind, FaultKind::Foreign);
+}
+
+#[test]
+fn a_bare_clone_is_locked_and_no_stranger() {
+    let fault = verify(&VmConfig::new([("lock", "clone")]), &marks(), VmId(101)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Locked { lock: "clone".into() });
+}
+
+// Invariant: the calls are one read, one write and one resize; refused tags cost one more.
+
+fn answer(config: Vec<(&'static str, String)>) -> Value {
+    config.into_iter().collect::<std::collections::BTreeMap<_, _>>().into_iter().collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_is_configured_in_three_calls() {
+    let script = Script::new(|asked| match asked.split(' ').next() {
+        Some("GET") => Step::Data(answer(fresh())),
+        _ if asked.contains("/resize") => {
+            Step::Data(json!("UPID:pve1:1:1:1:resize:101:ci@pve!drover:"))
+        }
+        _ => Step::Data(json!(null)),
+    });
+    let begun = begin(&script.client(&["a"], token()), &call()).await.unwrap();
+    assert!(begun.resize.is_some() && begun.configured.tags_refused.is_none());
+    let seen = script.seen();
+    assert_eq!(seen.len(), 3);
+    assert!(seen[1].starts_with("a PUT /nodes/pve1/qemu/101/config ciuser=ci "));
+    assert!(seen[1].ends_with("tags=base;drover;drover-7k2m9qxw;team-a digest=abc"), "{}", seen[1]);
+    assert_eq!(seen[2], "a PUT /nodes/pve1/qemu/101/resize disk=scsi0 size=20G");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_tags_are_left_out_and_reported() {
+    let script = Script::new(|asked| {
+        if asked.contains("tags=") {
+            return Step::Refuse(
+                403,
+                "Permission check failed (/, Sys.Modify for modifying tag 'drover')",
+            );
+        }
+        match asked.split(' ').next() {
+            Some("GET") => Step::Data(answer(fresh())),
+            _ => Step::Data(json!(null)),
+        }
+    });
+    let begun = begin(&script.client(&["a"], token()), &call()).await.unwrap();
+    assert_eq!(begun.resize, None, "an old node resizes at once");
+    insta::assert_snapshot!(begun.configured.tags_refused.unwrap(), @"`PUT /nodes/pve1/qemu/101/config` needs the privilege `Sys.Modify` on `/` for modifying tag 'drover': give `ci@pve!drover` a role with it there (a token with separated privileges needs it beside its user)");
+    assert_eq!(script.seen().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_is_only_read() {
+    let script = Script::new(|_| Step::Data(json!({"name": "somebody", "digest": "abc"})));
+    let client = script.client(&["a"], token());
+    let error = begin(&client, &call()).await.unwrap_err();
+    assert_eq!(client.fault(&error).kind, FaultKind::Foreign);
+    assert_eq!(script.seen().len(), 1);
+}

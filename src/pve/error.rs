@@ -1,0 +1,160 @@
+//! What can go wrong between drover and Proxmox, in full; the minds get the classified [`Fault`].
+
+use std::error::Error;
+use std::fmt;
+
+use drover_actors::fault::{Culprit, Fault, FaultKind};
+use drover_actors::id::CloudId;
+
+use super::classify::{self, Place, Refusal};
+use super::transport::{Method, Sent, TransportError};
+
+/// Which call failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Its method.
+    pub method: Method,
+    /// Its path below `/api2/json`.
+    pub path: String,
+}
+
+impl Call {
+    /// Names a call.
+    pub fn new(method: Method, path: impl Into<String>) -> Self {
+        Self { method, path: path.into() }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method.as_str(), self.path)
+    }
+}
+
+/// A failure of the Proxmox client.
+#[derive(Debug, thiserror::Error)]
+pub enum PveError {
+    /// No endpoint took the connection; one line for each that was tried.
+    #[error("no endpoint took `{call}`: {}", tried.join("; "))]
+    Unreachable {
+        /// The call.
+        call: Call,
+        /// Each endpoint with its failure.
+        tried: Vec<String>,
+    },
+    /// The connection failed after something may have been sent.
+    #[error("`{call}` got no answer from `{endpoint}`")]
+    Lost {
+        /// The call.
+        call: Call,
+        /// The node it was sent to.
+        endpoint: String,
+        /// What happened.
+        #[source]
+        source: TransportError,
+    },
+    /// Proxmox said no.
+    #[error("`{call}` was refused by `{endpoint}`: {refusal}")]
+    Refused {
+        /// The call.
+        call: Call,
+        /// The node that was asked.
+        endpoint: String,
+        /// What it said.
+        refusal: Refusal,
+    },
+    /// The answer is not what Proxmox documents.
+    #[error("`{call}` was answered by `{endpoint}` in a shape that is not Proxmox's")]
+    Shape {
+        /// The call.
+        call: Call,
+        /// The node that answered.
+        endpoint: String,
+        /// What did not fit.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The login wants a second factor.
+    #[error(
+        "`{0}` has a second factor, which drover can not answer: use an API token, or a user \
+         without one"
+    )]
+    SecondFactor(String),
+    /// The connection can not be set up as configured.
+    #[error("{what}")]
+    Setup {
+        /// What is wrong and what to do.
+        what: String,
+        /// The cause beneath.
+        #[source]
+        source: Option<super::transport::BoxError>,
+    },
+    /// Already in the minds' terms.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+impl PveError {
+    /// A failed set-up without a cause beneath.
+    pub fn setup(what: impl Into<String>) -> Self {
+        Self::Setup { what: what.into(), source: None }
+    }
+
+    /// The error and its causes in one line.
+    pub fn chain(&self) -> String {
+        chain(self)
+    }
+
+    /// What the failure means for the minds.
+    pub fn fault(&self, cloud: &CloudId, login: &str) -> Fault {
+        let whole = Culprit::Cloud(cloud.clone());
+        match self {
+            Self::Fault(fault) => fault.clone(),
+            Self::Unreachable { .. } => Fault::new(
+                FaultKind::Unreachable,
+                whole,
+                format!(
+                    "{}: check the cloud `{cloud}`'s endpoint, and that this machine reaches it",
+                    self.chain()
+                ),
+            ),
+            Self::Lost { call, source, .. } => {
+                let kind = match (source.sent(), call.method.writes()) {
+                    (Sent::No, _) => FaultKind::Unreachable,
+                    (Sent::Maybe, true) => FaultKind::UnknownOutcome,
+                    (Sent::Maybe, false) => FaultKind::Contention,
+                };
+                Fault::new(kind, whole, self.chain())
+            }
+            Self::Refused { call, refusal, .. } => {
+                classify::refusal(Place { cloud, login }, call, refusal)
+            }
+            Self::Shape { call, .. } => {
+                let kind = match call.method.writes() {
+                    true => FaultKind::UnknownOutcome,
+                    false => FaultKind::Broken,
+                };
+                Fault::new(kind, whole, format!("{}: is it a Proxmox VE node?", self.chain()))
+            }
+            Self::SecondFactor(_) => {
+                Fault::new(FaultKind::Denied { privilege: None, path: None }, whole, self.chain())
+            }
+            Self::Setup { .. } => Fault::new(FaultKind::Broken, whole, self.chain()),
+        }
+    }
+}
+
+/// An error and its causes in one line, each cause once.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let line = cause.to_string();
+        if !text.contains(&line) {
+            text.push_str(": ");
+            text.push_str(&line);
+        }
+        next = cause.source();
+    }
+    text.replace('\n', " ")
+}

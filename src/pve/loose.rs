@@ -1,0 +1,131 @@
+//! Reading Perl's loosely typed answers: a number may come as text, a flag as `0`, `"1"`,
+//! `true` or not at all (behaviour section 1).
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// Reads a flag; absent, null and empty mean no.
+pub fn flag<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    let value = Value::deserialize(from)?;
+    as_flag(&value).ok_or_else(|| complain("a flag", &value))
+}
+
+/// Reads a flag that may be absent or null, which is not the same as no.
+pub fn maybe_flag<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error> {
+    let value = Value::deserialize(from)?;
+    if value.is_null() {
+        return Ok(None);
+    }
+    as_flag(&value).map(Some).ok_or_else(|| complain("a flag", &value))
+}
+
+/// Reads a whole number.
+pub fn number<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let value = Value::deserialize(from)?;
+    as_number(&value).ok_or_else(|| complain("a whole number", &value))
+}
+
+/// Reads a whole number that may be absent, null or empty.
+pub fn maybe_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    let value = Value::deserialize(from)?;
+    match &value {
+        Value::Null => Ok(None),
+        Value::String(text) if text.is_empty() => Ok(None),
+        Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => {
+            as_number(&value).map(Some).ok_or_else(|| complain("a whole number", &value))
+        }
+    }
+}
+
+/// Reads text that may have come as a number, be absent or null.
+pub fn maybe_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let value = Value::deserialize(from)?;
+    if value.is_null() {
+        return Ok(None);
+    }
+    as_text(&value).map(Some).ok_or_else(|| complain("text", &value))
+}
+
+fn complain<E: serde::de::Error>(wanted: &str, got: &Value) -> E {
+    let mut shown = got.to_string();
+    shown.truncate(shown.char_indices().nth(60).map_or(shown.len(), |(at, _)| at));
+    E::custom(format!("wanted {wanted}, got `{shown}`"))
+}
+
+/// A flag in any of Perl's spellings.
+pub fn as_flag(value: &Value) -> Option<bool> {
+    match value {
+        Value::Null => Some(false),
+        Value::Bool(flag) => Some(*flag),
+        Value::Number(number) => Some(number.as_f64() != Some(0.0)),
+        Value::String(text) => match text.as_str() {
+            "" | "0" | "false" => Some(false),
+            "1" | "true" => Some(true),
+            _ => None,
+        },
+        Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// A whole number, as a number or in text.
+pub fn as_number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Number(number) => number.as_u64().or_else(|| {
+            let float = number.as_f64()?;
+            (float >= 0.0 && float.fract() == 0.0 && float < 9e15).then_some(float as u64)
+        }),
+        Value::String(text) => text.trim().parse().ok(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Text of a scalar.
+pub fn as_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(flag) => Some(if *flag { "1".into() } else { "0".into() }),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    // Invariant: every spelling Perl gives a value means the same to drover.
+
+    #[test]
+    fn flags_and_numbers_read_in_all_their_spellings() {
+        for yes in [json!(1), json!("1"), json!(true), json!("true")] {
+            assert_eq!(as_flag(&yes), Some(true), "{yes}");
+        }
+        for no in [json!(0), json!("0"), json!(false), json!(""), json!(null)] {
+            assert_eq!(as_flag(&no), Some(false), "{no}");
+        }
+        for hundred in [json!(100), json!("100"), json!(100.0)] {
+            assert_eq!(as_number(&hundred), Some(100), "{hundred}");
+        }
+        assert_eq!(as_flag(&json!("maybe")), None);
+        assert_eq!(as_number(&json!(-1)), None);
+        assert_eq!(as_number(&json!("x")), None);
+    }
+
+    #[test]
+    fn a_wrong_type_says_what_came() {
+        #[derive(Debug, Deserialize)]
+        struct Row {
+            #[serde(deserialize_with = "number")]
+            #[expect(dead_code, reason = "only its error matters")]
+            vmid: u64,
+        }
+        let error = serde_json::from_value::<Row>(json!({"vmid": {"a": 1}})).map(|_| ());
+        let text = error.map_err(|error| error.to_string());
+        assert_eq!(text, Err("wanted a whole number, got `{\"a\":1}`".to_owned()));
+    }
+}

@@ -1,0 +1,297 @@
+//! The port itself: clouds by id, each with its client and its cluster's watcher, and the calls
+//! of `Hypervisor` on them.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use drover_actors::fault::{Culprit, Fault, FaultKind};
+use drover_actors::id::{CloudId, ClusterId, NodeName, Upid, VmId};
+use drover_actors::marks::Marks;
+use drover_actors::ports::{
+    AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
+    Survey, TaskEnd, VmRef, VmSight,
+};
+use drover_actors::spec::CloneStrategy;
+use tokio::runtime::Handle;
+
+use super::client::{Client, Params};
+use super::configure::{self, RETIRING, split_tags};
+use super::connection::Connection;
+use super::error::PveError;
+use super::transport::Dialer;
+use super::watcher::Watcher;
+use super::{guest, sight};
+
+/// Time between two looks at the tasks of a cluster.
+pub const TICK: Duration = Duration::from_secs(1);
+
+/// Every cloud's Proxmox.
+pub struct Proxmox {
+    runtime: Option<Handle>,
+    dialer: Arc<dyn Dialer>,
+    tick: Duration,
+    clouds: Mutex<BTreeMap<CloudId, Arc<Cloud>>>,
+    watchers: Arc<Mutex<BTreeMap<ClusterId, Arc<Watcher>>>>,
+}
+
+struct Cloud {
+    client: Arc<Client>,
+    /// Used until the cluster is known.
+    own: Arc<Watcher>,
+    /// The cluster's, shared with other clouds that lead there.
+    shared: OnceLock<Arc<Watcher>>,
+    watchers: Arc<Mutex<BTreeMap<ClusterId, Arc<Watcher>>>>,
+}
+
+impl Proxmox {
+    /// Builds the port with no clouds. Calls run on `runtime`, or where they are polled when
+    /// there is none; `tick` is the time between two looks at running tasks.
+    pub fn new(runtime: Option<Handle>, dialer: Arc<dyn Dialer>, tick: Duration) -> Self {
+        Self { runtime, dialer, tick, clouds: Mutex::default(), watchers: Arc::default() }
+    }
+
+    /// Sets or replaces the way into a cloud; calls under way keep the old one.
+    pub fn set_cloud(&self, id: CloudId, connection: &Connection) -> Result<(), PveError> {
+        let client = Arc::new(Client::new(id.clone(), connection, self.dialer.as_ref())?);
+        let cloud = Cloud {
+            client,
+            own: Arc::new(Watcher::new(self.tick)),
+            shared: OnceLock::new(),
+            watchers: self.watchers.clone(),
+        };
+        let mut clouds = self.clouds.lock().unwrap_or_else(PoisonError::into_inner);
+        clouds.insert(id, Arc::new(cloud));
+        Ok(())
+    }
+
+    /// Forgets a cloud; calls under way go on.
+    pub fn drop_cloud(&self, id: &CloudId) {
+        self.clouds.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    fn cloud(&self, id: &CloudId) -> Result<Arc<Cloud>, Fault> {
+        let clouds = self.clouds.lock().unwrap_or_else(PoisonError::into_inner);
+        clouds.get(id).cloned().ok_or_else(|| {
+            let text = format!("cloud `{id}` is not configured, or its connection is at fault");
+            Fault::new(FaultKind::Unreachable, Culprit::Cloud(id.clone()), text)
+        })
+    }
+
+    /// Runs a call on the port's runtime, so that dropping the answer does not take it back.
+    fn ask<T, W, F>(&self, id: &CloudId, work: W) -> Ask<T>
+    where
+        T: Send + 'static,
+        W: FnOnce(Arc<Cloud>) -> F + Send + 'static,
+        F: Future<Output = Result<T, PveError>> + Send + 'static,
+    {
+        let cloud = match self.cloud(id) {
+            Ok(cloud) => cloud,
+            Err(fault) => return Box::pin(async move { Err(fault) }),
+        };
+        let id = id.clone();
+        let call = async move {
+            let client = cloud.client.clone();
+            work(cloud).await.map_err(|error| client.fault(&error))
+        };
+        let Some(runtime) = &self.runtime else { return Box::pin(call) };
+        let running = runtime.spawn(call);
+        Box::pin(async move {
+            running.await.unwrap_or_else(|error| {
+                let text = format!("a call to cloud `{id}` was cut off: {error}");
+                Err(Fault::new(FaultKind::UnknownOutcome, Culprit::Cloud(id), text))
+            })
+        })
+    }
+}
+
+impl Cloud {
+    fn watcher(&self) -> &Arc<Watcher> {
+        self.shared.get().unwrap_or(&self.own)
+    }
+
+    /// Joins the watcher of the cluster that the cloud was found to lead to.
+    fn join(&self, cluster: &ClusterId) {
+        let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        let watcher = watchers.entry(cluster.clone()).or_insert_with(|| self.own.clone());
+        let _ = self.shared.set(watcher.clone());
+    }
+
+    async fn await_task(&self, upid: &Upid, limit: Duration) -> TaskEnd {
+        self.watcher().wait(self.client.clone(), upid, limit).await
+    }
+
+    async fn configure(&self, call: ConfigureCall) -> Result<Configured, PveError> {
+        let begun = configure::begin(&self.client, &call).await?;
+        if let Some(upid) = &begun.resize {
+            match self.await_task(upid, call.spec.limits.operation).await {
+                TaskEnd::Done { .. } => {}
+                TaskEnd::Failed(fault) => return Err(fault.into()),
+                TaskEnd::Unknown(text) => {
+                    let fault = Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text);
+                    return Err(fault.into());
+                }
+            }
+        }
+        Ok(begun.configured)
+    }
+
+    /// Verifies the marks and tags the guest as retiring; a guest whose config is gone is looked
+    /// for instead.
+    async fn fence(&self, vm: &VmRef, marks: &Marks) -> Result<VmSight, PveError> {
+        let client = &self.client;
+        let config = match client.config(&vm.node, vm.vmid).await {
+            Ok(config) => config,
+            Err(error) if client.fault(&error).kind == FaultKind::Gone => {
+                return sight::look(client, vm).await;
+            }
+            Err(error) => return Err(error),
+        };
+        let mut seen =
+            VmSight { id: IdSight::Taken, node: None, marks: None, lock: None, running: None };
+        sight::describe(&mut seen, &vm.node, &config);
+        configure::verify(&config, marks, vm.vmid)?;
+        let mut tags = split_tags(config.get("tags").unwrap_or_default());
+        if seen.lock.is_some() || !tags.insert(RETIRING.to_owned()) {
+            return Ok(seen);
+        }
+        let tags = tags.into_iter().collect::<Vec<_>>().join(";");
+        let mut changes: Params = vec![("tags".to_owned(), tags)];
+        let digest = config.get("digest").map(|digest| ("digest".to_owned(), digest.to_owned()));
+        changes.extend(digest);
+        if let Err(error) = client.set_config(&vm.node, vm.vmid, changes).await {
+            let refused = configure::tag_refusal(client, &error).ok_or(error)?;
+            tracing::warn!(vmid = %vm.vmid, refusal = refused, "the guest goes without its tag");
+        }
+        Ok(seen)
+    }
+}
+
+/// Spells a clone's parameters: its marks are in the call itself (design rule 2).
+fn clone_params(call: &CloneCall) -> Params {
+    let spec = &call.spec;
+    let full = spec.clone == CloneStrategy::Full;
+    let mut params: Vec<(&str, String)> = vec![
+        ("newid", call.marks.vmid.to_string()),
+        ("name", call.marks.name(&spec.name_prefix)),
+        ("description", call.marks.describe(&spec.description)),
+        ("full", u8::from(full).to_string()),
+    ];
+    if let Some(storage) = spec.target_storage.as_ref().filter(|_| full) {
+        params.push(("storage", storage.clone()));
+    }
+    if let Some(pool) = &spec.target_pool {
+        params.push(("pool", pool.clone()));
+    }
+    params.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+impl Hypervisor for Proxmox {
+    fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight> {
+        self.ask(cloud, |cloud| async move {
+            let sight = sight::identify(&cloud.client).await?;
+            cloud.join(&sight.cluster);
+            Ok(sight)
+        })
+    }
+
+    fn survey(&self, cloud: &CloudId) -> Ask<Survey> {
+        self.ask(cloud, |cloud| async move { sight::survey(&cloud.client).await })
+    }
+
+    fn locate(&self, cloud: &CloudId, source: VmId) -> Ask<NodeName> {
+        self.ask(cloud, move |cloud| async move { sight::locate(&cloud.client, source).await })
+    }
+
+    fn look(&self, vm: &VmRef) -> Ask<VmSight> {
+        let vm = vm.clone();
+        self.ask(&vm.cloud.clone(), |cloud| async move { sight::look(&cloud.client, &vm).await })
+    }
+
+    fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdSight> {
+        self.ask(cloud, move |cloud| async move { sight::id_taken(&cloud.client, vmid).await })
+    }
+
+    fn clone_vm(&self, call: CloneCall) -> Ask<Upid> {
+        self.ask(&call.cloud.clone(), |cloud| async move {
+            let params = clone_params(&call);
+            cloud.client.clone_guest(&call.node, call.spec.source, params).await
+        })
+    }
+
+    fn await_task(&self, cloud: &CloudId, upid: &Upid, limit: Duration) -> Ask<TaskEnd> {
+        let upid = upid.clone();
+        self.ask(cloud, move |cloud| async move { Ok(cloud.await_task(&upid, limit).await) })
+    }
+
+    fn configure(&self, call: ConfigureCall) -> Ask<Configured> {
+        self.ask(&call.vm.cloud.clone(), |cloud| async move { cloud.configure(call).await })
+    }
+
+    fn start(&self, vm: &VmRef) -> Ask<Upid> {
+        let VmRef { cloud, node, vmid } = vm.clone();
+        self.ask(&cloud, move |cloud| async move { cloud.client.start(&node, vmid).await })
+    }
+
+    fn address(&self, vm: &VmRef, mac: Option<&str>, networks: &[String]) -> Ask<AddressSight> {
+        let VmRef { cloud, node, vmid } = vm.clone();
+        let (mac, networks) = (mac.map(str::to_owned), networks.to_vec());
+        self.ask(&cloud, move |cloud| async move {
+            guest::address(&cloud.client, &node, vmid, mac.as_deref(), &networks).await
+        })
+    }
+
+    fn host_keys(&self, vm: &VmRef) -> Ask<Vec<String>> {
+        let VmRef { cloud, node, vmid } = vm.clone();
+        self.ask(
+            &cloud,
+            move |cloud| async move { guest::host_keys(&cloud.client, &node, vmid).await },
+        )
+    }
+
+    fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight> {
+        let (vm, marks) = (vm.clone(), marks.clone());
+        self.ask(&vm.cloud.clone(), |cloud| async move { cloud.fence(&vm, &marks).await })
+    }
+
+    fn shutdown(&self, vm: &VmRef, limit: Duration) -> Ask<Upid> {
+        let VmRef { cloud, node, vmid } = vm.clone();
+        self.ask(
+            &cloud,
+            move |cloud| async move { cloud.client.shutdown(&node, vmid, limit).await },
+        )
+    }
+
+    fn stop(&self, vm: &VmRef) -> Ask<Upid> {
+        let VmRef { cloud, node, vmid } = vm.clone();
+        self.ask(&cloud, move |cloud| async move { cloud.client.stop(&node, vmid).await })
+    }
+
+    fn destroy(&self, vm: &VmRef) -> Ask<Upid> {
+        let VmRef { cloud, node, vmid } = vm.clone();
+        self.ask(&cloud, move |cloud| async move { cloud.client.destroy(&node, vmid).await })
+    }
+
+    fn leftovers(&self, vm: &VmRef) -> Ask<Vec<String>> {
+        let vm = vm.clone();
+        self.ask(
+            &vm.cloud.clone(),
+            |cloud| async move { sight::leftovers(&cloud.client, &vm).await },
+        )
+    }
+}
+
+/// Tries a connection and gives Proxmox's version, for checks before anything runs.
+pub async fn probe(
+    cloud: CloudId,
+    connection: &Connection,
+    dialer: &dyn Dialer,
+) -> Result<String, Fault> {
+    let to_fault = |error: PveError| error.fault(&cloud, connection.login.name());
+    let client = Client::new(cloud.clone(), connection, dialer).map_err(to_fault)?;
+    client.version().await.map(|version| version.version).map_err(|error| client.fault(&error))
+}
+
+#[cfg(test)]
+mod tests;

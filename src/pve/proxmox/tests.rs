@@ -1,0 +1,361 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::pve::script::{Script, Step, connection, marks, spec, token};
+
+fn vm() -> VmRef {
+    VmRef { cloud: CloudId::new("primary"), node: NodeName::new("pve1"), vmid: VmId(101) }
+}
+
+fn port(script: &Script, clouds: &[&str]) -> Proxmox {
+    let port = Proxmox::new(None, Arc::new(script.clone()), TICK);
+    for cloud in clouds {
+        port.set_cloud(CloudId::new(cloud), &connection(&["a", "b"], token())).unwrap();
+    }
+    port
+}
+
+fn primary() -> CloudId {
+    CloudId::new("primary")
+}
+
+fn status(quorate: u8) -> Value {
+    json!([
+        {"type": "cluster", "name": "lab", "quorate": quorate, "nodes": "2"},
+        {"type": "node", "name": "pve1", "online": 1, "local": "1"},
+        {"type": "node", "name": "pve2", "online": 0},
+    ])
+}
+
+fn config() -> Value {
+    json!({
+        "name": marks().name("ci"),
+        "description": marks().describe("x"),
+        "digest": "abc",
+        "tags": "drover;drover-7k2m9qxw",
+        "cores": 2,
+    })
+}
+
+// Invariant: a cluster is known by its root authority, and quorum is the endpoint's own word.
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_identified_in_three_calls() {
+    let script = Script::new(|asked| match asked {
+        "GET /version" => Step::Data(json!({"version": "8.4.21", "release": "8.4"})),
+        "GET /cluster/status" => Step::Data(status(1)),
+        _ => Step::Data(json!([
+            {"filename": "pve-ssl.pem", "fingerprint": "11:22"},
+            {"filename": "pve-root-ca.pem", "fingerprint": "9F:31:C0:AA:52:E7:D4:10:FF:00"},
+        ])),
+    });
+    let sight = port(&script, &["primary"]).identify(&primary()).await.unwrap();
+    assert_eq!(sight.cluster.as_str(), "9f31c0aa52e7d410");
+    assert_eq!(sight.version, "8.4.21");
+    assert!(sight.quorate);
+    assert_eq!(sight.nodes, [(NodeName::new("pve1"), true), (NodeName::new("pve2"), false)]);
+    assert_eq!(script.seen().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_clouds_on_one_cluster_share_a_watcher() {
+    let script = Script::new(|asked| match asked {
+        "GET /version" => Step::Data(json!({"version": "8.4.21"})),
+        "GET /cluster/status" => Step::Data(status(1)),
+        _ => Step::Data(
+            json!([{"filename": "pve-root-ca.pem", "fingerprint": "9F:31:C0:AA:52:E7:D4:10"}]),
+        ),
+    });
+    let port = port(&script, &["primary", "second"]);
+    port.identify(&primary()).await.unwrap();
+    port.identify(&CloudId::new("second")).await.unwrap();
+    let watcher = |id: &str| port.cloud(&CloudId::new(id)).unwrap().watcher().clone();
+    assert!(Arc::ptr_eq(&watcher("primary"), &watcher("second")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_that_is_not_there_is_unreachable() {
+    let script = Script::new(|_| Step::Silence);
+    let port = port(&script, &["primary"]);
+    port.drop_cloud(&primary());
+    assert_eq!(port.survey(&primary()).await.unwrap_err().kind, FaultKind::Unreachable);
+    assert!(script.seen().is_empty());
+}
+
+// Invariant: a survey costs two calls, and tells guests from the rest.
+
+#[tokio::test(start_paused = true)]
+async fn a_survey_reads_loose_rows() {
+    let script = Script::new(|asked| match asked {
+        "GET /cluster/status" => Step::Data(status(0)),
+        _ => Step::Data(json!([
+            {"type": "qemu", "vmid": "101", "node": "pve1", "status": "unknown", "tags": "B;a c", "lock": "clone"},
+            {"type": "qemu", "vmid": 9000, "node": "pve1", "status": "stopped", "template": "1", "name": "tmpl"},
+            {"type": "lxc", "vmid": 200, "node": "pve2", "name": 5},
+            {"type": "storage", "id": "storage/pve1/local", "node": "pve1"},
+        ])),
+    });
+    let survey = port(&script, &["primary"]).survey(&primary()).await.unwrap();
+    assert!(!survey.quorate);
+    let [fresh, template, container] = survey.guests.as_slice() else { panic!("{survey:?}") };
+    assert_eq!((fresh.vmid, fresh.name.as_ref()), (VmId(101), None));
+    assert_eq!(fresh.tags, ["a", "b", "c"]);
+    assert_eq!(fresh.lock.as_deref(), Some("clone"));
+    assert!(template.template && !template.container);
+    assert!(container.container && container.status == "unknown");
+    assert_eq!(script.seen(), ["a GET /cluster/status", "a GET /cluster/resources type=vm"]);
+}
+
+// Invariant: only a quorate endpoint's word frees an id.
+
+async fn asked_id(
+    answer: impl FnMut(&str, &str) -> Step + Send + 'static,
+) -> (Result<IdSight, FaultKind>, Vec<String>) {
+    let script = Script::by_host(answer);
+    let sight = port(&script, &["primary"]).id_taken(&primary(), VmId(101)).await;
+    (sight.map_err(|fault| fault.kind), script.seen())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_id_is_free_only_by_a_quorate_endpoint() {
+    let (sight, seen) = asked_id(|host, asked| match (host, asked) {
+        (_, "GET /cluster/nextid vmid=101") => Step::Data(json!("101")),
+        ("a", _) => Step::Data(status(0)),
+        _ => Step::Data(status(1)),
+    })
+    .await;
+    assert_eq!(sight, Ok(IdSight::Free));
+    assert_eq!(seen.len(), 4, "{seen:?}");
+    let (sight, _) = asked_id(|_, asked| match asked {
+        "GET /cluster/status" => Step::Data(status(0)),
+        _ => Step::Data(json!(101)),
+    })
+    .await;
+    assert_eq!(sight, Ok(IdSight::Unknown));
+    let (sight, seen) =
+        asked_id(|_, _| Step::Errors(json!({"vmid": "VM 101 already exists"}))).await;
+    assert_eq!((sight, seen.len()), (Ok(IdSight::Taken), 1));
+    for silent in [
+        |_: &str, _: &str| Step::Silence,
+        |_: &str, _: &str| Step::NoRoute,
+        |_: &str, _: &str| Step::Refuse(596, "x"),
+    ] {
+        assert_eq!(asked_id(silent).await.0, Ok(IdSight::Unknown));
+    }
+}
+
+// Invariant: a template that can not be cloned says why.
+
+async fn located(answer: impl FnMut(&str) -> Step + Send + 'static) -> Result<NodeName, Fault> {
+    port(&Script::new(answer), &["primary"]).locate(&primary(), VmId(9000)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_is_found_or_its_absence_explained() {
+    let row = |kind: &str, template: u8| json!([{"type": kind, "vmid": 9000, "node": "pve2", "template": template}]);
+    let found = row("qemu", 1);
+    assert_eq!(located(move |_| Step::Data(found.clone())).await.unwrap().as_str(), "pve2");
+    let stale = row("qemu", 0);
+    let node = located(move |asked| match asked.contains("/config") {
+        true => Step::Data(json!({"template": 1})),
+        false => Step::Data(stale.clone()),
+    });
+    assert_eq!(node.await.unwrap().as_str(), "pve2");
+    let plain = row("qemu", 0);
+    let fault = located(move |asked| match asked.contains("/config") {
+        true => Step::Data(json!({"name": "x"})),
+        false => Step::Data(plain.clone()),
+    });
+    insta::assert_snapshot!(fault.await.unwrap_err(), @"guest `9000` on cloud `primary` is no template: make it one with `qm template 9000`");
+    let container = row("lxc", 1);
+    let fault = located(move |_| Step::Data(container.clone())).await.unwrap_err();
+    insta::assert_snapshot!(fault, @"guest `9000` on cloud `primary` is a container, not a VM template");
+    let hidden = located(|asked| match asked.contains("nextid") {
+        true => Step::Errors(json!({"vmid": "VM 9000 already exists"})),
+        false => Step::Data(json!([])),
+    });
+    insta::assert_snapshot!(hidden.await.unwrap_err(), @"`ci@pve!drover` does not see guest `9000` on cloud `primary`: give it the privilege `VM.Audit` on `/vms/9000`");
+    let gone = located(|asked| match asked {
+        "GET /cluster/status" => Step::Data(status(1)),
+        "GET /cluster/nextid vmid=9000" => Step::Data(json!("9000")),
+        _ => Step::Data(json!([])),
+    });
+    insta::assert_snapshot!(gone.await.unwrap_err(), @"cloud `primary` has no guest `9000`: check templateVmId");
+}
+
+// Invariant: looking follows a guest to another node, and says less when it may see less.
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_moved_is_found() {
+    let script = Script::new(|asked| match asked {
+        "GET /cluster/nextid vmid=101" => Step::Errors(json!({"vmid": "VM 101 already exists"})),
+        "GET /nodes/pve1/qemu/101/config" => Step::Refuse(
+            500,
+            "Configuration file 'nodes/pve1/qemu-server/101.conf' does not exist\n",
+        ),
+        "GET /cluster/resources type=vm" => {
+            Step::Data(json!([{"type": "qemu", "vmid": 101, "node": "pve2"}]))
+        }
+        "GET /nodes/pve2/qemu/101/config" => Step::Data(config()),
+        _ => Step::Data(json!({"status": "running", "qmpstatus": "running"})),
+    });
+    let sight = port(&script, &["primary"]).look(&vm()).await.unwrap();
+    assert_eq!(sight.node, Some(NodeName::new("pve2")));
+    assert_eq!(sight.running, Some(true));
+    assert!(drover_actors::marks::is_ours(&sight.marks.unwrap(), &marks(), VmId(101)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_may_not_be_read_has_no_marks() {
+    let script = Script::new(|asked| match asked.contains("nextid") {
+        true => Step::Errors(json!({"vmid": "VM 101 already exists"})),
+        false => Step::Refuse(403, "Permission check failed (/vms/101, VM.Audit)"),
+    });
+    let sight = port(&script, &["primary"]).look(&vm()).await.unwrap();
+    assert_eq!((sight.id, sight.marks, sight.running), (IdSight::Taken, None, None));
+}
+
+// Invariant: a clone carries its marks in the call itself.
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_carries_its_marks() {
+    let script = Script::new(|_| Step::Data(json!("UPID:pve1:1:1:1:qmclone:9000:ci@pve!drover:")));
+    let port = port(&script, &["primary"]);
+    let mut call =
+        CloneCall { cloud: primary(), node: NodeName::new("pve1"), marks: marks(), spec: spec() };
+    let upid = port.clone_vm(call.clone()).await.unwrap();
+    assert!(upid.as_str().contains(":qmclone:"));
+    call.spec.clone = CloneStrategy::Full;
+    call.spec.target_pool = None;
+    port.clone_vm(call).await.unwrap();
+    let seen = script.seen();
+    let head = "a POST /nodes/pve1/qemu/9000/clone newid=101 name=ci-linux-7k2m9qxw-4f8z1c3px9t2vkab description=built by the team\n\n```drover-1\ninstallation 7k2m9qxw\n";
+    assert!(seen[0].starts_with(head), "{}", seen[0]);
+    assert!(seen[0].ends_with("``` full=0 pool=ci") || seen[0].ends_with("```\n full=0 pool=ci"));
+    assert!(seen[1].ends_with(" full=1 storage=fast"));
+}
+
+// Invariant: a guest is fenced only under its own marks, with the digest that was read.
+
+#[tokio::test(start_paused = true)]
+async fn fencing_reads_and_tags_in_two_calls() {
+    let script = Script::new(|asked| match asked.starts_with("GET") {
+        true => Step::Data(config()),
+        false => Step::Data(json!(null)),
+    });
+    let sight = port(&script, &["primary"]).fence(&vm(), &marks()).await.unwrap();
+    assert_eq!(sight.id, IdSight::Taken);
+    assert_eq!(
+        script.seen()[1],
+        "a PUT /nodes/pve1/qemu/101/config tags=drover;drover-7k2m9qxw;drover-retiring digest=abc"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn fencing_leaves_strangers_and_locked_guests_unwritten() {
+    let stranger = Script::new(|_| Step::Data(json!({"name": "theirs", "digest": "abc"})));
+    let fault = port(&stranger, &["primary"]).fence(&vm(), &marks()).await.unwrap_err();
+    assert_eq!((fault.kind, stranger.seen().len()), (FaultKind::Foreign, 1));
+    let mut locked = config();
+    locked["lock"] = json!("backup");
+    let script = Script::new(move |_| Step::Data(locked.clone()));
+    let sight = port(&script, &["primary"]).fence(&vm(), &marks()).await.unwrap();
+    assert_eq!((sight.lock.as_deref(), script.seen().len()), (Some("backup"), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn fencing_goes_on_when_only_the_tag_is_refused() {
+    let script = Script::new(|asked| match asked.starts_with("GET") {
+        true => Step::Data(config()),
+        false => Step::Refuse(403, "Permission check failed (/, Sys.Modify for modifying tag 'x')"),
+    });
+    assert!(port(&script, &["primary"]).fence(&vm(), &marks()).await.is_ok());
+    let changed = Script::new(|asked| match asked.starts_with("GET") {
+        true => Step::Data(config()),
+        false => Step::Refuse(500, "checksum mismatch (file change by other user?)"),
+    });
+    let fault = port(&changed, &["primary"]).fence(&vm(), &marks()).await.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Contention);
+}
+
+// Invariant: power calls and destroy say exactly what Proxmox needs to hear.
+
+#[tokio::test(start_paused = true)]
+async fn power_calls_are_spelled_as_proxmox_wants() {
+    let script = Script::new(|_| Step::Data(json!("UPID:pve1:1:1:1:x:101:ci@pve!drover:")));
+    let port = port(&script, &["primary"]);
+    port.start(&vm()).await.unwrap();
+    port.shutdown(&vm(), Duration::from_secs(30)).await.unwrap();
+    port.stop(&vm()).await.unwrap();
+    port.destroy(&vm()).await.unwrap();
+    assert_eq!(
+        script.seen(),
+        [
+            "a POST /nodes/pve1/qemu/101/status/start",
+            "a POST /nodes/pve1/qemu/101/status/shutdown forceStop=1 timeout=30",
+            "a POST /nodes/pve1/qemu/101/status/stop overrule-shutdown=1",
+            "a DELETE /nodes/pve1/qemu/101 purge=1 destroy-unreferenced-disks=0",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn configuring_awaits_the_resize() {
+    let resized = "UPID:pve1:00000001:00000001:6B015BC1:resize:101:ci@pve!drover:";
+    for (exit, wanted) in [
+        ("OK", None),
+        ("shrinking disks is not supported", Some("broken")),
+        ("unexpected status", Some("unknown-outcome")),
+    ] {
+        let script = Script::new(move |asked| match asked {
+            "GET /nodes/pve1/qemu/101/config" => {
+                let mut config = config();
+                config["scsi0"] = json!("store:101/vm-101-disk-0.qcow2,size=2G");
+                Step::Data(config)
+            }
+            "GET /cluster/tasks" => {
+                Step::Data(json!([{"upid": resized, "endtime": 5, "status": exit}]))
+            }
+            _ if asked.contains("/resize") => Step::Data(json!(resized)),
+            _ => Step::Data(json!(null)),
+        });
+        let call = ConfigureCall { vm: vm(), marks: marks(), spec: spec() };
+        let done = port(&script, &["primary"]).configure(call).await;
+        assert_eq!(done.err().map(|fault| fault.kind.label()), wanted, "{exit}");
+    }
+}
+
+// Invariant: nothing is ruled out on a storage that did not answer.
+
+#[tokio::test(start_paused = true)]
+async fn leftovers_are_looked_for_on_every_storage() {
+    let script = Script::new(|asked| match asked {
+        "GET /nodes/pve1/storage content=images enabled=1" => {
+            Step::Data(json!([{"storage": "fast", "active": 1}, {"storage": "slow"}]))
+        }
+        "GET /nodes/pve1/storage/fast/content content=images vmid=101" => Step::Data(json!([])),
+        _ => Step::Data(json!([{"volid": "slow:101/vm-101-disk-0.qcow2", "vmid": "101"}])),
+    });
+    let left = port(&script, &["primary"]).leftovers(&vm()).await.unwrap();
+    assert_eq!(left, ["slow:101/vm-101-disk-0.qcow2"]);
+    let script = Script::new(|_| Step::Data(json!([{"storage": "nfs", "active": 0}])));
+    let fault = port(&script, &["primary"]).leftovers(&vm()).await.unwrap_err();
+    assert_eq!(
+        (fault.kind, fault.culprit),
+        (FaultKind::Contention, Culprit::Storage("nfs".into()))
+    );
+}
+
+// Invariant: with a runtime of its own, a call goes on when nobody waits for it any more.
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_is_not_taken_back() {
+    let script = Script::new(|_| Step::Data(json!("UPID:pve1:1:1:1:x:101:ci@pve!drover:")));
+    let port = Proxmox::new(Some(Handle::current()), Arc::new(script.clone()), TICK);
+    port.set_cloud(primary(), &connection(&["a"], token())).unwrap();
+    drop(port.start(&vm()));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(script.seen().len(), 1);
+}

@@ -1,0 +1,240 @@
+//! Looking: who the cluster is, what is in it, whether an id is taken, what one guest is.
+//! Absence is believed only from a quorate endpoint that was asked for that very id.
+
+use drover_actors::fault::{Culprit, Fault, FaultKind};
+use drover_actors::id::{ClusterId, NodeName, VmId};
+use drover_actors::ports::{ClusterSight, IdSight, Listed, Survey, VmRef, VmSight};
+
+use super::client::Client;
+use super::configure::{reading, split_tags};
+use super::error::PveError;
+use super::types::{Certificate, Resource, StatusItem, VmConfig};
+
+/// The file of the authority that every node of a cluster shares.
+const ROOT_CA: &str = "pve-root-ca.pem";
+
+/// Asks who the cluster is.
+pub async fn identify(client: &Client) -> Result<ClusterSight, PveError> {
+    let version = client.version().await?.version;
+    let (_, status) = client.cluster_status().await?;
+    let cluster = cluster_id(client, &client.certificates().await?)?;
+    let (quorate, nodes) = quorum(&status);
+    Ok(ClusterSight { cluster, version, quorate, nodes })
+}
+
+/// The first 16 hexadecimal digits of the root authority's SHA-256.
+fn cluster_id(client: &Client, certificates: &[Certificate]) -> Result<ClusterId, PveError> {
+    let root = certificates.iter().find(|one| one.filename.as_deref() == Some(ROOT_CA));
+    let digits: Option<String> = root
+        .and_then(|root| root.fingerprint.as_deref())
+        .map(|text| text.chars().filter(char::is_ascii_hexdigit).take(16).collect::<String>());
+    match digits.filter(|digits| digits.len() == 16) {
+        Some(digits) => Ok(ClusterId::new(digits.to_lowercase())),
+        None => {
+            let text = format!(
+                "cloud `{}` lists no `{ROOT_CA}` with a fingerprint, so its cluster can not be \
+                 told from others",
+                client.cloud()
+            );
+            let culprit = Culprit::Cloud(client.cloud().clone());
+            Err(Fault::new(FaultKind::Broken, culprit, text).into())
+        }
+    }
+}
+
+/// Quorum and nodes; a node on its own has no cluster item and is quorate.
+fn quorum(status: &[StatusItem]) -> (bool, Vec<(NodeName, bool)>) {
+    let quorate = status.iter().find(|item| item.kind == "cluster").is_none_or(|item| item.quorate);
+    let nodes = status.iter().filter(|item| item.kind == "node");
+    (quorate, nodes.map(|item| (NodeName::new(&item.name), item.online)).collect())
+}
+
+/// Lists every guest and the endpoint's quorum: two calls, however many guests there are.
+pub async fn survey(client: &Client) -> Result<Survey, PveError> {
+    let (_, status) = client.cluster_status().await?;
+    let (quorate, nodes) = quorum(&status);
+    let guests = client.resources(true).await?.into_iter().filter_map(listed).collect();
+    Ok(Survey { guests, nodes, quorate })
+}
+
+fn listed(row: Resource) -> Option<Listed> {
+    let container = match row.kind.as_str() {
+        "qemu" => false,
+        "lxc" => true,
+        _ => return None,
+    };
+    Some(Listed {
+        vmid: VmId(u32::try_from(row.vmid?).ok()?),
+        node: NodeName::new(row.node?),
+        name: row.name,
+        tags: split_tags(row.tags.as_deref().unwrap_or_default()).into_iter().collect(),
+        lock: row.lock.filter(|lock| !lock.is_empty()),
+        status: row.status.unwrap_or_else(|| "unknown".into()),
+        template: row.template,
+        container,
+    })
+}
+
+/// Finds a guest in the list.
+async fn find(client: &Client, vmid: VmId) -> Result<Option<Listed>, PveError> {
+    let rows = client.resources(true).await?;
+    Ok(rows.into_iter().filter_map(listed).find(|guest| guest.vmid == vmid))
+}
+
+/// Finds the node a template is on, and checks that it is one.
+pub async fn locate(client: &Client, source: VmId) -> Result<NodeName, PveError> {
+    let cloud = client.cloud();
+    let blame = |kind, text: String| PveError::from(Fault::new(kind, Culprit::Template, text));
+    let Some(found) = find(client, source).await? else {
+        return Err(match id_taken(client, source).await? {
+            IdSight::Free => {
+                let text = format!("cloud `{cloud}` has no guest `{source}`: check templateVmId");
+                blame(FaultKind::Gone, text)
+            }
+            IdSight::Taken => {
+                let path = format!("/vms/{source}");
+                let text = format!(
+                    "`{}` does not see guest `{source}` on cloud `{cloud}`: give it the \
+                     privilege `VM.Audit` on `{path}`",
+                    client.login()
+                );
+                let privilege = Some("VM.Audit".to_owned());
+                blame(FaultKind::Denied { privilege, path: Some(path) }, text)
+            }
+            IdSight::Unknown => {
+                let text = format!(
+                    "guest `{source}` is not in the list of cloud `{cloud}`, which has no quorum"
+                );
+                blame(FaultKind::Contention, text)
+            }
+        });
+    };
+    if found.container {
+        let text = format!("guest `{source}` on cloud `{cloud}` is a container, not a VM template");
+        return Err(blame(FaultKind::Broken, text));
+    }
+    // The list may be ten seconds behind, and knows nothing of a new template's flag.
+    if !found.template && !client.config(&found.node, source).await?.is_template() {
+        let text = format!(
+            "guest `{source}` on cloud `{cloud}` is no template: make it one with `qm template {source}`"
+        );
+        return Err(blame(FaultKind::Broken, text));
+    }
+    Ok(found.node)
+}
+
+/// Whether a failed read says nothing about the world.
+fn passes(kind: &FaultKind) -> bool {
+    matches!(kind, FaultKind::Contention | FaultKind::Unreachable | FaultKind::UnknownOutcome)
+}
+
+/// Whether an id is taken; free only by a quorate endpoint's word.
+pub async fn id_taken(client: &Client, vmid: VmId) -> Result<IdSight, PveError> {
+    for _ in 0..client.route.count() {
+        let asked = match client.next_id(vmid).await {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                let kind = client.fault(&error).kind;
+                if kind == FaultKind::IdTaken {
+                    return Ok(IdSight::Taken);
+                }
+                return if passes(&kind) { Ok(IdSight::Unknown) } else { Err(error) };
+            }
+        };
+        match client.cluster_status().await {
+            Ok((answered, status)) if quorum(&status).0 => {
+                if answered == asked {
+                    return Ok(IdSight::Free);
+                }
+            }
+            Ok((answered, _)) => client.route.leave(answered),
+            Err(error) if passes(&client.fault(&error).kind) => return Ok(IdSight::Unknown),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(IdSight::Unknown)
+}
+
+/// Looks at one id and its guest.
+pub async fn look(client: &Client, vm: &VmRef) -> Result<VmSight, PveError> {
+    let mut sight = VmSight {
+        id: id_taken(client, vm.vmid).await?,
+        node: None,
+        marks: None,
+        lock: None,
+        running: None,
+    };
+    if sight.id == IdSight::Free {
+        return Ok(sight);
+    }
+    let Some((node, config)) = read_config(client, vm).await? else { return Ok(sight) };
+    describe(&mut sight, &node, &config);
+    match client.current(&node, vm.vmid).await {
+        Ok(current) => sight.running = Some(current.status == "running"),
+        Err(error) => drop(client.fault(&error)),
+    }
+    Ok(sight)
+}
+
+/// Puts down what a configuration says.
+pub fn describe(sight: &mut VmSight, node: &NodeName, config: &VmConfig) {
+    sight.node = Some(node.clone());
+    sight.marks = Some(reading(config));
+    sight.lock = config.lock().map(str::to_owned);
+}
+
+/// Reads a guest's configuration where it is said to be, else where the list has it; none when
+/// it can not be read.
+async fn read_config(
+    client: &Client,
+    vm: &VmRef,
+) -> Result<Option<(NodeName, VmConfig)>, PveError> {
+    match client.config(&vm.node, vm.vmid).await {
+        Ok(config) => return Ok(Some((vm.node.clone(), config))),
+        Err(error) => {
+            let kind = client.fault(&error).kind;
+            if passes(&kind) || matches!(kind, FaultKind::Denied { .. }) {
+                return Ok(None);
+            }
+            if kind != FaultKind::Gone {
+                return Err(error);
+            }
+        }
+    }
+    let elsewhere = find(client, vm.vmid).await?;
+    let Some(found) = elsewhere.filter(|found| found.node != vm.node && !found.container) else {
+        return Ok(None);
+    };
+    match client.config(&found.node, vm.vmid).await {
+        Ok(config) => Ok(Some((found.node, config))),
+        Err(error) => {
+            client.fault(&error);
+            Ok(None)
+        }
+    }
+}
+
+/// Volumes that still carry an id, on every storage of its node that holds images.
+pub async fn leftovers(client: &Client, vm: &VmRef) -> Result<Vec<String>, PveError> {
+    let mut found = Vec::new();
+    for storage in client.image_storages(&vm.node).await? {
+        let name = storage.storage;
+        if storage.active == Some(false) {
+            let text = format!(
+                "storage `{name}` of node `{}` is not active, so volumes of guest `{}` on it \
+                 can not be ruled out",
+                vm.node, vm.vmid
+            );
+            let fault = Fault::new(FaultKind::Contention, Culprit::Storage(name), text);
+            return Err(fault.into());
+        }
+        let volumes = client.volumes(&vm.node, &name, vm.vmid).await?;
+        let of_guest = volumes
+            .into_iter()
+            .filter(|volume| volume.vmid.is_none_or(|vmid| vmid == u64::from(vm.vmid.0)));
+        found.extend(of_guest.map(|volume| volume.volid));
+    }
+    found.sort();
+    found.dedup();
+    Ok(found)
+}

@@ -1,0 +1,190 @@
+//! What goes to a Proxmox node and what comes back, in HTTP's shape but without a socket.
+//!
+//! The wire and the simulated cluster implement [`Transport`]; fail-over, login, retries and the
+//! total timeout are the client's and not found here.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use secrecy::SecretString;
+
+use super::connection::Connection;
+use super::endpoint::Endpoint;
+use super::error::PveError;
+use super::tls::CertificateRefused;
+
+/// Any error beneath one of ours.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Everything but RFC 3986's unreserved characters.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// The methods Proxmox answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Reads.
+    Get,
+    /// Creates, or asks for work.
+    Post,
+    /// Changes.
+    Put,
+    /// Removes.
+    Delete,
+}
+
+impl Method {
+    /// The method's name in a request line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    /// Whether the call may change something and so must not be repeated blindly.
+    pub fn writes(self) -> bool {
+        self != Self::Get
+    }
+
+    /// Whether parameters travel in a form body; GET and DELETE carry them in the query string
+    /// (behaviour section 1).
+    pub fn has_body(self) -> bool {
+        matches!(self, Self::Post | Self::Put)
+    }
+}
+
+/// One request to one node.
+#[derive(Clone)]
+pub struct Request {
+    /// How it is asked.
+    pub method: Method,
+    /// The path below `/api2/json`, its segments percent-encoded.
+    pub path: String,
+    /// Parameters in order, not encoded yet; a key given twice is an array.
+    pub params: Vec<(String, String)>,
+    /// The login's headers.
+    pub headers: Vec<(&'static str, SecretString)>,
+    /// The most it may take; the client keeps to it, a transport need not.
+    pub timeout: Duration,
+}
+
+impl fmt::Debug for Request {
+    /// Shows no values: parameters and headers may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method.as_str(), self.path)
+    }
+}
+
+/// One answer, whatever its status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// The status code; 595 to 599 are Proxmox's own.
+    pub status: u16,
+    /// The status line's text: older nodes say there alone what went wrong.
+    pub reason: String,
+    /// The body's content type.
+    pub content_type: Option<String>,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// Whether the node can have seen a request that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// Nothing was sent.
+    No,
+    /// It may have been received and acted on.
+    Maybe,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// No connection came about.
+    #[error("no connection")]
+    Connect(#[source] BoxError),
+    /// The node's certificate was refused.
+    #[error(transparent)]
+    Certificate(#[from] Box<CertificateRefused>),
+    /// The connection closed before the answer was complete.
+    #[error("the connection closed before the answer")]
+    Closed(#[source] BoxError),
+    /// The answer did not come in time.
+    #[error("no answer within {} s", .0.as_secs_f32())]
+    TimedOut(Duration),
+    /// The answer is larger than what is taken in.
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
+    /// Anything else between sending and reading.
+    #[error("the exchange broke")]
+    Broken(#[source] BoxError),
+}
+
+impl TransportError {
+    /// Whether the node can have seen the request.
+    pub fn sent(&self) -> Sent {
+        match self {
+            Self::Connect(_) | Self::Certificate(_) => Sent::No,
+            Self::Closed(_) | Self::TimedOut(_) | Self::TooLarge(_) | Self::Broken(_) => {
+                Sent::Maybe
+            }
+        }
+    }
+}
+
+/// A way to one node.
+pub trait Transport: Send + Sync {
+    /// Sends a request and gives the answer, whatever its status.
+    fn send(&self, request: Request) -> BoxFuture<'static, Result<Reply, TransportError>>;
+}
+
+/// Makes the way to each endpoint of a connection.
+pub trait Dialer: Send + Sync {
+    /// Prepares the way to one endpoint; nothing is connected yet.
+    fn dial(
+        &self,
+        endpoint: &Endpoint,
+        connection: &Connection,
+    ) -> Result<std::sync::Arc<dyn Transport>, PveError>;
+}
+
+/// Percent-encodes a path segment or a parameter, a blank as `%20` and never `+`.
+pub fn encode(text: &str) -> String {
+    utf8_percent_encode(text, RESERVED).to_string()
+}
+
+/// Spells parameters as a form body or query string.
+pub fn encode_params(params: &[(String, String)]) -> String {
+    let pairs = params.iter().map(|(key, value)| format!("{}={}", encode(key), encode(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: what is sent decodes to what was meant, on Proxmox's form decoder.
+
+    #[test]
+    fn a_form_never_holds_a_plus_or_a_semicolon() {
+        let params = vec![("a b".to_owned(), "x+y;z&ü ~".to_owned())];
+        assert_eq!(encode_params(&params), "a%20b=x%2By%3Bz%26%C3%BC%20~");
+    }
+
+    #[test]
+    fn a_request_shows_no_values() {
+        let request = Request {
+            method: Method::Post,
+            path: "/access/ticket".into(),
+            params: vec![("password".into(), "hunter2".into())],
+            headers: vec![("Authorization", SecretString::from("PVEAPIToken=x"))],
+            timeout: Duration::from_secs(1),
+        };
+        assert_eq!(format!("{request:?}"), "POST /access/ticket");
+    }
+}

@@ -1,0 +1,128 @@
+//! The simulated cluster's certificate authority and server certificate.
+//!
+//! Real ones for the wire; imitations made of a seed for the in-memory face, where no key is ever
+//! needed. Made before the world, which shows them at `/nodes/{node}/certificates/info`.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use secrecy::SecretString;
+use sha2::{Digest, Sha256};
+
+/// 2020-01-01 and 2036-01-01 in Unix seconds: the life of every certificate here.
+const LIFE: (i64, i64) = (1_577_836_800, 2_082_758_400);
+
+/// A certificate authority and the leaf it signed for the cluster's nodes.
+#[derive(Debug, Clone)]
+pub struct Certificates {
+    /// The authority's certificate, which tells clusters apart.
+    pub ca_pem: String,
+    /// The server's certificate.
+    pub leaf_pem: String,
+    /// The server's private key; none for an imitation.
+    pub key_pem: Option<SecretString>,
+    /// SHA-256 of the authority's certificate: upper-case pairs joined by colons.
+    pub ca_fingerprint: String,
+    /// SHA-256 of the server's certificate, likewise.
+    pub leaf_fingerprint: String,
+    /// Names and addresses the server's certificate is good for.
+    pub names: Vec<String>,
+    /// Start of both lives, Unix seconds.
+    pub not_before: i64,
+    /// End of both lives, Unix seconds.
+    pub not_after: i64,
+}
+
+impl Certificates {
+    /// Makes an authority and a server certificate for these node names, `localhost` and
+    /// `127.0.0.1`.
+    ///
+    /// # Errors
+    /// What the generator says, for names that are no DNS names.
+    pub fn generate(nodes: &[String]) -> Result<Self, rcgen::Error> {
+        let mut authority = CertificateParams::new(Vec::new())?;
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        authority.distinguished_name.push(DnType::CommonName, "Proxmox Virtual Environment");
+        authority.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        authority.not_after = rcgen::date_time_ymd(2036, 1, 1);
+        let issuer = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+        let names = all_names(nodes);
+        let mut leaf = CertificateParams::new(names.clone())?;
+        leaf.distinguished_name.push(DnType::CommonName, first(nodes));
+        leaf.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        leaf.not_after = rcgen::date_time_ymd(2036, 1, 1);
+        let key = KeyPair::generate()?;
+        let certificate = leaf.signed_by(&key, &issuer)?;
+        Ok(Self {
+            ca_pem: issuer.pem(),
+            leaf_pem: certificate.pem(),
+            key_pem: Some(key.serialize_pem().into()),
+            ca_fingerprint: fingerprint(issuer.der()),
+            leaf_fingerprint: fingerprint(certificate.der()),
+            names,
+            not_before: LIFE.0,
+            not_after: LIFE.1,
+        })
+    }
+
+    /// Imitates certificates: PEM text and fingerprints made of the seed, the same each time.
+    pub fn imitate(seed: u64, nodes: &[String]) -> Self {
+        let der = |what: &str| Sha256::digest(format!("{what}/{seed}/{nodes:?}")).to_vec();
+        let pem = |der: &[u8]| {
+            let text = STANDARD.encode(der);
+            format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+        };
+        let (ca, leaf) = (der("authority"), der("server"));
+        Self {
+            ca_pem: pem(&ca),
+            leaf_pem: pem(&leaf),
+            key_pem: None,
+            ca_fingerprint: fingerprint(&ca),
+            leaf_fingerprint: fingerprint(&leaf),
+            names: all_names(nodes),
+            not_before: LIFE.0,
+            not_after: LIFE.1,
+        }
+    }
+}
+
+fn all_names(nodes: &[String]) -> Vec<String> {
+    let fixed = ["localhost", "127.0.0.1"].map(str::to_owned);
+    fixed.into_iter().chain(nodes.iter().cloned()).collect()
+}
+
+fn first(nodes: &[String]) -> &str {
+    nodes.first().map_or("localhost", String::as_str)
+}
+
+/// SHA-256 as Proxmox shows it.
+fn fingerprint(der: &[u8]) -> String {
+    let pairs: Vec<String> = Sha256::digest(der).iter().map(|byte| format!("{byte:02X}")).collect();
+    pairs.join(":")
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imitations_repeat_by_seed_and_differ_between_seeds() {
+        let nodes = ["pve1".to_owned()];
+        let (one, same) = (Certificates::imitate(1, &nodes), Certificates::imitate(1, &nodes));
+        assert_eq!(one.ca_fingerprint, same.ca_fingerprint);
+        assert_ne!(one.ca_fingerprint, Certificates::imitate(2, &nodes).ca_fingerprint);
+        assert_eq!(one.leaf_fingerprint.len(), 32 * 3 - 1);
+    }
+
+    #[test]
+    fn real_ones_name_nodes_and_loopback_and_carry_their_fingerprint() {
+        let made = Certificates::generate(&["pve1".to_owned()]).unwrap();
+        let (_, pem) = x509_parser::pem::parse_x509_pem(made.leaf_pem.as_bytes()).unwrap();
+        let leaf = pem.parse_x509().unwrap();
+        assert_eq!(fingerprint(&pem.contents), made.leaf_fingerprint);
+        assert_eq!(leaf.validity().not_after.timestamp(), made.not_after);
+        let names = leaf.subject_alternative_name().unwrap().unwrap();
+        assert_eq!(names.value.general_names.len(), 3);
+    }
+}

@@ -1,0 +1,273 @@
+//! The API schema the simulator serves: routes, parameters, permissions, and the search for a route.
+//!
+//! The facts are in `schema.json` (Proxmox VE 9.2's, reduced to the served routes; what 8.4 lacks
+//! is marked). Checking of values is in `validate`.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use regex_lite::Regex;
+use serde::{Deserialize, Deserializer};
+
+use crate::sim::spec::PveVersion;
+
+use super::permission::Permission;
+
+/// The schema, parsed once.
+#[expect(clippy::expect_used, reason = "the file is part of the binary and a test parses it")]
+pub static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("schema.json")).expect("schema.json is well-formed")
+});
+
+/// All served routes and the formats their parameters use.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schema {
+    /// Property-string formats by name.
+    pub formats: BTreeMap<String, BTreeMap<String, Property>>,
+    /// Parameters shared by several routes.
+    sets: BTreeMap<String, BTreeMap<String, Property>>,
+    routes: Vec<Route>,
+}
+
+/// One method of one path.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Route {
+    /// The path template, such as `/nodes/{node}/qemu`.
+    pub path: String,
+    /// `GET`, `POST`, `PUT` or `DELETE`.
+    pub method: String,
+    /// Who may call it.
+    pub permissions: Permission,
+    /// Refused to API tokens.
+    #[serde(default)]
+    pub no_token: bool,
+    /// Runs on the node named in the path.
+    #[serde(default)]
+    pub proxy: bool,
+    /// Whether unknown parameters are let through.
+    #[serde(default)]
+    pub additional: bool,
+    /// Absent from 8.4.
+    #[serde(default)]
+    since9: bool,
+    #[serde(default)]
+    include: Option<String>,
+    #[serde(default)]
+    params: BTreeMap<String, Property>,
+}
+
+/// What a parameter, or one key of a property string, may be.
+#[derive(Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct Property {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: Kind,
+    /// May be left out.
+    pub optional: bool,
+    /// The key that a value without a key stands for.
+    pub default_key: bool,
+    /// Least number.
+    pub minimum: Option<f64>,
+    /// Greatest number.
+    pub maximum: Option<f64>,
+    /// Least length in characters.
+    pub min_length: Option<usize>,
+    /// Greatest length in characters.
+    pub max_length: Option<usize>,
+    /// All values, when they are listed.
+    #[serde(rename = "enum")]
+    pub choices: Vec<String>,
+    /// A parameter that must come with this one.
+    pub requires: Option<String>,
+    /// What the whole value must match.
+    #[serde(deserialize_with = "whole_match")]
+    pub pattern: Option<Regex>,
+    /// The type of an array's items.
+    pub items: Option<Box<Property>>,
+    /// A named format.
+    pub format: Option<String>,
+    /// How many indices a `name[n]` has.
+    pub count: Option<u32>,
+    /// The key this one stands for.
+    pub alias: Option<String>,
+    /// The key that receives this one's name.
+    pub key_alias: Option<String>,
+    /// Absent from 8.4.
+    pub(super) since9: bool,
+}
+
+/// The type of a parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Any text.
+    #[default]
+    String,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Number,
+    /// 0 or 1.
+    Boolean,
+    /// A list of items.
+    Array,
+}
+
+impl Kind {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+            Self::Array => "array",
+        }
+    }
+}
+
+fn whole_match<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Regex>, D::Error> {
+    let pattern = String::deserialize(deserializer)?;
+    Regex::new(&format!("^(?:{pattern})$")).map(Some).map_err(serde::de::Error::custom)
+}
+
+impl Schema {
+    /// Finds the route of a decoded path (no trailing slash; `/` is the root) and the parameters in
+    /// the path.
+    pub fn find(
+        &self,
+        method: &str,
+        path: &str,
+        version: PveVersion,
+    ) -> Option<(&Route, BTreeMap<String, String>)> {
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let mut best: Option<(&Route, BTreeMap<String, String>)> = None;
+        for route in self.routes.iter().filter(|route| route.method == method) {
+            if route.since9 && version == PveVersion::V8_4 {
+                continue;
+            }
+            // A literal name wins over a parameter, as in a tree.
+            if let Some(found) = match_path(&route.path, &parts)
+                && best.as_ref().is_none_or(|(_, fewest)| found.len() < fewest.len())
+            {
+                best = Some((route, found));
+            }
+        }
+        best
+    }
+
+    /// The route of a path template, whatever its method.
+    pub fn by_template(&self, path: &str) -> Option<&Route> {
+        self.routes.iter().find(|route| route.path == path)
+    }
+
+    /// The parameters of a route, by the names in the schema.
+    pub fn params<'a>(&'a self, route: &'a Route) -> impl Iterator<Item = (&'a str, &'a Property)> {
+        self.included(route).chain(&route.params).map(|(name, property)| (name.as_str(), property))
+    }
+
+    fn included<'a>(
+        &'a self,
+        route: &'a Route,
+    ) -> std::iter::Flatten<std::option::IntoIter<&'a BTreeMap<String, Property>>> {
+        route.include.as_ref().and_then(|name| self.sets.get(name)).into_iter().flatten()
+    }
+
+    /// The property of one parameter; `net3` finds `net[n]` when 3 is a valid index.
+    pub fn param<'a>(
+        &'a self,
+        route: &'a Route,
+        name: &str,
+        version: PveVersion,
+    ) -> Option<&'a Property> {
+        let set = route.include.as_ref().and_then(|name| self.sets.get(name));
+        let get = |key: &str| route.params.get(key).or_else(|| set?.get(key));
+        let property = get(name).filter(|property| property.count.is_none()).or_else(|| {
+            let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+            let index = &name[stem.len()..];
+            if index.is_empty() || (index.len() > 1 && index.starts_with('0')) {
+                return None;
+            }
+            let property = get(&format!("{stem}[n]"))?;
+            (index.parse::<u32>().ok()? < property.count?).then_some(property)
+        })?;
+        (!property.since9 || version == PveVersion::V9_2).then_some(property)
+    }
+}
+
+fn match_path(template: &str, parts: &[&str]) -> Option<BTreeMap<String, String>> {
+    let mut params = BTreeMap::new();
+    let mut rest = parts;
+    for segment in template.split('/').filter(|segment| !segment.is_empty()) {
+        let name = segment.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
+        // A volume name has slashes of its own: it takes the rest of the path.
+        if name == Some("volume") && !rest.is_empty() {
+            params.insert("volume".to_owned(), rest.join("/"));
+            return Some(params);
+        }
+        let (part, others) = rest.split_first()?;
+        match name {
+            Some(_) if part.contains(char::is_whitespace) => return None,
+            Some(name) => {
+                params.insert(name.to_owned(), (*part).to_owned());
+            }
+            None if *part == segment => {}
+            None => return None,
+        }
+        rest = others;
+    }
+    rest.is_empty().then_some(params)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_parses_and_every_included_set_exists() {
+        assert!(SCHEMA.routes.len() > 100);
+        for route in &SCHEMA.routes {
+            if let Some(set) = &route.include {
+                assert!(SCHEMA.sets.contains_key(set), "{set}");
+            }
+        }
+    }
+
+    // Invariant: section 23 item 12, what 9 added is unknown to 8.4.
+    #[test]
+    fn parameters_and_routes_that_came_with_9_are_unknown_to_8() {
+        let path = "/nodes/a/qemu/100/agent/file-read";
+        let (route, _) = SCHEMA.find("GET", path, PveVersion::V8_4).unwrap();
+        assert!(SCHEMA.param(route, "count", PveVersion::V8_4).is_none());
+        assert!(SCHEMA.param(route, "count", PveVersion::V9_2).is_some());
+        let bulk = "/cluster/bulk-action/guest/start";
+        assert!(SCHEMA.find("POST", bulk, PveVersion::V8_4).is_none());
+        assert!(SCHEMA.find("POST", bulk, PveVersion::V9_2).is_some());
+    }
+
+    #[test]
+    fn a_volume_takes_the_rest_of_the_path() {
+        let path = "/nodes/a/storage/s/content/s:iso/a.iso";
+        let (route, params) = SCHEMA.find("GET", path, PveVersion::V8_4).unwrap();
+        assert_eq!(route.path, "/nodes/{node}/storage/{storage}/content/{volume}");
+        assert_eq!(params["volume"], "s:iso/a.iso");
+    }
+
+    #[test]
+    fn a_component_with_a_blank_matches_no_parameter() {
+        assert!(SCHEMA.find("GET", "/nodes/p x/qemu", PveVersion::V8_4).is_none());
+    }
+
+    #[test]
+    fn indexed_parameters_end_at_their_count() {
+        let (route, _) = SCHEMA.find("POST", "/nodes/a/qemu", PveVersion::V8_4).unwrap();
+        assert!(SCHEMA.param(route, "net31", PveVersion::V8_4).is_some());
+        assert!(SCHEMA.param(route, "net32", PveVersion::V8_4).is_none());
+        assert!(SCHEMA.param(route, "net01", PveVersion::V8_4).is_none());
+        assert!(SCHEMA.param(route, "net[n]", PveVersion::V8_4).is_none());
+    }
+}

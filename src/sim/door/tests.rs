@@ -1,0 +1,357 @@
+//! The door as a whole, before a world that only says what it was asked.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::sync::Mutex;
+
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::*;
+use crate::sim::clock::WallClock;
+use crate::sim::rights::Rights;
+use crate::sim::spec::{AclSpec, TokenSpec, UserSpec};
+
+/// A world of two nodes that keeps the calls made to it and answers figures.
+#[derive(Default)]
+pub(super) struct Listener {
+    calls: Mutex<Vec<Call>>,
+    hops: Mutex<Vec<String>>,
+}
+
+impl Routes for Listener {
+    fn call(&self, call: Call) -> BoxFuture<'static, Outcome> {
+        self.calls.lock().unwrap().push(call);
+        Box::pin(async { Ok(Answer::new(json!([1, 2, 3, 4, 5, 6, 7, 8, "9", "x"]))) })
+    }
+
+    fn nodes(&self) -> Vec<(String, bool)> {
+        vec![("pve1".into(), true), ("pve2".into(), false)]
+    }
+
+    fn hop(&self, node: &str) -> BoxFuture<'static, Result<(), ApiError>> {
+        self.hops.lock().unwrap().push(node.to_owned());
+        Box::pin(async { Err(ApiError::hop(595, "No route to host")) })
+    }
+
+    fn pool_members(&self, _vmids: &[u32]) -> Vec<Value> {
+        Vec::new()
+    }
+
+    fn guest_exists(&self, _vmid: u32) -> bool {
+        true
+    }
+}
+
+const ROOT: &str = "root@pam!full=secret";
+const USER: &str = "ci@pve!limited=other";
+
+pub(super) fn spec() -> ClusterSpec {
+    let token = |name: &str, secret: &str, privsep| TokenSpec {
+        name: name.into(),
+        secret: secret.into(),
+        privsep,
+        expire: 0,
+    };
+    let user = UserSpec {
+        userid: "ci@pve".into(),
+        password: Some("password".into()),
+        enabled: true,
+        tokens: vec![token("limited", "other", true)],
+    };
+    ClusterSpec {
+        root_password: "rootpass".into(),
+        root_tokens: vec![token("full", "secret", false)],
+        users: vec![user],
+        ..ClusterSpec::default()
+    }
+}
+
+struct Bench {
+    door: Arc<Door>,
+    access: Arc<Access>,
+    world: Arc<Listener>,
+}
+
+fn bench(spec: &ClusterSpec, version: PveVersion) -> Bench {
+    let access = Access::new(spec, version, WallClock::starting_at(1_800_000_000));
+    let world = Arc::new(Listener::default());
+    let door = Door::new(spec, version, 7, Arc::clone(&access), Arc::clone(&world) as _);
+    Bench { door, access, world }
+}
+
+fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Request {
+    let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    Request {
+        method: method.into(),
+        target: format!("/api2/json{path}"),
+        headers: headers.iter().map(own).collect(),
+        body: bytes::Bytes::copy_from_slice(body.as_bytes()),
+        node: "pve1".into(),
+    }
+}
+
+impl Bench {
+    async fn as_token(&self, token: &str, method: &str, path: &str, body: &str) -> Response {
+        let header = format!("PVEAPIToken={token}");
+        self.door.serve(request(method, path, &[("Authorization", &header)], body)).await
+    }
+
+    async fn root(&self, method: &str, path: &str, body: &str) -> Response {
+        self.as_token(ROOT, method, path, body).await
+    }
+
+    async fn log_in(&self, user: &str, password: &str) -> Response {
+        let form = format!("username={user}&password={password}");
+        self.door.serve(request("POST", "/access/ticket", &[], &form)).await
+    }
+}
+
+fn body(response: &Response) -> Value {
+    serde_json::from_slice(&response.body).unwrap()
+}
+
+// Invariant: section 23 item 5, refused logins come late and without a body.
+#[tokio::test(start_paused = true)]
+async fn a_refused_login_comes_three_seconds_late_and_empty() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    for headers in [
+        vec![],
+        vec![("Authorization", "PVEAPIToken=root@pam!full=wrong")],
+        vec![("Authorization", "pveapitoken=root@pam!full=secret")],
+        vec![("Authorization", "PVEAPIToken=root@pam!full=secret"), ("Cookie", "PVEAuthCookie=x")],
+    ] {
+        let start = Instant::now();
+        let response = bench.door.serve(request("GET", "/version", &headers, "")).await;
+        assert_eq!((response.status, response.body.len(), response.close), (401, 0, true));
+        assert_eq!(start.elapsed(), Duration::from_secs(3));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blank_parts_the_scheme_from_the_token_as_well() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    let headers = [("Authorization", "PVEAPIToken root@pam!full=secret")];
+    let response = bench.door.serve(request("GET", "/version", &headers, "")).await;
+    assert_eq!(body(&response)["data"]["release"], "8.4");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_password_gets_a_body_and_waits_too() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    let start = Instant::now();
+    let response = bench.log_in("ci@pve", "wrong").await;
+    assert_eq!(body(&response)["message"], "authentication failure\n");
+    assert_eq!(start.elapsed(), Duration::from_secs(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ticket_reads_freely_writes_with_its_token_and_renews_itself() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    let login = body(&bench.log_in("root@pam", "rootpass").await);
+    let ticket = login["data"]["ticket"].as_str().unwrap();
+    let csrf = login["data"]["CSRFPreventionToken"].as_str().unwrap();
+    let cookie = format!("PVEAuthCookie={ticket}");
+    let read = bench.door.serve(request("GET", "/pools", &[("Cookie", &cookie)], "")).await;
+    assert_eq!(read.status, 200);
+    let write =
+        |headers: &[(&str, &str)]| bench.door.serve(request("POST", "/pools", headers, "poolid=p"));
+    assert_eq!(
+        write(&[("Cookie", &cookie)]).await.reason,
+        "Permission denied - invalid csrf token"
+    );
+    let headers = [("Cookie", cookie.as_str()), ("CSRFPreventionToken", csrf)];
+    assert_eq!(write(&headers).await.status, 200);
+    let encoded: String =
+        percent_encoding::utf8_percent_encode(ticket, percent_encoding::NON_ALPHANUMERIC).collect();
+    tokio::time::advance(Duration::from_secs(7_000)).await;
+    assert_eq!(bench.log_in("root%40pam", &encoded).await.status, 200);
+    tokio::time::advance(Duration::from_secs(600)).await;
+    assert_eq!(bench.log_in("root%40pam", &encoded).await.status, 401);
+}
+
+// Invariant: section 23 item 5, permission is checked before parameters and before existence.
+#[tokio::test(start_paused = true)]
+async fn who_lacks_the_right_is_told_so_whatever_the_parameters() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    let path = "/nodes/pve1/qemu/abc/config";
+    let response = bench.as_token(USER, "GET", path, "").await;
+    assert_eq!(response.reason, "Permission check failed (/vms/abc, VM.Audit)");
+    assert_eq!(bench.root("GET", path, "").await.status, 400);
+    assert!(bench.world.calls.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn some_calls_are_closed_to_tokens() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    let response = bench.root("POST", "/access/ticket", "username=a&password=b").await;
+    assert_eq!(
+        body(&response)["message"],
+        "Permission check failed (URI '/access/ticket' not available with API token, \
+         need proper ticket.\n)\n"
+    );
+    assert!(response.reason.ends_with("need proper ticket."));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_needs_the_new_guest_or_the_pool_by_name() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    let grant = |path: &str, role: &str| {
+        let form = format!("path={path}&roles={role}&users=ci@pve&tokens=ci@pve!limited");
+        let bench = &bench;
+        async move { assert_eq!(bench.root("PUT", "/access/acl", &form).await.status, 200) }
+    };
+    bench.root("POST", "/pools", "poolid=ci").await;
+    grant("/vms/100", "PVETemplateUser").await;
+    grant("/pool/ci", "PVEVMAdmin").await;
+    let path = "/nodes/pve1/qemu/100/clone";
+    let without = bench.as_token(USER, "POST", path, "newid=101").await;
+    assert_eq!(without.reason, "Permission check failed");
+    assert_eq!(bench.as_token(USER, "POST", path, "newid=101&pool=ci").await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_reach_the_world_typed_and_with_the_real_node() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    bench.root("POST", "/nodes/localhost/qemu/100/agent/exec", "command=ls&command=-l").await;
+    let calls = bench.world.calls.lock().unwrap();
+    assert_eq!(calls[0].route, "/nodes/{node}/qemu/{vmid}/agent/exec");
+    assert_eq!(calls[0].node.as_deref(), Some("pve1"));
+    assert_eq!(calls[0].params.0["command"], json!(["ls", "-l"]));
+    assert_eq!(calls[0].params.int("vmid"), Some(100));
+    assert_eq!(calls[0].caller.full_id(), "root@pam!full");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_command_in_a_parameter_goes_to_its_own_route() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    bench.root("POST", "/nodes/pve1/qemu/100/agent", "command=get-osinfo").await;
+    let calls = bench.world.calls.lock().unwrap();
+    let expected = ("GET", "/nodes/{node}/qemu/{vmid}/agent/get-osinfo");
+    assert_eq!((calls[0].method, calls[0].route), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parameter_in_path_and_body_must_be_the_same() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    let path = "/nodes/pve1/qemu/100/config";
+    assert_eq!(bench.root("PUT", path, "vmid=100&name=x").await.status, 200);
+    let errors = body(&bench.root("PUT", path, "vmid=101").await)["errors"].clone();
+    let text = "duplicate parameter (already defined in URI) with conflicting values!";
+    assert_eq!(errors["vmid"], text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_nodes_are_reached_over_the_inner_hop_and_unknown_ones_not_at_all() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    let far = bench.root("GET", "/nodes/pve2/qemu", "").await;
+    assert_eq!((far.status, far.reason.as_str()), (595, "No route to host"));
+    assert_eq!(*bench.world.hops.lock().unwrap(), ["pve2"]);
+    let unknown = bench.root("GET", "/nodes/nope/qemu", "").await;
+    assert!(unknown.reason.starts_with("hostname lookup 'nope' failed - "));
+    assert_eq!(bench.root("GET", "/nodes/pve2", "").await.status, 200);
+}
+
+// Invariant: section 23 item 5, old nodes give the text in the reason phrase only.
+#[tokio::test(start_paused = true)]
+async fn old_nodes_leave_the_message_out() {
+    let spec = ClusterSpec { old_errors: true, ..spec() };
+    let response = bench(&spec, PveVersion::V8_4).root("GET", "/nope", "").await;
+    assert_eq!(response.reason, "Method 'GET /nope' not implemented");
+    assert_eq!(body(&response), json!({"data": null}));
+}
+
+// Invariant: section 23 item 11, loose typing is seeded and spares what was JSON before.
+#[tokio::test(start_paused = true)]
+async fn answers_are_loose_where_the_cluster_is() {
+    let spec = ClusterSpec { loose_types: true, ..spec() };
+    let ask = |path: &'static str| {
+        let spec = spec.clone();
+        async move {
+            let bench = bench(&spec, PveVersion::V8_4);
+            body(&bench.root("GET", path, "").await)["data"].to_string()
+        }
+    };
+    let exact = json!([1, 2, 3, 4, 5, 6, 7, 8, "9", "x"]).to_string();
+    let loose = ask("/nodes/pve1/qemu").await;
+    assert_ne!(loose, exact);
+    assert_eq!(loose, ask("/nodes/pve1/qemu").await);
+    assert_eq!(ask("/nodes/pve1/qemu/100/agent/get-osinfo").await, exact);
+}
+
+// Invariant: section 23 item 12, the agent's privileges differ by version.
+#[tokio::test(start_paused = true)]
+async fn agent_calls_need_the_monitor_on_8_and_their_own_privileges_on_9() {
+    let refusal = |version| async move {
+        let bench = bench(&spec(), version);
+        bench.as_token(USER, "POST", "/nodes/pve1/qemu/100/agent/ping", "").await.reason
+    };
+    assert_eq!(refusal(PveVersion::V8_4).await, "Permission check failed (/vms/100, VM.Monitor)");
+    assert_eq!(
+        refusal(PveVersion::V9_2).await,
+        "Permission check failed (/vms/100, VM.GuestAgent.Audit|VM.GuestAgent.Unrestricted)"
+    );
+}
+
+// Invariant: section 23 item 12, a role cannot name what the version lacks.
+#[tokio::test(start_paused = true)]
+async fn a_role_with_the_monitor_is_refused_by_9() {
+    let form = "roleid=R&privs=VM.Audit,VM.Monitor";
+    let eight = bench(&spec(), PveVersion::V8_4).root("POST", "/access/roles", form).await;
+    assert_eq!(eight.status, 200);
+    let nine = bench(&spec(), PveVersion::V9_2).root("POST", "/access/roles", form).await;
+    let text = "invalid format - invalid privilege 'VM.Monitor'\n";
+    assert_eq!(body(&nine)["errors"]["privs"], text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_token_works_until_it_expires_or_its_user_is_disabled() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    let path = "/access/users/ci@pve/token/new";
+    let made = body(&bench.root("POST", path, "expire=1800000100").await);
+    let token = format!("ci@pve!new={}", made["data"]["value"].as_str().unwrap());
+    assert_eq!(made["data"]["full-tokenid"], "ci@pve!new");
+    assert_eq!(bench.as_token(&token, "GET", "/version", "").await.status, 200);
+    bench.root("PUT", "/access/users/ci@pve", "enable=0").await;
+    assert_eq!(bench.as_token(&token, "GET", "/version", "").await.status, 401);
+    bench.root("PUT", "/access/users/ci@pve", "enable=1").await;
+    tokio::time::advance(Duration::from_secs(100)).await;
+    assert_eq!(bench.as_token(&token, "GET", "/version", "").await.status, 401);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pools_hold_each_guest_once_and_empty_before_they_go() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    for pool in ["a", "b"] {
+        bench.root("POST", "/pools", &format!("poolid={pool}")).await;
+    }
+    assert_eq!(bench.root("PUT", "/pools/a", "vms=100,101").await.status, 200);
+    assert_eq!(
+        bench.root("PUT", "/pools/b", "vms=100").await.reason,
+        "update pools failed: VM 100 belongs already to pool 'a' and 'allow-move' is not set"
+    );
+    assert_eq!(bench.root("PUT", "/pools/b", "vms=100&allow-move=1").await.status, 200);
+    assert_eq!(bench.access.pool_of(100).as_deref(), Some("b"));
+    assert_eq!(
+        bench.root("DELETE", "/pools/a", "").await.reason,
+        "delete pool failed: pool 'a' is not empty (contains VM 101)"
+    );
+    bench.access.forget_guest(101);
+    assert_eq!(bench.root("DELETE", "/pools/a", "").await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_auditor_sees_entries_and_others_only_those_they_may_change() {
+    let entry = AclSpec {
+        path: "/".into(),
+        who: "ci@pve".into(),
+        role: "PVEAuditor".into(),
+        propagate: true,
+    };
+    let spec = ClusterSpec { acl: vec![entry], ..spec() };
+    let bench = bench(&spec, PveVersion::V8_4);
+    let seen = body(&bench.root("GET", "/access/acl", "").await);
+    assert_eq!(seen["data"][0]["ugid"], "ci@pve");
+    let seen = body(&bench.as_token(USER, "GET", "/access/acl", "").await);
+    assert_eq!(seen["data"], json!([]));
+}

@@ -1,0 +1,350 @@
+//! Guests that are an address and nothing else, for whole herds in virtual time.
+//!
+//! Nothing runs here: every answer follows from the seed, the moment of the boot and the moment
+//! of the question, so that a paused clock drives it and equal seeds behave alike.
+
+mod exec;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{self, BoxFuture};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::address::{AddressBook, dice, within};
+use super::answers::{self, Exited};
+use crate::sim::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
+use crate::ssh::PrivateKey;
+
+/// How guests behave; every duration is drawn from its range by the seed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoneOptions {
+    /// The seed of all draws.
+    pub seed: u64,
+    /// From the start of QEMU to the first answer of the agent.
+    pub boot: Range<Duration>,
+    /// From there to the first address.
+    pub addressless: Range<Duration>,
+    /// From the wish to shut down to the end.
+    pub shutdown: Range<Duration>,
+    /// The SSH port told in summaries; nobody listens there.
+    pub ssh_port: u16,
+}
+
+impl Default for NoneOptions {
+    fn default() -> Self {
+        let secs = |from, to| Duration::from_secs(from)..Duration::from_secs(to);
+        Self {
+            seed: 0,
+            boot: secs(8, 25),
+            addressless: secs(1, 5),
+            shutdown: secs(2, 8),
+            ssh_port: 22,
+        }
+    }
+}
+
+/// A way a guest misbehaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quirk {
+    /// Never boots: its agent is silent for ever, and it ignores the wish to shut down.
+    NeverBoots,
+    /// Boots and then hangs: agent calls time out, and it ignores the wish to shut down.
+    Hangs,
+    /// Works, but ignores the wish to shut down.
+    IgnoresShutdown,
+    /// Never gets an address.
+    NoAddress,
+    /// Says that its network card has another MAC address.
+    WrongMac,
+    /// Says that it has this address.
+    WrongAddress(IpAddr),
+    /// Powers itself off this long after its start.
+    PowersOff(Duration),
+}
+
+/// The host of guests that are an address only.
+pub struct NoneGuests {
+    options: NoneOptions,
+    state: Mutex<State>,
+}
+
+struct State {
+    addresses: AddressBook,
+    running: BTreeMap<u32, Guest>,
+    /// The host key each disk holds, as the turn it was drawn in.
+    disks: BTreeMap<u32, u32>,
+    snapshots: BTreeMap<(u32, String), Option<u32>>,
+    /// How many host keys each VMID has drawn: a reused VMID must not show an old key.
+    turns: BTreeMap<u32, u32>,
+    quirks: BTreeMap<u32, Quirk>,
+    next_quirks: VecDeque<Quirk>,
+}
+
+struct Guest {
+    hostname: String,
+    mac: Option<String>,
+    ip: Ipv4Addr,
+    host_key: u32,
+    answers_from: Instant,
+    addressed_from: Instant,
+    /// When it ends by itself.
+    ends: Option<Instant>,
+    shutdown: Duration,
+    processes: BTreeMap<i64, Exited>,
+    next_pid: i64,
+}
+
+impl NoneGuests {
+    /// A host without guests.
+    #[must_use]
+    pub fn new(options: NoneOptions) -> Self {
+        let state = State {
+            addresses: AddressBook::new([10, 77]),
+            running: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            turns: BTreeMap::new(),
+            quirks: BTreeMap::new(),
+            next_quirks: VecDeque::new(),
+        };
+        Self { options, state: Mutex::new(state) }
+    }
+
+    /// Makes a guest misbehave, running or at its next boots; none makes it behave again.
+    pub fn set_quirk(&self, vmid: u32, quirk: Option<Quirk>) {
+        let mut state = self.lock();
+        match quirk {
+            Some(quirk) => {
+                state.quirks.insert(vmid, quirk);
+                if let (Quirk::PowersOff(after), Some(guest)) =
+                    (quirk, state.running.get_mut(&vmid))
+                {
+                    guest.end_by(Instant::now() + after);
+                }
+            }
+            None => {
+                state.quirks.remove(&vmid);
+            }
+        }
+    }
+
+    /// Makes the next guest that boots misbehave; several wishes are served in order.
+    pub fn quirk_next_boot(&self, quirk: Quirk) {
+        self.lock().next_quirks.push_back(quirk);
+    }
+
+    /// Ends a guest from inside.
+    pub fn power_off(&self, vmid: u32) {
+        if let Some(guest) = self.lock().running.get_mut(&vmid) {
+            guest.end_by(Instant::now());
+        }
+    }
+
+    /// The VMIDs of the guests that run.
+    #[must_use]
+    pub fn running_vmids(&self) -> Vec<u32> {
+        let now = Instant::now();
+        let state = self.lock();
+        state.running.iter().filter(|(_, guest)| guest.runs(now)).map(|(vmid, _)| *vmid).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is plain data, whole between any two statements.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn host_key_line(&self, vmid: u32, turn: u32, hostname: &str) -> String {
+        let seed = dice(self.options.seed, vmid, turn, "host key");
+        PrivateKey::from_seed(&seed, "").public_line(&format!("root@{hostname}"))
+    }
+
+    fn start(&self, boot: GuestBoot) -> Result<(), String> {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let vmid = boot.vmid;
+        if let Some(quirk) = state.next_quirks.pop_front() {
+            state.quirks.insert(vmid, quirk);
+        }
+        let ip = state.addresses.assign(vmid).ok_or("no address is free for the guest")?;
+        let host_key = match state.disks.get(&vmid) {
+            Some(turn) if boot.boot > 1 => *turn,
+            _first_boot => {
+                let turn = state.turns.entry(vmid).or_insert(0);
+                *turn += 1;
+                *turn
+            }
+        };
+        state.disks.insert(vmid, host_key);
+        let draw = |range, purpose| {
+            let turn = host_key.wrapping_mul(1000).wrapping_add(boot.boot);
+            within(range, &dice(self.options.seed, vmid, turn, purpose))
+        };
+        let answers_from = now + draw(&self.options.boot, "boot");
+        let ends = match state.quirks.get(&vmid) {
+            Some(Quirk::PowersOff(after)) => Some(now + *after),
+            _ => None,
+        };
+        let guest = Guest {
+            hostname: boot.hostname,
+            mac: boot.mac,
+            ip,
+            host_key,
+            answers_from,
+            addressed_from: answers_from + draw(&self.options.addressless, "address"),
+            ends,
+            shutdown: draw(&self.options.shutdown, "shutdown"),
+            processes: BTreeMap::new(),
+            next_pid: 130,
+        };
+        state.running.insert(vmid, guest);
+        Ok(())
+    }
+
+    fn answer(&self, vmid: u32, call: AgentCall) -> Result<Value, AgentError> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let quirk = state.quirks.get(&vmid).copied();
+        let guest = state.running.get_mut(&vmid).ok_or(AgentError::NotRunning)?;
+        if !guest.runs(now) || now < guest.answers_from || quirk == Some(Quirk::NeverBoots) {
+            return Err(AgentError::NotRunning);
+        }
+        if quirk == Some(Quirk::Hangs) {
+            return Err(AgentError::Timeout);
+        }
+        let key = || self.host_key_line(vmid, guest.host_key, &guest.hostname);
+        match call {
+            AgentCall::Ping => Ok(json!({})),
+            AgentCall::Info => Ok(answers::info()),
+            AgentCall::NetworkInterfaces => Ok(guest.interfaces(now, quirk)),
+            AgentCall::Get(name) => answers::get(&name, &guest.hostname, 0),
+            AgentCall::Exec { command, input: _ } => {
+                let exited = exec::run(&command, &key, &guest.hostname)?;
+                let pid = guest.next_pid;
+                guest.next_pid += 2;
+                guest.processes.insert(pid, exited);
+                Ok(json!({"pid": pid}))
+            }
+            AgentCall::ExecStatus { pid } => {
+                let exited = guest.processes.remove(&pid).ok_or_else(answers::unknown_pid)?;
+                Ok(answers::exec_status(Some(&exited)))
+            }
+            AgentCall::FileRead { path } if path == answers::HOST_KEY_FILE => {
+                Ok(answers::file(format!("{}\n", key()).as_bytes(), false))
+            }
+            AgentCall::FileRead { path } if path == "/etc/hostname" => {
+                Ok(answers::file(format!("{}\n", guest.hostname).as_bytes(), false))
+            }
+            AgentCall::FileRead { path } => {
+                Err(answers::can_not_open(&path, "r", "No such file or directory"))
+            }
+            AgentCall::FileWrite { .. } => Ok(Value::Null),
+        }
+    }
+}
+
+impl Guest {
+    fn runs(&self, now: Instant) -> bool {
+        self.ends.is_none_or(|end| now < end)
+    }
+
+    fn end_by(&mut self, when: Instant) {
+        self.ends = Some(self.ends.map_or(when, |end| end.min(when)));
+    }
+
+    fn interfaces(&self, now: Instant, quirk: Option<Quirk>) -> Value {
+        let mac = match quirk {
+            Some(Quirk::WrongMac) => Some("02:00:00:00:00:01"),
+            _ => self.mac.as_deref(),
+        };
+        let ip = match quirk {
+            Some(Quirk::WrongAddress(ip)) => Some(ip),
+            Some(Quirk::NoAddress) => None,
+            _ => Some(IpAddr::V4(self.ip)),
+        };
+        let prefix = |ip: IpAddr| if ip.is_ipv4() { 16 } else { 64 };
+        let address = ip.filter(|_| now >= self.addressed_from).map(|ip| (ip, prefix(ip)));
+        answers::interfaces(mac, address)
+    }
+}
+
+impl GuestHost for NoneGuests {
+    fn boot(&self, boot: GuestBoot) -> BoxFuture<'static, Result<(), String>> {
+        future::ready(self.start(boot)).boxed()
+    }
+
+    fn stop(&self, vmid: u32) -> BoxFuture<'static, ()> {
+        self.lock().running.remove(&vmid);
+        future::ready(()).boxed()
+    }
+
+    fn shutdown(&self, vmid: u32) -> BoxFuture<'static, ()> {
+        let mut state = self.lock();
+        let deaf = matches!(
+            state.quirks.get(&vmid),
+            Some(Quirk::NeverBoots | Quirk::Hangs | Quirk::IgnoresShutdown)
+        );
+        if let Some(guest) = state.running.get_mut(&vmid).filter(|_| !deaf) {
+            // A guest that still boots hears of it once it is up.
+            let heard = guest.answers_from.max(Instant::now());
+            guest.end_by(heard + guest.shutdown);
+        }
+        future::ready(()).boxed()
+    }
+
+    fn running(&self, vmid: u32) -> bool {
+        let now = Instant::now();
+        self.lock().running.get(&vmid).is_some_and(|guest| guest.runs(now))
+    }
+
+    fn agent(&self, vmid: u32, call: AgentCall) -> BoxFuture<'static, Result<Value, AgentError>> {
+        future::ready(self.answer(vmid, call)).boxed()
+    }
+
+    fn address(&self, vmid: u32) -> Option<GuestAddress> {
+        let now = Instant::now();
+        let state = self.lock();
+        let guest = state.running.get(&vmid).filter(|guest| guest.runs(now))?;
+        Some(GuestAddress { ip: IpAddr::V4(guest.ip), port: self.options.ssh_port })
+    }
+
+    fn snapshot(&self, vmid: u32, name: &str) {
+        let mut state = self.lock();
+        let held = state.disks.get(&vmid).copied();
+        state.snapshots.insert((vmid, name.to_owned()), held);
+    }
+
+    fn rollback(&self, vmid: u32, name: &str) {
+        let mut state = self.lock();
+        match state.snapshots.get(&(vmid, name.to_owned())).copied() {
+            Some(Some(turn)) => {
+                state.disks.insert(vmid, turn);
+            }
+            Some(None) => {
+                state.disks.remove(&vmid);
+            }
+            None => {}
+        }
+    }
+
+    fn clone_disk(&self, _from: u32, to: u32) {
+        // cloud-init makes a new host key on a clone's first boot.
+        self.lock().disks.remove(&to);
+    }
+
+    fn forget(&self, vmid: u32) {
+        let mut state = self.lock();
+        state.running.remove(&vmid);
+        state.disks.remove(&vmid);
+        state.quirks.remove(&vmid);
+        state.addresses.release(vmid);
+        state.snapshots.retain(|(owner, _), _| *owner != vmid);
+    }
+}

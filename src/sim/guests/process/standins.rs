@@ -1,0 +1,40 @@
+//! The stand-ins that come first on a guest's PATH: what a job may expect of a whole machine and
+//! a folder can not give.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Names and texts; one text may stand in for several programs and looks at its name.
+const STANDINS: [(&str, &str); 17] = [
+    ("shutdown", include_str!("standins/power.sh")),
+    ("poweroff", include_str!("standins/power.sh")),
+    ("halt", include_str!("standins/power.sh")),
+    ("reboot", include_str!("standins/power.sh")),
+    ("sudo", include_str!("standins/sudo.sh")),
+    ("apt-get", include_str!("standins/packages.sh")),
+    ("apt", include_str!("standins/packages.sh")),
+    ("dnf", include_str!("standins/packages.sh")),
+    ("yum", include_str!("standins/packages.sh")),
+    ("zypper", include_str!("standins/packages.sh")),
+    ("apk", include_str!("standins/packages.sh")),
+    ("systemctl", include_str!("standins/systemctl.sh")),
+    ("cloud-init", include_str!("standins/cloud-init.sh")),
+    ("hostname", include_str!("standins/hostname.sh")),
+    ("ip", include_str!("standins/ip.sh")),
+    ("service", "#!/bin/sh\nexit 0\n"),
+    ("dhclient", "#!/bin/sh\nexit 0\n"),
+];
+
+/// Writes all stand-ins into a folder.
+pub(super) fn install(dir: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    for (name, text) in STANDINS {
+        // Renamed into place: another host on the same folder may be running the old one.
+        let fresh = dir.join(format!(".{name}.{}", std::process::id()));
+        std::fs::write(&fresh, text)?;
+        std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o755))?;
+        std::fs::rename(&fresh, dir.join(name))?;
+    }
+    Ok(())
+}

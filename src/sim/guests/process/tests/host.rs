@@ -1,0 +1,182 @@
+//! The host is untouched, whatever a guest does and however the simulator ends.
+
+use super::*;
+use crate::ssh::upload_command;
+
+/// Processes of this computer whose command line holds `words`, other than shells that only pass
+/// them on.
+pub(super) fn processes_with(words: &str) -> Vec<u32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if line.starts_with("sleep ") && line.contains(words) {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+/// Leaves a process behind in a session of its own, and waits until it runs.
+pub(super) async fn leave_running(session: &Session, seconds: u32) {
+    let job = format!(
+        "setsid sleep {seconds} > /dev/null 2>&1 & \
+         until [ \"$(cat /proc/$!/comm)\" = sleep ]; do :; done"
+    );
+    says(session, &job).await;
+}
+
+// Invariant: nothing outside a guest's disk can be changed or seen from inside.
+
+#[tokio::test]
+async fn the_host_is_untouched_from_inside_a_namespace() {
+    let Some(rig) = Rig::isolated() else { return };
+    let secret = rig.dir.path().join("secret");
+    std::fs::write(&secret, "host").unwrap();
+    let secret = secret.display();
+    rig.up(1201, 1).await;
+    let session = rig.log_in(1201).await;
+
+    for place in ["/usr/x", "/bin/x", "/x", "/proc/sys/kernel/core_pattern", "/guest/bin/sudo"] {
+        let result = run(&session, &format!("echo x >> {place}")).await;
+        assert_ne!(result.exit, Some(0), "{place}");
+        let deeper = format!(
+            "unshare -Urm sh -c 'umount -l {place}; mount -o remount,rw /usr; echo x >> {place}'"
+        );
+        assert_ne!(run(&session, &deeper).await.exit, Some(0), "{place}");
+    }
+    assert_ne!(run(&session, &format!("cat {secret}")).await.exit, Some(0));
+    assert_ne!(run(&session, &format!("sudo cat {secret}")).await.exit, Some(0));
+    assert_eq!(says(&session, "ls /home").await, "ci");
+    let caps = says(&session, "grep -E 'CapEff|CapPrm|NoNewPrivs' /proc/self/status").await;
+    assert_eq!(caps, "CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\nNoNewPrivs:\t1");
+
+    // Only its own processes are there, and this one is not among them.
+    let me = std::process::id();
+    let seen = says(&session, "cat /proc/[0-9]*/comm").await;
+    assert!(seen.lines().all(|name| ["bwrap", "sh", "cat"].contains(&name)), "{seen}");
+    assert_ne!(
+        run(&session, &format!("kill -0 {me} && grep -q drover /proc/{me}/comm")).await.exit,
+        Some(0)
+    );
+    assert_eq!(std::fs::read_to_string(rig.dir.path().join("secret")).unwrap(), "host");
+}
+
+#[tokio::test]
+async fn one_guest_does_not_see_another() {
+    let Some(rig) = Rig::isolated() else { return };
+    rig.up(1202, 1).await;
+    rig.up(1203, 1).await;
+    let (one, two) = (rig.log_in(1202).await, rig.log_in(1203).await);
+    says(&one, "echo mine > ~/file; echo mine > /tmp/file").await;
+    leave_running(&one, 98767).await;
+    assert_eq!(says(&two, "ls ~ /tmp").await, "/home/ci:\n\n/tmp:");
+    assert_ne!(run(&two, "grep -lr 9876[7] /proc/[0-9]*/cmdline").await.exit, Some(0));
+}
+
+#[tokio::test]
+async fn variables_of_a_session_do_not_reach_the_hosts_programs() {
+    let Some(rig) = Rig::isolated() else { return };
+    rig.up(1204, 1).await;
+    let machine = rig.machine(1204);
+    let extra = [("LD_PRELOAD", "/nonexistent.so"), ("PATH", "/evil"), ("OWN", "kept")];
+    let extra =
+        extra.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let environment = machine.environment(&extra);
+    assert!(environment["PATH"].starts_with("/guest/bin:"));
+    let sandbox = &machine.ground.sandbox;
+    let job = sandbox.job(&machine.disk, &machine.inside, Some(1), &environment, &[]);
+    assert_eq!(job.get_envs().filter(|(name, _)| *name != "PATH").count(), 0);
+}
+
+#[tokio::test]
+async fn links_on_a_disk_do_not_lead_the_host_astray() {
+    let Some(rig) = Rig::isolated() else { return };
+    rig.up(1205, 1).await;
+    let outside = rig.dir.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let session = rig.log_in(1205).await;
+    let lay = format!(
+        "rm -rf ~/.ssh /etc/ssh /var/log; ln -s {0} ~/.ssh; ln -s {0} /etc/ssh; ln -s {0} /var/log; \
+         rm -f /etc/hostname; ln -s {0}/hostname /etc/hostname",
+        outside.display()
+    );
+    run(&session, &lay).await;
+    rig.guests.stop(1205).await;
+    rig.up(1205, 2).await;
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+    assert_eq!(says(&rig.log_in(1205).await, "cat /etc/hostname").await, "agent-1205");
+}
+
+// Invariant: no process outlives the host of the guests.
+
+#[tokio::test]
+async fn dropping_the_host_ends_every_process() {
+    let Some(rig) = Rig::isolated() else { return };
+    rig.up(1206, 1).await;
+    let session = rig.log_in(1206).await;
+    leave_running(&session, 98768).await;
+    assert_eq!(processes_with("98768").len(), 1);
+    drop(rig);
+    gone("98768").await;
+}
+
+#[tokio::test]
+async fn without_a_namespace_a_stop_ends_every_group() {
+    let rig = Rig::without_bubblewrap(true, |_| false);
+    rig.up(1207, 1).await;
+    let session = rig.log_in(1207).await;
+    leave_running(&session, 98769).await;
+    assert_eq!(processes_with("98769").len(), 1);
+    rig.guests.stop(1207).await;
+    gone("98769").await;
+}
+
+/// Waits for the kernel to be done with a process that was killed.
+async fn gone(words: &str) {
+    let deadline = Instant::now() + SOON;
+    while !processes_with(words).is_empty() {
+        assert!(Instant::now() < deadline, "{words} lives on");
+        tokio::task::yield_now().await;
+    }
+}
+
+// Invariant: where nothing isolates, only known commands run.
+
+#[tokio::test]
+async fn without_bubblewrap_only_allowed_commands_run() {
+    let rig = Rig::without_bubblewrap(false, |line| line == "echo demo");
+    rig.up(1208, 1).await;
+    let session = rig.log_in(1208).await;
+    assert_eq!(says(&session, "echo demo").await, "demo");
+    assert_eq!(says(&session, "cloud-init status --wait").await, "status: done");
+    for bad in ["id", "echo demo; id", &upload_command("/etc/x", 1, 0o600)] {
+        let refused = run(&session, bad).await;
+        assert_eq!(refused.exit, Some(126), "{bad}");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(said.contains("bubblewrap") && said.contains("--unisolated"), "{said}");
+    }
+    session.upload("file", "content".into(), 0o600, SOON).await.unwrap();
+    assert_eq!(rig.read(1208, "/home/ci/file").await.unwrap(), "content");
+    let command = vec!["id".to_owned()];
+    rig.ask(1208, AgentCall::Exec { command, input: None }).await.unwrap_err();
+    let out = rig.read(1208, "/../../../etc/passwd").await.unwrap_err();
+    assert!(out.to_string().contains("Permission denied"));
+    says(&session, "sudo poweroff").await;
+    rig.machine(1208).over().await;
+}
+
+#[tokio::test]
+async fn unisolated_guests_work_in_their_own_folder() {
+    let rig = Rig::without_bubblewrap(true, |_| false);
+    rig.up(1209, 1).await;
+    let session = rig.log_in(1209).await;
+    let home = rig.dir.path().canonicalize().unwrap().join("guests/1209/disk/home/ci");
+    assert_eq!(says(&session, "pwd; hostname").await, format!("{}\nagent-1209", home.display()));
+    let echoed = session.exec("cat; exit 5", Some("in".into()), limits(), None).await.unwrap();
+    assert_eq!((echoed.stdout.as_slice(), echoed.exit), (b"in".as_slice(), Some(5)));
+    assert_eq!(rig.read(1209, "/etc/hostname").await.unwrap(), "agent-1209\n");
+    rig.guests.shutdown(1209).await;
+    rig.machine(1209).over().await;
+}

@@ -1,0 +1,235 @@
+//! `drover sim`: a simulated cluster on a loopback socket, until it is told to end.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::door::certificates::Certificates;
+use super::door::wire::WireError;
+use super::guest::GuestHost;
+use super::guests::{
+    GuestKind, GuestKindError, Isolation, IsolationError, NoneGuests, NoneOptions, ProcessGuests,
+    ProcessOptions,
+};
+use super::simulation::{Simulation, SimulationOptions};
+use super::spec::{ClusterSpec, PveVersion};
+use super::world::{Faults, Latency};
+
+/// What `drover sim` was asked for.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The cluster's description; none for three nodes with a template each.
+    pub cluster: Option<PathBuf>,
+    /// What guests are.
+    pub guests: GuestKind,
+    /// Which Proxmox VE.
+    pub version: PveVersion,
+    /// Fixes all chance.
+    pub seed: u64,
+    /// A file of delays, or `none`.
+    pub latency: String,
+    /// A file of planned faults.
+    pub faults: Option<PathBuf>,
+    /// Run commands in process guests without bubblewrap.
+    pub unisolated: bool,
+}
+
+/// Why no simulated cluster runs.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// An input file cannot be read.
+    #[error("`{}` cannot be read", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// An input file does not say what it should.
+    #[error("`{}` is no description of {what}", .path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What it should describe.
+        what: &'static str,
+        /// Where it goes wrong.
+        #[source]
+        source: serde_yaml::Error,
+    },
+    /// A description without what a cluster needs.
+    #[error("{0}")]
+    Unusable(String),
+    /// These guests cannot be had.
+    #[error(transparent)]
+    Guests(#[from] GuestKindError),
+    /// Guests cannot be kept apart as asked.
+    #[error(transparent)]
+    Isolation(#[from] IsolationError),
+    /// No certificates can be made for these node names.
+    #[error("no certificates can be made")]
+    Certificates(#[from] rcgen::Error),
+    /// The socket cannot be had.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The system refused something.
+    #[error("{doing}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl SimError {
+    /// Whether what was asked for is at fault, rather than this machine.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Unreadable { .. }
+            | Self::Malformed { .. }
+            | Self::Unusable(_)
+            | Self::Guests(_)
+            | Self::Certificates(_)
+            | Self::Wire(WireError::NotLoopback(_)) => true,
+            Self::Isolation(_) | Self::Wire(_) | Self::System { .. } => false,
+        }
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, SimError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| SimError::Unreadable { path: path.to_owned(), source })?;
+    serde_yaml::from_str(&text).map_err(|source| SimError::Malformed {
+        path: path.to_owned(),
+        what,
+        source,
+    })
+}
+
+/// Serves a simulated cluster until SIGTERM or SIGINT; its first line on standard output is one
+/// JSON object for scripts.
+///
+/// # Errors
+/// See [`SimError`]; nothing was printed to standard output then.
+pub async fn run(options: Options) -> Result<(), SimError> {
+    let system = |doing| move |source| SimError::System { doing, source };
+    let mut term =
+        signal(SignalKind::terminate()).map_err(system("signals cannot be listened to"))?;
+    let mut int =
+        signal(SignalKind::interrupt()).map_err(system("signals cannot be listened to"))?;
+    let folder = tempfile::Builder::new()
+        .prefix("drover-sim-")
+        .tempdir()
+        .map_err(system("no temporary folder can be made"))?;
+
+    let password = uuid::Uuid::new_v4().to_string();
+    let secret = uuid::Uuid::new_v4().to_string();
+    let spec = match &options.cluster {
+        Some(path) => read(path, "a simulated cluster")?,
+        None => ClusterSpec::three_nodes(&password, &secret),
+    };
+    let spec = with_credentials(spec, &password, &secret)?;
+    let guests = guests(&options, folder.path())?;
+    let names: Vec<String> = spec.nodes.iter().map(|node| node.name.clone()).collect();
+    let simulation_options = SimulationOptions {
+        version: options.version,
+        seed: options.seed,
+        epoch: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        latency: match options.latency.as_str() {
+            "none" => Latency::none(),
+            file => read(Path::new(file), "delays")?,
+        },
+        faults: match &options.faults {
+            Some(path) => read(path, "planned faults")?,
+            None => Faults::default(),
+        },
+    };
+    let certificates = Certificates::generate(&names)?;
+    let simulation = Simulation::new(&spec, simulation_options, certificates, guests);
+    let ca_file = folder.path().join("ca.pem");
+    std::fs::write(&ca_file, &simulation.certificates.ca_pem)
+        .map_err(system("the authority's certificate cannot be written"))?;
+    let wire = simulation.listen(options.listen).await?;
+    let token = spec.root_tokens.first();
+    let template = spec.guests.iter().find(|guest| guest.template);
+    let facts = json!({
+        "url": format!("https://{}", wire.addr),
+        "fingerprint": wire.fingerprint,
+        "caFile": ca_file,
+        "tokenId": token.map(|token| format!("root@pam!{}", token.name)),
+        "tokenSecret": token.map(|token| token.secret.clone()),
+        "adminUser": "root@pam",
+        "adminPassword": spec.root_password,
+        "node": template.map_or(simulation.first_node(), |guest| &guest.node),
+        "nodes": names,
+        "templateVmId": template.map(|guest| guest.vmid),
+        "release": if options.version == PveVersion::V8_4 { "8.4" } else { "9.2" },
+        "pid": std::process::id(),
+    });
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{facts}")
+        .and_then(|()| stdout.flush())
+        .map_err(system("standard output cannot be written"))?;
+    drop(stdout);
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    wire.stop().await;
+    Ok(())
+}
+
+/// A description without a password or a token of root gets fresh ones, for the first line.
+fn with_credentials(
+    mut spec: ClusterSpec,
+    password: &str,
+    secret: &str,
+) -> Result<ClusterSpec, SimError> {
+    if spec.nodes.is_empty() {
+        return Err(SimError::Unusable("the cluster has no `nodes`: name at least one".into()));
+    }
+    let fresh = ClusterSpec::three_nodes(password, secret);
+    if spec.root_password.is_empty() {
+        spec.root_password = fresh.root_password;
+    }
+    if spec.root_tokens.is_empty() {
+        spec.root_tokens = fresh.root_tokens;
+    }
+    Ok(spec)
+}
+
+fn guests(options: &Options, folder: &Path) -> Result<Arc<dyn GuestHost>, SimError> {
+    let at_once = options.latency == "none";
+    let quick = Duration::from_millis(50)..Duration::from_millis(150);
+    match options.guests {
+        GuestKind::None => {
+            let mut none = NoneOptions { seed: options.seed, ..NoneOptions::default() };
+            if at_once {
+                (none.boot, none.addressless, none.shutdown) =
+                    (quick.clone(), quick.clone(), quick);
+            }
+            Ok(Arc::new(NoneGuests::new(none)))
+        }
+        GuestKind::Process => {
+            let mut process = ProcessOptions::new(folder.join("guests"));
+            process.seed = options.seed;
+            if options.unisolated {
+                process.isolation = Isolation::Unisolated;
+            }
+            if at_once {
+                process.boot = quick;
+            }
+            Ok(Arc::new(ProcessGuests::new(process)?))
+        }
+        GuestKind::Qemu => Err(GuestKindError::Unavailable.into()),
+    }
+}

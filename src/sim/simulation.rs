@@ -1,0 +1,103 @@
+//! A whole simulated cluster joined: access, world, guests and door, ready for either face.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::clock::WallClock;
+use super::door::Door;
+use super::door::access::Access;
+use super::door::certificates::Certificates;
+use super::door::wire::{Wire, WireError};
+use super::guest::GuestHost;
+use super::memory::MemoryDialer;
+use super::rights::Rights;
+use super::spec::{ClusterSpec, PveVersion};
+use super::world::{self, Faults, Latency, World, WorldOptions};
+
+/// How a simulated cluster is played.
+#[derive(Debug, Clone)]
+pub struct SimulationOptions {
+    /// Which Proxmox VE.
+    pub version: PveVersion,
+    /// Fixes all chance.
+    pub seed: u64,
+    /// Unix seconds at which it begins.
+    pub epoch: u64,
+    /// How long things take.
+    pub latency: Latency,
+    /// What goes wrong.
+    pub faults: Faults,
+}
+
+impl Default for SimulationOptions {
+    fn default() -> Self {
+        Self {
+            version: PveVersion::default(),
+            seed: 1,
+            epoch: world::EPOCH,
+            latency: Latency::default(),
+            faults: Faults::default(),
+        }
+    }
+}
+
+/// A simulated cluster.
+pub struct Simulation {
+    /// What answers requests.
+    pub door: Arc<Door>,
+    /// What the requests are about.
+    pub world: Arc<World>,
+    /// What the nodes prove themselves with.
+    pub certificates: Certificates,
+    first_node: String,
+}
+
+impl Simulation {
+    /// Joins a cluster, inside the tokio runtime whose clock drives it.
+    pub fn new(
+        spec: &ClusterSpec,
+        options: SimulationOptions,
+        certificates: Certificates,
+        guests: Arc<dyn GuestHost>,
+    ) -> Self {
+        let clock = WallClock::starting_at(options.epoch);
+        let access = Access::new(spec, options.version, clock);
+        let world_options = WorldOptions {
+            version: options.version,
+            seed: options.seed,
+            epoch: options.epoch,
+            latency: options.latency,
+            faults: options.faults,
+            certificates: world::Certificates {
+                ca_pem: certificates.ca_pem.clone(),
+                ca_fingerprint: certificates.ca_fingerprint.clone(),
+                leaf_pem: certificates.leaf_pem.clone(),
+                leaf_fingerprint: certificates.leaf_fingerprint.clone(),
+            },
+        };
+        let rights: Arc<dyn Rights> = Arc::clone(&access) as _;
+        let world = World::new(spec, world_options, rights, guests);
+        let routes = Arc::clone(&world) as _;
+        let door = Door::new(spec, options.version, options.seed, access, routes);
+        let first_node = spec.nodes.first().map_or("localhost", |node| &node.name).to_owned();
+        Self { door, world, certificates, first_node }
+    }
+
+    /// The node that takes requests on the wire.
+    pub fn first_node(&self) -> &str {
+        &self.first_node
+    }
+
+    /// The in-memory face.
+    pub fn dialer(&self) -> MemoryDialer {
+        MemoryDialer::new(Arc::clone(&self.door))
+    }
+
+    /// The HTTPS face, on a loopback address.
+    ///
+    /// # Errors
+    /// See [`WireError`].
+    pub async fn listen(&self, addr: SocketAddr) -> Result<Wire, WireError> {
+        Wire::start(Arc::clone(&self.door), &self.first_node, addr, &self.certificates).await
+    }
+}

@@ -1,0 +1,164 @@
+//! Recorded exchanges, reduced to facts, and how a request is made of one.
+
+use std::collections::BTreeMap;
+
+use drover::sim::door::http::Request;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// One exchange with the real Proxmox VE 8.4, as far as it is compared.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exchange {
+    pub n: u32,
+    #[serde(rename = "as")]
+    pub credential: String,
+    pub method: String,
+    pub path: String,
+    #[serde(default)]
+    pub form: BTreeMap<String, Value>,
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    #[serde(default)]
+    pub body: Option<String>,
+    pub status: u16,
+    pub reason: String,
+    #[serde(default)]
+    pub errors: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    pub message: Option<String>,
+    /// The shape of `data`: `"s"` for any scalar.
+    #[serde(default)]
+    pub shape: Option<Value>,
+    /// The body of an answer that was no JSON.
+    #[serde(default)]
+    pub plain: Option<String>,
+    /// The task that was started.
+    #[serde(default)]
+    pub upid: Option<String>,
+    /// The process that was started in the guest.
+    #[serde(default)]
+    pub pid: Option<u64>,
+    /// The digest of a configuration that a later request quotes.
+    #[serde(default)]
+    pub digest: Option<String>,
+    /// The status of the task asked about.
+    #[serde(default)]
+    pub task: Option<String>,
+    /// Its exit status.
+    #[serde(default)]
+    pub exit: Option<String>,
+    /// `success` and `status` of the `extjs` formatter.
+    #[serde(default)]
+    pub success: Option<u8>,
+    #[serde(default)]
+    pub inner: Option<u16>,
+    #[serde(default, rename = "note")]
+    pub _note: Option<String>,
+    /// What was done on the host beforehand.
+    #[serde(default)]
+    pub host: Option<HostAct>,
+}
+
+/// A key of a guest's configuration set (or removed) past the API.
+#[derive(Debug, Deserialize)]
+pub struct HostAct {
+    pub vmid: u32,
+    pub key: String,
+    pub value: Option<String>,
+}
+
+/// What answers so far have given that later requests refer to.
+#[derive(Default)]
+pub struct Seen {
+    pub upids: BTreeMap<String, String>,
+    pub pids: BTreeMap<u64, u64>,
+    pub digests: BTreeMap<String, String>,
+    pub ticket: String,
+    pub csrf: String,
+}
+
+/// All exchanges, in order.
+pub fn load() -> Vec<Exchange> {
+    let lines = include_str!("exchanges.jsonl").lines();
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+impl Exchange {
+    /// The request, with UPIDs, processes and tickets of this run.
+    pub fn request(&self, seen: &Seen, token: Option<&str>) -> Request {
+        let writes = self.method == "PUT" || self.method == "POST";
+        let mut target = self.path.split('/').map(|part| own_upid(part, seen)).collect::<Vec<_>>();
+        let form = self.form(seen);
+        if !writes && !form.is_empty() {
+            let last = target.pop().unwrap();
+            target.push(format!("{last}?{form}"));
+        }
+        let mut headers = BTreeMap::new();
+        for (name, value) in &self.headers {
+            let encoded = utf8_percent_encode(&seen.ticket, NON_ALPHANUMERIC).to_string();
+            let value = value.replace("{ticket}", &encoded).replace("{csrf}", &seen.csrf);
+            headers.insert(name.to_ascii_lowercase(), value);
+        }
+        if let Some(token) = token {
+            headers.entry("authorization".into()).or_insert_with(|| format!("PVEAPIToken={token}"));
+        }
+        let body = match &self.body {
+            Some(body) => body.clone(),
+            None if writes => form,
+            None => String::new(),
+        };
+        if writes && self.body.is_none() && !body.is_empty() {
+            let kind = "application/x-www-form-urlencoded";
+            headers.entry("content-type".into()).or_insert_with(|| kind.into());
+        }
+        Request {
+            method: self.method.clone(),
+            target: target.join("/"),
+            headers: headers.into_iter().collect(),
+            body: body.into_bytes().into(),
+            node: "pve1".into(),
+        }
+    }
+
+    fn form(&self, seen: &Seen) -> String {
+        let mut pairs = Vec::new();
+        for (name, value) in &self.form {
+            let single = std::slice::from_ref(value);
+            let items = value.as_array().map_or(single, Vec::as_slice);
+            for item in items {
+                let text = item.as_str().map_or_else(|| item.to_string(), str::to_owned);
+                let mut text = full_length(text);
+                let known = text.parse().ok().and_then(|pid: u64| seen.pids.get(&pid));
+                if let (true, Some(pid)) = (name == "pid", known) {
+                    text = pid.to_string();
+                }
+                if let ("digest", Some(own)) = (name.as_str(), seen.digests.get(&text)) {
+                    text.clone_from(own);
+                }
+                let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+                pairs.push(format!("{}={}", encode(name), encode(&text)));
+            }
+        }
+        pairs.join("&")
+    }
+}
+
+/// Long runs of one character are written short: `yyyy…(61440 characters)`.
+fn full_length(text: String) -> String {
+    let short = text.strip_suffix(" characters)").and_then(|text| text.split_once("…("));
+    match short.and_then(|(run, count)| Some((&run[..1], count.parse::<usize>().ok()?))) {
+        Some((letter, count)) => letter.repeat(count),
+        None => text,
+    }
+}
+
+fn own_upid(part: &str, seen: &Seen) -> String {
+    let decoded = percent_decode_str(part).decode_utf8_lossy();
+    match seen.upids.get(decoded.as_ref()) {
+        Some(own) if part.contains('%') => utf8_percent_encode(own, NON_ALPHANUMERIC).to_string(),
+        Some(own) => own.clone(),
+        None => part.to_owned(),
+    }
+}

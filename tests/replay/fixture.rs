@@ -1,0 +1,123 @@
+//! The installation whose answers were recorded, as a simulated cluster.
+
+use std::sync::Arc;
+
+use drover::sim::call::{ApiError, Call, Outcome};
+use drover::sim::clock::WallClock;
+use drover::sim::door::Door;
+use drover::sim::door::access::Access;
+use drover::sim::rights::{Rights, Routes, SideDoor};
+use drover::sim::spec::{ClusterSpec, PveVersion};
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+/// The status by which the harness knows that a call went beyond the door.
+pub const BEYOND: u16 = 599;
+
+/// The tokens by the names the recording gives them.
+pub const TOKENS: [(&str, &str); 6] = [
+    ("root", "root@pam!full=11111111-1111-1111-1111-111111111111"),
+    ("ci", "ci@pve!limited=22222222-2222-2222-2222-222222222222"),
+    ("none", "ci@pve!none=33333333-3333-3333-3333-333333333333"),
+    ("expired", "ci@pve!expired=44444444-4444-4444-4444-444444444444"),
+    ("aud", "aud@pve!aud=55555555-5555-5555-5555-555555555555"),
+    ("off", "off@pve!tok=66666666-6666-6666-6666-666666666666"),
+];
+
+/// The installation, ready to answer.
+pub struct Installation {
+    pub door: Arc<Door>,
+    pub side: Option<Arc<dyn SideDoor>>,
+}
+
+pub fn build() -> Installation {
+    let spec: ClusterSpec = serde_json::from_value(spec()).unwrap();
+    let clock = WallClock::starting_at(1_795_250_900);
+    let access = Access::new(&spec, PveVersion::V8_4, clock);
+    let world: Arc<dyn Routes> = Arc::new(Beyond(Arc::clone(&access)));
+    let door = Door::new(&spec, PveVersion::V8_4, 1, access, world);
+    Installation { door, side: None }
+}
+
+fn spec() -> Value {
+    let token = |name: &str, privsep: bool, expire: u64| {
+        let (_, text) =
+            TOKENS.iter().find(|(_, text)| text.contains(&format!("!{name}="))).unwrap();
+        let secret = text.split_once('=').unwrap().1;
+        json!({"name": name, "secret": secret, "privsep": privsep, "expire": expire})
+    };
+    let dir = |name: &str, content: &[&str]| json!({"name": name, "type": "dir", "content": content, "sizeBytes": 1_u64 << 36});
+    let both = |path: &str, role: &str| {
+        [
+            json!({"path": path, "who": "ci@pve", "role": role}),
+            json!({"path": path, "who": "ci@pve!limited", "role": role}),
+        ]
+    };
+    let mut acl = vec![json!({"path": "/", "who": "aud@pve", "role": "PVEAuditor"})];
+    acl.extend(both("/pool/ci", "RunnerRole"));
+    acl.extend(both("/storage/store", "PVEDatastoreUser"));
+    acl.extend(both("/sdn/zones/localnetwork", "PVESDNUser"));
+    json!({
+        "nodes": [{"name": "pve1", "cpus": 2, "memoryBytes": 25_276_502_016_u64}],
+        "storages": [
+            dir("local", &["iso", "vztmpl", "backup", "snippets"]),
+            dir("store", &["images", "iso", "import", "snippets"]),
+            dir("store2", &["images"]),
+            dir("isoonly", &["iso"]),
+        ],
+        "users": [
+            {"userid": "ci@pve", "password": "secret123", "tokens": [
+                token("limited", true, 0), token("none", true, 0),
+                token("expired", false, 1_000_000_000)]},
+            {"userid": "aud@pve", "tokens": [token("aud", false, 0)]},
+            {"userid": "off@pve", "enabled": false, "tokens": [token("tok", true, 0)]},
+        ],
+        "roles": {"RunnerRole": [
+            "VM.Allocate", "VM.Audit", "VM.Clone", "VM.Config.CPU", "VM.Config.Cloudinit",
+            "VM.Config.Disk", "VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network",
+            "VM.Config.Options", "VM.Console", "VM.Monitor", "VM.PowerMgmt", "VM.Snapshot",
+            "Pool.Audit"]},
+        "acl": acl,
+        "pools": [{"name": "ci", "comment": "runner pool"}, {"name": "other"}],
+        "rootPassword": "not used in the recording",
+        "rootTokens": [token("full", false, 0)],
+    })
+}
+
+/// A world that only keeps up pool membership: what is asked of it goes beyond the door.
+struct Beyond(Arc<Access>);
+
+impl Routes for Beyond {
+    fn call(&self, call: Call) -> BoxFuture<'static, Outcome> {
+        let id = |name: &str| call.params.int(name).and_then(|vmid| u32::try_from(vmid).ok());
+        let made = id(if call.route.ends_with("/clone") { "newid" } else { "vmid" });
+        if let (Some(pool), Some(vmid)) = (call.params.text("pool"), made) {
+            self.0.join_pool(&pool, vmid);
+        }
+        if let ("DELETE", "/nodes/{node}/qemu/{vmid}", Some(vmid)) = (call.method, call.route, made)
+        {
+            self.0.forget_guest(vmid);
+        }
+        Box::pin(async { Err(ApiError::hop(BEYOND, "beyond the door")) })
+    }
+
+    fn nodes(&self) -> Vec<(String, bool)> {
+        vec![("pve1".into(), true)]
+    }
+
+    fn hop(&self, _node: &str) -> BoxFuture<'static, Result<(), ApiError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn pool_members(&self, vmids: &[u32]) -> Vec<Value> {
+        let line = |vmid: &u32| {
+            json!({"id": format!("qemu/{vmid}"), "node": "pve1", "type": "qemu", "vmid": vmid,
+                "status": "unknown"})
+        };
+        vmids.iter().map(line).collect()
+    }
+
+    fn guest_exists(&self, _vmid: u32) -> bool {
+        false
+    }
+}

@@ -1,0 +1,121 @@
+//! Replays recorded exchanges with Proxmox VE 8.4's own code against the simulator, in order and
+//! in virtual time, and holds the agreement.
+//!
+//! Every difference stands in `differences.txt` with its reason; one that is missing there, or one
+//! that is gone, fails.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![expect(clippy::print_stdout, reason = "the agreement is what this tier reports")]
+
+mod compare;
+mod exchange;
+mod fixture;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use drover::sim::door::http::Response;
+
+use exchange::{Exchange, Seen};
+use fixture::{BEYOND, Installation, TOKENS};
+
+/// How long a task is waited for, in looks half a second apart.
+const LOOKS: u32 = 1_200;
+
+#[tokio::test(start_paused = true)]
+async fn the_simulator_answers_as_the_recorded_installation_did() {
+    let installation = fixture::build();
+    let mut seen = Seen::default();
+    let (mut compared, mut differing) = (0_u32, BTreeMap::new());
+    for exchange in exchange::load() {
+        act_on_host(&installation, &exchange);
+        let response = answer(&installation, &exchange, &seen).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if beyond(&response) {
+            continue;
+        }
+        remember(&exchange, &response, &mut seen);
+        compared += 1;
+        let found = compare::differences(&exchange, &response);
+        if !found.is_empty() {
+            let line =
+                format!("{} {}\n    {}", exchange.method, exchange.path, found.join("\n    "));
+            differing.insert(exchange.n, line);
+        }
+    }
+    let agreeing = compared - u32::try_from(differing.len()).unwrap();
+    println!("agree {agreeing} of {compared} ({} %)", agreeing * 100 / compared);
+    let known = known_differences();
+    let mut faults = Vec::new();
+    for (n, line) in differing.iter().filter(|(n, _)| !known.contains_key(*n)) {
+        faults.push(format!("{n} differs and is not listed: {line}"));
+    }
+    for n in known.keys().filter(|n| !differing.contains_key(*n)) {
+        faults.push(format!("{n} is listed and does not differ, or was not compared"));
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    assert!(agreeing * 10 >= compared * 9, "fewer than nine in ten agree");
+}
+
+/// Whether the stand-in for the world was asked, by either formatter.
+fn beyond(response: &Response) -> bool {
+    let inner = compare::json(response).and_then(|body| body["status"].as_u64());
+    response.status == BEYOND || inner == Some(u64::from(BEYOND))
+}
+
+/// Does what the recorder did on the host before the exchange.
+fn act_on_host(installation: &Installation, exchange: &Exchange) {
+    if let (Some(act), Some(side)) = (&exchange.host, &installation.side) {
+        side.set_config(act.vmid, &act.key, act.value.as_deref());
+    }
+}
+
+/// Sends the request; where the recorded task had ended, waits until this one has.
+async fn answer(installation: &Installation, exchange: &Exchange, seen: &Seen) -> Response {
+    let token = TOKENS.iter().find(|(name, _)| *name == exchange.credential);
+    let request = exchange.request(seen, token.map(|(_, token)| *token));
+    let mut response = installation.door.serve(request.clone()).await;
+    for _ in 0..LOOKS {
+        let running = compare::json(&response)
+            .is_some_and(|body| body["data"]["status"] == "running" && exchange.exit.is_some());
+        if !running {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        response = installation.door.serve(request.clone()).await;
+    }
+    response
+}
+
+/// Keeps what later requests refer to.
+fn remember(exchange: &Exchange, response: &Response, seen: &mut Seen) {
+    let Some(body) = compare::json(response) else { return };
+    let data = &body["data"];
+    if let (Some(recorded), Some(own)) = (&exchange.upid, data.as_str()) {
+        seen.upids.insert(recorded.clone(), own.to_owned());
+    }
+    if let (Some(recorded), Some(own)) = (exchange.pid, data["pid"].as_u64()) {
+        seen.pids.insert(recorded, own);
+    }
+    if let (Some(recorded), Some(own)) = (&exchange.digest, data["digest"].as_str()) {
+        seen.digests.insert(recorded.clone(), own.to_owned());
+    }
+    if let (Some(ticket), Some(csrf)) =
+        (data["ticket"].as_str(), data["CSRFPreventionToken"].as_str())
+    {
+        seen.ticket = ticket.to_owned();
+        seen.csrf = csrf.to_owned();
+    }
+}
+
+/// The listed differences: number and reason, a line each.
+fn known_differences() -> BTreeMap<u32, &'static str> {
+    let lines = include_str!("differences.txt").lines();
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (n, reason) = line.split_once(' ').unwrap();
+            assert!(!reason.trim().is_empty(), "{n} has no reason");
+            (n.parse().unwrap(), reason)
+        })
+        .collect()
+}

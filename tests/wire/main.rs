@@ -1,0 +1,17 @@
+//! Real sockets and real processes: the simulated Proxmox on HTTPS with SSH guests, the service,
+//! its command line, and clients others wrote.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests may end at the first surprise"
+)]
+#![expect(missing_docs, reason = "a test target has no public face")]
+
+mod demo;
+mod faults;
+mod harness;
+mod recovery;
+mod service;
+mod sim;
+mod spine;

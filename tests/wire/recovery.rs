@@ -1,0 +1,80 @@
+//! Killed at any moment, the service finds everything again.
+
+use crate::harness::{Events, Service, Sim, Site};
+
+// Invariant: after kill -9 and a start, agents and leases are adopted and nothing is left over.
+
+#[test]
+fn a_lease_survives_kill_9_of_the_service() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &[]);
+    let site = Site::new(&sim);
+    let mut service = Service::start(&site);
+    let lease = site.json(&["lease", "--labels", "linux", "--ttl", "10m"]);
+    let id = lease["id"].as_str().unwrap().to_owned();
+    service.child.signal("KILL");
+    service.child.wait();
+    let _again = Service::start(&site);
+    let leases = site.json(&["leases"]);
+    let kept = leases.as_array().unwrap().iter().find(|other| other["id"] == id.as_str());
+    let kept = kept.unwrap_or_else(|| panic!("{leases}"));
+    assert_eq!(kept["agent"], lease["agent"]);
+    let mut events = Events::follow(&site);
+    assert!(site.cli(&["release", &id]).status.success());
+    assert!(site.cli(&["reap", "--all"]).status.success());
+    events.until("agentGone", |fact| fact["agent"] == lease["agent"]);
+    assert!(sim.guests().is_empty());
+}
+
+#[test]
+fn agents_caught_in_every_phase_are_finished_or_undone() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &[]);
+    let site = Site::new(&sim);
+    for state in ["Cloning", "Configuring", "Booting", "Connecting", "Preparing"] {
+        let mut service = Service::start(&site);
+        let mut events = Events::follow(&site);
+        let mut asked = site.command(["lease", "--labels", "linux", "--", "true"]).spawn().unwrap();
+        events.until("agent", |fact| fact["state"] == state);
+        service.child.signal("KILL");
+        service.child.wait();
+        let _ = asked.kill();
+        let _ = asked.wait();
+        let mut service = Service::start(&site);
+        assert!(
+            site.cli(&["lease", "--labels", "linux", "--", "true"]).status.success(),
+            "{state}"
+        );
+        let mut events = Events::follow(&site);
+        for lease in site.json(&["leases"]).as_array().unwrap() {
+            let id = lease["id"].as_str().unwrap();
+            assert!(site.cli(&["release", id]).status.success());
+        }
+        let agents = site.json(&["agents"]);
+        assert!(site.cli(&["reap", "--all"]).status.success());
+        for agent in agents.as_array().unwrap() {
+            events.until("agentGone", |fact| fact["agent"] == agent["agent"]);
+        }
+        assert!(sim.guests().is_empty(), "after {state}");
+        service.child.signal("TERM");
+        service.child.wait();
+    }
+}
+
+#[test]
+fn a_guest_killed_under_its_lease_is_noticed_and_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &[]);
+    let site = Site::new(&sim);
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let lease = site.json(&["lease", "--labels", "linux"]);
+    let agent = site.json(&["agents"])[0].clone();
+    let path =
+        format!("/nodes/{}/qemu/{}/status/stop", agent["node"].as_str().unwrap(), agent["vmid"]);
+    sim.call("POST", &path);
+    assert!(site.cli(&["resync"]).status.success());
+    events.until("agentGone", |fact| fact["agent"] == lease["agent"]);
+    let out = site.cli(&["lease", "--labels", "linux", "--", "hostname"]);
+    assert!(out.status.success());
+}

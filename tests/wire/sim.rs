@@ -1,0 +1,92 @@
+//! `drover sim` as a product of its own.
+
+use std::process::Command;
+
+use crate::harness::{Kept, Lines, Sim, drover};
+
+// Invariant: any Proxmox client can use the simulator.
+
+#[test]
+fn proxmoxer_drives_a_virtual_machines_whole_life() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &[]);
+    let facts = dir.path().join("facts.json");
+    std::fs::write(&facts, sim.facts.to_string()).unwrap();
+    let python = std::env::var("DROVER_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/proxmoxer_life.py");
+    let out = Command::new(python).arg(script).arg(&facts).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(
+        out.status.success() && said.contains("steps ok"),
+        "{said}{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+}
+
+#[test]
+fn the_first_line_tells_a_script_all_it_needs() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--guests", "none", "--pve", "9.2"]);
+    for name in [
+        "url",
+        "fingerprint",
+        "caFile",
+        "tokenId",
+        "tokenSecret",
+        "adminUser",
+        "adminPassword",
+        "node",
+    ] {
+        assert!(!sim.fact(name).is_empty(), "{name}");
+    }
+    assert_eq!(sim.call("GET", "/version")["data"]["release"], "9.2");
+    let guests = sim.call("GET", "/cluster/resources?type=vm");
+    let mut templates: Vec<u64> = guests["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|guest| guest["vmid"].as_u64().unwrap())
+        .collect();
+    templates.sort_unstable();
+    assert_eq!(templates, [9000, 9001, 9002]);
+}
+
+// Invariant: what cannot be served is refused with the reason.
+
+#[test]
+fn emulated_guests_are_refused_with_the_choices() {
+    let mut command = drover();
+    command.args(["sim", "--listen", "127.0.0.1:0", "--guests", "qemu"]);
+    let out = command.output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains("process") && said.contains("none"), "{said}");
+}
+
+#[test]
+fn an_address_beyond_this_machine_is_refused() {
+    let out = drover().args(["sim", "--listen", "0.0.0.0:0"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("loopback"));
+}
+
+// Invariant: the simulator ends with what holds it, and takes its guests along.
+
+#[test]
+fn a_terminated_simulator_leaves_no_process_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sim = Sim::start(dir.path(), &[]);
+    sim.child.signal("TERM");
+    assert_eq!(sim.child.wait(), Some(0));
+}
+
+/// Keeps the helpers of the harness honest about children that end at once.
+#[test]
+fn a_child_that_ends_at_once_is_noticed() {
+    let mut command = Command::new("true");
+    command.stdout(std::process::Stdio::piped());
+    let mut child = Kept(command.spawn().unwrap());
+    let stdout = child.0.stdout.take().unwrap();
+    assert_eq!(Lines::of("true", stdout).rest(), "");
+    assert_eq!(child.wait(), Some(0));
+}

@@ -1,0 +1,96 @@
+//! From YAML to a machine leased over SSH.
+
+use crate::harness::{Events, Service, Sim, Site};
+
+fn world() -> (tempfile::TempDir, Sim, Site) {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &[]);
+    let site = Site::new(&sim);
+    (dir, sim, site)
+}
+
+// Invariant: a lease gives a machine, runs a command with its exit status, and leaves nothing.
+
+#[test]
+fn a_leased_command_streams_its_output_and_gives_its_exit_status() {
+    let (_dir, sim, site) = world();
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let out = site.cli(&["lease", "--labels", "linux", "--", "echo out; echo err >&2; exit 7"]);
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert_eq!(out.status.code(), Some(7), "{stdout}{stderr}");
+    assert_eq!(stdout, "out\n");
+    assert!(stderr.contains("err\n"), "{stderr}");
+
+    let agents = site.json(&["agents"]);
+    let agent = agents[0]["agent"].as_str().unwrap().to_owned();
+    assert_eq!(agents[0]["leases"].as_array().unwrap().len(), 0);
+    let reaped = site.cli(&["reap"]);
+    assert!(reaped.status.success());
+    let gone = events.until("agentGone", |fact| fact["agent"] == agent.as_str());
+    let phases = gone["phases"].as_array().unwrap();
+    let names: Vec<&str> = phases.iter().map(|phase| phase[0].as_str().unwrap()).collect();
+    for state in ["Cloning", "Configuring", "Booting", "Connecting", "Preparing", "Ready", "Leased"]
+    {
+        assert!(names.contains(&state), "{state} in {names:?}");
+    }
+    assert_eq!(sim.guests(), Vec::<u64>::new());
+}
+
+#[test]
+fn the_same_agent_serves_the_next_lease() {
+    let (_dir, _sim, site) = world();
+    let _service = Service::start(&site);
+    let name = |out: std::process::Output| String::from_utf8_lossy(&out.stdout).into_owned();
+    let first = name(site.cli(&["lease", "--template", "linux", "--", "hostname"]));
+    let second = name(site.cli(&["lease", "--template", "lab/linux", "--", "hostname"]));
+    assert!(!first.trim().is_empty());
+    assert_eq!(first, second);
+}
+
+#[test]
+fn a_want_that_nothing_can_serve_is_refused_at_once() {
+    let (_dir, _sim, site) = world();
+    let _service = Service::start(&site);
+    let out = site.cli(&["lease", "--labels", "solaris", "--", "true"]);
+    assert_eq!(out.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains("solaris") && said.contains("linux"), "{said}");
+}
+
+// Invariant: the YAML may be edited while it runs; a bad edit changes nothing and is shown.
+
+#[test]
+fn a_broken_yaml_keeps_the_old_one_in_force_until_it_is_mended() {
+    let (_dir, sim, site) = world();
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    site.write_yaml(&site.yaml(&sim, "    instnaceMin: 1\n"));
+    let refused = events.until("configRefused", |_| true);
+    let text = refused["text"].as_str().unwrap();
+    assert!(text.contains("instnaceMin") && text.contains("instanceMin"), "{text}");
+    let status = String::from_utf8_lossy(&site.cli(&["status"]).stdout).into_owned();
+    assert!(status.contains("instnaceMin"), "{status}");
+    assert!(site.cli(&["lease", "--labels", "linux", "--", "true"]).status.success());
+
+    site.write_yaml(&site.yaml(&sim, "    instanceMin: 2\n"));
+    events.until("configApplied", |_| true);
+    events.until("template", |fact| fact["states"]["Ready"] == 2);
+    let status = String::from_utf8_lossy(&site.cli(&["status"]).stdout).into_owned();
+    assert!(!status.contains("instnaceMin"), "{status}");
+}
+
+#[test]
+fn reload_by_command_and_by_signal_says_what_came_of_it() {
+    let (_dir, sim, site) = world();
+    let mut service = Service::start(&site);
+    assert!(site.cli(&["reload"]).status.success());
+    service.child.signal("HUP");
+    service.hear("RELOADING=1");
+    service.hear("READY=1");
+    site.write_yaml(&site.yaml(&sim, "    cores: many\n"));
+    let out = site.cli(&["reload"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("cores"));
+}
