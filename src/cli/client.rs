@@ -228,10 +228,10 @@ fn read_token(global: &Global) -> Result<Option<SecretString>, CliError> {
 fn os_error(error: &(dyn std::error::Error + 'static)) -> Option<io::ErrorKind> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(inner) = cause {
-        if let Some(found) = inner.downcast_ref::<io::Error>() {
-            if found.raw_os_error().is_some() {
-                return Some(found.kind());
-            }
+        if let Some(found) = inner.downcast_ref::<io::Error>()
+            && found.raw_os_error().is_some()
+        {
+            return Some(found.kind());
         }
         cause = inner.source();
     }

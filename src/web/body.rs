@@ -58,18 +58,15 @@ impl Fields {
     /// Takes a text of at least one and at most `most` characters, none of them a control character.
     pub(super) fn text(&mut self, field: &'static str, most: usize) -> Option<String> {
         let value = self.take(field)?;
-        match value {
-            Value::String(text) if plain(&text, most) => Some(text),
-            Value::String(_) => {
-                let rule = format!("must be 1 to {most} characters on one line");
-                self.fault(field, rule);
-                None
-            }
-            other => {
-                self.fault(field, format!("must be a text, and is {}", kind(&other)));
-                None
-            }
+        let Value::String(text) = value else {
+            self.fault(field, format!("must be a text, and is {}", kind(&value)));
+            return None;
+        };
+        if !plain(&text, most) {
+            self.fault(field, format!("must be 1 to {most} characters on one line"));
+            return None;
         }
+        Some(text)
     }
 
     /// Takes a list of texts.
@@ -84,16 +81,15 @@ impl Fields {
         }
         let mut texts = Vec::new();
         for (index, item) in items.into_iter().enumerate().take(most) {
-            match item {
-                Value::String(text) if plain(&text, 255) && !text.contains(' ') => texts.push(text),
-                Value::String(_) => {
-                    let rule = "must be 1 to 255 characters without spaces";
-                    self.fault(&format!("{field}[{index}]"), rule);
+            let place = format!("{field}[{index}]");
+            if let Value::String(text) = item {
+                if plain(&text, 255) && !text.contains(' ') {
+                    texts.push(text);
+                } else {
+                    self.fault(&place, "must be 1 to 255 characters without spaces");
                 }
-                other => {
-                    let rule = format!("must be a text, and is {}", kind(&other));
-                    self.fault(&format!("{field}[{index}]"), rule);
-                }
+            } else {
+                self.fault(&place, format!("must be a text, and is {}", kind(&item)));
             }
         }
         Some(texts)

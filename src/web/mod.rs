@@ -133,6 +133,11 @@ fn routes(config: &mut ServiceConfig) {
     };
     config
         .app_data(web::PayloadConfig::new(BODY_LIMIT))
+        .app_data(
+            web::PathConfig::default().error_handler(|fault, _| {
+                Problem::not_found(format!("no such name: {fault}")).into()
+            }),
+        )
         .service(
             resource("/v1/leases")
                 .route(web::get().to(leases::list))

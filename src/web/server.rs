@@ -153,9 +153,13 @@ fn bind_tcp(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
     if !addr.ip().is_loopback() {
         tracing::warn!(%addr, "tokens cross the network unencrypted unless a proxy adds tls");
     }
-    bound.map_err(|cause| match cause.kind() {
-        io::ErrorKind::AddrInUse => StartError::InUse(addr.to_string()),
-        _ => StartError::Bind { place: addr.to_string(), cause },
+    bound.map_err(|cause| {
+        let place = addr.to_string();
+        if cause.kind() == io::ErrorKind::AddrInUse {
+            StartError::InUse(place)
+        } else {
+            StartError::Bind { place, cause }
+        }
     })
 }
 

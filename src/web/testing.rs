@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -163,6 +164,7 @@ pub(crate) struct Served {
     pub base: String,
     pub http: reqwest::Client,
     pub running: Running,
+    pub alive: Arc<AtomicBool>,
     doors: Doors,
     pub directory: tempfile::TempDir,
     system: System,
@@ -193,6 +195,8 @@ impl Served {
     ) -> Self {
         let (herd, system) = spawn(script);
         let count = Mutex::new(0);
+        let alive = Arc::new(AtomicBool::new(true));
+        let turns = Arc::clone(&alive);
         let doors = Doors {
             herd,
             view: view.clone(),
@@ -201,7 +205,7 @@ impl Served {
                 "debug" => Ok(()),
                 other => Err(format!("`{other}` is no level")),
             }),
-            alive: Arc::new(|| true),
+            alive: Arc::new(move || turns.load(Ordering::Relaxed)),
             mint_lease: Arc::new(move || {
                 let mut count = count.lock().unwrap();
                 *count += 1;
@@ -221,7 +225,7 @@ impl Served {
         let base = format!("http://{}", running.addrs[0]);
         rustls::crypto::ring::default_provider().install_default().ok();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { view, asks, socket, base, http, running, doors, directory, system }
+        Self { view, asks, socket, base, http, running, alive, doors, directory, system }
     }
 
     /// The doors it was started with.

@@ -383,7 +383,8 @@ async fn routes_and_methods_that_are_none_are_problems_too() {
     let served = Served::new();
     let missing = served.admin(Method::GET, "/v2/leases", "").await;
     let method = served.admin(Method::PATCH, "/v1/leases", "").await;
-    for (answer, status) in [(missing, 404), (method, 405)] {
+    let name = served.admin(Method::GET, "/v1/leases/%ff", "").await;
+    for (answer, status) in [(missing, 404), (method, 405), (name, 404)] {
         assert_eq!((answer.status, answer.kind.as_str()), (status, "application/problem+json"));
     }
     served.stop().await;
@@ -436,6 +437,8 @@ async fn readiness_follows_the_start() {
     served.view.mark_clouds_tried();
     assert_eq!(ready().await.status, 200);
     assert_eq!(served.call(None, Method::GET, "/healthz", "").await.status, 200);
+    served.alive.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(served.call(None, Method::GET, "/healthz", "").await.status, 503);
     served.stop().await;
 }
 

@@ -1,0 +1,271 @@
+//! `drover lease`, from asking to releasing.
+
+use std::future::{pending, ready};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use drover_actors::fact::What;
+use drover_actors::message::HerdCommand;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::super::lease::{Leasing, Patience, lease};
+use super::super::*;
+use super::global;
+use crate::view::View;
+use crate::web::Limits;
+use crate::web::testing::{self, Served, told};
+
+const PATIENCE: Patience = Patience { tries: 3, pause: Duration::ZERO, wait_seconds: 300 };
+
+/// A guest that prints, and ends as told.
+#[derive(Default)]
+struct Guest {
+    jobs: Mutex<Vec<(String, String)>>,
+    fails: bool,
+    hangs: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+impl RunOverSsh for Guest {
+    fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, String>> {
+        let login = format!("{}@{}:{}", job.user, job.host, job.port);
+        self.jobs.lock().unwrap().push((login, job.command));
+        assert_eq!(job.host_keys.len(), 2);
+        let fails = self.fails;
+        let hangs = self.hangs.lock().unwrap().take();
+        Box::pin(async move {
+            if let Some(begun) = hangs {
+                begun.send(()).unwrap();
+                pending::<()>().await;
+            }
+            if fails {
+                return Err("connection reset".into());
+            }
+            job.output.send(Output::Stdout("one\n".into())).await.unwrap();
+            job.output.send(Output::Stderr("two\n".into())).await.unwrap();
+            job.output.send(Output::Stdout("three\n".into())).await.unwrap();
+            Ok(7)
+        })
+    }
+}
+
+fn options(template: &str, command: &[&str]) -> LeaseOptions {
+    LeaseOptions {
+        labels: None,
+        template: Some(template.into()),
+        ttl: Duration::from_secs(60),
+        owner: None,
+        identity: None,
+        command: command.iter().map(ToString::to_string).collect(),
+    }
+}
+
+struct Printed {
+    result: Result<u8, String>,
+    out: String,
+    err: String,
+}
+
+async fn lease_with(
+    served: &Served,
+    guest: &Guest,
+    options: LeaseOptions,
+    stop: impl Future<Output = u8>,
+) -> Printed {
+    let client = Client::new(&global(&served.socket)).ok().unwrap();
+    let leasing = Leasing {
+        client: &client,
+        over: guest,
+        patience: PATIENCE,
+        key_dir: served.directory.path().to_owned(),
+        json: false,
+    };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut term = Term { out: &mut out, err: &mut err };
+    let result = lease(&leasing, &options, stop, &mut term).await.map_err(|fault| chain(&fault));
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Printed { result, out: text(out), err: text(err) }
+}
+
+fn states(served: &Served) -> Vec<String> {
+    served.view.leases().into_iter().map(|lease| lease.state).collect()
+}
+
+// Invariant: a lease taken for a command ends with it, whatever happens.
+
+#[tokio::test]
+async fn a_command_runs_on_a_lease_with_its_status_and_output() {
+    let served = Served::new();
+    let guest = Guest::default();
+    let command = options("quick", &["echo", "a b", "it's"]);
+    let printed = lease_with(&served, &guest, command, pending()).await;
+    assert_eq!(printed.result, Ok(7));
+    assert_eq!(printed.out, "one\nthree\n");
+    insta::assert_snapshot!(printed.err, @r"
+    lease l1: ready on agent a1
+    two
+    ");
+    let jobs = guest.jobs.lock().unwrap().clone();
+    assert_eq!(jobs, [("ci@127.77.0.9:2222".into(), r"echo 'a b' 'it'\''s'".into())]);
+    assert_eq!(states(&served), ["ended"]);
+    let asked = served.asks.lock().unwrap()[0].clone();
+    assert!(asked.public_key.unwrap().starts_with("ssh-ed25519 "));
+    assert_eq!(asked.ttl_ms, 60_000);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_single_word_goes_to_the_shell_as_it_is() {
+    let served = Served::new();
+    let guest = Guest::default();
+    lease_with(&served, &guest, options("quick", &["make && make test"]), pending()).await;
+    assert_eq!(guest.jobs.lock().unwrap()[0].1, "make && make test");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_lease_is_released_when_ssh_fails() {
+    let served = Served::new();
+    let guest = Guest { fails: true, ..Guest::default() };
+    let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
+    insta::assert_snapshot!(
+        printed.result.unwrap_err(),
+        @"the command could not be run: connection reset"
+    );
+    assert_eq!(states(&served), ["ended"]);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_lease_is_released_on_a_signal_while_it_waits() {
+    let served = Served::new();
+    let guest = Guest::default();
+    let printed = lease_with(&served, &guest, options("slow", &["true"]), ready(130)).await;
+    assert_eq!(printed.result, Ok(130));
+    assert_eq!(printed.err, "lease l1: waiting (no agent is free)\n");
+    assert!(guest.jobs.lock().unwrap().is_empty());
+    assert_eq!(states(&served), ["ended"]);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_lease_is_released_on_a_signal_while_the_command_runs() {
+    let served = Served::new();
+    let (begun, running) = oneshot::channel();
+    let guest = Guest { hangs: Mutex::new(Some(begun)), ..Guest::default() };
+    let stop = async {
+        running.await.unwrap();
+        143
+    };
+    let printed = lease_with(&served, &guest, options("quick", &["sleep"]), stop).await;
+    assert_eq!(printed.result, Ok(143));
+    assert_eq!(states(&served), ["ended"]);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_before_it_is_ready_says_why() {
+    let served = Served::new();
+    let guest = Guest::default();
+    let waiting = lease_with(&served, &guest, options("slow", &["true"]), pending());
+    let ending = async {
+        loop {
+            if served.view.leases().len() == 1 {
+                let ended = testing::lease("l1", "ended", None, "the template is broken");
+                told(&served.view, What::Lease(Box::new(ended)));
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let (printed, ()) = tokio::join!(waiting, ending);
+    assert_eq!(printed.result, Err("lease `l1` ended: the template is broken".into()));
+    served.stop().await;
+}
+
+// Invariant: a lease without a command is kept, with all that is needed to use it.
+
+#[tokio::test]
+async fn without_a_command_it_tells_how_to_log_in_and_keeps_the_lease() {
+    let served = Served::new();
+    let guest = Guest::default();
+    let printed = lease_with(&served, &guest, options("quick", &[]), pending()).await;
+    assert_eq!(printed.result, Ok(0));
+    let directory = served.directory.path();
+    let shown = printed.out.replace(&directory.display().to_string(), "DIR");
+    insta::assert_snapshot!(shown, @r"
+    lease l1 lasts until 2026-11-21T09:11:02Z
+    log in:  ssh -i DIR/drover-l1.key -o UserKnownHostsFile=DIR/drover-l1.hosts -o StrictHostKeyChecking=yes -p 2222 ci@127.77.0.9
+    release: drover release l1
+    ");
+    assert_eq!(states(&served), ["ready"]);
+    let key = directory.join("drover-l1.key");
+    assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    let hosts = std::fs::read_to_string(directory.join("drover-l1.hosts")).unwrap();
+    assert!(hosts.starts_with("[127.77.0.9]:2222 ecdsa-"), "{hosts}");
+    let read = identity::Identity::of(Some(&key)).ok().unwrap();
+    assert_eq!(Some(read.public), served.asks.lock().unwrap()[0].public_key);
+    identity::forget(directory, "l1");
+    assert!(!key.exists());
+    served.stop().await;
+}
+
+#[test]
+fn a_key_that_cannot_be_used_says_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("id");
+    let fault = |text: Option<&str>| {
+        if let Some(text) = text {
+            std::fs::write(&path, text).unwrap();
+        }
+        let fault = identity::Identity::of(Some(&path)).err().unwrap();
+        assert_eq!(fault.exit_code(), 2);
+        fault.to_string().replace(&path.display().to_string(), "KEY")
+    };
+    insta::assert_snapshot!(
+        fault(None),
+        @"cannot read the key file `KEY`: No such file or directory (os error 2)"
+    );
+    let public = fault(Some("ssh-ed25519 AAAA me@here\n"));
+    assert!(public.contains("give the file without .pub"), "{public}");
+}
+
+// Invariant: an answer that was lost never costs a second lease.
+
+#[tokio::test]
+async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
+    let view = View::new(3);
+    let asks: Arc<Mutex<Vec<_>>> = Arc::default();
+    let (told_view, kept) = (view.clone(), Arc::clone(&asks));
+    let script = move |command: HerdCommand| match command {
+        // The first answer is dropped, as when the service is killed after the journal's write.
+        HerdCommand::Lease { ask, reply } => {
+            let mut kept = kept.lock().unwrap();
+            kept.push(*ask);
+            if let [first, _] = &kept[..] {
+                let id = first.lease.clone();
+                told(&told_view, What::Agent(Box::new(testing::agent("a1", "Leased"))));
+                let ready = testing::lease(id.as_str(), "ready", Some("a1"), "");
+                told(&told_view, What::Lease(Box::new(ready)));
+                reply.send(Ok(id)).unwrap();
+            }
+        }
+        HerdCommand::Release { reply, .. } => reply.send(Ok(())).unwrap(),
+        HerdCommand::Renew { .. }
+        | HerdCommand::Retire { .. }
+        | HerdCommand::Reap { .. }
+        | HerdCommand::Resync { .. }
+        | HerdCommand::Drain { .. } => panic!("not asked for here"),
+    };
+    let served = Served::scripted(view, Arc::clone(&asks), script, Limits::default());
+    let guest = Guest::default();
+    let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
+    assert_eq!(printed.result, Ok(7));
+    let asks = asks.lock().unwrap().clone();
+    assert_eq!(asks.len(), 2);
+    assert!(asks[0].key_hash.is_some());
+    assert_eq!(asks[0].key_hash, asks[1].key_hash);
+    assert_eq!(asks[0].body_hash, asks[1].body_hash);
+    served.stop().await;
+}

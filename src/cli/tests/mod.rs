@@ -1,0 +1,86 @@
+//! The command line against a real service socket with a scripted herd.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod lease;
+mod prints;
+
+use std::path::Path;
+
+use super::*;
+use crate::web::testing::Served;
+
+fn global(socket: &Path) -> Global {
+    Global { socket: Some(socket.to_owned()), ..Global::default() }
+}
+
+// Invariant: a service that is not there, or is something else, is told apart, with what to do.
+
+#[tokio::test]
+async fn no_service_says_how_to_start_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("none.sock");
+    let fault = async || {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut term = Term { out: &mut out, err: &mut err };
+        let fault = remote::run(&global(&socket), Command::Status, &mut term).await.unwrap_err();
+        assert_eq!(fault.exit_code(), 1);
+        chain(&fault).replace(&socket.display().to_string(), "SOCKET")
+    };
+    insta::assert_snapshot!(
+        fault().await,
+        @"no drover is listening on `SOCKET`: is it running? start it with `drover run --config FILE`, or name its socket with --socket or DROVER_SOCKET"
+    );
+    // A socket that nobody listens on any more is told the same way.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    assert!(fault().await.starts_with("no drover is listening"));
+}
+
+#[tokio::test]
+async fn a_remote_service_takes_a_token_from_a_file() {
+    let served = Served::new();
+    let token = served.directory.path().join("token");
+    let status = async |text: &str| {
+        std::fs::write(&token, text).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut term = Term { out: &mut out, err: &mut err };
+        let global = Global {
+            url: Some(served.base.clone()),
+            token_file: Some(token.clone()),
+            ..Global::default()
+        };
+        let result = remote::run(&global, Command::Reload, &mut term).await;
+        result.map_err(|fault| chain(&fault).replace(&token.display().to_string(), "TOKEN"))
+    };
+    insta::assert_snapshot!(status("admin-token\n").await.unwrap_err(), @"the configuration was refused, the old one stays in force: drover.yaml: unknown key");
+    insta::assert_snapshot!(status("viewer-token\n").await.unwrap_err(), @"the caller may not do this: `token:viewer` has the role viewer, and this needs admin; use a token of that role");
+    insta::assert_snapshot!(status("wrong\n").await.unwrap_err(), @"the caller is not known: no token of the configuration is the one given");
+    insta::assert_snapshot!(status("two tokens\n").await.unwrap_err(), @"`TOKEN` must hold one token and nothing else");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn another_server_is_not_taken_for_drover() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let other = tokio::spawn(async move {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 1024];
+        let _read = stream.read(&mut request).await.unwrap();
+        let answer = "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\nno";
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let token = directory.path().join("token");
+    std::fs::write(&token, "t").unwrap();
+    let global = Global { url: Some(base.clone()), token_file: Some(token), ..Global::default() };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut term = Term { out: &mut out, err: &mut err };
+    let fault = remote::run(&global, Command::Status, &mut term).await.unwrap_err();
+    insta::assert_snapshot!(
+        chain(&fault).replace(&base, "URL"),
+        @"`URL` answered 502, and not as drover does: is something else there?"
+    );
+    other.await.unwrap();
+}

@@ -1,0 +1,251 @@
+//! What is printed for people and for scripts.
+
+use drover_actors::fact::What;
+use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, TemplateId};
+use drover_actors::record::Reason;
+use tokio::sync::oneshot;
+
+use super::super::*;
+use super::global;
+use crate::view::View;
+use crate::web::testing::{self, Served, THEN, told};
+
+/// Runs a command; gives its result, and what it printed.
+async fn cli(served: &Served, json: bool, command: Command) -> (Result<u8, String>, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut term = Term { out: &mut out, err: &mut err };
+    let global = Global { json, ..global(&served.socket) };
+    let result = remote::run(&global, command, &mut term).await.map_err(|fault| chain(&fault));
+    (result, String::from_utf8(out).unwrap())
+}
+
+/// Output that tells when the first line came.
+struct Watched {
+    text: Vec<u8>,
+    begun: Option<oneshot::Sender<()>>,
+}
+
+impl Write for Watched {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text.extend_from_slice(bytes);
+        if let Some(begun) = self.begun.take_if(|_| bytes.ends_with(b"\n")) {
+            begun.send(()).unwrap();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+// Invariant: what is printed for people is plain and aligned, and cannot move the cursor.
+
+fn furnish(view: &View) {
+    told(view, What::ConfigApplied { generation: Generation(4) });
+    told(view, What::ConfigRefused { text: "drover.yaml:3:1\n  unknown key `clouds`".into() });
+    for (cloud, health, version, detail) in [
+        ("lab", "well", Some("8.4.21"), ""),
+        ("office", "degraded", None, "login refused: check the token `drover@pve!ci`"),
+    ] {
+        let what = What::Cloud {
+            cloud: CloudId::new(cloud),
+            cluster: version.map(|_| ClusterId::new("9f31c0aa52e7d410")),
+            health: health.into(),
+            version: version.map(Into::into),
+            detail: detail.into(),
+            agents: 2,
+            cap: version.map(|_| 10),
+        };
+        told(view, what);
+    }
+    for (name, breaker, tripped) in [
+        ("linux", "flowing", None),
+        ("windows", "tripped", Some((THEN, "no space on `local-lvm`".to_owned()))),
+    ] {
+        let what = What::Template {
+            template: TemplateId::new(CloudId::new("lab"), name),
+            states: [("Ready".to_owned(), 1), ("Booting".to_owned(), 1), ("Held".to_owned(), 0)]
+                .into(),
+            cap: tripped.is_none().then_some(5),
+            labels: vec!["big".into(), name.into()],
+            breaker: breaker.into(),
+            tripped,
+        };
+        told(view, what);
+    }
+    let mut booting = testing::agent("a2", "Booting");
+    booting.detail = "\u{1b}[2Jno address yet".into();
+    (booting.address, booting.ssh) = (None, None);
+    told(view, What::Agent(Box::new(booting)));
+    let mut leased = testing::agent("a1", "Leased");
+    leased.leases = vec![drover_actors::id::LeaseId::new("x")];
+    told(view, What::Agent(Box::new(leased)));
+    told(view, What::Lease(Box::new(testing::lease("x", "ready", Some("a1"), ""))));
+    told(view, What::Lease(Box::new(testing::lease("y", "waiting", None, "no agent is free"))));
+    told(view, What::Lease(Box::new(testing::lease("z", "ended", None, "released"))));
+    let alarm = What::Alarm {
+        agent: AgentId::new("a3"),
+        text: "`lock: clone` stays and no task runs".into(),
+        command: "qm unlock 10420".into(),
+    };
+    told(view, alarm);
+    let findings = vec!["orphan 10417 on pve1: destroy".to_owned()];
+    told(view, What::Reconciled { cluster: ClusterId::new("9f31c0aa52e7d410"), findings });
+}
+
+#[tokio::test]
+async fn status_shows_everything_at_a_glance() {
+    let served = Served::new();
+    furnish(&served.view);
+    let (result, text) = cli(&served, false, Command::Status).await;
+    assert_eq!(result, Ok(0));
+    insta::assert_snapshot!(text, @r"
+    drover 0.1.0, starting
+    configuration: generation 4, in force since 2026-11-21T08:11:02Z
+    REFUSED at 2026-11-21T08:11:02Z, the old configuration stays:
+      drover.yaml:3:1
+        unknown key `clouds`
+    ALARM since 2026-11-21T08:11:02Z: agent a3: `lock: clone` stays and no task runs
+      run: qm unlock 10420
+
+    CLOUDS
+    NAME    HEALTH    VERSION  AGENTS  CLUSTER           DETAIL
+    lab     well      8.4.21   2/10    9f31c0aa52e7d410
+    office  degraded  -        2/-     -                 login refused: check the token `drover@pve!ci`
+
+    TEMPLATES
+    NAME         AGENTS  STATES              LABELS       BREAKER
+    lab/linux    2/5     1 Booting, 1 Ready  big,linux    flowing
+    lab/windows  2/-     1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`
+
+    AGENTS
+    ID  TEMPLATE   STATE    SINCE                 VMID   NODE  LOGIN               LEASES  DETAIL
+    a1  lab/linux  Leased   2026-11-21T08:11:02Z  10417  pve1  ci@127.77.0.9:2222  x
+    a2  lab/linux  Booting  2026-11-21T08:11:02Z  10417  pve1  -                   -       ?[2Jno address yet
+
+    LEASES
+    ID  STATE    AGENT  OWNER   EXPIRES               DETAIL
+    x   ready    a1     tester  2026-11-21T09:11:02Z
+    y   waiting  -      tester  -                     no agent is free
+
+    RECONCILED
+    9f31c0aa52e7d410 at 2026-11-21T08:11:02Z: 1 finding
+      orphan 10417 on pve1: destroy
+    ");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn an_empty_herd_says_none() {
+    let served = Served::new();
+    let (_, text) = cli(&served, false, Command::Status).await;
+    insta::assert_snapshot!(text, @r"
+    drover 0.1.0, starting
+    configuration: none in force
+
+    CLOUDS
+    none
+
+    TEMPLATES
+    none
+
+    AGENTS
+    none
+
+    LEASES
+    none
+    ");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn agents_that_went_are_listed_when_asked_for() {
+    let served = Served::new();
+    let gone = What::AgentGone {
+        agent: AgentId::new("a1"),
+        template: TemplateId::new(CloudId::new("lab"), "linux"),
+        reason: Reason::Failed {
+            state: "Connecting".into(),
+            kind: "key-rejected".into(),
+            text: "the guest refused the key of `ci`".into(),
+        },
+        phases: vec![("Cloning".into(), 1200), ("Booting".into(), 4050)],
+    };
+    told(&served.view, gone);
+    let (_, text) = cli(&served, false, Command::Agents { gone: true }).await;
+    insta::assert_snapshot!(text, @r"
+    none
+
+    GONE
+    ID  TEMPLATE   GONE AT               LIVED  WHY
+    a1  lab/linux  2026-11-21T08:11:02Z  5.2 s  Connecting failed (key-rejected): the guest refused the key of `ci`
+    ");
+    served.stop().await;
+}
+
+// Invariant: scripts get JSON, and people a line, from every command.
+
+#[tokio::test]
+async fn short_commands_answer_in_a_line_or_in_json() {
+    let served = Served::new();
+    furnish(&served.view);
+    let mut lines = Vec::new();
+    let commands: [fn() -> Command; 5] = [
+        || Command::Release { lease: "x".into() },
+        || Command::Retire { agent: "a1".into() },
+        || Command::Reap { all: true },
+        || Command::Resync,
+        || Command::Templates,
+    ];
+    for command in commands {
+        for json in [false, true] {
+            let (result, text) = cli(&served, json, command()).await;
+            assert_eq!(result, Ok(0));
+            match serde_json::from_str::<serde_json::Value>(&text) {
+                Ok(value) if json && value["templates"].is_null() => lines.push(value.to_string()),
+                Ok(value) => assert!(json, "{value}"),
+                Err(_) => lines.push(text.trim_end().to_owned()),
+            }
+        }
+    }
+    insta::assert_snapshot!(lines.join("\n"), @r#"
+    lease x is over
+    {"released":"x"}
+    agent a1 goes, after its last lease if it has one
+    {"retiring":"a1"}
+    3 agents told to go
+    {"retired":3}
+    9f31c0aa52e7d410: 1 finding
+      destroy orphan 10417 on pve1
+    {"clusters":{"9f31c0aa52e7d410":["destroy orphan 10417 on pve1"]}}
+    NAME         AGENTS  STATES              LABELS       BREAKER
+    lab/linux    2/5     1 Booting, 1 Ready  big,linux    flowing
+    lab/windows  2/-     1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`
+    "#);
+    let (missing, _) = cli(&served, false, Command::Release { lease: "a/b".into() }).await;
+    assert_eq!(missing, Err("there is no such thing: no lease `a/b`".into()));
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn events_are_followed_until_the_service_stops() {
+    let served = Served::new();
+    for state in ["Cloning", "Booting"] {
+        told(&served.view, What::Agent(Box::new(testing::agent("a1", state))));
+    }
+    let socket = served.socket.clone();
+    let (begun, printed) = oneshot::channel();
+    let follow = tokio::spawn(async move {
+        let (mut out, mut err) = (Watched { text: Vec::new(), begun: Some(begun) }, Vec::new());
+        let mut term = Term { out: &mut out, err: &mut err };
+        let options = EventsOptions { after: Some("3-1".into()) };
+        let result = remote::run(&global(&socket), Command::Events(options), &mut term).await;
+        (result.map_err(|fault| chain(&fault)), String::from_utf8(out.text).unwrap())
+    });
+    printed.await.unwrap();
+    served.stop().await;
+    let (result, text) = follow.await.unwrap();
+    assert_eq!(result, Err("the event stream ended: drover stops".into()));
+    insta::assert_snapshot!(text, @"3-2  2026-11-21T08:11:02Z  agent a1 lab/linux Booting");
+}
