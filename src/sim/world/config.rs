@@ -11,6 +11,7 @@ use super::ask::{Ask, failed};
 use super::checks;
 use super::conf::{self, Config, Drive, numbered};
 use super::create::{Wish, with_mac};
+use super::lock::Hold;
 use super::power::without;
 use super::state::{Guest, Pending};
 use super::worker::Worker;
@@ -103,6 +104,7 @@ pub fn pending(ask: &Ask) -> Outcome {
 /// `PUT …/config`: done when it answers.
 pub async fn put(ask: &Ask) -> Outcome {
     let change = gather(ask)?;
+    let _file = admit(ask, &change).await?;
     ask.cluster.change(&ask.node, ask.vmid, change, None).await?;
     Ok(Answer::null())
 }
@@ -110,14 +112,17 @@ pub async fn put(ask: &Ask) -> Outcome {
 /// `POST …/config`: a task, waited for when the caller says how long.
 pub async fn post(ask: &Ask) -> Outcome {
     let change = gather(ask)?;
+    // The worker inherits the lock of the request.
+    let file = admit(ask, &change).await?;
     let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
     let told = format!("update VM {vmid}: {}", words(&change));
-    let answer =
-        ask.cluster.fork(&ask.call.caller, &ask.node, "qmconfig", vmid, |worker| async move {
-            worker.log(told);
-            let done = cluster.change(&node, vmid, change, Some(&worker)).await;
-            done.map_err(|error| flat(&error))
-        });
+    let caller = &ask.call.caller;
+    let answer = ask.cluster.fork(caller, &ask.node, "qmconfig", vmid, |worker| async move {
+        let _file = file;
+        worker.log(told);
+        let done = cluster.change(&node, vmid, change, Some(&worker)).await;
+        done.map_err(|error| flat(&error))
+    });
     let Some(delay) = ask.number("background_delay") else { return Ok(answer) };
     let upid = answer.data.as_str().unwrap_or_default().to_owned();
     match ask.cluster.await_end(&upid, Duration::from_secs(delay)).await {
@@ -125,6 +130,18 @@ pub async fn post(ask: &Ask) -> Outcome {
         Some(status) if status == "OK" => Ok(Answer::null()),
         Some(status) => Err(ApiError::failed(format!("failed to update VM {vmid}: {status}"))),
     }
+}
+
+/// Takes the lock of the configuration, and makes the checks that are made under it.
+async fn admit(ask: &Ask, change: &Change) -> Result<Hold, ApiError> {
+    let file = ask.cluster.guest_lock(&ask.node, ask.vmid, 10, None).await.map_err(failed)?;
+    let state = ask.cluster.state();
+    let guest = state.guest(&ask.node, ask.vmid).map_err(failed)?;
+    guest.digest_is(change.digest.as_deref()).map_err(failed)?;
+    if !change.skiplock {
+        guest.unlocked().map_err(failed)?;
+    }
+    Ok(file)
 }
 
 fn words(change: &Change) -> String {
@@ -175,7 +192,6 @@ fn gather(ask: &Ask) -> Result<Change, ApiError> {
     let old = {
         let state = ask.cluster.state();
         let guest = state.guest(&ask.node, ask.vmid).map_err(failed)?;
-        guest.digest_is(change.digest.as_deref()).map_err(failed)?;
         guest.config.clone()
     };
     hookscript_exists(ask, &change.set)?;
@@ -183,10 +199,6 @@ fn gather(ask: &Ask) -> Result<Change, ApiError> {
     ask.may_use_storages(&change.set)?;
     ask.may_use_bridges(&change.set)?;
     balloon_fits(&change.set, &old)?;
-    if !change.skiplock {
-        let state = ask.cluster.state();
-        state.guest(&ask.node, ask.vmid).and_then(Guest::unlocked).map_err(failed)?;
-    }
     Ok(change)
 }
 
@@ -229,7 +241,7 @@ impl Cluster {
         }
     }
 
-    /// Changes a configuration under its lock.
+    /// Changes a configuration, under the lock that the caller holds.
     async fn change(
         self: &Arc<Self>,
         node: &str,
@@ -237,16 +249,11 @@ impl Cluster {
         change: Change,
         worker: Option<&Worker>,
     ) -> Result<(), ApiError> {
-        let _file = self.guest_lock(node, vmid, 10, worker).await.map_err(failed)?;
         self.work(node, self.latency.config, None).await;
         let running = {
             let mut state = self.state();
             self.refresh(&mut state, vmid);
             let guest = state.guest_mut(node, vmid).map_err(failed)?;
-            guest.digest_is(change.digest.as_deref()).map_err(failed)?;
-            if !change.skiplock {
-                guest.unlocked().map_err(failed)?;
-            }
             for key in &change.revert {
                 guest.pending.remove(key);
             }
