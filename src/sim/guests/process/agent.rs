@@ -121,10 +121,10 @@ async fn exec(
     let watched = Arc::downgrade(&machine);
     let task = tokio::spawn(async move {
         let exited = collect(child, input, OUTPUT_BYTES_MAX).await;
-        if let Some(machine) = watched.upgrade() {
-            if let Some(process) = machine.processes.lock().by_pid.get_mut(&pid) {
-                process.exited = Some(exited);
-            }
+        if let Some(machine) = watched.upgrade()
+            && let Some(process) = machine.processes.lock().by_pid.get_mut(&pid)
+        {
+            process.exited = Some(exited);
         }
     });
     if let Some(process) = machine.processes.lock().by_pid.get_mut(&pid) {

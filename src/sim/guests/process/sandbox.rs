@@ -200,7 +200,10 @@ impl Sandbox {
             }
             Kind::Bare { setpriv, .. } => {
                 let mut command = with_parent_death("KILL", setpriv);
-                command.args(["-c", INIT]).env("GUEST_RUN", disk.run_folder());
+                command
+                    .args(["-c", INIT])
+                    .env("GUEST_RUN", disk.run_folder())
+                    .env("PATH", SYSTEM_PATH);
                 command
             }
         }

@@ -39,10 +39,10 @@ async fn the_host_is_untouched_from_inside_a_namespace() {
     let session = rig.log_in(1201).await;
 
     for place in ["/usr/x", "/bin/x", "/x", "/proc/sys/kernel/core_pattern", "/guest/bin/sudo"] {
-        let result = run(&session, &format!("echo x >> {place}")).await;
+        let result = run(&session, &format!(": >> {place}")).await;
         assert_ne!(result.exit, Some(0), "{place}");
         let deeper = format!(
-            "unshare -Urm sh -c 'umount -l {place}; mount -o remount,rw /usr; echo x >> {place}'"
+            "unshare -Urm sh -c 'umount -l {place}; mount -o remount,rw /usr; : >> {place}'"
         );
         assert_ne!(run(&session, &deeper).await.exit, Some(0), "{place}");
     }
@@ -167,6 +167,30 @@ async fn without_bubblewrap_only_allowed_commands_run() {
     rig.machine(1208).over().await;
 }
 
+/// Not a test of its own: looks for bubblewrap where there is none.
+#[tokio::test]
+#[ignore = "runs as the child of `a_missing_bubblewrap_is_named_with_the_remedy`"]
+async fn a_computer_without_bubblewrap() {
+    let refused = Rig::new(Isolation::Required, |_| false).err().unwrap().to_string();
+    assert!(refused.contains("bwrap") && refused.contains("install bubblewrap"), "{refused}");
+    let rig = Rig::new(Isolation::Auto, |_| false).unwrap();
+    assert!(!rig.guests.is_isolated());
+    rig.up(1212, 1).await;
+    let command = vec!["id".to_owned()];
+    let refused = rig.ask(1212, AgentCall::Exec { command, input: None }).await.unwrap_err();
+    assert!(refused.to_string().contains("--unisolated"));
+}
+
+#[test]
+fn a_missing_bubblewrap_is_named_with_the_remedy() {
+    let name = "sim::guests::process::tests::host::a_computer_without_bubblewrap";
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--ignored", "--nocapture"]).env("PATH", "/nonexistent");
+    let out = command.output().unwrap();
+    let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+    assert!(out.status.success() && said.contains("1 passed"), "{said}");
+}
+
 #[tokio::test]
 async fn unisolated_guests_work_in_their_own_folder() {
     let rig = Rig::without_bubblewrap(true, |_| false);
@@ -179,4 +203,55 @@ async fn unisolated_guests_work_in_their_own_folder() {
     assert_eq!(rig.read(1209, "/etc/hostname").await.unwrap(), "agent-1209\n");
     rig.guests.shutdown(1209).await;
     rig.machine(1209).over().await;
+}
+
+/// Not a test of its own: the simulator that the next one kills, in a process of its own.
+#[tokio::test]
+#[ignore = "runs as the child of `a_killed_simulator_leaves_nothing_behind`"]
+async fn a_simulator_to_be_killed() {
+    let bare = std::env::var_os("GUEST_TEST_BARE").is_some();
+    let rig = if bare {
+        Rig::without_bubblewrap(true, |_| false)
+    } else {
+        Rig::new(Isolation::Required, |_| false).unwrap()
+    };
+    let (vmid, seconds) = if bare { (1211, 98_771) } else { (1210, 98_770) };
+    rig.up(vmid, 1).await;
+    let session = rig.log_in(vmid).await;
+    let job = format!("sleep {seconds}");
+    let job = session.exec(&job, None, limits(), None);
+    let ready = async {
+        while processes_with(&seconds.to_string()).is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let folder = format!("\nrunning in {}\n", rig.dir.path().display());
+        std::io::Write::write_all(&mut std::io::stdout(), folder.as_bytes()).unwrap();
+    };
+    let _both = futures_util::future::join(job, ready).await;
+}
+
+#[tokio::test]
+async fn a_killed_simulator_leaves_nothing_behind() {
+    let isolated = Rig::isolated().is_some();
+    for (bare, words) in [(false, "98770"), (true, "98771")] {
+        if !bare && !isolated {
+            continue;
+        }
+        let name = "sim::guests::process::tests::host::a_simulator_to_be_killed";
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", name, "--ignored", "--nocapture"]);
+        if bare {
+            command.env("GUEST_TEST_BARE", "1");
+        }
+        let mut simulator = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let said = std::io::BufReader::new(simulator.stdout.take().unwrap());
+        let folder = std::io::BufRead::lines(said)
+            .find_map(|line| Some(line.unwrap().strip_prefix("running in ")?.to_owned()))
+            .unwrap();
+        assert_eq!(processes_with(words).len(), 1);
+        simulator.kill().unwrap();
+        simulator.wait().unwrap();
+        gone(words).await;
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }

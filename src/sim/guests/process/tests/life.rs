@@ -35,6 +35,7 @@ async fn a_whole_life_from_boot_to_poweroff_from_inside() {
     rig.machine(1001).over().await;
     assert!(!rig.guests.running(1001));
     assert_eq!(rig.guests.address(1001), None);
+    session.exec("true", None, limits(), None).await.unwrap_err();
     assert_eq!(rig.ask(1001, AgentCall::Ping).await, Err(AgentError::NotRunning));
 }
 
