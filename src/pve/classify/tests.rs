@@ -50,7 +50,7 @@ fn texts_of_requests_are_told_apart() {
             CLONE,
             500,
             "unable to find configuration file for VM 777 on node 'pve1'",
-            "gone Template",
+            "broken Template",
         ),
         (Post, CLONE, 500, "unable to create VM 120: config file already exists", "id-taken Guest"),
         (
