@@ -195,7 +195,9 @@ type Verdict = Option<(FaultKind, Culprit)>;
 fn existence(text: &str, guest: &Culprit) -> Verdict {
     let config_gone = text.contains("Configuration file '") && text.contains("does not exist");
     if config_gone || text.contains("unable to find configuration file for") {
-        return Some((FaultKind::Gone, guest.clone()));
+        // A clone whose template is missing is the configuration's fault, and no guest is gone.
+        let kind = if *guest == Culprit::Template { FaultKind::Broken } else { FaultKind::Gone };
+        return Some((kind, guest.clone()));
     }
     let renamed = text.contains("atomic file") && text.contains("File exists");
     let exists = text.contains("config file already exists")

@@ -153,6 +153,7 @@ impl Client {
             timeout: self.call_timeout,
         };
         let mut tried = Vec::new();
+        let mut distrusted = true;
         for index in self.route.order() {
             let Some((endpoint, transport)) = self.route.way(index) else { continue };
             match self.send(transport, &request).await {
@@ -161,6 +162,7 @@ impl Client {
                     return settle(call, index, endpoint.to_string(), reply);
                 }
                 Err(error) if error.sent() == Sent::No => {
+                    distrusted &= matches!(error, TransportError::Certificate(_));
                     tried.push(format!("`{endpoint}`: {}", chain(&error)));
                 }
                 Err(source) => {
@@ -169,7 +171,7 @@ impl Client {
                 }
             }
         }
-        Err(PveError::Unreachable { call: call.clone(), tried })
+        Err(PveError::Unreachable { call: call.clone(), tried, distrusted })
     }
 
     /// Sends once, and a read once more when its kept-alive connection was closed meanwhile.

@@ -74,6 +74,11 @@ pub fn verify(config: &VmConfig, expected: &Marks, vmid: VmId) -> Result<(), Fau
     Err(Fault::new(FaultKind::Foreign, Culprit::Guest, text))
 }
 
+/// Refuses a guest under one of Proxmox's own locks.
+pub fn unlocked(config: &VmConfig, vmid: VmId) -> Result<(), Fault> {
+    config.lock().map_or(Ok(()), |lock| Err(locked(vmid, lock)))
+}
+
 /// Works out what differs from what the template's specification wants. Pure.
 pub fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
     let spec = &call.spec;
@@ -228,9 +233,7 @@ pub async fn begin(client: &Client, call: &ConfigureCall) -> Result<Begun, PveEr
     let (node, vmid) = (&call.vm.node, call.vm.vmid);
     let config = client.config(node, vmid).await?;
     verify(&config, &call.marks, vmid)?;
-    if let Some(lock) = config.lock() {
-        return Err(locked(vmid, lock).into());
-    }
+    unlocked(&config, vmid)?;
     let plan = plan(&config, call);
     if !config.iter().any(|(key, value)| is_drive(key) && value.contains("cloudinit")) {
         tracing::warn!(

@@ -41,6 +41,8 @@ pub enum PveError {
         call: Call,
         /// Each endpoint with its failure.
         tried: Vec<String>,
+        /// Whether every one of them answered and was not trusted.
+        distrusted: bool,
     },
     /// The connection failed after something may have been sent.
     #[error("`{call}` got no answer from `{endpoint}`")]
@@ -110,6 +112,9 @@ impl PveError {
         let whole = Culprit::Cloud(cloud.clone());
         match self {
             Self::Fault(fault) => fault.clone(),
+            Self::Unreachable { distrusted: true, .. } => {
+                Fault::new(FaultKind::Unreachable, whole, self.chain())
+            }
             Self::Unreachable { .. } => Fault::new(
                 FaultKind::Unreachable,
                 whole,

@@ -137,23 +137,18 @@ impl Cloud {
         Ok(begun.configured)
     }
 
-    /// Verifies the marks and tags the guest as retiring; a guest whose config is gone is looked
-    /// for instead.
+    /// Verifies the marks and tags the guest as retiring; under a lock of Proxmox's own nothing
+    /// is written. Whether it runs is not asked: shutdown and stop take a stopped guest too.
     async fn fence(&self, vm: &VmRef, marks: &Marks) -> Result<VmSight, PveError> {
         let client = &self.client;
-        let config = match client.config(&vm.node, vm.vmid).await {
-            Ok(config) => config,
-            Err(error) if client.fault(&error).kind == FaultKind::Gone => {
-                return sight::look(client, vm).await;
-            }
-            Err(error) => return Err(error),
-        };
+        let config = client.config(&vm.node, vm.vmid).await?;
+        configure::verify(&config, marks, vm.vmid)?;
+        configure::unlocked(&config, vm.vmid)?;
         let mut seen =
             VmSight { id: IdSight::Taken, node: None, marks: None, lock: None, running: None };
         sight::describe(&mut seen, &vm.node, &config);
-        configure::verify(&config, marks, vm.vmid)?;
         let mut tags = split_tags(config.get("tags").unwrap_or_default());
-        if seen.lock.is_some() || !tags.insert(RETIRING.to_owned()) {
+        if !tags.insert(RETIRING.to_owned()) {
             return Ok(seen);
         }
         let tags = tags.into_iter().collect::<Vec<_>>().join(";");

@@ -89,7 +89,7 @@ pub async fn locate(client: &Client, source: VmId) -> Result<NodeName, PveError>
         return Err(match id_taken(client, source).await? {
             IdSight::Free => {
                 let text = format!("cloud `{cloud}` has no guest `{source}`: check templateVmId");
-                blame(FaultKind::Gone, text)
+                blame(FaultKind::Broken, text)
             }
             IdSight::Taken => {
                 let path = format!("/vms/{source}");

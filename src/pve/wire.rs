@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use hyper::ext::ReasonPhrase;
-use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use rustls::OtherError;
 use secrecy::ExposeSecret;
 
 use super::connection::{Connection, Tls};
@@ -101,6 +102,10 @@ impl Wire {
         };
         let mut builder = self.client.request(method, url);
         if request.method.has_body() {
+            // An empty body would go without the length that Proxmox wants to see.
+            if params.is_empty() {
+                builder = builder.header(CONTENT_LENGTH, 0);
+            }
             builder =
                 builder.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(params);
         }
@@ -121,6 +126,10 @@ impl Transport for Wire {
 }
 
 async fn read_body(mut answer: reqwest::Response) -> Result<Bytes, TransportError> {
+    let announced = answer.content_length().unwrap_or_default();
+    if announced > BODY_MAX as u64 {
+        return Err(TransportError::TooLarge(BODY_MAX));
+    }
     let mut body = BytesMut::new();
     while let Some(chunk) = answer.chunk().await.map_err(translate)? {
         if body.len() + chunk.len() > BODY_MAX {
@@ -165,8 +174,10 @@ fn refused_certificate(error: &(dyn Error + 'static)) -> Option<CertificateRefus
         if let Some(refused) = cause.downcast_ref::<CertificateRefused>() {
             return Some(refused.clone());
         }
-        let inner = cause.downcast_ref::<io::Error>()?.get_ref()?;
-        refused_certificate(inner)
+        if let Some(rustls::Error::Other(OtherError(inner))) = cause.downcast_ref() {
+            return inner.downcast_ref::<CertificateRefused>().cloned();
+        }
+        refused_certificate(cause.downcast_ref::<io::Error>()?.get_ref()?)
     })
 }
 
@@ -188,5 +199,7 @@ fn is_closed(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
+#[cfg(test)]
+mod node;
 #[cfg(test)]
 mod tests;

@@ -19,12 +19,12 @@ fn judged(method: Method, path: &str, status: u16, reason: &str, body: &str) -> 
 
 /// A verdict in one word or two: the kind and whom it is charged to.
 fn verdict(fault: &Fault) -> String {
-    let detail = match &fault.kind {
-        FaultKind::Locked { lock } => format!("({lock})"),
-        FaultKind::Denied { privilege, path } => {
-            format!("({} {})", privilege.as_deref().unwrap_or("-"), path.as_deref().unwrap_or("-"))
-        }
-        _ => String::new(),
+    let detail = if let FaultKind::Locked { lock } = &fault.kind {
+        format!("({lock})")
+    } else if let FaultKind::Denied { privilege, path } = &fault.kind {
+        format!("({} {})", privilege.as_deref().unwrap_or("-"), path.as_deref().unwrap_or("-"))
+    } else {
+        String::new()
     };
     format!("{}{detail} {:?}", fault.kind.label(), fault.culprit)
 }
@@ -50,7 +50,7 @@ fn texts_of_requests_are_told_apart() {
             CLONE,
             500,
             "unable to find configuration file for VM 777 on node 'pve1'",
-            "gone Template",
+            "broken Template",
         ),
         (Post, CLONE, 500, "unable to create VM 120: config file already exists", "id-taken Guest"),
         (

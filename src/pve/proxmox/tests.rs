@@ -261,8 +261,9 @@ async fn fencing_leaves_strangers_and_locked_guests_unwritten() {
     let mut locked = config();
     locked["lock"] = json!("backup");
     let script = Script::new(move |_| Step::Data(locked.clone()));
-    let sight = port(&script, &["primary"]).fence(&vm(), &marks()).await.unwrap();
-    assert_eq!((sight.lock.as_deref(), script.seen().len()), (Some("backup"), 1));
+    let fault = port(&script, &["primary"]).fence(&vm(), &marks()).await.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Locked { lock: "backup".into() });
+    assert_eq!(script.seen().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
