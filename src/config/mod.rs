@@ -35,7 +35,7 @@ use crate::pve::Connection;
 pub use credential::SshKeySpec;
 pub use environment::Environment;
 pub use fault::{Fault, Place, render, render_warnings};
-pub use service::{ApiToken, OnStop, Role, ServiceSpec};
+pub use service::{ApiToken, ServiceSpec};
 pub use source::{SourceFile, Sources};
 
 /// A configuration without faults.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use drover_actors::message::StopPolicy;
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -12,6 +13,7 @@ use super::fault::Place;
 use super::keys::{SECRET_KEYS, SERVICE, TOKEN};
 use super::layer::Layer;
 use super::node::{Node, Value};
+use crate::web::Role;
 
 /// Tokens shorter than this can be guessed.
 const SHORT: usize = 16;
@@ -34,7 +36,7 @@ pub struct ServiceSpec {
     /// Who may use the API over TCP.
     pub tokens: Vec<ApiToken>,
     /// What happens to agents at a stop.
-    pub on_stop: OnStop,
+    pub on_stop: StopPolicy,
     /// The level or filter of the logs.
     pub log_level: String,
 }
@@ -50,30 +52,6 @@ pub struct ApiToken {
     pub secret: SecretString,
 }
 
-/// What somebody may do; each includes those before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Role {
-    /// Look.
-    Viewer,
-    /// Lease, retire, reap.
-    Operator,
-    /// Everything.
-    Admin,
-}
-
-/// What happens to agents when drover stops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum OnStop {
-    /// They live on and are adopted at the next start.
-    Keep,
-    /// Idle ones go.
-    RetireIdle,
-    /// All go.
-    RetireAll,
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawService {
@@ -85,7 +63,7 @@ struct RawService {
     listen: Option<SocketAddr>,
     #[serde(rename = "tokens")]
     _tokens: Vec<serde_yaml::Value>,
-    on_stop: OnStop,
+    on_stop: StopPolicy,
     log_level: Option<String>,
 }
 

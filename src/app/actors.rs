@@ -1,0 +1,144 @@
+//! The actors' home: one thread, one actix system, and a pulse that tells whether it turns.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use actix::{Recipient, System};
+use drover_actors::agent::{AgentLinks, AgentSeed};
+use drover_actors::birth::{AgentBirth, Start};
+use drover_actors::herd::{Herd, HerdStart, Tried};
+use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand};
+use drover_actors::ports::Ambient;
+use drover_actors::supervise::GivenUp;
+use tokio::sync::{mpsc, oneshot};
+
+use super::RunError;
+
+/// How often the pulse beats, and how old it may be.
+const PULSE: Duration = Duration::from_secs(1);
+const PULSE_MAX: Duration = Duration::from_secs(15);
+
+/// The herd on its thread.
+pub struct Home {
+    /// Takes wishes.
+    pub wishes: Recipient<HerdCommand>,
+    /// Takes configurations.
+    pub specs: Recipient<ApplySpec>,
+    /// Filled when every cloud was tried once.
+    pub tried: oneshot::Receiver<Tried>,
+    /// Actors that were given up; the thread's end shows as the channel's.
+    pub given_up: mpsc::UnboundedReceiver<GivenUp>,
+    /// Whether the thread still turns.
+    pub alive: Arc<dyn Fn() -> bool + Send + Sync>,
+    system: System,
+    thread: JoinHandle<()>,
+}
+
+struct Inside {
+    wishes: Recipient<HerdCommand>,
+    specs: Recipient<ApplySpec>,
+    tried: oneshot::Receiver<Tried>,
+    system: System,
+}
+
+impl Home {
+    /// Starts the herd on a thread of its own.
+    ///
+    /// # Errors
+    /// [`RunError::System`] when there is no thread to be had, [`RunError::GaveUp`] when the herd
+    /// does not come up.
+    pub async fn start(
+        start: impl FnOnce(Arc<dyn Fn(GivenUp) + Send + Sync>) -> HerdStart + Send + 'static,
+        ambient: Arc<dyn Ambient>,
+    ) -> Result<Self, RunError> {
+        let (told, up) = oneshot::channel();
+        let (given_up, gave_up) = mpsc::unbounded_channel();
+        let beat = Arc::new(AtomicU64::new(ambient.now().mono.0));
+        let pulse = Arc::clone(&beat);
+        let clock = Arc::clone(&ambient);
+        let thread = std::thread::Builder::new()
+            .name("actors".into())
+            .spawn(move || {
+                System::new().block_on(async move {
+                    let (stop, stopped) = oneshot::channel::<()>();
+                    let escalate = Arc::new(move |what| {
+                        // Nobody listens only when the service is ending anyway.
+                        let _ = given_up.send(what);
+                    });
+                    let started = Herd::start_from(start(escalate));
+                    let inside = Inside {
+                        wishes: started.herd.clone().recipient(),
+                        specs: started.herd.recipient(),
+                        tried: started.tried,
+                        system: System::current(),
+                    };
+                    let _ = told.send(inside);
+                    actix::spawn(async move {
+                        let mut tick = tokio::time::interval(PULSE);
+                        loop {
+                            tick.tick().await;
+                            pulse.store(clock.now().mono.0, Ordering::Relaxed);
+                        }
+                    });
+                    let _held = stop;
+                    let _ = stopped.await;
+                });
+            })
+            .map_err(|source| RunError::System {
+                doing: "the actors' thread cannot be started",
+                source,
+            })?;
+        let inside = up.await.map_err(|_| RunError::GaveUp("the herd did not come up".into()))?;
+        let alive = Arc::new(move || {
+            let age = ambient.now().mono.0.saturating_sub(beat.load(Ordering::Relaxed));
+            u128::from(age) < PULSE_MAX.as_millis()
+        });
+        Ok(Self {
+            wishes: inside.wishes,
+            specs: inside.specs,
+            tried: inside.tried,
+            given_up: gave_up,
+            alive,
+            system: inside.system,
+            thread,
+        })
+    }
+
+    /// Ends the thread; the guests stay as they are.
+    pub async fn stop(self) {
+        self.system.stop();
+        let ended = tokio::task::spawn_blocking(move || self.thread.join()).await;
+        if !matches!(ended, Ok(Ok(()))) {
+            tracing::warn!("the actors' thread ended with a fault");
+        }
+    }
+}
+
+/// Starts one agent's actor under supervision.
+pub fn spawn_agent(
+    birth: AgentBirth,
+    escalate: &Arc<dyn Fn(GivenUp) + Send + Sync>,
+) -> Recipient<AgentCommand> {
+    let adopted = match birth.start {
+        Start::Fresh => None,
+        Start::Adopted { entry, down } => Some((*entry, down)),
+    };
+    let seed = AgentSeed {
+        agent: birth.id,
+        installation: birth.installation,
+        spec: birth.spec,
+        epoch: birth.epoch,
+        adopted,
+        ports: birth.ports,
+        links: AgentLinks {
+            template: birth.report,
+            lane_ask: birth.lanes.ask,
+            lane_free: birth.lanes.free,
+            id_back: birth.lanes.id_back,
+        },
+    };
+    let escalate = Arc::clone(escalate);
+    seed.start(move |given_up| escalate(given_up)).recipient()
+}

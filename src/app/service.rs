@@ -1,0 +1,390 @@
+//! The service's own course: start, signals, reloads, stop.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_actors::ambient::{mint_installation, mint_lease};
+use drover_actors::fact::{Fact, What};
+use drover_actors::herd::{HerdStart, Tried};
+use drover_actors::id::Generation;
+use drover_actors::message::{ApplySpec, HerdCommand};
+use drover_actors::ports::{Ambient, Journal, Observer, Ports};
+use drover_actors::record::Body;
+use drover_actors::spec::HerdSpec;
+use futures_util::FutureExt;
+use tokio::runtime::Handle;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+
+use super::actors::{Home, spawn_agent};
+use super::parts::{self, Listener};
+use super::{RunError, Settings};
+use crate::clock::SystemAmbient;
+use crate::config::watch::{Change, Trigger, Watch};
+use crate::config::{Checked, Environment};
+use crate::journal::{RedbLog, Writer, WriterOptions};
+use crate::pve::{Proxmox, TICK, WireDialer};
+use crate::shell::SshShell;
+use crate::systemd::{self, Notifier};
+use crate::telemetry::{self, LevelHandle};
+use crate::view::View;
+use crate::web::{self, Doors, Limits, Listen, Running};
+
+/// How often the pulse file is touched.
+const PULSE: Duration = Duration::from_secs(5);
+/// How long a reload may take before the asker is told that it is not known.
+const RELOAD_LIMIT: Duration = Duration::from_secs(30);
+
+type ReloadReply = oneshot::Sender<Result<u64, String>>;
+
+/// The joined service.
+struct Service {
+    settings: Settings,
+    state: PathBuf,
+    spec: HerdSpec,
+    log_level: String,
+    level: LevelHandle,
+    on_stop: drover_actors::message::StopPolicy,
+    proxmox: Arc<Proxmox>,
+    shell: Arc<SshShell>,
+    view: Arc<View>,
+    observer: Arc<dyn Observer>,
+    ambient: Arc<dyn Ambient>,
+    home: Home,
+    web: Running,
+    notifier: Notifier,
+    waiting: Vec<ReloadReply>,
+}
+
+/// Starts everything, runs until told to stop, and stops.
+///
+/// # Errors
+/// See [`RunError`].
+pub async fn serve(settings: Settings) -> Result<(), RunError> {
+    let (mut watch, first) = Watch::open(&settings.config, Environment::of_process()).await;
+    let checked = first?;
+    let level = telemetry::init(&checked.service.log_level)?;
+    if !checked.warnings.is_empty() {
+        tracing::warn!(warnings = checked.rendered_warnings(), "configuration has warnings");
+    }
+    let mut signals = Signals::listen()?;
+    let (reloads, mut asked) = mpsc::unbounded_channel();
+    let mut service = Service::start(settings, checked, level, reloads).await?;
+    let tried = tokio::select! {
+        tried = &mut service.home.tried => tried.ok(),
+        () = signals.terminated() => None,
+        given_up = service.home.given_up.recv() => return service.gave_up(given_up).await,
+    };
+    let Some(tried) = tried else { return service.stop(&mut signals).await };
+    service.view.mark_clouds_tried();
+    if let Some(refused) = service.strict_refusal(&tried) {
+        service.web.stop().await;
+        service.home.stop().await;
+        return Err(refused);
+    }
+    service.notifier.ready(&service.status(&tried));
+    let watchdog = tokio::spawn(systemd::feed_watchdog(Arc::clone(&service.home.alive)));
+    let trigger = watch.trigger();
+    let mut pulse = tokio::time::interval(PULSE);
+    let outcome = loop {
+        tokio::select! {
+            change = watch.next() => service.change(change),
+            Some(reply) = asked.recv() => {
+                service.waiting.push(reply);
+                trigger.pull();
+            }
+            _ = pulse.tick() => parts::pulse(&service.state),
+            wish = signals.next() => match wish {
+                Wish::Reload => service.reload(&trigger),
+                Wish::Reap => service.reap(),
+                Wish::Resync => service.resync(&trigger),
+                Wish::Stop => break service.stop(&mut signals).await,
+            },
+            given_up = service.home.given_up.recv() => break service.gave_up(given_up).await,
+        }
+    };
+    watchdog.abort();
+    outcome
+}
+
+impl Service {
+    async fn start(
+        settings: Settings,
+        mut checked: Checked,
+        level: LevelHandle,
+        reloads: mpsc::UnboundedSender<ReloadReply>,
+    ) -> Result<Self, RunError> {
+        let state = parts::state_directory(settings.state_dir.clone(), &checked.service)?;
+        let ambient: Arc<dyn Ambient> = Arc::new(SystemAmbient::new().map_err(|source| {
+            RunError::System { doing: "the system gives no random numbers", source }
+        })?);
+        let down = parts::down_time(&state);
+        let (journal, ledger) = open_journal(&state, &ambient)?;
+        let epoch = ledger.epoch + 1;
+        let installation =
+            ledger.installation.clone().unwrap_or_else(|| mint_installation(|| ambient.draw()));
+        let takeover = Body::Takeover { installation: installation.clone() };
+        let begun = journal.append(vec![takeover]).await;
+        begun.map_err(|fault| RunError::Takeover(fault.to_string()))?;
+        parts::pulse(&state);
+
+        let runtime = Handle::current();
+        let proxmox = Arc::new(Proxmox::new(Some(runtime.clone()), Arc::new(WireDialer), TICK));
+        let shell = Arc::new(SshShell::new(runtime));
+        let view = View::new(epoch);
+        view.mark_journal_folded();
+        checked.follow(&HerdSpec::default(), Generation(1));
+        parts::connect(&proxmox, &checked, &HerdSpec::default());
+        parts::keys(&shell, &checked.keys);
+        let observer: Arc<dyn Observer> =
+            Arc::new(Listener::new(Arc::clone(&view), Arc::clone(&proxmox)));
+        let ports = Ports {
+            hypervisor: Arc::clone(&proxmox) as _,
+            shell: Arc::clone(&shell) as _,
+            journal: journal as _,
+            observer: Arc::clone(&observer),
+            ambient: Arc::clone(&ambient),
+        };
+        let spec = Arc::new(checked.herd.clone());
+        let home = Home::start(
+            move |escalate| HerdStart {
+                ports,
+                ledger,
+                spec,
+                installation,
+                epoch,
+                down,
+                spawner: Arc::new(move |birth| spawn_agent(birth, &escalate)),
+            },
+            Arc::clone(&ambient),
+        )
+        .await?;
+        let doors = doors(&home, &view, &ambient, &level, reloads);
+        let listen = listen(&settings, &checked);
+        let web = web::start(doors, listen, parts::auth(&checked.service), Limits::default())?;
+        for addr in &web.addrs {
+            tracing::info!(%addr, "API served");
+        }
+        Ok(Self {
+            settings,
+            state,
+            spec: checked.herd,
+            log_level: checked.service.log_level,
+            level,
+            on_stop: checked.service.on_stop,
+            proxmox,
+            shell,
+            view,
+            observer,
+            ambient,
+            home,
+            web,
+            notifier: Notifier,
+            waiting: Vec::new(),
+        })
+    }
+
+    fn status(&self, tried: &Tried) -> String {
+        let well = tried.values().filter(|outcome| outcome.is_ok()).count();
+        let agents = self.view.agents().len();
+        format!("clouds: {well} of {} well, agents: {agents}", tried.len())
+    }
+
+    fn strict_refusal(&self, tried: &Tried) -> Option<RunError> {
+        let lines: Vec<String> = tried
+            .iter()
+            .filter_map(|(cloud, outcome)| {
+                outcome.as_ref().err().map(|why| format!("  {cloud}: {why}"))
+            })
+            .collect();
+        (self.settings.strict && !lines.is_empty()).then(|| RunError::Strict(lines.join("\n")))
+    }
+
+    /// All or nothing: a configuration either comes into force everywhere, or only its faults show.
+    fn change(&mut self, change: Change) {
+        let outcome = match change {
+            Change::Reloaded(checked) => Ok(self.apply(*checked)),
+            Change::Refused(text) => {
+                let what = What::ConfigRefused { text: text.clone() };
+                self.observer.observe(Fact { at: self.ambient.now().wall, what });
+                Err(text)
+            }
+        };
+        for reply in self.waiting.drain(..) {
+            // Who asked may have hung up.
+            let _ = reply.send(outcome.clone());
+        }
+        self.notifier.ready(match outcome {
+            Ok(_) => "configuration reloaded",
+            Err(_) => "configuration refused, the old one is in force: see drover status",
+        });
+    }
+
+    fn apply(&mut self, mut checked: Checked) -> u64 {
+        let generation = Generation(self.spec.generation.0 + 1);
+        checked.follow(&self.spec, generation);
+        parts::connect(&self.proxmox, &checked, &self.spec);
+        parts::keys(&self.shell, &checked.keys);
+        self.web.replace_auth(parts::auth(&checked.service));
+        self.on_stop = checked.service.on_stop;
+        if checked.service.log_level != self.log_level {
+            if let Err(error) = self.level.set(&checked.service.log_level) {
+                tracing::warn!(%error, "log level kept");
+            }
+            self.log_level = checked.service.log_level;
+        }
+        self.spec = checked.herd;
+        self.home.specs.do_send(ApplySpec(Arc::new(self.spec.clone())));
+        generation.0
+    }
+
+    fn reload(&self, trigger: &Trigger) {
+        self.notifier.reloading();
+        trigger.pull();
+    }
+
+    fn reap(&self) {
+        let (reply, told) = oneshot::channel();
+        self.home.wishes.do_send(HerdCommand::Reap { all: false, reply });
+        tokio::spawn(async move {
+            if let Ok(count) = told.await {
+                tracing::info!(count, "reaped");
+            }
+        });
+    }
+
+    fn resync(&self, trigger: &Trigger) {
+        trigger.pull();
+        let (reply, done) = oneshot::channel();
+        self.home.wishes.do_send(HerdCommand::Resync { reply });
+        tokio::spawn(async move {
+            if let Ok(findings) = done.await {
+                tracing::info!(clusters = findings.len(), "resynced");
+            }
+        });
+    }
+
+    /// Takes no new work, finishes what must not be cut; a second signal ends at once.
+    async fn stop(self, signals: &mut Signals) -> Result<(), RunError> {
+        self.notifier.stopping("finishing what must not be cut");
+        let (reply, drained) = oneshot::channel();
+        self.home.wishes.do_send(HerdCommand::Drain { policy: self.on_stop, reply });
+        tokio::select! {
+            _ = drained => tracing::info!("drained"),
+            () = signals.terminated() => tracing::warn!("stopped at once"),
+        }
+        self.web.stop().await;
+        self.home.stop().await;
+        parts::pulse(&self.state);
+        Ok(())
+    }
+
+    async fn gave_up(
+        self,
+        given_up: Option<drover_actors::supervise::GivenUp>,
+    ) -> Result<(), RunError> {
+        self.web.stop().await;
+        let text = given_up.map_or_else(
+            || "their thread ended".to_owned(),
+            |what| format!("{} panicked {} times: {}", what.name, what.restarts, what.panic),
+        );
+        Err(RunError::GaveUp(text))
+    }
+}
+
+fn open_journal(
+    state: &Path,
+    ambient: &Arc<dyn Ambient>,
+) -> Result<(Arc<Writer>, drover_actors::ledger::Ledger), RunError> {
+    let path = state.join(parts::JOURNAL);
+    let log = RedbLog::open(&path)?;
+    let opened = Writer::open(log, &path, Arc::clone(ambient), WriterOptions::default())?;
+    Ok((opened.writer, opened.ledger))
+}
+
+fn doors(
+    home: &Home,
+    view: &Arc<View>,
+    ambient: &Arc<dyn Ambient>,
+    level: &LevelHandle,
+    reloads: mpsc::UnboundedSender<ReloadReply>,
+) -> Doors {
+    let (level, ambient) = (level.clone(), Arc::clone(ambient));
+    Doors {
+        herd: home.wishes.clone(),
+        view: Arc::clone(view),
+        reload: Arc::new(move || {
+            let (reply, outcome) = oneshot::channel();
+            let sent = reloads.send(reply);
+            async move {
+                let stopping = || "the service is stopping".to_owned();
+                sent.map_err(|_| stopping())?;
+                match tokio::time::timeout(RELOAD_LIMIT, outcome).await {
+                    Ok(outcome) => outcome.map_err(|_| stopping())?,
+                    Err(_) => Err("no outcome yet: see drover status".to_owned()),
+                }
+            }
+            .boxed()
+        }),
+        log_level: Arc::new(move |given| level.set(given).map_err(|error| error.to_string())),
+        alive: Arc::clone(&home.alive),
+        mint_lease: Arc::new(move || mint_lease(|| ambient.draw())),
+    }
+}
+
+fn listen(settings: &Settings, checked: &Checked) -> Vec<Listen> {
+    let socket = settings.socket.clone().unwrap_or_else(|| checked.service.socket.clone());
+    let tcp = checked.service.listen.map(Listen::Tcp);
+    [Listen::Unix(socket)].into_iter().chain(tcp).collect()
+}
+
+enum Wish {
+    Reload,
+    Reap,
+    Resync,
+    Stop,
+}
+
+struct Signals {
+    reload: Signal,
+    reap: Signal,
+    resync: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, RunError> {
+        let open = |kind| {
+            signal(kind).map_err(|source| RunError::System {
+                doing: "signals cannot be listened to",
+                source,
+            })
+        };
+        Ok(Self {
+            reload: open(SignalKind::hangup())?,
+            reap: open(SignalKind::user_defined1())?,
+            resync: open(SignalKind::user_defined2())?,
+            terminate: open(SignalKind::terminate())?,
+            interrupt: open(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> Wish {
+        tokio::select! {
+            _ = self.reload.recv() => Wish::Reload,
+            _ = self.reap.recv() => Wish::Reap,
+            _ = self.resync.recv() => Wish::Resync,
+            _ = self.terminate.recv() => Wish::Stop,
+            _ = self.interrupt.recv() => Wish::Stop,
+        }
+    }
+
+    async fn terminated(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
