@@ -22,6 +22,7 @@ use super::connection::Connection;
 use super::error::PveError;
 use super::transport::Dialer;
 use super::watcher::Watcher;
+use super::wire::WireDialer;
 use super::{guest, sight};
 
 /// Time between two looks at the tasks of a cluster.
@@ -277,14 +278,10 @@ impl Hypervisor for Proxmox {
     }
 }
 
-/// Tries a connection and gives Proxmox's version, for checks before anything runs.
-pub async fn probe(
-    cloud: CloudId,
-    connection: &Connection,
-    dialer: &dyn Dialer,
-) -> Result<String, Fault> {
-    let to_fault = |error: PveError| error.fault(&cloud, connection.login.name());
-    let client = Client::new(cloud.clone(), connection, dialer).map_err(to_fault)?;
+/// Tries a connection over the wire and gives Proxmox's version, for checks before anything runs.
+pub async fn probe(cloud: &CloudId, connection: &Connection) -> Result<String, Fault> {
+    let to_fault = |error: PveError| error.fault(cloud, connection.login.name());
+    let client = Client::new(cloud.clone(), connection, &WireDialer).map_err(to_fault)?;
     client.version().await.map(|version| version.version).map_err(|error| client.fault(&error))
 }
 

@@ -26,7 +26,7 @@ fn client(node: &Node) -> Client {
 
 /// Asks for the version under a kind of trust; the fault's text with what varies left out.
 async fn probed(node: &Node, tls: Tls) -> Result<String, String> {
-    let probed = probe(CloudId::new("primary"), &connection(node, tls), &WireDialer).await;
+    let probed = probe(&CloudId::new("primary"), &connection(node, tls)).await;
     probed.map_err(|fault| {
         assert_eq!(fault.kind, FaultKind::Unreachable, "{fault}");
         let seen = fingerprint(&node.pin);
@@ -113,7 +113,7 @@ async fn no_route_says_where_to_look() {
         Endpoint::new("127.0.0.1", listener.local_addr().unwrap().port())
     };
     let connection = Connection { endpoints: vec![gone.clone()], ..connection };
-    let fault = probe(CloudId::new("primary"), &connection, &WireDialer).await.unwrap_err();
+    let fault = probe(&CloudId::new("primary"), &connection).await.unwrap_err();
     assert_ne!(gone, endpoint);
     let text = fault.text.replace(&gone.to_string(), "https://node:8006");
     insta::assert_snapshot!(text, @"no endpoint took `GET /version`: `https://node:8006`: no connection: Connection refused (os error 111): check the cloud `primary`'s endpoint, and that this machine reaches it");
