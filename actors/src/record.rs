@@ -6,6 +6,7 @@
 //! only added, with defaults.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +80,51 @@ pub enum Reason {
         /// One line for people.
         text: String,
     },
+}
+
+impl Reason {
+    /// A fixed word for metrics and tables.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::UsedUp => "used-up",
+            Self::Old => "old",
+            Self::Asked => "asked",
+            Self::Reaped => "reaped",
+            Self::Unconfigured => "unconfigured",
+            Self::Stopping => "stopping",
+            Self::LeaseExpired => "lease-expired",
+            Self::PoweredOff => "powered-off",
+            Self::Vanished => "vanished",
+            Self::Orphaned => "orphaned",
+            Self::ReturnedFromPark => "returned-from-park",
+            Self::Cancelled => "cancelled",
+            Self::TooSlow { .. } => "too-slow",
+            Self::Failed { .. } => "failed",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooSlow { state } => write!(f, "{state} took too long"),
+            Self::Failed { state, kind, text } => write!(f, "{state} failed ({kind}): {text}"),
+            Self::Idle
+            | Self::UsedUp
+            | Self::Old
+            | Self::Asked
+            | Self::Reaped
+            | Self::Unconfigured
+            | Self::Stopping
+            | Self::LeaseExpired
+            | Self::PoweredOff
+            | Self::Vanished
+            | Self::Orphaned
+            | Self::ReturnedFromPark
+            | Self::Cancelled => f.write_str(self.label()),
+        }
+    }
 }
 
 /// What somebody wants a lease on.

@@ -138,7 +138,7 @@ fn log(view: &View, what: &What) {
             }
         }
         What::AgentGone { agent, reason, .. } => {
-            tracing::info!(%agent, reason = ?reason, "agent gone");
+            tracing::info!(%agent, %reason, "agent gone");
         }
         What::Alarm { agent, text, command } => {
             tracing::error!(%agent, text, command, "agent needs an administrator");

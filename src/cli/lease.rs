@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use secrecy::SecretString;
 use tokio::sync::mpsc;
@@ -14,17 +13,11 @@ use super::client::CALL_LIMIT;
 use super::identity::{self, Identity, quote};
 use super::tables::clean;
 use super::{CallError, CliError, Client, LeaseOptions, Term};
+use crate::causes::chain;
+pub use crate::ssh::Output;
+use crate::ssh::{Backoff, HostKeyPolicy, Keep, Limits, PrivateKey, Target, connect_until};
 use crate::web::LeaseIn;
 use crate::web::shapes::{LeaseOut, SshOut};
-
-/// A piece of a command's output.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
-    /// From its standard output.
-    Stdout(Bytes),
-    /// From its standard error.
-    Stderr(Bytes),
-}
 
 /// A command to run on a leased agent.
 pub struct SshJob {
@@ -54,10 +47,33 @@ pub trait RunOverSsh: Send + Sync {
 /// The way that the command line uses.
 pub(super) struct OverSsh;
 
+/// The longest a command may run: the lease ends long before.
+const RUN_LIMIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// The longest a login may take, retries included.
+const LOGIN_LIMIT: Duration = Duration::from_secs(30);
+
 impl RunOverSsh for OverSsh {
     fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, String>> {
         Box::pin(async move {
-            Err(format!("ssh to `{}` is not joined to the command line in this build", job.host))
+            let key = PrivateKey::parse("the lease's key", &job.private_key, None)
+                .map_err(|error| chain(&error))?;
+            let host = job.host.parse().map_err(|_| format!("`{}` is no address", job.host))?;
+            let target = Target { host, port: job.port, user: job.user };
+            let policy = if job.host_keys.is_empty() {
+                HostKeyPolicy::TrustOnFirst
+            } else {
+                HostKeyPolicy::Pinned(job.host_keys)
+            };
+            let deadline = tokio::time::Instant::now() + LOGIN_LIMIT;
+            let session =
+                connect_until(deadline, &target, &key, &policy, Backoff::default(), |_| {})
+                    .await
+                    .map_err(|error| chain(&error))?;
+            let limits = Limits { time: RUN_LIMIT, output_bytes_max: 0, keep: Keep::Last };
+            let ran = session.exec(&job.command, None, limits, Some(job.output)).await;
+            session.close().await;
+            let ran = ran.map_err(|error| chain(&error))?;
+            Ok(ran.exit.unwrap_or(255))
         })
     }
 }

@@ -139,7 +139,7 @@ pub(super) fn check(global: &Global, options: CheckOptions) -> ExitCode {
     };
     let mut all_well = true;
     for (cloud, connection) in &checked.connections {
-        match runtime.block_on(pve::probe(cloud.clone(), connection, &pve::WireDialer)) {
+        match runtime.block_on(pve::probe(cloud, connection)) {
             Ok(version) => println!("cloud {cloud}: Proxmox VE {version}"),
             Err(error) => {
                 all_well = false;

@@ -12,18 +12,15 @@ use super::waterfall;
 #[derive(Debug, Default)]
 pub struct Board {
     agents: BTreeMap<AgentId, AgentPicture>,
-    /// Waterfalls of agents that are gone, in the order of going.
-    pub finished: Vec<Finished>,
+    finished: Vec<Finished>,
     began: Option<WallTime>,
 }
 
-/// An agent that is gone.
+/// An agent that is gone: what it was called, and milliseconds in each state.
 #[derive(Debug, Clone)]
-pub struct Finished {
-    /// What it was called.
-    pub title: String,
-    /// Milliseconds in each state.
-    pub phases: Vec<(String, u64)>,
+struct Finished {
+    title: String,
+    phases: Vec<(String, u64)>,
 }
 
 impl Board {
@@ -42,7 +39,7 @@ impl Board {
                     Some(picture) => name(&picture),
                     None => short(agent),
                 };
-                let line = format!("{clock:>9}  {title:<28} Gone          {}", why(reason));
+                let line = format!("{clock:>9}  {title:<28} Gone          {}", reason);
                 self.finished.push(Finished { title, phases: phases.clone() });
                 Some(line)
             }
@@ -77,9 +74,11 @@ impl Board {
         self.agents.values().map(line).collect()
     }
 
-    /// Whether any agent is in sight.
-    pub fn is_empty(&self) -> bool {
-        self.agents.is_empty()
+    /// Titles and phases of every agent seen, those that are gone first.
+    pub fn waterfalls(&self) -> Vec<(String, Vec<(String, u64)>)> {
+        let gone = self.finished.iter().map(|done| (done.title.clone(), done.phases.clone()));
+        let here = self.agents.values().map(|picture| (name(picture), picture.phases.clone()));
+        gone.chain(here).collect()
     }
 }
 
@@ -104,24 +103,4 @@ fn line(picture: &AgentPicture) -> String {
     )
     .trim_end()
     .to_owned()
-}
-
-fn why(reason: &drover_actors::record::Reason) -> String {
-    use drover_actors::record::Reason;
-    match reason {
-        Reason::Idle => "idle".into(),
-        Reason::UsedUp => "used up".into(),
-        Reason::Old => "old".into(),
-        Reason::Asked => "asked to".into(),
-        Reason::Reaped => "reaped".into(),
-        Reason::Unconfigured => "left the configuration".into(),
-        Reason::Stopping => "the service stops".into(),
-        Reason::LeaseExpired => "its lease ran out".into(),
-        Reason::PoweredOff => "it was powered off".into(),
-        Reason::Vanished => "its guest vanished".into(),
-        Reason::ReturnedFromPark => "its node came back".into(),
-        Reason::Cancelled => "not wanted any more".into(),
-        Reason::TooSlow { state } => format!("too slow in {state}"),
-        Reason::Failed { state, text, .. } => format!("{state} failed: {text}"),
-    }
 }

@@ -12,6 +12,8 @@ pub mod connection;
 pub mod endpoint;
 pub mod error;
 pub mod guest;
+#[cfg(test)]
+mod life;
 pub mod loose;
 pub mod proxmox;
 pub mod route;

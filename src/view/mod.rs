@@ -20,7 +20,7 @@ use tokio::time::Instant;
 pub use feed::{Event, EventId, Reader, Told};
 pub use pictures::{
     AlarmPicture, CloudPicture, ConfigPicture, GoneAgent, Readiness, ReconcilePicture,
-    RestartPicture, TemplatePicture, reason_label,
+    RestartPicture, TemplatePicture,
 };
 
 /// Ended leases that are still shown.
@@ -110,7 +110,7 @@ impl View {
         self.past().gone.iter().cloned().collect()
     }
 
-    /// Agents gone since the start, by [`reason_label`].
+    /// Agents gone since the start, by [`Reason::label`](drover_actors::record::Reason::label).
     pub fn gone_by_reason(&self) -> BTreeMap<&'static str, u64> {
         self.past().gone_by_reason.clone()
     }
@@ -212,7 +212,7 @@ impl View {
                 self.agents.remove(agent);
                 self.alarms.remove(agent);
                 let mut past = self.past();
-                *past.gone_by_reason.entry(reason_label(reason)).or_default() += 1;
+                *past.gone_by_reason.entry(reason.label()).or_default() += 1;
                 let gone = GoneAgent {
                     agent: agent.clone(),
                     template: template.clone(),

@@ -159,23 +159,3 @@ pub struct RestartPicture {
     /// When.
     pub at: WallTime,
 }
-
-/// A fixed word for a reason, for metrics and tables.
-pub fn reason_label(reason: &Reason) -> &'static str {
-    match reason {
-        Reason::Idle => "idle",
-        Reason::UsedUp => "used-up",
-        Reason::Old => "old",
-        Reason::Asked => "asked",
-        Reason::Reaped => "reaped",
-        Reason::Unconfigured => "unconfigured",
-        Reason::Stopping => "stopping",
-        Reason::LeaseExpired => "lease-expired",
-        Reason::PoweredOff => "powered-off",
-        Reason::Vanished => "vanished",
-        Reason::ReturnedFromPark => "returned-from-park",
-        Reason::Cancelled => "cancelled",
-        Reason::TooSlow { .. } => "too-slow",
-        Reason::Failed { .. } => "failed",
-    }
-}

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::view::{
     AlarmPicture, CloudPicture, ConfigPicture, GoneAgent, ReconcilePicture, RestartPicture,
-    TemplatePicture, View, reason_label,
+    TemplatePicture, View,
 };
 
 /// A lease.
@@ -314,33 +314,13 @@ impl From<&AgentPicture> for AgentOut {
     }
 }
 
-/// A reason for people.
-fn reason_text(reason: &Reason) -> String {
-    match reason {
-        Reason::TooSlow { state } => format!("{state} took too long"),
-        Reason::Failed { state, kind, text } => format!("{state} failed ({kind}): {text}"),
-        Reason::Idle
-        | Reason::UsedUp
-        | Reason::Old
-        | Reason::Asked
-        | Reason::Reaped
-        | Reason::Unconfigured
-        | Reason::Stopping
-        | Reason::LeaseExpired
-        | Reason::PoweredOff
-        | Reason::Vanished
-        | Reason::ReturnedFromPark
-        | Reason::Cancelled => reason_label(reason).to_owned(),
-    }
-}
-
 impl From<&GoneAgent> for GoneOut {
     fn from(gone: &GoneAgent) -> Self {
         Self {
             id: gone.agent.to_string(),
             template: gone.template.to_string(),
-            reason: reason_label(&gone.reason).to_owned(),
-            detail: reason_text(&gone.reason),
+            reason: gone.reason.label().to_owned(),
+            detail: gone.reason.to_string(),
             gone_at: rfc3339(gone.at),
             phases: phases(&gone.phases),
         }
