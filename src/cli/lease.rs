@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use secrecy::SecretString;
 use tokio::sync::mpsc;
@@ -14,17 +13,9 @@ use super::client::CALL_LIMIT;
 use super::identity::{self, Identity, quote};
 use super::tables::clean;
 use super::{CallError, CliError, Client, LeaseOptions, Term};
+use crate::ssh::{self, Output};
 use crate::web::LeaseIn;
 use crate::web::shapes::{LeaseOut, SshOut};
-
-/// A piece of a command's output.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
-    /// From its standard output.
-    Stdout(Bytes),
-    /// From its standard error.
-    Stderr(Bytes),
-}
 
 /// A command to run on a leased agent.
 pub struct SshJob {
@@ -56,10 +47,30 @@ pub(super) struct OverSsh;
 
 impl RunOverSsh for OverSsh {
     fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, String>> {
-        Box::pin(async move {
-            Err(format!("ssh to `{}` is not joined to the command line in this build", job.host))
-        })
+        Box::pin(async move { over_ssh(job).await.map_err(|fault| super::chain(&*fault)) })
     }
+}
+
+/// How long a login may be tried: the agent is ready, so only the network may be slow.
+const LOGIN_LIMIT: Duration = Duration::from_secs(30);
+/// The lease's end cuts the command long before this.
+const COMMAND_LIMIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+async fn over_ssh(job: SshJob) -> Result<u32, Box<dyn std::error::Error + Send + Sync>> {
+    let key = ssh::PrivateKey::parse("the lease's key", &job.private_key, None)?;
+    let target = ssh::Target { host: job.host.parse()?, port: job.port, user: job.user };
+    let host_key = if job.host_keys.is_empty() {
+        ssh::HostKeyPolicy::TrustOnFirst
+    } else {
+        ssh::HostKeyPolicy::Pinned(job.host_keys)
+    };
+    let deadline = tokio::time::Instant::now() + LOGIN_LIMIT;
+    let backoff = ssh::Backoff::default();
+    let session = ssh::connect_until(deadline, &target, &key, &host_key, backoff, |_| {}).await?;
+    let limits = ssh::Limits { time: COMMAND_LIMIT, output_bytes_max: 0, keep: ssh::Keep::Last };
+    let ran = session.exec(&job.command, None, limits, Some(job.output)).await;
+    session.close().await;
+    Ok(ran?.exit.unwrap_or(255))
 }
 
 /// How patient the command is with a service that restarts.

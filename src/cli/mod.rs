@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 pub use client::{CallError, Client};
-pub use lease::{Output, RunOverSsh, SshJob};
+pub use lease::{RunOverSsh, SshJob};
 pub use options::{
     CheckOptions, Cli, Command, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global, GuestKind,
     LeaseOptions, PveVersion, RunOptions, SimOptions,
