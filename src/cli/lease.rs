@@ -202,9 +202,20 @@ async fn wait_ready(
         let answer = tokio::select! {
             biased;
             code = stop.as_mut() => return Ok(Waited::Stopped(code)),
-            answer = client.get(&path, CALL_LIMIT) => answer,
+            answer = client.get::<LeaseOut>(&path, CALL_LIMIT) => answer,
         };
         match answer {
+            Ok(seen) if seen.state == "ready" && seen.ssh.is_none() => {
+                // Its agent goes at this moment: the lease's end is told next.
+                if tries <= 1 {
+                    let id = &lease.id;
+                    let fault = format!("lease `{id}` is ready and drover does not tell where");
+                    return Err(CliError::Failed(fault));
+                }
+                tries -= 1;
+                lease = seen;
+                tokio::time::sleep(patience.pause).await;
+            }
             Ok(seen) => {
                 lease = seen;
                 tries = patience.tries;

@@ -186,6 +186,25 @@ async fn a_lease_that_ends_before_it_is_ready_says_why() {
     served.stop().await;
 }
 
+#[tokio::test]
+async fn a_lease_whose_agent_nobody_knows_is_given_up() {
+    let served = Served::new();
+    let guest = Guest::default();
+    let waiting = lease_with(&served, &guest, options("slow", &["true"]), pending());
+    let losing = async {
+        while served.view.leases().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let ready = testing::lease("l1", "ready", Some("lost"), "");
+        told(&served.view, What::Lease(Box::new(ready)));
+    };
+    let (printed, ()) = tokio::join!(waiting, losing);
+    let fault = printed.result.unwrap_err();
+    assert_eq!(fault, "lease `l1` is ready and drover does not tell where");
+    assert_eq!(states(&served), ["ended"]);
+    served.stop().await;
+}
+
 // Invariant: a lease without a command is kept, with all that is needed to use it.
 
 #[tokio::test]
