@@ -59,6 +59,8 @@ pub enum Reason {
     PoweredOff,
     /// The guest is gone from the cluster.
     Vanished,
+    /// It was found on the cluster with this installation's marks and nobody's record.
+    Orphaned,
     /// Its node came back from being parked.
     ReturnedFromPark,
     /// Wanted no longer before it was ready.

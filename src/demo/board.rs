@@ -119,6 +119,7 @@ fn why(reason: &drover_actors::record::Reason) -> String {
         Reason::LeaseExpired => "its lease ran out".into(),
         Reason::PoweredOff => "it was powered off".into(),
         Reason::Vanished => "its guest vanished".into(),
+        Reason::Orphaned => "nobody's record knew it".into(),
         Reason::ReturnedFromPark => "its node came back".into(),
         Reason::Cancelled => "not wanted any more".into(),
         Reason::TooSlow { state } => format!("too slow in {state}"),

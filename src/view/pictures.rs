@@ -173,6 +173,7 @@ pub fn reason_label(reason: &Reason) -> &'static str {
         Reason::LeaseExpired => "lease-expired",
         Reason::PoweredOff => "powered-off",
         Reason::Vanished => "vanished",
+        Reason::Orphaned => "orphaned",
         Reason::ReturnedFromPark => "returned-from-park",
         Reason::Cancelled => "cancelled",
         Reason::TooSlow { .. } => "too-slow",

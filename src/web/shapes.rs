@@ -329,6 +329,7 @@ fn reason_text(reason: &Reason) -> String {
         | Reason::LeaseExpired
         | Reason::PoweredOff
         | Reason::Vanished
+        | Reason::Orphaned
         | Reason::ReturnedFromPark
         | Reason::Cancelled => reason_label(reason).to_owned(),
     }
