@@ -13,9 +13,7 @@ use super::client::CALL_LIMIT;
 use super::identity::{self, Identity, quote};
 use super::tables::clean;
 use super::{CallError, CliError, Client, LeaseOptions, Term};
-use crate::causes::chain;
-pub use crate::ssh::Output;
-use crate::ssh::{Backoff, HostKeyPolicy, Keep, Limits, PrivateKey, Target, connect_until};
+use crate::ssh::{self, Output};
 use crate::web::LeaseIn;
 use crate::web::shapes::{LeaseOut, SshOut};
 
@@ -47,35 +45,32 @@ pub trait RunOverSsh: Send + Sync {
 /// The way that the command line uses.
 pub(super) struct OverSsh;
 
-/// The longest a command may run: the lease ends long before.
-const RUN_LIMIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// The longest a login may take, retries included.
-const LOGIN_LIMIT: Duration = Duration::from_secs(30);
-
 impl RunOverSsh for OverSsh {
     fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, String>> {
-        Box::pin(async move {
-            let key = PrivateKey::parse("the lease's key", &job.private_key, None)
-                .map_err(|error| chain(&error))?;
-            let host = job.host.parse().map_err(|_| format!("`{}` is no address", job.host))?;
-            let target = Target { host, port: job.port, user: job.user };
-            let policy = if job.host_keys.is_empty() {
-                HostKeyPolicy::TrustOnFirst
-            } else {
-                HostKeyPolicy::Pinned(job.host_keys)
-            };
-            let deadline = tokio::time::Instant::now() + LOGIN_LIMIT;
-            let session =
-                connect_until(deadline, &target, &key, &policy, Backoff::default(), |_| {})
-                    .await
-                    .map_err(|error| chain(&error))?;
-            let limits = Limits { time: RUN_LIMIT, output_bytes_max: 0, keep: Keep::Last };
-            let ran = session.exec(&job.command, None, limits, Some(job.output)).await;
-            session.close().await;
-            let ran = ran.map_err(|error| chain(&error))?;
-            Ok(ran.exit.unwrap_or(255))
-        })
+        Box::pin(async move { over_ssh(job).await.map_err(|fault| super::chain(&*fault)) })
     }
+}
+
+/// How long a login may be tried: the agent is ready, so only the network may be slow.
+const LOGIN_LIMIT: Duration = Duration::from_secs(30);
+/// The lease's end cuts the command long before this.
+const COMMAND_LIMIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+async fn over_ssh(job: SshJob) -> Result<u32, Box<dyn std::error::Error + Send + Sync>> {
+    let key = ssh::PrivateKey::parse("the lease's key", &job.private_key, None)?;
+    let target = ssh::Target { host: job.host.parse()?, port: job.port, user: job.user };
+    let host_key = if job.host_keys.is_empty() {
+        ssh::HostKeyPolicy::TrustOnFirst
+    } else {
+        ssh::HostKeyPolicy::Pinned(job.host_keys)
+    };
+    let deadline = tokio::time::Instant::now() + LOGIN_LIMIT;
+    let backoff = ssh::Backoff::default();
+    let session = ssh::connect_until(deadline, &target, &key, &host_key, backoff, |_| {}).await?;
+    let limits = ssh::Limits { time: COMMAND_LIMIT, output_bytes_max: 0, keep: ssh::Keep::Last };
+    let ran = session.exec(&job.command, None, limits, Some(job.output)).await;
+    session.close().await;
+    Ok(ran?.exit.unwrap_or(255))
 }
 
 /// How patient the command is with a service that restarts.
@@ -207,9 +202,20 @@ async fn wait_ready(
         let answer = tokio::select! {
             biased;
             code = stop.as_mut() => return Ok(Waited::Stopped(code)),
-            answer = client.get(&path, CALL_LIMIT) => answer,
+            answer = client.get::<LeaseOut>(&path, CALL_LIMIT) => answer,
         };
         match answer {
+            Ok(seen) if seen.state == "ready" && seen.ssh.is_none() => {
+                // Its agent goes at this moment: the lease's end is told next.
+                if tries <= 1 {
+                    let id = &lease.id;
+                    let fault = format!("lease `{id}` is ready and drover does not tell where");
+                    return Err(CliError::Failed(fault));
+                }
+                tries -= 1;
+                lease = seen;
+                tokio::time::sleep(patience.pause).await;
+            }
             Ok(seen) => {
                 lease = seen;
                 tries = patience.tries;

@@ -20,7 +20,7 @@ use clap::Parser;
 use crate::causes::chain;
 
 pub use client::{CallError, Client};
-pub use lease::{Output, RunOverSsh, SshJob};
+pub use lease::{RunOverSsh, SshJob};
 pub use options::{
     CheckOptions, Cli, Command, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global, GuestKind,
     LeaseOptions, PveVersion, RunOptions, SimOptions,

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 /// Where the service listens when nothing is said.
 pub const DEFAULT_SOCKET: &str = "/run/drover/drover.sock";
+
+const COMMON: &str = "Common options";
 
 /// Turns Proxmox VE clusters into a pool of throw-away CI machines.
 #[derive(Debug, Parser)]
@@ -25,19 +27,19 @@ pub struct Cli {
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
     /// Configuration: a YAML file, or a directory of them
-    #[arg(long, global = true, value_name = "PATH", env = "DROVER_CONFIG")]
+    #[arg(long, global = true, help_heading = COMMON, value_name = "PATH", env = "DROVER_CONFIG")]
     pub config: Option<PathBuf>,
     /// Unix socket of the service [default: /run/drover/drover.sock]
-    #[arg(long, global = true, value_name = "PATH", env = "DROVER_SOCKET")]
+    #[arg(long, global = true, help_heading = COMMON, value_name = "PATH", env = "DROVER_SOCKET")]
     pub socket: Option<PathBuf>,
     /// Address of a service elsewhere, such as https://drover.example.com
-    #[arg(long, global = true, value_name = "URL", env = "DROVER_URL", requires = "token_file")]
+    #[arg(long, global = true, help_heading = COMMON, value_name = "URL", env = "DROVER_URL", requires = "token_file")]
     pub url: Option<String>,
     /// File with the bearer token for --url
-    #[arg(long, global = true, value_name = "FILE", env = "DROVER_TOKEN_FILE")]
+    #[arg(long, global = true, help_heading = COMMON, value_name = "FILE", env = "DROVER_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
     /// Print JSON for scripts
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = COMMON)]
     pub json: bool,
 }
 
@@ -180,12 +182,13 @@ pub struct CheckOptions {
 
 /// Options of `lease`.
 #[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("what").required(true).args(["labels", "template"])))]
 pub struct LeaseOptions {
     /// Labels the template must carry, separated by commas
-    #[arg(long, value_delimiter = ',', required_unless_present = "template")]
+    #[arg(long, value_delimiter = ',')]
     pub labels: Option<Vec<String>>,
     /// The template, `cloud/template` or its bare name
-    #[arg(long, conflicts_with = "labels")]
+    #[arg(long)]
     pub template: Option<String>,
     /// How long it lasts at most, such as 90s, 30m, 2h
     #[arg(long, default_value = "1h", value_parser = read_span)]

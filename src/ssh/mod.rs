@@ -9,7 +9,7 @@ mod key;
 mod retry;
 mod session;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod upload;

@@ -165,23 +165,26 @@ pub(super) async fn gate(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
-    if let Some(role) = needed(request.method(), request.path()) {
-        let caller = identify(&request)?;
-        if caller.role < role {
-            return Err(Problem::new(
-                StatusCode::FORBIDDEN,
-                "forbidden",
-                "the caller may not do this",
-                format!(
-                    "`{}` has the role {}, and this needs {role}; use a token of that role",
-                    caller.principal, caller.role
-                ),
-            )
-            .into());
-        }
-        request.extensions_mut().insert(caller);
+    let Some(role) = needed(request.method(), request.path()) else {
+        return next.call(request).await;
+    };
+    let caller = identify(&request)?;
+    if caller.role < role {
+        let detail = format!(
+            "`{}` has the role {}, and this needs {role}; use a token of that role",
+            caller.principal, caller.role
+        );
+        return Err(forbidden(detail).into());
     }
-    next.call(request).await
+    let wish = (role > Role::Viewer).then(|| caller.principal.clone());
+    request.extensions_mut().insert(caller);
+    let response = next.call(request).await?;
+    if let Some(principal) = wish {
+        let (request, status) = (response.request(), response.status().as_u16());
+        let (method, path) = (request.method(), request.path());
+        tracing::info!(principal, %method, ?path, status, "wish answered");
+    }
+    Ok(response)
 }
 
 fn identify(request: &ServiceRequest) -> Result<Caller, Problem> {
@@ -203,19 +206,18 @@ fn identify(request: &ServiceRequest) -> Result<Caller, Problem> {
     }
     match request.conn_data::<LocalPeer>() {
         Some(peer) => auth.local(*peer).ok_or_else(|| {
-            Problem::new(
-                StatusCode::FORBIDDEN,
-                "forbidden",
-                "the caller may not do this",
-                format!(
-                    "user {} (group {}) is not the service's own user and is not listed; list it \
-                     in the configuration with a role, or use a token",
-                    peer.uid, peer.gid
-                ),
-            )
+            forbidden(format!(
+                "user {} (group {}) is not the service's own user and is not listed; list it in \
+                 the configuration with a role, or use a token",
+                peer.uid, peer.gid
+            ))
         }),
         None => Err(unauthorized("give a token as `Authorization: Bearer TOKEN`")),
     }
+}
+
+fn forbidden(detail: String) -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, "forbidden", "the caller may not do this", detail)
 }
 
 fn unauthorized(detail: &str) -> Problem {

@@ -10,9 +10,11 @@ use drover_actors::message::HerdCommand;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::super::lease::{Leasing, Patience, lease};
+use super::super::lease::{Leasing, OverSsh, Patience, lease};
 use super::super::*;
 use super::global;
+use crate::ssh::testing::{self as ssh_testing, TestServer};
+use crate::ssh::{Output, PrivateKey};
 use crate::view::View;
 use crate::web::Limits;
 use crate::web::testing::{self, Served, told};
@@ -184,6 +186,25 @@ async fn a_lease_that_ends_before_it_is_ready_says_why() {
     served.stop().await;
 }
 
+#[tokio::test]
+async fn a_lease_whose_agent_nobody_knows_is_given_up() {
+    let served = Served::new();
+    let guest = Guest::default();
+    let waiting = lease_with(&served, &guest, options("slow", &["true"]), pending());
+    let losing = async {
+        while served.view.leases().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let ready = testing::lease("l1", "ready", Some("lost"), "");
+        told(&served.view, What::Lease(Box::new(ready)));
+    };
+    let (printed, ()) = tokio::join!(waiting, losing);
+    let fault = printed.result.unwrap_err();
+    assert_eq!(fault, "lease `l1` is ready and drover does not tell where");
+    assert_eq!(states(&served), ["ended"]);
+    served.stop().await;
+}
+
 // Invariant: a lease without a command is kept, with all that is needed to use it.
 
 #[tokio::test]
@@ -268,4 +289,43 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
     assert_eq!(asks[0].key_hash, asks[1].key_hash);
     assert_eq!(asks[0].body_hash, asks[1].body_hash);
     served.stop().await;
+}
+
+// Invariant: over real SSH the command's status and output arrive, and only from the agent's host.
+
+async fn over_ssh(server: &TestServer, key: &PrivateKey, pin: String, command: &str) -> Ended {
+    let (output, mut pieces) = tokio::sync::mpsc::channel(64);
+    let job = SshJob {
+        host: "127.0.0.1".into(),
+        port: server.port,
+        user: "ci".into(),
+        host_keys: vec![pin],
+        private_key: key.to_openssh().ok().unwrap(),
+        command: command.into(),
+        output,
+    };
+    let result = OverSsh.run(job).await;
+    let (mut out, mut err) = (String::new(), String::new());
+    while let Some(piece) = pieces.recv().await {
+        match piece {
+            Output::Stdout(bytes) => out.push_str(std::str::from_utf8(&bytes).unwrap()),
+            Output::Stderr(bytes) => err.push_str(std::str::from_utf8(&bytes).unwrap()),
+        }
+    }
+    (result, out, err)
+}
+
+type Ended = (Result<u32, String>, String, String);
+
+#[tokio::test]
+async fn a_command_runs_over_ssh() {
+    let key = ssh_testing::key(1);
+    let server = TestServer::start(0, &key, ssh_testing::key(2)).await;
+    let pin = || server.host_key.public_line("");
+    let ended = over_ssh(&server, &key, pin(), "echo one; echo two >&2; exit 7").await;
+    assert_eq!(ended, (Ok(7), "one\n".into(), "two\n".into()));
+    let (refused, ..) = over_ssh(&server, &ssh_testing::key(3), pin(), "true").await;
+    assert!(refused.as_ref().unwrap_err().contains("does not accept the key"), "{refused:?}");
+    let (impostor, ..) = over_ssh(&server, &key, key.public_line(""), "true").await;
+    assert!(impostor.as_ref().unwrap_err().contains("host key"), "{impostor:?}");
 }
