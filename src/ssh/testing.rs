@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-pub(crate) struct TestServer {
+pub(super) struct TestServer {
     pub port: u16,
     pub host_key: PrivateKey,
     pub dir: tempfile::TempDir,
@@ -32,23 +32,37 @@ impl Drop for TestServer {
     }
 }
 
-pub(crate) fn key(n: u8) -> PrivateKey {
+pub(super) fn key(n: u8) -> PrivateKey {
     PrivateKey::from_seed(&[n; 32], "test")
 }
 
-pub(crate) fn target(port: u16) -> Target {
+pub(super) fn target(port: u16) -> Target {
     Target { host: IpAddr::V4(Ipv4Addr::LOCALHOST), port, user: "ci".to_owned() }
 }
 
 impl TestServer {
     /// Serves on `port` (0: any), taking only `accepted`.
-    pub(crate) async fn start(port: u16, accepted: &PrivateKey, host_key: PrivateKey) -> Self {
+    pub(super) async fn start(port: u16, accepted: &PrivateKey, host_key: PrivateKey) -> Self {
+        Self::start_with(port, accepted, host_key, None).await
+    }
+
+    /// The same with a second host key.
+    pub(super) async fn start_with(
+        port: u16,
+        accepted: &PrivateKey,
+        host_key: PrivateKey,
+        second: Option<&PrivateKey>,
+    ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let dir = tempfile::tempdir().unwrap();
         let logins = Arc::new(Mutex::new(0));
         let config = Arc::new(server::Config {
-            keys: vec![host_key.inner().as_ref().clone()],
+            keys: [Some(&host_key), second]
+                .into_iter()
+                .flatten()
+                .map(|key| key.inner().as_ref().clone())
+                .collect(),
             auth_rejection_time: std::time::Duration::ZERO,
             nodelay: true,
             ..server::Config::default()

@@ -41,6 +41,17 @@ async fn a_pinned_host_key_lets_in_and_is_told() {
 }
 
 #[tokio::test]
+async fn of_several_host_keys_the_known_one_is_asked_for() {
+    let ecdsa = PrivateKey::parse("ecdsa", &SecretString::from(ECDSA), None).unwrap();
+    let server = TestServer::start_with(0, &key(1), key(9), Some(&ecdsa)).await;
+    for known in [&ecdsa, &key(9)] {
+        let policy = HostKeyPolicy::Pinned(vec![known.public_line("")]);
+        let session = connect(&target(server.port), &key(1), &policy, SOON).await.unwrap();
+        assert_eq!(session.host_key().fingerprint(), known.fingerprint());
+    }
+}
+
+#[tokio::test]
 async fn any_host_key_is_learnt_where_none_is_known() {
     let server = serve().await;
     let policy = HostKeyPolicy::TrustOnFirst;

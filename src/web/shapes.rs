@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
-use drover_actors::record::Reason;
+
 use drover_actors::time::WallTime;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -109,6 +109,19 @@ async fn links_on_a_disk_do_not_lead_the_host_astray() {
     assert_eq!(says(&rig.log_in(1205).await, "cat /etc/hostname").await, "agent-1205");
 }
 
+#[tokio::test]
+async fn a_link_to_a_file_outside_lets_nobody_in() {
+    let Some(rig) = Rig::isolated() else { return };
+    rig.up(1213, 1).await;
+    let session = rig.log_in(1213).await;
+    let outside = rig.dir.path().join("keys");
+    std::fs::write(&outside, key(2).public_line("outside")).unwrap();
+    let lay = format!("ln -sf {} ~/.ssh/authorized_keys", outside.display());
+    says(&session, &lay).await;
+    let policy = HostKeyPolicy::TrustOnFirst;
+    rig.log_in_as(1213, &key(2), &policy).await.unwrap_err();
+}
+
 // Invariant: no process outlives the host of the guests.
 
 #[tokio::test]
@@ -162,6 +175,10 @@ async fn without_bubblewrap_only_allowed_commands_run() {
     let command = vec!["id".to_owned()];
     rig.ask(1208, AgentCall::Exec { command, input: None }).await.unwrap_err();
     let out = rig.read(1208, "/../../../etc/passwd").await.unwrap_err();
+    assert!(out.to_string().contains("Permission denied"));
+    let home = rig.machine(1208).disk.locate("/home/ci").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", home.join("link")).unwrap();
+    let out = rig.read(1208, "/home/ci/link").await.unwrap_err();
     assert!(out.to_string().contains("Permission denied"));
     says(&session, "sudo poweroff").await;
     rig.machine(1208).over().await;
