@@ -4,10 +4,12 @@
 //! that a restarted actor is built from exactly what the journal knows.
 
 use std::cell::{Cell, RefCell};
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 
 use crate::id::{AgentId, VmId};
@@ -104,7 +106,7 @@ impl Shadow {
         actix::spawn(async move {
             let _guard = guard;
             while !shadow.closed.get() {
-                match shadow.journal.append(vec![body.clone()]).await {
+                match shadow.try_append(body.clone()).await {
                     Ok(seq) => {
                         let intent = matches!(body, Body::CloneIntended { .. });
                         shadow.fold(seq, body);
@@ -122,6 +124,13 @@ impl Shadow {
                 }
             }
         });
+    }
+
+    /// One try. A journal that panics is a journal that failed: the queue behind must not hang.
+    async fn try_append(&self, body: Body) -> Result<u64, JournalFault> {
+        let append = async { self.journal.append(vec![body]).await };
+        let caught = AssertUnwindSafe(append).catch_unwind().await;
+        caught.unwrap_or_else(|_| Err(JournalFault::Failed("it panicked".into())))
     }
 
     fn fold(&self, seq: u64, body: Body) {
