@@ -1,4 +1,4 @@
-//! One agent: the mind that decides ([`state`]) and the thin actix body that carries it out.
+//! One agent: the mind that decides ([`mind`]) and the thin actix body that carries it out.
 //!
 //! The body owns no decision. It steps the mind with what comes in, and runs the effects that come
 //! out: reports and pictures at once, everything else in order, and nothing past a record before the
@@ -9,12 +9,14 @@ pub mod carry;
 mod doubt;
 pub mod event;
 mod hear;
+pub mod mind;
 pub mod picture;
 mod provision;
 mod retire;
 mod serve;
 pub mod shadow;
 pub mod state;
+mod strand;
 #[cfg(test)]
 mod testing;
 
@@ -30,8 +32,9 @@ use actix::{
 use futures_util::future::{AbortHandle, abortable};
 
 pub use event::{Answer, Call, Effect, Event, Guest};
+pub use mind::{Mind, step};
 pub use shadow::{Progress, Shadow};
-pub use state::{Mind, State, step};
+pub use state::State;
 
 use crate::fact::{Fact, What};
 use crate::id::{AgentId, Attempt, Installation};
@@ -155,6 +158,11 @@ impl Agent {
         };
         self.mind = Some(mind);
         self.feed(Event::Begin, ctx);
+        if self.incarnation > 0 {
+            for order in self.shadow.orders() {
+                self.feed(Event::Command(order), ctx);
+            }
+        }
     }
 
     /// Steps the mind and takes its effects on.
@@ -289,9 +297,7 @@ impl Handler<AgentCommand> for Agent {
     type Result = ();
 
     fn handle(&mut self, command: AgentCommand, ctx: &mut Context<Self>) {
-        if let AgentCommand::Granted { vmid, .. } = &command {
-            self.shadow.grant(*vmid);
-        }
+        self.shadow.hear(&command);
         self.feed(Event::Command(command), ctx);
     }
 }

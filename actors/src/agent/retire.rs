@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use crate::agent::event::Call;
-use crate::agent::state::{Mind, Out, RetireStep, State};
+use crate::agent::mind::{Mind, Out};
+use crate::agent::state::{RetireStep, State};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::Upid;
 use crate::ports::{IdSight, TaskEnd, VmSight};

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use crate::id::{AgentId, VmId};
 use crate::ledger::{AgentEntry, Ledger};
+use crate::message::AgentCommand;
 use crate::ports::{Ambient, Journal, JournalFault};
 use crate::record::{Body, RECORD_VERSION, Record};
 
@@ -28,9 +29,18 @@ pub struct Shadow {
     ambient: Arc<dyn Ambient>,
     ledger: RefCell<Ledger>,
     granted: Cell<Option<VmId>>,
+    orders: RefCell<Orders>,
     writing: Cell<u32>,
     quiet: Notify,
     closed: Cell<bool>,
+}
+
+/// Orders that hold until they are changed; no record tells of them.
+#[derive(Default)]
+struct Orders {
+    spared: bool,
+    down: bool,
+    going: Option<AgentCommand>,
 }
 
 /// How an append goes on, told as often as it changes.
@@ -64,6 +74,7 @@ impl Shadow {
             ambient,
             ledger: RefCell::new(ledger),
             granted: Cell::new(None),
+            orders: RefCell::default(),
             writing: Cell::new(0),
             quiet: Notify::new(),
             closed: Cell::new(false),
@@ -75,11 +86,36 @@ impl Shadow {
         self.ledger.borrow().agents.get(&self.agent).cloned()
     }
 
-    /// Remembers the id that was granted, before anything is done with it.
-    pub fn grant(&self, vmid: VmId) {
-        if self.granted.get().is_none() {
-            self.granted.set(Some(vmid));
+    /// Remembers what holds beyond the moment, before anything is done with it.
+    pub fn hear(&self, command: &AgentCommand) {
+        let mut orders = self.orders.borrow_mut();
+        match command {
+            AgentCommand::Granted { vmid, .. } => {
+                self.granted.set(self.granted.get().or(Some(*vmid)));
+            }
+            AgentCommand::Spare(spared) => orders.spared = *spared,
+            AgentCommand::NodeDown(down) => orders.down = *down,
+            AgentCommand::Drain(_) | AgentCommand::Retire(_) | AgentCommand::ForceRetire(_) => {
+                orders.going = Some(command.clone());
+            }
+            AgentCommand::NotGranted(_)
+            | AgentCommand::Lease { .. }
+            | AgentCommand::LeaseRenewed { .. }
+            | AgentCommand::EndLease { .. }
+            | AgentCommand::Moved(_)
+            | AgentCommand::Vanished
+            | AgentCommand::SeenStopped
+            | AgentCommand::Rest => {}
         }
+    }
+
+    /// The orders that still hold, for an actor that was rebuilt.
+    pub fn orders(&self) -> Vec<AgentCommand> {
+        let orders = self.orders.borrow();
+        let mut all = vec![AgentCommand::Spare(orders.spared)];
+        all.extend(orders.down.then_some(AgentCommand::NodeDown(true)));
+        all.extend(orders.going.clone());
+        all
     }
 
     /// The id that was granted.

@@ -274,3 +274,19 @@ async fn the_picture_of_a_ready_agent_tells_how_to_reach_it() {
     })
     .await;
 }
+
+// Invariant: orders that no record tells of outlive a panic too.
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_clone_stays_cancelled_over_a_panic() {
+    on_world(async |world| {
+        world.twist("await", Twist::Panic);
+        let address = world.start(None);
+        sleep(Duration::from_millis(150)).await;
+        address.do_send(AgentCommand::Retire(Reason::Cancelled));
+        sleep(secs(60)).await;
+        assert_eq!((world.standing(), world.restarts()), (Standing::Gone, 1));
+        assert_eq!(world.count("configure"), 0);
+    })
+    .await;
+}
