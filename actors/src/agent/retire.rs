@@ -208,12 +208,24 @@ impl Mind {
             ) => {
                 self.retire_step(RetireStep::Stop, out);
             }
-            (_, Ok(TaskEnd::Failed(fault)) | Err(fault)) => self.retire_unclear(fault, out),
-            (_, Ok(TaskEnd::Unknown(text))) => {
+            (
+                RetireStep::StopTask(_) | RetireStep::DestroyTask(_),
+                Ok(TaskEnd::Failed(fault)) | Err(fault),
+            ) => self.retire_unclear(fault, out),
+            (RetireStep::StopTask(_) | RetireStep::DestroyTask(_), Ok(TaskEnd::Unknown(text))) => {
                 let fault = Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text);
                 self.retire_unclear(fault, out);
             }
-            (_, Ok(TaskEnd::Done { .. })) => {}
+            (
+                RetireStep::Fence
+                | RetireStep::Find
+                | RetireStep::Shutdown
+                | RetireStep::Stop
+                | RetireStep::Destroy
+                | RetireStep::Confirm
+                | RetireStep::Leftovers,
+                Ok(_) | Err(_),
+            ) => {}
         }
     }
 

@@ -98,11 +98,20 @@ impl Shadow {
             AgentCommand::Drain(_) | AgentCommand::Retire(_) | AgentCommand::ForceRetire(_) => {
                 orders.going = Some(command.clone());
             }
+            // Written by others: folded in here, so that a rebuilt actor knows it too.
+            AgentCommand::LeaseRenewed { lease, expires } => {
+                let (lease, expires) = (lease.clone(), *expires);
+                let seq = self.ledger.borrow().seq;
+                self.fold(seq, Body::LeaseRenewed { lease, expires });
+            }
+            AgentCommand::Moved(node) => {
+                if let Some(entry) = self.ledger.borrow_mut().agents.get_mut(&self.agent) {
+                    entry.node = node.clone();
+                }
+            }
             AgentCommand::NotGranted(_)
             | AgentCommand::Lease { .. }
-            | AgentCommand::LeaseRenewed { .. }
             | AgentCommand::EndLease { .. }
-            | AgentCommand::Moved(_)
             | AgentCommand::Vanished
             | AgentCommand::SeenStopped
             | AgentCommand::Rest => {}

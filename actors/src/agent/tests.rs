@@ -290,3 +290,21 @@ async fn a_cancelled_clone_stays_cancelled_over_a_panic() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_written_by_the_herd_outlives_a_panic() {
+    on_world(async |world| {
+        let address = ready(&world).await;
+        address.do_send(lease(None));
+        sleep(secs(1)).await;
+        let expires = world.wall() + secs(10_000);
+        address.do_send(AgentCommand::LeaseRenewed { lease: LeaseId::new("l1"), expires });
+        world.twist("look", Twist::Panic);
+        address.do_send(AgentCommand::SeenStopped);
+        sleep(secs(5000)).await;
+        assert_eq!((world.state(), world.restarts()), ("Leased", 1));
+        sleep(secs(6000)).await;
+        assert_eq!(world.standing(), Standing::Gone);
+    })
+    .await;
+}

@@ -396,6 +396,10 @@ impl World {
         self.ground.elapsed()
     }
 
+    pub fn wall(&self) -> WallTime {
+        self.ground.now().wall
+    }
+
     /// When the agent was gone, and its waterfall.
     pub fn end(&self) -> (Duration, Vec<(String, u64)>) {
         let inner = self.ground.inner();
