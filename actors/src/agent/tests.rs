@@ -207,8 +207,9 @@ async fn a_lease_written_while_its_agent_panics_is_known_afterwards() {
         let address = ready(&world).await;
         world.journal_takes(secs(2));
         address.do_send(lease(None));
+        sleep(Duration::from_millis(500)).await;
+        world.twist("now", Twist::Panic);
         address.do_send(AgentCommand::SeenStopped);
-        world.twist("look", Twist::Panic);
         sleep(secs(30)).await;
         assert_eq!(world.restarts(), 1);
         assert_eq!(world.leases(), [LeaseId::new("l1")]);
