@@ -199,4 +199,5 @@ fn describe(payload: &(dyn Any + Send)) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "tests")]
 mod tests;

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::agent::doubt::HORIZON;
 use crate::agent::event::{Effect, Guest};
+use crate::agent::mind::{Mind, Out};
 use crate::agent::picture::Waterfall;
-use crate::agent::state::{BootStep, Lease, Mind, Out, PrepareStep, RetireStep, Stage, State};
+use crate::agent::state::{BootStep, Lease, PrepareStep, RetireStep, Stage, State};
 use crate::id::{Upid, VmId};
 use crate::ledger::AgentEntry;
 use crate::record::{Body, Reason};
@@ -80,7 +81,6 @@ impl Mind {
             let reason = Reason::Failed { state: "Queued".into(), kind: "broken".into(), text };
             return self.gone(reason, false, out);
         }
-        self.start_deadline(out.now.mono);
         if self.observing {
             for lease in self.leases.values() {
                 let id = lease.granted.ask.lease.clone();
@@ -91,6 +91,7 @@ impl Mind {
                 self.show_lease(lease, "adopted", out);
             }
         } else {
+            self.start_deadline(out.now.mono);
             self.lose_leases("lost", out);
         }
         self.act(out);
@@ -99,6 +100,7 @@ impl Mind {
     /// The adopted guest is there and ours: goes on from what the journal said.
     pub(super) fn resume(&mut self, running: bool, out: &mut Out) {
         self.observing = false;
+        self.start_deadline(out.now.mono);
         match self.state.clone() {
             State::Configuring => {
                 self.calm();

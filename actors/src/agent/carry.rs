@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
 use crate::agent::event::{Answer, Call, Guest};
-use crate::agent::state::Mind;
+use crate::agent::mind::Mind;
 use crate::ports::{CloneCall, ConfigureCall, Ports, ShellTarget, VmRef};
 
 /// How long installing or removing a key may take.

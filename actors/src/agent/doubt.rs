@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::agent::event::{Call, Effect};
-use crate::agent::state::{BootStep, CloneStep, Mind, Out, State};
+use crate::agent::mind::{Mind, Out};
+use crate::agent::state::{BootStep, CloneStep, State};
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::Upid;
@@ -15,13 +16,11 @@ use crate::time::Moment;
 /// Time after a clone call of unknown outcome before a free id proves that it did nothing: the
 /// client's own timeout, Proxmox's inner hop (30 s) and its lock waits (behaviour sections 1, 6).
 pub(super) const HORIZON: Duration = Duration::from_secs(60 + 30 + 60);
-/// Time between two looks at a stranded guest.
-const STRANDED_PAUSE: Duration = Duration::from_secs(60);
 /// How long one wait for the task of a clone in doubt lasts.
 const DOUBT_WAIT: Duration = Duration::from_secs(30);
 
 /// What a look says of a guest this agent believes to be its own.
-enum Verdict {
+pub(super) enum Verdict {
     /// The id is free, says a quorate endpoint.
     Free,
     /// Ours by exact marks.
@@ -37,7 +36,7 @@ enum Verdict {
 }
 
 impl Mind {
-    fn judge(&self, sight: &VmSight) -> Verdict {
+    pub(super) fn judge(&self, sight: &VmSight) -> Verdict {
         let Some(guest) = &self.guest else { return Verdict::Unclear };
         match sight.id {
             IdSight::Free => return Verdict::Free,
@@ -352,96 +351,6 @@ impl Mind {
             Verdict::Ours if sight.running.is_none() => self.back_off(out),
             Verdict::Ours => self.resume(sight.running == Some(true), out),
         }
-    }
-
-    fn stranded_looked(&mut self, sight: &VmSight, reason: Option<Reason>, out: &mut Out) {
-        let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
-        match self.judge(sight) {
-            Verdict::Free => self.list_remains(out),
-            Verdict::Ours if settled => self.retire(reason.unwrap_or(Reason::Cancelled), out),
-            Verdict::Ours => self.doubt(None, reason, out),
-            Verdict::Copying | Verdict::Foreign(_) | Verdict::Damaged(_) | Verdict::Unclear => {
-                self.retry_in(STRANDED_PAUSE, out);
-            }
-        }
-    }
-
-    pub(super) fn list_remains(&mut self, out: &mut Out) {
-        if let State::Stranded { listing, .. } = &mut self.state {
-            *listing = true;
-        }
-        self.act(out);
-    }
-
-    pub(super) fn stranded_listed(&mut self, result: Result<Vec<String>, Fault>, out: &mut Out) {
-        let State::Stranded { reason, listing, .. } = &mut self.state else { return };
-        *listing = false;
-        match result {
-            Ok(volumes) if volumes.is_empty() => {
-                let reason = reason.clone().unwrap_or(Reason::Vanished);
-                self.gone(reason, false, out);
-            }
-            Ok(_) | Err(_) => self.retry_in(STRANDED_PAUSE, out),
-        }
-    }
-
-    /// Only an administrator can finish this one.
-    pub(super) fn strand(&mut self, why: &str, out: &mut Out) {
-        let command = self.mend_command(&[]);
-        self.strand_with(why, command, out);
-    }
-
-    pub(super) fn strand_with(&mut self, why: &str, command: String, out: &mut Out) {
-        let reason = match &self.state {
-            State::Retiring { reason, .. } => Some(reason.clone()),
-            State::Cloning { cancelled, .. } | State::InDoubt { cancelled, .. } => {
-                cancelled.clone()
-            }
-            State::Queued
-            | State::Configuring
-            | State::Booting(_)
-            | State::Connecting { .. }
-            | State::Preparing(_)
-            | State::Ready { .. }
-            | State::Leased
-            | State::Draining(_)
-            | State::Stranded { .. }
-            | State::Gone { .. } => None,
-        };
-        self.observing = false;
-        self.lane_back(out);
-        self.lose_leases("lost", out);
-        out.record(Body::Stranded {
-            agent: self.agent.clone(),
-            why: why.to_owned(),
-            command: command.clone(),
-        });
-        self.alarm(why, &command, out);
-        let why = why.to_owned();
-        self.enter(State::Stranded { why: why.clone(), command, reason, listing: false }, out);
-        self.detail = why;
-        self.retry_in(STRANDED_PAUSE, out);
-    }
-
-    pub(super) fn alarm(&self, why: &str, command: &str, out: &mut Out) {
-        let agent = self.agent.clone();
-        out.observe(What::Alarm { agent, text: why.to_owned(), command: command.to_owned() });
-    }
-
-    /// What an administrator must run on the guest's node.
-    pub(super) fn mend_command(&self, volumes: &[String]) -> String {
-        let Some(guest) = &self.guest else { return String::new() };
-        let vmid = guest.marks.vmid;
-        if volumes.is_empty() {
-            return format!(
-                "qm config {vmid} # on node {}; if it is a machine of drover's: \
-                 qm unlock {vmid}; qm stop {vmid}; qm destroy {vmid} --purge",
-                guest.node
-            );
-        }
-        let frees: Vec<String> =
-            volumes.iter().map(|volume| format!("pvesm free {volume}")).collect();
-        format!("{} # on node {}", frees.join("; "), guest.node)
     }
 
     /// A quorate endpoint says that the id of a proven guest is free.

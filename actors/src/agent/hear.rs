@@ -1,7 +1,8 @@
 //! Which part of the mind an event goes to.
 
 use crate::agent::event::{Answer, Effect};
-use crate::agent::state::{BootStep, CloneStep, Mind, Out, State};
+use crate::agent::mind::{Mind, Out};
+use crate::agent::state::{BootStep, CloneStep, State};
 use crate::fault::Fault;
 use crate::id::Attempt;
 use crate::message::AgentCommand;

@@ -1,20 +1,22 @@
-//! One agent: the mind that decides ([`state`]) and the thin actix body that carries it out.
+//! One agent: the mind that decides ([`mind`]) and the thin actix body that carries it out.
 //!
 //! The body owns no decision. It steps the mind with what comes in, and runs the effects that come
-//! out: reports at once, everything else in order, and nothing past a record before the journal
-//! has taken it. Handlers never await.
+//! out: reports and pictures at once, everything else in order, and nothing past a record before the
+//! journal has taken it. Handlers never await.
 
 mod adopt;
 pub mod carry;
 mod doubt;
 pub mod event;
 mod hear;
+pub mod mind;
 pub mod picture;
 mod provision;
 mod retire;
 mod serve;
 pub mod shadow;
 pub mod state;
+mod strand;
 #[cfg(test)]
 mod testing;
 
@@ -30,10 +32,11 @@ use actix::{
 use futures_util::future::{AbortHandle, abortable};
 
 pub use event::{Answer, Call, Effect, Event, Guest};
+pub use mind::{Mind, step};
 pub use shadow::{Progress, Shadow};
-pub use state::{Mind, State, step};
+pub use state::State;
 
-use crate::fact::Fact;
+use crate::fact::{Fact, What};
 use crate::id::{AgentId, Attempt, Installation};
 use crate::ledger::AgentEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
@@ -155,6 +158,11 @@ impl Agent {
         };
         self.mind = Some(mind);
         self.feed(Event::Begin, ctx);
+        if self.incarnation > 0 {
+            for order in self.shadow.orders() {
+                self.feed(Event::Command(order), ctx);
+            }
+        }
     }
 
     /// Steps the mind and takes its effects on.
@@ -184,6 +192,8 @@ impl Agent {
             match effect {
                 Effect::Report(report) => self.seed.links.template.do_send(*report),
                 Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),
+                // A picture tells what hinders it, a journal that can not be written too.
+                Effect::Observe(what) if matches!(*what, What::Agent(_)) => self.show(*what),
                 effect @ (Effect::Record(_)
                 | Effect::Observe(_)
                 | Effect::LaneAsk
@@ -217,10 +227,7 @@ impl Agent {
                     address.do_send(Appended { incarnation, n, progress });
                 });
             }
-            Effect::Observe(what) => {
-                let at = self.seed.ports.ambient.now().wall;
-                self.seed.ports.observer.observe(Fact { at, what: *what });
-            }
+            Effect::Observe(what) => self.show(*what),
             Effect::LaneAsk => {
                 let (spec, reply) = (Arc::clone(&self.seed.spec), ctx.address().recipient());
                 links.lane_ask.do_send(LaneAsk { agent, spec, reply });
@@ -232,6 +239,11 @@ impl Agent {
             Effect::Report(report) => links.template.do_send(*report),
             Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),
         }
+    }
+
+    fn show(&self, what: What) {
+        let at = self.seed.ports.ambient.now().wall;
+        self.seed.ports.observer.observe(Fact { at, what });
     }
 
     /// Makes a call, unless the mind has gone on while it waited behind a record.
@@ -285,9 +297,7 @@ impl Handler<AgentCommand> for Agent {
     type Result = ();
 
     fn handle(&mut self, command: AgentCommand, ctx: &mut Context<Self>) {
-        if let AgentCommand::Granted { vmid, .. } = &command {
-            self.shadow.grant(*vmid);
-        }
+        self.shadow.hear(&command);
         self.feed(Event::Command(command), ctx);
     }
 }
@@ -326,4 +336,10 @@ impl Handler<Appended> for Agent {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "tests"
+)]
 mod tests;

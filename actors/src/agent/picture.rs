@@ -2,7 +2,8 @@
 //! the read side.
 
 use crate::agent::event::Effect;
-use crate::agent::state::{Lease, Mind, Out, Stage, State};
+use crate::agent::mind::{Mind, Out};
+use crate::agent::state::{Lease, Stage, State};
 use crate::fact::{AgentPicture, LeasePicture, What};
 use crate::fault::Fault;
 use crate::id::LeaseId;

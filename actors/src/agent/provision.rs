@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::agent::event::{Call, Guest};
-use crate::agent::state::{BootStep, CloneStep, Mind, Out, PrepareStep, State};
+use crate::agent::mind::{Mind, Out};
+use crate::agent::state::{BootStep, CloneStep, PrepareStep, State};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{ClusterId, NodeName, Upid, VmId};
 use crate::marks::{Kind, Marks};

@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use crate::agent::event::Call;
-use crate::agent::state::{Mind, Out, RetireStep, State};
+use crate::agent::mind::{Mind, Out};
+use crate::agent::state::{RetireStep, State};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::Upid;
 use crate::ports::{IdSight, TaskEnd, VmSight};
@@ -207,12 +208,24 @@ impl Mind {
             ) => {
                 self.retire_step(RetireStep::Stop, out);
             }
-            (_, Ok(TaskEnd::Failed(fault)) | Err(fault)) => self.retire_unclear(fault, out),
-            (_, Ok(TaskEnd::Unknown(text))) => {
+            (
+                RetireStep::StopTask(_) | RetireStep::DestroyTask(_),
+                Ok(TaskEnd::Failed(fault)) | Err(fault),
+            ) => self.retire_unclear(fault, out),
+            (RetireStep::StopTask(_) | RetireStep::DestroyTask(_), Ok(TaskEnd::Unknown(text))) => {
                 let fault = Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text);
                 self.retire_unclear(fault, out);
             }
-            (_, Ok(TaskEnd::Done { .. })) => {}
+            (
+                RetireStep::Fence
+                | RetireStep::Find
+                | RetireStep::Shutdown
+                | RetireStep::Stop
+                | RetireStep::Destroy
+                | RetireStep::Confirm
+                | RetireStep::Leftovers,
+                Ok(_) | Err(_),
+            ) => {}
         }
     }
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::agent::event::{Call, Effect};
+use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
-use crate::agent::state::{Lease, Mind, Out, Stage, State};
+use crate::agent::state::{Lease, Stage, State};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::LeaseId;
 use crate::ledger::GrantedLease;

@@ -4,14 +4,17 @@
 //! that a restarted actor is built from exactly what the journal knows.
 
 use std::cell::{Cell, RefCell};
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 
 use crate::id::{AgentId, VmId};
 use crate::ledger::{AgentEntry, Ledger};
+use crate::message::AgentCommand;
 use crate::ports::{Ambient, Journal, JournalFault};
 use crate::record::{Body, RECORD_VERSION, Record};
 
@@ -26,9 +29,18 @@ pub struct Shadow {
     ambient: Arc<dyn Ambient>,
     ledger: RefCell<Ledger>,
     granted: Cell<Option<VmId>>,
+    orders: RefCell<Orders>,
     writing: Cell<u32>,
     quiet: Notify,
     closed: Cell<bool>,
+}
+
+/// Orders that hold until they are changed; no record tells of them.
+#[derive(Default)]
+struct Orders {
+    spared: bool,
+    down: bool,
+    going: Option<AgentCommand>,
 }
 
 /// How an append goes on, told as often as it changes.
@@ -62,6 +74,7 @@ impl Shadow {
             ambient,
             ledger: RefCell::new(ledger),
             granted: Cell::new(None),
+            orders: RefCell::default(),
             writing: Cell::new(0),
             quiet: Notify::new(),
             closed: Cell::new(false),
@@ -73,11 +86,45 @@ impl Shadow {
         self.ledger.borrow().agents.get(&self.agent).cloned()
     }
 
-    /// Remembers the id that was granted, before anything is done with it.
-    pub fn grant(&self, vmid: VmId) {
-        if self.granted.get().is_none() {
-            self.granted.set(Some(vmid));
+    /// Remembers what holds beyond the moment, before anything is done with it.
+    pub fn hear(&self, command: &AgentCommand) {
+        let mut orders = self.orders.borrow_mut();
+        match command {
+            AgentCommand::Granted { vmid, .. } => {
+                self.granted.set(self.granted.get().or(Some(*vmid)));
+            }
+            AgentCommand::Spare(spared) => orders.spared = *spared,
+            AgentCommand::NodeDown(down) => orders.down = *down,
+            AgentCommand::Drain(_) | AgentCommand::Retire(_) | AgentCommand::ForceRetire(_) => {
+                orders.going = Some(command.clone());
+            }
+            // Written by others: folded in here, so that a rebuilt actor knows it too.
+            AgentCommand::LeaseRenewed { lease, expires } => {
+                let (lease, expires) = (lease.clone(), *expires);
+                let seq = self.ledger.borrow().seq;
+                self.fold(seq, Body::LeaseRenewed { lease, expires });
+            }
+            AgentCommand::Moved(node) => {
+                if let Some(entry) = self.ledger.borrow_mut().agents.get_mut(&self.agent) {
+                    entry.node = node.clone();
+                }
+            }
+            AgentCommand::NotGranted(_)
+            | AgentCommand::Lease { .. }
+            | AgentCommand::EndLease { .. }
+            | AgentCommand::Vanished
+            | AgentCommand::SeenStopped
+            | AgentCommand::Rest => {}
         }
+    }
+
+    /// The orders that still hold, for an actor that was rebuilt.
+    pub fn orders(&self) -> Vec<AgentCommand> {
+        let orders = self.orders.borrow();
+        let mut all = vec![AgentCommand::Spare(orders.spared)];
+        all.extend(orders.down.then_some(AgentCommand::NodeDown(true)));
+        all.extend(orders.going.clone());
+        all
     }
 
     /// The id that was granted.
@@ -104,7 +151,7 @@ impl Shadow {
         actix::spawn(async move {
             let _guard = guard;
             while !shadow.closed.get() {
-                match shadow.journal.append(vec![body.clone()]).await {
+                match shadow.try_append(body.clone()).await {
                     Ok(seq) => {
                         let intent = matches!(body, Body::CloneIntended { .. });
                         shadow.fold(seq, body);
@@ -122,6 +169,13 @@ impl Shadow {
                 }
             }
         });
+    }
+
+    /// One try. A journal that panics is a journal that failed: the queue behind must not hang.
+    async fn try_append(&self, body: Body) -> Result<u64, JournalFault> {
+        let append = async { self.journal.append(vec![body]).await };
+        let caught = AssertUnwindSafe(append).catch_unwind().await;
+        caught.unwrap_or_else(|_| Err(JournalFault::Failed("it panicked".into())))
     }
 
     fn fold(&self, seq: u64, body: Body) {

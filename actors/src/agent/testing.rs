@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agent::event::{Answer, Call, Effect, Event};
-use crate::agent::state::{Mind, step};
+use crate::agent::mind::{Mind, step};
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{

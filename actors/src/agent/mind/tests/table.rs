@@ -1,6 +1,6 @@
 //! The transition table, drawn from `step` itself and compared with `transitions.txt`.
 //!
-//! After a wanted change: `cargo test -p drover-actors agent::state` prints the new table.
+//! After a wanted change: `cargo test -p drover-actors agent::mind` prints the new table.
 
 use std::fmt::Write;
 

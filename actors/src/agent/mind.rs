@@ -1,0 +1,412 @@
+//! An agent's mind, and the one function that moves it (agent-machine, the table).
+//!
+//! Pure: time comes in as an argument, everything wanted goes out as [`Effect`]s. What each state
+//! does with its answers is in the files beside this one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::agent::event::{Call, Effect, Event, Guest};
+use crate::agent::picture::{Told, Waterfall};
+use crate::agent::state::{CloneStep, Lease, State};
+use crate::fact::What;
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::id::{AgentId, Attempt, Installation, LeaseId, VmId};
+use crate::record::{Body, Reason};
+use crate::spec::TemplateSpec;
+use crate::time::{Moment, Now};
+
+/// The first pause before something is tried again.
+const PAUSE_FIRST: Duration = Duration::from_secs(2);
+/// The longest pause before something is tried again.
+const PAUSE_LONGEST: Duration = Duration::from_secs(30);
+
+/// An agent's mind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mind {
+    pub(super) agent: AgentId,
+    pub(super) installation: Installation,
+    pub(super) spec: Arc<TemplateSpec>,
+    pub(super) state: State,
+    pub(super) guest: Option<Guest>,
+    pub(super) leases: BTreeMap<LeaseId, Lease>,
+    pub(super) uses: u32,
+    /// The stamp of the latest effect.
+    pub(super) stamp: Attempt,
+    /// The call this state waits for.
+    pub(super) asked: Option<Attempt>,
+    /// A look under way beside it, because somebody saw the guest stopped.
+    pub(super) peek: Option<Attempt>,
+    pub(super) wake: Option<(Attempt, Moment)>,
+    pub(super) deadline: Option<Moment>,
+    pub(super) retry: Option<Moment>,
+    pub(super) pause: Duration,
+    /// Failures in a row of this state's step.
+    pub(super) tries: u32,
+    /// The last thing in the way in this state.
+    pub(super) hindrance: Option<Fault>,
+    /// When the clone has taken too long in all.
+    pub(super) clone_until: Moment,
+    pub(super) old_at: Option<Moment>,
+    pub(super) spared: bool,
+    /// Whether a place in the lanes is held or asked for.
+    pub(super) lane: bool,
+    pub(super) parked: bool,
+    /// Told to rest: nothing is done any more.
+    pub(super) resting: bool,
+    /// Adopted, and not looked at yet.
+    pub(super) observing: bool,
+    /// To be given up before it was ever cloned, with the id it was granted.
+    pub(super) unborn: Option<Option<VmId>>,
+    /// What its leases are given back for the time the service was down.
+    pub(super) credit: Duration,
+    pub(super) detail: String,
+    pub(super) waterfall: Waterfall,
+    pub(super) told: Told,
+}
+
+/// What one step produces.
+pub(super) struct Out {
+    pub(super) now: Now,
+    pub(super) effects: Vec<Effect>,
+    pub(super) fault: Option<Fault>,
+    pub(super) refused: Option<LeaseId>,
+}
+
+impl Out {
+    pub(super) fn record(&mut self, body: Body) {
+        self.effects.push(Effect::Record(body));
+    }
+
+    pub(super) fn observe(&mut self, what: What) {
+        self.effects.push(Effect::Observe(Box::new(what)));
+    }
+}
+
+/// Moves the mind by one event.
+pub fn step(mind: &mut Mind, event: Event, now: Now) -> Vec<Effect> {
+    if mind.resting {
+        return Vec::new();
+    }
+    let mut out = Out { now, effects: Vec::new(), fault: None, refused: None };
+    match event {
+        Event::Begin => mind.begin(&mut out),
+        Event::Command(command) => mind.command(command, &mut out),
+        Event::Intended { seq } => {
+            if let Some(guest) = &mut mind.guest {
+                guest.marks.seq = seq;
+            }
+        }
+        Event::Answer(attempt, answer) => mind.answered(attempt, answer, &mut out),
+        Event::Wake(attempt) => {
+            if mind.wake.is_some_and(|(expected, _)| expected == attempt) {
+                mind.wake = None;
+                mind.tick(&mut out);
+            }
+        }
+        Event::JournalFailed(text) => mind.detail = text,
+        Event::Fenced => mind.rest(&mut out),
+    }
+    if !mind.resting {
+        mind.tell(&mut out);
+        mind.arm(&mut out);
+    }
+    out.effects
+}
+
+impl Mind {
+    /// Makes the mind of an agent that was just decided on.
+    pub fn new(
+        agent: AgentId,
+        installation: Installation,
+        spec: Arc<TemplateSpec>,
+        epoch: u64,
+        incarnation: u32,
+        now: Now,
+    ) -> Self {
+        Self {
+            agent,
+            installation,
+            state: State::Queued,
+            guest: None,
+            leases: BTreeMap::new(),
+            uses: 0,
+            stamp: Attempt { epoch, incarnation, n: 0 },
+            asked: None,
+            peek: None,
+            wake: None,
+            deadline: None,
+            retry: None,
+            pause: PAUSE_FIRST,
+            tries: 0,
+            hindrance: None,
+            clone_until: now.mono + spec.limits.clone,
+            old_at: spec.limits.lifetime.map(|life| now.mono + life),
+            spared: false,
+            lane: false,
+            parked: false,
+            resting: false,
+            observing: false,
+            unborn: None,
+            credit: Duration::ZERO,
+            detail: String::new(),
+            waterfall: Waterfall::new(now),
+            told: Told::default(),
+            spec,
+        }
+    }
+
+    /// Where it is.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// What it knows of its guest.
+    pub fn guest(&self) -> Option<&Guest> {
+        self.guest.as_ref()
+    }
+
+    /// The agent it is the mind of.
+    pub fn agent(&self) -> &AgentId {
+        &self.agent
+    }
+
+    /// The spec it was born with.
+    pub fn spec(&self) -> &Arc<TemplateSpec> {
+        &self.spec
+    }
+
+    /// Whether an answer with this stamp is still waited for; a call nobody waits for is not made.
+    pub fn awaits(&self, attempt: Attempt) -> bool {
+        self.asked == Some(attempt)
+            || self.peek == Some(attempt)
+            || self.leases.values().any(|l| l.asked == Some(attempt))
+    }
+
+    pub(super) fn start_deadline(&mut self, now: Moment) {
+        self.deadline = self.deadline_of_state(now);
+    }
+
+    /// Moves to another state; whatever the old one waited for is stale from here on.
+    pub(super) fn enter(&mut self, state: State, out: &mut Out) {
+        let changed = self.state.name() != state.name();
+        if changed {
+            self.waterfall.move_on(self.state.name(), out.now);
+        }
+        let within_startup = matches!(state, State::Connecting { .. } | State::Booting(_))
+            && matches!(self.state, State::Connecting { .. } | State::Booting(_));
+        self.state = state;
+        self.asked = None;
+        self.peek = self.peek.filter(|_| self.state.is_alive());
+        self.retry = None;
+        self.calm();
+        self.hindrance = None;
+        self.detail.clear();
+        if !within_startup {
+            self.deadline = self.deadline_of_state(out.now.mono);
+        }
+        if changed && (self.state.is_alive() || matches!(self.state, State::Retiring { .. })) {
+            let state = self.state.name().to_owned();
+            out.record(Body::Phase { agent: self.agent.clone(), state });
+        }
+        if self.observing {
+            // The first look is still owed, whatever a lease did to the state meanwhile.
+            self.ask(Call::Look, out);
+        }
+    }
+
+    fn deadline_of_state(&self, now: Moment) -> Option<Moment> {
+        let limits = &self.spec.limits;
+        match &self.state {
+            State::Queued => Some(now + limits.queue),
+            State::Cloning { .. } => Some((now + limits.operation).min(self.clone_until)),
+            State::InDoubt { .. } => Some(self.clone_until),
+            State::Configuring => Some(now + limits.operation),
+            State::Booting(_) | State::Connecting { .. } => Some(now + limits.startup),
+            State::Preparing(_) => Some(now + limits.prepare),
+            State::Retiring { .. } => Some(now + limits.retire),
+            State::Ready { .. }
+            | State::Leased
+            | State::Draining(_)
+            | State::Stranded { .. }
+            | State::Gone { .. } => None,
+        }
+    }
+
+    pub(super) fn calm(&mut self) {
+        self.pause = PAUSE_FIRST;
+        self.tries = 0;
+    }
+
+    /// The next stamp.
+    pub(super) fn next(&mut self) -> Attempt {
+        self.stamp.n += 1;
+        self.stamp
+    }
+
+    /// Makes this state's call.
+    pub(super) fn ask(&mut self, call: Call, out: &mut Out) {
+        let attempt = self.next();
+        self.asked = Some(attempt);
+        self.retry = None;
+        out.effects.push(Effect::Ask(attempt, call));
+    }
+
+    /// Does this state's step again after a pause that grows.
+    pub(super) fn back_off(&mut self, out: &Out) {
+        self.retry_in(self.pause, out);
+        self.pause = (self.pause * 2).min(PAUSE_LONGEST);
+        self.tries += 1;
+    }
+
+    /// Does this state's step again after this long.
+    pub(super) fn retry_in(&mut self, pause: Duration, out: &Out) {
+        self.asked = None;
+        self.retry = Some(out.now.mono + pause);
+    }
+
+    /// Keeps a fault as what is in the way.
+    pub(super) fn hinder(&mut self, fault: Fault) {
+        self.detail.clone_from(&fault.text);
+        self.hindrance = Some(fault);
+    }
+
+    /// Makes the call that the state and its step stand for.
+    pub(super) fn act(&mut self, out: &mut Out) {
+        if self.observing {
+            return self.ask(Call::Look, out);
+        }
+        let call = match &self.state {
+            State::Queued => {
+                self.lane = true;
+                out.effects.push(Effect::LaneAsk);
+                return;
+            }
+            State::Cloning { step: CloneStep::Call, .. } => {
+                let Some(guest) = &self.guest else { return };
+                Call::Clone { node: guest.node.clone() }
+            }
+            State::Cloning { step: CloneStep::Task(upid), .. } => {
+                Call::Await(upid.clone(), self.spec.limits.operation)
+            }
+            State::Cloning { step: CloneStep::Check(_), .. } | State::InDoubt { .. } => Call::Look,
+            State::Configuring => Call::Configure,
+            State::Booting(step) => self.boot_call(step),
+            State::Connecting { reading, .. } => match (reading, self.address()) {
+                (false, Some(address)) => Call::Greet(address, super::provision::GREET_LIMIT),
+                (true, _) => Call::HostKeys,
+                (false, None) => Call::Look,
+            },
+            State::Preparing(step) => match self.prepare_call(*step, out.now.mono) {
+                Some(call) => call,
+                None => return,
+            },
+            State::Retiring { step, .. } => self.retire_call(step),
+            State::Stranded { listing, .. } => {
+                if *listing {
+                    Call::Leftovers
+                } else {
+                    Call::Look
+                }
+            }
+            State::Ready { .. } | State::Leased | State::Draining(_) => return,
+            State::Gone { .. } => {
+                out.effects.push(Effect::End);
+                return;
+            }
+        };
+        self.ask(call, out);
+    }
+
+    fn tick(&mut self, out: &mut Out) {
+        let now = out.now.mono;
+        if self.deadline.is_some_and(|due| due <= now) && !self.parked {
+            self.deadline = None;
+            self.late(out);
+        }
+        if self.retry.is_some_and(|due| due <= now) {
+            self.retry = None;
+            self.act(out);
+        }
+        self.tick_leases(out);
+        self.tick_idle(out);
+    }
+
+    /// The state's deadline has passed.
+    fn late(&mut self, out: &mut Out) {
+        match &self.state {
+            State::Queued => {
+                self.lane_back(out);
+                self.gone(Reason::TooSlow { state: "Queued".into() }, false, out);
+            }
+            State::Cloning { step, cancelled } => {
+                let cancelled = cancelled.clone();
+                let dead = match step {
+                    CloneStep::Check(fault) => Some(fault.clone()),
+                    CloneStep::Call | CloneStep::Task(_) => None,
+                };
+                self.doubt(dead, cancelled, out);
+            }
+            State::InDoubt { .. } => {
+                self.strand("whether its clone was made could not be found out in time", out);
+            }
+            State::Configuring
+            | State::Booting(_)
+            | State::Connecting { .. }
+            | State::Preparing(_) => self.too_slow(out),
+            State::Retiring { .. } => self.retire_late(out),
+            State::Ready { .. }
+            | State::Leased
+            | State::Draining(_)
+            | State::Stranded { .. }
+            | State::Gone { .. } => {}
+        }
+    }
+
+    fn too_slow(&mut self, out: &mut Out) {
+        let state = self.state.name().to_owned();
+        let text = match &self.hindrance {
+            Some(fault) => format!("`{}` took too long in {state}: {}", self.spec.id, fault.text),
+            None => format!("`{}` took too long in {state}: {}", self.spec.id, self.detail),
+        };
+        let fault = match self.hindrance.take() {
+            Some(fault) => Fault { text, ..fault },
+            None => Fault::new(FaultKind::Broken, Culprit::Template, text),
+        };
+        out.fault = Some(fault);
+        self.retire(Reason::TooSlow { state }, out);
+    }
+
+    /// Forgets timers and calls; the guest stays as it is.
+    pub(super) fn rest(&mut self, out: &mut Out) {
+        self.resting = true;
+        self.asked = None;
+        self.wake = None;
+        out.effects.clear();
+        out.effects.push(Effect::End);
+    }
+
+    /// Keeps exactly one wake pending, for whatever is due first.
+    fn arm(&mut self, out: &mut Out) {
+        let deadline = if self.parked { None } else { self.deadline };
+        let due = [deadline, self.retry, self.idle_due()]
+            .into_iter()
+            .flatten()
+            .chain(self.leases_due(out.now))
+            .min();
+        match due {
+            None => self.wake = None,
+            Some(at) if self.wake.is_some_and(|(_, armed)| armed == at) => {}
+            Some(at) => {
+                let attempt = self.next();
+                self.wake = Some((attempt, at));
+                out.effects.push(Effect::WakeAt(attempt, at));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::expect_used, clippy::wildcard_enum_match_arm, reason = "tests")]
+mod tests;

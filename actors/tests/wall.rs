@@ -1,0 +1,50 @@
+//! The wall around the decisions: what this crate may depend on, and what its lints keep out.
+
+const MANIFEST: &str = include_str!("../Cargo.toml");
+const CLIPPY: &str = include_str!("../clippy.toml");
+
+/// The crates that the minds and bodies may use; none of them does I/O as it is built here.
+const ALLOWED: [&str; 8] =
+    ["actix", "futures-util", "rand", "rand_chacha", "serde", "thiserror", "tokio", "tracing"];
+
+fn section(name: &str) -> Vec<&'static str> {
+    let lines = MANIFEST.lines().skip_while(|line| *line != format!("[{name}]")).skip(1);
+    lines.take_while(|line| !line.starts_with('[')).filter(|line| !line.is_empty()).collect()
+}
+
+// Invariant: no decision has a way to the world but the ports.
+
+#[test]
+fn the_manifest_names_no_crate_that_does_io() {
+    for line in section("dependencies") {
+        let name = line.split([' ', '=', '.']).next().unwrap_or_default();
+        assert!(ALLOWED.contains(&name), "`{name}` is not allowed here");
+    }
+}
+
+#[test]
+fn tokio_brings_timers_and_channels_and_nothing_else() {
+    let tokio = section("dependencies").into_iter().find(|line| line.starts_with("tokio "));
+    assert!(tokio.is_some_and(|line| line.contains(r#"features = ["time", "sync"]"#)));
+}
+
+#[test]
+fn the_lints_keep_out_what_std_brings_along() {
+    for path in [
+        "std::net::TcpStream",
+        "std::fs::File",
+        "std::fs::read",
+        "std::process::Command",
+        "std::time::Instant::now",
+        "std::time::SystemTime::now",
+        "tokio::time::Instant::now",
+        "std::collections::HashMap",
+        "std::collections::HashSet",
+        "rand::rng",
+        "std::println",
+        "std::thread::spawn",
+    ] {
+        let entry = format!("path = \"{path}\", reason = \"");
+        assert!(CLIPPY.contains(&entry), "`{path}` is not banned with a reason");
+    }
+}
