@@ -36,6 +36,9 @@ use validate::Input;
 /// How late every 401 comes.
 const REFUSAL_DELAY: Duration = Duration::from_secs(3);
 
+/// How long the hop to a dying daemon takes to break.
+const BROKEN_PIPE_DELAY: Duration = Duration::from_secs(5);
+
 /// The API of a simulated cluster, beneath both faces.
 pub struct Door {
     access: Arc<Access>,
@@ -95,6 +98,13 @@ impl Door {
         let outcome = self.call(&request, &place.path, caller, inputs).await;
         if outcome.as_ref().is_err_and(|error| error.status == 401) {
             tokio::time::sleep(REFUSAL_DELAY).await;
+        }
+        // A task's log asked for as a download comes as it is.
+        if let (Ok(Answer { data: serde_json::Value::String(text), .. }), true) =
+            (&outcome, place.path.ends_with("/log"))
+        {
+            let text = text.clone().into_bytes();
+            return Response::new(200, "OK").with_body("text/plain", text);
         }
         if place.format == "extjs" {
             answer::extjs(outcome)
@@ -157,7 +167,7 @@ impl Door {
         if let Some(node) = &node {
             params.0.insert("node".into(), node.clone().into());
         }
-        let outcome = self.run(route, caller, node, params).await;
+        let outcome = writable(self.run(route, caller, node, params).await).await;
         match (self.loose, outcome) {
             // Answers of the guest agent were JSON before: their types are kept.
             (Some(seed), Ok(answer)) if !route.path.contains("/agent") => {
@@ -270,6 +280,17 @@ fn version(version: PveVersion) -> serde_json::Value {
         PveVersion::V9_2 => {
             json!({"release": "9.2", "version": "9.2.11", "repoid": "52b3e1f9a4c07d68"})
         }
+    }
+}
+
+/// The daemon dies on a message with letters beyond Latin-1, and the hop to it breaks.
+async fn writable(outcome: Outcome) -> Outcome {
+    match outcome {
+        Err(error) if error.message.chars().any(|letter| letter > '\u{ff}') => {
+            tokio::time::sleep(BROKEN_PIPE_DELAY).await;
+            Err(ApiError::hop(596, "Broken pipe"))
+        }
+        outcome => outcome,
     }
 }
 

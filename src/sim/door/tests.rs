@@ -21,6 +21,13 @@ pub(super) struct Listener {
 
 impl Routes for Listener {
     fn call(&self, call: Call) -> BoxFuture<'static, Outcome> {
+        if call.route.ends_with("/agent/exec") && call.params.text("vmid").unwrap() == "666" {
+            let quoted = ApiError::failed("Agent error: no \u{201c}program\u{201d}");
+            return Box::pin(async { Err(quoted) });
+        }
+        if call.params.flag("download") {
+            return Box::pin(async { Ok(Answer::new("one\ntwo\n".into())) });
+        }
         self.calls.lock().unwrap().push(call);
         Box::pin(async { Ok(Answer::new(json!([1, 2, 3, 4, 5, 6, 7, 8, "9", "x"]))) })
     }
@@ -229,6 +236,24 @@ async fn an_agent_command_in_a_parameter_goes_to_its_own_route() {
     let calls = bench.world.calls.lock().unwrap();
     let expected = ("GET", "/nodes/{node}/qemu/{vmid}/agent/get-osinfo");
     assert_eq!((calls[0].method, calls[0].route), expected);
+}
+
+// Invariant: section 23 item 8, a message that cannot be written breaks the hop.
+#[tokio::test(start_paused = true)]
+async fn typographic_quotes_in_an_error_break_the_hop_after_five_seconds() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    let start = Instant::now();
+    let response = bench.root("POST", "/nodes/pve1/qemu/666/agent/exec", "command=program").await;
+    assert_eq!((response.status, response.reason.as_str()), (596, "Broken pipe"));
+    assert_eq!(start.elapsed(), Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_downloaded_task_log_is_plain_text() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    let response = bench.root("GET", "/nodes/pve1/tasks/UPID:x:/log?download=1", "").await;
+    assert_eq!(response.body, b"one\ntwo\n");
+    assert!(response.headers.contains(&("Content-Type".into(), "text/plain".into())));
 }
 
 #[tokio::test(start_paused = true)]
