@@ -82,12 +82,26 @@ enum Refusal {
     Agent { class: String, desc: String },
 }
 
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Answer(error) => error,
-            Refusal::Agent { desc, .. } => Self::failed(format!("Agent error: {desc}")),
+impl Refusal {
+    /// The refusal as an error, for the commands that do not answer it with a 200.
+    async fn raise(self) -> ApiError {
+        match self {
+            Self::Answer(error) => error,
+            // The HTTP daemon can not write such characters (recorded with QEMU's quotes).
+            Self::Agent { desc, .. } if desc.chars().any(|c| u32::from(c) > 255) => {
+                tokio::time::sleep(COMMAND).await;
+                ApiError::hop(596, "Broken pipe")
+            }
+            Self::Agent { desc, .. } => ApiError::failed(format!("Agent error: {desc}")),
         }
+    }
+}
+
+/// Sends a command whose refusal is an error.
+async fn demand(ask: &Ask, name: &str, call: AgentCall) -> Result<Value, ApiError> {
+    match send(ask, name, call).await {
+        Ok(value) => Ok(value),
+        Err(refusal) => Err(refusal.raise().await),
     }
 }
 
@@ -160,7 +174,7 @@ async fn exec(ask: &Ask) -> Outcome {
     };
     let input = ask.text("input-data").map(String::into_bytes);
     let call = AgentCall::Exec { command, input };
-    let done = send(ask, "guest-exec", call).await.map_err(ApiError::from)?;
+    let done = demand(ask, "guest-exec", call).await?;
     let pid = if done.is_number() { done } else { done["pid"].clone() };
     Ok(Answer::new(json!({ "pid": pid })))
 }
@@ -168,7 +182,7 @@ async fn exec(ask: &Ask) -> Outcome {
 async fn exec_status(ask: &Ask) -> Outcome {
     let pid = ask.params().int("pid").unwrap_or(0);
     let call = AgentCall::ExecStatus { pid };
-    let mut status = send(ask, "guest-exec-status", call).await.map_err(ApiError::from)?;
+    let mut status = demand(ask, "guest-exec-status", call).await?;
     if let Some(fields) = status.as_object_mut() {
         for value in fields.values_mut() {
             if let Some(flag) = value.as_bool() {
@@ -194,7 +208,7 @@ fn latin(base64: &str) -> String {
 
 async fn file_read(ask: &Ask) -> Outcome {
     let call = AgentCall::FileRead { path: ask.text("file").unwrap_or_default() };
-    let read = send(ask, "guest-file-read", call).await.map_err(ApiError::from)?;
+    let read = demand(ask, "guest-file-read", call).await?;
     let base64 = read["content"].as_str().unwrap_or_default();
     let plain = !ask.params().0.contains_key("decode") || ask.flag("decode");
     let content = if plain { latin(base64) } else { base64.to_owned() };
@@ -221,6 +235,6 @@ async fn file_write(ask: &Ask) -> Outcome {
         decoded.map_err(|error| ApiError::failed(format!("Agent error: {error}")))?
     };
     let call = AgentCall::FileWrite { path, content };
-    send(ask, "guest-file-write", call).await.map_err(ApiError::from)?;
+    demand(ask, "guest-file-write", call).await?;
     Ok(Answer::null())
 }

@@ -183,6 +183,9 @@ impl Ask {
     /// # Errors
     /// 403, or what is wrong with a storage or volume.
     pub(crate) fn may_use_storages(&self, set: &Config) -> Result<(), ApiError> {
+        for volid in set.iter().filter(|(key, _)| numbered(key, "unused").is_some()) {
+            self.may_use_volume(volid.1)?;
+        }
         for (key, drive) in conf::drives(set) {
             match Wish::of(&drive) {
                 Wish::Nothing => {}

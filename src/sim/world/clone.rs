@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ask::{Ask, failed};
-use super::conf::{self, Config, Drive, Nic, numbered, print_size};
+use super::conf::{self, Config, Nic, numbered};
 use super::lock::{LockName, Mode};
 use super::state::{Guest, State};
-use super::storage::{Order, Purpose};
 use super::worker::Worker;
 use super::{Cluster, checks};
 use crate::sim::call::{ApiError, Outcome};
@@ -16,20 +15,20 @@ use crate::sim::spec::PveVersion;
 
 /// A clone as it was asked for.
 #[derive(Debug, Clone)]
-struct Job {
-    node: String,
-    source: u32,
-    newid: u32,
-    full: bool,
-    name: Option<String>,
-    description: Option<String>,
-    storage: Option<String>,
-    format: Option<String>,
-    snapshot: Option<String>,
-    target: String,
-    pool: Option<String>,
-    bandwidth: Option<u64>,
-    running: bool,
+pub(super) struct Job {
+    pub(super) node: String,
+    pub(super) source: u32,
+    pub(super) newid: u32,
+    pub(super) full: bool,
+    pub(super) name: Option<String>,
+    pub(super) description: Option<String>,
+    pub(super) storage: Option<String>,
+    pub(super) format: Option<String>,
+    pub(super) snapshot: Option<String>,
+    pub(super) target: String,
+    pub(super) pool: Option<String>,
+    pub(super) bandwidth: Option<u64>,
+    pub(super) running: bool,
 }
 
 /// `POST /nodes/{node}/qemu/{vmid}/clone`.
@@ -284,115 +283,6 @@ impl Cluster {
         config
     }
 
-    async fn copy_drive(
-        self: &Arc<Self>,
-        worker: &Worker,
-        job: &Job,
-        key: &str,
-        drive: &Drive,
-    ) -> Result<Drive, String> {
-        let volid = drive.file.clone();
-        let mut copy = drive.clone();
-        copy.options.remove("snapshot");
-        if !job.full && !drive.is_cloudinit() && !key.starts_with("tpmstate") {
-            worker.log(format!("create linked clone of drive {key} ({volid})"));
-            copy.file = self.link_drive(worker, job, &volid).await?;
-            return Ok(copy);
-        }
-        worker.log(format!("create full clone of drive {key} ({volid})"));
-        let (file, size) = self.copy_volume(worker, job, drive).await?;
-        copy.file = file;
-        copy.options.insert("size".into(), print_size(size));
-        Ok(copy)
-    }
-
-    async fn link_drive(
-        self: &Arc<Self>,
-        worker: &Worker,
-        job: &Job,
-        base: &str,
-    ) -> Result<String, String> {
-        let storage = conf::storage_of(base).unwrap_or_default().to_owned();
-        let spread = self.latency.clone_linked;
-        let made = self.in_storage(&job.node, &storage, Some(worker), spread, |state| {
-            let now = state.clock.unix();
-            state.storage_mut(&storage)?.link(&job.node, base, job.newid, now)
-        });
-        let (volid, lines) = made.await?;
-        lines.iter().for_each(|line| worker.log(line));
-        Ok(volid)
-    }
-
-    async fn copy_volume(
-        self: &Arc<Self>,
-        worker: &Worker,
-        job: &Job,
-        drive: &Drive,
-    ) -> Result<(String, u64), String> {
-        let own = drive.storage().unwrap_or_default();
-        let storage = job.storage.as_deref().unwrap_or(own).to_owned();
-        let order = self.order_copy(job, drive, &storage)?;
-        let cloudinit = order.purpose == Purpose::Cloudinit;
-        let size = order.size;
-        let spread = self.latency.allocate;
-        let made = self.in_storage(&job.node, &storage, Some(worker), spread, |state| {
-            let now = state.clock.unix();
-            state.storage_mut(&storage)?.allocate(&job.node, &order, now)
-        });
-        let (volid, line) = made.await?;
-        worker.log(line);
-        if !cloudinit
-            && let Err(error) = self.transfer(worker, &drive.file, size, job.bandwidth).await
-        {
-            self.free_all(&job.node, &[volid], None).await;
-            return Err(error);
-        }
-        Ok((volid, size))
-    }
-
-    fn order_copy(&self, job: &Job, drive: &Drive, storage: &str) -> Result<Order, String> {
-        let state = self.state();
-        let target = state.storage(storage)?;
-        let Some(volume) = state.storage_of(&drive.file)?.volume(&job.node, &drive.file) else {
-            return Err(format!("volume '{}' does not exist", drive.file));
-        };
-        let purpose = if drive.is_cloudinit() { Purpose::Cloudinit } else { Purpose::Disk };
-        let wanted = job.format.clone().unwrap_or_else(|| volume.format.clone());
-        let format = target.has_format(&wanted).then_some(wanted);
-        Ok(Order { vmid: job.newid, purpose, format, size: volume.size })
-    }
-
-    /// Copies data without holding the storage lock.
-    pub(crate) async fn transfer(
-        &self,
-        worker: &Worker,
-        volid: &str,
-        size: u64,
-        bandwidth: Option<u64>,
-    ) -> Result<(), String> {
-        let mut span = {
-            let mut state = self.state();
-            let slow = state.faults.slowness(&worker.node);
-            self.latency.copy_bytes_per_second.transfer(size, &mut state.dice).mul_f64(slow)
-        };
-        if let Some(limit) = bandwidth {
-            span = span.max(Duration::from_secs_f64(size as f64 / (limit * 1024) as f64));
-        }
-        worker.log(progress(0, size));
-        // Few steps: a log that grows, without a timer for each percent.
-        let steps = if span < Duration::from_secs(2) { 1 } else { 8 };
-        for step in 1..=steps {
-            if !worker.sleep(span / steps).await {
-                return Err(format!(
-                    "copy failed: command '/usr/bin/qemu-img convert -p -n {volid}' failed: \
-                     interrupted by signal"
-                ));
-            }
-            worker.log(progress(size * u64::from(step) / u64::from(steps), size));
-        }
-        Ok(())
-    }
-
     /// Unlocks the clone, and moves it to its node.
     fn hand_over(&self, job: &Job) -> Result<(), String> {
         let mut state = self.state();
@@ -404,25 +294,6 @@ impl Cluster {
         }
         Ok(())
     }
-
-    /// Marks a guest stopped whose process has ended by itself.
-    pub(crate) fn refresh(&self, state: &mut State, vmid: u32) {
-        let now = state.clock.now();
-        let Some(guest) = state.guests.get_mut(&vmid) else { return };
-        let Some(run) = &mut guest.run else { return };
-        if self.guests.running(vmid) {
-            run.alive = now;
-            return;
-        }
-        let alive = run.alive;
-        let node = guest.node.clone();
-        let cycle = state.nodes.get(&node).and_then(|node| node.last_cycle(alive));
-        if let Some(guest) = state.guests.get_mut(&vmid) {
-            guest.settle(cycle);
-            guest.sight.changed = alive;
-            guest.halt();
-        }
-    }
 }
 
 fn new_uuid(smbios: &str, uuid: &str) -> String {
@@ -431,22 +302,4 @@ fn new_uuid(smbios: &str, uuid: &str) -> String {
         _ => part.to_owned(),
     });
     parts.collect::<Vec<_>>().join(",")
-}
-
-fn progress(done: u64, size: u64) -> String {
-    let percent = if size == 0 { 100.0 } else { done as f64 * 100.0 / size as f64 };
-    format!("transferred {} of {} ({percent:.2}%)", human(done), human(size))
-}
-
-fn human(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    let mut unit = "B";
-    for larger in ["KiB", "MiB", "GiB", "TiB"] {
-        if value < 1024.0 {
-            break;
-        }
-        value /= 1024.0;
-        unit = larger;
-    }
-    format!("{value:.1} {unit}")
 }

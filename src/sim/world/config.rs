@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 use super::ask::{Ask, failed};
+use super::boot::without;
 use super::checks;
 use super::conf::{self, Config, Drive, numbered};
 use super::create::{Wish, with_mac};
 use super::lock::Hold;
-use super::power::without;
 use super::state::{Guest, Pending};
 use super::worker::Worker;
 use crate::sim::call::{Answer, ApiError, Outcome};
@@ -39,6 +39,9 @@ const AT_ONCE: &[&str] = &[
     "searchdomain",
     "sshkeys",
 ];
+
+/// How long an unplugged device is waited for.
+const UNPLUG: Duration = Duration::from_secs(6);
 
 /// A change as it was asked for.
 #[derive(Debug, Clone)]
@@ -289,10 +292,18 @@ impl Cluster {
             }
             return Ok(());
         };
+        let nic = numbered(key, "net").is_some();
+        if running && nic && !self.lets_go(node, vmid).await {
+            let mut state = self.state();
+            let guest = state.guest_mut(node, vmid).map_err(failed)?;
+            guest.pending.insert(key.to_owned(), Pending::Delete { force });
+            let text = format!("hotplug problem - error on hot-unplugging device '{key}'\n");
+            return Err(ApiError::parameter(key, text));
+        }
         if !conf::is_drive(key) && numbered(key, "unused").is_none() {
             let mut state = self.state();
             let guest = state.guest_mut(node, vmid).map_err(failed)?;
-            if running && !at_once(key) && numbered(key, "net").is_none() {
+            if running && !at_once(key) && !nic {
                 guest.pending.insert(key.to_owned(), Pending::Delete { force });
             } else {
                 guest.config.remove(key);
@@ -304,6 +315,20 @@ impl Cluster {
             Some(volid) => self.free(node, &volid, worker).await.map_err(failed),
             None => Ok(()),
         }
+    }
+
+    /// Whether a running guest gives up a device that is unplugged: one whose agent should answer
+    /// and does not has no system that would, which takes its time to come out.
+    async fn lets_go(&self, node: &str, vmid: u32) -> bool {
+        let agent = {
+            let state = self.state();
+            state.guest(node, vmid).is_ok_and(|guest| conf::agent_enabled(&guest.config))
+        };
+        if !agent || self.agent_answers(vmid).await {
+            return true;
+        }
+        tokio::time::sleep(UNPLUG).await;
+        false
     }
 
     /// Takes a drive off a guest; the volume that goes with it, if one does.

@@ -91,14 +91,13 @@ impl Cluster {
             let format = known.then(|| format.to_owned());
             Order { vmid, purpose: Purpose::Disk, format, size: volume.size }
         };
-        let size = order.size;
         let made = self.in_storage(&node, target, None, self.latency.allocate, |state| {
             let now = state.clock.unix();
             state.storage_mut(target)?.allocate(&node, &order, now)
         });
         let (volid, line) = made.await?;
         worker.log(line);
-        self.transfer(worker, &drive.file, size, None).await?;
+        self.transfer(worker, &drive.file, &volid, None).await?;
         let mut state = self.state();
         let moved = Drive { file: volid, ..drive };
         state.guest_mut(&node, vmid)?.config.insert(disk.to_owned(), moved.print());

@@ -7,6 +7,8 @@
 
 mod agent;
 mod ask;
+mod boot;
+mod bulk;
 mod checks;
 mod clock;
 mod clone;
@@ -14,6 +16,7 @@ mod cloudinit;
 mod conf;
 mod config;
 mod content;
+mod copy;
 mod create;
 mod default;
 mod destroy;
@@ -157,6 +160,12 @@ impl World {
     /// Unix seconds of the world's present.
     pub fn unix_time(&self) -> u64 {
         self.cluster.state().clock.unix()
+    }
+}
+
+impl crate::sim::rights::SideDoor for World {
+    fn set_config(&self, vmid: u32, key: &str, value: Option<&str>) {
+        self.side_door().set_config(vmid, key, value);
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::ask::Ask;
 use super::state::State;
 use super::{
-    Cluster, agent, clone, cloudinit, config, content, create, destroy, drives, nodes, power,
+    Cluster, agent, bulk, clone, cloudinit, config, content, create, destroy, drives, nodes, power,
     resize, resources, snapshot, status, tasklist, template,
 };
 use crate::sim::call::{Answer, ApiError, Call, Outcome};
@@ -126,6 +126,8 @@ async fn dispatch(ask: Ask) -> Outcome {
         ("GET", "/cluster/tasks") => tasklist::cluster(&ask),
         ("GET", "/cluster/nextid") => resources::next_id(&ask),
         ("GET", "/cluster/options") => resources::options(&ask),
+        ("POST", "/cluster/bulk-action/guest/start") => bulk::run(&ask, bulk::Way::Up),
+        ("POST", "/cluster/bulk-action/guest/shutdown") => bulk::run(&ask, bulk::Way::Down),
         ("GET", "/nodes") => nodes::list(&ask),
         ("GET", "/nodes/{node}/status") => nodes::status(&ask),
         ("GET", "/nodes/{node}/version") => nodes::version(&ask),

@@ -133,6 +133,21 @@ impl SideDoor {
         }
     }
 
+    /// Takes a guest away with its volumes, as an administrator on the host does.
+    pub fn remove_guest(&self, vmid: u32) {
+        let mut state = self.cluster.state();
+        let Some(guest) = state.guests.remove(&vmid) else { return };
+        for (_, drive) in conf::drives(&guest.config) {
+            let name = drive.storage().unwrap_or_default().to_owned();
+            if let Ok(storage) = state.storage_mut(&name) {
+                storage.take(&guest.node, &drive.file);
+            }
+        }
+        drop(state);
+        self.cluster.rights.forget_guest(vmid);
+        self.cluster.guests.forget(vmid);
+    }
+
     /// Puts a guest into the world that nobody asked for; false when its id is taken.
     pub fn plant_guest(&self, spec: &GuestSpec) -> bool {
         if self.cluster.state().guests.contains_key(&spec.vmid) {
@@ -255,9 +270,7 @@ impl Cluster {
         let root = crate::sim::call::Caller { userid: "root@pam".into(), token: None };
         self.fork(&root, name, "startall", "", |worker| async move {
             for vmid in starting {
-                worker.log(format!("Starting VM {vmid}"));
-                let _file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
-                if let Err(error) = cluster.launch(&node, vmid, Some(&worker)).await {
+                if let Err(error) = cluster.start_one(&worker, &node, vmid).await {
                     worker.warn(error);
                 }
             }

@@ -1,10 +1,12 @@
 // Invariant: configurations change as recorded: at once or when the guest stops, with digests,
 // tags as a set, root's keys kept from others, snapshots that bring everything back.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::Play;
-use super::fakes::{refusal, seconds};
+use super::fakes::{Manners, refusal, seconds};
 
 #[tokio::test(start_paused = true)]
 async fn tags_are_a_set_on_change_and_kept_as_sent_on_create() {
@@ -60,6 +62,40 @@ async fn the_boot_disk_of_a_running_guest_is_refused_and_yet_pending() {
     };
     assert_eq!(entry("scsi0")["delete"], 1);
     assert_eq!(entry("boot")["pending"], "order=ide2;net0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_does_not_answer_does_not_give_up_its_network_device() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    let dead = Manners { shutdown: None, agent: Duration::from_secs(3600) };
+    play.guests.behave(dead);
+    play.run(101, "POST", "status/start", json!({})).await;
+    let error = play.on(101, "PUT", "config", json!({ "delete": "net0" })).await.unwrap_err();
+    let text = "hotplug problem - error on hot-unplugging device 'net0'\n";
+    assert_eq!(error.errors["net0"], text);
+    assert!(play.side.config(101).unwrap().contains_key("net0"));
+    play.run(101, "POST", "status/stop", json!({})).await;
+    assert!(!play.side.config(101).unwrap().contains_key("net0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bulk_action_switches_many_guests_with_one_task() {
+    let play = Play::at_once();
+    for vmid in [101, 102] {
+        play.clone_to(vmid).await;
+    }
+    for (route, left) in [
+        ("/cluster/bulk-action/guest/start", "running"),
+        ("/cluster/bulk-action/guest/shutdown", "stopped"),
+    ] {
+        let task = play.call("POST", route, json!({ "vms": [101, 102] })).await.unwrap().data;
+        assert_eq!(play.end_of(task.as_str().unwrap()).await, "OK");
+        for vmid in [101, 102] {
+            let live = play.on(vmid, "GET", "status/current", json!({})).await.unwrap().data;
+            assert_eq!(live["status"], left);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
