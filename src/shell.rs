@@ -198,6 +198,16 @@ fn expel_command(lease: &str) -> String {
     )
 }
 
+/// Whether a command is exactly one that adds or removes a lease's key.
+///
+/// For places that run nothing else unisolated.
+pub fn is_housekeeping(command: &str) -> bool {
+    let Some((before, after)) = command.split_once("drover-lease-") else { return false };
+    let lease: String = after.chars().take_while(char::is_ascii_alphanumeric).collect();
+    let key = before.split_once("grep -qxF '").map_or("", |(_, key)| key.trim_end());
+    command == expel_command(&lease) || command == admit_command(&lease, key)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,6 +219,15 @@ mod tests {
         let command = admit_command("l1", "ssh-ed25519 AAAA it's me");
         assert!(command.contains("'ssh-ed25519 AAAA drover-lease-l1'"), "{command}");
         assert!(!command.contains("it's me"), "{command}");
+    }
+
+    #[test]
+    fn only_the_very_commands_of_lease_keys_are_housekeeping() {
+        for command in [admit_command("l1", "ssh-ed25519 AAAA"), expel_command("l1")] {
+            assert!(is_housekeeping(&command), "{command}");
+            assert!(!is_housekeeping(&format!("{command}; reboot")));
+        }
+        assert!(!is_housekeeping("echo drover-lease-l1"));
     }
 
     #[test]

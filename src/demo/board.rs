@@ -1,72 +1,57 @@
-//! What the demo shows while it runs: a line for each agent, folded from facts.
+//! What the demo shows while it runs: a line for each agent, folded from the service's events.
 
 use std::collections::BTreeMap;
 
-use drover_actors::fact::{AgentPicture, Fact, What};
-use drover_actors::id::AgentId;
-use drover_actors::time::WallTime;
+use serde_json::Value;
 
 use super::waterfall;
+use crate::web::shapes::{AgentOut, CloudOut, GoneOut, PhaseOut};
 
 /// The agents in sight and what is worth a line about them.
 #[derive(Debug, Default)]
 pub struct Board {
-    agents: BTreeMap<AgentId, AgentPicture>,
-    finished: Vec<Finished>,
-    began: Option<WallTime>,
-}
-
-/// An agent that is gone: what it was called, and milliseconds in each state.
-#[derive(Debug, Clone)]
-struct Finished {
-    title: String,
-    phases: Vec<(String, u64)>,
+    agents: BTreeMap<String, AgentOut>,
+    finished: Vec<(String, Vec<(String, u64)>)>,
+    began: Option<jiff::Timestamp>,
 }
 
 impl Board {
-    /// Folds a fact and gives the line to print where there is no terminal, if it is worth one.
-    pub fn fold(&mut self, fact: &Fact) -> Option<String> {
-        let began = *self.began.get_or_insert(fact.at);
-        let clock = waterfall::seconds(u64::try_from((fact.at - began).as_millis()).unwrap_or(0));
-        match &fact.what {
-            What::Agent(picture) => {
-                let before = self.agents.insert(picture.agent.clone(), (**picture).clone());
-                let moved = before.is_none_or(|old| old.state != picture.state);
-                moved.then(|| format!("{clock:>9}  {}", line(picture)))
+    /// Folds an event and gives the line to print where there is no terminal, if it is worth one.
+    pub fn fold(&mut self, event: &Value) -> Option<String> {
+        let clock = self.clock(event);
+        let text = |key: &str| event[key].as_str().unwrap_or_default();
+        let said = match text("kind") {
+            "agent" => {
+                let agent: AgentOut = serde_json::from_value(event["agent"].clone()).ok()?;
+                let line = line(&agent);
+                let before = self.agents.insert(agent.id.clone(), agent.clone());
+                let moved = before.is_none_or(|old| old.state != agent.state);
+                moved.then_some(line)?
             }
-            What::AgentGone { agent, phases, reason, .. } => {
-                let title = match self.agents.remove(agent) {
-                    Some(picture) => name(&picture),
-                    None => short(agent),
-                };
-                let line = format!("{clock:>9}  {title:<28} Gone          {}", reason);
-                self.finished.push(Finished { title, phases: phases.clone() });
-                Some(line)
+            "agentGone" => {
+                let gone: GoneOut = serde_json::from_value(event["agent"].clone()).ok()?;
+                let known = self.agents.remove(&gone.id);
+                let title = known.as_ref().map_or_else(|| short(&gone.id), name);
+                self.finished.push((title.clone(), pairs(&gone.phases)));
+                format!("{title:<34} {:<12} {}", "Gone", gone.detail)
             }
-            What::Alarm { agent, text, command } => {
-                Some(format!("{clock:>9}  ALARM {}: {text}; run: {command}", short(agent)))
+            "cloud" => {
+                let cloud: CloudOut = serde_json::from_value(event["cloud"].clone()).ok()?;
+                format!("cloud {} is {} {}", cloud.id, cloud.health, cloud.detail)
             }
-            What::Cloud { cloud, health, detail, .. } => {
-                Some(format!("{clock:>9}  cloud {cloud} is {health} {detail}"))
+            "configApplied" => format!("configuration {} is in force", event["generation"]),
+            "configRefused" => {
+                format!("configuration refused, the old one stays:\n{}", text("text"))
             }
-            What::ConfigApplied { generation } => {
-                Some(format!("{clock:>9}  configuration {} is in force", generation.0))
-            }
-            What::ConfigRefused { text } => {
-                Some(format!("{clock:>9}  configuration refused, the old one stays:\n{text}"))
-            }
-            What::Restarted { actor, count, .. } => {
-                Some(format!("{clock:>9}  {actor} was restarted ({count})"))
-            }
-            What::Lease(_)
-            | What::Template { .. }
-            | What::TemplateGone { .. }
-            | What::CloudGone { .. } => None,
-            What::Reconciled { findings, .. } if findings.is_empty() => None,
-            What::Reconciled { findings, .. } => {
-                Some(format!("{clock:>9}  reconciled: {}", findings.join("; ")))
-            }
-        }
+            "alarm" => format!(
+                "ALARM {}; run: {}",
+                event["alarm"]["text"].as_str().unwrap_or_default(),
+                event["alarm"]["command"].as_str().unwrap_or_default()
+            ),
+            "restarted" => format!("{} was restarted", text("actor")),
+            _ => return None,
+        };
+        Some(format!("{clock:>9}  {}", said.trim_end()))
     }
 
     /// The block of lines for a terminal, one an agent.
@@ -76,31 +61,78 @@ impl Board {
 
     /// Titles and phases of every agent seen, those that are gone first.
     pub fn waterfalls(&self) -> Vec<(String, Vec<(String, u64)>)> {
-        let gone = self.finished.iter().map(|done| (done.title.clone(), done.phases.clone()));
-        let here = self.agents.values().map(|picture| (name(picture), picture.phases.clone()));
-        gone.chain(here).collect()
+        let here = self.agents.values().map(|agent| (name(agent), pairs(&agent.phases)));
+        self.finished.iter().cloned().chain(here).collect()
+    }
+
+    /// Where an agent's guest is.
+    pub fn vmid(&self, agent: &str) -> Option<u32> {
+        self.agents.get(agent)?.vmid
+    }
+
+    fn clock(&mut self, event: &Value) -> String {
+        let at = event["at"].as_str().and_then(|at| at.parse::<jiff::Timestamp>().ok());
+        let Some(at) = at else { return String::new() };
+        let began = *self.began.get_or_insert(at);
+        let since = at.as_millisecond().saturating_sub(began.as_millisecond());
+        waterfall::seconds(u64::try_from(since).unwrap_or(0))
     }
 }
 
-fn short(agent: &AgentId) -> String {
-    agent.as_str().chars().take(6).collect()
+fn pairs(phases: &[PhaseOut]) -> Vec<(String, u64)> {
+    phases.iter().map(|phase| (phase.state.clone(), phase.ms)).collect()
 }
 
-fn name(picture: &AgentPicture) -> String {
-    let vmid = picture.vmid.map_or_else(|| "-".to_owned(), |vmid| vmid.to_string());
-    format!("{} {} vm {vmid}", picture.template.name, short(&picture.agent))
+fn short(agent: &str) -> String {
+    agent.chars().take(6).collect()
 }
 
-fn line(picture: &AgentPicture) -> String {
-    let place = picture.node.as_ref().map_or("", |node| node.as_str());
-    let spent: u64 = picture.phases.iter().map(|(_, ms)| ms).sum();
+fn name(agent: &AgentOut) -> String {
+    let vmid = agent.vmid.map_or_else(|| "-".to_owned(), |vmid| vmid.to_string());
+    format!("{} {} vm {vmid}", agent.template, short(&agent.id))
+}
+
+fn line(agent: &AgentOut) -> String {
+    let spent: u64 = agent.phases.iter().map(|phase| phase.ms).sum();
     format!(
-        "{:<28} {:<12} {:>8}  {place:<6} {}",
-        name(picture),
-        picture.state,
+        "{:<34} {:<12} {:>8}  {:<6} {}",
+        name(agent),
+        agent.state,
         waterfall::seconds(spent),
-        picture.detail
+        agent.node.as_deref().unwrap_or_default(),
+        agent.detail
     )
     .trim_end()
     .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn agent(state: &str, ms: u64) -> Value {
+        json!({
+            "at": "2026-11-21T08:11:02.500Z", "kind": "agent",
+            "agent": {
+                "id": "4f8z1c3px9t2vkab", "template": "rack/linux", "state": state,
+                "since": "2026-11-21T08:11:02Z", "vmid": 10001, "node": "pve1", "ssh": null,
+                "leases": [], "uses": 0, "detail": "", "phases": [{"state": state, "ms": ms}],
+            },
+        })
+    }
+
+    // Invariant: a line is printed when an agent moves, not whenever its picture changes.
+
+    #[test]
+    fn an_agent_is_told_once_a_state() {
+        let mut board = Board::default();
+        let told = board.fold(&agent("Cloning", 0)).unwrap_or_default();
+        insta::assert_snapshot!(told, @"0.00 s  rack/linux 4f8z1c vm 10001         Cloning        0.00 s  pve1");
+        assert_eq!(board.fold(&agent("Cloning", 700)), None);
+        assert!(board.fold(&agent("Booting", 700)).is_some());
+        assert_eq!(board.lines().len(), 1);
+        assert_eq!(board.vmid("4f8z1c3px9t2vkab"), Some(10001));
+    }
 }

@@ -5,8 +5,8 @@
 
 pub mod board;
 pub mod jobs;
-mod stage;
 mod show;
+mod stage;
 pub mod waterfall;
 
 use std::time::Duration;
@@ -72,8 +72,7 @@ pub async fn run(options: Options) -> Result<bool, DemoError> {
         _ = terminate.recv() => Ok(None),
     };
     show.say("stopping: every agent is retired");
-    let clean = stage.strike(&mut show).await;
-    let clean = clean?;
+    let clean = stage.strike(&mut show).await?;
     if clean {
         show.say("nothing is left: no guest, no volume, no process, no file");
     }
@@ -85,7 +84,7 @@ async fn batch(stage: &mut Stage, show: &mut Show, count: u32) -> Result<Vec<Out
     let picked = BATCH.iter().cycle().take(count as usize);
     let mut running = tokio::task::JoinSet::new();
     for job in picked.copied() {
-        let command = stage.lease(job.command);
+        let command = stage.lease(&job);
         running.spawn(async move { stage::finish(job, command).await });
     }
     let mut outcomes = Vec::new();
@@ -96,8 +95,8 @@ async fn batch(stage: &mut Stage, show: &mut Show, count: u32) -> Result<Vec<Out
                 show.job(&outcome);
                 outcomes.push(outcome);
             }
-            fact = stage.next_fact() => show.fact(&fact?),
-            () = stage.tick() => stage.look_after(show, true).await?,
+            event = stage.next_event() => show.event(&event),
+            () = tokio::time::sleep(stage::TICK) => stage.look_after(show).await?,
         }
     }
     Ok(outcomes)
@@ -107,8 +106,8 @@ async fn batch(stage: &mut Stage, show: &mut Show, count: u32) -> Result<Vec<Out
 async fn linger(stage: &mut Stage, show: &mut Show) -> Result<(), DemoError> {
     loop {
         tokio::select! {
-            fact = stage.next_fact() => show.fact(&fact?),
-            () = stage.tick() => stage.look_after(show, false).await?,
+            event = stage.next_event() => show.event(&event),
+            () = tokio::time::sleep(stage::TICK) => stage.look_after(show).await?,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use drover_actors::fact::Fact;
+use serde_json::Value;
 
 use super::board::Board;
 use super::jobs::Fate;
@@ -33,9 +33,9 @@ impl Show {
         self.draw();
     }
 
-    /// Takes a fact in.
-    pub fn fact(&mut self, fact: &Fact) {
-        let line = self.board.fold(fact);
+    /// Takes an event in.
+    pub fn event(&mut self, event: &Value) {
+        let line = self.board.fold(event);
         if let Some(line) = line.filter(|_| !self.live) {
             println!("{line}");
         }
