@@ -1,0 +1,108 @@
+//! Cloud-init: rebuilding the image, and showing what is in it.
+
+use percent_encoding::percent_decode_str;
+use sha2::{Digest as _, Sha256};
+
+use super::ask::{Ask, failed};
+use super::conf::{self, Config, Nic};
+use crate::sim::call::{Answer, ApiError, Outcome};
+
+/// `PUT …/cloudinit`.
+pub async fn rebuild(ask: &Ask) -> Outcome {
+    let _file = ask.cluster.guest_lock(&ask.node, ask.vmid, 10, None).await.map_err(failed)?;
+    let state = ask.cluster.state();
+    let guest = state.guest(&ask.node, ask.vmid).map_err(failed)?;
+    guest.unlocked().map_err(failed)?;
+    if conf::drives(&guest.config).iter().any(|(_, drive)| drive.is_cloudinit()) {
+        return Ok(Answer::null());
+    }
+    Err(failed("no cloud-init drive found".into()))
+}
+
+/// `GET …/cloudinit/dump`.
+pub fn dump(ask: &Ask) -> Outcome {
+    let state = ask.cluster.state();
+    let guest = state.guest(&ask.node, ask.vmid).map_err(ApiError::failed)?;
+    let config = &guest.config;
+    let text = match ask.text("type").as_deref() {
+        Some("network") => network(config),
+        Some("meta") => {
+            let hash = Sha256::digest(format!("{}{}", user(config, ask.vmid), network(config)));
+            let id: String = hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect();
+            format!("instance-id: {id}\n")
+        }
+        _ => user(config, ask.vmid),
+    };
+    Ok(Answer::new(text.into()))
+}
+
+fn user(config: &Config, vmid: u32) -> String {
+    let name = config.get("name").cloned().unwrap_or_else(|| format!("VM{vmid}"));
+    let host = name.split('.').next().unwrap_or(&name);
+    let fqdn = match config.get("searchdomain") {
+        Some(domain) if !name.contains('.') => format!("{name}.{domain}"),
+        _ => name.clone(),
+    };
+    let mut text =
+        format!("#cloud-config\nhostname: {host}\nmanage_etc_hosts: true\nfqdn: {fqdn}\n");
+    if let Some(user) = config.get("ciuser") {
+        text.push_str(&format!("user: {user}\n"));
+    }
+    if config.contains_key("cipassword") {
+        text.push_str("password: **********\n");
+    }
+    if let Some(keys) = config.get("sshkeys") {
+        let keys = percent_decode_str(keys).decode_utf8_lossy().into_owned();
+        text.push_str("ssh_authorized_keys:\n");
+        for key in keys.lines().filter(|key| !key.trim().is_empty()) {
+            text.push_str(&format!("  - {key}\n"));
+        }
+    }
+    text.push_str("chpasswd:\n  expire: False\nusers:\n  - default\n");
+    if config.get("ciupgrade").is_none_or(|upgrade| upgrade != "0") {
+        text.push_str("package_upgrade: true\n");
+    }
+    text
+}
+
+fn network(config: &Config) -> String {
+    let mut text = "version: 1\nconfig:\n".to_owned();
+    for n in 0..32 {
+        let Some(nic) = config.get(&format!("net{n}")).and_then(|net| Nic::parse(net)) else {
+            continue;
+        };
+        let mac = nic.mac.unwrap_or_default().to_lowercase();
+        text.push_str(&format!(
+            "    - type: physical\n      name: eth{n}\n      mac_address: '{mac}'\n      subnets:\n"
+        ));
+        let addresses = config.get(&format!("ipconfig{n}")).cloned().unwrap_or_default();
+        let mut gateway = None;
+        let mut address = None;
+        for part in addresses.split(',') {
+            match part.split_once('=') {
+                Some(("ip", value)) => address = Some(value.to_owned()),
+                Some(("gw", value)) => gateway = Some(value.to_owned()),
+                _ => {}
+            }
+        }
+        match address.as_deref() {
+            Some("dhcp") => text.push_str("      - type: dhcp4\n"),
+            Some(ip) => {
+                text.push_str(&format!("      - type: static\n        address: '{ip}'\n"));
+                if let Some(gateway) = gateway {
+                    text.push_str(&format!("        gateway: '{gateway}'\n"));
+                }
+            }
+            None => {}
+        }
+    }
+    let servers = config.get("nameserver").map_or("192.0.2.53", String::as_str);
+    text.push_str("    - type: nameserver\n      address:\n");
+    for server in servers.split_whitespace() {
+        text.push_str(&format!("      - '{server}'\n"));
+    }
+    if let Some(domain) = config.get("searchdomain") {
+        text.push_str(&format!("      search:\n      - '{domain}'\n"));
+    }
+    text
+}

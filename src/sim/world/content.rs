@@ -1,0 +1,291 @@
+//! Storages as the API shows them: definitions, status, and the volumes on them.
+
+use serde_json::{Value, json};
+
+use super::ask::Ask;
+use super::checks::content_of;
+use super::conf::{digest, parse_size};
+use super::storage::{Storage, Volume, owner_in_name};
+use crate::sim::call::{Answer, ApiError, Outcome};
+
+const SEE: &[&str] = &["Datastore.Audit", "Datastore.AllocateSpace"];
+
+fn sees(ask: &Ask, storage: &str) -> bool {
+    let path = format!("/storage/{storage}");
+    SEE.iter().any(|privilege| ask.has(&path, privilege))
+}
+
+fn definition_of(ask: &Ask, storage: &Storage) -> Value {
+    let state = ask.cluster.state();
+    let kinds: std::collections::BTreeMap<String, String> =
+        state.storages.iter().map(|(name, own)| (name.clone(), own.spec.kind.clone())).collect();
+    let spec = &storage.spec;
+    let mut entry = json!({
+        "storage": spec.name, "type": spec.kind, "content": spec.content.join(","),
+        "digest": digest(&kinds),
+    });
+    match spec.kind.as_str() {
+        "dir" => entry["path"] = storage.root().into(),
+        "nfs" => {
+            entry["path"] = storage.root().into();
+            entry["server"] = "192.0.2.200".into();
+            entry["export"] = format!("/export/{}", spec.name).into();
+        }
+        "lvmthin" => {
+            entry["vgname"] = "pve".into();
+            entry["thinpool"] = "data".into();
+        }
+        "lvm" => entry["vgname"] = "pve".into(),
+        _ => entry["pool"] = spec.name.clone().into(),
+    }
+    if spec.shared && spec.kind == "lvm" {
+        entry["shared"] = 1.into();
+    }
+    if !spec.nodes.is_empty() {
+        entry["nodes"] = spec.nodes.join(",").into();
+    }
+    entry
+}
+
+/// `GET /storage`.
+pub fn definitions(ask: &Ask) -> Outcome {
+    let storages: Vec<Storage> = ask.cluster.state().storages.values().cloned().collect();
+    let kind = ask.text("type");
+    let visible = storages.iter().filter(|storage| sees(ask, &storage.spec.name));
+    let wanted = visible.filter(|storage| kind.as_ref().is_none_or(|k| *k == storage.spec.kind));
+    let entries: Vec<Value> = wanted.map(|storage| definition_of(ask, storage)).collect();
+    Ok(Answer::new(entries.into()))
+}
+
+/// `GET /storage/{storage}`.
+pub fn definition(ask: &Ask) -> Outcome {
+    let name = ask.text("storage").unwrap_or_default();
+    let storage = ask.cluster.state().storage(&name).cloned().map_err(ApiError::failed)?;
+    Ok(Answer::new(definition_of(ask, &storage)))
+}
+
+fn figures(storage: &Storage, node: &str) -> Value {
+    let (total, used) = (storage.spec.size_bytes, storage.used(node));
+    let active = storage.reachable;
+    let shown = |bytes: u64| if active { bytes } else { 0 };
+    json!({
+        "type": storage.spec.kind, "content": storage.spec.content.join(","),
+        "shared": u8::from(storage.spec.shared), "enabled": 1, "active": u8::from(active),
+        "total": shown(total), "used": shown(used), "avail": shown(total - used),
+    })
+}
+
+/// `GET /nodes/{node}/storage`.
+pub fn storages(ask: &Ask) -> Outcome {
+    let state = ask.cluster.state();
+    let one = ask.text("storage");
+    let no_such = |name: &String| state.storages.get(name).is_none_or(|s| !s.on(&ask.node));
+    if one.as_ref().is_some_and(no_such) {
+        return Err(ApiError::parameter("storage", "No such storage."));
+    }
+    let contents = ask.text("content");
+    let target = ask.text("target").filter(|target| *target != ask.node);
+    let mut entries = Vec::new();
+    for (name, storage) in &state.storages {
+        let takes = contents
+            .as_ref()
+            .is_none_or(|list| list.split([',', ';', ' ']).any(|content| storage.takes(content)));
+        let reaches = target.as_ref().is_none_or(|node| storage.spec.shared && storage.on(node));
+        let asked = one.as_ref().is_none_or(|one| one == name);
+        if !(storage.on(&ask.node) && takes && reaches && asked && sees(ask, name)) {
+            continue;
+        }
+        let mut entry = figures(storage, &ask.node);
+        entry["storage"] = name.clone().into();
+        let share = storage.used(&ask.node) as f64 / storage.spec.size_bytes.max(1) as f64;
+        entry["used_fraction"] = share.into();
+        entries.push(entry);
+    }
+    Ok(Answer::new(entries.into()))
+}
+
+/// `GET /nodes/{node}/storage/{storage}/status`.
+pub fn status(ask: &Ask) -> Outcome {
+    let name = ask.text("storage").unwrap_or_default();
+    let state = ask.cluster.state();
+    match state.storages.get(&name).filter(|storage| storage.on(&ask.node)) {
+        Some(storage) => Ok(Answer::new(figures(storage, &ask.node))),
+        None => Err(ApiError::parameter("storage", "No such storage.")),
+    }
+}
+
+/// `GET /nodes/{node}/storage/{storage}/content`.
+pub fn list(ask: &Ask) -> Outcome {
+    let name = ask.text("storage").unwrap_or_default();
+    let state = ask.cluster.state();
+    let storage = state.storage(&name).map_err(ApiError::failed)?;
+    let vmid = ask.id("vmid");
+    let content = ask.text("content");
+    let mut entries = Vec::new();
+    for (volid, volume) in storage.volumes(&ask.node) {
+        let asked = vmid.is_none_or(|vmid| volume.vmid == Some(vmid))
+            && content.as_ref().is_none_or(|content| *content == volume.content);
+        if asked && may_see(ask, &name, volid, volume) {
+            entries.push(line(storage, volid, volume));
+        }
+    }
+    Ok(Answer::new(entries.into()))
+}
+
+/// Images show only to those who may change their guest's disks, or all of the storage.
+fn may_see(ask: &Ask, storage: &str, volid: &str, volume: &Volume) -> bool {
+    let path = format!("/storage/{storage}");
+    if volume.content != "images" || ask.has(&path, "Datastore.Allocate") {
+        return true;
+    }
+    let owner = volume.vmid.or_else(|| owner_in_name(volid));
+    owner.is_some_and(|vmid| ask.has(&format!("/vms/{vmid}"), "VM.Config.Disk"))
+}
+
+fn line(storage: &Storage, volid: &str, volume: &Volume) -> Value {
+    let mut entry = json!({
+        "volid": volid, "content": volume.content, "format": volume.format, "size": volume.size,
+        "ctime": volume.ctime,
+    });
+    if let Some(vmid) = volume.vmid {
+        entry["vmid"] = vmid.into();
+    }
+    if volume.content == "images" && storage.is_files() {
+        entry["used"] = storage.occupied(volume).into();
+        let base = volume.base.as_deref().and_then(|base| base.split_once(':'));
+        entry["parent"] = base.map(|(_, inner)| format!("../{inner}")).into();
+    } else if let Some(base) = &volume.base {
+        entry["parent"] = base.clone().into();
+    }
+    entry
+}
+
+/// The volume of a call: an id, or a name on the call's storage.
+fn volid(ask: &Ask) -> String {
+    let volume = ask.text("volume").unwrap_or_default();
+    if volume.contains(':') {
+        return volume;
+    }
+    format!("{}:{volume}", ask.text("storage").unwrap_or_default())
+}
+
+/// `GET …/content/{volume}`.
+pub fn volume(ask: &Ask) -> Outcome {
+    let volid = volid(ask);
+    let state = ask.cluster.state();
+    let storage = state.storage_of(&volid).map_err(ApiError::failed)?;
+    let Some(volume) = storage.volume(&ask.node, &volid) else {
+        return Err(ApiError::failed(format!("volume_size_info on '{volid}' failed - no format")));
+    };
+    let format = if content_of(&volid) == "images" { volume.format.as_str() } else { "raw" };
+    Ok(Answer::new(json!({
+        "path": storage.path(&volid), "size": volume.size, "used": storage.occupied(volume),
+        "format": format,
+    })))
+}
+
+/// `POST …/content`: makes a volume of a given name.
+pub async fn allocate(ask: &Ask) -> Outcome {
+    let name = ask.text("storage").unwrap_or_default();
+    let filename = ask.text("filename").unwrap_or_default();
+    let vmid = ask.vmid;
+    let size = match ask.params().int("size") {
+        // A bare number is kibibytes here.
+        Some(kib) => u64::try_from(kib).unwrap_or(0) << 10,
+        None => {
+            let text = ask.text("size").unwrap_or_default();
+            let unit = if text.ends_with(|c: char| c.is_ascii_digit()) { "K" } else { "" };
+            parse_size(&format!("{text}{unit}")).unwrap_or(0)
+        }
+    };
+    let format = ask.text("format");
+    let spread = ask.cluster.latency.allocate;
+    let made = ask.cluster.in_storage(&ask.node, &name, None, spread, |state| {
+        let now = state.clock.unix();
+        let storage = state.storage_mut(&name)?;
+        let (volid, format) = named(storage, vmid, &filename, format.as_deref())?;
+        if storage.volume(&ask.node, &volid).is_some() {
+            return Err(format!("disk image '{}' already exists", storage.path(&volid)));
+        }
+        storage.put(
+            &ask.node,
+            &volid,
+            Volume {
+                size,
+                vmid: Some(vmid),
+                format,
+                content: "images".into(),
+                ctime: now,
+                base: None,
+                stuck: None,
+                snapshots: std::collections::BTreeSet::new(),
+            },
+        );
+        Ok(volid)
+    });
+    Ok(Answer::new(made.await.map_err(ApiError::failed)?.into()))
+}
+
+fn named(
+    storage: &Storage,
+    vmid: u32,
+    filename: &str,
+    format: Option<&str>,
+) -> Result<(String, String), String> {
+    let name = &storage.spec.name;
+    if owner_in_name(filename) != Some(vmid) {
+        return Err(format!("unable to parse volume filename '{filename}'"));
+    }
+    if !storage.is_files() {
+        return Ok((format!("{name}:{filename}"), "raw".into()));
+    }
+    match filename.rsplit_once('.') {
+        Some((_, suffix)) if storage.has_format(suffix) => {
+            Ok((format!("{name}:{vmid}/{filename}"), suffix.to_owned()))
+        }
+        None if format.is_none() => Ok((format!("{name}:{vmid}/{filename}"), "raw".into())),
+        _ => Err(format!("unable to parse volume filename '{filename}'")),
+    }
+}
+
+/// `DELETE …/content/{volume}`: a task, waited for when the caller says how long.
+pub async fn delete(ask: &Ask) -> Outcome {
+    let volid = volid(ask);
+    let storage = super::conf::storage_of(&volid).unwrap_or_default().to_owned();
+    may_delete(ask, &storage, &volid)?;
+    ask.cluster.state().storage(&storage).map_err(ApiError::failed)?;
+    let (cluster, node) = (ask.cluster.clone(), ask.node.clone());
+    let id = super::storage::owner_in_name(&volid)
+        .map_or(storage.clone(), |vmid| format!("{vmid}@{storage}"));
+    let answer = ask.cluster.fork(&ask.call.caller, &ask.node, "imgdel", id, |worker| async move {
+        let line = cluster.in_storage(&node, &storage, Some(&worker), cluster.latency.free, |s| {
+            s.storage_mut(&storage)?.free(&node, &volid)
+        });
+        if let Some(line) = line.await? {
+            worker.log(line);
+        }
+        worker.log(format!("Removed volume '{volid}'"));
+        Ok(())
+    });
+    let Some(delay) = ask.number("delay") else { return Ok(answer) };
+    let upid = answer.data.as_str().unwrap_or_default().to_owned();
+    let wait = std::time::Duration::from_secs(delay);
+    match ask.cluster.await_end(&upid, wait).await {
+        None => Ok(answer),
+        Some(status) if status == "OK" => Ok(Answer::null()),
+        Some(status) => Err(ApiError::failed(status)),
+    }
+}
+
+fn may_delete(ask: &Ask, storage: &str, volid: &str) -> Result<(), ApiError> {
+    let path = format!("/storage/{storage}");
+    let needed = match content_of(volid) {
+        "iso" | "vztmpl" | "import" => "Datastore.AllocateTemplate",
+        "backup" => "Datastore.AllocateSpace",
+        _ => "Datastore.Allocate",
+    };
+    if ask.has(&path, "Datastore.Allocate") {
+        return Ok(());
+    }
+    ask.check(&path, &[needed])
+}

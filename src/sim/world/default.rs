@@ -1,0 +1,73 @@
+//! The cluster that is played when none is described: three nodes with shared and local storages,
+//! and a cloud-init template on each.
+
+use std::collections::BTreeMap;
+
+use crate::sim::spec::{ClusterSpec, GuestSpec, NodeSpec, PoolSpec, StorageSpec, TokenSpec};
+
+impl ClusterSpec {
+    /// Three nodes `pve1` to `pve3`, templates 9000 to 9002, pool `ci`, and a token of root that may
+    /// do everything; password and secret are the caller's to choose.
+    pub fn three_nodes(root_password: &str, token_secret: &str) -> Self {
+        let nodes = ["pve1", "pve2", "pve3"];
+        Self {
+            name: "drover".into(),
+            nodes: nodes.iter().map(|name| node(name)).collect(),
+            storages: vec![
+                storage("local", "dir", &["iso", "vztmpl", "snippets", "backup"], false),
+                storage("local-lvm", "lvmthin", &["images", "rootdir"], false),
+                storage("shared", "nfs", &["images", "iso", "snippets", "import"], true),
+            ],
+            guests: nodes.iter().zip(9000..).map(|(name, vmid)| template(name, vmid)).collect(),
+            pools: vec![PoolSpec { name: "ci".into(), comment: None, storages: Vec::new() }],
+            root_password: root_password.to_owned(),
+            root_tokens: vec![TokenSpec {
+                name: "drover".into(),
+                secret: token_secret.to_owned(),
+                privsep: false,
+                expire: 0,
+            }],
+            ..Self::default()
+        }
+    }
+}
+
+fn node(name: &str) -> NodeSpec {
+    NodeSpec {
+        name: name.to_owned(),
+        cpus: 16,
+        memory_bytes: 64 << 30,
+        bridges: vec!["vmbr0".into()],
+    }
+}
+
+fn storage(name: &str, kind: &str, content: &[&str], shared: bool) -> StorageSpec {
+    StorageSpec {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        content: content.iter().map(|content| (*content).to_owned()).collect(),
+        shared,
+        nodes: Vec::new(),
+        size_bytes: 1 << 40,
+    }
+}
+
+fn template(node: &str, vmid: u32) -> GuestSpec {
+    let config = [
+        ("name", "debian-12"),
+        ("memory", "2048"),
+        ("cores", "2"),
+        ("scsihw", "virtio-scsi-pci"),
+        ("scsi0", &format!("local-lvm:base-{vmid}-disk-0,size=10G")),
+        ("ide2", &format!("local-lvm:vm-{vmid}-cloudinit,media=cdrom")),
+        ("net0", &format!("virtio=BC:24:11:00:90:{:02X},bridge=vmbr0", vmid % 100)),
+        ("agent", "1"),
+        ("boot", "order=scsi0;ide2;net0"),
+        ("serial0", "socket"),
+        ("ostype", "l26"),
+        ("ipconfig0", "ip=dhcp"),
+    ];
+    let config: BTreeMap<String, String> =
+        config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    GuestSpec { vmid, node: node.to_owned(), template: true, running: false, pool: None, config }
+}

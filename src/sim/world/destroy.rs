@@ -1,0 +1,126 @@
+//! Destroying guests: what refuses it at once, what the task removes, and what it leaves behind.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::ask::Ask;
+use super::conf::{self, Config, Drive, numbered};
+use super::lock::{LockName, Mode};
+use super::worker::Worker;
+use super::{Cluster, STORAGE_WAIT};
+use crate::sim::call::{ApiError, Outcome};
+
+/// `DELETE /nodes/{node}/qemu/{vmid}`.
+pub fn destroy(ask: &Ask) -> Outcome {
+    ask.root_only(&["skiplock"])?;
+    ask.cluster.may_destroy(&ask.node, ask.vmid).map_err(ApiError::failed)?;
+    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
+    let (purge, skiplock) = (ask.flag("purge"), ask.flag("skiplock"));
+    let unreferenced = ask.flag("destroy-unreferenced-disks");
+    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmdestroy", vmid, |worker| async move {
+        let _file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
+        cluster.may_destroy(&node, vmid)?;
+        let config = cluster.condemn(&node, vmid, skiplock)?;
+        cluster.work(&node, cluster.latency.destroy, None).await;
+        cluster.free_guest(&worker, vmid, &config, unreferenced).await;
+        if purge {
+            worker.log(format!("purging VM {vmid} from related configurations.."));
+        }
+        let user_config = LockName::cfs("file-user_cfg");
+        let mode = Mode::Exclusive;
+        let access = cluster.lock(user_config, mode, STORAGE_WAIT, Some(&worker)).await?;
+        cluster.rights.forget_guest(vmid);
+        drop(access);
+        cluster.guests.forget(vmid);
+        // The id is free from here on.
+        cluster.state().guests.remove(&vmid);
+        Ok(())
+    }))
+}
+
+impl Cluster {
+    fn may_destroy(&self, node: &str, vmid: u32) -> Result<(), String> {
+        let mut state = self.state();
+        self.refresh(&mut state, vmid);
+        let guest = state.guest(node, vmid)?;
+        if conf::flag(&guest.config, "protection") {
+            return Err(format!("can't remove VM {vmid} - protection mode enabled"));
+        }
+        if guest.run.is_some() {
+            return Err(format!("VM {vmid} is running - destroy failed"));
+        }
+        Ok(())
+    }
+
+    /// The last checks; what is left of the configuration is a lock.
+    fn condemn(&self, node: &str, vmid: u32, skiplock: bool) -> Result<Vec<Config>, String> {
+        let mut state = self.state();
+        let guest = state.guest(node, vmid)?;
+        if !skiplock && guest.config.get("lock").is_none_or(|lock| lock != "suspended") {
+            guest.unlocked()?;
+        }
+        if guest.is_template() {
+            for (_, drive) in conf::drives(&guest.config) {
+                let Ok(storage) = state.storage_of(&drive.file) else { continue };
+                if storage.is_base_in_use(node, &drive.file) {
+                    return Err(format!(
+                        "base volume '{}' is still in use by linked cloned",
+                        drive.file
+                    ));
+                }
+            }
+        }
+        let guest = state.guest_mut(node, vmid)?;
+        let locked = Config::from([("lock".to_owned(), "destroyed".to_owned())]);
+        let config = std::mem::replace(&mut guest.config, locked);
+        let snapshots = std::mem::take(&mut guest.snapshots);
+        Ok(std::iter::once(config).chain(snapshots.into_values().map(|s| s.config)).collect())
+    }
+
+    /// Frees the volumes; one that can not be freed is a warning and stays.
+    async fn free_guest(
+        self: &Arc<Self>,
+        worker: &Worker,
+        vmid: u32,
+        configs: &[Config],
+        unreferenced: bool,
+    ) {
+        let node = worker.node.clone();
+        let mut volids = BTreeSet::new();
+        for config in configs {
+            let own = config.iter().filter(|(key, _)| {
+                conf::is_drive(key) || numbered(key, "unused").is_some() || *key == "vmstate"
+            });
+            let drives = own.map(|(_, value)| Drive::parse(value));
+            volids.extend(drives.filter(|d| is_own(d)).map(|drive| drive.file));
+        }
+        if unreferenced {
+            volids.extend(self.volumes_of(&node, vmid));
+        }
+        for volid in volids {
+            let known = {
+                let state = self.state();
+                state.storage_of(&volid).is_ok_and(|s| s.volume(&node, &volid).is_some())
+            };
+            if !known {
+                continue;
+            }
+            if let Err(error) = self.free(&node, &volid, Some(worker)).await {
+                worker.warn(format!("Could not remove disk '{volid}', check manually: {error}"));
+            }
+        }
+    }
+
+    fn volumes_of(&self, node: &str, vmid: u32) -> Vec<String> {
+        let state = self.state();
+        let storages = state.storages.values().filter(|storage| storage.on(node));
+        let volumes = storages.flat_map(|storage| storage.volumes(node));
+        let own = volumes.filter(|(_, v)| v.vmid == Some(vmid) && v.content == "images");
+        own.map(|(volid, _)| volid.clone()).collect()
+    }
+}
+
+/// Whether a drive's volume belongs to the guest: no ISO image, no `none`.
+fn is_own(drive: &Drive) -> bool {
+    drive.storage().is_some() && super::checks::content_of(&drive.file) == "images"
+}

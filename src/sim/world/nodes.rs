@@ -1,0 +1,146 @@
+//! Nodes: the list, load, version, time, network and certificates.
+
+use serde_json::{Value, json};
+
+use super::ask::Ask;
+use super::pve;
+use super::state::State;
+use crate::sim::call::{Answer, ApiError, Outcome};
+
+/// The root file system of every node.
+const ROOT: u64 = 252 << 30;
+/// What of it is in use.
+const ROOT_USED: u64 = 24 << 30;
+
+/// A node's entry in lists; its load only for those who may see it.
+pub fn entry(ask: &Ask, state: &State, name: &str, resource: bool) -> Value {
+    let node = state.nodes.get(name);
+    let online = node.is_some_and(|node| node.up);
+    let mut entry = json!({
+        "id": format!("node/{name}"), "type": "node", "node": name, "level": "",
+        "status": if online { "online" } else { "offline" },
+    });
+    if resource {
+        entry["cgroup-mode"] = (if online { 2 } else { 0 }).into();
+    } else {
+        entry["ssl_fingerprint"] = ask.cluster.certificates.leaf_fingerprint.clone().into();
+    }
+    let Some(node) = node.filter(|node| node.up) else { return entry };
+    if ask.has(&format!("/nodes/{name}"), "Sys.Audit") {
+        entry["cpu"] = load(state, name).into();
+        entry["maxcpu"] = node.spec.cpus.into();
+        entry["mem"] = memory_used(state, name).into();
+        entry["maxmem"] = node.spec.memory_bytes.into();
+        entry["disk"] = ROOT_USED.into();
+        entry["maxdisk"] = ROOT.into();
+        entry["uptime"] = node.uptime(state.clock.now()).into();
+    }
+    entry
+}
+
+fn memory_used(state: &State, name: &str) -> u64 {
+    let running = state.guests.values().filter(|guest| guest.node == name && guest.run.is_some());
+    let guests: u64 = running.map(|guest| super::conf::memory(&guest.config) / 4).sum();
+    guests + (1 << 30)
+}
+
+fn load(state: &State, name: &str) -> f64 {
+    let running = state.guests.values().filter(|guest| guest.node == name && guest.run.is_some());
+    let cpus = state.nodes.get(name).map_or(1, |node| node.spec.cpus.max(1));
+    (0.03 + running.count() as f64 * 0.2 / f64::from(cpus)).min(1.0)
+}
+
+/// `GET /nodes`.
+pub fn list(ask: &Ask) -> Outcome {
+    let state = ask.cluster.state();
+    let entries: Vec<Value> =
+        state.nodes.keys().map(|name| entry(ask, &state, name, false)).collect();
+    Ok(Answer::new(entries.into()))
+}
+
+/// `GET /nodes/{node}/status`.
+pub fn status(ask: &Ask) -> Outcome {
+    let state = ask.cluster.state();
+    let Some(node) = state.nodes.get(&ask.node) else {
+        return Err(ApiError::failed(format!("no such node '{}'", ask.node)));
+    };
+    let (_, version, repo) = pve::version(ask.cluster.version);
+    let (total, used) = (node.spec.memory_bytes, memory_used(&state, &ask.node));
+    let kernel = "6.8.12-15-pve";
+    Ok(Answer::new(json!({
+        "pveversion": format!("pve-manager/{version}/{repo}"),
+        "kversion": format!("Linux {kernel} #1 SMP PREEMPT_DYNAMIC PMX 6.8.12-15"),
+        "current-kernel": {
+            "sysname": "Linux", "release": kernel, "machine": "x86_64",
+            "version": "#1 SMP PREEMPT_DYNAMIC PMX 6.8.12-15",
+        },
+        "boot-info": { "mode": "efi" },
+        "uptime": node.uptime(state.clock.now()), "idle": 0, "wait": 0,
+        "cpu": load(&state, &ask.node), "loadavg": ["0.57", "0.91", "1.28"],
+        "memory": { "total": total, "used": used, "free": total.saturating_sub(used) },
+        "swap": { "total": 0, "used": 0, "free": 0 }, "ksm": { "shared": 0 },
+        "rootfs": {
+            "total": ROOT, "used": ROOT_USED, "free": ROOT - ROOT_USED, "avail": ROOT - ROOT_USED,
+        },
+        "cpuinfo": {
+            "cpus": node.spec.cpus, "cores": node.spec.cpus, "sockets": 1, "model": "AMD EPYC",
+            "mhz": "2596.128", "hvm": "1", "user_hz": 100, "flags": "fpu vme de pse tsc msr",
+        },
+    })))
+}
+
+/// `GET /nodes/{node}/version`.
+pub fn version(ask: &Ask) -> Outcome {
+    let (release, version, repo) = pve::version(ask.cluster.version);
+    Ok(Answer::new(json!({ "release": release, "version": version, "repoid": repo })))
+}
+
+/// `GET /nodes/{node}/time`.
+pub fn time(ask: &Ask) -> Outcome {
+    let now = ask.cluster.state().clock.unix();
+    Ok(Answer::new(json!({ "time": now, "localtime": now, "timezone": "Etc/UTC" })))
+}
+
+/// `GET /nodes/{node}/network`: bridges only for those who may use or see them.
+pub fn network(ask: &Ask) -> Outcome {
+    let mut devices = vec![json!({
+        "iface": "eth0", "type": "eth", "active": 1, "exists": 1, "method": "manual",
+        "method6": "manual", "families": ["inet"], "priority": 3,
+    })];
+    let state = ask.cluster.state();
+    let bridges = state.nodes.get(&ask.node).map(|node| node.spec.bridges.clone());
+    for (bridge, priority) in bridges.unwrap_or_default().into_iter().zip(4..) {
+        let path = format!("/sdn/zones/localnetwork/{bridge}");
+        let seen = ask.has(&path, "SDN.Audit") || ask.has(&path, "SDN.Use");
+        let kind = ask.text("type").is_none_or(|kind| kind.contains("bridge"));
+        if seen && kind {
+            devices.push(json!({
+                "iface": bridge, "type": "bridge", "active": 1, "autostart": 1,
+                "method": "static", "method6": "manual", "bridge_ports": "eth0",
+                "bridge_stp": "off", "bridge_fd": "0", "families": ["inet"],
+                "priority": priority,
+            }));
+        }
+    }
+    Ok(Answer::new(devices.into()))
+}
+
+/// `GET /nodes/{node}/certificates/info`.
+pub fn certificates(ask: &Ask) -> Outcome {
+    let own = &ask.cluster.certificates;
+    let now = ask.cluster.state().clock.unix();
+    let line = |file: &str, pem: &str, fingerprint: &str, subject: String| {
+        json!({
+            "filename": file, "pem": pem, "fingerprint": fingerprint, "subject": subject,
+            "issuer": "/CN=Proxmox Virtual Environment/OU=drover simulation/O=PVE Cluster Manager CA",
+            "notbefore": now.saturating_sub(86_400), "notafter": now + 365 * 86_400,
+            "public-key-type": "id-ecPublicKey", "public-key-bits": 256,
+            "san": [ask.node, "localhost", "127.0.0.1"],
+        })
+    };
+    let ca = "/CN=Proxmox Virtual Environment/OU=drover simulation/O=PVE Cluster Manager CA";
+    Ok(Answer::new(json!([
+        line("pve-root-ca.pem", &own.ca_pem, &own.ca_fingerprint, ca.to_owned()),
+        line("pve-ssl.pem", &own.leaf_pem, &own.leaf_fingerprint, format!("/CN={}", ask.node)),
+    ])))
+}

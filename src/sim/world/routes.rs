@@ -1,0 +1,200 @@
+//! From a call to its handler, and what befalls calls on the way: node down, fault, delay, the
+//! 30 s of the inner hop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::ask::Ask;
+use super::state::State;
+use super::{
+    Cluster, agent, clone, cloudinit, config, content, create, destroy, drives, nodes, power,
+    resize, resources, snapshot, status, tasklist, template,
+};
+use crate::sim::call::{Answer, ApiError, Call, Outcome};
+
+/// What a front end waits for the process behind it (behaviour section 1).
+const INNER_HOP: Duration = Duration::from_secs(30);
+/// How long a node that is gone lets its callers wait.
+const CONNECT: Duration = Duration::from_secs(3);
+
+impl Cluster {
+    /// Serves one call.
+    pub(crate) async fn serve(self: &Arc<Self>, call: Call) -> Outcome {
+        if call.method == "GET"
+            && let Some(answer) = index(call.route)
+        {
+            return Ok(answer);
+        }
+        let node = call.node.clone();
+        if let Some(node) = &node {
+            self.hop_to(node).await?;
+        }
+        let fate = {
+            let mut state = self.state();
+            let State { faults, dice, .. } = &mut *state;
+            faults.call(call.method, call.route, node.as_deref(), dice)
+        };
+        if !fate.delay.is_zero() {
+            tokio::time::sleep(fate.delay).await;
+        }
+        if let (Some((status, message)), false) = (&fate.answer, fate.done) {
+            return Err(ApiError::hop(*status, message.clone()));
+        }
+        let outcome = self.hurry(call, node.as_deref()).await;
+        match fate.answer {
+            Some((status, message)) => Err(ApiError::hop(status, message)),
+            None => outcome,
+        }
+    }
+
+    /// The handler runs on when its caller has given up.
+    async fn hurry(self: &Arc<Self>, call: Call, node: Option<&str>) -> Outcome {
+        let cluster = self.clone();
+        let place = node.unwrap_or_default().to_owned();
+        let gate = self.blocking.get(&place).cloned();
+        let work = tokio::spawn(async move {
+            let _busy = match gate {
+                Some(gate) => gate.acquire_owned().await.ok(),
+                None => None,
+            };
+            cluster.work(&place, cluster.latency.api_call, None).await;
+            dispatch(Ask::new(cluster, call)).await
+        });
+        match tokio::time::timeout(INNER_HOP, work).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(ApiError::hop(596, "Broken pipe")),
+            Err(_) => Err(ApiError::hop(596, "Connection timed out")),
+        }
+    }
+
+    /// The way to a node: its delay, and 595 when the node is gone.
+    pub(crate) async fn hop_to(&self, node: &str) -> Result<(), ApiError> {
+        let up = match self.state().nodes.get(node) {
+            Some(node) => node.up,
+            None => {
+                return Err(ApiError::failed(format!(
+                    "hostname lookup '{node}' failed - failed to get address info for: {node}: \
+                     Name or service not known"
+                )));
+            }
+        };
+        if up {
+            self.work(node, self.latency.hop, None).await;
+            return Ok(());
+        }
+        tokio::time::sleep(CONNECT).await;
+        Err(ApiError::hop(595, "No route to host"))
+    }
+}
+
+/// Index pages: the key of their entries, and the entries.
+fn index(route: &str) -> Option<Answer> {
+    let (key, names): (&str, &[&str]) = match route {
+        "/cluster" => ("name", super::pve::CLUSTER_INDEX),
+        "/nodes/{node}" => ("name", super::pve::NODE_INDEX),
+        "/nodes/{node}/qemu/{vmid}" => ("subdir", super::pve::GUEST_INDEX),
+        "/nodes/{node}/qemu/{vmid}/status" => ("subdir", super::pve::STATUS_INDEX),
+        "/nodes/{node}/qemu/{vmid}/agent" => ("name", super::pve::AGENT_INDEX),
+        "/nodes/{node}/qemu/{vmid}/snapshot/{snapname}" => ("cmd", &["rollback", "config"]),
+        "/nodes/{node}/tasks/{upid}" => ("name", &["log", "status"]),
+        "/nodes/{node}/storage/{storage}" => ("subdir", super::pve::STORAGE_INDEX),
+        _ => return None,
+    };
+    let entries = names.iter().map(|name| json!({ key: name }));
+    Some(Answer::new(Value::Array(entries.collect())))
+}
+
+/// Lists that a cluster without such things leaves empty.
+const EMPTY: &[&str] = &[
+    "/cluster/backup",
+    "/cluster/config/nodes",
+    "/cluster/replication",
+    "/cluster/sdn/zones",
+    "/nodes/{node}/lxc",
+];
+
+async fn dispatch(ask: Ask) -> Outcome {
+    let route = ask.call.route;
+    if let Some(rest) = route.strip_prefix("/nodes/{node}/qemu/{vmid}/") {
+        return guest(ask, rest).await;
+    }
+    match (ask.call.method, route) {
+        ("GET", "/cluster/resources") => resources::list(&ask),
+        ("GET", "/cluster/status") => resources::status(&ask),
+        ("GET", "/cluster/tasks") => tasklist::cluster(&ask),
+        ("GET", "/cluster/nextid") => resources::next_id(&ask),
+        ("GET", "/cluster/options") => resources::options(&ask),
+        ("GET", "/nodes") => nodes::list(&ask),
+        ("GET", "/nodes/{node}/status") => nodes::status(&ask),
+        ("GET", "/nodes/{node}/version") => nodes::version(&ask),
+        ("GET", "/nodes/{node}/time") => nodes::time(&ask),
+        ("GET", "/nodes/{node}/network") => nodes::network(&ask),
+        ("GET", "/nodes/{node}/certificates/info") => nodes::certificates(&ask),
+        ("GET", "/nodes/{node}/tasks") => tasklist::list(&ask),
+        ("GET", "/nodes/{node}/tasks/{upid}/log") => tasklist::log(&ask),
+        ("GET", "/nodes/{node}/tasks/{upid}/status") => tasklist::status(&ask),
+        ("DELETE", "/nodes/{node}/tasks/{upid}") => tasklist::stop(&ask).await,
+        ("GET", "/nodes/{node}/qemu") => status::list(&ask),
+        ("POST", "/nodes/{node}/qemu") => create::create(&ask).await,
+        ("DELETE", "/nodes/{node}/qemu/{vmid}") => destroy::destroy(&ask),
+        ("GET", "/storage") => content::definitions(&ask),
+        ("GET", "/storage/{storage}") => content::definition(&ask),
+        ("GET", "/nodes/{node}/storage") => content::storages(&ask),
+        ("GET", "/nodes/{node}/storage/{storage}/status") => content::status(&ask),
+        ("GET", "/nodes/{node}/storage/{storage}/content") => content::list(&ask),
+        ("POST", "/nodes/{node}/storage/{storage}/content") => content::allocate(&ask).await,
+        ("GET", "/nodes/{node}/storage/{storage}/content/{volume}") => content::volume(&ask),
+        ("DELETE", "/nodes/{node}/storage/{storage}/content/{volume}") => {
+            content::delete(&ask).await
+        }
+        ("GET", route) if EMPTY.contains(&route) => Ok(Answer::new(json!([]))),
+        _ => Err(unknown(&ask)),
+    }
+}
+
+async fn guest(ask: Ask, rest: &str) -> Outcome {
+    match (ask.call.method, rest) {
+        ("GET", "config") => config::read(&ask),
+        ("PUT", "config") => config::put(&ask).await,
+        ("POST", "config") => config::post(&ask).await,
+        ("GET", "pending") => config::pending(&ask),
+        ("GET", "status/current") => status::current(&ask),
+        ("POST", "status/start") => power::start(&ask),
+        ("POST", "status/stop") => power::stop(&ask),
+        ("POST", "status/shutdown") => power::shutdown(&ask),
+        ("POST", "status/reboot") => power::reboot(&ask),
+        ("POST", "status/reset") => power::reset(&ask),
+        ("POST", "status/suspend") => power::suspend(&ask),
+        ("POST", "status/resume") => power::resume(&ask),
+        ("POST", "clone") => clone::clone(&ask),
+        ("POST", "template") => template::template(&ask),
+        ("PUT", "resize") => resize::resize(&ask),
+        ("PUT", "unlink") => drives::unlink(&ask).await,
+        ("POST", "move_disk") => drives::move_disk(&ask),
+        ("GET", "feature") => drives::feature(&ask),
+        ("GET", "snapshot") => snapshot::list(&ask),
+        ("POST", "snapshot") => snapshot::create(&ask),
+        ("DELETE", "snapshot/{snapname}") => snapshot::delete(&ask),
+        ("GET", "snapshot/{snapname}/config") => snapshot::read(&ask),
+        ("PUT", "snapshot/{snapname}/config") => snapshot::write(&ask).await,
+        ("POST", "snapshot/{snapname}/rollback") => snapshot::rollback(&ask),
+        ("PUT", "cloudinit") => cloudinit::rebuild(&ask).await,
+        ("GET", "cloudinit/dump") => cloudinit::dump(&ask),
+        ("POST", "agent") => agent::serve(&ask, rest).await,
+        (_, rest) if rest.starts_with("agent/") => agent::serve(&ask, rest).await,
+        _ => Err(unknown(&ask)),
+    }
+}
+
+fn unknown(ask: &Ask) -> ApiError {
+    let mut path = ask.call.route.to_owned();
+    for name in ask.params().0.keys() {
+        if let Some(value) = ask.text(name) {
+            path = path.replace(&format!("{{{name}}}"), &value);
+        }
+    }
+    let message = format!("Method '{} {path}' not implemented", ask.call.method);
+    ApiError::hop(501, message)
+}

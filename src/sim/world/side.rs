@@ -1,0 +1,332 @@
+//! Ways into a world that go round the API: its beginning, what an administrator does on a host's
+//! shell, and what power cuts do.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Cluster;
+use super::conf::{self, Config};
+use super::create::complete;
+use super::fault::{AgentHealth, Faults, HoldFault};
+use super::lock::{LockName, Mode};
+use super::state::Guest;
+use super::storage::{CLOUDINIT_SIZE, Volume, owner_in_name};
+use crate::sim::spec::{ClusterSpec, GuestSpec};
+
+/// Acts on a world without its API.
+#[derive(Debug, Clone)]
+pub struct SideDoor {
+    cluster: Arc<Cluster>,
+}
+
+impl SideDoor {
+    pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
+        Self { cluster }
+    }
+
+    /// Sets a key of a guest's configuration, or removes it.
+    pub fn set_config(&self, vmid: u32, key: &str, value: Option<&str>) {
+        let mut state = self.cluster.state();
+        let Some(node) = state.guests.get(&vmid).map(|guest| guest.node.clone()) else { return };
+        if let Ok(guest) = state.guest_mut(&node, vmid) {
+            match value {
+                Some(value) => guest.config.insert(key.to_owned(), value.to_owned()),
+                None => guest.config.remove(key),
+            };
+        }
+    }
+
+    /// A guest's configuration as it stands.
+    pub fn config(&self, vmid: u32) -> Option<Config> {
+        self.cluster.state().guests.get(&vmid).map(|guest| guest.config.clone())
+    }
+
+    /// Ids of all guests.
+    pub fn guests(&self) -> Vec<u32> {
+        self.cluster.state().guests.keys().copied().collect()
+    }
+
+    /// Kills a guest's process; the world finds out as Proxmox does.
+    pub async fn kill_guest(&self, vmid: u32) {
+        self.cluster.guests.stop(vmid).await;
+    }
+
+    /// Kills a task's worker: no cleaning up, `unexpected status`.
+    pub fn kill_task(&self, upid: &str) {
+        self.cluster.kill_task(upid);
+    }
+
+    /// Cuts a node's power: its guests and tasks end, calls to it get 595.
+    pub async fn node_down(&self, node: &str) {
+        self.cluster.node_down(node).await;
+    }
+
+    /// Brings a node back; guests with `onboot` start.
+    pub fn node_up(&self, node: &str) {
+        self.cluster.node_up(node);
+    }
+
+    /// Hangs a node's status daemon, or lets it go on: lists keep their values meanwhile.
+    pub fn set_stale(&self, node: &str, stale: bool) {
+        self.cluster.set_stale(node, stale);
+    }
+
+    /// Says how a guest's agent is until its next boot.
+    pub fn set_agent(&self, vmid: u32, health: AgentHealth) {
+        if let Some(guest) = self.cluster.state().guests.get_mut(&vmid) {
+            guest.agent = health;
+        }
+    }
+
+    /// Holds a storage's lock for a while, as a slow command of somebody else does.
+    pub fn hold_storage(&self, node: &str, storage: &str, time: Duration) {
+        let shared = self.cluster.state().storages.get(storage).is_some_and(|s| s.spec.shared);
+        self.cluster.hold(LockName::storage(node, storage, shared), time);
+    }
+
+    /// Holds the lock of a guest's configuration for a while.
+    pub fn hold_guest(&self, node: &str, vmid: u32, time: Duration) {
+        self.cluster.hold(LockName::guest(node, vmid), time);
+    }
+
+    /// Takes a volume away.
+    pub fn remove_volume(&self, node: &str, volid: &str) -> bool {
+        let mut state = self.cluster.state();
+        let Some(name) = conf::storage_of(volid) else { return false };
+        state.storage_mut(name).is_ok_and(|storage| storage.take(node, volid).is_some())
+    }
+
+    /// Puts a volume on a storage, such as an ISO image or a snippet.
+    pub fn plant_volume(&self, node: &str, volid: &str, size: u64) {
+        let mut state = self.cluster.state();
+        let now = state.clock.unix();
+        let content = super::checks::content_of(volid);
+        let Some(name) = conf::storage_of(volid) else { return };
+        if let Ok(storage) = state.storage_mut(name) {
+            storage.put(node, volid, new_volume(volid, size, content, now));
+        }
+    }
+
+    /// Makes freeing a volume fail with this text, so that it stays behind.
+    pub fn jam_volume(&self, node: &str, volid: &str, reason: &str) {
+        let mut state = self.cluster.state();
+        let Some(name) = conf::storage_of(volid) else { return };
+        if let Ok(storage) = state.storage_mut(name)
+            && let Some(volume) = storage.volume_mut(node, volid)
+        {
+            volume.stuck = Some(reason.to_owned());
+        }
+    }
+
+    /// Ids of the volumes a node sees on a storage.
+    pub fn volumes(&self, node: &str, storage: &str) -> Vec<String> {
+        let state = self.cluster.state();
+        let found = state.storages.get(storage);
+        found.map(|s| s.volumes(node).map(|(id, _)| id.clone()).collect()).unwrap_or_default()
+    }
+
+    /// Makes a storage reachable or not, for all nodes.
+    pub fn set_storage_reachable(&self, storage: &str, reachable: bool) {
+        if let Some(storage) = self.cluster.state().storages.get_mut(storage) {
+            storage.reachable = reachable;
+        }
+    }
+
+    /// Puts a guest into the world that nobody asked for; false when its id is taken.
+    pub fn plant_guest(&self, spec: &GuestSpec) -> bool {
+        if self.cluster.state().guests.contains_key(&spec.vmid) {
+            return false;
+        }
+        self.cluster.plant(spec, false);
+        true
+    }
+
+    /// Replaces the fault rules; what has a time begins to count from here.
+    pub fn set_faults(&self, faults: Faults) {
+        self.cluster.state().faults.replace(faults);
+        self.cluster.schedule_faults();
+    }
+}
+
+fn new_volume(volid: &str, size: u64, content: &str, now: u64) -> Volume {
+    let suffix = volid.rsplit_once('.').map_or("raw", |(_, suffix)| suffix);
+    Volume {
+        size,
+        vmid: owner_in_name(volid),
+        format: suffix.to_owned(),
+        content: content.to_owned(),
+        ctime: now,
+        base: None,
+        stuck: None,
+        snapshots: BTreeSet::new(),
+    }
+}
+
+impl Cluster {
+    /// Puts the guests of a description in place.
+    pub(crate) fn populate(&self, spec: &ClusterSpec) {
+        for guest in &spec.guests {
+            self.plant(guest, true);
+        }
+    }
+
+    fn plant(&self, spec: &GuestSpec, published: bool) {
+        let mut state = self.state();
+        let clock_now = state.clock.now();
+        let now = state.clock.unix();
+        for (key, drive) in conf::drives(&spec.config) {
+            let Some(storage) = drive.storage().map(str::to_owned) else { continue };
+            let known = drive.size();
+            let size = if drive.is_cloudinit() { CLOUDINIT_SIZE } else { known };
+            let content = super::checks::content_of(&drive.file);
+            match state.storage_mut(&storage) {
+                Ok(storage) => {
+                    storage.put(
+                        &spec.node,
+                        &drive.file,
+                        new_volume(&drive.file, size, content, now),
+                    );
+                }
+                Err(error) => {
+                    tracing::warn!(vmid = spec.vmid, drive = key, error, "drive is left out");
+                }
+            }
+        }
+        let mut config: Config = spec.config.clone();
+        complete(&mut config, &mut state, self.version);
+        if spec.template {
+            config.insert("template".into(), "1".into());
+        }
+        let mut guest = Guest::new(spec.vmid, &spec.node, config, clock_now);
+        if published {
+            guest.sight.published = Some((clock_now, guest.view()));
+        }
+        state.guests.insert(spec.vmid, guest);
+        drop(state);
+        if let Some(pool) = &spec.pool {
+            self.rights.join_pool(pool, spec.vmid);
+        }
+    }
+
+    async fn node_down(&self, name: &str) {
+        let (guests, tasks) = {
+            let mut state = self.state();
+            let now = state.clock.now();
+            let Some(node) = state.nodes.get_mut(name) else { return };
+            node.up = false;
+            node.frozen.get_or_insert(now);
+            let guests: Vec<u32> =
+                state.guests.values().filter(|g| g.node == name).map(|g| g.vmid).collect();
+            let tasks: Vec<String> =
+                state.tasks.running(name).map(|task| task.upid.to_string()).collect();
+            for vmid in &guests {
+                if let Ok(guest) = state.guest_mut(name, *vmid) {
+                    guest.run = None;
+                }
+            }
+            (guests, tasks)
+        };
+        tasks.iter().for_each(|upid| self.kill_task(upid));
+        for vmid in guests {
+            self.guests.stop(vmid).await;
+        }
+    }
+
+    fn node_up(self: &Arc<Self>, name: &str) {
+        let starting: Vec<u32> = {
+            let mut state = self.state();
+            let now = state.clock.now();
+            let Some(node) = state.nodes.get_mut(name) else { return };
+            if node.up {
+                return;
+            }
+            node.up = true;
+            node.frozen = None;
+            node.booted = Some(now);
+            let here = state.guests.values().filter(|guest| guest.node == name);
+            let onboot = here.filter(|g| conf::flag(&g.config, "onboot") && !g.is_template());
+            onboot.map(|guest| guest.vmid).collect()
+        };
+        if starting.is_empty() {
+            return;
+        }
+        let (cluster, node) = (self.clone(), name.to_owned());
+        let root = crate::sim::call::Caller { userid: "root@pam".into(), token: None };
+        self.fork(&root, name, "startall", "", |worker| async move {
+            for vmid in starting {
+                worker.log(format!("Starting VM {vmid}"));
+                let _file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
+                if let Err(error) = cluster.launch(&node, vmid, Some(&worker)).await {
+                    worker.warn(error);
+                }
+            }
+            Ok(())
+        });
+    }
+
+    fn set_stale(&self, name: &str, stale: bool) {
+        let mut state = self.state();
+        let now = state.clock.now();
+        if let Some(node) = state.nodes.get_mut(name).filter(|node| node.up) {
+            node.frozen = stale.then_some(now);
+        }
+    }
+
+    fn hold(self: &Arc<Self>, name: LockName, time: Duration) {
+        let locks = self.locks.clone();
+        tokio::spawn(async move {
+            if let Some(hold) = locks.wait(&name.key, Mode::Exclusive, time).await {
+                tokio::time::sleep(time).await;
+                drop(hold);
+            }
+        });
+    }
+
+    /// Sets timers for the faults that have a time.
+    pub(crate) fn schedule_faults(self: &Arc<Self>) {
+        let rules = self.state().faults.rules.clone();
+        for rule in rules.holds {
+            let cluster = self.clone();
+            tokio::spawn(async move { cluster.keep_holding(rule).await });
+        }
+        for rule in rules.nodes {
+            let node = rule.node.clone();
+            self.at(rule.down_at, node.clone(), |c, n| async move { c.node_down(&n).await });
+            self.at(rule.up_at, node.clone(), |c, n| async move { c.node_up(&n) });
+            self.at(rule.stale_from, node.clone(), |c, n| async move { c.set_stale(&n, true) });
+            self.at(rule.stale_until, node, |c, n| async move { c.set_stale(&n, false) });
+        }
+    }
+
+    fn at<Act, Run>(self: &Arc<Self>, seconds: Option<f64>, node: String, act: Act)
+    where
+        Act: FnOnce(Arc<Self>, String) -> Run + Send + 'static,
+        Run: Future<Output = ()> + Send,
+    {
+        let Some(seconds) = seconds else { return };
+        let cluster = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::try_from_secs_f64(seconds).unwrap_or_default()).await;
+            act(cluster, node).await;
+        });
+    }
+
+    async fn keep_holding(self: Arc<Self>, rule: HoldFault) {
+        let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or_default();
+        tokio::time::sleep(seconds(rule.at)).await;
+        loop {
+            if let Some(storage) = &rule.storage {
+                let shared = self.state().storages.get(storage).is_some_and(|s| s.spec.shared);
+                self.hold(LockName::storage(&rule.node, storage, shared), seconds(rule.seconds));
+            }
+            if let Some(vmid) = rule.vmid {
+                self.hold(LockName::guest(&rule.node, vmid), seconds(rule.seconds));
+            }
+            if rule.every <= 0.0 {
+                return;
+            }
+            tokio::time::sleep(seconds(rule.every)).await;
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The state of a world behind its one lock: nodes, guests, storages, tasks, chance.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::clock::{Clock, Moment, UPTIME_AT_START};
+use super::conf::Config;
+use super::dice::Dice;
+use super::fault::{AgentHealth, Fate, FaultBook};
+use super::sight::{Sight, View};
+use super::storage::Storage;
+use super::task::Tasks;
+use crate::sim::spec::NodeSpec;
+
+/// Length of a cycle of the status daemon.
+pub const CYCLE: Duration = Duration::from_secs(10);
+
+/// A node.
+#[derive(Debug)]
+pub struct Node {
+    /// What it is made of.
+    pub spec: NodeSpec,
+    /// Its number in the cluster, from 1.
+    pub id: u32,
+    /// Whether it is up.
+    pub up: bool,
+    /// When it went down, or its status daemon hung.
+    pub frozen: Option<Moment>,
+    /// When its status daemon's first cycle ends.
+    pub phase: Moment,
+    /// When it booted, if that was after the world began.
+    pub booted: Option<Moment>,
+    last_pid: u32,
+}
+
+impl Node {
+    /// A node that has been up for a while.
+    pub fn new(spec: NodeSpec, id: u32, phase: Moment) -> Self {
+        Self { spec, id, up: true, frozen: None, phase, booted: None, last_pid: 1_000 }
+    }
+
+    /// The end of the last cycle of its status daemon.
+    pub fn last_cycle(&self, now: Moment) -> Option<Moment> {
+        let now = self.frozen.map_or(now, |frozen| frozen.min(now));
+        let since = now.checked_sub(self.phase)?;
+        let cycles = since.as_nanos() / CYCLE.as_nanos();
+        Some(self.phase + CYCLE * u32::try_from(cycles).unwrap_or(u32::MAX))
+    }
+
+    /// Seconds since it booted.
+    pub fn uptime(&self, now: Moment) -> u64 {
+        match self.booted {
+            Some(booted) => now.saturating_sub(booted).as_secs(),
+            None => UPTIME_AT_START + now.as_secs(),
+        }
+    }
+}
+
+/// A running guest's process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// Its process id.
+    pub pid: u32,
+    /// When it started.
+    pub since: Moment,
+    /// Whether it is paused.
+    pub paused: bool,
+    /// When it was last seen alive.
+    pub alive: Moment,
+}
+
+/// A change that waits for the guest to stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pending {
+    /// The key gets this value.
+    Set(String),
+    /// The key goes; by force its volume as well.
+    Delete {
+        /// Whether a disk's volume is removed too.
+        force: bool,
+    },
+}
+
+/// A snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The configuration of then; `parent`, `snaptime`, `description` and `vmstate` among it.
+    pub config: Config,
+    /// Unix seconds.
+    pub time: u64,
+    /// The volume with the memory.
+    pub vmstate: Option<String>,
+    /// How often the disk had booted.
+    pub boots: u32,
+}
+
+/// A guest.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    /// Its id.
+    pub vmid: u32,
+    /// The node that has its configuration.
+    pub node: String,
+    /// Its configuration; `lock`, `parent` and `template` among it.
+    pub config: Config,
+    /// Changes that wait for a stop.
+    pub pending: BTreeMap<String, Pending>,
+    /// Its snapshots.
+    pub snapshots: BTreeMap<String, Snapshot>,
+    /// Its process, when it runs.
+    pub run: Option<Run>,
+    /// How often its disk has booted.
+    pub boots: u32,
+    /// What the cluster's lists know of it.
+    pub sight: Sight,
+    /// Its agent.
+    pub agent: AgentHealth,
+}
+
+impl Guest {
+    /// A guest that has just been made.
+    pub fn new(vmid: u32, node: &str, config: Config, now: Moment) -> Self {
+        Self {
+            vmid,
+            node: node.to_owned(),
+            config,
+            pending: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            run: None,
+            boots: 0,
+            sight: Sight::new(now),
+            agent: AgentHealth::Well,
+        }
+    }
+
+    /// What the status daemon would say of it.
+    pub fn view(&self) -> View {
+        View::of(self)
+    }
+
+    /// Refuses when the configuration has a `lock` key.
+    ///
+    /// # Errors
+    /// `VM is locked (x)`.
+    pub fn unlocked(&self) -> Result<(), String> {
+        match self.config.get("lock") {
+            Some(lock) => Err(format!("VM is locked ({lock})")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it is a template.
+    pub fn is_template(&self) -> bool {
+        super::conf::flag(&self.config, "template")
+    }
+
+    /// The digest of its configuration, pending changes and snapshots included.
+    pub fn digest(&self) -> String {
+        let mut all = self.config.clone();
+        for (key, change) in &self.pending {
+            let text = match change {
+                Pending::Set(value) => value.clone(),
+                Pending::Delete { force } => format!("delete:{force}"),
+            };
+            all.insert(format!("[PENDING]{key}"), text);
+        }
+        for (name, snapshot) in &self.snapshots {
+            for (key, value) in &snapshot.config {
+                all.insert(format!("[{name}]{key}"), value.clone());
+            }
+        }
+        super::conf::digest(&all)
+    }
+
+    /// Refuses when the caller worked on another version of the configuration.
+    ///
+    /// # Errors
+    /// The text of behaviour section 6.
+    pub fn digest_is(&self, wanted: Option<&str>) -> Result<(), String> {
+        match wanted {
+            Some(wanted) if wanted != self.digest() => {
+                Err("checksum mismatch (file change by other user?)".into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Everything that changes in a world.
+#[derive(Debug)]
+pub struct State {
+    /// The time.
+    pub clock: Clock,
+    /// Nodes by name.
+    pub nodes: BTreeMap<String, Node>,
+    /// Guests by id: one space for the whole cluster.
+    pub guests: BTreeMap<u32, Guest>,
+    /// Storages by name.
+    pub storages: BTreeMap<String, Storage>,
+    /// Tasks.
+    pub tasks: Tasks,
+    /// Chance.
+    pub dice: Dice,
+    /// What goes wrong.
+    pub faults: FaultBook,
+}
+
+impl State {
+    /// A guest's configuration on a node.
+    ///
+    /// # Errors
+    /// `Configuration file '…' does not exist`.
+    pub fn guest(&self, node: &str, vmid: u32) -> Result<&Guest, String> {
+        let guest = self.guests.get(&vmid).filter(|guest| guest.node == node);
+        guest.ok_or_else(|| no_file(node, vmid))
+    }
+
+    /// The same, worded as by calls that first ask whether the guest runs.
+    ///
+    /// # Errors
+    /// `unable to find configuration file for VM … on node '…'`.
+    pub fn find_guest(&self, node: &str, vmid: u32) -> Result<&Guest, String> {
+        let missing =
+            |_| format!("unable to find configuration file for VM {vmid} on node '{node}'");
+        self.guest(node, vmid).map_err(missing)
+    }
+
+    /// A guest that is about to be changed: what the lists show of it is settled first.
+    ///
+    /// # Errors
+    /// `Configuration file '…' does not exist`.
+    pub fn guest_mut(&mut self, node: &str, vmid: u32) -> Result<&mut Guest, String> {
+        let now = self.clock.now();
+        let cycle = self.nodes.get(node).and_then(|node| node.last_cycle(now));
+        let guest = self.guests.get_mut(&vmid).filter(|guest| guest.node == node);
+        let guest = guest.ok_or_else(|| no_file(node, vmid))?;
+        guest.settle(cycle);
+        guest.sight.changed = now;
+        Ok(guest)
+    }
+
+    /// A storage.
+    ///
+    /// # Errors
+    /// `storage 'x' does not exist`.
+    pub fn storage(&self, name: &str) -> Result<&Storage, String> {
+        self.storages.get(name).ok_or_else(|| format!("storage '{name}' does not exist"))
+    }
+
+    /// A storage, to be changed.
+    ///
+    /// # Errors
+    /// `storage 'x' does not exist`.
+    pub fn storage_mut(&mut self, name: &str) -> Result<&mut Storage, String> {
+        self.storages.get_mut(name).ok_or_else(|| format!("storage '{name}' does not exist"))
+    }
+
+    /// The storage of a volume id.
+    ///
+    /// # Errors
+    /// When it is no volume id, or the storage does not exist.
+    pub fn storage_of(&self, volid: &str) -> Result<&Storage, String> {
+        let Some(name) = super::conf::storage_of(volid) else {
+            return Err(format!("unable to parse volume ID '{volid}'"));
+        };
+        self.storage(name)
+    }
+
+    /// Whether the cluster has quorum.
+    pub fn quorate(&self) -> bool {
+        let up = self.nodes.values().filter(|node| node.up).count();
+        up * 2 > self.nodes.len()
+    }
+
+    /// A process id and its start in ticks.
+    pub fn new_process(&mut self, node: &str) -> (u32, u64) {
+        let now = self.clock.now();
+        let Some(node) = self.nodes.get_mut(node) else { return (1, 1) };
+        node.last_pid += 1;
+        let ticks = node.uptime(now) * 100 + u64::from(now.subsec_millis() / 10);
+        (node.last_pid, ticks)
+    }
+
+    /// What happens to a task that is forked.
+    pub fn task_fate(&mut self, node: &str, kind: &str) -> Fate {
+        self.faults.task(node, kind, &mut self.dice)
+    }
+}
+
+/// The text for a guest whose configuration is not on a node.
+pub fn no_file(node: &str, vmid: u32) -> String {
+    format!("Configuration file 'nodes/{node}/qemu-server/{vmid}.conf' does not exist")
+}

@@ -1,0 +1,16 @@
+//! The world as its door sees it, on a paused clock, with permissive rights and hollow guests.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod agents;
+mod clones;
+mod configs;
+mod destroys;
+mod fakes;
+mod freshness;
+mod locks;
+mod storages;
+mod tasks;
+mod vmids;
+
+use fakes::Play;

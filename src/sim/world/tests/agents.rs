@@ -1,0 +1,86 @@
+// Invariant: section 23 item 8, the three ways in which an agent is not there, late answers, and
+// errors inside a 200.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::Play;
+use super::fakes::{Manners, refusal, seconds};
+use crate::sim::world::AgentHealth;
+
+const NOT_RUNNING: &str = "QEMU guest agent is not running";
+
+async fn started() -> Play {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    assert_eq!(play.run(101, "POST", "status/start", json!({})).await, "OK");
+    play
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_is_not_configured_before_the_guest_is_not_running_before_it_does_not_answer() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    play.guests.behave(Manners { shutdown: None, agent: Duration::from_secs(30) });
+    let ping = async || refusal(play.on(101, "POST", "agent/ping", json!({})).await);
+    assert_eq!(ping().await, "VM 101 is not running");
+    play.side.set_config(101, "agent", Some("0"));
+    assert_eq!(ping().await, "No QEMU guest agent configured");
+    play.side.set_config(101, "agent", Some("1"));
+    play.run(101, "POST", "status/start", json!({})).await;
+    let begun = Instant::now();
+    assert_eq!(ping().await, NOT_RUNNING);
+    assert_eq!(begun.elapsed(), Duration::from_secs(3));
+    seconds(30).await;
+    let answer = play.on(101, "POST", "agent/ping", json!({})).await.unwrap();
+    assert_eq!(answer.data, json!({ "result": {} }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_simple_commands_error_comes_inside_a_200_and_a_files_as_a_500() {
+    let play = started().await;
+    let simple = play.on(101, "GET", "agent/get-users", json!({})).await.unwrap().data;
+    assert_eq!(simple["result"]["error"]["class"], "CommandNotFound");
+    let file = play.on(101, "GET", "agent/file-read", json!({ "file": "/none" })).await;
+    assert_eq!(refusal(file), "Agent error: no such file");
+}
+
+#[tokio::test(start_paused = true)]
+async fn output_comes_decoded_a_character_for_each_byte() {
+    let play = started().await;
+    let exec = json!({ "command": ["sh", "-c", "x"] });
+    assert_eq!(play.on(101, "POST", "agent/exec", exec).await.unwrap().data, json!({ "pid": 7 }));
+    let status = play.on(101, "GET", "agent/exec-status", json!({ "pid": 7 })).await.unwrap();
+    let told = json!({ "exited": 1, "exitcode": 3, "out-data": "o\u{ff}k", "out-truncated": 0 });
+    assert_eq!(status.data, told);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_guests_agent_does_not_answer() {
+    let play = started().await;
+    assert_eq!(play.run(101, "POST", "status/suspend", json!({})).await, "OK");
+    let paused = play.on(101, "GET", "status/current", json!({})).await.unwrap().data;
+    assert_eq!((&paused["status"], &paused["qmpstatus"]), (&json!("running"), &json!("paused")));
+    assert_eq!(refusal(play.on(101, "POST", "agent/ping", json!({})).await), NOT_RUNNING);
+    assert_eq!(play.run(101, "POST", "status/resume", json!({})).await, "OK");
+    assert!(play.on(101, "POST", "agent/ping", json!({})).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn agents_can_be_dead_stuck_or_lying() {
+    let play = started().await;
+    let interfaces = async || play.on(101, "GET", "agent/network-get-interfaces", json!({})).await;
+    play.side.set_agent(101, AgentHealth::Dead);
+    assert_eq!(refusal(interfaces().await), NOT_RUNNING);
+    play.side.set_agent(101, AgentHealth::Stuck);
+    let text = "VM 101 qga command 'guest-network-get-interfaces' failed - got timeout";
+    assert_eq!(refusal(interfaces().await), text);
+    play.side.set_agent(101, AgentHealth::Lying);
+    let told = interfaces().await.unwrap().data;
+    assert_eq!(told["result"][0]["ip-addresses"][0]["ip-address"], "198.51.100.1");
+    play.side.set_agent(101, AgentHealth::Well);
+    let told = interfaces().await.unwrap().data;
+    assert_eq!(told["result"][0]["ip-addresses"][0]["ip-address"], "10.0.0.5");
+}

@@ -1,0 +1,158 @@
+// Invariant: configurations change as recorded: at once or when the guest stops, with digests,
+// tags as a set, root's keys kept from others, snapshots that bring everything back.
+
+use serde_json::json;
+
+use super::Play;
+use super::fakes::{refusal, seconds};
+
+#[tokio::test(start_paused = true)]
+async fn tags_are_a_set_on_change_and_kept_as_sent_on_create() {
+    let play = Play::at_once();
+    let create = json!({ "vmid": 101, "tags": "Zeta;alpha;alpha" });
+    let made = play.call("POST", "/nodes/{node}/qemu", create).await.unwrap();
+    play.end_of(made.data.as_str().unwrap()).await;
+    assert_eq!(play.config(101).await["tags"], "Zeta;alpha;alpha");
+    play.on(101, "PUT", "config", json!({ "tags": "B;b;A" })).await.unwrap();
+    assert_eq!(play.config(101).await["tags"], "a;b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_digest_is_refused() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    let digest = play.config(101).await["digest"].clone();
+    let put = async |name: &str| {
+        play.on(101, "PUT", "config", json!({ "digest": digest, "name": name })).await
+    };
+    assert!(put("one").await.is_ok());
+    assert_eq!(refusal(put("two").await), "checksum mismatch (file change by other user?)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_waits_for_a_stop_and_a_description_does_not() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    play.run(101, "POST", "status/start", json!({})).await;
+    let change = json!({ "memory": "4096", "description": "hot" });
+    play.on(101, "PUT", "config", change).await.unwrap();
+    let current = play.on(101, "GET", "config", json!({ "current": true })).await.unwrap().data;
+    assert_eq!((&current["memory"], &current["description"]), (&json!("2048"), &json!("hot")));
+    assert_eq!(play.config(101).await["memory"], "4096");
+    let pending = play.on(101, "GET", "pending", json!({})).await.unwrap().data;
+    let memory = pending.as_array().unwrap().iter().find(|entry| entry["key"] == "memory");
+    assert_eq!(memory.unwrap(), &json!({ "key": "memory", "value": "2048", "pending": "4096" }));
+    play.run(101, "POST", "status/stop", json!({})).await;
+    assert_eq!(play.side.config(101).unwrap()["memory"], "4096");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_boot_disk_of_a_running_guest_is_refused_and_yet_pending() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    play.run(101, "POST", "status/start", json!({})).await;
+    let error = play.on(101, "PUT", "config", json!({ "delete": "scsi0" })).await.unwrap_err();
+    let text = "hotplug problem - can't unplug bootdisk 'scsi0'\n";
+    assert_eq!((error.status, error.errors["scsi0"].as_str()), (400, text));
+    let pending = play.on(101, "GET", "pending", json!({})).await.unwrap().data;
+    let entry = |key: &str| {
+        pending.as_array().unwrap().iter().find(|entry| entry["key"] == key).unwrap().clone()
+    };
+    assert_eq!(entry("scsi0")["delete"], 1);
+    assert_eq!(entry("boot")["pending"], "order=ide2;net0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn roots_own_keys_are_refused_to_a_token_of_root() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    let cases = [
+        (json!({ "args": "-S" }), "only root can set 'args' config"),
+        (json!({ "lock": "clone" }), "only root can set 'lock' config"),
+        (json!({ "delete": "lock" }), "only root can set 'lock' config"),
+        (
+            json!({ "serial1": "/dev/ttyS0" }),
+            "only root can modify 'serial1' config for real devices",
+        ),
+        (json!({ "usb0": "host=1:2" }), "only root can set 'usb0' config for real devices"),
+        (json!({}), "no options specified"),
+        (
+            json!({ "balloon": 8192 }),
+            "balloon value too large (must be smaller than assigned memory)",
+        ),
+        (
+            json!({ "scsi1": "local-lvm:vm-101-disk-9" }),
+            "volume 'local-lvm:vm-101-disk-9' does not exist",
+        ),
+    ];
+    for (with, text) in cases {
+        assert_eq!(refusal(play.on(101, "PUT", "config", with).await), text);
+    }
+    let skip = play.on(101, "DELETE", "", json!({ "skiplock": true })).await.unwrap_err();
+    assert_eq!(skip.errors["skiplock"], "Only root may use this option.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn disks_grow_and_never_shrink() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    let resize = async |disk: &str, size: &str| {
+        play.run(101, "PUT", "resize", json!({ "disk": disk, "size": size })).await
+    };
+    assert_eq!(resize("scsi0", "+2G").await, "OK");
+    assert_eq!(resize("scsi0", "12G").await, "OK");
+    assert_eq!(play.config(101).await["scsi0"], "local-lvm:vm-101-disk-0,size=12G");
+    assert_eq!(resize("scsi0", "1G").await, "shrinking disks is not supported");
+    assert_eq!(resize("scsi9", "1G").await, "disk 'scsi9' does not exist");
+    assert_eq!(resize("ide2", "+1G").await, "you can't resize a cdrom");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_with_memory_brings_back_config_and_a_running_guest() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    play.run(101, "POST", "status/start", json!({})).await;
+    let take = json!({ "snapname": "s1", "vmstate": true, "description": "first" });
+    assert_eq!(play.run(101, "POST", "snapshot", take).await, "OK");
+    play.on(101, "PUT", "config", json!({ "name": "later", "tags": "x" })).await.unwrap();
+    let list = play.on(101, "GET", "snapshot", json!({})).await.unwrap().data;
+    assert_eq!((&list[0]["vmstate"], &list[1]["parent"]), (&json!(1), &json!("s1")));
+    play.run(101, "POST", "status/stop", json!({})).await;
+    let back = play.run(101, "POST", "snapshot/{snapname}/rollback", json!({ "snapname": "s1" }));
+    assert_eq!(back.await, "OK");
+    assert_eq!(play.config(101).await["name"], "Copy-of-VM-debian-12");
+    let live = play.on(101, "GET", "status/current", json!({})).await.unwrap().data;
+    assert_eq!(live["status"], "running");
+    // Memory came back: the disk has not booted once more.
+    assert_eq!(play.guests.boots.lock().unwrap().last().unwrap().boot, 1);
+    let drop = play.run(101, "DELETE", "snapshot/{snapname}", json!({ "snapname": "s1" })).await;
+    assert_eq!(drop, "OK");
+    assert!(!play.side.volumes("pve1", "local-lvm").iter().any(|volid| volid.contains("state")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reboot_ends_its_task_before_the_guest_is_back() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    play.run(101, "POST", "status/start", json!({})).await;
+    assert_eq!(play.run(101, "POST", "status/reboot", json!({})).await, "OK");
+    let status = async || {
+        play.on(101, "GET", "status/current", json!({})).await.unwrap().data["status"].clone()
+    };
+    assert_eq!(status().await, "stopped");
+    seconds(2).await;
+    assert_eq!(status().await, "running");
+    assert_eq!(play.guests.boots.lock().unwrap().last().unwrap().boot, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_bridge_or_too_much_memory_fails_the_start() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    for change in [json!({ "net0": "virtio,bridge=nope" }), json!({ "memory": "99999999" })] {
+        play.on(101, "PUT", "config", change).await.unwrap();
+        let status = play.run(101, "POST", "status/start", json!({})).await;
+        assert_eq!(status, "start failed: QEMU exited with code 1");
+        play.on(101, "PUT", "config", json!({ "net0": "virtio,bridge=vmbr0" })).await.unwrap();
+    }
+}
