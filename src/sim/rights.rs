@@ -34,6 +34,15 @@ pub trait Rights: Send + Sync + 'static {
     }
 }
 
+/// A connection that breaks under a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reset {
+    /// The call never arrives.
+    Before,
+    /// The call has its effect, and no answer comes.
+    After,
+}
+
 /// What the door asks of the world.
 pub trait Routes: Send + Sync + 'static {
     /// Serves one call whose parameters and schema permissions were checked.
@@ -47,6 +56,11 @@ pub trait Routes: Send + Sync + 'static {
     /// The door awaits it before it forwards a `proxyto` call to a node other than the one that
     /// took the request.
     fn hop(&self, node: &str) -> BoxFuture<'static, Result<(), ApiError>>;
+
+    /// What befalls the connection of a call; asked once for each.
+    fn reset(&self, _method: &str, _route: &str, _node: Option<&str>) -> Option<Reset> {
+        None
+    }
 
     /// One line of `GET /pools/{pool}` for each guest among `vmids` that exists.
     fn pool_members(&self, vmids: &[u32]) -> Vec<serde_json::Value>;
