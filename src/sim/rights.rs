@@ -34,6 +34,15 @@ pub trait Rights: Send + Sync + 'static {
     }
 }
 
+/// A connection that breaks under a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reset {
+    /// The call never arrives.
+    Before,
+    /// The call has its effect, and no answer comes.
+    After,
+}
+
 /// What the door asks of the world.
 pub trait Routes: Send + Sync + 'static {
     /// Serves one call whose parameters and schema permissions were checked.
@@ -48,15 +57,14 @@ pub trait Routes: Send + Sync + 'static {
     /// took the request.
     fn hop(&self, node: &str) -> BoxFuture<'static, Result<(), ApiError>>;
 
+    /// What befalls the connection of a call; asked once for each.
+    fn reset(&self, _method: &str, _route: &str, _node: Option<&str>) -> Option<Reset> {
+        None
+    }
+
     /// One line of `GET /pools/{pool}` for each guest among `vmids` that exists.
     fn pool_members(&self, vmids: &[u32]) -> Vec<serde_json::Value>;
 
     /// Whether a guest exists anywhere.
     fn guest_exists(&self, vmid: u32) -> bool;
-}
-
-/// A way past the API into the world, for replays and faults: what an operator does on the host.
-pub trait SideDoor: Send + Sync + 'static {
-    /// Sets or removes one key of a guest's configuration, such as `lock`, without any check.
-    fn set_config(&self, vmid: u32, key: &str, value: Option<&str>);
 }

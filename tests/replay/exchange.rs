@@ -54,19 +54,25 @@ pub struct Exchange {
     pub success: Option<u8>,
     #[serde(default)]
     pub inner: Option<u16>,
-    #[serde(default, rename = "note")]
-    pub _note: Option<String>,
+    #[serde(default)]
+    pub note: Option<String>,
     /// What was done on the host beforehand.
     #[serde(default)]
-    pub host: Option<HostAct>,
+    pub host: Vec<HostAct>,
 }
 
-/// A key of a guest's configuration set (or removed) past the API.
+/// Something done on the host between two exchanges, without a trace in the recording.
 #[derive(Debug, Deserialize)]
-pub struct HostAct {
-    pub vmid: u32,
-    pub key: String,
-    pub value: Option<String>,
+#[serde(rename_all = "lowercase")]
+pub enum HostAct {
+    /// A key of a guest's configuration set, or removed.
+    Set { vmid: u32, key: String, value: Option<String> },
+    /// What a command of the host did, as the call that does the same.
+    Call { method: String, path: String, form: BTreeMap<String, String> },
+    /// A volume that came by a call which is not served.
+    Plant { volid: String, size: u64 },
+    /// Seconds that went by.
+    Wait(u64),
 }
 
 /// What answers so far have given that later requests refer to.
@@ -86,6 +92,23 @@ pub fn load() -> Vec<Exchange> {
 }
 
 impl Exchange {
+    /// A call of root's that is not compared.
+    pub fn unrecorded(method: &str, path: &str, form: &BTreeMap<String, String>) -> Self {
+        let form: BTreeMap<&String, &String> = form.iter().collect();
+        let parts = serde_json::json!({
+            "n": 0, "as": "root", "method": method, "path": path, "form": form,
+            "status": 200, "reason": "OK", "exit": "OK",
+        });
+        serde_json::from_value(parts).unwrap()
+    }
+
+    /// Whether the recorder sent it together with its neighbours of the same note.
+    pub fn at_once(&self) -> bool {
+        self.note
+            .as_ref()
+            .is_some_and(|note| note.ends_with("at once") || note.contains("at once,"))
+    }
+
     /// The request, with UPIDs, processes and tickets of this run.
     pub fn request(&self, seen: &Seen, token: Option<&str>) -> Request {
         let writes = self.method == "PUT" || self.method == "POST";

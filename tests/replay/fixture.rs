@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use drover::sim::call::{ApiError, Call, Outcome};
 use drover::sim::clock::WallClock;
 use drover::sim::door::Door;
 use drover::sim::door::access::Access;
-use drover::sim::rights::{Rights, Routes, SideDoor};
 use drover::sim::spec::{ClusterSpec, PveVersion};
-use futures_util::future::BoxFuture;
+use drover::sim::world::{SideDoor, World, WorldOptions};
 use serde_json::{Value, json};
 
-/// The status by which the harness knows that a call went beyond the door.
-pub const BEYOND: u16 = 599;
+use crate::guest::RecordedGuests;
+
+/// Unix seconds at which the recording began.
+const BEGIN: u64 = 1_795_250_900;
 
 /// The tokens by the names the recording gives them.
 pub const TOKENS: [(&str, &str); 6] = [
@@ -27,16 +27,20 @@ pub const TOKENS: [(&str, &str); 6] = [
 /// The installation, ready to answer.
 pub struct Installation {
     pub door: Arc<Door>,
-    pub side: Option<Arc<dyn SideDoor>>,
+    pub side: SideDoor,
 }
 
 pub fn build() -> Installation {
     let spec: ClusterSpec = serde_json::from_value(spec()).unwrap();
-    let clock = WallClock::starting_at(1_795_250_900);
+    let clock = WallClock::starting_at(BEGIN);
     let access = Access::new(&spec, PveVersion::V8_4, clock);
-    let world: Arc<dyn Routes> = Arc::new(Beyond(Arc::clone(&access)));
+    let options =
+        WorldOptions { version: PveVersion::V8_4, epoch: BEGIN, ..WorldOptions::default() };
+    let guests = Arc::new(RecordedGuests::default());
+    let world = World::new(&spec, options, Arc::clone(&access) as _, guests);
+    let side = world.side_door();
     let door = Door::new(&spec, PveVersion::V8_4, 1, access, world);
-    Installation { door, side: None }
+    Installation { door, side }
 }
 
 fn spec() -> Value {
@@ -82,42 +86,4 @@ fn spec() -> Value {
         "rootPassword": "not used in the recording",
         "rootTokens": [token("full", false, 0)],
     })
-}
-
-/// A world that only keeps up pool membership: what is asked of it goes beyond the door.
-struct Beyond(Arc<Access>);
-
-impl Routes for Beyond {
-    fn call(&self, call: Call) -> BoxFuture<'static, Outcome> {
-        let id = |name: &str| call.params.int(name).and_then(|vmid| u32::try_from(vmid).ok());
-        let made = id(if call.route.ends_with("/clone") { "newid" } else { "vmid" });
-        if let (Some(pool), Some(vmid)) = (call.params.text("pool"), made) {
-            self.0.join_pool(&pool, vmid);
-        }
-        if let ("DELETE", "/nodes/{node}/qemu/{vmid}", Some(vmid)) = (call.method, call.route, made)
-        {
-            self.0.forget_guest(vmid);
-        }
-        Box::pin(async { Err(ApiError::hop(BEYOND, "beyond the door")) })
-    }
-
-    fn nodes(&self) -> Vec<(String, bool)> {
-        vec![("pve1".into(), true)]
-    }
-
-    fn hop(&self, _node: &str) -> BoxFuture<'static, Result<(), ApiError>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn pool_members(&self, vmids: &[u32]) -> Vec<Value> {
-        let line = |vmid: &u32| {
-            json!({"id": format!("qemu/{vmid}"), "node": "pve1", "type": "qemu", "vmid": vmid,
-                "status": "unknown"})
-        };
-        vmids.iter().map(line).collect()
-    }
-
-    fn guest_exists(&self, _vmid: u32) -> bool {
-        false
-    }
 }

@@ -65,7 +65,10 @@ impl RecordedGuests {
                 let end = run(&command, input.as_deref())?;
                 state.next_pid += 2;
                 let pid = 128 + state.next_pid;
-                state.processes.insert(pid, end);
+                // The recording lost the first look at the end of `true`.
+                if command != ["true"] {
+                    state.processes.insert(pid, end);
+                }
                 Ok(json!({"pid": pid}))
             }
             AgentCall::ExecStatus { pid } => {
@@ -104,8 +107,7 @@ fn cannot_open(path: &str, mode: &str) -> AgentError {
 fn get(name: &str) -> Value {
     match name {
         "get-osinfo" => json!({
-            "id": "tiny", "name": "tiny", "pretty-name": "tiny guest", "version": "1",
-            "version-id": "1", "kernel-release": "6.1.0", "kernel-version": "#1 SMP",
+            "id": "tiny", "pretty-name": "tiny guest", "version-id": "1", "kernel-release": "6.1.0", "kernel-version": "#1 SMP",
             "machine": "x86_64",
         }),
         "get-host-name" => json!({"host-name": "(none)"}),

@@ -86,6 +86,17 @@ impl Certificates {
     }
 }
 
+impl From<&Certificates> for crate::sim::world::Certificates {
+    fn from(made: &Certificates) -> Self {
+        Self {
+            ca_pem: made.ca_pem.clone(),
+            ca_fingerprint: made.ca_fingerprint.clone(),
+            leaf_pem: made.leaf_pem.clone(),
+            leaf_fingerprint: made.leaf_fingerprint.clone(),
+        }
+    }
+}
+
 fn all_names(nodes: &[String]) -> Vec<String> {
     let fixed = ["localhost", "127.0.0.1"].map(str::to_owned);
     fixed.into_iter().chain(nodes.iter().cloned()).collect()

@@ -51,6 +51,8 @@ pub struct Response {
     pub body: Vec<u8>,
     /// Whether the connection ends after it.
     pub close: bool,
+    /// The connection breaks instead: nothing of this is sent.
+    pub reset: bool,
 }
 
 impl Response {
@@ -67,7 +69,13 @@ impl Response {
             headers: headers.map(|(name, value)| (name.into(), value.into())).into(),
             body: Vec::new(),
             close: status >= 400,
+            reset: false,
         }
+    }
+
+    /// No answer: the connection breaks.
+    pub fn reset() -> Self {
+        Self { reset: true, ..Self::new(500, "") }
     }
 
     /// An answer whose body is the text itself, without a content type.

@@ -24,7 +24,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::call::{Answer, ApiError, Call, Caller, Outcome, Params};
-use super::rights::Routes;
+use super::rights::{Reset, Routes};
 use super::spec::{ClusterSpec, PveVersion};
 
 use access::Access;
@@ -35,6 +35,9 @@ use validate::Input;
 
 /// How late every 401 comes.
 const REFUSAL_DELAY: Duration = Duration::from_secs(3);
+
+/// Stands for the status of a call whose connection broke.
+const NO_ANSWER: u16 = 0;
 
 /// How long the hop to a dying daemon takes to break.
 const BROKEN_PIPE_DELAY: Duration = Duration::from_secs(5);
@@ -96,6 +99,9 @@ impl Door {
             Err(text) => return Response::plain(500, &text),
         };
         let outcome = self.call(&request, &place.path, caller, inputs).await;
+        if outcome.as_ref().is_err_and(|error| error.status == NO_ANSWER) {
+            return Response::reset();
+        }
         if outcome.as_ref().is_err_and(|error| error.status == 401) {
             tokio::time::sleep(REFUSAL_DELAY).await;
         }
@@ -167,7 +173,14 @@ impl Door {
         if let Some(node) = &node {
             params.0.insert("node".into(), node.clone().into());
         }
+        let reset = self.world.reset(&route.method, &route.path, node.as_deref());
+        if reset == Some(Reset::Before) {
+            return Err(ApiError::hop(NO_ANSWER, ""));
+        }
         let outcome = writable(self.run(route, caller, node, params).await).await;
+        if reset == Some(Reset::After) {
+            return Err(ApiError::hop(NO_ANSWER, ""));
+        }
         match (self.loose, outcome) {
             // Answers of the guest agent were JSON before: their types are kept.
             (Some(seed), Ok(answer)) if !route.path.contains("/agent") => {

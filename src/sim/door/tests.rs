@@ -41,6 +41,14 @@ impl Routes for Listener {
         Box::pin(async { Err(ApiError::hop(595, "No route to host")) })
     }
 
+    fn reset(&self, method: &str, route: &str, _node: Option<&str>) -> Option<Reset> {
+        match (method, route) {
+            ("DELETE", "/nodes/{node}/qemu/{vmid}") => Some(Reset::After),
+            ("POST", "/nodes/{node}/qemu") => Some(Reset::Before),
+            _ => None,
+        }
+    }
+
     fn pool_members(&self, _vmids: &[u32]) -> Vec<Value> {
         Vec::new()
     }
@@ -246,6 +254,15 @@ async fn typographic_quotes_in_an_error_break_the_hop_after_five_seconds() {
     let response = bench.root("POST", "/nodes/pve1/qemu/666/agent/exec", "command=program").await;
     assert_eq!((response.status, response.reason.as_str()), (596, "Broken pipe"));
     assert_eq!(start.elapsed(), Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_may_break_before_a_call_or_after_it() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    assert!(bench.root("POST", "/nodes/pve1/qemu", "vmid=100").await.reset);
+    assert!(bench.world.calls.lock().unwrap().is_empty());
+    assert!(bench.root("DELETE", "/nodes/pve1/qemu/100", "").await.reset);
+    assert_eq!(bench.world.calls.lock().unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

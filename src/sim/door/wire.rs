@@ -213,6 +213,11 @@ async fn connection(server: Arc<Server>, stream: TcpStream) {
     }
 }
 
+/// A call whose connection breaks before its answer, by a fault of the world.
+#[derive(Debug, thiserror::Error)]
+#[error("the simulated connection breaks")]
+struct Broken;
+
 /// What a connection has seen, for its end by count or by idleness.
 #[derive(Default)]
 struct Activity {
@@ -235,7 +240,7 @@ where
             let now = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
             activity.idle_since.store(now, Ordering::Relaxed);
             activity.running.fetch_sub(1, Ordering::Relaxed);
-            Ok::<_, std::convert::Infallible>(response)
+            response.ok_or(Broken)
         }
     });
     let mut builder = http1::Builder::new();
@@ -269,7 +274,7 @@ async fn answer(
     face: &Face,
     request: HyperRequest<Incoming>,
     activity: &Activity,
-) -> HyperResponse<Full<Bytes>> {
+) -> Option<HyperResponse<Full<Bytes>>> {
     let (head, body) = request.into_parts();
     let headers = head.headers.iter().map(|(name, value)| {
         (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
@@ -287,7 +292,7 @@ async fn answer(
             Ok(body) => request.body = body.to_bytes(),
             Err(error) => {
                 tracing::debug!(%error, "request body to simulated node broke off");
-                return shape(Response::new(400, "bad request"), true);
+                return Some(shape(Response::new(400, "bad request"), true));
             }
         }
     }
@@ -296,7 +301,7 @@ async fn answer(
     let served = tokio::spawn(async move { door.serve(request).await }).await;
     let response = served.unwrap_or_else(|_| Response::new(500, "got unexpected end of worker"));
     let last = activity.served.fetch_add(1, Ordering::Relaxed) + 1 >= KEEP_ALIVE;
-    shape(response, last)
+    (!response.reset).then(|| shape(response, last))
 }
 
 fn shape(response: Response, last: bool) -> HyperResponse<Full<Bytes>> {

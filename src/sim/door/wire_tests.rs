@@ -108,6 +108,15 @@ async fn chunked_and_oversized_bodies_are_refused_unread() {
 }
 
 #[tokio::test]
+async fn a_broken_connection_ends_without_an_answer() {
+    let wire = start().await;
+    let mut stream = connect(&wire, &wire.ca_pem, "pve1").await.unwrap();
+    let path = "DELETE /api2/json/nodes/pve1/qemu/100 HTTP/1.1\r\nHost: localhost";
+    stream.write_all(format!("{path}\r\n{TOKEN}\r\n\r\n").as_bytes()).await.unwrap();
+    assert_eq!(stream.read(&mut [0; 1]).await.unwrap_or(0), 0);
+}
+
+#[tokio::test]
 async fn a_connection_ends_after_a_hundred_requests() {
     let wire = start().await;
     let mut stream = connect(&wire, &wire.ca_pem, "pve1").await.unwrap();

@@ -67,7 +67,7 @@ use self::state::{Node, State};
 use self::worker::Worker;
 use crate::sim::call::{ApiError, Call, Outcome};
 use crate::sim::guest::GuestHost;
-use crate::sim::rights::{Rights, Routes};
+use crate::sim::rights::{Reset, Rights, Routes};
 use crate::sim::spec::{ClusterSpec, PveVersion};
 
 /// How long a storage lock is waited for, and a cluster-wide one held at most.
@@ -184,6 +184,13 @@ impl Routes for World {
         let cluster = self.cluster.clone();
         let node = node.to_owned();
         Box::pin(async move { cluster.hop_to(&node).await })
+    }
+
+    fn reset(&self, method: &str, route: &str, node: Option<&str>) -> Option<Reset> {
+        self.plan_of_call(method, route, node).map(|fault| match fault {
+            WireFault::ResetBefore => Reset::Before,
+            WireFault::ResetAfter => Reset::After,
+        })
     }
 
     fn pool_members(&self, vmids: &[u32]) -> Vec<Value> {
