@@ -54,9 +54,3 @@ pub trait Routes: Send + Sync + 'static {
     /// Whether a guest exists anywhere.
     fn guest_exists(&self, vmid: u32) -> bool;
 }
-
-/// A way past the API into the world, for replays and faults: what an operator does on the host.
-pub trait SideDoor: Send + Sync + 'static {
-    /// Sets or removes one key of a guest's configuration, such as `lock`, without any check.
-    fn set_config(&self, vmid: u32, key: &str, value: Option<&str>);
-}
