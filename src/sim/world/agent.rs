@@ -82,27 +82,18 @@ enum Refusal {
     Agent { class: String, desc: String },
 }
 
-impl Refusal {
-    /// The refusal as an error, for the commands that do not answer it with a 200.
-    async fn raise(self) -> ApiError {
-        match self {
-            Self::Answer(error) => error,
-            // The HTTP daemon can not write such characters (recorded with QEMU's quotes).
-            Self::Agent { desc, .. } if desc.chars().any(|c| u32::from(c) > 255) => {
-                tokio::time::sleep(COMMAND).await;
-                ApiError::hop(596, "Broken pipe")
-            }
-            Self::Agent { desc, .. } => ApiError::failed(format!("Agent error: {desc}")),
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Answer(error) => error,
+            Refusal::Agent { desc, .. } => Self::failed(format!("Agent error: {desc}")),
         }
     }
 }
 
 /// Sends a command whose refusal is an error.
 async fn demand(ask: &Ask, name: &str, call: AgentCall) -> Result<Value, ApiError> {
-    match send(ask, name, call).await {
-        Ok(value) => Ok(value),
-        Err(refusal) => Err(refusal.raise().await),
-    }
+    send(ask, name, call).await.map_err(ApiError::from)
 }
 
 async fn send(ask: &Ask, name: &str, call: AgentCall) -> Result<Value, Refusal> {

@@ -132,7 +132,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
         _ => (text, 1),
     };
     let number: f64 = number.parse().ok()?;
-    (number >= 0.0).then(|| (number * unit as f64) as u64)
+    (number >= 0.0).then_some((number * unit as f64) as u64)
 }
 
 /// A size in the largest unit that divides it, zero as `0T`, as Proxmox writes it.

@@ -92,7 +92,7 @@ impl Cluster {
                 conf::is_drive(key) || numbered(key, "unused").is_some() || *key == "vmstate"
             });
             let drives = own.map(|(_, value)| Drive::parse(value));
-            volids.extend(drives.filter(|d| is_own(d)).map(|drive| drive.file));
+            volids.extend(drives.filter(is_own).map(|drive| drive.file));
         }
         if unreferenced {
             volids.extend(self.volumes_of(&node, vmid));

@@ -223,6 +223,8 @@ pub struct Fate {
 pub struct FaultBook {
     /// The rules.
     pub rules: Faults,
+    /// Counts the replacements of the rules, so that timers of old ones know themselves.
+    pub edition: u64,
     met: std::collections::BTreeMap<(u8, usize), (u32, u32)>,
 }
 
@@ -233,12 +235,12 @@ const AGENT: u8 = 2;
 impl FaultBook {
     /// Rules that have met nothing yet.
     pub fn new(rules: Faults) -> Self {
-        Self { rules, met: std::collections::BTreeMap::new() }
+        Self { rules, ..Self::default() }
     }
 
     /// Replaces the rules; counts begin anew.
     pub fn replace(&mut self, rules: Faults) {
-        *self = Self::new(rules);
+        *self = Self { edition: self.edition + 1, ..Self::new(rules) };
     }
 
     /// The reset that the transport plays on a call, if any.

@@ -163,12 +163,6 @@ impl World {
     }
 }
 
-impl crate::sim::rights::SideDoor for World {
-    fn set_config(&self, vmid: u32, key: &str, value: Option<&str>) {
-        self.side_door().set_config(vmid, key, value);
-    }
-}
-
 impl Routes for World {
     fn call(&self, call: Call) -> BoxFuture<'static, Outcome> {
         let cluster = self.cluster.clone();

@@ -28,7 +28,8 @@ impl Cluster {
             return Ok(answer);
         }
         let node = call.node.clone();
-        if let Some(node) = &node {
+        // The way to a node that is up was the door's; one that went down meanwhile is gone here.
+        if let Some(node) = node.as_deref().filter(|node| !self.is_up(node)) {
             self.hop_to(node).await?;
         }
         let fate = {
@@ -67,6 +68,10 @@ impl Cluster {
             Ok(Err(_)) => Err(ApiError::hop(596, "Broken pipe")),
             Err(_) => Err(ApiError::hop(596, "Connection timed out")),
         }
+    }
+
+    fn is_up(&self, node: &str) -> bool {
+        self.state().nodes.get(node).is_some_and(|node| node.up)
     }
 
     /// The way to a node: its delay, and 595 when the node is gone.

@@ -2,13 +2,13 @@
 //! shell, and what power cuts do.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Cluster;
 use super::conf::{self, Config};
 use super::create::complete;
-use super::fault::{AgentHealth, Faults, HoldFault};
+use super::fault::{AgentHealth, Faults, HoldFault, NodeFault};
 use super::lock::{LockName, Mode};
 use super::state::Guest;
 use super::storage::{CLOUDINIT_SIZE, Volume, owner_in_name};
@@ -296,50 +296,77 @@ impl Cluster {
         });
     }
 
-    /// Sets timers for the faults that have a time.
+    /// Sets timers for the faults that have a time; those of replaced rules do nothing.
     pub(crate) fn schedule_faults(self: &Arc<Self>) {
-        let rules = self.state().faults.rules.clone();
+        let (rules, edition) = {
+            let state = self.state();
+            (state.faults.rules.clone(), state.faults.edition)
+        };
         for rule in rules.holds {
-            let cluster = self.clone();
-            tokio::spawn(async move { cluster.keep_holding(rule).await });
+            tokio::spawn(keep_holding(Arc::downgrade(self), rule, edition));
         }
-        for rule in rules.nodes {
-            let node = rule.node.clone();
-            self.at(rule.down_at, node.clone(), |c, n| async move { c.node_down(&n).await });
-            self.at(rule.up_at, node.clone(), |c, n| async move { c.node_up(&n) });
-            self.at(rule.stale_from, node.clone(), |c, n| async move { c.set_stale(&n, true) });
-            self.at(rule.stale_until, node, |c, n| async move { c.set_stale(&n, false) });
+        for NodeFault { node, down_at, up_at, stale_from, stale_until, .. } in rules.nodes {
+            let events = [
+                (down_at, Event::Down),
+                (up_at, Event::Up),
+                (stale_from, Event::Stale(true)),
+                (stale_until, Event::Stale(false)),
+            ];
+            for (at, event) in events {
+                let Some(at) = at else { continue };
+                let (cluster, node) = (Arc::downgrade(self), node.clone());
+                tokio::spawn(async move {
+                    tokio::time::sleep(seconds(at)).await;
+                    if let Some(cluster) = in_force(&cluster, edition) {
+                        cluster.befall(&node, event).await;
+                    }
+                });
+            }
         }
     }
 
-    fn at<Act, Run>(self: &Arc<Self>, seconds: Option<f64>, node: String, act: Act)
-    where
-        Act: FnOnce(Arc<Self>, String) -> Run + Send + 'static,
-        Run: Future<Output = ()> + Send,
-    {
-        let Some(seconds) = seconds else { return };
-        let cluster = self.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(Duration::try_from_secs_f64(seconds).unwrap_or_default()).await;
-            act(cluster, node).await;
-        });
-    }
-
-    async fn keep_holding(self: Arc<Self>, rule: HoldFault) {
-        let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or_default();
-        tokio::time::sleep(seconds(rule.at)).await;
-        loop {
-            if let Some(storage) = &rule.storage {
-                let shared = self.state().storages.get(storage).is_some_and(|s| s.spec.shared);
-                self.hold(LockName::storage(&rule.node, storage, shared), seconds(rule.seconds));
-            }
-            if let Some(vmid) = rule.vmid {
-                self.hold(LockName::guest(&rule.node, vmid), seconds(rule.seconds));
-            }
-            if rule.every <= 0.0 {
-                return;
-            }
-            tokio::time::sleep(seconds(rule.every)).await;
+    async fn befall(self: &Arc<Self>, node: &str, event: Event) {
+        match event {
+            Event::Down => self.node_down(node).await,
+            Event::Up => self.node_up(node),
+            Event::Stale(stale) => self.set_stale(node, stale),
         }
+    }
+}
+
+/// What befalls a node at some time.
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Down,
+    Up,
+    Stale(bool),
+}
+
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value).unwrap_or_default()
+}
+
+/// The world, while it lives and has the rules of this edition.
+fn in_force(cluster: &Weak<Cluster>, edition: u64) -> Option<Arc<Cluster>> {
+    let cluster = cluster.upgrade()?;
+    let current = cluster.state().faults.edition == edition;
+    current.then_some(cluster)
+}
+
+async fn keep_holding(cluster: Weak<Cluster>, rule: HoldFault, edition: u64) {
+    tokio::time::sleep(seconds(rule.at)).await;
+    while let Some(cluster) = in_force(&cluster, edition) {
+        if let Some(storage) = &rule.storage {
+            let shared = cluster.state().storages.get(storage).is_some_and(|s| s.spec.shared);
+            cluster.hold(LockName::storage(&rule.node, storage, shared), seconds(rule.seconds));
+        }
+        if let Some(vmid) = rule.vmid {
+            cluster.hold(LockName::guest(&rule.node, vmid), seconds(rule.seconds));
+        }
+        drop(cluster);
+        if rule.every <= 0.0 {
+            return;
+        }
+        tokio::time::sleep(seconds(rule.every)).await;
     }
 }

@@ -140,10 +140,6 @@ impl GuestHost for Hollow {
                 class: "GenericError".into(),
                 desc: "no such file".into(),
             }),
-            AgentCall::Exec { command, .. } if command == ["/nonexistent"] => {
-                let desc = "Failed to execute child process \u{201c}/nonexistent\u{201d}".into();
-                Err(AgentError::Refused { class: "GenericError".into(), desc })
-            }
             AgentCall::Exec { .. } => Ok(json!({ "pid": 7 })),
             AgentCall::ExecStatus { .. } => {
                 Ok(json!({ "exited": true, "exitcode": 3, "out-data": "b/9r" }))

@@ -9,7 +9,9 @@ use tokio::time::Instant;
 use super::Play;
 use super::fakes::{seconds, steady};
 use crate::sim::rights::Routes as _;
-use crate::sim::world::{CallFault, Faults, Latency, NodeFault, Spread, WireFault, WorldOptions};
+use crate::sim::world::{
+    CallFault, Faults, HoldFault, Latency, NodeFault, Spread, WireFault, WorldOptions,
+};
 
 fn with_faults(faults: Faults) -> Play {
     Play::with(WorldOptions { latency: steady(), faults, ..WorldOptions::default() })
@@ -165,4 +167,27 @@ async fn a_node_goes_down_and_comes_back_by_its_rule() {
     let down = up();
     seconds(15).await;
     assert_eq!((before, down, up()), (3, 2, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn somebody_else_holds_a_storage_from_time_to_time_until_the_rules_change() {
+    let rule = HoldFault {
+        node: "pve1".into(),
+        storage: Some("local-lvm".into()),
+        at: 5.0,
+        seconds: 20.0,
+        every: 60.0,
+        ..HoldFault::default()
+    };
+    let play = with_faults(Faults { holds: vec![rule], ..Faults::default() });
+    play.clone_to(101).await;
+    for newid in [102, 103] {
+        seconds(10).await;
+        let status = play.run(9000, "POST", "clone", json!({ "newid": newid })).await;
+        assert!(status.ends_with("got timeout"), "{status}");
+        seconds(50 - 10).await;
+    }
+    play.side.set_faults(Faults::default());
+    seconds(70).await;
+    play.clone_to(104).await;
 }
