@@ -17,4 +17,6 @@ pub mod reconciler;
 pub mod record;
 pub mod spec;
 pub mod template;
+#[cfg(test)]
+mod testbed;
 pub mod time;
