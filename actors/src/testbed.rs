@@ -446,6 +446,14 @@ impl FakeAgent {
         });
     }
 
+    /// Its guest's id is taken while it exists.
+    fn exists(&self, exists: bool) {
+        if let Some(vmid) = self.vmid {
+            let sight = if exists { IdSight::Taken } else { IdSight::Free };
+            self.world.with(|script| script.ids.insert(vmid.0, sight));
+        }
+    }
+
     fn become_state(&mut self, state: &'static str, fault: Option<Fault>) {
         self.at = state;
         self.report(fault);
@@ -461,6 +469,7 @@ impl FakeAgent {
             let (gone, burned) = (Reason::Asked, false);
             let body = Body::Gone { agent: agent.birth.id.clone(), reason: gone, burned };
             drop(agent.world.append(vec![body]));
+            agent.exists(false);
             if let Some(vmid) = agent.vmid {
                 agent.birth.lanes.id_back.do_send(IdBack { vmid, burned });
             }
@@ -497,6 +506,7 @@ impl Actor for FakeAgent {
             }),
             Start::Adopted { entry, .. } => {
                 self.vmid = Some(entry.marks.vmid);
+                self.exists(true);
                 self.leases = entry.leases.keys().cloned().collect();
                 if entry.retiring.is_some() {
                     self.retire(None, ctx);
@@ -520,6 +530,7 @@ impl Handler<AgentCommand> for FakeAgent {
         match command {
             AgentCommand::Granted { vmid, .. } => {
                 self.vmid = Some(vmid);
+                self.exists(true);
                 self.become_state("Cloning", None);
                 let fail = self.world.with(|script| script.fail_with.clone());
                 if self.world.with(|script| script.never_ready) {
@@ -577,3 +588,8 @@ pub fn on_paused_system<F: Future>(future: impl FnOnce() -> F) -> F::Output {
 pub async fn pass(span: Duration) {
     tokio::time::sleep(span).await;
 }
+
+/// Ends an actor of a test.
+#[derive(actix::Message)]
+#[rtype(result = "()")]
+pub struct End;
