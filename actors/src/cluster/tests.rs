@@ -21,10 +21,12 @@ impl Handler<AgentCommand> for Listener {
     type Result = ();
 
     fn handle(&mut self, command: AgentCommand, _: &mut Self::Context) {
-        let text = match command {
-            AgentCommand::Granted { vmid, node, .. } => format!("{} {vmid} on {node}", self.1),
-            AgentCommand::NotGranted(fault) => format!("{} refused: {fault}", self.1),
-            other => format!("{} {other:?}", self.1),
+        let text = if let AgentCommand::Granted { vmid, node, .. } = command {
+            format!("{} {vmid} on {node}", self.1)
+        } else if let AgentCommand::NotGranted(fault) = command {
+            format!("{} refused: {fault}", self.1)
+        } else {
+            format!("{} {command:?}", self.1)
         };
         self.0.lock().unwrap().push(text);
     }
