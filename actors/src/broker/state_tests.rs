@@ -337,6 +337,19 @@ fn keys_of_waiting_granted_and_ended_leases_outlive_a_restart() {
 }
 
 #[test]
+fn an_agent_the_journal_knows_is_in_flight_before_its_template_tells_of_it() {
+    let mut ledger = Ledger::default();
+    ledger.waiting.push(ask("l1", named("t"), 0));
+    let agent = entry("a1", 10_000, template("c/t", &[]), "Booting");
+    ledger.agents.insert(AgentId::new("a1"), agent);
+    let mut broker = Broker::restore(&ledger);
+    let spec = Arc::new(template("c/t", &[]));
+    broker.cloud(&spec.id.cloud, u32::MAX);
+    broker.news(&news(&spec, u32::MAX), at(0).wall);
+    assert!(broker.decide().is_empty());
+}
+
+#[test]
 fn a_key_is_forgotten_a_day_after_its_lease_ended() {
     let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
     broker.ask(&keyed("l1", "x"), &specs);

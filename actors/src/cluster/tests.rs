@@ -149,6 +149,31 @@ fn a_burned_id_is_recorded_and_not_granted_again() {
     });
 }
 
+#[test]
+fn a_burned_id_is_used_again_only_when_its_volumes_are_listed_empty() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|_| ());
+        bed.cluster.do_send(IdBack { vmid: VmId(10_000), burned: true });
+        let survey = || {
+            let through = Some((CloudId::new("c"), vec![NodeName::new("pve1")]));
+            let seen = BTreeSet::new();
+            bed.cluster.do_send(ClusterCommand::Surveyed { seen, through });
+        };
+        bed.world.with(|script| script.leftovers = vec!["local:vm-10000-disk-0".into()]);
+        survey();
+        bed.heard().await;
+        bed.ask("a", |_| ());
+        assert_eq!(bed.heard().await, ["a 10001 on pve1"]);
+        bed.world.with(|script| script.leftovers.clear());
+        survey();
+        bed.heard().await;
+        bed.ask("b", |_| ());
+        assert_eq!(bed.heard().await, ["b 10000 on pve1"]);
+        let burned = bed.world.with(|script| script.ledger.burned.clone());
+        assert!(burned[&ClusterId::new(CLUSTER)].is_empty());
+    });
+}
+
 // Invariant: lanes are kept, and given back by whoever gives up.
 
 #[test]
@@ -188,7 +213,8 @@ fn agents_that_ended_without_a_word_lose_their_lanes_at_the_next_list() {
         reply.do_send(testbed::End);
         bed.ask("b", |_| ());
         assert!(bed.heard().await.is_empty());
-        bed.cluster.do_send(ClusterCommand::Surveyed(BTreeSet::new()));
+        let seen = BTreeSet::new();
+        bed.cluster.do_send(ClusterCommand::Surveyed { seen, through: None });
         assert_eq!(bed.heard().await, ["b 10001 on pve1"]);
     });
 }

@@ -341,16 +341,22 @@ fn an_equal_configuration_is_told_to_nobody_and_a_removed_template_drains_its_bu
         bed.herd.do_send(ApplySpec(spec(2, &["c/t", "c/u"])));
         pass(seconds(1)).await;
         assert_eq!(bed.world.calls("identify"), asked);
-        let agent = bed.roster.select(|_| true).into_keys().next().unwrap();
+        bed.lease(ask("l0", Want::Template("u".into()), 0)).await.unwrap();
+        pass(seconds(15)).await;
+        let born = bed.roster.select(|living| &*living.template.name == "u");
+        assert_eq!(born.values().next().unwrap().spec.generation.0, 1, "nobody heard of it");
+        bed.release("l0").await.unwrap();
+        let busy = bed.roster.select(|living| !living.leases.is_empty());
+        let agent = busy.into_keys().next().unwrap();
         bed.herd.do_send(ApplySpec(spec(3, &["c/u"])));
         pass(seconds(60)).await;
-        assert_eq!(bed.states(), "c/t Draining");
+        assert_eq!(bed.states(), "c/t Draining, c/u Ready");
         let drain = AgentCommand::Drain(Reason::Unconfigured);
         assert_eq!(bed.on(agent.as_str()).iter().filter(|told| **told == drain).count(), 1);
         assert!(matches!(bed.lease(ask("l2", t(), 0)).await, Err(Refusal::Unknown(_))));
         bed.release("l1").await.unwrap();
         pass(seconds(10)).await;
-        assert!(bed.roster.is_empty());
+        assert_eq!(bed.states(), "c/u Ready");
     });
 }
 

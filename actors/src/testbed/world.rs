@@ -33,6 +33,7 @@ pub struct Script {
     pub ids: BTreeMap<u32, IdSight>,
     pub looks: BTreeMap<u32, VmSight>,
     pub locate: Option<Result<NodeName, Fault>>,
+    pub leftovers: Vec<String>,
     pub calls: Vec<String>,
     pub bodies: Vec<Body>,
     pub ledger: Ledger,
@@ -185,8 +186,11 @@ impl Hypervisor for World {
     fn destroy(&self, _: &VmRef) -> Ask<Upid> {
         never()
     }
-    fn leftovers(&self, _: &VmRef) -> Ask<Vec<String>> {
-        never()
+    fn leftovers(&self, vm: &VmRef) -> Ask<Vec<String>> {
+        now(self.with(|script| {
+            script.calls.push(format!("leftovers {}", vm.vmid));
+            Ok(script.leftovers.clone())
+        }))
     }
 }
 
