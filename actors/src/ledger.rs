@@ -190,6 +190,11 @@ impl Ledger {
             Body::IdBurned { cluster, vmid } => {
                 self.burned.entry(cluster.clone()).or_default().insert(*vmid, at);
             }
+            Body::IdCleared { cluster, vmid } => {
+                if let Some(burned) = self.burned.get_mut(cluster) {
+                    burned.remove(vmid);
+                }
+            }
             Body::Stranded { agent, why, command } => self.with(agent, |entry| {
                 entry.stranded = Some((why.clone(), command.clone()));
             }),

@@ -20,4 +20,6 @@ pub mod record;
 pub mod spec;
 pub mod supervise;
 pub mod template;
+#[cfg(test)]
+mod testbed;
 pub mod time;

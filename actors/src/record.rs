@@ -276,6 +276,13 @@ pub enum Body {
         /// The id.
         vmid: VmId,
     },
+    /// A burned VMID's volumes were listed empty: it may be used again.
+    IdCleared {
+        /// The cluster.
+        cluster: ClusterId,
+        /// The id.
+        vmid: VmId,
+    },
     /// An agent's guest cannot be finished without an administrator.
     Stranded {
         /// The agent.
@@ -315,6 +322,7 @@ impl Body {
             | Self::Phase { .. }
             | Self::BreakerMoved { .. }
             | Self::IdBurned { .. }
+            | Self::IdCleared { .. }
             | Self::Stranded { .. }
             | Self::Gone { .. } => false,
         }

@@ -1,1 +1,488 @@
+//! The broker: who gets what, and how much is begun for it.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+use proptest::prelude::*;
 
+use super::*;
+use crate::spec::Mode;
+use crate::template::AgentLevel;
+use crate::testbed::{ask, at, entry, labels, template};
+
+/// A broker over templates with this much room, on clouds without a cap.
+fn broker(templates: &[(&str, &[&str], u32)]) -> (Broker, Vec<Arc<TemplateSpec>>) {
+    let mut broker = Broker::default();
+    let mut specs = Vec::new();
+    for (name, labels, room) in templates {
+        let spec = Arc::new(template(name, labels));
+        broker.cloud(&spec.id.cloud, u32::MAX);
+        broker.news(&news(&spec, *room), at(0).wall);
+        specs.push(spec);
+    }
+    (broker, specs)
+}
+
+fn news(spec: &Arc<TemplateSpec>, room: u32) -> TemplateNews {
+    TemplateNews {
+        template: spec.id.clone(),
+        spec: spec.clone(),
+        configured: true,
+        flowing: true,
+        live: 0,
+        room,
+        empty: false,
+        agents: Vec::new(),
+        gone: Vec::new(),
+        released: 0,
+        answered: 0,
+    }
+}
+
+fn level(spec: &Arc<TemplateSpec>, agent: &str, standing: Standing, on: &[&str]) -> AgentLevel {
+    AgentLevel {
+        agent: AgentId::new(agent),
+        spec: spec.clone(),
+        standing,
+        leases: on.iter().map(LeaseId::new).collect(),
+        going: false,
+    }
+}
+
+const IDLE: Standing = Standing::Free { executors: 1, idle: true };
+
+fn tell(
+    broker: &mut Broker,
+    spec: &Arc<TemplateSpec>,
+    agent: &str,
+    standing: Standing,
+    on: &[&str],
+) -> Vec<Order> {
+    let room = broker.templates.get(&spec.id).map_or(u32::MAX, |view| view.room);
+    let mut news = news(spec, room);
+    news.agents = vec![level(spec, agent, standing, on)];
+    broker.news(&news, at(1).wall)
+}
+
+fn wait(broker: &mut Broker, specs: &[Arc<TemplateSpec>], lease: &str, want: Want, asked: u64) {
+    assert_eq!(broker.ask(&ask(lease, want, asked), specs), Asked::New);
+    broker.recorded(&LeaseId::new(lease), true);
+}
+
+fn text(orders: &[Order]) -> Vec<String> {
+    orders
+        .iter()
+        .map(|order| match order {
+            Order::HandOut { agent, ask } => format!("{} on {agent}", ask.lease),
+            Order::Start { template, count } => format!("start {count} {template}"),
+            Order::End { agent, lease } => format!("end {lease} on {agent}"),
+            Order::Cancel { lease } => format!("cancel {lease}"),
+            Order::Over { lease } => format!("over {lease}"),
+        })
+        .collect()
+}
+
+fn named(name: &str) -> Want {
+    Want::Template(name.into())
+}
+
+// Invariant: as many are begun as are needed, and no more.
+
+#[test]
+fn one_start_for_one_ask_however_often_it_is_decided() {
+    let (mut broker, specs) = broker(&[("c/t", &["linux"], 9)]);
+    wait(&mut broker, &specs, "l1", labels(&["linux"]), 0);
+    assert_eq!(text(&broker.decide()), ["start 1 c/t"]);
+    assert!(broker.decide().is_empty());
+    let mut begun = news(&specs[0], 8);
+    begun.answered = 1;
+    begun.agents = vec![level(&specs[0], "a1", Standing::Coming, &[])];
+    broker.news(&begun, at(1).wall);
+    assert!(broker.decide().is_empty());
+}
+
+#[test]
+fn a_start_that_came_to_nothing_is_asked_for_again() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 9)]);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    broker.decide();
+    broker.not_begun(&specs[0].id, 1);
+    assert_eq!(text(&broker.decide()), ["start 1 c/t"]);
+}
+
+#[test]
+fn an_agent_that_dies_on_its_way_is_replaced() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 9)]);
+    tell(&mut broker, &specs[0], "a1", Standing::Coming, &[]);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    assert!(broker.decide().is_empty());
+    tell(&mut broker, &specs[0], "a1", Standing::Leaving, &[]);
+    assert_eq!(text(&broker.decide()), ["start 1 c/t"]);
+}
+
+#[test]
+fn an_agent_of_four_executors_serves_four_asks() {
+    let (mut broker, _) = broker(&[]);
+    let mut spec = template("c/t", &[]);
+    spec.executors = 4;
+    let specs = vec![Arc::new(spec)];
+    broker.cloud(&specs[0].id.cloud, u32::MAX);
+    broker.news(&news(&specs[0], u32::MAX), at(0).wall);
+    for n in 0..5 {
+        wait(&mut broker, &specs, &format!("l{n}"), named("t"), n);
+    }
+    assert_eq!(text(&broker.decide()), ["start 2 c/t"]);
+}
+
+#[test]
+fn nothing_is_begun_beyond_the_room_of_template_and_cloud() {
+    let (mut broker, specs) = broker(&[("c/a", &["x"], 1), ("c/b", &["x"], 9)]);
+    broker.cloud(&specs[0].id.cloud, 3);
+    for n in 0..9 {
+        wait(&mut broker, &specs, &format!("l{n}"), labels(&["x"]), n);
+    }
+    assert_eq!(text(&broker.decide()), ["start 1 c/a", "start 2 c/b"]);
+}
+
+#[test]
+fn starts_go_where_the_most_room_is_then_by_name() {
+    let (mut broker, specs) = broker(&[("a/t", &["x"], 3), ("b/t", &["x"], 4), ("c/t", &["x"], 1)]);
+    for n in 0..5 {
+        wait(&mut broker, &specs, &format!("l{n}"), labels(&["x"]), n);
+    }
+    assert_eq!(text(&broker.decide()), ["start 2 a/t", "start 3 b/t"]);
+}
+
+#[test]
+fn templates_without_caps_share_the_starts() {
+    let (mut broker, specs) = broker(&[("a/t", &["x"], u32::MAX), ("b/t", &["x"], u32::MAX)]);
+    for n in 0..4 {
+        wait(&mut broker, &specs, &format!("l{n}"), labels(&["x"]), n);
+    }
+    assert_eq!(text(&broker.decide()), ["start 2 a/t", "start 2 b/t"]);
+}
+
+#[test]
+fn a_flowing_template_is_preferred_to_a_trial() {
+    let (mut broker, specs) = broker(&[("a/t", &["x"], 1), ("b/t", &["x"], 1)]);
+    let mut probing = news(&specs[0], 1);
+    probing.flowing = false;
+    broker.news(&probing, at(0).wall);
+    wait(&mut broker, &specs, "l1", labels(&["x"]), 0);
+    assert_eq!(text(&broker.decide()), ["start 1 b/t"]);
+}
+
+#[test]
+fn what_comes_is_shared_so_that_the_choosy_ask_needs_no_start() {
+    let (mut broker, specs) = broker(&[("c/a", &["x"], 9), ("c/b", &["x"], 9)]);
+    tell(&mut broker, &specs[0], "a1", Standing::Coming, &[]);
+    tell(&mut broker, &specs[1], "b1", Standing::Coming, &[]);
+    wait(&mut broker, &specs, "l1", labels(&["x"]), 0);
+    wait(&mut broker, &specs, "l2", named("a"), 1);
+    assert!(broker.decide().is_empty());
+}
+
+// Invariant: who asked first is served first.
+
+#[test]
+fn the_oldest_ask_gets_the_only_agent() {
+    let (mut broker, specs) = broker(&[("c/t", &["x"], 0)]);
+    wait(&mut broker, &specs, "young", named("t"), 20);
+    wait(&mut broker, &specs, "old", labels(&["x"]), 10);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    assert_eq!(text(&broker.decide()), ["old on a1"]);
+}
+
+#[test]
+fn an_easy_older_ask_leaves_the_only_fitting_agent_to_a_choosy_one() {
+    let (mut broker, specs) = broker(&[("c/a", &["x"], 0), ("c/b", &["x"], 0)]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    tell(&mut broker, &specs[1], "b1", IDLE, &[]);
+    wait(&mut broker, &specs, "l1", labels(&["x"]), 0);
+    wait(&mut broker, &specs, "l2", named("a"), 1);
+    assert_eq!(text(&broker.decide()), ["l1 on b1", "l2 on a1"]);
+}
+
+#[test]
+fn an_agent_in_use_is_filled_before_an_idle_one_and_the_longest_ready_comes_first() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
+    tell(&mut broker, &specs[0], "z", IDLE, &[]);
+    tell(&mut broker, &specs[0], "a", IDLE, &[]);
+    let partly = Standing::Free { executors: 1, idle: false };
+    tell(&mut broker, &specs[0], "m", partly, &[]);
+    for n in 0..3 {
+        wait(&mut broker, &specs, &format!("l{n}"), named("t"), n);
+    }
+    assert_eq!(text(&broker.decide()), ["l0 on m", "l1 on z", "l2 on a"]);
+}
+
+#[test]
+fn an_executor_is_not_handed_out_twice_before_the_agent_confirms() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    wait(&mut broker, &specs, "l2", named("t"), 1);
+    assert_eq!(text(&broker.decide()), ["l1 on a1"]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    assert!(broker.decide().is_empty());
+    tell(&mut broker, &specs[0], "a1", Standing::Busy, &["l1"]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    assert_eq!(text(&broker.decide()), ["l2 on a1"]);
+}
+
+#[test]
+fn nothing_is_handed_out_on_an_agent_that_was_told_to_go() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
+    let mut news = news(&specs[0], 0);
+    news.agents = vec![AgentLevel { going: true, ..level(&specs[0], "a1", IDLE, &[]) }];
+    broker.news(&news, at(0).wall);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    assert!(broker.decide().is_empty());
+}
+
+#[test]
+fn an_agent_that_leaves_without_taking_its_lease_gives_it_back_to_the_queue() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    broker.decide();
+    tell(&mut broker, &specs[0], "a1", Standing::Leaving, &[]);
+    tell(&mut broker, &specs[0], "a2", IDLE, &[]);
+    assert_eq!(text(&broker.decide()), ["l1 on a2"]);
+}
+
+// Invariant: labels must all be there; unlabelled demand goes to NORMAL templates only.
+
+#[test]
+fn exclusive_templates_serve_only_labels_and_names() {
+    let mut spec = template("c/t", &["linux", "big"]);
+    spec.mode = Mode::Exclusive;
+    assert!(serves(&spec, &labels(&["big"])) && serves(&spec, &labels(&["big", "linux"])));
+    assert!(serves(&spec, &named("t")) && serves(&spec, &named("c/t")));
+    assert!(!serves(&spec, &labels(&[])) && !serves(&spec, &labels(&["big", "arm"])));
+    assert!(!serves(&spec, &named("d/t")));
+    spec.mode = Mode::Normal;
+    assert!(serves(&spec, &labels(&[])));
+}
+
+#[test]
+fn a_want_nobody_can_serve_is_refused_with_what_is_known() {
+    let (mut broker, specs) = broker(&[("c/t", &["linux"], 9), ("d/t", &["arm"], 9)]);
+    let mut refuse = |want: Want| match broker.ask(&ask("l1", want, 0), &specs) {
+        Asked::Refused(refusal) => refusal.to_string(),
+        answer @ (Asked::New | Asked::Known { .. }) => panic!("{answer:?}"),
+    };
+    assert_eq!(
+        refuse(labels(&["windows"])),
+        "no template serves labels `windows`; known: `c/t` has `linux`, `d/t` has `arm`"
+    );
+    assert_eq!(
+        refuse(named("u")),
+        "no template serves template `u`; known templates: `c/t`, `d/t`"
+    );
+    assert_eq!(
+        refuse(named("t")),
+        "template `t` is on several clouds: name one of `c/t`, `d/t`, or ask by labels"
+    );
+}
+
+// Invariant: one idempotency key stands for one body, also after a restart.
+
+fn keyed(lease: &str, body: &str) -> LeaseAsk {
+    let mut ask = ask(lease, named("t"), 0);
+    ask.key_hash = Some("key".into());
+    ask.body_hash = body.into();
+    ask
+}
+
+#[test]
+fn the_same_key_and_body_answer_the_same_lease_and_another_body_is_a_conflict() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 9)]);
+    assert_eq!(broker.ask(&keyed("l1", "x"), &specs), Asked::New);
+    let lease = LeaseId::new("l1");
+    let known = |durable| Asked::Known { lease: lease.clone(), durable };
+    assert_eq!(broker.ask(&keyed("l2", "x"), &specs), known(false));
+    broker.recorded(&lease, true);
+    assert_eq!(broker.ask(&keyed("l3", "x"), &specs), known(true));
+    let conflict = broker.ask(&keyed("l4", "y"), &specs);
+    assert!(matches!(conflict, Asked::Refused(Refusal::Conflict(_))));
+    let mut bob = keyed("l5", "y");
+    bob.principal = "bob".into();
+    assert_eq!(broker.ask(&bob, &specs), Asked::New);
+}
+
+#[test]
+fn keys_of_waiting_granted_and_ended_leases_outlive_a_restart() {
+    let mut ledger = Ledger::default();
+    ledger.waiting.push(keyed("w", "x"));
+    let mut agent = entry("a1", 10_000, template("c/t", &[]), "Leased");
+    let mut granted = keyed("g", "x");
+    granted.key_hash = Some("granted".into());
+    let grant = crate::ledger::GrantedLease { ask: granted.clone(), expires: at(99).wall };
+    agent.leases.insert(granted.lease.clone(), grant);
+    ledger.agents.insert(AgentId::new("a1"), agent);
+    let mut over = keyed("e", "x");
+    over.key_hash = Some("ended".into());
+    let ended = crate::ledger::EndedLease {
+        ask: over.clone(),
+        agent: None,
+        why: "released".into(),
+        at: at(0).wall,
+    };
+    ledger.ended.insert(over.lease.clone(), ended);
+    let broker = Broker::restore(&ledger);
+    for ask in [keyed("w", "x"), granted, over] {
+        let again = LeaseAsk { lease: LeaseId::new("new"), ..ask.clone() };
+        let known = Asked::Known { lease: ask.lease.clone(), durable: true };
+        assert_eq!(broker.known(&again), Some(known));
+    }
+    assert_eq!(broker.renewable(&LeaseId::new("g")), Ok(AgentId::new("a1")));
+}
+
+#[test]
+fn an_agent_the_journal_knows_is_in_flight_before_its_template_tells_of_it() {
+    let mut ledger = Ledger::default();
+    ledger.waiting.push(ask("l1", named("t"), 0));
+    let agent = entry("a1", 10_000, template("c/t", &[]), "Booting");
+    ledger.agents.insert(AgentId::new("a1"), agent);
+    let mut broker = Broker::restore(&ledger);
+    let spec = Arc::new(template("c/t", &[]));
+    broker.cloud(&spec.id.cloud, u32::MAX);
+    broker.news(&news(&spec, u32::MAX), at(0).wall);
+    assert!(broker.decide().is_empty());
+}
+
+#[test]
+fn a_key_is_forgotten_a_day_after_its_lease_ended() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
+    broker.ask(&keyed("l1", "x"), &specs);
+    broker.recorded(&LeaseId::new("l1"), true);
+    broker.release(&LeaseId::new("l1")).unwrap();
+    broker.cancelled(&LeaseId::new("l1"), true, at(0).wall);
+    let mut later = keyed("l2", "y");
+    later.asked = at(24 * 3600).wall;
+    assert_eq!(broker.ask(&later, &specs), Asked::New);
+}
+
+// Invariant: a release is safe to repeat, and never loses a lease on its way to an agent.
+
+#[test]
+fn a_waiting_lease_is_cancelled_and_not_handed_out_meanwhile() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 9)]);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    let lease = LeaseId::new("l1");
+    let (orders, over) = broker.release(&lease).unwrap();
+    assert_eq!((text(&orders), over), (vec!["cancel l1".into()], false));
+    assert!(broker.decide().is_empty());
+    broker.cancelled(&lease, true, at(1).wall);
+    assert_eq!(broker.release(&lease), Ok((Vec::new(), true)));
+}
+
+#[test]
+fn a_lease_released_on_its_way_is_ended_when_the_agent_confirms_it() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    broker.decide();
+    assert_eq!(broker.release(&LeaseId::new("l1")), Ok((Vec::new(), false)));
+    let orders = tell(&mut broker, &specs[0], "a1", Standing::Busy, &["l1"]);
+    assert_eq!(text(&orders), ["end l1 on a1"]);
+    let orders = tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    assert_eq!(text(&orders), ["over l1"]);
+}
+
+#[test]
+fn a_lease_released_on_its_way_to_an_agent_that_leaves_is_cancelled() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    broker.decide();
+    broker.release(&LeaseId::new("l1")).unwrap();
+    let orders = tell(&mut broker, &specs[0], "a1", Standing::Leaving, &[]);
+    assert_eq!(text(&orders), ["cancel l1"]);
+}
+
+#[test]
+fn only_a_granted_lease_can_be_renewed() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 9)]);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    let lease = LeaseId::new("l1");
+    assert!(matches!(broker.renewable(&lease), Err(Refusal::Conflict(_))));
+    assert!(matches!(broker.renewable(&LeaseId::new("no")), Err(Refusal::Unknown(_))));
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    broker.decide();
+    tell(&mut broker, &specs[0], "a1", Standing::Busy, &["l1"]);
+    assert_eq!(broker.renewable(&lease), Ok(AgentId::new("a1")));
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    assert!(matches!(broker.renewable(&lease), Err(Refusal::Conflict(_))));
+}
+
+/// A template as it would behave, with its mailbox to and from the broker.
+struct Model {
+    spec: Arc<TemplateSpec>,
+    asked: Vec<u32>,
+    coming: Vec<String>,
+}
+
+proptest! {
+    /// Agents on their way and starts asked for never outnumber what waits, however messages
+    /// cross, as long as nobody gives up; and every ask is served in the end.
+    #[test]
+    fn never_more_starts_than_demand_under_any_interleaving(
+        steps in prop::collection::vec((0u8..5, 0usize..2), 1..120)
+    ) {
+        let (mut broker, specs) = broker(&[("c/a", &["x", "a"], u32::MAX), ("c/b", &["x"], u32::MAX)]);
+        let mut models: Vec<Model> = specs
+            .iter()
+            .map(|spec| Model { spec: spec.clone(), asked: Vec::new(), coming: Vec::new() })
+            .collect();
+        let (mut wanted, mut begun, mut granted, mut serial) = (0, 0, 0, 0);
+        let wants = [labels(&["x"]), labels(&["a"])];
+        // At the end everything that is under way is let come in.
+        let settle = [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1)].into_iter().cycle().take(2_000);
+        for (what, which) in steps.into_iter().chain(settle) {
+            let model = &mut models[which];
+            match what {
+                0 | 4 => {
+                    wanted += 1;
+                    let want = wants[which].clone();
+                    wait(&mut broker, &specs, &format!("l{wanted}"), want, wanted);
+                }
+                1 if !model.asked.is_empty() => {
+                    let count = model.asked.remove(0);
+                    let mut told = news(&model.spec, u32::MAX);
+                    told.answered = count;
+                    for _ in 0..count {
+                        serial += 1;
+                        let agent = format!("a{serial}");
+                        told.agents.push(level(&model.spec, &agent, Standing::Coming, &[]));
+                        model.coming.push(agent);
+                    }
+                    broker.news(&told, at(1).wall);
+                }
+                2 if !model.coming.is_empty() => {
+                    let agent = model.coming.remove(0);
+                    let spec = model.spec.clone();
+                    tell(&mut broker, &spec, &agent, IDLE, &[]);
+                }
+                _ => {}
+            }
+            for order in broker.decide() {
+                match order {
+                    Order::Start { template, count } => {
+                        begun += u64::from(count);
+                        let of = models.iter_mut().find(|model| model.spec.id == template);
+                        of.unwrap().asked.push(count);
+                    }
+                    Order::HandOut { agent, ask } => {
+                        granted += 1;
+                        let spec = broker.agents[&agent].spec.clone();
+                        prop_assert!(serves(&spec, &ask.want));
+                        let lease = ask.lease.to_string();
+                        tell(&mut broker, &spec, agent.as_str(), Standing::Busy, &[&lease]);
+                    }
+                    Order::End { .. } | Order::Cancel { .. } | Order::Over { .. } => {}
+                }
+            }
+            prop_assert!(begun <= wanted, "{begun} begun for {wanted}");
+        }
+        prop_assert_eq!(granted, wanted);
+    }
+}

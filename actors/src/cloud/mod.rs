@@ -114,6 +114,8 @@ pub struct Cloud {
     adopting: BTreeSet<TemplateId>,
     /// Stamps identifications: answers to older ones are dropped.
     asking: u64,
+    /// Whether one is under way.
+    in_question: bool,
     timer: Option<SpawnHandle>,
     room_told: Option<u32>,
     shown: Option<What>,
@@ -139,6 +141,7 @@ impl Cloud {
             specs: BTreeMap::new(),
             adopting: BTreeSet::new(),
             asking: 0,
+            in_question: false,
             timer: None,
             room_told: None,
             shown: None,
@@ -210,10 +213,12 @@ impl Cloud {
             ctx.cancel_future(timer);
         }
         self.asking += 1;
+        self.in_question = true;
         let stamp = self.asking;
         let answer = self.common.ports.hypervisor.identify(&self.id);
         ctx.spawn(answer.into_actor(self).map(move |sight, actor, ctx| {
             if stamp == actor.asking && actor.mind.spec().is_some() {
+                actor.in_question = false;
                 let effects = actor.mind.identified(sight);
                 actor.carry_out(effects, ctx);
             }
@@ -282,13 +287,14 @@ impl Cloud {
     }
 
     fn provision(&mut self, template: TemplateId, count: u32) {
-        let reserved = self.mind.reserve(&template, count);
-        match self.templates.get(&template) {
-            Some(address) if reserved > 0 => {
-                // What is not reserved is answered with the rest: the herd sees the room left.
+        let address = self.templates.get(&template);
+        let reserved = address.map_or(0, |_| self.mind.reserve(&template, count));
+        match address.filter(|_| reserved > 0) {
+            // What is not reserved is answered with the rest: the herd sees the room left.
+            Some(address) => {
                 address.do_send(TemplateCommand::Begin { reserved, asked: Some(count) });
             }
-            _ => {
+            None => {
                 self.room_told = None;
                 self.settle();
                 self.herd.do_send(CloudReport::NotBegun { template, count });
@@ -351,10 +357,10 @@ impl Actor for Cloud {
 }
 
 impl Supervised for Cloud {
-    /// Starts from the specs in force and the living agents, and asks the cloud anew.
+    /// Starts from the specs in force, the living agents and what templates were promised, and
+    /// asks the cloud anew.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
-        let (spec, pinned) = (self.mind.spec().cloned(), self.mind.pinned().cloned());
-        self.mind = CloudMind::new(self.id.clone(), spec, pinned);
+        self.mind = self.mind.anew();
         let id = self.id.clone();
         for living in self.common.roster.select(|living| living.template.cloud == id).values() {
             self.mind.found(&living.template, living.standing);
@@ -403,7 +409,9 @@ impl Handler<ToCloud> for Cloud {
             ToCloud::WarmNeed { template, count } => self.mind.warm_need(&template, count),
             ToCloud::Suspect(fault) => {
                 tracing::warn!(cloud = %self.id, error = %fault, "agent blames its cloud");
-                self.ask(ctx);
+                if !self.in_question {
+                    self.ask(ctx);
+                }
             }
         }
         self.settle();

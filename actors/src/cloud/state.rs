@@ -66,6 +66,15 @@ impl CloudMind {
         }
     }
 
+    /// The same cloud, not tried and without agents; templates may still use what was reserved.
+    pub fn anew(&self) -> Self {
+        let mut mind = Self::new(self.id.clone(), self.spec.clone(), self.pinned.clone());
+        mind.reserved.clone_from(&self.reserved);
+        mind.warm.clone_from(&self.warm);
+        mind.stopping = self.stopping;
+        mind
+    }
+
     /// The spec in force.
     pub fn spec(&self) -> Option<&Arc<CloudSpec>> {
         self.spec.as_ref()

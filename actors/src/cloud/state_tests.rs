@@ -1,1 +1,149 @@
+//! The cloud's mind: its cap and its health.
+use proptest::prelude::*;
 
+use super::*;
+use crate::testbed::{self, CLUSTER, cloud, sight, template_id, unreachable};
+
+fn well(cap: Option<u32>) -> CloudMind {
+    let mut mind = CloudMind::new(CloudId::new("c"), None, Some(ClusterId::new(CLUSTER)));
+    mind.apply(Some(Arc::new(cloud("c", cap))));
+    mind.identified(Ok(sight(CLUSTER)));
+    mind
+}
+
+fn news(template: &str, live: u32, released: u32) -> TemplateNews {
+    let spec = Arc::new(testbed::template(template, &[]));
+    TemplateNews {
+        template: spec.id.clone(),
+        spec,
+        configured: true,
+        flowing: true,
+        live,
+        room: u32::MAX,
+        empty: live == 0,
+        agents: Vec::new(),
+        gone: Vec::new(),
+        released,
+        answered: 0,
+    }
+}
+
+// Invariant: nothing is begun on a cloud that is not known to be well.
+
+#[test]
+fn a_new_cloud_is_pinned_before_it_is_used() {
+    let mut mind = CloudMind::new(CloudId::new("c"), None, None);
+    assert!(mind.apply(Some(Arc::new(cloud("c", None)))));
+    let cluster = ClusterId::new(CLUSTER);
+    assert_eq!(mind.identified(Ok(sight(CLUSTER))), [Effect::Pin(cluster.clone())]);
+    assert_eq!(mind.room(), 0);
+    let effects = mind.pin_written(cluster.clone(), Ok(()));
+    assert_eq!(effects.first(), Some(&Effect::Leads(cluster)));
+    assert_eq!((mind.room(), mind.state()), (u32::MAX, Ok("8.4.21".into())));
+}
+
+#[test]
+fn another_cluster_behind_the_same_key_is_an_alarm_and_nothing_is_done() {
+    let mut mind = well(None);
+    let effects = mind.identified(Ok(sight("0000000000000000")));
+    assert_eq!(effects, [Effect::AskAgain(Duration::from_secs(1))]);
+    assert_eq!(mind.room(), 0);
+    let why = mind.state().err().unwrap_or_default();
+    assert!(why.contains("`0000000000000000`, not to `9f31c0aa52e7d410`"), "{why}");
+}
+
+#[test]
+fn a_silent_cloud_is_asked_again_with_growing_pauses_up_to_a_minute() {
+    let mut mind = well(None);
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        for effect in mind.identified(Err(unreachable("c"))) {
+            if let Effect::AskAgain(pause) = effect {
+                pauses.push(pause.as_secs());
+            }
+        }
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+    assert_eq!(mind.state(), Err("no endpoint answers".into()));
+}
+
+#[test]
+fn a_cluster_without_quorum_is_not_used() {
+    let mut mind = well(None);
+    let mut lone = sight(CLUSTER);
+    lone.quorate = false;
+    mind.identified(Ok(lone));
+    assert_eq!(mind.room(), 0);
+}
+
+#[test]
+fn only_a_changed_connection_makes_it_ask_anew() {
+    let mut mind = well(Some(3));
+    assert!(!mind.apply(Some(Arc::new(cloud("c", Some(9))))));
+    assert_eq!(mind.room(), 9);
+    let mut other = cloud("c", Some(9));
+    other.connection = 2;
+    assert!(mind.apply(Some(Arc::new(other))));
+    assert_eq!(mind.room(), 0);
+}
+
+// Invariant: reservations keep the cap until the template's news settles them.
+
+#[test]
+fn two_templates_share_the_cap() {
+    let mut mind = well(Some(3));
+    assert_eq!(mind.reserve(&template_id("c/a"), 2), 2);
+    assert_eq!(mind.reserve(&template_id("c/b"), 2), 1);
+    mind.news(&news("c/a", 1, 2));
+    assert_eq!(mind.room(), 1);
+}
+
+#[test]
+fn warm_pools_are_served_as_room_appears() {
+    let mut mind = well(Some(2));
+    mind.news(&news("c/a", 2, 0));
+    mind.warm_need(&template_id("c/b"), 2);
+    assert!(mind.warm_grants().is_empty());
+    mind.news(&news("c/a", 1, 0));
+    assert_eq!(mind.warm_grants(), [(template_id("c/b"), 1)]);
+    assert!(mind.warm_grants().is_empty());
+}
+
+proptest! {
+    /// Each template begins at most what was reserved for it, at any later time; the cap holds.
+    #[test]
+    fn the_cap_is_never_exceeded_under_any_interleaving(
+        steps in prop::collection::vec((0u8..4, 0usize..3, 0u32..5), 1..200)
+    ) {
+        let mut mind = well(Some(6));
+        let names = ["c/a", "c/b", "c/d"];
+        let mut inbox: [Vec<u32>; 3] = Default::default();
+        let mut outbox: [Vec<TemplateNews>; 3] = Default::default();
+        let mut live = [0u32; 3];
+        for (what, which, count) in steps {
+            match what {
+                0 => {
+                    let granted = mind.reserve(&template_id(names[which]), count);
+                    if granted > 0 {
+                        inbox[which].push(granted);
+                    }
+                }
+                1 if !inbox[which].is_empty() => {
+                    let reserved = inbox[which].remove(0);
+                    live[which] += reserved.min(count);
+                    outbox[which].push(news(names[which], live[which], reserved));
+                }
+                2 if live[which] > 0 => {
+                    live[which] -= 1;
+                    outbox[which].push(news(names[which], live[which], 0));
+                }
+                _ if !outbox[which].is_empty() => {
+                    let news = outbox[which].remove(0);
+                    mind.news(&news);
+                }
+                _ => {}
+            }
+            prop_assert!(live.iter().sum::<u32>() <= 6, "{live:?}");
+        }
+    }
+}

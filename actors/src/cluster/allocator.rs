@@ -17,6 +17,8 @@ pub struct Allocator {
     seen: BTreeSet<VmId>,
     resting: BTreeMap<VmId, WallTime>,
     burned: BTreeSet<VmId>,
+    /// The burned id that was looked at last.
+    inspected: Option<VmId>,
 }
 
 impl Allocator {
@@ -32,6 +34,7 @@ impl Allocator {
             seen: BTreeSet::new(),
             resting,
             burned: burned.into_iter().collect(),
+            inspected: None,
         }
     }
 
@@ -68,6 +71,21 @@ impl Allocator {
     /// A proposed id was not used after all.
     pub fn withdraw(&mut self, vmid: VmId) {
         self.held.remove(&vmid);
+    }
+
+    /// A burned id that no guest carries any more, one after the other: its volumes may be
+    /// listed.
+    pub fn inspect(&mut self) -> Option<VmId> {
+        let clear = |vmid: &&VmId| !self.seen.contains(vmid) && !self.held.contains(vmid);
+        let after = self.inspected.map_or(VmId(0), |last| VmId(last.0.saturating_add(1)));
+        let mut turn = self.burned.range(after..).chain(self.burned.range(..after));
+        self.inspected = turn.find(clear).copied();
+        self.inspected
+    }
+
+    /// A burned id's volumes were listed empty.
+    pub fn clear(&mut self, vmid: VmId) {
+        self.burned.remove(&vmid);
     }
 
     /// An agent gives its id back: it rests, or is burned.
@@ -119,6 +137,16 @@ mod tests {
         let mut ids = Allocator::restore([], BTreeMap::new(), [VmId(100)]);
         ids.give_back(VmId(101), true, hours(0));
         assert_eq!(ids.propose(FLOOR, CEILING, hours(50)), Some(VmId(102)));
+    }
+
+    #[test]
+    fn burned_ids_without_a_guest_are_inspected_in_turn_until_they_are_clear() {
+        let mut ids = Allocator::restore([], BTreeMap::new(), [100, 101, 103].map(VmId));
+        ids.surveyed([VmId(101)]);
+        let turn: Vec<Option<VmId>> = (0..3).map(|_| ids.inspect()).collect();
+        assert_eq!(turn, [Some(VmId(100)), Some(VmId(103)), Some(VmId(100))]);
+        ids.clear(VmId(100));
+        assert_eq!(ids.propose(FLOOR, CEILING, hours(0)), Some(VmId(100)));
     }
 
     #[test]

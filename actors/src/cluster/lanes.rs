@@ -145,9 +145,11 @@ mod tests {
                     let on = |storage: &str| {
                         lanes.running.values().filter(|t| t.storage == storage).count()
                     };
-                    prop_assert!(on(&format!("s{name}")) <= 2);
+                    let writing = on(&format!("s{name}"));
+                    prop_assert!(writing <= 2);
                     let node = NodeName::new(format!("n{name}"));
-                    prop_assert!(lanes.running.values().filter(|t| t.node == node).count() <= 1);
+                    let cloning = lanes.running.values().filter(|t| t.node == node).count();
+                    prop_assert!(cloning <= 1);
                 }
             }
         }

@@ -17,7 +17,7 @@ use crate::birth::{Common, Place};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
 use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
-use crate::ports::IdSight;
+use crate::ports::{IdSight, VmRef};
 use crate::record::Body;
 use crate::spec::{CloudSpec, TemplateSpec};
 use crate::time::Moment;
@@ -38,7 +38,12 @@ pub enum ClusterCommand {
     /// A cloud left the configuration.
     Drop(CloudId),
     /// A list of all guests was read.
-    Surveyed(BTreeSet<VmId>),
+    Surveyed {
+        /// Ids that guests carry.
+        seen: BTreeSet<VmId>,
+        /// The cloud the list was read through, and all nodes, when all of them are online.
+        through: Option<(CloudId, Vec<NodeName>)>,
+    },
     /// The actor is not needed any more.
     Leave,
 }
@@ -251,6 +256,41 @@ impl Cluster {
         self.lanes.free(agent);
     }
 
+    /// Looks at one burned id: free and without volumes on any node it may be used again.
+    fn inspect(&mut self, cloud: CloudId, nodes: Vec<NodeName>, ctx: &mut Context<Self>) {
+        let Some(vmid) = self.ids.inspect() else { return };
+        let hypervisor = self.common.ports.hypervisor.clone();
+        let clear = async move {
+            let taken = hypervisor.id_taken(&cloud, vmid).await;
+            if taken != Ok(IdSight::Free) {
+                return false;
+            }
+            for node in nodes {
+                let vm = VmRef { cloud: cloud.clone(), node, vmid };
+                if hypervisor.leftovers(&vm).await != Ok(Vec::new()) {
+                    return false;
+                }
+            }
+            true
+        };
+        ctx.spawn(clear.into_actor(self).map(move |clear, actor, ctx| {
+            if clear {
+                tracing::info!(cluster = %actor.id, vmid = vmid.0, "burned id is clear");
+                actor.ids.clear(vmid);
+                actor.append(Body::IdCleared { cluster: actor.id.clone(), vmid }, ctx);
+            }
+        }));
+    }
+
+    fn append(&self, body: Body, ctx: &mut Context<Self>) {
+        let write = self.common.ports.journal.append(vec![body]);
+        ctx.spawn(write.into_actor(self).map(|done, _, _| {
+            if let Err(fault) = done {
+                tracing::warn!(error = %fault, "record was not written");
+            }
+        }));
+    }
+
     /// Takes lanes back from agents that ended without giving them back.
     fn sweep(&mut self) {
         let dead = |(agent, ask): &(&AgentId, &Ask)| {
@@ -329,12 +369,7 @@ impl Handler<IdBack> for Cluster {
         self.ids.give_back(message.vmid, message.burned, now);
         if message.burned {
             let body = Body::IdBurned { cluster: self.id.clone(), vmid: message.vmid };
-            let write = self.common.ports.journal.append(vec![body]);
-            ctx.spawn(write.into_actor(self).map(|done, _, _| {
-                if let Err(fault) = done {
-                    tracing::warn!(error = %fault, "record was not written");
-                }
-            }));
+            self.append(body, ctx);
         }
     }
 }
@@ -351,9 +386,12 @@ impl Handler<ClusterCommand> for Cluster {
             ClusterCommand::Drop(cloud) => {
                 self.clouds.remove(&cloud);
             }
-            ClusterCommand::Surveyed(seen) => {
+            ClusterCommand::Surveyed { seen, through } => {
                 self.ids.surveyed(seen);
                 self.sweep();
+                if let Some((cloud, nodes)) = through {
+                    self.inspect(cloud, nodes, ctx);
+                }
                 self.advance(ctx);
             }
             ClusterCommand::Leave => ctx.stop(),

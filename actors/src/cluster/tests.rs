@@ -1,1 +1,252 @@
+//! The cluster actor over a scripted world: places and ids are granted, refused and taken back.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+use std::sync::{Arc, Mutex};
 
+use actix::{Addr, Recipient};
+
+use super::*;
+use crate::birth::{Living, Roster};
+use crate::id::Installation;
+use crate::message::Standing;
+use crate::testbed::{self, CLUSTER, World, cloud, on_paused_system, pass, seconds, template};
+
+/// An agent that only listens.
+struct Listener(Arc<Mutex<Vec<String>>>, &'static str);
+
+impl Actor for Listener {
+    type Context = Context<Self>;
+}
+
+impl Handler<AgentCommand> for Listener {
+    type Result = ();
+
+    fn handle(&mut self, command: AgentCommand, _: &mut Self::Context) {
+        let text = if let AgentCommand::Granted { vmid, node, .. } = command {
+            format!("{} {vmid} on {node}", self.1)
+        } else if let AgentCommand::NotGranted(fault) = command {
+            format!("{} refused: {fault}", self.1)
+        } else {
+            format!("{} {command:?}", self.1)
+        };
+        self.0.lock().unwrap().push(text);
+    }
+}
+
+struct Bed {
+    world: World,
+    roster: Roster,
+    cluster: Addr<Cluster>,
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+impl Bed {
+    fn new(change: impl FnOnce(&mut CloudSpec)) -> Self {
+        let world = World::new(&["c"]);
+        let roster = Roster::default();
+        let common = Common {
+            ports: world.ports(),
+            roster: roster.clone(),
+            spawner: world.spawner(),
+            installation: Installation::new("7k2m9qxw"),
+            epoch: 1,
+        };
+        let mut spec = cloud("c", None);
+        change(&mut spec);
+        let id = ClusterId::new(CLUSTER);
+        let cluster = Cluster::new(common, id, Allocator::default()).start();
+        cluster.do_send(ClusterCommand::Use(Arc::new(spec)));
+        Self { world, roster, cluster, heard: Arc::default() }
+    }
+
+    fn ask(&self, agent: &'static str, change: impl FnOnce(&mut TemplateSpec)) {
+        let mut spec = template("c/t", &[]);
+        change(&mut spec);
+        let spec = Arc::new(spec);
+        let reply: Recipient<AgentCommand> =
+            Listener(self.heard.clone(), agent).start().recipient();
+        let living = Living {
+            template: spec.id.clone(),
+            spec: spec.clone(),
+            address: reply.clone(),
+            standing: Standing::Coming,
+            state: "Queued".into(),
+            leases: Vec::new(),
+            place: None,
+        };
+        self.roster.enter(AgentId::new(agent), living);
+        self.cluster.do_send(LaneAsk { agent: AgentId::new(agent), spec, reply });
+    }
+
+    async fn heard(&self) -> Vec<String> {
+        pass(Duration::from_millis(100)).await;
+        std::mem::take(&mut self.heard.lock().unwrap())
+    }
+}
+
+// Invariant: an id is granted only when a quorate endpoint said that it is free.
+
+#[test]
+fn a_taken_id_is_passed_over_and_the_place_is_on_the_roster() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|_| ());
+        bed.world.with(|script| script.ids.insert(10_000, IdSight::Taken));
+        bed.ask("a", |_| ());
+        assert_eq!(bed.heard().await, ["a 10001 on pve1"]);
+        let place = bed.roster.get(&AgentId::new("a")).unwrap().place.unwrap();
+        assert_eq!((place.vmid, place.node.as_str()), (VmId(10_001), "pve1"));
+    });
+}
+
+#[test]
+fn an_id_nobody_can_tell_about_is_asked_about_again() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|_| ());
+        bed.world.with(|script| script.ids.insert(10_000, IdSight::Unknown));
+        bed.ask("a", |_| ());
+        assert!(bed.heard().await.is_empty());
+        bed.world.with(|script| script.ids.clear());
+        pass(seconds(2)).await;
+        assert_eq!(bed.heard().await, ["a 10000 on pve1"]);
+    });
+}
+
+#[test]
+fn many_at_once_get_different_ids() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|_| ());
+        for agent in ["a", "b", "d"] {
+            bed.ask(agent, |_| ());
+        }
+        let mut heard = bed.heard().await;
+        heard.sort();
+        assert_eq!(heard, ["a 10000 on pve1", "b 10001 on pve1", "d 10002 on pve1"]);
+    });
+}
+
+#[test]
+fn an_exhausted_range_is_refused_and_says_so() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|spec| spec.vmid_ceiling = VmId(10_001));
+        bed.ask("a", |_| ());
+        bed.ask("b", |_| ());
+        let mut heard = bed.heard().await;
+        heard.sort();
+        assert!(heard[1].starts_with("b refused: no VMID from 10000 to below 10001"), "{heard:?}");
+    });
+}
+
+#[test]
+fn a_burned_id_is_recorded_and_not_granted_again() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|_| ());
+        bed.ask("a", |_| ());
+        assert_eq!(bed.heard().await, ["a 10000 on pve1"]);
+        bed.cluster.do_send(IdBack { vmid: VmId(10_000), burned: true });
+        bed.ask("b", |_| ());
+        assert_eq!(bed.heard().await, ["b 10001 on pve1"]);
+        let burned = bed.world.with(|script| script.ledger.burned.clone());
+        assert!(burned[&ClusterId::new(CLUSTER)].contains_key(&VmId(10_000)));
+    });
+}
+
+#[test]
+fn a_burned_id_is_used_again_only_when_its_volumes_are_listed_empty() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|_| ());
+        bed.cluster.do_send(IdBack { vmid: VmId(10_000), burned: true });
+        let survey = || {
+            let through = Some((CloudId::new("c"), vec![NodeName::new("pve1")]));
+            let seen = BTreeSet::new();
+            bed.cluster.do_send(ClusterCommand::Surveyed { seen, through });
+        };
+        bed.world.with(|script| script.leftovers = vec!["local:vm-10000-disk-0".into()]);
+        survey();
+        bed.heard().await;
+        bed.ask("a", |_| ());
+        assert_eq!(bed.heard().await, ["a 10001 on pve1"]);
+        bed.world.with(|script| script.leftovers.clear());
+        survey();
+        bed.heard().await;
+        bed.ask("b", |_| ());
+        assert_eq!(bed.heard().await, ["b 10000 on pve1"]);
+        let burned = bed.world.with(|script| script.ledger.burned.clone());
+        assert!(burned[&ClusterId::new(CLUSTER)].is_empty());
+    });
+}
+
+// Invariant: lanes are kept, and given back by whoever gives up.
+
+#[test]
+fn the_lane_of_one_clone_is_the_next_ones_turn() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|spec| spec.operations_per_node = 1);
+        bed.ask("a", |_| ());
+        bed.ask("b", |_| ());
+        assert_eq!(bed.heard().await, ["a 10000 on pve1"]);
+        bed.cluster.do_send(LaneFree { agent: AgentId::new("a") });
+        assert_eq!(bed.heard().await, ["b 10001 on pve1"]);
+    });
+}
+
+#[test]
+fn an_agent_that_gives_up_while_its_id_is_asked_about_is_granted_nothing() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|_| ());
+        bed.ask("a", |_| ());
+        bed.cluster.do_send(LaneFree { agent: AgentId::new("a") });
+        assert!(bed.heard().await.is_empty());
+        bed.ask("b", |_| ());
+        assert_eq!(bed.heard().await, ["b 10000 on pve1"]);
+    });
+}
+
+#[test]
+fn agents_that_ended_without_a_word_lose_their_lanes_at_the_next_list() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|spec| spec.operations_per_node = 1);
+        let spec = Arc::new(template("c/t", &[]));
+        let reply = Listener(bed.heard.clone(), "dead").start();
+        let recipient = reply.clone().recipient();
+        let agent = AgentId::new("dead");
+        bed.cluster.do_send(LaneAsk { agent: agent.clone(), spec, reply: recipient });
+        assert_eq!(bed.heard().await, ["dead 10000 on pve1"]);
+        reply.do_send(testbed::End);
+        bed.ask("b", |_| ());
+        assert!(bed.heard().await.is_empty());
+        let seen = BTreeSet::new();
+        bed.cluster.do_send(ClusterCommand::Surveyed { seen, through: None });
+        assert_eq!(bed.heard().await, ["b 10001 on pve1"]);
+    });
+}
+
+impl Handler<testbed::End> for Listener {
+    type Result = ();
+
+    fn handle(&mut self, _: testbed::End, ctx: &mut Self::Context) {
+        ctx.stop();
+    }
+}
+
+// Invariant: templates are located once for all who ask.
+
+#[test]
+fn a_template_is_located_once_and_a_failure_is_told_to_all_who_wait() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|_| ());
+        bed.world.with(|script| script.locate = Some(Ok(NodeName::new("pve7"))));
+        for agent in ["a", "b"] {
+            bed.ask(agent, |spec| spec.node = None);
+        }
+        let mut heard = bed.heard().await;
+        heard.sort();
+        assert_eq!(heard, ["a 10000 on pve7", "b 10001 on pve7"]);
+        assert_eq!(bed.world.calls("locate"), 1);
+        let text = "template 9000 is on no node";
+        let fault = Fault::new(FaultKind::Broken, Culprit::Template, text);
+        bed.world.with(|script| script.locate = Some(Err(fault)));
+        pass(seconds(61)).await;
+        bed.ask("d", |spec| spec.node = None);
+        assert_eq!(bed.heard().await, ["d refused: template 9000 is on no node"]);
+        assert_eq!(bed.world.calls("locate"), 2);
+    });
+}

@@ -142,7 +142,10 @@ impl Reconciler {
         let plan = plan::plan(&survey, &self.known(), self.config(), &mut self.memory, now);
         if survey.quorate {
             let seen: BTreeSet<VmId> = survey.guests.iter().map(|guest| guest.vmid).collect();
-            self.cluster.do_send(ClusterCommand::Surveyed(seen));
+            let nodes = survey.nodes.iter().map(|(node, _)| node.clone()).collect();
+            let all_online = survey.nodes.iter().all(|(_, online)| *online);
+            let through = all_online.then(|| (cloud.clone(), nodes));
+            self.cluster.do_send(ClusterCommand::Surveyed { seen, through });
         }
         for (agent, node) in &plan.moved {
             self.common.roster.update(agent, |living| {

@@ -1,1 +1,337 @@
+//! The plan of a reconciliation, as text, and its judgements.
+use std::sync::Arc;
 
+use super::*;
+use crate::message::Standing;
+use crate::testbed::{CLUSTER, at, marks, seconds, survey, template};
+use actix::Actor as _;
+
+const CONFIG: Config = Config {
+    cleanup_orphans: true,
+    orphan_grace: Duration::from_secs(300),
+    node_grace: Duration::from_secs(120),
+};
+
+struct Deaf;
+
+impl actix::Actor for Deaf {
+    type Context = actix::Context<Self>;
+}
+
+impl actix::Handler<AgentCommand> for Deaf {
+    type Result = ();
+
+    fn handle(&mut self, _: AgentCommand, _: &mut Self::Context) {}
+}
+
+/// Runs a test where agents can have addresses.
+fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, &str)]) -> Known)) {
+    crate::testbed::on_paused_system(|| async move {
+        let address = Deaf.start().recipient();
+        test(&|agents| Known {
+            installation: Installation::new("7k2m9qxw"),
+            cluster: ClusterId::new(CLUSTER),
+            agents: agents
+                .iter()
+                .map(|(agent, vmid, state)| {
+                    let spec = Arc::new(template("c/t", &[]));
+                    let living = Living {
+                        template: spec.id.clone(),
+                        spec,
+                        address: address.clone(),
+                        standing: Standing::Busy,
+                        state: (*state).into(),
+                        leases: Vec::new(),
+                        place: Some(crate::birth::Place {
+                            cluster: ClusterId::new(CLUSTER),
+                            vmid: VmId(*vmid),
+                            node: NodeName::new("pve1"),
+                        }),
+                    };
+                    (AgentId::new(agent), living)
+                })
+                .collect(),
+            last_seq: 100,
+        });
+    });
+}
+
+fn guest(vmid: u32, node: &str, status: &str) -> Listed {
+    Listed {
+        vmid: VmId(vmid),
+        node: NodeName::new(node),
+        name: Some(format!("guest-{vmid}")),
+        tags: Vec::new(),
+        lock: None,
+        status: status.into(),
+        template: false,
+        container: false,
+    }
+}
+
+fn tagged(vmid: u32) -> Listed {
+    let tags = vec!["drover".into(), "drover-7k2m9qxw".into()];
+    Listed { tags, ..guest(vmid, "pve1", "running") }
+}
+
+fn listed(guests: Vec<Listed>) -> Survey {
+    Survey { guests, ..survey() }
+}
+
+fn seen(reading: Reading) -> Result<VmSight, String> {
+    Ok(VmSight {
+        id: IdSight::Taken,
+        node: Some(NodeName::new("pve1")),
+        marks: Some(reading),
+        lock: None,
+        running: Some(true),
+    })
+}
+
+const ORPHAN: &str = "4f8z1c3px9t2vkab";
+
+/// A memory that has seen an orphan's tag at second 0, and how a look at it at `now` is judged.
+fn judged(known: &Known, sight: &Result<VmSight, String>, now: u64) -> Judged {
+    let mut memory = Memory::default();
+    plan(&listed(vec![tagged(10_500)]), known, CONFIG, &mut memory, at(0).mono);
+    judge(VmId(10_500), sight, false, known, CONFIG, &mut memory, at(now).mono)
+}
+
+// Invariant: the whole plan is one page.
+
+#[test]
+fn a_plan_reads_like_this() {
+    with_agents(|known| {
+        let known = known(&[
+            ("well", 10_000, "Ready"),
+            ("moved", 10_001, "Leased"),
+            ("dead", 10_002, "Ready"),
+            ("missing", 10_003, "Ready"),
+            ("cloning", 10_004, "Cloning"),
+            ("booting", 10_005, "Booting"),
+        ]);
+        let mut container = tagged(10_007);
+        container.container = true;
+        let mut survey = listed(vec![
+            guest(10_000, "pve1", "running"),
+            guest(10_001, "pve2", "running"),
+            guest(10_002, "pve1", "stopped"),
+            guest(10_005, "pve1", "stopped"),
+            tagged(10_006),
+            container,
+            guest(100, "pve1", "running"),
+        ]);
+        survey.nodes.push((NodeName::new("pve3"), false));
+        let plan = plan(&survey, &known, CONFIG, &mut Memory::default(), at(0).mono);
+        let expected = [
+            "look at 10006 on pve1",
+            "ask whether 10003 of missing is free",
+            "tell dead: SeenStopped",
+            "tell moved: Moved(pve2)",
+            "found: 10002 of agent `dead` is stopped in state Ready",
+            "found: 10001 of agent `moved` moved from `pve1` to `pve2`",
+            "found: node `pve3` is offline since 0 s",
+            "found: container 10007 carries drover's tag: not touched",
+        ];
+        assert_eq!(plan.render(), expected.join("\n"));
+    });
+}
+
+// Invariant: absence from a list is never evidence, nor is a list without quorum.
+
+#[test]
+fn without_quorum_nothing_follows() {
+    with_agents(|known| {
+        let known = known(&[("a", 10_000, "Ready")]);
+        let survey = Survey { quorate: false, ..listed(vec![tagged(10_500)]) };
+        let plan = plan(&survey, &known, CONFIG, &mut Memory::default(), at(0).mono);
+        assert_eq!((plan.looks.len(), plan.checks.len(), plan.tell.len()), (0, 0, 0));
+        assert_eq!(plan.findings.len(), 1);
+    });
+}
+
+#[test]
+fn a_missing_agent_is_only_asked_about_and_a_cloning_one_not_even_that() {
+    with_agents(|known| {
+        let known = known(&[("a", 10_000, "Ready"), ("b", 10_001, "Cloning")]);
+        let plan = plan(&listed(Vec::new()), &known, CONFIG, &mut Memory::default(), at(0).mono);
+        assert_eq!(plan.render(), "ask whether 10000 of a is free");
+    });
+}
+
+#[test]
+fn a_locked_guest_that_is_stopped_is_left_to_its_lock() {
+    with_agents(|known| {
+        let known = known(&[("a", 10_000, "Ready")]);
+        let mut backed_up = guest(10_000, "pve1", "stopped");
+        backed_up.lock = Some("backup".into());
+        let plan =
+            plan(&listed(vec![backed_up]), &known, CONFIG, &mut Memory::default(), at(0).mono);
+        assert_eq!(plan.render(), "");
+    });
+}
+
+// Invariant: an orphan goes only by its marks, after the grace, and by a journal that knows it.
+
+#[test]
+fn a_true_orphan_is_left_alone_for_the_grace_and_looked_at_again_before_it_goes() {
+    with_agents(|known| {
+        let known = known(&[]);
+        let mut memory = Memory::default();
+        let list = listed(vec![tagged(10_500)]);
+        let sight = seen(Reading::Marked(Box::new(marks(ORPHAN, 10_500))));
+        let mut reconcile = |now: u64| {
+            let plan = plan(&list, &known, CONFIG, &mut memory, at(now).mono);
+            let judged = plan.looks.iter().map(|(vmid, _)| {
+                judge(*vmid, &sight, false, &known, CONFIG, &mut memory, at(now).mono)
+            });
+            let judged: Vec<Judged> = judged.collect();
+            let finding = judged.iter().find_map(|j| j.finding.clone());
+            let finding = finding.or(plan.findings.first().cloned());
+            (plan.looks.len(), finding, judged.iter().any(|j| j.destroy.is_some()))
+        };
+        let text = |what: &str| Some(format!("10500 is an orphan of agent `{ORPHAN}`: {what}"));
+        assert_eq!(reconcile(0), (1, text("left alone for 300 s more"), false));
+        assert_eq!(reconcile(60), (0, text("left alone for 240 s more"), false));
+        assert_eq!(reconcile(300), (1, text("is retired"), true));
+    });
+}
+
+#[test]
+fn an_orphan_is_only_reported_when_cleaning_is_off() {
+    with_agents(|known| {
+        let known = known(&[]);
+        let config = Config { cleanup_orphans: false, ..CONFIG };
+        let mut memory = Memory::default();
+        plan(&listed(vec![tagged(10_500)]), &known, config, &mut memory, at(0).mono);
+        let sight = seen(Reading::Marked(Box::new(marks(ORPHAN, 10_500))));
+        let judged = judge(VmId(10_500), &sight, false, &known, config, &mut memory, at(999).mono);
+        assert_eq!(judged.destroy, None);
+        assert!(judged.finding.is_some_and(|text| text.ends_with("cleaning is off")));
+    });
+}
+
+#[test]
+fn marks_ahead_of_the_journal_stop_the_destruction_of_every_orphan() {
+    with_agents(|known| {
+        let known = known(&[]);
+        let mut memory = Memory::default();
+        let list = listed(vec![tagged(10_500), tagged(10_501)]);
+        plan(&list, &known, CONFIG, &mut memory, at(0).mono);
+        let mut ahead = marks(ORPHAN, 10_500);
+        ahead.seq = 101;
+        let sight = seen(Reading::Marked(Box::new(ahead)));
+        let first = judge(VmId(10_500), &sight, false, &known, CONFIG, &mut memory, at(999).mono);
+        let other = seen(Reading::Marked(Box::new(marks("0000000000000000", 10_501))));
+        let second = judge(VmId(10_501), &other, false, &known, CONFIG, &mut memory, at(999).mono);
+        assert_eq!((first.destroy, second.destroy), (None, None));
+        let text = second.finding.unwrap_or_default();
+        assert!(text.contains("the marks of 10500 (seq 101) are ahead of the journal"), "{text}");
+    });
+}
+
+// Invariant: strangers, copies and damaged guests are reported and never touched.
+
+#[test]
+fn whatever_is_not_exactly_ours_is_never_destroyed() {
+    with_agents(|known| {
+        let known = known(&[("0000000000000000", 10_000, "Ready")]);
+        let change = |change: &dyn Fn(&mut Marks)| {
+            let mut marks = marks(ORPHAN, 10_500);
+            change(&mut marks);
+            seen(Reading::Marked(Box::new(marks)))
+        };
+        let cases = [
+            (seen(Reading::Unmarked), "is a stranger, not touched: it carries no marks"),
+            (seen(Reading::Damaged("twice".into())), "has damaged marks, not touched: twice"),
+            (
+                change(&|marks| marks.installation = Installation::new("7k2m9qxx")),
+                "is a stranger, not touched: it is of installation `7k2m9qxx`",
+            ),
+            (
+                change(&|marks| marks.vmid = VmId(10_499)),
+                "is a stranger, not touched: it is a copy: its marks name 10499",
+            ),
+            (
+                change(&|marks| marks.cluster = ClusterId::new("0011223344556677")),
+                "is a stranger, not touched: its marks name cluster `0011223344556677`",
+            ),
+            (
+                change(&|marks| marks.agent = AgentId::new("0000000000000000")),
+                "is a stranger, not touched: agent `0000000000000000` lives elsewhere",
+            ),
+            (
+                change(&|marks| marks.kind = Kind::Image),
+                "is a stranger, not touched: it is an image",
+            ),
+            (Err("no endpoint answers".into()), "could not be read: no endpoint answers"),
+        ];
+        for (sight, text) in cases {
+            let judged = judged(&known, &sight, 999);
+            assert_eq!(judged, Judged { finding: Some(format!("10500 {text}")), destroy: None });
+        }
+    });
+}
+
+#[test]
+fn an_agents_marks_on_a_template_are_damaged() {
+    with_agents(|known| {
+        let known = known(&[]);
+        let mut memory = Memory::default();
+        plan(&listed(vec![tagged(10_500)]), &known, CONFIG, &mut memory, at(0).mono);
+        let sight = seen(Reading::Marked(Box::new(marks(ORPHAN, 10_500))));
+        let judged = judge(VmId(10_500), &sight, true, &known, CONFIG, &mut memory, at(999).mono);
+        assert_eq!(judged.destroy, None);
+    });
+}
+
+#[test]
+fn a_candidate_that_is_gone_meanwhile_is_no_finding() {
+    with_agents(|known| {
+        let sight =
+            VmSight { id: IdSight::Free, node: None, marks: None, lock: None, running: None };
+        assert_eq!(judged(&known(&[]), &Ok(sight), 999), Judged::default());
+    });
+}
+
+#[test]
+fn a_known_stranger_is_not_read_again_until_its_name_or_tags_change() {
+    with_agents(|known| {
+        let known = known(&[]);
+        let mut memory = Memory::default();
+        let mut list = listed(vec![tagged(10_500)]);
+        let looks = |list: &Survey, memory: &mut Memory, now: u64| {
+            plan(list, &known, CONFIG, memory, at(now).mono).looks.len()
+        };
+        assert_eq!(looks(&list, &mut memory, 0), 1);
+        let sight = seen(Reading::Unmarked);
+        judge(VmId(10_500), &sight, false, &known, CONFIG, &mut memory, at(0).mono);
+        assert_eq!(looks(&list, &mut memory, 999), 0);
+        list.guests[0].name = Some("renamed".into());
+        assert_eq!(looks(&list, &mut memory, 1000), 1);
+    });
+}
+
+// Invariant: an offline node parks its agents after the grace, once, and says when it is back.
+
+#[test]
+fn a_node_parks_its_agents_after_the_grace_and_gives_them_back() {
+    with_agents(|known| {
+        let known = known(&[("a", 10_000, "Ready")]);
+        let mut memory = Memory::default();
+        let mut list = listed(vec![guest(10_000, "pve1", "unknown")]);
+        let told = |list: &Survey, memory: &mut Memory, now: u64| {
+            let plan = plan(list, &known, CONFIG, memory, at(now).mono);
+            plan.tell.into_iter().map(|(_, command)| command).collect::<Vec<_>>()
+        };
+        list.nodes = vec![(NodeName::new("pve1"), false)];
+        assert_eq!(told(&list, &mut memory, 0), []);
+        assert_eq!(told(&list, &mut memory, 119), []);
+        assert_eq!(told(&list, &mut memory, 120), [AgentCommand::NodeDown(true)]);
+        assert_eq!(told(&list, &mut memory, 180), []);
+        list.nodes = vec![(NodeName::new("pve1"), true)];
+        assert_eq!(told(&list, &mut memory, 240), [AgentCommand::NodeDown(false)]);
+        assert_eq!(told(&list, &mut memory, 300), []);
+    });
+    assert_eq!(CONFIG.node_grace, seconds(120));
+}

@@ -128,6 +128,8 @@ pub struct Template {
     configured: Option<Arc<TemplateSpec>>,
     saved: Breaker,
     warm_told: u32,
+    /// Reservations and asked starts that no news has settled yet.
+    owed: (u32, u32),
     shown: Option<What>,
     timer: Option<(Moment, SpawnHandle)>,
     flushing: bool,
@@ -155,6 +157,7 @@ impl Template {
             saved: breaker.clone(),
             mind: TemplateMind::new(spec, configured, breaker),
             warm_told: 0,
+            owed: (0, 0),
             shown: None,
             timer: None,
             flushing: false,
@@ -269,6 +272,7 @@ impl Supervised for Template {
         for (agent, living) in self.common.roster.select(|living| living.template == id) {
             self.mind.recall(&agent, &living, now.mono);
         }
+        self.mind.owes(self.owed.0, self.owed.1);
         self.warm_told = 0;
         self.timer = None;
         self.flushing = false;
@@ -285,6 +289,7 @@ impl Handler<Flush> for Template {
         self.carry_out(effects, ctx);
         self.flushing = false;
         if let Some(news) = self.mind.news(now.mono) {
+            self.owed = (0, 0);
             self.cloud.do_send(ToCloud::News(Box::new(news)));
         }
         let count = self.mind.warm_need(now.mono);
@@ -347,6 +352,8 @@ impl Handler<TemplateCommand> for Template {
                 Vec::new()
             }
             TemplateCommand::Begin { reserved, asked } => {
+                self.owed.0 += reserved;
+                self.owed.1 += asked.unwrap_or(0);
                 let ambient = self.common.ports.ambient.clone();
                 let mut draw = || draw_agent_id(ambient.as_ref());
                 self.warm_told = if asked.is_none() { 0 } else { self.warm_told };
@@ -369,3 +376,6 @@ impl Handler<TemplateCommand> for Template {
         self.carry_out(effects, ctx);
     }
 }
+
+#[cfg(test)]
+mod tests;

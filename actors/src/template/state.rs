@@ -141,6 +141,12 @@ impl TemplateMind {
         self.changed.insert(agent.clone());
     }
 
+    /// Reservations and asked starts that came to nothing because this actor was started anew.
+    pub fn owes(&mut self, reserved: u32, asked: u32) {
+        self.released += reserved;
+        self.answered += asked;
+    }
+
     /// A spec comes into force; none when the template left the configuration.
     ///
     /// A spec that changed lets a tripped breaker flow: what failed was another version.

@@ -1,1 +1,379 @@
+//! The template's mind: permits, warm pool, breaker and idle agents, one sentence each.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+use std::time::Duration;
 
+use proptest::prelude::*;
+
+use super::*;
+use crate::fault::FaultKind;
+use crate::testbed::{at, entry, seconds, template};
+
+fn mind(change: impl FnOnce(&mut TemplateSpec)) -> TemplateMind {
+    let mut spec = template("c/t", &["linux"]);
+    change(&mut spec);
+    let mut mind = TemplateMind::new(Arc::new(spec), true, Breaker::default());
+    mind.opened();
+    mind
+}
+
+fn begin(mind: &mut TemplateMind, reserved: u32, asked: Option<u32>, now: u64) -> Vec<AgentId> {
+    let mut count = mind.agents.len() + mind.gone.len() + usize::try_from(now).unwrap() * 100;
+    let mut draw = || {
+        count += 1;
+        AgentId::new(format!("a{count}"))
+    };
+    let effects = mind.begin(reserved, asked, &mut draw, at(now));
+    effects
+        .into_iter()
+        .filter_map(|effect| match effect {
+            Effect::Spawn(agent) => Some(agent),
+            Effect::Tell(..) | Effect::Record(_) | Effect::SuspectCloud(_) => None,
+        })
+        .collect()
+}
+
+fn tell(
+    mind: &mut TemplateMind,
+    agent: &AgentId,
+    standing: Standing,
+    fault: Option<Fault>,
+    now: u64,
+) -> Vec<Effect> {
+    let template = mind.spec().id.clone();
+    let (agent, leases) = (agent.clone(), Vec::new());
+    let report = AgentReport { agent, template, standing, state: "State", leases, fault };
+    mind.report(&report, at(now))
+}
+
+const IDLE: Standing = Standing::Free { executors: 1, idle: true };
+
+fn fault(kind: FaultKind) -> Option<Fault> {
+    Some(Fault::new(kind, Culprit::Template, "no such template"))
+}
+
+fn gone(mind: &mut TemplateMind, agent: &AgentId, why: Option<Fault>, now: u64) {
+    tell(mind, agent, Standing::Leaving, why, now);
+    tell(mind, agent, Standing::Gone, None, now);
+}
+
+fn told(effects: &[Effect]) -> Vec<String> {
+    effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Tell(agent, command) => Some(format!("{agent} {command:?}")),
+            Effect::Spawn(_) | Effect::Record(_) | Effect::SuspectCloud(_) => None,
+        })
+        .collect()
+}
+
+// Invariant: a permit is free only when its agent is confirmed gone.
+
+#[test]
+fn a_retiring_agent_holds_its_slot_until_it_is_gone() {
+    let mut mind = mind(|spec| spec.cap = Some(2));
+    let agents = begin(&mut mind, 2, Some(2), 0);
+    tell(&mut mind, &agents[0], Standing::Leaving, None, 1);
+    assert_eq!(mind.room(at(1).mono), 0);
+    tell(&mut mind, &agents[0], Standing::Gone, None, 2);
+    assert_eq!(mind.room(at(2).mono), 1);
+}
+
+#[test]
+fn a_reservation_larger_than_the_cap_begins_no_more_than_the_cap_and_gives_all_back() {
+    let mut mind = mind(|spec| spec.cap = Some(2));
+    assert_eq!(begin(&mut mind, 5, Some(5), 0).len(), 2);
+    let news = mind.news(at(0).mono).unwrap();
+    assert_eq!((news.released, news.answered, news.live, news.room), (5, 5, 2, 0));
+}
+
+#[test]
+fn a_parked_agent_leaves_the_cap_and_goes_when_it_returns_over_it() {
+    let mut mind = mind(|spec| spec.cap = Some(1));
+    let first = begin(&mut mind, 1, Some(1), 0).remove(0);
+    tell(&mut mind, &first, Standing::Parked, None, 1);
+    assert_eq!(begin(&mut mind, 1, Some(1), 2).len(), 1);
+    let effects = tell(&mut mind, &first, IDLE, None, 3);
+    assert_eq!(told(&effects), ["a1 Retire(ReturnedFromPark)"]);
+}
+
+#[test]
+fn nothing_begins_before_the_cluster_is_known() {
+    let spec = Arc::new(template("c/t", &[]));
+    let mut mind = TemplateMind::new(spec, true, Breaker::default());
+    assert!(begin(&mut mind, 3, Some(3), 0).is_empty());
+    assert_eq!(mind.news(at(0).mono).unwrap().answered, 3);
+}
+
+// Invariant: the warm pool is topped up to the minimum, and only idle or coming agents count.
+
+#[test]
+fn the_warm_pool_is_short_by_what_is_neither_ready_nor_coming() {
+    let mut mind = mind(|spec| spec.minimum = 3);
+    assert_eq!(mind.warm_need(at(0).mono), 3);
+    let agents = begin(&mut mind, 3, None, 0);
+    assert_eq!(mind.warm_need(at(0).mono), 0);
+    tell(&mut mind, &agents[0], IDLE, None, 1);
+    tell(&mut mind, &agents[0], Standing::Busy, None, 2);
+    assert_eq!(mind.warm_need(at(2).mono), 1);
+    gone(&mut mind, &agents[1], None, 3);
+    assert_eq!(mind.warm_need(at(3).mono), 2);
+}
+
+#[test]
+fn a_warm_reservation_that_came_too_late_begins_nothing() {
+    let mut mind = mind(|spec| spec.minimum = 2);
+    assert_eq!(begin(&mut mind, 2, None, 0).len(), 2);
+    assert!(begin(&mut mind, 2, None, 1).is_empty());
+    assert_eq!(mind.news(at(1).mono).unwrap().released, 4);
+}
+
+#[test]
+fn the_warm_pool_stays_under_the_cap() {
+    let mut mind = mind(|spec| (spec.minimum, spec.cap) = (5, Some(2)));
+    assert_eq!(mind.warm_need(at(0).mono), 2);
+    assert_eq!(begin(&mut mind, 5, None, 0).len(), 2);
+}
+
+// Invariant: idle agents go after their time, the longest idle first, the minimum never.
+
+fn three_idle(change: impl FnOnce(&mut TemplateSpec)) -> TemplateMind {
+    let mut mind = mind(|spec| {
+        spec.idle = Some(seconds(60));
+        change(spec);
+    });
+    let agents = begin(&mut mind, 3, Some(3), 0);
+    for (agent, now) in agents.iter().zip([10, 20, 30]) {
+        tell(&mut mind, agent, IDLE, None, now);
+    }
+    mind
+}
+
+#[test]
+fn idle_agents_go_one_by_one_as_their_time_comes() {
+    let mut mind = three_idle(|_| ());
+    assert!(mind.settle(at(69).mono).is_empty());
+    assert_eq!(mind.wake(at(69).mono), Some(at(70).mono));
+    assert_eq!(told(&mind.settle(at(70).mono)), ["a1 Retire(Idle)"]);
+    assert!(mind.settle(at(71).mono).is_empty());
+    assert_eq!(told(&mind.settle(at(95).mono)), ["a2 Retire(Idle)", "a3 Retire(Idle)"]);
+}
+
+#[test]
+fn the_minimum_outlives_its_idle_time() {
+    let mut mind = three_idle(|spec| spec.minimum = 2);
+    assert_eq!(told(&mind.settle(at(500).mono)), ["a1 Retire(Idle)"]);
+    assert_eq!(mind.wake(at(500).mono), None);
+}
+
+#[test]
+fn a_use_starts_the_idle_time_anew() {
+    let mut mind = three_idle(|_| ());
+    let first = AgentId::new("a1");
+    tell(&mut mind, &first, Standing::Busy, None, 65);
+    tell(&mut mind, &first, IDLE, None, 100);
+    assert_eq!(told(&mind.settle(at(110).mono)), ["a2 Retire(Idle)", "a3 Retire(Idle)"]);
+    assert_eq!(mind.wake(at(110).mono), Some(at(160).mono));
+}
+
+#[test]
+fn a_reap_spares_the_minimum_unless_all_are_wanted() {
+    let mut mind = three_idle(|spec| spec.minimum = 1);
+    let reaped = mind.clone().reap(false, &Reason::Reaped);
+    assert_eq!(told(&reaped), ["a1 Retire(Reaped)", "a2 Retire(Reaped)"]);
+    assert_eq!(mind.reap(true, &Reason::Reaped).len(), 3);
+    assert!(mind.reap(true, &Reason::Reaped).is_empty());
+}
+
+// Invariant: a template that left the configuration drains, and never kills a busy agent.
+
+#[test]
+fn an_unconfigured_template_retires_the_idle_and_drains_the_busy() {
+    let mut mind = three_idle(|_| ());
+    tell(&mut mind, &AgentId::new("a2"), Standing::Busy, None, 40);
+    assert!(mind.apply(None, at(41)).is_empty());
+    let effects = mind.settle(at(41).mono);
+    assert_eq!(
+        told(&effects),
+        ["a1 Retire(Unconfigured)", "a2 Drain(Unconfigured)", "a3 Retire(Unconfigured)"]
+    );
+    assert!(mind.settle(at(42).mono).is_empty());
+    assert_eq!(mind.room(at(42).mono), 0);
+}
+
+#[test]
+fn agents_keep_the_spec_they_were_born_with() {
+    let mut mind = mind(|_| ());
+    begin(&mut mind, 1, Some(1), 0);
+    let mut other = template("c/t", &["windows"]);
+    other.executors = 4;
+    mind.apply(Some(Arc::new(other)), at(1));
+    let news = mind.news(at(1).mono).unwrap();
+    assert_eq!((news.agents[0].spec.executors, news.spec.executors), (1, 4));
+}
+
+// Invariant: the breaker counts what the template is to blame for, once an agent.
+
+fn fail_three(mind: &mut TemplateMind, kind: &FaultKind) -> Vec<Effect> {
+    let agents = begin(mind, 3, Some(3), 0);
+    agents
+        .iter()
+        .flat_map(|agent| tell(mind, agent, Standing::Leaving, fault(kind.clone()), 1))
+        .collect()
+}
+
+#[test]
+fn three_failures_in_a_row_stop_it_until_one_trial_is_due() {
+    let mut mind = mind(|_| ());
+    let effects = fail_three(&mut mind, &FaultKind::Broken);
+    assert_eq!(effects.len(), 3, "each move is recorded");
+    assert_eq!((mind.room(at(120).mono), mind.wake(at(2).mono)), (0, Some(at(121).mono)));
+    assert_eq!(begin(&mut mind, 5, Some(5), 121).len(), 1);
+    assert_eq!(mind.room(at(10_000).mono), 0);
+}
+
+#[test]
+fn contention_slows_down_and_is_never_charged() {
+    let mut mind = mind(|_| ());
+    assert!(fail_three(&mut mind, &FaultKind::Contention).is_empty());
+    assert_eq!((mind.breaker().label(), mind.room(at(1).mono)), ("flowing", 0));
+    assert_eq!(mind.room(at(2).mono), u32::MAX);
+}
+
+#[test]
+fn a_fault_after_the_agent_was_ready_is_not_the_templates() {
+    let mut mind = mind(|_| ());
+    for agent in begin(&mut mind, 3, Some(3), 0) {
+        tell(&mut mind, &agent, IDLE, None, 1);
+        tell(&mut mind, &agent, Standing::Leaving, fault(FaultKind::Broken), 2);
+    }
+    assert_eq!(mind.breaker().label(), "flowing");
+}
+
+#[test]
+fn a_fault_that_only_hinders_is_not_charged() {
+    let mut mind = mind(|_| ());
+    for agent in begin(&mut mind, 3, Some(3), 0) {
+        tell(&mut mind, &agent, Standing::Coming, fault(FaultKind::Broken), 1);
+    }
+    assert_eq!(mind.breaker(), &Breaker::default());
+}
+
+#[test]
+fn a_trial_cancelled_on_its_way_makes_room_for_another() {
+    let mut mind = mind(|_| ());
+    fail_three(&mut mind, &FaultKind::Broken);
+    let trial = begin(&mut mind, 1, Some(1), 121).remove(0);
+    gone(&mut mind, &trial, None, 122);
+    assert_eq!(mind.room(at(122).mono), 1);
+}
+
+#[test]
+fn a_changed_spec_lets_a_tripped_breaker_flow() {
+    let mut mind = mind(|_| ());
+    fail_three(&mut mind, &FaultKind::Broken);
+    let mut same = (**mind.spec()).clone();
+    same.generation.0 += 1;
+    assert!(mind.apply(Some(Arc::new(same.clone())), at(2)).is_empty());
+    assert_eq!(mind.breaker().label(), "tripped");
+    same.source.0 += 1;
+    assert_eq!(mind.apply(Some(Arc::new(same)), at(3)).len(), 1);
+    assert_eq!(mind.breaker().label(), "flowing");
+}
+
+#[test]
+fn a_fault_of_the_cloud_makes_the_cloud_look_at_itself() {
+    let mut mind = mind(|_| ());
+    let agent = begin(&mut mind, 1, Some(1), 0).remove(0);
+    let culprit = Culprit::Cloud(crate::id::CloudId::new("c"));
+    let why = Fault::new(FaultKind::Unreachable, culprit, "no route");
+    let effects = tell(&mut mind, &agent, Standing::Leaving, Some(why.clone()), 1);
+    assert_eq!(effects, [Effect::SuspectCloud(why)]);
+}
+
+// Invariant: adopted agents count before anything is begun.
+
+#[test]
+fn adopted_agents_hold_slots_and_fill_the_warm_pool() {
+    let mut mind = mind(|spec| (spec.cap, spec.minimum) = (Some(3), 2));
+    let known = entry("a1", 10_000, template("c/t", &[]), "Ready");
+    mind.adopt(&AgentId::new("a1"), &known, Moment(0));
+    assert_eq!((mind.live(), mind.warm_need(Moment(0)), mind.room(Moment(0))), (1, 1, 2));
+}
+
+// Invariant: news is told once, and only when there is any.
+
+#[test]
+fn nothing_changed_is_no_news() {
+    let mut mind = mind(|_| ());
+    assert!(mind.news(Moment(0)).is_some());
+    assert!(mind.news(Moment(0)).is_none());
+}
+
+proptest! {
+    /// The cap holds and at most one trial runs, whatever the agents do.
+    #[test]
+    fn the_cap_and_the_single_trial_hold_under_any_interleaving(
+        steps in prop::collection::vec((0u8..7, 0usize..8, 0u64..90, 1u32..4), 1..150)
+    ) {
+        let mut mind = mind(|spec| (spec.cap, spec.minimum) = (Some(4), 1));
+        let mut alive: Vec<AgentId> = Vec::new();
+        let mut trials: Vec<AgentId> = Vec::new();
+        let mut clock = Duration::ZERO;
+        let (mut reserved, mut released) = (0, 0);
+        for (n, (what, pick, wait, count)) in steps.into_iter().enumerate() {
+            clock += seconds(wait);
+            let now = clock.as_secs();
+            let chosen = alive.get(pick).cloned();
+            match (what, chosen) {
+                (0 | 1, _) => {
+                    let tripped = mind.breaker().label() != "flowing";
+                    let mut serial = 0;
+                    let mut draw = || {
+                        serial += 1;
+                        AgentId::new(format!("x{n}-{serial}"))
+                    };
+                    let asked = (what == 0).then_some(count);
+                    let effects = mind.begin(count, asked, &mut draw, at(now));
+                    reserved += count;
+                    for effect in effects {
+                        if let Effect::Spawn(agent) = effect {
+                            if tripped {
+                                trials.push(agent.clone());
+                            }
+                            alive.push(agent);
+                        }
+                    }
+                }
+                (2, Some(agent)) => {
+                    tell(&mut mind, &agent, IDLE, None, now);
+                    trials.retain(|other| other != &agent);
+                }
+                (3, Some(agent)) => {
+                    tell(&mut mind, &agent, Standing::Leaving, fault(FaultKind::Broken), now);
+                    trials.retain(|other| other != &agent);
+                }
+                (4, Some(agent)) => {
+                    tell(&mut mind, &agent, Standing::Leaving, fault(FaultKind::Contention), now);
+                    trials.retain(|other| other != &agent);
+                }
+                (5, Some(agent)) => {
+                    tell(&mut mind, &agent, Standing::Gone, None, now);
+                    alive.retain(|other| other != &agent);
+                    trials.retain(|other| other != &agent);
+                }
+                _ => {
+                    mind.settle(at(now).mono);
+                }
+            }
+            if mind.breaker().label() == "flowing" {
+                trials.clear();
+            }
+            if let Some(news) = mind.news(at(now).mono) {
+                released += news.released;
+            }
+            prop_assert!(mind.live() <= 4);
+            prop_assert!(trials.len() <= 1);
+            prop_assert_eq!(reserved, released);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The template's body: what a new incarnation knows.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+use std::sync::Mutex;
+
+use actix::{Addr, Supervisor};
+
+use super::*;
+use crate::birth::Roster;
+use crate::id::{ClusterId, Installation};
+use crate::message::{IdBack, LaneAsk, LaneFree};
+use crate::testbed::{self, CLUSTER, World, on_paused_system, pass, seconds, template};
+
+/// A cloud that keeps what it is told, and a cluster that answers nobody.
+struct Listener(Arc<Mutex<Vec<ToCloud>>>);
+
+impl Actor for Listener {
+    type Context = Context<Self>;
+}
+
+impl Handler<ToCloud> for Listener {
+    type Result = ();
+
+    fn handle(&mut self, message: ToCloud, _: &mut Self::Context) {
+        self.0.lock().unwrap().push(message);
+    }
+}
+
+impl Handler<LaneAsk> for Listener {
+    type Result = ();
+
+    fn handle(&mut self, _: LaneAsk, _: &mut Self::Context) {}
+}
+
+impl Handler<LaneFree> for Listener {
+    type Result = ();
+
+    fn handle(&mut self, _: LaneFree, _: &mut Self::Context) {}
+}
+
+impl Handler<IdBack> for Listener {
+    type Result = ();
+
+    fn handle(&mut self, _: IdBack, _: &mut Self::Context) {}
+}
+
+impl Handler<testbed::End> for Template {
+    type Result = ();
+
+    fn handle(&mut self, _: testbed::End, ctx: &mut Self::Context) {
+        ctx.stop();
+    }
+}
+
+struct Bed {
+    roster: Roster,
+    address: Addr<Template>,
+    heard: Arc<Mutex<Vec<ToCloud>>>,
+}
+
+/// A template under a supervisor, with its ways to a cluster that never answers.
+fn bed(change: impl FnOnce(&mut TemplateSpec)) -> Bed {
+    let world = World::new(&["c"]);
+    let roster = Roster::default();
+    let common = Common {
+        ports: world.ports(),
+        roster: roster.clone(),
+        spawner: world.spawner(),
+        installation: Installation::new("7k2m9qxw"),
+        epoch: 1,
+    };
+    let heard: Arc<Mutex<Vec<ToCloud>>> = Arc::default();
+    let listener = Listener(heard.clone()).start();
+    let lanes = Lanes {
+        cluster: ClusterId::new(CLUSTER),
+        ask: listener.clone().recipient(),
+        free: listener.clone().recipient(),
+        id_back: listener.clone().recipient(),
+    };
+    let mut spec = template("c/t", &[]);
+    change(&mut spec);
+    let address = Supervisor::start(move |_| {
+        let cloud = listener.recipient();
+        Template::new(common, cloud, Arc::new(spec), true, Breaker::default())
+    });
+    address.do_send(TemplateCommand::Lanes(lanes));
+    Bed { roster, address, heard }
+}
+
+impl Bed {
+    async fn news(&self) -> TemplateNews {
+        pass(seconds(1)).await;
+        let heard = std::mem::take(&mut *self.heard.lock().unwrap());
+        let news = heard.into_iter().filter_map(|message| match message {
+            ToCloud::News(news) => Some(*news),
+            ToCloud::WarmNeed { .. } | ToCloud::Suspect(_) => None,
+        });
+        news.last().unwrap()
+    }
+}
+
+// Invariant: a new incarnation knows its agents, its breaker and its debts.
+
+#[test]
+fn a_template_started_anew_still_counts_the_agents_it_had() {
+    on_paused_system(|| async {
+        let bed = bed(|spec| spec.cap = Some(3));
+        bed.address.do_send(TemplateCommand::Begin { reserved: 2, asked: Some(2) });
+        let before = bed.news().await;
+        assert_eq!((before.live, before.room, before.answered), (2, 1, 2));
+        bed.address.do_send(testbed::End);
+        let after = bed.news().await;
+        assert_eq!((after.live, after.room, after.agents.len()), (2, 1, 2));
+        assert_eq!((after.released, after.answered), (0, 0));
+        assert_eq!(bed.roster.len(), 2);
+        bed.address.do_send(TemplateCommand::Begin { reserved: 2, asked: Some(2) });
+        assert_eq!(bed.news().await.live, 3);
+    });
+}
+
+#[test]
+fn a_template_started_anew_is_as_tripped_as_before() {
+    on_paused_system(|| async {
+        let bed = bed(|_| ());
+        bed.address.do_send(TemplateCommand::Begin { reserved: 3, asked: Some(3) });
+        pass(seconds(1)).await;
+        for agent in bed.roster.select(|_| true).into_keys() {
+            let culprit = crate::fault::Culprit::Template;
+            let fault = Fault::new(crate::fault::FaultKind::Broken, culprit, "no boot disk");
+            bed.address.do_send(AgentReport {
+                agent,
+                template: testbed::template_id("c/t"),
+                standing: Standing::Leaving,
+                state: "Retiring",
+                leases: Vec::new(),
+                fault: Some(fault),
+            });
+        }
+        assert_eq!(bed.news().await.room, 0);
+        bed.address.do_send(testbed::End);
+        let after = bed.news().await;
+        assert_eq!((after.room, after.flowing), (0, false));
+    });
+}

@@ -1,0 +1,177 @@
+//! An agent without a guest.
+
+use actix::{Actor, AsyncContext, Context, Handler};
+
+use super::specs::{at, seconds};
+use super::world::World;
+use crate::birth::{AgentBirth, Start};
+use crate::fault::Fault;
+use crate::id::{LeaseId, VmId};
+use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
+use crate::ports::{IdSight, Journal as _};
+use crate::record::{Body, Reason};
+
+/// An agent that walks its life by the clock: ready after 10 s, gone 5 s after it was told.
+pub struct FakeAgent {
+    world: World,
+    birth: AgentBirth,
+    vmid: Option<VmId>,
+    leases: Vec<LeaseId>,
+    at: &'static str,
+}
+
+impl FakeAgent {
+    pub fn new(world: World, birth: AgentBirth) -> Self {
+        Self { world, birth, vmid: None, leases: Vec::new(), at: "Queued" }
+    }
+
+    fn report(&self, fault: Option<Fault>) {
+        let executors = self.birth.spec.executors;
+        let used = u32::try_from(self.leases.len()).unwrap();
+        let standing = match self.at {
+            "Ready" | "Leased" if used < executors => {
+                Standing::Free { executors: executors - used, idle: used == 0 }
+            }
+            "Ready" | "Leased" | "Draining" => Standing::Busy,
+            "Retiring" => Standing::Leaving,
+            "Gone" => Standing::Gone,
+            _ => Standing::Coming,
+        };
+        self.birth.report.do_send(AgentReport {
+            agent: self.birth.id.clone(),
+            template: self.birth.spec.id.clone(),
+            standing,
+            state: self.at,
+            leases: self.leases.clone(),
+            fault,
+        });
+    }
+
+    /// Its guest's id is taken while it exists.
+    fn exists(&self, exists: bool) {
+        if let Some(vmid) = self.vmid {
+            let sight = if exists { IdSight::Taken } else { IdSight::Free };
+            self.world.with(|script| script.ids.insert(vmid.0, sight));
+        }
+    }
+
+    fn become_state(&mut self, state: &'static str, fault: Option<Fault>) {
+        self.at = state;
+        self.report(fault);
+    }
+
+    fn retire(&mut self, fault: Option<Fault>, ctx: &mut Context<Self>) {
+        if matches!(self.at, "Retiring" | "Gone") {
+            return;
+        }
+        self.become_state("Retiring", fault);
+        self.birth.lanes.free.do_send(LaneFree { agent: self.birth.id.clone() });
+        ctx.run_later(seconds(5), |agent, _| {
+            let (gone, burned) = (Reason::Asked, false);
+            let body = Body::Gone { agent: agent.birth.id.clone(), reason: gone, burned };
+            drop(agent.world.append(vec![body]));
+            agent.exists(false);
+            if let Some(vmid) = agent.vmid {
+                agent.birth.lanes.id_back.do_send(IdBack { vmid, burned });
+            }
+            agent.become_state("Gone", None);
+        });
+    }
+
+    fn end_lease(&mut self, lease: &LeaseId, why: &str, ctx: &mut Context<Self>) {
+        if !self.leases.contains(lease) {
+            return;
+        }
+        self.leases.retain(|other| other != lease);
+        let body = Body::LeaseEnded { lease: lease.clone(), why: why.into() };
+        drop(self.world.append(vec![body]));
+        if self.at == "Draining" && self.leases.is_empty() {
+            self.retire(None, ctx);
+        } else {
+            self.at = if self.leases.is_empty() { "Ready" } else { "Leased" };
+            self.report(None);
+        }
+    }
+}
+
+impl Actor for FakeAgent {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.world.with(|script| script.told.insert(self.birth.id.clone(), Vec::new()));
+        match self.birth.start.clone() {
+            Start::Fresh => self.birth.lanes.ask.do_send(LaneAsk {
+                agent: self.birth.id.clone(),
+                spec: self.birth.spec.clone(),
+                reply: ctx.address().recipient(),
+            }),
+            Start::Adopted { entry, .. } => {
+                self.vmid = Some(entry.marks.vmid);
+                self.exists(true);
+                self.leases = entry.leases.keys().cloned().collect();
+                if entry.retiring.is_some() {
+                    self.retire(None, ctx);
+                } else {
+                    self.become_state(
+                        if self.leases.is_empty() { "Ready" } else { "Leased" },
+                        None,
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl Handler<AgentCommand> for FakeAgent {
+    type Result = ();
+
+    fn handle(&mut self, command: AgentCommand, ctx: &mut Self::Context) {
+        let id = self.birth.id.clone();
+        self.world.with(|script| script.told.entry(id).or_default().push(command.clone()));
+        match command {
+            AgentCommand::Granted { vmid, .. } => {
+                self.vmid = Some(vmid);
+                self.exists(true);
+                self.become_state("Cloning", None);
+                let fail = self.world.with(|script| script.fail_with.clone());
+                if self.world.with(|script| script.never_ready) {
+                    return;
+                }
+                ctx.run_later(seconds(10), |agent, ctx| {
+                    agent.birth.lanes.free.do_send(LaneFree { agent: agent.birth.id.clone() });
+                    match fail {
+                        Some(fault) => agent.retire(Some(fault), ctx),
+                        None if agent.at == "Cloning" => agent.become_state("Ready", None),
+                        None => {}
+                    }
+                });
+            }
+            AgentCommand::NotGranted(fault) => self.retire(Some(fault), ctx),
+            AgentCommand::Lease { ask } => {
+                if matches!(self.at, "Ready" | "Leased") {
+                    self.leases.push(ask.lease.clone());
+                    let (agent, expires) = (self.birth.id.clone(), at(9_999).wall);
+                    drop(self.world.append(vec![Body::LeaseGranted { agent, ask, expires }]));
+                    self.become_state("Leased", None);
+                }
+            }
+            AgentCommand::EndLease { lease, why } => self.end_lease(&lease, &why, ctx),
+            AgentCommand::Drain(_) | AgentCommand::Retire(_) => {
+                if self.leases.is_empty() {
+                    self.retire(None, ctx);
+                } else {
+                    self.become_state("Draining", None);
+                }
+            }
+            AgentCommand::ForceRetire(_) | AgentCommand::Vanished => {
+                self.leases.clear();
+                self.retire(None, ctx);
+            }
+            AgentCommand::LeaseRenewed { .. }
+            | AgentCommand::Moved(_)
+            | AgentCommand::SeenStopped
+            | AgentCommand::NodeDown(_)
+            | AgentCommand::Rest => {}
+        }
+    }
+}

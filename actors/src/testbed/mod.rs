@@ -1,0 +1,31 @@
+//! What tests of the herd stand on: specs, a scripted world behind the ports, and an agent that
+//! does what it is told.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod agent;
+mod specs;
+mod world;
+
+use std::time::Duration;
+
+pub use specs::*;
+pub use world::*;
+
+/// Runs a future on an actix system whose clock only moves when everybody waits.
+pub fn on_paused_system<F: Future>(future: impl FnOnce() -> F) -> F::Output {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().start_paused(true).build().unwrap()
+    };
+    actix::System::with_tokio_rt(runtime).block_on(async move { future().await })
+}
+
+/// Lets everything happen that happens within a span.
+pub async fn pass(span: Duration) {
+    tokio::time::sleep(span).await;
+}
+
+/// Ends an actor of a test.
+#[derive(actix::Message)]
+#[rtype(result = "()")]
+pub struct End;

@@ -1,0 +1,171 @@
+//! Specs, entries and asks with plain values.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{
+    AgentId, CloudId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
+};
+use crate::ledger::AgentEntry;
+use crate::marks::{Kind, Marks};
+use crate::record::{LeaseAsk, Want};
+use crate::spec::{
+    BreakerSpec, CloneStrategy, CloudInitSpec, CloudSpec, HerdSpec, JavaDistribution, JavaSpec,
+    LimitSpec, Mode, SshSpec, TemplateSpec,
+};
+use crate::time::{Moment, Now, WallTime};
+
+pub const CLUSTER: &str = "9f31c0aa52e7d410";
+
+pub fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// A moment some seconds after the start, on both clocks.
+pub fn at(seconds: u64) -> Now {
+    let wall = WallTime(1_800_000_000_000 + i64::try_from(seconds).unwrap() * 1000);
+    Now { mono: Moment(seconds * 1000), wall }
+}
+
+pub fn template_id(text: &str) -> TemplateId {
+    let (cloud, name) = text.split_once('/').unwrap();
+    TemplateId::new(CloudId::new(cloud), name)
+}
+
+/// A template of one executor, no cap and no minimum.
+pub fn template(text: &str, labels: &[&str]) -> TemplateSpec {
+    let id = template_id(text);
+    TemplateSpec {
+        name: id.name.to_string(),
+        id,
+        generation: Generation(1),
+        node: Some(NodeName::new("pve1")),
+        source: VmId(9000),
+        labels: labels.iter().map(|label| (*label).to_owned()).collect(),
+        executors: 1,
+        clone: CloneStrategy::Linked,
+        target_storage: None,
+        target_pool: None,
+        cores: None,
+        memory_mb: None,
+        disk_gb: None,
+        remote_fs: "/home/ci".into(),
+        mode: Mode::Normal,
+        ssh: SshSpec {
+            credentials_id: "ssh".into(),
+            user: "ci".into(),
+            port: 22,
+            public_key: String::new(),
+        },
+        java: JavaSpec {
+            distribution: JavaDistribution::None,
+            major: 21,
+            path: "java".into(),
+            options: String::new(),
+        },
+        idle: None,
+        cap: None,
+        minimum: 0,
+        max_uses: None,
+        name_prefix: String::new(),
+        tags: BTreeSet::new(),
+        description: String::new(),
+        cloud_init: CloudInitSpec {
+            user: None,
+            ip_config: None,
+            nameserver: None,
+            search_domain: None,
+        },
+        guest_networks: Vec::new(),
+        ready_command: None,
+        limits: LimitSpec {
+            queue: seconds(600),
+            operation: seconds(300),
+            clone: seconds(3600),
+            startup: seconds(300),
+            prepare: seconds(300),
+            shutdown: seconds(30),
+            retire: seconds(600),
+            lifetime: None,
+        },
+        breaker: BreakerSpec { threshold: 3, cooldown: seconds(120), cooldown_cap: seconds(1800) },
+    }
+}
+
+pub fn cloud(id: &str, cap: Option<u32>) -> CloudSpec {
+    CloudSpec {
+        id: CloudId::new(id),
+        name: id.into(),
+        cap,
+        vmid_floor: VmId(10_000),
+        vmid_ceiling: VmId(20_000),
+        operation_timeout: seconds(300),
+        cleanup_orphans: true,
+        reconcile_period: seconds(60),
+        orphan_grace: seconds(300),
+        node_grace: seconds(120),
+        clones_per_storage: 100,
+        operations_per_node: 100,
+        connection: 1,
+    }
+}
+
+pub fn herd(clouds: Vec<CloudSpec>, templates: Vec<TemplateSpec>) -> Arc<HerdSpec> {
+    Arc::new(HerdSpec {
+        generation: Generation(1),
+        clouds: clouds.into_iter().map(|spec| (spec.id.clone(), Arc::new(spec))).collect(),
+        templates: templates.into_iter().map(|spec| (spec.id.clone(), Arc::new(spec))).collect(),
+    })
+}
+
+pub fn labels(labels: &[&str]) -> Want {
+    Want::Labels(labels.iter().map(|label| (*label).to_owned()).collect())
+}
+
+pub fn ask(lease: &str, want: Want, asked: u64) -> LeaseAsk {
+    LeaseAsk {
+        lease: LeaseId::new(lease),
+        want,
+        principal: "alice".into(),
+        owner: "build".into(),
+        ttl_ms: 3_600_000,
+        public_key: None,
+        key_hash: None,
+        body_hash: "body".into(),
+        asked: at(asked).wall,
+    }
+}
+
+pub fn marks(agent: &str, vmid: u32) -> Marks {
+    Marks {
+        installation: Installation::new("7k2m9qxw"),
+        agent: AgentId::new(agent),
+        vmid: VmId(vmid),
+        cluster: ClusterId::new(CLUSTER),
+        kind: Kind::Agent,
+        seq: 5,
+        cloud: "c".into(),
+        template: "t".into(),
+        born: "2026-11-21T08:11:02Z".into(),
+    }
+}
+
+pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEntry {
+    AgentEntry {
+        marks: marks(agent, vmid),
+        node: NodeName::new("pve1"),
+        spec: Box::new(spec),
+        intended: at(0).wall,
+        upid: None,
+        settled: true,
+        volumes: Vec::new(),
+        host_keys: Vec::new(),
+        address: None,
+        state: state.into(),
+        leases: BTreeMap::new(),
+        uses: 0,
+        retiring: None,
+        stranded: None,
+    }
+}

@@ -1,0 +1,254 @@
+//! The scripted world behind the ports.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use actix::Actor as _;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use super::agent::FakeAgent;
+use super::specs::{CLUSTER, at};
+use crate::birth::AgentSpawner;
+use crate::fact::Fact;
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::id::{AgentId, CloudId, ClusterId, NodeName, Upid, VmId};
+use crate::ledger::Ledger;
+use crate::marks::Marks;
+use crate::message::AgentCommand;
+use crate::ports::{
+    AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor,
+    IdSight, Journal, JournalFault, Observer, Ports, Ran, Shell, ShellTarget, Survey, TaskEnd,
+    VmRef, VmSight,
+};
+use crate::record::{Body, Record};
+use crate::time::Now;
+
+/// The world behind the ports: what it answers, and what was asked of it.
+#[derive(Default)]
+pub struct Script {
+    pub identify: BTreeMap<String, Result<ClusterSight, Fault>>,
+    pub survey: Option<Survey>,
+    pub ids: BTreeMap<u32, IdSight>,
+    pub looks: BTreeMap<u32, VmSight>,
+    pub locate: Option<Result<NodeName, Fault>>,
+    pub leftovers: Vec<String>,
+    pub calls: Vec<String>,
+    pub bodies: Vec<Body>,
+    pub ledger: Ledger,
+    pub journal_broken: bool,
+    pub facts: Vec<Fact>,
+    /// Agents that came to life, with what was told to each.
+    pub told: BTreeMap<AgentId, Vec<AgentCommand>>,
+    pub draws: u64,
+    /// Agents fail with this fault before they are ready.
+    pub fail_with: Option<Fault>,
+    /// Agents stay on their way to Ready.
+    pub never_ready: bool,
+}
+
+#[derive(Clone)]
+pub struct World {
+    pub script: Arc<Mutex<Script>>,
+    started: tokio::time::Instant,
+}
+
+pub fn sight(cluster: &str) -> ClusterSight {
+    ClusterSight {
+        cluster: ClusterId::new(cluster),
+        version: "8.4.21".into(),
+        quorate: true,
+        nodes: vec![(NodeName::new("pve1"), true)],
+    }
+}
+
+pub fn unreachable(cloud: &str) -> Fault {
+    let culprit = Culprit::Cloud(CloudId::new(cloud));
+    Fault::new(FaultKind::Unreachable, culprit, "no endpoint answers")
+}
+
+pub fn survey() -> Survey {
+    Survey { guests: Vec::new(), nodes: vec![(NodeName::new("pve1"), true)], quorate: true }
+}
+
+impl World {
+    /// A world of one healthy cluster behind these clouds, on tokio's clock.
+    pub fn new(clouds: &[&str]) -> Self {
+        let identify =
+            clouds.iter().map(|cloud| ((*cloud).to_owned(), Ok(sight(CLUSTER)))).collect();
+        let script = Script { identify, survey: Some(survey()), ..Script::default() };
+        Self { script: Arc::new(Mutex::new(script)), started: tokio::time::Instant::now() }
+    }
+
+    pub fn with<T>(&self, read: impl FnOnce(&mut Script) -> T) -> T {
+        read(&mut self.script.lock().unwrap())
+    }
+
+    pub fn ports(&self) -> Ports {
+        let all = Arc::new(self.clone());
+        Ports {
+            hypervisor: all.clone(),
+            shell: all.clone(),
+            journal: all.clone(),
+            observer: all.clone(),
+            ambient: all,
+        }
+    }
+
+    /// Counts the calls whose text begins so.
+    pub fn calls(&self, prefix: &str) -> usize {
+        self.with(|script| script.calls.iter().filter(|call| call.starts_with(prefix)).count())
+    }
+
+    /// A spawner of agents that get ready ten seconds after their place was granted.
+    pub fn spawner(&self) -> AgentSpawner {
+        let world = self.clone();
+        Arc::new(move |birth| FakeAgent::new(world.clone(), birth).start().recipient())
+    }
+}
+
+fn never<T: Send + 'static>() -> Ask<T> {
+    futures_util::future::pending().boxed()
+}
+
+fn now<T: Send + 'static>(value: T) -> BoxFuture<'static, T> {
+    async move {
+        tokio::task::yield_now().await;
+        value
+    }
+    .boxed()
+}
+
+impl Hypervisor for World {
+    fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight> {
+        now(self.with(|script| {
+            script.calls.push(format!("identify {cloud}"));
+            script.identify.get(cloud.as_str()).cloned().unwrap()
+        }))
+    }
+
+    fn survey(&self, cloud: &CloudId) -> Ask<Survey> {
+        now(self.with(|script| {
+            script.calls.push(format!("survey {cloud}"));
+            script.survey.clone().ok_or_else(|| unreachable(cloud.as_str()))
+        }))
+    }
+
+    fn locate(&self, cloud: &CloudId, source: VmId) -> Ask<NodeName> {
+        now(self.with(|script| {
+            script.calls.push(format!("locate {cloud} {source}"));
+            script.locate.clone().unwrap()
+        }))
+    }
+
+    fn look(&self, vm: &VmRef) -> Ask<VmSight> {
+        now(self.with(|script| {
+            script.calls.push(format!("look {}", vm.vmid));
+            script.looks.get(&vm.vmid.0).cloned().ok_or_else(|| unreachable("c"))
+        }))
+    }
+
+    fn id_taken(&self, _: &CloudId, vmid: VmId) -> Ask<IdSight> {
+        now(self.with(|script| {
+            script.calls.push(format!("id_taken {vmid}"));
+            Ok(script.ids.get(&vmid.0).copied().unwrap_or(IdSight::Free))
+        }))
+    }
+
+    fn clone_vm(&self, _: CloneCall) -> Ask<Upid> {
+        never()
+    }
+    fn await_task(&self, _: &CloudId, _: &Upid, _: Duration) -> Ask<TaskEnd> {
+        never()
+    }
+    fn configure(&self, _: ConfigureCall) -> Ask<Configured> {
+        never()
+    }
+    fn start(&self, _: &VmRef) -> Ask<Upid> {
+        never()
+    }
+    fn address(&self, _: &VmRef, _: Option<&str>, _: &[String]) -> Ask<AddressSight> {
+        never()
+    }
+    fn host_keys(&self, _: &VmRef) -> Ask<Vec<String>> {
+        never()
+    }
+    fn fence(&self, _: &VmRef, _: &Marks) -> Ask<VmSight> {
+        never()
+    }
+    fn shutdown(&self, _: &VmRef, _: Duration) -> Ask<Upid> {
+        never()
+    }
+    fn stop(&self, _: &VmRef) -> Ask<Upid> {
+        never()
+    }
+    fn destroy(&self, _: &VmRef) -> Ask<Upid> {
+        never()
+    }
+    fn leftovers(&self, vm: &VmRef) -> Ask<Vec<String>> {
+        now(self.with(|script| {
+            script.calls.push(format!("leftovers {}", vm.vmid));
+            Ok(script.leftovers.clone())
+        }))
+    }
+}
+
+impl Shell for World {
+    fn greet(&self, _: ShellTarget, _: Duration) -> Ask<String> {
+        never()
+    }
+    fn run(&self, _: ShellTarget, _: String, _: Duration) -> Ask<Ran> {
+        never()
+    }
+    fn admit(&self, _: ShellTarget, _: &str, _: &str, _: Duration) -> Ask<()> {
+        never()
+    }
+    fn expel(&self, _: ShellTarget, _: &str, _: Duration) -> Ask<()> {
+        never()
+    }
+}
+
+impl Journal for World {
+    fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>> {
+        let wall = self.now().wall;
+        now(self.with(|script| {
+            if script.journal_broken {
+                return Err(JournalFault::Failed("disk full".into()));
+            }
+            for body in bodies {
+                let seq = script.ledger.seq + 1;
+                let record =
+                    Record { version: 1, seq, epoch: 1, wall_time: wall, body: body.clone() };
+                script.ledger.apply(&record);
+                script.bodies.push(body);
+            }
+            Ok(script.ledger.seq)
+        }))
+    }
+
+    fn last_seq(&self) -> u64 {
+        self.with(|script| script.ledger.seq.max(100))
+    }
+}
+
+impl Observer for World {
+    fn observe(&self, fact: Fact) {
+        self.with(|script| script.facts.push(fact));
+    }
+}
+
+impl Ambient for World {
+    fn now(&self) -> Now {
+        let passed = self.started.elapsed();
+        let start = at(0);
+        Now { mono: start.mono + passed, wall: start.wall + passed }
+    }
+
+    fn draw(&self) -> u64 {
+        self.with(|script| {
+            script.draws = script.draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            script.draws >> 33
+        })
+    }
+}
