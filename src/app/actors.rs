@@ -32,7 +32,7 @@ pub struct Home {
     pub given_up: mpsc::UnboundedReceiver<GivenUp>,
     /// Whether the thread still turns.
     pub alive: Arc<dyn Fn() -> bool + Send + Sync>,
-    system: System,
+    stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
 
@@ -40,7 +40,6 @@ struct Inside {
     wishes: Recipient<HerdCommand>,
     specs: Recipient<ApplySpec>,
     tried: oneshot::Receiver<Tried>,
-    system: System,
 }
 
 impl Home {
@@ -54,6 +53,7 @@ impl Home {
         ambient: Arc<dyn Ambient>,
     ) -> Result<Self, RunError> {
         let (told, up) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
         let (given_up, gave_up) = mpsc::unbounded_channel();
         let beat = Arc::new(AtomicU64::new(ambient.now().mono.0));
         let pulse = Arc::clone(&beat);
@@ -62,7 +62,6 @@ impl Home {
             .name("actors".into())
             .spawn(move || {
                 System::new().block_on(async move {
-                    let (stop, stopped) = oneshot::channel::<()>();
                     let escalate = Arc::new(move |what| {
                         // Nobody listens only when the service is ending anyway.
                         let _ = given_up.send(what);
@@ -72,7 +71,6 @@ impl Home {
                         wishes: started.herd.clone().recipient(),
                         specs: started.herd.recipient(),
                         tried: started.tried,
-                        system: System::current(),
                     };
                     let _ = told.send(inside);
                     actix::spawn(async move {
@@ -82,7 +80,7 @@ impl Home {
                             pulse.store(clock.now().mono.0, Ordering::Relaxed);
                         }
                     });
-                    let _held = stop;
+                    // The other end going away without a word means the same.
                     let _ = stopped.await;
                 });
             })
@@ -101,14 +99,15 @@ impl Home {
             tried: inside.tried,
             given_up: gave_up,
             alive,
-            system: inside.system,
+            stop,
             thread,
         })
     }
 
     /// Ends the thread; the guests stay as they are.
     pub async fn stop(self) {
-        self.system.stop();
+        // Already ended is as good.
+        let _ = self.stop.send(());
         let ended = tokio::task::spawn_blocking(move || self.thread.join()).await;
         if !matches!(ended, Ok(Ok(()))) {
             tracing::warn!("the actors' thread ended with a fault");
