@@ -153,6 +153,8 @@ pub enum AgentCommand {
     SeenStopped,
     /// Its node is offline beyond the grace, or back.
     NodeDown(bool),
+    /// It is, or is not, part of the warm minimum: its idle time does not count while it is.
+    Spare(bool),
     /// The service stops: forget timers, keep the guest.
     Rest,
 }
@@ -173,6 +175,8 @@ pub struct AgentReport {
     pub leases: Vec<LeaseId>,
     /// A fault to charge, when one ended or hindered it in this step.
     pub fault: Option<Fault>,
+    /// A lease it was told to take and could not: nothing was written down, it still waits.
+    pub refused: Option<LeaseId>,
 }
 
 /// What an agent means to its template.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Recipient,
-    SpawnHandle, Supervised, WrapFuture,
+    Supervised, WrapFuture,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -116,7 +116,6 @@ pub struct Cloud {
     asking: u64,
     /// Whether one is under way.
     in_question: bool,
-    timer: Option<SpawnHandle>,
     room_told: Option<u32>,
     shown: Option<What>,
 }
@@ -142,7 +141,6 @@ impl Cloud {
             adopting: BTreeSet::new(),
             asking: 0,
             in_question: false,
-            timer: None,
             room_told: None,
             shown: None,
         }
@@ -209,9 +207,6 @@ impl Cloud {
         if self.mind.spec().is_none() {
             return;
         }
-        if let Some(timer) = self.timer.take() {
-            ctx.cancel_future(timer);
-        }
         self.asking += 1;
         self.in_question = true;
         let stamp = self.asking;
@@ -235,10 +230,12 @@ impl Cloud {
                 }
                 Effect::AskAgain(wait) => {
                     self.tried();
-                    self.timer = Some(ctx.run_later(wait, |actor, ctx| {
-                        actor.timer = None;
-                        actor.ask(ctx);
-                    }));
+                    let stamp = self.asking;
+                    ctx.run_later(wait, move |actor, ctx| {
+                        if stamp == actor.asking {
+                            actor.ask(ctx);
+                        }
+                    });
                 }
             }
         }
@@ -366,7 +363,6 @@ impl Supervised for Cloud {
             self.mind.found(&living.template, living.standing);
         }
         self.room_told = None;
-        self.timer = None;
         self.ask(ctx);
     }
 }
