@@ -12,7 +12,7 @@ use actix::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::birth::{Adoption, Common, Lanes, spawn_child};
+use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
 use crate::fact::{Fact, What};
 use crate::id::{CloudId, ClusterId, TemplateId};
 use crate::ledger::BreakerEntry;
@@ -196,7 +196,7 @@ impl Cloud {
         let breaker = self.breakers.remove(&id).map(|entry| Breaker::restore(&entry, now));
         let breaker = breaker.unwrap_or_default();
         let (common, cloud) = (self.common.clone(), ctx.address().recipient());
-        let address = spawn_child(&format!("template {id}"), move |_| {
+        let address = spawn_child(&self.common, Rank::Leaf, &format!("template {id}"), move |_| {
             Template::new(common, cloud, spec, configured, breaker)
         });
         self.templates.insert(id, address.clone());
