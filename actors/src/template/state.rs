@@ -337,8 +337,8 @@ impl TemplateMind {
         chosen.iter().filter_map(|agent| self.tell_to_go(agent, reason.clone())).collect()
     }
 
-    /// Lets go what has to at this moment: idle for too long, or of a template that is no longer
-    /// configured.
+    /// Lets go what has to at this moment: idle for too long, or of a template that left the
+    /// configuration.
     pub fn settle(&mut self, now: Moment) -> Vec<Effect> {
         if self.stopping {
             return Vec::new();
