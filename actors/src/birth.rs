@@ -92,16 +92,36 @@ pub struct Common {
     pub installation: Installation,
     /// This start of the service.
     pub epoch: u64,
+    /// Told when an actor is given up.
+    pub give_up: GiveUp,
 }
+
+/// How far a child is from the root, for how often it may be started anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rank {
+    /// A template.
+    Leaf,
+    /// A cloud, a cluster, a reconciler.
+    Branch,
+}
+
+/// Told the name of an actor that was started anew too often; the service can not go on then.
+pub type GiveUp = Arc<dyn Fn(String) + Send + Sync>;
 
 /// Starts an actor under its parent; `make` is given the context as [`Actor::create`] does.
 ///
-/// Every actor of the herd but the root comes to life here.
-pub fn spawn_child<A>(name: &str, make: impl FnOnce(&mut Context<A>) -> A) -> Addr<A>
+/// Every actor of the herd but the root and the agents comes to life here. Started anew it keeps
+/// its address and mailbox; its futures and timers are dropped.
+pub fn spawn_child<A>(
+    common: &Common,
+    rank: Rank,
+    name: &str,
+    make: impl FnOnce(&mut Context<A>) -> A,
+) -> Addr<A>
 where
     A: Actor<Context = Context<A>> + Supervised,
 {
-    tracing::debug!(actor = name, "actor starts");
+    tracing::debug!(actor = name, ?rank, epoch = common.epoch, "actor starts");
     A::create(make)
 }
 

@@ -12,7 +12,7 @@ use crate::ledger::Ledger;
 use crate::message::{Refusal, Standing};
 use crate::record::{LeaseAsk, Want};
 use crate::spec::TemplateSpec;
-use crate::template::TemplateNews;
+use crate::template::{AgentLevel, TemplateNews};
 use crate::time::WallTime;
 
 /// A template as the broker sees it.
@@ -171,7 +171,7 @@ impl Broker {
         view.pending = view.pending.saturating_sub(news.answered);
         let mut orders = Vec::new();
         for level in &news.agents {
-            orders.extend(self.follow(&level.agent, level.standing, &level.leases, now));
+            orders.extend(self.follow(level, now));
             let free = matches!(level.standing, Standing::Free { .. });
             let earlier = self.agents.get(&level.agent);
             let was = earlier.filter(|view| matches!(view.standing, Standing::Free { .. }));
@@ -181,8 +181,17 @@ impl Broker {
             self.agents.insert(level.agent.clone(), AgentView { spec, standing, going, order });
         }
         for agent in &news.gone {
-            orders.extend(self.follow(agent, Standing::Gone, &[], now));
-            self.agents.remove(agent);
+            if let Some(view) = self.agents.remove(agent) {
+                let level = AgentLevel {
+                    agent: agent.clone(),
+                    spec: view.spec,
+                    standing: Standing::Gone,
+                    leases: Vec::new(),
+                    refused: Vec::new(),
+                    going: true,
+                };
+                orders.extend(self.follow(&level, now));
+            }
         }
         if news.empty && !news.configured {
             self.templates.remove(&news.template);
@@ -191,17 +200,13 @@ impl Broker {
     }
 
     /// Compares the leases an agent reports with the book.
-    fn follow(
-        &mut self,
-        agent: &AgentId,
-        standing: Standing,
-        leases: &[LeaseId],
-        now: WallTime,
-    ) -> Vec<Order> {
+    fn follow(&mut self, level: &AgentLevel, now: WallTime) -> Vec<Order> {
+        let agent = &level.agent;
         let mut orders = Vec::new();
-        let leaves = matches!(standing, Standing::Leaving | Standing::Gone);
+        let leaves = matches!(level.standing, Standing::Leaving | Standing::Gone);
         for (lease, stand) in self.book.at(agent) {
-            let there = leases.contains(&lease);
+            let there = level.leases.contains(&lease);
+            let refused = leaves || level.refused.contains(&lease);
             let releasing = self.book.get(&lease).is_some_and(|entry| entry.releasing);
             match stand {
                 Stand::Sent(_) if there => {
@@ -210,7 +215,7 @@ impl Broker {
                         orders.push(Order::End { agent: agent.clone(), lease });
                     }
                 }
-                Stand::Sent(_) if leaves => {
+                Stand::Sent(_) if refused => {
                     if releasing {
                         self.book.stand(&lease, Stand::Cancelling);
                         orders.push(Order::Cancel { lease });

@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::spec::Mode;
-use crate::template::AgentLevel;
 use crate::testbed::{ask, at, entry, labels, template};
 
 /// A broker over templates with this much room, on clouds without a cap.
@@ -42,6 +41,7 @@ fn level(spec: &Arc<TemplateSpec>, agent: &str, standing: Standing, on: &[&str])
         spec: spec.clone(),
         standing,
         leases: on.iter().map(LeaseId::new).collect(),
+        refused: Vec::new(),
         going: false,
     }
 }
@@ -244,6 +244,20 @@ fn an_agent_that_leaves_without_taking_its_lease_gives_it_back_to_the_queue() {
     wait(&mut broker, &specs, "l1", named("t"), 0);
     broker.decide();
     tell(&mut broker, &specs[0], "a1", Standing::Leaving, &[]);
+    tell(&mut broker, &specs[0], "a2", IDLE, &[]);
+    assert_eq!(text(&broker.decide()), ["l1 on a2"]);
+}
+
+#[test]
+fn a_lease_that_an_agent_could_not_take_waits_again() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    broker.decide();
+    let mut told = news(&specs[0], 0);
+    let refused = vec![LeaseId::new("l1")];
+    told.agents = vec![AgentLevel { refused, ..level(&specs[0], "a1", Standing::Parked, &[]) }];
+    broker.news(&told, at(1).wall);
     tell(&mut broker, &specs[0], "a2", IDLE, &[]);
     assert_eq!(text(&broker.decide()), ["l1 on a2"]);
 }

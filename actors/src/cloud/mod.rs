@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Recipient,
-    SpawnHandle, Supervised, WrapFuture,
+    Supervised, WrapFuture,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::birth::{Adoption, Common, Lanes, spawn_child};
+use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
 use crate::fact::{Fact, What};
 use crate::id::{CloudId, ClusterId, TemplateId};
 use crate::ledger::BreakerEntry;
@@ -116,7 +116,6 @@ pub struct Cloud {
     asking: u64,
     /// Whether one is under way.
     in_question: bool,
-    timer: Option<SpawnHandle>,
     room_told: Option<u32>,
     shown: Option<What>,
 }
@@ -142,7 +141,6 @@ impl Cloud {
             adopting: BTreeSet::new(),
             asking: 0,
             in_question: false,
-            timer: None,
             room_told: None,
             shown: None,
         }
@@ -198,7 +196,7 @@ impl Cloud {
         let breaker = self.breakers.remove(&id).map(|entry| Breaker::restore(&entry, now));
         let breaker = breaker.unwrap_or_default();
         let (common, cloud) = (self.common.clone(), ctx.address().recipient());
-        let address = spawn_child(&format!("template {id}"), move |_| {
+        let address = spawn_child(&self.common, Rank::Leaf, &format!("template {id}"), move |_| {
             Template::new(common, cloud, spec, configured, breaker)
         });
         self.templates.insert(id, address.clone());
@@ -208,9 +206,6 @@ impl Cloud {
     fn ask(&mut self, ctx: &mut Context<Self>) {
         if self.mind.spec().is_none() {
             return;
-        }
-        if let Some(timer) = self.timer.take() {
-            ctx.cancel_future(timer);
         }
         self.asking += 1;
         self.in_question = true;
@@ -235,10 +230,12 @@ impl Cloud {
                 }
                 Effect::AskAgain(wait) => {
                     self.tried();
-                    self.timer = Some(ctx.run_later(wait, |actor, ctx| {
-                        actor.timer = None;
-                        actor.ask(ctx);
-                    }));
+                    let stamp = self.asking;
+                    ctx.run_later(wait, move |actor, ctx| {
+                        if stamp == actor.asking {
+                            actor.ask(ctx);
+                        }
+                    });
                 }
             }
         }
@@ -366,7 +363,6 @@ impl Supervised for Cloud {
             self.mind.found(&living.template, living.standing);
         }
         self.room_told = None;
-        self.timer = None;
         self.ask(ctx);
     }
 }

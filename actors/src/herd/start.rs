@@ -9,7 +9,7 @@ use actix::{Actor, Addr, AsyncContext, Context};
 use tokio::sync::oneshot;
 
 use super::{ClusterActors, Herd, Tried};
-use crate::birth::{Adoption, AgentSpawner, Common, Lanes, Roster, spawn_child};
+use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Roster, spawn_child};
 use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand};
 use crate::cluster::Cluster;
@@ -36,6 +36,8 @@ pub struct HerdStart {
     pub down: Duration,
     /// Starts agents.
     pub spawner: AgentSpawner,
+    /// Told when an actor is given up.
+    pub give_up: GiveUp,
 }
 
 /// A herd that has started.
@@ -59,6 +61,7 @@ impl Herd {
             spawner: start.spawner,
             installation: start.installation,
             epoch: start.epoch,
+            give_up: start.give_up,
         };
         let (ledger, spec, down) = (start.ledger, start.spec, start.down);
         let herd = Self::create(move |ctx| {
@@ -125,13 +128,15 @@ impl Herd {
             let burned = ledger.burned.get(id).into_iter().flatten().map(|(vmid, _)| *vmid);
             let ids = Allocator::restore(held.map(|entry| entry.marks.vmid), resting, burned);
             let (given, name) = (common.clone(), id.clone());
-            let cluster =
-                spawn_child(&format!("cluster {id}"), move |_| Cluster::new(given, name, ids));
+            let cluster = spawn_child(common, Rank::Branch, &format!("cluster {id}"), move |_| {
+                Cluster::new(given, name, ids)
+            });
             let (given, name) = (common.clone(), id.clone());
             let (at, herd) = (cluster.clone(), ctx.address().recipient());
-            let reconciler = spawn_child(&format!("reconciler {id}"), move |_| {
-                Reconciler::new(given, name, at, herd)
-            });
+            let reconciler =
+                spawn_child(common, Rank::Branch, &format!("reconciler {id}"), move |_| {
+                    Reconciler::new(given, name, at, herd)
+                });
             ClusterActors { cluster, reconciler }
         })
     }
@@ -151,7 +156,7 @@ impl Herd {
         let breakers = breakers.map(|(id, entry)| (id.clone(), entry.clone())).collect();
         let (common, name) = (self.common.clone(), id.clone());
         let (herd, leads) = (ctx.address().recipient(), pinned.clone());
-        let address = spawn_child(&format!("cloud {id}"), move |_| {
+        let address = spawn_child(&self.common, Rank::Branch, &format!("cloud {id}"), move |_| {
             Cloud::new(common, herd, name, pinned, breakers)
         });
         if let Some(cluster) = leads {

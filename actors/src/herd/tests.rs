@@ -34,6 +34,7 @@ impl Bed {
             epoch: 1,
             down: Duration::ZERO,
             spawner: world.spawner(),
+            give_up: Arc::new(|name| panic!("{name} was given up")),
         });
         Self { world, herd: started.herd, tried: started.tried, roster: started.roster }
     }

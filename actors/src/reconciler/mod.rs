@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Recipient,
-    SpawnHandle, Supervised, WrapFuture,
+    Supervised, WrapFuture,
 };
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc::UnboundedSender;
@@ -69,7 +69,8 @@ pub struct Reconciler {
     waiting: Vec<Tally>,
     /// Asked while one was running: told the findings of the one after it.
     next: Vec<Tally>,
-    timer: Option<SpawnHandle>,
+    /// Stamps reconciliations: timers set before a newer one are stale.
+    round: u64,
 }
 
 /// What the looks and checks of a plan brought back.
@@ -95,7 +96,7 @@ impl Reconciler {
             again: false,
             waiting: Vec::new(),
             next: Vec::new(),
-            timer: None,
+            round: 0,
         }
     }
 
@@ -118,9 +119,7 @@ impl Reconciler {
     }
 
     fn begin(&mut self, ctx: &mut Context<Self>) {
-        if let Some(timer) = self.timer.take() {
-            ctx.cancel_future(timer);
-        }
+        self.round += 1;
         if self.running {
             self.again = true;
             return;
@@ -251,11 +250,12 @@ impl Reconciler {
         }
         let period = self.clouds.values().map(|spec| spec.reconcile_period).min();
         if let Some(period) = period.filter(|period| !period.is_zero()) {
-            let timer = ctx.run_later(period, |actor, ctx| {
-                actor.timer = None;
-                actor.begin(ctx);
+            let round = self.round;
+            ctx.run_later(period, move |actor, ctx| {
+                if round == actor.round {
+                    actor.begin(ctx);
+                }
             });
-            self.timer = Some(timer);
         }
     }
 }
@@ -270,7 +270,6 @@ impl Supervised for Reconciler {
         self.memory = Memory::default();
         self.running = false;
         self.again = false;
-        self.timer = None;
         self.begin(ctx);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Recipient,
-    SpawnHandle, Supervised, WrapFuture,
+    Supervised, WrapFuture,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -36,6 +36,8 @@ pub struct AgentLevel {
     pub standing: Standing,
     /// Leases on it.
     pub leases: Vec<LeaseId>,
+    /// Leases it was sent and could not take.
+    pub refused: Vec<LeaseId>,
     /// Told to go: nothing is handed out on it.
     pub going: bool,
 }
@@ -131,7 +133,8 @@ pub struct Template {
     /// Reservations and asked starts that no news has settled yet.
     owed: (u32, u32),
     shown: Option<What>,
-    timer: Option<(Moment, SpawnHandle)>,
+    /// When it wakes next; timers for other times are stale.
+    timer: Option<Moment>,
     flushing: bool,
 }
 
@@ -239,18 +242,17 @@ impl Template {
     fn set_timer(&mut self, ctx: &mut Context<Self>) {
         let now = self.common.ports.ambient.now().mono;
         let wanted = self.mind.wake(now);
-        if self.timer.as_ref().map(|(at, _)| *at) == wanted {
+        if self.timer == wanted {
             return;
         }
-        if let Some((_, handle)) = self.timer.take() {
-            ctx.cancel_future(handle);
-        }
+        self.timer = wanted;
         if let Some(at) = wanted {
-            let handle = ctx.run_later(at - now, |actor, ctx| {
-                actor.timer = None;
-                actor.carry_out(Vec::new(), ctx);
+            ctx.run_later(at - now, move |actor, ctx| {
+                if actor.timer == Some(at) {
+                    actor.timer = None;
+                    actor.carry_out(Vec::new(), ctx);
+                }
             });
-            self.timer = Some((at, handle));
         }
     }
 }

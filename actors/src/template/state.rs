@@ -37,6 +37,8 @@ struct Held {
     standing: Standing,
     state: String,
     leases: Vec<LeaseId>,
+    /// Leases it could not take, until they are told.
+    refused: Vec<LeaseId>,
     /// When it got free without leases.
     idle_since: Option<Moment>,
     was_ready: bool,
@@ -116,6 +118,7 @@ impl TemplateMind {
             standing,
             state: entry.state.clone(),
             leases,
+            refused: Vec::new(),
             idle_since: None,
             was_ready: entry.state == "Ready" || entry.uses > 0,
             going: entry.retiring.is_some(),
@@ -133,6 +136,7 @@ impl TemplateMind {
             standing: living.standing,
             state: living.state.clone(),
             leases: living.leases.clone(),
+            refused: Vec::new(),
             idle_since: idle.then_some(now),
             was_ready: ready,
             going: false,
@@ -214,6 +218,7 @@ impl TemplateMind {
                     standing: Standing::Coming,
                     state: "Queued".into(),
                     leases: Vec::new(),
+                    refused: Vec::new(),
                     idle_since: None,
                     was_ready: false,
                     going: false,
@@ -232,6 +237,7 @@ impl TemplateMind {
         held.standing = report.standing;
         report.state.clone_into(&mut held.state);
         held.leases.clone_from(&report.leases);
+        held.refused.extend(report.refused.clone());
         let idle = matches!(report.standing, Standing::Free { idle: true, .. });
         held.idle_since = if idle { held.idle_since.or(Some(now.mono)) } else { None };
         self.changed.insert(report.agent.clone());
@@ -331,8 +337,8 @@ impl TemplateMind {
         chosen.iter().filter_map(|agent| self.tell_to_go(agent, reason.clone())).collect()
     }
 
-    /// Lets go what has to at this moment: idle for too long, or of a template that is no longer
-    /// configured.
+    /// Lets go what has to at this moment: idle for too long, or of a template that left the
+    /// configuration.
     pub fn settle(&mut self, now: Moment) -> Vec<Effect> {
         if self.stopping {
             return Vec::new();
@@ -378,19 +384,23 @@ impl TemplateMind {
         }
         self.told = Some(level);
         let changed = std::mem::take(&mut self.changed);
-        let agents = changed.iter().filter_map(|agent| {
-            let held = self.agents.get(agent)?;
-            Some(AgentLevel {
-                agent: agent.clone(),
-                spec: held.spec.clone(),
-                standing: held.standing,
-                leases: held.leases.clone(),
-                going: held.going,
+        let agents: Vec<AgentLevel> = changed
+            .iter()
+            .filter_map(|agent| {
+                let held = self.agents.get_mut(agent)?;
+                Some(AgentLevel {
+                    agent: agent.clone(),
+                    spec: held.spec.clone(),
+                    standing: held.standing,
+                    leases: held.leases.clone(),
+                    refused: std::mem::take(&mut held.refused),
+                    going: held.going,
+                })
             })
-        });
+            .collect();
         Some(TemplateNews {
             template: self.spec.id.clone(),
-            agents: agents.collect(),
+            agents,
             spec: self.spec.clone(),
             configured: self.configured,
             flowing: self.breaker.label() == "flowing",

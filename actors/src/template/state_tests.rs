@@ -41,7 +41,9 @@ fn tell(
 ) -> Vec<Effect> {
     let template = mind.spec().id.clone();
     let (agent, leases) = (agent.clone(), Vec::new());
-    let report = AgentReport { agent, template, standing, state: "State", leases, fault };
+    let state = "State";
+    let refused = None;
+    let report = AgentReport { agent, template, standing, state, leases, fault, refused };
     mind.report(&report, at(now))
 }
 

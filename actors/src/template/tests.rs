@@ -67,6 +67,7 @@ fn bed(change: impl FnOnce(&mut TemplateSpec)) -> Bed {
         spawner: world.spawner(),
         installation: Installation::new("7k2m9qxw"),
         epoch: 1,
+        give_up: Arc::new(|name| panic!("{name} was given up")),
     };
     let heard: Arc<Mutex<Vec<ToCloud>>> = Arc::default();
     let listener = Listener(heard.clone()).start();
@@ -133,6 +134,7 @@ fn a_template_started_anew_is_as_tripped_as_before() {
                 state: "Retiring",
                 leases: Vec::new(),
                 fault: Some(fault),
+                refused: None,
             });
         }
         assert_eq!(bed.news().await.room, 0);

@@ -26,6 +26,10 @@ impl FakeAgent {
     }
 
     fn report(&self, fault: Option<Fault>) {
+        self.report_with(fault, None);
+    }
+
+    fn report_with(&self, fault: Option<Fault>, refused: Option<LeaseId>) {
         let executors = self.birth.spec.executors;
         let used = u32::try_from(self.leases.len()).unwrap();
         let standing = match self.at {
@@ -44,6 +48,7 @@ impl FakeAgent {
             state: self.at,
             leases: self.leases.clone(),
             fault,
+            refused,
         });
     }
 
@@ -153,6 +158,8 @@ impl Handler<AgentCommand> for FakeAgent {
                     let (agent, expires) = (self.birth.id.clone(), at(9_999).wall);
                     drop(self.world.append(vec![Body::LeaseGranted { agent, ask, expires }]));
                     self.become_state("Leased", None);
+                } else {
+                    self.report_with(None, Some(ask.lease));
                 }
             }
             AgentCommand::EndLease { lease, why } => self.end_lease(&lease, &why, ctx),
@@ -171,6 +178,7 @@ impl Handler<AgentCommand> for FakeAgent {
             | AgentCommand::Moved(_)
             | AgentCommand::SeenStopped
             | AgentCommand::NodeDown(_)
+            | AgentCommand::Spare(_)
             | AgentCommand::Rest => {}
         }
     }
