@@ -16,6 +16,7 @@ use crate::ledger::AgentEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::ports::{Ambient, Ports};
 use crate::spec::TemplateSpec;
+use crate::supervise::{GivenUp, Intensity, Watch, supervise};
 
 /// How an agent's actor begins.
 #[derive(Debug, Clone)]
@@ -105,8 +106,8 @@ pub enum Rank {
     Branch,
 }
 
-/// Told the name of an actor that was started anew too often; the service can not go on then.
-pub type GiveUp = Arc<dyn Fn(String) + Send + Sync>;
+/// Told of an actor that was started anew too often; the service can not go on then.
+pub type GiveUp = Arc<dyn Fn(GivenUp) + Send + Sync>;
 
 /// Starts an actor under its parent; `make` is given the context as [`Actor::create`] does.
 ///
@@ -122,7 +123,18 @@ where
     A: Actor<Context = Context<A>> + Supervised,
 {
     tracing::debug!(actor = name, ?rank, epoch = common.epoch, "actor starts");
-    A::create(make)
+    let give_up = Arc::clone(&common.give_up);
+    let watch = Watch {
+        name: name.to_owned(),
+        intensity: match rank {
+            Rank::Leaf => Intensity::LEAF,
+            Rank::Branch => Intensity::BRANCH,
+        },
+        observer: Arc::clone(&common.ports.observer),
+        ambient: Arc::clone(&common.ports.ambient),
+        on_give_up: Box::new(move |what| give_up(what)),
+    };
+    supervise(watch, make)
 }
 
 /// A fresh agent id: 16 characters of lower-case Crockford base32 from the service's dice.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use actix::{Recipient, System};
 use drover_actors::agent::{AgentLinks, AgentSeed};
-use drover_actors::birth::{AgentBirth, Start};
+use drover_actors::birth::{AgentBirth, GiveUp, Start};
 use drover_actors::herd::{Herd, HerdStart, Tried};
 use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand};
 use drover_actors::ports::Ambient;
@@ -49,7 +49,7 @@ impl Home {
     /// [`RunError::System`] when there is no thread to be had, [`RunError::GaveUp`] when the herd
     /// does not come up.
     pub async fn start(
-        start: impl FnOnce(Arc<dyn Fn(GivenUp) + Send + Sync>) -> HerdStart + Send + 'static,
+        start: impl FnOnce(GiveUp) -> HerdStart + Send + 'static,
         ambient: Arc<dyn Ambient>,
     ) -> Result<Self, RunError> {
         let (told, up) = oneshot::channel();
@@ -116,10 +116,7 @@ impl Home {
 }
 
 /// Starts one agent's actor under supervision.
-pub fn spawn_agent(
-    birth: AgentBirth,
-    escalate: &Arc<dyn Fn(GivenUp) + Send + Sync>,
-) -> Recipient<AgentCommand> {
+pub fn spawn_agent(birth: AgentBirth, escalate: &GiveUp) -> Recipient<AgentCommand> {
     let adopted = match birth.start {
         Start::Fresh => None,
         Start::Adopted { entry, down } => Some((*entry, down)),

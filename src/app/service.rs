@@ -155,6 +155,7 @@ impl Service {
                 installation,
                 epoch,
                 down,
+                give_up: Arc::clone(&escalate),
                 spawner: Arc::new(move |birth| spawn_agent(birth, &escalate)),
             },
             Arc::clone(&ambient),

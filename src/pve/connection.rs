@@ -66,7 +66,7 @@ impl Login {
 }
 
 /// How the nodes prove themselves.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tls {
     /// By the system's certificate authorities.
     System,

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-pub(super) struct TestServer {
+pub(crate) struct TestServer {
     pub port: u16,
     pub host_key: PrivateKey,
     pub dir: tempfile::TempDir,
@@ -32,22 +32,22 @@ impl Drop for TestServer {
     }
 }
 
-pub(super) fn key(n: u8) -> PrivateKey {
+pub(crate) fn key(n: u8) -> PrivateKey {
     PrivateKey::from_seed(&[n; 32], "test")
 }
 
-pub(super) fn target(port: u16) -> Target {
+pub(crate) fn target(port: u16) -> Target {
     Target { host: IpAddr::V4(Ipv4Addr::LOCALHOST), port, user: "ci".to_owned() }
 }
 
 impl TestServer {
     /// Serves on `port` (0: any), taking only `accepted`.
-    pub(super) async fn start(port: u16, accepted: &PrivateKey, host_key: PrivateKey) -> Self {
+    pub(crate) async fn start(port: u16, accepted: &PrivateKey, host_key: PrivateKey) -> Self {
         Self::start_with(port, accepted, host_key, None).await
     }
 
     /// The same with a second host key.
-    pub(super) async fn start_with(
+    pub(crate) async fn start_with(
         port: u16,
         accepted: &PrivateKey,
         host_key: PrivateKey,

@@ -6,7 +6,6 @@
     clippy::panic,
     reason = "tests may end at the first surprise"
 )]
-#![expect(missing_docs, reason = "a test target has no public face")]
 
 mod demo;
 mod faults;

@@ -34,7 +34,7 @@ impl Bed {
             epoch: 1,
             down: Duration::ZERO,
             spawner: world.spawner(),
-            give_up: Arc::new(|name| panic!("{name} was given up")),
+            give_up: Arc::new(|name| panic!("{} was given up", name.name)),
         });
         Self { world, herd: started.herd, tried: started.tried, roster: started.roster }
     }

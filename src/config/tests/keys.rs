@@ -4,9 +4,10 @@ use std::fmt::Debug;
 
 use drover_actors::id::{CloudId, TemplateId};
 
+use super::super::Checked;
 use super::super::keys::{AGENT, CLOUD, Key, SERVICE};
-use super::super::{Checked, Tls};
 use super::*;
+use crate::pve::Tls;
 
 /// Zero or blank is refused.
 const REFUSED: &str = "refused";
@@ -116,8 +117,8 @@ fn cloud(checked: &Checked, key: &str) -> String {
         "name" => spec.name.clone(),
         "apiUrl" | "apiUrls" => text(&connection.endpoints),
         "credentialsId" => match &connection.login {
-            super::super::Login::Token { .. } => "token".to_owned(),
-            super::super::Login::Password { .. } => "password".to_owned(),
+            crate::pve::Login::Token { .. } => "token".to_owned(),
+            crate::pve::Login::Password { .. } => "password".to_owned(),
         },
         "caFile" | "caPem" | "pinSha256" | "ignoreSslErrors" => text(&connection.tls),
         "connectTimeoutSec" => text(&connection.connect_timeout),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use drover_actors::id::{CloudId, Generation, TemplateId};
 use drover_actors::spec::{HerdSpec, TemplateSpec};
 
-use super::super::{Login, Tls};
 use super::*;
+use crate::pve::{Endpoint, Login, Tls};
 
 fn template<'a>(checked: &'a Checked, cloud: &str, name: &str) -> &'a Arc<TemplateSpec> {
     &checked.herd.templates[&TemplateId::new(CloudId::new(cloud), name)]
@@ -19,6 +19,10 @@ fn layered(defaults: &str, of_node: &str, own: &str) -> String {
          agentDefaults-pve1: {{{of_node}}}\n\
          agentConfigurations:\n  a: {{{own}}}\n{CREDENTIALS}"
     )
+}
+
+fn endpoints(texts: &[&str]) -> Vec<Endpoint> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
 // Invariant: an agent's own keys win over its node's defaults, and those over everybody's.
@@ -71,7 +75,7 @@ fn a_cloud_replaces_its_defaults_endpoints_and_trust_as_a_whole() {
     let pin = "ab".repeat(32);
     let pins = format!("pinSha256: [{pin}]");
     let many = "apiUrls: [\"https://a:8006\", \"https://b:8006\"]";
-    assert_eq!(clouds(many, "apiUrl: \"https://c:8006\"").endpoints, ["https://c:8006"]);
+    assert_eq!(clouds(many, "apiUrl: \"https://c:8006\"").endpoints, endpoints(&["https://c:8006"]));
     assert_eq!(clouds("apiUrl: \"https://c:8006\"", many).endpoints.len(), 2);
     assert_eq!(clouds("ignoreSslErrors: true", &pins).tls, Tls::Pins(vec![[0xab; 32]]));
     assert_eq!(clouds(&pins, "ignoreSslErrors: true").tls, Tls::Ignore);
@@ -102,10 +106,10 @@ fn the_yaml_wins_over_the_environment() {
     ));
     let a = &checked.connections[&CloudId::new("a")];
     let b = &checked.connections[&CloudId::new("b")];
-    assert_eq!(a.endpoints, ["https://environment:8006"]);
+    assert_eq!(a.endpoints, endpoints(&["https://environment:8006"]));
     assert!(matches!(&a.login, Login::Token { id, .. } if id == "e@pve!e"));
     assert_eq!(a.tls, Tls::Ignore);
-    assert_eq!(b.endpoints, ["https://yaml:8006"]);
+    assert_eq!(b.endpoints, endpoints(&["https://yaml:8006"]));
     assert!(matches!(&b.login, Login::Password { .. }));
     assert_eq!(b.tls, Tls::System);
     assert_eq!(template(&checked, "a", "a").cores, Some(4));

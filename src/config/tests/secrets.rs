@@ -3,8 +3,8 @@
 use drover_actors::id::CloudId;
 use secrecy::ExposeSecret;
 
-use super::super::Login;
 use super::*;
+use crate::pve::Login;
 
 fn token(checked: &Checked) -> String {
     match &checked.connections[&CloudId::new("c")].login {
