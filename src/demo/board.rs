@@ -129,7 +129,7 @@ mod tests {
     fn an_agent_is_told_once_a_state() {
         let mut board = Board::default();
         let told = board.fold(&agent("Cloning", 0)).unwrap_or_default();
-        insta::assert_snapshot!(told, @"0.00 s  rack/linux 4f8z1c vm 10001         Cloning        0.00 s  pve1");
+        insta::assert_snapshot!(told.trim_start(), @"0.00 s  rack/linux 4f8z1c vm 10001         Cloning        0.00 s  pve1");
         assert_eq!(board.fold(&agent("Cloning", 700)), None);
         assert!(board.fold(&agent("Booting", 700)).is_some());
         assert_eq!(board.lines().len(), 1);

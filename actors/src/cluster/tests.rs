@@ -49,7 +49,7 @@ impl Bed {
             spawner: world.spawner(),
             installation: Installation::new("7k2m9qxw"),
             epoch: 1,
-            give_up: Arc::new(|name| panic!("{name} was given up")),
+            give_up: Arc::new(|what| panic!("{} was given up", what.name)),
         };
         let mut spec = cloud("c", None);
         change(&mut spec);

@@ -34,7 +34,7 @@ impl Bed {
             epoch: 1,
             down: Duration::ZERO,
             spawner: world.spawner(),
-            give_up: Arc::new(|name| panic!("{} was given up", name.name)),
+            give_up: Arc::new(|what| panic!("{} was given up", what.name)),
         });
         Self { world, herd: started.herd, tried: started.tried, roster: started.roster }
     }

@@ -67,7 +67,7 @@ fn bed(change: impl FnOnce(&mut TemplateSpec)) -> Bed {
         spawner: world.spawner(),
         installation: Installation::new("7k2m9qxw"),
         epoch: 1,
-        give_up: Arc::new(|name| panic!("{name} was given up")),
+        give_up: Arc::new(|what| panic!("{} was given up", what.name)),
     };
     let heard: Arc<Mutex<Vec<ToCloud>>> = Arc::default();
     let listener = Listener(heard.clone()).start();

@@ -115,7 +115,9 @@ fn cloud(checked: &Checked, key: &str) -> String {
     let connection = &checked.connections[&id];
     match key {
         "name" => spec.name.clone(),
-        "apiUrl" | "apiUrls" => text(&connection.endpoints),
+        "apiUrl" | "apiUrls" => {
+            text(&connection.endpoints.iter().map(ToString::to_string).collect::<Vec<_>>())
+        }
         "credentialsId" => match &connection.login {
             crate::pve::Login::Token { .. } => "token".to_owned(),
             crate::pve::Login::Password { .. } => "password".to_owned(),

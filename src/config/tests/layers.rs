@@ -75,7 +75,10 @@ fn a_cloud_replaces_its_defaults_endpoints_and_trust_as_a_whole() {
     let pin = "ab".repeat(32);
     let pins = format!("pinSha256: [{pin}]");
     let many = "apiUrls: [\"https://a:8006\", \"https://b:8006\"]";
-    assert_eq!(clouds(many, "apiUrl: \"https://c:8006\"").endpoints, endpoints(&["https://c:8006"]));
+    assert_eq!(
+        clouds(many, "apiUrl: \"https://c:8006\"").endpoints,
+        endpoints(&["https://c:8006"])
+    );
     assert_eq!(clouds("apiUrl: \"https://c:8006\"", many).endpoints.len(), 2);
     assert_eq!(clouds("ignoreSslErrors: true", &pins).tls, Tls::Pins(vec![[0xab; 32]]));
     assert_eq!(clouds(&pins, "ignoreSslErrors: true").tls, Tls::Ignore);
