@@ -113,7 +113,7 @@ impl Listener {
 
 impl Observer for Listener {
     fn observe(&self, fact: Fact) {
-        log(&self.view, &fact.what);
+        log(&fact.what);
         if let What::CloudGone { cloud } = &fact.what {
             self.forget(cloud);
         }
@@ -121,22 +121,8 @@ impl Observer for Listener {
     }
 }
 
-fn log(view: &View, what: &What) {
+fn log(what: &What) {
     match what {
-        What::Agent(picture) => {
-            let before = view.agent(&picture.agent).map(|old| old.state);
-            if before.as_ref() != Some(&picture.state) {
-                tracing::info!(
-                    agent = %picture.agent,
-                    template = %picture.template,
-                    vmid = picture.vmid.map(|vmid| vmid.0),
-                    node = picture.node.as_ref().map(tracing::field::display),
-                    state = picture.state,
-                    detail = picture.detail,
-                    "agent moved"
-                );
-            }
-        }
         What::AgentGone { agent, reason, .. } => {
             tracing::info!(%agent, %reason, "agent gone");
         }
@@ -166,6 +152,7 @@ fn log(view: &View, what: &What) {
             tracing::error!(actor, count, gave_up, "actor restarted");
         }
         What::CloudGone { cloud } => tracing::info!(%cloud, "cloud gone"),
-        What::Template { .. } | What::TemplateGone { .. } => {}
+        // The agents log their own moves.
+        What::Agent(_) | What::Template { .. } | What::TemplateGone { .. } => {}
     }
 }
