@@ -111,10 +111,10 @@ impl Mind {
                 self.enter(State::Booting(step), out);
                 self.act(out);
             }
-            State::Ready { .. } | State::Leased | State::Draining(_) if !running => {
+            State::Ready | State::Leased | State::Draining(_) if !running => {
                 self.retire(Reason::PoweredOff, out);
             }
-            State::Ready { .. } => self.calm(),
+            State::Ready => self.calm(),
             State::Leased if self.leases.is_empty() => {
                 // Its key may still be there: the end was written, the removal perhaps not made.
                 let text = "the end of its last lease was cut short".to_owned();
@@ -155,7 +155,7 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
         "Draining" => State::Draining(Reason::Asked),
         _ if !entry.leases.is_empty() => State::Leased,
         "Leased" => State::Leased,
-        "Ready" => State::Ready { idle: now.mono },
+        "Ready" => State::Ready,
         "Preparing" => State::Preparing(PrepareStep::CloudInit),
         "Connecting" => State::Connecting { reread: false, reading: false },
         "Booting" => State::Booting(BootStep::Start),

@@ -266,7 +266,7 @@ impl Mind {
             PrepareStep::CloudInit => PrepareStep::RemoteFs,
             PrepareStep::RemoteFs if self.spec.ready_command.is_some() => PrepareStep::ReadyCommand,
             PrepareStep::RemoteFs | PrepareStep::ReadyCommand => {
-                self.enter(State::Ready { idle: out.now.mono }, out);
+                self.enter(State::Ready, out);
                 return;
             }
         };

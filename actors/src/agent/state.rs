@@ -44,10 +44,7 @@ pub enum State {
     /// The guest is made ready over SSH.
     Preparing(PrepareStep),
     /// Free for use.
-    Ready {
-        /// Since when it is idle.
-        idle: Moment,
-    },
+    Ready,
     /// In use, perhaps with executors free.
     Leased,
     /// In use for the last time.
@@ -154,7 +151,7 @@ impl State {
             Self::Booting(_) => "Booting",
             Self::Connecting { .. } => "Connecting",
             Self::Preparing(_) => "Preparing",
-            Self::Ready { .. } => "Ready",
+            Self::Ready => "Ready",
             Self::Leased => "Leased",
             Self::Draining(_) => "Draining",
             Self::Retiring { .. } => "Retiring",
@@ -170,7 +167,7 @@ impl State {
             | Self::Booting(_)
             | Self::Connecting { .. }
             | Self::Preparing(_)
-            | Self::Ready { .. }
+            | Self::Ready
             | Self::Leased
             | Self::Draining(_) => true,
             Self::Queued
