@@ -149,7 +149,8 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
         return State::InDoubt { horizon, dead: None, cancelled: entry.retiring.clone() };
     }
     if let Some(reason) = entry.retiring.clone() {
-        return State::Retiring { reason, step: RetireStep::Fence, alarmed: false };
+        let graceful = entry.address.is_some() && !entry.spec.limits.shutdown.is_zero();
+        return State::Retiring { reason, step: RetireStep::Fence, graceful, alarmed: false };
     }
     match entry.state.as_str() {
         "Draining" => State::Draining(Reason::Asked),

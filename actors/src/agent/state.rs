@@ -55,6 +55,8 @@ pub enum State {
         reason: Reason,
         /// How far.
         step: RetireStep,
+        /// Whether it is to be shut down before it is stopped: owed once.
+        graceful: bool,
         /// Whether the alarm of its deadline was given.
         alarmed: bool,
     },
