@@ -36,6 +36,8 @@ pub struct Mind {
     pub(super) stamp: Attempt,
     /// The call this state waits for.
     pub(super) asked: Option<Attempt>,
+    /// When it was made.
+    pub(super) asked_at: Moment,
     /// A look under way beside it, because somebody saw the guest stopped.
     pub(super) peek: Option<Attempt>,
     pub(super) wake: Option<(Attempt, Moment)>,
@@ -133,6 +135,7 @@ impl Mind {
             uses: 0,
             stamp: Attempt { epoch, incarnation, n: 0 },
             asked: None,
+            asked_at: now.mono,
             peek: None,
             wake: None,
             deadline: None,
@@ -247,6 +250,7 @@ impl Mind {
     pub(super) fn ask(&mut self, call: Call, out: &mut Out) {
         let attempt = self.next();
         self.asked = Some(attempt);
+        self.asked_at = out.now.mono;
         self.retry = None;
         out.effects.push(Effect::Ask(attempt, call));
     }
