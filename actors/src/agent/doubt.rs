@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::agent::event::{Call, Effect};
-use crate::agent::mind::{Mind, Out};
+use crate::agent::mind::{Mind, Out, slow};
 use crate::agent::state::{BootStep, CloneStep, State};
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
@@ -250,6 +250,7 @@ impl Mind {
                 self.ask(Call::Await(upid, DOUBT_WAIT), out);
             }
             (Verdict::Copying, Some(_)) => {
+                out.fault = dead;
                 self.strand("its clone's task died and left a locked guest behind", out);
             }
             (Verdict::Copying, None) => self.back_off(out),
@@ -294,10 +295,30 @@ impl Mind {
             Verdict::Foreign(text) | Verdict::Damaged(text) => self.strand(&text, out),
             Verdict::Copying | Verdict::Unclear => self.back_off(out),
             Verdict::Ours if sight.running == Some(false) && self.should_run() => {
-                self.retire(Reason::PoweredOff, out);
+                self.powered_off(out);
             }
             Verdict::Ours => self.back_off(out),
         }
+    }
+
+    /// A clone whose task was accepted and runs past every limit is its template's fault; one that
+    /// nobody could tell about is not.
+    pub(super) fn clone_too_slow(&self) -> Option<Fault> {
+        self.guest.as_ref()?.upid.as_ref()?;
+        if let Some(fault) = &self.hindrance {
+            return Some(slow(fault.clone()));
+        }
+        let text = format!("a clone of `{}` took longer than it may in all", self.spec.id);
+        Some(Fault::new(FaultKind::Broken, Culprit::Template, text))
+    }
+
+    /// The guest stopped by itself: before it was ready, that is its template's fault.
+    fn powered_off(&mut self, out: &mut Out) {
+        if !matches!(self.state, State::Ready | State::Leased | State::Draining(_)) {
+            let text = format!("a guest of `{}` stopped in {}", self.spec.id, self.state.name());
+            out.fault = Some(Fault::new(FaultKind::Broken, Culprit::Template, text));
+        }
+        self.retire(Reason::PoweredOff, out);
     }
 
     /// Whether a stopped guest has powered itself off in this state.
@@ -336,7 +357,7 @@ impl Mind {
             Verdict::Free => self.vanished(out),
             Verdict::Foreign(text) | Verdict::Damaged(text) => self.strand(&text, out),
             Verdict::Ours if sight.running == Some(false) && self.should_run() => {
-                self.retire(Reason::PoweredOff, out);
+                self.powered_off(out);
             }
             Verdict::Ours | Verdict::Copying | Verdict::Unclear => {}
         }
