@@ -11,13 +11,21 @@ use crate::id::Upid;
 use crate::marks::{Reading, is_ours};
 use crate::ports::{IdSight, TaskEnd, VmSight};
 use crate::record::{Body, Reason};
+use crate::spec::LimitSpec;
 use crate::time::Moment;
 
-/// Time after a clone call of unknown outcome before a free id proves that it did nothing: the
-/// client's own timeout, Proxmox's inner hop (30 s) and its lock waits (behaviour sections 1, 6).
-pub(super) const HORIZON: Duration = Duration::from_secs(60 + 30 + 60);
+/// How long one node of Proxmox's waits for another that it passes a call on to (behaviour
+/// section 1).
+const INNER_HOP: Duration = Duration::from_secs(30);
+/// How long a call that has arrived may wait for locks (behaviour section 6).
+const LOCK_WAITS: Duration = Duration::from_secs(60);
 /// How long one wait for the task of a clone in doubt lasts.
 const DOUBT_WAIT: Duration = Duration::from_secs(30);
+
+/// Time after a clone call of unknown outcome before a free id proves that it did nothing.
+pub(super) fn horizon(limits: &LimitSpec) -> Duration {
+    limits.call + INNER_HOP + LOCK_WAITS
+}
 
 /// What a look says of a guest this agent believes to be its own.
 pub(super) enum Verdict {
@@ -170,7 +178,7 @@ impl Mind {
 
     /// Nobody knows whether the clone was made: look.
     pub(super) fn doubt(&mut self, dead: Option<Fault>, cancelled: Option<Reason>, out: &mut Out) {
-        let horizon = out.now.mono + HORIZON;
+        let horizon = out.now.mono + horizon(&self.spec.limits);
         self.enter(State::InDoubt { horizon, dead, cancelled }, out);
         self.act(out);
     }

@@ -82,6 +82,7 @@ pub fn spec() -> TemplateSpec {
         ready_command: Some("true".into()),
         limits: LimitSpec {
             queue: secs(300),
+            call: secs(60),
             operation: secs(120),
             clone: secs(600),
             startup: secs(180),

@@ -10,6 +10,7 @@ use crate::id::Attempt;
 use crate::message::{AgentCommand, Standing};
 use crate::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
 use crate::record::{Body, Reason};
+use crate::spec::TemplateSpec;
 
 fn at(state: &str) -> Drive {
     let mut drive = Drive::new(spec());
@@ -120,19 +121,30 @@ fn a_clone_of_unknown_outcome_is_looked_up_and_taken_on_by_its_marks() {
     assert!(drive.records().iter().any(|body| matches!(body, Body::CloneSettled { .. })));
 }
 
-#[test]
-fn a_free_id_proves_nothing_before_the_horizon() {
-    let mut drive = at("Cloning");
+/// When a clone of unknown outcome whose id stays free is believed never to have been made.
+fn believed_unmade(call: Duration) -> Duration {
+    let mut limits = spec().limits;
+    limits.call = call;
+    let mut drive = Drive::new(TemplateSpec { limits, ..spec() });
+    drive.go_to("Cloning");
+    let begun = drive.now.mono;
     drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
-    drive.answer(Answer::Looked(Ok(Drive::free())));
-    assert_eq!(drive.state(), "InDoubt");
-    drive.wait(secs(10));
     while drive.state() == "InDoubt" {
-        drive.answer(Answer::Looked(Ok(Drive::free())));
-        drive.wait(secs(30));
+        if drive.asked().is_some() {
+            drive.answer(Answer::Looked(Ok(Drive::free())));
+        }
+        drive.wait(secs(1));
     }
     assert_eq!(drive.state(), "Gone");
-    assert!(drive.now.mono.0 > 150_000);
+    drive.now.mono - begun
+}
+
+#[test]
+fn a_free_id_proves_nothing_before_the_horizon_of_the_clients_own_timeout() {
+    for (call, horizon) in [(60, 150), (300, 390), (5, 95)] {
+        let spent = believed_unmade(secs(call)).as_secs();
+        assert!((horizon..horizon + 35).contains(&spent), "{call}: {spent}");
+    }
 }
 
 #[test]
