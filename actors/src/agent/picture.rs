@@ -162,14 +162,14 @@ impl Mind {
                     Standing::Busy
                 }
             }
-            State::Ready { .. } | State::Leased if self.observing => {
+            State::Ready | State::Leased if self.observing => {
                 if self.leases.is_empty() {
                     Standing::Coming
                 } else {
                     Standing::Busy
                 }
             }
-            State::Ready { .. } | State::Leased => match self.free_executors() {
+            State::Ready | State::Leased => match self.free_executors() {
                 0 => Standing::Busy,
                 executors => Standing::Free { executors, idle: self.leases.is_empty() },
             },
