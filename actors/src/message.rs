@@ -153,8 +153,6 @@ pub enum AgentCommand {
     SeenStopped,
     /// Its node is offline beyond the grace, or back.
     NodeDown(bool),
-    /// It is, or is not, part of the warm minimum: its idle time does not count while it is.
-    Spare(bool),
     /// The service stops: forget timers, keep the guest.
     Rest,
 }

@@ -111,10 +111,10 @@ impl Mind {
                 self.enter(State::Booting(step), out);
                 self.act(out);
             }
-            State::Ready { .. } | State::Leased | State::Draining(_) if !running => {
+            State::Ready | State::Leased | State::Draining(_) if !running => {
                 self.retire(Reason::PoweredOff, out);
             }
-            State::Ready { .. } => self.calm(),
+            State::Ready => self.calm(),
             State::Leased if self.leases.is_empty() => {
                 // Its key may still be there: the end was written, the removal perhaps not made.
                 let text = "the end of its last lease was cut short".to_owned();
@@ -149,13 +149,14 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
         return State::InDoubt { horizon, dead: None, cancelled: entry.retiring.clone() };
     }
     if let Some(reason) = entry.retiring.clone() {
-        return State::Retiring { reason, step: RetireStep::Fence, alarmed: false };
+        let graceful = entry.address.is_some() && !entry.spec.limits.shutdown.is_zero();
+        return State::Retiring { reason, step: RetireStep::Fence, graceful, alarmed: false };
     }
     match entry.state.as_str() {
         "Draining" => State::Draining(Reason::Asked),
         _ if !entry.leases.is_empty() => State::Leased,
         "Leased" => State::Leased,
-        "Ready" => State::Ready { idle: now.mono },
+        "Ready" => State::Ready,
         "Preparing" => State::Preparing(PrepareStep::CloudInit),
         "Connecting" => State::Connecting { reread: false, reading: false },
         "Booting" => State::Booting(BootStep::Start),

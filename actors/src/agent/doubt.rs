@@ -124,7 +124,7 @@ impl Mind {
             | State::Booting(_)
             | State::Connecting { .. }
             | State::Preparing(_)
-            | State::Ready { .. }
+            | State::Ready
             | State::Leased
             | State::Draining(_)
             | State::Retiring { .. }
@@ -206,7 +206,7 @@ impl Mind {
             | State::Booting(_)
             | State::Connecting { .. }
             | State::Preparing(_)
-            | State::Ready { .. }
+            | State::Ready
             | State::Leased
             | State::Draining(_) => self.alive_looked(&sight, out),
             State::Retiring { .. } => self.retire_found(&sight, out),
@@ -306,7 +306,7 @@ impl Mind {
             State::Booting(BootStep::Address | BootStep::HostKeys)
             | State::Connecting { .. }
             | State::Preparing(_)
-            | State::Ready { .. }
+            | State::Ready
             | State::Leased
             | State::Draining(_) => true,
             State::Booting(BootStep::Start | BootStep::Task(_) | BootStep::Check(_))

@@ -19,7 +19,7 @@ impl Mind {
                 | State::Booting(_)
                 | State::Connecting { .. }
                 | State::Preparing(_)
-                | State::Ready { .. }
+                | State::Ready
                 | State::Leased
                 | State::Draining(_)
                 | State::Retiring { .. }
@@ -49,7 +49,6 @@ impl Mind {
             AgentCommand::Vanished => self.told_vanished(out),
             AgentCommand::SeenStopped => self.seen_stopped(out),
             AgentCommand::NodeDown(down) => self.node_down(down, out),
-            AgentCommand::Spare(spared) => self.spared = spared,
             AgentCommand::Rest => self.rest(out),
         }
     }
@@ -83,7 +82,7 @@ impl Mind {
             | State::Booting(_)
             | State::Connecting { .. }
             | State::Preparing(_)
-            | State::Ready { .. }
+            | State::Ready
             | State::Leased
             | State::Draining(_)
             | State::Retiring { .. } => self.vanished(out),
@@ -150,7 +149,7 @@ impl Mind {
                 | State::Booting(_)
                 | State::Connecting { .. }
                 | State::Preparing(_)
-                | State::Ready { .. }
+                | State::Ready
                 | State::Leased
                 | State::Draining(_)
                 | State::Stranded { .. }

@@ -36,6 +36,8 @@ pub struct Mind {
     pub(super) stamp: Attempt,
     /// The call this state waits for.
     pub(super) asked: Option<Attempt>,
+    /// When it was made.
+    pub(super) asked_at: Moment,
     /// A look under way beside it, because somebody saw the guest stopped.
     pub(super) peek: Option<Attempt>,
     pub(super) wake: Option<(Attempt, Moment)>,
@@ -49,7 +51,6 @@ pub struct Mind {
     /// When the clone has taken too long in all.
     pub(super) clone_until: Moment,
     pub(super) old_at: Option<Moment>,
-    pub(super) spared: bool,
     /// Whether a place in the lanes is held or asked for.
     pub(super) lane: bool,
     pub(super) parked: bool,
@@ -134,6 +135,7 @@ impl Mind {
             uses: 0,
             stamp: Attempt { epoch, incarnation, n: 0 },
             asked: None,
+            asked_at: now.mono,
             peek: None,
             wake: None,
             deadline: None,
@@ -143,7 +145,6 @@ impl Mind {
             hindrance: None,
             clone_until: now.mono + spec.limits.clone,
             old_at: spec.limits.lifetime.map(|life| now.mono + life),
-            spared: false,
             lane: false,
             parked: false,
             resting: false,
@@ -226,7 +227,7 @@ impl Mind {
             State::Booting(_) | State::Connecting { .. } => Some(now + limits.startup),
             State::Preparing(_) => Some(now + limits.prepare),
             State::Retiring { .. } => Some(now + limits.retire),
-            State::Ready { .. }
+            State::Ready
             | State::Leased
             | State::Draining(_)
             | State::Stranded { .. }
@@ -249,6 +250,7 @@ impl Mind {
     pub(super) fn ask(&mut self, call: Call, out: &mut Out) {
         let attempt = self.next();
         self.asked = Some(attempt);
+        self.asked_at = out.now.mono;
         self.retry = None;
         out.effects.push(Effect::Ask(attempt, call));
     }
@@ -310,7 +312,7 @@ impl Mind {
                     Call::Look
                 }
             }
-            State::Ready { .. } | State::Leased | State::Draining(_) => return,
+            State::Ready | State::Leased | State::Draining(_) => return,
             State::Gone { .. } => {
                 out.effects.push(Effect::End);
                 return;
@@ -330,7 +332,7 @@ impl Mind {
             self.act(out);
         }
         self.tick_leases(out);
-        self.tick_idle(out);
+        self.tick_age(out);
     }
 
     /// The state's deadline has passed.
@@ -356,7 +358,7 @@ impl Mind {
             | State::Connecting { .. }
             | State::Preparing(_) => self.too_slow(out),
             State::Retiring { .. } => self.retire_late(out),
-            State::Ready { .. }
+            State::Ready
             | State::Leased
             | State::Draining(_)
             | State::Stranded { .. }
@@ -390,7 +392,7 @@ impl Mind {
     /// Keeps exactly one wake pending, for whatever is due first.
     fn arm(&mut self, out: &mut Out) {
         let deadline = if self.parked { None } else { self.deadline };
-        let due = [deadline, self.retry, self.idle_due()]
+        let due = [deadline, self.retry, self.old_due()]
             .into_iter()
             .flatten()
             .chain(self.leases_due(out.now))

@@ -150,14 +150,14 @@ impl Mind {
             State::Cloning { cancelled, .. } | State::InDoubt { cancelled, .. } => {
                 if cancelled.is_some() { Standing::Leaving } else { Standing::Coming }
             }
-            State::Ready { .. } | State::Leased if self.observing => {
+            State::Ready | State::Leased if self.observing => {
                 if self.leases.is_empty() {
                     Standing::Coming
                 } else {
                     Standing::Busy
                 }
             }
-            State::Ready { .. } | State::Leased => match self.free_executors() {
+            State::Ready | State::Leased => match self.free_executors() {
                 0 => Standing::Busy,
                 executors => Standing::Free { executors, idle: self.leases.is_empty() },
             },

@@ -19,7 +19,13 @@ use crate::time::Moment;
 pub(super) const GREET_LIMIT: Duration = Duration::from_secs(10);
 /// Time between two tries to log in.
 const GREET_PAUSE: Duration = Duration::from_secs(2);
-/// Time between the first two questions for the address (behaviour section 17: each may block a worker).
+/// From the start to the first question for the address: nothing boots faster.
+const ADDRESS_FIRST: Duration = Duration::from_secs(1);
+/// A refusal that took this long has waited in the guest's stead: the next question may come soon.
+const ADDRESS_BLOCKED: Duration = Duration::from_secs(2);
+/// Time between such a refusal and the next question.
+const ADDRESS_SOON: Duration = Duration::from_millis(500);
+/// Time between the first two questions that were refused at once.
 const ADDRESS_PAUSE: Duration = Duration::from_secs(2);
 /// The longest time between two questions for the address.
 const ADDRESS_PAUSE_LONGEST: Duration = Duration::from_secs(5);
@@ -123,7 +129,8 @@ impl Mind {
             Ok(TaskEnd::Done { .. }) => {
                 self.calm();
                 self.pause = ADDRESS_PAUSE;
-                self.boot_step(BootStep::Address, out);
+                self.state = State::Booting(BootStep::Address);
+                self.retry_in(ADDRESS_FIRST, out);
             }
             // It may say that the guest runs already: the status tells.
             Ok(TaskEnd::Failed(fault)) | Err(fault) => {
@@ -160,11 +167,20 @@ impl Mind {
             }
             Ok(AddressSight::NotYet(text)) => {
                 self.detail = text;
-                self.retry_in(self.pause, out);
-                self.pause = (self.pause * 5 / 4).min(ADDRESS_PAUSE_LONGEST);
+                self.ask_address_again(out);
             }
             Err(fault) => self.failed(fault, out),
         }
+    }
+
+    /// Each question without a guest agent that answers keeps a worker of Proxmox's busy for up
+    /// to 3 s, and is answered the sooner when the agent comes up meanwhile (behaviour section 17).
+    fn ask_address_again(&mut self, out: &Out) {
+        if out.now.mono - self.asked_at >= ADDRESS_BLOCKED {
+            return self.retry_in(ADDRESS_SOON, out);
+        }
+        self.retry_in(self.pause, out);
+        self.pause = (self.pause * 5 / 4).min(ADDRESS_PAUSE_LONGEST);
     }
 
     /// The host keys came, in `Booting` or after a mismatch in `Connecting`.
@@ -266,7 +282,7 @@ impl Mind {
             PrepareStep::CloudInit => PrepareStep::RemoteFs,
             PrepareStep::RemoteFs if self.spec.ready_command.is_some() => PrepareStep::ReadyCommand,
             PrepareStep::RemoteFs | PrepareStep::ReadyCommand => {
-                self.enter(State::Ready { idle: out.now.mono }, out);
+                self.enter(State::Ready, out);
                 return;
             }
         };

@@ -2,7 +2,7 @@
 //!
 //! Every new attempt begins at the fence, so that nothing is stopped or destroyed unless its marks
 //! were read as exactly ours in the same operation. The usual path makes four calls: the fence's
-//! read and write, stop, destroy; the tasks' ends come from the cluster's watcher.
+//! read and write, shutdown or stop, destroy; the tasks' ends come from the cluster's watcher.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl Mind {
             | State::Booting(_)
             | State::Connecting { .. }
             | State::Preparing(_)
-            | State::Ready { .. }
+            | State::Ready
             | State::Leased
             | State::Draining(_)
             | State::Stranded { .. } => {}
@@ -50,7 +50,9 @@ impl Mind {
         let agent = self.agent.clone();
         out.record(Body::RetireIntended { agent, reason: reason.clone() });
         let step = RetireStep::Fence;
-        self.enter(State::Retiring { reason, step, alarmed: false }, out);
+        // A guest that never came up can not hear a shutdown, which would hold its lock in vain.
+        let graceful = self.address().is_some() && !self.spec.limits.shutdown.is_zero();
+        self.enter(State::Retiring { reason, step, graceful, alarmed: false }, out);
         self.act(out);
     }
 
@@ -107,9 +109,13 @@ impl Mind {
             Ok(sight) if sight.running == Some(false) => {
                 self.retire_step(RetireStep::Destroy, out);
             }
-            Ok(sight) => {
-                let graceful = sight.running == Some(true) && !self.spec.limits.shutdown.is_zero();
-                let next = if graceful { RetireStep::Shutdown } else { RetireStep::Stop };
+            // Whether it runs costs one call more: both calls are fine with a stopped guest.
+            Ok(_) => {
+                let State::Retiring { graceful, .. } = &mut self.state else { return };
+                let next = match std::mem::take(graceful) {
+                    true => RetireStep::Shutdown,
+                    false => RetireStep::Stop,
+                };
                 self.retire_step(next, out);
             }
             Err(fault) => match fault.kind {

@@ -1,4 +1,5 @@
-//! Ready, Leased, Draining: leases on this agent, idle time and age.
+//! Ready, Leased, Draining: leases on this agent, and its age. Idle time is its template's
+//! matter, which knows the warm minimum.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ impl Mind {
         if self.leases.contains_key(&ask.lease) {
             return;
         }
-        let open = matches!(self.state, State::Ready { .. } | State::Leased);
+        let open = matches!(self.state, State::Ready | State::Leased);
         if !open || self.observing || self.parked || self.free_executors() == 0 {
             out.refused = Some(ask.lease);
             return;
@@ -167,7 +168,7 @@ impl Mind {
         } else if self.used_up() {
             self.retire(Reason::UsedUp, out);
         } else if matches!(self.state, State::Leased) {
-            self.enter(State::Ready { idle: out.now.mono }, out);
+            self.enter(State::Ready, out);
         }
     }
 
@@ -232,7 +233,7 @@ impl Mind {
         match &self.state {
             State::Leased if in_use => self.enter_draining(reason, out),
             State::Draining(_) if in_use => {}
-            State::Ready { .. } if in_use => self.enter_draining(reason, out),
+            State::Ready if in_use => self.enter_draining(reason, out),
             State::Queued
             | State::Cloning { .. }
             | State::InDoubt { .. }
@@ -240,7 +241,7 @@ impl Mind {
             | State::Booting(_)
             | State::Connecting { .. }
             | State::Preparing(_)
-            | State::Ready { .. }
+            | State::Ready
             | State::Leased
             | State::Draining(_)
             | State::Retiring { .. }
@@ -253,36 +254,15 @@ impl Mind {
         self.enter(State::Draining(reason), out);
     }
 
-    /// When it will have been idle for too long, or be too old.
-    pub(super) fn idle_due(&self) -> Option<Moment> {
-        if self.observing {
-            return None;
-        }
-        match &self.state {
-            State::Ready { idle } => {
-                let idle = self.spec.idle.filter(|_| !self.spared).map(|span| *idle + span);
-                [idle, self.old_at].into_iter().flatten().min()
-            }
-            State::Leased => self.old_at,
-            State::Queued
-            | State::Cloning { .. }
-            | State::InDoubt { .. }
-            | State::Configuring
-            | State::Booting(_)
-            | State::Connecting { .. }
-            | State::Preparing(_)
-            | State::Draining(_)
-            | State::Retiring { .. }
-            | State::Stranded { .. }
-            | State::Gone { .. } => None,
-        }
+    /// When it will be too old.
+    pub(super) fn old_due(&self) -> Option<Moment> {
+        let counts = matches!(self.state, State::Ready | State::Leased) && !self.observing;
+        self.old_at.filter(|_| counts)
     }
 
-    pub(super) fn tick_idle(&mut self, out: &mut Out) {
-        if self.idle_due().is_none_or(|due| due > out.now.mono) {
-            return;
+    pub(super) fn tick_age(&mut self, out: &mut Out) {
+        if self.old_due().is_some_and(|due| due <= out.now.mono) {
+            self.drain(Reason::Old, out);
         }
-        let old = self.old_at.is_some_and(|due| due <= out.now.mono);
-        self.drain(if old { Reason::Old } else { Reason::Idle }, out);
     }
 }

@@ -38,7 +38,6 @@ pub struct Shadow {
 /// Orders that hold until they are changed; no record tells of them.
 #[derive(Default)]
 struct Orders {
-    spared: bool,
     down: bool,
     going: Option<AgentCommand>,
 }
@@ -93,7 +92,6 @@ impl Shadow {
             AgentCommand::Granted { vmid, .. } => {
                 self.granted.set(self.granted.get().or(Some(*vmid)));
             }
-            AgentCommand::Spare(spared) => orders.spared = *spared,
             AgentCommand::NodeDown(down) => orders.down = *down,
             AgentCommand::Drain(_) | AgentCommand::Retire(_) | AgentCommand::ForceRetire(_) => {
                 orders.going = Some(command.clone());
@@ -121,10 +119,8 @@ impl Shadow {
     /// The orders that still hold, for an actor that was rebuilt.
     pub fn orders(&self) -> Vec<AgentCommand> {
         let orders = self.orders.borrow();
-        let mut all = vec![AgentCommand::Spare(orders.spared)];
-        all.extend(orders.down.then_some(AgentCommand::NodeDown(true)));
-        all.extend(orders.going.clone());
-        all
+        let down = orders.down.then_some(AgentCommand::NodeDown(true));
+        down.into_iter().chain(orders.going.clone()).collect()
     }
 
     /// The id that was granted.

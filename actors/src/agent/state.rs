@@ -44,10 +44,7 @@ pub enum State {
     /// The guest is made ready over SSH.
     Preparing(PrepareStep),
     /// Free for use.
-    Ready {
-        /// Since when it is idle.
-        idle: Moment,
-    },
+    Ready,
     /// In use, perhaps with executors free.
     Leased,
     /// In use for the last time.
@@ -58,6 +55,8 @@ pub enum State {
         reason: Reason,
         /// How far.
         step: RetireStep,
+        /// Whether it is to be shut down before it is stopped: owed once.
+        graceful: bool,
         /// Whether the alarm of its deadline was given.
         alarmed: bool,
     },
@@ -154,7 +153,7 @@ impl State {
             Self::Booting(_) => "Booting",
             Self::Connecting { .. } => "Connecting",
             Self::Preparing(_) => "Preparing",
-            Self::Ready { .. } => "Ready",
+            Self::Ready => "Ready",
             Self::Leased => "Leased",
             Self::Draining(_) => "Draining",
             Self::Retiring { .. } => "Retiring",
@@ -170,7 +169,7 @@ impl State {
             | Self::Booting(_)
             | Self::Connecting { .. }
             | Self::Preparing(_)
-            | Self::Ready { .. }
+            | Self::Ready
             | Self::Leased
             | Self::Draining(_) => true,
             Self::Queued

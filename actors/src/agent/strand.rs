@@ -66,7 +66,7 @@ impl Mind {
             | State::Booting(_)
             | State::Connecting { .. }
             | State::Preparing(_)
-            | State::Ready { .. }
+            | State::Ready
             | State::Leased
             | State::Draining(_)
             | State::Stranded { .. }

@@ -178,7 +178,6 @@ impl Handler<AgentCommand> for FakeAgent {
             | AgentCommand::Moved(_)
             | AgentCommand::SeenStopped
             | AgentCommand::NodeDown(_)
-            | AgentCommand::Spare(_)
             | AgentCommand::Rest => {}
         }
     }

@@ -74,6 +74,7 @@ pub fn survey() -> Survey {
 
 impl World {
     /// A world of one healthy cluster behind these clouds, on tokio's clock.
+    #[expect(clippy::disallowed_methods, reason = "the paused clock of the test")]
     pub fn new(clouds: &[&str]) -> Self {
         let identify =
             clouds.iter().map(|cloud| ((*cloud).to_owned(), Ok(sight(CLUSTER)))).collect();

@@ -1,4 +1,4 @@
-//! Leases, idle time, age, draining.
+//! Leases, age, draining.
 
 use crate::agent::event::{Answer, Call, Effect};
 use crate::agent::testing::*;
@@ -194,25 +194,11 @@ fn a_draining_agent_takes_nothing_new() {
     assert_eq!(drive.reports().last().and_then(|r| r.refused.clone()), Some(LeaseId::new("l2")));
 }
 
-// Invariant: idle time counts from the last end and not within the warm minimum; age always counts.
+// Invariant: idle time is the template's matter; age is the agent's own.
 
 #[test]
-fn an_idle_agent_goes_after_its_idle_time_counted_from_the_last_end() {
+fn an_agent_never_goes_for_being_idle_but_for_its_age() {
     let mut drive = ready(spec());
-    drive.wait(secs(500));
-    take(&mut drive, "l1", None);
-    drive.wait(secs(500));
-    end(&mut drive, "l1");
-    drive.wait(secs(599));
-    assert_eq!(drive.state(), "Ready");
-    drive.wait(secs(1));
-    assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::Idle));
-}
-
-#[test]
-fn a_spared_agent_is_not_idle_but_grows_old() {
-    let mut drive = ready(spec());
-    drive.command(AgentCommand::Spare(true));
     drive.wait(secs(80_000));
     assert_eq!(drive.state(), "Ready");
     drive.wait(secs(7000));

@@ -206,7 +206,51 @@ fn a_start_of_a_guest_that_runs_already_goes_on() {
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Broken)))));
     let running = drive.sight();
     drive.answer(Answer::Looked(Ok(running)));
+    drive.wait(secs(1));
     assert_eq!(drive.asked().map(|(_, call)| call), Some(Call::Address));
+}
+
+/// A mind whose guest's start has just ended.
+fn started() -> Drive {
+    let mut drive = at("Booting");
+    drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
+    drive
+}
+
+/// Refuses the address some times, each after `blocked`, and gives the pauses before each question.
+fn pauses(drive: &mut Drive, blocked: Duration, times: u32) -> Vec<u64> {
+    let mut pauses = Vec::new();
+    for _ in 0..times {
+        let due = drive.wake().expect("a wake").1;
+        pauses.push(u64::try_from((due - drive.now.mono).as_millis()).unwrap_or(u64::MAX));
+        drive.wait(due - drive.now.mono);
+        assert_eq!(drive.asked().map(|(_, call)| call), Some(Call::Address));
+        drive.wait(blocked);
+        drive.answer(Answer::Addressed(Ok(AddressSight::NotYet("no agent".into()))));
+    }
+    pauses
+}
+
+#[test]
+fn an_address_is_first_asked_for_a_second_after_the_start_then_ever_more_slowly() {
+    let refused = pauses(&mut started(), Duration::ZERO, 8);
+    assert_eq!(refused, [1000, 2000, 2500, 3125, 3906, 4882, 5000, 5000]);
+}
+
+#[test]
+fn a_refusal_that_blocked_a_worker_is_soon_followed_by_the_next_question() {
+    assert_eq!(pauses(&mut started(), secs(3), 5), [1000, 500, 500, 500, 500]);
+    assert_eq!(pauses(&mut started(), Duration::from_millis(1999), 3), [1000, 2000, 2500]);
+}
+
+#[test]
+fn the_host_keys_are_asked_for_in_the_turn_the_address_comes() {
+    let mut drive = started();
+    drive.wait(secs(1));
+    let address = AddressSight::At(ADDRESS.parse().expect("an address"));
+    let effects = drive.answer(Answer::Addressed(Ok(address)));
+    assert_eq!(calls(&effects), [Call::HostKeys]);
 }
 
 #[test]
@@ -247,9 +291,8 @@ fn a_host_key_mismatch_is_read_again_once() {
 
 #[test]
 fn a_host_key_nobody_could_tell_is_pinned_on_first_sight() {
-    let mut drive = at("Booting");
-    drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
-    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
+    let mut drive = started();
+    drive.wait(secs(1));
     let address = AddressSight::At(ADDRESS.parse().expect("an address"));
     drive.answer(Answer::Addressed(Ok(address)));
     drive.answer(Answer::HostKeys(Ok(Vec::new())));

@@ -7,6 +7,7 @@ use crate::fault::FaultKind;
 use crate::message::AgentCommand;
 use crate::ports::{IdSight, TaskEnd, VmSight};
 use crate::record::{Body, Reason};
+use crate::spec::TemplateSpec;
 
 fn retiring() -> Drive {
     let mut drive = Drive::new(spec());
@@ -77,19 +78,57 @@ fn foreign_marks_strand_it_with_the_command_to_run() {
 
 // Invariant: the gentlest way that the limits allow.
 
-#[test]
-fn a_shutdown_is_tried_first_when_there_is_time_for_it() {
+/// An agent in this state whose template wants a graceful shutdown of 30 s, told to go.
+fn leaving_gracefully(from: &str) -> Drive {
     let mut limits = spec().limits;
     limits.shutdown = secs(30);
-    let mut drive = Drive::new(crate::spec::TemplateSpec { limits, ..spec() });
-    drive.go_to("Ready");
+    let mut drive = Drive::new(TemplateSpec { limits, ..spec() });
+    drive.go_to(from);
+    drive.effects.clear();
     drive.command(AgentCommand::Retire(Reason::Asked));
-    let sight = drive.sight();
+    drive
+}
+
+#[test]
+fn a_guest_not_known_to_be_stopped_is_shut_down_first_in_as_many_calls() {
+    let mut drive = leaving_gracefully("Ready");
+    let sight = VmSight { running: None, ..drive.sight() };
     drive.answer(Answer::Fenced(Ok(sight)));
     assert_eq!(next(&drive), Call::Shutdown(secs(30)));
+    drive.go_to("Gone");
+    let kinds: Vec<Call> =
+        drive.calls().into_iter().filter(|call| !matches!(call, Call::Await(..))).collect();
+    assert_eq!(kinds, [Call::Fence, Call::Shutdown(secs(30)), Call::Destroy]);
+}
+
+#[test]
+fn a_failed_shutdown_is_followed_by_a_stop_and_not_tried_again() {
+    let mut drive = leaving_gracefully("Ready");
+    let sight = drive.sight();
+    drive.answer(Answer::Fenced(Ok(sight.clone())));
     drive.answer(Answer::Accepted(Ok(upid("qmshutdown"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Broken)))));
     assert_eq!(next(&drive), Call::Stop);
+    drive.answer(Answer::Accepted(Err(fault(FaultKind::Contention))));
+    drive.wait(secs(2));
+    drive.answer(Answer::Fenced(Ok(sight)));
+    assert_eq!(next(&drive), Call::Stop);
+}
+
+#[test]
+fn a_guest_that_never_came_up_is_stopped_at_once() {
+    let mut drive = leaving_gracefully("Booting");
+    let sight = drive.sight();
+    drive.answer(Answer::Fenced(Ok(sight)));
+    assert_eq!(next(&drive), Call::Stop);
+}
+
+#[test]
+fn a_shutdown_is_owed_again_after_a_restart() {
+    let mut adopted = leaving_gracefully("Ready").adopt(secs(5));
+    let sight = adopted.sight();
+    adopted.answer(Answer::Fenced(Ok(sight)));
+    assert_eq!(next(&adopted), Call::Shutdown(secs(30)));
 }
 
 #[test]

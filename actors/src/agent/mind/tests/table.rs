@@ -142,9 +142,7 @@ fn draw() -> String {
 /// Follows the fair answers through a state and tries every other answer at each of its calls.
 fn calls_of(state: &str, table: &mut String) {
     let mut drive = at(state);
-    if state == "Stranded" {
-        drive.wait(secs(60));
-    }
+    to_next_call(&mut drive);
     while let Some((attempt, call)) = drive.asked().filter(|_| drive.state() == state) {
         let asked = name(&call);
         let mut outcomes = Vec::new();
@@ -158,6 +156,14 @@ fn calls_of(state: &str, table: &mut String) {
         rows(state, prefix(&asked, outcomes), table);
         let fair = drive.fair_answer(call);
         drive.event(Event::Answer(attempt, fair));
+        to_next_call(&mut drive);
+    }
+}
+
+/// Lets the pause before a call that is put off pass.
+fn to_next_call(drive: &mut Drive) {
+    if let Some(due) = drive.mind.retry.filter(|_| drive.asked().is_none()) {
+        drive.wait(due - drive.now.mono);
     }
 }
 
@@ -196,6 +202,7 @@ fn an_address_that_is_not_there_yet_is_asked_for_again() {
         let (_, call) = drive.asked().expect("a call");
         let fair = drive.fair_answer(call);
         drive.answer(fair);
+        to_next_call(&mut drive);
     }
     drive.answer(Answer::Addressed(Ok(AddressSight::NotYet("no agent".into()))));
     drive.wait(secs(2));
