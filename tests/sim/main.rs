@@ -9,6 +9,7 @@
     reason = "tests may end at the first surprise"
 )]
 
+mod crash;
 mod lifecycle;
 mod notes;
 mod setup;

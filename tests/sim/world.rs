@@ -292,10 +292,9 @@ impl World {
         }
     }
 
-    /// Asks for a lease with a key, on a template's label, for some time.
-    pub async fn try_lease(&self, label: &str, ttl: Duration) -> Result<LeaseId, Refusal> {
+    fn an_ask(&self, label: &str, ttl: Duration) -> Box<LeaseAsk> {
         let ambient = &self.life().ambient;
-        let ask = LeaseAsk {
+        Box::new(LeaseAsk {
             lease: mint_lease(|| ambient.draw()),
             want: Want::Labels([label.to_owned()].into()),
             principal: "test".into(),
@@ -305,8 +304,29 @@ impl World {
             key_hash: None,
             body_hash: String::new(),
             asked: ambient.now().wall,
-        };
-        self.wish(|reply| HerdCommand::Lease { ask: Box::new(ask), reply }).await
+        })
+    }
+
+    /// Asks for a lease of an hour without waiting for the answer.
+    pub fn ask(&self, label: &str) -> oneshot::Receiver<Result<LeaseId, Refusal>> {
+        let (reply, answer) = oneshot::channel();
+        let ask = self.an_ask(label, Duration::from_secs(3600));
+        self.life().herd.do_send(HerdCommand::Lease { ask, reply });
+        answer
+    }
+
+    /// Ends a lease without waiting for the answer.
+    pub fn begin_release(&self, lease: &LeaseId) -> oneshot::Receiver<Result<(), Refusal>> {
+        let (reply, answer) = oneshot::channel();
+        let lease = lease.clone();
+        self.life().herd.do_send(HerdCommand::Release { lease, reply });
+        answer
+    }
+
+    /// Asks for a lease with a key, on a template's label, for some time.
+    pub async fn try_lease(&self, label: &str, ttl: Duration) -> Result<LeaseId, Refusal> {
+        let ask = self.an_ask(label, ttl);
+        self.wish(|reply| HerdCommand::Lease { ask, reply }).await
     }
 
     /// Asks for a lease of an hour that is taken.
