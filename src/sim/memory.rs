@@ -5,6 +5,7 @@
 //! answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -16,6 +17,9 @@ use crate::pve::connection::Connection;
 use crate::pve::endpoint::Endpoint;
 use crate::pve::error::PveError;
 use crate::pve::transport::{Dialer, Reply, Request, Transport, TransportError, encode_params};
+
+/// How long a node that is down lets a caller wait.
+const NO_ROUTE: Duration = Duration::from_secs(3);
 
 /// Leads every endpoint to one simulated cluster; the endpoint's host names the node that takes
 /// the requests.
@@ -47,7 +51,14 @@ impl Transport for MemoryTransport {
         let door = Arc::clone(&self.door);
         let request = translate(&request, &self.node);
         async move {
+            if !door.answers_on(&request.node) {
+                tokio::time::sleep(NO_ROUTE).await;
+                return Err(TransportError::Connect("no route to host".into()));
+            }
             let response = door.serve(request).await;
+            if response.reset {
+                return Err(TransportError::Closed("connection reset by peer".into()));
+            }
             let content_type = response
                 .headers
                 .iter()
@@ -86,5 +97,78 @@ fn translate(request: &Request, node: &str) -> http::Request {
         headers,
         body,
         node: node.to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use secrecy::SecretString;
+
+    use super::*;
+    use crate::pve::connection::{Login, Tls};
+    use crate::pve::transport::{Method, Sent};
+    use crate::sim::door::certificates::Certificates;
+    use crate::sim::guests::{NoneGuests, NoneOptions};
+    use crate::sim::simulation::{Simulation, SimulationOptions};
+    use crate::sim::spec::ClusterSpec;
+    use crate::sim::world::{CallFault, Faults};
+
+    const SECRET: &str = "token-secret";
+
+    fn cluster(faults: Faults) -> Simulation {
+        let spec = ClusterSpec::three_nodes("secret123", SECRET);
+        let options = SimulationOptions { faults, ..SimulationOptions::default() };
+        let guests = Arc::new(NoneGuests::new(NoneOptions::default()));
+        Simulation::new(&spec, options, Certificates::imitate(1, &[]), guests)
+    }
+
+    async fn create(simulation: &Simulation, node: &str) -> Result<Reply, TransportError> {
+        let login = Login::Token { id: "root@pam!drover".into(), secret: SECRET.into() };
+        let connection = Connection::new(Vec::new(), login, Tls::System);
+        let dialer = simulation.dialer();
+        let transport = dialer.dial(&Endpoint::new(node, 8006), &connection).unwrap();
+        let token = SecretString::from(format!("PVEAPIToken=root@pam!drover={SECRET}"));
+        let request = Request {
+            method: Method::Post,
+            path: "/nodes/pve1/qemu".into(),
+            params: vec![("vmid".into(), "100".into())],
+            headers: vec![("Authorization", token)],
+            timeout: Duration::from_secs(60),
+        };
+        transport.send(request).await
+    }
+
+    async fn broken(done: bool) -> (TransportError, bool) {
+        let rule = CallFault { reset: true, done, ..CallFault::default() };
+        let simulation = cluster(Faults { calls: vec![rule], ..Faults::default() });
+        let error = create(&simulation, "pve1").await.unwrap_err();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        (error, simulation.world.side_door().guests().contains(&100))
+    }
+
+    // Invariant: what the wire does to a connection, the in-memory face does too.
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reset_before_the_call_breaks_the_connection_without_effect() {
+        let (error, made) = broken(false).await;
+        assert!(matches!(error, TransportError::Closed(_)), "{error:?}");
+        assert!(!made);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reset_after_the_call_breaks_the_connection_and_the_effect_stays() {
+        let (error, made) = broken(true).await;
+        assert!(matches!(error, TransportError::Closed(_)), "{error:?}");
+        assert!(made);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_is_down_takes_no_connection() {
+        let simulation = cluster(Faults::default());
+        simulation.world.side_door().node_down("pve2").await;
+        let error = create(&simulation, "pve2").await.unwrap_err();
+        assert_eq!(error.sent(), Sent::No, "{error:?}");
+        assert!(create(&simulation, "pve1").await.is_ok());
     }
 }

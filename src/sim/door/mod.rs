@@ -71,6 +71,11 @@ impl Door {
         })
     }
 
+    /// Whether a node takes connections; one that is not known does, as `localhost` would.
+    pub fn answers_on(&self, node: &str) -> bool {
+        self.world.nodes().iter().all(|(name, up)| name != node || *up)
+    }
+
     /// Answers one request, after whatever delay the real thing would take.
     pub async fn serve(&self, request: Request) -> Response {
         if let Some(refusal) = http::refuse_head(&request) {

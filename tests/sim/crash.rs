@@ -1,0 +1,251 @@
+//! Power cuts at every point of an agent's life: the service starts again and comes to the same
+//! end. The journal loses what was not durable, the cluster goes on meanwhile.
+
+use std::time::Duration;
+
+use drover_actors::fact::AgentPicture;
+use drover_actors::id::LeaseId;
+use drover_actors::record::{Body, Reason};
+
+use super::setup::Setup;
+use super::tally::Hold;
+use super::world::World;
+
+const AWAY: Duration = Duration::from_secs(30);
+
+/// A lease is asked for, the power goes when the trap springs, and the lease is served all the
+/// same; nothing is left in the end.
+async fn cut_while_serving(arm: impl FnOnce(&World)) -> World {
+    let mut world = World::started(Setup::linux("instanceCap: 2, maxTotalUses: 1")).await;
+    arm(&world);
+    let lease = world.lease("linux").await;
+    world.until_sprung().await;
+    world.restart(AWAY).await;
+    world.ready(&lease).await;
+    world.release(&lease).await;
+    world.until("the agents are gone", |view| view.agents().is_empty()).await;
+    assert_eq!(world.ours(), Vec::<u32>::new());
+    world
+}
+
+/// A lease is held; the power goes, and comes back.
+async fn cut_while_leased(away: Duration) -> (World, LeaseId, AgentPicture) {
+    let mut world = World::started(Setup::linux("")).await;
+    let (lease, agent) = world.leased("linux").await;
+    world.restart(away).await;
+    (world, lease, agent)
+}
+
+// Invariant: a lease that was taken is honoured after any crash, by at most one guest an agent.
+
+#[tokio::test(start_paused = true)]
+async fn cut_when_the_lease_was_just_asked_for() {
+    let mut world = World::started(Setup::linux("maxTotalUses: 1")).await;
+    world.notes.hold(|body| matches!(body, Body::LeaseAsked(_)));
+    let asked = world.ask("linux");
+    world.until_sprung().await;
+    drop(asked);
+    world.restart(AWAY).await;
+    let lease = world.view().leases()[0].lease.clone();
+    world.ready(&lease).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_between_the_intent_and_the_clone_call() {
+    let world = cut_while_serving(|world| world.notes.hold(|body| matches!(body, Body::CloneIntended { .. }))).await;
+    assert_eq!(world.notes.intended(), 2, "the first was never made");
+    assert_eq!(world.wire.clones(), 1);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_when_the_clone_call_never_left() {
+    let world = cut_while_serving(|world| world.wire.hold("POST", "/clone", Hold::Call)).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_when_the_clone_calls_answer_is_lost() {
+    let world = cut_while_serving(|world| world.wire.hold("POST", "/clone", Hold::Answer)).await;
+    assert_eq!(world.wire.clones(), 1, "the guest is found again");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_when_the_clone_is_made_and_not_written_down() {
+    let world = cut_while_serving(|world| world.notes.hold(|body| matches!(body, Body::CloneSettled { .. }))).await;
+    assert_eq!(world.wire.clones(), 1, "the guest is found again");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_before_the_guest_is_configured() {
+    let world = cut_while_serving(|world| world.wire.hold("PUT", "/config", Hold::Call)).await;
+    assert_eq!(world.wire.clones(), 1);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_when_the_guest_is_configured_and_nobody_knows() {
+    let world = cut_while_serving(|world| world.wire.hold("PUT", "/config", Hold::Answer)).await;
+    assert_eq!(world.wire.clones(), 1);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_when_the_start_was_asked_for() {
+    let world = cut_while_serving(|world| world.wire.hold("POST", "/status/start", Hold::Answer)).await;
+    assert_eq!(world.wire.clones(), 1);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_while_the_guest_boots() {
+    let world = cut_while_serving(|world| world.wire.hold("GET", "/agent/network-get-interfaces", Hold::Call)).await;
+    assert_eq!(world.wire.clones(), 1);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_while_it_is_connected_to() {
+    let world = cut_while_serving(|world| world.notes.hold(|body| matches!(body, Body::Phase { state, .. } if state == "Connecting"))).await;
+    assert_eq!(world.wire.clones(), 1);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_when_it_is_ready() {
+    let world = cut_while_serving(|world| world.notes.hold(|body| matches!(body, Body::Phase { state, .. } if state == "Ready"))).await;
+    assert_eq!(world.wire.clones(), 1);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_when_the_grant_is_written_down() {
+    let world = cut_while_serving(|world| world.notes.hold(|body| matches!(body, Body::LeaseGranted { .. }))).await;
+    assert_eq!(world.wire.clones(), 1);
+    world.end().await;
+}
+
+// Invariant: a lease outlives the service, and loses none of its time to a stop.
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_held_across_a_crash_on_the_same_agent() {
+    let (world, lease, agent) = cut_while_leased(AWAY).await;
+    assert_eq!(world.ready(&lease).await.agent, agent.agent);
+    world.release(&lease).await;
+    let (_, again) = world.leased("linux").await;
+    assert_eq!(again.agent, agent.agent, "it is used again");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_does_not_run_out_while_the_service_is_down() {
+    let two_hours = Duration::from_secs(7200);
+    let (world, lease, _) = cut_while_leased(two_hours).await;
+    world.ready(&lease).await;
+    world.pass(Duration::from_secs(3500)).await;
+    assert_eq!(world.view().lease(&lease).unwrap().state, "ready");
+    world.pass(Duration::from_secs(200)).await;
+    assert_eq!(world.view().lease(&lease).unwrap().detail, "expired");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_whose_end_is_durable_stays_ended_and_its_agent_goes() {
+    let mut world = World::started(Setup::linux("")).await;
+    let (lease, _) = world.leased("linux").await;
+    world.notes.hold(|body| matches!(body, Body::LeaseEnded { .. }));
+    let asked = world.begin_release(&lease);
+    world.until_sprung().await;
+    drop(asked);
+    world.restart(AWAY).await;
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    assert!(world.ledger().ended.contains_key(&lease));
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_died_while_the_service_was_down_ends_its_lease_as_lost() {
+    let mut world = World::started(Setup::linux("")).await;
+    let (lease, agent) = world.leased("linux").await;
+    world.crash();
+    world.side.kill_guest(agent.vmid.unwrap().0).await;
+    world.start().await;
+    world.until("the lease is lost", |view| view.lease(&lease).unwrap().detail == "lost").await;
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    assert_eq!(world.view().gone_agents()[0].reason, Reason::PoweredOff);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_was_removed_while_the_service_was_down_is_let_go() {
+    let mut world = World::started(Setup::linux("")).await;
+    let (lease, agent) = world.leased("linux").await;
+    world.crash();
+    world.side.remove_guest(agent.vmid.unwrap().0);
+    world.start().await;
+    world.until("the lease is lost", |view| view.lease(&lease).unwrap().detail == "lost").await;
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    assert_eq!(world.view().gone_agents()[0].reason, Reason::Vanished);
+    world.end().await;
+}
+
+// Invariant: a retirement that was begun comes to its end.
+
+async fn cut_while_retiring(method: &'static str, end: &'static str, hold: Hold) {
+    let mut world = World::started(Setup::linux("maxTotalUses: 1")).await;
+    let (lease, _) = world.leased("linux").await;
+    world.wire.hold(method, end, hold);
+    world.release(&lease).await;
+    world.until_sprung().await;
+    world.restart(AWAY).await;
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    assert_eq!(world.ours(), Vec::<u32>::new());
+    assert_eq!(world.wire.clones(), 1);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_before_the_guest_is_fenced() {
+    cut_while_retiring("PUT", "/config", Hold::Call).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_while_the_guest_shuts_down() {
+    cut_while_retiring("POST", "/status/shutdown", Hold::Answer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_before_the_guest_is_destroyed() {
+    cut_while_retiring("DELETE", "", Hold::Call).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_when_the_guest_is_destroyed_and_nobody_knows() {
+    cut_while_retiring("DELETE", "", Hold::Answer).await;
+}
+
+// Invariant: one crash after another changes nothing.
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_every_few_seconds_lets_every_lease_through_in_the_end() {
+    for seed in 0..4 {
+        let setup = Setup::linux("instanceMin: 1, instanceCap: 4, maxTotalUses: 1").seed(seed);
+        let mut world = World::started(setup).await;
+        let mut leases = Vec::new();
+        for _ in 0..6 {
+            leases.push(world.lease("linux").await);
+        }
+        for turn in 1..12 {
+            world.pass(Duration::from_millis(1300 * turn + 170 * seed)).await;
+            world.restart(Duration::from_secs(turn)).await;
+        }
+        for lease in &leases {
+            world.ready(lease).await;
+            world.release(lease).await;
+        }
+        world.end().await;
+    }
+}

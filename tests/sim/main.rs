@@ -1,0 +1,18 @@
+//! Whole herds in virtual time: the real actors, the real Proxmox client, the real journal writer
+//! and the view, on the simulated cluster. No socket, no thread, no waiting: tokio's paused clock
+//! drives it all, and a seed fixes all chance.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::wildcard_enum_match_arm,
+    reason = "tests may end at the first surprise"
+)]
+
+mod crash;
+mod lifecycle;
+mod notes;
+mod setup;
+mod shell;
+mod tally;
+mod world;

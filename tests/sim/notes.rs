@@ -1,0 +1,238 @@
+//! What is seen of a herd, and what must hold at every single fact and record: no guest of ours
+//! without a record, no cap exceeded, no agent with two guests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use drover::journal::Writer;
+use drover::sim::world::SideDoor;
+use drover::view::View;
+use drover_actors::fact::{Fact, What};
+use drover_actors::id::{AgentId, CloudId, TemplateId};
+use drover_actors::marks::parse_name;
+use drover_actors::ports::{Journal, JournalFault, Observer};
+use drover_actors::record::Body;
+use drover_actors::spec::HerdSpec;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, pending};
+use tokio::sync::Notify;
+
+use super::tally::Tally;
+
+type Trap = Box<dyn Fn(&Body) -> bool + Send>;
+
+#[derive(Default)]
+struct Seen {
+    facts: Vec<Fact>,
+    spec: HerdSpec,
+    /// Agents that hold a slot.
+    living: BTreeMap<AgentId, TemplateId>,
+    most: BTreeMap<TemplateId, usize>,
+    /// Agents with a durable intent, ever.
+    intended: BTreeSet<AgentId>,
+    /// Every VMID an agent's guest was seen with.
+    vmids: BTreeMap<AgentId, BTreeSet<u32>>,
+    /// Guests that tests planted under drover's own marks.
+    planted: BTreeSet<u32>,
+    slack: bool,
+    wrongs: Vec<String>,
+    trap: Option<Trap>,
+}
+
+/// The notebook of one world; it outlives crashes.
+#[derive(Clone)]
+pub struct Notes {
+    seen: Arc<Mutex<Seen>>,
+    side: SideDoor,
+    /// Told at every fact.
+    pub pulse: Arc<Notify>,
+}
+
+impl Notes {
+    /// An empty one.
+    pub fn new(side: SideDoor, pulse: Arc<Notify>) -> Self {
+        Self { seen: Arc::default(), side, pulse }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap()
+    }
+
+    /// The caps that hold from here on.
+    pub fn apply(&self, spec: &HerdSpec) {
+        self.seen().spec = spec.clone();
+    }
+
+    /// Caps are not looked at any more: agents on a dead node left them.
+    pub fn allow_slack(&self) {
+        self.seen().slack = true;
+    }
+
+    /// A guest that looks like drover's and is not.
+    pub fn planted(&self, vmid: u32) {
+        self.seen().planted.insert(vmid);
+    }
+
+    /// Everything that was told, as lines to compare.
+    pub fn log(&self) -> Vec<String> {
+        let seen = self.seen();
+        seen.facts.iter().map(|fact| format!("{fact:?}")).collect()
+    }
+
+    /// The facts that `wanted` takes.
+    pub fn facts<T>(&self, wanted: impl Fn(&What) -> Option<T>) -> Vec<T> {
+        self.seen().facts.iter().filter_map(|fact| wanted(&fact.what)).collect()
+    }
+
+    /// The most agents a template had at one time.
+    pub fn most(&self, template: &str) -> usize {
+        let seen = self.seen();
+        let all = seen.most.iter().filter(|(id, _)| &*id.name == template);
+        all.map(|(_, most)| *most).max().unwrap_or(0)
+    }
+
+    /// Agents whose intent to clone was ever durable.
+    pub fn intended(&self) -> usize {
+        self.seen().intended.len()
+    }
+
+    /// Holds the next append that has such a record for ever, once it is durable.
+    pub fn hold(&self, trap: impl Fn(&Body) -> bool + Send + 'static) {
+        self.seen().trap = Some(Box::new(trap));
+    }
+
+    /// A crash: nobody tells that the living live until they are taken over.
+    pub fn crash(&self) {
+        let mut seen = self.seen();
+        seen.living.clear();
+        seen.trap = None;
+    }
+
+    /// What was wrong at any fact.
+    pub fn wrongs(&self) -> Vec<String> {
+        self.seen().wrongs.clone()
+    }
+
+    /// The last facts, for a failure.
+    pub fn tail(&self) -> String {
+        let log = self.log();
+        log[log.len().saturating_sub(25)..].join("\n")
+    }
+
+    fn look(&self) {
+        let mut wrongs = Vec::new();
+        let guests: Vec<(u32, AgentId)> = self
+            .side
+            .guests()
+            .into_iter()
+            .filter_map(|vmid| {
+                let config = self.side.config(vmid)?;
+                let (_, agent) = parse_name(config.get("name")?)?;
+                Some((vmid, agent))
+            })
+            .collect();
+        let mut seen = self.seen();
+        for (vmid, agent) in guests {
+            if seen.planted.contains(&vmid) {
+                continue;
+            }
+            if !seen.intended.contains(&agent) {
+                wrongs.push(format!("guest {vmid} of agent {agent} has no record"));
+            }
+            let known = seen.vmids.entry(agent.clone()).or_default();
+            known.insert(vmid);
+            if known.len() > 1 {
+                wrongs.push(format!("agent {agent} has guests {known:?}"));
+            }
+        }
+        let mut clouds: BTreeMap<CloudId, usize> = BTreeMap::new();
+        let mut templates: BTreeMap<TemplateId, usize> = BTreeMap::new();
+        for template in seen.living.values() {
+            *clouds.entry(template.cloud.clone()).or_default() += 1;
+            *templates.entry(template.clone()).or_default() += 1;
+        }
+        for (id, count) in templates {
+            let cap = seen.spec.templates.get(&id).and_then(|spec| spec.cap);
+            if !seen.slack && cap.is_some_and(|cap| count > cap as usize) {
+                wrongs.push(format!("{count} agents of {id}, whose cap is {cap:?}"));
+            }
+            let most = seen.most.entry(id).or_default();
+            *most = (*most).max(count);
+        }
+        for (id, count) in clouds {
+            let cap = seen.spec.clouds.get(&id).and_then(|spec| spec.cap);
+            if !seen.slack && cap.is_some_and(|cap| count > cap as usize) {
+                wrongs.push(format!("{count} agents on {id}, whose cap is {cap:?}"));
+            }
+        }
+        wrongs.retain(|wrong| !seen.wrongs.contains(wrong));
+        seen.wrongs.extend(wrongs);
+    }
+}
+
+/// One start's read side: the notebook, and the view behind it.
+pub struct Listener {
+    /// The notebook.
+    pub notes: Notes,
+    /// The view.
+    pub view: Arc<View>,
+}
+
+impl Observer for Listener {
+    fn observe(&self, fact: Fact) {
+        {
+            let mut seen = self.notes.seen();
+            match &fact.what {
+                What::Agent(picture) if picture.state != "Gone" => {
+                    seen.living.insert(picture.agent.clone(), picture.template.clone());
+                }
+                What::AgentGone { agent, .. } => {
+                    seen.living.remove(agent);
+                }
+                _ => {}
+            }
+            seen.facts.push(fact.clone());
+        }
+        self.notes.look();
+        self.view.observe(fact);
+        self.notes.pulse.notify_one();
+    }
+}
+
+/// The journal, which notes what becomes durable.
+pub struct Recorder {
+    /// The real one.
+    pub writer: Arc<Writer>,
+    /// The notebook.
+    pub notes: Notes,
+    /// Whom a held append tells.
+    pub tally: Tally,
+}
+
+impl Journal for Recorder {
+    fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>> {
+        let held = {
+            let mut seen = self.notes.seen();
+            for body in &bodies {
+                if let Body::CloneIntended { marks, .. } = body {
+                    seen.intended.insert(marks.agent.clone());
+                }
+            }
+            let held = seen.trap.as_ref().is_some_and(|trap| bodies.iter().any(trap));
+            if held {
+                seen.trap = None;
+            }
+            held
+        };
+        let done = self.writer.append(bodies);
+        if !held {
+            return done;
+        }
+        self.tally.spring();
+        pending().boxed()
+    }
+
+    fn last_seq(&self) -> u64 {
+        self.writer.last_seq()
+    }
+}

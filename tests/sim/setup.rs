@@ -1,0 +1,100 @@
+//! What a herd is played with: a cluster, how it behaves, and the YAML.
+
+use drover::config::{Checked, Environment, Sources, check};
+use drover::sim::guests::NoneOptions;
+use drover::sim::spec::ClusterSpec;
+use drover::sim::world::{Faults, Latency};
+use drover::ssh::PrivateKey;
+use secrecy::ExposeSecret;
+
+const SECRET: &str = "token-secret";
+
+/// Everything a world is made of.
+pub struct Setup {
+    /// Fixes all chance.
+    pub seed: u64,
+    /// The cluster.
+    pub cluster: ClusterSpec,
+    /// How long things take there.
+    pub latency: Latency,
+    /// What goes wrong there.
+    pub faults: Faults,
+    /// How guests behave.
+    pub guests: NoneOptions,
+    /// Clouds: key and further keys as flow YAML (`instanceCap: 6`).
+    pub clouds: Vec<(&'static str, String)>,
+    /// Templates: key and further keys as flow YAML.
+    pub templates: Vec<(&'static str, String)>,
+}
+
+impl Setup {
+    /// Three nodes, one cloud `rack`, one template `linux` of 9000 with these keys.
+    pub fn linux(keys: &str) -> Self {
+        Self {
+            seed: 1,
+            cluster: ClusterSpec::three_nodes("secret123", SECRET),
+            latency: Latency::default(),
+            faults: Faults::default(),
+            guests: NoneOptions::default(),
+            clouds: vec![("rack", String::new())],
+            templates: vec![("linux", keys.to_owned())],
+        }
+    }
+
+    /// With another seed.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self.guests.seed = seed;
+        self
+    }
+
+    /// With keys for the cloud `rack`.
+    pub fn rack(mut self, keys: &str) -> Self {
+        self.clouds = vec![("rack", keys.to_owned())];
+        self
+    }
+
+    /// With these faults from the start.
+    pub fn faults(mut self, faults: Faults) -> Self {
+        self.faults = faults;
+        self
+    }
+
+    /// With one template more.
+    pub fn template(mut self, key: &'static str, keys: &str) -> Self {
+        self.templates.push((key, keys.to_owned()));
+        self
+    }
+
+    /// The configuration as drover reads it.
+    pub fn checked(&self) -> Checked {
+        let yaml = self.yaml();
+        check(Sources::of_text("drover.yaml", &yaml), &Environment::default())
+            .unwrap_or_else(|error| panic!("{}\n{yaml}", error.render()))
+    }
+
+    fn yaml(&self) -> String {
+        let key = PrivateKey::from_seed(&[7; 32], "drover-test").to_openssh().unwrap();
+        let key = key.expose_secret().replace('\n', "\\n");
+        let hosts: Vec<String> =
+            self.cluster.nodes.iter().map(|node| format!("https://{}", node.name)).collect();
+        let mut text = format!(
+            "credentials:\n  \
+               api: {{kind: proxmoxToken, tokenId: \"root@pam!drover\", secret: {SECRET}}}\n  \
+               ssh: {{kind: sshKey, username: debian, secret: \"{key}\"}}\n\
+             cloudDefaults: {{credentialsId: api, apiUrls: [{hosts}], startVmId: 10000}}\n\
+             agentDefaults: {{cloudIds: [rack], templateVmId: 9000, cloneStrategy: LINKED, \
+               credentialsId: ssh, ciUser: debian}}\n\
+             cloudConfigurations:\n",
+            hosts = hosts.join(", "),
+        );
+        for (id, keys) in &self.clouds {
+            text += &format!("  {id}: {{name: {id}, {keys}}}\n");
+        }
+        text += "agentConfigurations:\n";
+        for (id, keys) in &self.templates {
+            text += &format!("  {id}: {{labelString: {id}, {keys}}}\n");
+        }
+        text
+    }
+}

@@ -1,0 +1,125 @@
+//! SSH by script: a guest can be logged in to when it runs at that address, has booted, and shows
+//! the key it should; everything else is what a test told it to refuse.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use drover::sim::guest::{AgentCall, GuestHost};
+use drover::sim::guests::NoneGuests;
+use drover_actors::fault::{Culprit, Fault, FaultKind};
+use drover_actors::ports::{Ask, Ran, Shell, ShellTarget};
+use futures_util::FutureExt;
+
+/// How long a login takes.
+const LOGIN: Duration = Duration::from_millis(300);
+const KEY_FILE: &str = "/etc/ssh/ssh_host_ed25519_key.pub";
+
+#[derive(Default)]
+struct Script {
+    /// Logins still to be refused, and how.
+    refusals: (u32, Option<FaultKind>),
+    /// Commands that contain this fail.
+    failing: Option<String>,
+    /// Leases whose key is installed, by guest.
+    admitted: BTreeMap<u32, BTreeSet<String>>,
+}
+
+/// The scripted shell.
+#[derive(Clone)]
+pub struct Scripted {
+    guests: Arc<NoneGuests>,
+    script: Arc<Mutex<Script>>,
+}
+
+impl Scripted {
+    /// Logs in to these guests.
+    pub fn new(guests: Arc<NoneGuests>) -> Self {
+        Self { guests, script: Arc::default() }
+    }
+
+    /// Refuses the next logins.
+    pub fn refuse(&self, count: u32, kind: FaultKind) {
+        self.script.lock().unwrap().refusals = (count, Some(kind));
+    }
+
+    /// Lets commands that contain this text fail, or none.
+    pub fn fail(&self, text: Option<&str>) {
+        self.script.lock().unwrap().failing = text.map(str::to_owned);
+    }
+
+    /// Leases whose key is in a guest.
+    pub fn admitted(&self, vmid: u32) -> BTreeSet<String> {
+        self.script.lock().unwrap().admitted.get(&vmid).cloned().unwrap_or_default()
+    }
+
+    /// The guest at an address, and its host key, once it can be logged in to.
+    async fn login(self, target: ShellTarget, limit: Duration) -> Result<(u32, String), Fault> {
+        tokio::time::sleep(LOGIN.min(limit)).await;
+        let silent = |text: &str| Fault::new(FaultKind::Unreachable, Culprit::Guest, text);
+        let here = |vmid: &u32| {
+            self.guests.address(*vmid).is_some_and(|place| place.ip == target.address)
+        };
+        let Some(vmid) = self.guests.running_vmids().into_iter().find(here) else {
+            tokio::time::sleep(limit.saturating_sub(LOGIN)).await;
+            return Err(silent("nobody answers"));
+        };
+        let read = self.guests.agent(vmid, AgentCall::FileRead { path: KEY_FILE.into() }).await;
+        let Ok(file) = read else { return Err(silent("connection refused")) };
+        let bytes = STANDARD.decode(file["content"].as_str().unwrap_or_default()).unwrap();
+        let key = String::from_utf8(bytes).unwrap().trim().to_owned();
+        if !target.host_keys.is_empty() && !target.host_keys.iter().any(|known| same(known, &key)) {
+            return Err(Fault::new(FaultKind::Impostor, Culprit::Guest, "another host key"));
+        }
+        let mut script = self.script.lock().unwrap();
+        if let (1.., Some(kind)) = script.refusals.clone() {
+            script.refusals.0 -= 1;
+            return Err(Fault::new(kind, Culprit::Template, "refused by the script"));
+        }
+        Ok((vmid, key))
+    }
+}
+
+/// Whether two public key lines hold the same key.
+fn same(one: &str, other: &str) -> bool {
+    one.split(' ').take(2).eq(other.split(' ').take(2))
+}
+
+impl Shell for Scripted {
+    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<String> {
+        self.clone().login(target, limit).map(|seen| seen.map(|(_, key)| key)).boxed()
+    }
+
+    fn run(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<Ran> {
+        let shell = self.clone();
+        async move {
+            shell.clone().login(target, limit).await?;
+            let failing = shell.script.lock().unwrap().failing.clone();
+            let fails = failing.is_some_and(|text| command.contains(&text));
+            Ok(Ran { exit: Some(u32::from(fails)), tail: String::new() })
+        }
+        .boxed()
+    }
+
+    fn admit(&self, target: ShellTarget, lease: &str, _: &str, limit: Duration) -> Ask<()> {
+        let (shell, lease) = (self.clone(), lease.to_owned());
+        async move {
+            let (vmid, _) = shell.clone().login(target, limit).await?;
+            shell.script.lock().unwrap().admitted.entry(vmid).or_default().insert(lease);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()> {
+        let (shell, lease) = (self.clone(), lease.to_owned());
+        async move {
+            let (vmid, _) = shell.clone().login(target, limit).await?;
+            shell.script.lock().unwrap().admitted.entry(vmid).or_default().remove(&lease);
+            Ok(())
+        }
+        .boxed()
+    }
+}

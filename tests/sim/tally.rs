@@ -1,0 +1,155 @@
+//! The wire under watch: every call is counted at the dialer, and one can be held for ever, so
+//! that a crash strikes before it or before its answer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use drover::pve::transport::{Dialer, Reply, Request, Transport, TransportError};
+use drover::pve::{Connection, Endpoint, PveError};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, pending};
+use tokio::sync::Notify;
+
+/// When a held call is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// It never leaves.
+    Call,
+    /// It is carried out, and its answer never comes.
+    Answer,
+}
+
+#[derive(Default)]
+struct Seen {
+    calls: Vec<String>,
+    /// Clone calls by the name of the new guest.
+    clones: BTreeMap<String, u32>,
+    trap: Option<(&'static str, &'static str, Hold)>,
+    sprung: bool,
+}
+
+/// What went over the wire.
+#[derive(Clone)]
+pub struct Tally {
+    seen: Arc<Mutex<Seen>>,
+    pulse: Arc<Notify>,
+}
+
+impl Tally {
+    /// Nothing yet; `pulse` is told when the trap springs.
+    pub fn new(pulse: Arc<Notify>) -> Self {
+        Self { seen: Arc::default(), pulse }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap()
+    }
+
+    /// Holds the next call of this method whose path ends like this.
+    pub fn hold(&self, method: &'static str, end: &'static str, hold: Hold) {
+        self.seen().trap = Some((method, end, hold));
+    }
+
+    /// Whether the trap sprang since it was set.
+    pub fn sprung(&self) -> bool {
+        self.seen().sprung
+    }
+
+    /// Springs by other means.
+    pub fn spring(&self) {
+        self.seen().sprung = true;
+        self.pulse.notify_one();
+    }
+
+    /// Takes the trap away.
+    pub fn disarm(&self) {
+        let mut seen = self.seen();
+        seen.trap = None;
+        seen.sprung = false;
+    }
+
+    /// Calls since the last time, in order, without the lists all agents share; VMIDs as `N`.
+    pub fn take(&self) -> Vec<String> {
+        let shared = ["/cluster/tasks", "/cluster/resources", "/cluster/status"];
+        let calls = std::mem::take(&mut self.seen().calls);
+        calls.into_iter().filter(|call| !shared.iter().any(|list| call.contains(list))).collect()
+    }
+
+    /// Guests for which more than one clone was asked for.
+    pub fn cloned_twice(&self) -> Vec<String> {
+        let seen = self.seen();
+        seen.clones.iter().filter(|(_, count)| **count > 1).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// How many clones were asked for.
+    pub fn clones(&self) -> u32 {
+        self.seen().clones.values().sum()
+    }
+
+    /// Notes a call; whether and how it is held.
+    fn note(&self, request: &Request) -> Option<Hold> {
+        let mut seen = self.seen();
+        let words: Vec<&str> = request.path.split('/').collect();
+        let plain = words.iter().map(|word| match word.parse::<u32>() {
+            Ok(_) => "N",
+            Err(_) => word,
+        });
+        let plain = plain.collect::<Vec<_>>().join("/");
+        seen.calls.push(format!("{} {plain}", request.method.as_str()));
+        if plain.ends_with("/clone") {
+            let name = request.params.iter().find(|(key, _)| key == "name");
+            let name = name.map(|(_, value)| value.clone()).unwrap_or_default();
+            *seen.clones.entry(name).or_default() += 1;
+        }
+        let (method, end, hold) = seen.trap?;
+        if request.method.as_str() != method || !request.path.ends_with(end) {
+            return None;
+        }
+        seen.trap = None;
+        Some(hold)
+    }
+}
+
+/// A dialer whose calls are tallied.
+pub struct Tallied<D> {
+    /// The real one.
+    pub dialer: D,
+    /// Where they are noted.
+    pub tally: Tally,
+}
+
+impl<D: Dialer> Dialer for Tallied<D> {
+    fn dial(
+        &self,
+        endpoint: &Endpoint,
+        connection: &Connection,
+    ) -> Result<Arc<dyn Transport>, PveError> {
+        let inner = self.dialer.dial(endpoint, connection)?;
+        Ok(Arc::new(Way { inner, tally: self.tally.clone() }))
+    }
+}
+
+struct Way {
+    inner: Arc<dyn Transport>,
+    tally: Tally,
+}
+
+impl Transport for Way {
+    fn send(&self, request: Request) -> BoxFuture<'static, Result<Reply, TransportError>> {
+        let hold = self.tally.note(&request);
+        let (answer, tally) = (self.inner.send(request), self.tally.clone());
+        async move {
+            if hold == Some(Hold::Call) {
+                tally.spring();
+                pending::<()>().await;
+            }
+            let reply = answer.await;
+            if hold == Some(Hold::Answer) {
+                tally.spring();
+                pending::<()>().await;
+            }
+            reply
+        }
+        .boxed()
+    }
+}

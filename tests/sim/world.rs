@@ -1,0 +1,482 @@
+//! One herd on one simulated cluster: starts, crashes, starts again, and is asked at the end
+//! whether anything is left.
+//!
+//! The actors live in a set of local tasks that is dropped at a crash, as the process would end;
+//! the cluster lives on the runtime beneath and goes on.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use actix::Addr;
+use drover::clock::VirtualAmbient;
+use drover::config::Checked;
+use drover::journal::{MemoryLog, Writer, WriterOptions};
+use drover::pve::{Proxmox, TICK};
+use drover::sim::door::certificates::Certificates;
+use drover::sim::guests::NoneGuests;
+use drover::sim::simulation::{Simulation, SimulationOptions};
+use drover::sim::world::{EPOCH, Faults, SideDoor};
+use drover::view::View;
+use drover_actors::agent::{AgentLinks, AgentSeed};
+use drover_actors::ambient::{mint_installation, mint_lease};
+use drover_actors::birth::{AgentBirth, GiveUp, Roster, Start};
+use drover_actors::fact::AgentPicture;
+use drover_actors::herd::{Herd, HerdStart, Started};
+use drover_actors::id::{Generation, LeaseId};
+use drover_actors::ledger::Ledger;
+use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal, StopPolicy};
+use drover_actors::ports::{Ambient, Journal, Ports};
+use drover_actors::record::{Body, LeaseAsk, Want};
+use drover_actors::spec::HerdSpec;
+use drover_actors::supervise::GivenUp;
+use drover_actors::time::WallTime;
+use futures_util::FutureExt;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep};
+
+use super::notes::{Listener, Notes, Recorder};
+use super::setup::Setup;
+use super::shell::Scripted;
+use super::tally::{Tallied, Tally};
+
+/// The longest a wait may take, in virtual time.
+const PATIENCE: Duration = Duration::from_secs(4 * 3600);
+
+/// A herd on its cluster.
+pub struct World {
+    /// What it is made of; change it and [`World::reload`].
+    pub setup: Setup,
+    /// The way round Proxmox's API.
+    pub side: SideDoor,
+    /// The insides of guests.
+    pub guests: Arc<NoneGuests>,
+    /// The wire under watch.
+    pub wire: Tally,
+    /// SSH.
+    pub shell: Scripted,
+    /// What was seen.
+    pub notes: Notes,
+    simulation: Simulation,
+    log: MemoryLog,
+    spec: HerdSpec,
+    begun: Instant,
+    crashed: Option<Instant>,
+    starts: u64,
+    life: Option<Life>,
+    ground: Ground,
+}
+
+/// One run of the service.
+struct Life {
+    local: LocalSet,
+    herd: Addr<Herd>,
+    roster: Roster,
+    view: Arc<View>,
+    proxmox: Arc<Proxmox>,
+    ambient: Arc<dyn Ambient>,
+    given_up: Arc<Mutex<Vec<GivenUp>>>,
+}
+
+/// What the cluster holds besides drover's guests.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Ground {
+    guests: BTreeMap<u32, BTreeMap<String, String>>,
+    volumes: BTreeMap<(String, String), Vec<String>>,
+}
+
+impl World {
+    /// A cluster without a service yet.
+    pub fn new(setup: Setup) -> Self {
+        let names: Vec<String> = setup.cluster.nodes.iter().map(|node| node.name.clone()).collect();
+        let guests = Arc::new(NoneGuests::new(setup.guests.clone()));
+        let options = SimulationOptions {
+            seed: setup.seed,
+            latency: setup.latency.clone(),
+            faults: setup.faults.clone(),
+            ..SimulationOptions::default()
+        };
+        let simulation = Simulation::new(
+            &setup.cluster,
+            options,
+            Certificates::imitate(setup.seed, &names),
+            Arc::clone(&guests) as _,
+        );
+        let side = simulation.world.side_door();
+        let pulse = Arc::new(Notify::new());
+        let mut world = Self {
+            side: side.clone(),
+            wire: Tally::new(Arc::clone(&pulse)),
+            shell: Scripted::new(Arc::clone(&guests)),
+            notes: Notes::new(side, pulse),
+            setup,
+            guests,
+            simulation,
+            log: MemoryLog::new(),
+            spec: HerdSpec::default(),
+            begun: Instant::now(),
+            crashed: None,
+            starts: 0,
+            life: None,
+            ground: Ground::default(),
+        };
+        world.ground = world.survey();
+        world
+    }
+
+    /// A cluster with its service running, every cloud tried once.
+    pub async fn started(setup: Setup) -> Self {
+        let mut world = Self::new(setup);
+        world.start().await;
+        world
+    }
+
+    /// What stands on the cluster belongs to it from here on and must stay.
+    pub fn keep_ground(&mut self) {
+        self.ground = self.survey();
+    }
+
+    /// Starts the service as `drover run` does, and waits until every cloud was tried once.
+    pub async fn start(&mut self) {
+        self.starts += 1;
+        let now = Instant::now();
+        let wall = WallTime(i64::try_from(EPOCH).unwrap() * 1000) + (now - self.begun);
+        let seed = self.setup.seed * 1000 + self.starts;
+        let ambient: Arc<dyn Ambient> = Arc::new(VirtualAmbient::new(wall, seed));
+        let options = WriterOptions { threaded: false, ..WriterOptions::default() };
+        let path = Path::new("journal");
+        let opened =
+            Writer::open(self.log.clone(), path, Arc::clone(&ambient), options).unwrap();
+        let ledger = opened.ledger;
+        let installation =
+            ledger.installation.clone().unwrap_or_else(|| mint_installation(|| ambient.draw()));
+        let (notes, tally) = (self.notes.clone(), self.wire.clone());
+        let journal = Arc::new(Recorder { writer: opened.writer, notes, tally });
+        let takeover = Body::Takeover { installation: installation.clone() };
+        journal.append(vec![takeover]).now_or_never().unwrap().unwrap();
+
+        let dialer = Tallied { dialer: self.simulation.dialer(), tally: self.wire.clone() };
+        let proxmox = Arc::new(Proxmox::new(None, Arc::new(dialer), TICK));
+        let view = View::new(ledger.epoch + 1);
+        let mut checked = self.setup.checked();
+        checked.follow(&HerdSpec::default(), Generation(1));
+        connect(&proxmox, &checked, &HerdSpec::default());
+        self.spec = checked.herd;
+        self.notes.apply(&self.spec);
+        let listener = Listener { notes: self.notes.clone(), view: Arc::clone(&view) };
+        let ports = Ports {
+            hypervisor: Arc::clone(&proxmox) as _,
+            shell: Arc::new(self.shell.clone()),
+            journal,
+            observer: Arc::new(listener),
+            ambient: Arc::clone(&ambient),
+        };
+        let given_up = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&given_up);
+        let escalate: GiveUp = Arc::new(move |what| told.lock().unwrap().push(what));
+        let spawner = Arc::clone(&escalate);
+        let start = HerdStart {
+            ports,
+            epoch: ledger.epoch + 1,
+            ledger,
+            spec: Arc::new(self.spec.clone()),
+            installation,
+            down: self.crashed.take().map_or(Duration::ZERO, |at| now - at),
+            give_up: escalate,
+            spawner: Arc::new(move |birth| spawn_agent(birth, &spawner)),
+        };
+        let local = LocalSet::new();
+        let started = local.run_until(async move {
+            let Started { herd, tried, roster } = Herd::start_from(start);
+            tried.await.unwrap();
+            (herd, roster)
+        });
+        let (herd, roster) = started.await;
+        self.life = Some(Life { local, herd, roster, view, proxmox, ambient, given_up });
+    }
+
+    /// The machine loses its power: actors, calls under way and the journal's tail that was not
+    /// durable are gone; the cluster goes on.
+    pub fn crash(&mut self) {
+        drop(self.life.take().expect("it runs"));
+        self.crashed = Some(Instant::now());
+        self.log.crash();
+        self.wire.disarm();
+        self.notes.crash();
+    }
+
+    /// Crashes, is away for a while, and starts again.
+    pub async fn restart(&mut self, away: Duration) {
+        self.crash();
+        sleep(away).await;
+        self.start().await;
+    }
+
+    fn life(&self) -> &Life {
+        self.life.as_ref().expect("it runs")
+    }
+
+    /// What the view shows.
+    pub fn view(&self) -> &View {
+        &self.life().view
+    }
+
+    /// What the journal says, crash or not.
+    pub fn ledger(&self) -> Ledger {
+        let options = WriterOptions { threaded: false, ..WriterOptions::default() };
+        let ambient = Arc::new(VirtualAmbient::new(WallTime(0), 0));
+        Writer::open(self.log.clone(), Path::new("journal"), ambient, options).unwrap().ledger
+    }
+
+    /// Lets a while pass.
+    pub async fn pass(&self, span: Duration) {
+        match &self.life {
+            Some(life) => life.local.run_until(sleep(span)).await,
+            None => sleep(span).await,
+        }
+    }
+
+    /// Lets it run until something holds; fails after [`PATIENCE`].
+    pub async fn until(&self, what: &str, holds: impl Fn(&View) -> bool) {
+        let life = self.life();
+        let deadline = Instant::now() + PATIENCE;
+        let reached = life.local.run_until(async {
+            while !holds(&life.view) {
+                if Instant::now() > deadline {
+                    return false;
+                }
+                tokio::select! {
+                    biased;
+                    () = self.notes.pulse.notified() => {}
+                    () = sleep(Duration::from_secs(1)) => {}
+                }
+            }
+            true
+        });
+        if !reached.await {
+            panic!("never came: {what}\n{}", self.picture());
+        }
+    }
+
+    /// Lets it run until the trap springs.
+    pub async fn until_sprung(&self) {
+        self.until("the trap springs", |_| self.wire.sprung()).await;
+    }
+
+    /// Lets it run until an agent is in this state.
+    pub async fn until_state(&self, state: &str) -> AgentPicture {
+        self.until(state, |view| view.agents().iter().any(|agent| agent.state == state)).await;
+        self.view().agents().into_iter().find(|agent| agent.state == state).unwrap()
+    }
+
+    fn picture(&self) -> String {
+        let agents: Vec<String> =
+            self.view().agents().iter().map(|agent| format!("{agent:?}")).collect();
+        let leases: Vec<String> =
+            self.view().leases().iter().map(|lease| format!("{lease:?}")).collect();
+        format!("{}\n{}\nlast facts:\n{}", agents.join("\n"), leases.join("\n"), self.notes.tail())
+    }
+
+    /// Sends a wish and waits for its answer.
+    pub async fn wish<T>(&self, wish: impl FnOnce(oneshot::Sender<T>) -> HerdCommand) -> T {
+        let (reply, answer) = oneshot::channel();
+        let life = self.life();
+        life.herd.do_send(wish(reply));
+        let answer = life.local.run_until(tokio::time::timeout(PATIENCE, answer)).await;
+        match answer {
+            Ok(answer) => answer.unwrap(),
+            Err(_) => panic!("no answer to a wish\n{}", self.picture()),
+        }
+    }
+
+    fn an_ask(&self, label: &str, ttl: Duration) -> Box<LeaseAsk> {
+        let ambient = &self.life().ambient;
+        Box::new(LeaseAsk {
+            lease: mint_lease(|| ambient.draw()),
+            want: Want::Labels([label.to_owned()].into()),
+            principal: "test".into(),
+            owner: "somebody".into(),
+            ttl_ms: u64::try_from(ttl.as_millis()).unwrap(),
+            public_key: Some("ssh-ed25519 AAAA somebody".into()),
+            key_hash: None,
+            body_hash: String::new(),
+            asked: ambient.now().wall,
+        })
+    }
+
+    /// Asks for a lease of an hour without waiting for the answer.
+    pub fn ask(&self, label: &str) -> oneshot::Receiver<Result<LeaseId, Refusal>> {
+        let (reply, answer) = oneshot::channel();
+        let ask = self.an_ask(label, Duration::from_secs(3600));
+        self.life().herd.do_send(HerdCommand::Lease { ask, reply });
+        answer
+    }
+
+    /// Ends a lease without waiting for the answer.
+    pub fn begin_release(&self, lease: &LeaseId) -> oneshot::Receiver<Result<(), Refusal>> {
+        let (reply, answer) = oneshot::channel();
+        let lease = lease.clone();
+        self.life().herd.do_send(HerdCommand::Release { lease, reply });
+        answer
+    }
+
+    /// Asks for a lease with a key, on a template's label, for some time.
+    pub async fn try_lease(&self, label: &str, ttl: Duration) -> Result<LeaseId, Refusal> {
+        let ask = self.an_ask(label, ttl);
+        self.wish(|reply| HerdCommand::Lease { ask, reply }).await
+    }
+
+    /// Asks for a lease of an hour that is taken.
+    pub async fn lease(&self, label: &str) -> LeaseId {
+        self.try_lease(label, Duration::from_secs(3600)).await.unwrap()
+    }
+
+    /// Lets it run until a lease has its agent ready, and its key is in the guest.
+    pub async fn ready(&self, lease: &LeaseId) -> AgentPicture {
+        self.until("the lease is ready", |view| {
+            let picture = view.lease(lease);
+            assert!(picture.as_ref().is_none_or(|seen| seen.state != "ended"), "{picture:?}");
+            picture.is_some_and(|seen| seen.state == "ready")
+        })
+        .await;
+        let agent = self.view().lease(lease).unwrap().agent.unwrap();
+        let agent = self.view().agent(&agent).unwrap();
+        let keys = self.shell.admitted(agent.vmid.unwrap().0);
+        assert!(keys.contains(lease.as_str()), "{lease} has no key in {agent:?}: {keys:?}");
+        agent
+    }
+
+    /// A lease of an hour with its agent ready.
+    pub async fn leased(&self, label: &str) -> (LeaseId, AgentPicture) {
+        let lease = self.lease(label).await;
+        let agent = self.ready(&lease).await;
+        (lease, agent)
+    }
+
+    /// Ends a lease.
+    pub async fn release(&self, lease: &LeaseId) {
+        let lease = lease.clone();
+        self.wish(|reply| HerdCommand::Release { lease, reply }).await.unwrap();
+    }
+
+    /// Retires everything idle, the warm minimum too; says how many were told to go.
+    pub async fn reap(&self, all: bool) -> u32 {
+        self.wish(|reply| HerdCommand::Reap { all, reply }).await
+    }
+
+    /// Compares every cluster with what is known; gives the findings of all.
+    pub async fn resync(&self) -> Vec<String> {
+        let findings = self.wish(|reply| HerdCommand::Resync { reply }).await;
+        findings.into_values().flatten().collect()
+    }
+
+    /// Takes the changed setup into force.
+    pub fn reload(&mut self) {
+        let generation = Generation(self.spec.generation.0 + 1);
+        let mut checked = self.setup.checked();
+        checked.follow(&self.spec, generation);
+        let life = self.life.as_ref().expect("it runs");
+        connect(&life.proxmox, &checked, &self.spec);
+        self.spec = checked.herd;
+        self.notes.apply(&self.spec);
+        life.herd.do_send(ApplySpec(Arc::new(self.spec.clone())));
+    }
+
+    /// Replaces what goes wrong on the cluster.
+    pub fn faults(&self, faults: Faults) {
+        self.side.set_faults(faults);
+    }
+
+    /// Runs something beside the herd.
+    pub async fn beside<T>(&self, what: impl Future<Output = T>) -> T {
+        self.life().local.run_until(what).await
+    }
+
+    /// VMIDs of drover's guests that are on the cluster.
+    pub fn ours(&self) -> Vec<u32> {
+        let all = self.side.guests().into_iter();
+        all.filter(|vmid| !self.ground.guests.contains_key(vmid)).collect()
+    }
+
+    fn survey(&self) -> Ground {
+        let guests = self.side.guests().into_iter();
+        let guests = guests.filter_map(|vmid| Some((vmid, self.side.config(vmid)?)));
+        let mut volumes = BTreeMap::new();
+        for node in &self.setup.cluster.nodes {
+            for storage in &self.setup.cluster.storages {
+                let place = (node.name.clone(), storage.name.clone());
+                volumes.insert(place, self.side.volumes(&node.name, &storage.name));
+            }
+        }
+        Ground {
+            guests: guests.map(|(vmid, config)| (vmid, config.into_iter().collect())).collect(),
+            volumes,
+        }
+    }
+
+    /// What must hold at any quiet moment.
+    pub fn check(&self) {
+        let wrongs = self.notes.wrongs();
+        assert!(wrongs.is_empty(), "{}\n{}", wrongs.join("\n"), self.picture());
+        assert_eq!(self.wire.cloned_twice(), Vec::<String>::new(), "cloned twice");
+        assert_eq!(*self.life().given_up.lock().unwrap(), Vec::new(), "actors were given up");
+        assert_eq!(self.view().restart_count(), 0, "actors panicked");
+        let shown = self.view().agents().len();
+        assert_eq!(shown, self.life().roster.len(), "agents shown and living\n{}", self.picture());
+        let counted: u32 =
+            self.view().templates().iter().flat_map(|template| template.states.values()).sum();
+        assert_eq!(counted as usize, shown, "permits are held by others\n{}", self.picture());
+    }
+
+    /// Retires everything, and finds the cluster as it was at the start.
+    pub async fn end(self) {
+        self.check();
+        let policy = StopPolicy::RetireAll;
+        self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
+        self.pass(Duration::from_secs(5)).await;
+        self.check();
+        assert!(self.life().roster.is_empty(), "agents live on\n{}", self.picture());
+        let ledger = self.ledger();
+        assert_eq!(ledger.agents.keys().collect::<Vec<_>>(), Vec::<&_>::new(), "records stay");
+        let now = self.survey();
+        assert_eq!(self.ours(), Vec::<u32>::new(), "guests stay");
+        assert_eq!(now.guests, self.ground.guests, "other guests were touched");
+        assert_eq!(now.volumes, self.ground.volumes, "volumes stay or are missing");
+    }
+}
+
+fn connect(proxmox: &Proxmox, checked: &Checked, before: &HerdSpec) {
+    for (id, connection) in &checked.connections {
+        let connection_of = |spec: &HerdSpec| spec.clouds.get(id).map(|cloud| cloud.connection);
+        if connection_of(&checked.herd) != connection_of(before) {
+            proxmox.set_cloud(id.clone(), connection).unwrap();
+        }
+    }
+}
+
+/// Starts one agent's actor under supervision, as the service does.
+fn spawn_agent(birth: AgentBirth, escalate: &GiveUp) -> actix::Recipient<AgentCommand> {
+    let adopted = match birth.start {
+        Start::Fresh => None,
+        Start::Adopted { entry, down } => Some((*entry, down)),
+    };
+    let seed = AgentSeed {
+        agent: birth.id,
+        installation: birth.installation,
+        spec: birth.spec,
+        epoch: birth.epoch,
+        adopted,
+        ports: birth.ports,
+        links: AgentLinks {
+            template: birth.report,
+            lane_ask: birth.lanes.ask,
+            lane_free: birth.lanes.free,
+            id_back: birth.lanes.id_back,
+        },
+    };
+    let escalate = Arc::clone(escalate);
+    seed.start(move |given_up| escalate(given_up)).recipient()
+}
