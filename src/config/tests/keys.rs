@@ -122,7 +122,11 @@ fn cloud(checked: &Checked, key: &str) -> String {
             crate::pve::Login::Token { .. } => "token".to_owned(),
             crate::pve::Login::Password { .. } => "password".to_owned(),
         },
-        "caFile" | "caPem" | "pinSha256" | "ignoreSslErrors" => text(&connection.tls),
+        "caFile" | "caPem" | "pinSha256" | "ignoreSslErrors" => match &connection.tls {
+            Tls::Bundle(texts) => format!("Bundle({})", texts.len()),
+            Tls::Pins(pins) => format!("Pins({})", pins.len()),
+            tls @ (Tls::System | Tls::Ignore) => text(tls),
+        },
         "connectTimeoutSec" => text(&connection.connect_timeout),
         "callTimeoutSec" => text(&connection.call_timeout),
         "instanceCap" => text(&spec.cap),
