@@ -1,5 +1,6 @@
 //! What a configuration is made into for the parts: connections, keys, callers, the state folder.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +15,6 @@ use super::RunError;
 use crate::config::{Checked, ServiceSpec, SshKeySpec};
 use crate::pve::Proxmox;
 use crate::shell::SshShell;
-use crate::ssh::PrivateKey;
 use crate::view::View;
 use crate::web::{Auth, Peer, PeerGrant, Role, TokenGrant};
 
@@ -69,16 +69,8 @@ pub fn connect(proxmox: &Proxmox, checked: &Checked, before: &HerdSpec) {
 }
 
 /// Gives the shell the private keys.
-pub fn keys(shell: &SshShell, keys: &std::collections::BTreeMap<String, SshKeySpec>) {
-    let parsed =
-        keys.iter().filter_map(|(id, spec)| match PrivateKey::parse(id, &spec.private_pem, None) {
-            Ok(key) => Some((id.clone(), key)),
-            Err(error) => {
-                tracing::error!(key = id, error = crate::causes::chain(&error), "key refused");
-                None
-            }
-        });
-    shell.add_keys(parsed);
+pub fn keys(shell: &SshShell, keys: &BTreeMap<String, SshKeySpec>) {
+    shell.add_keys(keys.iter().map(|(id, spec)| (id.clone(), spec.key.clone())));
 }
 
 /// Who may call the API.
