@@ -148,8 +148,7 @@ impl World {
         let ambient: Arc<dyn Ambient> = Arc::new(VirtualAmbient::new(wall, seed));
         let options = WriterOptions { threaded: false, ..WriterOptions::default() };
         let path = Path::new("journal");
-        let opened =
-            Writer::open(self.log.clone(), path, Arc::clone(&ambient), options).unwrap();
+        let opened = Writer::open(self.log.clone(), path, Arc::clone(&ambient), options).unwrap();
         let ledger = opened.ledger;
         let installation =
             ledger.installation.clone().unwrap_or_else(|| mint_installation(|| ambient.draw()));

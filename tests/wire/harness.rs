@@ -264,6 +264,8 @@ agentConfigurations:
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = drover();
         command.arg("--socket").arg(self.dir.path().join("drover.sock")).args(args);
+        // Keys of leases that are kept go there.
+        command.env("XDG_RUNTIME_DIR", self.dir.path());
         command
     }
 
