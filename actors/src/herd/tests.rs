@@ -422,6 +422,22 @@ fn an_orphan_becomes_an_agent_that_is_retired_after_the_grace() {
 }
 
 #[test]
+fn an_orphan_ahead_of_the_journal_is_written_down_and_left_alone() {
+    on_paused_system(|| async {
+        let world = orphan_world(10_000);
+        let mut ahead = marks("4f8z1c3px9t2vkab", 10_000);
+        ahead.seq = 5000;
+        let reading = Some(Reading::Marked(Box::new(ahead)));
+        world.with(|script| script.looks.get_mut(&10_000).unwrap().marks = reading);
+        let bed = Bed::start(world, herd(vec![cloud("c", None)], vec![]), Ledger::default());
+        pass(seconds(900)).await;
+        assert_eq!(bed.born(), 0);
+        let written = bed.world.with(|script| script.ledger.ahead.clone());
+        assert_eq!(written[&ClusterId::new(CLUSTER)], (VmId(10_000), 5000));
+    });
+}
+
+#[test]
 fn a_resync_reconciles_at_once_and_tells_what_it_found() {
     on_paused_system(|| async {
         let spec = herd(vec![cloud("c", None)], vec![]);
