@@ -146,6 +146,11 @@ impl Cloud {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &Addr<Template>> {
+        self.templates.values()
+    }
+
     fn apply(
         &mut self,
         spec: Option<Arc<CloudSpec>>,

@@ -297,6 +297,7 @@ impl Supervised for Reconciler {
     /// Forgets all but a journal that is too old: every grace begins anew.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
         self.memory = Memory::restored(self.memory.ahead());
+        self.waiting.append(&mut self.next);
         self.running = false;
         self.again = false;
         self.begin(ctx);
