@@ -12,6 +12,7 @@ use actix::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::ambient::jittered;
 use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
 use crate::fact::{Fact, What};
 use crate::id::{CloudId, ClusterId, TemplateId};
@@ -236,6 +237,7 @@ impl Cloud {
                 Effect::AskAgain(wait) => {
                     self.tried();
                     let stamp = self.asking;
+                    let wait = jittered(wait, self.common.ports.ambient.draw());
                     ctx.run_later(wait, move |actor, ctx| {
                         if stamp == actor.asking {
                             actor.ask(ctx);
