@@ -13,6 +13,7 @@ use actix::{
     WrapFuture,
 };
 
+use crate::ambient::jittered;
 use crate::birth::{Common, Place};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
@@ -22,7 +23,8 @@ use crate::record::Body;
 use crate::spec::{CloudSpec, TemplateSpec};
 use crate::time::Moment;
 use allocator::Allocator;
-use lanes::{Lanes, Track, Width};
+use lanes::Width;
+pub use lanes::{Lanes, Track};
 
 /// How long the node of a template is believed.
 const LOCATED: Duration = Duration::from_secs(60);
@@ -82,14 +84,14 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster with the ids the journal knows.
-    pub fn new(common: Common, id: ClusterId, ids: Allocator) -> Self {
+    /// A cluster with the ids and the clones under way that the journal knows.
+    pub fn new(common: Common, id: ClusterId, ids: Allocator, lanes: Lanes) -> Self {
         Self {
             common,
             id,
             clouds: BTreeMap::new(),
             ids,
-            lanes: Lanes::default(),
+            lanes,
             asks: BTreeMap::new(),
             located: BTreeMap::new(),
         }
@@ -164,9 +166,7 @@ impl Cluster {
         let Some(ask) = self.asks.get_mut(agent) else { return };
         ask.stage = Stage::Waiting;
         ask.node = Some(node.clone());
-        let own = || format!("the storage of template {}", ask.spec.source);
-        let storage = ask.spec.target_storage.clone().unwrap_or_else(own);
-        self.lanes.ask(agent.clone(), Track { storage, node });
+        self.lanes.ask(agent.clone(), Track::of(&ask.spec, node));
     }
 
     /// Lets into the lanes whoever may, and finds them an id.
@@ -218,7 +218,8 @@ impl Cluster {
                 self.ids.withdraw(vmid);
                 self.set_stage(agent, Stage::Pausing);
                 let agent = agent.clone();
-                ctx.run_later(RECHECK, move |actor, ctx| {
+                let pause = jittered(RECHECK, self.common.ports.ambient.draw());
+                ctx.run_later(pause, move |actor, ctx| {
                     if actor.asks.get(&agent).is_some_and(|ask| ask.stage == Stage::Pausing) {
                         actor.find_id(&agent, ctx);
                     }
@@ -293,11 +294,12 @@ impl Cluster {
 
     /// Takes lanes back from agents that ended without giving them back.
     fn sweep(&mut self) {
-        let dead = |(agent, ask): &(&AgentId, &Ask)| {
-            !ask.reply.connected() && self.common.roster.get(agent).is_none()
+        let lives = |agent: &AgentId| {
+            let ask = self.asks.get(agent);
+            ask.is_some_and(|ask| ask.reply.connected()) || self.common.roster.get(agent).is_some()
         };
-        let dead: Vec<AgentId> =
-            self.asks.iter().filter(dead).map(|(agent, _)| agent.clone()).collect();
+        let all: BTreeSet<&AgentId> = self.asks.keys().chain(self.lanes.running()).collect();
+        let dead: Vec<AgentId> = all.into_iter().filter(|agent| !lives(agent)).cloned().collect();
         for agent in dead {
             self.forget(&agent);
         }
