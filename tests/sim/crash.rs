@@ -53,7 +53,10 @@ async fn cut_when_the_lease_was_just_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn cut_between_the_intent_and_the_clone_call() {
-    let world = cut_while_serving(|world| world.notes.hold(|body| matches!(body, Body::CloneIntended { .. }))).await;
+    let world = cut_while_serving(|world| {
+        world.notes.hold(|body| matches!(body, Body::CloneIntended { .. }))
+    })
+    .await;
     assert_eq!(world.notes.intended(), 2, "the first was never made");
     assert_eq!(world.wire.clones(), 1);
     world.end().await;
@@ -74,7 +77,10 @@ async fn cut_when_the_clone_calls_answer_is_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn cut_when_the_clone_is_made_and_not_written_down() {
-    let world = cut_while_serving(|world| world.notes.hold(|body| matches!(body, Body::CloneSettled { .. }))).await;
+    let world = cut_while_serving(|world| {
+        world.notes.hold(|body| matches!(body, Body::CloneSettled { .. }))
+    })
+    .await;
     assert_eq!(world.wire.clones(), 1, "the guest is found again");
     world.end().await;
 }
@@ -95,35 +101,48 @@ async fn cut_when_the_guest_is_configured_and_nobody_knows() {
 
 #[tokio::test(start_paused = true)]
 async fn cut_when_the_start_was_asked_for() {
-    let world = cut_while_serving(|world| world.wire.hold("POST", "/status/start", Hold::Answer)).await;
+    let world =
+        cut_while_serving(|world| world.wire.hold("POST", "/status/start", Hold::Answer)).await;
     assert_eq!(world.wire.clones(), 1);
     world.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn cut_while_the_guest_boots() {
-    let world = cut_while_serving(|world| world.wire.hold("GET", "/agent/network-get-interfaces", Hold::Call)).await;
+    let world = cut_while_serving(|world| {
+        world.wire.hold("GET", "/agent/network-get-interfaces", Hold::Call)
+    })
+    .await;
     assert_eq!(world.wire.clones(), 1);
     world.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn cut_while_it_is_connected_to() {
-    let world = cut_while_serving(|world| world.notes.hold(|body| matches!(body, Body::Phase { state, .. } if state == "Connecting"))).await;
+    let world = cut_while_serving(|world| {
+        world.notes.hold(|body| matches!(body, Body::Phase { state, .. } if state == "Connecting"))
+    })
+    .await;
     assert_eq!(world.wire.clones(), 1);
     world.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn cut_when_it_is_ready() {
-    let world = cut_while_serving(|world| world.notes.hold(|body| matches!(body, Body::Phase { state, .. } if state == "Ready"))).await;
+    let world = cut_while_serving(|world| {
+        world.notes.hold(|body| matches!(body, Body::Phase { state, .. } if state == "Ready"))
+    })
+    .await;
     assert_eq!(world.wire.clones(), 1);
     world.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn cut_when_the_grant_is_written_down() {
-    let world = cut_while_serving(|world| world.notes.hold(|body| matches!(body, Body::LeaseGranted { .. }))).await;
+    let world = cut_while_serving(|world| {
+        world.notes.hold(|body| matches!(body, Body::LeaseGranted { .. }))
+    })
+    .await;
     assert_eq!(world.wire.clones(), 1);
     world.end().await;
 }

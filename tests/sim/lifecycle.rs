@@ -129,7 +129,8 @@ async fn the_warm_minimum_is_there_and_is_filled_up_behind_a_lease() {
 async fn idle_agents_go_down_to_the_minimum_and_no_further() {
     let keys = "instanceMin: 2, instanceCap: 5, idleTerminationMinutes: 3";
     let world = World::started(Setup::linux(keys)).await;
-    let leases = [world.lease("linux").await, world.lease("linux").await, world.lease("linux").await];
+    let leases =
+        [world.lease("linux").await, world.lease("linux").await, world.lease("linux").await];
     for lease in &leases {
         world.ready(lease).await;
     }
@@ -209,8 +210,8 @@ async fn two_executors_take_two_leases_and_the_third_starts_another_agent() {
 
 #[tokio::test(start_paused = true)]
 async fn twenty_clones_on_one_storage_all_come_through_its_lock() {
-    let mut setup = Setup::linux("instanceCap: 20")
-        .rack("clonesPerStorage: 20, operationsPerNode: 40");
+    let mut setup =
+        Setup::linux("instanceCap: 20").rack("clonesPerStorage: 20, operationsPerNode: 40");
     setup.latency.clone_linked = Spread::of(0.8, 1.6);
     let world = World::started(setup).await;
     let mut leases = Vec::new();
@@ -221,9 +222,9 @@ async fn twenty_clones_on_one_storage_all_come_through_its_lock() {
         world.ready(lease).await;
     }
     let gone = world.view().gone_agents();
-    let contended = gone.iter().filter(|gone| {
-        matches!(&gone.reason, Reason::Failed { kind, .. } if kind == "contention")
-    });
+    let contended = gone
+        .iter()
+        .filter(|gone| matches!(&gone.reason, Reason::Failed { kind, .. } if kind == "contention"));
     assert_ne!(contended.count(), 0, "the lock was never waited for too long");
     world.end().await;
 }

@@ -10,6 +10,7 @@
 )]
 
 mod crash;
+mod faults;
 mod lifecycle;
 mod notes;
 mod setup;

@@ -59,9 +59,8 @@ impl Scripted {
     async fn login(self, target: ShellTarget, limit: Duration) -> Result<(u32, String), Fault> {
         tokio::time::sleep(LOGIN.min(limit)).await;
         let silent = |text: &str| Fault::new(FaultKind::Unreachable, Culprit::Guest, text);
-        let here = |vmid: &u32| {
-            self.guests.address(*vmid).is_some_and(|place| place.ip == target.address)
-        };
+        let here =
+            |vmid: &u32| self.guests.address(*vmid).is_some_and(|place| place.ip == target.address);
         let Some(vmid) = self.guests.running_vmids().into_iter().find(here) else {
             tokio::time::sleep(limit.saturating_sub(LOGIN)).await;
             return Err(silent("nobody answers"));
