@@ -143,6 +143,8 @@ pub enum AgentCommand {
     Drain(Reason),
     /// Go now unless it is busy with a lease (then it drains).
     Retire(Reason),
+    /// It is not wanted any more: go, if still Queued, where nothing was sent for it yet.
+    Withdraw,
     /// Go now, leases or not.
     ForceRetire(Reason),
     /// The reconciler saw it on another node.

@@ -191,6 +191,9 @@ pub struct CloudInitSpec {
 pub struct LimitSpec {
     /// Waiting for a place in the lanes.
     pub queue: Duration,
+    /// One call of the cluster's API, after which its client gives up (`callTimeoutSec`).
+    #[serde(default = "call_limit")]
+    pub call: Duration,
     /// One Proxmox operation.
     pub operation: Duration,
     /// A clone in all, doubts included.
@@ -205,6 +208,11 @@ pub struct LimitSpec {
     pub retire: Duration,
     /// An agent's whole life; none for no limit.
     pub lifetime: Option<Duration>,
+}
+
+/// What a call may take where nobody said it.
+fn call_limit() -> Duration {
+    Duration::from_secs(60)
 }
 
 /// When a template stops being tried, and for how long.

@@ -48,6 +48,8 @@ struct RawCloud {
 pub(super) struct CheckedCloud {
     pub spec: CloudSpec,
     pub connection: Option<Connection>,
+    /// What one call may take; its templates judge clones in doubt by it.
+    pub call_timeout: Duration,
     pub layer: Layer,
 }
 
@@ -72,15 +74,17 @@ pub(super) fn cloud(
     let login = login(&raw, &layer, environment, credentials, vault);
     let tls = tls(&raw, &layer, vault);
     let endpoints = endpoints(&raw, &layer, vault);
+    let call_timeout = Duration::from_secs(raw.call_timeout_sec);
     let connection = login.zip(tls).map(|(login, tls)| Connection {
         endpoints,
         login,
         tls,
         connect_timeout: Duration::from_secs(raw.connect_timeout_sec),
-        call_timeout: Duration::from_secs(raw.call_timeout_sec),
+        call_timeout,
     });
     let fingerprint = connection.as_ref().map_or(0, fingerprint);
-    Some(CheckedCloud { spec: spec(id, &raw, fingerprint), connection, layer })
+    let spec = spec(id, &raw, fingerprint);
+    Some(CheckedCloud { spec, connection, call_timeout, layer })
 }
 
 /// Lays a layer over another; what a layer says about endpoints or trust replaces, as a whole,

@@ -288,6 +288,7 @@ fn spec(id: &str, raw: &RawAgent, cloud: &CheckedCloud, key: &SshKeySpec) -> Tem
         ready_command: given(&raw.ready_command),
         limits: LimitSpec {
             queue: seconds(raw.queue_timeout_sec),
+            call: cloud.call_timeout,
             operation: cloud.spec.operation_timeout,
             clone: seconds(raw.clone_timeout_sec),
             startup: seconds(raw.startup_wait_seconds),

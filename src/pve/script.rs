@@ -198,6 +198,7 @@ pub fn spec() -> TemplateSpec {
         ready_command: None,
         limits: LimitSpec {
             queue: hour,
+            call: hour,
             operation: hour,
             clone: hour,
             startup: hour,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::doubt::HORIZON;
+use crate::agent::doubt::horizon;
 use crate::agent::event::{Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::picture::Waterfall;
@@ -145,7 +145,7 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
         return State::Stranded { why, command, reason, listing: false };
     }
     if !entry.settled {
-        let horizon = now.mono + HORIZON;
+        let horizon = now.mono + horizon(&entry.spec.limits);
         return State::InDoubt { horizon, dead: None, cancelled: entry.retiring.clone() };
     }
     if let Some(reason) = entry.retiring.clone() {

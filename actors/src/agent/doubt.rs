@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::agent::event::{Call, Effect};
-use crate::agent::mind::{Mind, Out};
+use crate::agent::mind::{Mind, Out, slow};
 use crate::agent::state::{BootStep, CloneStep, State};
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
@@ -11,13 +11,21 @@ use crate::id::Upid;
 use crate::marks::{Reading, is_ours};
 use crate::ports::{IdSight, TaskEnd, VmSight};
 use crate::record::{Body, Reason};
+use crate::spec::LimitSpec;
 use crate::time::Moment;
 
-/// Time after a clone call of unknown outcome before a free id proves that it did nothing: the
-/// client's own timeout, Proxmox's inner hop (30 s) and its lock waits (behaviour sections 1, 6).
-pub(super) const HORIZON: Duration = Duration::from_secs(60 + 30 + 60);
+/// How long one node of Proxmox's waits for another that it passes a call on to (behaviour
+/// section 1).
+const INNER_HOP: Duration = Duration::from_secs(30);
+/// How long a call that has arrived may wait for locks (behaviour section 6).
+const LOCK_WAITS: Duration = Duration::from_secs(60);
 /// How long one wait for the task of a clone in doubt lasts.
 const DOUBT_WAIT: Duration = Duration::from_secs(30);
+
+/// Time after a clone call of unknown outcome before a free id proves that it did nothing.
+pub(super) fn horizon(limits: &LimitSpec) -> Duration {
+    limits.call + INNER_HOP + LOCK_WAITS
+}
 
 /// What a look says of a guest this agent believes to be its own.
 pub(super) enum Verdict {
@@ -170,7 +178,7 @@ impl Mind {
 
     /// Nobody knows whether the clone was made: look.
     pub(super) fn doubt(&mut self, dead: Option<Fault>, cancelled: Option<Reason>, out: &mut Out) {
-        let horizon = out.now.mono + HORIZON;
+        let horizon = out.now.mono + horizon(&self.spec.limits);
         self.enter(State::InDoubt { horizon, dead, cancelled }, out);
         self.act(out);
     }
@@ -250,6 +258,7 @@ impl Mind {
                 self.ask(Call::Await(upid, DOUBT_WAIT), out);
             }
             (Verdict::Copying, Some(_)) => {
+                out.fault = dead;
                 self.strand("its clone's task died and left a locked guest behind", out);
             }
             (Verdict::Copying, None) => self.back_off(out),
@@ -294,10 +303,30 @@ impl Mind {
             Verdict::Foreign(text) | Verdict::Damaged(text) => self.strand(&text, out),
             Verdict::Copying | Verdict::Unclear => self.back_off(out),
             Verdict::Ours if sight.running == Some(false) && self.should_run() => {
-                self.retire(Reason::PoweredOff, out);
+                self.powered_off(out);
             }
             Verdict::Ours => self.back_off(out),
         }
+    }
+
+    /// A clone whose task was accepted and runs past every limit is its template's fault; one that
+    /// nobody could tell about is not.
+    pub(super) fn clone_too_slow(&self) -> Option<Fault> {
+        self.guest.as_ref()?.upid.as_ref()?;
+        if let Some(fault) = &self.hindrance {
+            return Some(slow(fault.clone()));
+        }
+        let text = format!("a clone of `{}` took longer than it may in all", self.spec.id);
+        Some(Fault::new(FaultKind::Broken, Culprit::Template, text))
+    }
+
+    /// The guest stopped by itself: before it was ready, that is its template's fault.
+    fn powered_off(&mut self, out: &mut Out) {
+        if !matches!(self.state, State::Ready | State::Leased | State::Draining(_)) {
+            let text = format!("a guest of `{}` stopped in {}", self.spec.id, self.state.name());
+            out.fault = Some(Fault::new(FaultKind::Broken, Culprit::Template, text));
+        }
+        self.retire(Reason::PoweredOff, out);
     }
 
     /// Whether a stopped guest has powered itself off in this state.
@@ -336,7 +365,7 @@ impl Mind {
             Verdict::Free => self.vanished(out),
             Verdict::Foreign(text) | Verdict::Damaged(text) => self.strand(&text, out),
             Verdict::Ours if sight.running == Some(false) && self.should_run() => {
-                self.retire(Reason::PoweredOff, out);
+                self.powered_off(out);
             }
             Verdict::Ours | Verdict::Copying | Verdict::Unclear => {}
         }

@@ -36,6 +36,11 @@ impl Mind {
             AgentCommand::LeaseRenewed { lease, expires } => self.renewed(&lease, expires, out),
             AgentCommand::EndLease { lease, why } => self.end_lease(&lease, &why, out),
             AgentCommand::Drain(reason) | AgentCommand::Retire(reason) => self.wish(reason, out),
+            AgentCommand::Withdraw => {
+                if matches!(self.state, State::Queued) {
+                    self.retire(Reason::Cancelled, out);
+                }
+            }
             AgentCommand::ForceRetire(reason) => {
                 if !matches!(self.state, State::Stranded { .. }) {
                     self.retire(reason, out);

@@ -350,7 +350,8 @@ impl Mind {
                 };
                 self.doubt(dead, cancelled, out);
             }
-            State::InDoubt { .. } => {
+            State::InDoubt { dead, .. } => {
+                out.fault = dead.clone().or_else(|| self.clone_too_slow());
                 self.strand("whether its clone was made could not be found out in time", out);
             }
             State::Configuring
@@ -372,11 +373,10 @@ impl Mind {
             Some(fault) => format!("`{}` took too long in {state}: {}", self.spec.id, fault.text),
             None => format!("`{}` took too long in {state}: {}", self.spec.id, self.detail),
         };
-        let fault = match self.hindrance.take() {
-            Some(fault) => Fault { text, ..fault },
+        out.fault = Some(match self.hindrance.take() {
+            Some(fault) => Fault { text, ..slow(fault) },
             None => Fault::new(FaultKind::Broken, Culprit::Template, text),
-        };
-        out.fault = Some(fault);
+        });
         self.retire(Reason::TooSlow { state }, out);
     }
 
@@ -407,6 +407,24 @@ impl Mind {
             }
         }
     }
+}
+
+/// What a fault means that was tried over until there was no time left: contention and a cluster
+/// that is silent are nobody's fault, a guest that is silent is (design rule 7).
+pub(super) fn slow(fault: Fault) -> Fault {
+    let passes = match fault.kind {
+        FaultKind::Contention | FaultKind::Locked { .. } => true,
+        FaultKind::Unreachable | FaultKind::UnknownOutcome => fault.culprit != Culprit::Guest,
+        FaultKind::Denied { .. }
+        | FaultKind::Gone
+        | FaultKind::IdTaken
+        | FaultKind::Capacity
+        | FaultKind::Foreign
+        | FaultKind::KeyRejected
+        | FaultKind::Impostor
+        | FaultKind::Broken => false,
+    };
+    if passes { fault } else { Fault { kind: FaultKind::Broken, ..fault } }
 }
 
 #[cfg(test)]

@@ -167,6 +167,7 @@ impl Mind {
             }
             Ok(AddressSight::NotYet(text)) => {
                 self.detail = text;
+                self.hindrance = None;
                 self.ask_address_again(out);
             }
             Err(fault) => self.failed(fault, out),

@@ -110,6 +110,7 @@ impl Shadow {
             AgentCommand::NotGranted(_)
             | AgentCommand::Lease { .. }
             | AgentCommand::EndLease { .. }
+            | AgentCommand::Withdraw
             | AgentCommand::Vanished
             | AgentCommand::SeenStopped
             | AgentCommand::Rest => {}

@@ -82,6 +82,7 @@ pub fn spec() -> TemplateSpec {
         ready_command: Some("true".into()),
         limits: LimitSpec {
             queue: secs(300),
+            call: secs(60),
             operation: secs(120),
             clone: secs(600),
             startup: secs(180),
@@ -402,28 +403,29 @@ pub fn answers(drive: &Drive, call: &Call) -> Vec<(&'static str, Answer)> {
         _ => {}
     }
     for (name, kind) in kinds {
-        let fault = fault(kind);
-        all.push((
-            name,
-            match call {
-                Call::Clone { .. } => Answer::Cloned(Err(fault)),
-                Call::Await(..) => Answer::TaskEnded(Err(fault)),
-                Call::Look => Answer::Looked(Err(fault)),
-                Call::IdTaken => Answer::IdSeen(Err(fault)),
-                Call::Configure => Answer::Configured(Err(fault)),
-                Call::Start | Call::Shutdown(_) | Call::Stop | Call::Destroy => {
-                    Answer::Accepted(Err(fault))
-                }
-                Call::Address => Answer::Addressed(Err(fault)),
-                Call::HostKeys => Answer::HostKeys(Err(fault)),
-                Call::Greet(..) => Answer::Greeted(Err(fault)),
-                Call::Run(..) => Answer::Ran(Err(fault)),
-                Call::Admit(_, lease, _) => Answer::Admitted(lease.clone(), Err(fault)),
-                Call::Expel(_, lease) => Answer::Expelled(lease.clone(), Err(fault)),
-                Call::Fence => Answer::Fenced(Err(fault)),
-                Call::Leftovers => Answer::Leftovers(Err(fault)),
-            },
-        ));
+        all.push((name, refused(call, fault(kind))));
     }
     all
+}
+
+/// A call that came back with a fault.
+pub fn refused(call: &Call, fault: Fault) -> Answer {
+    match call {
+        Call::Clone { .. } => Answer::Cloned(Err(fault)),
+        Call::Await(..) => Answer::TaskEnded(Err(fault)),
+        Call::Look => Answer::Looked(Err(fault)),
+        Call::IdTaken => Answer::IdSeen(Err(fault)),
+        Call::Configure => Answer::Configured(Err(fault)),
+        Call::Start | Call::Shutdown(_) | Call::Stop | Call::Destroy => {
+            Answer::Accepted(Err(fault))
+        }
+        Call::Address => Answer::Addressed(Err(fault)),
+        Call::HostKeys => Answer::HostKeys(Err(fault)),
+        Call::Greet(..) => Answer::Greeted(Err(fault)),
+        Call::Run(..) => Answer::Ran(Err(fault)),
+        Call::Admit(_, lease, _) => Answer::Admitted(lease.clone(), Err(fault)),
+        Call::Expel(_, lease) => Answer::Expelled(lease.clone(), Err(fault)),
+        Call::Fence => Answer::Fenced(Err(fault)),
+        Call::Leftovers => Answer::Leftovers(Err(fault)),
+    }
 }

@@ -5,6 +5,7 @@
 pub mod book;
 pub mod matching;
 pub mod state;
+mod surplus;
 
 use std::sync::Arc;
 
@@ -51,6 +52,11 @@ pub enum Order {
         /// How many.
         count: u32,
     },
+    /// Let an agent go that nobody needs, if it is still Queued.
+    Withdraw {
+        /// The agent.
+        agent: AgentId,
+    },
     /// End a lease on its agent.
     End {
         /// The agent.
@@ -77,6 +83,8 @@ pub struct AgentView {
     pub spec: Arc<TemplateSpec>,
     /// Its standing.
     pub standing: Standing,
+    /// Whether nothing was sent to the cluster for it yet.
+    pub queued: bool,
     /// Told to go.
     pub going: bool,
     /// Counts the agents as they got free, so that the longest ready one is known.

@@ -17,13 +17,13 @@ use crate::time::WallTime;
 
 /// A template as the broker sees it.
 #[derive(Debug, Clone, PartialEq)]
-struct TemplateView {
-    spec: Arc<TemplateSpec>,
-    configured: bool,
-    flowing: bool,
-    room: u32,
+pub(super) struct TemplateView {
+    pub(super) spec: Arc<TemplateSpec>,
+    pub(super) configured: bool,
+    pub(super) flowing: bool,
+    pub(super) room: u32,
     /// Starts asked for and not answered.
-    pending: u32,
+    pub(super) pending: u32,
 }
 
 /// All demand and all capacity.
@@ -31,8 +31,10 @@ struct TemplateView {
 pub struct Broker {
     book: Book,
     clouds: BTreeMap<CloudId, u32>,
-    templates: BTreeMap<TemplateId, TemplateView>,
-    agents: BTreeMap<AgentId, AgentView>,
+    pub(super) templates: BTreeMap<TemplateId, TemplateView>,
+    pub(super) agents: BTreeMap<AgentId, AgentView>,
+    /// Wants of leases given up, for which agents may have been begun.
+    pub(super) given_up: Vec<Want>,
     clock: u64,
     stopping: bool,
 }
@@ -48,7 +50,7 @@ impl Broker {
                 (None, false) => Standing::Busy,
             };
             let spec = Arc::new((*entry.spec).clone());
-            (agent.clone(), AgentView { spec, standing, going: false, order: 0 })
+            (agent.clone(), AgentView { spec, standing, queued: false, going: false, order: 0 })
         });
         Self { agents: agents.collect(), book: Book::restore(ledger), ..Self::default() }
     }
@@ -131,6 +133,9 @@ impl Broker {
 
     /// The end of a lease that was never granted is durable, or could not be made so.
     pub fn cancelled(&mut self, lease: &LeaseId, durable: bool, now: WallTime) {
+        if let Some(entry) = self.book.get(lease).filter(|_| durable) {
+            self.given_up.push(entry.ask.want.clone());
+        }
         self.book.stand(lease, if durable { Stand::Ended(now) } else { Stand::Waiting });
     }
 
@@ -177,8 +182,14 @@ impl Broker {
             let was = earlier.filter(|view| matches!(view.standing, Standing::Free { .. }));
             let order = was.map_or(self.clock + 1, |view| view.order);
             self.clock += u64::from(free && was.is_none());
-            let (spec, standing, going) = (level.spec.clone(), level.standing, level.going);
-            self.agents.insert(level.agent.clone(), AgentView { spec, standing, going, order });
+            let view = AgentView {
+                spec: level.spec.clone(),
+                standing: level.standing,
+                queued: level.queued,
+                going: level.going,
+                order,
+            };
+            self.agents.insert(level.agent.clone(), view);
         }
         for agent in &news.gone {
             if let Some(view) = self.agents.remove(agent) {
@@ -186,6 +197,7 @@ impl Broker {
                     agent: agent.clone(),
                     spec: view.spec,
                     standing: Standing::Gone,
+                    queued: false,
                     leases: Vec::new(),
                     refused: Vec::new(),
                     going: true,
@@ -272,6 +284,7 @@ impl Broker {
         }
         let mut orders = self.hand_out();
         orders.extend(self.start());
+        orders.extend(self.withdraw());
         orders
     }
 
@@ -330,7 +343,7 @@ impl Broker {
     }
 
     /// Uses that agents on their way will have room for, by the spec they are born with.
-    fn coming(&self) -> Vec<(Arc<TemplateSpec>, u32)> {
+    pub(super) fn coming(&self) -> Vec<(Arc<TemplateSpec>, u32)> {
         let mut coming: Vec<(Arc<TemplateSpec>, u32)> = Vec::new();
         let mut add = |spec: &Arc<TemplateSpec>, uses: u32| match coming
             .iter_mut()

@@ -40,6 +40,7 @@ fn level(spec: &Arc<TemplateSpec>, agent: &str, standing: Standing, on: &[&str])
         agent: AgentId::new(agent),
         spec: spec.clone(),
         standing,
+        queued: standing == Standing::Coming,
         leases: on.iter().map(LeaseId::new).collect(),
         refused: Vec::new(),
         going: false,
@@ -72,6 +73,7 @@ fn text(orders: &[Order]) -> Vec<String> {
         .map(|order| match order {
             Order::HandOut { agent, ask } => format!("{} on {agent}", ask.lease),
             Order::Start { template, count } => format!("start {count} {template}"),
+            Order::Withdraw { agent } => format!("withdraw {agent}"),
             Order::End { agent, lease } => format!("end {lease} on {agent}"),
             Order::Cancel { lease } => format!("cancel {lease}"),
             Order::Over { lease } => format!("over {lease}"),
@@ -260,6 +262,65 @@ fn a_lease_that_an_agent_could_not_take_waits_again() {
     broker.news(&told, at(1).wall);
     tell(&mut broker, &specs[0], "a2", IDLE, &[]);
     assert_eq!(text(&broker.decide()), ["l1 on a2"]);
+}
+
+// Invariant: what was begun for a lease that is given up goes too, if nothing was sent for it yet
+// and nobody else needs it.
+
+/// A broker with waiting leases and as many agents on their way, queued or past that.
+fn begun(queued: &[bool], change: impl FnOnce(&mut TemplateSpec)) -> (Broker, Arc<TemplateSpec>) {
+    let mut broker = Broker::default();
+    let mut spec = template("c/t", &[]);
+    change(&mut spec);
+    let spec = Arc::new(spec);
+    let mut news = news(&spec, 0);
+    for (n, queued) in queued.iter().enumerate() {
+        let agent = level(&spec, &format!("a{n}"), Standing::Coming, &[]);
+        news.agents.push(AgentLevel { queued: *queued, ..agent });
+        wait(&mut broker, std::slice::from_ref(&spec), &format!("l{n}"), named("t"), 0);
+    }
+    broker.news(&news, at(0).wall);
+    (broker, spec)
+}
+
+fn give_up(broker: &mut Broker, lease: &str) -> Vec<String> {
+    broker.release(&LeaseId::new(lease)).unwrap();
+    broker.cancelled(&LeaseId::new(lease), true, at(1).wall);
+    text(&broker.decide())
+}
+
+#[test]
+fn each_lease_given_up_takes_one_queued_agent_along_and_none_past_that() {
+    let (mut broker, _) = begun(&[false, true, true], |_| ());
+    assert_eq!(give_up(&mut broker, "l0"), ["withdraw a2"]);
+    assert!(broker.decide().is_empty());
+    assert_eq!(give_up(&mut broker, "l1"), ["withdraw a1"]);
+    assert!(give_up(&mut broker, "l2").is_empty());
+}
+
+#[test]
+fn an_agent_that_others_or_the_warm_minimum_need_is_not_withdrawn() {
+    let (mut broker, _) = begun(&[true, true], |spec| spec.minimum = 2);
+    assert!(give_up(&mut broker, "l0").is_empty());
+    let (mut broker, _) = begun(&[true, true, true], |spec| spec.executors = 2);
+    assert_eq!(give_up(&mut broker, "l0"), ["withdraw a2"]);
+    assert_eq!(give_up(&mut broker, "l1"), ["withdraw a1"]);
+    let (mut broker, spec) = begun(&[true], |_| ());
+    wait(&mut broker, &[spec], "l9", named("t"), 0);
+    assert!(give_up(&mut broker, "l0").is_empty());
+}
+
+#[test]
+fn an_agent_that_was_being_begun_is_withdrawn_when_it_is_there() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 9)]);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    assert_eq!(text(&broker.decide()), ["start 1 c/t"]);
+    assert!(give_up(&mut broker, "l1").is_empty());
+    let mut there = news(&specs[0], 8);
+    there.answered = 1;
+    there.agents = vec![level(&specs[0], "a1", Standing::Coming, &[])];
+    broker.news(&there, at(1).wall);
+    assert_eq!(text(&broker.decide()), ["withdraw a1"]);
 }
 
 // Invariant: labels must all be there; unlabelled demand goes to NORMAL templates only.
@@ -492,7 +553,10 @@ proptest! {
                         let lease = ask.lease.to_string();
                         tell(&mut broker, &spec, agent.as_str(), Standing::Busy, &[&lease]);
                     }
-                    Order::End { .. } | Order::Cancel { .. } | Order::Over { .. } => {}
+                    Order::End { .. }
+                    | Order::Withdraw { .. }
+                    | Order::Cancel { .. }
+                    | Order::Over { .. } => {}
                 }
             }
             prop_assert!(begun <= wanted, "{begun} begun for {wanted}");

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::id::{AgentId, NodeName};
+use crate::spec::TemplateSpec;
 
 /// What a clone keeps busy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +13,14 @@ pub struct Track {
     pub storage: String,
     /// The node it runs on.
     pub node: NodeName,
+}
+
+impl Track {
+    /// What a clone of this template keeps busy when the template is on this node.
+    pub fn of(spec: &TemplateSpec, node: NodeName) -> Self {
+        let own = || format!("the storage of template {}", spec.source);
+        Self { storage: spec.target_storage.clone().unwrap_or_else(own), node }
+    }
 }
 
 /// How many at once.
@@ -31,6 +40,16 @@ pub struct Lanes {
 }
 
 impl Lanes {
+    /// Counts a clone that is under way already, whatever the widths.
+    pub fn hold(&mut self, agent: AgentId, track: Track) {
+        self.running.insert(agent, track);
+    }
+
+    /// Who runs.
+    pub fn running(&self) -> impl Iterator<Item = &AgentId> {
+        self.running.keys()
+    }
+
     /// Lines an agent up; a second ask changes nothing.
     pub fn ask(&mut self, agent: AgentId, track: Track) {
         let waits = self.waiting.iter().any(|(other, _)| *other == agent);

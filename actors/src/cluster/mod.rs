@@ -22,7 +22,8 @@ use crate::record::Body;
 use crate::spec::{CloudSpec, TemplateSpec};
 use crate::time::Moment;
 use allocator::Allocator;
-use lanes::{Lanes, Track, Width};
+use lanes::Width;
+pub use lanes::{Lanes, Track};
 
 /// How long the node of a template is believed.
 const LOCATED: Duration = Duration::from_secs(60);
@@ -82,14 +83,14 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster with the ids the journal knows.
-    pub fn new(common: Common, id: ClusterId, ids: Allocator) -> Self {
+    /// A cluster with the ids and the clones under way that the journal knows.
+    pub fn new(common: Common, id: ClusterId, ids: Allocator, lanes: Lanes) -> Self {
         Self {
             common,
             id,
             clouds: BTreeMap::new(),
             ids,
-            lanes: Lanes::default(),
+            lanes,
             asks: BTreeMap::new(),
             located: BTreeMap::new(),
         }
@@ -164,9 +165,7 @@ impl Cluster {
         let Some(ask) = self.asks.get_mut(agent) else { return };
         ask.stage = Stage::Waiting;
         ask.node = Some(node.clone());
-        let own = || format!("the storage of template {}", ask.spec.source);
-        let storage = ask.spec.target_storage.clone().unwrap_or_else(own);
-        self.lanes.ask(agent.clone(), Track { storage, node });
+        self.lanes.ask(agent.clone(), Track::of(&ask.spec, node));
     }
 
     /// Lets into the lanes whoever may, and finds them an id.
@@ -293,11 +292,12 @@ impl Cluster {
 
     /// Takes lanes back from agents that ended without giving them back.
     fn sweep(&mut self) {
-        let dead = |(agent, ask): &(&AgentId, &Ask)| {
-            !ask.reply.connected() && self.common.roster.get(agent).is_none()
+        let lives = |agent: &AgentId| {
+            let ask = self.asks.get(agent);
+            ask.is_some_and(|ask| ask.reply.connected()) || self.common.roster.get(agent).is_some()
         };
-        let dead: Vec<AgentId> =
-            self.asks.iter().filter(dead).map(|(agent, _)| agent.clone()).collect();
+        let all: BTreeSet<&AgentId> = self.asks.keys().chain(self.lanes.running()).collect();
+        let dead: Vec<AgentId> = all.into_iter().filter(|agent| !lives(agent)).cloned().collect();
         for agent in dead {
             self.forget(&agent);
         }

@@ -41,6 +41,10 @@ struct Bed {
 
 impl Bed {
     fn new(change: impl FnOnce(&mut CloudSpec)) -> Self {
+        Self::with_lanes(change, Lanes::default())
+    }
+
+    fn with_lanes(change: impl FnOnce(&mut CloudSpec), lanes: Lanes) -> Self {
         let world = World::new(&["c"]);
         let roster = Roster::default();
         let common = Common {
@@ -54,7 +58,7 @@ impl Bed {
         let mut spec = cloud("c", None);
         change(&mut spec);
         let id = ClusterId::new(CLUSTER);
-        let cluster = Cluster::new(common, id, Allocator::default()).start();
+        let cluster = Cluster::new(common, id, Allocator::default(), lanes).start();
         cluster.do_send(ClusterCommand::Use(Arc::new(spec)));
         Self { world, roster, cluster, heard: Arc::default() }
     }
@@ -226,6 +230,20 @@ impl Handler<testbed::End> for Listener {
     fn handle(&mut self, _: testbed::End, ctx: &mut Self::Context) {
         ctx.stop();
     }
+}
+
+#[test]
+fn a_clone_of_an_earlier_start_keeps_its_lane_until_it_is_given_back() {
+    on_paused_system(|| async {
+        let mut lanes = Lanes::default();
+        let spec = template("c/t", &[]);
+        lanes.hold(AgentId::new("old"), Track::of(&spec, NodeName::new("pve1")));
+        let bed = Bed::with_lanes(|spec| spec.operations_per_node = 1, lanes);
+        bed.ask("a", |_| ());
+        assert!(bed.heard().await.is_empty());
+        bed.cluster.do_send(LaneFree { agent: AgentId::new("old") });
+        assert_eq!(bed.heard().await, ["a 10000 on pve1"]);
+    });
 }
 
 // Invariant: templates are located once for all who ask.

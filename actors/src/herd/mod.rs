@@ -115,6 +115,10 @@ impl Herd {
                         None => self.broker.not_begun(&template, count),
                     }
                 }
+                Order::Withdraw { agent } => {
+                    tracing::info!(agent = %agent, "agent is not needed any more");
+                    self.common.roster.send(&agent, AgentCommand::Withdraw);
+                }
                 Order::End { agent, lease } => {
                     let why = "released".to_owned();
                     self.common.roster.send(&agent, AgentCommand::EndLease { lease, why });

@@ -89,6 +89,7 @@ fn bare_spec(template: &TemplateId, marks: &Marks) -> TemplateSpec {
         ready_command: None,
         limits: LimitSpec {
             queue: minutes(10),
+            call: minutes(1),
             operation: minutes(5),
             clone: minutes(60),
             startup: minutes(5),

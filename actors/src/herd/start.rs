@@ -12,8 +12,8 @@ use super::{ClusterActors, Herd, Tried};
 use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Roster, spawn_child};
 use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand};
-use crate::cluster::Cluster;
 use crate::cluster::allocator::Allocator;
+use crate::cluster::{self, Cluster, Track};
 use crate::id::{CloudId, ClusterId, Installation};
 use crate::ledger::Ledger;
 use crate::ports::Ports;
@@ -123,13 +123,18 @@ impl Herd {
     ) -> &ClusterActors {
         let common = &self.common;
         self.clusters.entry(id.clone()).or_insert_with(|| {
-            let held = ledger.agents.values().filter(|entry| entry.marks.cluster == *id);
+            let here = || ledger.agents.iter().filter(|(_, entry)| entry.marks.cluster == *id);
+            let held = here().map(|(_, entry)| entry.marks.vmid);
+            let mut lanes = cluster::Lanes::default();
+            for (agent, entry) in here().filter(|(_, entry)| !entry.settled) {
+                lanes.hold(agent.clone(), Track::of(&entry.spec, entry.node.clone()));
+            }
             let resting = ledger.resting.get(id).cloned().unwrap_or_default();
             let burned = ledger.burned.get(id).into_iter().flatten().map(|(vmid, _)| *vmid);
-            let ids = Allocator::restore(held.map(|entry| entry.marks.vmid), resting, burned);
+            let ids = Allocator::restore(held, resting, burned);
             let (given, name) = (common.clone(), id.clone());
             let cluster = spawn_child(common, Rank::Branch, &format!("cluster {id}"), move |_| {
-                Cluster::new(given, name, ids)
+                Cluster::new(given, name, ids, lanes)
             });
             let (given, name) = (common.clone(), id.clone());
             let (at, herd) = (cluster.clone(), ctx.address().recipient());

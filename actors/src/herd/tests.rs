@@ -148,6 +148,23 @@ fn a_waiting_lease_is_cancelled_durably() {
 }
 
 #[test]
+fn a_lease_given_up_in_time_takes_its_queued_agent_along() {
+    on_paused_system(|| async {
+        let mut narrow = cloud("c", None);
+        narrow.operations_per_node = 1;
+        let bed = Bed::new(herd(vec![narrow], vec![template("c/t", &[])]));
+        for lease in ["l1", "l2"] {
+            bed.lease(ask(lease, t(), 0)).await.unwrap();
+        }
+        pass(seconds(1)).await;
+        assert_eq!(bed.states(), "c/t Cloning, c/t Queued");
+        bed.release("l2").await.unwrap();
+        pass(seconds(6)).await;
+        assert_eq!((bed.states().as_str(), bed.born()), ("c/t Cloning", 2));
+    });
+}
+
+#[test]
 fn a_renewal_is_durable_before_the_agent_hears_of_it() {
     on_paused_system(|| async {
         let bed = Bed::new(herd(vec![cloud("c", None)], vec![template("c/t", &[])]));

@@ -34,6 +34,8 @@ pub struct AgentLevel {
     pub spec: Arc<TemplateSpec>,
     /// Its standing.
     pub standing: Standing,
+    /// Whether nothing was sent to the cluster for it yet.
+    pub queued: bool,
     /// Leases on it.
     pub leases: Vec<LeaseId>,
     /// Leases it was sent and could not take.

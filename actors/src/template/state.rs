@@ -392,6 +392,7 @@ impl TemplateMind {
                     agent: agent.clone(),
                     spec: held.spec.clone(),
                     standing: held.standing,
+                    queued: held.state == "Queued",
                     leases: held.leases.clone(),
                     refused: std::mem::take(&mut held.refused),
                     going: held.going,

@@ -170,6 +170,11 @@ impl Handler<AgentCommand> for FakeAgent {
                     self.become_state("Draining", None);
                 }
             }
+            AgentCommand::Withdraw => {
+                if self.at == "Queued" {
+                    self.retire(None, ctx);
+                }
+            }
             AgentCommand::ForceRetire(_) | AgentCommand::Vanished => {
                 self.leases.clear();
                 self.retire(None, ctx);

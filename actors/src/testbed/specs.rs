@@ -81,6 +81,7 @@ pub fn template(text: &str, labels: &[&str]) -> TemplateSpec {
         ready_command: None,
         limits: LimitSpec {
             queue: seconds(600),
+            call: seconds(60),
             operation: seconds(300),
             clone: seconds(3600),
             startup: seconds(300),

@@ -5,11 +5,12 @@ use std::time::Duration;
 use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::testing::*;
 use crate::fact::What;
-use crate::fault::FaultKind;
+use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::Attempt;
 use crate::message::{AgentCommand, Standing};
 use crate::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
 use crate::record::{Body, Reason};
+use crate::spec::TemplateSpec;
 
 fn at(state: &str) -> Drive {
     let mut drive = Drive::new(spec());
@@ -120,19 +121,30 @@ fn a_clone_of_unknown_outcome_is_looked_up_and_taken_on_by_its_marks() {
     assert!(drive.records().iter().any(|body| matches!(body, Body::CloneSettled { .. })));
 }
 
-#[test]
-fn a_free_id_proves_nothing_before_the_horizon() {
-    let mut drive = at("Cloning");
+/// When a clone of unknown outcome whose id stays free is believed never to have been made.
+fn believed_unmade(call: Duration) -> Duration {
+    let mut limits = spec().limits;
+    limits.call = call;
+    let mut drive = Drive::new(TemplateSpec { limits, ..spec() });
+    drive.go_to("Cloning");
+    let begun = drive.now.mono;
     drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
-    drive.answer(Answer::Looked(Ok(Drive::free())));
-    assert_eq!(drive.state(), "InDoubt");
-    drive.wait(secs(10));
     while drive.state() == "InDoubt" {
-        drive.answer(Answer::Looked(Ok(Drive::free())));
-        drive.wait(secs(30));
+        if drive.asked().is_some() {
+            drive.answer(Answer::Looked(Ok(Drive::free())));
+        }
+        drive.wait(secs(1));
     }
     assert_eq!(drive.state(), "Gone");
-    assert!(drive.now.mono.0 > 150_000);
+    drive.now.mono - begun
+}
+
+#[test]
+fn a_free_id_proves_nothing_before_the_horizon_of_the_clients_own_timeout() {
+    for (call, horizon) in [(60, 150), (300, 390), (5, 95)] {
+        let spent = believed_unmade(secs(call)).as_secs();
+        assert!((horizon..horizon + 35).contains(&spent), "{call}: {spent}");
+    }
 }
 
 #[test]
@@ -270,6 +282,64 @@ fn an_address_that_never_comes_is_too_slow_and_charged_to_the_template() {
     assert!((30..60).contains(&polls), "{polls}");
     let charged = drive.reports().iter().rev().find_map(|r| r.fault.clone()).expect("a fault");
     assert!(charged.kind.counts_against_breaker() && charged.text.contains("no answer"));
+}
+
+/// Lets a state run into its deadline, refusing every call with this fault, and gives the charge.
+fn charged_when_slow(state: &str, kind: FaultKind, culprit: Culprit) -> Fault {
+    let mut drive = at(state);
+    let refusal = Fault { culprit, ..fault(kind) };
+    while drive.state() == state {
+        if let Some((_, call)) = drive.asked() {
+            drive.answer(refused(&call, refusal.clone()));
+        }
+        drive.wait(secs(1));
+    }
+    let reports = drive.reports();
+    reports.iter().rev().find_map(|report| report.fault.clone()).expect("a fault")
+}
+
+#[test]
+fn a_deadline_is_charged_unless_the_cluster_was_contended_or_silent() {
+    let cloud = || Culprit::Cloud(crate::id::CloudId::new("primary"));
+    for (state, kind, culprit, counts) in [
+        ("Configuring", FaultKind::Contention, Culprit::Guest, false),
+        ("Configuring", FaultKind::Locked { lock: "backup".into() }, Culprit::Guest, false),
+        ("Configuring", FaultKind::Unreachable, cloud(), false),
+        ("Booting", FaultKind::UnknownOutcome, cloud(), false),
+        ("Connecting", FaultKind::Unreachable, Culprit::Guest, true),
+        ("Preparing", FaultKind::UnknownOutcome, Culprit::Guest, true),
+    ] {
+        let charged = charged_when_slow(state, kind.clone(), culprit);
+        assert_eq!(charged.kind.counts_against_breaker(), counts, "{state} {kind:?}");
+        assert!(charged.text.contains("took too long"), "{charged}");
+    }
+}
+
+#[test]
+fn a_clone_whose_task_runs_past_its_cap_is_charged_and_one_nobody_knows_of_is_not() {
+    for (accepted, counts) in [(true, true), (false, false)] {
+        let mut drive = at("Cloning");
+        if accepted {
+            drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
+        } else {
+            drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
+        }
+        drive.wait(secs(700));
+        assert_eq!(drive.state(), "Stranded");
+        let charged = drive.reports().iter().rev().find_map(|report| report.fault.clone());
+        assert_eq!(charged.is_some_and(|f| f.kind.counts_against_breaker()), counts);
+    }
+}
+
+#[test]
+fn a_guest_that_stops_before_it_is_ready_is_charged() {
+    let mut drive = at("Preparing");
+    drive.command(AgentCommand::SeenStopped);
+    let stopped = VmSight { running: Some(false), ..drive.sight() };
+    drive.answer(Answer::Looked(Ok(stopped)));
+    assert_eq!(drive.state(), "Retiring");
+    let charged = drive.reports().iter().rev().find_map(|r| r.fault.clone()).expect("a fault");
+    assert!(charged.kind.counts_against_breaker());
 }
 
 #[test]

@@ -74,6 +74,7 @@ fn commands() -> Vec<(&'static str, AgentCommand)> {
         ("EndLease", AgentCommand::EndLease { lease, why: "released".into() }),
         ("Drain", AgentCommand::Drain(Reason::Asked)),
         ("Retire", AgentCommand::Retire(Reason::Asked)),
+        ("Withdraw", AgentCommand::Withdraw),
         ("ForceRetire", AgentCommand::ForceRetire(Reason::Asked)),
         ("Moved", AgentCommand::Moved(NodeName::new("n2"))),
         ("Vanished", AgentCommand::Vanished),

@@ -1,0 +1,89 @@
+//! Agents that nobody needs any more: begun for leases that were given up before anything was
+//! sent to the cluster for them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::matching::Matching;
+use super::state::Broker;
+use super::{AgentView, Demand, Order, serves};
+use crate::id::AgentId;
+use crate::message::Standing;
+use crate::record::Want;
+use crate::spec::TemplateSpec;
+
+impl Broker {
+    /// For each lease given up lets one queued agent go, unless other demand or the warm minimum
+    /// needs it.
+    pub(super) fn withdraw(&mut self) -> Vec<Order> {
+        let wants = std::mem::take(&mut self.given_up);
+        let levels = if wants.is_empty() { Vec::new() } else { self.demands() };
+        let mut orders = Vec::new();
+        for want in wants {
+            if let Some(agent) = self.surplus(&want, &levels) {
+                if let Some(view) = self.agents.get_mut(&agent) {
+                    view.going = true;
+                }
+                orders.push(Order::Withdraw { agent });
+            } else if self.starts_under_way(&want) {
+                self.given_up.push(want);
+            }
+        }
+        orders
+    }
+
+    /// A queued agent that serves a want and that nobody needs.
+    fn surplus(&self, want: &Want, levels: &[Demand]) -> Option<AgentId> {
+        let coming = self.coming();
+        let before = unserved(&coming, levels);
+        let queued =
+            self.agents.iter().rev().filter(|(_, view)| {
+                view.queued && !view.going && view.standing == Standing::Coming
+            });
+        let mut tried: BTreeSet<*const TemplateSpec> = BTreeSet::new();
+        for (agent, view) in queued.filter(|(_, view)| serves(&view.spec, want)) {
+            // Agents of one spec are all alike.
+            if !tried.insert(Arc::as_ptr(&view.spec)) || self.warm(view) {
+                continue;
+            }
+            let mut fewer = coming.clone();
+            let its = fewer.iter_mut().find(|(spec, _)| Arc::ptr_eq(spec, &view.spec));
+            if let Some((_, uses)) = its {
+                *uses = uses.saturating_sub(view.spec.executors.max(1));
+            }
+            if unserved(&fewer, levels) == before {
+                return Some(agent.clone());
+            }
+        }
+        None
+    }
+
+    /// Whether an agent on its way is part of its template's warm minimum.
+    fn warm(&self, view: &AgentView) -> bool {
+        let Some(template) = self.templates.get(&view.spec.id) else { return false };
+        let counts = |other: &&AgentView| {
+            let warm =
+                matches!(other.standing, Standing::Coming | Standing::Free { idle: true, .. });
+            other.spec.id == view.spec.id && !other.going && warm
+        };
+        let count = self.agents.values().filter(counts).count();
+        template.configured && count <= template.spec.minimum as usize
+    }
+
+    /// Whether agents may be on their way that have not been told of.
+    fn starts_under_way(&self, want: &Want) -> bool {
+        self.templates.values().any(|view| view.pending > 0 && serves(&view.spec, want))
+    }
+}
+
+/// Uses that are wanted and that what is on its way has no room for.
+fn unserved(coming: &[(Arc<TemplateSpec>, u32)], levels: &[Demand]) -> u32 {
+    let kinds = levels.iter().map(|level| {
+        let fits = coming.iter().enumerate().filter(|(_, (spec, _))| serves(spec, &level.want));
+        fits.map(|(index, _)| index).collect()
+    });
+    let places = coming.iter().map(|(_, uses)| *uses).collect();
+    let mut matching = Matching::new(kinds.collect(), places);
+    let each = levels.iter().enumerate();
+    each.map(|(kind, level)| level.count - matching.place_many(kind, level.count)).sum()
+}
