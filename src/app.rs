@@ -93,7 +93,14 @@ impl RunError {
     pub fn render(&self) -> String {
         match self {
             Self::Config(error) => error.render(),
-            other => format!("drover: {}\n", crate::causes::chain(other)),
+            Self::Level(_)
+            | Self::State { .. }
+            | Self::Journal(_)
+            | Self::Takeover(_)
+            | Self::Web(_)
+            | Self::System { .. }
+            | Self::Strict(_)
+            | Self::GaveUp(_) => format!("drover: {}\n", crate::causes::chain(self)),
         }
     }
 }

@@ -162,15 +162,15 @@ fn tail(result: &ExecResult) -> String {
 }
 
 fn login_fault(error: ConnectError) -> Fault {
-    let kind = match &error {
-        ConnectError::Unreachable { .. } | ConnectError::TimedOut { .. } => FaultKind::Unreachable,
-        ConnectError::KeyRejected { .. } => FaultKind::KeyRejected,
-        ConnectError::Impostor { .. } => FaultKind::Impostor,
-        ConnectError::BadPin { .. } | ConnectError::Protocol { .. } => FaultKind::Broken,
-    };
-    let culprit = match kind {
-        FaultKind::KeyRejected => Culprit::Template,
-        _ => Culprit::Guest,
+    let (kind, culprit) = match &error {
+        ConnectError::Unreachable { .. } | ConnectError::TimedOut { .. } => {
+            (FaultKind::Unreachable, Culprit::Guest)
+        }
+        ConnectError::KeyRejected { .. } => (FaultKind::KeyRejected, Culprit::Template),
+        ConnectError::Impostor { .. } => (FaultKind::Impostor, Culprit::Guest),
+        ConnectError::BadPin { .. } | ConnectError::Protocol { .. } => {
+            (FaultKind::Broken, Culprit::Guest)
+        }
     };
     Fault::new(kind, culprit, chain(&error))
 }

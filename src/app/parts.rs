@@ -1,5 +1,6 @@
 //! What a configuration is made into for the parts: connections, keys, callers, the state folder.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +15,6 @@ use super::RunError;
 use crate::config::{Checked, ServiceSpec, SshKeySpec};
 use crate::pve::Proxmox;
 use crate::shell::SshShell;
-use crate::ssh::PrivateKey;
 use crate::view::View;
 use crate::web::{Auth, Peer, PeerGrant, Role, TokenGrant};
 
@@ -69,16 +69,8 @@ pub fn connect(proxmox: &Proxmox, checked: &Checked, before: &HerdSpec) {
 }
 
 /// Gives the shell the private keys.
-pub fn keys(shell: &SshShell, keys: &std::collections::BTreeMap<String, SshKeySpec>) {
-    let parsed =
-        keys.iter().filter_map(|(id, spec)| match PrivateKey::parse(id, &spec.private_pem, None) {
-            Ok(key) => Some((id.clone(), key)),
-            Err(error) => {
-                tracing::error!(key = id, error = crate::causes::chain(&error), "key refused");
-                None
-            }
-        });
-    shell.add_keys(parsed);
+pub fn keys(shell: &SshShell, keys: &BTreeMap<String, SshKeySpec>) {
+    shell.add_keys(keys.iter().map(|(id, spec)| (id.clone(), spec.key.clone())));
 }
 
 /// Who may call the API.
@@ -113,7 +105,7 @@ impl Listener {
 
 impl Observer for Listener {
     fn observe(&self, fact: Fact) {
-        log(&self.view, &fact.what);
+        log(&fact.what);
         if let What::CloudGone { cloud } = &fact.what {
             self.forget(cloud);
         }
@@ -121,22 +113,8 @@ impl Observer for Listener {
     }
 }
 
-fn log(view: &View, what: &What) {
+fn log(what: &What) {
     match what {
-        What::Agent(picture) => {
-            let before = view.agent(&picture.agent).map(|old| old.state);
-            if before.as_ref() != Some(&picture.state) {
-                tracing::info!(
-                    agent = %picture.agent,
-                    template = %picture.template,
-                    vmid = picture.vmid.map(|vmid| vmid.0),
-                    node = picture.node.as_ref().map(tracing::field::display),
-                    state = picture.state,
-                    detail = picture.detail,
-                    "agent moved"
-                );
-            }
-        }
         What::AgentGone { agent, reason, .. } => {
             tracing::info!(%agent, %reason, "agent gone");
         }
@@ -166,6 +144,7 @@ fn log(view: &View, what: &What) {
             tracing::error!(actor, count, gave_up, "actor restarted");
         }
         What::CloudGone { cloud } => tracing::info!(%cloud, "cloud gone"),
-        What::Template { .. } | What::TemplateGone { .. } => {}
+        // The agents log their own moves.
+        What::Agent(_) | What::Template { .. } | What::TemplateGone { .. } => {}
     }
 }

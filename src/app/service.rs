@@ -335,9 +335,10 @@ fn doors(
 }
 
 fn listen(settings: &Settings, checked: &Checked) -> Vec<Listen> {
-    let socket = settings.socket.clone().unwrap_or_else(|| checked.service.socket.clone());
+    let path = settings.socket.clone().unwrap_or_else(|| checked.service.socket.clone());
+    let unix = Listen::Unix { path, mode: checked.service.socket_mode };
     let tcp = checked.service.listen.map(Listen::Tcp);
-    [Listen::Unix(socket)].into_iter().chain(tcp).collect()
+    [unix].into_iter().chain(tcp).collect()
 }
 
 enum Wish {

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{CliError, DEFAULT_SOCKET, Global};
+use crate::causes::causes;
 use crate::web::Problem;
 
 /// How long a call may take, unless it waits on purpose.
@@ -226,14 +227,8 @@ fn read_token(global: &Global) -> Result<Option<SecretString>, CliError> {
 
 /// The system's error under an error of the client.
 fn os_error(error: &(dyn std::error::Error + 'static)) -> Option<io::ErrorKind> {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(inner) = cause {
-        if let Some(found) = inner.downcast_ref::<io::Error>()
-            && found.raw_os_error().is_some()
-        {
-            return Some(found.kind());
-        }
-        cause = inner.source();
-    }
-    None
+    causes(error)
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .find(|found| found.raw_os_error().is_some())
+        .map(io::Error::kind)
 }

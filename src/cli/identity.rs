@@ -5,68 +5,59 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rand::SeedableRng;
-use rand::rngs::{StdRng, SysRng};
-use russh::keys::ssh_key::LineEnding;
-use russh::keys::{Algorithm, PrivateKey};
+use rand::TryRng;
+use rand::rngs::SysRng;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::CliError;
+use super::{CliError, LeaseOptions};
+use crate::causes::chain;
+use crate::ssh::{PrivateKey, quote};
 use crate::web::shapes::{LeaseOut, SshOut};
+
+/// What to do besides when a key of the user's own cannot be used.
+const WITHOUT: &str = "or leave out -i to have a key made for this lease";
 
 /// A key pair to log in with.
 pub(super) struct Identity {
-    /// The private key in OpenSSH's format.
-    pub private: SecretString,
-    /// The public key line.
-    pub public: String,
+    /// The private key.
+    pub key: PrivateKey,
     /// The file it came from; none for one made for this lease.
     pub file: Option<PathBuf>,
 }
 
 impl Identity {
     /// Reads the user's key, or makes one in memory.
-    pub(super) fn of(file: Option<&Path>) -> Result<Self, CliError> {
-        let key = match file {
-            Some(path) => read(path)?,
+    pub(super) fn of(options: &LeaseOptions) -> Result<Self, CliError> {
+        let key = match &options.identity {
+            Some(path) => read(path, options.passphrase_file.as_deref())?,
             None => make()?,
         };
-        let text = key.to_openssh(LineEnding::LF).map_err(unusable)?;
-        let public = key.public_key().to_openssh().map_err(unusable)?;
-        let private = SecretString::from(text.as_str());
-        Ok(Self { private, public, file: file.map(Path::to_owned) })
+        Ok(Self { key, file: options.identity.clone() })
     }
-}
-
-fn unusable(fault: russh::keys::ssh_key::Error) -> CliError {
-    CliError::Failed(format!("the key cannot be used: {fault}"))
 }
 
 fn make() -> Result<PrivateKey, CliError> {
-    let mut dice = StdRng::try_from_rng(&mut SysRng)
+    let mut seed = [0; 32];
+    SysRng
+        .try_fill_bytes(&mut seed)
         .map_err(|fault| CliError::Failed(format!("no randomness for a key: {fault}")))?;
-    let mut key = PrivateKey::random(&mut dice, Algorithm::Ed25519).map_err(unusable)?;
-    key.set_comment("drover-lease");
-    Ok(key)
+    Ok(PrivateKey::from_seed(&seed, "drover-lease"))
 }
 
-fn read(path: &Path) -> Result<PrivateKey, CliError> {
-    let shown = path.display();
-    let text = fs::read_to_string(path)
-        .map_err(|fault| CliError::Usage(format!("cannot read the key file `{shown}`: {fault}")))?;
-    let key = PrivateKey::from_openssh(text.as_bytes()).map_err(|fault| {
-        CliError::Usage(format!(
-            "`{shown}` is no private key in OpenSSH's format ({fault}); give the file without \
-             .pub, or leave out -i to have one made"
-        ))
+fn read(path: &Path, passphrase_file: Option<&Path>) -> Result<PrivateKey, CliError> {
+    let passphrase = passphrase_file.map(passphrase).transpose()?;
+    PrivateKey::load(path, passphrase.as_ref()).map_err(|fault| {
+        let remedy = fault.remedy("DROVER_KEY_PASSPHRASE_FILE");
+        CliError::Usage(format!("{}; {remedy}, {WITHOUT}", chain(&fault)))
+    })
+}
+
+fn passphrase(path: &Path) -> Result<SecretString, CliError> {
+    let text = fs::read_to_string(path).map_err(|fault| {
+        let shown = path.display();
+        CliError::Usage(format!("cannot read the passphrase file `{shown}`: {fault}"))
     })?;
-    if key.is_encrypted() {
-        return Err(CliError::Usage(format!(
-            "`{shown}` has a passphrase, which cannot be asked for here; leave out -i to have a \
-             key made for this lease"
-        )));
-    }
-    Ok(key)
+    Ok(SecretString::from(text.trim_end_matches(['\r', '\n'])))
 }
 
 /// Where keys of leases that are kept go: the user's own run-time directory, else the system's
@@ -98,7 +89,9 @@ pub(super) fn keep(
     let key_path = match &identity.file {
         Some(path) => path.clone(),
         None => {
-            write_private(&key_file, identity.private.expose_secret())?;
+            let text = identity.key.to_openssh();
+            let text = text.map_err(|fault| CliError::Failed(chain(&fault)))?;
+            write_private(&key_file, text.expose_secret())?;
             key_file
         }
     };
@@ -131,13 +124,4 @@ fn write_private(path: &Path, text: &str) -> Result<(), CliError> {
     let file = options.write(true).create_new(true).mode(0o600).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(|fault| CliError::Failed(format!("cannot write `{}`: {fault}", path.display())))
-}
-
-/// Quotes a word for a shell.
-pub(super) fn quote(word: &str) -> String {
-    let safe = |c: char| c.is_ascii_alphanumeric() || "-_./=:@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(safe) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }

@@ -6,11 +6,10 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use secrecy::SecretString;
 use tokio::sync::mpsc;
 
 use super::client::CALL_LIMIT;
-use super::identity::{self, Identity, quote};
+use super::identity::{self, Identity};
 use super::tables::clean;
 use super::{CallError, CliError, Client, LeaseOptions, Term};
 use crate::ssh::{self, Output};
@@ -27,8 +26,8 @@ pub struct SshJob {
     pub user: String,
     /// Host keys to accept, public key lines; empty to trust on first sight.
     pub host_keys: Vec<String>,
-    /// The private key in OpenSSH's format.
-    pub private_key: SecretString,
+    /// The private key.
+    pub key: ssh::PrivateKey,
     /// The command line for the user's shell.
     pub command: String,
     /// Where its output goes; a slow receiver slows the command.
@@ -57,7 +56,6 @@ const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 const COMMAND_LIMIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 async fn over_ssh(job: SshJob) -> Result<u32, Box<dyn std::error::Error + Send + Sync>> {
-    let key = ssh::PrivateKey::parse("the lease's key", &job.private_key, None)?;
     let target = ssh::Target { host: job.host.parse()?, port: job.port, user: job.user };
     let host_key = if job.host_keys.is_empty() {
         ssh::HostKeyPolicy::TrustOnFirst
@@ -66,7 +64,8 @@ async fn over_ssh(job: SshJob) -> Result<u32, Box<dyn std::error::Error + Send +
     };
     let deadline = tokio::time::Instant::now() + LOGIN_LIMIT;
     let backoff = ssh::Backoff::default();
-    let session = ssh::connect_until(deadline, &target, &key, &host_key, backoff, |_| {}).await?;
+    let session =
+        ssh::connect_until(deadline, &target, &job.key, &host_key, backoff, |_| {}).await?;
     let limits = ssh::Limits { time: COMMAND_LIMIT, output_bytes_max: 0, keep: ssh::Keep::Last };
     let ran = session.exec(&job.command, None, limits, Some(job.output)).await;
     session.close().await;
@@ -114,7 +113,7 @@ pub(super) async fn lease(
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
     let mut stop = pin!(stop);
-    let identity = Identity::of(options.identity.as_deref())?;
+    let identity = Identity::of(options)?;
     let lease = take(leasing, options, &identity, stop.as_mut()).await?;
     let result = match wait_ready(leasing, lease.clone(), stop.as_mut(), term).await {
         Ok(Waited::Ready(lease, ssh)) if options.command.is_empty() => {
@@ -144,7 +143,7 @@ async fn take(
         labels: options.labels.clone(),
         ttl_seconds: Some(options.ttl.as_secs()),
         owner: options.owner.clone(),
-        ssh_public_key: Some(identity.public.clone()),
+        ssh_public_key: Some(identity.key.public_line("")),
         idempotency_key: Some(uuid::Uuid::new_v4().to_string()),
     };
     let mut tries = leasing.patience.tries;
@@ -261,14 +260,14 @@ async fn run(
     let (output, mut pieces) = mpsc::channel(64);
     let command = match words {
         [one] => one.clone(),
-        several => several.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "),
+        several => ssh::join(several),
     };
     let job = SshJob {
         host: ssh.host.clone(),
         port: ssh.port,
         user: ssh.user.clone(),
         host_keys: ssh.host_keys.clone(),
-        private_key: identity.private.clone(),
+        key: identity.key.clone(),
         command,
         output,
     };

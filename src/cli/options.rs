@@ -199,6 +199,9 @@ pub struct LeaseOptions {
     /// Private key to log in with [default: a new one for this lease]
     #[arg(short = 'i', value_name = "KEYFILE")]
     pub identity: Option<PathBuf>,
+    /// File with the passphrase of that key
+    #[arg(long, value_name = "FILE", env = "DROVER_KEY_PASSPHRASE_FILE")]
+    pub passphrase_file: Option<PathBuf>,
     /// What to run there; several words are quoted, a single one goes to the shell as it is
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,

@@ -7,27 +7,27 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use russh::keys::ssh_key::LineEnding;
-use russh::keys::{Algorithm, PrivateKey, decode_secret_key};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 
 use super::environment::Environment;
 use super::fault::{Fault, Place};
 use super::keys::{CREDENTIAL_KINDS, SECRET_KEYS};
 use super::layer::{Layer, unknown, wrong_type};
 use super::node::{Entry, Node, Value};
+use crate::causes::chain;
 use crate::pve::Login;
+use crate::ssh::PrivateKey;
 
 /// The largest secret read.
 const LARGEST: u64 = 64 * 1024;
 
-/// A private key for the guests, readable without a passphrase.
+/// A private key for the guests, and whom it logs in.
 #[derive(Debug, Clone)]
 pub struct SshKeySpec {
     /// The login in the guest.
     pub username: String,
-    /// The key in OpenSSH's PEM form, its passphrase taken off.
-    pub private_pem: SecretString,
+    /// The key, open.
+    pub key: PrivateKey,
     /// The public key, one line without comment, for cloud-init.
     pub public_line: String,
 }
@@ -232,12 +232,12 @@ impl Vault<'_> {
         };
         let secret = secret?;
         let way = WAYS.into_iter().find(|way| layer.has(way)).unwrap_or("privateKeyFile");
-        match opened(&secret, passphrase.as_ref()) {
-            Ok((private_pem, public_line)) => {
-                Some(SshKeySpec { username, private_pem, public_line })
-            }
-            Err((message, help)) => {
-                self.faults.push(layer.fault(way, message).help(help));
+        let name = if way == "secret" { way } else { layer.text(way).unwrap_or(way) };
+        match PrivateKey::parse(name, &secret, passphrase.as_ref()) {
+            Ok(key) => Some(SshKeySpec { username, public_line: key.public_line(""), key }),
+            Err(error) => {
+                let fault = layer.fault(way, chain(&error));
+                self.faults.push(fault.help(error.remedy("passphraseFile")));
                 None
             }
         }
@@ -258,53 +258,4 @@ fn read_small(path: &Path) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is far too large"));
     }
     fs::read_to_string(path)
-}
-
-/// Opens a private key: its PEM without passphrase, and its public line.
-fn opened(
-    pem: &SecretString,
-    passphrase: Option<&SecretString>,
-) -> Result<(SecretString, String), (String, &'static str)> {
-    const NEW_KEY: &str = "make one with `ssh-keygen -t ed25519`";
-    let text = format!("{}\n", pem.expose_secret());
-    if text.contains("BEGIN RSA PRIVATE KEY") {
-        return Err(("RSA keys are not supported by this build".to_owned(), NEW_KEY));
-    }
-    let key = decode(&text, passphrase)?;
-    if let Algorithm::Rsa { .. } | Algorithm::Dsa = key.algorithm() {
-        return Err((format!("{} keys are not supported by this build", key.algorithm()), NEW_KEY));
-    }
-    let spoiled = |error: russh::keys::ssh_key::Error| (format!("not usable: {error}"), NEW_KEY);
-    let mut public = key.public_key().clone();
-    public.set_comment("");
-    let line = public.to_openssh().map_err(spoiled)?.trim_end().to_owned();
-    let plain = key.to_openssh(LineEnding::LF).map_err(spoiled)?;
-    Ok((SecretString::from(plain.as_str()), line))
-}
-
-fn decode(
-    text: &str,
-    passphrase: Option<&SecretString>,
-) -> Result<PrivateKey, (String, &'static str)> {
-    let given = passphrase.map(|phrase| phrase.expose_secret());
-    let key = decode_secret_key(text, given).map_err(|error| match (&error, given) {
-        (russh::keys::Error::KeyIsEncrypted, None) => {
-            ("the key needs a passphrase".to_owned(), "add passphraseFile")
-        }
-        (_, Some(_)) if decode_secret_key(text, None).is_err() && is_encrypted(text) => {
-            ("the passphrase does not open the key".to_owned(), "check passphraseFile")
-        }
-        (_, _) => (
-            format!("no private key that can be read: {error}"),
-            "give an OpenSSH or PKCS#8 private key, such as `ssh-keygen -t ed25519` makes",
-        ),
-    })?;
-    if key.is_encrypted() {
-        return Err(("the key needs a passphrase".to_owned(), "add passphraseFile"));
-    }
-    Ok(key)
-}
-
-fn is_encrypted(text: &str) -> bool {
-    PrivateKey::from_openssh(text).is_ok_and(|key| key.is_encrypted()) || text.contains("ENCRYPTED")
 }

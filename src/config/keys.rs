@@ -214,17 +214,33 @@ pub(super) static SERVICE: &[Key] = &[
         Preset::Unset,
         "Unix socket of the API; unset: drover.sock in RUNTIME_DIRECTORY, else /run/drover",
     ),
-    text("socketMode", Preset::Text("0660"), "permissions of the socket, octal")
-        .checked(value::octal_mode),
+    text(
+        "socketMode",
+        Preset::Unset,
+        "permissions of the socket, octal; unset: 0666 with allowedUids or allowedGids, else 0600",
+    )
+    .checked(value::octal_mode),
     key(
         "allowedUids",
         Kind::Wholes,
         Preset::Empty,
-        "users that may use the socket beside root and drover's own",
+        "users that may use the socket as operators, beside root and drover's own as admins",
     ),
-    key("allowedGids", Kind::Wholes, Preset::Empty, "groups that may use the socket"),
+    key(
+        "allowedGids",
+        Kind::Wholes,
+        Preset::Empty,
+        "groups that may use the socket as operators; only a caller's effective group counts, not \
+         its supplementary ones (run `newgrp`, or use allowedUids)",
+    ),
     text("listen", Preset::Unset, "address and port of the API over TCP; unset: none")
         .checked(value::listen),
+    key(
+        "listenPlain",
+        Kind::Flag,
+        Preset::Flag(false),
+        "true: listen beyond this machine without TLS, tokens readable on the way",
+    ),
     key("tokens", Kind::Tokens, Preset::Empty, "who may use the API over TCP"),
     key(
         "onStop",

@@ -4,7 +4,7 @@
 //! too much: inside `credentials` and `service` only values of keys known to be harmless are shown.
 
 /// Keys inside `credentials` and `service` whose values may be shown.
-const HARMLESS: [&str; 20] = [
+const HARMLESS: [&str; 21] = [
     "kind",
     "tokenId",
     "username",
@@ -17,6 +17,7 @@ const HARMLESS: [&str; 20] = [
     "role",
     "stateDirectory",
     "listen",
+    "listenPlain",
     "socket",
     "socketMode",
     "allowedUids",

@@ -25,8 +25,8 @@ pub struct ServiceSpec {
     pub state_directory: PathBuf,
     /// The Unix socket of the API.
     pub socket: PathBuf,
-    /// The socket's permissions.
-    pub socket_mode: u32,
+    /// The socket's permissions; none for as many as its callers need.
+    pub socket_mode: Option<u32>,
     /// Users that may use the socket, beside root and drover's own.
     pub allowed_uids: BTreeSet<u32>,
     /// Groups that may use the socket.
@@ -57,10 +57,11 @@ pub struct ApiToken {
 struct RawService {
     state_directory: Option<PathBuf>,
     socket: Option<PathBuf>,
-    socket_mode: String,
+    socket_mode: Option<String>,
     allowed_uids: BTreeSet<u32>,
     allowed_gids: BTreeSet<u32>,
     listen: Option<SocketAddr>,
+    listen_plain: bool,
     #[serde(rename = "tokens")]
     _tokens: Vec<serde_yaml::Value>,
     on_stop: StopPolicy,
@@ -84,9 +85,8 @@ pub(super) fn service(
     };
     let tokens = section.map(|(node, _)| tokens(node, vault)).unwrap_or_default();
     let raw: RawService = layer.typed(SERVICE, vault.faults)?;
-    if raw.listen.is_some() && tokens.is_empty() {
-        let fault = layer.fault("listen", "without tokens nobody may use it");
-        vault.warnings.push(fault.help("add `tokens`, each with name, role and secretFile"));
+    if let Some(addr) = raw.listen {
+        listening(addr, raw.listen_plain, &tokens, &layer, vault);
     }
     let environment = vault.environment;
     let run = || environment.directory("RUNTIME_DIRECTORY").unwrap_or("/run/drover".into());
@@ -95,7 +95,7 @@ pub(super) fn service(
     Some(ServiceSpec {
         state_directory: given(raw.state_directory).unwrap_or_else(state),
         socket: given(raw.socket).unwrap_or_else(|| run().join("drover.sock")),
-        socket_mode: u32::from_str_radix(&raw.socket_mode, 8).unwrap_or(0o660),
+        socket_mode: raw.socket_mode.and_then(|mode| u32::from_str_radix(&mode, 8).ok()),
         allowed_uids: raw.allowed_uids,
         allowed_gids: raw.allowed_gids,
         listen: raw.listen,
@@ -103,6 +103,28 @@ pub(super) fn service(
         on_stop: raw.on_stop,
         log_level: raw.log_level.filter(|level| !level.is_empty()).unwrap_or_else(level),
     })
+}
+
+fn listening(
+    addr: SocketAddr,
+    plain: bool,
+    tokens: &[ApiToken],
+    layer: &Layer,
+    vault: &mut Vault<'_>,
+) {
+    if !addr.ip().is_loopback() && !plain {
+        let message =
+            format!("`{addr}` is open to the network without TLS: tokens could be read on the way");
+        let fault = layer.fault("listen", message);
+        vault.faults.push(fault.help(
+            "listen on 127.0.0.1 behind a reverse proxy that adds TLS, or use the Unix socket; \
+             where the network itself is trusted, set `listenPlain: true`",
+        ));
+    }
+    if tokens.is_empty() {
+        let fault = layer.fault("listen", "without tokens nobody may use it");
+        vault.warnings.push(fault.help("add `tokens`, each with name, role and secretFile"));
+    }
 }
 
 fn given(path: Option<PathBuf>) -> Option<PathBuf> {

@@ -152,7 +152,6 @@ pub(super) fn octal_mode(text: &str) -> Result<(), Complaint> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
     use super::*;
 

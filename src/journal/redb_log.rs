@@ -112,6 +112,7 @@ fn open(path: &Path) -> Result<Database, LogError> {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "redb's enums are non-exhaustive")]
 fn opening(path: &Path, error: DatabaseError) -> LogError {
     let path = path.to_owned();
     match error {

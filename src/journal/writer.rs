@@ -48,7 +48,7 @@ pub struct Writer {
 
 enum Way {
     Threaded(Mutex<mpsc::Sender<Request>>),
-    Inline(Mutex<Committer>),
+    Inline(Box<Mutex<Committer>>),
 }
 
 struct Request {
@@ -103,7 +103,7 @@ impl Writer {
                 })?;
             Way::Threaded(Mutex::new(sender))
         } else {
-            Way::Inline(Mutex::new(committer))
+            Way::Inline(Box::new(Mutex::new(committer)))
         };
         Ok(Opened { writer: Arc::new(Self { last, way }), ledger })
     }

@@ -13,9 +13,10 @@ use serde::de::DeserializeOwned;
 use super::auth::Session;
 use super::classify::Refusal;
 use super::connection::Connection;
-use super::error::{Call, PveError, chain};
+use super::error::{Call, PveError};
 use super::route::Route;
 use super::transport::{Dialer, Method, Reply, Request, Sent, Transport, TransportError};
+use crate::causes::chain;
 
 /// A login's headers.
 pub type Headers = Vec<(&'static str, SecretString)>;

@@ -1,6 +1,5 @@
 //! What can go wrong between drover and Proxmox, in full; the minds get the classified [`Fault`].
 
-use std::error::Error;
 use std::fmt;
 
 use drover_actors::fault::{Culprit, Fault, FaultKind};
@@ -8,6 +7,7 @@ use drover_actors::id::CloudId;
 
 use super::classify::{self, Place, Refusal};
 use super::transport::{Method, Sent, TransportError};
+use crate::causes::chain;
 
 /// Which call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl PveError {
 
     /// The error and its causes in one line.
     pub fn chain(&self) -> String {
-        chain(self)
+        chain(self).replace('\n', " ")
     }
 
     /// What the failure means for the minds.
@@ -147,19 +147,4 @@ impl PveError {
             Self::Setup { .. } => Fault::new(FaultKind::Broken, whole, self.chain()),
         }
     }
-}
-
-/// An error and its causes in one line, each cause once.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let line = cause.to_string();
-        if !text.contains(&line) {
-            text.push_str(": ");
-            text.push_str(&line);
-        }
-        next = cause.source();
-    }
-    text.replace('\n', " ")
 }

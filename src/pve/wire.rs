@@ -18,6 +18,7 @@ use super::endpoint::Endpoint;
 use super::error::PveError;
 use super::tls::{self, CertificateRefused};
 use super::transport::{Dialer, Method, Reply, Request, Transport, TransportError, encode_params};
+use crate::causes::causes;
 
 /// Proxmox closes an idle connection after 5 s; ours go earlier.
 const POOL_IDLE: Duration = Duration::from_secs(4);
@@ -157,10 +158,6 @@ fn translate(error: reqwest::Error) -> TransportError {
         return TransportError::Closed(Box::new(error));
     }
     TransportError::Broken(Box::new(error))
-}
-
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
 }
 
 /// The text that says why no connection came about, without the layers above it.

@@ -28,31 +28,25 @@ pub enum KeyError {
         source: std::io::Error,
     },
     /// The text holds no private key.
-    #[error(
-        "`{name}` holds no private key: give the file that begins with \
-         `-----BEGIN OPENSSH PRIVATE KEY-----` (not the `.pub` beside it)"
-    )]
+    #[error("`{name}` holds no private key")]
     NotAKey {
         /// The file.
         name: String,
     },
     /// The key needs a passphrase and none was given.
-    #[error("the key `{name}` is encrypted: give its passphrase (passphraseFile)")]
+    #[error("the key `{name}` needs a passphrase")]
     Encrypted {
         /// The file.
         name: String,
     },
     /// The passphrase does not open the key.
-    #[error("the passphrase given does not open the key `{name}`")]
+    #[error("the passphrase does not open the key `{name}`")]
     WrongPassphrase {
         /// The file.
         name: String,
     },
     /// The key is of a kind drover does not speak.
-    #[error(
-        "the key `{name}` is of kind {kind}, which drover does not use: make another with \
-         `ssh-keygen -t ed25519`"
-    )]
+    #[error("the key `{name}` is of kind {kind}, which drover does not use")]
     Unsupported {
         /// The file.
         name: String,
@@ -60,7 +54,7 @@ pub enum KeyError {
         kind: String,
     },
     /// The key is cut short or altered.
-    #[error("the key `{name}` is damaged: take it from its original again")]
+    #[error("the key `{name}` is damaged")]
     Damaged {
         /// The file.
         name: String,
@@ -74,6 +68,29 @@ pub enum KeyError {
         /// The line, cut to 80 characters.
         line: String,
     },
+}
+
+impl KeyError {
+    /// What to do about it; `passphrase_in` is where a file with the passphrase is named.
+    #[must_use]
+    pub fn remedy(&self, passphrase_in: &str) -> String {
+        match self {
+            Self::Unreadable { .. } => "check that the file exists and that you may read it".into(),
+            Self::NotAKey { .. } => {
+                "give the file that begins with `-----BEGIN OPENSSH PRIVATE KEY-----`, not the \
+                 `.pub` beside it"
+                    .into()
+            }
+            Self::Encrypted { .. } => format!(
+                "name a file with the passphrase in {passphrase_in}, or take it off a copy of the \
+                 key with `ssh-keygen -p`"
+            ),
+            Self::WrongPassphrase { .. } => format!("check the file named in {passphrase_in}"),
+            Self::Unsupported { .. } => "make another with `ssh-keygen -t ed25519`".into(),
+            Self::Damaged { .. } => "take it from its original again".into(),
+            Self::NotPublic { .. } => "give the one line of a `.pub` file".into(),
+        }
+    }
 }
 
 /// A private key, open and ready to sign.
@@ -101,8 +118,7 @@ impl PrivateKey {
         let text = String::from_utf8(bytes)
             .map(SecretString::from)
             .map_err(|_| KeyError::NotAKey { name: name.clone() })?;
-        let key = Self::parse(&name, &text, passphrase)?;
-        Ok(key)
+        Self::parse(&name, &text, passphrase)
     }
 
     /// Reads a private key from the text of its file; `name` is what messages call it.
@@ -253,6 +269,9 @@ fn parse_other(
     }
     if !text.contains("PRIVATE KEY-----") {
         return Err(KeyError::NotAKey { name: name.to_owned() });
+    }
+    if text.contains("Proc-Type: 4,ENCRYPTED") {
+        return Err(unsupported("old PEM with a passphrase"));
     }
     let locked = text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----");
     if locked && passphrase.is_none() {

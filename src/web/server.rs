@@ -18,7 +18,12 @@ use super::{Auth, Doors, Limits, State, auth, routes};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     /// On a Unix socket; callers are known by their peer credentials.
-    Unix(PathBuf),
+    Unix {
+        /// The socket's name.
+        path: PathBuf,
+        /// Its permissions; none for 0666 where local users are listed, else 0600.
+        mode: Option<u32>,
+    },
     /// On TCP; callers give a bearer token.
     Tcp(SocketAddr),
 }
@@ -94,8 +99,11 @@ pub fn start(
                 tcp.push(listener);
                 addrs.push(bound);
             }
-            Listen::Unix(path) => {
-                unix.push(bind_unix(&path, open_to_peers)?);
+            Listen::Unix { path, mode } => {
+                // Who may come in is decided by peer credentials; the mode only spares others the
+                // attempt.
+                let mode = mode.unwrap_or(if open_to_peers { 0o666 } else { 0o600 });
+                unix.push(bind_unix(&path, mode)?);
                 sockets.push(path);
             }
         }
@@ -164,7 +172,7 @@ fn bind_tcp(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
 }
 
 /// Binds a Unix socket, past a stale one; gives the user that the service runs as beside it.
-fn bind_unix(path: &Path, open_to_peers: bool) -> Result<(UnixListener, u32), StartError> {
+fn bind_unix(path: &Path, mode: u32) -> Result<(UnixListener, u32), StartError> {
     let failed = |cause| StartError::Bind { place: path.display().to_string(), cause };
     if let Ok(found) = fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
@@ -176,8 +184,6 @@ fn bind_unix(path: &Path, open_to_peers: bool) -> Result<(UnixListener, u32), St
         fs::remove_file(path).map_err(failed)?;
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
-    // Who may come in is decided by peer credentials; the mode only spares others the attempt.
-    let mode = if open_to_peers { 0o666 } else { 0o600 };
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed)?;
     let uid = fs::metadata(path).map_err(failed)?.uid();
     Ok((listener, uid))

@@ -219,8 +219,10 @@ impl Served {
         });
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("drover.sock");
-        let listen =
-            vec![Listen::Unix(socket.clone()), Listen::Tcp("127.0.0.1:0".parse().unwrap())];
+        let listen = vec![
+            Listen::Unix { path: socket.clone(), mode: None },
+            Listen::Tcp("127.0.0.1:0".parse().unwrap()),
+        ];
         let running = start(doors.clone(), listen, Auth::new(tokens, Vec::new()), limits).unwrap();
         let base = format!("http://{}", running.addrs[0]);
         rustls::crypto::ring::default_provider().install_default().ok();

@@ -13,7 +13,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::testing::{Served, agent, lease, told};
-use super::{Auth, BODY_LIMIT, Limits, Role, TokenGrant};
+use super::{Auth, BODY_LIMIT, Limits, Peer, PeerGrant, Role, TokenGrant};
 use crate::view::View;
 
 const KEY: &str =
@@ -507,12 +507,8 @@ async fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
 
     let served = Served::new();
     let listen = |path: &std::path::Path| {
-        start(
-            served.doors(),
-            vec![Listen::Unix(path.to_owned())],
-            Auth::default(),
-            Limits::default(),
-        )
+        let listen = vec![Listen::Unix { path: path.to_owned(), mode: None }];
+        start(served.doors(), listen, Auth::default(), Limits::default())
     };
     assert!(matches!(listen(&served.socket), Err(StartError::InUse(_))));
     let file = served.directory.path().join("file");
@@ -523,5 +519,28 @@ async fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
     drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
     listen(&stale).ok().unwrap().stop().await;
     assert!(!stale.exists());
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn the_socket_has_the_mode_it_was_given_or_what_its_callers_need() {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::server::{Listen, start};
+
+    let served = Served::new();
+    let path = served.directory.path().join("other.sock");
+    let peers = || Auth::new([], vec![PeerGrant { peer: Peer::Uid(7), role: Role::Viewer }]);
+    for (mode, auth, expected) in [
+        (None, Auth::default(), 0o600),
+        (None, peers(), 0o666),
+        (Some(0o660), Auth::default(), 0o660),
+        (Some(0o600), peers(), 0o600),
+    ] {
+        let listen = vec![Listen::Unix { path: path.clone(), mode }];
+        let running = start(served.doors(), listen, auth, Limits::default()).ok().unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, expected);
+        running.stop().await;
+    }
     served.stop().await;
 }

@@ -129,10 +129,15 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// Starts one with process guests and short delays.
-    pub fn start(dir: &Path, more: &[&str]) -> Self {
+    /// Starts one with process guests and without delays.
+    pub fn start(dir: &Path) -> Self {
+        Self::start_with(dir, &["--guests", "process"])
+    }
+
+    /// Starts one with these options.
+    pub fn start_with(dir: &Path, options: &[&str]) -> Self {
         let mut command = drover();
-        command.args(["sim", "--listen", "127.0.0.1:0", "--guests", "process"]).args(more);
+        command.args(["sim", "--listen", "127.0.0.1:0"]).args(options);
         command.env("TMPDIR", dir).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = Kept(command.spawn().unwrap());
         let stdout = child.0.stdout.take().unwrap();
@@ -185,6 +190,7 @@ impl Site {
     /// A folder with a YAML for the simulator, one template `linux` with label `linux`.
     pub fn new(sim: &Sim) -> Self {
         let site = Self { dir: tempfile::tempdir().unwrap() };
+        std::fs::copy(sim.fact("caFile"), site.dir.path().join("ca.pem")).unwrap();
         site.write_secret("token", sim.fact("tokenSecret"));
         let key = drover::ssh::PrivateKey::from_seed(&[7; 32], "drover-test");
         let text = key.to_openssh().unwrap();
@@ -210,7 +216,7 @@ cloudConfigurations:
   lab:
     name: "Lab"
     apiUrl: "{url}"
-    caFile: "{ca}"
+    caFile: "{dir}/ca.pem"
     startVmId: 10000
 agentConfigurations:
   linux:
@@ -229,7 +235,6 @@ agentConfigurations:
 {template}"#,
             token = sim.fact("tokenId"),
             url = sim.fact("url"),
-            ca = sim.fact("caFile"),
             node = sim.fact("node"),
             vmid = sim.facts["templateVmId"].as_u64().unwrap_or(9000),
         )

@@ -1,11 +1,6 @@
 //! Real sockets and real processes: the simulated Proxmox on HTTPS with SSH guests, the service,
 //! its command line, and clients others wrote.
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "tests may end at the first surprise"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests may end at the first surprise")]
 
 mod demo;
 mod faults;

@@ -100,10 +100,10 @@ def main():
     step(True, "net0's interface has an address")
 
     wait(node, vm.snapshot.post(snapname="before"))
-    vm.config.put(description="changed")
+    vm.config.put(name="renamed")
     step({entry["name"] for entry in vm.snapshot.get()} == {"before", "current"}, "snapshots are listed")
     wait(node, vm.snapshot("before").rollback.post())
-    step(vm.config.get()["description"].rstrip() == "two\nlines", "rolled back")
+    step(vm.config.get()["name"] == "by-proxmoxer", "rolled back")
     wait(node, vm.snapshot("before").delete())
     wait(node, vm.status.stop.post())
     wait(node, vm.delete())

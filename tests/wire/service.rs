@@ -4,7 +4,7 @@ use crate::harness::{Events, Service, Sim, Site, drover};
 
 fn world() -> (tempfile::TempDir, Sim, Site) {
     let dir = tempfile::tempdir().unwrap();
-    let sim = Sim::start(dir.path(), &[]);
+    let sim = Sim::start(dir.path());
     let site = Site::new(&sim);
     (dir, sim, site)
 }

@@ -9,7 +9,7 @@ use crate::harness::{Kept, Lines, Sim, drover};
 #[test]
 fn proxmoxer_drives_a_virtual_machines_whole_life() {
     let dir = tempfile::tempdir().unwrap();
-    let sim = Sim::start(dir.path(), &[]);
+    let sim = Sim::start(dir.path());
     let facts = dir.path().join("facts.json");
     std::fs::write(&facts, sim.facts.to_string()).unwrap();
     let python = std::env::var("DROVER_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
@@ -26,7 +26,7 @@ fn proxmoxer_drives_a_virtual_machines_whole_life() {
 #[test]
 fn the_first_line_tells_a_script_all_it_needs() {
     let dir = tempfile::tempdir().unwrap();
-    let sim = Sim::start(dir.path(), &["--guests", "none", "--pve", "9.2"]);
+    let sim = Sim::start_with(dir.path(), &["--guests", "none", "--pve", "9.2"]);
     for name in [
         "url",
         "fingerprint",
@@ -75,7 +75,7 @@ fn an_address_beyond_this_machine_is_refused() {
 #[test]
 fn a_terminated_simulator_leaves_no_process_behind() {
     let dir = tempfile::tempdir().unwrap();
-    let mut sim = Sim::start(dir.path(), &[]);
+    let mut sim = Sim::start(dir.path());
     sim.child.signal("TERM");
     assert_eq!(sim.child.wait(), Some(0));
 }

@@ -4,7 +4,7 @@ use crate::harness::{Events, Service, Sim, Site};
 
 fn world() -> (tempfile::TempDir, Sim, Site) {
     let dir = tempfile::tempdir().unwrap();
-    let sim = Sim::start(dir.path(), &[]);
+    let sim = Sim::start(dir.path());
     let site = Site::new(&sim);
     (dir, sim, site)
 }
@@ -23,14 +23,14 @@ fn a_leased_command_streams_its_output_and_gives_its_exit_status() {
     assert_eq!(stdout, "out\n");
     assert!(stderr.contains("err\n"), "{stderr}");
 
-    let agents = site.json(&["agents"]);
-    let agent = agents[0]["agent"].as_str().unwrap().to_owned();
+    let agents = site.json(&["agents"])["agents"].clone();
+    let agent = agents[0]["id"].as_str().unwrap().to_owned();
     assert_eq!(agents[0]["leases"].as_array().unwrap().len(), 0);
     let reaped = site.cli(&["reap"]);
     assert!(reaped.status.success());
-    let gone = events.until("agentGone", |fact| fact["agent"] == agent.as_str());
-    let phases = gone["phases"].as_array().unwrap();
-    let names: Vec<&str> = phases.iter().map(|phase| phase[0].as_str().unwrap()).collect();
+    let gone = events.until("agentGone", |fact| fact["agent"]["id"] == agent.as_str());
+    let phases = gone["agent"]["phases"].as_array().unwrap();
+    let names: Vec<&str> = phases.iter().map(|phase| phase["state"].as_str().unwrap()).collect();
     for state in ["Cloning", "Configuring", "Booting", "Connecting", "Preparing", "Ready", "Leased"]
     {
         assert!(names.contains(&state), "{state} in {names:?}");
@@ -76,7 +76,7 @@ fn a_broken_yaml_keeps_the_old_one_in_force_until_it_is_mended() {
 
     site.write_yaml(&site.yaml(&sim, "    instanceMin: 2\n"));
     events.until("configApplied", |_| true);
-    events.until("template", |fact| fact["states"]["Ready"] == 2);
+    events.until("template", |fact| fact["template"]["states"]["Ready"] == 2);
     let status = String::from_utf8_lossy(&site.cli(&["status"]).stdout).into_owned();
     assert!(!status.contains("instnaceMin"), "{status}");
 }

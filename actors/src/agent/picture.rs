@@ -147,8 +147,20 @@ impl Mind {
                 Standing::Coming
             }
             State::Preparing(_) => Standing::Coming,
-            State::Cloning { cancelled, .. } | State::InDoubt { cancelled, .. } => {
-                if cancelled.is_some() { Standing::Leaving } else { Standing::Coming }
+            State::Cloning { cancelled, .. } => {
+                if cancelled.is_some() {
+                    Standing::Leaving
+                } else {
+                    Standing::Coming
+                }
+            }
+            // Nobody waits for a clone in doubt, which may take minutes: it only holds its permit.
+            State::InDoubt { cancelled, .. } => {
+                if cancelled.is_some() {
+                    Standing::Leaving
+                } else {
+                    Standing::Busy
+                }
             }
             State::Ready | State::Leased if self.observing => {
                 if self.leases.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::future::{pending, ready};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -59,6 +60,7 @@ fn options(template: &str, command: &[&str]) -> LeaseOptions {
         ttl: Duration::from_secs(60),
         owner: None,
         identity: None,
+        passphrase_file: None,
         command: command.iter().map(ToString::to_string).collect(),
     }
 }
@@ -225,31 +227,56 @@ async fn without_a_command_it_tells_how_to_log_in_and_keeps_the_lease() {
     assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     let hosts = std::fs::read_to_string(directory.join("drover-l1.hosts")).unwrap();
     assert!(hosts.starts_with("[127.77.0.9]:2222 ecdsa-"), "{hosts}");
-    let read = identity::Identity::of(Some(&key)).ok().unwrap();
-    assert_eq!(Some(read.public), served.asks.lock().unwrap()[0].public_key);
+    let read = identity::Identity::of(&with_key(&key, None)).ok().unwrap();
+    assert_eq!(Some(read.key.public_line("")), served.asks.lock().unwrap()[0].public_key);
     identity::forget(directory, "l1");
     assert!(!key.exists());
     served.stop().await;
 }
 
+fn with_key(key: &Path, passphrase: Option<&Path>) -> LeaseOptions {
+    LeaseOptions {
+        identity: Some(key.to_owned()),
+        passphrase_file: passphrase.map(Path::to_owned),
+        ..options("quick", &[])
+    }
+}
+
 #[test]
 fn a_key_that_cannot_be_used_says_what_to_do() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("id");
-    let fault = |text: Option<&str>| {
+    let (path, passphrase) = (directory.path().join("id"), directory.path().join("words"));
+    let fault = |text: Option<&str>, words: Option<&str>| {
         if let Some(text) = text {
             std::fs::write(&path, text).unwrap();
         }
-        let fault = identity::Identity::of(Some(&path)).err().unwrap();
+        let given = words.map(|words| {
+            std::fs::write(&passphrase, words).unwrap();
+            passphrase.as_path()
+        });
+        let fault = identity::Identity::of(&with_key(&path, given)).err().unwrap();
         assert_eq!(fault.exit_code(), 2);
         fault.to_string().replace(&path.display().to_string(), "KEY")
     };
-    insta::assert_snapshot!(
-        fault(None),
-        @"cannot read the key file `KEY`: No such file or directory (os error 2)"
-    );
-    let public = fault(Some("ssh-ed25519 AAAA me@here\n"));
-    assert!(public.contains("give the file without .pub"), "{public}");
+    let locked = include_str!("../../ssh/testdata/locked.pem");
+    let said = [
+        fault(None, None),
+        fault(Some("ssh-ed25519 AAAA me@here\n"), None),
+        fault(Some(locked), None),
+        fault(Some(locked), Some("shut\n")),
+        fault(Some(include_str!("../../ssh/testdata/rsa.pem")), None),
+    ];
+    insta::assert_snapshot!(said.join("\n"), @r"
+    failed to read the key file `KEY`: No such file or directory (os error 2); check that the file exists and that you may read it, or leave out -i to have a key made for this lease
+    `KEY` holds no private key; give the file that begins with `-----BEGIN OPENSSH PRIVATE KEY-----`, not the `.pub` beside it, or leave out -i to have a key made for this lease
+    the key `KEY` needs a passphrase; name a file with the passphrase in DROVER_KEY_PASSPHRASE_FILE, or take it off a copy of the key with `ssh-keygen -p`, or leave out -i to have a key made for this lease
+    the passphrase does not open the key `KEY`; check the file named in DROVER_KEY_PASSPHRASE_FILE, or leave out -i to have a key made for this lease
+    the key `KEY` is of kind ssh-rsa, which drover does not use; make another with `ssh-keygen -t ed25519`, or leave out -i to have a key made for this lease
+    ");
+    std::fs::write(&passphrase, "open sesame\n").unwrap();
+    assert!(identity::Identity::of(&with_key(&path, Some(&passphrase))).is_err());
+    std::fs::write(&path, locked).unwrap();
+    assert!(identity::Identity::of(&with_key(&path, Some(&passphrase))).is_ok());
 }
 
 // Invariant: an answer that was lost never costs a second lease.
@@ -300,7 +327,7 @@ async fn over_ssh(server: &TestServer, key: &PrivateKey, pin: String, command: &
         port: server.port,
         user: "ci".into(),
         host_keys: vec![pin],
-        private_key: key.to_openssh().ok().unwrap(),
+        key: key.clone(),
         command: command.into(),
         output,
     };

@@ -106,6 +106,19 @@ fn a_section_of_a_later_version_is_shown() {
 }
 
 #[test]
+fn a_port_open_to_the_network_without_tls_is_shown() {
+    let service = |lines: &str| {
+        let token = "tokens: [{name: a, role: viewer, secretFile: token}]";
+        format!("{}service:\n  {lines}\n  {token}\n", with_cloud("{}"))
+    };
+    let scene = Scene::new();
+    assert_snapshot!(scene.faults(&service("listen: \"0.0.0.0:8080\"")));
+    for fine in ["listen: \"[::1]:80\"", "listen: 10.0.0.1:80\n  listenPlain: true"] {
+        assert_eq!(scene.good(&service(fine)).rendered_warnings(), "");
+    }
+}
+
+#[test]
 fn a_missing_credential_is_shown() {
     let text = with_agent("cores: 1").replace(", credentialsId: api", "");
     assert_snapshot!(Scene::new().faults(&text));

@@ -25,6 +25,7 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("agent", "credentialsId") => "\"agent-key\"",
         ("service", "stateDirectory") => "/var/lib/drover",
         ("service", "socket") => "/run/drover/drover.sock",
+        ("service", "socketMode") => "\"0660\"",
         ("service", "listen") => "\"127.0.0.1:8080\"",
         ("service", "logLevel") => "info",
         (_, name) => panic!("`{name}` has no example"),

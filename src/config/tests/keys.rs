@@ -96,10 +96,11 @@ const AGENT_ROWS: &[Row] = &[
 const SERVICE_ROWS: &[Row] = &[
     ("stateDirectory", TEXT, "/var/lib/drover", ("/srv/drover", "/srv/drover"), "/var/lib/drover"),
     ("socket", TEXT, "/run/drover/drover.sock", ("/tmp/d.sock", "/tmp/d.sock"), "/run/drover/drover.sock"),
-    ("socketMode", TEXT, "660", ("0600", "600"), REFUSED),
+    ("socketMode", TEXT, "None", ("0640", "Some(416)"), REFUSED),
     ("allowedUids", LIST, "{}", ("[1000]", "{1000}"), "{}"),
     ("allowedGids", LIST, "{}", ("[100]", "{100}"), "{}"),
     ("listen", TEXT, "None", ("127.0.0.1:8080", "Some(127.0.0.1:8080)"), REFUSED),
+    ("listenPlain", FLAG, "[]", ("true", "[]"), "[]"),
     ("tokens", "a list of mappings", "[]", ("[{name: ann, role: admin, secretFile: token}]", "[\"ann Admin\"]"), "[]"),
     ("onStop", "one of keep, retireIdle, retireAll", "Keep", ("retireAll", "RetireAll"), REFUSED),
     ("logLevel", TEXT, "info", ("debug", "debug"), "info"),
@@ -122,7 +123,11 @@ fn cloud(checked: &Checked, key: &str) -> String {
             crate::pve::Login::Token { .. } => "token".to_owned(),
             crate::pve::Login::Password { .. } => "password".to_owned(),
         },
-        "caFile" | "caPem" | "pinSha256" | "ignoreSslErrors" => text(&connection.tls),
+        "caFile" | "caPem" | "pinSha256" | "ignoreSslErrors" => match &connection.tls {
+            Tls::Bundle(texts) => format!("Bundle({})", texts.len()),
+            Tls::Pins(pins) => format!("Pins({})", pins.len()),
+            tls @ (Tls::System | Tls::Ignore) => text(tls),
+        },
         "connectTimeoutSec" => text(&connection.connect_timeout),
         "callTimeoutSec" => text(&connection.call_timeout),
         "instanceCap" => text(&spec.cap),
@@ -194,11 +199,12 @@ fn service(checked: &Checked, key: &str) -> String {
     match key {
         "stateDirectory" => spec.state_directory.display().to_string(),
         "socket" => spec.socket.display().to_string(),
-        "socketMode" => format!("{:o}", spec.socket_mode),
+        "socketMode" => text(&spec.socket_mode),
         "allowedUids" => text(&spec.allowed_uids),
         "allowedGids" => text(&spec.allowed_gids),
         "listen" => text(&spec.listen),
-        "tokens" => {
+        // The first only lifts a fault, which has a test of its own.
+        "listenPlain" | "tokens" => {
             let named = spec.tokens.iter().map(|token| format!("{} {:?}", token.name, token.role));
             text(&named.collect::<Vec<_>>())
         }
