@@ -62,10 +62,11 @@ async fn a_trial_that_fails_doubles_the_cool_down_and_is_alone() {
     world.pass(9 * MINUTE).await;
     assert_eq!(world.notes.intended(), before + 1, "twice as long");
     world.shell.fail(None);
-    world.until("all five are served", |view| {
-        view.leases().iter().all(|lease| lease.state == "ready")
-    })
-    .await;
+    world
+        .until("all five are served", |view| {
+            view.leases().iter().all(|lease| lease.state == "ready")
+        })
+        .await;
     world.end().await;
 }
 

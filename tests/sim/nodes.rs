@@ -12,7 +12,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// The template is on pve2; the first endpoint is pve1.
 fn on_pve2(keys: &str) -> Setup {
-    Setup::linux(&format!("templateVmId: 9001, {keys}")).rack("nodeGracePeriodSeconds: 120, orphanCleanupPeriodSeconds: 30")
+    Setup::linux(&format!("templateVmId: 9001, {keys}"))
+        .rack("nodeGracePeriodSeconds: 120, orphanCleanupPeriodSeconds: 30")
 }
 
 // Invariant: a node that goes down takes its guests along and nothing else.
@@ -33,10 +34,11 @@ async fn a_node_that_goes_down_during_a_clone_delays_the_lease_until_it_is_back(
     world.ready(&lease).await;
     world.release(&lease).await;
     // The clone that died with the node is locked for good: an administrator's matter.
-    world.until("what can go is gone", |view| {
-        view.agents().iter().all(|agent| agent.state == "Stranded")
-    })
-    .await;
+    world
+        .until("what can go is gone", |view| {
+            view.agents().iter().all(|agent| agent.state == "Stranded")
+        })
+        .await;
     for agent in world.view().agents() {
         world.administer(agent.vmid.unwrap().0);
     }
@@ -46,9 +48,8 @@ async fn a_node_that_goes_down_during_a_clone_delays_the_lease_until_it_is_back(
 
 #[tokio::test(start_paused = true)]
 async fn agents_on_a_dead_node_leave_the_cap_and_go_when_it_is_back() {
-    let setup = on_pve2("instanceMin: 1").rack(
-        "nodeGracePeriodSeconds: 120, orphanCleanupPeriodSeconds: 30, instanceCap: 1",
-    );
+    let setup = on_pve2("instanceMin: 1")
+        .rack("nodeGracePeriodSeconds: 120, orphanCleanupPeriodSeconds: 30, instanceCap: 1");
     let mut setup = setup.template("other", "templateVmId: 9000");
     setup.templates[0].1 += ", instanceCap: 1";
     let world = World::started(setup).await;
@@ -95,10 +96,11 @@ async fn a_blip_shorter_than_the_grace_costs_the_guests_and_no_parking() {
 #[tokio::test(start_paused = true)]
 async fn a_status_daemon_that_hangs_makes_nobody_lose_anything() {
     let world = World::started(on_pve2("instanceMin: 2")).await;
-    world.until("two are ready", |view| {
-        view.agents().iter().filter(|agent| agent.state == "Ready").count() == 2
-    })
-    .await;
+    world
+        .until("two are ready", |view| {
+            view.agents().iter().filter(|agent| agent.state == "Ready").count() == 2
+        })
+        .await;
     let agents: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
     world.side.set_stale("pve2", true);
     world.pass(30 * MINUTE).await;

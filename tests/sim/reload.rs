@@ -57,10 +57,11 @@ async fn a_cloud_removed_drains_and_the_other_goes_on() {
 async fn a_crash_after_a_removal_still_retires_what_was_removed() {
     let setup = Setup::linux("instanceMin: 2").template("other", "templateVmId: 9001");
     let mut world = World::started(setup).await;
-    world.until("two are ready", |view| {
-        view.agents().iter().filter(|agent| agent.state == "Ready").count() == 2
-    })
-    .await;
+    world
+        .until("two are ready", |view| {
+            view.agents().iter().filter(|agent| agent.state == "Ready").count() == 2
+        })
+        .await;
     world.crash();
     world.setup.templates.remove(0);
     world.start().await;
@@ -91,10 +92,11 @@ async fn a_changed_spec_reaches_new_agents_only() {
 #[tokio::test(start_paused = true)]
 async fn a_reload_without_a_change_moves_nobody() {
     let mut world = World::started(Setup::linux("instanceMin: 2")).await;
-    world.until("two are ready", |view| {
-        view.agents().iter().filter(|agent| agent.state == "Ready").count() == 2
-    })
-    .await;
+    world
+        .until("two are ready", |view| {
+            view.agents().iter().filter(|agent| agent.state == "Ready").count() == 2
+        })
+        .await;
     let before = world.view().agents();
     world.wire.take();
     world.reload();

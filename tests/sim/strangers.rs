@@ -10,8 +10,7 @@ use super::setup::Setup;
 use super::world::World;
 
 const MINUTE: Duration = Duration::from_secs(60);
-const CLEANING: &str =
-    "cleanupOrphanedAgents: true, orphanCleanupPeriodSeconds: 30, orphanCleanupGracePeriodSeconds: 300";
+const CLEANING: &str = "cleanupOrphanedAgents: true, orphanCleanupPeriodSeconds: 30, orphanCleanupGracePeriodSeconds: 300";
 const REPORTING: &str = "cleanupOrphanedAgents: false, orphanCleanupPeriodSeconds: 30, orphanCleanupGracePeriodSeconds: 0";
 
 /// A herd that forgot one of its guests: the world, and the guest's VMID and configuration.
