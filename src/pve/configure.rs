@@ -51,13 +51,12 @@ fn locked(vmid: VmId, lock: &str) -> Fault {
     Fault::new(FaultKind::Locked { lock: lock.to_owned() }, Culprit::Guest, text)
 }
 
-/// Refuses a guest that is not exactly the agent's. While a clone is copied the configuration is
-/// a bare lock without marks: that is a lock, not a stranger.
+/// Refuses a guest that is not exactly the agent's. While a clone is copied, and while a guest is
+/// destroyed, the configuration is a bare lock without marks: that is a lock, not a stranger.
 pub fn verify(config: &VmConfig, expected: &Marks, vmid: VmId) -> Result<(), Fault> {
     let reading = reading(config);
-    let bare_clone = config.lock() == Some("clone") && reading == Reading::Unmarked;
-    if bare_clone {
-        return Err(locked(vmid, "clone"));
+    if let (Some(lock @ ("clone" | "destroyed")), Reading::Unmarked) = (config.lock(), &reading) {
+        return Err(locked(vmid, lock));
     }
     let allowed = !config.is_template() || expected.kind == Kind::Image;
     if allowed && marks::is_ours(&reading, expected, vmid) {

@@ -9,10 +9,15 @@
     reason = "tests may end at the first surprise"
 )]
 
+mod breaker;
 mod crash;
+mod faults;
 mod lifecycle;
+mod nodes;
 mod notes;
+mod reload;
 mod setup;
 mod shell;
+mod strangers;
 mod tally;
 mod world;

@@ -5,7 +5,6 @@
 //! the cluster lives on the runtime beneath and goes on.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -389,9 +388,15 @@ impl World {
         self.side.set_faults(faults);
     }
 
-    /// Runs something beside the herd.
-    pub async fn beside<T>(&self, what: impl Future<Output = T>) -> T {
-        self.life().local.run_until(what).await
+    /// What an administrator does on a node to be rid of a guest, config and volumes.
+    pub fn administer(&self, vmid: u32) {
+        self.side.remove_guest(vmid);
+        let mine = format!("vm-{vmid}-");
+        for ((node, _), volumes) in self.survey().volumes {
+            for volid in volumes.iter().filter(|volid| volid.contains(&mine)) {
+                self.side.remove_volume(&node, volid);
+            }
+        }
     }
 
     /// VMIDs of drover's guests that are on the cluster.
@@ -431,7 +436,7 @@ impl World {
     }
 
     /// Retires everything, and finds the cluster as it was at the start.
-    pub async fn end(self) {
+    pub async fn end(self) -> Self {
         self.check();
         let policy = StopPolicy::RetireAll;
         self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
@@ -444,6 +449,7 @@ impl World {
         assert_eq!(self.ours(), Vec::<u32>::new(), "guests stay");
         assert_eq!(now.guests, self.ground.guests, "other guests were touched");
         assert_eq!(now.volumes, self.ground.volumes, "volumes stay or are missing");
+        self
     }
 }
 

@@ -167,9 +167,11 @@ fn strangers_and_templates_are_left_alone() {
 }
 
 #[test]
-fn a_bare_clone_is_locked_and_no_stranger() {
-    let fault = verify(&VmConfig::new([("lock", "clone")]), &marks(), VmId(101)).unwrap_err();
-    assert_eq!(fault.kind, FaultKind::Locked { lock: "clone".into() });
+fn a_guest_half_cloned_or_half_destroyed_is_locked_and_no_stranger() {
+    for lock in ["clone", "destroyed"] {
+        let fault = verify(&VmConfig::new([("lock", lock)]), &marks(), VmId(101)).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Locked { lock: lock.into() });
+    }
 }
 
 // Invariant: the calls are one read, one write and one resize; refused tags cost one more.

@@ -1,0 +1,184 @@
+//! Guests that nobody recorded: orphans go when they may, everybody else's stay as they are.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use drover::sim::spec::GuestSpec;
+use drover_actors::record::Reason;
+
+use super::setup::Setup;
+use super::world::World;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const CLEANING: &str = "cleanupOrphanedAgents: true, orphanCleanupPeriodSeconds: 30, orphanCleanupGracePeriodSeconds: 300";
+const REPORTING: &str = "cleanupOrphanedAgents: false, orphanCleanupPeriodSeconds: 30, orphanCleanupGracePeriodSeconds: 0";
+
+/// A herd that forgot one of its guests: the world, and the guest's VMID and configuration.
+async fn with_orphan(rack: &str) -> (World, u32, BTreeMap<String, String>) {
+    let mut world = World::started(Setup::linux("").rack(rack)).await;
+    let (lease, agent) = world.leased("linux").await;
+    let vmid = agent.vmid.unwrap().0;
+    let config: BTreeMap<_, _> = world.side.config(vmid).unwrap().into_iter().collect();
+    world.release(&lease).await;
+    world.reap(true).await;
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    world.keep_ground();
+    (world, vmid, config)
+}
+
+/// Plants a guest made of an agent's configuration under some VMID.
+fn plant(world: &World, vmid: u32, config: &BTreeMap<String, String>, like: u32) {
+    let mut config: BTreeMap<String, String> = config.clone();
+    for value in config.values_mut() {
+        *value = value.replace(&format!("vm-{like}-"), &format!("vm-{vmid}-"));
+    }
+    let node = "pve1".to_owned();
+    let spec = GuestSpec { vmid, node, template: false, running: false, pool: None, config };
+    assert!(world.side.plant_guest(&spec));
+    world.notes.planted(vmid);
+}
+
+/// Lets the herd meet what was planted, and finds it untouched and reported by its VMID.
+async fn stays(mut world: World, vmids: &[u32], reported: bool) {
+    world.keep_ground();
+    world.pass(60 * MINUTE).await;
+    let findings = world.resync().await.join("\n");
+    for vmid in vmids {
+        assert_eq!(findings.contains(&vmid.to_string()), reported, "{vmid}: {findings}");
+    }
+    let lease = world.lease("linux").await;
+    let agent = world.ready(&lease).await;
+    assert!(!vmids.contains(&agent.vmid.unwrap().0));
+    world.release(&lease).await;
+    world.end().await;
+}
+
+// Invariant: an orphan goes after its grace, where cleaning is on, and by the whole fenced way.
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_is_destroyed_after_the_grace() {
+    let (world, vmid, config) = with_orphan(CLEANING).await;
+    plant(&world, vmid, &config, vmid);
+    world.wire.take();
+    world.pass(4 * MINUTE).await;
+    assert!(world.side.guests().contains(&vmid), "not before the grace");
+    world.pass(5 * MINUTE).await;
+    assert!(!world.side.guests().contains(&vmid), "{:?}", world.resync().await);
+    let calls = world.wire.take();
+    let place = |what: &str| calls.iter().position(|call| call == what).expect(what);
+    assert!(place("PUT /nodes/pve1/qemu/N/config") < place("DELETE /nodes/pve1/qemu/N"));
+    let gone = world.view().gone_agents();
+    assert_eq!(gone.last().unwrap().reason, Reason::Orphaned);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_is_only_reported_where_cleaning_is_off() {
+    let (world, vmid, config) = with_orphan(REPORTING).await;
+    plant(&world, vmid, &config, vmid);
+    stays(world, &[vmid], true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_was_lost_costs_no_guest() {
+    let (world, vmid, config) = with_orphan(CLEANING).await;
+    let ahead: Vec<String> = config["description"]
+        .split("%0A")
+        .map(|line| if line.starts_with("seq ") { "seq 999999".into() } else { line.to_owned() })
+        .collect();
+    let mut config = config;
+    let plain = config["description"].replace("%0A", "\n");
+    let lines: Vec<String> = plain
+        .lines()
+        .map(|line| if line.starts_with("seq ") { "seq 999999".into() } else { line.to_owned() })
+        .collect();
+    assert!(lines.contains(&"seq 999999".to_owned()) || ahead.len() > 1, "{plain}");
+    config.insert("description".into(), lines.join("\n"));
+    plant(&world, vmid, &config, vmid);
+    stays(world, &[vmid], true).await;
+}
+
+// Invariant: what is not exactly ours is reported and never touched.
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_with_damaged_marks_stays() {
+    let (world, vmid, mut config) = with_orphan(CLEANING).await;
+    let text = config["description"].replace("drover-1", "drover-one");
+    config.insert("description".into(), text);
+    plant(&world, vmid, &config, vmid);
+    stays(world, &[vmid], true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_under_another_vmid_stays() {
+    let (world, vmid, config) = with_orphan(CLEANING).await;
+    plant(&world, 555, &config, vmid);
+    stays(world, &[555], true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_living_agent_stays_and_the_agent_lives() {
+    let mut world = World::started(Setup::linux("").rack(CLEANING)).await;
+    let (lease, agent) = world.leased("linux").await;
+    let vmid = agent.vmid.unwrap().0;
+    let config: BTreeMap<_, _> = world.side.config(vmid).unwrap().into_iter().collect();
+    plant(&world, 556, &config, vmid);
+    world.pass(30 * MINUTE).await;
+    assert!(world.side.guests().contains(&556));
+    assert_eq!(world.ready(&lease).await.agent, agent.agent);
+    world.release(&lease).await;
+    world.reap(true).await;
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    world.keep_ground();
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_of_another_installation_stays_and_is_none_of_our_business() {
+    let (world, vmid, mut config) = with_orphan(CLEANING).await;
+    let name = config["name"].clone();
+    let ours = name.rsplit('-').nth(1).unwrap().to_owned();
+    for value in config.values_mut() {
+        *value = value.replace(&ours, "0123abcd");
+    }
+    plant(&world, 557, &config, vmid);
+    plant(&world, vmid, &config, vmid);
+    stays(world, &[557], false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn strangers_in_our_range_are_gone_past() {
+    let mut setup = Setup::linux("maxTotalUses: 1").rack(CLEANING);
+    for vmid in [10000, 10001, 10003] {
+        let config = [("name", "db"), ("memory", "512"), ("scsi0", "none")];
+        let config = config.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let node = "pve2".to_owned();
+        let spec = GuestSpec { vmid, node, template: false, running: true, pool: None, config };
+        setup.cluster.guests.push(spec);
+    }
+    let world = World::started(setup).await;
+    let mut taken = Vec::new();
+    for _ in 0..3 {
+        let (lease, agent) = world.leased("linux").await;
+        taken.push(agent.vmid.unwrap().0);
+        world.release(&lease).await;
+    }
+    assert!(!taken.iter().any(|vmid| [10000, 10001, 10003].contains(vmid)), "{taken:?}");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_whose_marks_are_altered_under_it_is_left_to_an_administrator() {
+    let world = World::started(Setup::linux("maxTotalUses: 1").rack(CLEANING)).await;
+    let (lease, agent) = world.leased("linux").await;
+    let vmid = agent.vmid.unwrap().0;
+    world.side.set_config(vmid, "description", Some("mine from here on"));
+    world.release(&lease).await;
+    world.until_state("Stranded").await;
+    world.pass(60 * MINUTE).await;
+    assert!(world.guests.running_vmids().contains(&vmid), "not even stopped");
+    assert_eq!(world.view().alarms().len(), 1);
+    world.administer(vmid);
+    world.until("it is gone", |view| view.agents().is_empty()).await;
+    world.end().await;
+}
