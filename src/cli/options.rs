@@ -29,7 +29,7 @@ pub struct Global {
     /// Configuration: a YAML file, or a directory of them
     #[arg(long, global = true, help_heading = COMMON, value_name = "PATH", env = "DROVER_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Unix socket of the service [default: /run/drover/drover.sock]
+    /// Unix socket of the service [default: that of --config, else /run/drover/drover.sock]
     #[arg(long, global = true, help_heading = COMMON, value_name = "PATH", env = "DROVER_SOCKET")]
     pub socket: Option<PathBuf>,
     /// Address of a service elsewhere, such as https://drover.example.com
@@ -82,7 +82,7 @@ pub enum Command {
         #[arg(long)]
         all: bool,
     },
-    /// Reconcile every cluster fully and at once
+    /// Read the configuration again, and reconcile every cluster fully and at once
     Resync,
     /// Read the configuration again
     Reload,
