@@ -21,10 +21,7 @@ pub const CALL_LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// Nobody listens.
-    #[error(
-        "no drover is listening on `{place}`: is it running? start it with `drover run --config \
-         FILE`, or name its socket with --socket or DROVER_SOCKET"
-    )]
+    #[error("no drover is listening on `{place}`: is it running? {}", elsewhere(place))]
     NoService {
         /// Where.
         place: String,
@@ -68,6 +65,15 @@ impl CallError {
             Self::Refused(problem) => problem.status == 503,
             Self::NotAllowed { .. } | Self::NotDrover { .. } => false,
         }
+    }
+}
+
+/// What to do when nobody listens.
+fn elsewhere(place: &str) -> &'static str {
+    if place.starts_with("http") {
+        "look there, or give another address with --url or DROVER_URL"
+    } else {
+        "start it with `drover run --config FILE`, or name its socket with --socket or DROVER_SOCKET"
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Cli {
 /// Options of all commands.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
-    /// Configuration: a YAML file, or a directory of them
+    /// Configuration: a YAML file, or a directory of them [default of run and check: /etc/drover]
     #[arg(long, global = true, help_heading = COMMON, value_name = "PATH", env = "DROVER_CONFIG")]
     pub config: Option<PathBuf>,
     /// Unix socket of the service [default: that of --config, else /run/drover/drover.sock]
@@ -135,10 +135,10 @@ pub enum GuestKind {
 /// Which Proxmox VE is simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PveVersion {
-    /// 8.4
+    /// Proxmox VE 8.4
     #[value(name = "8.4")]
     V8_4,
-    /// 9.2
+    /// Proxmox VE 9.2
     #[value(name = "9.2")]
     V9_2,
 }
