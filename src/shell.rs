@@ -168,10 +168,7 @@ fn login_fault(error: ConnectError) -> Fault {
         ConnectError::Impostor { .. } => FaultKind::Impostor,
         ConnectError::BadPin { .. } | ConnectError::Protocol { .. } => FaultKind::Broken,
     };
-    let culprit = match kind {
-        FaultKind::KeyRejected => Culprit::Template,
-        _ => Culprit::Guest,
-    };
+    let culprit = if kind == FaultKind::KeyRejected { Culprit::Template } else { Culprit::Guest };
     Fault::new(kind, culprit, chain(&error))
 }
 

@@ -122,13 +122,13 @@ fn plural(count: usize) -> &'static str {
 }
 
 fn help(unreadable: &io::Error) -> &'static str {
-    match unreadable.kind() {
-        io::ErrorKind::NotFound => {
-            "name a YAML file, or a directory of them, with --config or DROVER_CONFIG"
-        }
-        io::ErrorKind::InvalidData => "save it as plain UTF-8 text",
-        _ => "let the user that drover runs as read it",
+    if unreadable.kind() == io::ErrorKind::NotFound {
+        return "name a YAML file, or a directory of them, with --config or DROVER_CONFIG";
     }
+    if unreadable.kind() == io::ErrorKind::InvalidData {
+        return "save it as plain UTF-8 text";
+    }
+    "let the user that drover runs as read it"
 }
 
 impl LoadError {

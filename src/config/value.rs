@@ -164,8 +164,6 @@ pub(super) fn octal_mode(text: &str) -> Result<(), Complaint> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
-
     use super::*;
 
     // Invariant: what is accepted means one thing, and what is refused says why.

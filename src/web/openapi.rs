@@ -76,12 +76,10 @@ mod tests {
     /// Every `$ref` anywhere in a document.
     fn references(value: &Value, found: &mut BTreeSet<String>) {
         match value {
-            Value::Object(fields) => fields.iter().for_each(|(name, value)| match value {
-                Value::String(target) if name == "$ref" => {
-                    found.insert(target.clone());
-                }
-                other => references(other, found),
-            }),
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                fields.values().for_each(|value| references(value, found));
+            }
             Value::Array(items) => items.iter().for_each(|item| references(item, found)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
