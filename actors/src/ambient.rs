@@ -2,6 +2,8 @@
 //!
 //! Nothing here asks the machine for randomness; the seed comes from outside.
 
+use std::time::Duration;
+
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
@@ -53,6 +55,12 @@ fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
+}
+
+/// A pause made longer by up to a half, so that those who failed together do not try together.
+pub fn jittered(pause: Duration, draw: u64) -> Duration {
+    let part = u32::try_from(draw >> 48).unwrap_or(0);
+    pause + (pause / 2) * part / 0x1_0000
 }
 
 /// Spells characters from draws of 64 bits, five bits each, twelve to a draw.
@@ -115,6 +123,15 @@ mod tests {
         let mut dice = Dice::from_number(1);
         assert!((0..1000).all(|_| dice.below(6) < 6));
         assert_eq!(dice.below(0), 0);
+    }
+
+    #[test]
+    fn jitter_makes_a_pause_longer_by_at_most_a_half() {
+        let pause = Duration::from_secs(2);
+        assert_eq!(jittered(pause, 0), pause);
+        assert_eq!(jittered(pause, 1 << 63), Duration::from_millis(2500));
+        let longest = jittered(pause, u64::MAX);
+        assert!(longest < Duration::from_secs(3) && longest > Duration::from_millis(2999));
     }
 
     // Invariant: minted names have the form that the marks demand.

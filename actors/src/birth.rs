@@ -10,11 +10,11 @@ use std::time::Duration;
 use actix::{Actor, Addr, Context, Recipient, Supervised};
 
 use crate::id::{
-    AgentId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId, crockford,
+    AgentId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
 };
 use crate::ledger::AgentEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
-use crate::ports::{Ambient, Ports};
+use crate::ports::Ports;
 use crate::spec::TemplateSpec;
 use crate::supervise::{GivenUp, Intensity, Watch, supervise};
 
@@ -135,11 +135,6 @@ where
         on_give_up: Box::new(move |what| give_up(what)),
     };
     supervise(watch, make)
-}
-
-/// A fresh agent id: 16 characters of lower-case Crockford base32 from the service's dice.
-pub fn draw_agent_id(ambient: &dyn Ambient) -> AgentId {
-    AgentId::new(crockford(16, || (ambient.draw() & 31) as u32))
 }
 
 /// Whether two specs differ in nothing but the generation they came with.

@@ -37,6 +37,8 @@ pub struct Ledger {
     pub resting: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
     /// Ids that must not be used until their volumes were listed empty.
     pub burned: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
+    /// Guests whose marks name a sequence that is not reached yet (design rule 14).
+    pub ahead: BTreeMap<ClusterId, (VmId, u64)>,
 }
 
 /// One agent as the journal knows it.
@@ -195,11 +197,15 @@ impl Ledger {
                     burned.remove(vmid);
                 }
             }
+            Body::MarksAhead { cluster, vmid, seq } => {
+                self.ahead.insert(cluster.clone(), (*vmid, *seq));
+            }
             Body::Stranded { agent, why, command } => self.with(agent, |entry| {
                 entry.stranded = Some((why.clone(), command.clone()));
             }),
             Body::Gone { agent, burned, .. } => self.gone(agent, *burned, at),
         }
+        self.ahead.retain(|_, (_, seq)| *seq > record.seq);
         self.ended.retain(|_, ended| at.0 - ended.at.0 < ENDED_KEEP_MS);
     }
 

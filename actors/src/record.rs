@@ -283,6 +283,16 @@ pub enum Body {
         /// The id.
         vmid: VmId,
     },
+    /// A guest's marks name a sequence that this journal has not reached: it is older than the
+    /// world, and no orphan of the cluster is destroyed before it has.
+    MarksAhead {
+        /// The cluster.
+        cluster: ClusterId,
+        /// The guest.
+        vmid: VmId,
+        /// The sequence in its marks.
+        seq: u64,
+    },
     /// An agent's guest cannot be finished without an administrator.
     Stranded {
         /// The agent.
@@ -323,6 +333,7 @@ impl Body {
             | Self::BreakerMoved { .. }
             | Self::IdBurned { .. }
             | Self::IdCleared { .. }
+            | Self::MarksAhead { .. }
             | Self::Stranded { .. }
             | Self::Gone { .. } => false,
         }

@@ -105,7 +105,7 @@ impl Listener {
 
 impl Observer for Listener {
     fn observe(&self, fact: Fact) {
-        log(&fact.what);
+        log(&self.view, &fact.what);
         if let What::CloudGone { cloud } = &fact.what {
             self.forget(cloud);
         }
@@ -113,7 +113,7 @@ impl Observer for Listener {
     }
 }
 
-fn log(what: &What) {
+fn log(view: &View, what: &What) {
     match what {
         What::AgentGone { agent, reason, .. } => {
             tracing::info!(%agent, %reason, "agent gone");
@@ -131,7 +131,11 @@ fn log(what: &What) {
             );
         }
         What::Cloud { cloud, health, detail, .. } => {
-            tracing::info!(%cloud, health, detail, "cloud seen");
+            // Counts change with every agent; only its health is worth a line.
+            let mut known = view.clouds().into_iter().filter(|known| known.cloud == *cloud);
+            if known.next().is_none_or(|old| old.health != *health || old.detail != *detail) {
+                tracing::info!(%cloud, health, detail, "cloud's health changed");
+            }
         }
         What::ConfigApplied { generation } => {
             tracing::info!(generation = generation.0, "configuration in force");

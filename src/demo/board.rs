@@ -13,6 +13,7 @@ pub struct Board {
     agents: BTreeMap<String, AgentOut>,
     finished: Vec<(String, Vec<(String, u64)>)>,
     began: Option<jiff::Timestamp>,
+    told: BTreeMap<String, std::time::Instant>,
 }
 
 impl Board {
@@ -23,7 +24,8 @@ impl Board {
         let said = match text("kind") {
             "agent" => {
                 let agent: AgentOut = serde_json::from_value(event["agent"].clone()).ok()?;
-                let line = line(&agent);
+                let line = line(&agent, 0);
+                self.told.insert(agent.id.clone(), std::time::Instant::now());
                 let before = self.agents.insert(agent.id.clone(), agent.clone());
                 let moved = before.is_none_or(|old| old.state != agent.state);
                 moved.then_some(line)?
@@ -31,6 +33,7 @@ impl Board {
             "agentGone" => {
                 let gone: GoneOut = serde_json::from_value(event["agent"].clone()).ok()?;
                 let known = self.agents.remove(&gone.id);
+                self.told.remove(&gone.id);
                 let title = known.as_ref().map_or_else(|| short(&gone.id), name);
                 self.finished.push((title.clone(), pairs(&gone.phases)));
                 format!("{title:<34} {:<12} {}", "Gone", gone.detail)
@@ -54,9 +57,12 @@ impl Board {
         Some(format!("{clock:>9}  {}", said.trim_end()))
     }
 
-    /// The block of lines for a terminal, one an agent.
+    /// The block of lines for a terminal, one an agent, with the time spent up to this moment.
     pub fn lines(&self) -> Vec<String> {
-        self.agents.values().map(line).collect()
+        let since =
+            |agent: &AgentOut| self.told.get(&agent.id).map_or(0, |at| at.elapsed().as_millis());
+        let ms = |agent| u64::try_from(since(agent)).unwrap_or(u64::MAX);
+        self.agents.values().map(|agent| line(agent, ms(agent))).collect()
     }
 
     /// Titles and phases of every agent seen, those that are gone first.
@@ -92,8 +98,9 @@ fn name(agent: &AgentOut) -> String {
     format!("{} {} vm {vmid}", agent.template, short(&agent.id))
 }
 
-fn line(agent: &AgentOut) -> String {
-    let spent: u64 = agent.phases.iter().map(|phase| phase.ms).sum();
+fn line(agent: &AgentOut, since_ms: u64) -> String {
+    let told: u64 = agent.phases.iter().map(|phase| phase.ms).sum();
+    let spent = told.saturating_add(since_ms);
     format!(
         "{:<34} {:<12} {:>8}  {:<6} {}",
         name(agent),

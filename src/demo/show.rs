@@ -39,6 +39,11 @@ impl Show {
         if let Some(line) = line.filter(|_| !self.live) {
             println!("{line}");
         }
+        self.refresh();
+    }
+
+    /// Draws the live lines anew, so that their clocks run.
+    pub fn refresh(&mut self) {
         self.wipe();
         self.draw();
     }

@@ -157,7 +157,8 @@ impl Stage {
         }
         command.env_remove("STATE_DIRECTORY").env_remove("WATCHDOG_USEC");
         command.arg("--socket").arg(self.socket());
-        command.stdin(Stdio::null()).kill_on_drop(true);
+        // A group of its own: Ctrl-C is for the demo, which then ends everything in order.
+        command.stdin(Stdio::null()).kill_on_drop(true).process_group(0);
         command
     }
 
@@ -175,8 +176,6 @@ impl Stage {
         command.arg("--config").arg(self.folder.path().join("drover.yaml")).arg("run");
         command.env("NOTIFY_SOCKET", self.folder.path().join("notify"));
         command.stdout(Stdio::null()).stderr(log);
-        // Its own group: Ctrl-C is for the demo, which then stops the service in order.
-        command.process_group(0);
         self.service = Some(command.spawn().map_err(DemoError::system)?);
         self.hear("READY=1", "the service did not become ready").await?;
         let mut follow = self.drover();
@@ -271,6 +270,7 @@ impl Stage {
     /// # Errors
     /// When the service does not come up again.
     pub async fn look_after(&mut self, show: &mut Show) -> Result<(), DemoError> {
+        show.refresh();
         for agent in std::mem::take(&mut self.doomed) {
             if let Some(vmid) = self.board.vmid(&agent) {
                 show.say(&format!("pulling the plug of vm {vmid} under its job"));

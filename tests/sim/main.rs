@@ -20,4 +20,5 @@ mod setup;
 mod shell;
 mod strangers;
 mod tally;
+mod variety;
 mod world;

@@ -264,6 +264,8 @@ agentConfigurations:
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = drover();
         command.arg("--socket").arg(self.dir.path().join("drover.sock")).args(args);
+        // Keys of leases that are kept go there.
+        command.env("XDG_RUNTIME_DIR", self.dir.path());
         command
     }
 
@@ -293,13 +295,18 @@ pub struct Service {
 impl Service {
     /// Starts it without waiting.
     pub fn spawn(site: &Site, more: &[&str]) -> Self {
+        Self::spawn_with(site, more, &[])
+    }
+
+    /// Starts it without waiting, with more variables in its environment.
+    pub fn spawn_with(site: &Site, more: &[&str], environment: &[(&str, &str)]) -> Self {
         let notify_dir = tempfile::tempdir().unwrap();
         let path = notify_dir.path().join("notify");
         let notify = UnixDatagram::bind(&path).unwrap();
         notify.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut command = drover();
         command.arg("--config").arg(site.config()).arg("run").args(more);
-        command.env("NOTIFY_SOCKET", &path);
+        command.env("NOTIFY_SOCKET", &path).envs(environment.iter().copied());
         let child = Kept(command.spawn().unwrap());
         Self { child, notify, heard: Vec::new(), _notify_dir: notify_dir }
     }

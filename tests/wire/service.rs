@@ -22,6 +22,16 @@ fn the_notify_socket_hears_ready_with_a_status_and_stopping() {
     assert_eq!(service.child.wait(), Some(0));
 }
 
+#[test]
+fn the_watchdog_is_fed_for_as_long_as_the_actors_turn() {
+    let (_dir, _sim, site) = world();
+    let mut service = Service::spawn_with(&site, &[], &[("WATCHDOG_USEC", "200000")]);
+    service.hear("READY=1");
+    for _ in 0..3 {
+        service.hear("WATCHDOG=1");
+    }
+}
+
 // Invariant: signals do what design says.
 
 #[test]

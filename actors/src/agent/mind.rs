@@ -1,6 +1,6 @@
 //! An agent's mind, and the one function that moves it (agent-machine, the table).
 //!
-//! Pure: time comes in as an argument, everything wanted goes out as [`Effect`]s. What each state
+//! Pure: time and chance come in as arguments, everything wanted goes out as [`Effect`]s. What each state
 //! does with its answers is in the files beside this one.
 
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::agent::event::{Call, Effect, Event, Guest};
 use crate::agent::picture::{Told, Waterfall};
 use crate::agent::state::{CloneStep, Lease, State};
+use crate::ambient::jittered;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, Attempt, Installation, LeaseId, VmId};
@@ -70,6 +71,8 @@ pub struct Mind {
 /// What one step produces.
 pub(super) struct Out {
     pub(super) now: Now,
+    /// Chance for this step.
+    pub(super) draw: u64,
     pub(super) effects: Vec<Effect>,
     pub(super) fault: Option<Fault>,
     pub(super) refused: Option<LeaseId>,
@@ -85,12 +88,12 @@ impl Out {
     }
 }
 
-/// Moves the mind by one event.
-pub fn step(mind: &mut Mind, event: Event, now: Now) -> Vec<Effect> {
+/// Moves the mind by one event; `draw` is the chance in it, 64 random bits.
+pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
     if mind.resting {
         return Vec::new();
     }
-    let mut out = Out { now, effects: Vec::new(), fault: None, refused: None };
+    let mut out = Out { now, draw, effects: Vec::new(), fault: None, refused: None };
     match event {
         Event::Begin => mind.begin(&mut out),
         Event::Command(command) => mind.command(command, &mut out),
@@ -257,9 +260,14 @@ impl Mind {
 
     /// Does this state's step again after a pause that grows.
     pub(super) fn back_off(&mut self, out: &Out) {
-        self.retry_in(self.pause, out);
+        self.retry_about(self.pause, out);
         self.pause = (self.pause * 2).min(PAUSE_LONGEST);
         self.tries += 1;
+    }
+
+    /// Does this state's step again after about this long: many may wait for the same cause.
+    pub(super) fn retry_about(&mut self, pause: Duration, out: &Out) {
+        self.retry_in(jittered(pause, out.draw), out);
     }
 
     /// Does this state's step again after this long.

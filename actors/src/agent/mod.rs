@@ -167,10 +167,11 @@ impl Agent {
 
     /// Steps the mind and takes its effects on.
     fn feed(&mut self, event: Event, ctx: &mut Context<Self>) {
-        let now = self.seed.ports.ambient.now();
+        let ambient = &self.seed.ports.ambient;
+        let (now, draw) = (ambient.now(), ambient.draw());
         let Some(mind) = &mut self.mind else { return };
         let before = mind.state().name();
-        let effects = step(mind, event, now);
+        let effects = step(mind, event, now, draw);
         let after = mind.state().name();
         if before != after {
             tracing::info!(

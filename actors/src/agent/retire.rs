@@ -88,7 +88,7 @@ impl Mind {
             *step = RetireStep::Fence;
         }
         match &fault.kind {
-            FaultKind::Locked { .. } => self.retry_in(LOCK_PAUSE, out),
+            FaultKind::Locked { .. } => self.retry_about(LOCK_PAUSE, out),
             FaultKind::Contention | FaultKind::Unreachable | FaultKind::UnknownOutcome => {
                 self.back_off(out);
             }
@@ -99,7 +99,7 @@ impl Mind {
             | FaultKind::Foreign
             | FaultKind::KeyRejected
             | FaultKind::Impostor
-            | FaultKind::Broken => self.retry_in(STUBBORN_PAUSE, out),
+            | FaultKind::Broken => self.retry_about(STUBBORN_PAUSE, out),
         }
         self.hinder(fault);
     }

@@ -25,7 +25,7 @@ impl Mind {
             Verdict::Ours if settled => self.retire(reason.unwrap_or(Reason::Cancelled), out),
             Verdict::Ours => self.doubt(None, reason, out),
             Verdict::Copying | Verdict::Foreign(_) | Verdict::Damaged(_) | Verdict::Unclear => {
-                self.retry_in(STRANDED_PAUSE, out);
+                self.retry_about(STRANDED_PAUSE, out);
             }
         }
     }
@@ -45,7 +45,7 @@ impl Mind {
                 let reason = reason.clone().unwrap_or(Reason::Vanished);
                 self.gone(reason, false, out);
             }
-            Ok(_) | Err(_) => self.retry_in(STRANDED_PAUSE, out),
+            Ok(_) | Err(_) => self.retry_about(STRANDED_PAUSE, out),
         }
     }
 
@@ -84,7 +84,7 @@ impl Mind {
         let why = why.to_owned();
         self.enter(State::Stranded { why: why.clone(), command, reason, listing: false }, out);
         self.detail = why;
-        self.retry_in(STRANDED_PAUSE, out);
+        self.retry_about(STRANDED_PAUSE, out);
     }
 
     pub(super) fn alarm(&self, why: &str, command: &str, out: &mut Out) {

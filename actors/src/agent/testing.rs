@@ -131,6 +131,8 @@ pub struct Drive {
     pub mind: Mind,
     pub now: Now,
     pub effects: Vec<Effect>,
+    /// The chance in every step.
+    pub draw: u64,
     seq: u64,
     pub ledger: Ledger,
 }
@@ -143,7 +145,7 @@ impl Drive {
     }
 
     pub fn of(mind: Mind, now: Now, ledger: Ledger) -> Self {
-        let mut drive = Self { mind, now, effects: Vec::new(), seq: 100, ledger };
+        let mut drive = Self { mind, now, effects: Vec::new(), draw: 0, seq: 100, ledger };
         drive.event(Event::Begin);
         drive
     }
@@ -157,7 +159,7 @@ impl Drive {
 
     /// Steps the mind; records get sequences and are folded, and intents are told back.
     pub fn event(&mut self, event: Event) -> Vec<Effect> {
-        let effects = step(&mut self.mind, event, self.now);
+        let effects = step(&mut self.mind, event, self.now, self.draw);
         self.effects.extend(effects.iter().cloned());
         for effect in &effects {
             if let Effect::Record(body) = effect {

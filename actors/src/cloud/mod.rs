@@ -12,6 +12,7 @@ use actix::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::ambient::jittered;
 use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
 use crate::fact::{Fact, What};
 use crate::id::{CloudId, ClusterId, TemplateId};
@@ -146,6 +147,11 @@ impl Cloud {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &Addr<Template>> {
+        self.templates.values()
+    }
+
     fn apply(
         &mut self,
         spec: Option<Arc<CloudSpec>>,
@@ -231,6 +237,7 @@ impl Cloud {
                 Effect::AskAgain(wait) => {
                     self.tried();
                     let stamp = self.asking;
+                    let wait = jittered(wait, self.common.ports.ambient.draw());
                     ctx.run_later(wait, move |actor, ctx| {
                         if stamp == actor.asking {
                             actor.ask(ctx);

@@ -13,6 +13,7 @@ use actix::{
     WrapFuture,
 };
 
+use crate::ambient::jittered;
 use crate::birth::{Common, Place};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
@@ -217,7 +218,8 @@ impl Cluster {
                 self.ids.withdraw(vmid);
                 self.set_stage(agent, Stage::Pausing);
                 let agent = agent.clone();
-                ctx.run_later(RECHECK, move |actor, ctx| {
+                let pause = jittered(RECHECK, self.common.ports.ambient.draw());
+                ctx.run_later(pause, move |actor, ctx| {
                     if actor.asks.get(&agent).is_some_and(|ask| ask.stage == Stage::Pausing) {
                         actor.find_id(&agent, ctx);
                     }

@@ -411,4 +411,6 @@ impl Handler<HerdCommand> for Herd {
 }
 
 #[cfg(test)]
+mod panics;
+#[cfg(test)]
 mod tests;

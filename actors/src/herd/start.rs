@@ -18,6 +18,7 @@ use crate::id::{CloudId, ClusterId, Installation};
 use crate::ledger::Ledger;
 use crate::ports::Ports;
 use crate::reconciler::Reconciler;
+use crate::reconciler::plan::Memory;
 use crate::spec::HerdSpec;
 
 /// Everything the herd starts from.
@@ -136,11 +137,12 @@ impl Herd {
             let cluster = spawn_child(common, Rank::Branch, &format!("cluster {id}"), move |_| {
                 Cluster::new(given, name, ids, lanes)
             });
+            let memory = Memory::restored(ledger.ahead.get(id).copied());
             let (given, name) = (common.clone(), id.clone());
             let (at, herd) = (cluster.clone(), ctx.address().recipient());
             let reconciler =
                 spawn_child(common, Rank::Branch, &format!("reconciler {id}"), move |_| {
-                    Reconciler::new(given, name, at, herd)
+                    Reconciler::new(given, name, at, herd, memory)
                 });
             ClusterActors { cluster, reconciler }
         })

@@ -1,9 +1,10 @@
 //! The whole herd over a scripted world and agents that do what they are told.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 use super::*;
-use crate::birth::Roster;
+use crate::birth::{GiveUp, Roster};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, Installation, NodeName, VmId};
 use crate::ledger::{GrantedLease, Ledger};
@@ -16,15 +17,25 @@ use crate::testbed::{
     template, unreachable,
 };
 
-struct Bed {
-    world: World,
-    herd: Addr<Herd>,
-    tried: oneshot::Receiver<Tried>,
-    roster: Roster,
+pub(super) struct Bed {
+    pub(super) world: World,
+    pub(super) herd: Addr<Herd>,
+    pub(super) tried: oneshot::Receiver<Tried>,
+    pub(super) roster: Roster,
 }
 
 impl Bed {
-    fn start(world: World, spec: Arc<HerdSpec>, ledger: Ledger) -> Self {
+    pub(super) fn start(world: World, spec: Arc<HerdSpec>, ledger: Ledger) -> Self {
+        Self::with(world, spec, ledger, Arc::new(|what| panic!("{} was given up", what.name)))
+    }
+
+    /// A herd that notes who is given up.
+    pub(super) fn telling(spec: Arc<HerdSpec>, given_up: Arc<Mutex<Vec<String>>>) -> Self {
+        let note: GiveUp = Arc::new(move |what| given_up.lock().unwrap().push(what.name));
+        Self::with(World::new(&["c"]), spec, Ledger::default(), note)
+    }
+
+    fn with(world: World, spec: Arc<HerdSpec>, ledger: Ledger, give_up: GiveUp) -> Self {
         world.with(|script| script.ledger = ledger.clone());
         let started = Herd::start_from(HerdStart {
             ports: world.ports(),
@@ -34,29 +45,29 @@ impl Bed {
             epoch: 1,
             down: Duration::ZERO,
             spawner: world.spawner(),
-            give_up: Arc::new(|what| panic!("{} was given up", what.name)),
+            give_up,
         });
         Self { world, herd: started.herd, tried: started.tried, roster: started.roster }
     }
 
-    fn new(spec: Arc<HerdSpec>) -> Self {
+    pub(super) fn new(spec: Arc<HerdSpec>) -> Self {
         Self::start(World::new(&["c", "d"]), spec, Ledger::default())
     }
 
-    async fn lease(&self, ask: LeaseAsk) -> Result<LeaseId, Refusal> {
+    pub(super) async fn lease(&self, ask: LeaseAsk) -> Result<LeaseId, Refusal> {
         let (reply, answer) = oneshot::channel();
         self.herd.do_send(HerdCommand::Lease { ask: Box::new(ask), reply });
         answer.await.unwrap()
     }
 
-    async fn release(&self, lease: &str) -> Result<(), Refusal> {
+    pub(super) async fn release(&self, lease: &str) -> Result<(), Refusal> {
         let (reply, answer) = oneshot::channel();
         self.herd.do_send(HerdCommand::Release { lease: LeaseId::new(lease), reply });
         answer.await.unwrap()
     }
 
     /// Agents that live, by state.
-    fn states(&self) -> String {
+    pub(super) fn states(&self) -> String {
         let all = self.roster.select(|_| true);
         let mut states: Vec<String> =
             all.values().map(|living| format!("{} {}", living.template, living.state)).collect();
@@ -68,12 +79,12 @@ impl Bed {
         self.world.with(|script| script.told.get(&AgentId::new(agent)).cloned().unwrap())
     }
 
-    fn born(&self) -> usize {
+    pub(super) fn born(&self) -> usize {
         self.world.with(|script| script.told.len())
     }
 }
 
-fn t() -> Want {
+pub(super) fn t() -> Want {
     Want::Template("t".into())
 }
 
@@ -418,6 +429,22 @@ fn an_orphan_becomes_an_agent_that_is_retired_after_the_grace() {
         bed.world.with(|script| script.survey.as_mut().unwrap().guests.clear());
         pass(seconds(10)).await;
         assert!(bed.roster.is_empty());
+    });
+}
+
+#[test]
+fn an_orphan_ahead_of_the_journal_is_written_down_and_left_alone() {
+    on_paused_system(|| async {
+        let world = orphan_world(10_000);
+        let mut ahead = marks("4f8z1c3px9t2vkab", 10_000);
+        ahead.seq = 5000;
+        let reading = Some(Reading::Marked(Box::new(ahead)));
+        world.with(|script| script.looks.get_mut(&10_000).unwrap().marks = reading);
+        let bed = Bed::start(world, herd(vec![cloud("c", None)], vec![]), Ledger::default());
+        pass(seconds(900)).await;
+        assert_eq!(bed.born(), 0);
+        let written = bed.world.with(|script| script.ledger.ahead.clone());
+        assert_eq!(written[&ClusterId::new(CLUSTER)], (VmId(10_000), 5000));
     });
 }
 

@@ -21,6 +21,7 @@ use crate::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
 use crate::marks::Marks;
 use crate::message::AgentCommand;
 use crate::ports::{IdSight, Survey, VmRef, VmSight};
+use crate::record::Body;
 use crate::spec::CloudSpec;
 use plan::{Config, Known, Memory, Plan};
 
@@ -78,12 +79,13 @@ type Answers =
     (Vec<(VmId, NodeName, Result<VmSight, Fault>)>, Vec<(AgentId, Result<IdSight, Fault>)>);
 
 impl Reconciler {
-    /// A reconciler without a way into its cluster yet.
+    /// A reconciler without a way into its cluster yet, with what is to be remembered.
     pub fn new(
         common: Common,
         id: ClusterId,
         cluster: Addr<Cluster>,
         herd: Recipient<OrphanFound>,
+        memory: Memory,
     ) -> Self {
         Self {
             common,
@@ -91,7 +93,7 @@ impl Reconciler {
             cluster,
             herd,
             clouds: BTreeMap::new(),
-            memory: Memory::default(),
+            memory,
             running: false,
             again: false,
             waiting: Vec::new(),
@@ -161,6 +163,11 @@ impl Reconciler {
         let answers = self.ask(&cloud, &plan);
         let mut findings = plan.findings;
         ctx.spawn(answers.into_actor(self).map(move |(looks, checks), actor, ctx| {
+            let looks: Vec<_> = looks
+                .into_iter()
+                .map(|(vmid, node, sight)| (vmid, node, sight.map_err(|fault| fault.text)))
+                .collect();
+            actor.learn(&looks, ctx);
             for (vmid, node, sight) in looks {
                 findings.extend(actor.looked(&cloud, vmid, node, sight, &templates));
             }
@@ -197,17 +204,39 @@ impl Reconciler {
         }
     }
 
+    /// Writes down that the journal is older than the world, where a look says so.
+    fn learn(
+        &mut self,
+        looks: &[(VmId, NodeName, Result<VmSight, String>)],
+        ctx: &mut Context<Self>,
+    ) {
+        let known = self.known();
+        for (vmid, _, sight) in looks {
+            if !self.memory.learn(*vmid, sight, &known) {
+                continue;
+            }
+            let Some((vmid, seq)) = self.memory.ahead() else { continue };
+            tracing::error!(cluster = %self.id, vmid = vmid.0, seq, "journal is older than the world");
+            let body = Body::MarksAhead { cluster: self.id.clone(), vmid, seq };
+            let write = self.common.ports.journal.append(vec![body]);
+            ctx.spawn(write.into_actor(self).map(|done, _, _| {
+                if let Err(fault) = done {
+                    tracing::warn!(error = %fault, "record was not written");
+                }
+            }));
+        }
+    }
+
     fn looked(
         &mut self,
         cloud: &CloudId,
         vmid: VmId,
         node: NodeName,
-        sight: Result<VmSight, Fault>,
+        sight: Result<VmSight, String>,
         templates: &BTreeSet<VmId>,
     ) -> Option<String> {
         let now = self.common.ports.ambient.now().mono;
         let found = sight.as_ref().ok().and_then(|sight| sight.node.clone());
-        let sight = sight.map_err(|fault| fault.text);
         let (known, config) = (self.known(), self.config());
         let template = templates.contains(&vmid);
         let judged = plan::judge(vmid, &sight, template, &known, config, &mut self.memory, now);
@@ -265,9 +294,10 @@ impl Actor for Reconciler {
 }
 
 impl Supervised for Reconciler {
-    /// Starts with an empty memory: every grace begins anew.
+    /// Forgets all but a journal that is too old: every grace begins anew.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
-        self.memory = Memory::default();
+        self.memory = Memory::restored(self.memory.ahead());
+        self.waiting.append(&mut self.next);
         self.running = false;
         self.again = false;
         self.begin(ctx);

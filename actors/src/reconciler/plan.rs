@@ -70,6 +70,29 @@ pub struct Memory {
     ahead: Option<(VmId, u64)>,
 }
 
+impl Memory {
+    /// A memory of nothing but a guest that is ahead of the journal, by its VMID and sequence.
+    pub fn restored(ahead: Option<(VmId, u64)>) -> Self {
+        Self { ahead, ..Self::default() }
+    }
+
+    /// The guest that is furthest ahead of the journal, by its VMID and sequence.
+    pub fn ahead(&self) -> Option<(VmId, u64)> {
+        self.ahead
+    }
+
+    /// Learns from a look whether its guest is further ahead of the journal than any before; all
+    /// looks are to be learnt from before one is judged.
+    pub fn learn(&mut self, vmid: VmId, sight: &Result<VmSight, String>, known: &Known) -> bool {
+        let Verdict::Orphan(marks) = verdict(vmid, sight, false, known) else { return false };
+        let further = marks.seq > self.ahead.map_or(known.last_seq, |(_, seq)| seq);
+        if further {
+            self.ahead = Some((vmid, marks.seq));
+        }
+        further
+    }
+}
+
 /// What is to be done.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
@@ -147,6 +170,14 @@ pub fn plan(
         }
     }
     nodes(&mut plan, survey, known, config, memory, now);
+    memory.ahead = memory.ahead.filter(|(_, seq)| *seq > known.last_seq);
+    if let Some((vmid, seq)) = memory.ahead {
+        plan.findings.push(format!(
+            "no orphan is destroyed: the marks of {vmid} (seq {seq}) are ahead of the journal (seq \
+             {}), which is older than the world; this ends when the journal has reached {seq}",
+            known.last_seq
+        ));
+    }
     let candidates = survey.guests.iter().filter(|guest| !ours.contains(&guest.vmid));
     let candidates: Vec<&Listed> =
         candidates.filter(|guest| looks_ours(guest, &known.installation)).collect();
@@ -262,11 +293,6 @@ pub fn judge(
     now: Moment,
 ) -> Judged {
     let verdict = verdict(vmid, sight, template, known);
-    if let Verdict::Orphan(marks) = &verdict
-        && marks.seq > known.last_seq
-    {
-        memory.ahead.get_or_insert((vmid, marks.seq));
-    }
     let Some(candidate) = memory.candidates.get_mut(&vmid) else { return Judged::default() };
     candidate.verdict = Some(verdict.clone());
     let waited = now - candidate.first_seen;
@@ -334,8 +360,8 @@ fn describe(
         Verdict::Orphan(marks) => {
             let what = match ahead {
                 Some((at, seq)) => format!(
-                    "not destroyed: the marks of {at} (seq {seq}) are ahead of the journal, \
-                     which is older than the world"
+                    "not destroyed before the journal has reached seq {seq}, that of the marks \
+                     of {at}: it is older than the world"
                 ),
                 None if !config.cleanup_orphans => "only reported: cleaning is off".into(),
                 None if waited < config.orphan_grace => {

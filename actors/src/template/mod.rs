@@ -14,7 +14,8 @@ use actix::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Place, Start, draw_agent_id};
+use crate::ambient::mint_agent;
+use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Place, Start};
 use crate::fact::{Fact, What};
 use crate::fault::Fault;
 use crate::id::{AgentId, LeaseId, TemplateId};
@@ -359,7 +360,7 @@ impl Handler<TemplateCommand> for Template {
                 self.owed.0 += reserved;
                 self.owed.1 += asked.unwrap_or(0);
                 let ambient = self.common.ports.ambient.clone();
-                let mut draw = || draw_agent_id(ambient.as_ref());
+                let mut draw = || mint_agent(|| ambient.draw());
                 self.warm_told = if asked.is_none() { 0 } else { self.warm_told };
                 self.mind.begin(reserved, asked, &mut draw, now)
             }

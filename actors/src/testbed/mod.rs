@@ -29,3 +29,8 @@ pub async fn pass(span: Duration) {
 #[derive(actix::Message)]
 #[rtype(result = "()")]
 pub struct End;
+
+/// Makes an actor of a test panic.
+#[derive(actix::Message)]
+#[rtype(result = "()")]
+pub struct Poison;

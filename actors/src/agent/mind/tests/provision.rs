@@ -202,6 +202,18 @@ fn contention_while_configuring_is_tried_again_later() {
 }
 
 #[test]
+fn those_who_failed_together_do_not_try_again_together() {
+    let due = |draw: u64| {
+        let mut drive = at("Configuring");
+        drive.draw = draw;
+        drive.answer(Answer::Configured(Err(fault(FaultKind::Contention))));
+        drive.wake().expect("a wake").1 - drive.now.mono
+    };
+    assert_eq!((due(0), due(1 << 63)), (secs(2), Duration::from_millis(2500)));
+    assert!(due(u64::MAX) < secs(3));
+}
+
+#[test]
 fn refused_tags_are_a_remark_and_no_failure() {
     let mut drive = at("Configuring");
     let tags_refused = Some("403".to_owned());
