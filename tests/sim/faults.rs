@@ -258,6 +258,49 @@ async fn a_guest_under_somebodys_backup_is_retired_after_it() {
     world.end().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_guest_whose_configuration_is_locked_for_a_while_is_waited_for() {
+    let world = World::started(Setup::linux("maxTotalUses: 1")).await;
+    let lease = world.lease("linux").await;
+    let agent = world.until_state("Configuring").await;
+    world.side.hold_guest("pve1", agent.vmid.unwrap().0, Duration::from_secs(45));
+    assert_eq!(world.ready(&lease).await.agent, agent.agent);
+    world.release(&lease).await;
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    world.end().await;
+}
+
+// Invariant: remains are never forgotten.
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_stays_behind_calls_an_administrator_and_burns_its_id() {
+    let world = World::started(Setup::linux("maxTotalUses: 1")).await;
+    let (lease, agent) = world.leased("linux").await;
+    let vmid = agent.vmid.unwrap().0;
+    let disk = format!("local-lvm:vm-{vmid}-disk-0");
+    world.side.jam_volume("pve1", &disk, "device is busy");
+    world.release(&lease).await;
+    world.until_state("Stranded").await;
+    let told = &world.view().alarms()[0];
+    assert!(told.text.contains(&disk) && told.command.contains(&disk), "{told:?}");
+    assert!(world.side.remove_volume("pve1", &disk));
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_is_out_of_reach_for_a_while_is_waited_for() {
+    let world = World::started(Setup::linux("maxTotalUses: 1")).await;
+    world.side.set_storage_reachable("local-lvm", false);
+    let lease = world.lease("linux").await;
+    world.pass(20 * MINUTE).await;
+    assert_eq!(world.view().lease(&lease).unwrap().state, "waiting");
+    world.side.set_storage_reachable("local-lvm", true);
+    world.ready(&lease).await;
+    world.release(&lease).await;
+    world.end().await;
+}
+
 // Invariant: a guest that does not do its duty goes, and the lease is served by another.
 
 async fn serve_past(quirk: Quirk) -> World {

@@ -233,11 +233,13 @@ async fn twenty_clones_on_one_storage_all_come_through_its_lock() {
 
 async fn log_of(seed: u64) -> Vec<String> {
     let setup = Setup::linux("instanceMin: 1, instanceCap: 4, maxTotalUses: 2").seed(seed);
-    let world = World::started(setup).await;
+    let mut world = World::started(setup).await;
     let mut leases = Vec::new();
     for _ in 0..8 {
         leases.push(world.lease("linux").await);
     }
+    world.pass(Duration::from_secs(7)).await;
+    world.restart(MINUTE).await;
     for lease in &leases {
         world.ready(lease).await;
         world.release(lease).await;

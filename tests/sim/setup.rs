@@ -2,7 +2,7 @@
 
 use drover::config::{Checked, Environment, Sources, check};
 use drover::sim::guests::NoneOptions;
-use drover::sim::spec::ClusterSpec;
+use drover::sim::spec::{ClusterSpec, PveVersion};
 use drover::sim::world::{Faults, Latency};
 use drover::ssh::PrivateKey;
 use secrecy::ExposeSecret;
@@ -15,6 +15,8 @@ pub struct Setup {
     pub seed: u64,
     /// The cluster.
     pub cluster: ClusterSpec,
+    /// The Proxmox VE it runs.
+    pub version: PveVersion,
     /// How long things take there.
     pub latency: Latency,
     /// What goes wrong there.
@@ -33,6 +35,7 @@ impl Setup {
         Self {
             seed: 1,
             cluster: ClusterSpec::three_nodes("secret123", SECRET),
+            version: PveVersion::default(),
             latency: Latency::default(),
             faults: Faults::default(),
             guests: NoneOptions::default(),
@@ -51,12 +54,6 @@ impl Setup {
     /// With keys for the cloud `rack`.
     pub fn rack(mut self, keys: &str) -> Self {
         self.clouds = vec![("rack", keys.to_owned())];
-        self
-    }
-
-    /// With these faults from the start.
-    pub fn faults(mut self, faults: Faults) -> Self {
-        self.faults = faults;
         self
     }
 

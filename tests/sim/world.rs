@@ -63,7 +63,7 @@ pub struct World {
     log: MemoryLog,
     spec: HerdSpec,
     begun: Instant,
-    crashed: Option<Instant>,
+    down: Option<Instant>,
     starts: u64,
     life: Option<Life>,
     ground: Ground,
@@ -93,6 +93,7 @@ impl World {
         let names: Vec<String> = setup.cluster.nodes.iter().map(|node| node.name.clone()).collect();
         let guests = Arc::new(NoneGuests::new(setup.guests.clone()));
         let options = SimulationOptions {
+            version: setup.version,
             seed: setup.seed,
             latency: setup.latency.clone(),
             faults: setup.faults.clone(),
@@ -117,7 +118,7 @@ impl World {
             log: MemoryLog::new(),
             spec: HerdSpec::default(),
             begun: Instant::now(),
-            crashed: None,
+            down: None,
             starts: 0,
             life: None,
             ground: Ground::default(),
@@ -182,7 +183,7 @@ impl World {
             ledger,
             spec: Arc::new(self.spec.clone()),
             installation,
-            down: self.crashed.take().map_or(Duration::ZERO, |at| now - at),
+            down: self.down.take().map_or(Duration::ZERO, |at| now - at),
             give_up: escalate,
             spawner: Arc::new(move |birth| spawn_agent(birth, &spawner)),
         };
@@ -200,7 +201,7 @@ impl World {
     /// durable are gone; the cluster goes on.
     pub fn crash(&mut self) {
         drop(self.life.take().expect("it runs"));
-        self.crashed = Some(Instant::now());
+        self.down = Some(Instant::now());
         self.log.crash();
         self.wire.disarm();
         self.notes.crash();
@@ -211,6 +212,14 @@ impl World {
         self.crash();
         sleep(away).await;
         self.start().await;
+    }
+
+    /// Stops as `drover run` does when told to, with what the policy leaves alive.
+    pub async fn stop(&mut self, policy: StopPolicy) {
+        self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
+        drop(self.life.take());
+        self.down = Some(Instant::now());
+        self.notes.crash();
     }
 
     fn life(&self) -> &Life {
