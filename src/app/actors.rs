@@ -6,10 +6,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use actix::{Recipient, System};
-use drover_actors::agent::{AgentLinks, AgentSeed};
-use drover_actors::birth::{AgentBirth, GiveUp, Start};
+use drover_actors::birth::GiveUp;
 use drover_actors::herd::{Herd, HerdStart, Tried};
-use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand};
+use drover_actors::message::{ApplySpec, HerdCommand};
 use drover_actors::ports::Ambient;
 use drover_actors::supervise::GivenUp;
 use tokio::sync::{mpsc, oneshot};
@@ -113,28 +112,4 @@ impl Home {
             tracing::warn!("the actors' thread ended with a fault");
         }
     }
-}
-
-/// Starts one agent's actor under supervision.
-pub fn spawn_agent(birth: AgentBirth, escalate: &GiveUp) -> Recipient<AgentCommand> {
-    let adopted = match birth.start {
-        Start::Fresh => None,
-        Start::Adopted { entry, down } => Some((*entry, down)),
-    };
-    let seed = AgentSeed {
-        agent: birth.id,
-        installation: birth.installation,
-        spec: birth.spec,
-        epoch: birth.epoch,
-        adopted,
-        ports: birth.ports,
-        links: AgentLinks {
-            template: birth.report,
-            lane_ask: birth.lanes.ask,
-            lane_free: birth.lanes.free,
-            id_back: birth.lanes.id_back,
-        },
-    };
-    let escalate = Arc::clone(escalate);
-    seed.start(move |given_up| escalate(given_up)).recipient()
 }

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
-use super::actors::{Home, spawn_agent};
+use super::actors::Home;
 use super::parts::{self, Listener};
 use super::{RunError, Settings};
 use crate::clock::SystemAmbient;
@@ -156,7 +156,7 @@ impl Service {
                 epoch,
                 down,
                 give_up: Arc::clone(&escalate),
-                spawner: Arc::new(move |birth| spawn_agent(birth, &escalate)),
+                spawner: drover_actors::agent::spawner(escalate),
             },
             Arc::clone(&ambient),
         )

@@ -17,6 +17,16 @@ pub enum PveVersion {
     V9_2,
 }
 
+impl PveVersion {
+    /// What `GET /version` says: the release, the version, the repository id.
+    pub fn facts(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::V8_4 => ("8.4", "8.4.21", "2606ac850d46da29"),
+            Self::V9_2 => ("9.2", "9.2.11", "52b3e1f9a4c07d68"),
+        }
+    }
+}
+
 /// A whole cluster as data.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "camelCase")]

@@ -19,14 +19,13 @@ use drover::sim::guests::NoneGuests;
 use drover::sim::simulation::{Simulation, SimulationOptions};
 use drover::sim::world::{EPOCH, Faults, SideDoor};
 use drover::view::View;
-use drover_actors::agent::{AgentLinks, AgentSeed};
 use drover_actors::ambient::{mint_installation, mint_lease};
-use drover_actors::birth::{AgentBirth, GiveUp, Roster, Start};
+use drover_actors::birth::{GiveUp, Roster};
 use drover_actors::fact::AgentPicture;
 use drover_actors::herd::{Herd, HerdStart, Started};
 use drover_actors::id::{Generation, LeaseId};
 use drover_actors::ledger::Ledger;
-use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal, StopPolicy};
+use drover_actors::message::{ApplySpec, HerdCommand, Refusal, StopPolicy};
 use drover_actors::ports::{Ambient, Journal, Ports};
 use drover_actors::record::{Body, LeaseAsk, Want};
 use drover_actors::spec::HerdSpec;
@@ -176,7 +175,6 @@ impl World {
         let given_up = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&given_up);
         let escalate: GiveUp = Arc::new(move |what| told.lock().unwrap().push(what));
-        let spawner = Arc::clone(&escalate);
         let start = HerdStart {
             ports,
             epoch: ledger.epoch + 1,
@@ -184,8 +182,8 @@ impl World {
             spec: Arc::new(self.spec.clone()),
             installation,
             down: self.down.take().map_or(Duration::ZERO, |at| now - at),
-            give_up: escalate,
-            spawner: Arc::new(move |birth| spawn_agent(birth, &spawner)),
+            give_up: Arc::clone(&escalate),
+            spawner: drover_actors::agent::spawner(escalate),
         };
         let local = LocalSet::new();
         let started = local.run_until(async move {
@@ -469,28 +467,4 @@ fn connect(proxmox: &Proxmox, checked: &Checked, before: &HerdSpec) {
             proxmox.set_cloud(id.clone(), connection).unwrap();
         }
     }
-}
-
-/// Starts one agent's actor under supervision, as the service does.
-fn spawn_agent(birth: AgentBirth, escalate: &GiveUp) -> actix::Recipient<AgentCommand> {
-    let adopted = match birth.start {
-        Start::Fresh => None,
-        Start::Adopted { entry, down } => Some((*entry, down)),
-    };
-    let seed = AgentSeed {
-        agent: birth.id,
-        installation: birth.installation,
-        spec: birth.spec,
-        epoch: birth.epoch,
-        adopted,
-        ports: birth.ports,
-        links: AgentLinks {
-            template: birth.report,
-            lane_ask: birth.lanes.ask,
-            lane_free: birth.lanes.free,
-            id_back: birth.lanes.id_back,
-        },
-    };
-    let escalate = Arc::clone(escalate);
-    seed.start(move |given_up| escalate(given_up)).recipient()
 }

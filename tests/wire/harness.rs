@@ -180,6 +180,14 @@ impl Sim {
     }
 }
 
+/// A simulator without delays, and a site for a service on it.
+pub fn world() -> (tempfile::TempDir, Sim, Site) {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path());
+    let site = Site::new(&sim);
+    (dir, sim, site)
+}
+
 /// What a service is started with.
 pub struct Site {
     /// Its folder: YAML, keys, state.

@@ -2,15 +2,13 @@
 
 use serde_json::Value;
 
-use crate::harness::{Events, Service, Sim, Site};
+use crate::harness::{Events, Service, world};
 
 // Invariant: after kill -9 and a start, agents and leases are adopted and nothing is left over.
 
 #[test]
 fn a_lease_survives_kill_9_of_the_service() {
-    let dir = tempfile::tempdir().unwrap();
-    let sim = Sim::start(dir.path());
-    let site = Site::new(&sim);
+    let (_dir, sim, site) = world();
     let mut service = Service::start(&site);
     let lease = site.json(&["lease", "--labels", "linux", "--ttl", "10m"]);
     let id = lease["id"].as_str().unwrap().to_owned();
@@ -30,9 +28,7 @@ fn a_lease_survives_kill_9_of_the_service() {
 
 #[test]
 fn agents_caught_in_every_phase_are_finished_or_undone() {
-    let dir = tempfile::tempdir().unwrap();
-    let sim = Sim::start(dir.path());
-    let site = Site::new(&sim);
+    let (_dir, sim, site) = world();
     for state in ["Cloning", "Configuring", "Booting", "Connecting", "Preparing"] {
         let mut service = Service::start(&site);
         let mut events = Events::follow(&site);
@@ -70,9 +66,7 @@ fn agents_caught_in_every_phase_are_finished_or_undone() {
 
 #[test]
 fn a_guest_killed_under_its_lease_is_noticed_and_replaced() {
-    let dir = tempfile::tempdir().unwrap();
-    let sim = Sim::start(dir.path());
-    let site = Site::new(&sim);
+    let (_dir, sim, site) = world();
     let yaml =
         site.yaml(&sim, "").replace("startVmId", "orphanCleanupPeriodSeconds: 30\n    startVmId");
     site.write_yaml(&yaml);

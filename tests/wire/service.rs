@@ -1,13 +1,6 @@
 //! The service towards systemd, its operators and its end.
 
-use crate::harness::{Events, Service, Sim, Site, drover};
-
-fn world() -> (tempfile::TempDir, Sim, Site) {
-    let dir = tempfile::tempdir().unwrap();
-    let sim = Sim::start(dir.path());
-    let site = Site::new(&sim);
-    (dir, sim, site)
-}
+use crate::harness::{Events, Service, drover, world};
 
 // Invariant: systemd hears READY when the clouds were tried, STOPPING at the end.
 

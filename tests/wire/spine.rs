@@ -1,13 +1,6 @@
 //! From YAML to a machine leased over SSH.
 
-use crate::harness::{Events, Service, Sim, Site};
-
-fn world() -> (tempfile::TempDir, Sim, Site) {
-    let dir = tempfile::tempdir().unwrap();
-    let sim = Sim::start(dir.path());
-    let site = Site::new(&sim);
-    (dir, sim, site)
-}
+use crate::harness::{Events, Service, world};
 
 // Invariant: a lease gives a machine, runs a command with its exit status, and leaves nothing.
 

@@ -36,6 +36,7 @@ pub use mind::{Mind, step};
 pub use shadow::{Progress, Shadow};
 pub use state::State;
 
+use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
 use crate::fact::{Fact, What};
 use crate::id::{AgentId, Attempt, Installation};
 use crate::ledger::AgentEntry;
@@ -75,6 +76,37 @@ pub struct AgentSeed {
     pub ports: Ports,
     /// Whom it talks to.
     pub links: AgentLinks,
+}
+
+impl From<AgentBirth> for AgentSeed {
+    fn from(birth: AgentBirth) -> Self {
+        let adopted = match birth.start {
+            Start::Fresh => None,
+            Start::Adopted { entry, down } => Some((*entry, down)),
+        };
+        Self {
+            agent: birth.id,
+            installation: birth.installation,
+            spec: birth.spec,
+            epoch: birth.epoch,
+            adopted,
+            ports: birth.ports,
+            links: AgentLinks {
+                template: birth.report,
+                lane_ask: birth.lanes.ask,
+                lane_free: birth.lanes.free,
+                id_back: birth.lanes.id_back,
+            },
+        }
+    }
+}
+
+/// What a herd starts its agents with: each under supervision of its own.
+pub fn spawner(give_up: GiveUp) -> AgentSpawner {
+    Arc::new(move |birth| {
+        let give_up = Arc::clone(&give_up);
+        AgentSeed::from(birth).start(move |what| give_up(what)).recipient()
+    })
 }
 
 impl AgentSeed {

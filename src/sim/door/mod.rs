@@ -291,14 +291,8 @@ impl Door {
 }
 
 fn version(version: PveVersion) -> serde_json::Value {
-    match version {
-        PveVersion::V8_4 => {
-            json!({"release": "8.4", "version": "8.4.21", "repoid": "2606ac850d46da29"})
-        }
-        PveVersion::V9_2 => {
-            json!({"release": "9.2", "version": "9.2.11", "repoid": "52b3e1f9a4c07d68"})
-        }
-    }
+    let (release, version, repoid) = version.facts();
+    json!({"release": release, "version": version, "repoid": repoid})
 }
 
 /// The daemon dies on a message with letters beyond Latin-1, and the hop to it breaks.

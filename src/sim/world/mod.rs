@@ -27,7 +27,6 @@ mod latency;
 mod lock;
 mod nodes;
 mod power;
-mod pve;
 mod resize;
 mod resources;
 mod routes;

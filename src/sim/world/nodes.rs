@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use super::ask::Ask;
-use super::pve;
 use super::state::State;
 use crate::sim::call::{Answer, ApiError, Outcome};
 
@@ -64,7 +63,7 @@ pub fn status(ask: &Ask) -> Outcome {
     let Some(node) = state.nodes.get(&ask.node) else {
         return Err(ApiError::failed(format!("no such node '{}'", ask.node)));
     };
-    let (_, version, repo) = pve::version(ask.cluster.version);
+    let (_, version, repo) = ask.cluster.version.facts();
     let (total, used) = (node.spec.memory_bytes, memory_used(&state, &ask.node));
     let kernel = "6.8.12-15-pve";
     Ok(Answer::new(json!({
@@ -91,7 +90,7 @@ pub fn status(ask: &Ask) -> Outcome {
 
 /// `GET /nodes/{node}/version`.
 pub fn version(ask: &Ask) -> Outcome {
-    let (release, version, repo) = pve::version(ask.cluster.version);
+    let (release, version, repo) = ask.cluster.version.facts();
     Ok(Answer::new(json!({ "release": release, "version": version, "repoid": repo })))
 }
 

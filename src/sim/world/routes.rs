@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::ask::Ask;
 use super::state::State;
@@ -22,11 +22,6 @@ const CONNECT: Duration = Duration::from_secs(3);
 impl Cluster {
     /// Serves one call.
     pub(crate) async fn serve(self: &Arc<Self>, call: Call) -> Outcome {
-        if call.method == "GET"
-            && let Some(answer) = index(call.route)
-        {
-            return Ok(answer);
-        }
         let node = call.node.clone();
         // The way to a node that is up was the door's; one that went down meanwhile is gone here.
         if let Some(node) = node.as_deref().filter(|node| !self.is_up(node)) {
@@ -92,23 +87,6 @@ impl Cluster {
         tokio::time::sleep(CONNECT).await;
         Err(ApiError::hop(595, "No route to host"))
     }
-}
-
-/// Index pages: the key of their entries, and the entries.
-fn index(route: &str) -> Option<Answer> {
-    let (key, names): (&str, &[&str]) = match route {
-        "/cluster" => ("name", super::pve::CLUSTER_INDEX),
-        "/nodes/{node}" => ("name", super::pve::NODE_INDEX),
-        "/nodes/{node}/qemu/{vmid}" => ("subdir", super::pve::GUEST_INDEX),
-        "/nodes/{node}/qemu/{vmid}/status" => ("subdir", super::pve::STATUS_INDEX),
-        "/nodes/{node}/qemu/{vmid}/agent" => ("name", super::pve::AGENT_INDEX),
-        "/nodes/{node}/qemu/{vmid}/snapshot/{snapname}" => ("cmd", &["rollback", "config"]),
-        "/nodes/{node}/tasks/{upid}" => ("name", &["log", "status"]),
-        "/nodes/{node}/storage/{storage}" => ("subdir", super::pve::STORAGE_INDEX),
-        _ => return None,
-    };
-    let entries = names.iter().map(|name| json!({ key: name }));
-    Some(Answer::new(Value::Array(entries.collect())))
 }
 
 /// Lists that a cluster without such things leaves empty.
