@@ -103,7 +103,7 @@ async fn storm(seed: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn storms_pass_and_leave_nothing() {
-    for seed in 0..6 {
+    for seed in 0..3 {
         println!("storm {seed}");
         storm(seed).await;
     }
