@@ -55,6 +55,8 @@ struct Service {
     web: Running,
     notifier: Notifier,
     waiting: Vec<ReloadReply>,
+    /// A resync was asked for; it follows the reload that it begins with.
+    resync_due: bool,
 }
 
 /// Starts everything, runs until told to stop, and stops.
@@ -98,7 +100,10 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
             wish = signals.next() => match wish {
                 Wish::Reload => service.reload(&trigger),
                 Wish::Reap => service.reap(),
-                Wish::Resync => service.resync(&trigger),
+                Wish::Resync => {
+                    service.resync_due = true;
+                    service.reload(&trigger);
+                }
                 Wish::Stop => break service.stop(&mut signals).await,
             },
             given_up = service.home.given_up.recv() => break service.gave_up(given_up).await,
@@ -183,6 +188,7 @@ impl Service {
             web,
             notifier: Notifier,
             waiting: Vec::new(),
+            resync_due: false,
         })
     }
 
@@ -215,6 +221,9 @@ impl Service {
         for reply in self.waiting.drain(..) {
             // Who asked may have hung up.
             let _ = reply.send(outcome.clone());
+        }
+        if std::mem::take(&mut self.resync_due) {
+            self.resync();
         }
         self.notifier.ready(match outcome {
             Ok(_) => "configuration reloaded",
@@ -255,8 +264,7 @@ impl Service {
         });
     }
 
-    fn resync(&self, trigger: &Trigger) {
-        trigger.pull();
+    fn resync(&self) {
         let (reply, done) = oneshot::channel();
         self.home.wishes.do_send(HerdCommand::Resync { reply });
         tokio::spawn(async move {

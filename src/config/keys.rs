@@ -251,7 +251,7 @@ pub(super) static SERVICE: &[Key] = &[
     text(
         "logLevel",
         Preset::Unset,
-        "error, warn, info, debug, trace or a filter; unset: LOG_LEVEL, else info",
+        "error, warn, info, debug, trace or a filter; LOG_LEVEL in the environment wins",
     )
     .checked(value::log_level),
 ];

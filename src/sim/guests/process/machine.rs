@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
@@ -41,6 +41,8 @@ pub(super) struct Machine {
     pub disk: Disk,
     pub inside: Inside,
     pub processes: Processes,
+    /// Keeps the address from others until the guest listens on it; taken by the first boot.
+    reserved: Mutex<Option<TcpSocket>>,
     life: watch::Sender<Life>,
 }
 
@@ -57,13 +59,17 @@ pub(super) struct Init {
     first_process: Option<u32>,
 }
 
+/// Connections that may wait to be taken.
+const BACKLOG: u32 = 1024;
+
 impl Machine {
-    pub(super) fn new(ground: Ground, disk: Disk, inside: Inside) -> Self {
+    pub(super) fn new(ground: Ground, disk: Disk, inside: Inside, reserved: TcpSocket) -> Self {
         Self {
             ground,
             disk,
             inside,
             processes: Processes::default(),
+            reserved: Mutex::new(Some(reserved)),
             life: watch::Sender::new(Life::Booting { first_process: None }),
         }
     }
@@ -134,7 +140,13 @@ impl Machine {
     /// Listens and answers for ever; every session is dropped with this future.
     async fn serve(self: &Arc<Self>, first_process: Option<u32>, key: &PrivateKey) {
         let address = SocketAddr::from((self.inside.address, self.ground.port));
-        let listener = match TcpListener::bind(address).await {
+        let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let bound = match reserved {
+            // From here on a reboot may bind again beside connections that linger.
+            Some(socket) => socket.set_reuseaddr(true).and_then(|()| socket.listen(BACKLOG)),
+            None => TcpListener::bind(address).await,
+        };
+        let listener = match bound {
             Ok(listener) => Some(listener),
             Err(error) => {
                 // A machine whose sshd fails is up all the same.

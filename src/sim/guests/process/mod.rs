@@ -26,7 +26,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -158,13 +158,19 @@ impl Inner {
     }
 
     /// The guest's address; another one where somebody else on this computer uses it already.
-    async fn find_address(&self, vmid: u32) -> Result<std::net::Ipv4Addr, String> {
+    ///
+    /// The socket holds it from this moment: without address reuse nobody else can bind it.
+    fn find_address(&self, vmid: u32) -> Result<(std::net::Ipv4Addr, TcpSocket), String> {
         let book = || self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         let mut address = book().assign(vmid);
         for _ in 0..ADDRESSES_TRIED_MAX {
             let Some(ip) = address else { break };
-            match TcpListener::bind((ip, self.ground.port)).await {
-                Ok(_free) => return Ok(ip),
+            let reserved = TcpSocket::new_v4().and_then(|socket| {
+                socket.bind((ip, self.ground.port).into())?;
+                Ok(socket)
+            });
+            match reserved {
+                Ok(socket) => return Ok((ip, socket)),
                 Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
                     address = book().reassign(vmid);
                 }
@@ -179,9 +185,10 @@ impl Inner {
         if self.machine(vmid).is_some_and(|machine| machine.runs()) {
             return Err("the guest runs already".to_owned());
         }
-        let address = self.find_address(vmid).await?;
+        let (address, reserved) = self.find_address(vmid)?;
         let inside = Inside::new(&boot, address)?;
-        let machine = Arc::new(Machine::new(self.ground.clone(), self.disk(vmid), inside));
+        let machine =
+            Arc::new(Machine::new(self.ground.clone(), self.disk(vmid), inside, reserved));
         let (init, key) = machine.power_on(&boot).await?;
         let (stop, stopped) = watch::channel(false);
         let (seed, range) = (self.seed, self.boot.clone());
