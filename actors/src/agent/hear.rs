@@ -2,7 +2,7 @@
 
 use crate::agent::event::{Answer, Effect};
 use crate::agent::mind::{Mind, Out};
-use crate::agent::state::{BootStep, CloneStep, State};
+use crate::agent::state::{BootStep, CloneStep, RetireStep, State};
 use crate::fault::Fault;
 use crate::id::Attempt;
 use crate::message::AgentCommand;
@@ -79,6 +79,10 @@ impl Mind {
     fn told_vanished(&mut self, out: &mut Out) {
         match &self.state {
             State::Queued | State::Cloning { .. } | State::InDoubt { .. } | State::Gone { .. } => {}
+            // Its own destroy made it vanish; whether volumes remain is still to be found out.
+            State::Retiring {
+                step: RetireStep::DestroyTask(_) | RetireStep::Leftovers, ..
+            } => {}
             State::Stranded { .. } => {
                 self.asked = None;
                 self.list_remains(out);
