@@ -43,6 +43,11 @@ impl LevelHandle {
     }
 }
 
+/// Whether a level, or set of directives, would be taken.
+pub fn is_level(given: &str) -> bool {
+    parse(given).is_ok()
+}
+
 fn parse(given: &str) -> Result<EnvFilter, LevelError> {
     let unknown = || LevelError::Unknown { given: given.to_owned() };
     let known = ["error", "warn", "info", "debug", "trace", "off"];

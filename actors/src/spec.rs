@@ -22,7 +22,9 @@ pub struct HerdSpec {
 }
 
 /// One configured way into a Proxmox cluster, as far as decisions need it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// Never written down: `connection` is drawn from secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloudSpec {
     /// Its key.
     pub id: CloudId,

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{CliError, DEFAULT_SOCKET, Global};
 use crate::causes::causes;
+use crate::config::{self, Environment};
 use crate::web::Problem;
 
 /// How long a call may take, unless it waits on purpose.
@@ -20,10 +21,7 @@ pub const CALL_LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// Nobody listens.
-    #[error(
-        "no drover is listening on `{place}`: is it running? start it with `drover run --config \
-         FILE`, or name its socket with --socket or DROVER_SOCKET"
-    )]
+    #[error("no drover is listening on `{place}`: is it running? {}", elsewhere(place))]
     NoService {
         /// Where.
         place: String,
@@ -70,6 +68,15 @@ impl CallError {
     }
 }
 
+/// What to do when nobody listens.
+fn elsewhere(place: &str) -> &'static str {
+    if place.starts_with("http") {
+        "look there, or give another address with --url or DROVER_URL"
+    } else {
+        "start it with `drover run --config FILE`, or name its socket with --socket or DROVER_SOCKET"
+    }
+}
+
 /// A problem for people: the field faults are part of the detail already.
 fn told(problem: &Problem) -> String {
     if problem.detail.is_empty() {
@@ -104,7 +111,7 @@ impl Client {
                 (builder, base.clone(), base, read_token(global)?)
             }
             None => {
-                let path = global.socket.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_SOCKET));
+                let path = socket(global)?;
                 let place = path.display().to_string();
                 (builder.unix_socket(path), "http://drover".to_owned(), place, None)
             }
@@ -209,6 +216,23 @@ impl Client {
                 CallError::Broken { place, cause }
             }
         })
+    }
+}
+
+/// The socket of the service: as named, else that of the configuration named, else the usual one.
+fn socket(global: &Global) -> Result<PathBuf, CliError> {
+    if let Some(path) = &global.socket {
+        return Ok(path.clone());
+    }
+    let Some(path) = &global.config else { return Ok(PathBuf::from(DEFAULT_SOCKET)) };
+    match config::load(path, &Environment::of_process()) {
+        Ok(checked) => Ok(checked.service.socket),
+        Err(fault) => Err(CliError::Usage(format!(
+            "the service's socket is not known, since the configuration `{}` cannot be used: mend \
+             it, or name the socket with --socket or DROVER_SOCKET\n{}",
+            path.display(),
+            fault.render().trim_end()
+        ))),
     }
 }
 

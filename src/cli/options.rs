@@ -26,10 +26,10 @@ pub struct Cli {
 /// Options of all commands.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
-    /// Configuration: a YAML file, or a directory of them
+    /// Configuration: a YAML file, or a directory of them [default of run and check: /etc/drover]
     #[arg(long, global = true, help_heading = COMMON, value_name = "PATH", env = "DROVER_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Unix socket of the service [default: /run/drover/drover.sock]
+    /// Unix socket of the service [default: that of --config, else /run/drover/drover.sock]
     #[arg(long, global = true, help_heading = COMMON, value_name = "PATH", env = "DROVER_SOCKET")]
     pub socket: Option<PathBuf>,
     /// Address of a service elsewhere, such as https://drover.example.com
@@ -82,7 +82,7 @@ pub enum Command {
         #[arg(long)]
         all: bool,
     },
-    /// Reconcile every cluster fully and at once
+    /// Read the configuration again, and reconcile every cluster fully and at once
     Resync,
     /// Read the configuration again
     Reload,
@@ -135,10 +135,10 @@ pub enum GuestKind {
 /// Which Proxmox VE is simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PveVersion {
-    /// 8.4
+    /// Proxmox VE 8.4
     #[value(name = "8.4")]
     V8_4,
-    /// 9.2
+    /// Proxmox VE 9.2
     #[value(name = "9.2")]
     V9_2,
 }

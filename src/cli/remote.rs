@@ -67,6 +67,11 @@ pub(super) async fn run(
         Command::Resync => {
             let out: ResyncOut = client.post("/v1/resync", &json!({}), LONG_LIMIT).await?;
             print(term, json, &out, tables::findings)?;
+            if let Some(faults) = out.refused {
+                let refused = "reconciled, but the configuration was refused, the old one stays in \
+                               force";
+                return Err(CliError::Failed(format!("{refused}:\n{}", faults.trim_end())));
+            }
         }
         Command::Reload => {
             let out: ReloadOut = client.post("/v1/reload", &json!({}), LONG_LIMIT).await?;

@@ -252,7 +252,8 @@ pub(super) static SERVICE: &[Key] = &[
         "logLevel",
         Preset::Unset,
         "error, warn, info, debug, trace or a filter; unset: LOG_LEVEL, else info",
-    ),
+    )
+    .checked(value::log_level),
 ];
 
 /// The ways to give a secret; exactly one is given.

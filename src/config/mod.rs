@@ -121,13 +121,23 @@ fn plural(count: usize) -> &'static str {
     if count == 1 { "fault" } else { "faults" }
 }
 
+fn help(unreadable: &io::Error) -> &'static str {
+    if unreadable.kind() == io::ErrorKind::NotFound {
+        return "name a YAML file, or a directory of them, with --config or DROVER_CONFIG";
+    }
+    if unreadable.kind() == io::ErrorKind::InvalidData {
+        return "save it as plain UTF-8 text";
+    }
+    "let the user that drover runs as read it"
+}
+
 impl LoadError {
     /// The error as people read it, faults in their places, without secrets and colour.
     pub fn render(&self) -> String {
         match self {
             Self::Missing { what, help } => format!("{what}\n  help: {help}\n"),
             Self::Faults { faults, sources } => format!("{}\n{self}\n", render(faults, sources)),
-            Self::Io { source, .. } => format!("{self}: {source}\n"),
+            Self::Io { source, .. } => format!("{self}: {source}\n  help: {}\n", help(source)),
         }
     }
 }

@@ -29,6 +29,13 @@ pub(super) struct Survey {
 /// Reads and checks.
 pub(super) fn load(path: &Path, environment: &Environment) -> Survey {
     match Sources::read(path) {
+        Ok(sources) if sources.files().is_empty() => Survey {
+            result: Err(LoadError::Missing {
+                what: format!("no YAML file is in `{}`", path.display()),
+                help: "put at least one file there whose name ends in .yaml or .yml".to_owned(),
+            }),
+            inputs: Vec::new(),
+        },
         Ok(sources) => check(sources, environment),
         Err((path, source)) => {
             Survey { result: Err(LoadError::Io { path, source }), inputs: Vec::new() }
@@ -109,7 +116,8 @@ fn top(sources: &Sources, faults: &mut Vec<Fault>) -> Result<Vec<Entry>, Box<Fau
         faults.extend(doubled);
         let Some(root) = root else { continue };
         let Value::Map(entries) = root.value else {
-            faults.push(wrong_type(&root, "", "a mapping"));
+            let fault = wrong_type(&root, "", "a mapping");
+            faults.push(fault.help("begin with a section such as `cloudConfigurations:`"));
             continue;
         };
         for entry in entries {

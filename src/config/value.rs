@@ -5,6 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::pve::{Endpoint, parse_pin};
+use crate::telemetry;
 
 /// What is wrong with a text, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,8 +23,8 @@ fn complain(message: impl Into<String>, help: &'static str) -> Complaint {
 
 /// Checks an endpoint by the client's own reading.
 pub(super) fn endpoint(text: &str) -> Result<(), Complaint> {
-    const FORM: &str = "write it as `https://HOST:8006`; for a certificate of the cluster's own CA \
-                        give caFile or pinSha256";
+    const FORM: &str =
+        "for a certificate of the cluster's own CA give caFile or pinSha256 beside it";
     text.parse::<Endpoint>().map(drop).map_err(|error| complain(error.to_string(), FORM))
 }
 
@@ -142,6 +143,17 @@ pub(super) fn listen(text: &str) -> Result<(), Complaint> {
     })
 }
 
+/// Checks a log level or filter; blank is fine.
+pub(super) fn log_level(text: &str) -> Result<(), Complaint> {
+    if text.is_empty() || telemetry::is_level(text) {
+        return Ok(());
+    }
+    Err(complain(
+        format!("`{text}` is no log level"),
+        "use error, warn, info, debug, trace, or pairs such as `info,drover::pve=debug`",
+    ))
+}
+
 /// Checks a file mode in octal digits.
 pub(super) fn octal_mode(text: &str) -> Result<(), Complaint> {
     match u32::from_str_radix(text, 8) {
@@ -152,14 +164,13 @@ pub(super) fn octal_mode(text: &str) -> Result<(), Complaint> {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     // Invariant: what is accepted means one thing, and what is refused says why.
 
     #[test]
     fn single_texts_are_told_right_from_wrong() {
-        let cases: [(Check, &[&str], &[&str]); 9] = [
+        let cases: [(Check, &[&str], &[&str]); 10] = [
             (cidr, &["10.0.0.0/8", "fd00::/8"], &["10.0.0.0", "10.0.0.0/33", "x/8", "::/129"]),
             (tag, &["linux", "a.b-c"], &["", "-a", "Über", "drover", "drover-7k2m9qxw"]),
             (ip_config, &["", "ip=dhcp", "ip=10.0.0.5/24,gw=10.0.0.1"], &["dhcp", "ip=x", "a=b"]),
@@ -171,6 +182,7 @@ mod tests {
                 &["root@pam!ci=x", "root@pam", "root!ci", "@pam!ci", "root@pam!"],
             ),
             (user_id, &["root@pam"], &["root", "@pam"]),
+            (log_level, &["debug", "info,drover::pve=trace", ""], &["loud", "a=b=c"]),
             (listen, &["127.0.0.1:80", "[::1]:80"], &["localhost:80", "80"]),
             (octal_mode, &["0660", "600"], &["888", "rw", "7777"]),
         ];

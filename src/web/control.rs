@@ -30,6 +30,9 @@ pub struct ReapOut {
 pub struct ResyncOut {
     /// Findings of each cluster, a line each.
     pub clusters: BTreeMap<String, Vec<String>>,
+    /// Why the configuration was not reloaded; absent when it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// What a reload brought into force.
@@ -60,15 +63,17 @@ pub(super) async fn reap(
     Ok(web::Json(ReapOut { retired }))
 }
 
+/// Reloads and reconciles every cluster; a configuration that is refused stops only the reload.
 #[utoipa::path(post, path = "/v1/resync", responses((status = 200, body = ResyncOut)))]
 pub(super) async fn resync(
     state: web::Data<State>,
     body: Body,
 ) -> Result<web::Json<ResyncOut>, Problem> {
     Fields::parse(body)?.finish()?;
+    let refused = (state.doors.reload)().await.err();
     let found = state.ask(state.limits.resync, |reply| HerdCommand::Resync { reply }).await?;
     let clusters = found.into_iter().map(|(cluster, lines)| (cluster.to_string(), lines)).collect();
-    Ok(web::Json(ResyncOut { clusters }))
+    Ok(web::Json(ResyncOut { clusters, refused }))
 }
 
 #[utoipa::path(

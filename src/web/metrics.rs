@@ -139,3 +139,52 @@ impl Page {
         let _ = writeln!(self.0, "{name}{labels} {value}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use drover_actors::fact::What;
+    use drover_actors::id::{AgentId, CloudId, Generation, TemplateId};
+    use drover_actors::record::Reason;
+
+    use super::*;
+    use crate::web::testing::{lease, told};
+
+    // Invariant: the page is Prometheus' text format, and its names stay.
+
+    #[test]
+    fn metrics_are_prometheus_text() {
+        let view = View::new(3);
+        told(&view, What::ConfigApplied { generation: Generation(4) });
+        let template = TemplateId::new(CloudId::new("la\"b"), "linux");
+        let seen = What::Template {
+            template: template.clone(),
+            states: [("Ready".to_owned(), 2), ("Dreaming".to_owned(), 1)].into(),
+            cap: Some(5),
+            labels: vec!["linux".into()],
+            breaker: "flowing".into(),
+            tripped: None,
+        };
+        told(&view, seen);
+        let cloud = What::Cloud {
+            cloud: CloudId::new("lab"),
+            cluster: None,
+            health: "well".into(),
+            version: None,
+            detail: String::new(),
+            agents: 3,
+            cap: None,
+        };
+        told(&view, cloud);
+        told(&view, What::Lease(Box::new(lease("x", "ready", Some("a1"), ""))));
+        let reason = Reason::TooSlow { state: "Booting".into() };
+        let agent = AgentId::new("a0");
+        told(&view, What::AgentGone { agent, template, reason, phases: Vec::new() });
+        let alarm = What::Alarm {
+            agent: AgentId::new("a3"),
+            text: "`lock: clone` stays".into(),
+            command: "qm unlock 10420".into(),
+        };
+        told(&view, alarm);
+        insta::assert_snapshot!(render(&view));
+    }
+}

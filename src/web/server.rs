@@ -38,7 +38,10 @@ pub enum StartError {
     #[error("`{0}` exists and is not a socket; move it away, or give another path")]
     NotASocket(PathBuf),
     /// The system refused.
-    #[error("cannot listen on `{place}`")]
+    #[error(
+        "cannot listen on `{place}`: make it usable, or name another with --socket, \
+         service.socket or service.listen"
+    )]
     Bind {
         /// Where.
         place: String,

@@ -165,6 +165,8 @@ pub(crate) struct Served {
     pub http: reqwest::Client,
     pub running: Running,
     pub alive: Arc<AtomicBool>,
+    /// What comes of a reload.
+    pub reload: Arc<Mutex<Result<u64, String>>>,
     doors: Doors,
     pub directory: tempfile::TempDir,
     system: System,
@@ -197,10 +199,12 @@ impl Served {
         let count = Mutex::new(0);
         let alive = Arc::new(AtomicBool::new(true));
         let turns = Arc::clone(&alive);
+        let reload = Arc::new(Mutex::new(Err("drover.yaml: unknown key".to_owned())));
+        let outcome = Arc::clone(&reload);
         let doors = Doors {
             herd,
             view: view.clone(),
-            reload: Arc::new(|| Box::pin(async { Err("drover.yaml: unknown key".to_owned()) })),
+            reload: Arc::new(move || Box::pin(std::future::ready(outcome.lock().unwrap().clone()))),
             log_level: Arc::new(|level| match level {
                 "debug" => Ok(()),
                 other => Err(format!("`{other}` is no level")),
@@ -227,7 +231,7 @@ impl Served {
         let base = format!("http://{}", running.addrs[0]);
         rustls::crypto::ring::default_provider().install_default().ok();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { view, asks, socket, base, http, running, alive, doors, directory, system }
+        Self { view, asks, socket, base, http, running, alive, reload, doors, directory, system }
     }
 
     /// The doors it was started with.

@@ -6,14 +6,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use drover_actors::fact::What;
-use drover_actors::id::{CloudId, Generation, LeaseId, TemplateId};
+use drover_actors::id::{CloudId, LeaseId, TemplateId};
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_actors::record::{Reason, Want};
+use futures_util::FutureExt;
 use reqwest::Method;
+use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::testing::{Served, agent, lease, told};
-use super::{Auth, BODY_LIMIT, Limits, Peer, PeerGrant, Role, TokenGrant};
+use super::{
+    Auth, BODY_LIMIT, Doors, Limits, Listen, Peer, PeerGrant, Role, StartError, TokenGrant, start,
+};
 use crate::view::View;
 
 const KEY: &str =
@@ -366,7 +370,13 @@ async fn operators_reap_resync_reload_and_set_the_log() {
     assert_eq!(served.admin(Method::POST, "/v1/reap", "").await.body, json!({ "retired": 1 }));
     let synced = served.admin(Method::POST, "/v1/resync", "").await;
     let findings = json!({ "9f31c0aa52e7d410": ["destroy orphan 10417 on pve1"] });
+    let refused = "drover.yaml: unknown key";
+    assert_eq!(synced.body, json!({ "clusters": findings.clone(), "refused": refused }));
+    *served.reload.lock().unwrap() = Ok(5);
+    let synced = served.admin(Method::POST, "/v1/resync", "").await;
     assert_eq!(synced.body, json!({ "clusters": findings }));
+    assert_eq!(served.admin(Method::POST, "/v1/reload", "").await.body, json!({ "generation": 5 }));
+    *served.reload.lock().unwrap() = Err(refused.into());
     let reload = served.admin(Method::POST, "/v1/reload", "").await;
     assert_eq!((reload.status, &reload.body["detail"]), (422, &json!("drover.yaml: unknown key")));
     let level = served.admin(Method::PUT, "/v1/log-level", r#"{"level": "debug"}"#).await;
@@ -375,6 +385,33 @@ async fn operators_reap_resync_reload_and_set_the_log() {
     assert_eq!(level.body["errors"][0]["detail"], "`loud` is no level");
     assert_eq!(served.admin(Method::POST, "/v1/agents/a1/retire", "").await.status, 202);
     assert_eq!(served.admin(Method::POST, "/v1/agents/a2/retire", "").await.status, 404);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_resync_reloads_before_it_reconciles() {
+    let steps: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let (reloaded, reconciled) = (Arc::clone(&steps), Arc::clone(&steps));
+    let script = move |command: HerdCommand| {
+        let HerdCommand::Resync { reply } = command else { panic!("not asked for here") };
+        reconciled.lock().unwrap().push("reconcile");
+        reply.send([].into()).unwrap();
+    };
+    let served = Served::scripted(View::new(3), Arc::default(), script, Limits::default());
+    let reload = move || {
+        reloaded.lock().unwrap().push("reload");
+        std::future::ready(Ok(2)).boxed()
+    };
+    let doors = Doors { reload: Arc::new(reload), ..served.doors() };
+    let listen = vec![Listen::Tcp("127.0.0.1:0".parse().unwrap())];
+    let token =
+        TokenGrant { name: "a".into(), role: Role::Operator, secret: SecretString::from("t") };
+    let running = start(doors, listen, Auth::new([token], vec![]), Limits::default()).unwrap();
+    let url = format!("http://{}/v1/resync", running.addrs[0]);
+    let answer = served.http.post(url).bearer_auth("t").send().await.unwrap();
+    assert_eq!(answer.json::<Value>().await.unwrap(), json!({ "clusters": {} }));
+    assert_eq!(*steps.lock().unwrap(), ["reload", "reconcile"]);
+    running.stop().await;
     served.stop().await;
 }
 
@@ -442,69 +479,10 @@ async fn readiness_follows_the_start() {
     served.stop().await;
 }
 
-#[tokio::test]
-async fn metrics_are_prometheus_text() {
-    let served = Served::new();
-    told(&served.view, What::ConfigApplied { generation: Generation(4) });
-    let template = What::Template {
-        template: TemplateId::new(CloudId::new("la\"b"), "linux"),
-        states: [("Ready".to_owned(), 2), ("Dreaming".to_owned(), 1)].into(),
-        cap: Some(5),
-        labels: vec!["linux".into()],
-        breaker: "flowing".into(),
-        tripped: None,
-    };
-    told(&served.view, template);
-    let page = served.admin(Method::GET, "/metrics", "").await.body;
-    let page = page.as_str().unwrap();
-    for line in [
-        "drover_agents{template=\"la\\\"b/linux\",state=\"Ready\"} 2",
-        "drover_agents{template=\"la\\\"b/linux\",state=\"other\"} 1",
-        "drover_template_cap{template=\"la\\\"b/linux\"} 5",
-        "drover_breaker{template=\"la\\\"b/linux\",state=\"tripped\"} 0",
-        "drover_config_generation 4",
-        "drover_leases{state=\"waiting\"} 0",
-    ] {
-        assert!(page.lines().any(|found| found == line), "{line}\n{page}");
-    }
-    served.stop().await;
-}
-
-#[tokio::test]
-async fn the_api_describes_every_route_it_has() {
-    let served = Served::new();
-    let api = served.call(None, Method::GET, "/openapi.json", "").await.body;
-    let paths: Vec<_> = api["paths"].as_object().unwrap().keys().map(String::as_str).collect();
-    insta::assert_snapshot!(paths.join("\n"), @r"
-    /healthz
-    /metrics
-    /openapi.json
-    /readyz
-    /v1/agents
-    /v1/agents/{id}
-    /v1/agents/{id}/retire
-    /v1/clouds
-    /v1/events
-    /v1/leases
-    /v1/leases/{id}
-    /v1/leases/{id}/renew
-    /v1/log-level
-    /v1/reap
-    /v1/reload
-    /v1/resync
-    /v1/status
-    /v1/templates
-    ");
-    assert!(api["components"]["schemas"]["LeaseIn"]["properties"]["ttlSeconds"].is_object());
-    served.stop().await;
-}
-
 // Invariant: one socket, one service.
 
 #[tokio::test]
 async fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
-    use super::server::{Listen, StartError, start};
-
     let served = Served::new();
     let listen = |path: &std::path::Path| {
         let listen = vec![Listen::Unix { path: path.to_owned(), mode: None }];
@@ -525,8 +503,6 @@ async fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
 #[tokio::test]
 async fn the_socket_has_the_mode_it_was_given_or_what_its_callers_need() {
     use std::os::unix::fs::PermissionsExt;
-
-    use super::server::{Listen, start};
 
     let served = Served::new();
     let path = served.directory.path().join("other.sock");

@@ -18,6 +18,7 @@ mod notes;
 mod reload;
 mod setup;
 mod shell;
+mod storm;
 mod strangers;
 mod tally;
 mod variety;

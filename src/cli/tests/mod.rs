@@ -36,6 +36,34 @@ async fn no_service_says_how_to_start_one() {
     assert!(fault().await.starts_with("no drover is listening"));
 }
 
+// Invariant: the socket is the one named, else that of the configuration named, else the usual one.
+
+#[test]
+fn the_socket_named_comes_before_the_configurations_and_that_before_the_usual() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("drover.yaml");
+    let text = "cloudConfigurations:\n  a: {name: A, credentialsId: t}\n\
+                credentials:\n  t: {kind: proxmoxToken, tokenId: a@pve!a, secret: 5f0c8d36-8b0e}\n\
+                service: {socket: /run/other.sock}\n";
+    std::fs::write(&file, text).unwrap();
+    let place = |socket: Option<&str>, config: Option<&Path>| {
+        let socket = socket.map(Into::into);
+        let global = Global { socket, config: config.map(Into::into), ..Global::default() };
+        Client::new(&global).map(|client| client.place().to_owned())
+    };
+    assert_eq!(place(Some("/run/named.sock"), Some(&file)).ok().unwrap(), "/run/named.sock");
+    assert_eq!(place(None, Some(&file)).ok().unwrap(), "/run/other.sock");
+    assert_eq!(place(None, None).ok().unwrap(), DEFAULT_SOCKET);
+    std::fs::write(&file, text.replace("socket:", "sockets:")).unwrap();
+    assert_eq!(place(Some("/run/named.sock"), Some(&file)).ok().unwrap(), "/run/named.sock");
+    let fault = place(None, Some(&file)).unwrap_err();
+    assert_eq!(fault.exit_code(), 2);
+    let text = fault.to_string();
+    assert!(text.contains("name the socket with --socket or DROVER_SOCKET"), "{text}");
+    assert!(text.contains("unknown key `sockets`"), "{text}");
+    assert!(!text.contains("5f0c8d36"), "{text}");
+}
+
 #[tokio::test]
 async fn a_remote_service_takes_a_token_from_a_file() {
     let served = Served::new();

@@ -187,9 +187,28 @@ async fn agents_that_went_are_listed_when_asked_for() {
 // Invariant: scripts get JSON, and people a line, from every command.
 
 #[tokio::test]
+async fn a_resync_tells_of_a_refused_configuration_after_its_findings() {
+    let served = Served::new();
+    let (result, text) = cli(&served, false, Command::Resync).await;
+    insta::assert_snapshot!(text, @r"
+    9f31c0aa52e7d410: 1 finding
+      destroy orphan 10417 on pve1
+    ");
+    insta::assert_snapshot!(result.unwrap_err(), @r"
+    reconciled, but the configuration was refused, the old one stays in force:
+    drover.yaml: unknown key
+    ");
+    let (result, text) = cli(&served, true, Command::Resync).await;
+    assert!(result.is_err());
+    assert!(text.contains(r#""refused": "drover.yaml: unknown key""#), "{text}");
+    served.stop().await;
+}
+
+#[tokio::test]
 async fn short_commands_answer_in_a_line_or_in_json() {
     let served = Served::new();
     furnish(&served.view);
+    *served.reload.lock().unwrap() = Ok(5);
     let mut lines = Vec::new();
     let commands: [fn() -> Command; 5] = [
         || Command::Release { lease: "x".into() },

@@ -181,3 +181,23 @@ fn no_cloud_and_no_credentials_are_missing_not_wrong() {
     let environment = [("PROXMOX_TOKEN_ID", "a@pve!a"), ("PROXMOX_TOKEN_SECRET", "x")];
     assert!(Scene::with(&environment).check(bare).is_ok());
 }
+
+// Invariant: a configuration that can not be read says so, with what to do.
+
+#[test]
+fn a_configuration_that_is_not_there_is_told_from_one_that_is_no_text() {
+    let scene = Scene::new();
+    scene.put("binary.yaml", 0o600, "");
+    fs::write(scene.path("binary.yaml"), b"\xff\xfe").unwrap();
+    fs::create_dir(scene.path("bare")).unwrap();
+    let said = ["none.yaml", "binary.yaml", "bare"]
+        .map(|name| scene.shown(load(&scene.path(name), &scene.environment).unwrap_err()));
+    assert_snapshot!(said.concat(), @r"
+    `/etc/drover/none.yaml` can not be read: No such file or directory (os error 2)
+      help: name a YAML file, or a directory of them, with --config or DROVER_CONFIG
+    `/etc/drover/binary.yaml` can not be read: stream did not contain valid UTF-8
+      help: save it as plain UTF-8 text
+    no YAML file is in `/etc/drover/bare`
+      help: put at least one file there whose name ends in .yaml or .yml
+    ");
+}

@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{Checked, Environment, LoadError, Sources, check};
+use super::{Checked, Environment, LoadError, Sources, check, load};
 
 /// Clouds and agents that need no more than this to be whole.
 const CREDENTIALS: &str = "
