@@ -123,9 +123,8 @@ pub fn parse_name(name: &str) -> Option<(Installation, AgentId)> {
     well_formed.then(|| (Installation::new(installation), AgentId::new(agent)))
 }
 
-/// Splits a description into people's text and the lines of each block.
-fn blocks(description: &str) -> (String, Vec<Vec<&str>>) {
-    let mut people = Vec::new();
+/// The lines of each block in a description.
+fn blocks(description: &str) -> Vec<Vec<&str>> {
     let mut found: Vec<Vec<&str>> = Vec::new();
     let mut inside = false;
     for line in description.lines() {
@@ -139,22 +138,15 @@ fn blocks(description: &str) -> (String, Vec<Vec<&str>>) {
         } else if trimmed == FENCE_OPEN {
             inside = true;
             found.push(Vec::new());
-        } else {
-            people.push(line);
         }
     }
-    (people.join("\n").trim_end().to_owned(), found)
-}
-
-/// The text people wrote, without any block.
-pub fn people_text(description: &str) -> String {
-    blocks(description).0
+    found
 }
 
 /// Reads a guest's marks.
 pub fn read(name: &str, description: &str) -> Reading {
     let named = parse_name(name);
-    let (_, found) = blocks(description);
+    let found = blocks(description);
     let block = match found.as_slice() {
         [] if named.is_none() => return Reading::Unmarked,
         [] => return Reading::Damaged("the name is drover's, the description has no block".into()),

@@ -66,6 +66,21 @@ pub(super) fn sort(faults: &mut Vec<Fault>) {
     faults.dedup();
 }
 
+/// Takes out of faults what is hidden in the files: a slip of the finger makes a key of a secret.
+pub(super) fn hide(faults: &mut [Fault], sources: &Sources) {
+    let hidden = sources.hidden_words();
+    for fault in faults {
+        let Fault { path, message, help, .. } = fault;
+        for text in [path, message].into_iter().chain(help) {
+            for word in &hidden {
+                if text.contains(word) {
+                    *text = text.replace(word, "***");
+                }
+            }
+        }
+    }
+}
+
 /// Draws faults with the lines they are about, without colour, secrets masked.
 pub fn render(faults: &[Fault], sources: &Sources) -> String {
     drawn(faults, sources, Severity::Error)

@@ -326,6 +326,12 @@ pub(super) const TOP: [&str; 6] = [
 /// Keys of the top level that have a meaning in drover's design, but none in this version.
 pub(super) const LATER: [&str; 4] = ["demand", "labelMappings", "images", "machines"];
 
+/// Whether a word is the name of a key or of a section.
+pub(super) fn is_known(word: &str) -> bool {
+    let tables = [CLOUD, AGENT, SERVICE, TOKEN, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
+    TOP.contains(&word) || tables.into_iter().flatten().any(|key| key.name == word)
+}
+
 /// The known word nearest to a mistaken one, if one is near.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known

@@ -1,9 +1,12 @@
 //! Hides secrets in a file's text before any of it is shown, keeping every place where it is.
 //!
 //! Works on lines, not on the parsed tree: a file that does not parse is shown too. It rather hides
-//! too much: inside `credentials` and `service` only values of keys known to be harmless are shown.
+//! too much: outside of the sections for clouds and agents only values of keys known to be harmless
+//! are shown, for a slip of the finger may have spoilt the name of `credentials`.
 
-/// Keys inside `credentials` and `service` whose values may be shown.
+use super::keys;
+
+/// Keys outside of [`OPEN`] whose values may be shown.
 const HARMLESS: [&str; 21] = [
     "kind",
     "tokenId",
@@ -28,16 +31,23 @@ const HARMLESS: [&str; 21] = [
     "id",
 ];
 
+/// Hidden words shorter than this may be told by chance, and tell nothing.
+const TELLING: usize = 6;
+
+/// The sections that hold no secrets; `agentDefaults-<node>` beside.
+const OPEN: [&str; 4] =
+    ["cloudDefaults", "cloudConfigurations", "agentDefaults", "agentConfigurations"];
+
 /// The text with secrets replaced by asterisks, as many bytes as before.
 pub(super) fn masked(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    let mut guarded = false;
+    let mut guarded = true;
     let mut in_key = false;
     for line in text.split_inclusive('\n') {
         if let Some((name, _)) = key_of(line)
             && !line.starts_with([' ', '\t', '-', '#'])
         {
-            guarded = matches!(name, "credentials" | "service");
+            guarded = !OPEN.contains(&name) && !name.starts_with("agentDefaults-");
         }
         if line.contains("PRIVATE KEY-----") {
             in_key = line.contains("-----BEGIN");
@@ -56,6 +66,23 @@ pub(super) fn masked(text: &str) -> String {
         }));
     }
     shown
+}
+
+/// Words of the text that [`masked`] hid, the longest first.
+pub(super) fn hidden_words<'a>(text: &'a str, masked: &str) -> Vec<&'a str> {
+    let mut words = Vec::new();
+    for (line, shown) in text.lines().zip(masked.lines()) {
+        let from = line.bytes().zip(shown.bytes()).position(|(there, shown)| there != shown);
+        for word in line[from.unwrap_or(line.len())..].split_whitespace() {
+            let marks = |c: char| "\"'{}[],:".contains(c);
+            words.push(word.trim_matches(marks));
+            words.extend(word.split(marks));
+        }
+    }
+    words.retain(|word| word.len() >= TELLING && !keys::is_known(word));
+    words.sort_by_key(|word| std::cmp::Reverse(word.len()));
+    words.dedup();
+    words
 }
 
 fn indent(line: &str) -> usize {
@@ -82,7 +109,7 @@ fn guarded_from(line: &str) -> usize {
     loop {
         let rest = &line[from..];
         let open = rest.trim_matches(|c: char| c.is_whitespace() || "{}[],".contains(c));
-        if open.is_empty() || open.starts_with('#') || open == "-" {
+        if open.is_empty() || open.starts_with('#') || open.bytes().all(|byte| byte == b'-') {
             return line.len();
         }
         let Some((name, value)) = key_of(rest) else { return from + indent(rest) };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use super::mask::masked;
+use super::mask::{hidden_words, masked};
 
 /// The largest file read; more is a mistake, not a configuration.
 const LARGEST: u64 = 4 << 20;
@@ -73,6 +73,11 @@ impl Sources {
     /// The files.
     pub fn files(&self) -> &[SourceFile] {
         &self.files
+    }
+
+    /// Words that are hidden when the files are shown, the longest of each file first.
+    pub(super) fn hidden_words(&self) -> Vec<&str> {
+        self.files.iter().flat_map(|file| hidden_words(&file.text, &file.masked)).collect()
     }
 
     pub(super) fn file(&self, index: usize) -> Option<&SourceFile> {

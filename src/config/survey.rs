@@ -60,7 +60,11 @@ fn checked(
     let mut faults = Vec::new();
     let top = match top(&sources, &mut faults) {
         Ok(top) => top,
-        Err(fault) => return Err(LoadError::Faults { faults: vec![*fault], sources }),
+        Err(fault) => {
+            let mut faults = vec![*fault];
+            fault::hide(&mut faults, &sources);
+            return Err(LoadError::Faults { faults, sources });
+        }
     };
     if faults.is_empty() && entries_of(&top, "cloudConfigurations").is_none_or(<[_]>::is_empty) {
         return Err(LoadError::Missing {
@@ -89,6 +93,8 @@ fn checked(
     };
     fault::sort(&mut faults);
     fault::sort(&mut warnings);
+    fault::hide(&mut faults, &sources);
+    fault::hide(&mut warnings, &sources);
     match parts.filter(|_| faults.is_empty()) {
         Some(parts) => Ok(parts.into_checked(warnings, sources)),
         None if nothing_to_log_in_with(&top, &faults) => Err(LoadError::Missing {

@@ -124,21 +124,11 @@ impl Mind {
     }
 
     pub(super) fn clone_ended(&mut self, result: Result<TaskEnd, Fault>, out: &mut Out) {
-        let cancelled = match &self.state {
-            State::Cloning { cancelled, .. } => cancelled.clone(),
-            State::InDoubt { .. } => return self.doubt_task_ended(result, out),
-            State::Queued
-            | State::Configuring
-            | State::Booting(_)
-            | State::Connecting { .. }
-            | State::Preparing(_)
-            | State::Ready
-            | State::Leased
-            | State::Draining(_)
-            | State::Retiring { .. }
-            | State::Stranded { .. }
-            | State::Gone { .. } => return,
-        };
+        if matches!(self.state, State::InDoubt { .. }) {
+            return self.doubt_task_ended(result, out);
+        }
+        let State::Cloning { cancelled, .. } = &self.state else { return };
+        let cancelled = cancelled.clone();
         match result {
             Ok(TaskEnd::Done { .. }) => self.clone_is_ours(cancelled, None, out),
             Ok(TaskEnd::Failed(fault)) if fault.kind == FaultKind::IdTaken => {
@@ -331,22 +321,10 @@ impl Mind {
 
     /// Whether a stopped guest has powered itself off in this state.
     fn should_run(&self) -> bool {
-        match &self.state {
-            State::Booting(BootStep::Address | BootStep::HostKeys)
-            | State::Connecting { .. }
-            | State::Preparing(_)
-            | State::Ready
-            | State::Leased
-            | State::Draining(_) => true,
-            State::Booting(BootStep::Start | BootStep::Task(_) | BootStep::Check(_))
-            | State::Queued
-            | State::Cloning { .. }
-            | State::InDoubt { .. }
-            | State::Configuring
-            | State::Retiring { .. }
-            | State::Stranded { .. }
-            | State::Gone { .. } => false,
+        if let State::Booting(step) = &self.state {
+            return matches!(step, BootStep::Address | BootStep::HostKeys);
         }
+        self.state.is_alive() && !matches!(self.state, State::Configuring)
     }
 
     /// The reconciler saw it stopped in a list: look before believing it, beside whatever else is

@@ -2,7 +2,7 @@
 
 use crate::agent::event::{Answer, Effect};
 use crate::agent::mind::{Mind, Out};
-use crate::agent::state::{BootStep, CloneStep, RetireStep, State};
+use crate::agent::state::{RetireStep, State};
 use crate::fault::Fault;
 use crate::id::Attempt;
 use crate::message::AgentCommand;
@@ -11,26 +11,14 @@ use crate::record::Reason;
 impl Mind {
     pub(super) fn command(&mut self, command: AgentCommand, out: &mut Out) {
         match command {
-            AgentCommand::Granted { vmid, node, cluster } => match &self.state {
-                State::Queued => self.granted(vmid, node, cluster, out),
-                State::Cloning { .. }
-                | State::InDoubt { .. }
-                | State::Configuring
-                | State::Booting(_)
-                | State::Connecting { .. }
-                | State::Preparing(_)
-                | State::Ready
-                | State::Leased
-                | State::Draining(_)
-                | State::Retiring { .. }
-                | State::Stranded { .. }
-                | State::Gone { .. } => {
-                    let mine = self.guest.as_ref().is_some_and(|guest| guest.marks.vmid == vmid);
-                    if !mine {
-                        out.effects.push(Effect::IdBack { vmid, burned: false });
-                    }
+            AgentCommand::Granted { vmid, node, cluster } => {
+                let mine = self.guest.as_ref().is_some_and(|guest| guest.marks.vmid == vmid);
+                if matches!(self.state, State::Queued) {
+                    self.granted(vmid, node, cluster, out);
+                } else if !mine {
+                    out.effects.push(Effect::IdBack { vmid, burned: false });
                 }
-            },
+            }
             AgentCommand::NotGranted(fault) => self.not_granted(fault, out),
             AgentCommand::Lease { ask } => self.lease(*ask, out),
             AgentCommand::LeaseRenewed { lease, expires } => self.renewed(&lease, expires, out),
@@ -77,24 +65,18 @@ impl Mind {
 
     /// While the clone is being made its id may well be free: there, the state's own looks decide.
     fn told_vanished(&mut self, out: &mut Out) {
-        match &self.state {
-            State::Queued | State::Cloning { .. } | State::InDoubt { .. } | State::Gone { .. } => {}
-            // Its own destroy made it vanish; whether volumes remain is still to be found out.
-            State::Retiring {
-                step: RetireStep::DestroyTask(_) | RetireStep::Leftovers, ..
-            } => {}
-            State::Stranded { .. } => {
-                self.asked = None;
-                self.list_remains(out);
-            }
-            State::Configuring
-            | State::Booting(_)
-            | State::Connecting { .. }
-            | State::Preparing(_)
-            | State::Ready
-            | State::Leased
-            | State::Draining(_)
-            | State::Retiring { .. } => self.vanished(out),
+        if let State::Retiring {
+            step: RetireStep::DestroyTask(_) | RetireStep::Leftovers, ..
+        } = self.state
+        {
+            // Its own doing; whether volumes remain is still to be found out.
+            return;
+        }
+        if matches!(self.state, State::Stranded { .. }) {
+            self.asked = None;
+            self.list_remains(out);
+        } else if self.state.is_alive() || matches!(self.state, State::Retiring { .. }) {
+            self.vanished(out);
         }
     }
 
@@ -146,24 +128,13 @@ impl Mind {
     fn state_answered(&mut self, answer: Answer, out: &mut Out) {
         match answer {
             Answer::Cloned(result) => self.cloned(result, out),
-            Answer::TaskEnded(result) => match &self.state {
-                State::Cloning { step: CloneStep::Task(_), .. } | State::InDoubt { .. } => {
-                    self.clone_ended(result, out);
-                }
-                State::Booting(BootStep::Task(_)) => self.start_ended(result, out),
-                State::Retiring { .. } => self.retire_task_ended(result, out),
-                State::Queued
-                | State::Cloning { step: CloneStep::Call | CloneStep::Check(_), .. }
-                | State::Configuring
-                | State::Booting(_)
-                | State::Connecting { .. }
-                | State::Preparing(_)
-                | State::Ready
-                | State::Leased
-                | State::Draining(_)
-                | State::Stranded { .. }
-                | State::Gone { .. } => {}
-            },
+            Answer::TaskEnded(result) if matches!(self.state, State::Booting(_)) => {
+                self.start_ended(result, out);
+            }
+            Answer::TaskEnded(result) if matches!(self.state, State::Retiring { .. }) => {
+                self.retire_task_ended(result, out);
+            }
+            Answer::TaskEnded(result) => self.clone_ended(result, out),
             Answer::Looked(result) => self.looked(result, out),
             Answer::IdSeen(result) => self.retire_confirmed(result, out),
             Answer::Configured(result) => self.configured(result, out),

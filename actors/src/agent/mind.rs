@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::agent::event::{Call, Effect, Event, Guest};
 use crate::agent::picture::{Told, Waterfall};
+use crate::agent::provision::can_pass;
 use crate::agent::state::{CloneStep, Lease, State};
 use crate::ambient::jittered;
 use crate::fact::What;
@@ -420,18 +421,8 @@ impl Mind {
 /// What a fault means that was tried over until there was no time left: contention and a cluster
 /// that is silent are nobody's fault, a guest that is silent is (design rule 7).
 pub(super) fn slow(fault: Fault) -> Fault {
-    let passes = match fault.kind {
-        FaultKind::Contention | FaultKind::Locked { .. } => true,
-        FaultKind::Unreachable | FaultKind::UnknownOutcome => fault.culprit != Culprit::Guest,
-        FaultKind::Denied { .. }
-        | FaultKind::Gone
-        | FaultKind::IdTaken
-        | FaultKind::Capacity
-        | FaultKind::Foreign
-        | FaultKind::KeyRejected
-        | FaultKind::Impostor
-        | FaultKind::Broken => false,
-    };
+    let nobodys = matches!(fault.kind, FaultKind::Contention | FaultKind::Locked { .. });
+    let passes = can_pass(&fault.kind) && (nobodys || fault.culprit != Culprit::Guest);
     if passes { fault } else { Fault { kind: FaultKind::Broken, ..fault } }
 }
 

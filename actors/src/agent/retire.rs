@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::agent::event::Call;
 use crate::agent::mind::{Mind, Out};
+use crate::agent::provision::can_pass;
 use crate::agent::state::{RetireStep, State};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::Upid;
@@ -25,12 +26,11 @@ impl Mind {
     /// Sends the agent on its way out. A guest not proven to be ours is never destroyed.
     pub(super) fn retire(&mut self, reason: Reason, out: &mut Out) {
         match &mut self.state {
-            State::Queued => return self.gone(reason, false, out),
+            State::Queued => self.gone(reason, false, out),
             State::Cloning { cancelled, .. } | State::InDoubt { cancelled, .. } => {
                 cancelled.get_or_insert(reason);
-                return;
             }
-            State::Retiring { .. } | State::Gone { .. } => return,
+            State::Retiring { .. } | State::Gone { .. } => {}
             State::Configuring
             | State::Booting(_)
             | State::Connecting { .. }
@@ -38,9 +38,8 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
-            | State::Stranded { .. } => {}
+            | State::Stranded { .. } => self.send_out(reason, out),
         }
-        self.send_out(reason, out);
     }
 
     /// Begins to retire a guest that is proven to be ours.
@@ -87,19 +86,12 @@ impl Mind {
         if let State::Retiring { step, .. } = &mut self.state {
             *step = RetireStep::Fence;
         }
-        match &fault.kind {
-            FaultKind::Locked { .. } => self.retry_about(LOCK_PAUSE, out),
-            FaultKind::Contention | FaultKind::Unreachable | FaultKind::UnknownOutcome => {
-                self.back_off(out);
-            }
-            FaultKind::Denied { .. }
-            | FaultKind::Gone
-            | FaultKind::IdTaken
-            | FaultKind::Capacity
-            | FaultKind::Foreign
-            | FaultKind::KeyRejected
-            | FaultKind::Impostor
-            | FaultKind::Broken => self.retry_about(STUBBORN_PAUSE, out),
+        if matches!(fault.kind, FaultKind::Locked { .. }) {
+            self.retry_about(LOCK_PAUSE, out);
+        } else if can_pass(&fault.kind) {
+            self.back_off(out);
+        } else {
+            self.retry_about(STUBBORN_PAUSE, out);
         }
         self.hinder(fault);
     }
@@ -118,23 +110,12 @@ impl Mind {
                 };
                 self.retire_step(next, out);
             }
-            Err(fault) => match fault.kind {
-                FaultKind::Foreign => self.strand(&fault.text, out),
-                FaultKind::Gone => {
-                    self.hinder(fault);
-                    self.retire_step(RetireStep::Find, out);
-                }
-                FaultKind::Contention
-                | FaultKind::Locked { .. }
-                | FaultKind::Unreachable
-                | FaultKind::UnknownOutcome
-                | FaultKind::Denied { .. }
-                | FaultKind::IdTaken
-                | FaultKind::Capacity
-                | FaultKind::KeyRejected
-                | FaultKind::Impostor
-                | FaultKind::Broken => self.retire_again(fault, out),
-            },
+            Err(fault) if fault.kind == FaultKind::Foreign => self.strand(&fault.text, out),
+            Err(fault) if fault.kind == FaultKind::Gone => {
+                self.hinder(fault);
+                self.retire_step(RetireStep::Find, out);
+            }
+            Err(fault) => self.retire_again(fault, out),
         }
     }
 
@@ -177,21 +158,11 @@ impl Mind {
     }
 
     fn retire_unclear(&mut self, fault: Fault, out: &mut Out) {
-        match fault.kind {
-            FaultKind::UnknownOutcome | FaultKind::Gone => {
-                self.hinder(fault);
-                self.retire_step(RetireStep::Confirm, out);
-            }
-            FaultKind::Contention
-            | FaultKind::Locked { .. }
-            | FaultKind::Unreachable
-            | FaultKind::Denied { .. }
-            | FaultKind::IdTaken
-            | FaultKind::Capacity
-            | FaultKind::Foreign
-            | FaultKind::KeyRejected
-            | FaultKind::Impostor
-            | FaultKind::Broken => self.retire_again(fault, out),
+        if matches!(fault.kind, FaultKind::UnknownOutcome | FaultKind::Gone) {
+            self.hinder(fault);
+            self.retire_step(RetireStep::Confirm, out);
+        } else {
+            self.retire_again(fault, out);
         }
     }
 

@@ -229,11 +229,11 @@ impl Mind {
 
     /// Takes no new use and goes when the last one ends.
     pub(super) fn drain(&mut self, reason: Reason, out: &mut Out) {
-        let in_use = !self.leases.is_empty();
         match &self.state {
-            State::Leased if in_use => self.enter_draining(reason, out),
-            State::Draining(_) if in_use => {}
-            State::Ready if in_use => self.enter_draining(reason, out),
+            State::Draining(_) if !self.leases.is_empty() => {}
+            State::Ready | State::Leased if !self.leases.is_empty() => {
+                self.enter(State::Draining(reason), out);
+            }
             State::Queued
             | State::Cloning { .. }
             | State::InDoubt { .. }
@@ -248,10 +248,6 @@ impl Mind {
             | State::Stranded { .. }
             | State::Gone { .. } => self.retire(reason, out),
         }
-    }
-
-    fn enter_draining(&mut self, reason: Reason, out: &mut Out) {
-        self.enter(State::Draining(reason), out);
     }
 
     /// When it will be too old.

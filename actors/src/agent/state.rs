@@ -162,6 +162,25 @@ impl State {
         }
     }
 
+    /// Why it goes, or is to go as soon as its clone is there.
+    pub fn leaving(&self) -> Option<&Reason> {
+        match self {
+            Self::Cloning { cancelled: reason, .. }
+            | Self::InDoubt { cancelled: reason, .. }
+            | Self::Stranded { reason, .. } => reason.as_ref(),
+            Self::Draining(reason) | Self::Retiring { reason, .. } | Self::Gone { reason, .. } => {
+                Some(reason)
+            }
+            Self::Queued
+            | Self::Configuring
+            | Self::Booting(_)
+            | Self::Connecting { .. }
+            | Self::Preparing(_)
+            | Self::Ready
+            | Self::Leased => None,
+        }
+    }
+
     /// Whether the guest is known to be there, ours, and meant for use.
     pub fn is_alive(&self) -> bool {
         match self {

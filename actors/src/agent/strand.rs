@@ -56,22 +56,7 @@ impl Mind {
     }
 
     pub(super) fn strand_with(&mut self, why: &str, command: String, out: &mut Out) {
-        let reason = match &self.state {
-            State::Retiring { reason, .. } => Some(reason.clone()),
-            State::Cloning { cancelled, .. } | State::InDoubt { cancelled, .. } => {
-                cancelled.clone()
-            }
-            State::Queued
-            | State::Configuring
-            | State::Booting(_)
-            | State::Connecting { .. }
-            | State::Preparing(_)
-            | State::Ready
-            | State::Leased
-            | State::Draining(_)
-            | State::Stranded { .. }
-            | State::Gone { .. } => None,
-        };
+        let reason = self.state.leaving().cloned();
         self.observing = false;
         self.lane_back(out);
         self.lose_leases("lost", out);

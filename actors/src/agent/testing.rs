@@ -6,7 +6,6 @@
     reason = "fixtures pick what they need"
 )]
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,19 +13,14 @@ use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::mind::{Mind, step};
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{
-    AgentId, Attempt, CloudId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId,
-    Upid, VmId,
-};
+use crate::id::{AgentId, Attempt, ClusterId, Installation, LeaseId, NodeName, Upid, VmId};
 use crate::ledger::Ledger;
 use crate::marks::{Marks, Reading};
 use crate::message::{AgentCommand, AgentReport};
 use crate::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
 use crate::record::{Body, LeaseAsk, Record, Want};
-use crate::spec::{
-    BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, Mode,
-    SshSpec, TemplateSpec,
-};
+use crate::spec::{LimitSpec, TemplateSpec};
+use crate::testbed;
 use crate::time::{Moment, Now, WallTime};
 
 pub const ADDRESS: &str = "10.0.0.5";
@@ -37,61 +31,23 @@ pub fn secs(seconds: u64) -> Duration {
 }
 
 pub fn spec() -> TemplateSpec {
+    let plain = testbed::template("primary/linux", &["linux"]);
     TemplateSpec {
-        id: TemplateId::new(CloudId::new("primary"), "linux"),
-        name: "linux".into(),
-        generation: Generation(1),
         node: None,
-        source: VmId(9000),
-        labels: BTreeSet::from(["linux".into()]),
-        executors: 1,
-        clone: CloneStrategy::Linked,
-        target_storage: None,
-        target_pool: None,
-        cores: None,
-        memory_mb: None,
-        disk_gb: None,
         remote_fs: "/home/ci/it's work".into(),
-        mode: Mode::Normal,
-        ssh: SshSpec {
-            credentials_id: "key".into(),
-            user: "ci".into(),
-            port: 22,
-            public_key: "ssh-ed25519 AAAA drover".into(),
-        },
-        java: JavaSpec {
-            distribution: JavaDistribution::None,
-            major: 21,
-            path: "java".into(),
-            options: String::new(),
-        },
         idle: Some(secs(600)),
-        cap: None,
-        minimum: 0,
-        max_uses: None,
-        name_prefix: "ci".into(),
-        tags: BTreeSet::new(),
-        description: String::new(),
-        cloud_init: CloudInitSpec {
-            user: None,
-            ip_config: None,
-            nameserver: None,
-            search_domain: None,
-        },
-        guest_networks: Vec::new(),
         ready_command: Some("true".into()),
         limits: LimitSpec {
             queue: secs(300),
-            call: secs(60),
             operation: secs(120),
             clone: secs(600),
             startup: secs(180),
-            prepare: secs(300),
             shutdown: Duration::ZERO,
             retire: secs(300),
             lifetime: Some(secs(86_400)),
+            ..plain.limits
         },
-        breaker: BreakerSpec { threshold: 3, cooldown: secs(120), cooldown_cap: secs(1800) },
+        ..plain
     }
 }
 

@@ -276,6 +276,26 @@ async fn the_picture_of_a_ready_agent_tells_how_to_reach_it() {
     .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn whoever_hears_that_a_lease_is_ready_has_heard_how_to_reach_its_agent() {
+    for key in [None, Some("ssh-ed25519 USER")] {
+        on_world(async |world| {
+            let address = ready(&world).await;
+            address.do_send(lease(key));
+            sleep(secs(1)).await;
+            let facts = world.facts();
+            let is_ready = |what: &What| matches!(what, What::Lease(it) if it.state == "ready");
+            let at = facts.iter().position(is_ready).unwrap();
+            let reachable = facts[..at].iter().any(|what| {
+                matches!(what, What::Agent(picture) if picture.address.is_some()
+                    && picture.ssh.is_some() && picture.leases == [LeaseId::new("l1")])
+            });
+            assert!(reachable);
+        })
+        .await;
+    }
+}
+
 // Invariant: orders that no record tells of outlive a panic too.
 
 #[tokio::test(start_paused = true)]

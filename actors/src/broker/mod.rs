@@ -6,6 +6,7 @@ pub mod book;
 pub mod matching;
 pub mod state;
 mod surplus;
+pub mod waiting;
 
 use std::sync::Arc;
 

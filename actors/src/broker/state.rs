@@ -21,6 +21,8 @@ pub(super) struct TemplateView {
     pub(super) spec: Arc<TemplateSpec>,
     pub(super) configured: bool,
     pub(super) flowing: bool,
+    pub(super) tripped: Option<(WallTime, String)>,
+    pub(super) live: u32,
     pub(super) room: u32,
     /// Starts asked for and not answered.
     pub(super) pending: u32,
@@ -30,7 +32,7 @@ pub(super) struct TemplateView {
 #[derive(Debug, Clone, Default)]
 pub struct Broker {
     book: Book,
-    clouds: BTreeMap<CloudId, u32>,
+    pub(super) clouds: BTreeMap<CloudId, u32>,
     pub(super) templates: BTreeMap<TemplateId, TemplateView>,
     pub(super) agents: BTreeMap<AgentId, AgentView>,
     /// Wants of leases given up, for which agents may have been begun.
@@ -166,12 +168,16 @@ impl Broker {
             spec: news.spec.clone(),
             configured: news.configured,
             flowing: news.flowing,
+            tripped: None,
+            live: 0,
             room: 0,
             pending: 0,
         });
         view.spec = news.spec.clone();
         view.configured = news.configured;
         view.flowing = news.flowing;
+        view.tripped.clone_from(&news.tripped);
+        view.live = news.live;
         view.room = news.room;
         view.pending = view.pending.saturating_sub(news.answered);
         let mut orders = Vec::new();

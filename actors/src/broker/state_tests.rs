@@ -25,6 +25,7 @@ fn news(spec: &Arc<TemplateSpec>, room: u32) -> TemplateNews {
         spec: spec.clone(),
         configured: true,
         flowing: true,
+        tripped: None,
         live: 0,
         room,
         empty: false,

@@ -18,6 +18,7 @@ fn news(template: &str, live: u32, released: u32) -> TemplateNews {
         spec,
         configured: true,
         flowing: true,
+        tripped: None,
         live,
         room: u32::MAX,
         empty: live == 0,

@@ -6,7 +6,6 @@ use actix::{Addr, Recipient};
 
 use super::*;
 use crate::birth::{Living, Roster};
-use crate::id::Installation;
 use crate::message::Standing;
 use crate::testbed::{self, CLUSTER, World, cloud, on_paused_system, pass, seconds, template};
 
@@ -47,14 +46,7 @@ impl Bed {
     fn with_lanes(change: impl FnOnce(&mut CloudSpec), lanes: Lanes) -> Self {
         let world = World::new(&["c"]);
         let roster = Roster::default();
-        let common = Common {
-            ports: world.ports(),
-            roster: roster.clone(),
-            spawner: world.spawner(),
-            installation: Installation::new("7k2m9qxw"),
-            epoch: 1,
-            give_up: Arc::new(|what| panic!("{} was given up", what.name)),
-        };
+        let common = world.common(&roster);
         let mut spec = cloud("c", None);
         change(&mut spec);
         let id = ClusterId::new(CLUSTER);

@@ -7,7 +7,6 @@ use tokio::sync::oneshot;
 
 use super::{Herd, LeaseReply, ReleaseReply};
 use crate::broker::book::Asked;
-use crate::fact::{LeasePicture, What};
 use crate::id::LeaseId;
 use crate::message::{AgentCommand, Refusal};
 use crate::record::{Body, LeaseAsk};
@@ -18,22 +17,6 @@ fn unavailable(fault: &impl std::fmt::Display) -> Refusal {
 }
 
 impl Herd {
-    pub(super) fn observe_waiting(&self, ask: &LeaseAsk, detail: String) {
-        self.observe_lease(ask, "waiting", detail);
-    }
-
-    fn observe_lease(&self, ask: &LeaseAsk, state: &str, detail: String) {
-        self.observe(What::Lease(Box::new(LeasePicture {
-            lease: ask.lease.clone(),
-            state: state.into(),
-            agent: None,
-            owner: ask.owner.clone(),
-            principal: ask.principal.clone(),
-            expires: None,
-            detail,
-        })));
-    }
-
     pub(super) fn lease(&mut self, ask: Box<LeaseAsk>, reply: LeaseReply, ctx: &mut Context<Self>) {
         let configured: Vec<_> = self.spec.templates.values().cloned().collect();
         let stopping = self.broker.stopping();
@@ -60,7 +43,7 @@ impl Herd {
                     actor.broker.recorded(&ask.lease, done.is_ok());
                     let answer = done.map(|_| ask.lease.clone());
                     if answer.is_ok() {
-                        actor.observe_waiting(&ask, "waits for an agent".into());
+                        actor.observe_lease(&ask, "waiting", "waits for an agent".into());
                     }
                     for reply in actor.asking.remove(&ask.lease).into_iter().flatten() {
                         let answer = answer.clone().map_err(|fault| unavailable(&fault));

@@ -2,6 +2,7 @@
 //! carries out what the broker decides, and is the one door for leases and operators.
 
 mod drain;
+mod explain;
 mod leases;
 mod orphan;
 mod start;
@@ -56,6 +57,7 @@ pub struct Herd {
     writes: u32,
     drain: Option<drain::Drain>,
     settling: bool,
+    explained: explain::Explained,
 }
 
 /// To itself: decide, once for all messages that were waiting.
@@ -184,7 +186,6 @@ impl Herd {
         }
         self.spec = Arc::new(merged);
         self.observe(What::ConfigApplied { generation: new.generation });
-        self.tell_hopeless();
         self.check_ready();
         self.settle_soon(ctx);
     }
@@ -208,17 +209,6 @@ impl Herd {
             }
         }
         cloud.do_send(CloudCommand::Apply { spec: Some(spec), templates, adopt });
-    }
-
-    /// Says of waiting leases that no configured template serves them any more.
-    fn tell_hopeless(&self) {
-        let hopeless = self.broker.waiting().filter(|ask| {
-            !self.spec.templates.values().any(|spec| crate::broker::serves(spec, &ask.want))
-        });
-        for ask in hopeless {
-            let want = crate::broker::describe(&ask.want);
-            self.observe_waiting(ask, format!("no configured template serves {want} any more"));
-        }
     }
 
     fn check_ready(&mut self) {
@@ -348,6 +338,7 @@ impl Handler<Settle> for Herd {
         self.settling = false;
         let orders = self.broker.decide();
         self.carry_out(orders, ctx);
+        self.explain(ctx);
         self.check_drained();
     }
 }

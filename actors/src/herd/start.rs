@@ -8,6 +8,7 @@ use std::time::Duration;
 use actix::{Actor, Addr, AsyncContext, Context};
 use tokio::sync::oneshot;
 
+use super::explain::Explained;
 use super::{ClusterActors, Herd, Tried};
 use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Roster, spawn_child};
 use crate::broker::state::Broker;
@@ -80,6 +81,7 @@ impl Herd {
                 writes: 0,
                 drain: None,
                 settling: false,
+                explained: Explained::default(),
             };
             herd.take_over(&ledger, down, &spec, ctx);
             herd
@@ -94,9 +96,7 @@ impl Herd {
         spec: &Arc<HerdSpec>,
         ctx: &mut Context<Self>,
     ) {
-        for ask in &ledger.waiting {
-            self.observe_waiting(ask, "waits for an agent".into());
-        }
+        self.show_known(ledger, down);
         for cluster in ledger.clusters.values() {
             self.begin_cluster(cluster, ledger, ctx);
         }

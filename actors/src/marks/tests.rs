@@ -36,7 +36,7 @@ fn a_long_or_odd_name_stays_a_host_name_of_at_most_62_characters() {
 fn marks_written_around_peoples_text_are_read_back() {
     let text = marks().describe("Ask the build team.\n\nThanks.");
     assert_eq!(read(&marks().name(""), &text), Reading::Marked(Box::new(marks())));
-    assert_eq!(people_text(&text), "Ask the build team.\n\nThanks.");
+    assert!(text.starts_with("Ask the build team.\n\nThanks.\n\n```drover-1\n"), "{text}");
 }
 
 #[test]

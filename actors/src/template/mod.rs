@@ -22,7 +22,7 @@ use crate::id::{AgentId, LeaseId, TemplateId};
 use crate::message::{AgentReport, Standing};
 use crate::record::{Body, Reason};
 use crate::spec::TemplateSpec;
-use crate::time::Moment;
+use crate::time::{Moment, WallTime};
 use breaker::Breaker;
 use state::{Effect, TemplateMind};
 
@@ -57,6 +57,8 @@ pub struct TemplateNews {
     pub configured: bool,
     /// Whether its breaker flows.
     pub flowing: bool,
+    /// Until when its breaker is tripped, and why.
+    pub tripped: Option<(WallTime, String)>,
     /// Slots held.
     pub live: u32,
     /// Agents it may begin at this moment, the cloud's cap aside.

@@ -405,6 +405,7 @@ impl TemplateMind {
             spec: self.spec.clone(),
             configured: self.configured,
             flowing: self.breaker.label() == "flowing",
+            tripped: self.breaker.tripped(),
             live: self.live(),
             room: self.room(now),
             empty: self.agents.is_empty(),

@@ -6,7 +6,7 @@ use actix::{Addr, Supervisor};
 
 use super::*;
 use crate::birth::Roster;
-use crate::id::{ClusterId, Installation};
+use crate::id::ClusterId;
 use crate::message::{IdBack, LaneAsk, LaneFree};
 use crate::testbed::{self, CLUSTER, World, on_paused_system, pass, seconds, template};
 
@@ -61,14 +61,7 @@ struct Bed {
 fn bed(change: impl FnOnce(&mut TemplateSpec)) -> Bed {
     let world = World::new(&["c"]);
     let roster = Roster::default();
-    let common = Common {
-        ports: world.ports(),
-        roster: roster.clone(),
-        spawner: world.spawner(),
-        installation: Installation::new("7k2m9qxw"),
-        epoch: 1,
-        give_up: Arc::new(|what| panic!("{} was given up", what.name)),
-    };
+    let common = world.common(&roster);
     let heard: Arc<Mutex<Vec<ToCloud>>> = Arc::default();
     let listener = Listener(heard.clone()).start();
     let lanes = Lanes {

@@ -10,10 +10,10 @@ use futures_util::future::BoxFuture;
 
 use super::agent::FakeAgent;
 use super::specs::{CLUSTER, at};
-use crate::birth::AgentSpawner;
+use crate::birth::{AgentSpawner, Common, Roster};
 use crate::fact::Fact;
 use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{AgentId, CloudId, ClusterId, NodeName, Upid, VmId};
+use crate::id::{AgentId, CloudId, ClusterId, Installation, NodeName, Upid, VmId};
 use crate::ledger::Ledger;
 use crate::marks::Marks;
 use crate::message::AgentCommand;
@@ -94,6 +94,18 @@ impl World {
             journal: all.clone(),
             observer: all.clone(),
             ambient: all,
+        }
+    }
+
+    /// What every actor of a herd in this world is given.
+    pub fn common(&self, roster: &Roster) -> Common {
+        Common {
+            ports: self.ports(),
+            roster: roster.clone(),
+            spawner: self.spawner(),
+            installation: Installation::new("7k2m9qxw"),
+            epoch: 1,
+            give_up: Arc::new(|what| panic!("{} was given up", what.name)),
         }
     }
 

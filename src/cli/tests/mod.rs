@@ -4,6 +4,7 @@
 
 mod lease;
 mod prints;
+mod secrets;
 
 use std::path::Path;
 

@@ -152,3 +152,54 @@ fn tokens_of_the_api_have_names_of_their_own_and_enough_length() {
     let short = scene.good(&service("{name: a, role: admin, secret: short}"));
     assert!(short.rendered_warnings().contains("the token is short"));
 }
+
+// Invariant: no slip of the finger makes a fault or a warning tell a secret.
+
+/// Every part of this secret holds a whole `hunter2`, wherever a letter of it is changed.
+const LONG_SECRET: &str = "hunter2-hunter2-hunter2";
+
+/// A configuration with a secret in every place that takes one.
+fn full_of_secrets(scene: &Scene) -> String {
+    let pem = fs::read_to_string(scene.path("ed25519")).unwrap();
+    let pem = pem.trim_end().replace('\n', "\n      ");
+    format!(
+        "cloudConfigurations:\n  c:\n    name: C\n    credentialsId: api\n\
+         credentials:\n  api:\n    kind: proxmoxToken\n    tokenId: a@pve!a\n    \
+         secret: {LONG_SECRET}\n  login: {{kind: proxmoxPassword, username: a@pve, secret: \
+         \"{LONG_SECRET}\"}}\n  ssh:\n    kind: sshKey\n    username: ci\n    secret: |\n      \
+         {pem}\nservice:\n  tokens:\n    - name: a\n      secret: '{LONG_SECRET}'\n      \
+         role: viewer\n    - {{name: b, secret: {LONG_SECRET}, role: admin}}\n"
+    )
+}
+
+#[test]
+fn no_slip_of_the_finger_shows_a_secret() {
+    let scene = Scene::new();
+    let text = full_of_secrets(&scene);
+    let key: String = fs::read_to_string(scene.path("ed25519")).unwrap();
+    let body = key.lines().filter(|line| !line.starts_with('-'));
+    let public = scene.good(&text).keys["ssh"].public_line.clone();
+    let halves = body.skip(1).flat_map(|line| [&line[..20], &line[20..]]);
+    // The key's text holds its public half too, which is no secret.
+    let mut marks: Vec<&str> = halves.filter(|half| !public.contains(half)).collect();
+    assert!(marks.len() > 4);
+    marks.push("hunter2");
+    let leak = |said: &str| marks.iter().any(|mark| said.contains(mark));
+    let said = |text: &str| match scene.check(text) {
+        Ok(checked) => format!("{checked:?}{}", checked.rendered_warnings()),
+        Err(error) => format!("{error:?}{}", error.render()),
+    };
+    assert!(leak(&text));
+    assert!(!leak(&said(&text)), "{}", said(&text));
+    let pem = text.find("-----BEGIN").unwrap()..text.find("service:").unwrap();
+    // All places of the key are alike: a few of them do.
+    for at in (0..text.len()).filter(|at| !pem.contains(at) || at % 16 == 0) {
+        let (before, after) = text.split_at(at);
+        let without = format!("{before}{}", &after[1..]);
+        assert!(!leak(&said(&without)), "without byte {at}:\n{}", said(&without));
+        for slip in ["\"", "\n", ":", " ", "#", "x"] {
+            let with = format!("{before}{slip}{after}");
+            assert!(!leak(&said(&with)), "{slip:?} at byte {at}:\n{}", said(&with));
+        }
+    }
+}

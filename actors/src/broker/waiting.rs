@@ -1,0 +1,98 @@
+//! Why a lease waits, in words for people.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::state::{Broker, TemplateView};
+use super::{describe, serves};
+use crate::id::{CloudId, TemplateId};
+use crate::message::Standing;
+use crate::record::Want;
+use crate::spec::{CloudSpec, TemplateSpec};
+
+/// What stands in the way on the side of the clouds.
+pub struct Ground<'a> {
+    /// The configured templates.
+    pub templates: &'a BTreeMap<TemplateId, Arc<TemplateSpec>>,
+    /// The configured clouds.
+    pub clouds: &'a BTreeMap<CloudId, Arc<CloudSpec>>,
+    /// Why clouds can not be worked with.
+    pub trouble: &'a BTreeMap<CloudId, String>,
+}
+
+/// Why nothing is begun of one template.
+enum Obstacle {
+    /// A cap is reached: whose, and the counts.
+    Full(String, String),
+    /// Anything else.
+    Other(String),
+}
+
+impl Broker {
+    /// Why a lease of this want waits at this moment.
+    pub fn why(&self, want: &Want, ground: &Ground<'_>) -> String {
+        let fits: Vec<&TemplateId> = ground
+            .templates
+            .iter()
+            .filter(|(_, spec)| serves(spec, want))
+            .map(|(id, _)| id)
+            .collect();
+        if fits.is_empty() {
+            return format!("no configured template serves {} any more", describe(want));
+        }
+        let starting = self.starting(want);
+        if starting > 0 {
+            return format!("waits for an agent: {starting} starting");
+        }
+        let obstacles: Vec<Obstacle> =
+            fits.iter().filter_map(|id| self.obstacle(id, ground)).collect();
+        let all_full = obstacles.len() == fits.len()
+            && obstacles.iter().all(|obstacle| matches!(obstacle, Obstacle::Full(..)));
+        let texts: Vec<String> = obstacles
+            .into_iter()
+            .map(|obstacle| match obstacle {
+                Obstacle::Full(whose, counts) if all_full => format!("{whose} {counts}"),
+                Obstacle::Full(whose, counts) => format!("{whose} is full: {counts}"),
+                Obstacle::Other(text) => text,
+            })
+            .collect();
+        if all_full {
+            return format!("every template that fits is full: {}", texts.join(", "));
+        }
+        if texts.is_empty() { "waits for an agent".into() } else { texts.join("; ") }
+    }
+
+    /// Agents on their way that could serve a want.
+    fn starting(&self, want: &Want) -> usize {
+        let coming = self.agents.values().filter(|view| {
+            view.standing == Standing::Coming && !view.going && serves(&view.spec, want)
+        });
+        let pending = self.templates.values().filter(|view| serves(&view.spec, want));
+        coming.count() + pending.map(|view| view.pending as usize).sum::<usize>()
+    }
+
+    fn obstacle(&self, id: &TemplateId, ground: &Ground<'_>) -> Option<Obstacle> {
+        if let Some(why) = ground.trouble.get(&id.cloud) {
+            return Some(Obstacle::Other(format!("cloud {}: {why}", id.cloud)));
+        }
+        let view = self.templates.get(id)?;
+        if let Some((until, cause)) = &view.tripped {
+            let until = until.rfc3339();
+            return Some(Obstacle::Other(format!("{id}: breaker tripped until {until}: {cause}")));
+        }
+        if let Some(cap) = view.spec.cap.filter(|cap| view.live >= *cap) {
+            return Some(Obstacle::Full(id.to_string(), format!("{} of {cap}", view.live)));
+        }
+        let live: u32 = self.of_cloud(&id.cloud).map(|view| view.live).sum();
+        let cap = ground.clouds.get(&id.cloud).and_then(|spec| spec.cap);
+        if let Some(cap) = cap.filter(|cap| live >= *cap) {
+            return Some(Obstacle::Full(format!("cloud {}", id.cloud), format!("{live} of {cap}")));
+        }
+        let paused = view.room == 0;
+        paused.then(|| Obstacle::Other(format!("{id} pauses, for it could not begin agents")))
+    }
+
+    fn of_cloud(&self, cloud: &CloudId) -> impl Iterator<Item = &TemplateView> {
+        self.templates.iter().filter(move |(id, _)| id.cloud == *cloud).map(|(_, view)| view)
+    }
+}

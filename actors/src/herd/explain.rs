@@ -1,0 +1,124 @@
+//! What the read side is told of leases that are on no agent: why they wait, and what a start of
+//! the service knows of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use actix::{AsyncContext, Context};
+
+use super::Herd;
+use crate::broker::waiting::Ground;
+use crate::fact::{LeasePicture, What};
+use crate::id::{AgentId, CloudId, LeaseId};
+use crate::ledger::Ledger;
+use crate::record::{LeaseAsk, Want};
+use crate::time::WallTime;
+
+/// How often a reason that changed is told again: with many leases it changes all the time.
+const RETELL: Duration = Duration::from_secs(1);
+
+/// What was told of waiting leases.
+#[derive(Debug, Default)]
+pub(super) struct Explained {
+    told: BTreeMap<LeaseId, String>,
+    /// Whether the moment to tell changes is awaited.
+    awaited: bool,
+}
+
+impl Herd {
+    pub(super) fn observe_lease(&self, ask: &LeaseAsk, state: &str, detail: String) {
+        self.observe(What::Lease(Box::new(picture(ask, state, detail))));
+    }
+
+    /// Tells new reasons at once, and changed ones after a while.
+    pub(super) fn explain(&mut self, ctx: &mut Context<Self>) {
+        if self.tell_reasons(false) && !self.explained.awaited {
+            self.explained.awaited = true;
+            ctx.run_later(RETELL, |actor, _| {
+                actor.explained.awaited = false;
+                actor.tell_reasons(true);
+            });
+        }
+    }
+
+    /// Tells why leases wait, where that is new; says whether changes were held back.
+    fn tell_reasons(&mut self, changes: bool) -> bool {
+        if self.broker.stopping() {
+            return false;
+        }
+        let trouble: BTreeMap<CloudId, String> = self
+            .tried
+            .iter()
+            .filter_map(|(cloud, outcome)| Some((cloud.clone(), outcome.clone().err()?)))
+            .collect();
+        let ground = Ground {
+            templates: &self.spec.templates,
+            clouds: &self.spec.clouds,
+            trouble: &trouble,
+        };
+        let mut reasons: Vec<(&Want, String)> = Vec::new();
+        let mut told: BTreeMap<LeaseId, String> = BTreeMap::new();
+        let mut held_back = false;
+        for ask in self.broker.waiting() {
+            let known = reasons.iter().position(|(want, _)| *want == &ask.want);
+            let index = known.unwrap_or_else(|| {
+                reasons.push((&ask.want, self.broker.why(&ask.want, &ground)));
+                reasons.len() - 1
+            });
+            let reason = &reasons[index].1;
+            match self.explained.told.get(&ask.lease) {
+                Some(before) if before == reason => {}
+                Some(before) if !changes => {
+                    held_back = true;
+                    told.insert(ask.lease.clone(), before.clone());
+                    continue;
+                }
+                Some(_) | None => self.observe_lease(ask, "waiting", reason.clone()),
+            }
+            told.insert(ask.lease.clone(), reason.clone());
+        }
+        self.explained.told = told;
+        held_back
+    }
+
+    /// Shows every lease that the journal knows; those on agents are shown by them once more.
+    pub(super) fn show_known(&self, ledger: &Ledger, down: Duration) {
+        for (lease, ended) in &ledger.ended {
+            tracing::debug!(lease = %lease, "lease is known as ended");
+            let shown = picture(&ended.ask, "ended", ended.why.clone());
+            self.observe(What::Lease(Box::new(LeasePicture {
+                agent: ended.agent.clone(),
+                ..shown
+            })));
+        }
+        for (agent, entry) in &ledger.agents {
+            for granted in entry.leases.values() {
+                let shown = picture(&granted.ask, "granted", "its agent is taken over".into());
+                self.observe(What::Lease(Box::new(on(shown, agent, granted.expires + down))));
+            }
+        }
+        for ask in &ledger.waiting {
+            self.observe_lease(ask, "waiting", "waits for an agent".into());
+        }
+    }
+}
+
+fn on(picture: LeasePicture, agent: &AgentId, expires: WallTime) -> LeasePicture {
+    LeasePicture { agent: Some(agent.clone()), expires: Some(expires), ..picture }
+}
+
+fn picture(ask: &LeaseAsk, state: &str, detail: String) -> LeasePicture {
+    LeasePicture {
+        lease: ask.lease.clone(),
+        state: state.into(),
+        agent: None,
+        owner: ask.owner.clone(),
+        principal: ask.principal.clone(),
+        expires: None,
+        detail,
+    }
+}
+
+#[cfg(test)]
+#[path = "explain_tests.rs"]
+mod tests;

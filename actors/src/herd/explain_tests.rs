@@ -1,0 +1,128 @@
+//! What is shown of leases that wait, and of those a start finds in the journal.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+
+use super::super::tests::{Bed, t};
+use super::*;
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::ledger::{EndedLease, GrantedLease};
+use crate::message::ApplySpec;
+use crate::testbed::{
+    World, ask, at, cloud, entry, herd, labels, on_paused_system, pass, seconds, template,
+    unreachable,
+};
+
+/// The states and details shown of a lease, repetitions left out.
+fn shown(bed: &Bed, lease: &str) -> Vec<String> {
+    let of = |what: &What| {
+        let What::Lease(picture) = what else { return None };
+        let of_it = picture.lease.as_str() == lease;
+        of_it.then(|| format!("{}: {}", picture.state, picture.detail))
+    };
+    let mut all: Vec<String> =
+        bed.world.with(|script| script.facts.iter().filter_map(|fact| of(&fact.what)).collect());
+    all.dedup();
+    all
+}
+
+fn last(bed: &Bed, lease: &str) -> String {
+    shown(bed, lease).pop().unwrap()
+}
+
+// Invariant: whoever waits is told why, in words that name what is in the way.
+
+#[test]
+fn a_lease_is_told_what_it_waits_for_and_only_when_that_changes() {
+    on_paused_system(|| async {
+        let mut spec = template("c/t", &[]);
+        spec.cap = Some(2);
+        let bed = Bed::new(herd(vec![cloud("c", None)], vec![spec]));
+        for lease in ["l1", "l2", "l3"] {
+            bed.lease(ask(lease, t(), 0)).await.unwrap();
+        }
+        pass(seconds(2)).await;
+        assert_eq!(last(&bed, "l3"), "waiting: waits for an agent: 2 starting");
+        pass(seconds(60)).await;
+        assert_eq!(last(&bed, "l3"), "waiting: every template that fits is full: c/t 2 of 2");
+        let count = shown(&bed, "l3").len();
+        pass(seconds(600)).await;
+        assert_eq!(shown(&bed, "l3").len(), count);
+    });
+}
+
+#[test]
+fn a_full_cloud_a_silent_one_and_a_template_that_left_are_named() {
+    on_paused_system(|| async {
+        let world = World::new(&["c", "d"]);
+        world.with(|script| script.identify.insert("d".into(), Err(unreachable("d"))));
+        let clouds = || vec![cloud("c", Some(0)), cloud("d", None)];
+        let all = vec![template("c/t", &["x"]), template("c/u", &[]), template("d/t", &["x"])];
+        let bed = Bed::start(world, herd(clouds(), all), Ledger::default());
+        bed.lease(ask("l1", labels(&["x"]), 0)).await.unwrap();
+        bed.lease(ask("l2", Want::Template("c/u".into()), 0)).await.unwrap();
+        pass(seconds(5)).await;
+        let both = "waiting: cloud c is full: 0 of 0; cloud d: no endpoint answers";
+        assert_eq!(last(&bed, "l1"), both);
+        assert_eq!(last(&bed, "l2"), "waiting: every template that fits is full: cloud c 0 of 0");
+        let fewer = (*herd(clouds(), vec![template("c/t", &["x"])])).clone();
+        bed.herd.do_send(ApplySpec(Arc::new(fewer)));
+        pass(seconds(5)).await;
+        let left = "waiting: no configured template serves template `c/u` any more";
+        assert_eq!(last(&bed, "l2"), left);
+    });
+}
+
+#[test]
+fn a_tripped_breaker_is_named_with_its_end_and_cause() {
+    on_paused_system(|| async {
+        let bed = Bed::new(herd(vec![cloud("c", None)], vec![template("c/t", &[])]));
+        let fault = Fault::new(FaultKind::Broken, Culprit::Template, "no boot disk");
+        bed.world.with(|script| script.fail_with = Some(fault));
+        bed.lease(ask("l1", t(), 0)).await.unwrap();
+        pass(seconds(100)).await;
+        let told = last(&bed, "l1");
+        assert!(told.starts_with("waiting: c/t: breaker tripped until 20"), "{told}");
+        assert!(told.ends_with("Z: no boot disk"), "{told}");
+    });
+}
+
+#[test]
+fn many_waiting_leases_are_told_of_changes_at_most_once_a_second() {
+    on_paused_system(|| async {
+        let mut narrow = cloud("c", Some(50));
+        narrow.operations_per_node = 3;
+        let bed = Bed::new(herd(vec![narrow], vec![template("c/t", &[])]));
+        for n in 0..100 {
+            bed.lease(ask(&format!("l{n}"), t(), n)).await.unwrap();
+        }
+        pass(seconds(30)).await;
+        assert!(shown(&bed, "l99").len() <= 32, "{:?}", shown(&bed, "l99"));
+    });
+}
+
+// Invariant: after a start every lease of the journal is shown, whatever became of it.
+
+#[test]
+fn a_start_shows_waiting_granted_and_ended_leases() {
+    on_paused_system(|| async {
+        let mut ledger = Ledger::default();
+        let gone = EndedLease {
+            ask: ask("l1", t(), 0),
+            agent: Some(AgentId::new("old")),
+            why: "released".into(),
+            at: at(0).wall,
+        };
+        ledger.ended.insert(LeaseId::new("l1"), gone);
+        let mut leased = entry("leased", 10_000, template("c/t", &[]), "Leased");
+        let granted = GrantedLease { ask: ask("l2", t(), 0), expires: at(9_000).wall };
+        leased.leases.insert(LeaseId::new("l2"), granted);
+        ledger.agents.insert(AgentId::new("leased"), leased);
+        ledger.waiting.push(ask("l3", t(), 0));
+        let spec = herd(vec![cloud("c", Some(0))], vec![template("c/t", &[])]);
+        let bed = Bed::start(World::new(&["c"]), spec, ledger);
+        assert_eq!(shown(&bed, "l1"), ["ended: released"]);
+        assert_eq!(shown(&bed, "l2")[0], "granted: its agent is taken over");
+        assert_eq!(shown(&bed, "l3")[0], "waiting: waits for an agent");
+    });
+}
