@@ -254,6 +254,29 @@ async fn cut_when_the_guest_is_destroyed_and_nobody_knows() {
     cut_while_retiring("DELETE", "", Hold::Answer).await;
 }
 
+// Invariant: what waits for an administrator still says so after a restart.
+
+#[tokio::test(start_paused = true)]
+async fn an_alarm_stands_after_a_restart() {
+    let mut world = World::started(Setup::linux("maxTotalUses: 1")).await;
+    let (lease, agent) = world.leased("linux").await;
+    let vmid = agent.vmid.unwrap().0;
+    world.side.set_config(vmid, "description", Some("mine from here on"));
+    world.release(&lease).await;
+    world.until_state("Stranded").await;
+    let told = world.view().alarms()[0].command.clone();
+    // What is durable carries along what was written before it.
+    let other = world.lease("linux").await;
+    world.restart(AWAY).await;
+    world.release(&other).await;
+    let again = world.until_state("Stranded").await;
+    assert!(again.detail.contains("left alone"), "{again:?}");
+    assert_eq!(world.view().alarms()[0].command, told);
+    world.administer(vmid);
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    world.end().await;
+}
+
 // Invariant: one crash after another changes nothing.
 
 #[tokio::test(start_paused = true)]

@@ -301,6 +301,41 @@ async fn a_storage_that_is_out_of_reach_for_a_while_is_waited_for() {
     world.end().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn volumes_on_a_storage_that_is_out_of_reach_are_not_forgotten() {
+    let world = World::started(Setup::linux("maxTotalUses: 1, instanceCap: 2")).await;
+    let (lease, agent) = world.leased("linux").await;
+    let vmid = agent.vmid.unwrap().0;
+    world.side.set_storage_reachable("local-lvm", false);
+    world.release(&lease).await;
+    world.pass(30 * MINUTE).await;
+    assert_eq!(world.view().agents().len(), 1, "nobody knows what is left of it");
+    world.side.set_storage_reachable("local-lvm", true);
+    world.until_state("Stranded").await;
+    let disk = format!("local-lvm:vm-{vmid}-disk-0");
+    assert!(alarms(&world).last().unwrap().contains(&disk), "{:?}", alarms(&world));
+    world.administer(vmid);
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_stays_behind_is_found_by_the_next_start_too() {
+    let mut world = World::started(Setup::linux("maxTotalUses: 1")).await;
+    let (lease, agent) = world.leased("linux").await;
+    let vmid = agent.vmid.unwrap().0;
+    world.side.jam_volume("pve1", &format!("local-lvm:vm-{vmid}-disk-0"), "device is busy");
+    world.wire.hold("DELETE", "", Hold::Answer);
+    world.release(&lease).await;
+    world.until_sprung().await;
+    world.restart(MINUTE).await;
+    world.until_state("Stranded").await;
+    assert!(alarms(&world)[0].contains("disk-0"), "{:?}", alarms(&world));
+    world.administer(vmid);
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    world.end().await;
+}
+
 // Invariant: a guest that does not do its duty goes, and the lease is served by another.
 
 async fn serve_past(quirk: Quirk) -> World {

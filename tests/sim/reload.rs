@@ -27,6 +27,7 @@ async fn a_template_removed_under_a_lease_goes_after_it() {
     assert!(matches!(refused, Err(Refusal::Unknown(_) | Refusal::Conflict(_))), "{refused:?}");
     world.release(&lease).await;
     world.until("the agent is gone", |view| view.agent(&agent.agent).is_none()).await;
+    world.until("the template is gone", |view| view.templates().len() == 1).await;
     let gone = world.view().gone_agents();
     assert!(gone.iter().all(|gone| gone.reason == Reason::Unconfigured), "{gone:?}");
     world.end().await;

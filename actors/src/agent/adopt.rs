@@ -94,6 +94,11 @@ impl Mind {
             self.start_deadline(out.now.mono);
             self.lose_leases("lost", out);
         }
+        if let State::Stranded { why, command, .. } = &self.state {
+            let (why, command) = (why.clone(), command.clone());
+            self.alarm(&why, &command, out);
+            self.detail = why;
+        }
         self.act(out);
     }
 

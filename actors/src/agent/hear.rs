@@ -2,7 +2,7 @@
 
 use crate::agent::event::{Answer, Effect};
 use crate::agent::mind::{Mind, Out};
-use crate::agent::state::State;
+use crate::agent::state::{RetireStep, State};
 use crate::fault::Fault;
 use crate::id::Attempt;
 use crate::message::AgentCommand;
@@ -65,6 +65,13 @@ impl Mind {
 
     /// While the clone is being made its id may well be free: there, the state's own looks decide.
     fn told_vanished(&mut self, out: &mut Out) {
+        if let State::Retiring {
+            step: RetireStep::DestroyTask(_) | RetireStep::Leftovers, ..
+        } = self.state
+        {
+            // Its own doing; whether volumes remain is still to be found out.
+            return;
+        }
         if matches!(self.state, State::Stranded { .. }) {
             self.asked = None;
             self.list_remains(out);

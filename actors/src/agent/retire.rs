@@ -122,7 +122,8 @@ impl Mind {
     /// The guest was not where it was thought to be.
     pub(super) fn retire_found(&mut self, sight: &VmSight, out: &mut Out) {
         match sight.id {
-            IdSight::Free => self.retired(out),
+            // Nobody heard how its destroy ended: volumes may remain.
+            IdSight::Free => self.retire_step(RetireStep::Leftovers, out),
             // The look has brought the node along.
             IdSight::Taken | IdSight::Unknown => {
                 let text = "the guest is not on the node it was on".to_owned();
@@ -210,7 +211,7 @@ impl Mind {
         let text = "the id is still taken".to_owned();
         let taken = Fault::new(FaultKind::Contention, Culprit::Guest, text);
         match result {
-            Ok(IdSight::Free) => self.retired(out),
+            Ok(IdSight::Free) => self.retire_step(RetireStep::Leftovers, out),
             Ok(IdSight::Taken | IdSight::Unknown) => self.retire_again(taken, out),
             Err(fault) => self.retire_again(fault, out),
         }

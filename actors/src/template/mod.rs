@@ -378,7 +378,11 @@ impl Handler<TemplateCommand> for Template {
                 self.mind.stop();
                 Vec::new()
             }
-            TemplateCommand::Leave => return ctx.stop(),
+            TemplateCommand::Leave => {
+                let what = What::TemplateGone { template: self.mind.spec().id.clone() };
+                self.common.ports.observer.observe(Fact { at: now.wall, what });
+                return ctx.stop();
+            }
         };
         self.carry_out(effects, ctx);
     }

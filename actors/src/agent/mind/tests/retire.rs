@@ -153,15 +153,15 @@ fn a_backup_is_waited_for() {
 // Invariant: gone means confirmed gone.
 
 #[test]
-fn a_destroy_of_unknown_outcome_is_confirmed_by_the_id() {
-    for (sight, state) in [(IdSight::Free, "Gone"), (IdSight::Taken, "Retiring")] {
+fn a_destroy_of_unknown_outcome_is_confirmed_by_the_id_and_the_volumes() {
+    for (sight, asked) in [(IdSight::Free, Some(Call::Leftovers)), (IdSight::Taken, None)] {
         let mut drive = retiring();
         let stopped = VmSight { running: Some(false), ..drive.sight() };
         drive.answer(Answer::Fenced(Ok(stopped)));
         drive.answer(Answer::Accepted(Err(fault(FaultKind::UnknownOutcome))));
         assert_eq!(next(&drive), Call::IdTaken);
         drive.answer(Answer::IdSeen(Ok(sight)));
-        assert_eq!(drive.state(), state);
+        assert_eq!(drive.asked().map(|(_, call)| call), asked);
     }
 }
 
@@ -177,7 +177,22 @@ fn a_guest_that_is_not_where_it_was_is_found_or_gone() {
     assert_eq!(drive.mind.guest().expect("a guest").node.as_str(), "n2");
     drive.answer(Answer::Fenced(Err(fault(FaultKind::Gone))));
     drive.answer(Answer::Looked(Ok(Drive::free())));
+    drive.answer(Answer::Leftovers(Ok(Vec::new())));
     assert_eq!(drive.state(), "Gone");
+}
+
+#[test]
+fn a_guest_told_to_have_vanished_under_its_own_destroy_waits_for_the_outcome() {
+    let mut drive = retiring();
+    let stopped = VmSight { running: Some(false), ..drive.sight() };
+    drive.answer(Answer::Fenced(Ok(stopped)));
+    drive.answer(Answer::Accepted(Ok(upid("qmdestroy"))));
+    drive.command(AgentCommand::Vanished);
+    assert_eq!(drive.state(), "Retiring");
+    let warnings = vec!["Could not remove disk".to_owned()];
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings })));
+    drive.command(AgentCommand::Vanished);
+    assert_eq!(next(&drive), Call::Leftovers);
 }
 
 #[test]
