@@ -62,6 +62,10 @@ impl Mind {
                 }
             }
             Some(Reading::Unmarked) if copying => Verdict::Copying,
+            // The last step of a destroy leaves a config that says nothing else (behaviour section 7).
+            Some(Reading::Unmarked) if sight.lock.as_deref() == Some("destroyed") => {
+                Verdict::Unclear
+            }
             Some(Reading::Unmarked) => {
                 Verdict::Foreign(format!("VMID {} carries no marks", guest.marks.vmid))
             }
