@@ -171,6 +171,16 @@ fn a_locked_copy_whose_task_died_is_stranded() {
 }
 
 #[test]
+fn a_guest_seen_in_the_last_step_of_a_destroy_is_no_stranger() {
+    let mut drive = at("Cloning");
+    drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
+    let marks = Some(crate::marks::Reading::Unmarked);
+    let going = VmSight { marks, lock: Some("destroyed".into()), ..drive.sight() };
+    drive.answer(Answer::Looked(Ok(going)));
+    assert_eq!(drive.state(), "InDoubt");
+}
+
+#[test]
 fn a_cancelled_clone_is_not_cut_and_retires_when_it_is_there() {
     let mut drive = at("Cloning");
     drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
