@@ -51,6 +51,7 @@ struct Service {
     view: Arc<View>,
     observer: Arc<dyn Observer>,
     ambient: Arc<dyn Ambient>,
+    journal: Arc<Writer>,
     home: Home,
     web: Running,
     notifier: Notifier,
@@ -147,7 +148,7 @@ impl Service {
         let ports = Ports {
             hypervisor: Arc::clone(&proxmox) as _,
             shell: Arc::clone(&shell) as _,
-            journal: journal as _,
+            journal: Arc::clone(&journal) as _,
             observer: Arc::clone(&observer),
             ambient: Arc::clone(&ambient),
         };
@@ -184,6 +185,7 @@ impl Service {
             view,
             observer,
             ambient,
+            journal,
             home,
             web,
             notifier: Notifier,
@@ -285,6 +287,9 @@ impl Service {
         }
         self.web.stop().await;
         self.home.stop().await;
+        if let Err(error) = self.journal.flush().await {
+            tracing::warn!(%error, "the last records of the journal may be lost");
+        }
         parts::pulse(&self.state);
         Ok(())
     }

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use drover_actors::ledger::Ledger;
 use drover_actors::ports::{Ambient, Journal, JournalFault};
@@ -51,10 +52,14 @@ enum Way {
     Inline(Box<Mutex<Committer>>),
 }
 
+/// Records to commit; none asks for what was accepted so far to be made durable.
 struct Request {
     bodies: Vec<Body>,
     reply: oneshot::Sender<Result<u64, JournalFault>>,
 }
+
+/// How long accepted records may wait before they are made durable all the same.
+const DURABLE_WITHIN: Duration = Duration::from_secs(1);
 
 struct Committer {
     log: Box<dyn Log>,
@@ -65,6 +70,8 @@ struct Committer {
     snapshot_at: u64,
     last: Arc<AtomicU64>,
     fenced: bool,
+    /// Whether accepted records are not durable yet.
+    dirty: bool,
 }
 
 impl Writer {
@@ -90,6 +97,7 @@ impl Writer {
             snapshot_every: options.snapshot_every.max(1),
             last: Arc::clone(&last),
             fenced: false,
+            dirty: false,
         };
         let way = if options.threaded {
             let (sender, receiver) = mpsc::channel();
@@ -106,6 +114,14 @@ impl Writer {
             Way::Inline(Box::new(Mutex::new(committer)))
         };
         Ok(Opened { writer: Arc::new(Self { last, way }), ledger })
+    }
+
+    /// Makes everything accepted so far durable, before an orderly stop.
+    ///
+    /// # Errors
+    /// [`JournalFault`] when it could not be written.
+    pub async fn flush(&self) -> Result<(), JournalFault> {
+        self.append(Vec::new()).await.map(|_| ())
     }
 }
 
@@ -145,8 +161,21 @@ struct Version {
 
 impl Committer {
     fn serve(mut self, requests: &mpsc::Receiver<Request>) {
-        while let Ok(first) = requests.recv() {
-            let mut group = vec![first];
+        loop {
+            let first = if self.dirty {
+                requests.recv_timeout(DURABLE_WITHIN)
+            } else {
+                requests.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
+            };
+            let mut group = match first {
+                Ok(first) => vec![first],
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    // A failure shows again at the next append, which has somebody to tell.
+                    let _ = self.commit(vec![&[]]);
+                    continue;
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            };
             group.extend(requests.try_iter().take(1023));
             let bodies = group.iter().map(|request| request.bodies.as_slice());
             let outcome = self.commit(bodies.collect());
@@ -168,7 +197,8 @@ impl Committer {
         }
         let expected = self.ledger.seq;
         let wall_time = self.ambient.now().wall;
-        let durable = groups.iter().any(|bodies| bodies.iter().any(Body::before_acting));
+        let durable =
+            groups.iter().any(|bodies| bodies.is_empty() || bodies.iter().any(Body::before_acting));
         let (mut seq, mut firsts, mut records, mut bytes) = (expected, vec![], vec![], vec![]);
         for bodies in groups {
             firsts.push(seq + 1);
@@ -186,6 +216,7 @@ impl Committer {
         if let Err(error) = self.log.append(expected, &bytes, durable) {
             return Err(self.failed(&error));
         }
+        self.dirty = !durable;
         for record in &records {
             self.ledger.apply(record);
         }

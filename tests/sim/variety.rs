@@ -133,6 +133,24 @@ async fn a_stop_that_keeps_leaves_everything_to_the_next_start() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_waits_for_the_key_of_a_lease_that_ends() {
+    let (mut world, lease) = one_leased_one_idle().await;
+    let before: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
+    let leased = world.view().lease(&lease).unwrap().agent.unwrap();
+    let vmid = world.view().agent(&leased).unwrap().vmid.unwrap();
+    // Asked for, and not waited for.
+    assert!(futures_util::poll!(std::pin::pin!(world.release(&lease))).is_pending());
+    world.stop(StopPolicy::Keep).await;
+    assert!(world.shell.admitted(vmid.0).is_empty());
+    world.start().await;
+    world.until_state("Ready").await;
+    world.pass(MINUTE).await;
+    let after: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
+    assert_eq!(after, before);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stop_that_retires_what_is_idle_leaves_leases_alone() {
     let (mut world, lease) = one_leased_one_idle().await;
     world.stop(StopPolicy::RetireIdle).await;

@@ -62,6 +62,14 @@ impl Broker {
         self.book.known(ask)
     }
 
+    /// Whether a lease begins or ends on this agent at this moment.
+    pub fn settling(&self, agent: &AgentId) -> bool {
+        self.book.at(agent).iter().any(|(lease, stand)| {
+            let releasing = self.book.get(lease).is_some_and(|entry| entry.releasing);
+            releasing || matches!(stand, Stand::Sent(_))
+        })
+    }
+
     /// Whether no lease is on an agent or on its way to it.
     pub fn unused(&self, agent: &AgentId) -> bool {
         self.book.at(agent).is_empty()

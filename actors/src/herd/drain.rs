@@ -15,6 +15,9 @@ use crate::record::Reason;
 pub(super) struct Drain {
     /// Agents that must be gone first.
     leaving: BTreeSet<AgentId>,
+    /// Agents that live on, and of which a lease begins or ends at this moment: a key would be
+    /// left in the guest.
+    settling: BTreeSet<AgentId>,
     replies: Vec<oneshot::Sender<()>>,
 }
 
@@ -28,13 +31,17 @@ impl Herd {
         for cloud in self.clouds.values() {
             cloud.do_send(CloudCommand::Stop);
         }
-        let mut leaving = BTreeSet::new();
+        let (mut leaving, mut settling) = (BTreeSet::new(), BTreeSet::new());
         for (agent, living) in self.common.roster.select(|_| true) {
             let goes = match policy {
                 StopPolicy::Keep => false,
                 StopPolicy::RetireIdle => self.broker.unused(&agent) && is_idle(&living),
                 StopPolicy::RetireAll => true,
             };
+            if !goes && self.broker.settling(&agent) {
+                settling.insert(agent);
+                continue;
+            }
             let command = match (goes, policy) {
                 (false, _) => AgentCommand::Rest,
                 (true, StopPolicy::RetireAll) => AgentCommand::ForceRetire(Reason::Stopping),
@@ -49,10 +56,11 @@ impl Herd {
             }
         }
         tracing::info!(agents = leaving.len(), "service stops, agents leave first");
-        self.drain = Some(Drain { leaving, replies: vec![reply] });
+        self.drain = Some(Drain { leaving, settling, replies: vec![reply] });
     }
 
-    /// Answers when every agent that had to leave is gone and no record is on its way.
+    /// Answers when every agent that had to leave is gone, no lease is half begun or half ended, and
+    /// no record is on its way.
     pub(super) fn check_drained(&mut self) {
         let writes = self.writes;
         let Some(drain) = &mut self.drain else { return };
@@ -60,7 +68,15 @@ impl Herd {
         drain
             .leaving
             .retain(|agent| roster.get(agent).is_some_and(|living| living.state != "Stranded"));
-        if drain.leaving.is_empty() && writes == 0 {
+        let broker = &self.broker;
+        drain.settling.retain(|agent| {
+            let settles = broker.settling(agent);
+            if !settles {
+                roster.send(agent, AgentCommand::Rest);
+            }
+            settles
+        });
+        if drain.leaving.is_empty() && drain.settling.is_empty() && writes == 0 {
             for reply in drain.replies.drain(..) {
                 reply.send(()).ok(); // an error: nobody waits any more
             }

@@ -78,6 +78,17 @@ async fn a_threaded_writer_answers_each_append_with_its_own_sequence() {
     assert_eq!(opened.writer.last_seq(), 100);
 }
 
+#[tokio::test]
+async fn a_flush_makes_what_was_accepted_durable() {
+    let log = MemoryLog::new();
+    let opened = inline(log.clone(), 100).unwrap();
+    opened.writer.append(vec![burn(101)]).await.unwrap();
+    opened.writer.flush().await.unwrap();
+    log.crash();
+    let again = inline(log, 100).unwrap();
+    assert_eq!((again.ledger.seq, again.ledger.burned.len()), (1, 1));
+}
+
 // Invariant: folding a snapshot and the rest gives what folding everything gives.
 
 #[tokio::test]
