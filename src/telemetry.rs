@@ -57,7 +57,9 @@ fn parse(given: &str) -> Result<EnvFilter, LevelError> {
             return Err(unknown());
         }
     }
-    EnvFilter::builder().parse(given).map_err(|_| unknown())
+    // The file watcher would log every write to a log that lies beside the configuration, and
+    // that line is the next write.
+    EnvFilter::builder().parse(format!("notify=warn,{given}")).map_err(|_| unknown())
 }
 
 /// Sets logging up for the process, to standard error.

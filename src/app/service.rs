@@ -58,6 +58,29 @@ struct Service {
     waiting: Vec<ReloadReply>,
     /// A resync was asked for; it follows the reload that it begins with.
     resync_due: bool,
+    fixed: Fixed,
+    /// Something changed that only a restart brings into force.
+    restart_due: bool,
+}
+
+/// What the service takes at its start only.
+#[derive(PartialEq, Eq)]
+struct Fixed {
+    listen: Option<std::net::SocketAddr>,
+    socket: PathBuf,
+    mode: Option<u32>,
+    state: PathBuf,
+}
+
+impl Fixed {
+    fn of(spec: &crate::config::ServiceSpec) -> Self {
+        Self {
+            listen: spec.listen,
+            socket: spec.socket.clone(),
+            mode: spec.socket_mode,
+            state: spec.state_directory.clone(),
+        }
+    }
 }
 
 /// Starts everything, runs until told to stop, and stops.
@@ -169,6 +192,7 @@ impl Service {
         .await?;
         let doors = doors(&home, &view, &ambient, &level, reloads);
         let listen = listen(&settings, &checked);
+        let fixed = Fixed::of(&checked.service);
         let web = web::start(doors, listen, parts::auth(&checked.service), Limits::default())?;
         for addr in &web.addrs {
             tracing::info!(%addr, "API served");
@@ -191,6 +215,8 @@ impl Service {
             notifier: Notifier,
             waiting: Vec::new(),
             resync_due: false,
+            fixed,
+            restart_due: false,
         })
     }
 
@@ -228,6 +254,7 @@ impl Service {
             self.resync();
         }
         self.notifier.ready(match outcome {
+            Ok(_) if self.restart_due => "configuration reloaded; part of it needs a restart",
             Ok(_) => "configuration reloaded",
             Err(_) => "configuration refused, the old one is in force: see drover status",
         });
@@ -240,6 +267,13 @@ impl Service {
         parts::keys(&self.shell, &checked.keys);
         self.web.replace_auth(parts::auth(&checked.service));
         self.on_stop = checked.service.on_stop;
+        let fixed = Fixed::of(&checked.service);
+        if fixed != self.fixed {
+            let text =
+                "service.listen, socket, socketMode and stateDirectory are taken at a start only";
+            tracing::warn!(text, "configuration needs a restart in part");
+            self.restart_due = true;
+        }
         if checked.service.log_level != self.log_level {
             if let Err(error) = self.level.set(&checked.service.log_level) {
                 tracing::warn!(%error, "log level kept");

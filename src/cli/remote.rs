@@ -108,14 +108,16 @@ fn print<T: Serialize>(
     Ok(())
 }
 
-/// Ends with the exit code to give once SIGINT or SIGTERM came.
+/// Ends with the exit code to give once SIGINT, SIGTERM or SIGHUP came.
 fn stop_signal() -> Result<impl Future<Output = u8>, CliError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     Ok(async move {
         tokio::select! {
             _ = interrupt.recv() => 130,
             _ = terminate.recv() => 143,
+            _ = hangup.recv() => 129,
         }
     })
 }

@@ -37,7 +37,7 @@ pub enum LogError {
     /// The file is damaged; it was left as it is.
     #[error(
         "the journal `{}` is damaged and was left untouched: restore it from a backup, or move it away to start \
-         with an empty one (guests of the old one are then reported as orphans, not destroyed)", .path.display()
+         with an empty one (guests of the old one are then reported, never touched)", .path.display()
     )]
     Corrupt {
         /// The file.

@@ -85,6 +85,13 @@ fn failure(path: &Path, doing: &'static str, source: redb::Error) -> LogError {
 }
 
 fn open(path: &Path) -> Result<Database, LogError> {
+    // An empty file would be taken for a new one, and a lost journal for a first start.
+    if std::fs::metadata(path).is_ok_and(|meta| meta.len() == 0) {
+        return Err(LogError::Corrupt {
+            path: path.to_owned(),
+            source: "the file is empty".into(),
+        });
+    }
     let database = Database::create(path).map_err(|error| opening(path, error))?;
     let check = || -> Result<u64, redb::Error> {
         let transaction = database.begin_write()?;

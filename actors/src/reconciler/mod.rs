@@ -320,6 +320,7 @@ impl Handler<ReconcilerCommand> for Reconciler {
                 self.clouds.remove(&cloud);
             }
             ReconcilerCommand::Resync(tally) => {
+                self.memory.look_again();
                 if self.running {
                     self.again = true;
                     self.next.push(tally);

@@ -81,6 +81,15 @@ impl Memory {
         self.ahead
     }
 
+    /// Forgets what looks told of guests that are not touched, so that they are looked at afresh.
+    pub fn look_again(&mut self) {
+        for candidate in self.candidates.values_mut() {
+            if matches!(candidate.verdict, Some(Verdict::Stranger(_) | Verdict::Damaged(_))) {
+                candidate.verdict = None;
+            }
+        }
+    }
+
     /// Learns from a look whether its guest is further ahead of the journal than any before; all
     /// looks are to be learnt from before one is judged.
     pub fn learn(&mut self, vmid: VmId, sight: &Result<VmSight, String>, known: &Known) -> bool {
@@ -140,6 +149,29 @@ fn looks_ours(guest: &Listed, installation: &Installation) -> bool {
     guest.tags.contains(&tag) || named.is_some_and(|(whose, _)| whose == *installation)
 }
 
+/// A line for each other installation whose guests are in sight: a neighbour, or this one before
+/// its journal was lost.
+fn others(survey: &Survey, installation: &Installation) -> Vec<String> {
+    let mut counts: BTreeMap<Installation, Vec<VmId>> = BTreeMap::new();
+    for guest in &survey.guests {
+        if let Some((whose, _)) = guest.name.as_deref().and_then(parse_name)
+            && whose != *installation
+        {
+            counts.entry(whose).or_default().push(guest.vmid);
+        }
+    }
+    let line = |(whose, vmids): (Installation, Vec<VmId>)| {
+        let shown: Vec<String> = vmids.iter().take(5).map(ToString::to_string).collect();
+        let more = if vmids.len() > shown.len() { ", ..." } else { "" };
+        format!(
+            "guests of another installation, `{whose}`: {} ({}{more}): not touched",
+            vmids.len(),
+            shown.join(", ")
+        )
+    };
+    counts.into_iter().map(line).collect()
+}
+
 /// Plans a reconciliation; `memory` keeps since when something has been so.
 pub fn plan(
     survey: &Survey,
@@ -178,6 +210,7 @@ pub fn plan(
             known.last_seq
         ));
     }
+    plan.findings.extend(others(survey, &known.installation));
     let candidates = survey.guests.iter().filter(|guest| !ours.contains(&guest.vmid));
     let candidates: Vec<&Listed> =
         candidates.filter(|guest| looks_ours(guest, &known.installation)).collect();

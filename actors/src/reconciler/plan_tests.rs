@@ -340,6 +340,36 @@ fn a_candidate_that_is_gone_meanwhile_is_no_finding() {
 }
 
 #[test]
+fn a_stranger_is_read_again_when_an_operator_asks_for_it() {
+    with_agents(|known| {
+        let (known, mut memory) = (known(&[]), Memory::default());
+        let seen_now = |memory: &mut Memory| {
+            plan(&listed(vec![tagged(900)]), &known, CONFIG, memory, at(0).mono).looks.len()
+        };
+        assert_eq!(seen_now(&mut memory), 1);
+        let damaged = seen(Reading::Damaged("twice".into()));
+        judge(VmId(900), &damaged, false, &known, CONFIG, &mut memory, at(0).mono);
+        assert_eq!(seen_now(&mut memory), 0);
+        memory.look_again();
+        assert_eq!(seen_now(&mut memory), 1);
+    });
+}
+
+#[test]
+fn guests_of_another_installation_are_counted_in_one_line() {
+    with_agents(|known| {
+        let named = |vmid: u32| {
+            let name = format!("linux-bbbbbbbb-{vmid:0>16}");
+            Listed { name: Some(name), ..guest(vmid, "pve1", "running") }
+        };
+        let survey = listed(vec![named(900), named(901), guest(902, "pve1", "running")]);
+        let plan = plan(&survey, &known(&[]), CONFIG, &mut Memory::default(), at(0).mono);
+        let line = "guests of another installation, `bbbbbbbb`: 2 (900, 901): not touched";
+        assert_eq!((plan.findings, plan.looks.len()), (vec![line.to_owned()], 0));
+    });
+}
+
+#[test]
 fn a_known_stranger_is_not_read_again_until_its_name_or_tags_change() {
     with_agents(|known| {
         let known = known(&[]);

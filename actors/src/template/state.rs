@@ -186,8 +186,9 @@ impl TemplateMind {
     pub fn warm_need(&self, now: Moment) -> u32 {
         let warm = self.agents.values().filter(|held| match held.standing {
             Standing::Coming | Standing::Free { idle: true, .. } => !held.going,
+            // A clone in doubt most often turns out well: the minimum can wait for that.
+            Standing::Busy => held.state == "InDoubt" && !held.going,
             Standing::Free { idle: false, .. }
-            | Standing::Busy
             | Standing::Leaving
             | Standing::Parked
             | Standing::Gone => false,

@@ -139,6 +139,16 @@ fn a_damaged_file_is_refused_and_not_touched() {
     assert_eq!(std::fs::read(&path).unwrap(), garbage);
 }
 
+#[test]
+fn an_emptied_file_is_refused_rather_than_begun_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.redb");
+    std::fs::write(&path, b"").unwrap();
+    let refused = RedbLog::open(&path).err().unwrap();
+    assert!(matches!(refused, LogError::Corrupt { .. }), "{refused:?}");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+}
+
 #[tokio::test]
 async fn a_record_of_a_newer_format_is_refused_with_both_versions() {
     let mut log = MemoryLog::new();
