@@ -39,12 +39,12 @@ fn plant(world: &World, vmid: u32, config: &BTreeMap<String, String>, like: u32)
 }
 
 /// Lets the herd meet what was planted, and finds it untouched and reported by its VMID.
-async fn stays(mut world: World, vmids: &[u32], reported: bool) {
+async fn stays(mut world: World, vmids: &[u32]) {
     world.keep_ground();
     world.pass(60 * MINUTE).await;
     let findings = world.resync().await.join("\n");
     for vmid in vmids {
-        assert_eq!(findings.contains(&vmid.to_string()), reported, "{vmid}: {findings}");
+        assert!(findings.contains(&vmid.to_string()), "{vmid}: {findings}");
     }
     let lease = world.lease("linux").await;
     let agent = world.ready(&lease).await;
@@ -76,7 +76,7 @@ async fn an_orphan_is_destroyed_after_the_grace() {
 async fn an_orphan_is_only_reported_where_cleaning_is_off() {
     let (world, vmid, config) = with_orphan(REPORTING).await;
     plant(&world, vmid, &config, vmid);
-    stays(world, &[vmid], true).await;
+    stays(world, &[vmid]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,7 +88,7 @@ async fn a_guest_that_is_newer_than_the_journal_stays() {
     let text = format!("{before}seq 999999{after}");
     config.insert("description".into(), text);
     plant(&world, vmid, &config, vmid);
-    stays(world, &[vmid], true).await;
+    stays(world, &[vmid]).await;
 }
 
 // Invariant: what is not exactly ours is reported and never touched.
@@ -99,14 +99,14 @@ async fn a_guest_with_damaged_marks_stays() {
     let text = config["description"].replace("drover-1", "drover-one");
     config.insert("description".into(), text);
     plant(&world, vmid, &config, vmid);
-    stays(world, &[vmid], true).await;
+    stays(world, &[vmid]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_under_another_vmid_stays() {
     let (world, vmid, config) = with_orphan(CLEANING).await;
     plant(&world, 555, &config, vmid);
-    stays(world, &[555], true).await;
+    stays(world, &[555]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,7 +127,7 @@ async fn a_copy_of_a_living_agent_stays_and_the_agent_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_of_another_installation_stays_and_is_none_of_our_business() {
+async fn a_guest_of_another_installation_stays_and_is_counted() {
     let (world, vmid, mut config) = with_orphan(CLEANING).await;
     let name = config["name"].clone();
     let ours = name.rsplit('-').nth(1).unwrap().to_owned();
@@ -136,7 +136,7 @@ async fn a_guest_of_another_installation_stays_and_is_none_of_our_business() {
     }
     plant(&world, 557, &config, vmid);
     plant(&world, vmid, &config, vmid);
-    stays(world, &[557], false).await;
+    stays(world, &[557]).await;
 }
 
 #[tokio::test(start_paused = true)]
