@@ -13,6 +13,7 @@ pub struct Board {
     agents: BTreeMap<String, AgentOut>,
     finished: Vec<(String, Vec<(String, u64)>)>,
     began: Option<jiff::Timestamp>,
+    clouds: BTreeMap<String, String>,
     told: BTreeMap<String, std::time::Instant>,
 }
 
@@ -40,7 +41,9 @@ impl Board {
             }
             "cloud" => {
                 let cloud: CloudOut = serde_json::from_value(event["cloud"].clone()).ok()?;
-                format!("cloud {} is {} {}", cloud.id, cloud.health, cloud.detail)
+                let told = format!("cloud {} is {} {}", cloud.id, cloud.health, cloud.detail);
+                let before = self.clouds.insert(cloud.id, told.clone());
+                (before.as_ref() != Some(&told)).then_some(told)?
             }
             "configApplied" => format!("configuration {} is in force", event["generation"]),
             "configRefused" => {
