@@ -69,7 +69,7 @@ macro_rules! dies_of_poison {
     )*};
 }
 
-dies_of_poison!(Cloud, Template, Cluster, Reconciler);
+dies_of_poison!(Herd, Cloud, Template, Cluster, Reconciler);
 
 /// Poisons a kind of actors and lets them come back; gives who was started anew.
 async fn poison(bed: &Bed, whom: Poisoned) -> Vec<String> {
@@ -178,5 +178,17 @@ fn an_actor_that_panics_again_and_again_is_given_up_and_told() {
             pass(seconds(4)).await;
         }
         assert_eq!(*given_up.lock().unwrap(), ["cloud c"]);
+    });
+}
+
+#[test]
+fn the_root_is_given_up_at_its_first_panic() {
+    on_paused_system(|| async {
+        let given_up = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let bed = Bed::telling(herd(vec![cloud("c", None)], vec![]), given_up.clone());
+        pass(seconds(1)).await;
+        bed.herd.do_send(Poison);
+        pass(seconds(1)).await;
+        assert_eq!(*given_up.lock().unwrap(), ["herd"]);
     });
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, Addr, AsyncContext, Context};
+use actix::{Addr, AsyncContext, Context, Supervised};
 use tokio::sync::oneshot;
 
 use super::explain::Explained;
@@ -21,6 +21,7 @@ use crate::ports::Ports;
 use crate::reconciler::Reconciler;
 use crate::reconciler::plan::Memory;
 use crate::spec::HerdSpec;
+use crate::supervise::{Intensity, Watch, supervise};
 
 /// Everything the herd starts from.
 pub struct HerdStart {
@@ -52,6 +53,21 @@ pub struct Started {
     pub roster: Roster,
 }
 
+/// The root is not started anew within the process: its knowledge is the journal's, and a start of
+/// the service reads that.
+fn root_watch(common: &Common) -> Watch {
+    let give_up = Arc::clone(&common.give_up);
+    Watch {
+        name: "herd".to_owned(),
+        intensity: Intensity { restarts: 0, within: Duration::from_secs(1) },
+        observer: Arc::clone(&common.ports.observer),
+        ambient: Arc::clone(&common.ports.ambient),
+        on_give_up: Box::new(move |what| give_up(what)),
+    }
+}
+
+impl Supervised for Herd {}
+
 impl Herd {
     /// Starts the herd on the current actix system.
     pub fn start_from(start: HerdStart) -> Started {
@@ -66,7 +82,7 @@ impl Herd {
             give_up: start.give_up,
         };
         let (ledger, spec, down) = (start.ledger, start.spec, start.down);
-        let herd = Self::create(move |ctx| {
+        let herd = supervise(root_watch(&common), move |ctx| {
             let mut herd = Self {
                 common,
                 spec: Arc::default(),
