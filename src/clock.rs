@@ -3,15 +3,21 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use drover_actors::ambient::Dice;
 use drover_actors::ports::Ambient;
 use drover_actors::time::{Moment, Now, WallTime};
-use rand::rngs::{StdRng, SysRng};
-use rand::{Rng, SeedableRng, TryRng};
+use rand::TryRng;
+use rand::rngs::SysRng;
+
+/// The machine's wall clock in Unix seconds, where a simulated cluster on real time begins.
+pub fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
 
 /// The machine's clocks, and dice seeded by the operating system.
 pub struct SystemAmbient {
     start: Instant,
-    dice: Mutex<StdRng>,
+    dice: Mutex<Dice>,
 }
 
 impl SystemAmbient {
@@ -22,7 +28,7 @@ impl SystemAmbient {
     pub fn new() -> Result<Self, std::io::Error> {
         let mut seed = [0_u8; 32];
         SysRng.try_fill_bytes(&mut seed).map_err(std::io::Error::other)?;
-        Ok(Self { start: Instant::now(), dice: Mutex::new(StdRng::from_seed(seed)) })
+        Ok(Self { start: Instant::now(), dice: Mutex::new(Dice::new(seed)) })
     }
 }
 
@@ -37,7 +43,7 @@ impl Ambient for SystemAmbient {
     }
 
     fn draw(&self) -> u64 {
-        self.dice.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
+        self.dice.lock().unwrap_or_else(PoisonError::into_inner).draw()
     }
 }
 
@@ -45,17 +51,13 @@ impl Ambient for SystemAmbient {
 pub struct VirtualAmbient {
     start: tokio::time::Instant,
     wall: WallTime,
-    dice: Mutex<StdRng>,
+    dice: Mutex<Dice>,
 }
 
 impl VirtualAmbient {
     /// Starts both clocks: the monotonic one at zero, the wall at `wall`.
     pub fn new(wall: WallTime, seed: u64) -> Self {
-        Self {
-            start: tokio::time::Instant::now(),
-            wall,
-            dice: Mutex::new(StdRng::seed_from_u64(seed)),
-        }
+        Self { start: tokio::time::Instant::now(), wall, dice: Mutex::new(Dice::from_number(seed)) }
     }
 }
 
@@ -66,6 +68,6 @@ impl Ambient for VirtualAmbient {
     }
 
     fn draw(&self) -> u64 {
-        self.dice.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
+        self.dice.lock().unwrap_or_else(PoisonError::into_inner).draw()
     }
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use drover_actors::fact::{Fact, What};
-use drover_actors::id::CloudId;
 use drover_actors::ports::Observer;
 use drover_actors::spec::HerdSpec;
 
@@ -97,17 +96,13 @@ impl Listener {
     pub fn new(view: Arc<View>, proxmox: Arc<Proxmox>) -> Self {
         Self { view, proxmox }
     }
-
-    fn forget(&self, cloud: &CloudId) {
-        self.proxmox.drop_cloud(cloud);
-    }
 }
 
 impl Observer for Listener {
     fn observe(&self, fact: Fact) {
         log(&self.view, &fact.what);
         if let What::CloudGone { cloud } = &fact.what {
-            self.forget(cloud);
+            self.proxmox.drop_cloud(cloud);
         }
         self.view.observe(fact);
     }

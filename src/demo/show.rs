@@ -42,6 +42,11 @@ impl Show {
         self.refresh();
     }
 
+    /// Where an agent's guest is.
+    pub fn vmid(&self, agent: &str) -> Option<u32> {
+        self.board.vmid(agent)
+    }
+
     /// Draws the live lines anew, so that their clocks run.
     pub fn refresh(&mut self) {
         self.wipe();

@@ -18,6 +18,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use super::jobs::{self, Fate, Job};
 use super::show::Show;
 use super::{Outcome, PATIENCE};
+use crate::clock;
 use crate::shell;
 use crate::sim::door::certificates::Certificates;
 use crate::sim::door::wire::{Wire, WireError};
@@ -71,7 +72,6 @@ pub struct Stage {
     notify: UnixDatagram,
     service: Option<Child>,
     events: Option<(Child, Lines<BufReader<ChildStdout>>)>,
-    board: super::board::Board,
     doomed: BTreeSet<String>,
     keep: bool,
     initial_volumes: Vec<String>,
@@ -97,7 +97,7 @@ impl Stage {
         let certificates = Certificates::generate(&names)?;
         let simulation = Simulation::new(
             &spec,
-            SimulationOptions { seed, epoch: unix_now(), ..SimulationOptions::default() },
+            SimulationOptions { seed, epoch: clock::unix_now(), ..SimulationOptions::default() },
             certificates,
             Arc::clone(&guests) as _,
         );
@@ -114,7 +114,6 @@ impl Stage {
             notify,
             service: None,
             events: None,
-            board: super::board::Board::default(),
             doomed: BTreeSet::new(),
             keep,
         };
@@ -253,7 +252,6 @@ impl Stage {
 
     /// Remembers where doomed jobs run.
     fn note(&mut self, event: &Value) {
-        self.board.fold(event);
         let lease = &event["lease"];
         let doomed = jobs::BATCH.iter().filter(|job| job.fate == Fate::LosesItsMachine);
         let owned = doomed.into_iter().any(|job| lease["owner"] == job.name);
@@ -272,7 +270,7 @@ impl Stage {
     pub async fn look_after(&mut self, show: &mut Show) -> Result<(), DemoError> {
         show.refresh();
         for agent in std::mem::take(&mut self.doomed) {
-            if let Some(vmid) = self.board.vmid(&agent) {
+            if let Some(vmid) = show.vmid(&agent) {
                 show.say(&format!("pulling the plug of vm {vmid} under its job"));
                 self.simulation.world.side_door().kill_guest(vmid).await;
             }
@@ -392,9 +390,4 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let mut file =
         std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())
-}
-
-fn unix_now() -> u64 {
-    let now = std::time::SystemTime::now();
-    now.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -11,8 +11,8 @@ use super::client::{Client, Params};
 use super::error::{Call, PveError};
 use super::transport::{Method, encode};
 use super::types::{
-    Certificate, Current, ExecStatus, FileRead, Interface, LogLine, Resource, StatusItem, Storage,
-    TaskRow, TaskStatus, Version, VmConfig, Volume,
+    Certificate, Current, FileRead, Interface, LogLine, Resource, StatusItem, Storage, TaskRow,
+    TaskStatus, Version, VmConfig, Volume,
 };
 
 /// Lines of a task's log that are read at most.
@@ -188,34 +188,6 @@ impl Client {
         let path = guest(node, vmid, "/agent/file-read");
         let read: FileRead = self.get(&path, params([("file", file)])).await?;
         Ok(read.content)
-    }
-
-    /// Starts a program in the guest: the program and its arguments, no shell; gives its pid.
-    pub async fn exec(
-        &self,
-        node: &NodeName,
-        vmid: VmId,
-        command: &[String],
-    ) -> Result<u64, PveError> {
-        #[derive(Deserialize)]
-        struct Started {
-            #[serde(deserialize_with = "super::loose::number")]
-            pid: u64,
-        }
-        let how = command.iter().map(|word| ("command".to_owned(), word.clone())).collect();
-        let path = guest(node, vmid, "/agent/exec");
-        self.write::<Started>(Method::Post, &path, how).await.map(|started| started.pid)
-    }
-
-    /// Asks how a program does; its output is given once.
-    pub async fn exec_status(
-        &self,
-        node: &NodeName,
-        vmid: VmId,
-        pid: u64,
-    ) -> Result<ExecStatus, PveError> {
-        let path = guest(node, vmid, "/agent/exec-status");
-        self.get(&path, params([("pid", &pid.to_string())])).await
     }
 
     /// Storages of a node that hold disk images.

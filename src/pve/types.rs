@@ -177,24 +177,6 @@ pub struct FileRead {
     pub content: String,
 }
 
-/// `GET …/agent/exec-status`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct ExecStatus {
-    /// Whether the program has ended.
-    #[serde(deserialize_with = "loose::flag")]
-    pub exited: bool,
-    /// Its exit code.
-    #[serde(default, rename = "exitcode", deserialize_with = "loose::maybe_number")]
-    pub exit_code: Option<u64>,
-    /// Its output.
-    #[serde(default)]
-    pub out_data: String,
-    /// Its errors.
-    #[serde(default)]
-    pub err_data: String,
-}
-
 /// A guest's configuration: every key as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VmConfig(BTreeMap<String, String>);

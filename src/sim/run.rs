@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,6 +19,7 @@ use super::guests::{
 use super::simulation::{Simulation, SimulationOptions};
 use super::spec::{ClusterSpec, PveVersion};
 use super::world::{Faults, Latency};
+use crate::clock;
 
 /// What `drover sim` was asked for.
 #[derive(Debug, Clone)]
@@ -143,7 +144,7 @@ pub async fn run(options: Options) -> Result<(), SimError> {
     let simulation_options = SimulationOptions {
         version: options.version,
         seed: options.seed,
-        epoch: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        epoch: clock::unix_now(),
         latency: match options.latency.as_str() {
             "none" => Latency::none(),
             file => read(Path::new(file), "delays")?,
