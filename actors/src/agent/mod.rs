@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{
-    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Recipient,
-    Supervised, WrapFuture,
+    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Supervised,
+    WrapFuture,
 };
 use futures_util::future::{AbortHandle, abortable};
 
@@ -38,94 +38,34 @@ pub use state::State;
 
 use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
 use crate::fact::{Fact, What};
-use crate::id::{AgentId, Attempt, Installation};
-use crate::ledger::AgentEntry;
-use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
-use crate::ports::Ports;
-use crate::spec::TemplateSpec;
+use crate::id::Attempt;
+use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
 use crate::supervise::{GivenUp, Intensity, Watch, supervise};
 use crate::time::Moment;
-
-/// Whom an agent talks to.
-#[derive(Clone)]
-pub struct AgentLinks {
-    /// Its template.
-    pub template: Recipient<AgentReport>,
-    /// Its cluster: for a place in the lanes.
-    pub lane_ask: Recipient<LaneAsk>,
-    /// Its cluster: to give the place back.
-    pub lane_free: Recipient<LaneFree>,
-    /// Its cluster: to give the VMID back.
-    pub id_back: Recipient<IdBack>,
-}
-
-/// What an agent is started with.
-#[derive(Clone)]
-pub struct AgentSeed {
-    /// Its id.
-    pub agent: AgentId,
-    /// The installation it belongs to.
-    pub installation: Installation,
-    /// The spec it is born with (that of `adopted`, when it is adopted).
-    pub spec: Arc<TemplateSpec>,
-    /// The start of the service, from the journal's `Takeover`.
-    pub epoch: u64,
-    /// What the journal knows of it and how long the service was down, when it is adopted.
-    pub adopted: Option<(AgentEntry, Duration)>,
-    /// The ways out.
-    pub ports: Ports,
-    /// Whom it talks to.
-    pub links: AgentLinks,
-}
-
-impl From<AgentBirth> for AgentSeed {
-    fn from(birth: AgentBirth) -> Self {
-        let adopted = match birth.start {
-            Start::Fresh => None,
-            Start::Adopted { entry, down } => Some((*entry, down)),
-        };
-        Self {
-            agent: birth.id,
-            installation: birth.installation,
-            spec: birth.spec,
-            epoch: birth.epoch,
-            adopted,
-            ports: birth.ports,
-            links: AgentLinks {
-                template: birth.report,
-                lane_ask: birth.lanes.ask,
-                lane_free: birth.lanes.free,
-                id_back: birth.lanes.id_back,
-            },
-        }
-    }
-}
 
 /// What a herd starts its agents with: each under supervision of its own.
 pub fn spawner(give_up: GiveUp) -> AgentSpawner {
     Arc::new(move |birth| {
         let give_up = Arc::clone(&give_up);
-        AgentSeed::from(birth).start(move |what| give_up(what)).recipient()
+        start(birth, move |what| give_up(what)).recipient()
     })
 }
 
-impl AgentSeed {
-    /// Starts the agent under supervision; its address survives restarts.
-    pub fn start(self, on_give_up: impl FnOnce(GivenUp) + 'static) -> Addr<Agent> {
-        let watch = Watch {
-            name: format!("agent {}", self.agent),
-            intensity: Intensity::LEAF,
-            observer: Arc::clone(&self.ports.observer),
-            ambient: Arc::clone(&self.ports.ambient),
-            on_give_up: Box::new(on_give_up),
-        };
-        supervise(watch, |_| Agent::new(self))
-    }
+/// Starts an agent under supervision; its address survives restarts.
+pub fn start(birth: AgentBirth, on_give_up: impl FnOnce(GivenUp) + 'static) -> Addr<Agent> {
+    let watch = Watch {
+        name: format!("agent {}", birth.id),
+        intensity: Intensity::LEAF,
+        observer: Arc::clone(&birth.ports.observer),
+        ambient: Arc::clone(&birth.ports.ambient),
+        on_give_up: Box::new(on_give_up),
+    };
+    supervise(watch, |_| Agent::new(birth))
 }
 
 /// The body of one agent.
 pub struct Agent {
-    seed: Rc<AgentSeed>,
+    birth: Rc<AgentBirth>,
     shadow: Rc<Shadow>,
     incarnation: u32,
     /// Absent until what the journal knows is settled.
@@ -138,20 +78,23 @@ pub struct Agent {
 }
 
 impl Agent {
-    fn new(seed: AgentSeed) -> Self {
+    fn new(birth: AgentBirth) -> Self {
         let shadow = Shadow::new(
-            seed.agent.clone(),
-            seed.epoch,
-            Arc::clone(&seed.ports.journal),
-            Arc::clone(&seed.ports.ambient),
-            seed.adopted.as_ref().map(|(entry, _)| entry.clone()),
+            birth.id.clone(),
+            birth.epoch,
+            Arc::clone(&birth.ports.journal),
+            Arc::clone(&birth.ports.ambient),
+            match &birth.start {
+                Start::Fresh => None,
+                Start::Adopted { entry, .. } => Some((**entry).clone()),
+            },
         );
-        Self::build(Rc::new(seed), Rc::new(shadow), 0)
+        Self::build(Rc::new(birth), Rc::new(shadow), 0)
     }
 
-    fn build(seed: Rc<AgentSeed>, shadow: Rc<Shadow>, incarnation: u32) -> Self {
+    fn build(birth: Rc<AgentBirth>, shadow: Rc<Shadow>, incarnation: u32) -> Self {
         Self {
-            seed,
+            birth,
             shadow,
             incarnation,
             mind: None,
@@ -164,21 +107,21 @@ impl Agent {
 
     /// Makes the mind from what the journal knows, and lets it begin.
     fn begin(&mut self, ctx: &mut Context<Self>) {
-        let (seed, now) = (Rc::clone(&self.seed), self.seed.ports.ambient.now());
+        let (birth, now) = (Rc::clone(&self.birth), self.birth.ports.ambient.now());
         let mind = match self.shadow.entry() {
             Some(entry) => {
-                let down = match &seed.adopted {
-                    Some((_, down)) if self.incarnation == 0 => *down,
-                    Some(_) | None => Duration::ZERO,
+                let down = match &birth.start {
+                    Start::Adopted { down, .. } if self.incarnation == 0 => *down,
+                    Start::Adopted { .. } | Start::Fresh => Duration::ZERO,
                 };
-                Mind::adopt(&entry, down, seed.epoch, self.incarnation, now)
+                Mind::adopt(&entry, down, birth.epoch, self.incarnation, now)
             }
             None => {
                 let mut mind = Mind::new(
-                    seed.agent.clone(),
-                    seed.installation.clone(),
-                    Arc::clone(&seed.spec),
-                    seed.epoch,
+                    birth.id.clone(),
+                    birth.installation.clone(),
+                    Arc::clone(&birth.spec),
+                    birth.epoch,
                     self.incarnation,
                     now,
                 );
@@ -199,7 +142,7 @@ impl Agent {
 
     /// Steps the mind and takes its effects on.
     fn feed(&mut self, event: Event, ctx: &mut Context<Self>) {
-        let ambient = &self.seed.ports.ambient;
+        let ambient = &self.birth.ports.ambient;
         let (now, draw) = (ambient.now(), ambient.draw());
         let Some(mind) = &mut self.mind else { return };
         let before = mind.state().name();
@@ -207,8 +150,8 @@ impl Agent {
         let after = mind.state().name();
         if before != after {
             tracing::info!(
-                agent = %self.seed.agent,
-                template = %self.seed.spec.id,
+                agent = %self.birth.id,
+                template = %self.birth.spec.id,
                 vmid = mind.guest().map(|guest| guest.marks.vmid.0),
                 from = before,
                 to = after,
@@ -223,7 +166,7 @@ impl Agent {
         }
         for effect in effects {
             match effect {
-                Effect::Report(report) => self.seed.links.template.do_send(*report),
+                Effect::Report(report) => self.birth.report.do_send(*report),
                 Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),
                 // A picture tells what hinders it, a journal that can not be written too.
                 Effect::Observe(what) if matches!(*what, What::Agent(_)) => self.show(*what),
@@ -248,8 +191,8 @@ impl Agent {
     }
 
     fn carry_out(&mut self, effect: Effect, ctx: &mut Context<Self>) {
-        let agent = self.seed.agent.clone();
-        let links = &self.seed.links;
+        let agent = self.birth.id.clone();
+        let lanes = &self.birth.lanes;
         match effect {
             Effect::Record(body) => {
                 self.writes += 1;
@@ -262,28 +205,28 @@ impl Agent {
             }
             Effect::Observe(what) => self.show(*what),
             Effect::LaneAsk => {
-                let (spec, reply) = (Arc::clone(&self.seed.spec), ctx.address().recipient());
-                links.lane_ask.do_send(LaneAsk { agent, spec, reply });
+                let (spec, reply) = (Arc::clone(&self.birth.spec), ctx.address().recipient());
+                lanes.ask.do_send(LaneAsk { agent, spec, reply });
             }
-            Effect::LaneFree => links.lane_free.do_send(LaneFree { agent }),
-            Effect::IdBack { vmid, burned } => links.id_back.do_send(IdBack { vmid, burned }),
+            Effect::LaneFree => lanes.free.do_send(LaneFree { agent }),
+            Effect::IdBack { vmid, burned } => lanes.id_back.do_send(IdBack { vmid, burned }),
             Effect::Ask(attempt, call) => self.ask(attempt, call, ctx),
             Effect::End => ctx.stop(),
-            Effect::Report(report) => links.template.do_send(*report),
+            Effect::Report(report) => self.birth.report.do_send(*report),
             Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),
         }
     }
 
     fn show(&self, what: What) {
-        let at = self.seed.ports.ambient.now().wall;
-        self.seed.ports.observer.observe(Fact { at, what });
+        let at = self.birth.ports.ambient.now().wall;
+        self.birth.ports.observer.observe(Fact { at, what });
     }
 
     /// Makes a call, unless the mind has gone on while it waited behind a record.
     fn ask(&mut self, attempt: Attempt, call: Call, ctx: &mut Context<Self>) {
         let Some(mind) = self.mind.as_ref().filter(|mind| mind.awaits(attempt)) else { return };
-        tracing::debug!(agent = %self.seed.agent, %attempt, ?call, "agent asks");
-        if let Some(answer) = carry::carry(call, mind, &self.seed.ports) {
+        tracing::debug!(agent = %self.birth.id, %attempt, ?call, "agent asks");
+        if let Some(answer) = carry::carry(call, mind, &self.birth.ports) {
             ctx.spawn(answer.into_actor(self).map(move |answer, agent, ctx| {
                 agent.feed(Event::Answer(attempt, answer), ctx);
             }));
@@ -294,7 +237,7 @@ impl Agent {
         if let Some(alarm) = self.alarm.take() {
             alarm.abort();
         }
-        let span = at - self.seed.ports.ambient.now().mono;
+        let span = at - self.birth.ports.ambient.now().mono;
         let (sleep, alarm) = abortable(tokio::time::sleep(span));
         self.alarm = Some(alarm);
         ctx.spawn(sleep.into_actor(self).map(move |outcome, agent, ctx| {
@@ -321,8 +264,8 @@ impl Actor for Agent {
 
 impl Supervised for Agent {
     fn restarting(&mut self, _: &mut Context<Self>) {
-        let (seed, shadow) = (Rc::clone(&self.seed), Rc::clone(&self.shadow));
-        *self = Self::build(seed, shadow, self.incarnation + 1);
+        let (birth, shadow) = (Rc::clone(&self.birth), Rc::clone(&self.shadow));
+        *self = Self::build(birth, shadow, self.incarnation + 1);
     }
 }
 

@@ -12,7 +12,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::agent::testing::{ADDRESS, WALL, agent_id, installation, spec, upid};
-use crate::agent::{Agent, AgentLinks, AgentSeed};
+use crate::agent::{Agent, start};
+use crate::birth::{AgentBirth, Lanes, Start};
 use crate::fact::{Fact, What};
 use crate::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, Upid, VmId};
 use crate::ledger::{AgentEntry, Ledger};
@@ -282,12 +283,15 @@ impl World {
 
     pub fn start(&self, adopted: Option<(AgentEntry, Duration)>) -> Addr<Agent> {
         let boss = &self.boss;
-        let seed = AgentSeed {
-            agent: agent_id(),
+        let birth = AgentBirth {
+            id: agent_id(),
             installation: installation(),
             spec: Arc::new(spec()),
             epoch: 1,
-            adopted,
+            start: adopted.map_or(Start::Fresh, |(entry, down)| Start::Adopted {
+                entry: Box::new(entry),
+                down,
+            }),
             ports: Ports {
                 hypervisor: Arc::clone(&self.ground) as Arc<dyn Hypervisor>,
                 shell: Arc::clone(&self.ground) as Arc<dyn Shell>,
@@ -295,14 +299,15 @@ impl World {
                 observer: Arc::clone(&self.ground) as Arc<dyn Observer>,
                 ambient: Arc::clone(&self.ground) as Arc<dyn Ambient>,
             },
-            links: AgentLinks {
-                template: boss.clone().recipient(),
-                lane_ask: boss.clone().recipient(),
-                lane_free: boss.clone().recipient(),
+            report: boss.clone().recipient(),
+            lanes: Lanes {
+                cluster: ClusterId::new("9f31c0aa52e7d410"),
+                ask: boss.clone().recipient(),
+                free: boss.clone().recipient(),
                 id_back: boss.clone().recipient(),
             },
         };
-        seed.start(|given_up| panic!("{given_up:?}"))
+        start(birth, |given_up| panic!("{given_up:?}"))
     }
 
     pub fn twist(&self, call: &str, twist: Twist) {
