@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use drover_actors::fact::What;
 
-use super::setup::Setup;
 use super::world::World;
+use super::world::setup::Setup;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const KEYS: &str =

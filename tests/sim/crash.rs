@@ -7,9 +7,9 @@ use drover_actors::fact::AgentPicture;
 use drover_actors::id::LeaseId;
 use drover_actors::record::{Body, Reason};
 
-use super::setup::Setup;
-use super::tally::Hold;
 use super::world::World;
+use super::world::setup::Setup;
+use super::world::tally::Hold;
 
 const AWAY: Duration = Duration::from_secs(30);
 

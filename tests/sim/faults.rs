@@ -10,9 +10,9 @@ use drover_actors::fact::What;
 use drover_actors::fault::FaultKind;
 use drover_actors::record::Reason;
 
-use super::setup::Setup;
-use super::tally::Hold;
 use super::world::World;
+use super::world::setup::Setup;
+use super::world::tally::Hold;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

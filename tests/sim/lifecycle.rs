@@ -6,8 +6,8 @@ use drover::sim::guests::NoneOptions;
 use drover::sim::world::Spread;
 use drover_actors::record::Reason;
 
-use super::setup::Setup;
 use super::world::World;
+use super::world::setup::Setup;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use drover_actors::message::Refusal;
 use drover_actors::record::Reason;
 
-use super::setup::Setup;
 use super::world::World;
+use super::world::setup::Setup;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

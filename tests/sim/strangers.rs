@@ -6,8 +6,8 @@ use std::time::Duration;
 use drover::sim::spec::GuestSpec;
 use drover_actors::record::Reason;
 
-use super::setup::Setup;
 use super::world::World;
+use super::world::setup::Setup;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const CLEANING: &str = "cleanupOrphanedAgents: true, orphanCleanupPeriodSeconds: 30, orphanCleanupGracePeriodSeconds: 300";

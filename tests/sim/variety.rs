@@ -6,8 +6,8 @@ use std::time::Duration;
 use drover::sim::spec::PveVersion;
 use drover_actors::message::StopPolicy;
 
-use super::setup::Setup;
 use super::world::World;
+use super::world::setup::Setup;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

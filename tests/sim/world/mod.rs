@@ -3,6 +3,13 @@
 //!
 //! The actors live in a set of local tasks that is dropped at a crash, as the process would end;
 //! the cluster lives on the runtime beneath and goes on.
+#![allow(dead_code, reason = "two test programs share it, and each uses a part")]
+
+pub mod notes;
+pub mod setup;
+pub mod shell;
+pub mod tally;
+pub mod tap;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,10 +43,11 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
-use super::notes::{Listener, Notes, Recorder};
-use super::setup::Setup;
-use super::shell::Scripted;
-use super::tally::{Tallied, Tally};
+use notes::{Listener, Notes, Recorder};
+use setup::Setup;
+use shell::Scripted;
+use tally::{Tallied, Tally};
+use tap::Tap;
 
 /// The longest a wait may take, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(4 * 3600);
@@ -54,6 +62,8 @@ pub struct World {
     pub guests: Arc<NoneGuests>,
     /// The wire under watch.
     pub wire: Tally,
+    /// The ways out of the actors under watch.
+    pub tap: Tap,
     /// SSH.
     pub shell: Scripted,
     /// What was seen.
@@ -106,9 +116,11 @@ impl World {
         );
         let side = simulation.world.side_door();
         let pulse = Arc::new(Notify::new());
+        let wire = Tally::new(Arc::clone(&pulse));
         let mut world = Self {
             side: side.clone(),
-            wire: Tally::new(Arc::clone(&pulse)),
+            tap: Tap::new(wire.clone()),
+            wire,
             shell: Scripted::new(Arc::clone(&guests)),
             notes: Notes::new(side, pulse),
             setup,
@@ -165,13 +177,13 @@ impl World {
         self.spec = checked.herd;
         self.notes.apply(&self.spec);
         let listener = Listener { notes: self.notes.clone(), view: Arc::clone(&view) };
-        let ports = Ports {
+        let ports = self.tap.on(Ports {
             hypervisor: Arc::clone(&proxmox) as _,
             shell: Arc::new(self.shell.clone()),
             journal,
             observer: Arc::new(listener),
             ambient: Arc::clone(&ambient),
-        };
+        });
         let given_up = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&given_up);
         let escalate: GiveUp = Arc::new(move |what| told.lock().unwrap().push(what));
@@ -202,6 +214,7 @@ impl World {
         self.down = Some(Instant::now());
         self.log.crash();
         self.wire.disarm();
+        self.tap.release();
         self.notes.crash();
     }
 

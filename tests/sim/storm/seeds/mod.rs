@@ -9,9 +9,11 @@ use drover::sim::world::{CallFault, Faults, HoldFault, TaskFault};
 use drover::view::View;
 use drover_actors::fact::AgentPicture;
 use drover_actors::id::AgentId;
+use libtest_mimic::Trial;
 
-use super::setup::Setup;
-use super::world::World;
+use crate::world::World;
+use crate::world::setup::Setup;
+use crate::{Seeds, on_paused_clock};
 
 fn weather() -> Faults {
     let call = |status, done| CallFault { chance: 0.02, status, done, ..CallFault::default() };
@@ -107,19 +109,13 @@ async fn storm(seed: u64) {
     world.end().await;
 }
 
-// Invariant: no chance leaves anything behind.
-
-#[tokio::test(start_paused = true)]
-async fn the_storm_of_seed_1_leaves_nothing() {
-    storm(1).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_storm_of_seed_2_leaves_nothing() {
-    storm(2).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_storm_of_seed_3_leaves_nothing() {
-    storm(3).await;
+/// One trial a seed.
+pub fn trials(range: &Seeds) -> Vec<Trial> {
+    let trial = |seed: u64| {
+        Trial::test(format!("seeds::the_storm_of_seed_{seed}_leaves_nothing"), move || {
+            on_paused_clock(storm(seed));
+            Ok(())
+        })
+    };
+    range.numbers().map(trial).collect()
 }

@@ -1,0 +1,70 @@
+//! Storms: tests made by the hundred from a table or from a seed, on the same herds in virtual time
+//! as the scenarios beside them.
+//!
+//! `cargo test --release --test storm -- --seeds 500 --from 1 [NAME…]`
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::wildcard_enum_match_arm,
+    clippy::print_stderr,
+    reason = "tests may end at the first surprise"
+)]
+
+mod seeds;
+#[path = "../world/mod.rs"]
+mod world;
+
+use libtest_mimic::{Arguments, Conclusion};
+
+/// Seeds a run plays where nothing else is said.
+const SEEDS: u64 = if cfg!(debug_assertions) { 50 } else { 500 };
+
+/// Which seeds to play.
+pub struct Seeds {
+    from: u64,
+    count: u64,
+}
+
+impl Seeds {
+    /// Their numbers.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.from..self.from + self.count
+    }
+}
+
+/// Runs a future on a clock of its own that only moves when everybody waits.
+pub fn on_paused_clock<F: Future>(future: F) -> F::Output {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(future)
+}
+
+/// Takes `--seeds N` and `--from S` out of the arguments; the rest is as for any test.
+fn arguments() -> (Seeds, Vec<String>) {
+    let mut seeds = Seeds { from: 1, count: SEEDS };
+    let (mut rest, mut given) = (Vec::new(), std::env::args());
+    while let Some(word) = given.next() {
+        let place = match word.as_str() {
+            "--seeds" => &mut seeds.count,
+            "--from" => &mut seeds.from,
+            _ => {
+                rest.push(word);
+                continue;
+            }
+        };
+        let number = given.next().and_then(|text| text.parse().ok());
+        *place = number.unwrap_or_else(|| {
+            eprintln!("`{word}` takes a number, such as `{word} 100`");
+            std::process::exit(2);
+        });
+    }
+    (seeds, rest)
+}
+
+fn main() {
+    let (seeds, rest) = arguments();
+    let trials = seeds::trials(&seeds);
+    let conclusion: Conclusion = libtest_mimic::run(&Arguments::from_iter(rest), trials);
+    conclusion.exit();
+}

@@ -1,0 +1,269 @@
+//! A tap on every way out of the actors: a test sees each call before it leaves, and may strike it.
+//!
+//! The tap sits above the ports, where one call of an agent is one call; [`super::tally`] sits below
+//! the client, where it is one or more requests.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use drover_actors::fact::Fact;
+use drover_actors::fault::Fault;
+use drover_actors::id::{CloudId, Upid, VmId};
+use drover_actors::marks::Marks;
+use drover_actors::ports::{
+    AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor,
+    IdSight, Journal, JournalFault, Observer, Ports, Ran, Shell, ShellTarget, Survey, TaskEnd,
+    VmRef, VmSight,
+};
+use drover_actors::record::Body;
+use drover_actors::time::Now;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, pending};
+
+use super::tally::Tally;
+
+/// One call that is about to leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Knock {
+    /// The port's method, such as `clone_vm`.
+    pub call: &'static str,
+    /// The guest it is about, where it is about one.
+    pub vmid: Option<VmId>,
+}
+
+/// What becomes of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Strike {
+    /// Nothing: it goes its way.
+    Pass,
+    /// The caller panics while asking, inside its handler or timer.
+    Panic,
+    /// The caller panics when the answer is there, inside the future of the effect.
+    PanicLater,
+    /// It never leaves, and the trap springs.
+    Hold,
+    /// It is carried out, its answer never comes, and the trap springs.
+    HoldAnswer,
+    /// It never arrives, and is answered like this.
+    Fail(Fault),
+    /// It is carried out, and answered like this.
+    FailAfter(Fault),
+    /// It is carried out twice, one after the other; the second answer counts.
+    Twice,
+}
+
+type Watcher = Box<dyn FnMut(&Knock) -> Strike + Send>;
+
+/// The tap of one world; it outlives crashes, and passes everything until a test says otherwise.
+#[derive(Clone)]
+pub struct Tap {
+    watcher: Arc<Mutex<Option<Watcher>>>,
+    tally: Tally,
+}
+
+impl Tap {
+    /// A tap that passes everything; a trap that springs tells the tally.
+    pub fn new(tally: Tally) -> Self {
+        Self { watcher: Arc::default(), tally }
+    }
+
+    /// Lets every call from here on be judged.
+    pub fn watch(&self, watcher: impl FnMut(&Knock) -> Strike + Send + 'static) {
+        *self.watcher.lock().unwrap() = Some(Box::new(watcher));
+    }
+
+    /// Passes everything from here on.
+    pub fn release(&self) {
+        *self.watcher.lock().unwrap() = None;
+    }
+
+    /// The ports, with every call through this tap.
+    pub fn on(&self, ports: Ports) -> Ports {
+        let tap = self.clone();
+        Ports {
+            hypervisor: Arc::new(Tapped { inner: ports.hypervisor, tap: tap.clone() }),
+            shell: Arc::new(Tapped { inner: ports.shell, tap: tap.clone() }),
+            journal: Arc::new(Tapped { inner: ports.journal, tap: tap.clone() }),
+            observer: Arc::new(Tapped { inner: ports.observer, tap: tap.clone() }),
+            ambient: Arc::new(Tapped { inner: ports.ambient, tap }),
+        }
+    }
+
+    /// Taken out while it judges, so that a watcher may use the world.
+    fn judge(&self, call: &'static str, vmid: Option<VmId>) -> Strike {
+        let Some(mut watcher) = self.watcher.lock().unwrap().take() else { return Strike::Pass };
+        let strike = watcher(&Knock { call, vmid });
+        self.watcher.lock().unwrap().get_or_insert(watcher);
+        assert_ne!(strike, Strike::Panic, "a planned panic at {call}");
+        strike
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        call: &'static str,
+        vmid: Option<VmId>,
+        make: impl Fn() -> Ask<T>,
+    ) -> Ask<T> {
+        let tally = self.tally.clone();
+        match self.judge(call, vmid) {
+            Strike::Pass | Strike::Panic => make(),
+            Strike::PanicLater => {
+                let answer = make();
+                async move {
+                    drop(answer.await);
+                    panic!("a planned panic at the answer of {call}")
+                }
+                .boxed()
+            }
+            Strike::Hold => {
+                tally.spring();
+                pending().boxed()
+            }
+            Strike::HoldAnswer => {
+                let answer = make();
+                async move {
+                    drop(answer.await);
+                    tally.spring();
+                    pending().await
+                }
+                .boxed()
+            }
+            Strike::Fail(fault) => async move { Err(fault) }.boxed(),
+            Strike::FailAfter(fault) => {
+                let answer = make();
+                async move {
+                    drop(answer.await);
+                    Err(fault)
+                }
+                .boxed()
+            }
+            Strike::Twice => {
+                let (first, second) = (make(), make());
+                async move {
+                    drop(first.await);
+                    second.await
+                }
+                .boxed()
+            }
+        }
+    }
+}
+
+struct Tapped<P: ?Sized> {
+    inner: Arc<P>,
+    tap: Tap,
+}
+
+impl Hypervisor for Tapped<dyn Hypervisor> {
+    fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight> {
+        self.tap.ask("identify", None, || self.inner.identify(cloud))
+    }
+    fn survey(&self, cloud: &CloudId) -> Ask<Survey> {
+        self.tap.ask("survey", None, || self.inner.survey(cloud))
+    }
+    fn locate(&self, cloud: &CloudId, source: VmId) -> Ask<drover_actors::id::NodeName> {
+        self.tap.ask("locate", Some(source), || self.inner.locate(cloud, source))
+    }
+    fn look(&self, vm: &VmRef) -> Ask<VmSight> {
+        self.tap.ask("look", Some(vm.vmid), || self.inner.look(vm))
+    }
+    fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdSight> {
+        self.tap.ask("id_taken", Some(vmid), || self.inner.id_taken(cloud, vmid))
+    }
+    fn clone_vm(&self, call: CloneCall) -> Ask<Upid> {
+        let vmid = call.marks.vmid;
+        self.tap.ask("clone_vm", Some(vmid), || self.inner.clone_vm(call.clone()))
+    }
+    fn await_task(&self, cloud: &CloudId, upid: &Upid, limit: Duration) -> Ask<TaskEnd> {
+        self.tap.ask("await_task", None, || self.inner.await_task(cloud, upid, limit))
+    }
+    fn configure(&self, call: ConfigureCall) -> Ask<Configured> {
+        self.tap.ask("configure", Some(call.vm.vmid), || self.inner.configure(call.clone()))
+    }
+    fn start(&self, vm: &VmRef) -> Ask<Upid> {
+        self.tap.ask("start", Some(vm.vmid), || self.inner.start(vm))
+    }
+    fn address(&self, vm: &VmRef, mac: Option<&str>, networks: &[String]) -> Ask<AddressSight> {
+        self.tap.ask("address", Some(vm.vmid), || self.inner.address(vm, mac, networks))
+    }
+    fn host_keys(&self, vm: &VmRef) -> Ask<Vec<String>> {
+        self.tap.ask("host_keys", Some(vm.vmid), || self.inner.host_keys(vm))
+    }
+    fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight> {
+        self.tap.ask("fence", Some(vm.vmid), || self.inner.fence(vm, marks))
+    }
+    fn shutdown(&self, vm: &VmRef, limit: Duration) -> Ask<Upid> {
+        self.tap.ask("shutdown", Some(vm.vmid), || self.inner.shutdown(vm, limit))
+    }
+    fn stop(&self, vm: &VmRef) -> Ask<Upid> {
+        self.tap.ask("stop", Some(vm.vmid), || self.inner.stop(vm))
+    }
+    fn destroy(&self, vm: &VmRef) -> Ask<Upid> {
+        self.tap.ask("destroy", Some(vm.vmid), || self.inner.destroy(vm))
+    }
+    fn leftovers(&self, vm: &VmRef) -> Ask<Vec<String>> {
+        self.tap.ask("leftovers", Some(vm.vmid), || self.inner.leftovers(vm))
+    }
+}
+
+impl Shell for Tapped<dyn Shell> {
+    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<String> {
+        self.tap.ask("greet", None, || self.inner.greet(target.clone(), limit))
+    }
+    fn run(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<Ran> {
+        self.tap.ask("run", None, || self.inner.run(target.clone(), command.clone(), limit))
+    }
+    fn admit(&self, target: ShellTarget, lease: &str, key: &str, limit: Duration) -> Ask<()> {
+        self.tap.ask("admit", None, || self.inner.admit(target.clone(), lease, key, limit))
+    }
+    fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()> {
+        self.tap.ask("expel", None, || self.inner.expel(target.clone(), lease, limit))
+    }
+}
+
+impl Journal for Tapped<dyn Journal> {
+    /// Only `Panic`, `Hold` (nothing is written) and `HoldAnswer` strike an append.
+    fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>> {
+        let strike = self.tap.judge("append", None);
+        if strike == Strike::Hold {
+            self.tap.tally.spring();
+            return pending().boxed();
+        }
+        let done = self.inner.append(bodies);
+        if strike != Strike::HoldAnswer {
+            return done;
+        }
+        let tally = self.tap.tally.clone();
+        async move {
+            drop(done.await);
+            tally.spring();
+            pending().await
+        }
+        .boxed()
+    }
+
+    fn last_seq(&self) -> u64 {
+        self.inner.last_seq()
+    }
+}
+
+impl Observer for Tapped<dyn Observer> {
+    /// Only `Panic` strikes a fact.
+    fn observe(&self, fact: Fact) {
+        self.tap.judge("observe", None);
+        self.inner.observe(fact);
+    }
+}
+
+impl Ambient for Tapped<dyn Ambient> {
+    /// Only `Panic` strikes a look at the clock.
+    fn now(&self) -> Now {
+        self.tap.judge("now", None);
+        self.inner.now()
+    }
+
+    fn draw(&self) -> u64 {
+        self.tap.judge("draw", None);
+        self.inner.draw()
+    }
+}
