@@ -31,6 +31,8 @@ pub struct Ledger {
     pub waiting: Vec<LeaseAsk>,
     /// Leases that ended, with why and when, for answering repeated requests; pruned after a day.
     pub ended: BTreeMap<LeaseId, EndedLease>,
+    /// When ended leases were pruned last.
+    pub pruned: WallTime,
     /// Breakers that are not at rest.
     pub breakers: BTreeMap<TemplateId, BreakerEntry>,
     /// Ids that rest after use, with the time of their freeing.
@@ -126,6 +128,10 @@ pub struct BreakerEntry {
 /// How long ended leases answer repeated requests, in milliseconds.
 pub const ENDED_KEEP_MS: i64 = 24 * 60 * 60 * 1000;
 
+/// How often ended leases are pruned, in milliseconds: a busy day leaves hundreds of thousands,
+/// too many to look through at every record.
+const PRUNE_EVERY_MS: i64 = 10 * 60 * 1000;
+
 impl Ledger {
     /// Folds one record in.
     pub fn apply(&mut self, record: &Record) {
@@ -206,7 +212,11 @@ impl Ledger {
             Body::Gone { agent, burned, .. } => self.gone(agent, *burned, at),
         }
         self.ahead.retain(|_, (_, seq)| *seq > record.seq);
-        self.ended.retain(|_, ended| at.0 - ended.at.0 < ENDED_KEEP_MS);
+        // Either way: the clock may have been set back.
+        if at.0.abs_diff(self.pruned.0) >= PRUNE_EVERY_MS.unsigned_abs() {
+            self.pruned = at;
+            self.ended.retain(|_, ended| at.0 - ended.at.0 < ENDED_KEEP_MS);
+        }
     }
 
     fn with(&mut self, agent: &AgentId, change: impl FnOnce(&mut AgentEntry)) {
