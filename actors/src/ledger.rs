@@ -278,3 +278,31 @@ impl Ledger {
         ids.entry(entry.marks.cluster).or_default().insert(entry.marks.vmid, at);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::RECORD_VERSION;
+    use crate::testbed::{ask, at, labels};
+
+    fn apply(ledger: &mut Ledger, second: u64, body: Body) {
+        let (seq, wall_time) = (ledger.seq + 1, at(second).wall);
+        ledger.apply(&Record { version: RECORD_VERSION, seq, epoch: 1, wall_time, body });
+    }
+
+    // Invariant: an ended lease answers repeated asks for a day, and is forgotten soon after.
+
+    #[test]
+    fn an_ended_lease_is_kept_for_a_day_and_forgotten_within_ten_minutes() {
+        let mut ledger = Ledger::default();
+        let ask = ask("l1", labels(&["linux"]), 0);
+        let lease = ask.lease.clone();
+        apply(&mut ledger, 0, Body::LeaseAsked(Box::new(ask)));
+        apply(&mut ledger, 0, Body::LeaseEnded { lease, why: "cancelled".into() });
+        let tick = || Body::Takeover { installation: Installation::new("12345678") };
+        for (second, known) in [(24 * 3600 - 1, 1), (24 * 3600 + 599, 0)] {
+            apply(&mut ledger, second, tick());
+            assert_eq!(ledger.ended.len(), known, "after {second} s");
+        }
+    }
+}

@@ -18,6 +18,10 @@ use crate::time::WallTime;
 /// How often a reason that changed is told again: with many leases it changes all the time.
 const RETELL: Duration = Duration::from_secs(1);
 
+/// Leases told anew in one [`RETELL`]; with more of them waiting it takes longer, or the facts
+/// would grow with their square.
+const RETOLD_AT_ONCE: usize = 100;
+
 /// What was told of waiting leases.
 #[derive(Debug, Default)]
 pub(super) struct Explained {
@@ -35,7 +39,9 @@ impl Herd {
     pub(super) fn explain(&mut self, ctx: &mut Context<Self>) {
         if self.tell_reasons(false) && !self.explained.awaited {
             self.explained.awaited = true;
-            ctx.run_later(RETELL, |actor, _| {
+            let rounds = self.explained.told.len().div_ceil(RETOLD_AT_ONCE).max(1);
+            let pause = RETELL.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
+            ctx.run_later(pause, |actor, _| {
                 actor.explained.awaited = false;
                 actor.tell_reasons(true);
             });
