@@ -44,6 +44,7 @@ fn level(spec: &Arc<TemplateSpec>, agent: &str, standing: Standing, on: &[&str])
         queued: standing == Standing::Coming,
         leases: on.iter().map(LeaseId::new).collect(),
         refused: Vec::new(),
+        over: Vec::new(),
         going: false,
     }
 }
@@ -76,7 +77,8 @@ fn text(orders: &[Order]) -> Vec<String> {
             Order::Start { template, count } => format!("start {count} {template}"),
             Order::Withdraw { agent } => format!("withdraw {agent}"),
             Order::End { agent, lease } => format!("end {lease} on {agent}"),
-            Order::Cancel { lease } => format!("cancel {lease}"),
+            Order::Cancel { lease, why } => format!("{why} {lease}"),
+            Order::Again { lease } => format!("again {lease}"),
             Order::Over { lease } => format!("over {lease}"),
         })
         .collect()
@@ -445,7 +447,7 @@ fn a_waiting_lease_is_cancelled_and_not_handed_out_meanwhile() {
     wait(&mut broker, &specs, "l1", named("t"), 0);
     let lease = LeaseId::new("l1");
     let (orders, over) = broker.release(&lease).unwrap();
-    assert_eq!((text(&orders), over), (vec!["cancel l1".into()], false));
+    assert_eq!((text(&orders), over), (vec!["cancelled l1".into()], false));
     assert!(broker.decide().is_empty());
     broker.cancelled(&lease, true, at(1).wall);
     assert_eq!(broker.release(&lease), Ok((Vec::new(), true)));
@@ -472,7 +474,57 @@ fn a_lease_released_on_its_way_to_an_agent_that_leaves_is_cancelled() {
     broker.decide();
     broker.release(&LeaseId::new("l1")).unwrap();
     let orders = tell(&mut broker, &specs[0], "a1", Standing::Leaving, &[]);
-    assert_eq!(text(&orders), ["cancel l1"]);
+    assert_eq!(text(&orders), ["cancelled l1"]);
+}
+
+fn give_back(broker: &mut Broker, spec: &Arc<TemplateSpec>, agent: &str) -> Vec<Order> {
+    let mut told = news(spec, 0);
+    let refused = vec![LeaseId::new("l1")];
+    told.agents = vec![AgentLevel { refused, ..level(spec, agent, Standing::Leaving, &[]) }];
+    broker.news(&told, at(1).wall)
+}
+
+fn one_granted() -> (Broker, Vec<Arc<TemplateSpec>>) {
+    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    broker.decide();
+    tell(&mut broker, &specs[0], "a1", Standing::Busy, &["l1"]);
+    (broker, specs)
+}
+
+#[test]
+fn a_lease_that_is_given_back_waits_again_until_that_happened_too_often() {
+    let (mut broker, specs) = one_granted();
+    for agent in ["a1", "a2", "a3"] {
+        assert_eq!(text(&give_back(&mut broker, &specs[0], agent)), ["again l1"]);
+        let next = format!("a{}", agent[1..].parse::<u32>().unwrap() + 1);
+        tell(&mut broker, &specs[0], &next, IDLE, &[]);
+        assert_eq!(text(&broker.decide()), [format!("l1 on {next}")]);
+        tell(&mut broker, &specs[0], &next, Standing::Busy, &["l1"]);
+    }
+    assert_eq!(text(&give_back(&mut broker, &specs[0], "a4")), ["lost l1"]);
+}
+
+#[test]
+fn a_lease_that_is_given_back_while_it_is_released_is_cancelled() {
+    let (mut broker, specs) = one_granted();
+    broker.release(&LeaseId::new("l1")).unwrap();
+    assert_eq!(text(&give_back(&mut broker, &specs[0], "a1")), ["cancelled l1"]);
+}
+
+#[test]
+fn a_lease_that_came_and_ended_between_two_reports_is_over() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    broker.decide();
+    let mut told = news(&specs[0], 0);
+    let over = vec![LeaseId::new("l1")];
+    told.gone = vec![AgentLevel { over, ..level(&specs[0], "a1", Standing::Gone, &[]) }];
+    assert_eq!(text(&broker.news(&told, at(1).wall)), ["over l1"]);
+    tell(&mut broker, &specs[0], "a2", IDLE, &[]);
+    assert!(broker.decide().is_empty(), "it is not given out twice");
 }
 
 #[test]
@@ -557,6 +609,7 @@ proptest! {
                     Order::End { .. }
                     | Order::Withdraw { .. }
                     | Order::Cancel { .. }
+                    | Order::Again { .. }
                     | Order::Over { .. } => {}
                 }
             }
