@@ -226,7 +226,7 @@ fn a_draining_agent_takes_nothing_new() {
     take(&mut drive, "l1", None);
     drive.command(AgentCommand::Drain(Reason::Asked));
     take(&mut drive, "l2", None);
-    assert_eq!(drive.reports().last().unwrap().refused, [LeaseId::new("l2")]);
+    assert_eq!(drive.reports().last().expect("told").refused, [LeaseId::new("l2")]);
 }
 
 // Invariant: idle time is the template's matter; age is the agent's own.
