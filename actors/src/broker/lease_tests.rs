@@ -182,10 +182,3 @@ fn only_a_granted_lease_can_be_renewed() {
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
     assert!(matches!(broker.renewable(&lease), Err(Refusal::Conflict(_))));
 }
-
-/// A template as it would behave, with its mailbox to and from the broker.
-struct Model {
-    spec: Arc<TemplateSpec>,
-    asked: Vec<u32>,
-    coming: Vec<String>,
-}

@@ -364,6 +364,13 @@ fn a_want_nobody_can_serve_is_refused_with_what_is_known() {
     );
 }
 
+/// A template as it would behave, with its mailbox to and from the broker.
+struct Model {
+    spec: Arc<TemplateSpec>,
+    asked: Vec<u32>,
+    coming: Vec<String>,
+}
+
 proptest! {
     /// Agents on their way and starts asked for never outnumber what waits, however messages
     /// cross, as long as nobody gives up; and every ask is served in the end.
