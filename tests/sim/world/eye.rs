@@ -29,6 +29,11 @@ impl Socket {
         *self.0.lock().unwrap() = Some(eye);
     }
 
+    /// Takes the eye out.
+    pub fn clear(&self) {
+        *self.0.lock().unwrap() = None;
+    }
+
     /// The eye, if there is one.
     pub fn eye(&self) -> Option<Arc<dyn Eye>> {
         self.0.lock().unwrap().clone()

@@ -14,6 +14,18 @@ impl World {
         Instant::now() - self.begun
     }
 
+    /// The wall clock of the service.
+    pub fn wall(&self) -> WallTime {
+        WallTime(i64::try_from(EPOCH).unwrap() * 1000) + self.elapsed()
+    }
+
+    /// Nobody looks on any more; an eye that knows the world would keep it alive.
+    pub fn unwatch(&self) {
+        for socket in [&self.notes.socket, &self.wire.socket, &self.shell.socket] {
+            socket.clear();
+        }
+    }
+
     /// The spec that was last sent.
     pub fn spec(&self) -> &HerdSpec {
         &self.spec

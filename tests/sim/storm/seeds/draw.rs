@@ -103,7 +103,10 @@ impl Draw {
             let template = index(&mut self.dice, count);
             let several = self.stage.templates[template].as_ref().unwrap().clouds.len() > 1;
             let label = several || self.dice.below(2) == 0;
-            let ttl = one_of(&mut self.dice, &[60, 300, 3600, 3600]);
+            let releases = self.dice.below(5) > 0;
+            let short = one_of(&mut self.dice, &[60, 300, 3600, 3600]);
+            // Whether a lease is released or runs out must not hang on when it was served.
+            let ttl = if releases && kind == Kind::Strict { 3600 } else { short };
             self.push(at, Deed::Ask { who, template, label, ttl });
             if self.dice.below(8) == 0 {
                 let at = self.within(at, 90_000);
@@ -113,7 +116,7 @@ impl Draw {
                     self.push(at, Deed::Renew { who, ttl });
                 }
             }
-            if self.dice.below(5) > 0 {
+            if releases {
                 let at = self.within(at + 500, 150_000);
                 let patient = kind == Kind::Strict || self.dice.below(4) > 0;
                 self.push(at, Deed::Release { who, patient });

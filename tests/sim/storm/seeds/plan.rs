@@ -296,14 +296,40 @@ impl Plan {
         Ok(Self { stage, events })
     }
 
-    /// Whether nothing in it harms anybody but by crashes.
-    pub fn is_calm(&self) -> bool {
-        !self.events.iter().any(|event| event.deed.harms())
-    }
-
     /// The same without crashes.
     pub fn uncut(&self) -> Self {
         let events = self.events.iter().filter(|event| !event.deed.cuts()).cloned().collect();
         Self { stage: self.stage.clone(), events }
+    }
+}
+
+impl Plan {
+    /// Whether it is of demand, orderly stops and crashes alone, so that crashes change nothing.
+    pub fn is_strict(&self) -> bool {
+        self.events.iter().all(|event| match &event.deed {
+            Deed::Ask { .. } | Deed::Crash { .. } | Deed::Trap { .. } => true,
+            Deed::Release { patient, .. } => *patient,
+            Deed::Stop { policy, .. } => *policy != StopPolicy::RetireAll,
+            _ => false,
+        })
+    }
+}
+
+impl Plan {
+    /// Whether everything it names is there.
+    pub fn fits(&self) -> bool {
+        let stage = &self.stage;
+        let templates = stage.templates.iter().flatten();
+        let placed = templates.clone().all(|conf| {
+            let there = conf.clouds.iter().all(|cloud| stage.clouds[*cloud].is_some());
+            there && conf.source < stage.nodes
+        });
+        let named = self.events.iter().all(|event| match &event.deed {
+            Deed::Ask { template, .. } => stage.templates[*template].is_some(),
+            Deed::Template(number, _) => stage.templates[*number].is_some(),
+            Deed::Cloud(number, _) => stage.clouds[*number].is_some(),
+            _ => true,
+        });
+        placed && named
     }
 }
