@@ -17,6 +17,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 use tokio::sync::Notify;
 
+use super::eye::Socket;
 use super::tally::Tally;
 
 type Trap = Box<dyn Fn(&Body) -> bool + Send>;
@@ -46,12 +47,14 @@ pub struct Notes {
     side: SideDoor,
     /// Told at every fact.
     pub pulse: Arc<Notify>,
+    /// An eye that judges instead of the notebook.
+    pub socket: Socket,
 }
 
 impl Notes {
     /// An empty one.
     pub fn new(side: SideDoor, pulse: Arc<Notify>) -> Self {
-        Self { seen: Arc::default(), side, pulse }
+        Self { seen: Arc::default(), side, pulse, socket: Socket::default() }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -193,7 +196,10 @@ impl Observer for Listener {
             }
             seen.facts.push(fact.clone());
         }
-        self.notes.look();
+        match self.notes.socket.eye() {
+            Some(eye) => eye.fact(&fact),
+            None => self.notes.look(),
+        }
         self.view.observe(fact);
         self.notes.pulse.notify_one();
     }
@@ -224,7 +230,11 @@ impl Journal for Recorder {
             }
             held
         };
+        let eye = self.notes.socket.eye();
+        let told = eye.is_some().then(|| bodies.clone()).unwrap_or_default();
+        // The writer commits within the call: what it was given is in the log from here on.
         let done = self.writer.append(bodies);
+        told.iter().for_each(|body| eye.iter().for_each(|eye| eye.record(body)));
         if !held {
             return done;
         }
