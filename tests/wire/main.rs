@@ -2,6 +2,7 @@
 //! its command line, and clients others wrote.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests may end at the first surprise")]
 
+mod api;
 mod demo;
 mod faults;
 mod harness;
@@ -9,3 +10,4 @@ mod recovery;
 mod service;
 mod sim;
 mod spine;
+mod stress;

@@ -182,7 +182,8 @@ impl Door {
         if reset == Some(Reset::Before) {
             return Err(ApiError::hop(NO_ANSWER, ""));
         }
-        let outcome = writable(self.run(route, caller, node, params).await).await;
+        let at = request.node.clone();
+        let outcome = writable(self.run(route, at, caller, node, params).await).await;
         if reset == Some(Reset::After) {
             return Err(ApiError::hop(NO_ANSWER, ""));
         }
@@ -261,6 +262,7 @@ impl Door {
     async fn run(
         &self,
         route: &'static Route,
+        at: String,
         caller: Caller,
         node: Option<String>,
         params: Params,
@@ -274,7 +276,7 @@ impl Door {
             return Ok(Answer::new(version(self.version)));
         }
         let route = agent_command(route, &params).unwrap_or(route);
-        let call = Call { caller, method: &route.method, route: &route.path, node, params };
+        let call = Call { caller, at, method: &route.method, route: &route.path, node, params };
         if call.route.starts_with("/access") || call.route.starts_with("/pools") {
             return self.access.serve(&call, self.world.as_ref());
         }

@@ -236,7 +236,7 @@ impl Play {
         }
         let node = params.text("node");
         let caller = caller.clone();
-        self.world.call(Call { caller, method, route, node, params }).await
+        self.world.call(Call { caller, at: "pve1".into(), method, route, node, params }).await
     }
 
     /// The data of a call that must succeed.
