@@ -191,8 +191,9 @@ impl Door {
             // Answers of the guest agent were JSON before: their types are kept.
             (Some(seed), Ok(answer)) if !route.path.contains("/agent") => {
                 let turn = self.served.fetch_add(1, Ordering::Relaxed);
-                let data = answer::loosen(answer.data, seed.wrapping_add(turn));
-                Ok(Answer { data, total: answer.total })
+                let total = answer.total;
+                let data = answer::loosen(answer.value(), seed.wrapping_add(turn));
+                Ok(Answer { total, ..Answer::new(data) })
             }
             (_, outcome) => outcome,
         }

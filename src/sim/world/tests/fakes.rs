@@ -241,7 +241,7 @@ impl Play {
 
     /// The data of a call that must succeed.
     pub async fn get(&self, route: &'static str, with: Value) -> Value {
-        self.call("GET", route, with).await.unwrap().data
+        self.call("GET", route, with).await.unwrap().value()
     }
 
     /// A call below a guest on the node of its id.
