@@ -58,6 +58,7 @@ pub fn start(birth: AgentBirth, on_give_up: impl FnOnce(GivenUp) + 'static) -> A
         intensity: Intensity::LEAF,
         observer: Arc::clone(&birth.ports.observer),
         ambient: Arc::clone(&birth.ports.ambient),
+        census: birth.census.clone(),
         on_give_up: Box::new(on_give_up),
     };
     supervise(watch, |_| Agent::new(birth))

@@ -226,6 +226,7 @@ impl Template {
             report: ctx.address().recipient(),
             lanes,
             ports: self.common.ports.clone(),
+            census: self.common.census.clone(),
         };
         let address = (self.common.spawner)(birth);
         let template = spec.id.clone();
