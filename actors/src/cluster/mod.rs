@@ -4,7 +4,7 @@
 pub mod allocator;
 pub mod lanes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +81,8 @@ pub struct Cluster {
     lanes: Lanes,
     asks: BTreeMap<AgentId, Ask>,
     located: BTreeMap<(CloudId, VmId), (NodeName, Moment)>,
+    /// Ids that were given back and are not entered yet.
+    back: VecDeque<IdBack>,
 }
 
 impl Cluster {
@@ -94,6 +96,7 @@ impl Cluster {
             lanes,
             asks: BTreeMap::new(),
             located: BTreeMap::new(),
+            back: VecDeque::new(),
         }
     }
 
@@ -292,6 +295,17 @@ impl Cluster {
         }));
     }
 
+    /// Enters the ids that were given back.
+    fn take_back(&mut self, ctx: &mut Context<Self>) {
+        while let Some(IdBack { vmid, burned }) = self.back.front().cloned() {
+            self.ids.give_back(vmid, burned, self.common.ports.ambient.now().wall);
+            if burned {
+                self.append(Body::IdBurned { cluster: self.id.clone(), vmid }, ctx);
+            }
+            self.back.pop_front();
+        }
+    }
+
     /// Takes lanes back from agents that ended without giving them back.
     fn sweep(&mut self) {
         let lives = |agent: &AgentId| {
@@ -314,6 +328,7 @@ impl Supervised for Cluster {
     /// Ids and lanes stand as they are, since agents hold them; whoever waits is asked about
     /// anew.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
+        self.take_back(ctx);
         let held = self
             .common
             .roster
@@ -367,12 +382,8 @@ impl Handler<IdBack> for Cluster {
     type Result = ();
 
     fn handle(&mut self, message: IdBack, ctx: &mut Context<Self>) {
-        let now = self.common.ports.ambient.now().wall;
-        self.ids.give_back(message.vmid, message.burned, now);
-        if message.burned {
-            let body = Body::IdBurned { cluster: self.id.clone(), vmid: message.vmid };
-            self.append(body, ctx);
-        }
+        self.back.push_back(message);
+        self.take_back(ctx);
     }
 }
 

@@ -151,6 +151,16 @@ impl TemplateMind {
         self.answered += asked;
     }
 
+    /// What happened to agents while nobody could be told, because this actor was started anew.
+    pub fn missed(&mut self, gone: &[AgentId], refused: &[(AgentId, LeaseId)]) {
+        self.gone.extend_from_slice(gone);
+        for (agent, lease) in refused {
+            if let Some(held) = self.agents.get_mut(agent) {
+                held.refused.push(lease.clone());
+            }
+        }
+    }
+
     /// A spec comes into force; none when the template left the configuration.
     ///
     /// A spec that changed lets a tripped breaker flow: what failed was another version.
