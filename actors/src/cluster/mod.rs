@@ -4,7 +4,7 @@
 pub mod allocator;
 pub mod lanes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,6 +84,8 @@ pub struct Cluster {
     /// some: then an id that is not in it is granted without another question.
     listed: bool,
     located: BTreeMap<(CloudId, VmId), (NodeName, Moment)>,
+    /// Ids that were given back and are not entered yet.
+    back: VecDeque<IdBack>,
 }
 
 impl Cluster {
@@ -98,6 +100,7 @@ impl Cluster {
             asks: BTreeMap::new(),
             listed: false,
             located: BTreeMap::new(),
+            back: VecDeque::new(),
         }
     }
 
@@ -302,6 +305,18 @@ impl Cluster {
         }));
     }
 
+    /// Enters the ids that were given back.
+    fn take_back(&mut self, ctx: &mut Context<Self>) {
+        while let Some(IdBack { vmid, burned }) = self.back.front().cloned() {
+            self.ids.give_back(vmid, burned, self.common.ports.ambient.now().wall);
+            if burned {
+                self.listed = false;
+                self.append(Body::IdBurned { cluster: self.id.clone(), vmid }, ctx);
+            }
+            self.back.pop_front();
+        }
+    }
+
     /// Takes lanes back from agents that ended without giving them back.
     fn sweep(&mut self) {
         let lives = |agent: &AgentId| {
@@ -324,6 +339,7 @@ impl Supervised for Cluster {
     /// Ids and lanes stand as they are, since agents hold them; whoever waits is asked about
     /// anew.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
+        self.take_back(ctx);
         let held = self
             .common
             .roster
@@ -377,13 +393,8 @@ impl Handler<IdBack> for Cluster {
     type Result = ();
 
     fn handle(&mut self, message: IdBack, ctx: &mut Context<Self>) {
-        let now = self.common.ports.ambient.now().wall;
-        self.ids.give_back(message.vmid, message.burned, now);
-        if message.burned {
-            self.listed = false;
-            let body = Body::IdBurned { cluster: self.id.clone(), vmid: message.vmid };
-            self.append(body, ctx);
-        }
+        self.back.push_back(message);
+        self.take_back(ctx);
     }
 }
 

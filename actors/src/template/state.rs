@@ -171,6 +171,29 @@ impl TemplateMind {
         self.answered += asked;
     }
 
+    /// What happened to agents while nobody could be told, because this actor was started anew.
+    pub fn missed(&mut self, gone: &[AgentId], refused: &[(AgentId, LeaseId)]) {
+        let given_back = |agent: &AgentId| {
+            let of = refused.iter().filter(move |(other, _)| other == agent);
+            of.map(|(_, lease)| lease.clone()).collect()
+        };
+        self.gone.extend(gone.iter().map(|agent| AgentLevel {
+            agent: agent.clone(),
+            spec: self.spec.clone(),
+            standing: Standing::Gone,
+            queued: false,
+            leases: Vec::new(),
+            refused: given_back(agent),
+            over: Vec::new(),
+            going: true,
+        }));
+        for (agent, lease) in refused {
+            if let Some(held) = self.agents.get_mut(agent) {
+                held.refused.push(lease.clone());
+            }
+        }
+    }
+
     /// A spec comes into force; none when the template left the configuration.
     ///
     /// A spec that changed lets a tripped breaker flow: what failed was another version.

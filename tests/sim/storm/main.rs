@@ -11,6 +11,7 @@
     reason = "tests may end at the first surprise"
 )]
 
+mod panics;
 mod seeds;
 #[path = "../world/mod.rs"]
 mod world;
@@ -70,7 +71,8 @@ fn arguments() -> (Seeds, Vec<String>) {
 
 fn main() {
     let (seeds, rest) = arguments();
-    let trials = seeds::trials(&seeds);
+    let mut trials = seeds::trials(&seeds);
+    trials.extend(panics::trials());
     let begun = std::time::Instant::now();
     let conclusion: Conclusion = libtest_mimic::run(&Arguments::from_iter(rest), trials);
     let (played, took) = (seeds::played(), begun.elapsed().as_secs_f64());

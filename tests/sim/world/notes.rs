@@ -127,7 +127,8 @@ impl Notes {
 
     /// The last facts, for a failure.
     pub fn tail(&self) -> String {
-        let log = self.log();
+        let quiet = |line: &String| !line.contains("Reconciled") || !line.contains("findings: []");
+        let log: Vec<String> = self.log().into_iter().filter(quiet).collect();
         log[log.len().saturating_sub(25)..].join("\n")
     }
 

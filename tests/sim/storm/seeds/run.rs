@@ -183,8 +183,7 @@ impl Play {
     pub(super) async fn run_to(&mut self, until: Duration) -> Result<(), Failure> {
         loop {
             let (wire, watch) = (self.world.wire.clone(), Arc::clone(&self.watch));
-            let ended =
-                self.world.step(until, |_| wire.sprung() || watch.wrong().is_some()).await;
+            let ended = self.world.step(until, |_| wire.sprung() || watch.wrong().is_some()).await;
             self.sound()?;
             self.askers.turn(&self.world, &self.watch);
             if !ended {

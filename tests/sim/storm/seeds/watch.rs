@@ -427,7 +427,11 @@ impl Watch {
         };
         let (newid, name) = (value("newid"), value("name"));
         let Some((_, agent)) = parse_name(&name) else {
-            return self.blame(seen, "one-guest-an-agent", format!("a clone without marks: {name}"));
+            return self.blame(
+                seen,
+                "one-guest-an-agent",
+                format!("a clone without marks: {name}"),
+            );
         };
         let live = seen.live.get(&agent).filter(|live| live.recorded);
         let intended = live.and_then(|live| live.vmid).map(|vmid| vmid.to_string());
