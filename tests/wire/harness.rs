@@ -358,6 +358,11 @@ impl Events {
         Self { lines: Lines::of("drover events", stdout), _child: child }
     }
 
+    /// The first fact of any kind that `wanted` takes; it sees all before.
+    pub fn all_until(&mut self, wanted: impl Fn(&Value) -> bool) {
+        self.lines.until(|line| serde_json::from_str(line).is_ok_and(|fact| wanted(&fact)));
+    }
+
     /// The next fact of a kind that `wanted` takes.
     pub fn until(&mut self, kind: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let line = self.lines.until(|line| {
