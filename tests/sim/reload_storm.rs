@@ -131,10 +131,10 @@ async fn a_thousand_reloads_cost_no_lease_and_the_last_is_in_force() {
     for turn in 0..1000_u32 {
         let cap = 1 + turn % 6;
         let mut templates = vec![(linux.0, format!("instanceCap: {cap}, instanceMin: 1"))];
-        if turn % 3 != 0 {
+        if !turn.is_multiple_of(3) {
             templates.push((other.0, format!("cores: {}", 1 + turn % 4)));
         }
-        if turn % 7 == 0 {
+        if turn.is_multiple_of(7) {
             templates.remove(0);
         }
         world.setup.templates = templates;

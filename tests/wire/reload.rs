@@ -37,7 +37,7 @@ fn edit(file: &Path, whole: &str, turn: usize) {
         2 => whole[..whole.len() / 2].to_owned(),
         _ => whole.replace("    instanceCap", "    cores: 3\n    instanceCap"),
     };
-    if turn % 3 == 0 {
+    if turn.is_multiple_of(3) {
         let fresh = file.with_file_name(".templates.yaml.tmp");
         fs::write(&fresh, text).unwrap();
         fs::rename(fresh, file).unwrap();
@@ -61,6 +61,7 @@ fn cap_of(site: &Site) -> u64 {
 // Invariant: a storm of edits is one reload, of the last one, and costs no lease.
 
 #[test]
+#[expect(clippy::print_stderr, reason = "what was measured is worth reading")]
 fn ten_seconds_of_five_hundred_edits_a_second_and_of_signals_are_one_reload() {
     let (_dir, sim, site) = world();
     split(&site, &sim);
@@ -112,7 +113,7 @@ fn ten_seconds_of_five_hundred_edits_a_second_and_of_signals_are_one_reload() {
         fact["generation"].as_u64() == Some(last)
     });
     let after = use_of(pid);
-    println!(
+    eprintln!(
         "note: {edits} edits and {signals} signals in {} s: {} reloads, {} refusals; \
          memory {} -> {} KiB, open files {} -> {}",
         STORM.as_secs(),
