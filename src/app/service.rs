@@ -60,6 +60,8 @@ struct Service {
     waiting: Vec<(u64, ReloadReply)>,
     /// A resync was asked for; it follows the reload of this number that it begins with.
     resync_due: Option<u64>,
+    /// The last reload asked for by a signal, until it is answered.
+    reloading: Option<u64>,
     fixed: Fixed,
     /// Something changed that only a restart brings into force.
     restart_due: bool,
@@ -223,6 +225,7 @@ impl Service {
             notifier: Notifier,
             waiting: Vec::new(),
             resync_due: None,
+            reloading: None,
             fixed,
             restart_due: false,
         })
@@ -263,6 +266,10 @@ impl Service {
             self.resync_due = None;
             self.resync();
         }
+        if self.reloading.is_some_and(|number| number > told.answers) {
+            return;
+        }
+        self.reloading = None;
         self.notifier.ready(match outcome {
             Ok(_) if self.restart_due => "configuration reloaded; part of it needs a restart",
             Ok(_) => "configuration reloaded",
@@ -295,9 +302,14 @@ impl Service {
         generation.0
     }
 
-    fn reload(&self, trigger: &Trigger) -> u64 {
-        self.notifier.reloading();
-        trigger.pull()
+    /// Tells the service manager once, however many ask before the answer: its socket holds few
+    /// words.
+    fn reload(&mut self, trigger: &Trigger) -> u64 {
+        let number = trigger.pull();
+        if self.reloading.replace(number).is_none() {
+            self.notifier.reloading();
+        }
+        number
     }
 
     fn reap(&self) {

@@ -326,6 +326,12 @@ impl Service {
         service
     }
 
+    /// Takes notifications off the socket from here on, as systemd does, and forgets them.
+    pub fn drain(&self) {
+        let notify = self.notify.try_clone().unwrap();
+        std::thread::spawn(move || while notify.recv(&mut [0; 4096]).is_ok() {});
+    }
+
     /// Waits for a notification that has this line, and gives all of its lines.
     pub fn hear(&mut self, line: &str) -> String {
         let mut buffer = [0; 4096];
