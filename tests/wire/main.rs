@@ -2,6 +2,7 @@
 //! its command line, and clients others wrote.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests may end at the first surprise")]
 
+mod api;
 mod demo;
 mod faults;
 mod harness;
@@ -10,3 +11,4 @@ mod reload;
 mod service;
 mod sim;
 mod spine;
+mod stress;

@@ -56,7 +56,10 @@ impl Mind {
                     Some(_) => Stage::Admitting,
                     None => Stage::Ready,
                 };
-                (id.clone(), Lease { granted, stage, asked: None, retry: None, tries: 0 })
+                (
+                    id.clone(),
+                    Lease { granted, stage, asked: None, retry: None, tries: 0, told_ready: true },
+                )
             })
             .collect();
         mind.state = adopted_state(entry, now);
@@ -92,7 +95,7 @@ impl Mind {
             }
         } else {
             self.start_deadline(out.now.mono);
-            self.lose_leases("lost", out);
+            self.lose_leases(out);
         }
         if let State::Stranded { why, command, .. } = &self.state {
             let (why, command) = (why.clone(), command.clone());

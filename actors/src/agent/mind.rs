@@ -76,7 +76,8 @@ pub(super) struct Out {
     pub(super) draw: u64,
     pub(super) effects: Vec<Effect>,
     pub(super) fault: Option<Fault>,
-    pub(super) refused: Option<LeaseId>,
+    /// Leases that are not taken, or given back before they were ready.
+    pub(super) refused: Vec<LeaseId>,
 }
 
 impl Out {
@@ -94,7 +95,7 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
     if mind.resting {
         return Vec::new();
     }
-    let mut out = Out { now, draw, effects: Vec::new(), fault: None, refused: None };
+    let mut out = Out { now, draw, effects: Vec::new(), fault: None, refused: Vec::new() };
     match event {
         Event::Begin => mind.begin(&mut out),
         Event::Command(command) => mind.command(command, &mut out),

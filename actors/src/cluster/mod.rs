@@ -80,6 +80,9 @@ pub struct Cluster {
     ids: Allocator,
     lanes: Lanes,
     asks: BTreeMap<AgentId, Ask>,
+    /// Whether the last list of all guests was read, and nothing has shown since that it misses
+    /// some: then an id that is not in it is granted without another question.
+    listed: bool,
     located: BTreeMap<(CloudId, VmId), (NodeName, Moment)>,
 }
 
@@ -93,6 +96,7 @@ impl Cluster {
             ids,
             lanes,
             asks: BTreeMap::new(),
+            listed: false,
             located: BTreeMap::new(),
         }
     }
@@ -196,6 +200,11 @@ impl Cluster {
             self.refuse(agent, fault);
             return self.advance(ctx);
         };
+        // A clone to an id that somebody took meanwhile is refused without an effect, or fails
+        // before it allocates anything (behaviour section 7), so a question would only save a try.
+        if self.listed {
+            return self.grant(agent, vmid, ctx);
+        }
         self.set_stage(agent, Stage::Checking(vmid));
         let answer = self.common.ports.hypervisor.id_taken(&cloud, vmid);
         let agent = agent.clone();
@@ -208,6 +217,7 @@ impl Cluster {
         let wanted = self.asks.get(agent).is_some_and(|ask| ask.stage == Stage::Checking(vmid));
         match sight {
             IdSight::Taken => {
+                self.listed = false;
                 self.ids.taken(vmid);
                 if wanted {
                     self.find_id(agent, ctx);
@@ -370,6 +380,7 @@ impl Handler<IdBack> for Cluster {
         let now = self.common.ports.ambient.now().wall;
         self.ids.give_back(message.vmid, message.burned, now);
         if message.burned {
+            self.listed = false;
             let body = Body::IdBurned { cluster: self.id.clone(), vmid: message.vmid };
             self.append(body, ctx);
         }
@@ -390,6 +401,7 @@ impl Handler<ClusterCommand> for Cluster {
             }
             ClusterCommand::Surveyed { seen, through } => {
                 self.ids.surveyed(seen);
+                self.listed = true;
                 self.sweep();
                 if let Some((cloud, nodes)) = through {
                     self.inspect(cloud, nodes, ctx);

@@ -5,7 +5,9 @@
 //! the cluster lives on the runtime beneath and goes on.
 #![allow(dead_code, reason = "two test programs share it, and each uses a part")]
 
+pub mod eye;
 pub mod notes;
+mod play;
 pub mod setup;
 pub mod shell;
 pub mod tally;
@@ -136,6 +138,13 @@ impl World {
         };
         world.ground = world.survey();
         world
+    }
+
+    /// Puts an eye on everything that happens; the notebook leaves the judging to it.
+    pub fn watch(&self, eye: &Arc<dyn eye::Eye>) {
+        for socket in [&self.notes.socket, &self.wire.socket, &self.shell.socket] {
+            socket.set(Arc::clone(eye));
+        }
     }
 
     /// A cluster with its service running, every cloud tried once.

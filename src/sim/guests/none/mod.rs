@@ -7,6 +7,7 @@ mod exec;
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
@@ -93,6 +94,8 @@ struct Guest {
     mac: Option<String>,
     ip: Ipv4Addr,
     host_key: u32,
+    /// The line of the host key, made when somebody first reads it.
+    host_key_line: OnceCell<String>,
     answers_from: Instant,
     addressed_from: Instant,
     /// When it ends by itself.
@@ -161,11 +164,6 @@ impl NoneGuests {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn host_key_line(&self, vmid: u32, turn: u32, hostname: &str) -> String {
-        let seed = dice(self.options.seed, vmid, turn, "host key");
-        PrivateKey::from_seed(&seed, "").public_line(&format!("root@{hostname}"))
-    }
-
     fn start(&self, boot: GuestBoot) -> Result<(), String> {
         let mut state = self.lock();
         let now = Instant::now();
@@ -197,6 +195,7 @@ impl NoneGuests {
             mac: boot.mac,
             ip,
             host_key,
+            host_key_line: OnceCell::new(),
             answers_from,
             addressed_from: answers_from + draw(&self.options.addressless, "address"),
             ends,
@@ -219,7 +218,7 @@ impl NoneGuests {
         if quirk == Some(Quirk::Hangs) {
             return Err(AgentError::Timeout);
         }
-        let key = || self.host_key_line(vmid, guest.host_key, &guest.hostname);
+        let key = || guest.host_key_line(self.options.seed, vmid);
         match call {
             AgentCall::Ping => Ok(json!({})),
             AgentCall::Info => Ok(answers::info()),
@@ -257,6 +256,14 @@ impl Guest {
 
     fn end_by(&mut self, when: Instant) {
         self.ends = Some(self.ends.map_or(when, |end| end.min(when)));
+    }
+
+    fn host_key_line(&self, seed: u64, vmid: u32) -> String {
+        let made = self.host_key_line.get_or_init(|| {
+            let seed = dice(seed, vmid, self.host_key, "host key");
+            PrivateKey::from_seed(&seed, "").public_line(&format!("root@{}", self.hostname))
+        });
+        made.clone()
     }
 
     fn interfaces(&self, now: Instant, quirk: Option<Quirk>) -> Value {
