@@ -7,6 +7,7 @@ mod demo;
 mod faults;
 mod harness;
 mod recovery;
+mod reload;
 mod service;
 mod sim;
 mod spine;

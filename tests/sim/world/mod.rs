@@ -362,6 +362,19 @@ impl World {
         answer
     }
 
+    /// Begins a drain without waiting for its end.
+    pub fn begin_drain(&self, policy: StopPolicy) -> oneshot::Receiver<()> {
+        let (reply, answer) = oneshot::channel();
+        self.life().herd.do_send(HerdCommand::Drain { policy, reply });
+        answer
+    }
+
+    /// Waits for an answer to what was asked before.
+    pub async fn answer<T>(&self, answer: oneshot::Receiver<T>) -> T {
+        let answer = self.life().local.run_until(tokio::time::timeout(PATIENCE, answer)).await;
+        answer.expect("an answer comes").unwrap()
+    }
+
     /// Asks for a lease with a key, on a template's label, for some time.
     pub async fn try_lease(&self, label: &str, ttl: Duration) -> Result<LeaseId, Refusal> {
         let ask = self.an_ask(label, ttl);
