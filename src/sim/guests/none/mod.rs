@@ -34,6 +34,8 @@ pub struct NoneOptions {
     pub addressless: Range<Duration>,
     /// From the wish to shut down to the end.
     pub shutdown: Range<Duration>,
+    /// The first two bytes of all addresses.
+    pub net: [u8; 2],
     /// The SSH port told in summaries; nobody listens there.
     pub ssh_port: u16,
 }
@@ -46,6 +48,7 @@ impl Default for NoneOptions {
             boot: secs(8, 25),
             addressless: secs(1, 5),
             shutdown: secs(2, 8),
+            net: [10, 77],
             ssh_port: 22,
         }
     }
@@ -107,7 +110,7 @@ impl NoneGuests {
     #[must_use]
     pub fn new(options: NoneOptions) -> Self {
         let state = State {
-            addresses: AddressBook::new([10, 77]),
+            addresses: AddressBook::new(options.net),
             running: BTreeMap::new(),
             disks: BTreeMap::new(),
             snapshots: BTreeMap::new(),
@@ -161,9 +164,29 @@ impl NoneGuests {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The host key of a guest that runs.
+    pub(super) fn host_key(&self, vmid: u32) -> Option<PrivateKey> {
+        let turn = self.lock().running.get(&vmid)?.host_key;
+        Some(self.key_of_turn(vmid, turn))
+    }
+
+    /// Runs a command in a guest as far as it can: none when it does not run, or knows no such
+    /// program.
+    pub(super) fn run(&self, vmid: u32, command: &[String]) -> Option<Exited> {
+        let (turn, hostname) = {
+            let state = self.lock();
+            let guest = state.running.get(&vmid).filter(|guest| guest.runs(Instant::now()))?;
+            (guest.host_key, guest.hostname.clone())
+        };
+        exec::run(command, &|| self.host_key_line(vmid, turn, &hostname), &hostname).ok()
+    }
+
+    fn key_of_turn(&self, vmid: u32, turn: u32) -> PrivateKey {
+        PrivateKey::from_seed(&dice(self.options.seed, vmid, turn, "host key"), "")
+    }
+
     fn host_key_line(&self, vmid: u32, turn: u32, hostname: &str) -> String {
-        let seed = dice(self.options.seed, vmid, turn, "host key");
-        PrivateKey::from_seed(&seed, "").public_line(&format!("root@{hostname}"))
+        self.key_of_turn(vmid, turn).public_line(&format!("root@{hostname}"))
     }
 
     fn start(&self, boot: GuestBoot) -> Result<(), String> {
@@ -313,6 +336,11 @@ impl GuestHost for NoneGuests {
         let state = self.lock();
         let guest = state.running.get(&vmid).filter(|guest| guest.runs(now))?;
         Some(GuestAddress { ip: IpAddr::V4(guest.ip), port: self.options.ssh_port })
+    }
+
+    fn reachable_in(&self, vmid: u32) -> Option<Duration> {
+        let addressed = self.lock().running.get(&vmid)?.addressed_from;
+        Some(addressed.saturating_duration_since(Instant::now()))
     }
 
     fn snapshot(&self, vmid: u32, name: &str) {
