@@ -2,17 +2,17 @@
 //! for a guest without an inside. Light enough for a thousand of them on one computer.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use percent_encoding::percent_decode_str;
 use russh::server::{self, Auth, ChannelOpenHandle, Msg, PublicKeyOffer, VerifiedPublicKey};
 use russh::{Channel, ChannelId, MethodKind, MethodSet, SshId};
 use serde_json::Value;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 
 use super::none::{NoneGuests, NoneOptions};
@@ -21,6 +21,11 @@ use crate::ssh::PublicKey;
 
 /// A login that does not come to an end is cut.
 const GREETING_TIME: Duration = Duration::from_secs(20);
+
+/// Addresses tried before a start fails for want of one.
+const ADDRESSES_TRIED_MAX: u32 = 1000;
+/// Connections that may wait to be taken.
+const BACKLOG: u32 = 128;
 
 /// The network of the guests' addresses, on loopback.
 const NET: [u8; 2] = [127, 77];
@@ -48,6 +53,27 @@ impl GreeterGuests {
         Self { none: Arc::new(none), doors: Mutex::default() }
     }
 
+    /// Holds the guest's address, or another where somebody else on this computer uses that; none
+    /// when it did not begin.
+    fn find_address(&self, vmid: u32) -> Result<Option<TcpSocket>, String> {
+        let Some(GuestAddress { mut ip, port }) = self.none.address(vmid) else { return Ok(None) };
+        for _ in 0..ADDRESSES_TRIED_MAX {
+            let held = TcpSocket::new_v4().and_then(|socket| {
+                socket.bind((ip, port).into())?;
+                Ok(socket)
+            });
+            match held {
+                Ok(socket) => return Ok(Some(socket)),
+                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+                    let Some(fresh) = self.none.readdress(vmid) else { break };
+                    ip = fresh.into();
+                }
+                Err(error) => return Err(format!("failed to listen on {ip}: {error}")),
+            }
+        }
+        Err(format!("no address 127.77.x.y with a free port {port} is left"))
+    }
+
     fn doors(&self) -> MutexGuard<'_, BTreeMap<u32, Door>> {
         self.doors.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,9 +84,15 @@ impl GuestHost for GreeterGuests {
         let inside = Arc::new(Inside::of(&boot));
         // The host without insides boots within the call.
         let begun = self.none.boot(boot);
-        let door = tokio::spawn(open(Arc::clone(&self.none), Arc::clone(&inside)));
-        self.doors().insert(inside.vmid, Door(door));
-        begun
+        match self.find_address(inside.vmid) {
+            Ok(Some(socket)) => {
+                let door = tokio::spawn(open(Arc::clone(&self.none), Arc::clone(&inside), socket));
+                self.doors().insert(inside.vmid, Door(door));
+                begun
+            }
+            Ok(None) => begun,
+            Err(reason) => async move { Err(reason) }.boxed(),
+        }
     }
 
     fn stop(&self, vmid: u32) -> BoxFuture<'static, ()> {
@@ -82,6 +114,10 @@ impl GuestHost for GreeterGuests {
 
     fn address(&self, vmid: u32) -> Option<GuestAddress> {
         self.none.address(vmid)
+    }
+
+    fn answers_in(&self, vmid: u32) -> Option<Duration> {
+        self.none.answers_in(vmid)
     }
 
     fn reachable_in(&self, vmid: u32) -> Option<Duration> {
@@ -126,17 +162,16 @@ impl Inside {
 }
 
 /// Listens from the moment the guest has its address.
-async fn open(none: Arc<NoneGuests>, inside: Arc<Inside>) {
+async fn open(none: Arc<NoneGuests>, inside: Arc<Inside>, held: TcpSocket) {
     let vmid = inside.vmid;
     let Some(wait) = none.reachable_in(vmid) else { return };
     tokio::time::sleep(wait).await;
-    let (Some(address), Some(key)) = (none.address(vmid), none.host_key(vmid)) else { return };
-    let address = SocketAddr::from((address.ip, address.port));
-    let listener = match TcpListener::bind(address).await {
+    let Some(key) = none.host_key(vmid) else { return };
+    let listener = match held.listen(BACKLOG) {
         Ok(listener) => listener,
         Err(error) => {
             // A machine whose sshd fails is up all the same.
-            tracing::warn!(vmid, %address, %error, "guest can not listen");
+            tracing::warn!(vmid, %error, "guest can not listen");
             return;
         }
     };

@@ -170,6 +170,14 @@ impl NoneGuests {
         Some(self.key_of_turn(vmid, turn))
     }
 
+    /// Gives a guest that runs another address, where its own is taken by somebody outside.
+    pub(super) fn readdress(&self, vmid: u32) -> Option<Ipv4Addr> {
+        let mut state = self.lock();
+        let fresh = state.addresses.reassign(vmid)?;
+        state.running.get_mut(&vmid)?.ip = fresh;
+        Some(fresh)
+    }
+
     /// Runs a command in a guest as far as it can: none when it does not run, or knows no such
     /// program.
     pub(super) fn run(&self, vmid: u32, command: &[String]) -> Option<Exited> {
@@ -336,6 +344,11 @@ impl GuestHost for NoneGuests {
         let state = self.lock();
         let guest = state.running.get(&vmid).filter(|guest| guest.runs(now))?;
         Some(GuestAddress { ip: IpAddr::V4(guest.ip), port: self.options.ssh_port })
+    }
+
+    fn answers_in(&self, vmid: u32) -> Option<Duration> {
+        let answers = self.lock().running.get(&vmid)?.answers_from;
+        Some(answers.saturating_duration_since(Instant::now()))
     }
 
     fn reachable_in(&self, vmid: u32) -> Option<Duration> {
