@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use drover::sim::world::{CallFault, Faults};
 use drover_actors::fact::AgentPicture;
 use drover_actors::id::LeaseId;
 use drover_actors::record::{Body, Reason};
@@ -272,6 +273,35 @@ async fn an_alarm_stands_after_a_restart() {
     let again = world.until_state("Stranded").await;
     assert!(again.detail.contains("left alone"), "{again:?}");
     assert_eq!(world.view().alarms()[0].command, told);
+    world.administer(vmid);
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_that_stay_are_told_of_again_when_others_find_the_guest_gone() {
+    let rack = "orphanCleanupPeriodSeconds: 30";
+    let mut world = World::started(Setup::linux("maxTotalUses: 1").rack(rack)).await;
+    let (lease, agent) = world.leased("linux").await;
+    let (vmid, node) = (agent.vmid.unwrap().0, agent.node.unwrap().to_string());
+    world.side.jam_volume(&node, &format!("local-lvm:vm-{vmid}-cloudinit"), "it is busy");
+    world.release(&lease).await;
+    world.until_state("Stranded").await;
+    // What was told is not durable yet, and the agent's own look at the id fails.
+    let rule = CallFault {
+        route: Some("/nextid".into()),
+        times: Some(1),
+        status: Some(596),
+        ..CallFault::default()
+    };
+    world.faults(Faults { calls: vec![rule], ..Faults::default() });
+    world.restart(AWAY).await;
+    world
+        .until("it is over", |view| {
+            view.agents().iter().all(|agent| agent.state == "Stranded")
+        })
+        .await;
+    assert_eq!(world.view().alarms().len(), 1, "a volume stays and nobody is told");
     world.administer(vmid);
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
     world.end().await;

@@ -338,7 +338,9 @@ impl Watch {
         if !recorded && !seen.orphans.contains(&vmid) {
             self.blame(seen, "journal-before-acting", format!("{agent} works without a record"));
         }
-        let keys = self.shell.admitted(vmid);
+        // An agent whose last lease ended in a crash is shown once as it was, and then goes.
+        let goes = picture.state == "Leased" && picture.leases.is_empty();
+        let keys = if goes { BTreeSet::new() } else { self.shell.admitted(vmid) };
         let stale =
             keys.iter().find(|key| !picture.leases.iter().any(|lease| lease.as_str() == **key));
         if let Some(key) = stale {
