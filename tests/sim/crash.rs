@@ -7,10 +7,12 @@ use drover::sim::world::{CallFault, Faults};
 use drover_actors::fact::AgentPicture;
 use drover_actors::id::LeaseId;
 use drover_actors::record::{Body, Reason};
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::world::World;
 use super::world::setup::Setup;
 use super::world::tally::Hold;
+use super::world::tap::Strike;
 
 const AWAY: Duration = Duration::from_secs(30);
 
@@ -217,6 +219,64 @@ async fn a_guest_that_was_removed_while_the_service_was_down_is_let_go() {
     world.until("the lease is lost", |view| view.lease(&lease).unwrap().detail == "lost").await;
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
     assert_eq!(world.view().gone_agents()[0].reason, Reason::Vanished);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_is_answered_when_its_end_is_durable() {
+    let world = World::started(Setup::linux("maxTotalUses: 1")).await;
+    let (lease, _) = world.leased("linux").await;
+    world.tap.watch(|knock| match knock.call {
+        "append" => Strike::Hold,
+        _ => Strike::Pass,
+    });
+    let mut asked = world.begin_release(&lease);
+    world.until_sprung().await;
+    world.pass(AWAY).await;
+    assert_eq!(asked.try_recv(), Err(TryRecvError::Empty), "a crash would bring the lease back");
+}
+
+// Invariant: who comes next does not share a guest with the key of who was there before.
+
+/// The power goes when a key should be removed.
+async fn cut_before_the_key_is_removed(world: &mut World, lease: &LeaseId) {
+    world.tap.watch(|knock| match knock.call {
+        "expel" => Strike::Hold,
+        _ => Strike::Pass,
+    });
+    let asked = world.begin_release(lease);
+    world.until_sprung().await;
+    drop(asked);
+    world.restart(AWAY).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_outlives_two_crashes_goes_with_its_guest() {
+    let mut world = World::started(Setup::linux("")).await;
+    // The grant is durable, and that the agent is in use was not told yet.
+    world.notes.hold(|body| matches!(body, Body::LeaseGranted { .. }));
+    let lease = world.lease("linux").await;
+    world.until_sprung().await;
+    world.restart(AWAY).await;
+    let agent = world.ready(&lease).await;
+    cut_before_the_key_is_removed(&mut world, &lease).await;
+    world.until("the agent is gone", |view| view.agent(&agent.agent).is_none()).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_outlives_a_crash_beside_another_lease_goes_with_its_guest() {
+    let mut world = World::started(Setup::linux("numExecutors: 2")).await;
+    let (first, agent) = world.leased("linux").await;
+    let (second, same) = world.leased("linux").await;
+    assert_eq!(agent.agent, same.agent);
+    cut_before_the_key_is_removed(&mut world, &first).await;
+    world.ready(&second).await;
+    let (third, other) = world.leased("linux").await;
+    assert_ne!(other.agent, agent.agent, "the first one's key is there");
+    world.release(&second).await;
+    world.until("the agent is gone", |view| view.agent(&agent.agent).is_none()).await;
+    world.release(&third).await;
     world.end().await;
 }
 
