@@ -77,6 +77,9 @@ pub struct AgentEntry {
     /// Uses so far, those under way included.
     #[serde(default)]
     pub uses: u32,
+    /// Whether a lease ended whose key may still be in the guest.
+    #[serde(default)]
+    pub unswept: bool,
     /// Why it is retired, once it is.
     #[serde(default)]
     pub retiring: Option<Reason>,
@@ -155,6 +158,8 @@ impl Ledger {
             Body::Phase { agent, state } => self.with(agent, |entry| {
                 entry.state.clone_from(state);
                 entry.stranded = None;
+                // It is free for use again when the last key was removed, and not before.
+                entry.unswept &= state != "Ready";
             }),
             Body::LeaseAsked(ask) => self.waiting.push((**ask).clone()),
             Body::LeaseGranted { agent, ask, expires } => {
@@ -166,6 +171,8 @@ impl Ledger {
                 }
                 self.with(agent, |entry| {
                     entry.uses += 1;
+                    // Its phase is told too, and may be lost when this is not.
+                    entry.state = "Leased".into();
                     entry.leases.insert(granted.ask.lease.clone(), granted);
                 });
             }
@@ -237,6 +244,7 @@ impl Ledger {
             state: "Cloning".into(),
             leases: BTreeMap::new(),
             uses: 0,
+            unswept: false,
             retiring: None,
             stranded: None,
             marks,
@@ -251,6 +259,7 @@ impl Ledger {
         }
         for (agent, entry) in &mut self.agents {
             if let Some(granted) = entry.leases.remove(lease) {
+                entry.unswept |= granted.ask.public_key.is_some();
                 found = Some((granted.ask, Some(agent.clone())));
             }
         }

@@ -342,18 +342,21 @@ impl Cloud {
         }
         for (id, adoptions) in of {
             let Some(first) = adoptions.first() else { continue };
-            let address = match self.templates.get(&id) {
-                Some(address) => address.clone(),
-                None => {
-                    let spec = Arc::new((*first.entry.spec).clone());
-                    self.begin_template(spec, false, ctx)
-                }
-            };
+            let known = self.templates.get(&id).cloned();
+            // It may be configured again before its agents are gone: then it needs its lanes.
+            let lanes = self.lanes.clone().filter(|_| known.is_none());
+            let address = known.unwrap_or_else(|| {
+                let spec = Arc::new((*first.entry.spec).clone());
+                self.begin_template(spec, false, ctx)
+            });
             for _ in &adoptions {
                 self.mind.found(&id, Standing::Coming);
             }
             self.adopting.insert(id);
             address.do_send(TemplateCommand::Adopt(adoptions));
+            if let Some(lanes) = lanes {
+                address.do_send(TemplateCommand::Lanes(lanes));
+            }
         }
         self.kept.adopt.clear();
     }

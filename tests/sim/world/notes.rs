@@ -20,6 +20,9 @@ use tokio::sync::Notify;
 use super::eye::Socket;
 use super::tally::Tally;
 
+/// Facts a failure shows.
+const TAIL: usize = 25;
+
 type Trap = Box<dyn Fn(&Body) -> bool + Send>;
 
 #[derive(Default)]
@@ -125,11 +128,15 @@ impl Notes {
         self.seen().wrongs.clone()
     }
 
-    /// The last facts, for a failure.
+    /// The last facts, for a failure; `STORM_TAIL` in the environment says how many.
     pub fn tail(&self) -> String {
-        let quiet = |line: &String| !line.contains("Reconciled") || !line.contains("findings: []");
-        let log: Vec<String> = self.log().into_iter().filter(quiet).collect();
-        log[log.len().saturating_sub(25)..].join("\n")
+        // What the reconcilers tell again and again says nothing here.
+        let told = |fact: &&Fact| !matches!(fact.what, What::Reconciled { .. });
+        let seen = self.seen();
+        let log: Vec<String> =
+            seen.facts.iter().filter(told).map(|fact| format!("{fact:?}")).collect();
+        let wanted = std::env::var("STORM_TAIL").ok().and_then(|text| text.parse().ok());
+        log[log.len().saturating_sub(wanted.unwrap_or(TAIL))..].join("\n")
     }
 
     fn look(&self) {
@@ -252,7 +259,7 @@ impl Journal for Recorder {
             held
         };
         let eye = self.notes.socket.eye();
-        let told = eye.is_some().then(|| bodies.clone()).unwrap_or_default();
+        let told = if eye.is_some() { bodies.clone() } else { Vec::new() };
         // The writer commits within the call: what it was given is in the log from here on.
         let done = self.writer.append(bodies);
         told.iter().for_each(|body| eye.iter().for_each(|eye| eye.record(body)));
