@@ -11,6 +11,7 @@
     reason = "tests may end at the first surprise"
 )]
 
+mod points;
 mod seeds;
 #[path = "../world/mod.rs"]
 mod world;
@@ -64,7 +65,8 @@ fn arguments() -> (Seeds, Vec<String>) {
 
 fn main() {
     let (seeds, rest) = arguments();
-    let trials = seeds::trials(&seeds);
+    let mut trials = points::trials();
+    trials.extend(seeds::trials(&seeds));
     let conclusion: Conclusion = libtest_mimic::run(&Arguments::from_iter(rest), trials);
     conclusion.exit();
 }

@@ -30,9 +30,9 @@ use drover_actors::ambient::{mint_installation, mint_lease};
 use drover_actors::birth::{GiveUp, Roster};
 use drover_actors::fact::AgentPicture;
 use drover_actors::herd::{Herd, HerdStart, Started};
-use drover_actors::id::{Generation, LeaseId};
+use drover_actors::id::{AgentId, Generation, LeaseId};
 use drover_actors::ledger::Ledger;
-use drover_actors::message::{ApplySpec, HerdCommand, Refusal, StopPolicy};
+use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal, StopPolicy};
 use drover_actors::ports::{Ambient, Journal, Ports};
 use drover_actors::record::{Body, LeaseAsk, Want};
 use drover_actors::spec::HerdSpec;
@@ -310,7 +310,8 @@ impl World {
         }
     }
 
-    fn an_ask(&self, label: &str, ttl: Duration) -> Box<LeaseAsk> {
+    /// A lease that nobody asked the herd for yet.
+    pub fn an_ask(&self, label: &str, ttl: Duration) -> Box<LeaseAsk> {
         let ambient = &self.life().ambient;
         Box::new(LeaseAsk {
             lease: mint_lease(|| ambient.draw()),
@@ -323,6 +324,11 @@ impl World {
             body_hash: String::new(),
             asked: ambient.now().wall,
         })
+    }
+
+    /// The address of an agent that lives, for what its template, cluster or reconciler would say.
+    pub fn address(&self, agent: &AgentId) -> actix::Recipient<AgentCommand> {
+        self.life().roster.get(agent).expect("the agent lives").address
     }
 
     /// Asks for a lease of an hour without waiting for the answer.
