@@ -65,9 +65,11 @@ pub enum Strike {
     Alter(Alteration),
 }
 
+type Alter = dyn Fn(&mut dyn Any) + Send + Sync;
+
 /// Makes another answer of a call's own.
 #[derive(Clone)]
-pub struct Alteration(Arc<dyn Fn(&mut dyn Any) + Send + Sync>);
+pub struct Alteration(Arc<Alter>);
 
 impl Alteration {
     /// Answers with what this makes of the call's own answer, whose type must be the call's.

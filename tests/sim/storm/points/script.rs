@@ -301,7 +301,7 @@ impl Script {
             return self.carry_out(turn, knocker);
         }
         let about = knocker.as_ref().is_some_and(|picture| picture.vmid == knock.vmid);
-        if !is_agents(knock) && !(knock.call == "id_taken" && about) {
+        if !(is_agents(knock) || knock.call == "id_taken" && about) {
             return Strike::Pass;
         }
         let mut seen = self.seen();
