@@ -395,7 +395,7 @@ impl Mind {
     /// The end. The id goes back after the journal knows of it.
     pub(super) fn gone(&mut self, reason: Reason, burned: bool, out: &mut Out) {
         self.observing = false;
-        self.lose_leases("lost", out);
+        self.lose_leases(out);
         self.lane_back(out);
         self.enter(State::Gone { reason: reason.clone(), burned }, out);
         out.observe(What::AgentGone {

@@ -192,6 +192,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::HostKeyPinned { agent, .. }
         | Body::Phase { agent, .. }
         | Body::LeaseGranted { agent, .. }
+        | Body::LeaseReturned { agent, .. }
         | Body::RetireIntended { agent, .. }
         | Body::Stranded { agent, .. }
         | Body::Gone { agent, .. } => Some(agent),
