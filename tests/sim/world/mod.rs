@@ -32,9 +32,9 @@ use drover_actors::ambient::{mint_installation, mint_lease};
 use drover_actors::birth::{GiveUp, Roster};
 use drover_actors::fact::AgentPicture;
 use drover_actors::herd::{Herd, HerdStart, Started};
-use drover_actors::id::{Generation, LeaseId};
+use drover_actors::id::{AgentId, Generation, LeaseId};
 use drover_actors::ledger::Ledger;
-use drover_actors::message::{ApplySpec, HerdCommand, Refusal, StopPolicy};
+use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal, StopPolicy};
 use drover_actors::ports::{Ambient, Journal, Ports};
 use drover_actors::record::{Body, LeaseAsk, Want};
 use drover_actors::spec::HerdSpec;
@@ -344,6 +344,11 @@ impl World {
             body_hash: String::new(),
             asked: ambient.now().wall,
         })
+    }
+
+    /// The address of an agent that lives, for what its template, cluster or reconciler would say.
+    pub fn address(&self, agent: &AgentId) -> actix::Recipient<AgentCommand> {
+        self.life().roster.get(agent).expect("the agent lives").address
     }
 
     /// Asks for a lease of an hour without waiting for the answer.
