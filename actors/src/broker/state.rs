@@ -232,7 +232,9 @@ impl Broker {
         let leaves = matches!(level.standing, Standing::Leaving | Standing::Gone);
         for (lease, stand) in self.book.at(agent) {
             let there = level.leases.contains(&lease);
-            let refused = leaves || level.refused.contains(&lease);
+            // Refused after it was reported: the agent panicked before the grant was durable.
+            let ungranted = level.refused.contains(&lease);
+            let refused = leaves || ungranted;
             let releasing = self.book.get(&lease).is_some_and(|entry| entry.releasing);
             match stand {
                 Stand::Sent(_) if there => {
@@ -241,14 +243,8 @@ impl Broker {
                         orders.push(Order::End { agent: agent.clone(), lease });
                     }
                 }
-                Stand::Sent(_) if refused => {
-                    if releasing {
-                        self.book.stand(&lease, Stand::Cancelling);
-                        orders.push(Order::Cancel { lease });
-                    } else {
-                        self.book.stand(&lease, Stand::Waiting);
-                    }
-                }
+                Stand::Sent(_) if refused => orders.extend(self.back(lease, releasing)),
+                Stand::On(_) if !there && ungranted => orders.extend(self.back(lease, releasing)),
                 Stand::On(_) if !there => {
                     self.book.stand(&lease, Stand::Ended(now));
                     orders.push(Order::Over { lease });
@@ -262,6 +258,13 @@ impl Broker {
             }
         }
         orders
+    }
+
+    /// A lease that was not granted waits again, or is given up.
+    fn back(&mut self, lease: LeaseId, releasing: bool) -> Option<Order> {
+        let stand = if releasing { Stand::Cancelling } else { Stand::Waiting };
+        self.book.stand(&lease, stand);
+        releasing.then_some(Order::Cancel { lease })
     }
 
     /// A start was not passed on to the template: it is not in flight.
