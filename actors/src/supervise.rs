@@ -11,6 +11,7 @@
 //! when the panic comes would hit a future of the next incarnation. Use an abort handle.
 
 mod census;
+mod turns;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -26,8 +27,9 @@ use actix::{Actor, Addr, Context, Supervised};
 use tokio::time::Sleep;
 use tracing::Span;
 
-use census::Present;
 pub use census::Census;
+use census::Present;
+pub use turns::take_turns;
 
 use crate::fact::{Fact, What};
 use crate::ports::{Ambient, Observer};

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::agent::adopt::Unborn;
 use crate::agent::event::{Call, Effect, Event, Guest};
 use crate::agent::picture::{Told, Waterfall};
 use crate::agent::provision::can_pass;
-use crate::agent::adopt::Unborn;
 use crate::agent::state::{CloneStep, Lease, State};
 use crate::ambient::jittered;
 use crate::fact::What;

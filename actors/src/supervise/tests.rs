@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix::{
-    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Supervised, WrapFuture,
+    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Supervised,
+    WrapFuture,
 };
 use tokio::task::LocalSet;
 use tokio::time::sleep;
@@ -99,6 +100,7 @@ impl Actor for Worker {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
         self.durable.borrow_mut().lives += 1;
         if let Some(order) = self.on_start {
             self.obey(order, ctx);
@@ -433,45 +435,28 @@ async fn two_actors_that_panic_at_once_both_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn an_actor_that_spins_does_not_starve_another() {
-    for order in [Order::Spin, Order::SpinInEffect] {
+    // After a restart too.
+    for (order, panics) in [(Order::Spin, 0), (Order::SpinInEffect, 0), (Order::Spin, 1)] {
         let run = async {
             let world = World::new();
             let (spinner, spun) = start(&world, "spinner", None);
             let (other, neighbour) = start(&world, "other", None);
+            for _ in 0..panics {
+                spinner.do_send(Order::PanicInHandler);
+                pause().await;
+            }
             spinner.do_send(order);
-            for turn in 1..=100 {
+            for turn in 1..=20 {
                 other.do_send(Order::Work("beside"));
                 for _ in 0..3 {
                     tokio::task::yield_now().await;
                 }
                 assert_eq!(neighbour.borrow().done.len(), turn, "{order:?}");
             }
-            assert!(spun.borrow().spins >= 100, "{order:?}: it spins");
+            assert!(spun.borrow().spins >= 20, "{order:?}: it spins");
         };
         LocalSet::new().run_until(run).await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_flooded_actor_does_not_starve_another() {
-    let run = async {
-        let world = World::new();
-        let (flooded, flood) = start(&world, "flooded", None);
-        let (other, neighbour) = start(&world, "other", None);
-        for _ in 0..100_000 {
-            flooded.do_send(Order::Work("drop"));
-        }
-        other.do_send(Order::Work("beside"));
-        for _ in 0..3 {
-            tokio::task::yield_now().await;
-        }
-        let left = 100_000 - flood.borrow().done.len();
-        assert_eq!(neighbour.borrow().done, ["beside"]);
-        assert!(left > 0, "the flood is still being worked off");
-        pause().await;
-        assert_eq!(flood.borrow().done.len(), 100_000);
-    };
-    LocalSet::new().run_until(run).await;
 }
 
 // Invariant: the census counts exactly those who live.
