@@ -41,7 +41,7 @@ use crate::fact::{Fact, What};
 use crate::id::{Attempt, LeaseId};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
 use crate::record::Body;
-use crate::supervise::{GivenUp, Intensity, Watch, supervise};
+use crate::supervise::{GivenUp, Intensity, Watch, supervise, take_turns};
 use crate::time::Moment;
 
 /// What a herd starts its agents with: each under supervision of its own.
@@ -292,6 +292,7 @@ impl Actor for Agent {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
         if self.incarnation == 0 {
             return self.begin(ctx);
         }

@@ -20,6 +20,7 @@ use crate::ledger::BreakerEntry;
 use crate::message::Standing;
 use crate::record::{Body, Reason};
 use crate::spec::{CloudSpec, TemplateSpec};
+use crate::supervise::take_turns;
 use crate::template::breaker::Breaker;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
 use state::{CloudMind, Effect};
@@ -384,6 +385,10 @@ impl Cloud {
 
 impl Actor for Cloud {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
+    }
 }
 
 impl Supervised for Cloud {

@@ -21,6 +21,7 @@ use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
 use crate::ports::{IdSight, VmRef};
 use crate::record::Body;
 use crate::spec::{CloudSpec, TemplateSpec};
+use crate::supervise::take_turns;
 use crate::time::Moment;
 use allocator::Allocator;
 use lanes::Width;
@@ -333,6 +334,10 @@ impl Cluster {
 
 impl Actor for Cluster {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
+    }
 }
 
 impl Supervised for Cluster {

@@ -26,6 +26,7 @@ use crate::ports::JournalFault;
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
 use crate::record::{Body, Reason};
 use crate::spec::{CloudSpec, HerdSpec, TemplateSpec};
+use crate::supervise::take_turns;
 pub use start::{HerdStart, Started};
 
 /// What the first try of every cloud came to: its version, or why it is degraded.
@@ -67,6 +68,10 @@ struct Settle;
 
 impl Actor for Herd {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
+    }
 }
 
 impl Herd {

@@ -335,10 +335,11 @@ impl Watch {
         }
         let recorded = live.recorded;
         let working = matches!(&*picture.state, "Ready" | "Leased");
-        if working || matches!(&*picture.state, "Draining" | "Retiring" | "Stranded" | "Gone") {
-            if let Some(trip) = seen.trips.get_mut(&picture.template) {
-                trip.trials.remove(agent);
-            }
+        let leaving = matches!(&*picture.state, "Draining" | "Retiring" | "Stranded" | "Gone");
+        if (working || leaving)
+            && let Some(trip) = seen.trips.get_mut(&picture.template)
+        {
+            trip.trials.remove(agent);
         }
         let Some(vmid) = picture.vmid.map(|vmid| vmid.0).filter(|_| working) else { return };
         if !recorded && !seen.orphans.contains(&vmid) {
