@@ -1,7 +1,9 @@
 //! The embedded log: one redb file in the state directory.
 //!
 //! A file that cannot be understood is never written to. After a failed write the file is opened
-//! afresh at the next one, since redb refuses a database whose last I/O failed.
+//! afresh at the next one, since redb refuses a database whose last I/O failed. What was accepted
+//! without being durable may then be missing from it, and what was refused may be in it: the next
+//! write mends both.
 
 use std::path::{Path, PathBuf};
 
@@ -21,6 +23,10 @@ const SNAPSHOT: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("sna
 pub struct RedbLog {
     path: PathBuf,
     database: Option<Database>,
+    /// Accepted and not durable yet, the last ones of the log.
+    accepted: Vec<Vec<u8>>,
+    /// The write that failed last: it may have reached the file all the same.
+    refused: Vec<Vec<u8>>,
 }
 
 impl RedbLog {
@@ -32,7 +38,7 @@ impl RedbLog {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, LogError> {
         let path = path.into();
         let database = Some(open(&path)?);
-        Ok(Self { path, database })
+        Ok(Self { path, database, accepted: Vec::new(), refused: Vec::new() })
     }
 
     fn database(&mut self) -> Result<&Database, LogError> {
@@ -141,24 +147,62 @@ fn opening(path: &Path, error: DatabaseError) -> LogError {
     }
 }
 
+/// Makes the log end at `expected` again after a write that failed; false when somebody else's
+/// records stand there.
+fn mend(
+    records: &mut redb::Table<'_, u64, &'static [u8]>,
+    (expected, actual): (u64, u64),
+    accepted: &[Vec<u8>],
+    refused: &[Vec<u8>],
+) -> Result<bool, redb::Error> {
+    let first = expected + 1 - accepted.len() as u64;
+    if actual + 1 < first {
+        return Ok(false);
+    }
+    if actual < expected {
+        for (seq, record) in (first..).zip(accepted).filter(|(seq, _)| *seq > actual) {
+            records.insert(seq, record.as_slice())?;
+        }
+        return Ok(true);
+    }
+    for (seq, record) in
+        (expected + 1..=actual).zip(refused.iter().map(Some).chain(std::iter::repeat(None)))
+    {
+        let found = records.get(seq)?.map(|found| found.value().to_vec());
+        if found.as_ref() != record {
+            return Ok(false);
+        }
+    }
+    records.retain(|seq, _| seq <= expected)?;
+    Ok(true)
+}
+
 impl Log for RedbLog {
     fn append(&mut self, expected: u64, batch: &[Vec<u8>], durable: bool) -> Result<u64, LogError> {
+        let accepted = std::mem::take(&mut self.accepted);
+        let refused = std::mem::take(&mut self.refused);
         let durability = if durable { Durability::Immediate } else { Durability::None };
-        self.write(durability, |transaction| {
+        let done = self.write(durability, |transaction| {
             let mut records = transaction.open_table(RECORDS)?;
             let snapshots = transaction.open_table(SNAPSHOT)?;
             let actual = match records.last()? {
                 Some((seq, _)) => seq.value(),
                 None => snapshots.last()?.map_or(0, |(seq, _)| seq.value()),
             };
-            if actual != expected {
+            if !mend(&mut records, (expected, actual), &accepted, &refused)? {
                 return Ok(Err(LogError::Fenced { expected, actual }));
             }
             for (seq, record) in (expected + 1..).zip(batch) {
                 records.insert(seq, record.as_slice())?;
             }
             Ok(Ok(()))
-        })?;
+        });
+        match (&done, durable) {
+            (Ok(()), true) => {}
+            (Ok(()), false) => self.accepted = accepted.into_iter().chain(batch.to_vec()).collect(),
+            (Err(_), _) => (self.accepted, self.refused) = (accepted, batch.to_vec()),
+        }
+        done?;
         Ok(expected + batch.len() as u64)
     }
 
@@ -189,6 +233,72 @@ impl Log for RedbLog {
             snapshots.insert(seq, snapshot)?;
             transaction.open_table(RECORDS)?.retain(|record, _| record > seq)?;
             Ok(Ok(()))
-        })
+        })?;
+        self.accepted.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may end at the first surprise")]
+mod tests {
+    use super::*;
+
+    fn record(text: &str) -> Vec<Vec<u8>> {
+        vec![text.as_bytes().to_vec()]
+    }
+
+    fn texts(log: &RedbLog) -> Vec<String> {
+        let all = log.read_from(1).unwrap().into_iter();
+        all.map(|(seq, bytes)| format!("{seq} {}", String::from_utf8(bytes).unwrap())).collect()
+    }
+
+    /// A log whose file is set back to an earlier state and opened afresh at the next write, as
+    /// after a disk that was full.
+    fn set_back(log: &mut RedbLog, file: &[u8]) {
+        log.database = None;
+        std::fs::write(&log.path, file).unwrap();
+    }
+
+    // Invariant: after a failed write the log holds what was accepted, and nothing that was refused.
+
+    #[test]
+    fn what_was_accepted_before_a_failed_write_is_written_with_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal.redb");
+        let mut log = RedbLog::open(&path).unwrap();
+        log.append(0, &record("one"), true).unwrap();
+        let file = std::fs::read(&path).unwrap();
+        log.append(1, &record("two"), false).unwrap();
+        log.append(2, &record("three"), false).unwrap();
+        set_back(&mut log, &file);
+        assert_eq!(log.append(3, &record("four"), true).unwrap(), 4);
+        assert_eq!(texts(&log), ["1 one", "2 two", "3 three", "4 four"]);
+    }
+
+    #[test]
+    fn what_was_refused_and_reached_the_file_all_the_same_is_taken_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal.redb");
+        let mut log = RedbLog::open(&path).unwrap();
+        log.append(0, &record("one"), true).unwrap();
+        log.append(1, &record("refused"), true).unwrap();
+        log.refused = record("refused");
+        log.database = None;
+        assert_eq!(log.append(1, &record("two"), true).unwrap(), 2);
+        assert_eq!(texts(&log), ["1 one", "2 two"]);
+    }
+
+    #[test]
+    fn somebody_elses_records_fence_it_after_a_failed_write_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal.redb");
+        let mut log = RedbLog::open(&path).unwrap();
+        log.append(0, &record("one"), true).unwrap();
+        log.append(1, &record("another's"), true).unwrap();
+        log.refused = record("refused");
+        log.database = None;
+        let fenced = log.append(1, &record("two"), true);
+        assert!(matches!(fenced, Err(LogError::Fenced { expected: 1, actual: 2 })), "{fenced:?}");
     }
 }

@@ -5,7 +5,7 @@
 //! time needs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 use drover_actors::ledger::Ledger;
@@ -44,8 +44,12 @@ pub struct Opened {
 /// The journal port.
 pub struct Writer {
     last: Arc<AtomicU64>,
+    watcher: Arc<Watcher>,
     way: Way,
 }
+
+/// Who hears why the journal cannot be written, and that it can again.
+type Watcher = OnceLock<Box<dyn Fn(Option<&str>) + Send + Sync>>;
 
 enum Way {
     Threaded(Mutex<mpsc::Sender<Request>>),
@@ -72,6 +76,9 @@ struct Committer {
     fenced: bool,
     /// Whether accepted records are not durable yet.
     dirty: bool,
+    /// Whether the last write failed.
+    troubled: bool,
+    watcher: Arc<Watcher>,
 }
 
 impl Writer {
@@ -88,6 +95,7 @@ impl Writer {
     ) -> Result<Opened, LogError> {
         let ledger = fold(&log, path)?;
         let last = Arc::new(AtomicU64::new(ledger.seq));
+        let watcher = Arc::new(Watcher::new());
         let committer = Committer {
             log: Box::new(log),
             epoch: ledger.epoch + 1,
@@ -98,6 +106,8 @@ impl Writer {
             last: Arc::clone(&last),
             fenced: false,
             dirty: false,
+            troubled: false,
+            watcher: Arc::clone(&watcher),
         };
         let way = if options.threaded {
             let (sender, receiver) = mpsc::channel();
@@ -113,7 +123,15 @@ impl Writer {
         } else {
             Way::Inline(Box::new(Mutex::new(committer)))
         };
-        Ok(Opened { writer: Arc::new(Self { last, way }), ledger })
+        Ok(Opened { writer: Arc::new(Self { last, watcher, way }), ledger })
+    }
+
+    /// Tells why the journal cannot be written whenever a write fails, and once that it can again.
+    /// The first watcher stays.
+    pub fn watch(&self, watcher: impl Fn(Option<&str>) + Send + Sync + 'static) {
+        if self.watcher.set(Box::new(watcher)).is_err() {
+            tracing::warn!("the journal is watched already");
+        }
     }
 
     /// Makes everything accepted so far durable, before an orderly stop.
@@ -162,7 +180,7 @@ struct Version {
 impl Committer {
     fn serve(mut self, requests: &mpsc::Receiver<Request>) {
         loop {
-            let first = if self.dirty {
+            let first = if self.dirty || self.troubled {
                 requests.recv_timeout(DURABLE_WITHIN)
             } else {
                 requests.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
@@ -170,7 +188,8 @@ impl Committer {
             let mut group = match first {
                 Ok(first) => vec![first],
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    // A failure shows again at the next append, which has somebody to tell.
+                    // A failure shows again at the next append, which has somebody to tell; that it
+                    // is over shows here.
                     let _ = self.commit(vec![&[]]);
                     continue;
                 }
@@ -216,6 +235,10 @@ impl Committer {
         if let Err(error) = self.log.append(expected, &bytes, durable) {
             return Err(self.failed(&error));
         }
+        if std::mem::take(&mut self.troubled) {
+            tracing::info!("journal can be written again");
+            self.tell(None);
+        }
         self.dirty = !durable;
         for record in &records {
             self.ledger.apply(record);
@@ -230,7 +253,18 @@ impl Committer {
             self.fenced = true;
             return JournalFault::Fenced;
         }
-        JournalFault::Failed(chain(error))
+        let text = chain(error);
+        if !std::mem::replace(&mut self.troubled, true) {
+            tracing::error!(error = text, "journal cannot be written, nothing new is begun");
+        }
+        self.tell(Some(&text));
+        JournalFault::Failed(text)
+    }
+
+    fn tell(&self, trouble: Option<&str>) {
+        if let Some(watcher) = self.watcher.get() {
+            watcher(trouble);
+        }
     }
 
     /// A snapshot that fails is only tried again later: the records are all still there.

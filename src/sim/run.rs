@@ -173,9 +173,9 @@ pub async fn run(options: Options) -> Result<(), SimError> {
     };
     let (orders, mut asked) = mpsc::channel(16);
     let control = match &options.control {
-        Some(path) => {
-            Some(Control::listen(path, orders).map_err(system("the control socket cannot be had"))?)
-        }
+        Some(path) => Some(
+            Control::listen(path, orders).map_err(system("the control socket cannot be had"))?,
+        ),
         None => None,
     };
     let token = spec.root_tokens.first();

@@ -75,8 +75,7 @@ impl Simulation {
         let rights: Arc<dyn Rights> = Arc::clone(&access) as _;
         let world = World::new(spec, world_options, rights, guests);
         let routes = Arc::clone(&world) as _;
-        let door =
-            Door::new(spec, options.version, options.seed, Arc::clone(&access), routes);
+        let door = Door::new(spec, options.version, options.seed, Arc::clone(&access), routes);
         let first_node = spec.nodes.first().map_or("localhost", |node| &node.name).to_owned();
         Self { door, world, access, certificates, first_node }
     }

@@ -112,7 +112,8 @@ fn names(sim: &Sim, strangers: &[(&str, u64)]) -> BTreeMap<u64, String> {
     // A copy under way has no name of its own yet in the list.
     let names: BTreeMap<u64, String> =
         names.into_iter().filter(|(_, name)| name.matches('-').count() > 1).collect();
-    let agents: BTreeSet<&str> = names.values().filter_map(|name| name.rsplit('-').next()).collect();
+    let agents: BTreeSet<&str> =
+        names.values().filter_map(|name| name.rsplit('-').next()).collect();
     assert_eq!(agents.len(), names.len(), "an agent has two guests: {names:?}");
     names
 }

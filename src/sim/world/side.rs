@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use super::{Certificates, Cluster};
 use super::conf::{self, Config};
 use super::create::complete;
 use super::fault::{AgentHealth, Faults, HoldFault, NodeFault};
 use super::lock::{LockName, Mode};
 use super::state::Guest;
 use super::storage::{CLOUDINIT_SIZE, Volume, owner_in_name};
+use super::{Certificates, Cluster};
 use crate::sim::spec::{ClusterSpec, GuestSpec};
 
 /// Acts on a world without its API.

@@ -38,7 +38,16 @@ pub struct Node {
 impl Node {
     /// A node that has been up for a while.
     pub fn new(spec: NodeSpec, id: u32, phase: Moment) -> Self {
-        Self { spec, id, up: true, apart: false, frozen: None, phase, booted: None, last_pid: 1_000 }
+        Self {
+            spec,
+            id,
+            up: true,
+            apart: false,
+            frozen: None,
+            phase,
+            booted: None,
+            last_pid: 1_000,
+        }
     }
 
     /// The end of the last cycle of its status daemon.
