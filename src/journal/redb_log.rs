@@ -165,15 +165,15 @@ fn mend(
         }
         return Ok(true);
     }
-    for (seq, record) in
-        (expected + 1..=actual).zip(refused.iter().map(Some).chain(std::iter::repeat(None)))
-    {
+    for (index, seq) in (expected + 1..=actual).enumerate() {
         let found = records.get(seq)?.map(|found| found.value().to_vec());
-        if found.as_ref() != record {
+        if found.as_ref() != refused.get(index) {
             return Ok(false);
         }
     }
-    records.retain(|seq, _| seq <= expected)?;
+    for seq in expected + 1..=actual {
+        records.remove(seq)?;
+    }
     Ok(true)
 }
 
