@@ -7,9 +7,10 @@
 
 use std::path::{Path, PathBuf};
 
+use redb::backends::InMemoryBackend;
 use redb::{
-    Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageError,
-    TableDefinition,
+    Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageBackend,
+    StorageError, TableDefinition,
 };
 
 use super::{Log, LogError};
@@ -90,6 +91,39 @@ fn failure(path: &Path, doing: &'static str, source: redb::Error) -> LogError {
     LogError::Io { path, doing, source: Box::new(source) }
 }
 
+/// Opens a copy in memory first: a file that is mended while it is opened must not be changed when
+/// that turns out to be in vain.
+fn look(path: &Path) -> Result<(), LogError> {
+    let io = |doing, source: std::io::Error| LogError::Io {
+        path: path.to_owned(),
+        doing,
+        source: Box::new(source),
+    };
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io("opened", error)),
+    };
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(std::fs::TryLockError::WouldBlock) => {
+            return Err(LogError::Busy { path: path.to_owned() });
+        }
+        Err(std::fs::TryLockError::Error(error)) => return Err(io("opened", error)),
+    }
+    let bytes = std::fs::read(path).map_err(|error| io("read", error))?;
+    let copy = InMemoryBackend::new();
+    copy.set_len(bytes.len() as u64)
+        .and_then(|()| copy.write(0, &bytes))
+        .map_err(|error| io("read", error))?;
+    let opened = Database::builder().create_with_backend(copy);
+    // Memory does not fail: what cannot be read there is not in the file.
+    opened.map(drop).map_err(|error| match opening(path, error) {
+        LogError::Io { path, source, .. } => LogError::Corrupt { path, source },
+        other => other,
+    })
+}
+
 fn open(path: &Path) -> Result<Database, LogError> {
     // An empty file would be taken for a new one, and a lost journal for a first start.
     if std::fs::metadata(path).is_ok_and(|meta| meta.len() == 0) {
@@ -98,6 +132,7 @@ fn open(path: &Path) -> Result<Database, LogError> {
             source: "the file is empty".into(),
         });
     }
+    look(path)?;
     let database = Database::create(path).map_err(|error| opening(path, error))?;
     let check = || -> Result<u64, redb::Error> {
         let transaction = database.begin_write()?;

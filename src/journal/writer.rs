@@ -11,6 +11,7 @@ use std::time::Duration;
 use drover_actors::ledger::Ledger;
 use drover_actors::ports::{Ambient, Journal, JournalFault};
 use drover_actors::record::{Body, RECORD_VERSION, Record};
+use drover_actors::time::Moment;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -65,6 +66,9 @@ struct Request {
 /// How long accepted records may wait before they are made durable all the same.
 const DURABLE_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long no write may fail before the journal counts as writable again.
+const QUIET: Duration = Duration::from_secs(5);
+
 struct Committer {
     log: Box<dyn Log>,
     ledger: Ledger,
@@ -76,8 +80,8 @@ struct Committer {
     fenced: bool,
     /// Whether accepted records are not durable yet.
     dirty: bool,
-    /// Whether the last write failed.
-    troubled: bool,
+    /// When a write failed last, until that is told to be over.
+    failed_at: Option<Moment>,
     watcher: Arc<Watcher>,
 }
 
@@ -106,7 +110,7 @@ impl Writer {
             last: Arc::clone(&last),
             fenced: false,
             dirty: false,
-            troubled: false,
+            failed_at: None,
             watcher: Arc::clone(&watcher),
         };
         let way = if options.threaded {
@@ -180,7 +184,7 @@ struct Version {
 impl Committer {
     fn serve(mut self, requests: &mpsc::Receiver<Request>) {
         loop {
-            let first = if self.dirty || self.troubled {
+            let first = if self.dirty || self.failed_at.is_some() {
                 requests.recv_timeout(DURABLE_WITHIN)
             } else {
                 requests.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
@@ -235,10 +239,7 @@ impl Committer {
         if let Err(error) = self.log.append(expected, &bytes, durable) {
             return Err(self.failed(&error));
         }
-        if std::mem::take(&mut self.troubled) {
-            tracing::info!("journal can be written again");
-            self.tell(None);
-        }
+        self.calm();
         self.dirty = !durable;
         for record in &records {
             self.ledger.apply(record);
@@ -254,11 +255,21 @@ impl Committer {
             return JournalFault::Fenced;
         }
         let text = chain(error);
-        if !std::mem::replace(&mut self.troubled, true) {
+        if self.failed_at.replace(self.ambient.now().mono).is_none() {
             tracing::error!(error = text, "journal cannot be written, nothing new is begun");
         }
         self.tell(Some(&text));
         JournalFault::Failed(text)
+    }
+
+    /// On a disk that is full a small record may still find room: only quiet is an end.
+    fn calm(&mut self) {
+        let now = self.ambient.now().mono;
+        if self.failed_at.is_some_and(|failed| now - failed >= QUIET) {
+            self.failed_at = None;
+            tracing::info!("journal can be written again");
+            self.tell(None);
+        }
     }
 
     fn tell(&self, trouble: Option<&str>) {

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::api::{Board, ask, call, ready, release};
 use crate::harness::{Kept, Lines, Service, Site, drover, world};
@@ -11,6 +11,7 @@ use crate::harness::{Kept, Lines, Service, Site, drover, world};
 struct Small {
     service: Service,
     said: Lines,
+    inner: u32,
     state: PathBuf,
 }
 
@@ -19,27 +20,43 @@ impl Small {
         let state = site.dir.path().join("state");
         std::fs::create_dir(&state).unwrap();
         let bytes = bytes.to_string();
-        let mount = ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--size", &bytes];
+        let mount = [
+            "bwrap",
+            "--die-with-parent",
+            "--bind",
+            "/",
+            "/",
+            "--dev-bind",
+            "/dev",
+            "/dev",
+            "--size",
+            &bytes,
+        ];
         let state_dir = state.to_str().unwrap();
         let wrapper = [&mount[..], &["--tmpfs", state_dir, "--"]].concat();
         let mut service = Service::spawn_under(&wrapper, site, Stdio::piped());
         service.hear("READY=1");
         let said = Lines::of("drover run", service.child.0.stderr.take().unwrap());
-        // The mount as its own processes see it.
-        let inside = format!("/proc/{}/root{state_dir}", service.child.0.id());
-        Self { service, said, state: inside.into() }
+        // bubblewrap waits outside for the one that has the mount.
+        let outer = service.child.0.id();
+        let children = std::fs::read_to_string(format!("/proc/{outer}/task/{outer}/children"));
+        let inner: u32 = children.unwrap().trim().parse().unwrap();
+        let inside = PathBuf::from(format!("/proc/{inner}/root{state_dir}"));
+        assert!(inside.join("journal.redb").exists(), "{}", inside.display());
+        Self { service, said, inner, state: inside }
     }
 
     /// Takes every byte that is left.
     fn fill(&self) {
+        let mut options = std::fs::File::options();
+        let mut file = options.create(true).append(true).open(self.state.join("filler")).unwrap();
         let mut size = 1 << 20;
-        let mut file = std::fs::File::create(self.state.join("filler")).unwrap();
-        while size > 0 {
-            match std::io::Write::write_all(&mut file, &vec![1; size]) {
-                Ok(()) => {}
-                Err(_) => size /= 2,
+        for _ in 0..100 {
+            if std::io::Write::write_all(&mut file, &vec![1; size]).is_err() {
+                size /= 2;
             }
         }
+        assert_eq!(size, 0, "the file system is larger than it was made");
     }
 
     fn empty(&self) {
@@ -61,13 +78,15 @@ fn a_full_disk_stops_what_is_new_and_nothing_else() {
         let waiting: Vec<String> = (0..3).map(|_| ask(&site, "linux", "waiting")).collect();
         let line = small.said.until(|line| line.contains("journal cannot be written"));
         assert!(line.contains("ERROR"), "{line}");
+        // What the failed write gave back.
+        small.fill();
+        small.said.until(|line| line.contains("record not written"));
         let (status, problem) = call(&site, "GET", "/readyz", None);
         assert_eq!(status, 503, "{problem}");
         assert!(problem["detail"].as_str().unwrap().contains("journal"), "{problem}");
         assert_eq!(call(&site, "GET", "/healthz", None).0, 200);
         let text = String::from_utf8_lossy(&site.cli(&["status"]).stdout).into_owned();
         assert!(text.contains("JOURNAL cannot be written"), "{text}");
-        assert_eq!(sim.guests().len(), 1, "a clone whose intent is not durable");
         assert_eq!(ready(&site, &held)["ssh"], before["ssh"]);
 
         small.empty();
@@ -80,10 +99,12 @@ fn a_full_disk_stops_what_is_new_and_nothing_else() {
         assert_eq!(call(&site, "POST", "/v1/reap", Some(&serde_json::json!({"all": true}))).0, 200);
         let mut board = Board::open(&site);
         board.until(&site, "one agent", |board| board.agents.len() == 1);
+        assert_eq!(sim.guests().len(), 1, "a guest that nobody knows");
     }
     assert_eq!(ready(&site, &held)["agent"], before["agent"]);
     release(&site, &held);
-    small.service.child.signal("TERM");
+    let inner = small.inner.to_string();
+    assert!(Command::new("kill").args(["-TERM", &inner]).status().unwrap().success());
     assert_eq!(small.service.child.wait(), Some(0));
 }
 
@@ -125,7 +146,7 @@ fn a_state_directory_that_cannot_be_written_is_named() {
     std::fs::create_dir(&state).unwrap();
     std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o500)).unwrap();
     let mount = ["--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--ro-bind"];
-    let mut command = std::process::Command::new("bwrap");
+    let mut command = Command::new("bwrap");
     command.args(mount).arg(&state).arg(&state).arg("--").arg(drover().get_program());
     command.arg("--config").arg(site.config()).arg("run").stderr(Stdio::piped());
     let mut child = Kept(command.spawn().unwrap());
