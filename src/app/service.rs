@@ -172,6 +172,8 @@ impl Service {
         let shell = Arc::new(SshShell::new(runtime));
         let view = View::new(epoch);
         view.mark_journal_folded();
+        let told = Arc::clone(&view);
+        journal.watch(move |trouble| told.mark_journal(trouble.map(str::to_owned)));
         checked.follow(&HerdSpec::default(), Generation(1));
         let ways = Arc::new(Ways::new(Arc::clone(&proxmox)));
         ways.connect(&checked, &HerdSpec::default());

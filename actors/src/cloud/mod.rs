@@ -58,6 +58,8 @@ pub enum CloudCommand {
         /// Told a number by each template.
         tally: Option<UnboundedSender<u32>>,
     },
+    /// Somebody could not learn from it what had to be known: look whether it still works.
+    Look,
     /// The service stops: begin nothing.
     Stop,
     /// The actor is not needed any more.
@@ -84,6 +86,8 @@ pub enum CloudReport {
         /// How many.
         count: u32,
     },
+    /// Its cluster could not learn from it whether an id is free.
+    Silent(CloudId),
     /// It works, and leads to this cluster.
     Leads {
         /// The cloud.
@@ -434,6 +438,12 @@ impl Handler<CloudCommand> for Cloud {
                 let command =
                     || TemplateCommand::Reap { all, reason: reason.clone(), tally: tally.clone() };
                 self.tell_all(command);
+            }
+            // One that is known not to work is asked again in its own time.
+            CloudCommand::Look => {
+                if self.mind.is_well() && !self.in_question {
+                    self.ask(ctx);
+                }
             }
             CloudCommand::Stop => {
                 self.mind.stop();

@@ -376,6 +376,11 @@ impl Handler<CloudReport> for Herd {
             }
             CloudReport::NotBegun { template, count } => self.broker.not_begun(&template, count),
             CloudReport::Leads { cloud, cluster } => self.leads(&cloud, cluster, ctx),
+            CloudReport::Silent(cloud) => {
+                if let Some(address) = self.clouds.get(&cloud) {
+                    address.do_send(CloudCommand::Look);
+                }
+            }
             CloudReport::Tried { cloud, outcome } => self.tried(cloud, outcome),
             CloudReport::Empty(cloud) => self.empty(cloud),
         }
