@@ -175,6 +175,13 @@ pub struct SimOptions {
     /// Run commands in process guests without bubblewrap, as the user who runs this
     #[arg(long)]
     pub unisolated: bool,
+    /// Serve every node: the first on --listen, the others on free ports, all told in `urls`
+    #[arg(long)]
+    pub all_nodes: bool,
+    /// Unix socket for orders, one a line: renew-certificate, replace-certificate, expire-tickets,
+    /// faults FILE|none, node-down NODE, node-up NODE, isolate NODE, rejoin NODE
+    #[arg(long, value_name = "SOCKET")]
+    pub control: Option<PathBuf>,
 }
 
 /// Options of `check`.

@@ -108,6 +108,8 @@ pub(super) fn sim(options: SimOptions) -> ExitCode {
         latency: options.latency,
         faults: options.faults,
         unisolated: options.unisolated,
+        all_nodes: options.all_nodes,
+        control: options.control,
         record: options.record,
     }));
     match outcome {

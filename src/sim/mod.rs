@@ -5,6 +5,7 @@
 
 pub mod call;
 pub mod clock;
+pub mod control;
 pub mod door;
 pub mod guest;
 pub mod guests;

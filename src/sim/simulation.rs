@@ -51,7 +51,9 @@ pub struct Simulation {
     pub door: Arc<Door>,
     /// What the requests are about.
     pub world: Arc<World>,
-    /// What the nodes prove themselves with.
+    /// Who may do what in it.
+    pub access: Arc<Access>,
+    /// What the nodes prove themselves with at the start.
     pub certificates: Certificates,
     first_node: String,
 }
@@ -73,19 +75,21 @@ impl Simulation {
             latency: options.latency,
             faults: options.faults,
             record: options.record.clone(),
-            certificates: world::Certificates {
-                ca_pem: certificates.ca_pem.clone(),
-                ca_fingerprint: certificates.ca_fingerprint.clone(),
-                leaf_pem: certificates.leaf_pem.clone(),
-                leaf_fingerprint: certificates.leaf_fingerprint.clone(),
-            },
+            certificates: world::Certificates::from(&certificates),
         };
         let rights: Arc<dyn Rights> = Arc::clone(&access) as _;
         let world = World::new(spec, world_options, rights, guests);
         let routes = Arc::clone(&world) as _;
-        let door = Door::new(spec, options.version, options.seed, access, routes, options.record);
+        let door = Door::new(
+            spec,
+            options.version,
+            options.seed,
+            Arc::clone(&access),
+            routes,
+            options.record,
+        );
         let first_node = spec.nodes.first().map_or("localhost", |node| &node.name).to_owned();
-        Self { door, world, certificates, first_node }
+        Self { door, world, access, certificates, first_node }
     }
 
     /// The node that takes requests on the wire.
@@ -98,11 +102,19 @@ impl Simulation {
         MemoryDialer::new(Arc::clone(&self.door))
     }
 
-    /// The HTTPS face, on a loopback address.
+    /// The HTTPS face of the first node, on a loopback address.
     ///
     /// # Errors
     /// See [`WireError`].
     pub async fn listen(&self, addr: SocketAddr) -> Result<Wire, WireError> {
-        Wire::start(Arc::clone(&self.door), &self.first_node, addr, &self.certificates).await
+        self.listen_as(&self.first_node, addr).await
+    }
+
+    /// The HTTPS face of a node, on a loopback address.
+    ///
+    /// # Errors
+    /// See [`WireError`].
+    pub async fn listen_as(&self, node: &str, addr: SocketAddr) -> Result<Wire, WireError> {
+        Wire::start(Arc::clone(&self.door), node, addr, &self.certificates).await
     }
 }

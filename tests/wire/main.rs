@@ -2,10 +2,13 @@
 //! its command line, and clients others wrote.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests may end at the first surprise")]
 
+mod api;
 mod demo;
 mod faults;
 mod harness;
 mod recovery;
+mod reload;
 mod service;
 mod sim;
 mod spine;
+mod stress;

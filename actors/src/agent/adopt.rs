@@ -15,6 +15,15 @@ use crate::ledger::AgentEntry;
 use crate::record::{Body, Reason};
 use crate::time::Now;
 
+/// What is left of an agent that the journal does not know.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Unborn {
+    /// The id it was granted.
+    granted: Option<VmId>,
+    /// Why it was gone, and whether its id was burned.
+    gone: Option<(Reason, bool)>,
+}
+
 impl Mind {
     /// Takes up an agent where the journal left it; `down` is credited to its leases.
     ///
@@ -56,7 +65,10 @@ impl Mind {
                     Some(_) => Stage::Admitting,
                     None => Stage::Ready,
                 };
-                (id.clone(), Lease { granted, stage, asked: None, retry: None, tries: 0 })
+                (
+                    id.clone(),
+                    Lease { granted, stage, asked: None, retry: None, tries: 0, told_ready: true },
+                )
             })
             .collect();
         mind.state = adopted_state(entry, now);
@@ -64,18 +76,24 @@ impl Mind {
         mind
     }
 
-    /// Makes a mind that only ends: its actor panicked before the intent to clone was durable, so
-    /// nothing was cloned, and a second try would be a second agent (design rule 3).
-    pub fn give_up_unborn(&mut self, granted: Option<VmId>) {
+    /// Makes a mind that only ends: the journal does not know it. Either its actor panicked before
+    /// the intent to clone was durable, so nothing was cloned, and a second try would be a second
+    /// agent (design rule 3); or it was `gone` already, with that reason and perhaps a burned id,
+    /// and must only be told of.
+    pub fn give_up_unborn(&mut self, granted: Option<VmId>, gone: Option<(Reason, bool)>) {
         self.lane = true;
-        self.unborn = Some(granted);
+        self.unborn = Some(Unborn { granted, gone });
     }
 
     /// Says what adoption changed: done once, before anything else.
     pub(super) fn begin(&mut self, out: &mut Out) {
-        if let Some(granted) = self.unborn.take() {
+        if let Some(Unborn { granted, gone }) = self.unborn.take() {
             if let Some(vmid) = granted {
-                out.effects.push(Effect::IdBack { vmid, burned: false });
+                let burned = gone.as_ref().is_some_and(|(_, burned)| *burned);
+                out.effects.push(Effect::IdBack { vmid, burned });
+            }
+            if let Some((reason, burned)) = gone {
+                return self.gone(reason, burned, out);
             }
             let text = "its actor panicked before it was cloned".to_owned();
             let reason = Reason::Failed { state: "Queued".into(), kind: "broken".into(), text };
@@ -92,7 +110,7 @@ impl Mind {
             }
         } else {
             self.start_deadline(out.now.mono);
-            self.lose_leases("lost", out);
+            self.lose_leases(out);
         }
         if let State::Stranded { why, command, .. } = &self.state {
             let (why, command) = (why.clone(), command.clone());

@@ -101,10 +101,12 @@ impl Mind {
                     self.doubt(None, cancelled, out);
                     self.hinder(fault);
                 }
-                FaultKind::IdTaken => self.clone_failed(fault, true, out),
                 // Nothing was sent at all.
                 FaultKind::Unreachable => self.clone_failed(fault, false, out),
-                FaultKind::Contention
+                // Whose the id is, only the marks tell: a call that arrived twice is refused for
+                // the guest it has just made.
+                FaultKind::IdTaken
+                | FaultKind::Contention
                 | FaultKind::Locked { .. }
                 | FaultKind::Denied { .. }
                 | FaultKind::Gone
@@ -135,9 +137,6 @@ impl Mind {
         let cancelled = cancelled.clone();
         match result {
             Ok(TaskEnd::Done { .. }) => self.clone_is_ours(cancelled, None, out),
-            Ok(TaskEnd::Failed(fault)) if fault.kind == FaultKind::IdTaken => {
-                self.clone_failed(fault, true, out);
-            }
             Ok(TaskEnd::Failed(fault)) => {
                 self.state = State::Cloning { step: CloneStep::Check(fault), cancelled };
                 self.act(out);
@@ -223,11 +222,13 @@ impl Mind {
         cancelled: Option<Reason>,
         out: &mut Out,
     ) {
+        let taken = fault.kind == FaultKind::IdTaken;
         match self.judge(sight) {
-            Verdict::Free => self.clone_failed(fault, false, out),
+            Verdict::Free => self.clone_failed(fault, taken, out),
             Verdict::Foreign(_) => self.clone_failed(fault, true, out),
             Verdict::Ours | Verdict::Copying | Verdict::Damaged(_) | Verdict::Unclear => {
-                self.doubt(Some(fault), cancelled, out);
+                // A taken id says nothing against a guest that turns out to be ours.
+                self.doubt(Some(fault).filter(|_| !taken), cancelled, out);
             }
         }
     }
@@ -382,7 +383,7 @@ impl Mind {
     /// The end. The id goes back after the journal knows of it.
     pub(super) fn gone(&mut self, reason: Reason, burned: bool, out: &mut Out) {
         self.observing = false;
-        self.lose_leases("lost", out);
+        self.lose_leases(out);
         self.lane_back(out);
         self.enter(State::Gone { reason: reason.clone(), burned }, out);
         out.observe(What::AgentGone {

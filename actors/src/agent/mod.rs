@@ -39,7 +39,7 @@ pub use state::State;
 use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
 use crate::fact::{Fact, What};
 use crate::id::Attempt;
-use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
+use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
 use crate::supervise::{GivenUp, Intensity, Watch, supervise};
 use crate::time::Moment;
 
@@ -58,6 +58,7 @@ pub fn start(birth: AgentBirth, on_give_up: impl FnOnce(GivenUp) + 'static) -> A
         intensity: Intensity::LEAF,
         observer: Arc::clone(&birth.ports.observer),
         ambient: Arc::clone(&birth.ports.ambient),
+        census: birth.census.clone(),
         on_give_up: Box::new(on_give_up),
     };
     supervise(watch, |_| Agent::new(birth))
@@ -107,6 +108,9 @@ impl Agent {
 
     /// Makes the mind from what the journal knows, and lets it begin.
     fn begin(&mut self, ctx: &mut Context<Self>) {
+        if self.shadow.resting() {
+            return ctx.stop();
+        }
         let (birth, now) = (Rc::clone(&self.birth), self.birth.ports.ambient.now());
         let mind = match self.shadow.entry() {
             Some(entry) => {
@@ -126,7 +130,7 @@ impl Agent {
                     now,
                 );
                 if self.incarnation > 0 {
-                    mind.give_up_unborn(self.shadow.granted());
+                    mind.give_up_unborn(self.shadow.granted(), self.shadow.gone());
                 }
                 mind
             }
@@ -166,7 +170,7 @@ impl Agent {
         }
         for effect in effects {
             match effect {
-                Effect::Report(report) => self.birth.report.do_send(*report),
+                Effect::Report(report) => self.report(*report),
                 Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),
                 // A picture tells what hinders it, a journal that can not be written too.
                 Effect::Observe(what) if matches!(*what, What::Agent(_)) => self.show(*what),
@@ -212,9 +216,14 @@ impl Agent {
             Effect::IdBack { vmid, burned } => lanes.id_back.do_send(IdBack { vmid, burned }),
             Effect::Ask(attempt, call) => self.ask(attempt, call, ctx),
             Effect::End => ctx.stop(),
-            Effect::Report(report) => self.birth.report.do_send(*report),
+            Effect::Report(report) => self.report(*report),
             Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),
         }
+    }
+
+    fn report(&self, report: AgentReport) {
+        report.refused.iter().for_each(|lease| self.shadow.refused(lease));
+        self.birth.report.do_send(report);
     }
 
     fn show(&self, what: What) {

@@ -59,7 +59,7 @@ impl Mind {
         let reason = self.state.leaving().cloned();
         self.observing = false;
         self.lane_back(out);
-        self.lose_leases("lost", out);
+        self.lose_leases(out);
         out.record(Body::Stranded {
             agent: self.agent.clone(),
             why: why.to_owned(),

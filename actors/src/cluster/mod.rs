@@ -4,7 +4,7 @@
 pub mod allocator;
 pub mod lanes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,7 +80,12 @@ pub struct Cluster {
     ids: Allocator,
     lanes: Lanes,
     asks: BTreeMap<AgentId, Ask>,
+    /// Whether the last list of all guests was read, and nothing has shown since that it misses
+    /// some: then an id that is not in it is granted without another question.
+    listed: bool,
     located: BTreeMap<(CloudId, VmId), (NodeName, Moment)>,
+    /// Ids that were given back and are not entered yet.
+    back: VecDeque<IdBack>,
 }
 
 impl Cluster {
@@ -93,7 +98,9 @@ impl Cluster {
             ids,
             lanes,
             asks: BTreeMap::new(),
+            listed: false,
             located: BTreeMap::new(),
+            back: VecDeque::new(),
         }
     }
 
@@ -196,6 +203,11 @@ impl Cluster {
             self.refuse(agent, fault);
             return self.advance(ctx);
         };
+        // A clone to an id that somebody took meanwhile is refused without an effect, or fails
+        // before it allocates anything (behaviour section 7), so a question would only save a try.
+        if self.listed {
+            return self.grant(agent, vmid, ctx);
+        }
         self.set_stage(agent, Stage::Checking(vmid));
         let answer = self.common.ports.hypervisor.id_taken(&cloud, vmid);
         let agent = agent.clone();
@@ -208,6 +220,7 @@ impl Cluster {
         let wanted = self.asks.get(agent).is_some_and(|ask| ask.stage == Stage::Checking(vmid));
         match sight {
             IdSight::Taken => {
+                self.listed = false;
                 self.ids.taken(vmid);
                 if wanted {
                     self.find_id(agent, ctx);
@@ -292,6 +305,18 @@ impl Cluster {
         }));
     }
 
+    /// Enters the ids that were given back.
+    fn take_back(&mut self, ctx: &mut Context<Self>) {
+        while let Some(IdBack { vmid, burned }) = self.back.front().cloned() {
+            self.ids.give_back(vmid, burned, self.common.ports.ambient.now().wall);
+            if burned {
+                self.listed = false;
+                self.append(Body::IdBurned { cluster: self.id.clone(), vmid }, ctx);
+            }
+            self.back.pop_front();
+        }
+    }
+
     /// Takes lanes back from agents that ended without giving them back.
     fn sweep(&mut self) {
         let lives = |agent: &AgentId| {
@@ -314,6 +339,7 @@ impl Supervised for Cluster {
     /// Ids and lanes stand as they are, since agents hold them; whoever waits is asked about
     /// anew.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
+        self.take_back(ctx);
         let held = self
             .common
             .roster
@@ -367,12 +393,8 @@ impl Handler<IdBack> for Cluster {
     type Result = ();
 
     fn handle(&mut self, message: IdBack, ctx: &mut Context<Self>) {
-        let now = self.common.ports.ambient.now().wall;
-        self.ids.give_back(message.vmid, message.burned, now);
-        if message.burned {
-            let body = Body::IdBurned { cluster: self.id.clone(), vmid: message.vmid };
-            self.append(body, ctx);
-        }
+        self.back.push_back(message);
+        self.take_back(ctx);
     }
 }
 
@@ -390,6 +412,7 @@ impl Handler<ClusterCommand> for Cluster {
             }
             ClusterCommand::Surveyed { seen, through } => {
                 self.ids.surveyed(seen);
+                self.listed = true;
                 self.sweep();
                 if let Some((cloud, nodes)) = through {
                     self.inspect(cloud, nodes, ctx);

@@ -156,6 +156,7 @@ fn start(
         intensity: Intensity::LEAF,
         observer: Arc::clone(world) as Arc<dyn Observer>,
         ambient: Arc::clone(world) as Arc<dyn Ambient>,
+        census: Census::default(),
         on_give_up: Box::new(move |given_up| told.borrow_mut().gone = Some(given_up)),
     };
     let worker = Worker { durable: Rc::clone(&durable), half_changed: 0, on_start };

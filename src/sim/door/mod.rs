@@ -208,7 +208,8 @@ impl Door {
         if reset == Some(Reset::Before) {
             return Err(ApiError::hop(NO_ANSWER, ""));
         }
-        let outcome = writable(self.run(route, caller, node, params).await).await;
+        let at = request.node.clone();
+        let outcome = writable(self.run(route, at, caller, node, params).await).await;
         if reset == Some(Reset::After) {
             return Err(ApiError::hop(NO_ANSWER, ""));
         }
@@ -216,8 +217,9 @@ impl Door {
             // Answers of the guest agent were JSON before: their types are kept.
             (Some(seed), Ok(answer)) if !route.path.contains("/agent") => {
                 let turn = self.served.fetch_add(1, Ordering::Relaxed);
-                let data = answer::loosen(answer.data, seed.wrapping_add(turn));
-                Ok(Answer { data, total: answer.total })
+                let total = answer.total;
+                let data = answer::loosen(answer.value(), seed.wrapping_add(turn));
+                Ok(Answer { total, ..Answer::new(data) })
             }
             (_, outcome) => outcome,
         }
@@ -287,6 +289,7 @@ impl Door {
     async fn run(
         &self,
         route: &'static Route,
+        at: String,
         caller: Caller,
         node: Option<String>,
         params: Params,
@@ -300,7 +303,7 @@ impl Door {
             return Ok(Answer::new(version(self.version)));
         }
         let route = agent_command(route, &params).unwrap_or(route);
-        let call = Call { caller, method: &route.method, route: &route.path, node, params };
+        let call = Call { caller, at, method: &route.method, route: &route.path, node, params };
         if call.route.starts_with("/access") || call.route.starts_with("/pools") {
             return self.access.serve(&call, self.world.as_ref());
         }

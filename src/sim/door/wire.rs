@@ -187,6 +187,8 @@ async fn accept(server: Arc<Server>, listener: TcpListener, mut stopped: watch::
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
             accepted = listener.accept() => match accepted {
+                // A node without power takes nothing.
+                Ok((stream, _)) if !server.face.door.answers_on(&server.face.node) => drop(stream),
                 Ok((stream, _)) => {
                     connections.spawn(connection(Arc::clone(&server), stream));
                 }

@@ -85,6 +85,8 @@ pub struct Certificates {
     pub leaf_pem: String,
     /// Its SHA-256 fingerprint.
     pub leaf_fingerprint: String,
+    /// An administrator's own certificate, shown in place of the nodes': PEM and fingerprint.
+    pub proxy: Option<(String, String)>,
 }
 
 /// How a world is played.
@@ -204,7 +206,7 @@ pub(crate) struct Cluster {
     pub(crate) name: String,
     pub(crate) version: PveVersion,
     pub(crate) latency: Latency,
-    pub(crate) certificates: Certificates,
+    pub(crate) certificates: Mutex<Certificates>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) rights: Arc<dyn Rights>,
     pub(crate) guests: Arc<dyn GuestHost>,
@@ -219,7 +221,19 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
+impl Certificates {
+    /// The fingerprint of the certificate that connections see.
+    fn shown(&self) -> String {
+        self.proxy.as_ref().map_or(&self.leaf_fingerprint, |(_, fingerprint)| fingerprint).clone()
+    }
+}
+
 impl Cluster {
+    /// What the nodes say of their certificates now.
+    pub(crate) fn certificates(&self) -> Certificates {
+        self.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn new(
         spec: &ClusterSpec,
         options: WorldOptions,
@@ -246,7 +260,7 @@ impl Cluster {
             name: spec.name.clone(),
             version: options.version,
             latency: options.latency,
-            certificates: options.certificates,
+            certificates: Mutex::new(options.certificates),
             locks: Arc::new(Locks::default()),
             rights,
             guests,

@@ -194,7 +194,7 @@ impl Cluster {
         };
         let name = upid.to_string();
         let control = control.clone();
-        state.tasks.begin(Task { upid, log: Vec::new(), warnings: 0, end: None, control });
+        state.tasks.begin(Task::new(upid, control));
         (name, fate)
     }
 

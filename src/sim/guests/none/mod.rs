@@ -7,6 +7,7 @@ mod exec;
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
@@ -96,6 +97,8 @@ struct Guest {
     mac: Option<String>,
     ip: Ipv4Addr,
     host_key: u32,
+    /// The line of the host key, made when somebody first reads it.
+    host_key_line: OnceCell<String>,
     answers_from: Instant,
     addressed_from: Instant,
     /// When it ends by itself.
@@ -167,7 +170,7 @@ impl NoneGuests {
     /// The host key of a guest that runs.
     pub(super) fn host_key(&self, vmid: u32) -> Option<PrivateKey> {
         let turn = self.lock().running.get(&vmid)?.host_key;
-        Some(self.key_of_turn(vmid, turn))
+        Some(host_key(self.options.seed, vmid, turn))
     }
 
     /// Gives a guest that runs another address, where its own is taken by somebody outside.
@@ -181,20 +184,10 @@ impl NoneGuests {
     /// Runs a command in a guest as far as it can: none when it does not run, or knows no such
     /// program.
     pub(super) fn run(&self, vmid: u32, command: &[String]) -> Option<Exited> {
-        let (turn, hostname) = {
-            let state = self.lock();
-            let guest = state.running.get(&vmid).filter(|guest| guest.runs(Instant::now()))?;
-            (guest.host_key, guest.hostname.clone())
-        };
-        exec::run(command, &|| self.host_key_line(vmid, turn, &hostname), &hostname).ok()
-    }
-
-    fn key_of_turn(&self, vmid: u32, turn: u32) -> PrivateKey {
-        PrivateKey::from_seed(&dice(self.options.seed, vmid, turn, "host key"), "")
-    }
-
-    fn host_key_line(&self, vmid: u32, turn: u32, hostname: &str) -> String {
-        self.key_of_turn(vmid, turn).public_line(&format!("root@{hostname}"))
+        let state = self.lock();
+        let guest = state.running.get(&vmid).filter(|guest| guest.runs(Instant::now()))?;
+        let key = || guest.host_key_line(self.options.seed, vmid);
+        exec::run(command, &key, &guest.hostname).ok()
     }
 
     fn start(&self, boot: GuestBoot) -> Result<(), String> {
@@ -228,6 +221,7 @@ impl NoneGuests {
             mac: boot.mac,
             ip,
             host_key,
+            host_key_line: OnceCell::new(),
             answers_from,
             addressed_from: answers_from + draw(&self.options.addressless, "address"),
             ends,
@@ -250,7 +244,7 @@ impl NoneGuests {
         if quirk == Some(Quirk::Hangs) {
             return Err(AgentError::Timeout);
         }
-        let key = || self.host_key_line(vmid, guest.host_key, &guest.hostname);
+        let key = || guest.host_key_line(self.options.seed, vmid);
         match call {
             AgentCall::Ping => Ok(json!({})),
             AgentCall::Info => Ok(answers::info()),
@@ -281,6 +275,11 @@ impl NoneGuests {
     }
 }
 
+/// The host key that a guest drew at this turn.
+fn host_key(seed: u64, vmid: u32, turn: u32) -> PrivateKey {
+    PrivateKey::from_seed(&dice(seed, vmid, turn, "host key"), "")
+}
+
 impl Guest {
     fn runs(&self, now: Instant) -> bool {
         self.ends.is_none_or(|end| now < end)
@@ -288,6 +287,13 @@ impl Guest {
 
     fn end_by(&mut self, when: Instant) {
         self.ends = Some(self.ends.map_or(when, |end| end.min(when)));
+    }
+
+    fn host_key_line(&self, seed: u64, vmid: u32) -> String {
+        let made = self.host_key_line.get_or_init(|| {
+            host_key(seed, vmid, self.host_key).public_line(&format!("root@{}", self.hostname))
+        });
+        made.clone()
     }
 
     fn interfaces(&self, now: Instant, quirk: Option<Quirk>) -> Value {

@@ -241,12 +241,12 @@ impl Play {
         }
         let node = params.text("node");
         let caller = caller.clone();
-        self.world.call(Call { caller, method, route, node, params }).await
+        self.world.call(Call { caller, at: "pve1".into(), method, route, node, params }).await
     }
 
     /// The data of a call that must succeed.
     pub async fn get(&self, route: &'static str, with: Value) -> Value {
-        self.call("GET", route, with).await.unwrap().data
+        self.call("GET", route, with).await.unwrap().value()
     }
 
     /// A call below a guest on the node of its id.

@@ -7,6 +7,7 @@ use crate::agent::testing::*;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::Attempt;
+use crate::marks::Reading;
 use crate::message::{AgentCommand, Standing};
 use crate::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
 use crate::record::{Body, Reason};
@@ -105,9 +106,35 @@ fn contention_with_the_id_still_free_ends_the_agent_and_lets_the_id_rest() {
 #[test]
 fn an_id_that_was_taken_is_burned_and_left_alone() {
     let mut drive = at("Cloning");
-    let effects = drive.answer(Answer::Cloned(Err(fault(FaultKind::IdTaken))));
+    for sight in [drive.strangers(), Drive::free()] {
+        let mut drive = at("Cloning");
+        drive.answer(Answer::Cloned(Err(fault(FaultKind::IdTaken))));
+        let effects = drive.answer(Answer::Looked(Ok(sight)));
+        assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: true, .. })));
+        assert!(calls(&effects).is_empty());
+    }
+    drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
+    let lost = TaskEnd::Failed(fault(FaultKind::IdTaken));
+    drive.answer(Answer::TaskEnded(Ok(lost)));
+    let strangers = drive.strangers();
+    let effects = drive.answer(Answer::Looked(Ok(strangers)));
     assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: true, .. })));
-    assert!(calls(&effects).is_empty());
+}
+
+#[test]
+fn an_id_that_was_taken_by_the_same_call_arriving_twice_is_settled_by_its_marks() {
+    let mut drive = at("Cloning");
+    drive.answer(Answer::Cloned(Err(fault(FaultKind::IdTaken))));
+    let bare =
+        VmSight { marks: Some(Reading::Unmarked), lock: Some("clone".into()), ..drive.sight() };
+    drive.answer(Answer::Looked(Ok(bare)));
+    assert_eq!(drive.state(), "InDoubt", "nobody can tell yet");
+    while drive.asked().is_none() {
+        drive.wait(secs(1));
+    }
+    let ours = drive.sight();
+    drive.answer(Answer::Looked(Ok(ours)));
+    assert_eq!(drive.state(), "Configuring");
 }
 
 #[test]
@@ -162,7 +189,7 @@ fn a_locked_copy_whose_task_died_is_stranded() {
     let mut drive = at("Cloning");
     drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Unknown("unexpected status".into()))));
-    let marks = Some(crate::marks::Reading::Unmarked);
+    let marks = Some(Reading::Unmarked);
     let bare = VmSight { marks, lock: Some("clone".into()), ..drive.sight() };
     drive.answer(Answer::Looked(Ok(bare)));
     assert_eq!(drive.state(), "Stranded");
@@ -174,7 +201,7 @@ fn a_locked_copy_whose_task_died_is_stranded() {
 fn a_guest_seen_in_the_last_step_of_a_destroy_is_no_stranger() {
     let mut drive = at("Cloning");
     drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
-    let marks = Some(crate::marks::Reading::Unmarked);
+    let marks = Some(Reading::Unmarked);
     let going = VmSight { marks, lock: Some("destroyed".into()), ..drive.sight() };
     drive.answer(Answer::Looked(Ok(going)));
     assert_eq!(drive.state(), "InDoubt");
