@@ -66,6 +66,8 @@ impl Params {
 pub struct Call {
     /// Who calls.
     pub caller: Caller,
+    /// The node that took the request.
+    pub at: String,
     /// `GET`, `POST`, `PUT` or `DELETE`.
     pub method: &'static str,
     /// The schema's path template, such as `/nodes/{node}/qemu/{vmid}/clone`.

@@ -17,7 +17,11 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 use tokio::sync::Notify;
 
+use super::eye::Socket;
 use super::tally::Tally;
+
+/// Facts a failure shows.
+const TAIL: usize = 25;
 
 type Trap = Box<dyn Fn(&Body) -> bool + Send>;
 
@@ -55,12 +59,14 @@ pub struct Notes {
     side: SideDoor,
     /// Told at every fact.
     pub pulse: Arc<Notify>,
+    /// An eye that judges instead of the notebook.
+    pub socket: Socket,
 }
 
 impl Notes {
     /// An empty one.
     pub fn new(side: SideDoor, pulse: Arc<Notify>) -> Self {
-        Self { seen: Arc::default(), side, pulse }
+        Self { seen: Arc::default(), side, pulse, socket: Socket::default() }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -122,10 +128,15 @@ impl Notes {
         self.seen().wrongs.clone()
     }
 
-    /// The last facts, for a failure.
+    /// The last facts, for a failure; `STORM_TAIL` in the environment says how many.
     pub fn tail(&self) -> String {
-        let log = self.log();
-        log[log.len().saturating_sub(25)..].join("\n")
+        // What the reconcilers tell again and again says nothing here.
+        let told = |fact: &&Fact| !matches!(fact.what, What::Reconciled { .. });
+        let seen = self.seen();
+        let log: Vec<String> =
+            seen.facts.iter().filter(told).map(|fact| format!("{fact:?}")).collect();
+        let wanted = std::env::var("STORM_TAIL").ok().and_then(|text| text.parse().ok());
+        log[log.len().saturating_sub(wanted.unwrap_or(TAIL))..].join("\n")
     }
 
     fn look(&self) {
@@ -213,7 +224,10 @@ impl Observer for Listener {
             }
             seen.facts.push(fact.clone());
         }
-        self.notes.look();
+        match self.notes.socket.eye() {
+            Some(eye) => eye.fact(&fact),
+            None => self.notes.look(),
+        }
         self.view.observe(fact);
         self.notes.pulse.notify_one();
     }
@@ -244,7 +258,11 @@ impl Journal for Recorder {
             }
             held
         };
+        let eye = self.notes.socket.eye();
+        let told = if eye.is_some() { bodies.clone() } else { Vec::new() };
+        // The writer commits within the call: what it was given is in the log from here on.
         let done = self.writer.append(bodies);
+        told.iter().for_each(|body| eye.iter().for_each(|eye| eye.record(body)));
         if !held {
             return done;
         }

@@ -78,6 +78,11 @@ impl Access {
         self.signer.verify_csrf(token, userid, self.clock.now())
     }
 
+    /// Takes every login ticket for expired.
+    pub fn expire_tickets(&self) {
+        self.signer.rotate();
+    }
+
     /// Whether a user exists.
     pub fn user_exists(&self, userid: &str) -> bool {
         self.state().users.contains_key(userid)

@@ -35,6 +35,8 @@ pub struct NoneOptions {
     pub addressless: Range<Duration>,
     /// From the wish to shut down to the end.
     pub shutdown: Range<Duration>,
+    /// The first two bytes of all addresses.
+    pub net: [u8; 2],
     /// The SSH port told in summaries; nobody listens there.
     pub ssh_port: u16,
 }
@@ -47,6 +49,7 @@ impl Default for NoneOptions {
             boot: secs(8, 25),
             addressless: secs(1, 5),
             shutdown: secs(2, 8),
+            net: [10, 77],
             ssh_port: 22,
         }
     }
@@ -110,7 +113,7 @@ impl NoneGuests {
     #[must_use]
     pub fn new(options: NoneOptions) -> Self {
         let state = State {
-            addresses: AddressBook::new([10, 77]),
+            addresses: AddressBook::new(options.net),
             running: BTreeMap::new(),
             disks: BTreeMap::new(),
             snapshots: BTreeMap::new(),
@@ -162,6 +165,29 @@ impl NoneGuests {
     fn lock(&self) -> MutexGuard<'_, State> {
         // The state is plain data, whole between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The host key of a guest that runs.
+    pub(super) fn host_key(&self, vmid: u32) -> Option<PrivateKey> {
+        let turn = self.lock().running.get(&vmid)?.host_key;
+        Some(host_key(self.options.seed, vmid, turn))
+    }
+
+    /// Gives a guest that runs another address, where its own is taken by somebody outside.
+    pub(super) fn readdress(&self, vmid: u32) -> Option<Ipv4Addr> {
+        let mut state = self.lock();
+        let fresh = state.addresses.reassign(vmid)?;
+        state.running.get_mut(&vmid)?.ip = fresh;
+        Some(fresh)
+    }
+
+    /// Runs a command in a guest as far as it can: none when it does not run, or knows no such
+    /// program.
+    pub(super) fn run(&self, vmid: u32, command: &[String]) -> Option<Exited> {
+        let state = self.lock();
+        let guest = state.running.get(&vmid).filter(|guest| guest.runs(Instant::now()))?;
+        let key = || guest.host_key_line(self.options.seed, vmid);
+        exec::run(command, &key, &guest.hostname).ok()
     }
 
     fn start(&self, boot: GuestBoot) -> Result<(), String> {
@@ -249,6 +275,11 @@ impl NoneGuests {
     }
 }
 
+/// The host key that a guest drew at this turn.
+fn host_key(seed: u64, vmid: u32, turn: u32) -> PrivateKey {
+    PrivateKey::from_seed(&dice(seed, vmid, turn, "host key"), "")
+}
+
 impl Guest {
     fn runs(&self, now: Instant) -> bool {
         self.ends.is_none_or(|end| now < end)
@@ -260,8 +291,7 @@ impl Guest {
 
     fn host_key_line(&self, seed: u64, vmid: u32) -> String {
         let made = self.host_key_line.get_or_init(|| {
-            let seed = dice(seed, vmid, self.host_key, "host key");
-            PrivateKey::from_seed(&seed, "").public_line(&format!("root@{}", self.hostname))
+            host_key(seed, vmid, self.host_key).public_line(&format!("root@{}", self.hostname))
         });
         made.clone()
     }
@@ -320,6 +350,16 @@ impl GuestHost for NoneGuests {
         let state = self.lock();
         let guest = state.running.get(&vmid).filter(|guest| guest.runs(now))?;
         Some(GuestAddress { ip: IpAddr::V4(guest.ip), port: self.options.ssh_port })
+    }
+
+    fn answers_in(&self, vmid: u32) -> Option<Duration> {
+        let answers = self.lock().running.get(&vmid)?.answers_from;
+        Some(answers.saturating_duration_since(Instant::now()))
+    }
+
+    fn reachable_in(&self, vmid: u32) -> Option<Duration> {
+        let addressed = self.lock().running.get(&vmid)?.addressed_from;
+        Some(addressed.saturating_duration_since(Instant::now()))
     }
 
     fn snapshot(&self, vmid: u32, name: &str) {
