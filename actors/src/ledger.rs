@@ -37,7 +37,8 @@ pub struct Ledger {
     pub resting: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
     /// Ids that must not be used until their volumes were listed empty.
     pub burned: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
-    /// Guests whose marks name a sequence that is not reached yet (design rule 14).
+    /// Guests whose marks named a sequence that was not reached, until an operator has confirmed it
+    /// (design rule 14).
     pub ahead: BTreeMap<ClusterId, (VmId, u64)>,
 }
 
@@ -202,6 +203,9 @@ impl Ledger {
                     burned.remove(vmid);
                 }
             }
+            Body::AheadConfirmed { cluster } => {
+                self.ahead.remove(cluster);
+            }
             Body::MarksAhead { cluster, vmid, seq } => {
                 self.ahead.insert(cluster.clone(), (*vmid, *seq));
             }
@@ -210,7 +214,6 @@ impl Ledger {
             }),
             Body::Gone { agent, burned, .. } => self.gone(agent, *burned, at),
         }
-        self.ahead.retain(|_, (_, seq)| *seq > record.seq);
         self.ended.retain(|_, ended| at.0 - ended.at.0 < ENDED_KEEP_MS);
     }
 
