@@ -39,7 +39,8 @@ pub struct Ledger {
     pub resting: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
     /// Ids that must not be used until their volumes were listed empty.
     pub burned: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
-    /// Guests whose marks name a sequence that is not reached yet (design rule 14).
+    /// Guests whose marks named a sequence that was not reached, until an operator has confirmed it
+    /// (design rule 14).
     pub ahead: BTreeMap<ClusterId, (VmId, u64)>,
 }
 
@@ -215,6 +216,9 @@ impl Ledger {
                     burned.remove(vmid);
                 }
             }
+            Body::AheadConfirmed { cluster } => {
+                self.ahead.remove(cluster);
+            }
             Body::MarksAhead { cluster, vmid, seq } => {
                 self.ahead.insert(cluster.clone(), (*vmid, *seq));
             }
@@ -223,7 +227,6 @@ impl Ledger {
             }),
             Body::Gone { agent, burned, .. } => self.gone(agent, *burned, at),
         }
-        self.ahead.retain(|_, (_, seq)| *seq > record.seq);
         // Either way: the clock may have been set back.
         if at.0.abs_diff(self.pruned.0) >= PRUNE_EVERY_MS.unsigned_abs() {
             self.pruned = at;

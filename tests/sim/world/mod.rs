@@ -70,7 +70,7 @@ pub struct World {
     pub shell: Scripted,
     /// What was seen.
     pub notes: Notes,
-    simulation: Simulation,
+    simulation: Arc<Simulation>,
     log: MemoryLog,
     spec: HerdSpec,
     begun: Instant,
@@ -113,12 +113,26 @@ impl World {
             faults: setup.faults.clone(),
             ..SimulationOptions::default()
         };
-        let simulation = Simulation::new(
+        let simulation = Arc::new(Simulation::new(
             &setup.cluster,
             options,
             Certificates::imitate(setup.seed, &names),
             Arc::clone(&guests) as _,
-        );
+        ));
+        Self::on(simulation, guests, setup)
+    }
+
+    /// Another service without a start yet on the same cluster, with a journal of its own.
+    pub fn beside(&self, setup: Setup) -> Self {
+        let mut other = Self::on(Arc::clone(&self.simulation), Arc::clone(&self.guests), setup);
+        other.begun = self.begun;
+        other.ground.clone_from(&self.ground);
+        other.notes.allow_neighbours();
+        self.notes.allow_neighbours();
+        other
+    }
+
+    fn on(simulation: Arc<Simulation>, guests: Arc<NoneGuests>, setup: Setup) -> Self {
         let side = simulation.world.side_door();
         let pulse = Arc::new(Notify::new());
         let wire = Tally::new(Arc::clone(&pulse));
@@ -262,6 +276,17 @@ impl World {
         let options = WriterOptions { threaded: false, ..WriterOptions::default() };
         let ambient = Arc::new(VirtualAmbient::new(WallTime(0), 0));
         Writer::open(self.log.clone(), Path::new("journal"), ambient, options).unwrap().ledger
+    }
+
+    /// The journal as it is now, as a backup takes it.
+    pub fn backup(&self) -> MemoryLog {
+        self.log.copy()
+    }
+
+    /// Puts a backup of a journal in the place of this one's; the service does not run.
+    pub fn restore(&mut self, backup: MemoryLog) {
+        assert!(self.life.is_none(), "a journal is not changed under a service");
+        self.log = backup;
     }
 
     /// Lets a while pass.
@@ -422,6 +447,11 @@ impl World {
     /// Retires everything idle, the warm minimum too; says how many were told to go.
     pub async fn reap(&self, all: bool) -> u32 {
         self.wish(|reply| HerdCommand::Reap { all, reply }).await
+    }
+
+    /// Confirms as an operator that the journal is older than the world.
+    pub fn confirm_older_journal(&self) {
+        self.life().herd.do_send(HerdCommand::ConfirmOlderJournal);
     }
 
     /// Compares every cluster with what is known; gives the findings of all.
