@@ -39,6 +39,9 @@ pub struct Opened {
     pub writer: Arc<Writer>,
     /// What the journal says, before this start's own records.
     pub ledger: Ledger,
+    /// Filled when the writer will never write again because somebody else leads, and closed when
+    /// its thread panicked.
+    pub ended: oneshot::Receiver<JournalFault>,
 }
 
 /// The journal port.
@@ -72,6 +75,7 @@ struct Committer {
     fenced: bool,
     /// Whether accepted records are not durable yet.
     dirty: bool,
+    ended: Option<oneshot::Sender<JournalFault>>,
 }
 
 impl Writer {
@@ -88,6 +92,7 @@ impl Writer {
     ) -> Result<Opened, LogError> {
         let ledger = fold(&log, path)?;
         let last = Arc::new(AtomicU64::new(ledger.seq));
+        let (told, ended) = oneshot::channel();
         let committer = Committer {
             log: Box::new(log),
             epoch: ledger.epoch + 1,
@@ -98,6 +103,7 @@ impl Writer {
             last: Arc::clone(&last),
             fenced: false,
             dirty: false,
+            ended: Some(told),
         };
         let way = if options.threaded {
             let (sender, receiver) = mpsc::channel();
@@ -113,7 +119,7 @@ impl Writer {
         } else {
             Way::Inline(Box::new(Mutex::new(committer)))
         };
-        Ok(Opened { writer: Arc::new(Self { last, way }), ledger })
+        Ok(Opened { writer: Arc::new(Self { last, way }), ledger, ended })
     }
 
     /// Makes everything accepted so far durable, before an orderly stop.
@@ -228,6 +234,10 @@ impl Committer {
     fn failed(&mut self, error: &LogError) -> JournalFault {
         if matches!(error, LogError::Fenced { .. }) {
             self.fenced = true;
+            if let Some(ended) = self.ended.take() {
+                // Nobody may be there to hear it.
+                let _ = ended.send(JournalFault::Fenced);
+            }
             return JournalFault::Fenced;
         }
         JournalFault::Failed(chain(error))
