@@ -126,6 +126,8 @@ pub struct DemoOptions {
 pub enum GuestKind {
     /// An address only
     None,
+    /// An SSH server that greets and runs nothing
+    Greeter,
     /// An SSH server with a shell in a directory of its own
     Process,
     /// A QEMU guest
@@ -167,9 +169,19 @@ pub struct SimOptions {
     /// Planned faults
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
+    /// Write requests, tasks and boots down, a JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Run commands in process guests without bubblewrap, as the user who runs this
     #[arg(long)]
     pub unisolated: bool,
+    /// Serve every node: the first on --listen, the others on free ports, all told in `urls`
+    #[arg(long)]
+    pub all_nodes: bool,
+    /// Unix socket for orders, one a line: renew-certificate, replace-certificate, expire-tickets,
+    /// faults FILE|none, node-down NODE, node-up NODE, isolate NODE, rejoin NODE
+    #[arg(long, value_name = "SOCKET")]
+    pub control: Option<PathBuf>,
 }
 
 /// Options of `check`.

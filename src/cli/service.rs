@@ -96,6 +96,7 @@ pub(super) fn sim(options: SimOptions) -> ExitCode {
         cluster: options.cluster,
         guests: match options.guests {
             GuestKind::None => guests::GuestKind::None,
+            GuestKind::Greeter => guests::GuestKind::Greeter,
             GuestKind::Process => guests::GuestKind::Process,
             GuestKind::Qemu => guests::GuestKind::Qemu,
         },
@@ -107,6 +108,9 @@ pub(super) fn sim(options: SimOptions) -> ExitCode {
         latency: options.latency,
         faults: options.faults,
         unisolated: options.unisolated,
+        all_nodes: options.all_nodes,
+        control: options.control,
+        record: options.record,
     }));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

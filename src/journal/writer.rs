@@ -5,12 +5,13 @@
 //! time needs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 use drover_actors::ledger::Ledger;
 use drover_actors::ports::{Ambient, Journal, JournalFault};
 use drover_actors::record::{Body, RECORD_VERSION, Record};
+use drover_actors::time::Moment;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -47,8 +48,12 @@ pub struct Opened {
 /// The journal port.
 pub struct Writer {
     last: Arc<AtomicU64>,
+    watcher: Arc<Watcher>,
     way: Way,
 }
+
+/// Who hears why the journal cannot be written, and that it can again.
+type Watcher = OnceLock<Box<dyn Fn(Option<&str>) + Send + Sync>>;
 
 enum Way {
     Threaded(Mutex<mpsc::Sender<Request>>),
@@ -64,6 +69,9 @@ struct Request {
 /// How long accepted records may wait before they are made durable all the same.
 const DURABLE_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long no write may fail before the journal counts as writable again.
+const QUIET: Duration = Duration::from_secs(5);
+
 struct Committer {
     log: Box<dyn Log>,
     ledger: Ledger,
@@ -76,6 +84,9 @@ struct Committer {
     /// Whether accepted records are not durable yet.
     dirty: bool,
     ended: Option<oneshot::Sender<JournalFault>>,
+    /// When a write failed last, until that is told to be over.
+    failed_at: Option<Moment>,
+    watcher: Arc<Watcher>,
 }
 
 impl Writer {
@@ -93,6 +104,7 @@ impl Writer {
         let ledger = fold(&log, path)?;
         let last = Arc::new(AtomicU64::new(ledger.seq));
         let (told, ended) = oneshot::channel();
+        let watcher = Arc::new(Watcher::new());
         let committer = Committer {
             log: Box::new(log),
             epoch: ledger.epoch + 1,
@@ -104,6 +116,8 @@ impl Writer {
             fenced: false,
             dirty: false,
             ended: Some(told),
+            failed_at: None,
+            watcher: Arc::clone(&watcher),
         };
         let way = if options.threaded {
             let (sender, receiver) = mpsc::channel();
@@ -119,7 +133,15 @@ impl Writer {
         } else {
             Way::Inline(Box::new(Mutex::new(committer)))
         };
-        Ok(Opened { writer: Arc::new(Self { last, way }), ledger, ended })
+        Ok(Opened { writer: Arc::new(Self { last, watcher, way }), ledger, ended })
+    }
+
+    /// Tells why the journal cannot be written whenever a write fails, and once that it can again.
+    /// The first watcher stays.
+    pub fn watch(&self, watcher: impl Fn(Option<&str>) + Send + Sync + 'static) {
+        if self.watcher.set(Box::new(watcher)).is_err() {
+            tracing::warn!("the journal is watched already");
+        }
     }
 
     /// Makes everything accepted so far durable, before an orderly stop.
@@ -141,7 +163,12 @@ fn fold(log: &impl Log, path: &std::path::Path) -> Result<Ledger, LogError> {
         None => Ledger::default(),
     };
     for (seq, bytes) in log.read_from(ledger.seq + 1)? {
-        let version = serde_json::from_slice::<Version>(&bytes).map_err(corrupt)?.version;
+        let read = serde_json::from_slice::<Record>(&bytes);
+        // A newer record may or may not look like one of ours.
+        let version = match &read {
+            Ok(record) => record.version,
+            Err(_) => serde_json::from_slice::<Version>(&bytes).map_err(corrupt)?.version,
+        };
         if version > RECORD_VERSION {
             return Err(LogError::Newer {
                 path: path.to_owned(),
@@ -149,7 +176,7 @@ fn fold(log: &impl Log, path: &std::path::Path) -> Result<Ledger, LogError> {
                 known: u64::from(RECORD_VERSION),
             });
         }
-        let record: Record = serde_json::from_slice(&bytes).map_err(corrupt)?;
+        let record = read.map_err(corrupt)?;
         if record.seq != seq || seq != ledger.seq + 1 {
             let text =
                 format!("record {seq} follows {} and calls itself {}", ledger.seq, record.seq);
@@ -168,7 +195,7 @@ struct Version {
 impl Committer {
     fn serve(mut self, requests: &mpsc::Receiver<Request>) {
         loop {
-            let first = if self.dirty {
+            let first = if self.dirty || self.failed_at.is_some() {
                 requests.recv_timeout(DURABLE_WITHIN)
             } else {
                 requests.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
@@ -176,7 +203,8 @@ impl Committer {
             let mut group = match first {
                 Ok(first) => vec![first],
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    // A failure shows again at the next append, which has somebody to tell.
+                    // A failure shows again at the next append, which has somebody to tell; that it
+                    // is over shows here.
                     let _ = self.commit(vec![&[]]);
                     continue;
                 }
@@ -222,6 +250,7 @@ impl Committer {
         if let Err(error) = self.log.append(expected, &bytes, durable) {
             return Err(self.failed(&error));
         }
+        self.calm();
         self.dirty = !durable;
         for record in &records {
             self.ledger.apply(record);
@@ -240,7 +269,28 @@ impl Committer {
             }
             return JournalFault::Fenced;
         }
-        JournalFault::Failed(chain(error))
+        let text = chain(error);
+        if self.failed_at.replace(self.ambient.now().mono).is_none() {
+            tracing::error!(error = text, "journal cannot be written, nothing new is begun");
+        }
+        self.tell(Some(&text));
+        JournalFault::Failed(text)
+    }
+
+    /// On a disk that is full a small record may still find room: only quiet is an end.
+    fn calm(&mut self) {
+        let now = self.ambient.now().mono;
+        if self.failed_at.is_some_and(|failed| now - failed >= QUIET) {
+            self.failed_at = None;
+            tracing::info!("journal can be written again");
+            self.tell(None);
+        }
+    }
+
+    fn tell(&self, trouble: Option<&str>) {
+        if let Some(watcher) = self.watcher.get() {
+            watcher(trouble);
+        }
     }
 
     /// A snapshot that fails is only tried again later: the records are all still there.

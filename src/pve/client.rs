@@ -167,6 +167,10 @@ impl Client {
                     tried.push(format!("`{endpoint}`: {}", chain(&error)));
                 }
                 Err(source) => {
+                    if matches!(source, TransportError::TimedOut(_)) {
+                        // It takes connections and answers nothing: the next call goes elsewhere.
+                        self.route.leave(index);
+                    }
                     let endpoint = endpoint.to_string();
                     return Err(PveError::Lost { call: call.clone(), endpoint, source });
                 }

@@ -5,10 +5,12 @@
 
 pub mod call;
 pub mod clock;
+pub mod control;
 pub mod door;
 pub mod guest;
 pub mod guests;
 pub mod memory;
+pub mod record;
 pub mod rights;
 pub mod run;
 pub mod simulation;

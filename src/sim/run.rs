@@ -6,20 +6,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
-use super::door::certificates::Certificates;
-use super::door::wire::WireError;
+use super::control::{Asked, Control, Order};
+use super::door::certificates::{Authority, CLUSTER};
+use super::door::wire::{Wire, WireError};
 use super::guest::GuestHost;
 use super::guests::{
-    GuestKind, GuestKindError, Isolation, IsolationError, NoneGuests, NoneOptions, ProcessGuests,
-    ProcessOptions,
+    GreeterGuests, GuestKind, GuestKindError, Isolation, IsolationError, NoneGuests, NoneOptions,
+    ProcessGuests, ProcessOptions,
 };
+use super::record::Record;
 use super::simulation::{Simulation, SimulationOptions};
 use super::spec::{ClusterSpec, PveVersion};
-use super::world::{Faults, Latency};
+use super::world::{Certificates as Shown, Faults, Latency};
+use crate::causes::chain;
 use crate::clock;
+
+/// Where guests that greet listen, as process guests do.
+const GREETER_PORT: u16 = 2222;
 
 /// What `drover sim` was asked for.
 #[derive(Debug, Clone)]
@@ -40,6 +47,12 @@ pub struct Options {
     pub faults: Option<PathBuf>,
     /// Run commands in process guests without bubblewrap.
     pub unisolated: bool,
+    /// Serve every node on a port of its own.
+    pub all_nodes: bool,
+    /// Where to take orders while it runs.
+    pub control: Option<PathBuf>,
+    /// Where requests, tasks and boots are written down.
+    pub record: Option<PathBuf>,
 }
 
 /// Why no simulated cluster runs.
@@ -48,6 +61,15 @@ pub enum SimError {
     /// An input file cannot be read.
     #[error("`{}` cannot be read", .path.display())]
     Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The record cannot be written.
+    #[error("`{}` cannot be written", .path.display())]
+    Unwritable {
         /// The file.
         path: PathBuf,
         /// Why.
@@ -96,6 +118,7 @@ impl SimError {
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Unreadable { .. }
+            | Self::Unwritable { .. }
             | Self::Malformed { .. }
             | Self::Unusable(_)
             | Self::Guests(_)
@@ -153,13 +176,25 @@ pub async fn run(options: Options) -> Result<(), SimError> {
             Some(path) => read(path, "planned faults")?,
             None => Faults::default(),
         },
+        record: options.record.as_deref().map(record).transpose()?,
     };
-    let certificates = Certificates::generate(&names)?;
+    let authority = Authority::new(CLUSTER)?;
+    let certificates = authority.issue(&names)?;
     let simulation = Simulation::new(&spec, simulation_options, certificates, guests);
     let ca_file = folder.path().join("ca.pem");
     std::fs::write(&ca_file, &simulation.certificates.ca_pem)
         .map_err(system("the authority's certificate cannot be written"))?;
-    let wire = simulation.listen(options.listen).await?;
+    let wires = listen(&simulation, &names, &options).await?;
+    let Some((_, wire)) = wires.first() else {
+        return Err(SimError::Unusable("no node is served".into()));
+    };
+    let (orders, mut asked) = mpsc::channel(16);
+    let control = match &options.control {
+        Some(path) => Some(
+            Control::listen(path, orders).map_err(system("the control socket cannot be had"))?,
+        ),
+        None => None,
+    };
     let token = spec.root_tokens.first();
     let template = spec.guests.iter().find(|guest| guest.template);
     let facts = json!({
@@ -172,6 +207,7 @@ pub async fn run(options: Options) -> Result<(), SimError> {
         "adminPassword": spec.root_password,
         "node": template.map_or(simulation.first_node(), |guest| &guest.node),
         "nodes": names,
+        "urls": urls(&wires),
         "templateVmId": template.map(|guest| guest.vmid),
         "release": if options.version == PveVersion::V8_4 { "8.4" } else { "9.2" },
         "pid": std::process::id(),
@@ -181,12 +217,125 @@ pub async fn run(options: Options) -> Result<(), SimError> {
         .and_then(|()| stdout.flush())
         .map_err(system("standard output cannot be written"))?;
     drop(stdout);
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+    let mut running = Running { simulation, wires, authority, names, folder: folder.path() };
+    loop {
+        tokio::select! {
+            _ = term.recv() => break,
+            _ = int.recv() => break,
+            Some(Asked { order, reply }) = asked.recv() => {
+                // Who asked may have gone; it is done all the same.
+                let _ = reply.send(running.carry_out(order).await);
+            }
+        }
     }
-    wire.stop().await;
+    drop(control);
+    for (_, wire) in running.wires {
+        wire.stop().await;
+    }
     Ok(())
+}
+
+/// The first node on the address that was asked for, the others on free ports beside it.
+async fn listen(
+    simulation: &Simulation,
+    names: &[String],
+    options: &Options,
+) -> Result<Vec<(String, Wire)>, SimError> {
+    let count = if options.all_nodes { names.len() } else { 1 };
+    let mut wires = Vec::new();
+    for name in names.iter().take(count) {
+        let port = if wires.is_empty() { options.listen.port() } else { 0 };
+        let addr = SocketAddr::new(options.listen.ip(), port);
+        wires.push((name.clone(), simulation.listen_as(name, addr).await?));
+    }
+    Ok(wires)
+}
+
+fn urls(wires: &[(String, Wire)]) -> Value {
+    wires.iter().map(|(name, wire)| (name.clone(), format!("https://{}", wire.addr))).collect()
+}
+
+/// A cluster that runs and takes orders.
+struct Running<'a> {
+    simulation: Simulation,
+    wires: Vec<(String, Wire)>,
+    authority: Authority,
+    names: Vec<String>,
+    folder: &'a Path,
+}
+
+impl Running<'_> {
+    async fn carry_out(&mut self, order: Order) -> Result<Value, String> {
+        let side = self.simulation.world.side_door();
+        match order {
+            Order::RenewCertificate => self.renew().map_err(|error| chain(&error)),
+            Order::ReplaceCertificate => self.replace().map_err(|error| chain(&error)),
+            Order::ExpireTickets => {
+                self.simulation.access.expire_tickets();
+                Ok(Value::Null)
+            }
+            Order::Faults(None) => {
+                side.set_faults(Faults::default());
+                Ok(Value::Null)
+            }
+            Order::Faults(Some(path)) => {
+                let faults = read(&path, "planned faults").map_err(|error| chain(&error))?;
+                side.set_faults(faults);
+                Ok(Value::Null)
+            }
+            Order::NodeDown(node) => {
+                side.node_down(self.known(&node)?).await;
+                Ok(Value::Null)
+            }
+            Order::NodeUp(node) => {
+                side.node_up(self.known(&node)?);
+                Ok(Value::Null)
+            }
+            Order::Isolate(node) => {
+                side.set_apart(self.known(&node)?, true);
+                Ok(Value::Null)
+            }
+            Order::Rejoin(node) => {
+                side.set_apart(self.known(&node)?, false);
+                Ok(Value::Null)
+            }
+        }
+    }
+
+    fn known<'n>(&self, node: &'n str) -> Result<&'n str, String> {
+        match self.names.iter().any(|name| name == node) {
+            true => Ok(node),
+            false => Err(format!("there is no node `{node}`, only {}", self.names.join(", "))),
+        }
+    }
+
+    /// A new certificate of the cluster's own authority; an administrator's own one goes.
+    fn renew(&self) -> Result<Value, SimError> {
+        let made = self.authority.issue(&self.names)?;
+        for (_, wire) in &self.wires {
+            wire.swap(&made)?;
+        }
+        self.simulation.world.side_door().set_certificates((&made).into());
+        Ok(json!({ "fingerprint": made.leaf_fingerprint }))
+    }
+
+    /// A certificate of an authority that is none of the cluster's, whose own stays what it was.
+    fn replace(&self) -> Result<Value, SimError> {
+        let other = Authority::new("Somebody's own authority")?;
+        let made = other.issue(&self.names)?;
+        let ca_file = self.folder.join("other-ca.pem");
+        std::fs::write(&ca_file, &made.ca_pem).map_err(|source| SimError::System {
+            doing: "the other authority's certificate cannot be written",
+            source,
+        })?;
+        for (_, wire) in &self.wires {
+            wire.swap(&made)?;
+        }
+        let side = self.simulation.world.side_door();
+        let shown = Some((made.leaf_pem.clone(), made.leaf_fingerprint.clone()));
+        side.set_certificates(Shown { proxy: shown, ..side.certificates() });
+        Ok(json!({ "fingerprint": made.leaf_fingerprint, "caFile": ca_file }))
+    }
 }
 
 /// A description without a password or a token of root gets fresh ones, for the first line.
@@ -208,17 +357,25 @@ fn with_credentials(
     Ok(spec)
 }
 
+fn record(path: &Path) -> Result<Arc<Record>, SimError> {
+    let record = Record::create(path);
+    record.map(Arc::new).map_err(|source| SimError::Unwritable { path: path.to_owned(), source })
+}
+
 fn guests(options: &Options, folder: &Path) -> Result<Arc<dyn GuestHost>, SimError> {
     let at_once = options.latency == "none";
     let quick = Duration::from_millis(50)..Duration::from_millis(150);
     match options.guests {
-        GuestKind::None => {
+        GuestKind::None | GuestKind::Greeter => {
             let mut none = NoneOptions { seed: options.seed, ..NoneOptions::default() };
             if at_once {
                 (none.boot, none.addressless, none.shutdown) =
                     (quick.clone(), quick.clone(), quick);
             }
-            Ok(Arc::new(NoneGuests::new(none)))
+            if options.guests == GuestKind::None {
+                return Ok(Arc::new(NoneGuests::new(none)));
+            }
+            Ok(Arc::new(GreeterGuests::new(NoneOptions { ssh_port: GREETER_PORT, ..none })))
         }
         GuestKind::Process => {
             let mut process = ProcessOptions::new(folder.join("guests"));

@@ -10,6 +10,7 @@ use super::door::certificates::Certificates;
 use super::door::wire::{Wire, WireError};
 use super::guest::GuestHost;
 use super::memory::MemoryDialer;
+use super::record::Record;
 use super::rights::Rights;
 use super::spec::{ClusterSpec, PveVersion};
 use super::world::{self, Faults, Latency, World, WorldOptions};
@@ -27,6 +28,8 @@ pub struct SimulationOptions {
     pub latency: Latency,
     /// What goes wrong.
     pub faults: Faults,
+    /// Where requests, tasks and boots are written down.
+    pub record: Option<Arc<Record>>,
 }
 
 impl Default for SimulationOptions {
@@ -37,6 +40,7 @@ impl Default for SimulationOptions {
             epoch: world::EPOCH,
             latency: Latency::default(),
             faults: Faults::default(),
+            record: None,
         }
     }
 }
@@ -47,7 +51,9 @@ pub struct Simulation {
     pub door: Arc<Door>,
     /// What the requests are about.
     pub world: Arc<World>,
-    /// What the nodes prove themselves with.
+    /// Who may do what in it.
+    pub access: Arc<Access>,
+    /// What the nodes prove themselves with at the start.
     pub certificates: Certificates,
     first_node: String,
 }
@@ -68,19 +74,22 @@ impl Simulation {
             epoch: options.epoch,
             latency: options.latency,
             faults: options.faults,
-            certificates: world::Certificates {
-                ca_pem: certificates.ca_pem.clone(),
-                ca_fingerprint: certificates.ca_fingerprint.clone(),
-                leaf_pem: certificates.leaf_pem.clone(),
-                leaf_fingerprint: certificates.leaf_fingerprint.clone(),
-            },
+            record: options.record.clone(),
+            certificates: world::Certificates::from(&certificates),
         };
         let rights: Arc<dyn Rights> = Arc::clone(&access) as _;
         let world = World::new(spec, world_options, rights, guests);
         let routes = Arc::clone(&world) as _;
-        let door = Door::new(spec, options.version, options.seed, access, routes);
+        let door = Door::new(
+            spec,
+            options.version,
+            options.seed,
+            Arc::clone(&access),
+            routes,
+            options.record,
+        );
         let first_node = spec.nodes.first().map_or("localhost", |node| &node.name).to_owned();
-        Self { door, world, certificates, first_node }
+        Self { door, world, access, certificates, first_node }
     }
 
     /// The node that takes requests on the wire.
@@ -93,11 +102,19 @@ impl Simulation {
         MemoryDialer::new(Arc::clone(&self.door))
     }
 
-    /// The HTTPS face, on a loopback address.
+    /// The HTTPS face of the first node, on a loopback address.
     ///
     /// # Errors
     /// See [`WireError`].
     pub async fn listen(&self, addr: SocketAddr) -> Result<Wire, WireError> {
-        Wire::start(Arc::clone(&self.door), &self.first_node, addr, &self.certificates).await
+        self.listen_as(&self.first_node, addr).await
+    }
+
+    /// The HTTPS face of a node, on a loopback address.
+    ///
+    /// # Errors
+    /// See [`WireError`].
+    pub async fn listen_as(&self, node: &str, addr: SocketAddr) -> Result<Wire, WireError> {
+        Wire::start(Arc::clone(&self.door), node, addr, &self.certificates).await
     }
 }

@@ -2,10 +2,18 @@
 //! its command line, and clients others wrote.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests may end at the first surprise")]
 
+mod api;
 mod demo;
 mod faults;
 mod harness;
+mod hostile;
+mod journal;
+mod outage;
+mod proxy;
 mod recovery;
+mod reload;
 mod service;
 mod sim;
 mod spine;
+mod stress;
+mod trust;

@@ -57,6 +57,8 @@ pub struct Mind {
     /// Whether a place in the lanes is held or asked for.
     pub(super) lane: bool,
     pub(super) parked: bool,
+    /// Whether the key of a lease that ended before this start may be in the guest.
+    pub(super) unswept: bool,
     /// Told to rest: nothing is done any more.
     pub(super) resting: bool,
     /// Adopted, and not looked at yet.
@@ -77,7 +79,8 @@ pub(super) struct Out {
     pub(super) draw: u64,
     pub(super) effects: Vec<Effect>,
     pub(super) fault: Option<Fault>,
-    pub(super) refused: Option<LeaseId>,
+    /// Leases that are not taken, or given back before they were ready.
+    pub(super) refused: Vec<LeaseId>,
 }
 
 impl Out {
@@ -95,7 +98,7 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
     if mind.resting {
         return Vec::new();
     }
-    let mut out = Out { now, draw, effects: Vec::new(), fault: None, refused: None };
+    let mut out = Out { now, draw, effects: Vec::new(), fault: None, refused: Vec::new() };
     match event {
         Event::Begin => mind.begin(&mut out),
         Event::Command(command) => mind.command(command, &mut out),
@@ -152,6 +155,7 @@ impl Mind {
             old_at: spec.limits.lifetime.map(|life| now.mono + life),
             lane: false,
             parked: false,
+            unswept: false,
             resting: false,
             observing: false,
             unborn: None,

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{
-    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Supervised,
-    WrapFuture,
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Recipient,
+    Supervised, WrapFuture,
 };
 
 use crate::ambient::jittered;
 use crate::birth::{Common, Place};
+use crate::cloud::CloudReport;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
 use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
@@ -77,10 +78,14 @@ struct Ask {
 pub struct Cluster {
     common: Common,
     id: ClusterId,
+    herd: Recipient<CloudReport>,
     clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
     ids: Allocator,
     lanes: Lanes,
     asks: BTreeMap<AgentId, Ask>,
+    /// Whether the last list of all guests was read, and nothing has shown since that it misses
+    /// some: then an id that is not in it is granted without another question.
+    listed: bool,
     located: BTreeMap<(CloudId, VmId), (NodeName, Moment)>,
     /// Ids that were given back and are not entered yet.
     back: VecDeque<IdBack>,
@@ -88,14 +93,22 @@ pub struct Cluster {
 
 impl Cluster {
     /// A cluster with the ids and the clones under way that the journal knows.
-    pub fn new(common: Common, id: ClusterId, ids: Allocator, lanes: Lanes) -> Self {
+    pub fn new(
+        common: Common,
+        id: ClusterId,
+        herd: Recipient<CloudReport>,
+        ids: Allocator,
+        lanes: Lanes,
+    ) -> Self {
         Self {
             common,
             id,
+            herd,
             clouds: BTreeMap::new(),
             ids,
             lanes,
             asks: BTreeMap::new(),
+            listed: false,
             located: BTreeMap::new(),
             back: VecDeque::new(),
         }
@@ -200,11 +213,24 @@ impl Cluster {
             self.refuse(agent, fault);
             return self.advance(ctx);
         };
+        // A clone to an id that somebody took meanwhile is refused without an effect, or fails
+        // before it allocates anything (behaviour section 7), so a question would only save a try.
+        if self.listed {
+            return self.grant(agent, vmid, ctx);
+        }
         self.set_stage(agent, Stage::Checking(vmid));
         let answer = self.common.ports.hypervisor.id_taken(&cloud, vmid);
         let agent = agent.clone();
         ctx.spawn(answer.into_actor(self).map(move |sight, actor, ctx| {
-            actor.checked(&agent, vmid, sight.unwrap_or(IdSight::Unknown), ctx);
+            if let Err(fault) = &sight {
+                tracing::warn!(cloud = %cloud, vmid = vmid.0, error = %fault, "id was not told");
+            }
+            let sight = sight.unwrap_or(IdSight::Unknown);
+            if sight == IdSight::Unknown {
+                // Else nobody would hear why nothing begins.
+                actor.herd.do_send(CloudReport::Silent(cloud));
+            }
+            actor.checked(&agent, vmid, sight, ctx);
         }));
     }
 
@@ -212,6 +238,7 @@ impl Cluster {
         let wanted = self.asks.get(agent).is_some_and(|ask| ask.stage == Stage::Checking(vmid));
         match sight {
             IdSight::Taken => {
+                self.listed = false;
                 self.ids.taken(vmid);
                 if wanted {
                     self.find_id(agent, ctx);
@@ -301,6 +328,7 @@ impl Cluster {
         while let Some(IdBack { vmid, burned }) = self.back.front().cloned() {
             self.ids.give_back(vmid, burned, self.common.ports.ambient.now().wall);
             if burned {
+                self.listed = false;
                 self.append(Body::IdBurned { cluster: self.id.clone(), vmid }, ctx);
             }
             self.back.pop_front();
@@ -406,6 +434,7 @@ impl Handler<ClusterCommand> for Cluster {
             }
             ClusterCommand::Surveyed { seen, through } => {
                 self.ids.surveyed(seen);
+                self.listed = true;
                 self.sweep();
                 if let Some((cloud, nodes)) = through {
                     self.inspect(cloud, nodes, ctx);

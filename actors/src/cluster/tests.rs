@@ -31,6 +31,23 @@ impl Handler<AgentCommand> for Listener {
     }
 }
 
+/// A herd that only listens.
+struct Herd(Arc<Mutex<Vec<String>>>);
+
+impl Actor for Herd {
+    type Context = Context<Self>;
+}
+
+impl Handler<CloudReport> for Herd {
+    type Result = ();
+
+    fn handle(&mut self, report: CloudReport, _: &mut Self::Context) {
+        if let CloudReport::Silent(cloud) = report {
+            self.0.lock().unwrap().push(format!("cloud {cloud} is silent"));
+        }
+    }
+}
+
 struct Bed {
     world: World,
     roster: Roster,
@@ -50,9 +67,11 @@ impl Bed {
         let mut spec = cloud("c", None);
         change(&mut spec);
         let id = ClusterId::new(CLUSTER);
-        let cluster = Cluster::new(common, id, Allocator::default(), lanes).start();
+        let heard = Arc::<Mutex<Vec<String>>>::default();
+        let herd = Herd(heard.clone()).start().recipient();
+        let cluster = Cluster::new(common, id, herd, Allocator::default(), lanes).start();
         cluster.do_send(ClusterCommand::Use(Arc::new(spec)));
-        Self { world, roster, cluster, heard: Arc::default() }
+        Self { world, roster, cluster, heard }
     }
 
     fn ask(&self, agent: &'static str, change: impl FnOnce(&mut TemplateSpec)) {
@@ -80,7 +99,7 @@ impl Bed {
     }
 }
 
-// Invariant: an id is granted only when a quorate endpoint said that it is free.
+// Invariant: an id is granted only when a list shows nobody with it, or the cluster says it is free.
 
 #[test]
 fn a_taken_id_is_passed_over_and_the_place_is_on_the_roster() {
@@ -95,12 +114,28 @@ fn a_taken_id_is_passed_over_and_the_place_is_on_the_roster() {
 }
 
 #[test]
+fn an_id_that_no_list_shows_is_granted_unasked_until_a_list_proves_incomplete() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|_| ());
+        let list = || ClusterCommand::Surveyed { seen: [VmId(10_000)].into(), through: None };
+        bed.world.with(|script| script.ids.insert(10_001, IdSight::Taken));
+        bed.cluster.do_send(list());
+        bed.ask("a", |_| ());
+        assert_eq!(bed.heard().await, ["a 10001 on pve1"]);
+        bed.cluster.do_send(IdBack { vmid: VmId(10_001), burned: true });
+        bed.world.with(|script| script.ids.insert(10_002, IdSight::Taken));
+        bed.ask("b", |_| ());
+        assert_eq!(bed.heard().await, ["b 10003 on pve1"]);
+    });
+}
+
+#[test]
 fn an_id_nobody_can_tell_about_is_asked_about_again() {
     on_paused_system(|| async {
         let bed = Bed::new(|_| ());
         bed.world.with(|script| script.ids.insert(10_000, IdSight::Unknown));
         bed.ask("a", |_| ());
-        assert!(bed.heard().await.is_empty());
+        assert_eq!(bed.heard().await, ["cloud c is silent"], "nobody would hear why");
         bed.world.with(|script| script.ids.clear());
         pass(seconds(2)).await;
         assert_eq!(bed.heard().await, ["a 10000 on pve1"]);

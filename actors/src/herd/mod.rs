@@ -130,7 +130,14 @@ impl Herd {
                     let why = "released".to_owned();
                     self.common.roster.send(&agent, AgentCommand::EndLease { lease, why });
                 }
-                Order::Cancel { lease } => self.cancel(lease, ctx),
+                Order::Cancel { lease, why } => self.cancel(lease, why, ctx),
+                Order::Again { lease } => {
+                    tracing::warn!(lease = %lease, "lease lost its agent and waits again");
+                    if let Some(ask) = self.broker.lease(&lease).map(|entry| entry.ask.clone()) {
+                        let detail = "its agent was lost before it was ready: waits for another";
+                        self.observe_lease(&ask, "waiting", detail.into());
+                    }
+                }
                 Order::Over { lease } => {
                     for reply in self.releasing.remove(&lease).into_iter().flatten() {
                         reply.send(Ok(())).ok(); // an error: nobody waits any more
@@ -369,6 +376,11 @@ impl Handler<CloudReport> for Herd {
             }
             CloudReport::NotBegun { template, count } => self.broker.not_begun(&template, count),
             CloudReport::Leads { cloud, cluster } => self.leads(&cloud, cluster, ctx),
+            CloudReport::Silent(cloud) => {
+                if let Some(address) = self.clouds.get(&cloud) {
+                    address.do_send(CloudCommand::Look);
+                }
+            }
             CloudReport::Tried { cloud, outcome } => self.tried(cloud, outcome),
             CloudReport::Empty(cloud) => self.empty(cloud),
         }

@@ -41,8 +41,10 @@ pub struct AgentLevel {
     pub queued: bool,
     /// Leases on it.
     pub leases: Vec<LeaseId>,
-    /// Leases it was sent and could not take.
+    /// Leases it was sent and could not take, or gives back.
     pub refused: Vec<LeaseId>,
+    /// Leases that were on it and are over, since it was last told of.
+    pub over: Vec<LeaseId>,
     /// Told to go: nothing is handed out on it.
     pub going: bool,
 }
@@ -69,8 +71,8 @@ pub struct TemplateNews {
     pub empty: bool,
     /// Agents that changed.
     pub agents: Vec<AgentLevel>,
-    /// Agents that are gone.
-    pub gone: Vec<AgentId>,
+    /// Agents that are gone, as they were last.
+    pub gone: Vec<AgentLevel>,
     /// Reservations of the cloud that are settled: begun (and in `live`), or not needed.
     pub released: u32,
     /// Starts asked for by the herd that are settled the same way.
@@ -370,9 +372,8 @@ impl Handler<AgentReport> for Template {
     type Result = ();
 
     fn handle(&mut self, report: AgentReport, ctx: &mut Context<Self>) {
-        if let Some(lease) = &report.refused {
-            self.kept.refused.push((report.agent.clone(), lease.clone()));
-        }
+        let refused = report.refused.iter().map(|lease| (report.agent.clone(), lease.clone()));
+        self.kept.refused.extend(refused);
         if report.standing == Standing::Gone {
             self.kept.gone.push(report.agent.clone());
             self.common.roster.leave(&report.agent);

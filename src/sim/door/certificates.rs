@@ -12,6 +12,54 @@ use sha2::{Digest, Sha256};
 /// 2020-01-01 and 2036-01-01 in Unix seconds: the life of every certificate here.
 const LIFE: (i64, i64) = (1_577_836_800, 2_082_758_400);
 
+/// The name of a cluster's own authority.
+pub const CLUSTER: &str = "Proxmox Virtual Environment";
+
+/// A certificate authority with its key, which signs a new certificate whenever one is wanted.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// Makes one of this name.
+    ///
+    /// # Errors
+    /// What the generator says.
+    pub fn new(name: &str) -> Result<Self, rcgen::Error> {
+        let mut authority = CertificateParams::new(Vec::new())?;
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        authority.distinguished_name.push(DnType::CommonName, name);
+        authority.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        authority.not_after = rcgen::date_time_ymd(2036, 1, 1);
+        Ok(Self { issuer: CertifiedIssuer::self_signed(authority, KeyPair::generate()?)? })
+    }
+
+    /// Signs a new server certificate for these node names, `localhost` and `127.0.0.1`.
+    ///
+    /// # Errors
+    /// What the generator says, for names that are no DNS names.
+    pub fn issue(&self, nodes: &[String]) -> Result<Certificates, rcgen::Error> {
+        let issuer = &self.issuer;
+        let names = all_names(nodes);
+        let mut leaf = CertificateParams::new(names.clone())?;
+        leaf.distinguished_name.push(DnType::CommonName, first(nodes));
+        leaf.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        leaf.not_after = rcgen::date_time_ymd(2036, 1, 1);
+        let key = KeyPair::generate()?;
+        let certificate = leaf.signed_by(&key, issuer)?;
+        Ok(Certificates {
+            ca_pem: issuer.pem(),
+            leaf_pem: certificate.pem(),
+            key_pem: Some(key.serialize_pem().into()),
+            ca_fingerprint: fingerprint(issuer.der()),
+            leaf_fingerprint: fingerprint(certificate.der()),
+            names,
+            not_before: LIFE.0,
+            not_after: LIFE.1,
+        })
+    }
+}
+
 /// A certificate authority and the leaf it signed for the cluster's nodes.
 #[derive(Debug, Clone)]
 pub struct Certificates {
@@ -40,29 +88,7 @@ impl Certificates {
     /// # Errors
     /// What the generator says, for names that are no DNS names.
     pub fn generate(nodes: &[String]) -> Result<Self, rcgen::Error> {
-        let mut authority = CertificateParams::new(Vec::new())?;
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        authority.distinguished_name.push(DnType::CommonName, "Proxmox Virtual Environment");
-        authority.not_before = rcgen::date_time_ymd(2020, 1, 1);
-        authority.not_after = rcgen::date_time_ymd(2036, 1, 1);
-        let issuer = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
-        let names = all_names(nodes);
-        let mut leaf = CertificateParams::new(names.clone())?;
-        leaf.distinguished_name.push(DnType::CommonName, first(nodes));
-        leaf.not_before = rcgen::date_time_ymd(2020, 1, 1);
-        leaf.not_after = rcgen::date_time_ymd(2036, 1, 1);
-        let key = KeyPair::generate()?;
-        let certificate = leaf.signed_by(&key, &issuer)?;
-        Ok(Self {
-            ca_pem: issuer.pem(),
-            leaf_pem: certificate.pem(),
-            key_pem: Some(key.serialize_pem().into()),
-            ca_fingerprint: fingerprint(issuer.der()),
-            leaf_fingerprint: fingerprint(certificate.der()),
-            names,
-            not_before: LIFE.0,
-            not_after: LIFE.1,
-        })
+        Authority::new(CLUSTER)?.issue(nodes)
     }
 
     /// Imitates certificates: PEM text and fingerprints made of the seed, the same each time.
@@ -93,6 +119,7 @@ impl From<&Certificates> for crate::sim::world::Certificates {
             ca_fingerprint: made.ca_fingerprint.clone(),
             leaf_pem: made.leaf_pem.clone(),
             leaf_fingerprint: made.leaf_fingerprint.clone(),
+            proxy: None,
         }
     }
 }

@@ -89,12 +89,13 @@ impl Ask {
         }
     }
 
-    /// Refuses writes while the cluster has no quorum.
+    /// Refuses writes while the node that does them has no quorum.
     ///
     /// # Errors
     /// `cluster not ready - no quorum?`.
     pub fn quorate(&self) -> Result<(), ApiError> {
-        if self.cluster.state().quorate() {
+        let here = if self.node.is_empty() { &self.call.at } else { &self.node };
+        if self.cluster.state().quorate(here) {
             Ok(())
         } else {
             Err(ApiError::failed("cluster not ready - no quorum?"))

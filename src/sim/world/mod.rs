@@ -66,6 +66,7 @@ use self::state::{Node, State};
 use self::worker::Worker;
 use crate::sim::call::{ApiError, Call, Outcome};
 use crate::sim::guest::GuestHost;
+use crate::sim::record::Record;
 use crate::sim::rights::{Reset, Rights, Routes};
 use crate::sim::spec::{ClusterSpec, PveVersion};
 
@@ -84,6 +85,8 @@ pub struct Certificates {
     pub leaf_pem: String,
     /// Its SHA-256 fingerprint.
     pub leaf_fingerprint: String,
+    /// An administrator's own certificate, shown in place of the nodes': PEM and fingerprint.
+    pub proxy: Option<(String, String)>,
 }
 
 /// How a world is played.
@@ -101,6 +104,8 @@ pub struct WorldOptions {
     pub faults: Faults,
     /// What the nodes say of their certificates.
     pub certificates: Certificates,
+    /// Where tasks and boots are written down.
+    pub record: Option<Arc<Record>>,
 }
 
 impl Default for WorldOptions {
@@ -112,6 +117,7 @@ impl Default for WorldOptions {
             latency: Latency::default(),
             faults: Faults::default(),
             certificates: Certificates::default(),
+            record: None,
         }
     }
 }
@@ -200,11 +206,12 @@ pub(crate) struct Cluster {
     pub(crate) name: String,
     pub(crate) version: PveVersion,
     pub(crate) latency: Latency,
-    pub(crate) certificates: Certificates,
+    pub(crate) certificates: Mutex<Certificates>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) rights: Arc<dyn Rights>,
     pub(crate) guests: Arc<dyn GuestHost>,
     pub(crate) blocking: BTreeMap<String, Arc<Semaphore>>,
+    pub(crate) record: Option<Arc<Record>>,
     state: Mutex<State>,
 }
 
@@ -214,7 +221,19 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
+impl Certificates {
+    /// The fingerprint of the certificate that connections see.
+    fn shown(&self) -> String {
+        self.proxy.as_ref().map_or(&self.leaf_fingerprint, |(_, fingerprint)| fingerprint).clone()
+    }
+}
+
 impl Cluster {
+    /// What the nodes say of their certificates now.
+    pub(crate) fn certificates(&self) -> Certificates {
+        self.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn new(
         spec: &ClusterSpec,
         options: WorldOptions,
@@ -241,11 +260,12 @@ impl Cluster {
             name: spec.name.clone(),
             version: options.version,
             latency: options.latency,
-            certificates: options.certificates,
+            certificates: Mutex::new(options.certificates),
             locks: Arc::new(Locks::default()),
             rights,
             guests,
             blocking,
+            record: options.record,
             state: Mutex::new(State {
                 clock: Clock::starting_at(options.epoch),
                 nodes,

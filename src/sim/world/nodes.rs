@@ -14,7 +14,7 @@ const ROOT_USED: u64 = 24 << 30;
 /// A node's entry in lists; its load only for those who may see it.
 pub fn entry(ask: &Ask, state: &State, name: &str, resource: bool) -> Value {
     let node = state.nodes.get(name);
-    let online = node.is_some_and(|node| node.up);
+    let online = state.online(&ask.call.at, name);
     let mut entry = json!({
         "id": format!("node/{name}"), "type": "node", "node": name, "level": "",
         "status": if online { "online" } else { "offline" },
@@ -22,9 +22,9 @@ pub fn entry(ask: &Ask, state: &State, name: &str, resource: bool) -> Value {
     if resource {
         entry["cgroup-mode"] = (if online { 2 } else { 0 }).into();
     } else {
-        entry["ssl_fingerprint"] = ask.cluster.certificates.leaf_fingerprint.clone().into();
+        entry["ssl_fingerprint"] = ask.cluster.certificates().shown().into();
     }
-    let Some(node) = node.filter(|node| node.up) else { return entry };
+    let Some(node) = node.filter(|_| online) else { return entry };
     if ask.has(&format!("/nodes/{name}"), "Sys.Audit") {
         entry["cpu"] = load(state, name).into();
         entry["maxcpu"] = node.spec.cpus.into();
@@ -126,7 +126,7 @@ pub fn network(ask: &Ask) -> Outcome {
 
 /// `GET /nodes/{node}/certificates/info`.
 pub fn certificates(ask: &Ask) -> Outcome {
-    let own = &ask.cluster.certificates;
+    let own = ask.cluster.certificates();
     let now = ask.cluster.state().clock.unix();
     let line = |file: &str, pem: &str, fingerprint: &str, subject: String| {
         json!({
@@ -138,8 +138,13 @@ pub fn certificates(ask: &Ask) -> Outcome {
         })
     };
     let ca = "/CN=Proxmox Virtual Environment/OU=drover simulation/O=PVE Cluster Manager CA";
-    Ok(Answer::new(json!([
+    let subject = format!("/CN={}", ask.node);
+    let mut all = vec![
         line("pve-root-ca.pem", &own.ca_pem, &own.ca_fingerprint, ca.to_owned()),
-        line("pve-ssl.pem", &own.leaf_pem, &own.leaf_fingerprint, format!("/CN={}", ask.node)),
-    ])))
+        line("pve-ssl.pem", &own.leaf_pem, &own.leaf_fingerprint, subject.clone()),
+    ];
+    if let Some((pem, fingerprint)) = &own.proxy {
+        all.push(line("pveproxy-ssl.pem", pem, fingerprint, subject));
+    }
+    Ok(Answer::new(all.into()))
 }

@@ -173,14 +173,15 @@ pub fn status(ask: &Ask) -> Outcome {
     if !ask.cluster.name.is_empty() {
         entries.push(json!({
             "id": "cluster", "type": "cluster", "name": ask.cluster.name, "version": 3,
-            "nodes": state.nodes.len(), "quorate": u8::from(state.quorate()),
+            "nodes": state.nodes.len(), "quorate": u8::from(state.quorate(&ask.call.at)),
         }));
     }
-    for (index, (name, node)) in state.nodes.iter().enumerate() {
+    let at = &ask.call.at;
+    for (name, node) in &state.nodes {
         entries.push(json!({
             "id": format!("node/{name}"), "type": "node", "name": name, "nodeid": node.id,
-            "ip": format!("192.0.2.{}", node.id), "local": u8::from(index == 0),
-            "online": u8::from(node.up), "level": "",
+            "ip": format!("192.0.2.{}", node.id), "local": u8::from(name == at),
+            "online": u8::from(state.online(at, name)), "level": "",
         }));
     }
     Ok(Answer::new(entries.into()))

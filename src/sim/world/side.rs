@@ -2,16 +2,16 @@
 //! shell, and what power cuts do.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use super::Cluster;
 use super::conf::{self, Config};
 use super::create::complete;
 use super::fault::{AgentHealth, Faults, HoldFault, NodeFault};
 use super::lock::{LockName, Mode};
 use super::state::Guest;
 use super::storage::{CLOUDINIT_SIZE, Volume, owner_in_name};
+use super::{Certificates, Cluster};
 use crate::sim::spec::{ClusterSpec, GuestSpec};
 
 /// Acts on a world without its API.
@@ -42,6 +42,14 @@ impl SideDoor {
         self.cluster.state().guests.get(&vmid).map(|guest| guest.config.clone())
     }
 
+    /// Ids and names of all guests that have a name.
+    pub fn names(&self) -> Vec<(u32, String)> {
+        let state = self.cluster.state();
+        let named =
+            |(vmid, guest): (&u32, &Guest)| Some((*vmid, guest.config.get("name")?.clone()));
+        state.guests.iter().filter_map(named).collect()
+    }
+
     /// Ids of all guests.
     pub fn guests(&self) -> Vec<u32> {
         self.cluster.state().guests.keys().copied().collect()
@@ -65,6 +73,24 @@ impl SideDoor {
     /// Brings a node back; guests with `onboot` start.
     pub fn node_up(&self, node: &str) {
         self.cluster.node_up(node);
+    }
+
+    /// Cuts a node off from the others, or lets it find them again: apart, it has no quorum.
+    pub fn set_apart(&self, node: &str, apart: bool) {
+        if let Some(node) = self.cluster.state().nodes.get_mut(node) {
+            node.apart = apart;
+        }
+    }
+
+    /// Says what the nodes tell of their certificates.
+    pub fn set_certificates(&self, certificates: Certificates) {
+        let mut now = self.cluster.certificates.lock().unwrap_or_else(PoisonError::into_inner);
+        *now = certificates;
+    }
+
+    /// What the nodes tell of their certificates.
+    pub fn certificates(&self) -> Certificates {
+        self.cluster.certificates()
     }
 
     /// Hangs a node's status daemon, or lets it go on: lists keep their values meanwhile.

@@ -24,6 +24,8 @@ pub struct Node {
     pub id: u32,
     /// Whether it is up.
     pub up: bool,
+    /// Whether it is cut off from the other nodes, and so without quorum.
+    pub apart: bool,
     /// When it went down, or its status daemon hung.
     pub frozen: Option<Moment>,
     /// When its status daemon's first cycle ends.
@@ -36,7 +38,16 @@ pub struct Node {
 impl Node {
     /// A node that has been up for a while.
     pub fn new(spec: NodeSpec, id: u32, phase: Moment) -> Self {
-        Self { spec, id, up: true, frozen: None, phase, booted: None, last_pid: 1_000 }
+        Self {
+            spec,
+            id,
+            up: true,
+            apart: false,
+            frozen: None,
+            phase,
+            booted: None,
+            last_pid: 1_000,
+        }
     }
 
     /// The end of the last cycle of its status daemon.
@@ -266,10 +277,17 @@ impl State {
         self.storage(name)
     }
 
-    /// Whether the cluster has quorum.
-    pub fn quorate(&self) -> bool {
-        let up = self.nodes.values().filter(|node| node.up).count();
-        up * 2 > self.nodes.len()
+    /// Whether a node is in the part of the cluster that has quorum.
+    pub fn quorate(&self, node: &str) -> bool {
+        let here = self.nodes.keys().filter(|other| self.online(node, other)).count();
+        here * 2 > self.nodes.len()
+    }
+
+    /// Whether a node is up as another one sees it; one that is cut off sees itself alone.
+    pub fn online(&self, from: &str, name: &str) -> bool {
+        let apart = |name: &str| self.nodes.get(name).is_some_and(|node| node.apart);
+        let up = self.nodes.get(name).is_some_and(|node| node.up);
+        up && (from == name || !apart(from) && !apart(name))
     }
 
     /// A process id and its start in ticks.

@@ -5,7 +5,9 @@
 //! the cluster lives on the runtime beneath and goes on.
 #![allow(dead_code, reason = "two test programs share it, and each uses a part")]
 
+pub mod eye;
 pub mod notes;
+mod play;
 pub mod setup;
 pub mod shell;
 pub mod tally;
@@ -30,9 +32,9 @@ use drover_actors::ambient::{mint_installation, mint_lease};
 use drover_actors::birth::{GiveUp, Roster};
 use drover_actors::fact::AgentPicture;
 use drover_actors::herd::{Herd, HerdStart, Started};
-use drover_actors::id::{Generation, LeaseId};
+use drover_actors::id::{AgentId, Generation, LeaseId};
 use drover_actors::ledger::Ledger;
-use drover_actors::message::{ApplySpec, HerdCommand, Refusal, StopPolicy};
+use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal, StopPolicy};
 use drover_actors::ports::{Ambient, Journal, Ports};
 use drover_actors::record::{Body, LeaseAsk, Want};
 use drover_actors::spec::HerdSpec;
@@ -149,6 +151,13 @@ impl World {
         };
         world.ground = world.survey();
         world
+    }
+
+    /// Puts an eye on everything that happens; the notebook leaves the judging to it.
+    pub fn watch(&self, eye: &Arc<dyn eye::Eye>) {
+        for socket in [&self.notes.socket, &self.wire.socket, &self.shell.socket] {
+            socket.set(Arc::clone(eye));
+        }
     }
 
     /// A cluster with its service running, every cloud tried once.
@@ -346,6 +355,11 @@ impl World {
         })
     }
 
+    /// The address of an agent that lives, for what its template, cluster or reconciler would say.
+    pub fn address(&self, agent: &AgentId) -> actix::Recipient<AgentCommand> {
+        self.life().roster.get(agent).expect("the agent lives").address
+    }
+
     /// Asks for a lease of an hour without waiting for the answer.
     pub fn ask(&self, label: &str) -> oneshot::Receiver<Result<LeaseId, Refusal>> {
         let (reply, answer) = oneshot::channel();
@@ -360,6 +374,19 @@ impl World {
         let lease = lease.clone();
         self.life().herd.do_send(HerdCommand::Release { lease, reply });
         answer
+    }
+
+    /// Begins a drain without waiting for its end.
+    pub fn begin_drain(&self, policy: StopPolicy) -> oneshot::Receiver<()> {
+        let (reply, answer) = oneshot::channel();
+        self.life().herd.do_send(HerdCommand::Drain { policy, reply });
+        answer
+    }
+
+    /// Waits for an answer to what was asked before.
+    pub async fn answer<T>(&self, answer: oneshot::Receiver<T>) -> T {
+        let answer = self.life().local.run_until(tokio::time::timeout(PATIENCE, answer)).await;
+        answer.expect("an answer comes").unwrap()
     }
 
     /// Asks for a lease with a key, on a template's label, for some time.

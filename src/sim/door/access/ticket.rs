@@ -1,5 +1,7 @@
 //! Login tickets and the tokens against cross-site writes (behaviour section 3).
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
@@ -10,13 +12,23 @@ const TOLERANCE: u64 = 5 * 60;
 
 /// Signs and checks tickets; the key is derived, so that a simulation repeats itself.
 pub struct Signer {
-    key: [u8; 32],
+    key: Mutex<[u8; 32]>,
 }
 
 impl Signer {
     /// A signer with a key made of this seed.
     pub fn new(seed: &str) -> Self {
-        Self { key: Sha256::digest(seed.as_bytes()).into() }
+        Self { key: Mutex::new(Sha256::digest(seed.as_bytes()).into()) }
+    }
+
+    fn key(&self) -> MutexGuard<'_, [u8; 32]> {
+        self.key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes another key: nothing that was signed before is good any more.
+    pub fn rotate(&self) {
+        let mut key = self.key();
+        *key = Sha256::digest(&key[..]).into();
     }
 
     /// A login ticket.
@@ -53,14 +65,15 @@ impl Signer {
 
     /// A token secret in the shape of a random UUID.
     pub fn uuid(&self, what: &str) -> String {
-        let digest: [u8; 32] = Sha256::digest([&self.key[..], what.as_bytes()].concat()).into();
+        let digest: [u8; 32] = Sha256::digest([&self.key()[..], what.as_bytes()].concat()).into();
         let mut bytes = [0_u8; 16];
         bytes.copy_from_slice(&digest[..16]);
         uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
     }
 
     fn sign(&self, text: &str) -> String {
-        STANDARD.encode(Sha256::digest([&self.key[..], text.as_bytes(), &self.key[..]].concat()))
+        let key = *self.key();
+        STANDARD.encode(Sha256::digest([&key[..], text.as_bytes(), &key[..]].concat()))
     }
 }
 
@@ -72,6 +85,16 @@ pub fn same(left: &str, right: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_key_ends_every_ticket() {
+        let signer = Signer::new("x");
+        let ticket = signer.ticket("ci@pve", 10_000);
+        signer.rotate();
+        assert_eq!(signer.verify(&ticket, 10_000), None);
+        let fresh = signer.ticket("ci@pve", 10_000);
+        assert_eq!(signer.verify(&fresh, 10_000), Some("ci@pve".into()));
+    }
 
     #[test]
     fn a_ticket_lives_two_hours_and_five_minutes() {

@@ -1,0 +1,176 @@
+//! The service's own API over its socket, without a process for each call, and a board of agents
+//! and leases kept up by its event stream.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::harness::{PATIENCE, Site};
+
+/// One call; gives the status and the body, `null` where there is none.
+pub fn call(site: &Site, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+    let mut stream = open(site, method, path, body);
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let status = status.unwrap_or_else(|| panic!("{method} {path}: {answer}"));
+    (status, serde_json::from_str(body).unwrap_or_default())
+}
+
+fn open(site: &Site, method: &str, path: &str, body: Option<&Value>) -> UnixStream {
+    let mut stream = UnixStream::connect(site.dir.path().join("drover.sock")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: drover\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    stream
+}
+
+/// Asks for a lease of a template and gives its id.
+pub fn ask(site: &Site, template: &str, owner: &str) -> String {
+    let body = json!({"template": template, "owner": owner, "ttlSeconds": 3600});
+    let (status, lease) = call(site, "POST", "/v1/leases", Some(&body));
+    assert_eq!(status, 201, "{lease}");
+    lease["id"].as_str().unwrap().to_owned()
+}
+
+/// Waits until a lease is ready and gives it; fails when it has ended.
+pub fn ready(site: &Site, lease: &str) -> Value {
+    let deadline = Instant::now() + PATIENCE * 3;
+    loop {
+        let (status, told) = call(site, "GET", &format!("/v1/leases/{lease}?waitSeconds=30"), None);
+        assert_eq!(status, 200, "{told}");
+        match told["state"].as_str() {
+            Some("ready") => return told,
+            Some("ended") => panic!("the lease ended: {told}"),
+            _ => assert!(Instant::now() < deadline, "the lease never got ready: {told}"),
+        }
+    }
+}
+
+/// Ends a lease.
+pub fn release(site: &Site, lease: &str) {
+    let (status, told) = call(site, "DELETE", &format!("/v1/leases/{lease}"), None);
+    assert!((200..300).contains(&status), "{status} {told}");
+}
+
+/// All agents and leases, as the event stream tells them.
+pub struct Board {
+    events: BufReader<UnixStream>,
+    /// Live agents by id.
+    pub agents: BTreeMap<String, Value>,
+    /// Leases by id.
+    pub leases: BTreeMap<String, Value>,
+    /// Clouds by id.
+    pub clouds: BTreeMap<String, Value>,
+    /// The last restarts of actors.
+    pub restarts: Vec<Value>,
+}
+
+impl Board {
+    /// Follows a service from now on.
+    pub fn open(site: &Site) -> Self {
+        let events = BufReader::new(open(site, "GET", "/v1/events", None));
+        let mut board = Self {
+            events,
+            agents: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            clouds: BTreeMap::new(),
+            restarts: Vec::new(),
+        };
+        // Nothing is missed from the first line on.
+        let mut line = String::new();
+        while line.trim() != ": open" {
+            line.clear();
+            assert!(board.events.read_line(&mut line).unwrap() > 0, "no event stream");
+        }
+        board.look(site);
+        board
+    }
+
+    /// Looks at the whole anew.
+    pub fn look(&mut self, site: &Site) {
+        let (_, status) = call(site, "GET", "/v1/status", None);
+        let by_id = |list: &Value| {
+            let all = list.as_array().cloned().unwrap_or_default();
+            all.into_iter().map(|one| (one["id"].as_str().unwrap().to_owned(), one)).collect()
+        };
+        self.agents = by_id(&status["agents"]);
+        self.leases = by_id(&status["leases"]);
+        self.clouds = by_id(&status["clouds"]);
+    }
+
+    /// Takes the next event.
+    pub fn next(&mut self, site: &Site) -> Value {
+        let deadline = Instant::now() + PATIENCE * 2;
+        let mut line = String::new();
+        let data = loop {
+            line.clear();
+            // The stream is alive even when nothing happens.
+            assert!(Instant::now() < deadline, "nothing happens: {}", self.counts());
+            match self.events.read_line(&mut line) {
+                Ok(length) if length > 0 => {}
+                end => panic!("the event stream ended ({end:?}): {}", self.counts()),
+            }
+            if let Some(data) = line.strip_prefix("data: ") {
+                break data.trim();
+            }
+        };
+        let event: Value = serde_json::from_str(data).unwrap();
+        let place = |map: &mut BTreeMap<String, Value>, one: &Value| {
+            map.insert(one["id"].as_str().unwrap().to_owned(), one.clone());
+        };
+        match event["kind"].as_str() {
+            Some("agent") => place(&mut self.agents, &event["agent"]),
+            Some("agentGone") => {
+                self.agents.remove(event["agent"]["id"].as_str().unwrap());
+            }
+            Some("lease") => place(&mut self.leases, &event["lease"]),
+            Some("cloud") => place(&mut self.clouds, &event["cloud"]),
+            Some("restarted") => self.restarts.push(event.clone()),
+            Some(_) => {}
+            None => self.look(site),
+        }
+        event
+    }
+
+    /// Follows until the board is as wanted.
+    pub fn until(&mut self, site: &Site, what: &str, wanted: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE * 4;
+        while !wanted(self) {
+            assert!(Instant::now() < deadline, "not in time: {what}; {}", self.counts());
+            self.next(site);
+        }
+    }
+
+    /// Agents in a state.
+    pub fn in_state(&self, state: &str) -> usize {
+        self.agents.values().filter(|agent| agent["state"] == state).count()
+    }
+
+    /// A cloud's health and what is said of it.
+    pub fn cloud(&self, id: &str) -> (&str, &str) {
+        let text = |name: &str| {
+            self.clouds.get(id).and_then(|cloud| cloud[name].as_str()).unwrap_or_default()
+        };
+        (text("health"), text("detail"))
+    }
+
+    /// How many agents are in each state, for messages.
+    pub fn counts(&self) -> String {
+        let mut counts = BTreeMap::<&str, usize>::new();
+        for agent in self.agents.values() {
+            *counts.entry(agent["state"].as_str().unwrap_or("?")).or_default() += 1;
+        }
+        format!("agents: {counts:?}, leases: {}, clouds: {:?}", self.leases.len(), self.clouds)
+    }
+}
