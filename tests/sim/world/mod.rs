@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use actix::Addr;
+use actix::{Actor, Addr, Context, Supervised};
 use drover::clock::VirtualAmbient;
 use drover::config::Checked;
 use drover::journal::{MemoryLog, Writer, WriterOptions};
@@ -38,7 +38,7 @@ use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal, Stop
 use drover_actors::ports::{Ambient, Journal, Ports};
 use drover_actors::record::{Body, LeaseAsk, Want};
 use drover_actors::spec::HerdSpec;
-use drover_actors::supervise::{Census, GivenUp};
+use drover_actors::supervise::{Census, GivenUp, Intensity, Watch, supervise};
 use drover_actors::time::WallTime;
 use futures_util::FutureExt;
 use tokio::sync::{Notify, oneshot};
@@ -93,6 +93,15 @@ struct Life {
     ambient: Arc<dyn Ambient>,
     given_up: Arc<Mutex<Vec<GivenUp>>>,
 }
+
+/// An actor that does nothing.
+struct Idler;
+
+impl Actor for Idler {
+    type Context = Context<Self>;
+}
+
+impl Supervised for Idler {}
 
 /// What the cluster holds besides drover's guests.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -541,6 +550,22 @@ impl World {
         }
         due.sort();
         assert_eq!(self.life().census.names(), due, "other actors live\n{}", self.picture());
+    }
+
+    /// An actor that nobody needs comes to life beside the herd's.
+    pub fn plant_actor(&self, name: &str) {
+        let life = self.life();
+        let observer = Listener { notes: self.notes.clone(), view: Arc::clone(&life.view) };
+        let watch = Watch {
+            name: name.to_owned(),
+            intensity: Intensity::LEAF,
+            observer: Arc::new(observer),
+            ambient: Arc::clone(&life.ambient),
+            census: life.census.clone(),
+            on_give_up: Box::new(|what| panic!("{} was given up", what.name)),
+        };
+        let _entered = life.local.enter();
+        supervise(watch, |_| Idler);
     }
 
     /// Retires everything, and finds the cluster as it was at the start.
