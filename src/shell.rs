@@ -1,6 +1,6 @@
 //! The actors' way into guests: their `Shell` port over the SSH client.
 //!
-//! Holds the private keys by credentials id; every call is one login on the ports' runtime.
+//! Holds the private keys by credentials id and by public key; every call is one login on the ports' runtime.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::ports::{Ask, Ran, Shell, ShellTarget};
+use drover_actors::spec::SshSpec;
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -25,8 +26,24 @@ const TAIL_LINES: usize = 12;
 
 /// The SSH port of the actors.
 pub struct SshShell {
-    keys: Arc<RwLock<BTreeMap<String, PrivateKey>>>,
+    keys: Arc<RwLock<Keys>>,
     runtime: Handle,
+}
+
+/// Private keys: agents live by the one they were born with, whatever its id stands for later.
+#[derive(Default)]
+struct Keys {
+    by_public: BTreeMap<String, PrivateKey>,
+    by_id: BTreeMap<String, PrivateKey>,
+}
+
+impl Keys {
+    /// The key of an agent; one born before this start whose key has left the configuration since
+    /// is tried with what its id stands for.
+    fn of(&self, ssh: &SshSpec) -> Option<PrivateKey> {
+        let born_with = self.by_public.get(&ssh.public_key);
+        born_with.or_else(|| self.by_id.get(&ssh.credentials_id)).cloned()
+    }
 }
 
 impl SshShell {
@@ -37,14 +54,19 @@ impl SshShell {
 
     /// Takes the keys of a configuration. Keys that left it are kept: agents born with them live on.
     pub fn add_keys(&self, keys: impl IntoIterator<Item = (String, PrivateKey)>) {
-        self.keys.write().unwrap_or_else(PoisonError::into_inner).extend(keys);
+        let mut all = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        for (id, key) in keys {
+            all.by_public.insert(key.public_line(""), key.clone());
+            all.by_id.insert(id, key);
+        }
     }
 
-    fn key(&self, id: &str) -> Result<PrivateKey, Fault> {
+    fn key(&self, ssh: &SshSpec) -> Result<PrivateKey, Fault> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        keys.get(id).cloned().ok_or_else(|| {
+        keys.of(ssh).ok_or_else(|| {
             let text = format!(
-                "the SSH key `{id}` is not in `credentials`: put it back until its agents are gone"
+                "the SSH key `{}` is not in `credentials`: put it back until its agents are gone",
+                ssh.credentials_id
             );
             Fault::new(FaultKind::Broken, Culprit::Template, text)
         })
@@ -57,7 +79,7 @@ impl SshShell {
         W: FnOnce(Session, Duration) -> F + Send + 'static,
         F: Future<Output = Result<T, Fault>> + Send + 'static,
     {
-        let key = self.key(&target.ssh.credentials_id);
+        let key = self.key(&target.ssh);
         let task = self.runtime.spawn(async move {
             let key = key?;
             let deadline = Instant::now() + limit;
@@ -211,6 +233,26 @@ pub fn is_housekeeping(command: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Invariant: an agent is logged in to with the key it was born with.
+
+    #[test]
+    fn an_agent_keeps_its_key_when_another_takes_its_id() {
+        let key = |seed| PrivateKey::from_seed(&[seed; 32], "drover-test");
+        let mut keys = Keys::default();
+        for key in [key(1), key(2)] {
+            keys.by_public.insert(key.public_line(""), key.clone());
+            keys.by_id.insert("ssh".into(), key);
+        }
+        let born_with = |key: &PrivateKey| {
+            let (credentials_id, user) = ("ssh".into(), "ci".into());
+            let ssh = SshSpec { credentials_id, user, port: 22, public_key: key.public_line("") };
+            keys.of(&ssh).map(|key| key.public_line(""))
+        };
+        assert_eq!(born_with(&key(1)), Some(key(1).public_line("")));
+        assert_eq!(born_with(&key(2)), Some(key(2).public_line("")));
+        assert_eq!(born_with(&key(3)), Some(key(2).public_line("")), "its own is not there");
+    }
 
     // Invariant: a lease's key can be added and removed any number of times.
 

@@ -16,7 +16,7 @@ use crate::ledger::AgentEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::ports::Ports;
 use crate::spec::TemplateSpec;
-use crate::supervise::{GivenUp, Intensity, Watch, supervise};
+use crate::supervise::{Census, GivenUp, Intensity, Watch, supervise};
 
 /// How an agent's actor begins.
 #[derive(Debug, Clone)]
@@ -75,6 +75,8 @@ pub struct AgentBirth {
     pub lanes: Lanes,
     /// The ways out.
     pub ports: Ports,
+    /// Where it is counted while it lives.
+    pub census: Census,
 }
 
 /// Starts an agent's actor and gives its address.
@@ -87,6 +89,8 @@ pub struct Common {
     pub ports: Ports,
     /// Who lives.
     pub roster: Roster,
+    /// Which actors live.
+    pub census: Census,
     /// Starts agents.
     pub spawner: AgentSpawner,
     /// This installation.
@@ -132,6 +136,7 @@ where
         },
         observer: Arc::clone(&common.ports.observer),
         ambient: Arc::clone(&common.ports.ambient),
+        census: common.census.clone(),
         on_give_up: Box::new(move |what| give_up(what)),
     };
     supervise(watch, make)

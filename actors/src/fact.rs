@@ -86,6 +86,8 @@ pub enum What {
     ConfigRefused {
         /// The faults, as shown to people.
         text: String,
+        /// The configuration that stays: what is told of it or of earlier ones later mends nothing.
+        after: Generation,
     },
     /// An agent changed.
     Agent(Box<AgentPicture>),

@@ -77,6 +77,9 @@ pub struct AgentEntry {
     /// Uses so far, those under way included.
     #[serde(default)]
     pub uses: u32,
+    /// Whether a lease ended whose key may still be in the guest.
+    #[serde(default)]
+    pub unswept: bool,
     /// Why it is retired, once it is.
     #[serde(default)]
     pub retiring: Option<Reason>,
@@ -155,13 +158,21 @@ impl Ledger {
             Body::Phase { agent, state } => self.with(agent, |entry| {
                 entry.state.clone_from(state);
                 entry.stranded = None;
+                // It is free for use again when the last key was removed, and not before.
+                entry.unswept &= state != "Ready";
             }),
             Body::LeaseAsked(ask) => self.waiting.push((**ask).clone()),
             Body::LeaseGranted { agent, ask, expires } => {
                 self.waiting.retain(|other| other.lease != ask.lease);
                 let granted = GrantedLease { ask: (**ask).clone(), expires: *expires };
+                // The agent that gave it back may not have been heard yet.
+                for entry in self.agents.values_mut() {
+                    entry.leases.remove(&ask.lease);
+                }
                 self.with(agent, |entry| {
                     entry.uses += 1;
+                    // Its phase is told too, and may be lost when this is not.
+                    entry.state = "Leased".into();
                     entry.leases.insert(granted.ask.lease.clone(), granted);
                 });
             }
@@ -172,6 +183,7 @@ impl Ledger {
                     }
                 }
             }
+            Body::LeaseReturned { agent, lease } => self.return_lease(agent, lease),
             Body::LeaseEnded { lease, why } => self.end_lease(lease, why, at),
             Body::RetireIntended { agent, reason } => {
                 self.with(agent, |entry| entry.retiring = Some(reason.clone()));
@@ -232,6 +244,7 @@ impl Ledger {
             state: "Cloning".into(),
             leases: BTreeMap::new(),
             uses: 0,
+            unswept: false,
             retiring: None,
             stranded: None,
             marks,
@@ -246,6 +259,7 @@ impl Ledger {
         }
         for (agent, entry) in &mut self.agents {
             if let Some(granted) = entry.leases.remove(lease) {
+                entry.unswept |= granted.ask.public_key.is_some();
                 found = Some((granted.ask, Some(agent.clone())));
             }
         }
@@ -253,6 +267,14 @@ impl Ledger {
             let ended = EndedLease { ask, agent, why: why.to_owned(), at };
             self.ended.insert(lease.clone(), ended);
         }
+    }
+
+    /// Back among those who wait, unless another agent has it already.
+    fn return_lease(&mut self, agent: &AgentId, lease: &LeaseId) {
+        let entry = self.agents.get_mut(agent);
+        let Some(granted) = entry.and_then(|entry| entry.leases.remove(lease)) else { return };
+        let place = self.waiting.partition_point(|other| other.asked <= granted.ask.asked);
+        self.waiting.insert(place, granted.ask);
     }
 
     fn gone(&mut self, agent: &AgentId, burned: bool, at: WallTime) {
@@ -266,5 +288,75 @@ impl Ledger {
         }
         let ids = if burned { &mut self.burned } else { &mut self.resting };
         ids.entry(entry.marks.cluster).or_default().insert(entry.marks.vmid, at);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use crate::record::RECORD_VERSION;
+    use crate::testbed::{ask, at, labels, marks, template};
+
+    fn folded(bodies: Vec<Body>) -> Ledger {
+        let mut ledger = Ledger::default();
+        for (seq, body) in (1..).zip(bodies) {
+            let wall_time = at(seq).wall;
+            ledger.apply(&Record { version: RECORD_VERSION, seq, epoch: 1, wall_time, body });
+        }
+        ledger
+    }
+
+    fn intended(agent: &str, vmid: u32) -> Body {
+        let spec = Box::new(template("c/t", &[]));
+        Body::CloneIntended {
+            marks: Box::new(marks(agent, vmid)),
+            node: NodeName::new("pve1"),
+            spec,
+        }
+    }
+
+    fn granted(agent: &str, lease: &str, asked: u64) -> Body {
+        let ask = Box::new(ask(lease, labels(&[]), asked));
+        Body::LeaseGranted { agent: AgentId::new(agent), ask, expires: at(9_999).wall }
+    }
+
+    fn returned(agent: &str, lease: &str) -> Body {
+        Body::LeaseReturned { agent: AgentId::new(agent), lease: LeaseId::new(lease) }
+    }
+
+    fn holders(ledger: &Ledger) -> Vec<&str> {
+        let held = ledger.agents.iter().filter(|(_, entry)| !entry.leases.is_empty());
+        held.map(|(agent, _)| agent.as_str()).collect()
+    }
+
+    // Invariant: a lease waits, is on one agent, or is over.
+
+    #[test]
+    fn a_lease_that_was_given_back_waits_in_the_order_of_asking() {
+        let later = Body::LeaseAsked(Box::new(ask("l2", labels(&[]), 2)));
+        let ledger = folded(vec![
+            intended("a1", 10_001),
+            granted("a1", "l1", 1),
+            later,
+            returned("a1", "l1"),
+        ]);
+        let waiting: Vec<&str> = ledger.waiting.iter().map(|ask| ask.lease.as_str()).collect();
+        assert_eq!(waiting, ["l1", "l2"]);
+        assert_eq!(holders(&ledger), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_lease_granted_elsewhere_before_it_was_given_back_stays_there() {
+        let ledger = folded(vec![
+            intended("a1", 10_001),
+            intended("a2", 10_002),
+            granted("a1", "l1", 1),
+            granted("a2", "l1", 1),
+            returned("a1", "l1"),
+        ]);
+        assert_eq!(holders(&ledger), ["a2"]);
+        assert!(ledger.waiting.is_empty());
+        assert_eq!(ledger.agents.values().map(|entry| entry.uses).max().unwrap(), 1);
     }
 }

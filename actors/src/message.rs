@@ -175,8 +175,8 @@ pub struct AgentReport {
     pub leases: Vec<LeaseId>,
     /// A fault to charge, when one ended or hindered it in this step.
     pub fault: Option<Fault>,
-    /// A lease it was told to take and could not: nothing was written down, it still waits.
-    pub refused: Option<LeaseId>,
+    /// Leases it was told to take and could not, or gives back before they were ready: they wait.
+    pub refused: Vec<LeaseId>,
 }
 
 /// What an agent means to its template.

@@ -235,6 +235,13 @@ pub enum Body {
         /// When it runs out.
         expires: WallTime,
     },
+    /// *Before acting.* A lease waits again: its agent was lost before the lease was ready.
+    LeaseReturned {
+        /// The agent.
+        agent: AgentId,
+        /// The lease.
+        lease: LeaseId,
+    },
     /// *Before acting.* A lease lasts longer.
     LeaseRenewed {
         /// The lease.
@@ -322,6 +329,7 @@ impl Body {
             | Self::CloneIntended { .. }
             | Self::LeaseAsked(_)
             | Self::LeaseGranted { .. }
+            | Self::LeaseReturned { .. }
             | Self::LeaseRenewed { .. }
             | Self::LeaseEnded { .. }
             | Self::RetireIntended { .. } => true,

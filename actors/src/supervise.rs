@@ -10,6 +10,9 @@
 //! Supervised actors must not use `AsyncContext::cancel_future`: a cancellation that is pending
 //! when the panic comes would hit a future of the next incarnation. Use an abort handle.
 
+mod census;
+mod turns;
+
 use std::any::Any;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -22,6 +25,11 @@ use std::time::Duration;
 use actix::dev::ContextFut;
 use actix::{Actor, Addr, Context, Supervised};
 use tokio::time::Sleep;
+use tracing::Span;
+
+pub use census::Census;
+use census::Present;
+pub use turns::take_turns;
 
 use crate::fact::{Fact, What};
 use crate::ports::{Ambient, Observer};
@@ -67,6 +75,8 @@ pub struct Watch {
     pub observer: Arc<dyn Observer>,
     /// The clock of the span.
     pub ambient: Arc<dyn Ambient>,
+    /// Where it is counted while it lives.
+    pub census: Census,
     /// Told once when it is given up; the parent decides what that means.
     pub on_give_up: Box<dyn FnOnce(GivenUp)>,
 }
@@ -80,10 +90,13 @@ where
     A: Actor<Context = Context<A>> + Supervised,
 {
     let mut ctx = Context::new();
-    let actor = make(&mut ctx);
+    let span = tracing::error_span!("actor", name = %watch.name);
+    let actor = span.in_scope(|| make(&mut ctx));
     let fut = ctx.into_future(actor);
     let address = fut.address();
     let task = Supervision {
+        _present: watch.census.enter(&watch.name),
+        span,
         fut: Some(fut),
         _address: address.clone(),
         watch: Some(watch),
@@ -98,6 +111,9 @@ struct Supervision<A: Actor<Context = Context<A>> + Supervised> {
     fut: Option<ContextFut<A, Context<A>>>,
     /// Keeps the mailbox connected, without which a context can not be restarted.
     _address: Addr<A>,
+    _present: Present,
+    /// Around everything it does, so that a log line tells whose it is.
+    span: Span,
     watch: Option<Watch>,
     restarts: VecDeque<Moment>,
     pause: Option<Pin<Box<Sleep>>>,
@@ -108,7 +124,18 @@ impl<A: Actor<Context = Context<A>> + Supervised> Unpin for Supervision<A> {}
 
 impl<A: Actor<Context = Context<A>> + Supervised> Supervision<A> {
     /// Counts a panic; gives the pause before the restart, or none when it was one too many.
+    ///
+    /// A port that panics here too would take the whole supervision with it: an actor whose panics
+    /// can not be counted is given up.
     fn count(&mut self, panic: &str) -> Option<Duration> {
+        let counted = catch_unwind(AssertUnwindSafe(|| self.try_count(panic)));
+        counted.unwrap_or_else(|payload| {
+            tracing::error!(panic = describe(&*payload), "panic could not be counted");
+            None
+        })
+    }
+
+    fn try_count(&mut self, panic: &str) -> Option<Duration> {
         let watch = self.watch.as_ref()?;
         let now = watch.ambient.now();
         while self.restarts.front().is_some_and(|at| now.mono - *at > watch.intensity.within) {
@@ -153,6 +180,8 @@ impl<A: Actor<Context = Context<A>> + Supervised> Future for Supervision<A> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<()> {
         let this = self.get_mut();
+        let span = this.span.clone();
+        let _entered = span.enter();
         loop {
             let outcome = if let Some(pause) = &mut this.pause {
                 if pause.as_mut().poll(cx).is_pending() {

@@ -1,16 +1,18 @@
 //! What a configuration is made into for the parts: connections, keys, callers, the state folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use drover_actors::fact::{Fact, What};
+use drover_actors::id::CloudId;
 use drover_actors::ports::Observer;
 use drover_actors::spec::HerdSpec;
 
 use super::RunError;
+use crate::causes::chain;
 use crate::config::{Checked, ServiceSpec, SshKeySpec};
 use crate::pve::Proxmox;
 use crate::shell::SshShell;
@@ -52,17 +54,41 @@ pub fn pulse(state: &Path) {
     }
 }
 
-/// Gives the client the connections that are new or changed. Clouds that left the configuration
-/// keep theirs until their last agent is gone.
-pub fn connect(proxmox: &Proxmox, checked: &Checked, before: &HerdSpec) {
-    for (id, connection) in &checked.connections {
-        let now = checked.herd.clouds.get(id).map(|cloud| cloud.connection);
-        let was = before.clouds.get(id).map(|cloud| cloud.connection);
-        if now == was {
-            continue;
+/// The ways into the configured clouds. A cloud that left the configuration keeps its way until
+/// its last agent is gone; one that came back meanwhile keeps it for good.
+pub struct Ways {
+    proxmox: Arc<Proxmox>,
+    configured: Mutex<BTreeSet<CloudId>>,
+}
+
+impl Ways {
+    /// No way yet.
+    pub fn new(proxmox: Arc<Proxmox>) -> Self {
+        Self { proxmox, configured: Mutex::default() }
+    }
+
+    /// Gives the client the connections that are new or changed.
+    pub fn connect(&self, checked: &Checked, before: &HerdSpec) {
+        let mut configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
+        *configured = checked.connections.keys().cloned().collect();
+        for (id, connection) in &checked.connections {
+            let now = checked.herd.clouds.get(id).map(|cloud| cloud.connection);
+            let was = before.clouds.get(id).map(|cloud| cloud.connection);
+            if now == was {
+                continue;
+            }
+            if let Err(error) = self.proxmox.set_cloud(id.clone(), connection) {
+                tracing::error!(cloud = %id, error = chain(&error), "connection refused");
+            }
         }
-        if let Err(error) = proxmox.set_cloud(id.clone(), connection) {
-            tracing::error!(cloud = %id, error = crate::causes::chain(&error), "connection refused");
+    }
+
+    /// Forgets a cloud that is gone, unless it is configured again: the actors tell of its end
+    /// before they hear of that.
+    pub fn forget(&self, cloud: &CloudId) {
+        let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
+        if !configured.contains(cloud) {
+            self.proxmox.drop_cloud(cloud);
         }
     }
 }
@@ -88,13 +114,13 @@ pub fn auth(spec: &ServiceSpec) -> Auth {
 /// Takes facts for the view, logs those an operator wants to read, and forgets clouds that are gone.
 pub struct Listener {
     view: Arc<View>,
-    proxmox: Arc<Proxmox>,
+    ways: Arc<Ways>,
 }
 
 impl Listener {
     /// Listens for both.
-    pub fn new(view: Arc<View>, proxmox: Arc<Proxmox>) -> Self {
-        Self { view, proxmox }
+    pub fn new(view: Arc<View>, ways: Arc<Ways>) -> Self {
+        Self { view, ways }
     }
 }
 
@@ -102,7 +128,7 @@ impl Observer for Listener {
     fn observe(&self, fact: Fact) {
         log(&self.view, &fact.what);
         if let What::CloudGone { cloud } = &fact.what {
-            self.proxmox.drop_cloud(cloud);
+            self.ways.forget(cloud);
         }
         self.view.observe(fact);
     }
@@ -145,5 +171,55 @@ fn log(view: &View, what: &What) {
         What::CloudGone { cloud } => tracing::info!(%cloud, "cloud gone"),
         // The agents log their own moves.
         What::Agent(_) | What::Template { .. } | What::TemplateGone { .. } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+    use drover_actors::fault::Fault;
+    use drover_actors::id::Generation;
+    use drover_actors::ports::Hypervisor;
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::config::{Environment, Sources, check};
+    use crate::pve::{TICK, WireDialer};
+
+    const YAML: &str = "cloudConfigurations:\n  a: {name: A, apiUrl: \"https://127.0.0.1:1\", \
+        credentialsId: t}\ncredentials:\n  t: {kind: proxmoxToken, tokenId: a@pve!a, secret: x-y-z}\n";
+
+    fn checked(text: &str) -> Checked {
+        check(Sources::of_text("drover.yaml", text), &Environment::default()).unwrap()
+    }
+
+    // Invariant: a cloud that is configured has a way in, whatever was told of it before.
+
+    #[tokio::test]
+    async fn a_cloud_that_came_back_keeps_its_way_when_its_end_is_told_late() {
+        let proxmox = Arc::new(Proxmox::new(
+            Some(tokio::runtime::Handle::current()),
+            Arc::new(WireDialer),
+            TICK,
+        ));
+        let ways = Ways::new(Arc::clone(&proxmox));
+        let cloud = CloudId::new("a");
+        // A call for a cloud without a way is answered at once.
+        let answered = || proxmox.identify(&CloudId::new("a")).now_or_never();
+        let there = checked(YAML);
+        let away = checked(&YAML.replace("  a: {name: A", "  b: {name: B"));
+        ways.connect(&there, &HerdSpec::default());
+        ways.connect(&away, &there.herd);
+        assert!(answered().is_none(), "its agents are not gone yet");
+        let mut back = checked(YAML);
+        back.follow(&away.herd, Generation(3));
+        ways.connect(&back, &away.herd);
+        ways.forget(&cloud);
+        assert!(answered().is_none());
+        ways.connect(&away, &back.herd);
+        ways.forget(&cloud);
+        let fault: Fault = answered().unwrap().unwrap_err();
+        assert!(fault.text.contains("not configured"), "{fault}");
     }
 }

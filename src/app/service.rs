@@ -16,12 +16,13 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 
 use super::actors::Home;
-use super::parts::{self, Listener};
+use super::parts::{self, Listener, Ways};
 use super::{RunError, Settings};
 use crate::clock::SystemAmbient;
-use crate::config::watch::{Change, Trigger, Watch};
+use crate::config::watch::{Change, Told, Trigger, Watch};
 use crate::config::{Checked, Environment};
 use crate::journal::{RedbLog, Writer, WriterOptions};
 use crate::pve::{Proxmox, TICK, WireDialer};
@@ -46,7 +47,7 @@ struct Service {
     log_level: String,
     level: LevelHandle,
     on_stop: drover_actors::message::StopPolicy,
-    proxmox: Arc<Proxmox>,
+    ways: Arc<Ways>,
     shell: Arc<SshShell>,
     view: Arc<View>,
     observer: Arc<dyn Observer>,
@@ -55,9 +56,12 @@ struct Service {
     home: Home,
     web: Running,
     notifier: Notifier,
-    waiting: Vec<ReloadReply>,
-    /// A resync was asked for; it follows the reload that it begins with.
-    resync_due: bool,
+    /// Who asked for a reload, with the number of the request.
+    waiting: Vec<(u64, ReloadReply)>,
+    /// A resync was asked for; it follows the reload of this number that it begins with.
+    resync_due: Option<u64>,
+    /// The last reload asked for by a signal, until it is answered.
+    reloading: Option<u64>,
     fixed: Fixed,
     /// Something changed that only a restart brings into force.
     restart_due: bool,
@@ -88,7 +92,7 @@ impl Fixed {
 /// # Errors
 /// See [`RunError`].
 pub async fn serve(settings: Settings) -> Result<(), RunError> {
-    let (mut watch, first) = Watch::open(&settings.config, Environment::of_process()).await;
+    let (watch, first) = Watch::open(&settings.config, Environment::of_process()).await;
     let checked = first?;
     let level = telemetry::init(&checked.service.log_level)?;
     if !checked.warnings.is_empty() {
@@ -112,29 +116,34 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
     service.notifier.ready(&service.status(&tried));
     let watchdog = tokio::spawn(systemd::feed_watchdog(Arc::clone(&service.home.alive)));
     let trigger = watch.trigger();
+    let (mut changes, watching) = changes_of(watch);
     let mut pulse = tokio::time::interval(PULSE);
     let outcome = loop {
         tokio::select! {
-            change = watch.next() => service.change(change),
-            Some(reply) = asked.recv() => {
-                service.waiting.push(reply);
-                trigger.pull();
-            }
+            Some(told) = changes.recv() => service.change(told),
+            Some(reply) = asked.recv() => service.waiting.push((trigger.pull(), reply)),
             _ = pulse.tick() => parts::pulse(&service.state),
             wish = signals.next() => match wish {
-                Wish::Reload => service.reload(&trigger),
+                Wish::Reload => drop(service.reload(&trigger)),
                 Wish::Reap => service.reap(),
-                Wish::Resync => {
-                    service.resync_due = true;
-                    service.reload(&trigger);
-                }
+                Wish::Resync => service.resync_due = Some(service.reload(&trigger)),
                 Wish::Stop => break service.stop(&mut signals).await,
             },
             given_up = service.home.given_up.recv() => break service.gave_up(given_up).await,
         }
     };
     watchdog.abort();
+    watching.abort();
     outcome
+}
+
+/// Watches in a task of its own: however often signals and questions come, a reading of the files
+/// is never begun anew for them.
+fn changes_of(mut watch: Watch) -> (mpsc::Receiver<Told>, JoinHandle<()>) {
+    let (tell, changes) = mpsc::channel(1);
+    let watching =
+        tokio::spawn(async move { while tell.send(watch.next().await).await.is_ok() {} });
+    (changes, watching)
 }
 
 impl Service {
@@ -166,10 +175,11 @@ impl Service {
         let told = Arc::clone(&view);
         journal.watch(move |trouble| told.mark_journal(trouble.map(str::to_owned)));
         checked.follow(&HerdSpec::default(), Generation(1));
-        parts::connect(&proxmox, &checked, &HerdSpec::default());
+        let ways = Arc::new(Ways::new(Arc::clone(&proxmox)));
+        ways.connect(&checked, &HerdSpec::default());
         parts::keys(&shell, &checked.keys);
         let observer: Arc<dyn Observer> =
-            Arc::new(Listener::new(Arc::clone(&view), Arc::clone(&proxmox)));
+            Arc::new(Listener::new(Arc::clone(&view), Arc::clone(&ways)));
         let ports = Ports {
             hypervisor: Arc::clone(&proxmox) as _,
             shell: Arc::clone(&shell) as _,
@@ -206,7 +216,7 @@ impl Service {
             log_level: checked.service.log_level,
             level,
             on_stop: checked.service.on_stop,
-            proxmox,
+            ways,
             shell,
             view,
             observer,
@@ -216,7 +226,8 @@ impl Service {
             web,
             notifier: Notifier,
             waiting: Vec::new(),
-            resync_due: false,
+            resync_due: None,
+            reloading: None,
             fixed,
             restart_due: false,
         })
@@ -239,22 +250,28 @@ impl Service {
     }
 
     /// All or nothing: a configuration either comes into force everywhere, or only its faults show.
-    fn change(&mut self, change: Change) {
-        let outcome = match change {
+    fn change(&mut self, told: Told) {
+        let outcome = match told.change {
             Change::Reloaded(checked) => Ok(self.apply(*checked)),
             Change::Refused(text) => {
-                let what = What::ConfigRefused { text: text.clone() };
+                let what = What::ConfigRefused { text: text.clone(), after: self.spec.generation };
                 self.observer.observe(Fact { at: self.ambient.now().wall, what });
                 Err(text)
             }
         };
-        for reply in self.waiting.drain(..) {
+        // Who asked while the files were being read is answered by the next reading.
+        for (_, reply) in self.waiting.extract_if(.., |(number, _)| *number <= told.answers) {
             // Who asked may have hung up.
             let _ = reply.send(outcome.clone());
         }
-        if std::mem::take(&mut self.resync_due) {
+        if self.resync_due.is_some_and(|number| number <= told.answers) {
+            self.resync_due = None;
             self.resync();
         }
+        if self.reloading.is_some_and(|number| number > told.answers) {
+            return;
+        }
+        self.reloading = None;
         self.notifier.ready(match outcome {
             Ok(_) if self.restart_due => "configuration reloaded; part of it needs a restart",
             Ok(_) => "configuration reloaded",
@@ -265,7 +282,7 @@ impl Service {
     fn apply(&mut self, mut checked: Checked) -> u64 {
         let generation = Generation(self.spec.generation.0 + 1);
         checked.follow(&self.spec, generation);
-        parts::connect(&self.proxmox, &checked, &self.spec);
+        self.ways.connect(&checked, &self.spec);
         parts::keys(&self.shell, &checked.keys);
         self.web.replace_auth(parts::auth(&checked.service));
         self.on_stop = checked.service.on_stop;
@@ -287,9 +304,14 @@ impl Service {
         generation.0
     }
 
-    fn reload(&self, trigger: &Trigger) {
-        self.notifier.reloading();
-        trigger.pull();
+    /// Tells the service manager once, however many ask before the answer: its socket holds few
+    /// words.
+    fn reload(&mut self, trigger: &Trigger) -> u64 {
+        let number = trigger.pull();
+        if self.reloading.replace(number).is_none() {
+            self.notifier.reloading();
+        }
+        number
     }
 
     fn reap(&self) {

@@ -126,6 +126,8 @@ pub struct DemoOptions {
 pub enum GuestKind {
     /// An address only
     None,
+    /// An SSH server that greets and runs nothing
+    Greeter,
     /// An SSH server with a shell in a directory of its own
     Process,
     /// A QEMU guest
@@ -167,6 +169,9 @@ pub struct SimOptions {
     /// Planned faults
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
+    /// Write requests, tasks and boots down, a JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Run commands in process guests without bubblewrap, as the user who runs this
     #[arg(long)]
     pub unisolated: bool,

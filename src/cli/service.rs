@@ -96,6 +96,7 @@ pub(super) fn sim(options: SimOptions) -> ExitCode {
         cluster: options.cluster,
         guests: match options.guests {
             GuestKind::None => guests::GuestKind::None,
+            GuestKind::Greeter => guests::GuestKind::Greeter,
             GuestKind::Process => guests::GuestKind::Process,
             GuestKind::Qemu => guests::GuestKind::Qemu,
         },
@@ -109,6 +110,7 @@ pub(super) fn sim(options: SimOptions) -> ExitCode {
         unisolated: options.unisolated,
         all_nodes: options.all_nodes,
         control: options.control,
+        record: options.record,
     }));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,6 +11,7 @@ use secrecy::SecretString;
 
 use super::environment::Environment;
 use super::fault::{Fault, Place};
+use super::file;
 use super::keys::{CREDENTIAL_KINDS, SECRET_KEYS};
 use super::layer::{Layer, unknown, wrong_type};
 use super::node::{Entry, Node, Value};
@@ -20,6 +21,8 @@ use crate::ssh::PrivateKey;
 
 /// The largest secret read.
 const LARGEST: u64 = 64 * 1024;
+/// The largest file read that is no secret, such as a system's whole bundle of certificates.
+const LARGEST_BUNDLE: u64 = 4 << 20;
 
 /// A private key for the guests, and whom it logs in.
 #[derive(Debug, Clone)]
@@ -169,7 +172,7 @@ impl Vault<'_> {
         }
         let path = Path::new(directory).join(name);
         self.inputs.push(path.clone());
-        read_small(&path).map_err(|error| {
+        file::read_text(&path, LARGEST).map_err(|error| {
             let message = format!("credential `{name}` can not be read: {error}");
             layer.fault(key, message).help(format!("add `LoadCredential={name}:/path` to the unit"))
         })
@@ -191,14 +194,14 @@ impl Vault<'_> {
                 .fault(key, format!("`{shown}` can be read by others (mode {:04o})", mode & 0o7777))
                 .help(format!("run `chmod 600 {shown}`")));
         }
-        read_small(&path).map_err(|error| unreadable(&error))
+        file::read_text(&path, LARGEST).map_err(|error| unreadable(&error))
     }
 
     /// The text of a file that is no secret.
     pub fn open_file(&mut self, layer: &Layer, key: &str, name: &str) -> Option<String> {
         let path = self.path(layer.fault(key, "").place, name);
         self.inputs.push(path.clone());
-        fs::read_to_string(&path)
+        file::read_text(&path, LARGEST_BUNDLE)
             .map_err(|error| {
                 let message = format!("`{}` can not be read: {error}", path.display());
                 let fault = layer.fault(key, message);
@@ -251,11 +254,4 @@ fn kind_of(node: &Node) -> Option<(&str, Place)> {
         Value::Scalar { text, .. } if !text.is_empty() => Some((text, kind.value.place)),
         Value::Scalar { .. } | Value::List(_) | Value::Map(_) => None,
     }
-}
-
-fn read_small(path: &Path) -> io::Result<String> {
-    if fs::metadata(path)?.len() > LARGEST {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is far too large"));
-    }
-    fs::read_to_string(path)
 }

@@ -8,6 +8,12 @@ use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, S
 
 use super::source::Sources;
 
+/// As many are shown: who has more of them has one cause for all.
+const MOST: usize = 100;
+
+/// The longest line shown, in bytes; nobody reads a longer one.
+const WIDEST: usize = 1000;
+
 /// A stretch of text in one of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
@@ -66,6 +72,15 @@ pub(super) fn sort(faults: &mut Vec<Fault>) {
     faults.dedup();
 }
 
+/// Keeps the first [`MOST`], and says how many more there are.
+pub(super) fn bound(faults: &mut Vec<Fault>) {
+    let more = faults.len().saturating_sub(MOST);
+    if more > 0 {
+        faults.truncate(MOST);
+        faults.push(Fault::nowhere("", format!("{more} more like these are not shown")));
+    }
+}
+
 /// Takes out of faults what is hidden in the files: a slip of the finger makes a key of a secret.
 pub(super) fn hide(faults: &mut [Fault], sources: &Sources) {
     let hidden = sources.hidden_words();
@@ -79,6 +94,27 @@ pub(super) fn hide(faults: &mut [Fault], sources: &Sources) {
             }
         }
     }
+}
+
+/// The fault of a file that is UTF-8 only up to this byte of its text.
+pub(super) fn no_text(file: usize, text: &str, sound: usize) -> Fault {
+    Fault::at(place_of(file, text, sound), "", "not UTF-8 text from here on")
+        .help("save it as plain UTF-8 text")
+}
+
+/// The fault of a file with a control character at this byte of its text.
+pub(super) fn control(file: usize, text: &str, at: usize) -> Fault {
+    let code = text.get(at..).and_then(|rest| rest.chars().next()).map_or(0, u32::from);
+    let message = format!("the control character {code:#04x}, which no text has");
+    Fault::at(place_of(file, text, at), "", message)
+        .help("look whether the file was damaged; save it as plain text")
+}
+
+fn place_of(file: usize, text: &str, at: usize) -> Place {
+    let before = text.get(..at).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    Place { file, line, column, length: 1 }
 }
 
 /// Draws faults with the lines they are about, without colour, secrets masked.
@@ -116,6 +152,8 @@ fn drawn(faults: &[Fault], sources: &Sources, severity: Severity) -> String {
 struct Shown<'a> {
     fault: &'a Fault,
     severity: Severity,
+    /// Where it is, when the text around it is not shown.
+    at: Option<String>,
     source: Option<NamedSource<String>>,
     label: Option<LabeledSpan>,
 }
@@ -124,13 +162,20 @@ impl<'a> Shown<'a> {
     fn new(fault: &'a Fault, sources: &Sources, severity: Severity) -> Self {
         let file = fault.place.and_then(|place| Some((place, sources.file(place.file)?)));
         let Some((place, file)) = file else {
-            return Self { fault, severity, source: None, label: None };
+            return Self { fault, severity, at: None, source: None, label: None };
         };
-        let (start, length) = bytes_of(&file.masked, place);
+        let text = file.masked();
+        let (start, length) = bytes_of(text, place);
+        let line = text[..start].rfind('\n').map_or(0, |end| end + 1);
+        if text[line..].find('\n').unwrap_or(text.len() - line) > WIDEST {
+            let at = Some(format!("{}:{}:{}", file.name, place.line, place.column));
+            return Self { fault, severity, at, source: None, label: None };
+        }
         Self {
             fault,
             severity,
-            source: Some(NamedSource::new(file.name.clone(), file.masked.clone())),
+            at: None,
+            source: Some(NamedSource::new(file.name.clone(), file.masked().to_owned())),
             label: Some(LabeledSpan::new(Some("here".to_owned()), start, length)),
         }
     }
@@ -138,7 +183,10 @@ impl<'a> Shown<'a> {
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.fault.fmt(f)
+        match &self.at {
+            Some(at) => write!(f, "{at}: {}", self.fault),
+            None => self.fault.fmt(f),
+        }
     }
 }
 

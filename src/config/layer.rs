@@ -11,6 +11,9 @@ use super::fault::{Fault, Place};
 use super::keys::{Key, Kind, Preset, nearest};
 use super::node::{Node, Value, flag_of};
 
+/// With so many faults the later ones are counted and not shown, so they need no words.
+const MANY: usize = 10_000;
+
 /// A key as one layer gives it.
 #[derive(Debug, Clone)]
 pub(super) struct Given {
@@ -64,7 +67,12 @@ impl Layer {
         for entry in entries {
             let path = format!("{path}.{}", entry.key);
             let Some(key) = keys.iter().find(|key| key.name == entry.key) else {
-                faults.push(unknown(&entry.key, entry.place, &path, keys.iter().map(|k| k.name)));
+                let known = keys.iter().map(|key| key.name);
+                faults.push(if faults.len() < MANY {
+                    unknown(&entry.key, entry.place, &path, known)
+                } else {
+                    Fault::at(entry.place, path, "unknown key")
+                });
                 continue;
             };
             let before = faults.len();

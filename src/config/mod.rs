@@ -9,6 +9,7 @@ mod connection;
 mod credential;
 mod environment;
 mod fault;
+mod file;
 mod keys;
 mod layer;
 mod mask;
@@ -125,10 +126,16 @@ fn help(unreadable: &io::Error) -> &'static str {
     if unreadable.kind() == io::ErrorKind::NotFound {
         return "name a YAML file, or a directory of them, with --config or DROVER_CONFIG";
     }
-    if unreadable.kind() == io::ErrorKind::InvalidData {
-        return "save it as plain UTF-8 text";
+    if unreadable.kind() == io::ErrorKind::InvalidInput {
+        return "put a plain file there, or take it away";
     }
-    "let the user that drover runs as read it"
+    if unreadable.kind() == io::ErrorKind::FileTooLarge {
+        return "look whether this is a configuration at all";
+    }
+    if unreadable.kind() == io::ErrorKind::PermissionDenied {
+        return "let the user that drover runs as read it";
+    }
+    "look at the file and the links that lead to it"
 }
 
 impl LoadError {

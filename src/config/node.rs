@@ -2,6 +2,8 @@
 //!
 //! Anchors, aliases and merge keys are resolved here; what a value means is decided by the checks.
 
+use std::collections::HashMap;
+
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
 use super::fault::{Fault, Place};
@@ -188,7 +190,7 @@ impl<'input> Tree<'input> {
     }
 
     fn map(&mut self, depth: usize) -> Result<Vec<Entry>, Halt> {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries = Entries::default();
         let mut merged = Vec::new();
         while let Some((event, span)) = self.next()? {
             if event == Event::MappingEnd {
@@ -205,8 +207,8 @@ impl<'input> Tree<'input> {
             self.path.pop();
             if plain && text == "<<" {
                 merged.push(value);
-            } else if let Some(first) = entries.iter().find(|entry| entry.key == text) {
-                self.doubled.push(doubled(&path, key.place, first.place, None));
+            } else if let Some(first) = entries.place(&text) {
+                self.doubled.push(doubled(&path, key.place, first, None));
             } else {
                 entries.push(Entry { key: text, place: key.place, value });
             }
@@ -214,16 +216,47 @@ impl<'input> Tree<'input> {
         for from in merged {
             merge(&mut entries, from)?;
         }
-        Ok(entries)
+        Ok(entries.into_list())
+    }
+}
+
+/// Entries in their order, found by their keys however many there are.
+#[derive(Default)]
+pub(super) struct Entries {
+    list: Vec<Entry>,
+    places: HashMap<String, Place>,
+}
+
+impl Entries {
+    /// Those of a mapping.
+    pub fn of(list: Vec<Entry>) -> Self {
+        let places = list.iter().map(|entry| (entry.key.clone(), entry.place)).collect();
+        Self { list, places }
+    }
+
+    /// Where a key is given.
+    pub fn place(&self, key: &str) -> Option<Place> {
+        self.places.get(key).copied()
+    }
+
+    /// One more, whose key is new.
+    pub fn push(&mut self, entry: Entry) {
+        self.places.insert(entry.key.clone(), entry.place);
+        self.list.push(entry);
+    }
+
+    /// All of them, in their order.
+    pub fn into_list(self) -> Vec<Entry> {
+        self.list
     }
 }
 
 /// What `<<` means: the other mapping's entries, unless they are given here.
-fn merge(entries: &mut Vec<Entry>, from: Node) -> Result<(), Halt> {
+fn merge(entries: &mut Entries, from: Node) -> Result<(), Halt> {
     match from.value {
         Value::Map(others) => {
             for other in others {
-                if entries.iter().all(|entry| entry.key != other.key) {
+                if entries.place(&other.key).is_none() {
                     entries.push(other);
                 }
             }
@@ -313,8 +346,22 @@ mod tests {
 
     #[test]
     fn deep_nesting_is_refused() {
-        let text = format!("a: {}{}", "[".repeat(5000), "]".repeat(5000));
-        assert!(parse(0, &text).is_err());
+        for (open, close) in [("[", "]"), ("{a: ", "}"), ("- ", ""), ("? ", ""), ("[{a: ", "}]")] {
+            let text = format!("a:\n {}{}", open.repeat(200_000), close.repeat(200_000));
+            assert!(parse(0, &text).is_err(), "{open}");
+        }
+        let blocks = (0..2_000).map(|n| format!("{}a:\n", " ".repeat(n))).collect::<String>();
+        assert!(parse(0, &blocks).is_err());
+    }
+
+    #[test]
+    fn a_mapping_with_very_many_keys_is_read_or_refused_at_once() {
+        let keys = |count: u32| (0..count).map(|n| format!("k{n}: v\n")).collect::<String>();
+        assert_eq!(entries(&keys(99_000)).len(), 99_000);
+        assert!(parse(0, &keys(300_000)).is_err());
+        let merged =
+            format!("a: &a {{{}}}\nb: {{<<: [*a, *a]}}\n", keys(30_000).replace('\n', ", "));
+        assert_eq!(entries(&merged).len(), 2);
     }
 
     #[test]

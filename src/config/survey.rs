@@ -1,6 +1,7 @@
 //! The walk over a whole configuration: every section in turn, every fault kept.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,9 +14,9 @@ use super::environment::{Defaults, Environment};
 use super::fault::{self, Fault, Place};
 use super::keys::{AGENT, CLOUD, Key, LATER, TOP};
 use super::layer::{Layer, unknown, wrong_type};
-use super::node::{self, Entry, Value};
+use super::node::{self, Entries, Entry, Value};
 use super::service::{self, ServiceSpec};
-use super::source::Sources;
+use super::source::{Sources, is_control};
 use super::template::{self, CheckedTemplate, Ground};
 use super::{Checked, LoadError};
 
@@ -28,7 +29,16 @@ pub(super) struct Survey {
 
 /// Reads and checks.
 pub(super) fn load(path: &Path, environment: &Environment) -> Survey {
-    match Sources::read(path) {
+    of(path, Sources::read(path), environment)
+}
+
+/// Checks what was read at a path, or says why it could not be.
+pub(super) fn of(
+    path: &Path,
+    read: Result<Sources, (PathBuf, io::Error)>,
+    environment: &Environment,
+) -> Survey {
+    match read {
         Ok(sources) if sources.files().is_empty() => Survey {
             result: Err(LoadError::Missing {
                 what: format!("no YAML file is in `{}`", path.display()),
@@ -93,6 +103,8 @@ fn checked(
     };
     fault::sort(&mut faults);
     fault::sort(&mut warnings);
+    fault::bound(&mut faults);
+    fault::bound(&mut warnings);
     fault::hide(&mut faults, &sources);
     fault::hide(&mut warnings, &sources);
     match parts.filter(|_| faults.is_empty()) {
@@ -118,6 +130,13 @@ fn nothing_to_log_in_with(top: &[Entry], faults: &[Fault]) -> bool {
 fn top(sources: &Sources, faults: &mut Vec<Fault>) -> Result<Vec<Entry>, Box<Fault>> {
     let mut top: Vec<Entry> = Vec::new();
     for (index, file) in sources.files().iter().enumerate() {
+        if let Some(sound) = file.sound {
+            return Err(Box::new(fault::no_text(index, &file.text, sound)));
+        }
+        // To the parser a zero byte is the end: what follows would look as if it had been taken out.
+        if let Some(at) = file.text.find(is_control) {
+            return Err(Box::new(fault::control(index, &file.text, at)));
+        }
         let (root, doubled) = node::parse(index, &file.text)?;
         faults.extend(doubled);
         let Some(root) = root else { continue };
@@ -144,15 +163,17 @@ fn join(earlier: &mut Entry, entry: Entry, sources: &Sources, faults: &mut Vec<F
         faults.push(node::doubled(&entry.key, entry.place, earlier.place, name(earlier.place)));
         return;
     };
+    let mut all = Entries::of(std::mem::take(known));
     for new in added {
-        match known.iter().find(|old| old.key == new.key) {
+        match all.place(&new.key) {
             Some(old) => {
                 let path = format!("{}.{}", entry.key, new.key);
-                faults.push(node::doubled(&path, new.place, old.place, name(old.place)));
+                faults.push(node::doubled(&path, new.place, old, name(old)));
             }
-            None => known.push(new),
+            None => all.push(new),
         }
     }
+    *known = all.into_list();
 }
 
 fn section<'a>(top: &'a [Entry], name: &str) -> Option<&'a Entry> {

@@ -157,7 +157,12 @@ fn fold(log: &impl Log, path: &std::path::Path) -> Result<Ledger, LogError> {
         None => Ledger::default(),
     };
     for (seq, bytes) in log.read_from(ledger.seq + 1)? {
-        let version = serde_json::from_slice::<Version>(&bytes).map_err(corrupt)?.version;
+        let read = serde_json::from_slice::<Record>(&bytes);
+        // A newer record may or may not look like one of ours.
+        let version = match &read {
+            Ok(record) => record.version,
+            Err(_) => serde_json::from_slice::<Version>(&bytes).map_err(corrupt)?.version,
+        };
         if version > RECORD_VERSION {
             return Err(LogError::Newer {
                 path: path.to_owned(),
@@ -165,7 +170,7 @@ fn fold(log: &impl Log, path: &std::path::Path) -> Result<Ledger, LogError> {
                 known: u64::from(RECORD_VERSION),
             });
         }
-        let record: Record = serde_json::from_slice(&bytes).map_err(corrupt)?;
+        let record = read.map_err(corrupt)?;
         if record.seq != seq || seq != ledger.seq + 1 {
             let text =
                 format!("record {seq} follows {} and calls itself {}", ledger.seq, record.seq);

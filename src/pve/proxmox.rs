@@ -25,8 +25,8 @@ use super::watcher::Watcher;
 use super::wire::WireDialer;
 use super::{guest, sight};
 
-/// Time between two looks at the tasks of a cluster.
-pub const TICK: Duration = Duration::from_secs(1);
+/// The shortest time between two looks at the tasks of a cluster.
+pub const TICK: Duration = Duration::from_millis(250);
 
 /// Every cloud's Proxmox.
 pub struct Proxmox {

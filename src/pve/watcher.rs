@@ -21,6 +21,12 @@ use super::client::Client;
 use super::error::PveError;
 use super::types::TaskRow;
 
+/// A task is seen to have ended at most this part of its length late, once that is above a tick.
+const LATE_BY: u32 = 20;
+
+/// The most ticks between two looks while Proxmox answers.
+const TICKS_MAX: u32 = 8;
+
 /// The longest wait between two looks while Proxmox does not answer.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
@@ -50,6 +56,7 @@ pub struct Watcher {
 
 struct Awaited {
     client: Arc<Client>,
+    since: Instant,
     answers: Vec<oneshot::Sender<TaskEnd>>,
     missed: u32,
 }
@@ -119,7 +126,8 @@ impl Watcher {
 
     fn enter(&self, client: Arc<Client>, upid: &Upid, answer: oneshot::Sender<TaskEnd>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = || Awaited { client, answers: Vec::new(), missed: 0 };
+        let since = Instant::now();
+        let fresh = || Awaited { client, since, answers: Vec::new(), missed: 0 };
         waiting.entry(upid.clone()).or_insert_with(fresh).answers.push(answer);
     }
 
@@ -144,7 +152,15 @@ impl Watcher {
         let fine = self.look(pump, &wanted).await;
         pump.misses = if fine { 0 } else { pump.misses.saturating_add(1) };
         let factor = 1_u32 << pump.misses.min(8);
-        pump.next = Instant::now() + (self.tick * factor).min(BACKOFF_MAX.max(self.tick));
+        let pause = if fine { self.pause() } else { self.tick * factor };
+        pump.next = Instant::now() + pause.min(BACKOFF_MAX.max(self.tick));
+    }
+
+    /// Tasks that were only just begun may end any moment; long ones are looked at more rarely.
+    fn pause(&self) -> Duration {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let youngest = waiting.values().map(|awaited| awaited.since.elapsed()).min();
+        (youngest.unwrap_or_default() / LATE_BY).clamp(self.tick, self.tick * TICKS_MAX)
     }
 
     fn wanted(&self) -> Wanted {

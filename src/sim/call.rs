@@ -127,6 +127,9 @@ impl ApiError {
 pub struct Answer {
     /// The `data` member.
     pub data: Value,
+    /// The `data` member as JSON text, in place of `data`: for long lists that are asked for again
+    /// and again.
+    pub text: Option<String>,
     /// The `total` member of paged lists.
     pub total: Option<u64>,
 }
@@ -134,7 +137,7 @@ pub struct Answer {
 impl Answer {
     /// An answer that only has data.
     pub fn new(data: Value) -> Self {
-        Self { data, total: None }
+        Self { data, text: None, total: None }
     }
 
     /// `{"data": null}`.
@@ -144,7 +147,26 @@ impl Answer {
 
     /// A paged list and how many entries there are in all.
     pub fn with_total(data: Value, total: u64) -> Self {
-        Self { data, total: Some(total) }
+        Self { data, text: None, total: Some(total) }
+    }
+
+    /// A list of items that are JSON text.
+    pub fn of_texts<'a>(items: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut text = String::from("[");
+        for item in items {
+            if text.len() > 1 {
+                text.push(',');
+            }
+            text.push_str(item);
+        }
+        text.push(']');
+        Self { data: Value::Null, text: Some(text), total: None }
+    }
+
+    /// The `data` member, whichever way it is kept; null where the text is no JSON.
+    pub fn value(self) -> Value {
+        let parsed = self.text.map(|text| serde_json::from_str(&text).unwrap_or_default());
+        parsed.unwrap_or(self.data)
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
@@ -121,6 +122,16 @@ pub trait GuestHost: Send + Sync + 'static {
 
     /// Where the guest's SSH listens, for summaries; none while it does not run.
     fn address(&self, vmid: u32) -> Option<GuestAddress>;
+
+    /// How long it is until the guest's agent answers; none where nobody knows.
+    fn answers_in(&self, _vmid: u32) -> Option<Duration> {
+        None
+    }
+
+    /// How long a guest that has just begun takes until it has an address; none where nobody knows.
+    fn reachable_in(&self, _vmid: u32) -> Option<Duration> {
+        None
+    }
 
     /// Keeps the guest's disk under a snapshot's name.
     fn snapshot(&self, vmid: u32, name: &str);

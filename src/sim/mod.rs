@@ -10,6 +10,7 @@ pub mod door;
 pub mod guest;
 pub mod guests;
 pub mod memory;
+pub mod record;
 pub mod rights;
 pub mod run;
 pub mod simulation;

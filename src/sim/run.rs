@@ -15,14 +15,18 @@ use super::door::certificates::{Authority, CLUSTER};
 use super::door::wire::{Wire, WireError};
 use super::guest::GuestHost;
 use super::guests::{
-    GuestKind, GuestKindError, Isolation, IsolationError, NoneGuests, NoneOptions, ProcessGuests,
-    ProcessOptions,
+    GreeterGuests, GuestKind, GuestKindError, Isolation, IsolationError, NoneGuests, NoneOptions,
+    ProcessGuests, ProcessOptions,
 };
+use super::record::Record;
 use super::simulation::{Simulation, SimulationOptions};
 use super::spec::{ClusterSpec, PveVersion};
 use super::world::{Certificates as Shown, Faults, Latency};
 use crate::causes::chain;
 use crate::clock;
+
+/// Where guests that greet listen, as process guests do.
+const GREETER_PORT: u16 = 2222;
 
 /// What `drover sim` was asked for.
 #[derive(Debug, Clone)]
@@ -47,6 +51,8 @@ pub struct Options {
     pub all_nodes: bool,
     /// Where to take orders while it runs.
     pub control: Option<PathBuf>,
+    /// Where requests, tasks and boots are written down.
+    pub record: Option<PathBuf>,
 }
 
 /// Why no simulated cluster runs.
@@ -55,6 +61,15 @@ pub enum SimError {
     /// An input file cannot be read.
     #[error("`{}` cannot be read", .path.display())]
     Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The record cannot be written.
+    #[error("`{}` cannot be written", .path.display())]
+    Unwritable {
         /// The file.
         path: PathBuf,
         /// Why.
@@ -103,6 +118,7 @@ impl SimError {
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Unreadable { .. }
+            | Self::Unwritable { .. }
             | Self::Malformed { .. }
             | Self::Unusable(_)
             | Self::Guests(_)
@@ -160,6 +176,7 @@ pub async fn run(options: Options) -> Result<(), SimError> {
             Some(path) => read(path, "planned faults")?,
             None => Faults::default(),
         },
+        record: options.record.as_deref().map(record).transpose()?,
     };
     let authority = Authority::new(CLUSTER)?;
     let certificates = authority.issue(&names)?;
@@ -340,17 +357,25 @@ fn with_credentials(
     Ok(spec)
 }
 
+fn record(path: &Path) -> Result<Arc<Record>, SimError> {
+    let record = Record::create(path);
+    record.map(Arc::new).map_err(|source| SimError::Unwritable { path: path.to_owned(), source })
+}
+
 fn guests(options: &Options, folder: &Path) -> Result<Arc<dyn GuestHost>, SimError> {
     let at_once = options.latency == "none";
     let quick = Duration::from_millis(50)..Duration::from_millis(150);
     match options.guests {
-        GuestKind::None => {
+        GuestKind::None | GuestKind::Greeter => {
             let mut none = NoneOptions { seed: options.seed, ..NoneOptions::default() };
             if at_once {
                 (none.boot, none.addressless, none.shutdown) =
                     (quick.clone(), quick.clone(), quick);
             }
-            Ok(Arc::new(NoneGuests::new(none)))
+            if options.guests == GuestKind::None {
+                return Ok(Arc::new(NoneGuests::new(none)));
+            }
+            Ok(Arc::new(GreeterGuests::new(NoneOptions { ssh_port: GREETER_PORT, ..none })))
         }
         GuestKind::Process => {
             let mut process = ProcessOptions::new(folder.join("guests"));

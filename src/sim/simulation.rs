@@ -10,6 +10,7 @@ use super::door::certificates::Certificates;
 use super::door::wire::{Wire, WireError};
 use super::guest::GuestHost;
 use super::memory::MemoryDialer;
+use super::record::Record;
 use super::rights::Rights;
 use super::spec::{ClusterSpec, PveVersion};
 use super::world::{self, Faults, Latency, World, WorldOptions};
@@ -27,6 +28,8 @@ pub struct SimulationOptions {
     pub latency: Latency,
     /// What goes wrong.
     pub faults: Faults,
+    /// Where requests, tasks and boots are written down.
+    pub record: Option<Arc<Record>>,
 }
 
 impl Default for SimulationOptions {
@@ -37,6 +40,7 @@ impl Default for SimulationOptions {
             epoch: world::EPOCH,
             latency: Latency::default(),
             faults: Faults::default(),
+            record: None,
         }
     }
 }
@@ -70,12 +74,20 @@ impl Simulation {
             epoch: options.epoch,
             latency: options.latency,
             faults: options.faults,
+            record: options.record.clone(),
             certificates: world::Certificates::from(&certificates),
         };
         let rights: Arc<dyn Rights> = Arc::clone(&access) as _;
         let world = World::new(spec, world_options, rights, guests);
         let routes = Arc::clone(&world) as _;
-        let door = Door::new(spec, options.version, options.seed, Arc::clone(&access), routes);
+        let door = Door::new(
+            spec,
+            options.version,
+            options.seed,
+            Arc::clone(&access),
+            routes,
+            options.record,
+        );
         let first_node = spec.nodes.first().map_or("localhost", |node| &node.name).to_owned();
         Self { door, world, access, certificates, first_node }
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
 use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
-use drover_actors::id::{AgentId, CloudId, ClusterId, LeaseId, TemplateId};
+use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, TemplateId};
 use drover_actors::ports::Observer;
 use drover_actors::time::WallTime;
 use tokio::sync::watch;
@@ -48,6 +48,8 @@ pub struct View {
 #[derive(Default)]
 struct Past {
     config: ConfigPicture,
+    /// What was in force when the last one was refused.
+    refused_after: Generation,
     gone: VecDeque<GoneAgent>,
     gone_by_reason: BTreeMap<&'static str, u64>,
     ended: VecDeque<LeaseId>,
@@ -210,14 +212,18 @@ impl View {
     fn fold(&self, fact: &Fact) {
         match &fact.what {
             What::ConfigApplied { generation } => {
-                self.past().config = ConfigPicture {
-                    generation: Some(*generation),
-                    applied: Some(fact.at),
-                    refused: None,
-                };
+                let mut past = self.past();
+                // The actors may tell of the one that stays after its successor was refused.
+                if *generation > past.refused_after {
+                    past.config.refused = None;
+                }
+                past.config.generation = Some(*generation);
+                past.config.applied = Some(fact.at);
             }
-            What::ConfigRefused { text } => {
-                self.past().config.refused = Some((fact.at, text.clone()));
+            What::ConfigRefused { text, after } => {
+                let mut past = self.past();
+                past.config.refused = Some((fact.at, text.clone()));
+                past.refused_after = *after;
             }
             What::Agent(picture) => self.fold_agent(picture),
             What::AgentGone { agent, template, reason, phases } => {

@@ -429,7 +429,7 @@ pub fn event_out(view: &View, fact: &Fact) -> (&'static str, Value) {
         What::ConfigApplied { generation } => {
             ("configApplied", json!({ "generation": generation.0 }))
         }
-        What::ConfigRefused { text } => ("configRefused", json!({ "text": text })),
+        What::ConfigRefused { text, .. } => ("configRefused", json!({ "text": text })),
         What::Agent(agent) => ("agent", json!({ "agent": AgentOut::from(&**agent) })),
         What::AgentGone { agent, template, reason, phases } => {
             let gone = GoneAgent {

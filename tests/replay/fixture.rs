@@ -39,7 +39,7 @@ pub fn build() -> Installation {
     let guests = Arc::new(RecordedGuests::default());
     let world = World::new(&spec, options, Arc::clone(&access) as _, guests);
     let side = world.side_door();
-    let door = Door::new(&spec, PveVersion::V8_4, 1, access, world);
+    let door = Door::new(&spec, PveVersion::V8_4, 1, access, world, None);
     Installation { door, side }
 }
 

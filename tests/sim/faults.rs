@@ -401,6 +401,21 @@ async fn a_machine_that_dies_under_a_lease_ends_it_as_lost() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_that_died_unnoticed_costs_the_next_lease_nothing_but_time() {
+    let world = World::started(Setup::linux("instanceMin: 1")).await;
+    let warm = world.until_state("Ready").await;
+    world.side.kill_guest(warm.vmid.unwrap().0).await;
+    let (lease, agent) = world.leased("linux").await;
+    assert_ne!(agent.agent, warm.agent);
+    let told = |what: &What| match what {
+        What::Lease(picture) if picture.lease == lease => Some(picture.state.clone()),
+        _ => None,
+    };
+    assert_eq!(world.notes.facts(told), ["waiting", "granted", "waiting", "granted", "ready"]);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_login_that_is_refused_once_costs_one_agent() {
     let world = World::started(Setup::linux("maxTotalUses: 1")).await;
     world.shell.refuse(1, FaultKind::KeyRejected);

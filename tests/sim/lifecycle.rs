@@ -71,15 +71,15 @@ async fn an_agent_is_used_again_without_the_key_of_the_lease_before() {
 // Invariant: a linked clone's provision and teardown cost Proxmox a fixed number of calls.
 
 #[tokio::test(start_paused = true)]
-async fn a_provision_takes_seven_calls_and_a_teardown_four() {
+async fn a_provision_takes_six_calls_and_a_teardown_four() {
     let mut setup = Setup::linux("maxTotalUses: 1");
     let at_once = Duration::ZERO..Duration::ZERO;
     setup.guests = NoneOptions { boot: at_once.clone(), addressless: at_once, ..setup.guests };
     let world = World::started(setup).await;
+    world.resync().await;
     world.wire.take();
     let (lease, _) = world.leased("linux").await;
     let provision = [
-        "GET /cluster/nextid",
         "POST /nodes/pve1/qemu/N/clone",
         "GET /nodes/pve1/qemu/N/config",
         "PUT /nodes/pve1/qemu/N/config",

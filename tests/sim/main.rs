@@ -15,6 +15,7 @@ mod faults;
 mod lifecycle;
 mod nodes;
 mod reload;
+mod reload_storm;
 mod strangers;
 mod variety;
 mod world;

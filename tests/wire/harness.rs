@@ -393,6 +393,12 @@ impl Service {
         service
     }
 
+    /// Takes notifications off the socket from here on, as systemd does, and forgets them.
+    pub fn drain(&self) {
+        let notify = self.notify.try_clone().unwrap();
+        std::thread::spawn(move || while notify.recv(&mut [0; 4096]).is_ok() {});
+    }
+
     /// Waits for a notification that has this line, and gives all of its lines.
     pub fn hear(&mut self, line: &str) -> String {
         let mut buffer = [0; 4096];
@@ -423,6 +429,11 @@ impl Events {
         let mut child = Kept(command.spawn().unwrap());
         let stdout = child.0.stdout.take().unwrap();
         Self { lines: Lines::of("drover events", stdout), _child: child }
+    }
+
+    /// The first fact of any kind that `wanted` takes; it sees all before.
+    pub fn all_until(&mut self, wanted: impl Fn(&Value) -> bool) {
+        self.lines.until(|line| serde_json::from_str(line).is_ok_and(|fact| wanted(&fact)));
     }
 
     /// The next fact of a kind that `wanted` takes.

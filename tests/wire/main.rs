@@ -11,6 +11,7 @@ mod journal;
 mod outage;
 mod proxy;
 mod recovery;
+mod reload;
 mod service;
 mod sim;
 mod spine;

@@ -15,6 +15,15 @@ use crate::ledger::AgentEntry;
 use crate::record::{Body, Reason};
 use crate::time::Now;
 
+/// What is left of an agent that the journal does not know.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Unborn {
+    /// The id it was granted.
+    granted: Option<VmId>,
+    /// Why it was gone, and whether its id was burned.
+    gone: Option<(Reason, bool)>,
+}
+
 impl Mind {
     /// Takes up an agent where the journal left it; `down` is credited to its leases.
     ///
@@ -56,26 +65,36 @@ impl Mind {
                     Some(_) => Stage::Admitting,
                     None => Stage::Ready,
                 };
-                (id.clone(), Lease { granted, stage, asked: None, retry: None, tries: 0 })
+                (
+                    id.clone(),
+                    Lease { granted, stage, asked: None, retry: None, tries: 0, told_ready: true },
+                )
             })
             .collect();
+        mind.unswept = entry.unswept;
         mind.state = adopted_state(entry, now);
         mind.observing = mind.state.is_alive();
         mind
     }
 
-    /// Makes a mind that only ends: its actor panicked before the intent to clone was durable, so
-    /// nothing was cloned, and a second try would be a second agent (design rule 3).
-    pub fn give_up_unborn(&mut self, granted: Option<VmId>) {
+    /// Makes a mind that only ends: the journal does not know it. Either its actor panicked before
+    /// the intent to clone was durable, so nothing was cloned, and a second try would be a second
+    /// agent (design rule 3); or it was `gone` already, with that reason and perhaps a burned id,
+    /// and must only be told of.
+    pub fn give_up_unborn(&mut self, granted: Option<VmId>, gone: Option<(Reason, bool)>) {
         self.lane = true;
-        self.unborn = Some(granted);
+        self.unborn = Some(Unborn { granted, gone });
     }
 
     /// Says what adoption changed: done once, before anything else.
     pub(super) fn begin(&mut self, out: &mut Out) {
-        if let Some(granted) = self.unborn.take() {
+        if let Some(Unborn { granted, gone }) = self.unborn.take() {
             if let Some(vmid) = granted {
-                out.effects.push(Effect::IdBack { vmid, burned: false });
+                let burned = gone.as_ref().is_some_and(|(_, burned)| *burned);
+                out.effects.push(Effect::IdBack { vmid, burned });
+            }
+            if let Some((reason, burned)) = gone {
+                return self.gone(reason, burned, out);
             }
             let text = "its actor panicked before it was cloned".to_owned();
             let reason = Reason::Failed { state: "Queued".into(), kind: "broken".into(), text };
@@ -92,7 +111,7 @@ impl Mind {
             }
         } else {
             self.start_deadline(out.now.mono);
-            self.lose_leases("lost", out);
+            self.lose_leases(out);
         }
         if let State::Stranded { why, command, .. } = &self.state {
             let (why, command) = (why.clone(), command.clone());
@@ -120,18 +139,16 @@ impl Mind {
                 self.retire(Reason::PoweredOff, out);
             }
             State::Ready => self.calm(),
-            State::Leased if self.leases.is_empty() => {
-                // Its key may still be there: the end was written, the removal perhaps not made.
-                let text = "the end of its last lease was cut short".to_owned();
-                let reason = Reason::Failed { state: "Leased".into(), kind: "broken".into(), text };
-                self.retire(reason, out);
-            }
+            State::Leased if self.leases.is_empty() => self.retire(cut_short(), out),
             State::Draining(reason) if self.leases.is_empty() => self.retire(reason, out),
             State::Leased | State::Draining(_) => {
                 self.calm();
                 let ids: Vec<_> = self.leases.keys().cloned().collect();
                 for id in ids {
                     self.lease_act(&id, out);
+                }
+                if self.unswept {
+                    self.drain(cut_short(), out);
                 }
             }
             State::Queued
@@ -142,6 +159,12 @@ impl Mind {
             | State::Gone { .. } => {}
         }
     }
+}
+
+/// The end of a lease was written, and the removal of its key perhaps not made.
+fn cut_short() -> Reason {
+    let text = "the end of a lease was cut short".to_owned();
+    Reason::Failed { state: "Leased".into(), kind: "broken".into(), text }
 }
 
 fn adopted_state(entry: &AgentEntry, now: Now) -> State {

@@ -27,6 +27,11 @@ pub(super) fn horizon(limits: &LimitSpec) -> Duration {
     limits.call + INNER_HOP + LOCK_WAITS
 }
 
+/// Whether a clone's task ended without a word, rather than failed.
+fn died(fault: &Fault) -> bool {
+    fault.kind == FaultKind::UnknownOutcome
+}
+
 /// What a look says of a guest this agent believes to be its own.
 pub(super) enum Verdict {
     /// The id is free, says a quorate endpoint.
@@ -101,10 +106,12 @@ impl Mind {
                     self.doubt(None, cancelled, out);
                     self.hinder(fault);
                 }
-                FaultKind::IdTaken => self.clone_failed(fault, true, out),
                 // Nothing was sent at all.
                 FaultKind::Unreachable => self.clone_failed(fault, false, out),
-                FaultKind::Contention
+                // Whose the id is, only the marks tell: a call that arrived twice is refused for
+                // the guest it has just made.
+                FaultKind::IdTaken
+                | FaultKind::Contention
                 | FaultKind::Locked { .. }
                 | FaultKind::Denied { .. }
                 | FaultKind::Gone
@@ -135,9 +142,6 @@ impl Mind {
         let cancelled = cancelled.clone();
         match result {
             Ok(TaskEnd::Done { .. }) => self.clone_is_ours(cancelled, None, out),
-            Ok(TaskEnd::Failed(fault)) if fault.kind == FaultKind::IdTaken => {
-                self.clone_failed(fault, true, out);
-            }
             Ok(TaskEnd::Failed(fault)) => {
                 self.state = State::Cloning { step: CloneStep::Check(fault), cancelled };
                 self.act(out);
@@ -154,7 +158,12 @@ impl Mind {
     }
 
     /// Proof is there: the journalled task's OK, or the marks (design rule 3).
-    fn clone_is_ours(&mut self, cancelled: Option<Reason>, dead: Option<Fault>, out: &mut Out) {
+    pub(super) fn clone_is_ours(
+        &mut self,
+        cancelled: Option<Reason>,
+        dead: Option<Fault>,
+        out: &mut Out,
+    ) {
         self.settle(out);
         match (cancelled, dead) {
             (Some(reason), _) => self.send_out(reason, out),
@@ -223,11 +232,13 @@ impl Mind {
         cancelled: Option<Reason>,
         out: &mut Out,
     ) {
+        let taken = fault.kind == FaultKind::IdTaken;
         match self.judge(sight) {
-            Verdict::Free => self.clone_failed(fault, false, out),
+            Verdict::Free => self.clone_failed(fault, taken, out),
             Verdict::Foreign(_) => self.clone_failed(fault, true, out),
             Verdict::Ours | Verdict::Copying | Verdict::Damaged(_) | Verdict::Unclear => {
-                self.doubt(Some(fault), cancelled, out);
+                // A taken id says nothing against a guest that turns out to be ours.
+                self.doubt(Some(fault).filter(|_| !taken), cancelled, out);
             }
         }
     }
@@ -251,11 +262,13 @@ impl Mind {
             (Verdict::Copying | Verdict::Free, Some(upid)) if dead.is_none() => {
                 self.ask(Call::Await(upid, DOUBT_WAIT), out);
             }
-            (Verdict::Copying, Some(_)) => {
+            (Verdict::Copying, Some(_)) if dead.as_ref().is_some_and(died) => {
                 out.fault = dead;
                 self.strand("its clone's task died and left a locked guest behind", out);
             }
-            (Verdict::Copying, None) => self.back_off(out),
+            // A task that fails takes its copy along: somebody else's task is copying, perhaps that
+            // of the same call arriving twice.
+            (Verdict::Copying, Some(_) | None) => self.back_off(out),
             (Verdict::Free, _) if dead.is_some() || out.now.mono >= horizon => {
                 let text = "its clone was never made".to_owned();
                 let fault = Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text);
@@ -382,7 +395,7 @@ impl Mind {
     /// The end. The id goes back after the journal knows of it.
     pub(super) fn gone(&mut self, reason: Reason, burned: bool, out: &mut Out) {
         self.observing = false;
-        self.lose_leases("lost", out);
+        self.lose_leases(out);
         self.lane_back(out);
         self.enter(State::Gone { reason: reason.clone(), burned }, out);
         out.observe(What::AgentGone {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::agent::adopt::Unborn;
 use crate::agent::event::{Call, Effect, Event, Guest};
 use crate::agent::picture::{Told, Waterfall};
 use crate::agent::provision::can_pass;
@@ -14,7 +15,7 @@ use crate::agent::state::{CloneStep, Lease, State};
 use crate::ambient::jittered;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{AgentId, Attempt, Installation, LeaseId, VmId};
+use crate::id::{AgentId, Attempt, Installation, LeaseId};
 use crate::record::{Body, Reason};
 use crate::spec::TemplateSpec;
 use crate::time::{Moment, Now};
@@ -56,12 +57,14 @@ pub struct Mind {
     /// Whether a place in the lanes is held or asked for.
     pub(super) lane: bool,
     pub(super) parked: bool,
+    /// Whether the key of a lease that ended before this start may be in the guest.
+    pub(super) unswept: bool,
     /// Told to rest: nothing is done any more.
     pub(super) resting: bool,
     /// Adopted, and not looked at yet.
     pub(super) observing: bool,
-    /// To be given up before it was ever cloned, with the id it was granted.
-    pub(super) unborn: Option<Option<VmId>>,
+    /// To be given up, since the journal does not know it.
+    pub(super) unborn: Option<Unborn>,
     /// What its leases are given back for the time the service was down.
     pub(super) credit: Duration,
     pub(super) detail: String,
@@ -76,7 +79,8 @@ pub(super) struct Out {
     pub(super) draw: u64,
     pub(super) effects: Vec<Effect>,
     pub(super) fault: Option<Fault>,
-    pub(super) refused: Option<LeaseId>,
+    /// Leases that are not taken, or given back before they were ready.
+    pub(super) refused: Vec<LeaseId>,
 }
 
 impl Out {
@@ -94,7 +98,7 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
     if mind.resting {
         return Vec::new();
     }
-    let mut out = Out { now, draw, effects: Vec::new(), fault: None, refused: None };
+    let mut out = Out { now, draw, effects: Vec::new(), fault: None, refused: Vec::new() };
     match event {
         Event::Begin => mind.begin(&mut out),
         Event::Command(command) => mind.command(command, &mut out),
@@ -151,6 +155,7 @@ impl Mind {
             old_at: spec.limits.lifetime.map(|life| now.mono + life),
             lane: false,
             parked: false,
+            unswept: false,
             resting: false,
             observing: false,
             unborn: None,

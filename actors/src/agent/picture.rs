@@ -78,8 +78,9 @@ impl Mind {
         let standing = self.standing();
         let summary = (standing, state, leases.clone());
         let changed = self.told.report.as_ref() != Some(&summary);
-        if changed || out.fault.is_some() || out.refused.is_some() {
-            let report = self.report(standing, leases, out.fault.take(), out.refused.take());
+        if changed || out.fault.is_some() || !out.refused.is_empty() {
+            let report =
+                self.report(standing, leases, out.fault.take(), std::mem::take(&mut out.refused));
             // At the front: a free executor must be known as taken before anything waits for a disk.
             out.effects.insert(0, Effect::Report(Box::new(report)));
             self.told.report = Some(summary);
@@ -92,7 +93,7 @@ impl Mind {
         standing: Standing,
         leases: Vec<LeaseId>,
         fault: Option<Fault>,
-        refused: Option<LeaseId>,
+        refused: Vec<LeaseId>,
     ) -> AgentReport {
         AgentReport {
             agent: self.agent.clone(),

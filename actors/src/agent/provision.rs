@@ -17,16 +17,17 @@ use crate::time::Moment;
 
 /// How long one try to log in may take.
 pub(super) const GREET_LIMIT: Duration = Duration::from_secs(10);
-/// Time between two tries to log in.
-const GREET_PAUSE: Duration = Duration::from_secs(2);
+/// Time between two tries to log in: a refused one costs nobody anything.
+const GREET_PAUSE: Duration = Duration::from_millis(500);
 /// From the start to the first question for the address: nothing boots faster.
 const ADDRESS_FIRST: Duration = Duration::from_secs(1);
 /// A refusal that took this long has waited in the guest's stead: the next question may come soon.
 const ADDRESS_BLOCKED: Duration = Duration::from_secs(2);
 /// Time between such a refusal and the next question.
 const ADDRESS_SOON: Duration = Duration::from_millis(500);
-/// Time between the first two questions that were refused at once.
-const ADDRESS_PAUSE: Duration = Duration::from_secs(2);
+/// Time between the first two questions that were answered at once: the guest is up, and its
+/// address is a matter of a few seconds.
+const ADDRESS_PAUSE: Duration = Duration::from_millis(500);
 /// The longest time between two questions for the address.
 const ADDRESS_PAUSE_LONGEST: Duration = Duration::from_secs(5);
 /// How often the guest agent is asked for host keys before they are taken on first sight.

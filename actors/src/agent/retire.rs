@@ -45,7 +45,7 @@ impl Mind {
     /// Begins to retire a guest that is proven to be ours.
     pub(super) fn send_out(&mut self, reason: Reason, out: &mut Out) {
         self.observing = false;
-        self.lose_leases("lost", out);
+        self.lose_leases(out);
         let agent = self.agent.clone();
         out.record(Body::RetireIntended { agent, reason: reason.clone() });
         let step = RetireStep::Fence;
@@ -74,7 +74,7 @@ impl Mind {
         }
     }
 
-    fn retire_step(&mut self, next: RetireStep, out: &mut Out) {
+    pub(super) fn retire_step(&mut self, next: RetireStep, out: &mut Out) {
         if let State::Retiring { step, .. } = &mut self.state {
             *step = next;
         }

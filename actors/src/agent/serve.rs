@@ -26,7 +26,7 @@ impl Mind {
         }
         let open = matches!(self.state, State::Ready | State::Leased);
         if !open || self.observing || self.parked || self.free_executors() == 0 {
-            out.refused = Some(ask.lease);
+            out.refused.push(ask.lease);
             return;
         }
         let expires = out.now.wall + Duration::from_millis(ask.ttl_ms);
@@ -39,7 +39,8 @@ impl Mind {
         self.uses += 1;
         let stage = if ask.public_key.is_some() { Stage::Admitting } else { Stage::Ready };
         let granted = GrantedLease { ask, expires };
-        let lease = Lease { granted, stage, asked: None, retry: None, tries: 0 };
+        let told_ready = stage == Stage::Ready;
+        let lease = Lease { granted, stage, asked: None, retry: None, tries: 0, told_ready };
         self.show_lease(&lease, "", out);
         self.leases.insert(id.clone(), lease);
         if !matches!(self.state, State::Leased) {
@@ -75,6 +76,7 @@ impl Mind {
         match result {
             Ok(()) => {
                 lease.stage = Stage::Ready;
+                lease.told_ready = true;
                 lease.tries = 0;
                 let lease = lease.clone();
                 self.show_lease(&lease, "", out);
@@ -109,10 +111,7 @@ impl Mind {
     fn lease_failed(&mut self, id: &LeaseId, fault: Fault, out: &mut Out) {
         let reason = self.failure(&fault);
         let Some(lease) = self.leases.remove(id) else { return };
-        match lease.stage {
-            Stage::Admitting | Stage::Ready => self.write_end(lease, "lost", &fault.text, out),
-            Stage::Expelling => {}
-        }
+        self.lose(lease, &fault.text, out);
         out.fault = Some(fault);
         self.drain(reason, out);
     }
@@ -173,12 +172,22 @@ impl Mind {
     }
 
     /// Ends every lease at once, without a word to the guest.
-    pub(super) fn lose_leases(&mut self, why: &str, out: &mut Out) {
+    pub(super) fn lose_leases(&mut self, out: &mut Out) {
         for lease in std::mem::take(&mut self.leases).into_values() {
-            match lease.stage {
-                Stage::Admitting | Stage::Ready => self.write_end(lease, why, "", out),
-                Stage::Expelling => {}
+            self.lose(lease, "", out);
+        }
+    }
+
+    /// The agent can not serve a lease any more: one that nobody was told is ready waits again.
+    fn lose(&self, lease: Lease, detail: &str, out: &mut Out) {
+        match lease.stage {
+            Stage::Expelling => {}
+            Stage::Admitting if !lease.told_ready => {
+                let (agent, lease) = (self.agent.clone(), lease.granted.ask.lease);
+                out.record(Body::LeaseReturned { agent, lease: lease.clone() });
+                out.refused.push(lease);
             }
+            Stage::Admitting | Stage::Ready => self.write_end(lease, "lost", detail, out),
         }
     }
 

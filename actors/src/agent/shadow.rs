@@ -4,6 +4,7 @@
 //! that a restarted actor is built from exactly what the journal knows.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,12 +12,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::Notify;
+use tracing::Instrument as _;
 
-use crate::id::{AgentId, VmId};
+use crate::id::{AgentId, LeaseId, VmId};
 use crate::ledger::{AgentEntry, Ledger};
 use crate::message::AgentCommand;
 use crate::ports::{Ambient, Journal, JournalFault};
-use crate::record::{Body, RECORD_VERSION, Record};
+use crate::record::{Body, LeaseAsk, RECORD_VERSION, Reason, Record};
+use crate::time::WallTime;
 
 /// The pause before a failed append is tried again.
 const APPEND_PAUSE: Duration = Duration::from_secs(1);
@@ -29,17 +32,23 @@ pub struct Shadow {
     ambient: Arc<dyn Ambient>,
     ledger: RefCell<Ledger>,
     granted: Cell<Option<VmId>>,
+    gone: RefCell<Option<(Reason, bool)>>,
     orders: RefCell<Orders>,
     writing: Cell<u32>,
     quiet: Notify,
     closed: Cell<bool>,
 }
 
-/// Orders that hold until they are changed; no record tells of them.
+/// Orders that hold until they are changed or carried out; no record tells of them.
 #[derive(Default)]
 struct Orders {
     down: bool,
+    /// Leases handed out that are neither granted nor refused yet.
+    handed: BTreeMap<LeaseId, Box<LeaseAsk>>,
+    /// Leases to be ended, and why.
+    ending: BTreeMap<LeaseId, String>,
     going: Option<AgentCommand>,
+    rest: bool,
 }
 
 /// How an append goes on, told as often as it changes.
@@ -63,6 +72,7 @@ impl Shadow {
         entry: Option<AgentEntry>,
     ) -> Self {
         let mut ledger = Ledger::default();
+        let granted = entry.as_ref().map(|entry| entry.marks.vmid);
         if let Some(entry) = entry {
             ledger.agents.insert(agent.clone(), entry);
         }
@@ -72,7 +82,8 @@ impl Shadow {
             journal,
             ambient,
             ledger: RefCell::new(ledger),
-            granted: Cell::new(None),
+            granted: Cell::new(granted),
+            gone: RefCell::default(),
             orders: RefCell::default(),
             writing: Cell::new(0),
             quiet: Notify::new(),
@@ -96,32 +107,58 @@ impl Shadow {
             AgentCommand::Drain(_) | AgentCommand::Retire(_) | AgentCommand::ForceRetire(_) => {
                 orders.going = Some(command.clone());
             }
-            // Written by others: folded in here, so that a rebuilt actor knows it too.
+            // Written by others: kept here, so that a rebuilt actor knows it too.
             AgentCommand::LeaseRenewed { lease, expires } => {
-                let (lease, expires) = (lease.clone(), *expires);
-                let seq = self.ledger.borrow().seq;
-                self.fold(seq, Body::LeaseRenewed { lease, expires });
+                if let Some(entry) = self.ledger.borrow_mut().agents.get_mut(&self.agent)
+                    && let Some(granted) = entry.leases.get_mut(lease)
+                {
+                    granted.expires = *expires;
+                }
             }
             AgentCommand::Moved(node) => {
                 if let Some(entry) = self.ledger.borrow_mut().agents.get_mut(&self.agent) {
                     entry.node = node.clone();
                 }
             }
+            AgentCommand::Lease { ask } => {
+                orders.handed.insert(ask.lease.clone(), ask.clone());
+            }
+            AgentCommand::EndLease { lease, why } => {
+                orders.ending.insert(lease.clone(), why.clone());
+            }
+            AgentCommand::Rest => orders.rest = true,
             AgentCommand::NotGranted(_)
-            | AgentCommand::Lease { .. }
-            | AgentCommand::EndLease { .. }
             | AgentCommand::Withdraw
             | AgentCommand::Vanished
-            | AgentCommand::SeenStopped
-            | AgentCommand::Rest => {}
+            | AgentCommand::SeenStopped => {}
         }
     }
 
-    /// The orders that still hold, for an actor that was rebuilt.
+    /// The orders that still hold, for an actor that was rebuilt. Leases that were handed out and
+    /// not granted are among them: it refuses them, since it has not looked at its guest yet.
     pub fn orders(&self) -> Vec<AgentCommand> {
         let orders = self.orders.borrow();
         let down = orders.down.then_some(AgentCommand::NodeDown(true));
-        down.into_iter().chain(orders.going.clone()).collect()
+        let handed = orders.handed.values().map(|ask| AgentCommand::Lease { ask: ask.clone() });
+        let ending = orders.ending.iter();
+        let ending = ending
+            .map(|(lease, why)| AgentCommand::EndLease { lease: lease.clone(), why: why.clone() });
+        down.into_iter().chain(handed).chain(ending).chain(orders.going.clone()).collect()
+    }
+
+    /// A lease that was handed out is refused.
+    pub fn refused(&self, lease: &LeaseId) {
+        self.orders.borrow_mut().handed.remove(lease);
+    }
+
+    /// Whether it was told to rest.
+    pub fn resting(&self) -> bool {
+        self.orders.borrow().rest
+    }
+
+    /// Why it is gone, and whether its id is burned, once the journal knows that.
+    pub fn gone(&self) -> Option<(Reason, bool)> {
+        self.gone.borrow().clone()
     }
 
     /// The id that was granted.
@@ -145,13 +182,13 @@ impl Shadow {
     pub fn append(self: &Rc<Self>, body: Body, tell: impl Fn(Progress) + 'static) {
         let shadow = Rc::clone(self);
         let guard = Writing::new(&shadow);
-        actix::spawn(async move {
+        let task = async move {
             let _guard = guard;
             while !shadow.closed.get() {
                 match shadow.try_append(body.clone()).await {
-                    Ok(seq) => {
+                    Ok((seq, wall_time)) => {
                         let intent = matches!(body, Body::CloneIntended { .. });
-                        shadow.fold(seq, body);
+                        shadow.fold(seq, wall_time, body);
                         return tell(Progress::Taken(intent.then_some(seq)));
                     }
                     Err(JournalFault::Fenced) => {
@@ -165,24 +202,31 @@ impl Shadow {
                     }
                 }
             }
-        });
+        };
+        actix::spawn(task.instrument(tracing::error_span!("append")));
     }
 
-    /// One try. A journal that panics is a journal that failed: the queue behind must not hang.
-    async fn try_append(&self, body: Body) -> Result<u64, JournalFault> {
-        let append = async { self.journal.append(vec![body]).await };
+    /// One try: the sequence, and the time for the fold. A port that panics is a journal that
+    /// failed: the queue behind must not hang.
+    async fn try_append(&self, body: Body) -> Result<(u64, WallTime), JournalFault> {
+        let append = async {
+            let wall_time = self.ambient.now().wall;
+            Ok((self.journal.append(vec![body]).await?, wall_time))
+        };
         let caught = AssertUnwindSafe(append).catch_unwind().await;
         caught.unwrap_or_else(|_| Err(JournalFault::Failed("it panicked".into())))
     }
 
-    fn fold(&self, seq: u64, body: Body) {
-        let record = Record {
-            version: RECORD_VERSION,
-            seq,
-            epoch: self.epoch,
-            wall_time: self.ambient.now().wall,
-            body,
-        };
+    fn fold(&self, seq: u64, wall_time: WallTime, body: Body) {
+        let mut orders = self.orders.borrow_mut();
+        if let Body::LeaseGranted { ask, .. } = &body {
+            orders.handed.remove(&ask.lease);
+        } else if let Body::LeaseEnded { lease, .. } = &body {
+            orders.ending.remove(lease);
+        } else if let Body::Gone { reason, burned, .. } = &body {
+            self.gone.replace(Some((reason.clone(), *burned)));
+        }
+        let record = Record { version: RECORD_VERSION, seq, epoch: self.epoch, wall_time, body };
         self.ledger.borrow_mut().apply(&record);
     }
 }

@@ -225,4 +225,6 @@ pub struct Lease {
     pub retry: Option<Moment>,
     /// How often it failed.
     pub tries: u32,
+    /// Whether its holder was ever told that it is ready, or may have been.
+    pub told_ready: bool,
 }

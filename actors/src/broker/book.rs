@@ -37,6 +37,8 @@ pub struct Entry {
     pub releasing: bool,
     /// Its place in the order of asking.
     pub number: u64,
+    /// How often an agent gave it back in this start of the service.
+    pub returns: u32,
 }
 
 /// What becomes of an ask.
@@ -88,7 +90,8 @@ impl Book {
         if let Some(key) = &ask.key_hash {
             self.keys.insert((ask.principal.clone(), key.clone()), lease.clone());
         }
-        let entry = Entry { ask, stand: stand.clone(), releasing: false, number: self.count };
+        let entry =
+            Entry { ask, stand: stand.clone(), releasing: false, number: self.count, returns: 0 };
         self.entries.insert(lease.clone(), entry);
         self.stand(&lease, stand);
     }
@@ -161,6 +164,13 @@ impl Book {
         if let Some(entry) = self.entries.get_mut(lease) {
             entry.releasing = true;
         }
+    }
+
+    /// Notes that an agent gave a lease back; says how often that was.
+    pub fn returned(&mut self, lease: &LeaseId) -> u32 {
+        let Some(entry) = self.entries.get_mut(lease) else { return 0 };
+        entry.returns += 1;
+        entry.returns
     }
 
     /// Leases that wait, the oldest first.

@@ -65,8 +65,15 @@ pub enum Order {
         /// The lease.
         lease: LeaseId,
     },
-    /// Record that a lease was given up before it was granted.
+    /// Record that a lease is over that no agent has.
     Cancel {
+        /// The lease.
+        lease: LeaseId,
+        /// Why, as in the record.
+        why: &'static str,
+    },
+    /// A lease lost its agent before it was ready, and waits again.
+    Again {
         /// The lease.
         lease: LeaseId,
     },

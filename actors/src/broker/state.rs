@@ -15,6 +15,9 @@ use crate::spec::TemplateSpec;
 use crate::template::{AgentLevel, TemplateNews};
 use crate::time::WallTime;
 
+/// How often a lease may lose its agent before it is ready.
+const RETURNS: u32 = 3;
+
 /// A template as the broker sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TemplateView {
@@ -128,7 +131,7 @@ impl Broker {
             Stand::Cancelling => Ok((Vec::new(), false)),
             Stand::Waiting => {
                 self.book.stand(lease, Stand::Cancelling);
-                Ok((vec![Order::Cancel { lease: lease.clone() }], false))
+                Ok((vec![Order::Cancel { lease: lease.clone(), why: "cancelled" }], false))
             }
             Stand::Sent(_) => {
                 self.book.releasing(lease);
@@ -205,19 +208,9 @@ impl Broker {
             };
             self.agents.insert(level.agent.clone(), view);
         }
-        for agent in &news.gone {
-            if let Some(view) = self.agents.remove(agent) {
-                let level = AgentLevel {
-                    agent: agent.clone(),
-                    spec: view.spec,
-                    standing: Standing::Gone,
-                    queued: false,
-                    leases: Vec::new(),
-                    refused: Vec::new(),
-                    going: true,
-                };
-                orders.extend(self.follow(&level, now));
-            }
+        for level in &news.gone {
+            self.agents.remove(&level.agent);
+            orders.extend(self.follow(level, now));
         }
         if news.empty && !news.configured {
             self.templates.remove(&news.template);
@@ -232,7 +225,8 @@ impl Broker {
         let leaves = matches!(level.standing, Standing::Leaving | Standing::Gone);
         for (lease, stand) in self.book.at(agent) {
             let there = level.leases.contains(&lease);
-            let refused = leaves || level.refused.contains(&lease);
+            let back = level.refused.contains(&lease);
+            let refused = leaves || back;
             let releasing = self.book.get(&lease).is_some_and(|entry| entry.releasing);
             match stand {
                 Stand::Sent(_) if there => {
@@ -241,13 +235,20 @@ impl Broker {
                         orders.push(Order::End { agent: agent.clone(), lease });
                     }
                 }
+                Stand::On(_) | Stand::Sent(_) if level.over.contains(&lease) && !there => {
+                    self.book.stand(&lease, Stand::Ended(now));
+                    orders.push(Order::Over { lease });
+                }
                 Stand::Sent(_) if refused => {
                     if releasing {
                         self.book.stand(&lease, Stand::Cancelling);
-                        orders.push(Order::Cancel { lease });
+                        orders.push(Order::Cancel { lease, why: "cancelled" });
                     } else {
                         self.book.stand(&lease, Stand::Waiting);
                     }
+                }
+                Stand::On(_) if !there && back => {
+                    orders.push(self.returned(lease, releasing));
                 }
                 Stand::On(_) if !there => {
                     self.book.stand(&lease, Stand::Ended(now));
@@ -262,6 +263,19 @@ impl Broker {
             }
         }
         orders
+    }
+
+    /// A lease that was reported and never ready waits again. One that is given back too often would
+    /// use up one agent after the other: its key may be what no guest takes.
+    fn returned(&mut self, lease: LeaseId, releasing: bool) -> Order {
+        let returns = self.book.returned(&lease);
+        if releasing || returns > RETURNS {
+            self.book.stand(&lease, Stand::Cancelling);
+            let why = if releasing { "cancelled" } else { "lost" };
+            return Order::Cancel { lease, why };
+        }
+        self.book.stand(&lease, Stand::Waiting);
+        Order::Again { lease }
     }
 
     /// A start was not passed on to the template: it is not in flight.

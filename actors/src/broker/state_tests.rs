@@ -1,5 +1,8 @@
 //! The broker: who gets what, and how much is begun for it.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
+#[path = "lease_tests.rs"]
+mod leases;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -44,6 +47,7 @@ fn level(spec: &Arc<TemplateSpec>, agent: &str, standing: Standing, on: &[&str])
         queued: standing == Standing::Coming,
         leases: on.iter().map(LeaseId::new).collect(),
         refused: Vec::new(),
+        over: Vec::new(),
         going: false,
     }
 }
@@ -76,7 +80,8 @@ fn text(orders: &[Order]) -> Vec<String> {
             Order::Start { template, count } => format!("start {count} {template}"),
             Order::Withdraw { agent } => format!("withdraw {agent}"),
             Order::End { agent, lease } => format!("end {lease} on {agent}"),
-            Order::Cancel { lease } => format!("cancel {lease}"),
+            Order::Cancel { lease, why } => format!("{why} {lease}"),
+            Order::Again { lease } => format!("again {lease}"),
             Order::Over { lease } => format!("over {lease}"),
         })
         .collect()
@@ -265,6 +270,21 @@ fn a_lease_that_an_agent_could_not_take_waits_again() {
     assert_eq!(text(&broker.decide()), ["l1 on a2"]);
 }
 
+#[test]
+fn a_lease_that_was_reported_and_then_refused_was_never_granted_and_waits_again() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    broker.decide();
+    tell(&mut broker, &specs[0], "a1", Standing::Busy, &["l1"]);
+    let mut told = news(&specs[0], 0);
+    let refused = vec![LeaseId::new("l1")];
+    told.agents = vec![AgentLevel { refused, ..level(&specs[0], "a1", Standing::Coming, &[]) }];
+    assert_eq!(text(&broker.news(&told, at(1).wall)), ["again l1"]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    assert_eq!(text(&broker.decide()), ["l1 on a1"]);
+}
+
 // Invariant: what was begun for a lease that is given up goes too, if nothing was sent for it yet
 // and nobody else needs it.
 
@@ -359,137 +379,6 @@ fn a_want_nobody_can_serve_is_refused_with_what_is_known() {
     );
 }
 
-// Invariant: one idempotency key stands for one body, also after a restart.
-
-fn keyed(lease: &str, body: &str) -> LeaseAsk {
-    let mut ask = ask(lease, named("t"), 0);
-    ask.key_hash = Some("key".into());
-    ask.body_hash = body.into();
-    ask
-}
-
-#[test]
-fn the_same_key_and_body_answer_the_same_lease_and_another_body_is_a_conflict() {
-    let (mut broker, specs) = broker(&[("c/t", &[], 9)]);
-    assert_eq!(broker.ask(&keyed("l1", "x"), &specs), Asked::New);
-    let lease = LeaseId::new("l1");
-    let known = |durable| Asked::Known { lease: lease.clone(), durable };
-    assert_eq!(broker.ask(&keyed("l2", "x"), &specs), known(false));
-    broker.recorded(&lease, true);
-    assert_eq!(broker.ask(&keyed("l3", "x"), &specs), known(true));
-    let conflict = broker.ask(&keyed("l4", "y"), &specs);
-    assert!(matches!(conflict, Asked::Refused(Refusal::Conflict(_))));
-    let mut bob = keyed("l5", "y");
-    bob.principal = "bob".into();
-    assert_eq!(broker.ask(&bob, &specs), Asked::New);
-}
-
-#[test]
-fn keys_of_waiting_granted_and_ended_leases_outlive_a_restart() {
-    let mut ledger = Ledger::default();
-    ledger.waiting.push(keyed("w", "x"));
-    let mut agent = entry("a1", 10_000, template("c/t", &[]), "Leased");
-    let mut granted = keyed("g", "x");
-    granted.key_hash = Some("granted".into());
-    let grant = crate::ledger::GrantedLease { ask: granted.clone(), expires: at(99).wall };
-    agent.leases.insert(granted.lease.clone(), grant);
-    ledger.agents.insert(AgentId::new("a1"), agent);
-    let mut over = keyed("e", "x");
-    over.key_hash = Some("ended".into());
-    let ended = crate::ledger::EndedLease {
-        ask: over.clone(),
-        agent: None,
-        why: "released".into(),
-        at: at(0).wall,
-    };
-    ledger.ended.insert(over.lease.clone(), ended);
-    let broker = Broker::restore(&ledger);
-    for ask in [keyed("w", "x"), granted, over] {
-        let again = LeaseAsk { lease: LeaseId::new("new"), ..ask.clone() };
-        let known = Asked::Known { lease: ask.lease.clone(), durable: true };
-        assert_eq!(broker.known(&again), Some(known));
-    }
-    assert_eq!(broker.renewable(&LeaseId::new("g")), Ok(AgentId::new("a1")));
-}
-
-#[test]
-fn an_agent_the_journal_knows_is_in_flight_before_its_template_tells_of_it() {
-    let mut ledger = Ledger::default();
-    ledger.waiting.push(ask("l1", named("t"), 0));
-    let agent = entry("a1", 10_000, template("c/t", &[]), "Booting");
-    ledger.agents.insert(AgentId::new("a1"), agent);
-    let mut broker = Broker::restore(&ledger);
-    let spec = Arc::new(template("c/t", &[]));
-    broker.cloud(&spec.id.cloud, u32::MAX);
-    broker.news(&news(&spec, u32::MAX), at(0).wall);
-    assert!(broker.decide().is_empty());
-}
-
-#[test]
-fn a_key_is_forgotten_a_day_after_its_lease_ended() {
-    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
-    broker.ask(&keyed("l1", "x"), &specs);
-    broker.recorded(&LeaseId::new("l1"), true);
-    broker.release(&LeaseId::new("l1")).unwrap();
-    broker.cancelled(&LeaseId::new("l1"), true, at(0).wall);
-    let mut later = keyed("l2", "y");
-    later.asked = at(24 * 3600).wall;
-    assert_eq!(broker.ask(&later, &specs), Asked::New);
-}
-
-// Invariant: a release is safe to repeat, and never loses a lease on its way to an agent.
-
-#[test]
-fn a_waiting_lease_is_cancelled_and_not_handed_out_meanwhile() {
-    let (mut broker, specs) = broker(&[("c/t", &[], 9)]);
-    wait(&mut broker, &specs, "l1", named("t"), 0);
-    let lease = LeaseId::new("l1");
-    let (orders, over) = broker.release(&lease).unwrap();
-    assert_eq!((text(&orders), over), (vec!["cancel l1".into()], false));
-    assert!(broker.decide().is_empty());
-    broker.cancelled(&lease, true, at(1).wall);
-    assert_eq!(broker.release(&lease), Ok((Vec::new(), true)));
-}
-
-#[test]
-fn a_lease_released_on_its_way_is_ended_when_the_agent_confirms_it() {
-    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
-    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
-    wait(&mut broker, &specs, "l1", named("t"), 0);
-    broker.decide();
-    assert_eq!(broker.release(&LeaseId::new("l1")), Ok((Vec::new(), false)));
-    let orders = tell(&mut broker, &specs[0], "a1", Standing::Busy, &["l1"]);
-    assert_eq!(text(&orders), ["end l1 on a1"]);
-    let orders = tell(&mut broker, &specs[0], "a1", IDLE, &[]);
-    assert_eq!(text(&orders), ["over l1"]);
-}
-
-#[test]
-fn a_lease_released_on_its_way_to_an_agent_that_leaves_is_cancelled() {
-    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
-    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
-    wait(&mut broker, &specs, "l1", named("t"), 0);
-    broker.decide();
-    broker.release(&LeaseId::new("l1")).unwrap();
-    let orders = tell(&mut broker, &specs[0], "a1", Standing::Leaving, &[]);
-    assert_eq!(text(&orders), ["cancel l1"]);
-}
-
-#[test]
-fn only_a_granted_lease_can_be_renewed() {
-    let (mut broker, specs) = broker(&[("c/t", &[], 9)]);
-    wait(&mut broker, &specs, "l1", named("t"), 0);
-    let lease = LeaseId::new("l1");
-    assert!(matches!(broker.renewable(&lease), Err(Refusal::Conflict(_))));
-    assert!(matches!(broker.renewable(&LeaseId::new("no")), Err(Refusal::Unknown(_))));
-    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
-    broker.decide();
-    tell(&mut broker, &specs[0], "a1", Standing::Busy, &["l1"]);
-    assert_eq!(broker.renewable(&lease), Ok(AgentId::new("a1")));
-    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
-    assert!(matches!(broker.renewable(&lease), Err(Refusal::Conflict(_))));
-}
-
 /// A template as it would behave, with its mailbox to and from the broker.
 struct Model {
     spec: Arc<TemplateSpec>,
@@ -557,6 +446,7 @@ proptest! {
                     Order::End { .. }
                     | Order::Withdraw { .. }
                     | Order::Cancel { .. }
+                    | Order::Again { .. }
                     | Order::Over { .. } => {}
                 }
             }

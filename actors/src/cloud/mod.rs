@@ -20,6 +20,7 @@ use crate::ledger::BreakerEntry;
 use crate::message::Standing;
 use crate::record::{Body, Reason};
 use crate::spec::{CloudSpec, TemplateSpec};
+use crate::supervise::take_turns;
 use crate::template::breaker::Breaker;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
 use state::{CloudMind, Effect};
@@ -123,6 +124,25 @@ pub struct Cloud {
     in_question: bool,
     room_told: Option<u32>,
     shown: Option<What>,
+    kept: Kept,
+}
+
+/// What it was told and has not carried out yet: kept for a new incarnation.
+#[derive(Default)]
+struct Kept {
+    /// A configuration that is coming into force.
+    told: Option<Told>,
+    /// Agents to hand to their templates.
+    adopt: Vec<Adoption>,
+    /// Starts that were not passed on.
+    starts: Option<(TemplateId, u32)>,
+}
+
+/// A cloud's part of a configuration.
+#[derive(Clone)]
+struct Told {
+    spec: Option<Arc<CloudSpec>>,
+    templates: BTreeMap<TemplateId, Arc<TemplateSpec>>,
 }
 
 impl Cloud {
@@ -148,6 +168,7 @@ impl Cloud {
             in_question: false,
             room_told: None,
             shown: None,
+            kept: Kept::default(),
         }
     }
 
@@ -156,38 +177,32 @@ impl Cloud {
         self.templates.values()
     }
 
-    fn apply(
-        &mut self,
-        spec: Option<Arc<CloudSpec>>,
-        templates: BTreeMap<TemplateId, Arc<TemplateSpec>>,
-        adopt: Vec<Adoption>,
-        ctx: &mut Context<Self>,
-    ) {
+    /// Brings what it was told into force; what was done of it before a panic does no harm.
+    fn apply(&mut self, ctx: &mut Context<Self>) {
+        let Some(Told { spec, templates }) = self.kept.told.clone() else { return };
         let ask = self.mind.apply(spec);
         for id in self.specs.keys().filter(|id| !templates.contains_key(id)) {
             if let Some(address) = self.templates.get(id) {
                 address.do_send(TemplateCommand::Apply(None));
             }
         }
-        let mut begun = Vec::new();
         for (id, spec) in &templates {
             let known = self.specs.get(id);
             match self.templates.get(id) {
                 Some(_) if known.is_some_and(|old| Arc::ptr_eq(old, spec) || old == spec) => {}
                 Some(address) => address.do_send(TemplateCommand::Apply(Some(spec.clone()))),
                 None => {
-                    let address = self.begin_template(spec.clone(), true, ctx);
-                    begun.push(address);
+                    self.begin_template(spec.clone(), true, ctx);
                 }
             }
         }
         self.specs = templates;
-        self.adopt(adopt, ctx);
+        self.adopt(ctx);
+        // After the agents that are taken over, so that these count before anything is begun.
         if let Some(lanes) = &self.lanes {
-            for address in begun {
-                address.do_send(TemplateCommand::Lanes(lanes.clone()));
-            }
+            self.tell_all(|| TemplateCommand::Lanes(lanes.clone()));
         }
+        self.kept.told = None;
         if ask {
             self.ask(ctx);
         } else if self.mind.spec().is_none() && self.templates.is_empty() {
@@ -295,18 +310,26 @@ impl Cloud {
     }
 
     fn provision(&mut self, template: TemplateId, count: u32) {
+        self.kept.starts = Some((template.clone(), count));
         let address = self.templates.get(&template);
         let reserved = address.map_or(0, |_| self.mind.reserve(&template, count));
         match address.filter(|_| reserved > 0) {
             // What is not reserved is answered with the rest: the herd sees the room left.
             Some(address) => {
                 address.do_send(TemplateCommand::Begin { reserved, asked: Some(count) });
+                self.kept.starts = None;
             }
             None => {
                 self.room_told = None;
                 self.settle();
-                self.herd.do_send(CloudReport::NotBegun { template, count });
+                self.not_begun();
             }
+        }
+    }
+
+    fn not_begun(&mut self) {
+        if let Some((template, count)) = self.kept.starts.take() {
+            self.herd.do_send(CloudReport::NotBegun { template, count });
         }
     }
 
@@ -317,26 +340,30 @@ impl Cloud {
     }
 
     /// Hands agents to their templates; a template that is not configured is begun for them.
-    fn adopt(&mut self, adoptions: Vec<Adoption>, ctx: &Context<Self>) {
+    fn adopt(&mut self, ctx: &Context<Self>) {
         let mut of: BTreeMap<TemplateId, Vec<Adoption>> = BTreeMap::new();
-        for adoption in adoptions {
+        for adoption in self.kept.adopt.clone() {
             of.entry(adoption.entry.spec.id.clone()).or_default().push(adoption);
         }
         for (id, adoptions) in of {
             let Some(first) = adoptions.first() else { continue };
-            let address = match self.templates.get(&id) {
-                Some(address) => address.clone(),
-                None => {
-                    let spec = Arc::new((*first.entry.spec).clone());
-                    self.begin_template(spec, false, ctx)
-                }
-            };
+            let known = self.templates.get(&id).cloned();
+            // It may be configured again before its agents are gone: then it needs its lanes.
+            let lanes = self.lanes.clone().filter(|_| known.is_none());
+            let address = known.unwrap_or_else(|| {
+                let spec = Arc::new((*first.entry.spec).clone());
+                self.begin_template(spec, false, ctx)
+            });
             for _ in &adoptions {
                 self.mind.found(&id, Standing::Coming);
             }
             self.adopting.insert(id);
             address.do_send(TemplateCommand::Adopt(adoptions));
+            if let Some(lanes) = lanes {
+                address.do_send(TemplateCommand::Lanes(lanes));
+            }
         }
+        self.kept.adopt.clear();
     }
 
     fn news(&mut self, news: Box<TemplateNews>) {
@@ -362,6 +389,10 @@ impl Cloud {
 
 impl Actor for Cloud {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
+    }
 }
 
 impl Supervised for Cloud {
@@ -374,6 +405,12 @@ impl Supervised for Cloud {
             self.mind.found(&living.template, living.standing);
         }
         self.room_told = None;
+        if self.kept.told.is_some() {
+            self.apply(ctx);
+        } else {
+            self.adopt(ctx);
+        }
+        self.not_begun();
         self.ask(ctx);
     }
 }
@@ -384,13 +421,18 @@ impl Handler<CloudCommand> for Cloud {
     fn handle(&mut self, command: CloudCommand, ctx: &mut Context<Self>) {
         match command {
             CloudCommand::Apply { spec, templates, adopt } => {
-                self.apply(spec, templates, adopt, ctx);
+                self.kept.adopt.extend(adopt);
+                self.kept.told = Some(Told { spec, templates });
+                self.apply(ctx);
             }
             CloudCommand::Lanes(lanes) => {
                 self.tell_all(|| TemplateCommand::Lanes(lanes.clone()));
                 self.lanes = Some(lanes);
             }
-            CloudCommand::Adopt(adoption) => self.adopt(vec![adoption], ctx),
+            CloudCommand::Adopt(adoption) => {
+                self.kept.adopt.push(adoption);
+                self.adopt(ctx);
+            }
             CloudCommand::Provision { template, count } => self.provision(template, count),
             CloudCommand::Reap { all, reason, tally } => {
                 let command =

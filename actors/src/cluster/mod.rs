@@ -4,7 +4,7 @@
 pub mod allocator;
 pub mod lanes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
 use crate::ports::{IdSight, VmRef};
 use crate::record::Body;
 use crate::spec::{CloudSpec, TemplateSpec};
+use crate::supervise::take_turns;
 use crate::time::Moment;
 use allocator::Allocator;
 use lanes::Width;
@@ -82,7 +83,12 @@ pub struct Cluster {
     ids: Allocator,
     lanes: Lanes,
     asks: BTreeMap<AgentId, Ask>,
+    /// Whether the last list of all guests was read, and nothing has shown since that it misses
+    /// some: then an id that is not in it is granted without another question.
+    listed: bool,
     located: BTreeMap<(CloudId, VmId), (NodeName, Moment)>,
+    /// Ids that were given back and are not entered yet.
+    back: VecDeque<IdBack>,
 }
 
 impl Cluster {
@@ -102,7 +108,9 @@ impl Cluster {
             ids,
             lanes,
             asks: BTreeMap::new(),
+            listed: false,
             located: BTreeMap::new(),
+            back: VecDeque::new(),
         }
     }
 
@@ -205,6 +213,11 @@ impl Cluster {
             self.refuse(agent, fault);
             return self.advance(ctx);
         };
+        // A clone to an id that somebody took meanwhile is refused without an effect, or fails
+        // before it allocates anything (behaviour section 7), so a question would only save a try.
+        if self.listed {
+            return self.grant(agent, vmid, ctx);
+        }
         self.set_stage(agent, Stage::Checking(vmid));
         let answer = self.common.ports.hypervisor.id_taken(&cloud, vmid);
         let agent = agent.clone();
@@ -225,6 +238,7 @@ impl Cluster {
         let wanted = self.asks.get(agent).is_some_and(|ask| ask.stage == Stage::Checking(vmid));
         match sight {
             IdSight::Taken => {
+                self.listed = false;
                 self.ids.taken(vmid);
                 if wanted {
                     self.find_id(agent, ctx);
@@ -309,6 +323,18 @@ impl Cluster {
         }));
     }
 
+    /// Enters the ids that were given back.
+    fn take_back(&mut self, ctx: &mut Context<Self>) {
+        while let Some(IdBack { vmid, burned }) = self.back.front().cloned() {
+            self.ids.give_back(vmid, burned, self.common.ports.ambient.now().wall);
+            if burned {
+                self.listed = false;
+                self.append(Body::IdBurned { cluster: self.id.clone(), vmid }, ctx);
+            }
+            self.back.pop_front();
+        }
+    }
+
     /// Takes lanes back from agents that ended without giving them back.
     fn sweep(&mut self) {
         let lives = |agent: &AgentId| {
@@ -325,12 +351,17 @@ impl Cluster {
 
 impl Actor for Cluster {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
+    }
 }
 
 impl Supervised for Cluster {
     /// Ids and lanes stand as they are, since agents hold them; whoever waits is asked about
     /// anew.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
+        self.take_back(ctx);
         let held = self
             .common
             .roster
@@ -384,12 +415,8 @@ impl Handler<IdBack> for Cluster {
     type Result = ();
 
     fn handle(&mut self, message: IdBack, ctx: &mut Context<Self>) {
-        let now = self.common.ports.ambient.now().wall;
-        self.ids.give_back(message.vmid, message.burned, now);
-        if message.burned {
-            let body = Body::IdBurned { cluster: self.id.clone(), vmid: message.vmid };
-            self.append(body, ctx);
-        }
+        self.back.push_back(message);
+        self.take_back(ctx);
     }
 }
 
@@ -407,6 +434,7 @@ impl Handler<ClusterCommand> for Cluster {
             }
             ClusterCommand::Surveyed { seen, through } => {
                 self.ids.surveyed(seen);
+                self.listed = true;
                 self.sweep();
                 if let Some((cloud, nodes)) = through {
                     self.inspect(cloud, nodes, ctx);

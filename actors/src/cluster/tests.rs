@@ -99,7 +99,7 @@ impl Bed {
     }
 }
 
-// Invariant: an id is granted only when a quorate endpoint said that it is free.
+// Invariant: an id is granted only when a list shows nobody with it, or the cluster says it is free.
 
 #[test]
 fn a_taken_id_is_passed_over_and_the_place_is_on_the_roster() {
@@ -110,6 +110,22 @@ fn a_taken_id_is_passed_over_and_the_place_is_on_the_roster() {
         assert_eq!(bed.heard().await, ["a 10001 on pve1"]);
         let place = bed.roster.get(&AgentId::new("a")).unwrap().place.unwrap();
         assert_eq!((place.vmid, place.node.as_str()), (VmId(10_001), "pve1"));
+    });
+}
+
+#[test]
+fn an_id_that_no_list_shows_is_granted_unasked_until_a_list_proves_incomplete() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|_| ());
+        let list = || ClusterCommand::Surveyed { seen: [VmId(10_000)].into(), through: None };
+        bed.world.with(|script| script.ids.insert(10_001, IdSight::Taken));
+        bed.cluster.do_send(list());
+        bed.ask("a", |_| ());
+        assert_eq!(bed.heard().await, ["a 10001 on pve1"]);
+        bed.cluster.do_send(IdBack { vmid: VmId(10_001), burned: true });
+        bed.world.with(|script| script.ids.insert(10_002, IdSight::Taken));
+        bed.ask("b", |_| ());
+        assert_eq!(bed.heard().await, ["b 10003 on pve1"]);
     });
 }
 

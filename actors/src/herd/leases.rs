@@ -69,14 +69,14 @@ impl Herd {
         }
     }
 
-    /// Records that a lease ended before it was granted.
-    pub(super) fn cancel(&mut self, lease: LeaseId, ctx: &mut Context<Self>) {
-        let body = Body::LeaseEnded { lease: lease.clone(), why: "cancelled".into() };
+    /// Records that a lease ended that no agent has.
+    pub(super) fn cancel(&mut self, lease: LeaseId, why: &'static str, ctx: &mut Context<Self>) {
+        let body = Body::LeaseEnded { lease: lease.clone(), why: why.into() };
         self.append(body, ctx, move |actor, done, _| {
             let now = actor.common.ports.ambient.now().wall;
             actor.broker.cancelled(&lease, done.is_ok(), now);
             if let Some(entry) = actor.broker.lease(&lease).filter(|_| done.is_ok()) {
-                actor.observe_lease(&entry.ask.clone(), "ended", "cancelled".into());
+                actor.observe_lease(&entry.ask.clone(), "ended", why.into());
             }
             for reply in actor.releasing.remove(&lease).into_iter().flatten() {
                 let answer = done.clone().map(|_| ()).map_err(|fault| unavailable(&fault));

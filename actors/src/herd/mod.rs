@@ -26,6 +26,7 @@ use crate::ports::JournalFault;
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
 use crate::record::{Body, Reason};
 use crate::spec::{CloudSpec, HerdSpec, TemplateSpec};
+use crate::supervise::take_turns;
 pub use start::{HerdStart, Started};
 
 /// What the first try of every cloud came to: its version, or why it is degraded.
@@ -67,6 +68,10 @@ struct Settle;
 
 impl Actor for Herd {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
+    }
 }
 
 impl Herd {
@@ -125,7 +130,14 @@ impl Herd {
                     let why = "released".to_owned();
                     self.common.roster.send(&agent, AgentCommand::EndLease { lease, why });
                 }
-                Order::Cancel { lease } => self.cancel(lease, ctx),
+                Order::Cancel { lease, why } => self.cancel(lease, why, ctx),
+                Order::Again { lease } => {
+                    tracing::warn!(lease = %lease, "lease lost its agent and waits again");
+                    if let Some(ask) = self.broker.lease(&lease).map(|entry| entry.ask.clone()) {
+                        let detail = "its agent was lost before it was ready: waits for another";
+                        self.observe_lease(&ask, "waiting", detail.into());
+                    }
+                }
                 Order::Over { lease } => {
                     for reply in self.releasing.remove(&lease).into_iter().flatten() {
                         reply.send(Ok(())).ok(); // an error: nobody waits any more

@@ -21,7 +21,7 @@ use crate::ports::Ports;
 use crate::reconciler::Reconciler;
 use crate::reconciler::plan::Memory;
 use crate::spec::HerdSpec;
-use crate::supervise::{Intensity, Watch, supervise};
+use crate::supervise::{Census, Intensity, Watch, supervise};
 
 /// Everything the herd starts from.
 pub struct HerdStart {
@@ -51,6 +51,8 @@ pub struct Started {
     pub tried: oneshot::Receiver<Tried>,
     /// Who lives; for the watchdog and tests on the same thread.
     pub roster: Roster,
+    /// Which actors live; for tests on the same thread.
+    pub census: Census,
 }
 
 /// The root is not started anew within the process: its knowledge is the journal's, and a start of
@@ -62,6 +64,7 @@ fn root_watch(common: &Common) -> Watch {
         intensity: Intensity { restarts: 0, within: Duration::from_secs(1) },
         observer: Arc::clone(&common.ports.observer),
         ambient: Arc::clone(&common.ports.ambient),
+        census: common.census.clone(),
         on_give_up: Box::new(move |what| give_up(what)),
     }
 }
@@ -72,10 +75,11 @@ impl Herd {
     /// Starts the herd on the current actix system.
     pub fn start_from(start: HerdStart) -> Started {
         let (ready, tried) = oneshot::channel();
-        let roster = Roster::default();
+        let (roster, census) = (Roster::default(), Census::default());
         let common = Common {
             ports: start.ports,
             roster: roster.clone(),
+            census: census.clone(),
             spawner: start.spawner,
             installation: start.installation,
             epoch: start.epoch,
@@ -102,7 +106,7 @@ impl Herd {
             herd.take_over(&ledger, down, &spec, ctx);
             herd
         });
-        Started { herd, tried, roster }
+        Started { herd, tried, roster, census }
     }
 
     fn take_over(

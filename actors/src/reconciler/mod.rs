@@ -23,6 +23,7 @@ use crate::message::AgentCommand;
 use crate::ports::{IdSight, Survey, VmRef, VmSight};
 use crate::record::Body;
 use crate::spec::CloudSpec;
+use crate::supervise::take_turns;
 use plan::{Config, Known, Memory, Plan};
 
 /// Looks and checks at once.
@@ -291,6 +292,10 @@ impl Reconciler {
 
 impl Actor for Reconciler {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
+    }
 }
 
 impl Supervised for Reconciler {

@@ -6,6 +6,7 @@ pub mod pace;
 pub mod permits;
 pub mod state;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use actix::{
@@ -22,6 +23,7 @@ use crate::id::{AgentId, LeaseId, TemplateId};
 use crate::message::{AgentReport, Standing};
 use crate::record::{Body, Reason};
 use crate::spec::TemplateSpec;
+use crate::supervise::take_turns;
 use crate::time::{Moment, WallTime};
 use breaker::Breaker;
 use state::{Effect, TemplateMind};
@@ -39,8 +41,10 @@ pub struct AgentLevel {
     pub queued: bool,
     /// Leases on it.
     pub leases: Vec<LeaseId>,
-    /// Leases it was sent and could not take.
+    /// Leases it was sent and could not take, or gives back.
     pub refused: Vec<LeaseId>,
+    /// Leases that were on it and are over, since it was last told of.
+    pub over: Vec<LeaseId>,
     /// Told to go: nothing is handed out on it.
     pub going: bool,
 }
@@ -67,8 +71,8 @@ pub struct TemplateNews {
     pub empty: bool,
     /// Agents that changed.
     pub agents: Vec<AgentLevel>,
-    /// Agents that are gone.
-    pub gone: Vec<AgentId>,
+    /// Agents that are gone, as they were last.
+    pub gone: Vec<AgentLevel>,
     /// Reservations of the cloud that are settled: begun (and in `live`), or not needed.
     pub released: u32,
     /// Starts asked for by the herd that are settled the same way.
@@ -135,12 +139,26 @@ pub struct Template {
     configured: Option<Arc<TemplateSpec>>,
     saved: Breaker,
     warm_told: u32,
-    /// Reservations and asked starts that no news has settled yet.
-    owed: (u32, u32),
+    kept: Kept,
     shown: Option<What>,
     /// When it wakes next; timers for other times are stale.
     timer: Option<Moment>,
     flushing: bool,
+}
+
+/// What it was told and has not passed on or carried out yet: kept apart from the mind, for a new
+/// incarnation.
+#[derive(Default)]
+struct Kept {
+    /// Reservations and asked starts that no news has settled.
+    owed: (u32, u32),
+    /// Agents to take over.
+    adopt: VecDeque<Adoption>,
+    /// Agents that are gone, and leases that were refused, without any news of it.
+    gone: Vec<AgentId>,
+    refused: Vec<(AgentId, LeaseId)>,
+    stopping: bool,
+    leaving: bool,
 }
 
 /// To itself: pass the news on, once for all messages that were waiting.
@@ -165,7 +183,7 @@ impl Template {
             saved: breaker.clone(),
             mind: TemplateMind::new(spec, configured, breaker),
             warm_told: 0,
-            owed: (0, 0),
+            kept: Kept::default(),
             shown: None,
             timer: None,
             flushing: false,
@@ -226,12 +244,33 @@ impl Template {
             report: ctx.address().recipient(),
             lanes,
             ports: self.common.ports.clone(),
+            census: self.common.census.clone(),
         };
         let address = (self.common.spawner)(birth);
         let template = spec.id.clone();
         let standing = Standing::Coming;
         let living = Living { template, spec, address, standing, state, leases, place };
         self.common.roster.enter(agent, living);
+    }
+
+    /// Takes over the agents it was sent, those first that came first.
+    fn take_over(&mut self, ctx: &Context<Self>) {
+        while let Some(Adoption { entry, lanes, down }) = self.kept.adopt.front().cloned() {
+            let agent = entry.marks.agent.clone();
+            if self.common.roster.get(&agent).is_none() {
+                self.mind.adopt(&agent, &entry, self.common.ports.ambient.now().mono);
+                let spec = Arc::new((*entry.spec).clone());
+                self.spawn_agent(agent, spec, Start::Adopted { entry, down }, lanes, ctx);
+            }
+            self.kept.adopt.pop_front();
+        }
+    }
+
+    fn leave(&self, ctx: &mut Context<Self>) {
+        let what = What::TemplateGone { template: self.mind.spec().id.clone() };
+        let at = self.common.ports.ambient.now().wall;
+        self.common.ports.observer.observe(Fact { at, what });
+        ctx.stop();
     }
 
     fn append(&self, body: Body, ctx: &mut Context<Self>) {
@@ -264,11 +303,18 @@ impl Template {
 
 impl Actor for Template {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
+    }
 }
 
 impl Supervised for Template {
     /// Starts from the configuration and the living agents, not from the mind that panicked.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
+        if self.kept.leaving {
+            return self.leave(ctx);
+        }
         let spec = self.configured.clone().unwrap_or_else(|| self.mind.spec().clone());
         let id = spec.id.clone();
         self.mind = TemplateMind::new(spec, self.configured.is_some(), self.saved.clone());
@@ -279,7 +325,12 @@ impl Supervised for Template {
         for (agent, living) in self.common.roster.select(|living| living.template == id) {
             self.mind.recall(&agent, &living, now.mono);
         }
-        self.mind.owes(self.owed.0, self.owed.1);
+        self.mind.owes(self.kept.owed.0, self.kept.owed.1);
+        self.mind.missed(&self.kept.gone, &self.kept.refused);
+        if self.kept.stopping {
+            self.mind.stop();
+        }
+        self.take_over(ctx);
         self.warm_told = 0;
         self.timer = None;
         self.flushing = false;
@@ -296,7 +347,10 @@ impl Handler<Flush> for Template {
         self.carry_out(effects, ctx);
         self.flushing = false;
         if let Some(news) = self.mind.news(now.mono) {
-            self.owed = (0, 0);
+            let Kept { owed, gone, refused, .. } = &mut self.kept;
+            *owed = (0, 0);
+            gone.clear();
+            refused.clear();
             self.cloud.do_send(ToCloud::News(Box::new(news)));
         }
         let count = self.mind.warm_need(now.mono);
@@ -318,7 +372,10 @@ impl Handler<AgentReport> for Template {
     type Result = ();
 
     fn handle(&mut self, report: AgentReport, ctx: &mut Context<Self>) {
+        let refused = report.refused.iter().map(|lease| (report.agent.clone(), lease.clone()));
+        self.kept.refused.extend(refused);
         if report.standing == Standing::Gone {
+            self.kept.gone.push(report.agent.clone());
             self.common.roster.leave(&report.agent);
         } else {
             self.common.roster.update(&report.agent, |living| {
@@ -336,11 +393,10 @@ impl Handler<TemplateCommand> for Template {
     type Result = ();
 
     fn handle(&mut self, command: TemplateCommand, ctx: &mut Context<Self>) {
-        let now = self.common.ports.ambient.now();
         let effects = match command {
             TemplateCommand::Apply(spec) => {
                 self.configured.clone_from(&spec);
-                self.mind.apply(spec, now)
+                self.mind.apply(spec, self.common.ports.ambient.now())
             }
             TemplateCommand::Lanes(lanes) => {
                 self.lanes = Some(lanes);
@@ -348,19 +404,14 @@ impl Handler<TemplateCommand> for Template {
                 Vec::new()
             }
             TemplateCommand::Adopt(adoptions) => {
-                for Adoption { entry, lanes, down } in adoptions {
-                    let agent = entry.marks.agent.clone();
-                    if self.common.roster.get(&agent).is_none() {
-                        self.mind.adopt(&agent, &entry, now.mono);
-                        let spec = Arc::new((*entry.spec).clone());
-                        self.spawn_agent(agent, spec, Start::Adopted { entry, down }, lanes, ctx);
-                    }
-                }
+                self.kept.adopt.extend(adoptions);
+                self.take_over(ctx);
                 Vec::new()
             }
             TemplateCommand::Begin { reserved, asked } => {
-                self.owed.0 += reserved;
-                self.owed.1 += asked.unwrap_or(0);
+                self.kept.owed.0 += reserved;
+                self.kept.owed.1 += asked.unwrap_or(0);
+                let now = self.common.ports.ambient.now();
                 let ambient = self.common.ports.ambient.clone();
                 let mut draw = || mint_agent(|| ambient.draw());
                 self.warm_told = if asked.is_none() { 0 } else { self.warm_told };
@@ -375,13 +426,13 @@ impl Handler<TemplateCommand> for Template {
                 effects
             }
             TemplateCommand::Stop => {
+                self.kept.stopping = true;
                 self.mind.stop();
                 Vec::new()
             }
             TemplateCommand::Leave => {
-                let what = What::TemplateGone { template: self.mind.spec().id.clone() };
-                self.common.ports.observer.observe(Fact { at: now.wall, what });
-                return ctx.stop();
+                self.kept.leaving = true;
+                return self.leave(ctx);
             }
         };
         self.carry_out(effects, ctx);

@@ -39,11 +39,29 @@ struct Held {
     leases: Vec<LeaseId>,
     /// Leases it could not take, until they are told.
     refused: Vec<LeaseId>,
+    /// Leases that were on it and are not any more, until they are told.
+    over: Vec<LeaseId>,
     /// When it got free without leases.
     idle_since: Option<Moment>,
     was_ready: bool,
     /// Told to go.
     going: bool,
+}
+
+impl Held {
+    /// What the herd is told of it.
+    fn level(&mut self, agent: AgentId) -> AgentLevel {
+        AgentLevel {
+            agent,
+            spec: self.spec.clone(),
+            standing: self.standing,
+            queued: self.state == "Queued",
+            leases: self.leases.clone(),
+            refused: std::mem::take(&mut self.refused),
+            over: std::mem::take(&mut self.over),
+            going: self.going,
+        }
+    }
 }
 
 /// A template and its agents.
@@ -57,7 +75,7 @@ pub struct TemplateMind {
     breaker: Breaker,
     pace: Pace,
     changed: BTreeSet<AgentId>,
-    gone: Vec<AgentId>,
+    gone: Vec<AgentLevel>,
     released: u32,
     answered: u32,
     told: Option<(u32, u32, bool, Arc<TemplateSpec>)>,
@@ -119,6 +137,7 @@ impl TemplateMind {
             state: entry.state.clone(),
             leases,
             refused: Vec::new(),
+            over: Vec::new(),
             idle_since: None,
             was_ready: entry.state == "Ready" || entry.uses > 0,
             going: entry.retiring.is_some(),
@@ -137,6 +156,7 @@ impl TemplateMind {
             state: living.state.clone(),
             leases: living.leases.clone(),
             refused: Vec::new(),
+            over: Vec::new(),
             idle_since: idle.then_some(now),
             was_ready: ready,
             going: false,
@@ -149,6 +169,29 @@ impl TemplateMind {
     pub fn owes(&mut self, reserved: u32, asked: u32) {
         self.released += reserved;
         self.answered += asked;
+    }
+
+    /// What happened to agents while nobody could be told, because this actor was started anew.
+    pub fn missed(&mut self, gone: &[AgentId], refused: &[(AgentId, LeaseId)]) {
+        let given_back = |agent: &AgentId| {
+            let of = refused.iter().filter(move |(other, _)| other == agent);
+            of.map(|(_, lease)| lease.clone()).collect()
+        };
+        self.gone.extend(gone.iter().map(|agent| AgentLevel {
+            agent: agent.clone(),
+            spec: self.spec.clone(),
+            standing: Standing::Gone,
+            queued: false,
+            leases: Vec::new(),
+            refused: given_back(agent),
+            over: Vec::new(),
+            going: true,
+        }));
+        for (agent, lease) in refused {
+            if let Some(held) = self.agents.get_mut(agent) {
+                held.refused.push(lease.clone());
+            }
+        }
     }
 
     /// A spec comes into force; none when the template left the configuration.
@@ -220,6 +263,7 @@ impl TemplateMind {
                     state: "Queued".into(),
                     leases: Vec::new(),
                     refused: Vec::new(),
+                    over: Vec::new(),
                     idle_since: None,
                     was_ready: false,
                     going: false,
@@ -237,6 +281,8 @@ impl TemplateMind {
         let (before, was_ready) = (held.standing, held.was_ready);
         held.standing = report.standing;
         report.state.clone_into(&mut held.state);
+        let ended = held.leases.iter().filter(|lease| !report.leases.contains(lease));
+        held.over.extend(ended.filter(|lease| !report.refused.contains(lease)).cloned());
         held.leases.clone_from(&report.leases);
         held.refused.extend(report.refused.clone());
         let idle = matches!(report.standing, Standing::Free { idle: true, .. });
@@ -266,10 +312,10 @@ impl TemplateMind {
         }
         let returned = before == Standing::Parked && permits::holds_slot(report.standing);
         if report.standing == Standing::Gone {
-            self.agents.remove(&report.agent);
+            let held = self.agents.remove(&report.agent);
             self.changed.remove(&report.agent);
             self.breaker.left(&report.agent);
-            self.gone.push(report.agent.clone());
+            self.gone.extend(held.map(|mut held| held.level(report.agent.clone())));
         } else if returned && self.spec.cap.is_some_and(|cap| self.live() > cap) {
             effects.extend(self.tell_to_go(&report.agent, Reason::ReturnedFromPark));
         }
@@ -389,15 +435,7 @@ impl TemplateMind {
             .iter()
             .filter_map(|agent| {
                 let held = self.agents.get_mut(agent)?;
-                Some(AgentLevel {
-                    agent: agent.clone(),
-                    spec: held.spec.clone(),
-                    standing: held.standing,
-                    queued: held.state == "Queued",
-                    leases: held.leases.clone(),
-                    refused: std::mem::take(&mut held.refused),
-                    going: held.going,
-                })
+                Some(held.level(agent.clone()))
             })
             .collect();
         Some(TemplateNews {

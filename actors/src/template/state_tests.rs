@@ -42,7 +42,7 @@ fn tell(
     let template = mind.spec().id.clone();
     let (agent, leases) = (agent.clone(), Vec::new());
     let state = "State";
-    let refused = None;
+    let refused = Vec::new();
     let report = AgentReport { agent, template, standing, state, leases, fault, refused };
     mind.report(&report, at(now))
 }

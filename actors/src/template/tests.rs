@@ -127,7 +127,7 @@ fn a_template_started_anew_is_as_tripped_as_before() {
                 state: "Retiring",
                 leases: Vec::new(),
                 fault: Some(fault),
-                refused: None,
+                refused: Vec::new(),
             });
         }
         assert_eq!(bed.news().await.room, 0);

@@ -48,7 +48,7 @@ impl FakeAgent {
             state: self.at,
             leases: self.leases.clone(),
             fault,
-            refused,
+            refused: refused.into_iter().collect(),
         });
     }
 

@@ -23,6 +23,7 @@ use crate::ports::{
     VmRef, VmSight,
 };
 use crate::record::{Body, Record};
+use crate::supervise::Census;
 use crate::time::Now;
 
 /// The world behind the ports: what it answers, and what was asked of it.
@@ -102,6 +103,7 @@ impl World {
         Common {
             ports: self.ports(),
             roster: roster.clone(),
+            census: Census::default(),
             spawner: self.spawner(),
             installation: Installation::new("7k2m9qxw"),
             epoch: 1,

@@ -43,7 +43,13 @@ impl Write for Watched {
 
 fn furnish(view: &View) {
     told(view, What::ConfigApplied { generation: Generation(4) });
-    told(view, What::ConfigRefused { text: "drover.yaml:3:1\n  unknown key `clouds`".into() });
+    told(
+        view,
+        What::ConfigRefused {
+            text: "drover.yaml:3:1\n  unknown key `clouds`".into(),
+            after: Generation(4),
+        },
+    );
     for (cloud, health, version, detail) in [
         ("lab", "well", Some("8.4.21"), ""),
         ("office", "degraded", None, "login refused: check the token `drover@pve!ci`"),

@@ -63,7 +63,10 @@ async fn no_secret_is_in_anything_shown_or_kept() {
     said.push(serde_json::to_string(&*checked.herd.templates[&template]).unwrap());
 
     // What a running service shows of it.
-    told(&served.view, What::ConfigRefused { text: refused.clone() });
+    told(
+        &served.view,
+        What::ConfigRefused { text: refused.clone(), after: drover_actors::id::Generation(1) },
+    );
     said.push(refused);
     for path in ["/v1/status", "/v1/clouds", "/v1/templates", "/metrics", "/readyz"] {
         said.push(served.admin(reqwest::Method::GET, path, "").await.body.to_string());

@@ -195,8 +195,15 @@ fn a_configuration_that_is_not_there_is_told_from_one_that_is_no_text() {
     assert_snapshot!(said.concat(), @r"
     `/etc/drover/none.yaml` can not be read: No such file or directory (os error 2)
       help: name a YAML file, or a directory of them, with --config or DROVER_CONFIG
-    `/etc/drover/binary.yaml` can not be read: stream did not contain valid UTF-8
+      × not UTF-8 text from here on
+       ╭─[/etc/drover/binary.yaml:1:1]
+     1 │ ******
+       · ┬
+       · ╰── here
+       ╰────
       help: save it as plain UTF-8 text
+
+    the configuration has 1 fault
     no YAML file is in `/etc/drover/bare`
       help: put at least one file there whose name ends in .yaml or .yml
     ");

@@ -52,6 +52,23 @@ async fn a_hundred_tasks_cost_one_call_a_tick() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_end_is_seen_late_by_a_twentieth_of_the_task_at_most() {
+    let task = upid("pve1", 1, "qmclone");
+    for (length, late) in [(10, 1), (60, 3), (600, 8)] {
+        let (listed, start) = (task.clone(), Instant::now());
+        let ended = move || start.elapsed() >= Duration::from_secs(length);
+        let script =
+            Script::new(move |_| Step::Data(json!([row(&listed, ended().then_some("OK"))])));
+        assert_eq!(wait(&script, &task, LONG).await, done());
+        let most = Duration::from_secs(length + late);
+        assert!(start.elapsed() <= most, "{length} s: seen after {:?}", start.elapsed());
+        let fewest = length / late;
+        let looks = script.seen().len() as u64;
+        assert!(looks >= fewest && (length <= 20 || looks < length), "{length} s: {looks} looks");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_waiter_that_goes_leaves_the_tick_to_others() {
     let (first, second) = (upid("pve1", 1, "qmclone"), upid("pve1", 2, "qmclone"));
     let listed = [first.clone(), second.clone()];

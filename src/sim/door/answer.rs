@@ -16,6 +16,10 @@ const JSON: &str = "application/json;charset=UTF-8";
 /// With `old_errors` the body of an error has no `message`.
 pub fn json(outcome: Outcome, old_errors: bool) -> Response {
     let error = match outcome {
+        Ok(Answer { text: Some(text), total: None, .. }) => {
+            let body = format!("{{\"data\":{text}}}").into_bytes();
+            return Response::new(200, "OK").with_body(JSON, body);
+        }
         Ok(answer) => return Response::new(200, "OK").with_body(JSON, bytes(&success(answer))),
         Err(error) => error,
     };
@@ -57,11 +61,13 @@ pub fn extjs(outcome: Outcome) -> Response {
 }
 
 fn success(answer: Answer) -> Value {
-    let mut body = json!({"data": answer.data});
-    if let Some(total) = answer.total {
-        body["total"] = total.into();
+    let total = answer.total;
+    let mut body = Map::new();
+    body.insert("data".to_owned(), answer.value());
+    if let Some(total) = total {
+        body.insert("total".to_owned(), total.into());
     }
-    body
+    body.into()
 }
 
 /// Messages end in a newline as Perl's do, but for the one made by the router.
@@ -71,7 +77,8 @@ fn with_newline(error: &ApiError) -> String {
 }
 
 fn bytes(value: &Value) -> Vec<u8> {
-    value.to_string().into_bytes()
+    // A value has nothing that JSON could not say.
+    serde_json::to_vec(value).unwrap_or_default()
 }
 
 /// Makes numbers text and numeric text numbers, at random but repeatably.

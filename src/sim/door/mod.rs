@@ -24,6 +24,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::call::{Answer, ApiError, Call, Caller, Outcome, Params};
+use super::record::{Asked, Record};
 use super::rights::{Reset, Routes};
 use super::spec::{ClusterSpec, PveVersion};
 
@@ -50,16 +51,19 @@ pub struct Door {
     old_errors: bool,
     loose: Option<u64>,
     served: AtomicU64,
+    record: Option<Arc<Record>>,
 }
 
 impl Door {
     /// A door to a world; `seed` decides the loose types of answers, where the spec asks for them.
+    /// Requests go into the record, where there is one.
     pub fn new(
         spec: &ClusterSpec,
         version: PveVersion,
         seed: u64,
         rights: Arc<Access>,
         world: Arc<dyn Routes>,
+        record: Option<Arc<Record>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             access: rights,
@@ -68,6 +72,7 @@ impl Door {
             old_errors: spec.old_errors,
             loose: spec.loose_types.then_some(seed),
             served: AtomicU64::new(0),
+            record,
         })
     }
 
@@ -103,7 +108,11 @@ impl Door {
             Ok(inputs) => inputs,
             Err(text) => return Response::plain(500, &text),
         };
+        let asked = self.record.as_ref().map(|_| self.asked(&request, &place.path, &inputs));
         let outcome = self.call(&request, &place.path, caller, inputs).await;
+        if let (Some(record), Some(asked)) = (&self.record, &asked) {
+            record.call(asked, &outcome);
+        }
         if outcome.as_ref().is_err_and(|error| error.status == NO_ANSWER) {
             return Response::reset();
         }
@@ -121,6 +130,23 @@ impl Door {
             answer::extjs(outcome)
         } else {
             answer::json(outcome, self.old_errors)
+        }
+    }
+
+    /// What the record says of a request.
+    fn asked(&self, request: &Request, path: &str, inputs: &BTreeMap<String, Input>) -> Asked {
+        let found = SCHEMA.find(&request.method, path, self.version);
+        let (route, in_path) = match found {
+            Some((route, in_path)) => (route.path.clone(), in_path),
+            None => (path.to_owned(), BTreeMap::new()),
+        };
+        let given = inputs.get("newid").or_else(|| inputs.get("vmid")).map(Input::text);
+        let guest = given.or_else(|| in_path.get("vmid").cloned());
+        Asked {
+            method: request.method.clone(),
+            route,
+            guest: guest.and_then(|id| id.parse().ok()),
+            at: tokio::time::Instant::now(),
         }
     }
 
@@ -191,8 +217,9 @@ impl Door {
             // Answers of the guest agent were JSON before: their types are kept.
             (Some(seed), Ok(answer)) if !route.path.contains("/agent") => {
                 let turn = self.served.fetch_add(1, Ordering::Relaxed);
-                let data = answer::loosen(answer.data, seed.wrapping_add(turn));
-                Ok(Answer { data, total: answer.total })
+                let total = answer.total;
+                let data = answer::loosen(answer.value(), seed.wrapping_add(turn));
+                Ok(Answer { total, ..Answer::new(data) })
             }
             (_, outcome) => outcome,
         }

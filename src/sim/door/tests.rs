@@ -91,7 +91,7 @@ struct Bench {
 fn bench(spec: &ClusterSpec, version: PveVersion) -> Bench {
     let access = Access::new(spec, version, WallClock::starting_at(1_800_000_000));
     let world = Arc::new(Listener::default());
-    let door = Door::new(spec, version, 7, Arc::clone(&access), Arc::clone(&world) as _);
+    let door = Door::new(spec, version, 7, Arc::clone(&access), Arc::clone(&world) as _, None);
     Bench { door, access, world }
 }
 

@@ -21,7 +21,7 @@ const TOKEN: &str = "Authorization: PVEAPIToken=root@pam!full=secret";
 fn door() -> Arc<Door> {
     let spec = spec();
     let access = Access::new(&spec, PveVersion::V8_4, WallClock::starting_at(1_800_000_000));
-    Door::new(&spec, PveVersion::V8_4, 1, access, Arc::new(Listener::default()))
+    Door::new(&spec, PveVersion::V8_4, 1, access, Arc::new(Listener::default()), None)
 }
 
 async fn start() -> Wire {

@@ -72,6 +72,13 @@ async fn ready(ask: &Ask) -> Result<(), ApiError> {
     if ask.cluster.agent_answers(ask.vmid).await {
         return Ok(());
     }
+    // The ping waits in the guest's channel until the agent comes up and reads it.
+    if let Some(wait) = ask.cluster.guests.answers_in(ask.vmid).filter(|wait| *wait <= PING) {
+        tokio::time::sleep(wait).await;
+        if ask.cluster.agent_answers(ask.vmid).await {
+            return Ok(());
+        }
+    }
     tokio::time::sleep(PING.saturating_sub(begun.elapsed())).await;
     Err(failed("QEMU guest agent is not running".into()))
 }

@@ -123,6 +123,10 @@ impl Cluster {
         let guest = state.guest_mut(node, vmid)?;
         guest.run = Some(Run { pid, since: now, paused: false, alive: now });
         guest.agent = agent;
+        drop(state);
+        if let Some(record) = &self.record {
+            record.boot(vmid, self.guests.reachable_in(vmid));
+        }
         Ok(())
     }
 

@@ -66,6 +66,7 @@ use self::state::{Node, State};
 use self::worker::Worker;
 use crate::sim::call::{ApiError, Call, Outcome};
 use crate::sim::guest::GuestHost;
+use crate::sim::record::Record;
 use crate::sim::rights::{Reset, Rights, Routes};
 use crate::sim::spec::{ClusterSpec, PveVersion};
 
@@ -103,6 +104,8 @@ pub struct WorldOptions {
     pub faults: Faults,
     /// What the nodes say of their certificates.
     pub certificates: Certificates,
+    /// Where tasks and boots are written down.
+    pub record: Option<Arc<Record>>,
 }
 
 impl Default for WorldOptions {
@@ -114,6 +117,7 @@ impl Default for WorldOptions {
             latency: Latency::default(),
             faults: Faults::default(),
             certificates: Certificates::default(),
+            record: None,
         }
     }
 }
@@ -207,6 +211,7 @@ pub(crate) struct Cluster {
     pub(crate) rights: Arc<dyn Rights>,
     pub(crate) guests: Arc<dyn GuestHost>,
     pub(crate) blocking: BTreeMap<String, Arc<Semaphore>>,
+    pub(crate) record: Option<Arc<Record>>,
     state: Mutex<State>,
 }
 
@@ -260,6 +265,7 @@ impl Cluster {
             rights,
             guests,
             blocking,
+            record: options.record,
             state: Mutex::new(State {
                 clock: Clock::starting_at(options.epoch),
                 nodes,

@@ -42,6 +42,14 @@ impl SideDoor {
         self.cluster.state().guests.get(&vmid).map(|guest| guest.config.clone())
     }
 
+    /// Ids and names of all guests that have a name.
+    pub fn names(&self) -> Vec<(u32, String)> {
+        let state = self.cluster.state();
+        let named =
+            |(vmid, guest): (&u32, &Guest)| Some((*vmid, guest.config.get("name")?.clone()));
+        state.guests.iter().filter_map(named).collect()
+    }
+
     /// Ids of all guests.
     pub fn guests(&self) -> Vec<u32> {
         self.cluster.state().guests.keys().copied().collect()

@@ -2,6 +2,7 @@
 //!
 //! What a task does is not here; see the worker that runs it.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -120,9 +121,16 @@ pub struct Task {
     pub end: Option<End>,
     /// How it is signalled.
     pub control: Arc<Control>,
+    /// [`Task::recent`], kept until the task ends: every look at the cluster's list shows it.
+    shown: OnceCell<String>,
 }
 
 impl Task {
+    /// A task that has just been forked.
+    pub fn new(upid: Upid, control: Arc<Control>) -> Self {
+        Self { upid, log: Vec::new(), warnings: 0, end: None, control, shown: OnceCell::new() }
+    }
+
     /// The task as `GET …/status` shows it.
     pub fn status(&self) -> Value {
         let mut fields = self.upid.fields();
@@ -149,15 +157,17 @@ impl Task {
         fields
     }
 
-    /// The task as the cluster's list shows it: a running one has no status there.
-    pub fn recent(&self) -> Value {
-        let mut fields = self.upid.fields();
-        if let Some(end) = &self.end {
-            fields["status"] = end.status.clone().into();
-            fields["endtime"] = end.time.into();
-            fields["saved"] = "1".into();
-        }
-        fields
+    /// The task as the cluster's list shows it, as JSON text: a running one has no status there.
+    pub fn recent(&self) -> &str {
+        self.shown.get_or_init(|| {
+            let mut fields = self.upid.fields();
+            if let Some(end) = &self.end {
+                fields["status"] = end.status.clone().into();
+                fields["endtime"] = end.time.into();
+                fields["saved"] = "1".into();
+            }
+            fields.to_string()
+        })
     }
 }
 
@@ -226,6 +236,7 @@ impl Tasks {
             return false;
         }
         task.end = Some(end);
+        task.shown = OnceCell::new();
         task.control.ended();
         let node = task.upid.node.clone();
         if let Some(running) = self.running.get_mut(&node) {

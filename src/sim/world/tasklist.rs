@@ -86,7 +86,7 @@ pub fn cluster(ask: &Ask) -> Outcome {
         state.nodes.keys().flat_map(|node| state.tasks.recent(node)).collect();
     tasks.retain(|task| audit || task.upid.user_and_token().0 == me);
     tasks.sort_by_key(|task| std::cmp::Reverse(task.upid.starttime));
-    Ok(Answer::new(tasks.into_iter().map(Task::recent).collect::<Vec<_>>().into()))
+    Ok(Answer::of_texts(tasks.into_iter().map(Task::recent)))
 }
 
 /// `GET …/tasks/{upid}/status`.

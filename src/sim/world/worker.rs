@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::Cluster;
 use super::task::{Task, Upid};
@@ -136,6 +137,7 @@ impl Cluster {
             control: control.clone(),
         };
         let run = body(worker);
+        let began = Instant::now();
         let cluster = self.clone();
         let name = upid.clone();
         let signals = control.clone();
@@ -151,6 +153,11 @@ impl Cluster {
             let mut state = cluster.state();
             let now = state.clock.unix();
             state.tasks.finish(&name, outcome, now);
+            let end = state.tasks.get(&name).and_then(|task| task.end.clone());
+            drop(state);
+            if let (Some(record), Some(end)) = (&cluster.record, end) {
+                record.task(&name, began, &end.status);
+            }
         });
         control.arm(handle.abort_handle());
         if let Some(after) = fate.killed_after {
@@ -187,7 +194,7 @@ impl Cluster {
         };
         let name = upid.to_string();
         let control = control.clone();
-        state.tasks.begin(Task { upid, log: Vec::new(), warnings: 0, end: None, control });
+        state.tasks.begin(Task::new(upid, control));
         (name, fate)
     }
 

@@ -11,6 +11,8 @@
     reason = "tests may end at the first surprise"
 )]
 
+mod panics;
+mod points;
 mod seeds;
 #[path = "../world/mod.rs"]
 mod world;
@@ -24,6 +26,8 @@ const SEEDS: u64 = if cfg!(debug_assertions) { 50 } else { 500 };
 pub struct Seeds {
     from: u64,
     count: u64,
+    /// A file with a plan to play instead.
+    plan: Option<std::path::PathBuf>,
 }
 
 impl Seeds {
@@ -40,14 +44,18 @@ pub fn on_paused_clock<F: Future>(future: F) -> F::Output {
     runtime.block_on(future)
 }
 
-/// Takes `--seeds N` and `--from S` out of the arguments; the rest is as for any test.
+/// Takes `--seeds N`, `--from S` and `--plan FILE` out of the arguments; the rest is as for any test.
 fn arguments() -> (Seeds, Vec<String>) {
-    let mut seeds = Seeds { from: 1, count: SEEDS };
+    let mut seeds = Seeds { from: 1, count: SEEDS, plan: None };
     let (mut rest, mut given) = (Vec::new(), std::env::args());
     while let Some(word) = given.next() {
         let place = match word.as_str() {
             "--seeds" => &mut seeds.count,
             "--from" => &mut seeds.from,
+            "--plan" => {
+                seeds.plan = given.next().map(Into::into);
+                continue;
+            }
             _ => {
                 rest.push(word);
                 continue;
@@ -64,7 +72,14 @@ fn arguments() -> (Seeds, Vec<String>) {
 
 fn main() {
     let (seeds, rest) = arguments();
-    let trials = seeds::trials(&seeds);
+    let mut trials = seeds::trials(&seeds);
+    trials.extend(panics::trials());
+    trials.extend(points::trials());
+    let begun = std::time::Instant::now();
     let conclusion: Conclusion = libtest_mimic::run(&Arguments::from_iter(rest), trials);
+    let (played, took) = (seeds::played(), begun.elapsed().as_secs_f64());
+    if played > 0 {
+        eprintln!("note: {played} seeds, {:.1} a second", played as f64 / took);
+    }
     conclusion.exit();
 }

@@ -5,13 +5,15 @@
 //! the cluster lives on the runtime beneath and goes on.
 #![allow(dead_code, reason = "two test programs share it, and each uses a part")]
 
+pub mod eye;
 pub mod notes;
+mod play;
 pub mod setup;
 pub mod shell;
 pub mod tally;
 pub mod tap;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,13 +32,13 @@ use drover_actors::ambient::{mint_installation, mint_lease};
 use drover_actors::birth::{GiveUp, Roster};
 use drover_actors::fact::AgentPicture;
 use drover_actors::herd::{Herd, HerdStart, Started};
-use drover_actors::id::{Generation, LeaseId};
+use drover_actors::id::{AgentId, Generation, LeaseId};
 use drover_actors::ledger::Ledger;
-use drover_actors::message::{ApplySpec, HerdCommand, Refusal, StopPolicy};
+use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal, StopPolicy};
 use drover_actors::ports::{Ambient, Journal, Ports};
 use drover_actors::record::{Body, LeaseAsk, Want};
 use drover_actors::spec::HerdSpec;
-use drover_actors::supervise::GivenUp;
+use drover_actors::supervise::{Census, GivenUp};
 use drover_actors::time::WallTime;
 use futures_util::FutureExt;
 use tokio::sync::{Notify, oneshot};
@@ -74,6 +76,8 @@ pub struct World {
     begun: Instant,
     down: Option<Instant>,
     starts: u64,
+    /// Restarts of actors that a test planned in this run of the service.
+    pub planned_restarts: u64,
     life: Option<Life>,
     ground: Ground,
 }
@@ -83,6 +87,7 @@ struct Life {
     local: LocalSet,
     herd: Addr<Herd>,
     roster: Roster,
+    census: Census,
     view: Arc<View>,
     proxmox: Arc<Proxmox>,
     ambient: Arc<dyn Ambient>,
@@ -131,11 +136,19 @@ impl World {
             begun: Instant::now(),
             down: None,
             starts: 0,
+            planned_restarts: 0,
             life: None,
             ground: Ground::default(),
         };
         world.ground = world.survey();
         world
+    }
+
+    /// Puts an eye on everything that happens; the notebook leaves the judging to it.
+    pub fn watch(&self, eye: &Arc<dyn eye::Eye>) {
+        for socket in [&self.notes.socket, &self.wire.socket, &self.shell.socket] {
+            socket.set(Arc::clone(eye));
+        }
     }
 
     /// A cluster with its service running, every cloud tried once.
@@ -199,18 +212,19 @@ impl World {
         };
         let local = LocalSet::new();
         let started = local.run_until(async move {
-            let Started { herd, tried, roster } = Herd::start_from(start);
+            let Started { herd, tried, roster, census } = Herd::start_from(start);
             tried.await.unwrap();
-            (herd, roster)
+            (herd, roster, census)
         });
-        let (herd, roster) = started.await;
-        self.life = Some(Life { local, herd, roster, view, proxmox, ambient, given_up });
+        let (herd, roster, census) = started.await;
+        self.life = Some(Life { local, herd, roster, census, view, proxmox, ambient, given_up });
     }
 
     /// The machine loses its power: actors, calls under way and the journal's tail that was not
     /// durable are gone; the cluster goes on.
     pub fn crash(&mut self) {
         drop(self.life.take().expect("it runs"));
+        self.planned_restarts = 0;
         self.down = Some(Instant::now());
         self.log.crash();
         self.wire.disarm();
@@ -228,6 +242,7 @@ impl World {
     /// Stops as `drover run` does when told to, with what the policy leaves alive.
     pub async fn stop(&mut self, policy: StopPolicy) {
         self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
+        self.planned_restarts = 0;
         drop(self.life.take());
         self.down = Some(Instant::now());
         self.notes.crash();
@@ -298,19 +313,25 @@ impl World {
         format!("{}\n{}\nlast facts:\n{}", agents.join("\n"), leases.join("\n"), self.notes.tail())
     }
 
-    /// Sends a wish and waits for its answer.
-    pub async fn wish<T>(&self, wish: impl FnOnce(oneshot::Sender<T>) -> HerdCommand) -> T {
+    /// Sends a wish; its answer, or none when nobody is left to give one.
+    pub async fn try_wish<T>(
+        &self,
+        wish: impl FnOnce(oneshot::Sender<T>) -> HerdCommand,
+    ) -> Option<T> {
         let (reply, answer) = oneshot::channel();
         let life = self.life();
         life.herd.do_send(wish(reply));
         let answer = life.local.run_until(tokio::time::timeout(PATIENCE, answer)).await;
-        match answer {
-            Ok(answer) => answer.unwrap(),
-            Err(_) => panic!("no answer to a wish\n{}", self.picture()),
-        }
+        answer.unwrap_or_else(|_| panic!("no answer to a wish\n{}", self.picture())).ok()
     }
 
-    fn an_ask(&self, label: &str, ttl: Duration) -> Box<LeaseAsk> {
+    /// Sends a wish and waits for its answer.
+    pub async fn wish<T>(&self, wish: impl FnOnce(oneshot::Sender<T>) -> HerdCommand) -> T {
+        self.try_wish(wish).await.expect("the herd lives")
+    }
+
+    /// An ask with a key, on a template's label.
+    pub fn an_ask(&self, label: &str, ttl: Duration) -> Box<LeaseAsk> {
         let ambient = &self.life().ambient;
         Box::new(LeaseAsk {
             lease: mint_lease(|| ambient.draw()),
@@ -323,6 +344,11 @@ impl World {
             body_hash: String::new(),
             asked: ambient.now().wall,
         })
+    }
+
+    /// The address of an agent that lives, for what its template, cluster or reconciler would say.
+    pub fn address(&self, agent: &AgentId) -> actix::Recipient<AgentCommand> {
+        self.life().roster.get(agent).expect("the agent lives").address
     }
 
     /// Asks for a lease of an hour without waiting for the answer.
@@ -339,6 +365,19 @@ impl World {
         let lease = lease.clone();
         self.life().herd.do_send(HerdCommand::Release { lease, reply });
         answer
+    }
+
+    /// Begins a drain without waiting for its end.
+    pub fn begin_drain(&self, policy: StopPolicy) -> oneshot::Receiver<()> {
+        let (reply, answer) = oneshot::channel();
+        self.life().herd.do_send(HerdCommand::Drain { policy, reply });
+        answer
+    }
+
+    /// Waits for an answer to what was asked before.
+    pub async fn answer<T>(&self, answer: oneshot::Receiver<T>) -> T {
+        let answer = self.life().local.run_until(tokio::time::timeout(PATIENCE, answer)).await;
+        answer.expect("an answer comes").unwrap()
     }
 
     /// Asks for a lease with a key, on a template's label, for some time.
@@ -447,12 +486,31 @@ impl World {
         assert!(wrongs.is_empty(), "{}\n{}", wrongs.join("\n"), self.picture());
         assert_eq!(self.wire.cloned_twice(), Vec::<String>::new(), "cloned twice");
         assert_eq!(*self.life().given_up.lock().unwrap(), Vec::new(), "actors were given up");
-        assert_eq!(self.view().restart_count(), 0, "actors panicked");
+        assert_eq!(self.view().restart_count(), self.planned_restarts, "actors panicked");
         let shown = self.view().agents().len();
         assert_eq!(shown, self.life().roster.len(), "agents shown and living\n{}", self.picture());
         let counted: u32 =
             self.view().templates().iter().flat_map(|template| template.states.values()).sum();
         assert_eq!(counted as usize, shown, "permits are held by others\n{}", self.picture());
+    }
+
+    /// Exactly those actors live that should, at a quiet moment: one for the herd, one for each
+    /// configured cloud, template and living agent, two for each cluster.
+    pub fn check_census(&self) {
+        let mut due = vec!["herd".to_owned()];
+        due.extend(self.spec.clouds.keys().map(|cloud| format!("cloud {cloud}")));
+        let of_agents = self.life().roster.select(|_| true);
+        let of_templates = of_agents.values().map(|living| &living.template);
+        let templates: BTreeSet<_> = self.spec.templates.keys().chain(of_templates).collect();
+        due.extend(templates.into_iter().map(|template| format!("template {template}")));
+        due.extend(of_agents.keys().map(|agent| format!("agent {agent}")));
+        let clouds = self.view().clouds();
+        let clusters: BTreeSet<_> = clouds.iter().filter_map(|seen| seen.cluster.clone()).collect();
+        for cluster in clusters {
+            due.extend([format!("cluster {cluster}"), format!("reconciler {cluster}")]);
+        }
+        due.sort();
+        assert_eq!(self.life().census.names(), due, "other actors live\n{}", self.picture());
     }
 
     /// Retires everything, and finds the cluster as it was at the start.
@@ -463,6 +521,7 @@ impl World {
         self.pass(Duration::from_secs(5)).await;
         self.check();
         assert!(self.life().roster.is_empty(), "agents live on\n{}", self.picture());
+        self.check_census();
         let ledger = self.ledger();
         assert_eq!(ledger.agents.keys().collect::<Vec<_>>(), Vec::<&_>::new(), "records stay");
         let now = self.survey();

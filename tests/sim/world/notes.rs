@@ -17,7 +17,11 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 use tokio::sync::Notify;
 
+use super::eye::Socket;
 use super::tally::Tally;
+
+/// Facts a failure shows.
+const TAIL: usize = 25;
 
 type Trap = Box<dyn Fn(&Body) -> bool + Send>;
 
@@ -34,9 +38,18 @@ struct Seen {
     vmids: BTreeMap<AgentId, BTreeSet<u32>>,
     /// Guests that tests planted under drover's own marks.
     planted: BTreeSet<u32>,
+    /// The guests of the last look, by name.
+    names: Vec<(u32, String)>,
     slack: bool,
     wrongs: Vec<String>,
     trap: Option<Trap>,
+}
+
+impl Seen {
+    fn note(&mut self, mut wrongs: Vec<String>) {
+        wrongs.retain(|wrong| !self.wrongs.contains(wrong));
+        self.wrongs.extend(wrongs);
+    }
 }
 
 /// The notebook of one world; it outlives crashes.
@@ -46,12 +59,14 @@ pub struct Notes {
     side: SideDoor,
     /// Told at every fact.
     pub pulse: Arc<Notify>,
+    /// An eye that judges instead of the notebook.
+    pub socket: Socket,
 }
 
 impl Notes {
     /// An empty one.
     pub fn new(side: SideDoor, pulse: Arc<Notify>) -> Self {
-        Self { seen: Arc::default(), side, pulse }
+        Self { seen: Arc::default(), side, pulse, socket: Socket::default() }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -113,26 +128,33 @@ impl Notes {
         self.seen().wrongs.clone()
     }
 
-    /// The last facts, for a failure.
+    /// The last facts, for a failure; `STORM_TAIL` in the environment says how many.
     pub fn tail(&self) -> String {
-        let log = self.log();
-        log[log.len().saturating_sub(25)..].join("\n")
+        // What the reconcilers tell again and again says nothing here.
+        let told = |fact: &&Fact| !matches!(fact.what, What::Reconciled { .. });
+        let seen = self.seen();
+        let log: Vec<String> =
+            seen.facts.iter().filter(told).map(|fact| format!("{fact:?}")).collect();
+        let wanted = std::env::var("STORM_TAIL").ok().and_then(|text| text.parse().ok());
+        log[log.len().saturating_sub(wanted.unwrap_or(TAIL))..].join("\n")
     }
 
     fn look(&self) {
+        self.look_at_guests();
+        self.look_at_caps();
+    }
+
+    /// Looks at the guests: whose they are, and whether that was ever intended.
+    fn look_at_guests(&self) {
+        let names = self.side.names();
         let mut wrongs = Vec::new();
-        let guests: Vec<(u32, AgentId)> = self
-            .side
-            .guests()
-            .into_iter()
-            .filter_map(|vmid| {
-                let config = self.side.config(vmid)?;
-                let (_, agent) = parse_name(config.get("name")?)?;
-                Some((vmid, agent))
-            })
-            .collect();
         let mut seen = self.seen();
-        for (vmid, agent) in guests {
+        if names == seen.names {
+            return;
+        }
+        for (vmid, name) in &names {
+            let Some((_, agent)) = parse_name(name) else { continue };
+            let vmid = *vmid;
             if seen.planted.contains(&vmid) {
                 continue;
             }
@@ -145,28 +167,37 @@ impl Notes {
                 wrongs.push(format!("agent {agent} has guests {known:?}"));
             }
         }
-        let mut clouds: BTreeMap<CloudId, usize> = BTreeMap::new();
-        let mut templates: BTreeMap<TemplateId, usize> = BTreeMap::new();
-        for template in seen.living.values() {
-            *clouds.entry(template.cloud.clone()).or_default() += 1;
-            *templates.entry(template.clone()).or_default() += 1;
+        seen.names = names;
+        seen.note(wrongs);
+    }
+
+    /// Looks at the caps of the living.
+    fn look_at_caps(&self) {
+        let mut wrongs = Vec::new();
+        let mut seen = self.seen();
+        let Seen { living, spec, most, slack, .. } = &mut *seen;
+        let mut clouds: BTreeMap<&CloudId, usize> = BTreeMap::new();
+        let mut templates: BTreeMap<&TemplateId, usize> = BTreeMap::new();
+        for template in living.values() {
+            *clouds.entry(&template.cloud).or_default() += 1;
+            *templates.entry(template).or_default() += 1;
         }
         for (id, count) in templates {
-            let cap = seen.spec.templates.get(&id).and_then(|spec| spec.cap);
-            if !seen.slack && cap.is_some_and(|cap| count > cap as usize) {
+            let cap = spec.templates.get(id).and_then(|spec| spec.cap);
+            if !*slack && cap.is_some_and(|cap| count > cap as usize) {
                 wrongs.push(format!("{count} agents of {id}, whose cap is {cap:?}"));
             }
-            let most = seen.most.entry(id).or_default();
-            *most = (*most).max(count);
+            if most.get(id).is_none_or(|most| *most < count) {
+                most.insert(id.clone(), count);
+            }
         }
         for (id, count) in clouds {
-            let cap = seen.spec.clouds.get(&id).and_then(|spec| spec.cap);
-            if !seen.slack && cap.is_some_and(|cap| count > cap as usize) {
+            let cap = spec.clouds.get(id).and_then(|spec| spec.cap);
+            if !*slack && cap.is_some_and(|cap| count > cap as usize) {
                 wrongs.push(format!("{count} agents on {id}, whose cap is {cap:?}"));
             }
         }
-        wrongs.retain(|wrong| !seen.wrongs.contains(wrong));
-        seen.wrongs.extend(wrongs);
+        seen.note(wrongs);
     }
 }
 
@@ -193,7 +224,10 @@ impl Observer for Listener {
             }
             seen.facts.push(fact.clone());
         }
-        self.notes.look();
+        match self.notes.socket.eye() {
+            Some(eye) => eye.fact(&fact),
+            None => self.notes.look(),
+        }
         self.view.observe(fact);
         self.notes.pulse.notify_one();
     }
@@ -224,7 +258,11 @@ impl Journal for Recorder {
             }
             held
         };
+        let eye = self.notes.socket.eye();
+        let told = if eye.is_some() { bodies.clone() } else { Vec::new() };
+        // The writer commits within the call: what it was given is in the log from here on.
         let done = self.writer.append(bodies);
+        told.iter().for_each(|body| eye.iter().for_each(|eye| eye.record(body)));
         if !held {
             return done;
         }

@@ -13,6 +13,8 @@ use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::ports::{Ask, Ran, Shell, ShellTarget};
 use futures_util::FutureExt;
 
+use super::eye::Socket;
+
 /// How long a login takes.
 const LOGIN: Duration = Duration::from_millis(300);
 const KEY_FILE: &str = "/etc/ssh/ssh_host_ed25519_key.pub";
@@ -32,12 +34,14 @@ struct Script {
 pub struct Scripted {
     guests: Arc<NoneGuests>,
     script: Arc<Mutex<Script>>,
+    /// An eye that is told of every key.
+    pub socket: Socket,
 }
 
 impl Scripted {
     /// Logs in to these guests.
     pub fn new(guests: Arc<NoneGuests>) -> Self {
-        Self { guests, script: Arc::default() }
+        Self { guests, script: Arc::default(), socket: Socket::default() }
     }
 
     /// Refuses the next logins.
@@ -53,6 +57,11 @@ impl Scripted {
     /// Leases whose key is in a guest.
     pub fn admitted(&self, vmid: u32) -> BTreeSet<String> {
         self.script.lock().unwrap().admitted.get(&vmid).cloned().unwrap_or_default()
+    }
+
+    /// A guest of this id is new: no key is in it.
+    pub fn forget(&self, vmid: u32) {
+        self.script.lock().unwrap().admitted.remove(&vmid);
     }
 
     /// The guest at an address, and its host key, once it can be logged in to.
@@ -106,6 +115,9 @@ impl Shell for Scripted {
         let (shell, lease) = (self.clone(), lease.to_owned());
         async move {
             let (vmid, _) = shell.clone().login(target, limit).await?;
+            if let Some(eye) = shell.socket.eye() {
+                eye.key(&lease);
+            }
             shell.script.lock().unwrap().admitted.entry(vmid).or_default().insert(lease);
             Ok(())
         }

@@ -10,6 +10,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 use tokio::sync::Notify;
 
+use super::eye::Socket;
+
 /// When a held call is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
@@ -33,12 +35,14 @@ struct Seen {
 pub struct Tally {
     seen: Arc<Mutex<Seen>>,
     pulse: Arc<Notify>,
+    /// An eye that is told of every request.
+    pub socket: Socket,
 }
 
 impl Tally {
     /// Nothing yet; `pulse` is told when the trap springs.
     pub fn new(pulse: Arc<Notify>) -> Self {
-        Self { seen: Arc::default(), pulse }
+        Self { seen: Arc::default(), pulse, socket: Socket::default() }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -79,6 +83,11 @@ impl Tally {
     pub fn cloned_twice(&self) -> Vec<String> {
         let seen = self.seen();
         seen.clones.iter().filter(|(_, count)| **count > 1).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Forgets who was cloned: a test repeats a clone call itself.
+    pub fn forget_clones(&self) {
+        self.seen().clones.clear();
     }
 
     /// How many clones were asked for.
@@ -136,6 +145,9 @@ struct Way {
 
 impl Transport for Way {
     fn send(&self, request: Request) -> BoxFuture<'static, Result<Reply, TransportError>> {
+        if let Some(eye) = self.tally.socket.eye() {
+            eye.request(&request);
+        }
         let hold = self.tally.note(&request);
         let (answer, tally) = (self.inner.send(request), self.tally.clone());
         async move {

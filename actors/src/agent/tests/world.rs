@@ -21,6 +21,7 @@ use crate::marks::{Marks, Reading};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::ports::*;
 use crate::record::{Body, Record};
+use crate::supervise::Census;
 use crate::time::{Moment, Now, WallTime};
 
 const CALL: Duration = Duration::from_millis(100);
@@ -306,6 +307,7 @@ impl World {
                 free: boss.clone().recipient(),
                 id_back: boss.clone().recipient(),
             },
+            census: Census::default(),
         };
         start(birth, |given_up| panic!("{given_up:?}"))
     }

@@ -100,8 +100,8 @@ impl Access {
     /// # Errors
     /// A 403 that names the path and the first missing privilege.
     pub fn require(&self, caller: &Caller, path: &str, wanted: &[&str]) -> Result<(), ApiError> {
-        let held = self.state().privileges(caller, path);
-        match wanted.iter().find(|name| !held.contains_key(**name)) {
+        let state = self.state();
+        match wanted.iter().find(|name| !state.holds(caller, path, name)) {
             Some(missing) => Err(ApiError::denied(&format!("{path}, {missing}"))),
             None => Ok(()),
         }
@@ -117,8 +117,8 @@ impl Access {
         path: &str,
         wanted: &[&str],
     ) -> Result<(), ApiError> {
-        let held = self.state().privileges(caller, path);
-        if wanted.iter().any(|name| held.contains_key(*name)) {
+        let state = self.state();
+        if wanted.iter().any(|name| state.holds(caller, path, name)) {
             return Ok(());
         }
         Err(ApiError::denied(&format!("{path}, {}", wanted.join("|"))))
@@ -165,7 +165,7 @@ impl Rights for Access {
     }
 
     fn has(&self, caller: &Caller, path: &str, privilege: &str) -> bool {
-        self.state().privileges(caller, path).contains_key(privilege)
+        self.state().holds(caller, path, privilege)
     }
 
     fn pool_exists(&self, pool: &str) -> bool {

@@ -11,16 +11,26 @@ use super::state::State;
 pub type Privileges = BTreeMap<String, bool>;
 
 impl State {
+    /// Whether a caller holds a privilege on a path.
+    pub fn holds(&self, caller: &Caller, path: &str, privilege: &str) -> bool {
+        let holds = |subject: &str| {
+            let roles = self.effective_roles(subject, path).into_keys();
+            roles.filter_map(|role| self.roles.get(&role)).any(|role| role.contains(privilege))
+        };
+        holds(&caller.userid) && (!self.is_separate(caller) || holds(&caller.full_id()))
+    }
+
+    /// Whether the caller is a token with privileges of its own.
+    fn is_separate(&self, caller: &Caller) -> bool {
+        let Some(token) = &caller.token else { return false };
+        let token = self.users.get(&caller.userid).and_then(|user| user.tokens.get(token));
+        token.is_none_or(|token| token.privsep)
+    }
+
     /// The privileges of a caller on a path.
     pub fn privileges(&self, caller: &Caller, path: &str) -> Privileges {
         let own = self.subject_privileges(&caller.userid, path);
-        let Some(token) = &caller.token else { return own };
-        let separate = self
-            .users
-            .get(&caller.userid)
-            .and_then(|user| user.tokens.get(token))
-            .is_none_or(|token| token.privsep);
-        if !separate {
+        if !self.is_separate(caller) {
             return own;
         }
         self.subject_privileges(&caller.full_id(), path)
@@ -32,8 +42,8 @@ impl State {
             .collect()
     }
 
-    /// The privileges of a user, or of a token as if it stood alone.
-    fn subject_privileges(&self, subject: &str, path: &str) -> Privileges {
+    /// The roles of a subject on a path, those of its pools among them.
+    fn effective_roles(&self, subject: &str, path: &str) -> BTreeMap<String, bool> {
         let mut roles = self.roles_on(subject, path);
         if !roles.contains_key("NoAccess") {
             let pooled = self.pool_roles(subject, path);
@@ -46,8 +56,13 @@ impl State {
                 }
             }
         }
+        roles
+    }
+
+    /// The privileges of a user, or of a token as if it stood alone.
+    fn subject_privileges(&self, subject: &str, path: &str) -> Privileges {
         let mut privileges = Privileges::new();
-        for (role, propagate) in &roles {
+        for (role, propagate) in &self.effective_roles(subject, path) {
             for name in self.roles.get(role).into_iter().flatten() {
                 *privileges.entry(name.clone()).or_insert(false) |= *propagate;
             }

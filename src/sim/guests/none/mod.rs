@@ -7,6 +7,7 @@ mod exec;
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
@@ -34,6 +35,8 @@ pub struct NoneOptions {
     pub addressless: Range<Duration>,
     /// From the wish to shut down to the end.
     pub shutdown: Range<Duration>,
+    /// The first two bytes of all addresses.
+    pub net: [u8; 2],
     /// The SSH port told in summaries; nobody listens there.
     pub ssh_port: u16,
 }
@@ -46,6 +49,7 @@ impl Default for NoneOptions {
             boot: secs(8, 25),
             addressless: secs(1, 5),
             shutdown: secs(2, 8),
+            net: [10, 77],
             ssh_port: 22,
         }
     }
@@ -93,6 +97,8 @@ struct Guest {
     mac: Option<String>,
     ip: Ipv4Addr,
     host_key: u32,
+    /// The line of the host key, made when somebody first reads it.
+    host_key_line: OnceCell<String>,
     answers_from: Instant,
     addressed_from: Instant,
     /// When it ends by itself.
@@ -107,7 +113,7 @@ impl NoneGuests {
     #[must_use]
     pub fn new(options: NoneOptions) -> Self {
         let state = State {
-            addresses: AddressBook::new([10, 77]),
+            addresses: AddressBook::new(options.net),
             running: BTreeMap::new(),
             disks: BTreeMap::new(),
             snapshots: BTreeMap::new(),
@@ -161,9 +167,27 @@ impl NoneGuests {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn host_key_line(&self, vmid: u32, turn: u32, hostname: &str) -> String {
-        let seed = dice(self.options.seed, vmid, turn, "host key");
-        PrivateKey::from_seed(&seed, "").public_line(&format!("root@{hostname}"))
+    /// The host key of a guest that runs.
+    pub(super) fn host_key(&self, vmid: u32) -> Option<PrivateKey> {
+        let turn = self.lock().running.get(&vmid)?.host_key;
+        Some(host_key(self.options.seed, vmid, turn))
+    }
+
+    /// Gives a guest that runs another address, where its own is taken by somebody outside.
+    pub(super) fn readdress(&self, vmid: u32) -> Option<Ipv4Addr> {
+        let mut state = self.lock();
+        let fresh = state.addresses.reassign(vmid)?;
+        state.running.get_mut(&vmid)?.ip = fresh;
+        Some(fresh)
+    }
+
+    /// Runs a command in a guest as far as it can: none when it does not run, or knows no such
+    /// program.
+    pub(super) fn run(&self, vmid: u32, command: &[String]) -> Option<Exited> {
+        let state = self.lock();
+        let guest = state.running.get(&vmid).filter(|guest| guest.runs(Instant::now()))?;
+        let key = || guest.host_key_line(self.options.seed, vmid);
+        exec::run(command, &key, &guest.hostname).ok()
     }
 
     fn start(&self, boot: GuestBoot) -> Result<(), String> {
@@ -197,6 +221,7 @@ impl NoneGuests {
             mac: boot.mac,
             ip,
             host_key,
+            host_key_line: OnceCell::new(),
             answers_from,
             addressed_from: answers_from + draw(&self.options.addressless, "address"),
             ends,
@@ -219,7 +244,7 @@ impl NoneGuests {
         if quirk == Some(Quirk::Hangs) {
             return Err(AgentError::Timeout);
         }
-        let key = || self.host_key_line(vmid, guest.host_key, &guest.hostname);
+        let key = || guest.host_key_line(self.options.seed, vmid);
         match call {
             AgentCall::Ping => Ok(json!({})),
             AgentCall::Info => Ok(answers::info()),
@@ -250,6 +275,11 @@ impl NoneGuests {
     }
 }
 
+/// The host key that a guest drew at this turn.
+fn host_key(seed: u64, vmid: u32, turn: u32) -> PrivateKey {
+    PrivateKey::from_seed(&dice(seed, vmid, turn, "host key"), "")
+}
+
 impl Guest {
     fn runs(&self, now: Instant) -> bool {
         self.ends.is_none_or(|end| now < end)
@@ -257,6 +287,13 @@ impl Guest {
 
     fn end_by(&mut self, when: Instant) {
         self.ends = Some(self.ends.map_or(when, |end| end.min(when)));
+    }
+
+    fn host_key_line(&self, seed: u64, vmid: u32) -> String {
+        let made = self.host_key_line.get_or_init(|| {
+            host_key(seed, vmid, self.host_key).public_line(&format!("root@{}", self.hostname))
+        });
+        made.clone()
     }
 
     fn interfaces(&self, now: Instant, quirk: Option<Quirk>) -> Value {
@@ -313,6 +350,16 @@ impl GuestHost for NoneGuests {
         let state = self.lock();
         let guest = state.running.get(&vmid).filter(|guest| guest.runs(now))?;
         Some(GuestAddress { ip: IpAddr::V4(guest.ip), port: self.options.ssh_port })
+    }
+
+    fn answers_in(&self, vmid: u32) -> Option<Duration> {
+        let answers = self.lock().running.get(&vmid)?.answers_from;
+        Some(answers.saturating_duration_since(Instant::now()))
+    }
+
+    fn reachable_in(&self, vmid: u32) -> Option<Duration> {
+        let addressed = self.lock().running.get(&vmid)?.addressed_from;
+        Some(addressed.saturating_duration_since(Instant::now()))
     }
 
     fn snapshot(&self, vmid: u32, name: &str) {

@@ -29,6 +29,7 @@ use serde_json::Value;
 use tokio::net::TcpSocket;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use self::disk::{Disk, Inside};
 use self::machine::{Ground, Leave, Machine};
@@ -92,6 +93,8 @@ struct Running {
     machine: Arc<Machine>,
     task: JoinHandle<()>,
     stop: watch::Sender<bool>,
+    /// When it is up, by the dice.
+    up: Instant,
 }
 
 impl Drop for Running {
@@ -193,8 +196,9 @@ impl Inner {
         let (stop, stopped) = watch::channel(false);
         let (seed, range) = (self.seed, self.boot.clone());
         let delay = move |turn| within(&range, &dice(seed, vmid, turn, "boot"));
+        let up = Instant::now() + delay(boot.boot);
         let task = tokio::spawn(Arc::clone(&machine).live(boot, init, key, delay, stopped));
-        self.guests().insert(vmid, Running { machine, task, stop });
+        self.guests().insert(vmid, Running { machine, task, stop, up });
         Ok(())
     }
 
@@ -248,6 +252,11 @@ impl GuestHost for ProcessGuests {
 
     fn address(&self, vmid: u32) -> Option<GuestAddress> {
         self.inner.machine(vmid)?.listens()
+    }
+
+    fn reachable_in(&self, vmid: u32) -> Option<Duration> {
+        let up = self.inner.guests().get(&vmid)?.up;
+        Some(up.saturating_duration_since(Instant::now()))
     }
 
     fn snapshot(&self, vmid: u32, name: &str) {

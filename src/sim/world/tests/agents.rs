@@ -39,6 +39,18 @@ async fn an_agent_is_not_configured_before_the_guest_is_not_running_before_it_do
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_agent_that_comes_up_while_the_ping_waits_answers_it() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    play.guests.behave(Manners { shutdown: None, agent: Duration::from_secs(2) });
+    play.run(101, "POST", "status/start", json!({})).await;
+    let begun = Instant::now();
+    let answer = play.on(101, "POST", "agent/ping", json!({})).await.unwrap();
+    assert_eq!(answer.data, json!({ "result": {} }));
+    assert_eq!(begun.elapsed(), Duration::from_secs(2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_simple_commands_error_comes_inside_a_200_and_a_files_as_a_500() {
     let play = started().await;
     let simple = play.on(101, "GET", "agent/get-users", json!({})).await.unwrap().data;

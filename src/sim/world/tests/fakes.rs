@@ -122,6 +122,11 @@ impl GuestHost for Hollow {
         lives.get(&vmid).is_some_and(|life| life.until.is_none_or(|until| Instant::now() < until))
     }
 
+    fn answers_in(&self, vmid: u32) -> Option<Duration> {
+        let delay = self.manners.lock().unwrap().agent;
+        Some(delay.saturating_sub(self.lives().get(&vmid)?.since.elapsed()))
+    }
+
     fn agent(&self, vmid: u32, call: AgentCall) -> BoxFuture<'static, Result<Value, AgentError>> {
         let delay = self.manners.lock().unwrap().agent;
         let up = self.lives().get(&vmid).is_some_and(|life| life.since.elapsed() >= delay);
@@ -241,7 +246,7 @@ impl Play {
 
     /// The data of a call that must succeed.
     pub async fn get(&self, route: &'static str, with: Value) -> Value {
-        self.call("GET", route, with).await.unwrap().data
+        self.call("GET", route, with).await.unwrap().value()
     }
 
     /// A call below a guest on the node of its id.

@@ -94,7 +94,7 @@ async fn a_token_without_audit_rights_does_not_find_its_own_tasks_in_the_cluster
     play.call_as(&token, "POST", route, json!({ "vmid": 777 })).await.unwrap();
     seconds(1).await;
     let of = async |caller: &Caller| {
-        let list = play.call_as(caller, "GET", "/cluster/tasks", json!({})).await.unwrap().data;
+        let list = play.call_as(caller, "GET", "/cluster/tasks", json!({})).await.unwrap().value();
         list.as_array().unwrap().len()
     };
     assert_eq!((of(&token).await, of(&user).await), (0, 1));

@@ -1,121 +1,111 @@
-//! Everything at once, by chance: calls and tasks that fail, guests that misbehave, locks, power
-//! cuts. Nobody promises when a lease is served then; that all are in the end, and that nothing is
-//! left, is promised.
+//! Everything at once, by chance: a seed draws a plan of demand, trouble, reloads, operators and
+//! crashes; the plan is played on a herd, what must hold is judged at every fact, record and
+//! request, and a plan that fails is made small and printed so that it can be played again.
 
-use std::time::Duration;
+mod act;
+mod askers;
+mod draw;
+mod outage;
+mod plan;
+mod run;
+mod shrink;
+mod stage;
+mod watch;
 
-use drover::sim::guests::Quirk;
-use drover::sim::world::{CallFault, Faults, HoldFault, TaskFault};
-use drover::view::View;
-use drover_actors::fact::AgentPicture;
-use drover_actors::id::AgentId;
-use libtest_mimic::Trial;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::world::World;
-use crate::world::setup::Setup;
-use crate::{Seeds, on_paused_clock};
+use libtest_mimic::{Failed, Trial};
 
-fn weather() -> Faults {
-    let call = |status, done| CallFault { chance: 0.02, status, done, ..CallFault::default() };
-    let reset = |done| CallFault { chance: 0.01, reset: true, done, ..CallFault::default() };
-    let task =
-        TaskFault { chance: 0.03, error: Some("got timeout".into()), ..TaskFault::default() };
-    let death = TaskFault { chance: 0.01, after: 0.3, ..TaskFault::default() };
-    let hold = HoldFault {
-        node: "pve1".into(),
-        storage: Some("local-lvm".into()),
-        at: 20.0,
-        seconds: 12.0,
-        every: 45.0,
-        ..HoldFault::default()
-    };
-    Faults {
-        calls: vec![
-            call(Some(595), false),
-            call(Some(596), true),
-            call(Some(599), false),
-            call(Some(500), false),
-            reset(false),
-            reset(true),
-        ],
-        tasks: vec![task, death],
-        holds: vec![hold],
-        ..Faults::default()
-    }
+use crate::Seeds;
+use plan::Plan;
+use run::{Failure, judge, play};
+
+/// Seeds played so far, for the speed told at the end.
+static PLAYED: AtomicU64 = AtomicU64::new(0);
+/// Seeds whose logs are compared, a few of every run.
+const COMPARED: usize = 3;
+
+/// How many seeds were played.
+pub fn played() -> u64 {
+    PLAYED.load(Ordering::Relaxed)
 }
 
-async fn storm(seed: u64) {
-    let keys = "instanceMin: 1, instanceCap: 6, maxTotalUses: 2, idleTerminationMinutes: 5";
-    let setup = Setup::linux(keys).seed(seed).rack(
-        "cleanupOrphanedAgents: true, orphanCleanupPeriodSeconds: 60, \
-         orphanCleanupGracePeriodSeconds: 60",
-    );
-    let mut world = World::started(setup).await;
-    world.faults(weather());
-    let mut leases = Vec::new();
-    for turn in 0..12 {
-        for _ in 0..2 {
-            leases.push(world.lease("linux").await);
-        }
-        let quirks = [Quirk::NeverBoots, Quirk::Hangs, Quirk::IgnoresShutdown, Quirk::NoAddress];
-        if turn % 3 == 0 {
-            world.guests.quirk_next_boot(quirks[turn / 3]);
-        }
-        let span = 3_000 + (seed * 7_919 + turn as u64 * 104_729) % 60_000;
-        world.pass(Duration::from_millis(span)).await;
-        for lease in &leases {
-            let ready = world.view().lease(lease).is_some_and(|seen| seen.state == "ready");
-            if ready {
-                world.release(lease).await;
-            }
-        }
-        if turn % 4 == 3 {
-            world.restart(Duration::from_secs(span / 2_000)).await;
-        }
-    }
-    world.faults(Faults::default());
-    for lease in &leases {
-        let over = world.ledger().ended.contains_key(lease);
-        if !over {
-            world
-                .until("the lease is ready or over", |view| {
-                    let seen = view.lease(lease);
-                    seen.is_some_and(|seen| seen.state == "ready" || seen.state == "ended")
-                })
-                .await;
-            world.release(lease).await;
-        }
-    }
-    // What was half made or half destroyed when its task died, and volumes that could not be freed
-    // under somebody's lock, are an administrator's matter.
-    let called =
-        |view: &View, agent: &AgentId| view.alarms().iter().any(|alarm| alarm.agent == *agent);
-    world
-        .until("all is calm", |view| {
-            let calm = |seen: &AgentPicture| seen.state == "Ready" || called(view, &seen.agent);
-            view.agents().iter().all(calm)
-        })
-        .await;
-    for agent in world.view().agents() {
-        if called(world.view(), &agent.agent) {
-            world.administer(agent.vmid.unwrap().0);
-        }
-    }
-    world
-        .until("nobody needs an administrator", |view| {
-            view.agents().iter().all(|agent| agent.state == "Ready")
-        })
-        .await;
-    world.end().await;
-}
-
-/// One trial a seed.
+/// One trial a seed; or the one of a plan that was printed before.
 pub fn trials(range: &Seeds) -> Vec<Trial> {
+    if let Some(path) = range.plan.clone() {
+        let name = "seeds::the_plan_leaves_nothing".to_owned();
+        return vec![Trial::test(name, move || replay(&path))];
+    }
     let trial = |seed: u64| {
         Trial::test(format!("seeds::the_storm_of_seed_{seed}_leaves_nothing"), move || {
-            on_paused_clock(storm(seed));
-            Ok(())
+            let plan = draw::plan(seed);
+            let judged = judge(&plan);
+            PLAYED.fetch_add(1, Ordering::Relaxed);
+            judged.map_err(|failure| report(seed, plan, failure))
         })
     };
-    range.numbers().map(trial).collect()
+    let same = |seed: u64| {
+        Trial::test(format!("seeds::the_storm_of_seed_{seed}_is_the_same_twice"), move || {
+            same_twice(seed)
+        })
+    };
+    let text = Trial::test("seeds::a_plan_is_read_back_as_it_was_printed", || {
+        for seed in 1..200 {
+            let plan = draw::plan(seed);
+            if Plan::parse(&plan.text()).ok().as_ref() != Some(&plan) {
+                return Err(format!("of seed {seed}:\n{}", plan.text()).into());
+            }
+        }
+        Ok(())
+    });
+    let compared = range.numbers().take(COMPARED).map(same);
+    std::iter::once(text).chain(compared).chain(range.numbers().map(trial)).collect()
+}
+
+fn replay(path: &Path) -> Result<(), Failed> {
+    let text = std::fs::read_to_string(path)?;
+    let plan = Plan::parse(&text)?;
+    judge(&plan).map_err(|failure| tell(&failure).into())
+}
+
+/// Two plays of one plan tell and ask the same in the same order.
+fn same_twice(seed: u64) -> Result<(), Failed> {
+    let log = || play(&draw::plan(seed), true).map(|outcome| outcome.log);
+    let (one, other) = match (log(), log()) {
+        (Ok(one), Ok(other)) => (one, other),
+        // What is wrong with it is told by its own trial.
+        (Err(one), Err(other)) => (vec![tell(&one)], vec![tell(&other)]),
+        (one, other) => return Err(format!("{} {}", one.is_ok(), other.is_ok()).into()),
+    };
+    if one == other {
+        return Ok(());
+    }
+    let differs = one.iter().zip(&other).position(|(one, other)| one != other);
+    let at = differs.unwrap_or_else(|| one.len().min(other.len()));
+    Err(format!("they part at {at}:\n{:?}\n{:?}", one.get(at), other.get(at)).into())
+}
+
+fn tell(failure: &Failure) -> String {
+    let wrong = &failure.wrong;
+    format!("{} at {:?}: {}\n{}", wrong.invariant, wrong.at, wrong.text, failure.portrait)
+}
+
+/// What a failing seed prints.
+fn report(seed: u64, plan: Plan, failure: Failure) -> Failed {
+    let before = plan.events.len();
+    let (plan, failure) = shrink::shrink(plan, failure);
+    let path = PathBuf::from(format!("storm-{seed}.plan"));
+    format!(
+        "seed {seed} breaks {}\n\nthe plan, {} of {before} events:\n{}\n\n{}\n\n\
+         again: cargo test --release --test storm -- --seeds 1 --from {seed} seed_{seed}_\n\
+         the plan alone, from a file with the lines above: \
+         cargo test --release --test storm -- --plan {}\n",
+        failure.wrong.invariant,
+        plan.events.len(),
+        plan.text(),
+        tell(&failure),
+        path.display(),
+    )
+    .into()
 }

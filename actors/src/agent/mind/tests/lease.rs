@@ -60,12 +60,47 @@ fn a_lease_without_a_key_is_ready_at_once() {
 }
 
 #[test]
+fn a_lease_goes_back_when_the_agent_is_lost_before_it_was_ready() {
+    for lost in [AgentCommand::Vanished, AgentCommand::ForceRetire(Reason::Asked)] {
+        let mut drive = ready(spec());
+        take(&mut drive, "l1", Some(KEY));
+        let effects = drive.command(lost);
+        let Some(Effect::Report(report)) = effects.first() else { panic!("{effects:?}") };
+        assert_eq!(report.refused, [LeaseId::new("l1")]);
+        let back = |e: &Effect| matches!(e, Effect::Record(Body::LeaseReturned { .. }));
+        let over = |e: &Effect| matches!(e, Effect::Record(Body::LeaseEnded { .. }));
+        assert!(effects.iter().any(back) && !effects.iter().any(over), "{effects:?}");
+    }
+}
+
+#[test]
+fn a_lease_goes_back_when_its_key_can_not_be_installed() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", Some(KEY));
+    let refused = Err(fault(FaultKind::KeyRejected));
+    drive.answer(Answer::Admitted(LeaseId::new("l1"), refused));
+    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(shown(&drive, "l1"), ["granted"], "the herd tells that it waits");
+}
+
+#[test]
+fn a_lease_that_was_ready_once_is_lost_with_its_agent() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", Some(KEY));
+    drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
+    let effects = drive.command(AgentCommand::Vanished);
+    let over =
+        |e: &Effect| matches!(e, Effect::Record(Body::LeaseEnded { why, .. }) if why == "lost");
+    assert!(effects.iter().any(over), "{effects:?}");
+}
+
+#[test]
 fn a_lease_that_does_not_fit_is_refused_and_nothing_is_written() {
     let mut drive = ready(spec());
     take(&mut drive, "l1", None);
     let effects = take(&mut drive, "l2", None);
     let Some(Effect::Report(report)) = effects.first() else { panic!("{effects:?}") };
-    assert_eq!(report.refused, Some(LeaseId::new("l2")));
+    assert_eq!(report.refused, [LeaseId::new("l2")]);
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Record(_))));
 }
 
@@ -191,7 +226,7 @@ fn a_draining_agent_takes_nothing_new() {
     take(&mut drive, "l1", None);
     drive.command(AgentCommand::Drain(Reason::Asked));
     take(&mut drive, "l2", None);
-    assert_eq!(drive.reports().last().and_then(|r| r.refused.clone()), Some(LeaseId::new("l2")));
+    assert_eq!(drive.reports().last().expect("told").refused, [LeaseId::new("l2")]);
 }
 
 // Invariant: idle time is the template's matter; age is the agent's own.

@@ -7,6 +7,7 @@ use crate::agent::testing::*;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::Attempt;
+use crate::marks::Reading;
 use crate::message::{AgentCommand, Standing};
 use crate::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
 use crate::record::{Body, Reason};
@@ -105,9 +106,57 @@ fn contention_with_the_id_still_free_ends_the_agent_and_lets_the_id_rest() {
 #[test]
 fn an_id_that_was_taken_is_burned_and_left_alone() {
     let mut drive = at("Cloning");
-    let effects = drive.answer(Answer::Cloned(Err(fault(FaultKind::IdTaken))));
+    for sight in [drive.strangers(), Drive::free()] {
+        let mut drive = at("Cloning");
+        drive.answer(Answer::Cloned(Err(fault(FaultKind::IdTaken))));
+        let effects = drive.answer(Answer::Looked(Ok(sight)));
+        assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: true, .. })));
+        assert!(calls(&effects).is_empty());
+    }
+    drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
+    let lost = TaskEnd::Failed(fault(FaultKind::IdTaken));
+    drive.answer(Answer::TaskEnded(Ok(lost)));
+    let strangers = drive.strangers();
+    let effects = drive.answer(Answer::Looked(Ok(strangers)));
     assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: true, .. })));
-    assert!(calls(&effects).is_empty());
+}
+
+#[test]
+fn an_id_that_was_taken_by_the_same_call_arriving_twice_is_settled_by_its_marks() {
+    let mut drive = at("Cloning");
+    drive.answer(Answer::Cloned(Err(fault(FaultKind::IdTaken))));
+    let bare =
+        VmSight { marks: Some(Reading::Unmarked), lock: Some("clone".into()), ..drive.sight() };
+    drive.answer(Answer::Looked(Ok(bare)));
+    assert_eq!(drive.state(), "InDoubt", "nobody can tell yet");
+    while drive.asked().is_none() {
+        drive.wait(secs(1));
+    }
+    let ours = drive.sight();
+    drive.answer(Answer::Looked(Ok(ours)));
+    assert_eq!(drive.state(), "Configuring");
+}
+
+#[test]
+fn a_clone_that_lost_against_the_same_call_arriving_twice_waits_for_the_winner() {
+    let mut drive = at("Cloning");
+    drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Contention)))));
+    let bare =
+        VmSight { marks: Some(Reading::Unmarked), lock: Some("clone".into()), ..drive.sight() };
+    for _ in 0..3 {
+        while drive.asked().is_none() {
+            drive.wait(secs(1));
+        }
+        drive.answer(Answer::Looked(Ok(bare.clone())));
+        assert_eq!(drive.state(), "InDoubt", "the winner is still copying");
+    }
+    while drive.asked().is_none() {
+        drive.wait(secs(1));
+    }
+    let ours = drive.sight();
+    drive.answer(Answer::Looked(Ok(ours)));
+    assert_eq!(drive.state(), "Retiring", "it is ours, and nobody else's to clean up");
 }
 
 #[test]
@@ -162,7 +211,7 @@ fn a_locked_copy_whose_task_died_is_stranded() {
     let mut drive = at("Cloning");
     drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Unknown("unexpected status".into()))));
-    let marks = Some(crate::marks::Reading::Unmarked);
+    let marks = Some(Reading::Unmarked);
     let bare = VmSight { marks, lock: Some("clone".into()), ..drive.sight() };
     drive.answer(Answer::Looked(Ok(bare)));
     assert_eq!(drive.state(), "Stranded");
@@ -174,7 +223,7 @@ fn a_locked_copy_whose_task_died_is_stranded() {
 fn a_guest_seen_in_the_last_step_of_a_destroy_is_no_stranger() {
     let mut drive = at("Cloning");
     drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
-    let marks = Some(crate::marks::Reading::Unmarked);
+    let marks = Some(Reading::Unmarked);
     let going = VmSight { marks, lock: Some("destroyed".into()), ..drive.sight() };
     drive.answer(Answer::Looked(Ok(going)));
     assert_eq!(drive.state(), "InDoubt");
@@ -269,13 +318,13 @@ fn pauses(drive: &mut Drive, blocked: Duration, times: u32) -> Vec<u64> {
 #[test]
 fn an_address_is_first_asked_for_a_second_after_the_start_then_ever_more_slowly() {
     let refused = pauses(&mut started(), Duration::ZERO, 8);
-    assert_eq!(refused, [1000, 2000, 2500, 3125, 3906, 4882, 5000, 5000]);
+    assert_eq!(refused, [1000, 500, 625, 781, 976, 1220, 1525, 1907]);
 }
 
 #[test]
 fn a_refusal_that_blocked_a_worker_is_soon_followed_by_the_next_question() {
     assert_eq!(pauses(&mut started(), secs(3), 5), [1000, 500, 500, 500, 500]);
-    assert_eq!(pauses(&mut started(), Duration::from_millis(1999), 3), [1000, 2000, 2500]);
+    assert_eq!(pauses(&mut started(), Duration::from_millis(1999), 3), [1000, 500, 625]);
 }
 
 #[test]

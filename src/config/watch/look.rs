@@ -1,0 +1,186 @@
+//! One look at a configuration: its texts, and everything by which a later look can tell whether
+//! anything was written since.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::config::file;
+use crate::config::source::{Sources, yaml_in};
+
+/// The largest secret, key or bundle that is looked at.
+const LARGEST: u64 = 4 << 20;
+/// As many symbolic links as the system follows.
+const LINKS: u32 = 40;
+
+/// A number that tells two contents apart.
+pub(super) type Digest = [u8; 32];
+
+/// A file's device and number.
+pub(super) type FileId = (u64, u64);
+
+/// What was seen.
+#[derive(Debug)]
+pub(super) struct Look {
+    /// The texts, or why there are none.
+    pub read: Result<Sources, (PathBuf, io::Error)>,
+    /// Of names and texts, and of the texts and modes of the files beside them.
+    pub digest: Digest,
+    /// Of the digest, and of each file's number and time of change: it differs after any writing.
+    pub stamp: Digest,
+    /// Whether one of the files is open for writing.
+    pub being_written: bool,
+    /// The directories whose entries decide what is read.
+    pub places: BTreeMap<PathBuf, FileId>,
+}
+
+impl Look {
+    /// Looks at a configuration and the files beside it; `writers` are paths that were written to
+    /// and not closed.
+    pub fn at(path: &Path, inputs: &[PathBuf], writers: &[PathBuf]) -> Self {
+        // Before reading: what changes the way to the files later is then an event.
+        let places = places(path);
+        let mut content = Hash::default();
+        let mut traces = Hash::default();
+        let mut ids = BTreeSet::new();
+        let read = Sources::read(path);
+        match &read {
+            Ok(sources) => {
+                for file in sources.files() {
+                    content.part(file.path.as_os_str().as_encoded_bytes());
+                    content.part(file.text.as_bytes());
+                    ids.extend(file.trace.map(|trace| trace.id));
+                    traces.part(format!("{:?}", file.trace).as_bytes());
+                }
+            }
+            Err((path, error)) => {
+                content.part(path.as_os_str().as_encoded_bytes());
+                content.part(error.to_string().as_bytes());
+            }
+        }
+        for path in inputs {
+            content.part(path.as_os_str().as_encoded_bytes());
+            match file::read(path, LARGEST) {
+                Ok((bytes, trace)) => {
+                    content.part(&trace.mode.to_be_bytes());
+                    content.part(&bytes);
+                    ids.insert(trace.id);
+                    traces.part(format!("{trace:?}").as_bytes());
+                }
+                Err(error) => content.part(error.to_string().as_bytes()),
+            }
+        }
+        let digest = content.done();
+        traces.part(&digest);
+        let id_of = |path: &PathBuf| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+        let being_written = writers.iter().filter_map(id_of).any(|id| ids.contains(&id));
+        Self { read, digest, stamp: traces.done(), being_written, places }
+    }
+
+    /// What stands for a look that was not to be had.
+    pub fn failed(path: &Path, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let read = Err((path.to_owned(), io::Error::other(error)));
+        let places = BTreeMap::new();
+        Self { read, digest: [0; 32], stamp: [0; 32], being_written: false, places }
+    }
+
+    /// A copy of what was read.
+    pub fn read(&self) -> Result<Sources, (PathBuf, io::Error)> {
+        self.read.as_ref().map(Clone::clone).map_err(|(path, error)| {
+            let copy = match error.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code),
+                None => io::Error::new(error.kind(), error.to_string()),
+            };
+            (path.clone(), copy)
+        })
+    }
+}
+
+#[derive(Default)]
+struct Hash(Sha256);
+
+impl Hash {
+    fn part(&mut self, bytes: &[u8]) {
+        self.0.update((bytes.len() as u64).to_be_bytes());
+        self.0.update(bytes);
+    }
+
+    fn done(self) -> Digest {
+        self.0.finalize().into()
+    }
+}
+
+/// Whether something that was there is not any more, as half of a change would have it: a file
+/// less, one without text, one that breaks off where it went on before, or in the midst of a line.
+pub(super) fn lessens(before: Option<&Sources>, now: &Sources) -> bool {
+    if now.files().iter().all(|file| file.text.trim().is_empty()) {
+        return true;
+    }
+    let before = before.map(Sources::files).unwrap_or_default();
+    before.iter().any(|old| {
+        let new = now.files().iter().find(|new| new.path == old.path);
+        new.is_none_or(|new| {
+            let shorter = new.text.len() < old.text.len() && old.text.starts_with(&new.text);
+            shorter || (old.text.ends_with('\n') && !new.text.ends_with('\n'))
+        })
+    })
+}
+
+/// The directories in which a path, or a link on the way to it, is an entry; the directory itself
+/// when it is one, and those of the links in it.
+fn places(path: &Path) -> BTreeMap<PathBuf, FileId> {
+    let mut places = BTreeMap::new();
+    let mut links = LINKS;
+    follow(path, &mut links, &mut places);
+    if path.is_dir() {
+        enter(path, &mut places);
+        for entry in yaml_in(path).unwrap_or_default() {
+            if entry.is_symlink() {
+                follow(&entry, &mut links, &mut places);
+            }
+        }
+    }
+    places
+}
+
+/// Notes the directory of every link on the way to a path, and that of what it leads to.
+fn follow(path: &Path, links: &mut u32, places: &mut BTreeMap<PathBuf, FileId>) {
+    let mut at = PathBuf::new();
+    let mut rest = path.components();
+    while let Some(component) = rest.next() {
+        match component {
+            Component::ParentDir => {
+                at.pop();
+                continue;
+            }
+            Component::CurDir => continue,
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => {}
+        }
+        let next = at.join(component);
+        let Ok(target) = fs::read_link(&next) else {
+            if rest.as_path() == Path::new("") || !next.exists() {
+                enter(&at, places);
+                return;
+            }
+            at = next;
+            continue;
+        };
+        enter(&at, places);
+        if *links == 0 {
+            return;
+        }
+        *links -= 1;
+        follow(&at.join(target).join(rest.as_path()), links, places);
+        return;
+    }
+}
+
+fn enter(directory: &Path, places: &mut BTreeMap<PathBuf, FileId>) {
+    let Ok(real) = fs::canonicalize(directory) else { return };
+    let Ok(meta) = fs::metadata(&real) else { return };
+    places.insert(real, (meta.dev(), meta.ino()));
+}

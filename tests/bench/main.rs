@@ -1,0 +1,108 @@
+//! Figures of the whole system, each beside a reference of the same run: the simulator, the service
+//! and the script to compare with are processes of their own on loopback.
+//!
+//! `./tests/all bench [NAME…]`
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for people, which may end at the first surprise"
+)]
+
+mod figure;
+#[expect(dead_code, reason = "the wire tests use all of it")]
+#[path = "../wire/harness.rs"]
+mod harness;
+mod herd;
+mod journal;
+mod lease;
+mod naive;
+mod process;
+mod provision;
+mod record;
+mod site;
+mod storm;
+
+use figure::Report;
+use herd::Herd;
+use site::Lanes;
+
+/// What can be measured, by name.
+const NAMES: [&str; 9] = [
+    "provision-200",
+    "lanes-200",
+    "provision-1000",
+    "idle",
+    "recovery-1000",
+    "teardown-1000",
+    "journal",
+    "lease-warm",
+    "storm",
+];
+
+/// Those that need a herd of a thousand, which is provisioned once.
+const OF_THOUSAND: [&str; 4] = ["provision-1000", "idle", "recovery-1000", "teardown-1000"];
+
+/// An HTTP client; it trusts the authority in a file where one is given.
+fn client(ca_file: Option<&str>) -> reqwest::Client {
+    let mut builder = reqwest::Client::builder().no_proxy().tcp_nodelay(true);
+    if let Some(file) = ca_file {
+        let pem = std::fs::read(file).unwrap();
+        builder = builder
+            .tls_certs_only([reqwest::Certificate::from_pem(&pem).unwrap()])
+            .pool_idle_timeout(std::time::Duration::from_secs(4));
+    }
+    builder.build().unwrap()
+}
+
+fn main() {
+    // Nobody else has chosen: there is one provider in this build.
+    let _chosen = rustls::crypto::ring::default_provider().install_default();
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == naive::WORD) {
+        return naive::main();
+    }
+    if let Some(unknown) = words.iter().find(|word| !NAMES.contains(&word.as_str())) {
+        eprintln!("unknown figure `{unknown}`: choose among {}", NAMES.join(", "));
+        std::process::exit(2);
+    }
+    let wanted = |name: &str| words.is_empty() || words.iter().any(|word| word == name);
+    let mut report = Report::default();
+    println!("{}", figure::head());
+    if wanted("provision-200") {
+        provision::beside_script(&mut report, 200);
+    }
+    if wanted("lanes-200") {
+        provision::in_lanes(&mut report, 200);
+    }
+    if OF_THOUSAND.into_iter().any(wanted) {
+        thousand(&mut report, wanted);
+    }
+    if wanted("journal") {
+        journal::tell(&mut report);
+    }
+    if wanted("lease-warm") {
+        lease::tell(&mut report);
+    }
+    if wanted("storm") {
+        storm::tell(&mut report);
+    }
+    report.print_json();
+}
+
+fn thousand(report: &mut Report, wanted: impl Fn(&str) -> bool) {
+    let (mut herd, provision) = Herd::provisioned(1000, Lanes::Wide);
+    if wanted("provision-1000") {
+        provision.tell(report, None);
+    }
+    if wanted("idle") {
+        herd.tell_idle(report);
+    }
+    if wanted("recovery-1000") {
+        herd.tell_recovery(report);
+    }
+    if wanted("teardown-1000") {
+        herd.tell_teardown(report);
+    }
+}

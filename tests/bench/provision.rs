@@ -1,0 +1,135 @@
+//! Many provisions at once: how long they took, what they asked for, what they cost.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::figure::{Figure, Report, percentile};
+use crate::herd::Herd;
+use crate::naive::Naive;
+use crate::process::Usage;
+use crate::record::Piece;
+use crate::site::{Cluster, Lanes};
+
+/// Provisions in lanes that hold nobody up, beside the script.
+pub fn beside_script(report: &mut Report, agents: u32) {
+    // One after the other: both at once would measure each other.
+    let (_, provision) = Herd::provisioned(agents, Lanes::Wide);
+    let cluster = Cluster::start(agents, true);
+    let script = Naive::play(&cluster);
+    provision.tell(report, Some(&script));
+}
+
+/// Provisions in the usual lanes: what an agent waits for one is told apart.
+pub fn in_lanes(report: &mut Report, agents: u32) {
+    let (_, provision) = Herd::provisioned(agents, Lanes::Default);
+    let name = format!("lanes-{agents}");
+    tell_times(report, &format!("{name}.ready"), &provision.past_queue, &provision.piece);
+    let queued = provision.phases.get("Queued").map(Vec::as_slice).unwrap_or_default();
+    report.add(Figure::alone(format!("{name}.queued.p50"), percentile(queued, 0.5), "s"));
+    report.add(Figure::alone(format!("{name}.queued.p99"), percentile(queued, 0.99), "s"));
+}
+
+/// What came of many provisions at once.
+pub struct Provision {
+    /// Seconds until ready, by VMID.
+    took: BTreeMap<u32, f64>,
+    /// The same without the wait for a lane.
+    past_queue: BTreeMap<u32, f64>,
+    /// Seconds in each state, by its name.
+    phases: BTreeMap<String, Vec<f64>>,
+    piece: Piece,
+    used: Usage,
+}
+
+impl Provision {
+    /// Reads the list of agents that are ready.
+    pub fn read(list: &Value, piece: Piece, used: Usage) -> Self {
+        let (mut took, mut past_queue) = (BTreeMap::new(), BTreeMap::new());
+        let mut phases: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for agent in list["agents"].as_array().unwrap() {
+            let id = agent["vmid"].as_u64().unwrap() as u32;
+            for phase in agent["phases"].as_array().unwrap() {
+                let state = phase["state"].as_str().unwrap();
+                if state == "Ready" {
+                    break;
+                }
+                let seconds = phase["ms"].as_f64().unwrap() / 1000.0;
+                *took.entry(id).or_default() += seconds;
+                let counted = if state == "Queued" { 0.0 } else { seconds };
+                *past_queue.entry(id).or_default() += counted;
+                phases.entry(state.to_owned()).or_default().push(seconds);
+            }
+        }
+        Self { took, past_queue, phases, piece, used }
+    }
+
+    /// Tells all of it, beside the script where it was played.
+    pub fn tell(&self, report: &mut Report, script: Option<&Naive>) {
+        let name = format!("provision-{}", self.took.len());
+        tell_times(report, &format!("{name}.ready"), &self.took, &self.piece);
+        if let Some(script) = script {
+            tell_times(report, &format!("{name}.script.ready"), &script.took, &script.piece);
+        }
+        for (phase, times) in &self.phases {
+            let name = format!("{name}.phase.{phase}");
+            report.add(Figure::alone(format!("{name}.p50"), percentile(times, 0.5), "s"));
+            report.add(Figure::alone(format!("{name}.p99"), percentile(times, 0.99), "s"));
+        }
+        self.tell_calls(report, &format!("{name}.calls"), script);
+        self.tell_cost(report, &format!("{name}.cost"), script);
+    }
+
+    fn tell_calls(&self, report: &mut Report, name: &str, script: Option<&Naive>) {
+        let agents = self.took.len() as f64;
+        let (shared, own) = self.piece.shared_and_own();
+        let again = self.piece.asked_again();
+        let each = f64::from(own - again) / agents;
+        report.add(Figure::alone(format!("{name}.each"), each, "an agent").against("the aim", 6.0));
+        let again = f64::from(again) / agents;
+        report.add(Figure::alone(format!("{name}.asked-again"), again, "an agent"));
+        let rate = f64::from(shared) / self.piece.span();
+        report.add(Figure::alone(format!("{name}.shared"), rate, "a second"));
+        if let Some(script) = script {
+            let (also_shared, also_own) = script.piece.shared_and_own();
+            let all =
+                Figure::alone(format!("{name}.all"), f64::from(shared + own) / agents, "an agent");
+            report.add(all.against("the script", f64::from(also_shared + also_own) / agents));
+        }
+        self.piece.print_calls(agents);
+    }
+
+    fn tell_cost(&self, report: &mut Report, name: &str, script: Option<&Naive>) {
+        let agents = self.took.len() as f64;
+        let figures = [
+            (
+                "memory",
+                self.used.memory,
+                script.map(|script| script.used.memory),
+                1024.0,
+                "KiB an agent",
+            ),
+            ("cpu", self.used.cpu, script.map(|script| script.used.cpu), 1e-3, "ms an agent"),
+        ];
+        for (what, value, other, unit, word) in figures {
+            let figure = Figure::alone(format!("{name}.{what}"), value / agents / unit, word);
+            report.add(match other {
+                Some(other) => figure.against("the script", other / agents / unit),
+                None => figure,
+            });
+        }
+    }
+}
+
+/// Times to ready beside the cluster's own delays for the same guests.
+fn tell_times(report: &mut Report, name: &str, took: &BTreeMap<u32, f64>, piece: &Piece) {
+    let delays = piece.own_delays();
+    let ratios: Vec<f64> = took.iter().map(|(id, took)| took / delays[id]).collect();
+    let (took, delays): (Vec<f64>, Vec<f64>) =
+        took.iter().map(|(id, took)| (*took, delays[id])).unzip();
+    for (word, share) in [("p50", 0.5), ("p99", 0.99)] {
+        let figure = Figure::alone(format!("{name}.{word}"), percentile(&took, share), "s");
+        let (delay, ratio) = (percentile(&delays, share), percentile(&ratios, share));
+        report.add(figure.with_ratio("the cluster's own delays", delay, ratio));
+    }
+}

@@ -1,0 +1,356 @@
+//! A cluster and a service for a number of agents: descriptions, processes, and the way to ask.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Kept, Sim, drover};
+use crate::process::Usage;
+use crate::record::Record;
+
+/// Agents of one template, which has a storage of its own: more linked clones than that at once
+/// would wait longer for the storage's lock than Proxmox lets them.
+const PER_TEMPLATE: u32 = 10;
+/// Templates on one node.
+const PER_NODE: u32 = 4;
+/// The longest that anything is waited for.
+const PATIENCE: Duration = Duration::from_secs(240);
+/// Between two looks at the service.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How many clones may run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lanes {
+    /// As many as there are.
+    Wide,
+    /// As configured when nothing is said.
+    Default,
+}
+
+/// A simulated cluster with room for a number of agents.
+pub struct Cluster {
+    /// The simulator.
+    pub sim: Sim,
+    /// What it writes down.
+    pub record: Record,
+    /// How many agents there is room for.
+    pub agents: u32,
+    dir: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// Starts one; without `delays` everything but the calls is nearly at once.
+    pub fn start(agents: u32, delays: bool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (cluster, latency) = (dir.path().join("cluster.yaml"), dir.path().join("latency.yaml"));
+        std::fs::write(&cluster, describe(agents).to_string()).unwrap();
+        // Every delay that is not given has its usual length.
+        std::fs::write(&latency, "{}").unwrap();
+        let latency = if delays { latency.display().to_string() } else { "none".to_owned() };
+        let record = dir.path().join("record.jsonl");
+        let (cluster, path) = (cluster.display().to_string(), record.display().to_string());
+        let options = ["--cluster", &cluster, "--latency", &latency, "--record", &path];
+        let sim = Sim::start_with(dir.path(), &[&["--guests", "greeter"], &options[..]].concat());
+        Self { sim, record: Record::at(&record), agents, dir }
+    }
+
+    /// A folder that goes with it.
+    pub fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Number, node and VMID of each template.
+    pub fn templates(&self) -> impl Iterator<Item = (u32, String, u32)> {
+        places(self.agents)
+    }
+}
+
+fn places(agents: u32) -> impl Iterator<Item = (u32, String, u32)> {
+    let count = agents.div_ceil(PER_TEMPLATE);
+    (0..count).map(|n| (n, format!("pve{}", n / PER_NODE + 1), 9000 + n))
+}
+
+/// Nodes with four local storages each, a cloud-init template on every one.
+fn describe(agents: u32) -> Value {
+    let nodes = agents.div_ceil(PER_TEMPLATE * PER_NODE);
+    let node =
+        |n: u32| json!({ "name": format!("pve{n}"), "cpus": 64, "memoryBytes": 512_u64 << 30 });
+    let storage = |n: u32| {
+        json!({
+            "name": format!("lvm{n}"), "type": "lvmthin", "content": ["images", "rootdir"],
+            "nodes": [format!("pve{}", n / PER_NODE + 1)],
+        })
+    };
+    let template = |(n, node, vmid): (u32, String, u32)| {
+        let config = json!({
+            "name": "debian-12", "memory": "2048", "cores": "2", "scsihw": "virtio-scsi-pci",
+            "scsi0": format!("lvm{n}:base-{vmid}-disk-0,size=10G"),
+            "ide2": format!("lvm{n}:vm-{vmid}-cloudinit,media=cdrom"),
+            "net0": format!("virtio=BC:24:11:00:{:02X}:{:02X},bridge=vmbr0", n / 256, n % 256),
+            "agent": "1", "boot": "order=scsi0;ide2;net0", "ostype": "l26", "ipconfig0": "ip=dhcp",
+        });
+        json!({ "vmid": vmid, "node": node, "template": true, "config": config })
+    };
+    json!({
+        "name": "bench",
+        "nodes": (1..=nodes).map(node).collect::<Vec<_>>(),
+        "storages": (0..agents.div_ceil(PER_TEMPLATE)).map(storage).collect::<Vec<_>>(),
+        "guests": places(agents).map(template).collect::<Vec<_>>(),
+    })
+}
+
+/// A service on a cluster.
+pub struct Service {
+    /// The process.
+    pub child: Kept,
+    site: Site,
+}
+
+/// Where a service lives.
+struct Site {
+    dir: tempfile::TempDir,
+    api: Api,
+    cluster: Value,
+    lanes: Lanes,
+    templates: Vec<(u32, String, u32)>,
+}
+
+impl Service {
+    /// Starts one that keeps no agents yet.
+    pub fn start(cluster: &Cluster, lanes: Lanes) -> Self {
+        let site = Site::new(cluster, lanes);
+        site.write(false);
+        Self { child: site.spawn(None), site }.up()
+    }
+
+    /// The same under `strace`, which counts what it makes durable into a file.
+    pub fn start_traced(cluster: &Cluster, lanes: Lanes, trace: &Path) -> Self {
+        let site = Site::new(cluster, lanes);
+        site.write(false);
+        Self { child: site.spawn(Some(trace)), site }.up()
+    }
+
+    fn up(self) -> Self {
+        self.site.api.until("the service is ready", |api| api.get("/readyz"));
+        self
+    }
+
+    /// Starts it again after it was killed, and gives the moment of its start.
+    pub fn again(&mut self) -> Instant {
+        let begun = Instant::now();
+        self.child = self.site.spawn(None);
+        begun
+    }
+
+    /// Keeps every template's agents ready, or none, from here on.
+    pub fn keep(&self, warm: bool) {
+        self.site.write(warm);
+        self.api().post("/v1/reload", &json!({}));
+    }
+
+    /// The way to ask it.
+    pub fn api(&self) -> &Api {
+        &self.site.api
+    }
+
+    /// Waits until so many agents are ready.
+    pub fn until_ready(&self, agents: u32) {
+        self.api().until("all agents are ready", |api| {
+            let list = api.get("/v1/templates")?;
+            let ready: u64 = list["templates"]
+                .as_array()?
+                .iter()
+                .filter_map(|template| template["states"]["Ready"].as_u64())
+                .sum();
+            (ready == u64::from(agents)).then_some(())
+        });
+    }
+
+    /// Retires everything and waits until it is gone.
+    pub fn empty(&self) {
+        self.keep(false);
+        self.api().post("/v1/reap", &json!({ "all": true }));
+        self.api().until("all agents are gone", |api| {
+            api.get("/v1/agents")?["agents"].as_array()?.is_empty().then_some(())
+        });
+    }
+
+    /// What it uses now.
+    pub fn usage(&self) -> Usage {
+        Usage::of(self.child.0.id())
+    }
+
+    /// The journal's file.
+    pub fn journal(&self) -> PathBuf {
+        self.site.dir.path().join("state/journal.redb")
+    }
+
+    /// The key that agents are logged in to with.
+    pub fn key() -> drover::ssh::PrivateKey {
+        drover::ssh::PrivateKey::from_seed(&[7; 32], "drover-bench")
+    }
+}
+
+impl Site {
+    fn new(cluster: &Cluster, lanes: Lanes) -> Self {
+        let dir = tempfile::tempdir_in(cluster.dir.path()).unwrap();
+        let secret = |name: &str, text: &str| {
+            use std::os::unix::fs::PermissionsExt;
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        };
+        secret("token", cluster.sim.fact("tokenSecret"));
+        secret("api", "bench-bench-bench-bench-bench-bench");
+        let key = Service::key().to_openssh().unwrap();
+        secret("key", secrecy::ExposeSecret::expose_secret(&key));
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self {
+            api: Api::new(port),
+            cluster: cluster.sim.facts.clone(),
+            lanes,
+            templates: cluster.templates().collect(),
+            dir,
+        }
+    }
+
+    fn config(&self) -> PathBuf {
+        self.dir.path().join("drover.yaml")
+    }
+
+    fn write(&self, warm: bool) {
+        let dir = self.dir.path();
+        let file = |name: &str| dir.join(name).display().to_string();
+        let mut cloud = json!({
+            "name": "Lab", "apiUrl": self.cluster["url"], "caFile": self.cluster["caFile"],
+            "startVmId": 10000,
+        });
+        if self.lanes == Lanes::Wide {
+            cloud["clonesPerStorage"] = 1000.into();
+            cloud["operationsPerNode"] = 1000.into();
+        }
+        let agents = self.templates.iter().map(|(n, node, vmid)| {
+            let minimum = if warm { PER_TEMPLATE } else { 0 };
+            let template = json!({
+                "cloudIds": ["lab"], "name": format!("linux{n}"), "node": node,
+                "templateVmId": vmid, "labelString": format!("linux on{n}"),
+                "instanceMin": minimum,
+            });
+            (format!("linux{n}"), template)
+        });
+        let text = json!({
+            "credentials": {
+                "proxmox": {
+                    "kind": "proxmoxToken", "tokenId": self.cluster["tokenId"],
+                    "secretFile": file("token"),
+                },
+                "agents": {
+                    "kind": "sshKey", "username": "debian", "privateKeyFile": file("key"),
+                },
+            },
+            "service": {
+                "socket": file("drover.sock"), "stateDirectory": file("state"),
+                "listen": format!("127.0.0.1:{}", self.api.port), "logLevel": "error",
+                "tokens": [{ "name": "bench", "role": "admin", "secretFile": file("api") }],
+            },
+            "cloudDefaults": { "credentialsId": "proxmox" },
+            "cloudConfigurations": { "lab": cloud },
+            "agentDefaults": {
+                "cloneStrategy": "LINKED", "credentialsId": "agents", "ciUser": "debian",
+                "ipConfig": "ip=dhcp", "sshPort": 2222, "guestNetworks": ["127.77.0.0/16"],
+                "instanceCap": PER_TEMPLATE, "startupWaitSeconds": 120,
+            },
+            "agentConfigurations": agents.collect::<serde_json::Map<_, _>>(),
+        });
+        let fresh = dir.join(".drover.yaml.new");
+        std::fs::write(&fresh, text.to_string()).unwrap();
+        std::fs::rename(fresh, self.config()).unwrap();
+    }
+
+    fn spawn(&self, trace: Option<&Path>) -> Kept {
+        let mut command = drover();
+        if let Some(trace) = trace {
+            // The tracer is the grandchild: the process that is started here is the service.
+            let mut tracer = Command::new("strace");
+            tracer.args(["-D", "-f", "--seccomp-bpf", "-e", "trace=fsync,fdatasync", "-o"]);
+            tracer.arg(trace).arg(command.get_program());
+            for (name, value) in command.get_envs() {
+                match value {
+                    Some(value) => tracer.env(name, value),
+                    None => tracer.env_remove(name),
+                };
+            }
+            command = tracer;
+        }
+        command.arg("--config").arg(self.config()).arg("run");
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        Kept(command.spawn().unwrap())
+    }
+}
+
+/// The service's API over loopback.
+pub struct Api {
+    port: u16,
+    client: reqwest::Client,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Api {
+    fn new(port: u16) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Self { port, client: crate::client(None), runtime }
+    }
+
+    /// Runs something on the runtime of the calls.
+    pub fn wait<F: Future>(&self, future: F) -> F::Output {
+        self.runtime.block_on(future)
+    }
+
+    /// The answer's JSON (null where it has none); none for a failure.
+    pub fn get(&self, path: &str) -> Option<Value> {
+        self.send(self.client.get(self.url(path)))
+    }
+
+    /// Asks for something that must be done.
+    pub fn post(&self, path: &str, body: &Value) -> Value {
+        let request = self.client.post(self.url(path)).body(body.to_string());
+        self.send(request).unwrap_or_else(|| panic!("POST {path} failed"))
+    }
+
+    /// Ends something.
+    pub fn delete(&self, path: &str) {
+        let gone = self.send(self.client.delete(self.url(path)));
+        assert!(gone.is_some(), "DELETE {path} failed");
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    fn send(&self, request: reqwest::RequestBuilder) -> Option<Value> {
+        let token = "bench-bench-bench-bench-bench-bench";
+        let answer = async {
+            let answer = request.bearer_auth(token).send().await.ok()?;
+            let well = answer.status().is_success();
+            let text = answer.text().await.ok()?;
+            well.then(|| serde_json::from_str(&text).unwrap_or(Value::Null))
+        };
+        self.wait(answer)
+    }
+
+    /// Looks again and again until there is something to see.
+    pub fn until<T>(&self, what: &str, look: impl Fn(&Self) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(seen) = look(self) {
+                return seen;
+            }
+            let status = || self.get("/v1/status").unwrap_or_default();
+            assert!(Instant::now() < deadline, "never: {what}; {}", status());
+            std::thread::sleep(LOOK);
+        }
+    }
+}

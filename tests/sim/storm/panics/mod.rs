@@ -1,0 +1,88 @@
+//! A panic at every single knock of every actor at a port, one at a time: that actor alone is
+//! started anew, and the play comes to the same end. The root is not started anew: the service is.
+
+mod asker;
+mod play;
+
+use std::collections::BTreeMap;
+
+use libtest_mimic::Trial;
+
+use crate::on_paused_clock;
+use crate::world::tap::Strike;
+use play::{Spot, play};
+
+/// Plays one of so many of the panics; all of them where the build is fast enough.
+const STRIDE: usize = if cfg!(debug_assertions) { 13 } else { 1 };
+
+/// Calls that are over when they are made.
+const AT_ONCE: [&str; 4] = ["now", "draw", "observe", "append"];
+
+fn kind(spot: &Spot) -> &str {
+    spot.actor.split(' ').next().unwrap()
+}
+
+fn article(kind: &str) -> &'static str {
+    match kind {
+        "agent" | "append" => "an",
+        "herd" | "nobody" => "the",
+        _ => "a",
+    }
+}
+
+fn ordinal(number: usize) -> String {
+    let end = match (number % 10, number % 100) {
+        (1, at) if at != 11 => "st",
+        (2, at) if at != 12 => "nd",
+        (3, at) if at != 13 => "rd",
+        _ => "th",
+    };
+    format!("{number}{end}")
+}
+
+/// Who may have been started anew, and how often the service did not come up.
+fn expected(spot: &Spot) -> Vec<(Vec<(String, bool)>, u32)> {
+    match kind(spot) {
+        // Written apart from its actor, where a panic is a failure to write, and tried again.
+        "append" => vec![(Vec::new(), 0)],
+        // While the root is made there is nobody to start it anew: the start fails.
+        // While it starts, the start fails too.
+        "herd" => {
+            let told = vec![(spot.actor.clone(), true)];
+            vec![(told.clone(), 0), (told, 1), (Vec::new(), 1)]
+        }
+        _ => vec![(vec![(spot.actor.clone(), false)], 0)],
+    }
+}
+
+fn strike(number: usize, spot: &Spot, strike: Strike) {
+    let played = on_paused_clock(play(Some((number, strike))));
+    assert_eq!(played.knocks[number], *spot, "the play changed before the panic");
+    let seen = (played.restarts, played.failed_starts);
+    assert!(expected(spot).contains(&seen), "{spot:?}: {seen:?}");
+}
+
+/// One trial for each knock, and one for each answer to a knock.
+pub fn trials() -> Vec<Trial> {
+    let knocks = on_paused_clock(play(None)).knocks;
+    let mut seen: BTreeMap<(String, &str), usize> = BTreeMap::new();
+    let mut trials = Vec::new();
+    for (number, spot) in knocks.into_iter().enumerate() {
+        let kind = kind(&spot).to_owned();
+        let nth = seen.entry((kind.clone(), spot.call)).or_default();
+        *nth += 1;
+        let place = format!("{}_{}_of_{}_{kind}", ordinal(*nth), spot.call, article(&kind));
+        let mut add = |name: String, how: Strike| {
+            let spot = spot.clone();
+            trials.push(Trial::test(name, move || {
+                strike(number, &spot, how);
+                Ok(())
+            }));
+        };
+        add(format!("panics::a_panic_at_the_{place}"), Strike::Panic);
+        if !AT_ONCE.contains(&spot.call) {
+            add(format!("panics::a_panic_at_the_answer_of_the_{place}"), Strike::PanicLater);
+        }
+    }
+    trials.into_iter().step_by(STRIDE).collect()
+}

@@ -1,0 +1,211 @@
+//! A short life of a herd with everything in it, that goes on whoever panics: where the root did,
+//! the service is started again, as its supervisor does.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use drover::sim::spec::GuestSpec;
+use drover::view::View;
+use drover_actors::fact::{AgentPicture, What};
+use drover_actors::id::LeaseId;
+use drover_actors::message::{HerdCommand, StopPolicy};
+use futures_util::FutureExt;
+use tokio::sync::oneshot;
+
+use super::asker;
+use crate::world::World;
+use crate::world::setup::Setup;
+use crate::world::tap::{Knock, Strike};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A knock at a port, by the actor that knocked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spot {
+    /// Its name.
+    pub actor: String,
+    /// The port's method.
+    pub call: &'static str,
+}
+
+/// What a play came to.
+pub struct Played {
+    /// Every knock, in order.
+    pub knocks: Vec<Spot>,
+    /// Who panicked, and whether they were given up.
+    pub restarts: Vec<(String, bool)>,
+    /// Starts of the service that came to nothing.
+    pub failed_starts: u32,
+}
+
+struct Play {
+    world: World,
+    strike: Option<(usize, Strike)>,
+    knocks: Arc<Mutex<Vec<Spot>>>,
+    failed_starts: u32,
+}
+
+fn setup() -> Setup {
+    let cleaning = "cleanupOrphanedAgents: true, orphanCleanupPeriodSeconds: 60, \
+                    orphanCleanupGracePeriodSeconds: 30";
+    let mut setup = Setup::linux("instanceCap: 2, maxTotalUses: 1")
+        .rack(&format!("instanceCap: 3, {cleaning}"))
+        .template("edge", "cloudIds: [spare], templateVmId: 9001");
+    setup.clouds.push(("spare", format!("startVmId: 20000, {cleaning}")));
+    setup
+}
+
+impl Play {
+    /// Starts the service until it comes up.
+    async fn rise(&mut self) {
+        while AssertUnwindSafe(self.world.start()).catch_unwind().await.is_err() {
+            self.failed_starts += 1;
+            assert!(self.failed_starts < 3, "the service does not come up");
+            self.world.notes.crash();
+        }
+    }
+
+    fn fell(view: &View) -> bool {
+        view.restarts().iter().any(|restart| restart.gave_up)
+    }
+
+    async fn rise_again(&mut self) {
+        self.world.crash();
+        self.watch();
+        self.rise().await;
+    }
+
+    fn watch(&self) {
+        let (knocks, strike) = (Arc::clone(&self.knocks), self.strike.clone());
+        self.world.tap.watch(move |knock: &Knock| {
+            let mut knocks = knocks.lock().unwrap();
+            let actor = asker::at_work().unwrap_or_else(|| "nobody".to_owned());
+            knocks.push(Spot { actor, call: knock.call });
+            match &strike {
+                Some((number, strike)) if knocks.len() == number + 1 => strike.clone(),
+                _ => Strike::Pass,
+            }
+        });
+    }
+
+    async fn until(&mut self, what: &str, holds: impl Fn(&View) -> bool) {
+        loop {
+            self.world.until(what, |view| Self::fell(view) || holds(view)).await;
+            if !Self::fell(self.world.view()) {
+                return;
+            }
+            self.rise_again().await;
+        }
+    }
+
+    async fn wish<T>(&mut self, wish: impl Fn(oneshot::Sender<T>) -> HerdCommand) -> T {
+        loop {
+            match self.world.try_wish(&wish).await {
+                Some(answer) => return answer,
+                None => self.rise_again().await,
+            }
+        }
+    }
+
+    async fn lease(&mut self, label: &str) -> LeaseId {
+        let ask = self.world.an_ask(label, 60 * MINUTE);
+        self.wish(|reply| HerdCommand::Lease { ask: ask.clone(), reply }).await.unwrap()
+    }
+
+    /// Lets it run until a lease has its agent, with its key in the guest.
+    async fn ready(&mut self, lease: &LeaseId) -> AgentPicture {
+        self.until("the lease is ready", |view| {
+            let seen = view.lease(lease);
+            assert!(seen.as_ref().is_none_or(|seen| seen.state != "ended"), "{seen:?}");
+            seen.is_some_and(|seen| seen.state == "ready")
+        })
+        .await;
+        self.world.ready(lease).await
+    }
+
+    async fn release(&mut self, lease: &LeaseId) {
+        self.wish(|reply| HerdCommand::Release { lease: lease.clone(), reply }).await.unwrap();
+    }
+
+    /// An agent's guest comes back after it was destroyed, as a restored copy would.
+    fn plant_orphan(&self, vmid: u32, config: Vec<(String, String)>) {
+        let (node, config) = ("pve1".to_owned(), config.into_iter().collect());
+        let spec = GuestSpec { vmid, node, template: false, running: false, pool: None, config };
+        assert!(self.world.side.plant_guest(&spec));
+        self.world.notes.planted(vmid);
+    }
+
+    async fn play(&mut self) {
+        self.rise().await;
+        let (short, long) = (self.lease("linux").await, self.lease("edge").await);
+        let agent = self.ready(&short).await;
+        self.ready(&long).await;
+        let vmid = agent.vmid.unwrap().0;
+        let config = self.world.side.config(vmid).unwrap().into_iter().collect();
+        self.release(&short).await;
+        self.until("the used agent is gone", |view| view.agent(&agent.agent).is_none()).await;
+        self.plant_orphan(vmid, config);
+        let side = self.world.side.clone();
+        self.until("the orphan is gone", |_| !side.guests().contains(&vmid)).await;
+
+        self.world.setup.templates[0].1 = "instanceCap: 2, instanceMin: 1, cores: 2".to_owned();
+        self.world.reload();
+        self.until("one is warm", |view| count(view, "linux", "Ready") == 1).await;
+        self.wish(|reply| HerdCommand::Resync { reply }).await;
+        self.wish(|reply| HerdCommand::Reap { all: true, reply }).await;
+        self.until("another is warm", |view| {
+            count(view, "linux", "Ready") == 1 && view.agents().len() == 2
+        })
+        .await;
+
+        let policy = StopPolicy::Keep;
+        self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
+        self.rise_again().await;
+        self.ready(&long).await;
+        self.world.setup.templates.pop();
+        self.world.reload();
+        self.world.pass(MINUTE).await;
+        self.ready(&long).await;
+        self.release(&long).await;
+        self.until("the template is gone", |view| view.templates().len() == 1).await;
+        self.world.setup.clouds.pop();
+        self.world.reload();
+        self.until("the cloud is gone", |view| view.clouds().len() == 1).await;
+        let last = self.lease("linux").await;
+        self.ready(&last).await;
+        self.release(&last).await;
+        let policy = StopPolicy::RetireAll;
+        self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
+        // Who panicked at the very end has yet to come back.
+        self.world.pass(MINUTE).await;
+        self.until("all are gone", |view| view.agents().is_empty()).await;
+    }
+}
+
+fn count(view: &View, template: &str, state: &str) -> usize {
+    let agents = view.agents();
+    let like = |seen: &&AgentPicture| &*seen.template.name == template && seen.state == state;
+    agents.iter().filter(like).count()
+}
+
+/// Plays, with the knock of that number struck.
+pub async fn play(strike: Option<(usize, Strike)>) -> Played {
+    let guard = asker::listen();
+    let world = World::new(setup());
+    let mut play = Play { world, strike, knocks: Arc::default(), failed_starts: 0 };
+    play.watch();
+    play.play().await;
+    let Play { mut world, knocks, failed_starts, .. } = play;
+    world.planned_restarts = world.view().restart_count();
+    world.tap.release();
+    let world = world.end().await;
+    let restart = |what: &What| match what {
+        What::Restarted { actor, gave_up, .. } => Some((actor.clone(), *gave_up)),
+        _ => None,
+    };
+    let restarts = world.notes.facts(restart);
+    drop(guard);
+    let knocks = knocks.lock().unwrap().clone();
+    Played { knocks, restarts, failed_starts }
+}

@@ -1,0 +1,210 @@
+//! Those who ask for leases: each asks again after a crash under the same idempotency key, as a
+//! client of the lease API does, and so knows in the end what became of its lease.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use drover_actors::id::LeaseId;
+use drover_actors::message::{HerdCommand, Refusal};
+use drover_actors::record::{LeaseAsk, Want};
+use drover_actors::time::WallTime;
+use tokio::sync::oneshot::{self, Receiver};
+
+use super::plan::TEMPLATES;
+use super::watch::Watch;
+use crate::world::World;
+
+/// Leases that are short enough to be waited for until they run out.
+const SHORT: Duration = Duration::from_secs(600);
+
+/// One who asks.
+#[derive(Default)]
+struct Asker {
+    want: Option<Want>,
+    ttl: Duration,
+    tries: u32,
+    lease: Option<LeaseId>,
+    asking: Option<Receiver<Result<LeaseId, Refusal>>>,
+    /// Told that it can not be served as the YAML stands.
+    refused: bool,
+    ends: Ends,
+    ending: Option<Receiver<Result<(), Refusal>>>,
+    renewing: Option<(Duration, Receiver<Result<WallTime, Refusal>>)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Ends {
+    /// It keeps its lease until it runs out.
+    #[default]
+    Never,
+    /// It ends its lease once it was served.
+    Served,
+    /// It ends its lease.
+    Now,
+    /// It ended its lease.
+    Done,
+}
+
+/// All of them, by number.
+#[derive(Default)]
+pub struct Askers(BTreeMap<u32, Asker>);
+
+impl Askers {
+    /// Somebody wants a lease from here on.
+    pub fn want(&mut self, who: u32, template: usize, label: bool, ttl: u64) {
+        let name = TEMPLATES[template].to_owned();
+        let want = if label { Want::Labels([name].into()) } else { Want::Template(name) };
+        let asker = self.0.entry(who).or_default();
+        asker.want = Some(want);
+        asker.ttl = Duration::from_secs(ttl);
+    }
+
+    /// Somebody wants its lease to end.
+    pub fn end(&mut self, who: u32, patient: bool) {
+        if let Some(asker) = self.0.get_mut(&who).filter(|asker| asker.ends != Ends::Done) {
+            asker.ends = if patient { Ends::Served } else { Ends::Now };
+        }
+    }
+
+    /// Whoever holds its lease for long wants it to end once it was served.
+    pub fn end_all(&mut self) {
+        let stays = |asker: &&mut Asker| asker.ends == Ends::Never && asker.ttl > SHORT;
+        for asker in self.0.values_mut().filter(stays) {
+            asker.ends = Ends::Served;
+        }
+    }
+
+    /// Somebody wants its lease for longer.
+    pub fn renew(&mut self, who: u32, ttl: u64, world: &World) {
+        let Some(asker) = self.0.get_mut(&who) else { return };
+        let Some(lease) = asker.lease.clone().filter(|_| world.runs()) else { return };
+        let (reply, answer) = oneshot::channel();
+        let ttl = Duration::from_secs(ttl);
+        world.send(HerdCommand::Renew { lease, ttl, reply });
+        asker.renewing = Some((ttl, answer));
+    }
+
+    /// Whoever was refused may ask again: the YAML changed.
+    pub fn hope(&mut self) {
+        self.0.values_mut().for_each(|asker| asker.refused = false);
+    }
+
+    /// The service is down: what was not answered is asked again.
+    pub fn cut(&mut self) {
+        for asker in self.0.values_mut() {
+            (asker.asking, asker.ending, asker.renewing) = (None, None, None);
+        }
+    }
+
+    /// Takes the answers that are there, and sends what is wanted and was not sent.
+    pub fn turn(&mut self, world: &World, watch: &Watch) {
+        for (who, asker) in &mut self.0 {
+            asker.hear(watch);
+            if world.runs() {
+                asker.speak(*who, world, watch);
+            }
+        }
+    }
+
+    /// Whether somebody still has something to be told or to say.
+    pub fn busy(&self, watch: &Watch) -> bool {
+        self.0.values().any(|asker| {
+            let seen = asker.lease.as_ref().and_then(|lease| watch.lease(lease));
+            let over = seen.as_ref().is_some_and(|seen| seen.over.is_some());
+            !over || asker.asking.is_some() || asker.ending.is_some()
+        })
+    }
+
+    /// What became of everybody's lease.
+    pub fn fates(&self, watch: &Watch) -> BTreeMap<u32, String> {
+        let fate = |asker: &Asker| {
+            let seen = asker.lease.as_ref().and_then(|lease| watch.lease(lease));
+            match (seen, asker.refused) {
+                (_, true) => "refused".to_owned(),
+                (None, _) => "never heard of".to_owned(),
+                (Some(seen), _) => {
+                    let served = if seen.served { "served" } else { "never served" };
+                    format!("{served}, {}", seen.over.as_deref().unwrap_or("not over"))
+                }
+            }
+        };
+        self.0.iter().map(|(who, asker)| (*who, fate(asker))).collect()
+    }
+}
+
+impl Asker {
+    fn hear(&mut self, watch: &Watch) {
+        if let Some(answer) = self.asking.as_mut().map(Receiver::try_recv) {
+            match answer {
+                Ok(Ok(lease)) => (self.lease, self.asking) = (Some(lease), None),
+                Ok(Err(Refusal::Unknown(_) | Refusal::Conflict(_))) => {
+                    (self.refused, self.asking) = (true, None);
+                }
+                Ok(Err(Refusal::Unavailable(_))) | Err(oneshot::error::TryRecvError::Closed) => {
+                    self.asking = None;
+                }
+                Err(oneshot::error::TryRecvError::Empty) => {}
+            }
+        }
+        if let Some(answer) = self.ending.as_mut().map(Receiver::try_recv) {
+            match answer {
+                Ok(Ok(())) => {
+                    let lease = self.lease.clone().unwrap();
+                    let over = watch.lease(&lease).is_some_and(|seen| seen.over.is_some());
+                    if !over {
+                        let text = format!("the end of {lease} is answered and not written down");
+                        watch.complain("journal-before-acting", text);
+                    }
+                    (self.ends, self.ending) = (Ends::Done, None);
+                }
+                Ok(Err(_)) | Err(oneshot::error::TryRecvError::Closed) => self.ending = None,
+                Err(oneshot::error::TryRecvError::Empty) => {}
+            }
+        }
+        let renewed = self.renewing.as_mut().map(|(_, answer)| answer.try_recv());
+        if renewed.is_some_and(|answer| answer != Err(oneshot::error::TryRecvError::Empty)) {
+            self.renewing = None;
+        }
+    }
+
+    fn speak(&mut self, who: u32, world: &World, watch: &Watch) {
+        match &self.lease {
+            None if self.asking.is_none() && !self.refused => self.ask(who, world),
+            None => {}
+            Some(lease) if self.ending.is_none() => {
+                let seen = watch.lease(lease).unwrap_or_default();
+                let due = match self.ends {
+                    Ends::Never | Ends::Done => false,
+                    Ends::Served => seen.served || seen.over.is_some(),
+                    Ends::Now => true,
+                };
+                if due {
+                    watch.wishes_end(lease);
+                    let (reply, answer) = oneshot::channel();
+                    world.send(HerdCommand::Release { lease: lease.clone(), reply });
+                    self.ending = Some(answer);
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn ask(&mut self, who: u32, world: &World) {
+        let Some(want) = self.want.clone() else { return };
+        self.tries += 1;
+        let (reply, answer) = oneshot::channel();
+        let ask = LeaseAsk {
+            lease: LeaseId::new(format!("lease-{who}-{}", self.tries)),
+            want,
+            principal: "storm".into(),
+            owner: format!("asker {who}"),
+            ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap(),
+            public_key: Some("ssh-ed25519 AAAA somebody".into()),
+            key_hash: Some(format!("key-{who}")),
+            body_hash: format!("body-{who}"),
+            asked: world.wall(),
+        };
+        world.send(HerdCommand::Lease { ask: Box::new(ask), reply });
+        self.asking = Some(answer);
+    }
+}

@@ -1,0 +1,395 @@
+//! Plans drawn by dice from a seed.
+
+use drover::sim::world::{AgentFault, AgentHealth, CallFault, Faults, HoldFault, TaskFault};
+use drover_actors::ambient::Dice;
+use drover_actors::message::StopPolicy;
+
+use super::plan::{
+    Bait, CloudConf, Deed, Event, Plan, QuirkName, Speed, Stage, Stranger, TemplateConf,
+};
+
+/// The kinds of storm; a seed's number chooses one in turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Demand and crashes alone: compared with the same without crashes.
+    Strict,
+    /// Everything.
+    Full,
+}
+
+struct Draw {
+    dice: Dice,
+    stage: Stage,
+    events: Vec<Event>,
+}
+
+/// The plan of a seed.
+pub fn plan(seed: u64) -> Plan {
+    let mut dice = Dice::from_number(seed).fork("plan");
+    let kind = if dice.below(3) == 0 { Kind::Strict } else { Kind::Full };
+    let stage = stage(seed, &mut dice);
+    let mut draw = Draw { dice, stage, events: Vec::new() };
+    draw.demand(kind);
+    draw.cuts();
+    match kind {
+        Kind::Strict => {}
+        Kind::Full => draw.trouble(),
+    }
+    draw.events.sort_by_key(|event| event.at);
+    Plan { stage: draw.stage, events: draw.events }
+}
+
+fn one_of<T: Copy>(dice: &mut Dice, of: &[T]) -> T {
+    of[usize::try_from(dice.below(of.len() as u64)).unwrap()]
+}
+
+fn index(dice: &mut Dice, below: usize) -> usize {
+    usize::try_from(dice.below(below as u64)).unwrap()
+}
+
+fn stage(seed: u64, dice: &mut Dice) -> Stage {
+    let nodes = one_of(dice, &[1, 2, 3, 3]);
+    let two = dice.below(4) == 0;
+    let cloud = |dice: &mut Dice| CloudConf {
+        cap: one_of(dice, &[0, 0, 5, 6, 8]),
+        cleanup: dice.below(2) == 0,
+    };
+    let clouds = [Some(cloud(dice)), two.then(|| cloud(dice))];
+    let count = one_of(dice, &[1, 1, 2, 2, 3]);
+    let mut templates = [None, None, None];
+    // What is kept warm must fit under a cloud's cap with one to spare.
+    for place in templates.iter_mut().take(count) {
+        *place = Some(template(dice, nodes, two, count));
+    }
+    Stage {
+        seed,
+        nodes,
+        new_version: dice.below(2) == 0,
+        speed: one_of(dice, &[Speed::Swift, Speed::Usual, Speed::Usual, Speed::Slow]),
+        clouds,
+        templates,
+    }
+}
+
+fn template(dice: &mut Dice, nodes: usize, two: bool, count: usize) -> TemplateConf {
+    let clouds: &[&[usize]] = if two { &[&[0], &[1], &[0, 1]] } else { &[&[0]] };
+    TemplateConf {
+        clouds: one_of(dice, clouds).to_vec(),
+        source: index(dice, nodes),
+        cap: one_of(dice, &[0, 2, 3, 4]),
+        min: if count > 2 { one_of(dice, &[0, 1]) } else { one_of(dice, &[0, 0, 1, 2]) },
+        executors: one_of(dice, &[1, 1, 1, 2, 3]),
+        uses: one_of(dice, &[0, 1, 1, 2, 3]),
+        idle: one_of(dice, &[1, 2, 4]),
+        full: dice.below(4) == 0,
+    }
+}
+
+impl Draw {
+    fn push(&mut self, at: u64, deed: Deed) {
+        self.events.push(Event { at, deed });
+    }
+
+    fn within(&mut self, from: u64, span: u64) -> u64 {
+        from + self.dice.below(span)
+    }
+
+    fn demand(&mut self, kind: Kind) {
+        let askers = 4 + u32::try_from(self.dice.below(6)).unwrap();
+        let span = one_of(&mut self.dice, &[20_000, 120_000, 300_000]);
+        let count = self.stage.templates.iter().flatten().count();
+        for who in 0..askers {
+            let at = self.within(100, span);
+            let template = index(&mut self.dice, count);
+            let several = self.stage.templates[template].as_ref().unwrap().clouds.len() > 1;
+            let label = several || self.dice.below(2) == 0;
+            let releases = self.dice.below(5) > 0;
+            let short = one_of(&mut self.dice, &[60, 300, 3600, 3600]);
+            // Whether a lease is released or runs out must not hang on when it was served.
+            let ttl = if releases && kind == Kind::Strict { 3600 } else { short };
+            self.push(at, Deed::Ask { who, template, label, ttl });
+            if self.dice.below(8) == 0 {
+                let at = self.within(at, 90_000);
+                let ttl = one_of(&mut self.dice, &[30, 600]);
+                // A renewal may come before or after a crash has served the lease.
+                if kind == Kind::Full {
+                    self.push(at, Deed::Renew { who, ttl });
+                }
+            }
+            if releases {
+                let at = self.within(at + 500, 150_000);
+                let patient = kind == Kind::Strict || self.dice.below(4) > 0;
+                self.push(at, Deed::Release { who, patient });
+            }
+        }
+    }
+
+    fn cuts(&mut self) {
+        for _ in 0..one_of(&mut self.dice, &[0, 1, 2, 3, 4]) {
+            let at = self.within(50, 200_000);
+            let away = one_of(&mut self.dice, &[0, 1, 5, 30, 120]);
+            let deed = match self.dice.below(8) {
+                0 => {
+                    let policies = [StopPolicy::Keep, StopPolicy::RetireIdle];
+                    Deed::Stop { policy: one_of(&mut self.dice, &policies), away }
+                }
+                1 => Deed::Crash { away },
+                part => {
+                    let of = if part < 4 { Bait::Append } else { Bait::Effect };
+                    let reach = if of == Bait::Append { 25 } else { 60 };
+                    Deed::Trap {
+                        of,
+                        nth: u32::try_from(self.dice.below(reach)).unwrap(),
+                        after: self.dice.below(2) == 0,
+                        linger: one_of(&mut self.dice, &[0, 0, 400, 3_000]),
+                        away,
+                    }
+                }
+            };
+            self.push(at, deed);
+        }
+    }
+
+    fn trouble(&mut self) {
+        for _ in 0..2 + self.dice.below(6) {
+            let at = self.within(200, 240_000);
+            match self.dice.below(12) {
+                0..4 => self.weather(at),
+                4 => self.node(at),
+                5 | 6 => self.guest(at),
+                7 => self.stranger(at),
+                8 | 9 => self.reload(at),
+                10 => self.operator(at),
+                _ => self.quirk(at),
+            }
+        }
+    }
+
+    fn weather(&mut self, at: u64) {
+        let span = one_of(&mut self.dice, &[10_000, 45_000, 180_000]);
+        let faults = match self.dice.below(7) {
+            0 => self.mixed(),
+            1 => outage(&mut self.dice),
+            2 => Faults { tasks: vec![self.task()], ..Faults::default() },
+            3 => Faults { holds: vec![self.hold()], ..Faults::default() },
+            4 => Faults { agents: vec![self.agent()], ..Faults::default() },
+            _ => {
+                let calls = (0..1 + self.dice.below(3)).map(|_| self.call()).collect();
+                Faults { calls, ..Faults::default() }
+            }
+        };
+        self.push(at, Deed::Weather(Box::new(faults)));
+        self.push(at + span, Deed::Weather(Box::default()));
+    }
+
+    /// One sort of call that goes wrong a few times.
+    fn call(&mut self) -> CallFault {
+        let routes = [
+            ("POST", "/clone"),
+            ("PUT", "/config"),
+            ("POST", "/status/start"),
+            ("POST", "/status/shutdown"),
+            ("POST", "/status/stop"),
+            ("DELETE", "/qemu/{vmid}"),
+            ("GET", "/config"),
+            ("GET", "/status"),
+            ("GET", "/nextid"),
+            ("GET", "/cluster/tasks"),
+            ("GET", "/cluster/resources"),
+            ("GET", "/tasks/{upid}"),
+            ("GET", "/agent"),
+            ("GET", "/content"),
+        ];
+        let (method, route) = one_of(&mut self.dice, &routes);
+        let status = one_of(&mut self.dice, &[None, Some(500), Some(595), Some(596), Some(599)]);
+        CallFault {
+            method: Some(method.into()),
+            route: Some(route.into()),
+            skip: u32::try_from(self.dice.below(4)).unwrap(),
+            times: Some(1 + u32::try_from(self.dice.below(4)).unwrap()),
+            reset: status.is_none(),
+            status,
+            message: one_of(&mut self.dice, &["", "got timeout", "can't lock file"]).into(),
+            done: self.dice.below(2) == 0,
+            delay: one_of(&mut self.dice, &[0.0, 0.0, 3.0, 40.0]),
+            ..CallFault::default()
+        }
+    }
+
+    /// A little of everything.
+    fn mixed(&mut self) -> Faults {
+        let status = |status, done| CallFault {
+            chance: 0.02,
+            status: Some(status),
+            done,
+            ..CallFault::default()
+        };
+        let reset = |done| CallFault { chance: 0.01, reset: true, done, ..CallFault::default() };
+        let mut task = self.task();
+        (task.chance, task.times, task.kind) = (0.05, None, None);
+        let calls = vec![
+            status(595, false),
+            status(596, true),
+            status(599, false),
+            status(500, false),
+            reset(false),
+            reset(true),
+        ];
+        Faults { calls, tasks: vec![task], holds: vec![self.hold()], ..Faults::default() }
+    }
+
+    fn task(&mut self) -> TaskFault {
+        let kinds = ["qmclone", "qmstart", "qmshutdown", "qmstop", "qmdestroy"];
+        let errors = [
+            Some("can't lock file '/var/lock/qemu-server/lock-10000.conf' - got timeout"),
+            Some("clone failed: no such logical volume"),
+            None,
+            None,
+        ];
+        TaskFault {
+            kind: Some(one_of(&mut self.dice, &kinds).into()),
+            times: Some(1 + u32::try_from(self.dice.below(3)).unwrap()),
+            error: one_of(&mut self.dice, &errors).map(str::to_owned),
+            after: one_of(&mut self.dice, &[0.05, 0.3, 2.0]),
+            ..TaskFault::default()
+        }
+    }
+
+    fn hold(&mut self) -> HoldFault {
+        HoldFault {
+            node: self.node_name(),
+            storage: Some("local-lvm".into()),
+            at: 1.0,
+            seconds: one_of(&mut self.dice, &[5.0, 12.0, 70.0]),
+            every: one_of(&mut self.dice, &[0.0, 45.0]),
+            ..HoldFault::default()
+        }
+    }
+
+    fn agent(&mut self) -> AgentFault {
+        let sick = [AgentHealth::Dead, AgentHealth::Lying, AgentHealth::Stuck];
+        AgentFault {
+            health: one_of(&mut self.dice, &sick),
+            vmid: None,
+            chance: 0.7,
+            skip: 0,
+            times: Some(2),
+        }
+    }
+
+    fn node_name(&mut self) -> String {
+        format!("pve{}", 1 + index(&mut self.dice, self.stage.nodes))
+    }
+
+    fn node(&mut self, at: u64) {
+        let node = index(&mut self.dice, self.stage.nodes);
+        let span = one_of(&mut self.dice, &[5_000, 40_000, 200_000, 500_000]);
+        if self.dice.below(3) == 0 {
+            self.push(at, Deed::Stale(node, true));
+            self.push(at + span, Deed::Stale(node, false));
+        } else {
+            self.push(at, Deed::NodeDown(node));
+            self.push(at + span, Deed::NodeUp(node));
+        }
+    }
+
+    fn guest(&mut self, at: u64) {
+        let pick = index(&mut self.dice, 5);
+        let sick = [AgentHealth::Dead, AgentHealth::Lying, AgentHealth::Stuck];
+        let deed = match self.dice.below(7) {
+            0 => Deed::Kill(pick),
+            1 => Deed::PowerOff(pick),
+            2 => Deed::Remove(pick),
+            3 => Deed::Swap(pick),
+            4 => Deed::Alter(pick),
+            5 => Deed::HoldGuest { pick, seconds: one_of(&mut self.dice, &[5, 20, 90]) },
+            _ => Deed::Health { pick, health: one_of(&mut self.dice, &sick) },
+        };
+        self.push(at, deed);
+    }
+
+    fn stranger(&mut self, at: u64) {
+        let sorts = [Stranger::Plain, Stranger::Copy, Stranger::Orphan, Stranger::Foreign];
+        let pick = index(&mut self.dice, 5);
+        let sort = one_of(&mut self.dice, &sorts);
+        self.push(at, Deed::Plant { sort, pick });
+        if sort == Stranger::Plain {
+            self.push(at + 50, Deed::Plant { sort, pick: pick + 1 });
+        }
+    }
+
+    fn reload(&mut self, at: u64) {
+        let count = self.stage.templates.iter().flatten().count();
+        let two = self.stage.clouds[1].is_some();
+        match self.dice.below(5) {
+            0 => {
+                let which = index(&mut self.dice, if two { 2 } else { 1 });
+                let back = self.within(at + 1_000, 120_000);
+                self.push(at, Deed::Cloud(which, None));
+                self.push(back, Deed::Cloud(which, self.stage.clouds[which].clone()));
+            }
+            1 => {
+                let conf = CloudConf {
+                    cap: one_of(&mut self.dice, &[0, 5, 6]),
+                    cleanup: self.dice.below(2) == 0,
+                };
+                self.push(at, Deed::Cloud(0, Some(conf)));
+            }
+            2 => {
+                let which = index(&mut self.dice, count);
+                let back = self.within(at + 1_000, 120_000);
+                self.push(at, Deed::Template(which, None));
+                self.push(back, Deed::Template(which, self.stage.templates[which].clone()));
+            }
+            _ => {
+                let which = index(&mut self.dice, count);
+                let before = self.stage.templates[which].clone().unwrap();
+                let conf = template(&mut self.dice, self.stage.nodes, two, count);
+                let conf = TemplateConf { clouds: before.clouds, ..conf };
+                self.push(at, Deed::Template(which, Some(conf)));
+            }
+        }
+    }
+
+    fn operator(&mut self, at: u64) {
+        let pick = index(&mut self.dice, 5);
+        let deed = match self.dice.below(5) {
+            0 => Deed::Retire(pick),
+            1 => Deed::Reap { all: true },
+            2 => Deed::Reap { all: false },
+            3 => Deed::Stop { policy: StopPolicy::RetireAll, away: 10 },
+            _ => Deed::Resync,
+        };
+        self.push(at, deed);
+    }
+
+    fn quirk(&mut self, at: u64) {
+        let quirks = [
+            QuirkName::NeverBoots,
+            QuirkName::Hangs,
+            QuirkName::IgnoresShutdown,
+            QuirkName::NoAddress,
+            QuirkName::WrongMac,
+            QuirkName::WrongAddress,
+            QuirkName::PowersOff,
+        ];
+        let quirk = one_of(&mut self.dice, &quirks);
+        self.push(at, Deed::Quirk(quirk));
+    }
+}
+
+/// Every call fails, or every call of one sort.
+fn outage(dice: &mut Dice) -> Faults {
+    let call = match dice.below(4) {
+        0 => CallFault { status: Some(595), ..CallFault::default() },
+        1 => CallFault { reset: true, ..CallFault::default() },
+        2 => CallFault {
+            method: Some("POST".into()),
+            route: Some("/clone".into()),
+            status: Some(500),
+            ..CallFault::default()
+        },
+        _ => CallFault { status: Some(599), delay: 30.0, ..CallFault::default() },
+    };
+    Faults { calls: vec![call], ..Faults::default() }
+}

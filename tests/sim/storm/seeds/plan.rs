@@ -1,0 +1,335 @@
+//! A plan: everything a storm does, as plain data that is printed, shrunk, and read back.
+
+use drover::sim::world::{AgentHealth, Faults};
+use drover_actors::message::StopPolicy;
+use serde::{Deserialize, Serialize};
+
+/// Keys of clouds, by number.
+pub const CLOUDS: [&str; 2] = ["rack", "edge"];
+/// Keys of templates, by number; each is its template's label too.
+pub const TEMPLATES: [&str; 3] = ["linux", "tools", "heavy"];
+
+/// A storm, start to end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Where it is played.
+    pub stage: Stage,
+    /// What happens, in the order of time.
+    pub events: Vec<Event>,
+}
+
+/// The cluster and the YAML a storm begins with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// Fixes all other chance.
+    pub seed: u64,
+    /// Nodes, one to three; each has a template.
+    pub nodes: usize,
+    /// Whether Proxmox VE is 9.2 rather than 8.4.
+    pub new_version: bool,
+    /// How fast the cluster is.
+    pub speed: Speed,
+    /// Each cloud of [`CLOUDS`], where it is configured.
+    pub clouds: [Option<CloudConf>; 2],
+    /// Each template of [`TEMPLATES`], where it is configured.
+    pub templates: [Option<TemplateConf>; 3],
+}
+
+/// How fast a cluster is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Speed {
+    /// Everything takes a tenth of the usual time.
+    Swift,
+    /// The simulator's usual times.
+    Usual,
+    /// Everything takes four times as long.
+    Slow,
+}
+
+/// What is configured of a cloud.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CloudConf {
+    /// Its cap; 0 for none.
+    pub cap: u32,
+    /// Whether orphans are destroyed.
+    pub cleanup: bool,
+}
+
+/// What is configured of a template.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TemplateConf {
+    /// Clouds it is on, by number.
+    pub clouds: Vec<usize>,
+    /// The node whose template is cloned, by number.
+    pub source: usize,
+    /// Its cap; 0 for none.
+    pub cap: u32,
+    /// Its warm minimum.
+    pub min: u32,
+    /// Uses at once on one agent.
+    pub executors: u32,
+    /// Uses in all; 0 for no limit.
+    pub uses: u32,
+    /// Minutes before an idle agent goes.
+    pub idle: u32,
+    /// Full clones rather than linked ones.
+    pub full: bool,
+}
+
+/// Something that happens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, in milliseconds from the beginning; later where the service was down meanwhile.
+    pub at: u64,
+    /// What.
+    #[serde(rename = "do")]
+    pub deed: Deed,
+}
+
+/// What happens. A `pick` chooses among what fits at that moment, by number.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deed {
+    /// Somebody asks for a lease.
+    Ask {
+        /// The number of the asker.
+        who: u32,
+        /// The template's number.
+        template: usize,
+        /// Whether it is asked for by label rather than by the template's name.
+        label: bool,
+        /// For how many seconds.
+        ttl: u64,
+    },
+    /// An asker ends the lease; a patient one waits until it was served.
+    Release {
+        /// The number of the asker.
+        who: u32,
+        /// Whether the asker waits.
+        patient: bool,
+    },
+    /// An asker wants it for longer, in seconds from then.
+    Renew {
+        /// The number of the asker.
+        who: u32,
+        /// For how many seconds.
+        ttl: u64,
+    },
+    /// Other things go wrong on the cluster from here on, or none.
+    Weather(Box<Faults>),
+    /// The next guest that boots misbehaves.
+    Quirk(QuirkName),
+    /// A node loses its power.
+    NodeDown(usize),
+    /// A node comes back.
+    NodeUp(usize),
+    /// A node's status daemon hangs, or goes on.
+    Stale(usize, bool),
+    /// Somebody holds a storage's lock on a node for some seconds.
+    HoldStorage(usize, u64),
+    /// Somebody holds the lock of an agent's guest for some seconds.
+    HoldGuest {
+        /// Which agent.
+        pick: usize,
+        /// For how long.
+        seconds: u64,
+    },
+    /// The guest agent of a living guest changes its health.
+    Health {
+        /// Which agent.
+        pick: usize,
+        /// Its health.
+        health: AgentHealth,
+    },
+    /// Somebody makes a guest of their own.
+    Plant {
+        /// Of what sort.
+        sort: Stranger,
+        /// Made after which agent, living or gone.
+        pick: usize,
+    },
+    /// Somebody alters the marks of an agent's guest.
+    Alter(usize),
+    /// An agent's guest dies.
+    Kill(usize),
+    /// An agent's guest powers itself off.
+    PowerOff(usize),
+    /// Somebody removes an agent's guest with its disks.
+    Remove(usize),
+    /// Somebody removes an agent's guest and makes another under its id.
+    Swap(usize),
+    /// The YAML changes: a cloud is another one, or not there.
+    Cloud(usize, Option<CloudConf>),
+    /// The YAML changes: a template is another one, or not there.
+    Template(usize, Option<TemplateConf>),
+    /// An operator retires an agent.
+    Retire(usize),
+    /// An operator reaps.
+    Reap {
+        /// Whether the warm minimum goes too.
+        all: bool,
+    },
+    /// An operator resyncs.
+    Resync,
+    /// The service stops in order, and starts again after some seconds.
+    Stop {
+        /// What becomes of the agents.
+        policy: StopPolicy,
+        /// Seconds until it starts again.
+        away: u64,
+    },
+    /// The power goes, and comes back after some seconds.
+    Crash {
+        /// Seconds until it starts again.
+        away: u64,
+    },
+    /// The power goes at the n-th such call from here on.
+    Trap {
+        /// Which calls count.
+        of: Bait,
+        /// How many pass.
+        nth: u32,
+        /// Whether that call has its effect before.
+        after: bool,
+        /// Milliseconds for which everybody else goes on without its answer.
+        linger: u64,
+        /// Seconds until it starts again.
+        away: u64,
+    },
+}
+
+/// The calls a trap counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bait {
+    /// Appends to the journal.
+    Append,
+    /// Calls of the cluster and of guests.
+    Effect,
+}
+
+/// A guest that is not drover's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stranger {
+    /// A plain machine under the next id drover would take.
+    Plain,
+    /// A copy of an agent's guest under another id.
+    Copy,
+    /// A guest with the marks of an agent that is gone, under its id: an orphan.
+    Orphan,
+    /// The same of another installation.
+    Foreign,
+}
+
+/// A way the next guest misbehaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum QuirkName {
+    /// It never boots.
+    NeverBoots,
+    /// It hangs once it has booted.
+    Hangs,
+    /// It ignores the wish to shut down.
+    IgnoresShutdown,
+    /// It gets no address.
+    NoAddress,
+    /// It lies about its MAC address.
+    WrongMac,
+    /// It lies about its address.
+    WrongAddress,
+    /// It powers itself off after a minute.
+    PowersOff,
+}
+
+impl Deed {
+    /// Whether the service is cut down by it.
+    pub fn cuts(&self) -> bool {
+        matches!(self, Self::Crash { .. } | Self::Trap { .. })
+    }
+
+    /// Whether it may cost somebody a lease, or an agent its life, by no fault of drover.
+    pub fn harms(&self) -> bool {
+        match self {
+            Self::Ask { .. }
+            | Self::Release { .. }
+            | Self::Renew { .. }
+            | Self::Stale(..)
+            | Self::Cloud(..)
+            | Self::Template(..)
+            | Self::Retire(_)
+            | Self::Reap { .. }
+            | Self::Resync
+            | Self::Crash { .. }
+            | Self::Trap { .. } => false,
+            Self::Plant { sort, .. } => *sort == Stranger::Orphan,
+            Self::Stop { policy, .. } => *policy == StopPolicy::RetireAll,
+            Self::Weather(_)
+            | Self::Quirk(_)
+            | Self::NodeDown(_)
+            | Self::NodeUp(_)
+            | Self::HoldStorage(..)
+            | Self::HoldGuest { .. }
+            | Self::Health { .. }
+            | Self::Alter(_)
+            | Self::Kill(_)
+            | Self::PowerOff(_)
+            | Self::Remove(_)
+            | Self::Swap(_) => true,
+        }
+    }
+}
+
+impl Plan {
+    /// The plan as text, a line for the stage and one for each event; read back by [`Plan::parse`].
+    pub fn text(&self) -> String {
+        let mut text = serde_json::to_string(&self.stage).unwrap();
+        for event in &self.events {
+            text.push('\n');
+            text.push_str(&serde_json::to_string(event).unwrap());
+        }
+        text
+    }
+
+    /// Reads what [`Plan::text`] wrote; lines that do not begin with `{` are left out.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        let mut lines = text.lines().map(str::trim).filter(|line| line.starts_with('{'));
+        let stage = serde_json::from_str(lines.next().unwrap_or_default())?;
+        let events = lines.map(serde_json::from_str).collect::<Result<_, _>>()?;
+        Ok(Self { stage, events })
+    }
+
+    /// The same without crashes.
+    pub fn uncut(&self) -> Self {
+        let events = self.events.iter().filter(|event| !event.deed.cuts()).cloned().collect();
+        Self { stage: self.stage.clone(), events }
+    }
+}
+
+impl Plan {
+    /// Whether it is of demand, orderly stops and crashes alone, so that crashes change nothing.
+    pub fn is_strict(&self) -> bool {
+        self.events.iter().all(|event| match &event.deed {
+            Deed::Ask { .. } | Deed::Crash { .. } | Deed::Trap { .. } => true,
+            Deed::Release { patient, .. } => *patient,
+            Deed::Stop { policy, .. } => *policy != StopPolicy::RetireAll,
+            _ => false,
+        })
+    }
+}
+
+impl Plan {
+    /// Whether everything it names is there.
+    pub fn fits(&self) -> bool {
+        let stage = &self.stage;
+        let templates = stage.templates.iter().flatten();
+        let placed = templates.clone().all(|conf| {
+            let there = conf.clouds.iter().all(|cloud| stage.clouds[*cloud].is_some());
+            there && conf.source < stage.nodes
+        });
+        let named = self.events.iter().all(|event| match &event.deed {
+            Deed::Ask { template, .. } => stage.templates[*template].is_some(),
+            Deed::Template(number, _) => stage.templates[*number].is_some(),
+            Deed::Cloud(number, _) => stage.clouds[*number].is_some(),
+            _ => true,
+        });
+        placed && named
+    }
+}

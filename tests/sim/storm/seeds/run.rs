@@ -1,0 +1,354 @@
+//! A plan played: its events in their time, traps and restarts between them, and a finale in which
+//! everything is calm and everybody gets what is owed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover::sim::world::Faults;
+use drover_actors::message::{HerdCommand, StopPolicy};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::askers::Askers;
+use super::plan::{Bait, CloudConf, Deed, Plan, TemplateConf};
+use super::stage;
+use super::watch::{Watch, Wrong};
+use crate::on_paused_clock;
+use crate::world::World;
+use crate::world::tap::{Knock, Strike};
+
+/// The longest the finale may take.
+const PATIENCE: Duration = Duration::from_secs(6 * 3600);
+/// The longest a start may take.
+const START: Duration = Duration::from_secs(3600);
+/// The longest an orderly stop may take before it is cut.
+const STOP: Duration = Duration::from_secs(120);
+/// How long a guest of ours may be without a record: never, but for the time of a look.
+const UNOWNED: Duration = Duration::from_secs(60);
+
+/// What came of a plan that went well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// What became of everybody's lease.
+    pub fates: BTreeMap<u32, String>,
+    /// Agents ready in the end, by template.
+    pub pool: BTreeMap<String, usize>,
+    /// Everything that was told and asked, where that was kept.
+    pub log: Vec<String>,
+}
+
+/// What went wrong in a plan, with what was seen last.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The first thing that was wrong.
+    pub wrong: Wrong,
+    /// Agents, leases, last facts.
+    pub portrait: String,
+}
+
+/// A play under way.
+pub struct Play {
+    pub(super) world: World,
+    pub(super) watch: Arc<Watch>,
+    pub(super) askers: Askers,
+    pub(super) clouds: [Option<CloudConf>; 2],
+    pub(super) templates: [Option<TemplateConf>; 3],
+    pub(super) orphans: BTreeSet<u32>,
+    plan: Plan,
+    /// What follows when the trap springs: how long others go on, and how long it is down.
+    trap: Option<(Duration, Duration)>,
+}
+
+/// Plays a plan on a clock of its own; a panic is a failure too.
+pub fn play(plan: &Plan, logging: bool) -> Result<Outcome, Failure> {
+    let played = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        on_paused_clock(async {
+            let mut play = Play::new(plan, logging);
+            let outcome = play.whole().await;
+            play.world.unwatch();
+            outcome
+        })
+    }));
+    played.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let text = text.unwrap_or_else(|| "a panic without a text".into());
+        let wrong = Wrong { invariant: "nothing-panics", text, at: Duration::ZERO };
+        Err(Failure { wrong, portrait: String::new() })
+    })
+}
+
+/// Plays a plan; one of demand and crashes alone is compared with the same without crashes.
+pub fn judge(plan: &Plan) -> Result<(), Failure> {
+    let outcome = play(plan, false)?;
+    let uncut = plan.uncut();
+    if !plan.is_strict() || uncut == *plan {
+        return Ok(());
+    }
+    let other = play(&uncut, false)?;
+    if outcome == other {
+        return Ok(());
+    }
+    let text = format!("with crashes {outcome:?}\nwithout     {other:?}");
+    let wrong = Wrong { invariant: "crashes-change-nothing", text, at: Duration::ZERO };
+    Err(Failure { wrong, portrait: String::new() })
+}
+
+impl Play {
+    fn new(plan: &Plan, logging: bool) -> Self {
+        let world = World::new(stage::setup(&plan.stage));
+        let watch = Watch::over(&world, logging);
+        let eye: Arc<dyn crate::world::eye::Eye> = Arc::clone(&watch) as _;
+        world.watch(&eye);
+        for vmid in world.side.guests() {
+            watch.stranger(vmid);
+        }
+        Self {
+            world,
+            watch,
+            askers: Askers::default(),
+            clouds: plan.stage.clouds.clone(),
+            templates: plan.stage.templates.clone(),
+            orphans: BTreeSet::new(),
+            plan: plan.clone(),
+            trap: None,
+        }
+    }
+
+    async fn whole(&mut self) -> Result<Outcome, Failure> {
+        self.start().await?;
+        for event in std::mem::take(&mut self.plan.events) {
+            self.run_to(Duration::from_millis(event.at)).await?;
+            if event.deed.harms() {
+                self.watch.harm();
+            }
+            self.act(event.deed).await?;
+            self.askers.turn(&self.world, &self.watch);
+            self.look().await?;
+        }
+        self.finale().await
+    }
+
+    /// Whether nothing was wrong so far.
+    pub(super) fn sound(&self) -> Result<(), Failure> {
+        match self.watch.wrong() {
+            Some(wrong) => Err(Failure { wrong, portrait: self.world.portrait() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads everything again.
+    async fn look(&mut self) -> Result<(), Failure> {
+        self.watch.unowned(UNOWNED);
+        let mut wrongs = self.wrongs();
+        if !wrongs.is_empty() && self.world.runs() {
+            // Messages of this very moment may be on their way.
+            self.world.pass(Duration::from_millis(1)).await;
+            wrongs = self.wrongs();
+        }
+        for (invariant, text) in wrongs {
+            self.watch.complain(invariant, text);
+        }
+        self.sound()
+    }
+
+    fn wrongs(&self) -> Vec<(&'static str, String)> {
+        let mut wrongs = self.world.wrongs();
+        if !self.world.runs() {
+            return wrongs;
+        }
+        let live = self.watch.live();
+        let told = self.world.view().agents();
+        let shown: BTreeSet<_> = told.iter().map(|agent| agent.agent.clone()).collect();
+        let recorded: BTreeSet<_> =
+            live.iter().filter(|(_, live)| live.recorded).map(|(agent, _)| agent.clone()).collect();
+        let queued = |agent: &&drover_actors::fact::AgentPicture| {
+            let orphan = agent.vmid.is_some_and(|vmid| self.orphans.contains(&vmid.0));
+            agent.state == "Queued" || orphan
+        };
+        let free: BTreeSet<_> =
+            told.iter().filter(queued).map(|agent| agent.agent.clone()).collect();
+        let without: Vec<_> = shown.difference(&recorded).filter(|a| !free.contains(*a)).collect();
+        let hidden: Vec<_> = recorded.difference(&shown).collect();
+        if !without.is_empty() || !hidden.is_empty() {
+            let text = format!("without a record: {without:?}, without an actor: {hidden:?}");
+            wrongs.push(("permits-equal-live-records", text));
+        }
+        wrongs
+    }
+
+    /// Lets it run until a moment, through every trap that springs meanwhile.
+    pub(super) async fn run_to(&mut self, until: Duration) -> Result<(), Failure> {
+        loop {
+            let (wire, watch) = (self.world.wire.clone(), Arc::clone(&self.watch));
+            let ended = self.world.step(until, |_| wire.sprung() || watch.wrong().is_some()).await;
+            self.sound()?;
+            self.askers.turn(&self.world, &self.watch);
+            if !ended {
+                return Ok(());
+            }
+            let (linger, away) = self.trap.take().unwrap_or_default();
+            self.world.pass(linger).await;
+            self.sound()?;
+            self.crash(away).await?;
+        }
+    }
+
+    /// The service starts.
+    pub(super) async fn start(&mut self) -> Result<(), Failure> {
+        let ledger = self.world.ledger();
+        self.watch.begin(&ledger, &self.world.setup.checked().herd);
+        if timeout(START, self.world.start()).await.is_err() {
+            let text = "a start never came to its end".to_owned();
+            self.watch.complain("every-start-ends", text);
+        }
+        self.sound()?;
+        self.askers.turn(&self.world, &self.watch);
+        Ok(())
+    }
+
+    /// The power goes and comes back.
+    pub(super) async fn crash(&mut self, away: Duration) -> Result<(), Failure> {
+        self.trap = None;
+        self.world.crash();
+        self.askers.cut();
+        sleep(away).await;
+        self.start().await
+    }
+
+    /// The service stops in order, or is cut when that takes too long, and starts again.
+    pub(super) async fn stop(&mut self, policy: StopPolicy, away: Duration) -> Result<(), Failure> {
+        self.trap = None;
+        self.world.tap.release();
+        self.world.wire.disarm();
+        self.world.stop_within(policy, STOP).await;
+        self.askers.cut();
+        self.sound()?;
+        sleep(away).await;
+        self.start().await
+    }
+
+    /// Lays a trap; one that lies already is taken away.
+    pub(super) fn lay(
+        &mut self,
+        (of, nth): (Bait, u32),
+        after: bool,
+        linger: Duration,
+        away: Duration,
+    ) {
+        self.trap = Some((linger, away));
+        let mut met = 0;
+        self.world.tap.watch(move |knock: &Knock| {
+            let counts = match knock.call {
+                "append" => of == Bait::Append,
+                "observe" | "now" | "draw" => false,
+                _ => of == Bait::Effect,
+            };
+            met += u32::from(counts);
+            match counts && met == nth + 1 {
+                true if after => Strike::HoldAnswer,
+                true => Strike::Hold,
+                false => Strike::Pass,
+            }
+        });
+    }
+
+    /// The YAML as it stands comes into force.
+    pub(super) fn reload(&mut self) {
+        stage::configure(&mut self.world.setup, &self.clouds, &self.templates);
+        self.watch.spec(&self.world.setup.checked().herd);
+        self.world.reload();
+        self.askers.hope();
+    }
+
+    async fn finale(&mut self) -> Result<Outcome, Failure> {
+        self.world.tap.release();
+        self.world.wire.disarm();
+        self.trap = None;
+        self.act(Deed::Weather(Box::<Faults>::default())).await?;
+        for number in 0..self.world.setup.cluster.nodes.len() {
+            self.act(Deed::Stale(number, false)).await?;
+            self.act(Deed::NodeUp(number)).await?;
+        }
+        let stage = self.plan.stage.clone();
+        if (&self.clouds, &self.templates) != (&stage.clouds, &stage.templates) {
+            (self.clouds, self.templates) = (stage.clouds, stage.templates);
+            self.reload();
+        }
+        self.askers.end_all();
+        let begun = self.world.elapsed();
+        while self.askers.busy(&self.watch) || !self.rests() {
+            if self.world.elapsed() > begun + PATIENCE {
+                let text = format!(
+                    "leases {:?}, alarms {:?}, pool {:?}",
+                    self.askers.fates(&self.watch),
+                    self.world.view().alarms(),
+                    self.pool(),
+                );
+                self.watch.complain("everything-comes-to-an-end", text);
+            }
+            self.turn().await?;
+        }
+        let fates = self.askers.fates(&self.watch);
+        let pool = self.pool();
+        self.retire_all().await?;
+        let mut log = self.watch.log();
+        if !log.is_empty() {
+            log.extend(self.world.notes.log());
+        }
+        Ok(Outcome { fates, pool, log })
+    }
+
+    /// A while passes, and administrators do what they are asked to.
+    async fn turn(&mut self) -> Result<(), Failure> {
+        let until = self.world.elapsed() + Duration::from_secs(20);
+        self.run_to(until).await?;
+        self.look().await?;
+        self.administer();
+        Ok(())
+    }
+
+    async fn retire_all(&mut self) -> Result<(), Failure> {
+        self.watch.harm();
+        self.sweep_orphans();
+        let (reply, mut answer) = oneshot::channel();
+        self.world.send(HerdCommand::Drain { policy: StopPolicy::RetireAll, reply });
+        let begun = self.world.elapsed();
+        let mut answered = false;
+        while !answered || !self.world.view().agents().is_empty() {
+            answered |= answer.try_recv().is_ok();
+            if self.world.elapsed() > begun + PATIENCE {
+                let text = "a stop that retires all never ends".to_owned();
+                self.watch.complain("everything-comes-to-an-end", text);
+            }
+            self.turn().await?;
+        }
+        self.world.pass(Duration::from_secs(5)).await;
+        for (invariant, text) in self.world.remains() {
+            self.watch.complain(invariant, text);
+        }
+        self.sound()
+    }
+
+    /// Agents that are ready for anybody, by template.
+    fn pool(&self) -> BTreeMap<String, usize> {
+        let mut pool: BTreeMap<String, usize> = BTreeMap::new();
+        for agent in self.world.view().agents() {
+            let ready = agent.state == "Ready" && agent.leases.is_empty();
+            let state = if ready { String::new() } else { format!(" {}", agent.state) };
+            *pool.entry(format!("{}{state}", agent.template)).or_default() += 1;
+        }
+        pool
+    }
+
+    /// Whether each template has just what it keeps warm, and nothing else lives.
+    fn rests(&self) -> bool {
+        let templates = self.world.spec().templates.values();
+        let wanted = templates.filter(|spec| spec.minimum > 0);
+        let wanted: BTreeMap<String, usize> =
+            wanted.map(|spec| (spec.id.to_string(), spec.minimum as usize)).collect();
+        self.pool() == wanted
+    }
+}

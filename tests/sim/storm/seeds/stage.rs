@@ -1,0 +1,99 @@
+//! A plan's stage as a world's setup: the cluster, its speed, and the YAML.
+
+use drover::sim::guests::NoneOptions;
+use drover::sim::spec::{ClusterSpec, GuestSpec, PveVersion};
+use drover::sim::world::{Latency, Spread};
+
+use super::plan::{CLOUDS, CloudConf, Speed, Stage, TEMPLATES, TemplateConf};
+use crate::world::setup::Setup;
+
+/// The setup of a stage.
+pub fn setup(stage: &Stage) -> Setup {
+    let mut setup = Setup::linux("").seed(stage.seed);
+    setup.cluster.nodes.truncate(stage.nodes);
+    setup.cluster.guests.truncate(stage.nodes);
+    setup.version = if stage.new_version { PveVersion::V9_2 } else { PveVersion::V8_4 };
+    setup.latency = latency(stage.speed);
+    setup.guests = NoneOptions { seed: stage.seed, ..NoneOptions::default() };
+    configure(&mut setup, &stage.clouds, &stage.templates);
+    setup
+}
+
+/// Puts clouds and templates into a setup; a template whose clouds are not there is left out.
+pub fn configure(
+    setup: &mut Setup,
+    clouds: &[Option<CloudConf>; 2],
+    templates: &[Option<TemplateConf>; 3],
+) {
+    let cloud = |(id, conf): (&'static str, &Option<CloudConf>)| {
+        let CloudConf { cap, cleanup } = conf.as_ref()?;
+        let keys = format!(
+            "instanceCap: {cap}, cleanupOrphanedAgents: {cleanup}, nodeGracePeriodSeconds: 120, \
+             orphanCleanupPeriodSeconds: 60, orphanCleanupGracePeriodSeconds: 60"
+        );
+        Some((id, keys))
+    };
+    setup.clouds = CLOUDS.into_iter().zip(clouds).filter_map(cloud).collect();
+    let there = |number: &&usize| clouds[**number].is_some();
+    let template = |(id, conf): (&'static str, &Option<TemplateConf>)| {
+        let conf = conf.as_ref()?;
+        let on: Vec<&str> =
+            conf.clouds.iter().filter(there).map(|number| CLOUDS[*number]).collect();
+        if on.is_empty() {
+            return None;
+        }
+        let keys = format!(
+            "cloudIds: [{}], templateVmId: {}, instanceCap: {}, instanceMin: {}, \
+             numExecutors: {}, maxTotalUses: {}, idleTerminationMinutes: {}, cloneStrategy: {}",
+            on.join(", "),
+            9000 + conf.source,
+            conf.cap,
+            conf.min,
+            conf.executors,
+            conf.uses,
+            conf.idle,
+            if conf.full { "FULL" } else { "LINKED" },
+        );
+        Some((id, keys))
+    };
+    setup.templates = TEMPLATES.into_iter().zip(templates).filter_map(template).collect();
+}
+
+fn latency(speed: Speed) -> Latency {
+    let times = match speed {
+        Speed::Swift => 0.1,
+        Speed::Usual => 1.0,
+        Speed::Slow => 4.0,
+    };
+    let usual = Latency::default();
+    let longer = |spread: Spread| Spread::of(spread.low * times, spread.high * times);
+    let rate = |spread: Spread| Spread::of(spread.low / times, spread.high / times);
+    Latency {
+        api_call: longer(usual.api_call),
+        hop: longer(usual.hop),
+        allocate: longer(usual.allocate),
+        free: longer(usual.free),
+        clone_linked: longer(usual.clone_linked),
+        copy_bytes_per_second: rate(usual.copy_bytes_per_second),
+        config: longer(usual.config),
+        start: longer(usual.start),
+        stop: longer(usual.stop),
+        destroy: longer(usual.destroy),
+        template: longer(usual.template),
+        resize: longer(usual.resize),
+        snapshot: longer(usual.snapshot),
+        memory_bytes_per_second: rate(usual.memory_bytes_per_second),
+    }
+}
+
+/// A machine of somebody who has nothing to do with drover.
+pub fn plain_guest(vmid: u32) -> GuestSpec {
+    let config = [("name", "db"), ("memory", "512"), ("scsi0", "none")];
+    let config = config.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    GuestSpec { vmid, node: "pve1".into(), template: false, running: true, pool: None, config }
+}
+
+/// The cluster's nodes, by number.
+pub fn node(cluster: &ClusterSpec, number: usize) -> String {
+    cluster.nodes[number % cluster.nodes.len()].name.clone()
+}

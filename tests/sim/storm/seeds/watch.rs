@@ -1,0 +1,565 @@
+//! What must hold at every fact, record and request, judged as each comes: incremental, so that a
+//! storm costs little more than the herd itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use drover::pve::transport::{Method, Request};
+use drover::sim::world::{EPOCH, SideDoor};
+use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover_actors::id::{AgentId, LeaseId, TemplateId};
+use drover_actors::ledger::Ledger;
+use drover_actors::marks::parse_name;
+use drover_actors::record::Body;
+use drover_actors::spec::HerdSpec;
+use drover_actors::time::WallTime;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::outage::Outage;
+use crate::world::World;
+use crate::world::eye::Eye;
+use crate::world::shell::Scripted;
+
+/// How long the caps of before a reload are allowed for.
+const RELOAD_SLACK: Duration = Duration::from_secs(1);
+
+/// Something that must never be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wrong {
+    /// The name of what must hold.
+    pub invariant: &'static str,
+    /// What was seen.
+    pub text: String,
+    /// When, in virtual time.
+    pub at: Duration,
+}
+
+/// One agent as records and facts tell of it.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// Its template.
+    pub template: TemplateId,
+    /// Its state's name.
+    pub state: String,
+    /// Its guest, once intended.
+    pub vmid: Option<u32>,
+    /// Whether its intent is in the journal.
+    pub recorded: bool,
+    node: Option<String>,
+    executors: u32,
+    retiring: bool,
+}
+
+/// One lease as records and facts tell of it.
+#[derive(Debug, Clone, Default)]
+pub struct LeaseSeen {
+    /// Whether it was ever ready.
+    pub served: bool,
+    /// Why it ended.
+    pub over: Option<String>,
+    agent: Option<AgentId>,
+    expires: Option<WallTime>,
+    wished: bool,
+}
+
+/// A breaker that does not flow.
+#[derive(Debug, Default)]
+struct Trip {
+    until: WallTime,
+    trials: BTreeSet<AgentId>,
+}
+
+#[derive(Default)]
+struct Seen {
+    spec: HerdSpec,
+    before: Option<(Duration, HerdSpec)>,
+    live: BTreeMap<AgentId, Live>,
+    owners: BTreeMap<u32, AgentId>,
+    cloned: BTreeMap<AgentId, String>,
+    leases: BTreeMap<LeaseId, LeaseSeen>,
+    strangers: BTreeSet<u32>,
+    orphans: BTreeSet<u32>,
+    /// Agents whose node was down once: they may have left the caps.
+    shaken: BTreeSet<AgentId>,
+    /// Nodes that were down once.
+    frail: BTreeSet<String>,
+    trips: BTreeMap<TemplateId, Trip>,
+    /// Configurations of guests that got ready, by agent.
+    past: BTreeMap<AgentId, (u32, BTreeMap<String, String>)>,
+    unowned: BTreeMap<u32, Duration>,
+    outage: Option<Outage>,
+    harmed: bool,
+    log: Option<Vec<String>>,
+    wrong: Option<Wrong>,
+}
+
+/// The eye of a storm.
+pub struct Watch {
+    seen: Mutex<Seen>,
+    side: SideDoor,
+    shell: Scripted,
+    pulse: Arc<Notify>,
+    begun: Instant,
+}
+
+impl Watch {
+    /// Looks at a world that has not begun.
+    pub fn over(world: &World, logging: bool) -> Arc<Self> {
+        let seen = Seen { log: logging.then(Vec::new), ..Seen::default() };
+        Arc::new(Self {
+            seen: Mutex::new(seen),
+            side: world.side.clone(),
+            shell: world.shell.clone(),
+            pulse: Arc::clone(&world.notes.pulse),
+            begun: Instant::now(),
+        })
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap()
+    }
+
+    fn now(&self) -> Duration {
+        Instant::now() - self.begun
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime(i64::try_from(EPOCH).unwrap() * 1000) + self.now()
+    }
+
+    /// Notes something that must never be; the first counts.
+    pub fn complain(&self, invariant: &'static str, text: String) {
+        self.blame(&mut self.seen(), invariant, text);
+    }
+
+    fn blame(&self, seen: &mut Seen, invariant: &'static str, text: String) {
+        seen.wrong.get_or_insert(Wrong { invariant, text, at: self.now() });
+        self.pulse.notify_one();
+    }
+
+    /// The first thing that was wrong.
+    pub fn wrong(&self) -> Option<Wrong> {
+        self.seen().wrong.clone()
+    }
+
+    /// Everything that went over the wire, where that is kept.
+    pub fn log(&self) -> Vec<String> {
+        self.seen().log.clone().unwrap_or_default()
+    }
+
+    /// A configuration is about to be sent.
+    pub fn spec(&self, spec: &HerdSpec) {
+        let mut seen = self.seen();
+        let before = std::mem::replace(&mut seen.spec, spec.clone());
+        seen.before = Some((self.now(), before));
+    }
+
+    /// The service starts with this journal.
+    pub fn begin(&self, ledger: &Ledger, spec: &HerdSpec) {
+        let mut seen = self.seen();
+        seen.spec = spec.clone();
+        seen.before = None;
+        seen.live.clear();
+        seen.owners.clear();
+        seen.trips.clear();
+        for (id, entry) in &ledger.agents {
+            let vmid = entry.marks.vmid.0;
+            let live = Live {
+                template: entry.spec.id.clone(),
+                state: entry.state.clone(),
+                vmid: Some(vmid),
+                recorded: true,
+                node: Some(entry.node.to_string()),
+                executors: entry.spec.executors.max(1),
+                retiring: entry.retiring.is_some(),
+            };
+            seen.owners.insert(vmid, id.clone());
+            seen.live.insert(id.clone(), live);
+        }
+        for (id, entry) in &ledger.breakers {
+            if let Some(until) = entry.until {
+                seen.trips.insert(id.clone(), Trip { until, trials: BTreeSet::new() });
+            }
+        }
+    }
+
+    /// Something is about to happen that can cost leases and agents.
+    pub fn harm(&self) {
+        self.seen().harmed = true;
+    }
+
+    /// Calls to the cluster fail from here on, or not any more.
+    pub fn outage(&self, on: bool) {
+        let now = self.now();
+        let mut seen = self.seen();
+        seen.outage = on.then(|| Outage::from(now));
+    }
+
+    /// A node lost its power.
+    pub fn node_down(&self, node: &str) {
+        let mut seen = self.seen();
+        let hit = seen.live.iter().filter(|(_, live)| live.node.as_deref() == Some(node));
+        let hit: Vec<AgentId> = hit.map(|(agent, _)| agent.clone()).collect();
+        seen.shaken.extend(hit);
+        seen.frail.insert(node.to_owned());
+    }
+
+    /// A guest is somebody else's from here on.
+    pub fn stranger(&self, vmid: u32) {
+        self.seen().strangers.insert(vmid);
+    }
+
+    /// A guest that was somebody else's is not there any more.
+    pub fn no_stranger(&self, vmid: u32) {
+        self.seen().strangers.remove(&vmid);
+    }
+
+    /// A guest is an orphan, which may be destroyed.
+    pub fn orphan(&self, vmid: u32) {
+        self.seen().orphans.insert(vmid);
+    }
+
+    /// Whether somebody else's guest is under this id.
+    pub fn is_stranger(&self, vmid: u32) -> bool {
+        self.seen().strangers.contains(&vmid)
+    }
+
+    /// The agents that live.
+    pub fn live(&self) -> BTreeMap<AgentId, Live> {
+        self.seen().live.clone()
+    }
+
+    /// Configurations of agents' guests that got ready once, with their ids.
+    pub fn past(&self) -> BTreeMap<AgentId, (u32, BTreeMap<String, String>)> {
+        self.seen().past.clone()
+    }
+
+    /// Somebody is about to release a lease.
+    pub fn wishes_end(&self, lease: &LeaseId) {
+        self.seen().leases.entry(lease.clone()).or_default().wished = true;
+    }
+
+    /// A lease, if it was ever heard of.
+    pub fn lease(&self, lease: &LeaseId) -> Option<LeaseSeen> {
+        self.seen().leases.get(lease).cloned()
+    }
+
+    /// Guests under our marks whose agent has no record, beyond the time such a thing may last.
+    pub fn unowned(&self, grace: Duration) {
+        let now = self.now();
+        let mut seen = self.seen();
+        let mut guests: BTreeMap<AgentId, u32> = BTreeMap::new();
+        for vmid in self.side.guests() {
+            let named = self.side.config(vmid).and_then(|config| parse_name(config.get("name")?));
+            let known = seen.strangers.contains(&vmid) || seen.orphans.contains(&vmid);
+            let Some((_, agent)) = named.filter(|_| !known) else { continue };
+            if let Some(other) = guests.insert(agent.clone(), vmid) {
+                let text = format!("agent {agent} has guests {other} and {vmid}");
+                self.blame(&mut seen, "one-guest-an-agent", text);
+            }
+            if seen.live.get(&agent).is_some_and(|live| live.recorded) {
+                seen.unowned.remove(&vmid);
+                continue;
+            }
+            let since = *seen.unowned.entry(vmid).or_insert(now);
+            if now - since > grace {
+                let text = format!("guest {vmid} of {agent} has had no record since {since:?}");
+                self.blame(&mut seen, "no-guest-without-a-record", text);
+            }
+        }
+    }
+
+    fn born(&self, seen: &mut Seen, picture: &AgentPicture) {
+        let template = &picture.template;
+        let holds = |live: &(&AgentId, &Live)| !seen.shaken.contains(live.0);
+        let (mut own, mut all) = (1, 1);
+        for (_, live) in seen.live.iter().filter(holds) {
+            own += u32::from(live.template == *template);
+            all += u32::from(live.template.cloud == template.cloud);
+        }
+        let now = self.now();
+        let before = seen.before.as_ref().filter(|(at, _)| *at + RELOAD_SLACK >= now);
+        let specs = || std::iter::once(&seen.spec).chain(before.map(|(_, spec)| spec));
+        let within = |count: u32, cap: Option<Option<u32>>| match cap {
+            Some(Some(cap)) => count <= cap,
+            Some(None) => true,
+            None => false,
+        };
+        let fits = specs()
+            .any(|spec| within(own, spec.templates.get(template).map(|template| template.cap)))
+            && specs()
+                .any(|spec| within(all, spec.clouds.get(&template.cloud).map(|cloud| cloud.cap)));
+        if !fits {
+            let text = format!("{} of {template}: {own} there, {all} on the cloud", picture.agent);
+            self.blame(seen, "caps-hold", text);
+        }
+        let wall = self.wall();
+        if let Some(trip) = seen.trips.get_mut(template) {
+            trip.trials.insert(picture.agent.clone());
+            let (early, trials) = (wall < trip.until, trip.trials.len());
+            if early || trials > 1 {
+                let text = format!("{template}: early {early}, trials under way {trials}");
+                self.blame(seen, "one-trial-while-half-open", text);
+            }
+        }
+    }
+
+    fn agent(&self, seen: &mut Seen, picture: &AgentPicture) {
+        let agent = &picture.agent;
+        if !seen.live.contains_key(agent) {
+            if picture.state == "Gone" {
+                return;
+            }
+            if picture.state == "Queued" {
+                self.born(seen, picture);
+            }
+            let live = Live {
+                template: picture.template.clone(),
+                state: String::new(),
+                vmid: None,
+                recorded: false,
+                node: None,
+                executors: 1,
+                retiring: false,
+            };
+            seen.live.insert(agent.clone(), live);
+        }
+        let live = seen.live.get_mut(agent).unwrap();
+        live.state.clone_from(&picture.state);
+        live.node = picture.node.as_ref().map(ToString::to_string);
+        live.vmid = picture.vmid.map(|vmid| vmid.0).or(live.vmid);
+        if live.node.as_ref().is_some_and(|node| seen.frail.contains(node)) {
+            seen.shaken.insert(agent.clone());
+        }
+        let recorded = live.recorded;
+        let working = matches!(&*picture.state, "Ready" | "Leased");
+        let leaving = matches!(&*picture.state, "Draining" | "Retiring" | "Stranded" | "Gone");
+        if (working || leaving)
+            && let Some(trip) = seen.trips.get_mut(&picture.template)
+        {
+            trip.trials.remove(agent);
+        }
+        let Some(vmid) = picture.vmid.map(|vmid| vmid.0).filter(|_| working) else { return };
+        if !recorded && !seen.orphans.contains(&vmid) {
+            self.blame(seen, "journal-before-acting", format!("{agent} works without a record"));
+        }
+        // An agent whose last lease ended in a crash is shown once as it was, and then goes.
+        let goes = picture.state == "Leased" && picture.leases.is_empty();
+        let keys = if goes { BTreeSet::new() } else { self.shell.admitted(vmid) };
+        let stale =
+            keys.iter().find(|key| !picture.leases.iter().any(|lease| lease.as_str() == **key));
+        if let Some(key) = stale {
+            let text = format!("the key of {key} is in {vmid} yet, whose leases are otherwise");
+            self.blame(seen, "key-removed-at-the-end", text);
+        }
+        if !seen.past.contains_key(agent) {
+            let config = self.side.config(vmid).unwrap_or_default().into_iter().collect();
+            seen.past.insert(agent.clone(), (vmid, config));
+        }
+    }
+
+    fn lease_told(&self, seen: &mut Seen, picture: &LeasePicture) {
+        let known = seen.leases.entry(picture.lease.clone()).or_default();
+        if picture.state != "ready" {
+            return;
+        }
+        known.served = true;
+        let granted = known.agent.clone();
+        if granted.is_none() || granted != picture.agent {
+            let text = format!("{} is ready on {:?}", picture.lease, picture.agent);
+            self.blame(seen, "journal-before-acting", text);
+        }
+        let vmid = granted.and_then(|agent| seen.live.get(&agent)?.vmid);
+        if vmid.is_none_or(|vmid| !self.shell.admitted(vmid).contains(picture.lease.as_str())) {
+            let text = format!("{} is ready without its key in {vmid:?}", picture.lease);
+            self.blame(seen, "key-installed-before-ready", text);
+        }
+    }
+
+    fn granted(&self, seen: &mut Seen, agent: &AgentId, lease: &LeaseId, expires: WallTime) {
+        let known = seen.leases.entry(lease.clone()).or_default();
+        let again = known.agent.replace(agent.clone());
+        known.expires = Some(expires);
+        if again.is_some() || known.over.is_some() {
+            let text = format!("{lease} is granted on {agent} after {again:?}: {:?}", known.over);
+            self.blame(seen, "one-holder-an-executor", text);
+        }
+        let here = |seen: &LeaseSeen| seen.over.is_none() && seen.agent.as_ref() == Some(agent);
+        let holders = seen.leases.values().filter(|lease| here(lease)).count();
+        let room = seen.live.get(agent).map_or(0, |live| live.executors);
+        if holders > room as usize {
+            let text = format!("{agent} has {holders} leases and {room} executors");
+            self.blame(seen, "one-holder-an-executor", text);
+        }
+    }
+
+    fn ended(&self, seen: &mut Seen, lease: &LeaseId, why: &str) {
+        let wall = self.wall();
+        let harmed = seen.harmed;
+        let known = seen.leases.entry(lease.clone()).or_default();
+        let before = known.over.replace(why.to_owned());
+        let due = known.expires.is_some_and(|expires| expires <= wall);
+        let fair = match why {
+            "released" | "cancelled" => known.wished,
+            "expired" => due,
+            _ => harmed,
+        };
+        if before.is_some() || !fair {
+            let text = format!("{lease} ends as {why}, before {before:?}: {known:?}");
+            self.blame(seen, "leases-are-honoured", text);
+        }
+    }
+
+    fn gone(&self, seen: &mut Seen, agent: &AgentId) {
+        let Some(live) = seen.live.remove(agent) else { return };
+        if let Some(trip) = seen.trips.get_mut(&live.template) {
+            trip.trials.remove(agent);
+        }
+        let Some(vmid) = live.vmid else { return };
+        if seen.owners.get(&vmid) == Some(agent) {
+            seen.owners.remove(&vmid);
+        }
+        let named = self.side.config(vmid).and_then(|config| parse_name(config.get("name")?));
+        let there = named.is_some_and(|(_, other)| other == *agent);
+        if there && !seen.strangers.contains(&vmid) {
+            let text = format!("{agent} is gone and its guest {vmid} is there");
+            self.blame(seen, "no-guest-without-a-record", text);
+        }
+    }
+
+    fn clone_asked(&self, seen: &mut Seen, request: &Request) {
+        let value = |key: &str| {
+            let found = request.params.iter().find(|(name, _)| name == key);
+            found.map(|(_, value)| value.clone()).unwrap_or_default()
+        };
+        let (newid, name) = (value("newid"), value("name"));
+        let Some((_, agent)) = parse_name(&name) else {
+            return self.blame(
+                seen,
+                "one-guest-an-agent",
+                format!("a clone without marks: {name}"),
+            );
+        };
+        let live = seen.live.get(&agent).filter(|live| live.recorded);
+        let intended = live.and_then(|live| live.vmid).map(|vmid| vmid.to_string());
+        if intended.as_ref() != Some(&newid) {
+            let text = format!("{agent} clones to {newid}, and wrote down {intended:?}");
+            self.blame(seen, "journal-before-acting", text);
+        }
+        let before = seen.cloned.insert(agent.clone(), newid.clone());
+        if before.as_ref().is_some_and(|before| *before != newid) {
+            let text = format!("{agent} clones to {newid} after {before:?}");
+            self.blame(seen, "one-guest-an-agent", text);
+        }
+    }
+
+    fn written(&self, seen: &mut Seen, request: &Request) {
+        let words: Vec<&str> = request.path.split('/').collect();
+        let ["", "nodes", _, "qemu", vmid, rest @ ..] = words.as_slice() else {
+            let touched = seen.strangers.iter().find(|vmid| {
+                request.path.contains(&format!("vm-{vmid}-"))
+                    || request.path.ends_with(&format!("/{vmid}"))
+            });
+            if let Some(vmid) = touched {
+                let text = format!("{request:?} goes to {vmid}");
+                self.blame(seen, "no-stranger-changed", text);
+            }
+            return;
+        };
+        if rest == ["clone"] {
+            return self.clone_asked(seen, request);
+        }
+        let Ok(vmid) = vmid.parse::<u32>() else { return };
+        if seen.strangers.contains(&vmid) {
+            let text = format!("{request:?} goes to a stranger");
+            return self.blame(seen, "no-stranger-changed", text);
+        }
+        if seen.orphans.contains(&vmid) {
+            return;
+        }
+        let owner = seen.owners.get(&vmid).and_then(|agent| seen.live.get(agent));
+        let ends = matches!(rest, [] | ["status", "stop" | "shutdown"]);
+        if !owner.is_some_and(|owner| owner.recorded && (owner.retiring || !ends)) {
+            let text = format!("{request:?} without its record: {owner:?}");
+            self.blame(seen, "journal-before-acting", text);
+        }
+    }
+}
+
+impl Eye for Watch {
+    fn fact(&self, fact: &Fact) {
+        let mut seen = self.seen();
+        match &fact.what {
+            What::Agent(picture) => self.agent(&mut seen, picture),
+            What::AgentGone { agent, .. } => self.gone(&mut seen, agent),
+            What::Lease(picture) => self.lease_told(&mut seen, picture),
+            _ => {}
+        }
+    }
+
+    fn record(&self, body: &Body) {
+        let mut seen = self.seen();
+        match body {
+            Body::CloneIntended { marks, spec, .. } => {
+                let vmid = marks.vmid.0;
+                self.shell.forget(vmid);
+                if let Some(live) = seen.live.get_mut(&marks.agent) {
+                    live.recorded = true;
+                    live.vmid = Some(vmid);
+                    live.executors = spec.executors.max(1);
+                }
+                if let Some(other) = seen.owners.insert(vmid, marks.agent.clone()) {
+                    let text = format!("{vmid} is {other}'s and is given to {}", marks.agent);
+                    self.blame(&mut seen, "one-guest-an-agent", text);
+                }
+            }
+            Body::LeaseGranted { agent, ask, expires } => {
+                self.granted(&mut seen, agent, &ask.lease, *expires);
+            }
+            Body::LeaseRenewed { lease, expires } => {
+                seen.leases.entry(lease.clone()).or_default().expires = Some(*expires);
+            }
+            Body::LeaseEnded { lease, why } => self.ended(&mut seen, lease, why),
+            Body::RetireIntended { agent, .. } => {
+                if let Some(live) = seen.live.get_mut(agent) {
+                    live.retiring = true;
+                }
+            }
+            Body::BreakerMoved { template, until: Some(until), .. } => {
+                let trip = seen.trips.entry(template.clone()).or_default();
+                (trip.until, trip.trials) = (*until, BTreeSet::new());
+            }
+            Body::BreakerMoved { template, until: None, .. } => {
+                seen.trips.remove(template);
+            }
+            Body::Gone { agent, .. } => self.gone(&mut seen, agent),
+            _ => {}
+        }
+    }
+
+    fn request(&self, request: &Request) {
+        let now = self.now();
+        let mut seen = self.seen();
+        let agents = seen.live.len();
+        let excess = seen.outage.as_mut().and_then(|outage| outage.count(request, now, agents));
+        if let Some(text) = excess {
+            self.blame(&mut seen, "attempts-are-bounded", text);
+        }
+        if let Some(log) = &mut seen.log {
+            log.push(format!("{now:?} {request:?}"));
+        }
+        if request.method != Method::Get {
+            self.written(&mut seen, request);
+        }
+    }
+
+    fn key(&self, lease: &str) {
+        let lease = LeaseId::new(lease);
+        let mut seen = self.seen();
+        if seen.leases.get(&lease).is_none_or(|known| known.agent.is_none()) {
+            self.blame(&mut seen, "journal-before-acting", format!("a key of {lease} comes early"));
+        }
+    }
+}

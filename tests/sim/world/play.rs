@@ -1,0 +1,167 @@
+//! What a storm needs of a world beside what scenarios do: wishes that are not waited for, a step
+//! that ends at a trap, stops that are cut, and a judgement in words rather than a panic.
+
+use super::*;
+
+impl World {
+    /// Whether the service runs.
+    pub fn runs(&self) -> bool {
+        self.life.is_some()
+    }
+
+    /// Virtual time since the world began.
+    pub fn elapsed(&self) -> Duration {
+        Instant::now() - self.begun
+    }
+
+    /// The wall clock of the service.
+    pub fn wall(&self) -> WallTime {
+        WallTime(i64::try_from(EPOCH).unwrap() * 1000) + self.elapsed()
+    }
+
+    /// Nobody looks on any more; an eye that knows the world would keep it alive.
+    pub fn unwatch(&self) {
+        for socket in [&self.notes.socket, &self.wire.socket, &self.shell.socket] {
+            socket.clear();
+        }
+    }
+
+    /// The spec that was last sent.
+    pub fn spec(&self) -> &HerdSpec {
+        &self.spec
+    }
+
+    /// Sends a command; its answer comes or not.
+    pub fn send(&self, command: HerdCommand) {
+        self.life().herd.do_send(command);
+    }
+
+    /// Lets it run until a moment since the beginning, or until `ends` holds after anything that
+    /// happened; says whether it does.
+    pub async fn step(&self, until: Duration, ends: impl Fn(&View) -> bool) -> bool {
+        let (life, until) = (self.life(), self.begun + until);
+        let reached = life.local.run_until(async {
+            loop {
+                if ends(&life.view) {
+                    return true;
+                }
+                if Instant::now() >= until {
+                    return false;
+                }
+                tokio::select! {
+                    biased;
+                    () = self.notes.pulse.notified() => {}
+                    () = tokio::time::sleep_until(until) => {}
+                }
+            }
+        });
+        reached.await
+    }
+
+    /// Stops in order; a stop that takes longer than this is cut as a crash. Says whether it was
+    /// in order.
+    pub async fn stop_within(&mut self, policy: StopPolicy, limit: Duration) -> bool {
+        let (reply, answer) = oneshot::channel();
+        let life = self.life();
+        life.herd.do_send(HerdCommand::Drain { policy, reply });
+        let answer = life.local.run_until(tokio::time::timeout(limit, answer)).await;
+        if !matches!(answer, Ok(Ok(()))) {
+            self.crash();
+            return false;
+        }
+        drop(self.life.take());
+        self.down = Some(Instant::now());
+        self.wire.disarm();
+        self.tap.release();
+        self.notes.crash();
+        true
+    }
+
+    /// A guest that was planted belongs to the cluster from here on, with its volumes.
+    pub fn keep_planted(&mut self, vmid: u32) {
+        let config = self.side.config(vmid).unwrap_or_default();
+        self.ground.guests.insert(vmid, config.into_iter().collect());
+        let mine = format!("vm-{vmid}-");
+        for (place, volumes) in self.survey().volumes {
+            let kept = self.ground.volumes.entry(place).or_default();
+            kept.extend(volumes.into_iter().filter(|volid| volid.contains(&mine)));
+            kept.sort();
+            kept.dedup();
+        }
+    }
+
+    /// A guest of the cluster's own that was taken away belongs to it no more.
+    pub fn drop_planted(&mut self, vmid: u32) {
+        self.ground.guests.remove(&vmid);
+        let mine = format!("vm-{vmid}-");
+        for volumes in self.ground.volumes.values_mut() {
+            volumes.retain(|volid| !volid.contains(&mine));
+        }
+    }
+
+    /// Whether a guest belongs to the cluster rather than to drover.
+    pub fn is_ground(&self, vmid: u32) -> bool {
+        self.ground.guests.contains_key(&vmid)
+    }
+
+    /// What is wrong at a quiet moment, each with the name of what must hold.
+    pub fn wrongs(&self) -> Vec<(&'static str, String)> {
+        let mut wrongs = Vec::new();
+        for (vmid, before) in &self.ground.guests {
+            let now = self.side.config(*vmid);
+            let now = now.map(|config| config.into_iter().collect::<BTreeMap<_, _>>());
+            if now.as_ref() != Some(before) {
+                let text = format!("guest {vmid} was {before:?}, is {now:?}");
+                wrongs.push(("no-stranger-changed", text));
+            }
+        }
+        let Some(life) = &self.life else { return wrongs };
+        let given_up = life.given_up.lock().unwrap();
+        if !given_up.is_empty() || life.view.restart_count() > 0 {
+            let text = format!("{} restarts, given up: {given_up:?}", life.view.restart_count());
+            wrongs.push(("no-actor-panics", text));
+        }
+        let shown = life.view.agents().len();
+        let counted: u32 =
+            life.view.templates().iter().flat_map(|template| template.states.values()).sum();
+        if shown != life.roster.len() || counted as usize != shown {
+            let text = format!("{shown} shown, {} living, {counted} permits", life.roster.len());
+            wrongs.push(("permits-equal-live-records", text));
+        }
+        wrongs
+    }
+
+    /// What is left behind once everything is retired, each with the name of what must hold.
+    pub fn remains(&self) -> Vec<(&'static str, String)> {
+        let mut wrongs = self.wrongs();
+        let ledger = self.ledger();
+        if !ledger.agents.is_empty() {
+            let agents: Vec<_> = ledger.agents.keys().collect();
+            wrongs.push(("nothing-stays", format!("records of {agents:?}")));
+        }
+        if !self.ours().is_empty() {
+            wrongs.push(("nothing-stays", format!("guests {:?}", self.ours())));
+        }
+        let now = self.survey().volumes;
+        if now != self.ground.volumes {
+            let text = format!("volumes were {:?}, are {now:?}", self.ground.volumes);
+            wrongs.push(("nothing-stays", text));
+        }
+        wrongs
+    }
+
+    /// Agents, leases and the last facts, for a failure.
+    pub fn portrait(&self) -> String {
+        match &self.life {
+            Some(life) => {
+                let templates = life.view.templates();
+                let templates = templates.iter().map(|template| format!("{template:?}\n"));
+                let clouds = life.view.clouds();
+                let clouds = clouds.iter().map(|cloud| format!("{cloud:?}\n"));
+                let above: String = clouds.chain(templates).collect();
+                format!("{above}{}", self.picture())
+            }
+            None => format!("it is down; last facts:\n{}", self.notes.tail()),
+        }
+    }
+}
