@@ -120,7 +120,10 @@ fn look(path: &Path) -> Result<(), LogError> {
     // Memory does not fail: what cannot be read there is not in the file.
     opened.map(drop).map_err(|error| match opening(path, error) {
         LogError::Io { path, source, .. } => LogError::Corrupt { path, source },
-        other => other,
+        other @ (LogError::Fenced { .. }
+        | LogError::Busy { .. }
+        | LogError::Corrupt { .. }
+        | LogError::Newer { .. }) => other,
     })
 }
 

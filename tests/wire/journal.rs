@@ -75,12 +75,9 @@ fn a_full_disk_stops_what_is_new_and_nothing_else() {
     let before = ready(&site, &held);
     for _ in 0..2 {
         small.fill();
-        let waiting: Vec<String> = (0..3).map(|_| ask(&site, "linux", "waiting")).collect();
+        let mut waiting = until_refused(&small, &site);
         let line = small.said.until(|line| line.contains("journal cannot be written"));
         assert!(line.contains("ERROR"), "{line}");
-        // What the failed write gave back.
-        small.fill();
-        small.said.until(|line| line.contains("record not written"));
         let (status, problem) = call(&site, "GET", "/readyz", None);
         assert_eq!(status, 503, "{problem}");
         assert!(problem["detail"].as_str().unwrap().contains("journal"), "{problem}");
@@ -92,6 +89,7 @@ fn a_full_disk_stops_what_is_new_and_nothing_else() {
         small.empty();
         small.said.until(|line| line.contains("journal can be written again"));
         assert_eq!(call(&site, "GET", "/readyz", None).0, 200);
+        waiting.push(ask(&site, "linux", "afterwards"));
         for lease in &waiting {
             ready(&site, lease);
             release(&site, lease);
@@ -106,6 +104,26 @@ fn a_full_disk_stops_what_is_new_and_nothing_else() {
     let inner = small.inner.to_string();
     assert!(Command::new("kill").args(["-TERM", &inner]).status().unwrap().success());
     assert_eq!(small.service.child.wait(), Some(0));
+}
+
+/// Asks for leases until one is refused for want of a journal, and gives those that were taken.
+fn until_refused(small: &Small, site: &Site) -> Vec<String> {
+    // A long line, which needs room of its own.
+    let key = drover::ssh::PrivateKey::from_seed(&[9; 32], "test").public_line(&"x".repeat(12_000));
+    let body = serde_json::json!({"template": "linux", "ttlSeconds": 3600, "sshPublicKey": key});
+    let mut taken = Vec::new();
+    for _ in 0..300 {
+        // A failed write may give room back.
+        small.fill();
+        let (status, told) = call(site, "POST", "/v1/leases", Some(&body));
+        if status == 503 {
+            assert!(told["detail"].as_str().unwrap().contains("No space left"), "{told}");
+            return taken;
+        }
+        assert_eq!(status, 201, "{told}");
+        taken.push(told["id"].as_str().unwrap().to_owned());
+    }
+    panic!("the journal was never full")
 }
 
 // Invariant: a journal that cannot be used ends the start with what to do, and is left as it is.
