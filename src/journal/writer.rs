@@ -40,6 +40,9 @@ pub struct Opened {
     pub writer: Arc<Writer>,
     /// What the journal says, before this start's own records.
     pub ledger: Ledger,
+    /// Filled when the writer will never write again because somebody else leads, and closed when
+    /// its thread panicked.
+    pub ended: oneshot::Receiver<JournalFault>,
 }
 
 /// The journal port.
@@ -80,6 +83,7 @@ struct Committer {
     fenced: bool,
     /// Whether accepted records are not durable yet.
     dirty: bool,
+    ended: Option<oneshot::Sender<JournalFault>>,
     /// When a write failed last, until that is told to be over.
     failed_at: Option<Moment>,
     watcher: Arc<Watcher>,
@@ -99,6 +103,7 @@ impl Writer {
     ) -> Result<Opened, LogError> {
         let ledger = fold(&log, path)?;
         let last = Arc::new(AtomicU64::new(ledger.seq));
+        let (told, ended) = oneshot::channel();
         let watcher = Arc::new(Watcher::new());
         let committer = Committer {
             log: Box::new(log),
@@ -110,6 +115,7 @@ impl Writer {
             last: Arc::clone(&last),
             fenced: false,
             dirty: false,
+            ended: Some(told),
             failed_at: None,
             watcher: Arc::clone(&watcher),
         };
@@ -127,7 +133,7 @@ impl Writer {
         } else {
             Way::Inline(Box::new(Mutex::new(committer)))
         };
-        Ok(Opened { writer: Arc::new(Self { last, watcher, way }), ledger })
+        Ok(Opened { writer: Arc::new(Self { last, watcher, way }), ledger, ended })
     }
 
     /// Tells why the journal cannot be written whenever a write fails, and once that it can again.
@@ -257,6 +263,10 @@ impl Committer {
     fn failed(&mut self, error: &LogError) -> JournalFault {
         if matches!(error, LogError::Fenced { .. }) {
             self.fenced = true;
+            if let Some(ended) = self.ended.take() {
+                // Nobody may be there to hear it.
+                let _ = ended.send(JournalFault::Fenced);
+            }
             return JournalFault::Fenced;
         }
         let text = chain(error);

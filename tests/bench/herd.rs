@@ -1,10 +1,11 @@
 //! A herd of ready agents: what it costs to keep, to find again and to end.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::figure::{Figure, Report};
+use crate::naive;
 use crate::provision::Provision;
 use crate::site::{Cluster, Lanes, Service};
 
@@ -58,10 +59,7 @@ impl Herd {
 
     /// Kills the service and starts it again: from there until every agent is ready.
     pub fn tell_recovery(&mut self, report: &mut Report) {
-        let list = Instant::now();
-        let seen = self.cluster.sim.call("GET", "/cluster/resources?type=vm");
-        assert!(seen["data"].as_array().is_some_and(|rows| rows.len() > self.agents as usize));
-        let list = list.elapsed().as_secs_f64();
+        let list = self.service.api().wait(naive::time_to_list(&self.cluster));
         self.service.child.signal("KILL");
         self.service.child.wait();
         let read = crate::journal::time_to_read(&self.service.journal());

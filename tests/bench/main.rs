@@ -10,6 +10,7 @@
     reason = "a program for people, which may end at the first surprise"
 )]
 
+mod api;
 mod figure;
 #[expect(dead_code, reason = "the wire tests use all of it")]
 #[path = "../wire/harness.rs"]
@@ -44,14 +45,16 @@ const NAMES: [&str; 9] = [
 /// Those that need a herd of a thousand, which is provisioned once.
 const OF_THOUSAND: [&str; 4] = ["provision-1000", "idle", "recovery-1000", "teardown-1000"];
 
-/// An HTTP client; it trusts the authority in a file where one is given.
+/// An HTTP client that gives connections up before a server does; it trusts the authority in a
+/// file where one is given.
 fn client(ca_file: Option<&str>) -> reqwest::Client {
-    let mut builder = reqwest::Client::builder().no_proxy().tcp_nodelay(true);
+    let idle = std::time::Duration::from_secs(4);
+    let mut builder =
+        reqwest::Client::builder().no_proxy().tcp_nodelay(true).pool_idle_timeout(idle);
     if let Some(file) = ca_file {
         let pem = std::fs::read(file).unwrap();
-        builder = builder
-            .tls_certs_only([reqwest::Certificate::from_pem(&pem).unwrap()])
-            .pool_idle_timeout(std::time::Duration::from_secs(4));
+        let authority = reqwest::Certificate::from_pem(&pem).unwrap();
+        builder = builder.tls_certs_only([authority]);
     }
     builder.build().unwrap()
 }

@@ -208,6 +208,16 @@ impl Script {
     }
 }
 
+/// Seconds for one list of all guests, over a new connection.
+pub async fn time_to_list(cluster: &Cluster) -> f64 {
+    let script = Script::new(&cluster.sim.facts);
+    let begun = Instant::now();
+    let list = script.call(reqwest::Method::GET, "/cluster/resources?type=vm", &[]).await;
+    let rows = list.as_ref().and_then(Value::as_array).map_or(0, Vec::len);
+    assert!(rows > cluster.agents as usize, "{rows} guests are listed");
+    begun.elapsed().as_secs_f64()
+}
+
 /// The first address that is not loopback's own.
 fn address_of(data: &Value) -> Option<String> {
     let interfaces = data["result"].as_array()?;

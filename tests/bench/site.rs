@@ -3,10 +3,11 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::api::{Api, TOKEN};
 use crate::harness::{Kept, Sim, drover};
 use crate::process::Usage;
 use crate::record::Record;
@@ -16,10 +17,6 @@ use crate::record::Record;
 const PER_TEMPLATE: u32 = 10;
 /// Templates on one node.
 const PER_NODE: u32 = 4;
-/// The longest that anything is waited for.
-const PATIENCE: Duration = Duration::from_secs(240);
-/// Between two looks at the service.
-const LOOK: Duration = Duration::from_millis(250);
 
 /// How many clones may run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,8 +169,12 @@ impl Service {
     /// Retires everything and waits until it is gone.
     pub fn empty(&self) {
         self.keep(false);
-        self.api().post("/v1/reap", &json!({ "all": true }));
+        let all = json!({ "all": true });
+        let first = self.api().post("/v1/reap", &all);
+        println!("    reaped at once: {}", first["retired"]);
         self.api().until("all agents are gone", |api| {
+            // Those that were not idle yet at the first are reaped as they become so.
+            api.post("/v1/reap", &all);
             api.get("/v1/agents")?["agents"].as_array()?.is_empty().then_some(())
         });
     }
@@ -204,7 +205,7 @@ impl Site {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         };
         secret("token", cluster.sim.fact("tokenSecret"));
-        secret("api", "bench-bench-bench-bench-bench-bench");
+        secret("api", TOKEN);
         let key = Service::key().to_openssh().unwrap();
         secret("key", secrecy::ExposeSecret::expose_secret(&key));
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -253,7 +254,7 @@ impl Site {
             },
             "service": {
                 "socket": file("drover.sock"), "stateDirectory": file("state"),
-                "listen": format!("127.0.0.1:{}", self.api.port), "logLevel": "error",
+                "listen": format!("127.0.0.1:{}", self.api.port()), "logLevel": "error",
                 "tokens": [{ "name": "bench", "role": "admin", "secretFile": file("api") }],
             },
             "cloudDefaults": { "credentialsId": "proxmox" },
@@ -288,69 +289,5 @@ impl Site {
         command.arg("--config").arg(self.config()).arg("run");
         command.stdin(Stdio::null()).stdout(Stdio::null());
         Kept(command.spawn().unwrap())
-    }
-}
-
-/// The service's API over loopback.
-pub struct Api {
-    port: u16,
-    client: reqwest::Client,
-    runtime: tokio::runtime::Runtime,
-}
-
-impl Api {
-    fn new(port: u16) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self { port, client: crate::client(None), runtime }
-    }
-
-    /// Runs something on the runtime of the calls.
-    pub fn wait<F: Future>(&self, future: F) -> F::Output {
-        self.runtime.block_on(future)
-    }
-
-    /// The answer's JSON (null where it has none); none for a failure.
-    pub fn get(&self, path: &str) -> Option<Value> {
-        self.send(self.client.get(self.url(path)))
-    }
-
-    /// Asks for something that must be done.
-    pub fn post(&self, path: &str, body: &Value) -> Value {
-        let request = self.client.post(self.url(path)).body(body.to_string());
-        self.send(request).unwrap_or_else(|| panic!("POST {path} failed"))
-    }
-
-    /// Ends something.
-    pub fn delete(&self, path: &str) {
-        let gone = self.send(self.client.delete(self.url(path)));
-        assert!(gone.is_some(), "DELETE {path} failed");
-    }
-
-    fn url(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}{path}", self.port)
-    }
-
-    fn send(&self, request: reqwest::RequestBuilder) -> Option<Value> {
-        let token = "bench-bench-bench-bench-bench-bench";
-        let answer = async {
-            let answer = request.bearer_auth(token).send().await.ok()?;
-            let well = answer.status().is_success();
-            let text = answer.text().await.ok()?;
-            well.then(|| serde_json::from_str(&text).unwrap_or(Value::Null))
-        };
-        self.wait(answer)
-    }
-
-    /// Looks again and again until there is something to see.
-    pub fn until<T>(&self, what: &str, look: impl Fn(&Self) -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(seen) = look(self) {
-                return seen;
-            }
-            let status = || self.get("/v1/status").unwrap_or_default();
-            assert!(Instant::now() < deadline, "never: {what}; {}", status());
-            std::thread::sleep(LOOK);
-        }
     }
 }

@@ -411,6 +411,11 @@ impl Handler<HerdCommand> for Herd {
                 reply.send(answer).ok(); // an error: nobody waits any more
             }
             HerdCommand::Reap { all, reply } => self.reap(all, reply, ctx),
+            HerdCommand::ConfirmOlderJournal => {
+                for actors in self.clusters.values() {
+                    actors.reconciler.do_send(ReconcilerCommand::ConfirmAhead);
+                }
+            }
             HerdCommand::Resync { reply } => self.resync(reply, ctx),
             HerdCommand::Drain { policy, reply } => self.begin_drain(policy, reply),
         }

@@ -38,6 +38,8 @@ struct Seen {
     vmids: BTreeMap<AgentId, BTreeSet<u32>>,
     /// Guests that tests planted under drover's own marks.
     planted: BTreeSet<u32>,
+    /// Whether others have guests of their own here that look alike.
+    neighbours: bool,
     /// The guests of the last look, by name.
     names: Vec<(u32, String)>,
     slack: bool,
@@ -81,6 +83,11 @@ impl Notes {
     /// Caps are not looked at any more: agents on a dead node left them.
     pub fn allow_slack(&self) {
         self.seen().slack = true;
+    }
+
+    /// Another service has guests here too: only those with a record of this one are looked at.
+    pub fn allow_neighbours(&self) {
+        self.seen().neighbours = true;
     }
 
     /// A guest that looks like drover's and is not.
@@ -156,6 +163,9 @@ impl Notes {
             let Some((_, agent)) = parse_name(name) else { continue };
             let vmid = *vmid;
             if seen.planted.contains(&vmid) {
+                continue;
+            }
+            if seen.neighbours && !seen.intended.contains(&agent) {
                 continue;
             }
             if !seen.intended.contains(&agent) {

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use libtest_mimic::Trial;
 
 use crate::on_paused_clock;
+use crate::world::World;
+use crate::world::setup::Setup;
 use crate::world::tap::Strike;
 use play::{Spot, play};
 
@@ -84,5 +86,20 @@ pub fn trials() -> Vec<Trial> {
             add(format!("panics::a_panic_at_the_answer_of_the_{place}"), Strike::PanicLater);
         }
     }
-    trials.into_iter().step_by(STRIDE).collect()
+    let mut trials: Vec<Trial> = trials.into_iter().step_by(STRIDE).collect();
+    trials.push(Trial::test("panics::an_actor_that_is_left_over_fails_its_test", || {
+        let played = std::panic::catch_unwind(|| on_paused_clock(leak()));
+        let said = played.expect_err("nobody minded");
+        let said = said.downcast_ref::<String>().unwrap();
+        assert!(said.contains("other actors live") && said.contains("template rack/old"), "{said}");
+        Ok(())
+    }));
+    trials
+}
+
+async fn leak() {
+    let world = World::started(Setup::linux("")).await;
+    world.check_census();
+    world.plant_actor("template rack/old");
+    world.end().await;
 }

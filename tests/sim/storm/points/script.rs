@@ -204,6 +204,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::BreakerMoved { .. }
         | Body::IdBurned { .. }
         | Body::IdCleared { .. }
+        | Body::AheadConfirmed { .. }
         | Body::MarksAhead { .. } => None,
     }
 }
