@@ -470,7 +470,8 @@ impl Handler<ToCloud> for Cloud {
             ToCloud::WarmNeed { template, count } => self.mind.warm_need(&template, count),
             ToCloud::Suspect(fault) => {
                 tracing::warn!(cloud = %self.id, error = %fault, "agent blames its cloud");
-                if !self.in_question {
+                // One that is known not to work is asked again in its own time.
+                if self.mind.is_well() && !self.in_question {
                     self.ask(ctx);
                 }
             }
