@@ -69,6 +69,9 @@ pub enum RunError {
     /// With `--strict`: clouds that cannot be used.
     #[error("not every cloud can be used, and --strict was given:\n{0}")]
     Strict(String),
+    /// The journal will not be written any more.
+    #[error("nothing can be written to the journal any more: {0}")]
+    Unjournalled(String),
     /// An actor panicked too often, or the actors' thread ended.
     #[error("the actors cannot go on: {0}")]
     GaveUp(String),
@@ -85,6 +88,7 @@ impl RunError {
             | Self::Web(_)
             | Self::System { .. }
             | Self::Strict(_)
+            | Self::Unjournalled(_)
             | Self::GaveUp(_) => false,
         }
     }
@@ -100,6 +104,7 @@ impl RunError {
             | Self::Web(_)
             | Self::System { .. }
             | Self::Strict(_)
+            | Self::Unjournalled(_)
             | Self::GaveUp(_) => format!("drover: {}\n", crate::causes::chain(self)),
         }
     }

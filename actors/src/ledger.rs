@@ -31,13 +31,16 @@ pub struct Ledger {
     pub waiting: Vec<LeaseAsk>,
     /// Leases that ended, with why and when, for answering repeated requests; pruned after a day.
     pub ended: BTreeMap<LeaseId, EndedLease>,
+    /// When ended leases were pruned last.
+    pub pruned: WallTime,
     /// Breakers that are not at rest.
     pub breakers: BTreeMap<TemplateId, BreakerEntry>,
     /// Ids that rest after use, with the time of their freeing.
     pub resting: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
     /// Ids that must not be used until their volumes were listed empty.
     pub burned: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
-    /// Guests whose marks name a sequence that is not reached yet (design rule 14).
+    /// Guests whose marks named a sequence that was not reached, until an operator has confirmed it
+    /// (design rule 14).
     pub ahead: BTreeMap<ClusterId, (VmId, u64)>,
 }
 
@@ -77,6 +80,9 @@ pub struct AgentEntry {
     /// Uses so far, those under way included.
     #[serde(default)]
     pub uses: u32,
+    /// Whether a lease ended whose key may still be in the guest.
+    #[serde(default)]
+    pub unswept: bool,
     /// Why it is retired, once it is.
     #[serde(default)]
     pub retiring: Option<Reason>,
@@ -126,6 +132,10 @@ pub struct BreakerEntry {
 /// How long ended leases answer repeated requests, in milliseconds.
 pub const ENDED_KEEP_MS: i64 = 24 * 60 * 60 * 1000;
 
+/// How often ended leases are pruned, in milliseconds: a busy day leaves hundreds of thousands,
+/// too many to look through at every record.
+const PRUNE_EVERY_MS: i64 = 10 * 60 * 1000;
+
 impl Ledger {
     /// Folds one record in.
     pub fn apply(&mut self, record: &Record) {
@@ -155,6 +165,8 @@ impl Ledger {
             Body::Phase { agent, state } => self.with(agent, |entry| {
                 entry.state.clone_from(state);
                 entry.stranded = None;
+                // It is free for use again when the last key was removed, and not before.
+                entry.unswept &= state != "Ready";
             }),
             Body::LeaseAsked(ask) => self.waiting.push((**ask).clone()),
             Body::LeaseGranted { agent, ask, expires } => {
@@ -166,6 +178,8 @@ impl Ledger {
                 }
                 self.with(agent, |entry| {
                     entry.uses += 1;
+                    // Its phase is told too, and may be lost when this is not.
+                    entry.state = "Leased".into();
                     entry.leases.insert(granted.ask.lease.clone(), granted);
                 });
             }
@@ -202,6 +216,9 @@ impl Ledger {
                     burned.remove(vmid);
                 }
             }
+            Body::AheadConfirmed { cluster } => {
+                self.ahead.remove(cluster);
+            }
             Body::MarksAhead { cluster, vmid, seq } => {
                 self.ahead.insert(cluster.clone(), (*vmid, *seq));
             }
@@ -210,8 +227,11 @@ impl Ledger {
             }),
             Body::Gone { agent, burned, .. } => self.gone(agent, *burned, at),
         }
-        self.ahead.retain(|_, (_, seq)| *seq > record.seq);
-        self.ended.retain(|_, ended| at.0 - ended.at.0 < ENDED_KEEP_MS);
+        // Either way: the clock may have been set back.
+        if at.0.abs_diff(self.pruned.0) >= PRUNE_EVERY_MS.unsigned_abs() {
+            self.pruned = at;
+            self.ended.retain(|_, ended| at.0 - ended.at.0 < ENDED_KEEP_MS);
+        }
     }
 
     fn with(&mut self, agent: &AgentId, change: impl FnOnce(&mut AgentEntry)) {
@@ -237,6 +257,7 @@ impl Ledger {
             state: "Cloning".into(),
             leases: BTreeMap::new(),
             uses: 0,
+            unswept: false,
             retiring: None,
             stranded: None,
             marks,
@@ -251,6 +272,7 @@ impl Ledger {
         }
         for (agent, entry) in &mut self.agents {
             if let Some(granted) = entry.leases.remove(lease) {
+                entry.unswept |= granted.ask.public_key.is_some();
                 found = Some((granted.ask, Some(agent.clone())));
             }
         }
@@ -291,11 +313,15 @@ mod tests {
 
     fn folded(bodies: Vec<Body>) -> Ledger {
         let mut ledger = Ledger::default();
-        for (seq, body) in (1..).zip(bodies) {
-            let wall_time = at(seq).wall;
-            ledger.apply(&Record { version: RECORD_VERSION, seq, epoch: 1, wall_time, body });
+        for (second, body) in (1..).zip(bodies) {
+            apply(&mut ledger, second, body);
         }
         ledger
+    }
+
+    fn apply(ledger: &mut Ledger, second: u64, body: Body) {
+        let (seq, wall_time) = (ledger.seq + 1, at(second).wall);
+        ledger.apply(&Record { version: RECORD_VERSION, seq, epoch: 1, wall_time, body });
     }
 
     fn intended(agent: &str, vmid: u32) -> Body {
@@ -349,5 +375,21 @@ mod tests {
         assert_eq!(holders(&ledger), ["a2"]);
         assert!(ledger.waiting.is_empty());
         assert_eq!(ledger.agents.values().map(|entry| entry.uses).max().unwrap(), 1);
+    }
+
+    // Invariant: an ended lease answers repeated asks for a day, and is forgotten soon after.
+
+    #[test]
+    fn an_ended_lease_is_kept_for_a_day_and_forgotten_within_ten_minutes() {
+        let mut ledger = Ledger::default();
+        let ask = ask("l1", labels(&["linux"]), 0);
+        let lease = ask.lease.clone();
+        apply(&mut ledger, 0, Body::LeaseAsked(Box::new(ask)));
+        apply(&mut ledger, 0, Body::LeaseEnded { lease, why: "cancelled".into() });
+        let tick = || Body::Takeover { installation: Installation::new("12345678") };
+        for (second, known) in [(24 * 3600 - 1, 1), (24 * 3600 + 599, 0)] {
+            apply(&mut ledger, second, tick());
+            assert_eq!(ledger.ended.len(), known, "after {second} s");
+        }
     }
 }

@@ -69,6 +69,8 @@ pub enum HerdCommand {
         /// Filled with the findings of each cluster when all are done.
         reply: oneshot::Sender<BTreeMap<ClusterId, Vec<String>>>,
     },
+    /// An operator knows that the journal is older than the world: orphans may go all the same.
+    ConfirmOlderJournal,
     /// Take no new work; `reply` when nothing is in flight that must not be cut.
     Drain {
         /// What becomes of the agents.

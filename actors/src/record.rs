@@ -290,8 +290,14 @@ pub enum Body {
         /// The id.
         vmid: VmId,
     },
-    /// A guest's marks name a sequence that this journal has not reached: it is older than the
-    /// world, and no orphan of the cluster is destroyed before it has.
+    /// *Before acting.* An operator says that orphans of a cluster may go although its guests were
+    /// ahead of the journal.
+    AheadConfirmed {
+        /// The cluster.
+        cluster: ClusterId,
+    },
+    /// *Before acting.* A guest's marks name a sequence that this journal has not reached: it is older than the
+    /// world, and no orphan of the cluster is destroyed before an operator confirms that.
     MarksAhead {
         /// The cluster.
         cluster: ClusterId,
@@ -332,6 +338,8 @@ impl Body {
             | Self::LeaseReturned { .. }
             | Self::LeaseRenewed { .. }
             | Self::LeaseEnded { .. }
+            | Self::AheadConfirmed { .. }
+            | Self::MarksAhead { .. }
             | Self::RetireIntended { .. } => true,
             Self::TaskAccepted { .. }
             | Self::CloneSettled { .. }
@@ -341,7 +349,6 @@ impl Body {
             | Self::BreakerMoved { .. }
             | Self::IdBurned { .. }
             | Self::IdCleared { .. }
-            | Self::MarksAhead { .. }
             | Self::Stranded { .. }
             | Self::Gone { .. } => false,
         }

@@ -11,6 +11,7 @@
 //! when the panic comes would hit a future of the next incarnation. Use an abort handle.
 
 mod census;
+mod turns;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -28,6 +29,7 @@ use tracing::Span;
 
 pub use census::Census;
 use census::Present;
+pub use turns::take_turns;
 
 use crate::fact::{Fact, What};
 use crate::ports::{Ambient, Observer};
@@ -122,7 +124,18 @@ impl<A: Actor<Context = Context<A>> + Supervised> Unpin for Supervision<A> {}
 
 impl<A: Actor<Context = Context<A>> + Supervised> Supervision<A> {
     /// Counts a panic; gives the pause before the restart, or none when it was one too many.
+    ///
+    /// A port that panics here too would take the whole supervision with it: an actor whose panics
+    /// can not be counted is given up.
     fn count(&mut self, panic: &str) -> Option<Duration> {
+        let counted = catch_unwind(AssertUnwindSafe(|| self.try_count(panic)));
+        counted.unwrap_or_else(|payload| {
+            tracing::error!(panic = describe(&*payload), "panic could not be counted");
+            None
+        })
+    }
+
+    fn try_count(&mut self, panic: &str) -> Option<Duration> {
         let watch = self.watch.as_ref()?;
         let now = watch.ambient.now();
         while self.restarts.front().is_some_and(|at| now.mono - *at > watch.intensity.within) {

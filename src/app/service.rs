@@ -9,7 +9,7 @@ use drover_actors::fact::{Fact, What};
 use drover_actors::herd::{HerdStart, Tried};
 use drover_actors::id::Generation;
 use drover_actors::message::{ApplySpec, HerdCommand};
-use drover_actors::ports::{Ambient, Journal, Observer, Ports};
+use drover_actors::ports::{Ambient, Journal, JournalFault, Observer, Ports};
 use drover_actors::record::Body;
 use drover_actors::spec::HerdSpec;
 use futures_util::FutureExt;
@@ -24,7 +24,7 @@ use super::{RunError, Settings};
 use crate::clock::SystemAmbient;
 use crate::config::watch::{Change, Told, Trigger, Watch};
 use crate::config::{Checked, Environment};
-use crate::journal::{RedbLog, Writer, WriterOptions};
+use crate::journal::{Opened, RedbLog, Writer, WriterOptions};
 use crate::pve::{Proxmox, TICK, WireDialer};
 use crate::shell::SshShell;
 use crate::systemd::{self, Notifier};
@@ -53,6 +53,8 @@ struct Service {
     observer: Arc<dyn Observer>,
     ambient: Arc<dyn Ambient>,
     journal: Arc<Writer>,
+    /// Tells that the journal will not be written any more.
+    journal_ended: oneshot::Receiver<JournalFault>,
     home: Home,
     web: Running,
     notifier: Notifier,
@@ -105,6 +107,7 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
         tried = &mut service.home.tried => tried.ok(),
         () = signals.terminated() => None,
         given_up = service.home.given_up.recv() => return service.gave_up(given_up).await,
+        fault = &mut service.journal_ended => return service.unjournalled(fault.ok()).await,
     };
     let Some(tried) = tried else { return service.stop(&mut signals).await };
     service.view.mark_clouds_tried();
@@ -130,6 +133,7 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
                 Wish::Stop => break service.stop(&mut signals).await,
             },
             given_up = service.home.given_up.recv() => break service.gave_up(given_up).await,
+            fault = &mut service.journal_ended => break service.unjournalled(fault.ok()).await,
         }
     };
     watchdog.abort();
@@ -158,7 +162,8 @@ impl Service {
             RunError::System { doing: "the system gives no random numbers", source }
         })?);
         let down = parts::down_time(&state);
-        let (journal, ledger) = open_journal(&state, &ambient)?;
+        let Opened { writer: journal, ledger, ended: journal_ended } =
+            open_journal(&state, &ambient)?;
         let epoch = ledger.epoch + 1;
         let installation =
             ledger.installation.clone().unwrap_or_else(|| mint_installation(|| ambient.draw()));
@@ -172,6 +177,8 @@ impl Service {
         let shell = Arc::new(SshShell::new(runtime));
         let view = View::new(epoch);
         view.mark_journal_folded();
+        let told = Arc::clone(&view);
+        journal.watch(move |trouble| told.mark_journal(trouble.map(str::to_owned)));
         checked.follow(&HerdSpec::default(), Generation(1));
         let ways = Arc::new(Ways::new(Arc::clone(&proxmox)));
         ways.connect(&checked, &HerdSpec::default());
@@ -220,6 +227,7 @@ impl Service {
             observer,
             ambient,
             journal,
+            journal_ended,
             home,
             web,
             notifier: Notifier,
@@ -333,13 +341,16 @@ impl Service {
     }
 
     /// Takes no new work, finishes what must not be cut; a second signal ends at once.
-    async fn stop(self, signals: &mut Signals) -> Result<(), RunError> {
+    async fn stop(mut self, signals: &mut Signals) -> Result<(), RunError> {
         self.notifier.stopping("finishing what must not be cut");
         let (reply, drained) = oneshot::channel();
         self.home.wishes.do_send(HerdCommand::Drain { policy: self.on_stop, reply });
         tokio::select! {
-            _ = drained => tracing::info!("drained"),
+            biased;
+            given_up = self.home.given_up.recv() => return self.gave_up(given_up).await,
+            fault = &mut self.journal_ended => return self.unjournalled(fault.ok()).await,
             () = signals.terminated() => tracing::warn!("stopped at once"),
+            Ok(()) = drained => tracing::info!("drained"),
         }
         self.web.stop().await;
         self.home.stop().await;
@@ -348,6 +359,13 @@ impl Service {
         }
         parts::pulse(&self.state);
         Ok(())
+    }
+
+    /// Without a journal nothing may be begun, and what goes on can not be taken up again.
+    async fn unjournalled(self, fault: Option<JournalFault>) -> Result<(), RunError> {
+        self.web.stop().await;
+        let text = fault.map_or_else(|| "its writer panicked".to_owned(), |why| why.to_string());
+        Err(RunError::Unjournalled(text))
     }
 
     async fn gave_up(
@@ -363,14 +381,10 @@ impl Service {
     }
 }
 
-fn open_journal(
-    state: &Path,
-    ambient: &Arc<dyn Ambient>,
-) -> Result<(Arc<Writer>, drover_actors::ledger::Ledger), RunError> {
+fn open_journal(state: &Path, ambient: &Arc<dyn Ambient>) -> Result<Opened, RunError> {
     let path = state.join(parts::JOURNAL);
     let log = RedbLog::open(&path)?;
-    let opened = Writer::open(log, &path, Arc::clone(ambient), WriterOptions::default())?;
-    Ok((opened.writer, opened.ledger))
+    Ok(Writer::open(log, &path, Arc::clone(ambient), WriterOptions::default())?)
 }
 
 fn doors(

@@ -75,7 +75,7 @@ pub fn main() -> ExitCode {
         | Command::Release { .. }
         | Command::Retire { .. }
         | Command::Reap { .. }
-        | Command::Resync
+        | Command::Resync { .. }
         | Command::Reload
         | Command::Events(_) => ask(cli),
     }

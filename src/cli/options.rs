@@ -83,7 +83,11 @@ pub enum Command {
         all: bool,
     },
     /// Read the configuration again, and reconcile every cluster fully and at once
-    Resync,
+    Resync {
+        /// The journal is a restored backup, and this is known: orphans that it does not know may go
+        #[arg(long)]
+        confirm_older_journal: bool,
+    },
     /// Read the configuration again
     Reload,
     /// Follow what happens

@@ -9,7 +9,7 @@ use super::client::CALL_LIMIT;
 use super::lease::{Leasing, OverSsh, Patience, lease};
 use super::{CliError, Client, Command, Global, Term, events, identity, tables};
 use crate::web::shapes::{AgentsOut, StatusOut, TemplatesOut};
-use crate::web::{ReapIn, ReapOut, ReloadOut, ResyncOut};
+use crate::web::{ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
 
 /// How long a reload or a full reconciliation may take.
 const LONG_LIMIT: std::time::Duration = std::time::Duration::from_secs(180);
@@ -64,8 +64,9 @@ pub(super) async fn run(
                 format!("{} told to go\n", tables::count(out.retired as usize, "agent"))
             })?;
         }
-        Command::Resync => {
-            let out: ResyncOut = client.post("/v1/resync", &json!({}), LONG_LIMIT).await?;
+        Command::Resync { confirm_older_journal } => {
+            let wish = ResyncIn { confirm_older_journal };
+            let out: ResyncOut = client.post("/v1/resync", &wish, LONG_LIMIT).await?;
             print(term, json, &out, tables::findings)?;
             if let Some(faults) = out.refused {
                 let refused = "reconciled, but the configuration was refused, the old one stays in \

@@ -47,6 +47,10 @@ fn dash(text: Option<impl ToString>) -> String {
 pub(super) fn status(status: &StatusOut) -> String {
     let ready = if status.ready { "ready" } else { "starting" };
     let mut text = format!("drover {}, {ready}\n{}", status.version, config(&status.config));
+    if let Some(trouble) = &status.journal {
+        let trouble = clean(trouble);
+        text.push_str(&format!("JOURNAL cannot be written, nothing new is begun: {trouble}\n"));
+    }
     for alarm in &status.alarms {
         text.push_str(&format!(
             "ALARM since {}: agent {}: {}\n  run: {}\n",

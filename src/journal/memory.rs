@@ -11,7 +11,7 @@ pub struct MemoryLog {
     inner: Arc<Mutex<Inner>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Inner {
     records: BTreeMap<u64, Vec<u8>>,
     snapshot: Option<(u64, Vec<u8>)>,
@@ -20,6 +20,12 @@ struct Inner {
 }
 
 impl MemoryLog {
+    /// A copy that goes its own way from here on, as a backup does.
+    pub fn copy(&self) -> Self {
+        let inner = self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        Self { inner: Arc::new(Mutex::new(inner)) }
+    }
+
     /// An empty log.
     pub fn new() -> Self {
         Self::default()

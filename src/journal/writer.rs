@@ -5,12 +5,13 @@
 //! time needs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 use drover_actors::ledger::Ledger;
 use drover_actors::ports::{Ambient, Journal, JournalFault};
 use drover_actors::record::{Body, RECORD_VERSION, Record};
+use drover_actors::time::Moment;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -39,13 +40,20 @@ pub struct Opened {
     pub writer: Arc<Writer>,
     /// What the journal says, before this start's own records.
     pub ledger: Ledger,
+    /// Filled when the writer will never write again because somebody else leads, and closed when
+    /// its thread panicked.
+    pub ended: oneshot::Receiver<JournalFault>,
 }
 
 /// The journal port.
 pub struct Writer {
     last: Arc<AtomicU64>,
+    watcher: Arc<Watcher>,
     way: Way,
 }
+
+/// Who hears why the journal cannot be written, and that it can again.
+type Watcher = OnceLock<Box<dyn Fn(Option<&str>) + Send + Sync>>;
 
 enum Way {
     Threaded(Mutex<mpsc::Sender<Request>>),
@@ -61,6 +69,9 @@ struct Request {
 /// How long accepted records may wait before they are made durable all the same.
 const DURABLE_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long no write may fail before the journal counts as writable again.
+const QUIET: Duration = Duration::from_secs(5);
+
 struct Committer {
     log: Box<dyn Log>,
     ledger: Ledger,
@@ -72,6 +83,10 @@ struct Committer {
     fenced: bool,
     /// Whether accepted records are not durable yet.
     dirty: bool,
+    ended: Option<oneshot::Sender<JournalFault>>,
+    /// When a write failed last, until that is told to be over.
+    failed_at: Option<Moment>,
+    watcher: Arc<Watcher>,
 }
 
 impl Writer {
@@ -88,6 +103,8 @@ impl Writer {
     ) -> Result<Opened, LogError> {
         let ledger = fold(&log, path)?;
         let last = Arc::new(AtomicU64::new(ledger.seq));
+        let (told, ended) = oneshot::channel();
+        let watcher = Arc::new(Watcher::new());
         let committer = Committer {
             log: Box::new(log),
             epoch: ledger.epoch + 1,
@@ -98,6 +115,9 @@ impl Writer {
             last: Arc::clone(&last),
             fenced: false,
             dirty: false,
+            ended: Some(told),
+            failed_at: None,
+            watcher: Arc::clone(&watcher),
         };
         let way = if options.threaded {
             let (sender, receiver) = mpsc::channel();
@@ -113,7 +133,15 @@ impl Writer {
         } else {
             Way::Inline(Box::new(Mutex::new(committer)))
         };
-        Ok(Opened { writer: Arc::new(Self { last, way }), ledger })
+        Ok(Opened { writer: Arc::new(Self { last, watcher, way }), ledger, ended })
+    }
+
+    /// Tells why the journal cannot be written whenever a write fails, and once that it can again.
+    /// The first watcher stays.
+    pub fn watch(&self, watcher: impl Fn(Option<&str>) + Send + Sync + 'static) {
+        if self.watcher.set(Box::new(watcher)).is_err() {
+            tracing::warn!("the journal is watched already");
+        }
     }
 
     /// Makes everything accepted so far durable, before an orderly stop.
@@ -167,7 +195,7 @@ struct Version {
 impl Committer {
     fn serve(mut self, requests: &mpsc::Receiver<Request>) {
         loop {
-            let first = if self.dirty {
+            let first = if self.dirty || self.failed_at.is_some() {
                 requests.recv_timeout(DURABLE_WITHIN)
             } else {
                 requests.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
@@ -175,7 +203,8 @@ impl Committer {
             let mut group = match first {
                 Ok(first) => vec![first],
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    // A failure shows again at the next append, which has somebody to tell.
+                    // A failure shows again at the next append, which has somebody to tell; that it
+                    // is over shows here.
                     let _ = self.commit(vec![&[]]);
                     continue;
                 }
@@ -221,6 +250,7 @@ impl Committer {
         if let Err(error) = self.log.append(expected, &bytes, durable) {
             return Err(self.failed(&error));
         }
+        self.calm();
         self.dirty = !durable;
         for record in &records {
             self.ledger.apply(record);
@@ -233,9 +263,34 @@ impl Committer {
     fn failed(&mut self, error: &LogError) -> JournalFault {
         if matches!(error, LogError::Fenced { .. }) {
             self.fenced = true;
+            if let Some(ended) = self.ended.take() {
+                // Nobody may be there to hear it.
+                let _ = ended.send(JournalFault::Fenced);
+            }
             return JournalFault::Fenced;
         }
-        JournalFault::Failed(chain(error))
+        let text = chain(error);
+        if self.failed_at.replace(self.ambient.now().mono).is_none() {
+            tracing::error!(error = text, "journal cannot be written, nothing new is begun");
+        }
+        self.tell(Some(&text));
+        JournalFault::Failed(text)
+    }
+
+    /// On a disk that is full a small record may still find room: only quiet is an end.
+    fn calm(&mut self) {
+        let now = self.ambient.now().mono;
+        if self.failed_at.is_some_and(|failed| now - failed >= QUIET) {
+            self.failed_at = None;
+            tracing::info!("journal can be written again");
+            self.tell(None);
+        }
+    }
+
+    fn tell(&self, trouble: Option<&str>) {
+        if let Some(watcher) = self.watcher.get() {
+            watcher(trouble);
+        }
     }
 
     /// A snapshot that fails is only tried again later: the records are all still there.

@@ -40,7 +40,11 @@ impl Answer {
         struct Envelope<T> {
             data: T,
         }
-        let envelope: Result<Envelope<T>, _> = serde_json::from_slice(&self.reply.body);
+        // Text is known to be text once, rather than at each string in it.
+        let envelope: Result<Envelope<T>, _> = match std::str::from_utf8(&self.reply.body) {
+            Ok(body) => serde_json::from_str(body),
+            Err(_) => serde_json::from_slice(&self.reply.body),
+        };
         envelope.map(|envelope| envelope.data).map_err(|source| PveError::Shape {
             call: call.clone(),
             endpoint: self.name.clone(),
@@ -167,6 +171,10 @@ impl Client {
                     tried.push(format!("`{endpoint}`: {}", chain(&error)));
                 }
                 Err(source) => {
+                    if matches!(source, TransportError::TimedOut(_)) {
+                        // It takes connections and answers nothing: the next call goes elsewhere.
+                        self.route.leave(index);
+                    }
                     let endpoint = endpoint.to_string();
                     return Err(PveError::Lost { call: call.clone(), endpoint, source });
                 }

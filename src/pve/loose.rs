@@ -37,11 +37,13 @@ pub fn maybe_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D
 
 /// Reads text that may have come as a number, be absent or null.
 pub fn maybe_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    let value = Value::deserialize(from)?;
-    if value.is_null() {
-        return Ok(None);
+    match Value::deserialize(from)? {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok(Some(text)),
+        value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            as_text(&value).map(Some).ok_or_else(|| complain("text", &value))
+        }
     }
-    as_text(&value).map(Some).ok_or_else(|| complain("text", &value))
 }
 
 fn complain<E: serde::de::Error>(wanted: &str, got: &Value) -> E {

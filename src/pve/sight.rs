@@ -16,7 +16,7 @@ const ROOT_CA: &str = "pve-root-ca.pem";
 /// Asks who the cluster is.
 pub async fn identify(client: &Client) -> Result<ClusterSight, PveError> {
     let version = client.version().await?.version;
-    let (_, status) = client.cluster_status().await?;
+    let status = best_status(client).await?;
     let cluster = cluster_id(client, &client.certificates().await?)?;
     let (quorate, nodes) = quorum(&status);
     Ok(ClusterSight { cluster, version, quorate, nodes })
@@ -49,9 +49,22 @@ fn quorum(status: &[StatusItem]) -> (bool, Vec<(NodeName, bool)>) {
     (quorate, nodes.map(|item| (NodeName::new(&item.name), item.online)).collect())
 }
 
+/// The status as an endpoint with quorum tells it, when there is one; it stays in use.
+async fn best_status(client: &Client) -> Result<Vec<StatusItem>, PveError> {
+    let mut told = client.cluster_status().await?;
+    for _ in 1..client.route.count() {
+        if quorum(&told.1).0 {
+            break;
+        }
+        client.route.leave(told.0);
+        told = client.cluster_status().await?;
+    }
+    Ok(told.1)
+}
+
 /// Lists every guest and the endpoint's quorum: two calls, however many guests there are.
 pub async fn survey(client: &Client) -> Result<Survey, PveError> {
-    let (_, status) = client.cluster_status().await?;
+    let status = best_status(client).await?;
     let (quorate, nodes) = quorum(&status);
     let guests = client.resources(true).await?.into_iter().filter_map(listed).collect();
     Ok(Survey { guests, nodes, quorate })

@@ -40,6 +40,7 @@ pub struct View {
     alarms: DashMap<AgentId, AlarmPicture>,
     past: Mutex<Past>,
     readiness: watch::Sender<Readiness>,
+    journal: Mutex<Option<String>>,
     feed: feed::Feed,
 }
 
@@ -69,6 +70,7 @@ impl View {
             alarms: DashMap::new(),
             past: Mutex::new(Past::default()),
             readiness: watch::Sender::new(Readiness::default()),
+            journal: Mutex::new(None),
             feed: feed::Feed::new(run),
         })
     }
@@ -81,6 +83,16 @@ impl View {
     /// Notes that each cloud was tried once, with success or not.
     pub fn mark_clouds_tried(&self) {
         self.readiness.send_modify(|ready| ready.clouds_tried = true);
+    }
+
+    /// Notes why the journal cannot be written, or that it can.
+    pub fn mark_journal(&self, trouble: Option<String>) {
+        *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
+    /// Why the journal cannot be written; none when it can.
+    pub fn journal_trouble(&self) -> Option<String> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How far the start has come.

@@ -18,6 +18,14 @@ pub struct ReapIn {
     pub all: bool,
 }
 
+/// How to resync.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResyncIn {
+    /// Whether orphans may go although the journal is older than the world.
+    pub confirm_older_journal: bool,
+}
+
 /// What a reap did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReapOut {
@@ -64,12 +72,17 @@ pub(super) async fn reap(
 }
 
 /// Reloads and reconciles every cluster; a configuration that is refused stops only the reload.
-#[utoipa::path(post, path = "/v1/resync", responses((status = 200, body = ResyncOut)))]
+#[utoipa::path(post, path = "/v1/resync", request_body = ResyncIn, responses((status = 200, body = ResyncOut)))]
 pub(super) async fn resync(
     state: web::Data<State>,
     body: Body,
 ) -> Result<web::Json<ResyncOut>, Problem> {
-    Fields::parse(body)?.finish()?;
+    let mut fields = Fields::parse(body)?;
+    let confirmed = fields.flag("confirmOlderJournal");
+    fields.finish()?;
+    if confirmed {
+        state.doors.herd.do_send(HerdCommand::ConfirmOlderJournal);
+    }
     let refused = (state.doors.reload)().await.err();
     let found = state.ask(state.limits.resync, |reply| HerdCommand::Resync { reply }).await?;
     let clusters = found.into_iter().map(|(cluster, lines)| (cluster.to_string(), lines)).collect();

@@ -27,6 +27,14 @@ pub(super) async fn healthz(state: web::Data<State>) -> Result<web::Json<Value>,
     responses((status = 200, description = "ready for work"), (status = 503, body = Problem))
 )]
 pub(super) async fn readyz(state: web::Data<State>) -> Result<web::Json<Value>, Problem> {
+    if let Some(trouble) = state.doors.view.journal_trouble() {
+        return Err(Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "journal",
+            "the journal cannot be written",
+            format!("nothing new is begun until it can: {trouble}"),
+        ));
+    }
     let readiness = state.doors.view.readiness();
     let missing = match (readiness.journal_folded, readiness.clouds_tried) {
         (true, true) => return Ok(web::Json(json!({ "status": "ready" }))),

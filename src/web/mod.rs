@@ -29,7 +29,7 @@ use tokio::sync::{oneshot, watch};
 use crate::view::View;
 
 pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
-pub use control::{LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncOut};
+pub use control::{LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
 pub use leases::{LeaseIn, RenewIn};
 pub use problem::{FieldFault, Problem};
 pub use server::{Listen, Running, StartError, start};

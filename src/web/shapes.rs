@@ -239,6 +239,9 @@ pub struct StatusOut {
     pub version: String,
     /// Whether the service is ready for work.
     pub ready: bool,
+    /// Why the journal cannot be written; null when it can. Nothing new is begun meanwhile.
+    #[serde(default)]
+    pub journal: Option<String>,
     /// The configuration in force.
     pub config: ConfigOut,
     /// The configured clouds.
@@ -401,6 +404,7 @@ impl StatusOut {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ready: view.readiness().ready(),
+            journal: view.journal_trouble(),
             config: ConfigOut::from(&view.config()),
             clouds: view.clouds().iter().map(CloudOut::from).collect(),
             templates: view.templates().iter().map(TemplateOut::from).collect(),

@@ -142,6 +142,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         HerdCommand::Reap { all, reply } => {
             reply.send(if all { 3 } else { 1 }).ok();
         }
+        HerdCommand::ConfirmOlderJournal => {}
         HerdCommand::Resync { reply } => {
             let findings = vec!["destroy orphan 10417 on pve1".to_owned()];
             reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), findings)])).ok();

@@ -3,13 +3,16 @@
 
 use std::time::Duration;
 
+use drover::sim::world::{CallFault, Faults};
 use drover_actors::fact::AgentPicture;
 use drover_actors::id::LeaseId;
 use drover_actors::record::{Body, Reason};
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::world::World;
 use super::world::setup::Setup;
 use super::world::tally::Hold;
+use super::world::tap::Strike;
 
 const AWAY: Duration = Duration::from_secs(30);
 
@@ -219,6 +222,72 @@ async fn a_guest_that_was_removed_while_the_service_was_down_is_let_go() {
     world.end().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_release_is_answered_when_its_end_is_durable() {
+    let world = World::started(Setup::linux("maxTotalUses: 1")).await;
+    let (lease, _) = world.leased("linux").await;
+    world.tap.watch(|knock| match knock.call {
+        "append" => Strike::Hold,
+        _ => Strike::Pass,
+    });
+    let mut asked = world.begin_release(&lease);
+    world.until_sprung().await;
+    world.pass(AWAY).await;
+    assert_eq!(asked.try_recv(), Err(TryRecvError::Empty), "a crash would bring the lease back");
+}
+
+// Invariant: who comes next does not share a guest with the key of who was there before.
+
+/// The power goes when a key should be removed.
+async fn cut_before_the_key_is_removed(world: &mut World, lease: &LeaseId) {
+    world.tap.watch(|knock| match knock.call {
+        "expel" => Strike::Hold,
+        _ => Strike::Pass,
+    });
+    let asked = world.begin_release(lease);
+    world.until_sprung().await;
+    drop(asked);
+    world.restart(AWAY).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_outlives_two_crashes_goes_with_its_guest() {
+    let mut world = World::started(Setup::linux("")).await;
+    // The grant is durable, and that the agent is in use was not told yet.
+    world.notes.hold(|body| matches!(body, Body::LeaseGranted { .. }));
+    let lease = world.lease("linux").await;
+    world.until_sprung().await;
+    world.crash();
+    world.tap.watch(|knock| match knock.call {
+        "look" => Strike::Hold,
+        _ => Strike::Pass,
+    });
+    world.start().await;
+    let asked = world.begin_release(&lease);
+    world.pass(AWAY).await;
+    drop(asked);
+    assert!(world.ledger().ended.contains_key(&lease));
+    world.restart(AWAY).await;
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_outlives_a_crash_beside_another_lease_goes_with_its_guest() {
+    let mut world = World::started(Setup::linux("numExecutors: 2")).await;
+    let (first, agent) = world.leased("linux").await;
+    let (second, same) = world.leased("linux").await;
+    assert_eq!(agent.agent, same.agent);
+    cut_before_the_key_is_removed(&mut world, &first).await;
+    world.ready(&second).await;
+    let (third, other) = world.leased("linux").await;
+    assert_ne!(other.agent, agent.agent, "the first one's key is there");
+    world.release(&second).await;
+    world.until("the agent is gone", |view| view.agent(&agent.agent).is_none()).await;
+    world.release(&third).await;
+    world.end().await;
+}
+
 // Invariant: a retirement that was begun comes to its end.
 
 async fn cut_while_retiring(method: &'static str, end: &'static str, hold: Hold) {
@@ -272,6 +341,33 @@ async fn an_alarm_stands_after_a_restart() {
     let again = world.until_state("Stranded").await;
     assert!(again.detail.contains("left alone"), "{again:?}");
     assert_eq!(world.view().alarms()[0].command, told);
+    world.administer(vmid);
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_that_stay_are_told_of_again_when_others_find_the_guest_gone() {
+    let rack = "orphanCleanupPeriodSeconds: 30";
+    let mut world = World::started(Setup::linux("maxTotalUses: 1").rack(rack)).await;
+    let (lease, agent) = world.leased("linux").await;
+    let (vmid, node) = (agent.vmid.unwrap().0, agent.node.unwrap().to_string());
+    world.side.jam_volume(&node, &format!("local-lvm:vm-{vmid}-cloudinit"), "it is busy");
+    world.release(&lease).await;
+    world.until_state("Stranded").await;
+    // What was told is not durable yet, and the agent's own look at the id fails.
+    let rule = CallFault {
+        route: Some("/nextid".into()),
+        times: Some(1),
+        status: Some(596),
+        ..CallFault::default()
+    };
+    world.faults(Faults { calls: vec![rule], ..Faults::default() });
+    world.restart(AWAY).await;
+    world
+        .until("it is over", |view| view.agents().iter().all(|agent| agent.state == "Stranded"))
+        .await;
+    assert_eq!(world.view().alarms().len(), 1, "a volume stays and nobody is told");
     world.administer(vmid);
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
     world.end().await;

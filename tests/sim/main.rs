@@ -17,5 +17,6 @@ mod nodes;
 mod reload;
 mod reload_storm;
 mod strangers;
+mod twins;
 mod variety;
 mod world;

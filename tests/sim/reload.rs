@@ -70,6 +70,22 @@ async fn a_crash_after_a_removal_still_retires_what_was_removed() {
     world.end().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_template_put_back_after_a_crash_keeps_its_minimum_again() {
+    let setup = Setup::linux("").template("other", "templateVmId: 9001, instanceMin: 1");
+    let mut world = World::started(setup).await;
+    let (lease, agent) = world.leased("other").await;
+    world.crash();
+    let removed = world.setup.templates.pop().unwrap();
+    world.start().await;
+    world.setup.templates.push(removed);
+    world.reload();
+    world.release(&lease).await;
+    world.until("the old one is gone", |view| view.agent(&agent.agent).is_none()).await;
+    world.until_state("Ready").await;
+    world.end().await;
+}
+
 // Invariant: what lives keeps what it was born with.
 
 #[tokio::test(start_paused = true)]

@@ -71,6 +71,7 @@ impl Mind {
                 )
             })
             .collect();
+        mind.unswept = entry.unswept;
         mind.state = adopted_state(entry, now);
         mind.observing = mind.state.is_alive();
         mind
@@ -138,18 +139,16 @@ impl Mind {
                 self.retire(Reason::PoweredOff, out);
             }
             State::Ready => self.calm(),
-            State::Leased if self.leases.is_empty() => {
-                // Its key may still be there: the end was written, the removal perhaps not made.
-                let text = "the end of its last lease was cut short".to_owned();
-                let reason = Reason::Failed { state: "Leased".into(), kind: "broken".into(), text };
-                self.retire(reason, out);
-            }
+            State::Leased if self.leases.is_empty() => self.retire(cut_short(), out),
             State::Draining(reason) if self.leases.is_empty() => self.retire(reason, out),
             State::Leased | State::Draining(_) => {
                 self.calm();
                 let ids: Vec<_> = self.leases.keys().cloned().collect();
                 for id in ids {
                     self.lease_act(&id, out);
+                }
+                if self.unswept {
+                    self.drain(cut_short(), out);
                 }
             }
             State::Queued
@@ -160,6 +159,12 @@ impl Mind {
             | State::Gone { .. } => {}
         }
     }
+}
+
+/// The end of a lease was written, and the removal of its key perhaps not made.
+fn cut_short() -> Reason {
+    let text = "the end of a lease was cut short".to_owned();
+    Reason::Failed { state: "Leased".into(), kind: "broken".into(), text }
 }
 
 fn adopted_state(entry: &AgentEntry, now: Now) -> State {

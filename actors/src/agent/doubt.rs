@@ -27,6 +27,11 @@ pub(super) fn horizon(limits: &LimitSpec) -> Duration {
     limits.call + INNER_HOP + LOCK_WAITS
 }
 
+/// Whether a clone's task ended without a word, rather than failed.
+fn died(fault: &Fault) -> bool {
+    fault.kind == FaultKind::UnknownOutcome
+}
+
 /// What a look says of a guest this agent believes to be its own.
 pub(super) enum Verdict {
     /// The id is free, says a quorate endpoint.
@@ -153,7 +158,12 @@ impl Mind {
     }
 
     /// Proof is there: the journalled task's OK, or the marks (design rule 3).
-    fn clone_is_ours(&mut self, cancelled: Option<Reason>, dead: Option<Fault>, out: &mut Out) {
+    pub(super) fn clone_is_ours(
+        &mut self,
+        cancelled: Option<Reason>,
+        dead: Option<Fault>,
+        out: &mut Out,
+    ) {
         self.settle(out);
         match (cancelled, dead) {
             (Some(reason), _) => self.send_out(reason, out),
@@ -252,11 +262,13 @@ impl Mind {
             (Verdict::Copying | Verdict::Free, Some(upid)) if dead.is_none() => {
                 self.ask(Call::Await(upid, DOUBT_WAIT), out);
             }
-            (Verdict::Copying, Some(_)) => {
+            (Verdict::Copying, Some(_)) if dead.as_ref().is_some_and(died) => {
                 out.fault = dead;
                 self.strand("its clone's task died and left a locked guest behind", out);
             }
-            (Verdict::Copying, None) => self.back_off(out),
+            // A task that fails takes its copy along: somebody else's task is copying, perhaps that
+            // of the same call arriving twice.
+            (Verdict::Copying, Some(_) | None) => self.back_off(out),
             (Verdict::Free, _) if dead.is_some() || out.now.mono >= horizon => {
                 let text = "its clone was never made".to_owned();
                 let fault = Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text);

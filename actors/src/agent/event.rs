@@ -70,7 +70,7 @@ pub enum Answer {
 /// What an agent's mind wants done, in this order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Tell the template at once, whatever waits for the journal.
+    /// Tell the template at once, whatever waits for the journal but the ends of leases.
     Report(Box<AgentReport>),
     /// Write this down; what follows waits until the journal has it.
     Record(Body),

@@ -72,11 +72,16 @@ impl Mind {
             // Its own doing; whether volumes remain is still to be found out.
             return;
         }
+        let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
         if matches!(self.state, State::Stranded { .. }) {
             self.asked = None;
             self.list_remains(out);
-        } else if self.state.is_alive() || matches!(self.state, State::Retiring { .. }) {
+        } else if self.state.is_alive() {
             self.vanished(out);
+        } else if matches!(self.state, State::Retiring { .. }) && settled {
+            // Nobody heard how its destroy ended: volumes may remain.
+            self.asked = None;
+            self.retire_step(RetireStep::Leftovers, out);
         }
     }
 

@@ -57,6 +57,8 @@ pub struct Mind {
     /// Whether a place in the lanes is held or asked for.
     pub(super) lane: bool,
     pub(super) parked: bool,
+    /// Whether the key of a lease that ended before this start may be in the guest.
+    pub(super) unswept: bool,
     /// Told to rest: nothing is done any more.
     pub(super) resting: bool,
     /// Adopted, and not looked at yet.
@@ -153,6 +155,7 @@ impl Mind {
             old_at: spec.limits.lifetime.map(|life| now.mono + life),
             lane: false,
             parked: false,
+            unswept: false,
             resting: false,
             observing: false,
             unborn: None,

@@ -38,9 +38,10 @@ pub use state::State;
 
 use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
 use crate::fact::{Fact, What};
-use crate::id::Attempt;
+use crate::id::{Attempt, LeaseId};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
-use crate::supervise::{GivenUp, Intensity, Watch, supervise};
+use crate::record::Body;
+use crate::supervise::{GivenUp, Intensity, Watch, supervise, take_turns};
 use crate::time::Moment;
 
 /// What a herd starts its agents with: each under supervision of its own.
@@ -75,6 +76,9 @@ pub struct Agent {
     /// The record whose append holds the queue.
     writing: Option<u64>,
     writes: u64,
+    /// Its last report, and the lease whose end is being written.
+    told: Option<AgentReport>,
+    ending: Option<LeaseId>,
     alarm: Option<AbortHandle>,
 }
 
@@ -102,6 +106,8 @@ impl Agent {
             queue: VecDeque::new(),
             writing: None,
             writes: 0,
+            told: None,
+            ending: None,
             alarm: None,
         }
     }
@@ -168,9 +174,10 @@ impl Agent {
             self.shadow.close();
             return ctx.stop();
         }
+        let mut reports = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Report(report) => self.report(*report),
+                Effect::Report(report) => reports.push(*report),
                 Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),
                 // A picture tells what hinders it, a journal that can not be written too.
                 Effect::Observe(what) if matches!(*what, What::Agent(_)) => self.show(*what),
@@ -183,7 +190,30 @@ impl Agent {
                 | Effect::End) => self.queue.push_back(effect),
             }
         }
+        reports.into_iter().for_each(|report| self.report(report));
         self.pump(ctx);
+    }
+
+    /// Tells the template where the agent stands. A lease whose end is not durable yet is still on
+    /// it: by this its release is answered.
+    fn report(&mut self, report: AgentReport) {
+        report.refused.iter().for_each(|lease| self.shadow.refused(lease));
+        let waiting = self.queue.iter().filter_map(|effect| match effect {
+            Effect::Record(body) => ended_by(body),
+            Effect::Report(_)
+            | Effect::WakeAt(..)
+            | Effect::Observe(_)
+            | Effect::LaneAsk
+            | Effect::LaneFree
+            | Effect::IdBack { .. }
+            | Effect::Ask(..)
+            | Effect::End => None,
+        });
+        let ends: Vec<LeaseId> = waiting.chain(&self.ending).cloned().collect();
+        self.told = Some(AgentReport { fault: None, refused: Vec::new(), ..report.clone() });
+        let mut leases = report.leases.clone();
+        leases.extend(ends.into_iter().filter(|lease| !report.leases.contains(lease)));
+        self.birth.report.do_send(AgentReport { leases, ..report });
     }
 
     /// Carries out what waits, up to the next record.
@@ -202,6 +232,7 @@ impl Agent {
                 self.writes += 1;
                 let (n, incarnation) = (self.writes, self.incarnation);
                 self.writing = Some(n);
+                self.ending = ended_by(&body).cloned();
                 let address = ctx.address();
                 self.shadow.append(body, move |progress| {
                     address.do_send(Appended { incarnation, n, progress });
@@ -219,11 +250,6 @@ impl Agent {
             Effect::Report(report) => self.report(*report),
             Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),
         }
-    }
-
-    fn report(&self, report: AgentReport) {
-        report.refused.iter().for_each(|lease| self.shadow.refused(lease));
-        self.birth.report.do_send(report);
     }
 
     fn show(&self, what: What) {
@@ -257,10 +283,16 @@ impl Agent {
     }
 }
 
+/// The lease whose end a record is.
+fn ended_by(body: &Body) -> Option<&LeaseId> {
+    if let Body::LeaseEnded { lease, .. } = body { Some(lease) } else { None }
+}
+
 impl Actor for Agent {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
         if self.incarnation == 0 {
             return self.begin(ctx);
         }
@@ -306,6 +338,11 @@ impl Handler<Appended> for Agent {
         match appended.progress {
             Progress::Taken(seq) => {
                 self.writing = None;
+                if self.ending.take().is_some()
+                    && let Some(report) = self.told.clone()
+                {
+                    self.report(report);
+                }
                 if let Some(seq) = seq {
                     self.feed(Event::Intended { seq }, ctx);
                 }

@@ -74,7 +74,7 @@ impl Mind {
         }
     }
 
-    fn retire_step(&mut self, next: RetireStep, out: &mut Out) {
+    pub(super) fn retire_step(&mut self, next: RetireStep, out: &mut Out) {
         if let State::Retiring { step, .. } = &mut self.state {
             *step = next;
         }

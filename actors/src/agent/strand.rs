@@ -23,7 +23,8 @@ impl Mind {
         match self.judge(sight) {
             Verdict::Free => self.list_remains(out),
             Verdict::Ours if settled => self.retire(reason.unwrap_or(Reason::Cancelled), out),
-            Verdict::Ours => self.doubt(None, reason, out),
+            // Its time in doubt may well be over: the marks are proof enough.
+            Verdict::Ours => self.clone_is_ours(reason, None, out),
             Verdict::Copying | Verdict::Foreign(_) | Verdict::Damaged(_) | Verdict::Unclear => {
                 self.retry_about(STRANDED_PAUSE, out);
             }

@@ -63,6 +63,8 @@ pub struct Book {
     entries: BTreeMap<LeaseId, Entry>,
     keys: BTreeMap<(String, String), LeaseId>,
     waiting: BTreeMap<(WallTime, u64), LeaseId>,
+    /// Leases that are over, by their end.
+    over: BTreeSet<(WallTime, LeaseId)>,
     agents: BTreeMap<AgentId, BTreeSet<LeaseId>>,
     count: u64,
 }
@@ -147,14 +149,20 @@ impl Book {
                 self.agents.remove(agent);
             }
         }
+        if let Stand::Ended(at) = &entry.stand {
+            self.over.remove(&(*at, lease.clone()));
+        }
         match &stand {
             Stand::Waiting => {
                 self.waiting.insert(place, lease.clone());
             }
+            Stand::Ended(at) => {
+                self.over.insert((*at, lease.clone()));
+            }
             Stand::Sent(agent) | Stand::On(agent) => {
                 self.agents.entry(agent.clone()).or_default().insert(lease.clone());
             }
-            Stand::Recording | Stand::Cancelling | Stand::Ended(_) => {}
+            Stand::Recording | Stand::Cancelling => {}
         }
         entry.stand = stand;
     }
@@ -195,18 +203,10 @@ impl Book {
 
     /// Forgets leases that ended long ago.
     pub fn prune(&mut self, now: WallTime) {
-        let old = |entry: &Entry| match entry.stand {
-            Stand::Ended(at) => now.0 - at.0 >= ENDED_KEEP_MS,
-            Stand::Recording
-            | Stand::Waiting
-            | Stand::Cancelling
-            | Stand::Sent(_)
-            | Stand::On(_) => false,
-        };
-        let gone: Vec<LeaseId> =
-            self.entries.iter().filter(|(_, e)| old(e)).map(|(lease, _)| lease.clone()).collect();
-        for lease in gone {
-            self.forget(&lease);
+        while self.over.first().is_some_and(|(at, _)| now.0 - at.0 >= ENDED_KEEP_MS) {
+            if let Some((_, lease)) = self.over.pop_first() {
+                self.forget(&lease);
+            }
         }
     }
 }

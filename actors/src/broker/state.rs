@@ -225,7 +225,8 @@ impl Broker {
         let leaves = matches!(level.standing, Standing::Leaving | Standing::Gone);
         for (lease, stand) in self.book.at(agent) {
             let there = level.leases.contains(&lease);
-            let refused = leaves || level.refused.contains(&lease);
+            let back = level.refused.contains(&lease);
+            let refused = leaves || back;
             let releasing = self.book.get(&lease).is_some_and(|entry| entry.releasing);
             match stand {
                 Stand::Sent(_) if there => {
@@ -246,7 +247,7 @@ impl Broker {
                         self.book.stand(&lease, Stand::Waiting);
                     }
                 }
-                Stand::On(_) if !there && level.refused.contains(&lease) => {
+                Stand::On(_) if !there && back => {
                     orders.push(self.returned(lease, releasing));
                 }
                 Stand::On(_) if !there => {
@@ -264,7 +265,7 @@ impl Broker {
         orders
     }
 
-    /// A lease that was granted and never ready waits again. One that is given back too often would
+    /// A lease that was reported and never ready waits again. One that is given back too often would
     /// use up one agent after the other: its key may be what no guest takes.
     fn returned(&mut self, lease: LeaseId, releasing: bool) -> Order {
         let returns = self.book.returned(&lease);

@@ -270,6 +270,21 @@ fn a_lease_that_an_agent_could_not_take_waits_again() {
     assert_eq!(text(&broker.decide()), ["l1 on a2"]);
 }
 
+#[test]
+fn a_lease_that_was_reported_and_then_refused_was_never_granted_and_waits_again() {
+    let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    wait(&mut broker, &specs, "l1", named("t"), 0);
+    broker.decide();
+    tell(&mut broker, &specs[0], "a1", Standing::Busy, &["l1"]);
+    let mut told = news(&specs[0], 0);
+    let refused = vec![LeaseId::new("l1")];
+    told.agents = vec![AgentLevel { refused, ..level(&specs[0], "a1", Standing::Coming, &[]) }];
+    assert_eq!(text(&broker.news(&told, at(1).wall)), ["again l1"]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    assert_eq!(text(&broker.decide()), ["l1 on a1"]);
+}
+
 // Invariant: what was begun for a lease that is given up goes too, if nothing was sent for it yet
 // and nobody else needs it.
 

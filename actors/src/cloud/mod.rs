@@ -20,6 +20,7 @@ use crate::ledger::BreakerEntry;
 use crate::message::Standing;
 use crate::record::{Body, Reason};
 use crate::spec::{CloudSpec, TemplateSpec};
+use crate::supervise::take_turns;
 use crate::template::breaker::Breaker;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
 use state::{CloudMind, Effect};
@@ -57,6 +58,8 @@ pub enum CloudCommand {
         /// Told a number by each template.
         tally: Option<UnboundedSender<u32>>,
     },
+    /// Somebody could not learn from it what had to be known: look whether it still works.
+    Look,
     /// The service stops: begin nothing.
     Stop,
     /// The actor is not needed any more.
@@ -83,6 +86,8 @@ pub enum CloudReport {
         /// How many.
         count: u32,
     },
+    /// Its cluster could not learn from it whether an id is free.
+    Silent(CloudId),
     /// It works, and leads to this cluster.
     Leads {
         /// The cloud.
@@ -342,18 +347,21 @@ impl Cloud {
         }
         for (id, adoptions) in of {
             let Some(first) = adoptions.first() else { continue };
-            let address = match self.templates.get(&id) {
-                Some(address) => address.clone(),
-                None => {
-                    let spec = Arc::new((*first.entry.spec).clone());
-                    self.begin_template(spec, false, ctx)
-                }
-            };
+            let known = self.templates.get(&id).cloned();
+            // It may be configured again before its agents are gone: then it needs its lanes.
+            let lanes = self.lanes.clone().filter(|_| known.is_none());
+            let address = known.unwrap_or_else(|| {
+                let spec = Arc::new((*first.entry.spec).clone());
+                self.begin_template(spec, false, ctx)
+            });
             for _ in &adoptions {
                 self.mind.found(&id, Standing::Coming);
             }
             self.adopting.insert(id);
             address.do_send(TemplateCommand::Adopt(adoptions));
+            if let Some(lanes) = lanes {
+                address.do_send(TemplateCommand::Lanes(lanes));
+            }
         }
         self.kept.adopt.clear();
     }
@@ -381,6 +389,10 @@ impl Cloud {
 
 impl Actor for Cloud {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
+    }
 }
 
 impl Supervised for Cloud {
@@ -426,6 +438,12 @@ impl Handler<CloudCommand> for Cloud {
                 let command =
                     || TemplateCommand::Reap { all, reason: reason.clone(), tally: tally.clone() };
                 self.tell_all(command);
+            }
+            // One that is known not to work is asked again in its own time.
+            CloudCommand::Look => {
+                if self.mind.is_well() && !self.in_question {
+                    self.ask(ctx);
+                }
             }
             CloudCommand::Stop => {
                 self.mind.stop();

@@ -114,6 +114,11 @@ impl CloudMind {
         }
     }
 
+    /// Whether it can be worked with, as far as is known.
+    pub fn is_well(&self) -> bool {
+        self.health == Health::Well
+    }
+
     /// The cloud said who it is, or failed to.
     pub fn identified(&mut self, sight: Result<ClusterSight, Fault>) -> Vec<Effect> {
         let sight = match sight {

@@ -9,18 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{
-    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Supervised,
-    WrapFuture,
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Recipient,
+    Supervised, WrapFuture,
 };
 
 use crate::ambient::jittered;
 use crate::birth::{Common, Place};
+use crate::cloud::CloudReport;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
 use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
 use crate::ports::{IdSight, VmRef};
 use crate::record::Body;
 use crate::spec::{CloudSpec, TemplateSpec};
+use crate::supervise::take_turns;
 use crate::time::Moment;
 use allocator::Allocator;
 use lanes::Width;
@@ -76,6 +78,7 @@ struct Ask {
 pub struct Cluster {
     common: Common,
     id: ClusterId,
+    herd: Recipient<CloudReport>,
     clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
     ids: Allocator,
     lanes: Lanes,
@@ -90,10 +93,17 @@ pub struct Cluster {
 
 impl Cluster {
     /// A cluster with the ids and the clones under way that the journal knows.
-    pub fn new(common: Common, id: ClusterId, ids: Allocator, lanes: Lanes) -> Self {
+    pub fn new(
+        common: Common,
+        id: ClusterId,
+        herd: Recipient<CloudReport>,
+        ids: Allocator,
+        lanes: Lanes,
+    ) -> Self {
         Self {
             common,
             id,
+            herd,
             clouds: BTreeMap::new(),
             ids,
             lanes,
@@ -212,7 +222,15 @@ impl Cluster {
         let answer = self.common.ports.hypervisor.id_taken(&cloud, vmid);
         let agent = agent.clone();
         ctx.spawn(answer.into_actor(self).map(move |sight, actor, ctx| {
-            actor.checked(&agent, vmid, sight.unwrap_or(IdSight::Unknown), ctx);
+            if let Err(fault) = &sight {
+                tracing::warn!(cloud = %cloud, vmid = vmid.0, error = %fault, "id was not told");
+            }
+            let sight = sight.unwrap_or(IdSight::Unknown);
+            if sight == IdSight::Unknown {
+                // Else nobody would hear why nothing begins.
+                actor.herd.do_send(CloudReport::Silent(cloud));
+            }
+            actor.checked(&agent, vmid, sight, ctx);
         }));
     }
 
@@ -333,6 +351,10 @@ impl Cluster {
 
 impl Actor for Cluster {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
+    }
 }
 
 impl Supervised for Cluster {

@@ -31,6 +31,23 @@ impl Handler<AgentCommand> for Listener {
     }
 }
 
+/// A herd that only listens.
+struct Herd(Arc<Mutex<Vec<String>>>);
+
+impl Actor for Herd {
+    type Context = Context<Self>;
+}
+
+impl Handler<CloudReport> for Herd {
+    type Result = ();
+
+    fn handle(&mut self, report: CloudReport, _: &mut Self::Context) {
+        if let CloudReport::Silent(cloud) = report {
+            self.0.lock().unwrap().push(format!("cloud {cloud} is silent"));
+        }
+    }
+}
+
 struct Bed {
     world: World,
     roster: Roster,
@@ -50,9 +67,11 @@ impl Bed {
         let mut spec = cloud("c", None);
         change(&mut spec);
         let id = ClusterId::new(CLUSTER);
-        let cluster = Cluster::new(common, id, Allocator::default(), lanes).start();
+        let heard = Arc::<Mutex<Vec<String>>>::default();
+        let herd = Herd(heard.clone()).start().recipient();
+        let cluster = Cluster::new(common, id, herd, Allocator::default(), lanes).start();
         cluster.do_send(ClusterCommand::Use(Arc::new(spec)));
-        Self { world, roster, cluster, heard: Arc::default() }
+        Self { world, roster, cluster, heard }
     }
 
     fn ask(&self, agent: &'static str, change: impl FnOnce(&mut TemplateSpec)) {
@@ -116,7 +135,7 @@ fn an_id_nobody_can_tell_about_is_asked_about_again() {
         let bed = Bed::new(|_| ());
         bed.world.with(|script| script.ids.insert(10_000, IdSight::Unknown));
         bed.ask("a", |_| ());
-        assert!(bed.heard().await.is_empty());
+        assert_eq!(bed.heard().await, ["cloud c is silent"], "nobody would hear why");
         bed.world.with(|script| script.ids.clear());
         pass(seconds(2)).await;
         assert_eq!(bed.heard().await, ["a 10000 on pve1"]);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use actix::{AsyncContext, Context};
 
 use super::Herd;
+use crate::broker::book::{Entry, Stand};
 use crate::broker::waiting::Ground;
 use crate::fact::{LeasePicture, What};
 use crate::id::{AgentId, CloudId, LeaseId};
@@ -16,6 +17,10 @@ use crate::time::WallTime;
 
 /// How often a reason that changed is told again: with many leases it changes all the time.
 const RETELL: Duration = Duration::from_secs(1);
+
+/// Leases told anew in one [`RETELL`]; with more of them waiting it takes longer, or the facts
+/// would grow with their square.
+const RETOLD_AT_ONCE: usize = 100;
 
 /// What was told of waiting leases.
 #[derive(Debug, Default)]
@@ -34,7 +39,9 @@ impl Herd {
     pub(super) fn explain(&mut self, ctx: &mut Context<Self>) {
         if self.tell_reasons(false) && !self.explained.awaited {
             self.explained.awaited = true;
-            ctx.run_later(RETELL, |actor, _| {
+            let rounds = self.explained.told.len().div_ceil(RETOLD_AT_ONCE).max(1);
+            let pause = RETELL.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
+            ctx.run_later(pause, |actor, _| {
                 actor.explained.awaited = false;
                 actor.tell_reasons(true);
             });
@@ -57,8 +64,8 @@ impl Herd {
             trouble: &trouble,
         };
         let mut reasons: Vec<(&Want, String)> = Vec::new();
-        let mut told: BTreeMap<LeaseId, String> = BTreeMap::new();
-        let mut held_back = false;
+        let mut told = std::mem::take(&mut self.explained.told);
+        let (mut waiting, mut held_back) = (0, false);
         for ask in self.broker.waiting() {
             let known = reasons.iter().position(|(want, _)| *want == &ask.want);
             let index = known.unwrap_or_else(|| {
@@ -66,16 +73,19 @@ impl Herd {
                 reasons.len() - 1
             });
             let reason = &reasons[index].1;
-            match self.explained.told.get(&ask.lease) {
+            waiting += 1;
+            match told.get(&ask.lease) {
                 Some(before) if before == reason => {}
-                Some(before) if !changes => {
-                    held_back = true;
-                    told.insert(ask.lease.clone(), before.clone());
-                    continue;
+                Some(_) if !changes => held_back = true,
+                Some(_) | None => {
+                    self.observe_lease(ask, "waiting", reason.clone());
+                    told.insert(ask.lease.clone(), reason.clone());
                 }
-                Some(_) | None => self.observe_lease(ask, "waiting", reason.clone()),
             }
-            told.insert(ask.lease.clone(), reason.clone());
+        }
+        if told.len() > waiting {
+            let waits = |entry: &Entry| entry.stand == Stand::Waiting;
+            told.retain(|lease, _| self.broker.lease(lease).is_some_and(waits));
         }
         self.explained.told = told;
         held_back

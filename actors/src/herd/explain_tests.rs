@@ -126,3 +126,26 @@ fn a_start_shows_waiting_granted_and_ended_leases() {
         assert_eq!(shown(&bed, "l3")[0], "waiting: waits for an agent");
     });
 }
+
+// Invariant: what is told of waiting leases does not grow with their square.
+
+#[test]
+fn changes_are_told_less_often_the_more_leases_wait() {
+    on_paused_system(|| async {
+        let clouds = || vec![cloud("c", Some(0))];
+        let served = || herd(clouds(), vec![template("c/t", &[]), template("c/u", &[])]);
+        let left = || herd(clouds(), vec![template("c/t", &[])]);
+        let bed = Bed::new(served());
+        for n in 0..250 {
+            bed.lease(ask(&format!("l{n}"), Want::Template("c/u".into()), 0)).await.unwrap();
+        }
+        pass(seconds(10)).await;
+        let before = shown(&bed, "l7").len();
+        for turn in 0..12 {
+            bed.herd.do_send(ApplySpec(if turn % 2 == 0 { left() } else { served() }));
+            pass(seconds(1)).await;
+        }
+        let told = shown(&bed, "l7").len() - before;
+        assert!((2..=5).contains(&told), "told {told} times in 12 s");
+    });
+}

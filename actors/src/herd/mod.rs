@@ -26,6 +26,7 @@ use crate::ports::JournalFault;
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
 use crate::record::{Body, Reason};
 use crate::spec::{CloudSpec, HerdSpec, TemplateSpec};
+use crate::supervise::take_turns;
 pub use start::{HerdStart, Started};
 
 /// What the first try of every cloud came to: its version, or why it is degraded.
@@ -67,6 +68,10 @@ struct Settle;
 
 impl Actor for Herd {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
+    }
 }
 
 impl Herd {
@@ -371,6 +376,11 @@ impl Handler<CloudReport> for Herd {
             }
             CloudReport::NotBegun { template, count } => self.broker.not_begun(&template, count),
             CloudReport::Leads { cloud, cluster } => self.leads(&cloud, cluster, ctx),
+            CloudReport::Silent(cloud) => {
+                if let Some(address) = self.clouds.get(&cloud) {
+                    address.do_send(CloudCommand::Look);
+                }
+            }
             CloudReport::Tried { cloud, outcome } => self.tried(cloud, outcome),
             CloudReport::Empty(cloud) => self.empty(cloud),
         }
@@ -401,6 +411,11 @@ impl Handler<HerdCommand> for Herd {
                 reply.send(answer).ok(); // an error: nobody waits any more
             }
             HerdCommand::Reap { all, reply } => self.reap(all, reply, ctx),
+            HerdCommand::ConfirmOlderJournal => {
+                for actors in self.clusters.values() {
+                    actors.reconciler.do_send(ReconcilerCommand::ConfirmAhead);
+                }
+            }
             HerdCommand::Resync { reply } => self.resync(reply, ctx),
             HerdCommand::Drain { policy, reply } => self.begin_drain(policy, reply),
         }

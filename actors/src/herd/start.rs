@@ -154,8 +154,9 @@ impl Herd {
             let burned = ledger.burned.get(id).into_iter().flatten().map(|(vmid, _)| *vmid);
             let ids = Allocator::restore(held, resting, burned);
             let (given, name) = (common.clone(), id.clone());
+            let herd = ctx.address().recipient();
             let cluster = spawn_child(common, Rank::Branch, &format!("cluster {id}"), move |_| {
-                Cluster::new(given, name, ids, lanes)
+                Cluster::new(given, name, herd, ids, lanes)
             });
             let memory = Memory::restored(ledger.ahead.get(id).copied());
             let (given, name) = (common.clone(), id.clone());

@@ -23,6 +23,7 @@ use crate::message::AgentCommand;
 use crate::ports::{IdSight, Survey, VmRef, VmSight};
 use crate::record::Body;
 use crate::spec::CloudSpec;
+use crate::supervise::take_turns;
 use plan::{Config, Known, Memory, Plan};
 
 /// Looks and checks at once.
@@ -41,6 +42,8 @@ pub enum ReconcilerCommand {
     Drop(CloudId),
     /// Reconcile at once, and tell the findings.
     Resync(Tally),
+    /// An operator knows that the journal is older than the world: orphans may go all the same.
+    ConfirmAhead,
     /// The actor is not needed any more.
     Leave,
 }
@@ -218,13 +221,17 @@ impl Reconciler {
             let Some((vmid, seq)) = self.memory.ahead() else { continue };
             tracing::error!(cluster = %self.id, vmid = vmid.0, seq, "journal is older than the world");
             let body = Body::MarksAhead { cluster: self.id.clone(), vmid, seq };
-            let write = self.common.ports.journal.append(vec![body]);
-            ctx.spawn(write.into_actor(self).map(|done, _, _| {
-                if let Err(fault) = done {
-                    tracing::warn!(error = %fault, "record was not written");
-                }
-            }));
+            self.append(body, ctx);
         }
+    }
+
+    fn append(&self, body: Body, ctx: &mut Context<Self>) {
+        let write = self.common.ports.journal.append(vec![body]);
+        ctx.spawn(write.into_actor(self).map(|done, _, _| {
+            if let Err(fault) = done {
+                tracing::warn!(error = %fault, "record was not written");
+            }
+        }));
     }
 
     fn looked(
@@ -291,6 +298,10 @@ impl Reconciler {
 
 impl Actor for Reconciler {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
+    }
 }
 
 impl Supervised for Reconciler {
@@ -327,6 +338,12 @@ impl Handler<ReconcilerCommand> for Reconciler {
                 } else {
                     self.waiting.push(tally);
                     self.begin(ctx);
+                }
+            }
+            ReconcilerCommand::ConfirmAhead => {
+                if self.memory.confirm() {
+                    tracing::warn!(cluster = %self.id, "operator confirmed an older journal");
+                    self.append(Body::AheadConfirmed { cluster: self.id.clone() }, ctx);
                 }
             }
             ReconcilerCommand::Leave => ctx.stop(),

@@ -68,6 +68,8 @@ pub struct Memory {
     down_told: BTreeSet<AgentId>,
     /// A guest's marks were ahead of the journal: its VMID and their sequence.
     ahead: Option<(VmId, u64)>,
+    /// Up to this sequence an operator knows that guests are ahead.
+    confirmed: u64,
 }
 
 impl Memory {
@@ -79,6 +81,13 @@ impl Memory {
     /// The guest that is furthest ahead of the journal, by its VMID and sequence.
     pub fn ahead(&self) -> Option<(VmId, u64)> {
         self.ahead
+    }
+
+    /// An operator knows that the journal is older than the world; says whether it was noticed.
+    pub fn confirm(&mut self) -> bool {
+        let ahead = self.ahead.take();
+        self.confirmed = ahead.map_or(self.confirmed, |(_, seq)| self.confirmed.max(seq));
+        ahead.is_some()
     }
 
     /// Forgets what looks told of guests that are not touched, so that they are looked at afresh.
@@ -94,7 +103,8 @@ impl Memory {
     /// looks are to be learnt from before one is judged.
     pub fn learn(&mut self, vmid: VmId, sight: &Result<VmSight, String>, known: &Known) -> bool {
         let Verdict::Orphan(marks) = verdict(vmid, sight, false, known) else { return false };
-        let further = marks.seq > self.ahead.map_or(known.last_seq, |(_, seq)| seq);
+        let usual = known.last_seq.max(self.confirmed);
+        let further = marks.seq > self.ahead.map_or(usual, |(_, seq)| seq);
         if further {
             self.ahead = Some((vmid, marks.seq));
         }
@@ -202,12 +212,11 @@ pub fn plan(
         }
     }
     nodes(&mut plan, survey, known, config, memory, now);
-    memory.ahead = memory.ahead.filter(|(_, seq)| *seq > known.last_seq);
     if let Some((vmid, seq)) = memory.ahead {
         plan.findings.push(format!(
-            "no orphan is destroyed: the marks of {vmid} (seq {seq}) are ahead of the journal (seq \
-             {}), which is older than the world; this ends when the journal has reached {seq}",
-            known.last_seq
+            "no orphan is destroyed: the marks of {vmid} (seq {seq}) were ahead of the journal, \
+             which is older than the world; look at the orphans, then confirm with `drover resync \
+             --confirm-older-journal`"
         ));
     }
     plan.findings.extend(others(survey, &known.installation));
@@ -393,8 +402,8 @@ fn describe(
         Verdict::Orphan(marks) => {
             let what = match ahead {
                 Some((at, seq)) => format!(
-                    "not destroyed before the journal has reached seq {seq}, that of the marks \
-                     of {at}: it is older than the world"
+                    "not destroyed before an operator confirms that the journal is older than the \
+                     world, as the marks of {at} (seq {seq}) say"
                 ),
                 None if !config.cleanup_orphans => "only reported: cleaning is off".into(),
                 None if waited < config.orphan_grace => {

@@ -239,16 +239,20 @@ fn reconciled(memory: &mut Memory, known: &Known, now: u64) -> (bool, String) {
 }
 
 #[test]
-fn marks_ahead_of_the_journal_stop_the_destruction_of_every_orphan_until_it_has_caught_up() {
+fn marks_ahead_of_the_journal_stop_the_destruction_of_every_orphan_until_an_operator_confirms() {
     with_agents(|known| {
         let mut known = known(&[]);
         let mut memory = Memory::default();
         let (destroyed, text) = reconciled(&mut memory, &known, 0);
-        assert!(!destroyed && text.contains("before the journal has reached seq 110"), "{text}");
+        assert!(!destroyed && text.contains("before an operator confirms"), "{text}");
         let (destroyed, text) = reconciled(&mut memory, &known, 999);
         assert!(!destroyed && text.starts_with("no orphan is destroyed: the marks of 10501"));
-        known.last_seq = 110;
+        known.last_seq = 500;
         let (destroyed, text) = reconciled(&mut memory, &known, 1000);
+        assert!(!destroyed, "a journal that has caught up knows no more: {text}");
+        known.last_seq = 100;
+        assert!(memory.confirm());
+        let (destroyed, text) = reconciled(&mut memory, &known, 1001);
         assert!(destroyed, "{text}");
     });
 }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix::{
-    Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, Supervised, WrapFuture,
+    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Supervised,
+    WrapFuture,
 };
 use tokio::task::LocalSet;
 use tokio::time::sleep;
@@ -18,12 +19,18 @@ use crate::time::{Now, WallTime};
 struct World {
     start: tokio::time::Instant,
     facts: Mutex<Vec<Fact>>,
+    /// Telling a fact panics.
+    broken: bool,
 }
 
 impl World {
-    #[expect(clippy::disallowed_methods, reason = "the paused clock of the test")]
     fn new() -> Arc<Self> {
-        Arc::new(Self { start: tokio::time::Instant::now(), facts: Mutex::default() })
+        Self::make(false)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the paused clock of the test")]
+    fn make(broken: bool) -> Arc<Self> {
+        Arc::new(Self { start: tokio::time::Instant::now(), facts: Mutex::default(), broken })
     }
 
     fn restarts(&self) -> Vec<(String, u32, bool)> {
@@ -53,6 +60,7 @@ impl Ambient for World {
 
 impl Observer for World {
     fn observe(&self, fact: Fact) {
+        assert!(!self.broken, "nobody can be told");
         self.facts.lock().unwrap().push(fact);
     }
 }
@@ -62,6 +70,7 @@ impl Observer for World {
 struct Durable {
     lives: u32,
     done: Vec<&'static str>,
+    spins: u64,
     gone: Option<GivenUp>,
 }
 
@@ -80,6 +89,10 @@ enum Order {
     PanicInEffect,
     PanicInTimer,
     PanicWhenDropped,
+    /// Sends itself this order again, for ever.
+    Spin,
+    /// Spawns a future that is ready, which spawns another, for ever.
+    SpinInEffect,
     Stop,
 }
 
@@ -87,6 +100,7 @@ impl Actor for Worker {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
         self.durable.borrow_mut().lives += 1;
         if let Some(order) = self.on_start {
             self.obey(order, ctx);
@@ -131,6 +145,15 @@ impl Worker {
                 self.half_changed = 100;
                 panic!("and again when dropped");
             }
+            Order::Spin => {
+                self.durable.borrow_mut().spins += 1;
+                ctx.notify(Order::Spin);
+            }
+            Order::SpinInEffect => {
+                self.durable.borrow_mut().spins += 1;
+                let ready = async {}.into_actor(self);
+                ctx.spawn(ready.map(|(), worker, ctx| worker.obey(Order::SpinInEffect, ctx)));
+            }
             Order::Stop => ctx.stop(),
         }
     }
@@ -149,6 +172,15 @@ fn start(
     name: &str,
     on_start: Option<Order>,
 ) -> (Addr<Worker>, Rc<RefCell<Durable>>) {
+    start_counted(world, name, on_start, &Census::default())
+}
+
+fn start_counted(
+    world: &Arc<World>,
+    name: &str,
+    on_start: Option<Order>,
+    census: &Census,
+) -> (Addr<Worker>, Rc<RefCell<Durable>>) {
     let durable = Rc::new(RefCell::new(Durable::default()));
     let told = Rc::clone(&durable);
     let watch = Watch {
@@ -156,7 +188,7 @@ fn start(
         intensity: Intensity::LEAF,
         observer: Arc::clone(world) as Arc<dyn Observer>,
         ambient: Arc::clone(world) as Arc<dyn Ambient>,
-        census: Census::default(),
+        census: census.clone(),
         on_give_up: Box::new(move |given_up| told.borrow_mut().gone = Some(given_up)),
     };
     let worker = Worker { durable: Rc::clone(&durable), half_changed: 0, on_start };
@@ -303,6 +335,153 @@ async fn a_stop_in_started_does_not_spin() {
         assert_eq!((durable.borrow().lives, &durable.borrow().gone), (1, &None));
         assert!(world.restarts().is_empty());
         assert!(address.try_send(Order::Work("nobody")).is_err());
+    };
+    LocalSet::new().run_until(run).await;
+}
+
+// Invariant: nobody who can not be told of a panic keeps an actor from its fate.
+
+#[tokio::test(start_paused = true)]
+async fn an_actor_whose_panics_can_not_be_told_is_given_up() {
+    let run = async {
+        let world = World::make(true);
+        let (address, durable) = start(&world, "one", None);
+        address.do_send(Order::PanicInHandler);
+        pause().await;
+        assert_eq!(durable.borrow().gone.as_ref().unwrap().panic, "in a handler");
+        assert!(address.try_send(Order::Work("nobody")).is_err());
+    };
+    LocalSet::new().run_until(run).await;
+}
+
+// Invariant: the span of the intensity slides, its end is in it, and the pause follows it.
+
+#[tokio::test(start_paused = true)]
+async fn the_fourth_panic_counts_until_the_first_is_more_than_ten_seconds_old() {
+    for (after, given_up) in [(10_000, true), (10_001, false)] {
+        let run = async {
+            let world = World::new();
+            let (address, durable) = start(&world, "one", None);
+            let begun = world.now().mono;
+            for _ in 0..3 {
+                address.do_send(Order::PanicInHandler);
+                pause().await;
+            }
+            let passed = world.now().mono - begun;
+            sleep(Duration::from_millis(after) - passed).await;
+            address.do_send(Order::PanicInHandler);
+            pause().await;
+            assert_eq!(durable.borrow().gone.is_some(), given_up, "{after} ms");
+        };
+        LocalSet::new().run_until(run).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pause_doubles_within_the_span_and_begins_anew_after_it() {
+    let run = async {
+        let world = World::new();
+        let (address, durable) = start(&world, "one", None);
+        for (pause, lives) in [(100, 2), (200, 3), (400, 4)] {
+            address.do_send(Order::PanicInHandler);
+            sleep(Duration::from_millis(pause - 1)).await;
+            assert_eq!(durable.borrow().lives, lives - 1, "after {pause} ms");
+            sleep(Duration::from_millis(2)).await;
+            assert_eq!(durable.borrow().lives, lives, "after {pause} ms");
+        }
+        sleep(Duration::from_secs(11)).await;
+        address.do_send(Order::PanicInHandler);
+        sleep(Duration::from_millis(101)).await;
+        assert_eq!(durable.borrow().lives, 5);
+    };
+    LocalSet::new().run_until(run).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_come_during_the_pause_are_kept() {
+    let run = async {
+        let world = World::new();
+        let (address, durable) = start(&world, "one", None);
+        address.do_send(Order::PanicInHandler);
+        sleep(Duration::from_millis(50)).await;
+        address.do_send(Order::Work("meanwhile"));
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(durable.borrow().done, Vec::<&str>::new());
+        pause().await;
+        assert_eq!(durable.borrow().done, ["meanwhile"]);
+    };
+    LocalSet::new().run_until(run).await;
+}
+
+// Invariant: two that panic at once are two restarts, each alone.
+
+#[tokio::test(start_paused = true)]
+async fn two_actors_that_panic_at_once_both_come_back() {
+    let run = async {
+        let world = World::new();
+        let (one, first) = start(&world, "one", None);
+        let (two, second) = start(&world, "two", None);
+        one.do_send(Order::PanicInHandler);
+        two.do_send(Order::PanicInHandler);
+        pause().await;
+        assert_eq!((first.borrow().lives, second.borrow().lives), (2, 2));
+        let told = world.restarts();
+        assert_eq!(told, [("one".to_owned(), 1, false), ("two".to_owned(), 1, false)]);
+    };
+    LocalSet::new().run_until(run).await;
+}
+
+// Invariant: an actor that is never done leaves the others their turns.
+
+#[tokio::test(start_paused = true)]
+async fn an_actor_that_spins_does_not_starve_another() {
+    // After a restart too.
+    for (order, panics) in [(Order::Spin, 0), (Order::SpinInEffect, 0), (Order::Spin, 1)] {
+        let run = async {
+            let world = World::new();
+            let (spinner, spun) = start(&world, "spinner", None);
+            let (other, neighbour) = start(&world, "other", None);
+            for _ in 0..panics {
+                spinner.do_send(Order::PanicInHandler);
+                pause().await;
+            }
+            spinner.do_send(order);
+            for turn in 1..=20 {
+                other.do_send(Order::Work("beside"));
+                for _ in 0..3 {
+                    tokio::task::yield_now().await;
+                }
+                assert_eq!(neighbour.borrow().done.len(), turn, "{order:?}");
+            }
+            assert!(spun.borrow().spins >= 20, "{order:?}: it spins");
+        };
+        LocalSet::new().run_until(run).await;
+    }
+}
+
+// Invariant: the census counts exactly those who live.
+
+#[tokio::test(start_paused = true)]
+async fn the_census_counts_an_actor_from_its_start_through_its_restarts_to_its_end() {
+    let run = async {
+        let (world, census) = (World::new(), Census::default());
+        let (one, _) = start_counted(&world, "one", None, &census);
+        let (twin, _) = start_counted(&world, "one", None, &census);
+        let (two, gone) = start_counted(&world, "two", None, &census);
+        assert_eq!(census.names(), ["one", "one", "two"]);
+        one.do_send(Order::PanicInHandler);
+        sleep(Duration::from_millis(50)).await;
+        assert_eq!(census.names(), ["one", "one", "two"], "it waits to be started anew");
+        one.do_send(Order::Stop);
+        for _ in 0..4 {
+            two.do_send(Order::PanicInHandler);
+            pause().await;
+        }
+        assert!(gone.borrow().gone.is_some());
+        assert_eq!(census.names(), ["one"]);
+        drop(twin);
+        pause().await;
+        assert_eq!(census.names(), ["one"], "nobody holds its address, and it lives");
     };
     LocalSet::new().run_until(run).await;
 }

@@ -23,6 +23,7 @@ use crate::id::{AgentId, LeaseId, TemplateId};
 use crate::message::{AgentReport, Standing};
 use crate::record::{Body, Reason};
 use crate::spec::TemplateSpec;
+use crate::supervise::take_turns;
 use crate::time::{Moment, WallTime};
 use breaker::Breaker;
 use state::{Effect, TemplateMind};
@@ -302,6 +303,10 @@ impl Template {
 
 impl Actor for Template {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
+    }
 }
 
 impl Supervised for Template {

@@ -303,6 +303,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         HerdCommand::Renew { .. }
         | HerdCommand::Retire { .. }
         | HerdCommand::Reap { .. }
+        | HerdCommand::ConfirmOlderJournal
         | HerdCommand::Resync { .. }
         | HerdCommand::Drain { .. } => panic!("not asked for here"),
     };

@@ -195,7 +195,8 @@ async fn agents_that_went_are_listed_when_asked_for() {
 #[tokio::test]
 async fn a_resync_tells_of_a_refused_configuration_after_its_findings() {
     let served = Served::new();
-    let (result, text) = cli(&served, false, Command::Resync).await;
+    let (result, text) =
+        cli(&served, false, Command::Resync { confirm_older_journal: false }).await;
     insta::assert_snapshot!(text, @r"
     9f31c0aa52e7d410: 1 finding
       destroy orphan 10417 on pve1
@@ -204,7 +205,7 @@ async fn a_resync_tells_of_a_refused_configuration_after_its_findings() {
     reconciled, but the configuration was refused, the old one stays in force:
     drover.yaml: unknown key
     ");
-    let (result, text) = cli(&served, true, Command::Resync).await;
+    let (result, text) = cli(&served, true, Command::Resync { confirm_older_journal: false }).await;
     assert!(result.is_err());
     assert!(text.contains(r#""refused": "drover.yaml: unknown key""#), "{text}");
     served.stop().await;
@@ -220,7 +221,7 @@ async fn short_commands_answer_in_a_line_or_in_json() {
         || Command::Release { lease: "x".into() },
         || Command::Retire { agent: "a1".into() },
         || Command::Reap { all: true },
-        || Command::Resync,
+        || Command::Resync { confirm_older_journal: false },
         || Command::Templates,
     ];
     for command in commands {

@@ -173,3 +173,59 @@ async fn facts_about_unknown_agents_fold_to_nothing() {
     opened.writer.append(vec![gone, takeover()]).await.unwrap();
     assert!(inline(log, 100).unwrap().ledger.agents.is_empty());
 }
+
+// Invariant: whoever runs the service hears of a journal that will never be written again.
+
+/// A log that can not be appended to.
+struct Broken(MemoryLog, fn() -> LogError);
+
+impl Log for Broken {
+    fn append(&mut self, _: u64, _: &[Vec<u8>], _: bool) -> Result<u64, LogError> {
+        Err(self.1())
+    }
+
+    fn read_from(&self, seq: u64) -> Result<Vec<(u64, Vec<u8>)>, LogError> {
+        self.0.read_from(seq)
+    }
+
+    fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, LogError> {
+        self.0.snapshot()
+    }
+
+    fn compact(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), LogError> {
+        self.0.compact(seq, snapshot)
+    }
+}
+
+fn threaded(fate: fn() -> LogError) -> Opened {
+    let log = Broken(MemoryLog::new(), fate);
+    let path = std::path::Path::new("journal.redb");
+    Writer::open(log, path, Arc::new(Still), WriterOptions::default()).unwrap()
+}
+
+#[tokio::test]
+#[expect(clippy::panic, reason = "the panic under test")]
+async fn a_writer_that_panics_is_told_and_answers_no_append() {
+    let opened = threaded(|| panic!("a planned panic"));
+    let lost = |done: Result<u64, JournalFault>| matches!(done, Err(JournalFault::Failed(_)));
+    assert!(lost(opened.writer.append(vec![takeover()]).await));
+    assert!(opened.ended.await.is_err());
+    assert!(lost(opened.writer.append(vec![takeover()]).await));
+}
+
+#[tokio::test]
+async fn a_writer_that_is_fenced_is_told_once() {
+    let opened = threaded(|| LogError::Fenced { expected: 0, actual: 1 });
+    assert_eq!(opened.writer.append(vec![takeover()]).await, Err(JournalFault::Fenced));
+    assert_eq!(opened.ended.await, Ok(JournalFault::Fenced));
+}
+
+#[tokio::test]
+async fn a_write_that_fails_may_succeed_again_and_ends_nothing() {
+    let mut opened = threaded(|| LogError::Corrupt { path: "journal".into(), source: "x".into() });
+    let done = opened.writer.append(vec![takeover()]).await;
+    assert!(matches!(done, Err(JournalFault::Failed(_))));
+    assert!(
+        opened.ended.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty)
+    );
+}

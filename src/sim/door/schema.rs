@@ -16,7 +16,12 @@ use super::permission::Permission;
 /// The schema, parsed once.
 #[expect(clippy::expect_used, reason = "the file is part of the binary and a test parses it")]
 pub static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("schema.json")).expect("schema.json is well-formed")
+    let mut schema: Schema =
+        serde_json::from_str(include_str!("schema.json")).expect("schema.json is well-formed");
+    for route in &mut schema.routes {
+        route.segments = parts_of(&route.path).map(Segment::of).collect();
+    }
+    schema
 });
 
 /// All served routes and the formats their parameters use.
@@ -56,6 +61,20 @@ pub struct Route {
     include: Option<String>,
     #[serde(default)]
     params: BTreeMap<String, Property>,
+    /// The path template in its parts.
+    #[serde(skip)]
+    segments: Vec<Segment>,
+}
+
+/// One part of a path template.
+#[derive(Debug)]
+enum Segment {
+    /// This text.
+    Literal(String),
+    /// A parameter of this name.
+    Param(String),
+    /// A volume's name, which has slashes of its own: it takes the rest of the path.
+    Volume,
 }
 
 /// What a parameter, or one key of a property string, may be.
@@ -143,20 +162,14 @@ impl Schema {
         path: &str,
         version: PveVersion,
     ) -> Option<(&Route, BTreeMap<String, String>)> {
-        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-        let mut best: Option<(&Route, BTreeMap<String, String>)> = None;
-        for route in self.routes.iter().filter(|route| route.method == method) {
-            if route.since9 && version == PveVersion::V8_4 {
-                continue;
-            }
-            // A literal name wins over a parameter, as in a tree.
-            if let Some(found) = match_path(&route.path, &parts)
-                && best.as_ref().is_none_or(|(_, fewest)| found.len() < fewest.len())
-            {
-                best = Some((route, found));
-            }
-        }
-        best
+        let parts: Vec<&str> = parts_of(path).collect();
+        let fits = |route: &&Route| {
+            let served = !route.since9 || version == PveVersion::V9_2;
+            served && route.method == method && route.fits(&parts)
+        };
+        // A literal name wins over a parameter, as in a tree.
+        let route = self.routes.iter().filter(fits).min_by_key(|route| route.open_segments())?;
+        Some((route, route.params_in(&parts)))
     }
 
     /// The route of a path template, whatever its method.
@@ -198,28 +211,53 @@ impl Schema {
     }
 }
 
-fn match_path(template: &str, parts: &[&str]) -> Option<BTreeMap<String, String>> {
-    let mut params = BTreeMap::new();
-    let mut rest = parts;
-    for segment in template.split('/').filter(|segment| !segment.is_empty()) {
-        let name = segment.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
-        // A volume name has slashes of its own: it takes the rest of the path.
-        if name == Some("volume") && !rest.is_empty() {
-            params.insert("volume".to_owned(), rest.join("/"));
-            return Some(params);
+fn parts_of(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| !part.is_empty())
+}
+
+impl Segment {
+    fn of(part: &str) -> Self {
+        match part.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+            Some("volume") => Self::Volume,
+            Some(name) => Self::Param(name.to_owned()),
+            None => Self::Literal(part.to_owned()),
         }
-        let (part, others) = rest.split_first()?;
-        match name {
-            Some(_) if part.contains(char::is_whitespace) => return None,
-            Some(name) => {
-                params.insert(name.to_owned(), (*part).to_owned());
-            }
-            None if *part == segment => {}
-            None => return None,
-        }
-        rest = others;
     }
-    rest.is_empty().then_some(params)
+
+    fn takes(&self, part: &str) -> bool {
+        match self {
+            Self::Literal(text) => text == part,
+            Self::Param(_) => !part.contains(char::is_whitespace),
+            Self::Volume => true,
+        }
+    }
+}
+
+impl Route {
+    fn fits(&self, parts: &[&str]) -> bool {
+        let long_enough = match self.segments.last() {
+            Some(Segment::Volume) => parts.len() >= self.segments.len(),
+            Some(Segment::Literal(_) | Segment::Param(_)) | None => {
+                parts.len() == self.segments.len()
+            }
+        };
+        long_enough && self.segments.iter().zip(parts).all(|(segment, part)| segment.takes(part))
+    }
+
+    /// How many parts of its path are parameters.
+    fn open_segments(&self) -> usize {
+        self.segments.iter().filter(|segment| !matches!(segment, Segment::Literal(_))).count()
+    }
+
+    /// The parameters in a path that fits.
+    fn params_in(&self, parts: &[&str]) -> BTreeMap<String, String> {
+        let each = self.segments.iter().enumerate().filter_map(|(place, segment)| match segment {
+            Segment::Literal(_) => None,
+            Segment::Param(name) => Some((name.clone(), (*parts.get(place)?).to_owned())),
+            Segment::Volume => Some(("volume".to_owned(), parts.get(place..)?.join("/"))),
+        });
+        each.collect()
+    }
 }
 
 #[cfg(test)]

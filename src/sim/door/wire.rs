@@ -17,8 +17,6 @@ use hyper::service::service_fn;
 use hyper::{Request as HyperRequest, Response as HyperResponse, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use secrecy::ExposeSecret;
@@ -67,7 +65,8 @@ pub struct Wire {
     pub ca_pem: String,
     /// SHA-256 of the server's certificate at the start.
     pub fingerprint: String,
-    current: Arc<Current>,
+    current: Arc<Mutex<TlsAcceptor>>,
+    renewed: watch::Sender<()>,
     stop: watch::Sender<bool>,
     task: Option<JoinHandle<()>>,
 }
@@ -86,17 +85,17 @@ impl Wire {
         if !listen.ip().is_loopback() {
             return Err(WireError::NotLoopback(listen));
         }
-        let current = Arc::new(Current(Mutex::new(certified(certificates)?)));
-        let mut config = provider_config()?.with_cert_resolver(Arc::clone(&current) as _);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let current = Arc::new(Mutex::new(acceptor(certificates)?));
         let failed = |source| WireError::Listen { addr: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
         let (stop, stopped) = watch::channel(false);
+        let (renewed, renewals) = watch::channel(());
         let server = Server {
             face: Arc::new(Face { door, node: node.to_owned() }),
             addr,
-            tls: TlsAcceptor::from(Arc::new(config)),
+            tls: Arc::clone(&current),
+            renewals,
         };
         let task = tokio::spawn(accept(Arc::new(server), listener, stopped));
         Ok(Self {
@@ -104,18 +103,21 @@ impl Wire {
             ca_pem: certificates.ca_pem.clone(),
             fingerprint: certificates.leaf_fingerprint.clone(),
             current,
+            renewed,
             stop,
             task: Some(task),
         })
     }
 
-    /// Shows other certificates to connections from here on.
+    /// Shows other certificates to connections from here on; those that stand end after the call
+    /// they are at and no session is resumed, as when pveproxy is reloaded.
     ///
     /// # Errors
     /// When they can not serve TLS; the old ones stay.
     pub fn swap(&self, certificates: &Certificates) -> Result<(), WireError> {
-        let key = certified(certificates)?;
-        *self.current.0.lock().unwrap_or_else(PoisonError::into_inner) = key;
+        let fresh = acceptor(certificates)?;
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
+        self.renewed.send_replace(());
         Ok(())
     }
 
@@ -134,26 +136,24 @@ impl Drop for Wire {
     }
 }
 
-/// The certificate in force.
-#[derive(Debug)]
-struct Current(Mutex<Arc<CertifiedKey>>);
-
-impl ResolvesServerCert for Current {
-    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner)))
-    }
-}
-
-fn provider_config()
--> Result<rustls::ConfigBuilder<ServerConfig, rustls::server::WantsServerCert>, WireError> {
+/// What takes TLS with these certificates; its sessions are its own.
+fn acceptor(certificates: &Certificates) -> Result<TlsAcceptor, WireError> {
+    let (chain, key) = certified(certificates)?;
+    let bad = |error: rustls::Error| WireError::Certificates(error.to_string());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| WireError::Certificates(error.to_string()))?;
-    Ok(builder.with_no_client_auth())
+        .map_err(bad)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(bad)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-fn certified(certificates: &Certificates) -> Result<Arc<CertifiedKey>, WireError> {
+fn certified(
+    certificates: &Certificates,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), WireError> {
     let bad = |text: String| WireError::Certificates(text);
     let pem = certificates.key_pem.as_ref();
     let pem = pem.ok_or_else(|| bad("they are an imitation without a key".into()))?;
@@ -164,15 +164,14 @@ fn certified(certificates: &Certificates) -> Result<Arc<CertifiedKey>, WireError
         .map(|pem| CertificateDer::from_pem_slice(pem.as_bytes()))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| bad(error.to_string()))?;
-    let key = rustls::crypto::ring::sign::any_supported_type(&key)
-        .map_err(|error| bad(error.to_string()))?;
-    Ok(Arc::new(CertifiedKey::new(chain, key)))
+    Ok((chain, key))
 }
 
 struct Server {
     face: Arc<Face>,
     addr: SocketAddr,
-    tls: TlsAcceptor,
+    tls: Arc<Mutex<TlsAcceptor>>,
+    renewals: watch::Receiver<()>,
 }
 
 /// The door as one node shows it.
@@ -209,8 +208,13 @@ async fn connection(server: Arc<Server>, stream: TcpStream) {
         redirect(server.addr, stream).await;
         return;
     }
-    match server.tls.accept(stream).await {
-        Ok(stream) => serve(Arc::clone(&server.face), TokioIo::new(stream)).await,
+    let tls = server.tls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match tls.accept(stream).await {
+        Ok(stream) => {
+            let mut renewals = server.renewals.clone();
+            renewals.mark_unchanged();
+            serve(Arc::clone(&server.face), TokioIo::new(stream), renewals).await;
+        }
         Err(error) => tracing::debug!(%error, "tls handshake with simulated node failed"),
     }
 }
@@ -229,7 +233,7 @@ struct Activity {
     idle_since: AtomicU64,
 }
 
-async fn serve<I>(face: Arc<Face>, io: I)
+async fn serve<I>(face: Arc<Face>, io: I, mut renewals: watch::Receiver<()>)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
@@ -249,6 +253,7 @@ where
     builder.title_case_headers(true).max_buf_size(HEAD_LIMIT);
     let connection = builder.serve_connection(io, service);
     tokio::pin!(connection);
+    let mut last = false;
     loop {
         let idle = Duration::from_millis(activity.idle_since.load(Ordering::Relaxed));
         tokio::select! {
@@ -257,6 +262,10 @@ where
                     tracing::debug!(%error, "connection to simulated node broke");
                 }
                 return;
+            }
+            _ = renewals.changed(), if !last => {
+                last = true;
+                connection.as_mut().graceful_shutdown();
             }
             () = tokio::time::sleep_until(start + idle + IDLE) => {
                 let latest = Duration::from_millis(activity.idle_since.load(Ordering::Relaxed));

@@ -161,7 +161,8 @@ async fn only_loopback_is_listened_on() {
 async fn an_idle_connection_ends_after_five_seconds() {
     let (mut client, server) = tokio::io::duplex(64 * 1024);
     let face = Arc::new(Face { door: door(), node: "pve1".into() });
-    tokio::spawn(serve(face, TokioIo::new(server)));
+    let (_renewed, renewals) = watch::channel(());
+    tokio::spawn(serve(face, TokioIo::new(server), renewals));
     tokio::time::sleep(Duration::from_secs(3)).await;
     let (head, _) = exchange(&mut client, &get("/version"), "").await;
     assert!(head.contains("Connection: Keep-Alive"));

@@ -167,6 +167,9 @@ impl Guest {
 
     /// The digest of its configuration, pending changes and snapshots included.
     pub fn digest(&self) -> String {
+        if self.pending.is_empty() && self.snapshots.is_empty() {
+            return super::conf::digest(&self.config);
+        }
         let mut all = self.config.clone();
         for (key, change) in &self.pending {
             let text = match change {

@@ -12,6 +12,7 @@
 )]
 
 mod panics;
+mod points;
 mod seeds;
 #[path = "../world/mod.rs"]
 mod world;
@@ -73,6 +74,7 @@ fn main() {
     let (seeds, rest) = arguments();
     let mut trials = seeds::trials(&seeds);
     trials.extend(panics::trials());
+    trials.extend(points::trials());
     let begun = std::time::Instant::now();
     let conclusion: Conclusion = libtest_mimic::run(&Arguments::from_iter(rest), trials);
     let (played, took) = (seeds::played(), begun.elapsed().as_secs_f64());

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use actix::Addr;
+use actix::{Actor, Addr, Context, Supervised};
 use drover::clock::VirtualAmbient;
 use drover::config::Checked;
 use drover::journal::{MemoryLog, Writer, WriterOptions};
@@ -32,13 +32,13 @@ use drover_actors::ambient::{mint_installation, mint_lease};
 use drover_actors::birth::{GiveUp, Roster};
 use drover_actors::fact::AgentPicture;
 use drover_actors::herd::{Herd, HerdStart, Started};
-use drover_actors::id::{Generation, LeaseId};
+use drover_actors::id::{AgentId, Generation, LeaseId};
 use drover_actors::ledger::Ledger;
-use drover_actors::message::{ApplySpec, HerdCommand, Refusal, StopPolicy};
+use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal, StopPolicy};
 use drover_actors::ports::{Ambient, Journal, Ports};
 use drover_actors::record::{Body, LeaseAsk, Want};
 use drover_actors::spec::HerdSpec;
-use drover_actors::supervise::{Census, GivenUp};
+use drover_actors::supervise::{Census, GivenUp, Intensity, Watch, supervise};
 use drover_actors::time::WallTime;
 use futures_util::FutureExt;
 use tokio::sync::{Notify, oneshot};
@@ -70,7 +70,7 @@ pub struct World {
     pub shell: Scripted,
     /// What was seen.
     pub notes: Notes,
-    simulation: Simulation,
+    simulation: Arc<Simulation>,
     log: MemoryLog,
     spec: HerdSpec,
     begun: Instant,
@@ -94,6 +94,15 @@ struct Life {
     given_up: Arc<Mutex<Vec<GivenUp>>>,
 }
 
+/// An actor that does nothing.
+struct Idler;
+
+impl Actor for Idler {
+    type Context = Context<Self>;
+}
+
+impl Supervised for Idler {}
+
 /// What the cluster holds besides drover's guests.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Ground {
@@ -113,12 +122,26 @@ impl World {
             faults: setup.faults.clone(),
             ..SimulationOptions::default()
         };
-        let simulation = Simulation::new(
+        let simulation = Arc::new(Simulation::new(
             &setup.cluster,
             options,
             Certificates::imitate(setup.seed, &names),
             Arc::clone(&guests) as _,
-        );
+        ));
+        Self::on(simulation, guests, setup)
+    }
+
+    /// Another service without a start yet on the same cluster, with a journal of its own.
+    pub fn beside(&self, setup: Setup) -> Self {
+        let mut other = Self::on(Arc::clone(&self.simulation), Arc::clone(&self.guests), setup);
+        other.begun = self.begun;
+        other.ground.clone_from(&self.ground);
+        other.notes.allow_neighbours();
+        self.notes.allow_neighbours();
+        other
+    }
+
+    fn on(simulation: Arc<Simulation>, guests: Arc<NoneGuests>, setup: Setup) -> Self {
         let side = simulation.world.side_door();
         let pulse = Arc::new(Notify::new());
         let wire = Tally::new(Arc::clone(&pulse));
@@ -264,6 +287,17 @@ impl World {
         Writer::open(self.log.clone(), Path::new("journal"), ambient, options).unwrap().ledger
     }
 
+    /// The journal as it is now, as a backup takes it.
+    pub fn backup(&self) -> MemoryLog {
+        self.log.copy()
+    }
+
+    /// Puts a backup of a journal in the place of this one's; the service does not run.
+    pub fn restore(&mut self, backup: MemoryLog) {
+        assert!(self.life.is_none(), "a journal is not changed under a service");
+        self.log = backup;
+    }
+
     /// Lets a while pass.
     pub async fn pass(&self, span: Duration) {
         match &self.life {
@@ -346,6 +380,11 @@ impl World {
         })
     }
 
+    /// The address of an agent that lives, for what its template, cluster or reconciler would say.
+    pub fn address(&self, agent: &AgentId) -> actix::Recipient<AgentCommand> {
+        self.life().roster.get(agent).expect("the agent lives").address
+    }
+
     /// Asks for a lease of an hour without waiting for the answer.
     pub fn ask(&self, label: &str) -> oneshot::Receiver<Result<LeaseId, Refusal>> {
         let (reply, answer) = oneshot::channel();
@@ -417,6 +456,11 @@ impl World {
     /// Retires everything idle, the warm minimum too; says how many were told to go.
     pub async fn reap(&self, all: bool) -> u32 {
         self.wish(|reply| HerdCommand::Reap { all, reply }).await
+    }
+
+    /// Confirms as an operator that the journal is older than the world.
+    pub fn confirm_older_journal(&self) {
+        self.life().herd.do_send(HerdCommand::ConfirmOlderJournal);
     }
 
     /// Compares every cluster with what is known; gives the findings of all.
@@ -506,6 +550,22 @@ impl World {
         }
         due.sort();
         assert_eq!(self.life().census.names(), due, "other actors live\n{}", self.picture());
+    }
+
+    /// An actor that nobody needs comes to life beside the herd's.
+    pub fn plant_actor(&self, name: &str) {
+        let life = self.life();
+        let observer = Listener { notes: self.notes.clone(), view: Arc::clone(&life.view) };
+        let watch = Watch {
+            name: name.to_owned(),
+            intensity: Intensity::LEAF,
+            observer: Arc::new(observer),
+            ambient: Arc::clone(&life.ambient),
+            census: life.census.clone(),
+            on_give_up: Box::new(|what| panic!("{} was given up", what.name)),
+        };
+        let _entered = life.local.enter();
+        supervise(watch, |_| Idler);
     }
 
     /// Retires everything, and finds the cluster as it was at the start.

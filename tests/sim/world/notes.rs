@@ -20,6 +20,9 @@ use tokio::sync::Notify;
 use super::eye::Socket;
 use super::tally::Tally;
 
+/// Facts a failure shows.
+const TAIL: usize = 25;
+
 type Trap = Box<dyn Fn(&Body) -> bool + Send>;
 
 #[derive(Default)]
@@ -35,6 +38,8 @@ struct Seen {
     vmids: BTreeMap<AgentId, BTreeSet<u32>>,
     /// Guests that tests planted under drover's own marks.
     planted: BTreeSet<u32>,
+    /// Whether others have guests of their own here that look alike.
+    neighbours: bool,
     /// The guests of the last look, by name.
     names: Vec<(u32, String)>,
     slack: bool,
@@ -78,6 +83,11 @@ impl Notes {
     /// Caps are not looked at any more: agents on a dead node left them.
     pub fn allow_slack(&self) {
         self.seen().slack = true;
+    }
+
+    /// Another service has guests here too: only those with a record of this one are looked at.
+    pub fn allow_neighbours(&self) {
+        self.seen().neighbours = true;
     }
 
     /// A guest that looks like drover's and is not.
@@ -125,11 +135,15 @@ impl Notes {
         self.seen().wrongs.clone()
     }
 
-    /// The last facts, for a failure.
+    /// The last facts, for a failure; `STORM_TAIL` in the environment says how many.
     pub fn tail(&self) -> String {
-        let quiet = |line: &String| !line.contains("Reconciled") || !line.contains("findings: []");
-        let log: Vec<String> = self.log().into_iter().filter(quiet).collect();
-        log[log.len().saturating_sub(25)..].join("\n")
+        // What the reconcilers tell again and again says nothing here.
+        let told = |fact: &&Fact| !matches!(fact.what, What::Reconciled { .. });
+        let seen = self.seen();
+        let log: Vec<String> =
+            seen.facts.iter().filter(told).map(|fact| format!("{fact:?}")).collect();
+        let wanted = std::env::var("STORM_TAIL").ok().and_then(|text| text.parse().ok());
+        log[log.len().saturating_sub(wanted.unwrap_or(TAIL))..].join("\n")
     }
 
     fn look(&self) {
@@ -149,6 +163,9 @@ impl Notes {
             let Some((_, agent)) = parse_name(name) else { continue };
             let vmid = *vmid;
             if seen.planted.contains(&vmid) {
+                continue;
+            }
+            if seen.neighbours && !seen.intended.contains(&agent) {
                 continue;
             }
             if !seen.intended.contains(&agent) {
@@ -252,7 +269,7 @@ impl Journal for Recorder {
             held
         };
         let eye = self.notes.socket.eye();
-        let told = eye.is_some().then(|| bodies.clone()).unwrap_or_default();
+        let told = if eye.is_some() { bodies.clone() } else { Vec::new() };
         // The writer commits within the call: what it was given is in the log from here on.
         let done = self.writer.append(bodies);
         told.iter().for_each(|body| eye.iter().for_each(|eye| eye.record(body)));

@@ -153,7 +153,14 @@ impl World {
     /// Agents, leases and the last facts, for a failure.
     pub fn portrait(&self) -> String {
         match &self.life {
-            Some(_) => self.picture(),
+            Some(life) => {
+                let templates = life.view.templates();
+                let templates = templates.iter().map(|template| format!("{template:?}\n"));
+                let clouds = life.view.clouds();
+                let clouds = clouds.iter().map(|cloud| format!("{cloud:?}\n"));
+                let above: String = clouds.chain(templates).collect();
+                format!("{above}{}", self.picture())
+            }
             None => format!("it is down; last facts:\n{}", self.notes.tail()),
         }
     }

@@ -1,5 +1,7 @@
 //! What a herd is played with: a cluster, how it behaves, and the YAML.
 
+use std::sync::LazyLock;
+
 use drover::config::{Checked, Environment, Sources, check};
 use drover::sim::guests::NoneOptions;
 use drover::sim::spec::{ClusterSpec, PveVersion};
@@ -8,6 +10,12 @@ use drover::ssh::PrivateKey;
 use secrecy::ExposeSecret;
 
 const SECRET: &str = "token-secret";
+
+/// The private key of the credential `ssh`, as a line of YAML takes it.
+static KEY: LazyLock<String> = LazyLock::new(|| {
+    let key = PrivateKey::from_seed(&[7; 32], "drover-test").to_openssh().unwrap();
+    key.expose_secret().replace('\n', "\\n")
+});
 
 /// Everything a world is made of.
 pub struct Setup {
@@ -71,8 +79,6 @@ impl Setup {
     }
 
     fn yaml(&self) -> String {
-        let key = PrivateKey::from_seed(&[7; 32], "drover-test").to_openssh().unwrap();
-        let key = key.expose_secret().replace('\n', "\\n");
         let hosts: Vec<String> =
             self.cluster.nodes.iter().map(|node| format!("https://{}", node.name)).collect();
         let mut text = format!(
@@ -83,6 +89,7 @@ impl Setup {
              agentDefaults: {{cloudIds: [rack], templateVmId: 9000, cloneStrategy: LINKED, \
                credentialsId: ssh, ciUser: debian}}\n\
              cloudConfigurations:\n",
+            key = *KEY,
             hosts = hosts.join(", "),
         );
         for (id, keys) in &self.clouds {

@@ -3,11 +3,13 @@
 //! The tap sits above the ports, where one call of an agent is one call; [`super::tally`] sits below
 //! the client, where it is one or more requests.
 
+use std::any::Any;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use drover_actors::fact::Fact;
-use drover_actors::fault::Fault;
+use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{CloudId, Upid, VmId};
 use drover_actors::marks::Marks;
 use drover_actors::ports::{
@@ -23,12 +25,14 @@ use futures_util::future::{BoxFuture, pending};
 use super::tally::Tally;
 
 /// One call that is about to leave.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Knock {
     /// The port's method, such as `clone_vm`.
     pub call: &'static str,
     /// The guest it is about, where it is about one.
     pub vmid: Option<VmId>,
+    /// What an append would write.
+    pub records: Vec<Body>,
 }
 
 /// What becomes of a call.
@@ -50,6 +54,46 @@ pub enum Strike {
     FailAfter(Fault),
     /// It is carried out twice, one after the other; the second answer counts.
     Twice,
+    /// Nobody answers for so long, and then the outcome is unknown; carried out or not.
+    Lose {
+        /// Whether it is carried out.
+        done: bool,
+        /// How long nobody answers.
+        after: Duration,
+    },
+    /// It is carried out, and something else is answered.
+    Alter(Alteration),
+}
+
+type Alter = dyn Fn(&mut dyn Any) + Send + Sync;
+
+/// Makes another answer of a call's own.
+#[derive(Clone)]
+pub struct Alteration(Arc<Alter>);
+
+impl Alteration {
+    /// Answers with what this makes of the call's own answer, whose type must be the call's.
+    pub fn of<T: 'static>(
+        alter: impl Fn(Result<T, Fault>) -> Result<T, Fault> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(move |answer| {
+            let answer = answer.downcast_mut::<Result<T, Fault>>().expect("the call's own type");
+            let nothing = Fault::new(FaultKind::Broken, Culprit::Guest, "taken out");
+            *answer = alter(std::mem::replace(answer, Err(nothing)));
+        }))
+    }
+}
+
+impl fmt::Debug for Alteration {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Alteration")
+    }
+}
+
+impl PartialEq for Alteration {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 type Watcher = Box<dyn FnMut(&Knock) -> Strike + Send>;
@@ -91,10 +135,14 @@ impl Tap {
 
     /// Taken out while it judges, so that a watcher may use the world.
     fn judge(&self, call: &'static str, vmid: Option<VmId>) -> Strike {
+        self.judge_knock(&Knock { call, vmid, records: Vec::new() })
+    }
+
+    fn judge_knock(&self, knock: &Knock) -> Strike {
         let Some(mut watcher) = self.watcher.lock().unwrap().take() else { return Strike::Pass };
-        let strike = watcher(&Knock { call, vmid });
+        let strike = watcher(knock);
         self.watcher.lock().unwrap().get_or_insert(watcher);
-        assert_ne!(strike, Strike::Panic, "a planned panic at {call}");
+        assert_ne!(strike, Strike::Panic, "a planned panic at {}", knock.call);
         strike
     }
 
@@ -142,6 +190,27 @@ impl Tap {
                 async move {
                     drop(first.await);
                     second.await
+                }
+                .boxed()
+            }
+            Strike::Lose { done, after } => {
+                let answer = done.then(make);
+                async move {
+                    if let Some(answer) = answer {
+                        drop(answer.await);
+                    }
+                    tokio::time::sleep(after).await;
+                    let text = format!("{call}: nobody answers");
+                    Err(Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text))
+                }
+                .boxed()
+            }
+            Strike::Alter(alteration) => {
+                let answer = make();
+                async move {
+                    let mut answer = answer.await;
+                    (alteration.0)(&mut answer);
+                    answer
                 }
                 .boxed()
             }
@@ -224,7 +293,8 @@ impl Shell for Tapped<dyn Shell> {
 impl Journal for Tapped<dyn Journal> {
     /// Only `Panic`, `Hold` (nothing is written) and `HoldAnswer` strike an append.
     fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>> {
-        let strike = self.tap.judge("append", None);
+        let knock = Knock { call: "append", vmid: None, records: bodies.clone() };
+        let strike = self.tap.judge_knock(&knock);
         if strike == Strike::Hold {
             self.tap.tally.spring();
             return pending().boxed();

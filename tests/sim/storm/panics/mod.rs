@@ -9,11 +9,13 @@ use std::collections::BTreeMap;
 use libtest_mimic::Trial;
 
 use crate::on_paused_clock;
+use crate::world::World;
+use crate::world::setup::Setup;
 use crate::world::tap::Strike;
 use play::{Spot, play};
 
 /// Plays one of so many of the panics; all of them where the build is fast enough.
-const STRIDE: usize = if cfg!(debug_assertions) { 1 } else { 1 };
+const STRIDE: usize = if cfg!(debug_assertions) { 13 } else { 1 };
 
 /// Calls that are over when they are made.
 const AT_ONCE: [&str; 4] = ["now", "draw", "observe", "append"];
@@ -46,7 +48,11 @@ fn expected(spot: &Spot) -> Vec<(Vec<(String, bool)>, u32)> {
         // Written apart from its actor, where a panic is a failure to write, and tried again.
         "append" => vec![(Vec::new(), 0)],
         // While the root is made there is nobody to start it anew: the start fails.
-        "herd" => vec![(vec![(spot.actor.clone(), true)], 0), (Vec::new(), 1)],
+        // While it starts, the start fails too.
+        "herd" => {
+            let told = vec![(spot.actor.clone(), true)];
+            vec![(told.clone(), 0), (told, 1), (Vec::new(), 1)]
+        }
         _ => vec![(vec![(spot.actor.clone(), false)], 0)],
     }
 }
@@ -80,5 +86,20 @@ pub fn trials() -> Vec<Trial> {
             add(format!("panics::a_panic_at_the_answer_of_the_{place}"), Strike::PanicLater);
         }
     }
-    trials.into_iter().step_by(STRIDE).collect()
+    let mut trials: Vec<Trial> = trials.into_iter().step_by(STRIDE).collect();
+    trials.push(Trial::test("panics::an_actor_that_is_left_over_fails_its_test", || {
+        let played = std::panic::catch_unwind(|| on_paused_clock(leak()));
+        let said = played.expect_err("nobody minded");
+        let said = said.downcast_ref::<String>().unwrap();
+        assert!(said.contains("other actors live") && said.contains("template rack/old"), "{said}");
+        Ok(())
+    }));
+    trials
+}
+
+async fn leak() {
+    let world = World::started(Setup::linux("")).await;
+    world.check_census();
+    world.plant_actor("template rack/old");
+    world.end().await;
 }

@@ -85,6 +85,8 @@ impl Play {
                     self.settle(&stage::plain_guest(vmid));
                 }
             }
+            // A YAML without any cloud is refused.
+            Deed::Cloud(number, None) if self.clouds[1 - number].is_none() => {}
             Deed::Cloud(number, conf) => {
                 self.clouds[number] = conf;
                 self.reload();

@@ -316,7 +316,9 @@ impl Play {
         let (reply, mut answer) = oneshot::channel();
         self.world.send(HerdCommand::Drain { policy: StopPolicy::RetireAll, reply });
         let begun = self.world.elapsed();
-        while answer.try_recv().is_err() {
+        let mut answered = false;
+        while !answered || !self.world.view().agents().is_empty() {
+            answered |= answer.try_recv().is_ok();
             if self.world.elapsed() > begun + PATIENCE {
                 let text = "a stop that retires all never ends".to_owned();
                 self.watch.complain("everything-comes-to-an-end", text);

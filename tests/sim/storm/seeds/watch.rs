@@ -83,6 +83,8 @@ struct Seen {
     orphans: BTreeSet<u32>,
     /// Agents whose node was down once: they may have left the caps.
     shaken: BTreeSet<AgentId>,
+    /// Nodes that were down once.
+    frail: BTreeSet<String>,
     trips: BTreeMap<TemplateId, Trip>,
     /// Configurations of guests that got ready, by agent.
     past: BTreeMap<AgentId, (u32, BTreeMap<String, String>)>,
@@ -201,6 +203,7 @@ impl Watch {
         let hit = seen.live.iter().filter(|(_, live)| live.node.as_deref() == Some(node));
         let hit: Vec<AgentId> = hit.map(|(agent, _)| agent.clone()).collect();
         seen.shaken.extend(hit);
+        seen.frail.insert(node.to_owned());
     }
 
     /// A guest is somebody else's from here on.
@@ -327,18 +330,24 @@ impl Watch {
         live.state.clone_from(&picture.state);
         live.node = picture.node.as_ref().map(ToString::to_string);
         live.vmid = picture.vmid.map(|vmid| vmid.0).or(live.vmid);
+        if live.node.as_ref().is_some_and(|node| seen.frail.contains(node)) {
+            seen.shaken.insert(agent.clone());
+        }
         let recorded = live.recorded;
         let working = matches!(&*picture.state, "Ready" | "Leased");
-        if working || matches!(&*picture.state, "Draining" | "Retiring" | "Stranded" | "Gone") {
-            if let Some(trip) = seen.trips.get_mut(&picture.template) {
-                trip.trials.remove(agent);
-            }
+        let leaving = matches!(&*picture.state, "Draining" | "Retiring" | "Stranded" | "Gone");
+        if (working || leaving)
+            && let Some(trip) = seen.trips.get_mut(&picture.template)
+        {
+            trip.trials.remove(agent);
         }
         let Some(vmid) = picture.vmid.map(|vmid| vmid.0).filter(|_| working) else { return };
         if !recorded && !seen.orphans.contains(&vmid) {
             self.blame(seen, "journal-before-acting", format!("{agent} works without a record"));
         }
-        let keys = self.shell.admitted(vmid);
+        // An agent whose last lease ended in a crash is shown once as it was, and then goes.
+        let goes = picture.state == "Leased" && picture.leases.is_empty();
+        let keys = if goes { BTreeSet::new() } else { self.shell.admitted(vmid) };
         let stale =
             keys.iter().find(|key| !picture.leases.iter().any(|lease| lease.as_str() == **key));
         if let Some(key) = stale {

@@ -138,6 +138,28 @@ fn an_id_that_was_taken_by_the_same_call_arriving_twice_is_settled_by_its_marks(
 }
 
 #[test]
+fn a_clone_that_lost_against_the_same_call_arriving_twice_waits_for_the_winner() {
+    let mut drive = at("Cloning");
+    drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Contention)))));
+    let bare =
+        VmSight { marks: Some(Reading::Unmarked), lock: Some("clone".into()), ..drive.sight() };
+    for _ in 0..3 {
+        while drive.asked().is_none() {
+            drive.wait(secs(1));
+        }
+        drive.answer(Answer::Looked(Ok(bare.clone())));
+        assert_eq!(drive.state(), "InDoubt", "the winner is still copying");
+    }
+    while drive.asked().is_none() {
+        drive.wait(secs(1));
+    }
+    let ours = drive.sight();
+    drive.answer(Answer::Looked(Ok(ours)));
+    assert_eq!(drive.state(), "Retiring", "it is ours, and nobody else's to clean up");
+}
+
+#[test]
 fn a_clone_of_unknown_outcome_is_looked_up_and_taken_on_by_its_marks() {
     let mut drive = at("Cloning");
     drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));

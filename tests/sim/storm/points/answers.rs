@@ -1,0 +1,148 @@
+//! How a call comes to end as the table says: by what happens on the cluster where Proxmox can be
+//! brought to it, else at the tap.
+
+use std::time::Duration;
+
+use drover::sim::world::{Faults, TaskFault};
+use drover_actors::fault::{Culprit, Fault, FaultKind};
+use drover_actors::ports::{AddressSight, IdSight, Ran, TaskEnd, VmSight};
+
+use super::script::{Deed, Turn};
+use crate::world::tap::{Alteration, Strike};
+
+/// A way to an answer.
+pub struct Way {
+    /// On the way to the state: the first such call.
+    pub prelude: Option<(&'static str, Turn)>,
+    /// What goes wrong on the cluster from the start.
+    pub faults: Faults,
+    /// What becomes of the call itself.
+    pub turn: Turn,
+}
+
+/// The port's method of a call of the table.
+pub fn method(call: &str) -> Option<&'static str> {
+    Some(match call {
+        "Clone" => "clone_vm",
+        "Await" => "await_task",
+        "Look" => "look",
+        "Configure" => "configure",
+        "Start" => "start",
+        "Address" => "address",
+        "HostKeys" => "host_keys",
+        "Greet" => "greet",
+        "Run" => "run",
+        "Fence" => "fence",
+        "Stop" => "stop",
+        "Destroy" => "destroy",
+        "IdTaken" => "id_taken",
+        "Leftovers" => "leftovers",
+        _ => return None,
+    })
+}
+
+/// How long nobody answers before a call's outcome is unknown.
+pub const SILENCE: Duration = Duration::from_secs(30);
+
+/// A way to this answer of this call in this state, where one is known.
+pub fn way(state: &str, call: &str, after: Option<&str>, answer: &str) -> Option<Way> {
+    let prelude = match state {
+        "InDoubt" => {
+            let made = !["free", "a stranger's"].contains(&answer);
+            Some(("clone_vm", Turn::blow(Strike::Lose { done: made, after: SILENCE })))
+        }
+        "Stranded" => Some(("fence", Turn { deed: Deed::Deface, ..Turn::blow(Strike::Pass) })),
+        _ => None,
+    };
+    let (deed, strike) = told(state, call, answer)?;
+    let faults = match (call, after, answer) {
+        ("Await", Some(after), "failed") => task(after, Some("got timeout")),
+        ("Await", Some(after), "unknown end") => task(after, None),
+        _ => Faults::default(),
+    };
+    Some(Way { prelude, faults, turn: Turn { deed, strike, answers: true } })
+}
+
+/// The next task of this call's kind fails with this, or dies.
+fn task(call: &str, error: Option<&str>) -> Faults {
+    let kind = format!("qm{}", call.to_lowercase());
+    let error = error.map(str::to_owned);
+    let rule =
+        TaskFault { kind: Some(kind), times: Some(1), error, after: 0.05, ..TaskFault::default() };
+    Faults { tasks: vec![rule], ..Faults::default() }
+}
+
+fn told(state: &str, call: &str, answer: &str) -> Option<(Deed, Strike)> {
+    let stranded = state == "Stranded";
+    let pass = |deed| Some((deed, Strike::Pass));
+    match (call, answer) {
+        ("Look", "ok" | "ours, stopped") => {
+            let running = answer == "ok";
+            let seen = Alteration::of(move |sight: Result<VmSight, Fault>| {
+                sight.map(|sight| VmSight { running: Some(running), ..sight })
+            });
+            let deed = if stranded { Deed::Restore } else { Deed::Nothing };
+            Some((deed, Strike::Alter(seen)))
+        }
+        ("Look", "free") => pass(if stranded { Deed::Remove } else { Deed::Nothing }),
+        ("Look", "a stranger's") => pass(Deed::Replace),
+        ("Look", "damaged") => pass(if stranded { Deed::Nothing } else { Deed::Deface }),
+        ("Look", "no evidence") => {
+            let seen = Alteration::of(|_: Result<VmSight, Fault>| {
+                let id = IdSight::Unknown;
+                Ok(VmSight { id, node: None, marks: None, lock: None, running: None })
+            });
+            Some((Deed::Nothing, Strike::Alter(seen)))
+        }
+        ("Clone", "IdTaken") => pass(Deed::Replace),
+        ("Configure" | "Fence", "Foreign") => pass(Deed::Deface),
+        ("Configure" | "Start" | "Address" | "Fence" | "Stop" | "Destroy", "Gone") => {
+            Some((Deed::Remove, Strike::Fail(fault(answer)?)))
+        }
+        ("Await", "failed" | "unknown end") => pass(Deed::Nothing),
+        ("Await", "warnings") => {
+            let warned = |end: Result<TaskEnd, Fault>| match end {
+                Ok(TaskEnd::Done { .. }) => {
+                    Ok(TaskEnd::Done { warnings: vec!["Could not remove disk".into()] })
+                }
+                end => end,
+            };
+            Some((Deed::Nothing, Strike::Alter(Alteration::of(warned))))
+        }
+        ("Address", "not yet") => {
+            let silent =
+                |_: Result<AddressSight, Fault>| Ok(AddressSight::NotYet("no agent".into()));
+            Some((Deed::Nothing, Strike::Alter(Alteration::of(silent))))
+        }
+        ("HostKeys", "none") => {
+            let none = |_: Result<Vec<String>, Fault>| Ok(Vec::new());
+            Some((Deed::Nothing, Strike::Alter(Alteration::of(none))))
+        }
+        ("Run", "exit 1") => {
+            let failed = |_: Result<Ran, Fault>| Ok(Ran { exit: Some(1), tail: "no".into() });
+            Some((Deed::Nothing, Strike::Alter(Alteration::of(failed))))
+        }
+        (_, "ok") => pass(Deed::Nothing),
+        (_, "UnknownOutcome") => Some((Deed::Nothing, Strike::Lose { done: true, after: SILENCE })),
+        (_, kind) => Some((Deed::Nothing, Strike::Fail(fault(kind)?))),
+    }
+}
+
+/// A fault of a kind, charged to whom it usually is.
+pub fn fault(kind: &str) -> Option<Fault> {
+    let (kind, culprit) = match kind {
+        "Contention" => (FaultKind::Contention, Culprit::Guest),
+        "Locked" => (FaultKind::Locked { lock: "backup".into() }, Culprit::Guest),
+        "Unreachable" => (FaultKind::Unreachable, Culprit::Guest),
+        "Denied" => (FaultKind::Denied { privilege: None, path: None }, Culprit::Template),
+        "Gone" => (FaultKind::Gone, Culprit::Guest),
+        "IdTaken" => (FaultKind::IdTaken, Culprit::Guest),
+        "Capacity" => (FaultKind::Capacity, Culprit::Template),
+        "Foreign" => (FaultKind::Foreign, Culprit::Guest),
+        "KeyRejected" => (FaultKind::KeyRejected, Culprit::Template),
+        "Impostor" => (FaultKind::Impostor, Culprit::Guest),
+        "Broken" => (FaultKind::Broken, Culprit::Template),
+        _ => return None,
+    };
+    Some(Fault::new(kind, culprit, "as planned"))
+}

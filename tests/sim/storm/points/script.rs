@@ -1,0 +1,429 @@
+//! What strikes at the tap: which call of which state is meant, and what becomes of it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use drover::sim::spec::GuestSpec;
+use drover::sim::world::SideDoor;
+use drover_actors::fact::{AgentPicture, What};
+use drover_actors::id::AgentId;
+use drover_actors::record::Body;
+
+use crate::world::World;
+use crate::world::notes::Notes;
+use crate::world::tap::{Knock, Strike};
+
+/// What happens on the cluster just before a call arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    /// Nothing.
+    Nothing,
+    /// An administrator removes the guest with all its volumes.
+    Remove,
+    /// Somebody writes over the guest's description.
+    Deface,
+    /// Somebody puts the description back as it was.
+    Restore,
+    /// Somebody else's guest takes the id, in the place of what is there.
+    Replace,
+}
+
+/// What becomes of one call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Turn {
+    /// What happens just before it.
+    pub deed: Deed,
+    /// What becomes of it.
+    pub strike: Strike,
+    /// Whether this is the answer the transition is about.
+    pub answers: bool,
+}
+
+impl Turn {
+    /// A blow that is not the answer itself.
+    pub fn blow(strike: Strike) -> Self {
+        Self { deed: Deed::Nothing, strike, answers: false }
+    }
+}
+
+/// Which call is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Such a call in a state.
+    Call {
+        /// The state the agent is in.
+        state: String,
+        /// The port's method.
+        call: &'static str,
+        /// The call after which it is counted.
+        after: Option<&'static str>,
+        /// The first of these that is meant, from 1.
+        nth: usize,
+    },
+    /// The next call of an agent, whichever.
+    AnyCall,
+    /// The next call or append of an agent.
+    Anything,
+}
+
+/// What to do at which call.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// On the way: the first such call.
+    pub prelude: Option<(&'static str, Turn)>,
+    /// The call that is meant.
+    pub target: Target,
+    /// What becomes of it and its likes, in order; the rest passes.
+    pub turns: VecDeque<Turn>,
+    /// Whether the power goes at the first sign of life after the answer.
+    pub cut_after: bool,
+    /// Calls of the first agent in this state are carried out and never answered.
+    pub hush: Option<String>,
+}
+
+/// A call or an append after the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Later {
+    /// Which.
+    pub call: &'static str,
+    /// How many facts were told before it.
+    pub told: usize,
+}
+
+#[derive(Default)]
+struct Seen {
+    plan: Option<Plan>,
+    /// Such calls since the one before them, once that was made.
+    since: Option<usize>,
+    hits: usize,
+    /// Whose calls are not answered, and whether that is over.
+    hushed: Option<(AgentId, bool)>,
+    hold_next: Hold,
+    /// Where the log of facts was when the answer was given, and whose it was.
+    answered: Option<(usize, AgentId)>,
+    /// Calls and appends of agents after the answer.
+    later: Vec<Later>,
+    descriptions: BTreeMap<u32, String>,
+    strangers: BTreeMap<u32, BTreeMap<String, String>>,
+    wrongs: Vec<String>,
+}
+
+impl Seen {
+    /// Notices that the agent that was hushed has left the state.
+    fn hush_over(&mut self, state: Option<&String>, log: &Notes) {
+        if let Some((agent, over)) = &mut self.hushed {
+            let now = living(log).get(agent).map(|picture| picture.state.clone());
+            *over |= now.as_ref() != state;
+        }
+    }
+
+    /// Whether this is the first agent that was hushed and never left that state, or nobody was yet.
+    fn hushes(&mut self, knocker: Option<&AgentPicture>) -> bool {
+        let Some(knocker) = knocker else { return false };
+        let hushed = self.hushed.get_or_insert_with(|| (knocker.agent.clone(), false));
+        hushed.0 == knocker.agent && !hushed.1
+    }
+
+    /// Whether this is the call that is meant, or one of its likes after it.
+    fn fits(&mut self, target: &Target, knock: &str, knocker: Option<&AgentPicture>) -> bool {
+        match target {
+            Target::Call { state, call, after, nth } => {
+                if after.is_none() || *after == Some(knock) {
+                    self.since.get_or_insert(0);
+                }
+                if *after == Some(knock) {
+                    self.since = Some(0);
+                }
+                let Some(since) = &mut self.since else { return false };
+                let here = knocker.is_some_and(|picture| picture.state == *state);
+                let fits = here && *call == knock;
+                *since += usize::from(fits);
+                fits && *since >= *nth
+            }
+            Target::AnyCall => knock != "append",
+            Target::Anything => true,
+        }
+    }
+}
+
+/// Longer than any test.
+const NEVER: Duration = Duration::from_secs(7 * 86_400);
+
+/// What is held next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Hold {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The next call or append.
+    Any,
+    /// The next append.
+    Append,
+}
+
+/// The hand at the tap; it outlives crashes.
+#[derive(Clone)]
+pub struct Script {
+    seen: Arc<Mutex<Seen>>,
+    notes: Notes,
+    side: SideDoor,
+}
+
+/// Whether it is an agent that knocks, about its guest or its records.
+fn is_agents(knock: &Knock) -> bool {
+    match knock.call {
+        "append" => knock
+            .records
+            .iter()
+            .any(|body| matches!(body, Body::LeaseEnded { .. }) || agent_of(body).is_some()),
+        "identify" | "survey" | "locate" | "id_taken" | "observe" | "now" | "draw" => false,
+        _ => true,
+    }
+}
+
+/// Whom a record is about.
+fn agent_of(body: &Body) -> Option<&AgentId> {
+    match body {
+        Body::CloneIntended { marks, .. } => Some(&marks.agent),
+        Body::TaskAccepted { agent, .. }
+        | Body::CloneSettled { agent, .. }
+        | Body::VolumesKnown { agent, .. }
+        | Body::HostKeyPinned { agent, .. }
+        | Body::Phase { agent, .. }
+        | Body::LeaseGranted { agent, .. }
+        | Body::LeaseReturned { agent, .. }
+        | Body::RetireIntended { agent, .. }
+        | Body::Stranded { agent, .. }
+        | Body::Gone { agent, .. } => Some(agent),
+        Body::Takeover { .. }
+        | Body::ClusterPinned { .. }
+        | Body::LeaseAsked(_)
+        | Body::LeaseRenewed { .. }
+        | Body::LeaseEnded { .. }
+        | Body::BreakerMoved { .. }
+        | Body::IdBurned { .. }
+        | Body::IdCleared { .. }
+        | Body::AheadConfirmed { .. }
+        | Body::MarksAhead { .. } => None,
+    }
+}
+
+impl Script {
+    /// A script that strikes nothing yet.
+    pub fn new(world: &World) -> Self {
+        Self { seen: Arc::default(), notes: world.notes.clone(), side: world.side.clone() }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap()
+    }
+
+    /// Takes the tap, with this plan from here on.
+    pub fn take(&self, world: &World, plan: Plan) {
+        let mut seen = self.seen();
+        seen.plan = Some(plan);
+        seen.since = None;
+        seen.hold_next = Hold::Nothing;
+        drop(seen);
+        let script = self.clone();
+        world.tap.watch(move |knock| script.judge(knock));
+    }
+
+    /// Strikes nothing more.
+    pub fn rest(&self, world: &World) {
+        world.tap.release();
+        self.seen().plan = None;
+    }
+
+    /// What was still to be done.
+    pub fn remaining(&self) -> VecDeque<Turn> {
+        self.seen().plan.as_ref().map(|plan| plan.turns.clone()).unwrap_or_default()
+    }
+
+    /// Whether the call that is meant was ever made in the state that is meant.
+    pub fn reached(&self) -> bool {
+        self.seen().hits > 0
+    }
+
+    /// Whether the answer of the transition was given.
+    pub fn answered(&self) -> Option<(usize, AgentId)> {
+        self.seen().answered.clone()
+    }
+
+    /// Calls and appends of agents since the answer.
+    pub fn later(&self) -> Vec<Later> {
+        self.seen().later.clone()
+    }
+
+    /// What went wrong at the tap itself.
+    pub fn wrongs(&self) -> Vec<String> {
+        self.seen().wrongs.clone()
+    }
+
+    /// From here on what an agent says or asks comes after the transition.
+    pub fn mark(&self, agent: AgentId) {
+        let count = told(&self.notes);
+        let mut seen = self.seen();
+        seen.answered = Some((count, agent));
+        seen.later.clear();
+    }
+
+    /// Guests of others that were planted, with their configuration.
+    pub fn strangers(&self) -> BTreeMap<u32, BTreeMap<String, String>> {
+        self.seen().strangers.clone()
+    }
+
+    /// The last pictures of agents that live.
+    fn living(&self) -> BTreeMap<AgentId, AgentPicture> {
+        living(&self.notes)
+    }
+
+    /// The agent that knocks: the one whose guest it is, or whoever is in the state that is meant.
+    fn knocker(&self, knock: &Knock, state: &str) -> Option<AgentPicture> {
+        let living = self.living();
+        let of_guest = |picture: &&AgentPicture| knock.vmid.is_some() && picture.vmid == knock.vmid;
+        let in_state = |picture: &&AgentPicture| knock.vmid.is_none() && picture.state == state;
+        let mut all = living.values();
+        let found = all.clone().find(of_guest).or_else(|| all.find(in_state));
+        found.or_else(|| living.values().last()).cloned()
+    }
+
+    fn judge(&self, knock: &Knock) -> Strike {
+        let Some(plan) = self.seen().plan.clone() else { return Strike::Pass };
+        let meant = match (&plan.target, &plan.hush) {
+            (Target::Call { state, .. }, _) | (_, Some(state)) => state.clone(),
+            (Target::AnyCall | Target::Anything, None) => String::new(),
+        };
+        let knocker = self.knocker(knock, &meant);
+        if let Some((_, turn)) = plan.prelude.filter(|(call, _)| *call == knock.call) {
+            if let Some(plan) = &mut self.seen().plan {
+                plan.prelude = None;
+            }
+            return self.carry_out(turn, knocker);
+        }
+        let about = knocker.as_ref().is_some_and(|picture| picture.vmid == knock.vmid);
+        if !(is_agents(knock) || knock.call == "id_taken" && about) {
+            return Strike::Pass;
+        }
+        let mut seen = self.seen();
+        let written = knock.records.iter().find_map(agent_of);
+        // Of some calls nobody can tell whose they are where there are two.
+        let known = knock.vmid.is_some() || self.living().len() == 1;
+        let who = written.or(knocker.as_ref().filter(|_| known).map(|picture| &picture.agent));
+        let mine = seen.answered.as_ref().is_none_or(|(_, agent)| Some(agent) == who);
+        if seen.answered.is_some() && mine {
+            let told = told(&self.notes);
+            seen.later.push(Later { call: knock.call, told });
+        }
+        let held = match seen.hold_next {
+            Hold::Nothing => false,
+            Hold::Any => mine,
+            Hold::Append => mine && knock.call == "append",
+        };
+        if held {
+            seen.hold_next = Hold::Nothing;
+            return Strike::Hold;
+        }
+        let state = knocker.as_ref().map(|picture| picture.state.clone());
+        seen.hush_over(plan.hush.as_ref(), &self.notes);
+        if plan.hush.is_some() && plan.hush == state && seen.hushes(knocker.as_ref()) {
+            let passes = knock.call == "append";
+            return if passes { Strike::Pass } else { Strike::Lose { done: true, after: NEVER } };
+        }
+        if !seen.fits(&plan.target, knock.call, knocker.as_ref()) {
+            return Strike::Pass;
+        }
+        seen.hits += 1;
+        let turn = seen.plan.as_mut().and_then(|plan| plan.turns.pop_front());
+        let Some(turn) = turn else { return Strike::Pass };
+        if turn.answers && seen.answered.is_none() {
+            let count = told(&self.notes);
+            seen.answered = knocker.as_ref().map(|picture| (count, picture.agent.clone()));
+            if plan.cut_after {
+                seen.hold_next = Hold::Any;
+            }
+        } else if plan.cut_after {
+            seen.hold_next = Hold::Append;
+        }
+        drop(seen);
+        self.carry_out(turn, knocker)
+    }
+
+    fn carry_out(&self, turn: Turn, knocker: Option<AgentPicture>) -> Strike {
+        let vmid = knocker.and_then(|picture| picture.vmid).map(|vmid| vmid.0);
+        match (turn.deed, vmid) {
+            (Deed::Nothing, _) => {}
+            (_, None) => self.seen().wrongs.push("a deed without a guest".into()),
+            (Deed::Remove, Some(vmid)) => self.remove(vmid),
+            (Deed::Deface, Some(vmid)) => {
+                let config = self.side.config(vmid);
+                let text = config.as_ref().and_then(|config| config.get("description"));
+                if let Some(text) = text {
+                    self.seen().descriptions.insert(vmid, text.to_owned());
+                }
+                self.side.set_config(vmid, "description", Some("mine from here on"));
+            }
+            (Deed::Restore, Some(vmid)) => {
+                let text = self.seen().descriptions.get(&vmid).cloned();
+                self.side.set_config(vmid, "description", text.as_deref());
+            }
+            (Deed::Replace, Some(vmid)) => {
+                self.remove(vmid);
+                self.plant(vmid);
+            }
+        }
+        turn.strike
+    }
+
+    /// What an administrator does to be rid of a guest.
+    pub fn remove(&self, vmid: u32) {
+        self.side.remove_guest(vmid);
+        let mine = format!("vm-{vmid}-");
+        for node in ["pve1", "pve2", "pve3"] {
+            for storage in ["local", "local-lvm", "shared"] {
+                for volid in self.side.volumes(node, storage) {
+                    if volid.contains(&mine) {
+                        self.side.remove_volume(node, &volid);
+                    }
+                }
+            }
+        }
+    }
+
+    fn plant(&self, vmid: u32) {
+        let config = [("name", "db"), ("memory", "512"), ("scsi0", "none")];
+        let config = config.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let node = "pve1".to_owned();
+        let spec = GuestSpec { vmid, node, template: false, running: false, pool: None, config };
+        assert!(self.side.plant_guest(&spec), "the id is free");
+        let config = self.side.config(vmid).unwrap().into_iter().collect();
+        self.seen().strangers.insert(vmid, config);
+    }
+}
+
+/// How many facts were told so far.
+fn told(notes: &Notes) -> usize {
+    notes.facts(|_| Some(())).len()
+}
+
+/// The last pictures of agents that are not gone.
+pub fn living(notes: &Notes) -> BTreeMap<AgentId, AgentPicture> {
+    let mut all = BTreeMap::new();
+    let pictures = notes.facts(|what| match what {
+        What::Agent(picture) => Some(Ok((**picture).clone())),
+        What::AgentGone { agent, .. } => Some(Err(agent.clone())),
+        _ => None,
+    });
+    for picture in pictures {
+        match picture {
+            Ok(picture) => {
+                all.insert(picture.agent.clone(), picture);
+            }
+            Err(agent) => {
+                all.remove(&agent);
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,270 @@
+//! Guests that look like an agent and are another's: two drovers on one cluster, copies and forgeries,
+//! backups brought back, and ids that changed hands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use drover::sim::spec::GuestSpec;
+use drover_actors::record::Reason;
+use futures_util::future::join;
+
+use super::world::World;
+use super::world::setup::Setup;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const CLEANING: &str = "cleanupOrphanedAgents: true, orphanCleanupPeriodSeconds: 30, orphanCleanupGracePeriodSeconds: 60";
+
+type Config = BTreeMap<String, String>;
+
+fn config(world: &World, vmid: u32) -> Config {
+    world.side.config(vmid).unwrap().into_iter().collect()
+}
+
+/// Somebody else's guest, with this name and description.
+fn plant(world: &World, vmid: u32, words: &[(&str, &str)]) -> Config {
+    let plain = [("memory", "512"), ("scsi0", "none"), ("name", "db")];
+    let config = plain.iter().chain(words).map(|(key, value)| ((*key).into(), (*value).into()));
+    let node = "pve1".to_owned();
+    let config = config.collect();
+    let spec = GuestSpec { vmid, node, template: false, running: false, pool: None, config };
+    assert!(world.side.plant_guest(&spec), "the id is free");
+    world.notes.planted(vmid);
+    self::config(world, vmid)
+}
+
+/// Takes leases one after another, and gives each back; the guests they were on.
+async fn serve(world: &World, count: usize) -> BTreeSet<u32> {
+    let mut vmids = BTreeSet::new();
+    for _ in 0..count {
+        let mut leases = Vec::new();
+        for _ in 0..3 {
+            leases.push(world.lease("linux").await);
+        }
+        for lease in leases {
+            vmids.insert(world.ready(&lease).await.vmid.unwrap().0);
+            world.release(&lease).await;
+        }
+    }
+    vmids
+}
+
+/// Retires all that is idle and waits for its end.
+async fn empty(world: &World) {
+    world.reap(true).await;
+    world.until("the agents are gone", |view| view.agents().is_empty()).await;
+}
+
+// Invariant: drovers that know nothing of each other leave each other's guests alone.
+
+#[tokio::test(start_paused = true)]
+async fn two_drovers_with_the_same_names_serve_side_by_side() {
+    let setup = || Setup::linux("instanceCap: 3, maxTotalUses: 1").rack(CLEANING);
+    let one = World::started(setup()).await;
+    let mut other = one.beside(setup().seed(2));
+    other.start().await;
+    let (of_one, of_other) = join(serve(&one, 4), serve(&other, 4)).await;
+    assert_eq!((of_one.len(), of_other.len()), (12, 12), "each lease had a guest of its own");
+    let (held, _) = one.leased("linux").await;
+    join(one.pass(30 * MINUTE), other.pass(30 * MINUTE)).await;
+    one.ready(&held).await;
+    let told = other.resync().await.join("\n");
+    assert!(told.contains("guests of another installation"), "{told}");
+    one.release(&held).await;
+    join(empty(&one), empty(&other)).await;
+    for world in [one, other] {
+        let gone = world.view().gone_agents();
+        assert!(gone.iter().all(|gone| gone.reason != Reason::Orphaned), "{gone:?}");
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_prefix_that_begins_another_takes_nothing_of_it() {
+    let setup = |prefix: &str| {
+        Setup::linux(&format!("instanceCap: 3, namePrefix: {prefix}")).rack(CLEANING)
+    };
+    let one = World::started(setup("prod")).await;
+    let mut other = one.beside(setup("prod-2").seed(2));
+    other.start().await;
+    let ((held, agent), (kept, twin)) = join(one.leased("linux"), other.leased("linux")).await;
+    let name = |world: &World, vmid: u32| config(world, vmid)["name"].clone();
+    assert!(name(&one, agent.vmid.unwrap().0).starts_with("prod-linux-"));
+    assert!(name(&other, twin.vmid.unwrap().0).starts_with("prod-2-linux-"));
+    join(one.pass(30 * MINUTE), other.pass(30 * MINUTE)).await;
+    join(one.resync(), other.resync()).await;
+    join(one.ready(&held), other.ready(&kept)).await;
+    join(one.release(&held), other.release(&kept)).await;
+    join(empty(&one), empty(&other)).await;
+    one.end().await;
+    other.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copied_journal_is_noticed_by_the_marks_of_what_its_twin_made_since() {
+    let setup = || Setup::linux("instanceCap: 3").rack(CLEANING);
+    let one = World::started(setup()).await;
+    let backup = one.backup();
+    let (held, agent) = one.leased("linux").await;
+    let vmid = agent.vmid.unwrap().0;
+    let mut other = one.beside(setup().seed(2));
+    other.restore(backup);
+    other.start().await;
+    join(one.pass(20 * MINUTE), other.pass(20 * MINUTE)).await;
+    let told = other.resync().await.join("\n");
+    assert!(told.contains("older than the world") && told.contains(&vmid.to_string()), "{told}");
+    assert_eq!(one.ready(&held).await.agent, agent.agent, "its twin has not touched it");
+    one.release(&held).await;
+    empty(&one).await;
+    one.end().await;
+    other.end().await;
+}
+
+// Invariant: a journal older than the world destroys nothing that it does not know.
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_journal_leaves_what_was_made_after_the_backup() {
+    let mut world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
+    let backup = world.backup();
+    let (_, agent) = world.leased("linux").await;
+    let vmid = agent.vmid.unwrap().0;
+    world.crash();
+    world.restore(backup);
+    world.start().await;
+    world.pass(60 * MINUTE).await;
+    let told = world.resync().await.join("\n");
+    assert!(told.contains("older than the world") && told.contains(&vmid.to_string()), "{told}");
+    world.restart(MINUTE).await;
+    serve(&world, 20).await;
+    assert!(world.ledger().seq > 200, "the journal has caught up by far");
+    world.pass(60 * MINUTE).await;
+    assert!(world.guests.running_vmids().contains(&vmid), "only an operator can tell");
+    world.confirm_older_journal();
+    world.until("the orphan goes", |_| !world.side.guests().contains(&vmid)).await;
+    empty(&world).await;
+    world.end().await;
+}
+
+// Invariant: what only looks like ours is never touched.
+
+/// A stranger with these words of an agent's own stays as it is beside it.
+async fn stays(words: impl Fn(&Config, u32) -> Vec<(String, String)>) {
+    let mut world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
+    let (lease, agent) = world.leased("linux").await;
+    let ours = config(&world, agent.vmid.unwrap().0);
+    let words = words(&ours, agent.vmid.unwrap().0);
+    let words: Vec<_> = words.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let before = plant(&world, 700, &words);
+    world.pass(60 * MINUTE - 10 * MINUTE).await;
+    let told = world.resync().await.join("\n");
+    assert!(told.contains("700"), "{told}");
+    world.ready(&lease).await;
+    world.release(&lease).await;
+    empty(&world).await;
+    world.pass(10 * MINUTE).await;
+    assert_eq!(config(&world, 700), before);
+    world.keep_ground();
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_with_our_tag_stays() {
+    stays(|ours, _| vec![("tags".into(), ours["tags"].clone())]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_with_our_tag_and_an_agents_block_stays() {
+    stays(|ours, _| ["tags", "description"].map(|key| (key.to_owned(), ours[key].clone())).into())
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_made_by_hand_with_all_marks_stays() {
+    stays(|ours, _| {
+        ["tags", "description", "name"].map(|key| (key.to_owned(), ours[key].clone())).into()
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_whose_block_names_its_own_vmid_and_an_agent_that_lives_stays() {
+    stays(|ours, vmid| {
+        let block = ours["description"].replace(&format!("vmid {vmid}"), "vmid 700");
+        vec![("name".into(), ours["name"].clone()), ("description".into(), block)]
+    })
+    .await;
+}
+
+// Invariant: an id that changed hands is the new owner's, whatever the agent was about.
+
+/// In this state the agent's guest is removed and somebody else takes its id.
+async fn reused_in(state: &str) {
+    let world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
+    let lease = world.lease("linux").await;
+    if ["Ready", "Leased", "Retiring"].contains(&state) {
+        world.ready(&lease).await;
+    }
+    if ["Ready", "Retiring"].contains(&state) {
+        world.release(&lease).await;
+    }
+    if state == "Retiring" {
+        world.reap(true).await;
+    }
+    let agent = world.until_state(state).await;
+    let vmid = agent.vmid.unwrap().0;
+    world.administer(vmid);
+    let before = plant(&world, vmid, &[]);
+    world.pass(20 * MINUTE).await;
+    assert_eq!(config(&world, vmid), before, "{state}");
+    if state == "Leased" {
+        world.release(&lease).await;
+    } else if state != "Ready" && state != "Retiring" {
+        let served = world.ready(&lease).await;
+        assert_ne!(served.agent, agent.agent, "{state}");
+        world.release(&lease).await;
+    }
+    world.reap(true).await;
+    world.pass(20 * MINUTE).await;
+    assert_eq!(config(&world, vmid), before, "{state}");
+    for agent in world.view().agents() {
+        assert_eq!((agent.state.as_str(), agent.vmid.unwrap().0), ("Stranded", vmid), "{state}");
+        assert!(!world.view().alarms().is_empty());
+    }
+    world.side.remove_guest(vmid);
+    world.until("the agents are gone", |view| view.agents().is_empty()).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reused_id_is_left_alone_in_every_state() {
+    for state in
+        ["Configuring", "Booting", "Connecting", "Preparing", "Ready", "Leased", "Retiring"]
+    {
+        reused_in(state).await;
+    }
+}
+
+// Invariant: an id taken between its choice and the clone costs one agent and touches nobody.
+
+#[tokio::test(start_paused = true)]
+async fn an_id_taken_between_its_choice_and_the_clone_is_the_others() {
+    for node in ["pve1", "pve2"] {
+        let world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
+        let lease = world.lease("linux").await;
+        let agent = world.until_state("Cloning").await;
+        let vmid = agent.vmid.unwrap().0;
+        let config = [("name", "db"), ("memory", "512"), ("scsi0", "none")];
+        let config = config.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let (template, running, node) = (false, false, node.to_owned());
+        let spec = GuestSpec { vmid, node, template, running, pool: None, config };
+        assert!(world.side.plant_guest(&spec));
+        let before = self::config(&world, vmid);
+        assert_ne!(world.ready(&lease).await.agent, agent.agent);
+        assert_eq!(self::config(&world, vmid), before);
+        world.release(&lease).await;
+        empty(&world).await;
+        assert_eq!(self::config(&world, vmid), before);
+        assert!(world.ledger().burned.values().any(|ids| !ids.is_empty()), "the id is burned");
+        world.side.remove_guest(vmid);
+        world.end().await;
+    }
+}
