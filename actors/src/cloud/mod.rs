@@ -411,6 +411,7 @@ impl Supervised for Cloud {
             self.mind.found(&living.template, living.standing);
         }
         self.room_told = None;
+        self.shown = None;
         if self.kept.told.is_some() {
             self.apply(ctx);
         } else {

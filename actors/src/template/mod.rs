@@ -332,6 +332,7 @@ impl Supervised for Template {
         }
         self.take_over(ctx);
         self.warm_told = 0;
+        self.shown = None;
         self.timer = None;
         self.flushing = false;
         self.carry_out(Vec::new(), ctx);
