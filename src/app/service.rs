@@ -373,6 +373,9 @@ impl Service {
         given_up: Option<drover_actors::supervise::GivenUp>,
     ) -> Result<(), RunError> {
         self.web.stop().await;
+        if let Err(error) = self.journal.flush().await {
+            tracing::warn!(%error, "the last records of the journal may be lost");
+        }
         let text = given_up.map_or_else(
             || "their thread ended".to_owned(),
             |what| format!("{} panicked {} times: {}", what.name, what.restarts, what.panic),

@@ -282,8 +282,8 @@ impl Committer {
         let now = self.ambient.now().mono;
         if self.failed_at.is_some_and(|failed| now - failed >= QUIET) {
             self.failed_at = None;
-            tracing::info!("journal can be written again");
             self.tell(None);
+            tracing::info!("journal can be written again");
         }
     }
 

@@ -1,5 +1,6 @@
 //! How soon a lease on a warm agent is ready.
 
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use drover::ssh::{HostKeyPolicy, Keep, Limits, Target, connect};
@@ -30,7 +31,7 @@ pub fn tell(report: &mut Report) {
         let figure =
             Figure::alone(format!("lease-warm.{word}"), percentile(&leases, share) * 1e3, "ms");
         let bound = percentile(&bounds, share) * 1e3;
-        report.add(figure.against("GET /healthz and one SSH exec", bound));
+        report.add(figure.against("GET /healthz, one sync to disk, one SSH exec", bound));
     }
 }
 
@@ -50,7 +51,7 @@ fn lease(service: &Service) -> (f64, Value) {
     (seconds, lease["ssh"].clone())
 }
 
-/// One empty request, one login and one command.
+/// One empty request, one small write that is durable, one login and one command.
 fn bound(service: &Service, ssh: &Value) -> f64 {
     let target = Target {
         host: ssh["host"].as_str().unwrap().parse().unwrap(),
@@ -61,6 +62,9 @@ fn bound(service: &Service, ssh: &Value) -> f64 {
     let key = Service::key();
     let begun = Instant::now();
     service.api().get("/healthz").unwrap();
+    let mut file = std::fs::File::create(service.journal().with_extension("beside")).unwrap();
+    file.write_all(&[0; 4096]).unwrap();
+    file.sync_data().unwrap();
     service.api().wait(async {
         let session = connect(&target, &key, &policy, LIMIT).await.unwrap();
         let limits = Limits { time: LIMIT, output_bytes_max: 1000, keep: Keep::First };

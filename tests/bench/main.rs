@@ -33,17 +33,17 @@ use site::Lanes;
 const NAMES: [&str; 9] = [
     "provision-200",
     "lanes-200",
+    "teardown-200",
     "provision-1000",
     "idle",
     "recovery-1000",
-    "teardown-1000",
     "journal",
     "lease-warm",
     "storm",
 ];
 
 /// Those that need a herd of a thousand, which is provisioned once.
-const OF_THOUSAND: [&str; 4] = ["provision-1000", "idle", "recovery-1000", "teardown-1000"];
+const OF_THOUSAND: [&str; 3] = ["provision-1000", "idle", "recovery-1000"];
 
 /// An HTTP client that gives connections up before a server does; it trusts the authority in a
 /// file where one is given.
@@ -76,8 +76,14 @@ fn main() {
     if wanted("provision-200") {
         provision::beside_script(&mut report, 200);
     }
-    if wanted("lanes-200") {
-        provision::in_lanes(&mut report, 200);
+    if ["lanes-200", "teardown-200"].into_iter().any(wanted) {
+        let (herd, provision) = Herd::provisioned(200, Lanes::Default);
+        if wanted("lanes-200") {
+            provision.tell_lanes(&mut report);
+        }
+        if wanted("teardown-200") {
+            herd.tell_teardown(&mut report);
+        }
     }
     if OF_THOUSAND.into_iter().any(wanted) {
         thousand(&mut report, wanted);
@@ -104,8 +110,5 @@ fn thousand(report: &mut Report, wanted: impl Fn(&str) -> bool) {
     }
     if wanted("recovery-1000") {
         herd.tell_recovery(report);
-    }
-    if wanted("teardown-1000") {
-        herd.tell_teardown(report);
     }
 }

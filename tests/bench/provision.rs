@@ -20,16 +20,6 @@ pub fn beside_script(report: &mut Report, agents: u32) {
     provision.tell(report, Some(&script));
 }
 
-/// Provisions in the usual lanes: what an agent waits for one is told apart.
-pub fn in_lanes(report: &mut Report, agents: u32) {
-    let (_, provision) = Herd::provisioned(agents, Lanes::Default);
-    let name = format!("lanes-{agents}");
-    tell_times(report, &format!("{name}.ready"), &provision.past_queue, &provision.piece);
-    let queued = provision.phases.get("Queued").map(Vec::as_slice).unwrap_or_default();
-    report.add(Figure::alone(format!("{name}.queued.p50"), percentile(queued, 0.5), "s"));
-    report.add(Figure::alone(format!("{name}.queued.p99"), percentile(queued, 0.99), "s"));
-}
-
 /// What came of many provisions at once.
 pub struct Provision {
     /// Seconds until ready, by VMID.
@@ -78,6 +68,15 @@ impl Provision {
         }
         self.tell_calls(report, &format!("{name}.calls"), script);
         self.tell_cost(report, &format!("{name}.cost"), script);
+    }
+
+    /// Tells what came of provisions in lanes that hold agents up: that wait is told apart.
+    pub fn tell_lanes(&self, report: &mut Report) {
+        let name = format!("lanes-{}", self.took.len());
+        tell_times(report, &format!("{name}.ready"), &self.past_queue, &self.piece);
+        let queued = self.phases.get("Queued").map(Vec::as_slice).unwrap_or_default();
+        report.add(Figure::alone(format!("{name}.queued.p50"), percentile(queued, 0.5), "s"));
+        report.add(Figure::alone(format!("{name}.queued.p99"), percentile(queued, 0.99), "s"));
     }
 
     fn tell_calls(&self, report: &mut Report, name: &str, script: Option<&Naive>) {

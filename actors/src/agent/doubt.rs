@@ -191,6 +191,10 @@ impl Mind {
         let sight = match result {
             Ok(sight) => sight,
             Err(fault) => {
+                // It looks again however long that takes; somebody else must hear why it has to.
+                if matches!(fault.culprit, Culprit::Cloud(_)) {
+                    out.fault = Some(fault.clone());
+                }
                 self.hinder(fault);
                 return self.back_off(out);
             }

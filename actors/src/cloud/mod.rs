@@ -132,6 +132,8 @@ pub struct Cloud {
 struct Kept {
     /// A configuration that is coming into force.
     told: Option<Told>,
+    /// Templates that were begun for it and do not know their cluster yet.
+    begun: BTreeSet<TemplateId>,
     /// Agents to hand to their templates.
     adopt: Vec<Adoption>,
     /// Starts that were not passed on.
@@ -192,6 +194,7 @@ impl Cloud {
                 Some(_) if known.is_some_and(|old| Arc::ptr_eq(old, spec) || old == spec) => {}
                 Some(address) => address.do_send(TemplateCommand::Apply(Some(spec.clone()))),
                 None => {
+                    self.kept.begun.insert(id.clone());
                     self.begin_template(spec.clone(), true, ctx);
                 }
             }
@@ -199,9 +202,12 @@ impl Cloud {
         self.specs = templates;
         self.adopt(ctx);
         // After the agents that are taken over, so that these count before anything is begun.
-        if let Some(lanes) = &self.lanes {
-            self.tell_all(|| TemplateCommand::Lanes(lanes.clone()));
+        for address in self.kept.begun.iter().filter_map(|id| self.templates.get(id)) {
+            if let Some(lanes) = self.lanes.clone() {
+                address.do_send(TemplateCommand::Lanes(lanes));
+            }
         }
+        self.kept.begun.clear();
         self.kept.told = None;
         if ask {
             self.ask(ctx);
@@ -464,7 +470,8 @@ impl Handler<ToCloud> for Cloud {
             ToCloud::WarmNeed { template, count } => self.mind.warm_need(&template, count),
             ToCloud::Suspect(fault) => {
                 tracing::warn!(cloud = %self.id, error = %fault, "agent blames its cloud");
-                if !self.in_question {
+                // One that is known not to work is asked again in its own time.
+                if self.mind.is_well() && !self.in_question {
                     self.ask(ctx);
                 }
             }

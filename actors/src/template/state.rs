@@ -308,7 +308,7 @@ impl TemplateMind {
             | Standing::Busy
             | Standing::Leaving
             | Standing::Parked
-            | Standing::Gone => {}
+            | Standing::Gone => effects.extend(suspect(report.fault.as_ref())),
         }
         let returned = before == Standing::Parked && permits::holds_slot(report.standing);
         if report.standing == Standing::Gone {
@@ -337,9 +337,7 @@ impl TemplateMind {
             self.breaker.left(agent);
             self.pace.stumbled(now.mono);
         }
-        if matches!(fault.culprit, Culprit::Cloud(_)) {
-            effects.push(Effect::SuspectCloud(fault.clone()));
-        }
+        effects.extend(suspect(Some(fault)));
         effects
     }
 
@@ -469,6 +467,12 @@ impl TemplateMind {
             tripped: self.breaker.tripped(),
         }
     }
+}
+
+/// A fault of the cloud is the cloud's to look at, whatever becomes of the agent.
+fn suspect(fault: Option<&Fault>) -> Option<Effect> {
+    let fault = fault.filter(|fault| matches!(fault.culprit, Culprit::Cloud(_)))?;
+    Some(Effect::SuspectCloud(fault.clone()))
 }
 
 #[cfg(test)]

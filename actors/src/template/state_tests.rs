@@ -288,6 +288,8 @@ fn a_fault_of_the_cloud_makes_the_cloud_look_at_itself() {
     let agent = begin(&mut mind, 1, Some(1), 0).remove(0);
     let culprit = Culprit::Cloud(crate::id::CloudId::new("c"));
     let why = Fault::new(FaultKind::Unreachable, culprit, "no route");
+    let effects = tell(&mut mind, &agent, Standing::Coming, Some(why.clone()), 1);
+    assert_eq!(effects, [Effect::SuspectCloud(why.clone())], "it goes on and could not look");
     let effects = tell(&mut mind, &agent, Standing::Leaving, Some(why.clone()), 1);
     assert_eq!(effects, [Effect::SuspectCloud(why)]);
 }

@@ -105,7 +105,8 @@ async fn a_survey_reads_loose_rows() {
     assert_eq!(fresh.lock.as_deref(), Some("clone"));
     assert!(template.template && !template.container);
     assert!(container.container && container.status == "unknown");
-    assert_eq!(script.seen(), ["a GET /cluster/status", "a GET /cluster/resources type=vm"]);
+    let asked = ["a GET /cluster/status", "b GET /cluster/status"];
+    assert_eq!(script.seen(), [asked[0], asked[1], "b GET /cluster/resources type=vm"]);
 }
 
 // Invariant: only a quorate endpoint's word frees an id.

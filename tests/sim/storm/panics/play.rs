@@ -169,12 +169,14 @@ impl Play {
         self.ready(&long).await;
         self.release(&long).await;
         self.until("the template is gone", |view| view.templates().len() == 1).await;
-        self.world.setup.clouds.pop();
-        self.world.reload();
-        self.until("the cloud is gone", |view| view.clouds().len() == 1).await;
+        // With this lease it is durable that the cloud has no agents: at a start there would be no
+        // way to them any more.
         let last = self.lease("linux").await;
         self.ready(&last).await;
         self.release(&last).await;
+        self.world.setup.clouds.pop();
+        self.world.reload();
+        self.until("the cloud is gone", |view| view.clouds().len() == 1).await;
         let policy = StopPolicy::RetireAll;
         self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
         // Who panicked at the very end has yet to come back.
