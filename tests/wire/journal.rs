@@ -91,7 +91,7 @@ fn a_full_disk_stops_what_is_new_and_nothing_else() {
         assert_eq!(call(&site, "GET", "/readyz", None).0, 200);
         waiting.push(ask(&site, "linux", "afterwards"));
         // The first and the last of those that wait are served, the many between give way.
-        for lease in waiting.drain(1..waiting.len() - 1) {
+        for lease in waiting.drain(1..waiting.len().max(2) - 1) {
             release(&site, &lease);
         }
         for lease in &waiting {
