@@ -91,16 +91,22 @@ fn a_full_disk_stops_what_is_new_and_nothing_else() {
         assert_eq!(call(&site, "GET", "/readyz", None).0, 200);
         waiting.push(ask(&site, "linux", "afterwards"));
         // The first and the last of those that wait are served, the many between give way.
-        for lease in waiting.drain(1..waiting.len() - 1) {
+        for lease in waiting.drain(1..waiting.len().max(2) - 1) {
             release(&site, &lease);
         }
         for lease in &waiting {
             ready(&site, lease);
             release(&site, lease);
         }
-        assert_eq!(call(&site, "POST", "/v1/reap", Some(&serde_json::json!({"all": true}))).0, 200);
+        // One that was still starting is reaped once it is ready.
         let mut board = Board::open(&site);
-        board.until(&site, "one agent", |board| board.agents.len() == 1);
+        while board.agents.len() > 1 {
+            if board.in_state("Ready") > 0 {
+                let all = serde_json::json!({"all": true});
+                assert_eq!(call(&site, "POST", "/v1/reap", Some(&all)).0, 200);
+            }
+            board.next(&site);
+        }
         assert_eq!(sim.guests().len(), 1, "a guest that nobody knows");
     }
     assert_eq!(ready(&site, &held)["agent"], before["agent"]);

@@ -39,7 +39,7 @@ pub use state::State;
 use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
 use crate::fact::{Fact, What};
 use crate::id::{Attempt, LeaseId};
-use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
+use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::record::Body;
 use crate::supervise::{GivenUp, Intensity, Watch, supervise, take_turns};
 use crate::time::Moment;
@@ -213,7 +213,10 @@ impl Agent {
         self.told = Some(AgentReport { fault: None, refused: Vec::new(), ..report.clone() });
         let mut leases = report.leases.clone();
         leases.extend(ends.into_iter().filter(|lease| !report.leases.contains(lease)));
-        self.birth.report.do_send(AgentReport { leases, ..report });
+        // Whoever is gone is not heard any more: that must be its last word.
+        let unfinished = report.standing == Standing::Gone && !leases.is_empty();
+        let standing = if unfinished { Standing::Leaving } else { report.standing };
+        self.birth.report.do_send(AgentReport { leases, standing, ..report });
     }
 
     /// Carries out what waits, up to the next record.

@@ -3,7 +3,7 @@
 use super::plan::{Deed, Event, Plan, Speed};
 use super::run::{Failure, judge};
 
-/// The most plans that are played.
+/// The most plans that are played, unless `STORM_TRIES` in the environment says how many.
 const TRIES: u32 = 400;
 
 struct Shrink {
@@ -14,7 +14,8 @@ struct Shrink {
 
 /// The smallest plan found that fails as this one does.
 pub fn shrink(plan: Plan, failure: Failure) -> (Plan, Failure) {
-    let mut shrink = Shrink { plan, failure, left: TRIES };
+    let wanted = std::env::var("STORM_TRIES").ok().and_then(|text| text.parse().ok());
+    let mut shrink = Shrink { plan, failure, left: wanted.unwrap_or(TRIES) };
     loop {
         let before = shrink.plan.clone();
         shrink.events();
