@@ -307,6 +307,7 @@ impl Play {
         self.run_to(until).await?;
         self.look().await?;
         self.administer();
+        self.askers.hope();
         Ok(())
     }
 

@@ -48,6 +48,7 @@ pub struct Live {
     /// Whether its intent is in the journal.
     pub recorded: bool,
     node: Option<String>,
+    leases: Vec<LeaseId>,
     executors: u32,
     retiring: bool,
 }
@@ -60,6 +61,8 @@ pub struct LeaseSeen {
     /// Why it ended.
     pub over: Option<String>,
     agent: Option<AgentId>,
+    /// Whether it was ready on that agent.
+    holds: bool,
     expires: Option<WallTime>,
     wished: bool,
 }
@@ -172,6 +175,7 @@ impl Watch {
                 vmid: Some(vmid),
                 recorded: true,
                 node: Some(entry.node.to_string()),
+                leases: entry.leases.keys().cloned().collect(),
                 executors: entry.spec.executors.max(1),
                 retiring: entry.retiring.is_some(),
             };
@@ -321,6 +325,7 @@ impl Watch {
                 vmid: None,
                 recorded: false,
                 node: None,
+                leases: Vec::new(),
                 executors: 1,
                 retiring: false,
             };
@@ -329,6 +334,7 @@ impl Watch {
         let live = seen.live.get_mut(agent).unwrap();
         live.state.clone_from(&picture.state);
         live.node = picture.node.as_ref().map(ToString::to_string);
+        live.leases.clone_from(&picture.leases);
         live.vmid = picture.vmid.map(|vmid| vmid.0).or(live.vmid);
         if live.node.as_ref().is_some_and(|node| seen.frail.contains(node)) {
             seen.shaken.insert(agent.clone());
@@ -345,18 +351,22 @@ impl Watch {
         if !recorded && !seen.orphans.contains(&vmid) {
             self.blame(seen, "journal-before-acting", format!("{agent} works without a record"));
         }
-        // An agent whose last lease ended in a crash is shown once as it was, and then goes.
-        let goes = picture.state == "Leased" && picture.leases.is_empty();
-        let keys = if goes { BTreeSet::new() } else { self.shell.admitted(vmid) };
-        let stale =
-            keys.iter().find(|key| !picture.leases.iter().any(|lease| lease.as_str() == **key));
-        if let Some(key) = stale {
-            let text = format!("the key of {key} is in {vmid} yet, whose leases are otherwise");
-            self.blame(seen, "key-removed-at-the-end", text);
+        if picture.state == "Ready" {
+            self.swept(seen, vmid, &[]);
         }
         if !seen.past.contains_key(agent) {
             let config = self.side.config(vmid).unwrap_or_default().into_iter().collect();
             seen.past.insert(agent.clone(), (vmid, config));
+        }
+    }
+
+    /// A guest that is given out holds the keys of these leases and no others.
+    fn swept(&self, seen: &mut Seen, vmid: u32, leases: &[LeaseId]) {
+        let keys = self.shell.admitted(vmid);
+        let stale = keys.iter().find(|key| !leases.iter().any(|lease| lease.as_str() == **key));
+        if let Some(key) = stale {
+            let text = format!("the key of {key} is in {vmid} yet, with {leases:?}");
+            self.blame(seen, "key-removed-at-the-end", text);
         }
     }
 
@@ -365,7 +375,7 @@ impl Watch {
         if picture.state != "ready" {
             return;
         }
-        known.served = true;
+        (known.served, known.holds) = (true, true);
         let granted = known.agent.clone();
         if granted.is_none() || granted != picture.agent {
             let text = format!("{} is ready on {:?}", picture.lease, picture.agent);
@@ -382,13 +392,20 @@ impl Watch {
         let known = seen.leases.entry(lease.clone()).or_default();
         let again = known.agent.replace(agent.clone());
         known.expires = Some(expires);
-        if again.is_some() || known.over.is_some() {
+        // Before it was ready, another agent may be found for it.
+        let held = std::mem::take(&mut known.holds) || again.as_ref() == Some(agent);
+        if held || known.over.is_some() {
             let text = format!("{lease} is granted on {agent} after {again:?}: {:?}", known.over);
             self.blame(seen, "one-holder-an-executor", text);
         }
         let here = |seen: &LeaseSeen| seen.over.is_none() && seen.agent.as_ref() == Some(agent);
         let holders = seen.leases.values().filter(|lease| here(lease)).count();
-        let room = seen.live.get(agent).map_or(0, |live| live.executors);
+        let live = seen.live.get(agent);
+        let room = live.map_or(0, |live| live.executors);
+        if let Some((vmid, leases)) = live.and_then(|live| Some((live.vmid?, live.leases.clone())))
+        {
+            self.swept(seen, vmid, &leases);
+        }
         if holders > room as usize {
             let text = format!("{agent} has {holders} leases and {room} executors");
             self.blame(seen, "one-holder-an-executor", text);
@@ -495,6 +512,11 @@ impl Eye for Watch {
             What::Agent(picture) => self.agent(&mut seen, picture),
             What::AgentGone { agent, .. } => self.gone(&mut seen, agent),
             What::Lease(picture) => self.lease_told(&mut seen, picture),
+            // What is put back into the YAML later is tried anew.
+            What::TemplateGone { template } => {
+                seen.trips.remove(template);
+            }
+            What::CloudGone { cloud } => seen.trips.retain(|id, _| id.cloud != *cloud),
             _ => {}
         }
     }
@@ -520,6 +542,16 @@ impl Eye for Watch {
             }
             Body::LeaseRenewed { lease, expires } => {
                 seen.leases.entry(lease.clone()).or_default().expires = Some(*expires);
+            }
+            Body::LeaseReturned { agent, lease } => {
+                let held = seen
+                    .leases
+                    .get(lease)
+                    .is_some_and(|known| known.holds && known.agent.as_ref() == Some(agent));
+                if held {
+                    let text = format!("{lease} is given back by {agent}, where it was ready");
+                    self.blame(&mut seen, "leases-are-honoured", text);
+                }
             }
             Body::LeaseEnded { lease, why } => self.ended(&mut seen, lease, why),
             Body::RetireIntended { agent, .. } => {
