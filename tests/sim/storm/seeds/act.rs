@@ -64,6 +64,11 @@ impl Play {
                     self.world.side.set_config(vmid, "description", Some("mine from here on"));
                 }
             }
+            Deed::Jam(pick) => {
+                if let Some((_, vmid)) = self.guest(pick, false) {
+                    self.jam(vmid);
+                }
+            }
             Deed::Kill(pick) => {
                 if let Some((_, vmid)) = self.guest(pick, false) {
                     self.world.side.kill_guest(vmid).await;
@@ -144,6 +149,13 @@ impl Play {
         fits.get(pick % fits.len().max(1)).cloned()
     }
 
+    fn jam(&self, vmid: u32) {
+        let volume = format!("local-lvm:vm-{vmid}-cloudinit");
+        for node in &self.world.setup.cluster.nodes {
+            self.world.side.jam_volume(&node.name, &volume, "it is busy");
+        }
+    }
+
     fn plant(&mut self, sort: Stranger, pick: usize) {
         let taken = |vmid: &u32| {
             self.world.side.config(*vmid).is_some()
@@ -191,6 +203,7 @@ impl Play {
 
     /// Somebody's own guest comes to stay.
     fn settle(&mut self, spec: &GuestSpec) {
+        self.orphans.remove(&spec.vmid);
         self.watch.stranger(spec.vmid);
         self.world.side.plant_guest(spec);
         self.world.keep_planted(spec.vmid);

@@ -78,7 +78,7 @@ fn template(dice: &mut Dice, nodes: usize, two: bool, count: usize) -> TemplateC
         source: index(dice, nodes),
         cap: one_of(dice, &[0, 2, 3, 4]),
         min: if count > 2 { one_of(dice, &[0, 1]) } else { one_of(dice, &[0, 0, 1, 2]) },
-        executors: one_of(dice, &[1, 1, 1, 2, 3]),
+        executors: one_of(dice, &[1, 1, 2, 3]),
         uses: one_of(dice, &[0, 1, 1, 2, 3]),
         idle: one_of(dice, &[1, 2, 4]),
         full: dice.below(4) == 0,
@@ -135,8 +135,11 @@ impl Draw {
                 }
                 1 => Deed::Crash { away },
                 part => {
-                    let of = if part < 4 { Bait::Append } else { Bait::Effect };
-                    let reach = if of == Bait::Append { 25 } else { 60 };
+                    let (of, reach) = match part {
+                        2 | 3 => (Bait::Append, 25),
+                        4 | 5 => (Bait::Key, 6),
+                        _ => (Bait::Effect, 60),
+                    };
                     Deed::Trap {
                         of,
                         nth: u32::try_from(self.dice.below(reach)).unwrap(),
@@ -296,7 +299,8 @@ impl Draw {
     fn guest(&mut self, at: u64) {
         let pick = index(&mut self.dice, 5);
         let sick = [AgentHealth::Dead, AgentHealth::Lying, AgentHealth::Stuck];
-        let deed = match self.dice.below(7) {
+        let deed = match self.dice.below(8) {
+            6 => Deed::Jam(pick),
             0 => Deed::Kill(pick),
             1 => Deed::PowerOff(pick),
             2 => Deed::Remove(pick),

@@ -150,6 +150,8 @@ pub enum Deed {
     },
     /// Somebody alters the marks of an agent's guest.
     Alter(usize),
+    /// A volume of an agent's guest can not be freed from here on.
+    Jam(usize),
     /// An agent's guest dies.
     Kill(usize),
     /// An agent's guest powers itself off.
@@ -205,6 +207,8 @@ pub enum Bait {
     Append,
     /// Calls of the cluster and of guests.
     Effect,
+    /// Keys put into guests and taken out.
+    Key,
 }
 
 /// A guest that is not drover's.
@@ -269,6 +273,7 @@ impl Deed {
             | Self::HoldGuest { .. }
             | Self::Health { .. }
             | Self::Alter(_)
+            | Self::Jam(_)
             | Self::Kill(_)
             | Self::PowerOff(_)
             | Self::Remove(_)

@@ -243,6 +243,7 @@ impl Play {
         self.world.tap.watch(move |knock: &Knock| {
             let counts = match knock.call {
                 "append" => of == Bait::Append,
+                "admit" | "expel" if of == Bait::Key => true,
                 "observe" | "now" | "draw" => false,
                 _ => of == Bait::Effect,
             };

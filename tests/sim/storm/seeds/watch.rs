@@ -212,7 +212,9 @@ impl Watch {
 
     /// A guest is somebody else's from here on.
     pub fn stranger(&self, vmid: u32) {
-        self.seen().strangers.insert(vmid);
+        let mut seen = self.seen();
+        seen.orphans.remove(&vmid);
+        seen.strangers.insert(vmid);
     }
 
     /// A guest that was somebody else's is not there any more.
