@@ -8,6 +8,7 @@ mod draw;
 mod outage;
 mod plan;
 mod run;
+mod seen;
 mod shrink;
 mod stage;
 mod watch;

@@ -13,8 +13,9 @@ use tokio::time::{sleep, timeout};
 
 use super::askers::Askers;
 use super::plan::{Bait, CloudConf, Deed, Plan, TemplateConf};
+use super::seen::Wrong;
 use super::stage;
-use super::watch::{Watch, Wrong};
+use super::watch::Watch;
 use crate::on_paused_clock;
 use crate::world::World;
 use crate::world::tap::{Knock, Strike};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use drover::pve::transport::{Method, Request};
 use drover::sim::world::{EPOCH, SideDoor};
 use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
-use drover_actors::id::{AgentId, LeaseId, TemplateId};
+use drover_actors::id::{AgentId, LeaseId};
 use drover_actors::ledger::Ledger;
 use drover_actors::marks::parse_name;
 use drover_actors::record::Body;
@@ -18,85 +18,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::outage::Outage;
+use super::seen::{LeaseSeen, Live, Seen, Trip, Wrong};
 use crate::world::World;
 use crate::world::eye::Eye;
 use crate::world::shell::Scripted;
 
 /// How long the caps of before a reload are allowed for.
 const RELOAD_SLACK: Duration = Duration::from_secs(1);
-
-/// Something that must never be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wrong {
-    /// The name of what must hold.
-    pub invariant: &'static str,
-    /// What was seen.
-    pub text: String,
-    /// When, in virtual time.
-    pub at: Duration,
-}
-
-/// One agent as records and facts tell of it.
-#[derive(Debug, Clone)]
-pub struct Live {
-    /// Its template.
-    pub template: TemplateId,
-    /// Its state's name.
-    pub state: String,
-    /// Its guest, once intended.
-    pub vmid: Option<u32>,
-    /// Whether its intent is in the journal.
-    pub recorded: bool,
-    node: Option<String>,
-    leases: Vec<LeaseId>,
-    executors: u32,
-    retiring: bool,
-}
-
-/// One lease as records and facts tell of it.
-#[derive(Debug, Clone, Default)]
-pub struct LeaseSeen {
-    /// Whether it was ever ready.
-    pub served: bool,
-    /// Why it ended.
-    pub over: Option<String>,
-    agent: Option<AgentId>,
-    /// Whether it was ready on that agent.
-    holds: bool,
-    expires: Option<WallTime>,
-    wished: bool,
-}
-
-/// A breaker that does not flow.
-#[derive(Debug, Default)]
-struct Trip {
-    until: WallTime,
-    trials: BTreeSet<AgentId>,
-}
-
-#[derive(Default)]
-struct Seen {
-    spec: HerdSpec,
-    before: Option<(Duration, HerdSpec)>,
-    live: BTreeMap<AgentId, Live>,
-    owners: BTreeMap<u32, AgentId>,
-    cloned: BTreeMap<AgentId, String>,
-    leases: BTreeMap<LeaseId, LeaseSeen>,
-    strangers: BTreeSet<u32>,
-    orphans: BTreeSet<u32>,
-    /// Agents whose node was down once: they may have left the caps.
-    shaken: BTreeSet<AgentId>,
-    /// Nodes that were down once.
-    frail: BTreeSet<String>,
-    trips: BTreeMap<TemplateId, Trip>,
-    /// Configurations of guests that got ready, by agent.
-    past: BTreeMap<AgentId, (u32, BTreeMap<String, String>)>,
-    unowned: BTreeMap<u32, Duration>,
-    outage: Option<Outage>,
-    harmed: bool,
-    log: Option<Vec<String>>,
-    wrong: Option<Wrong>,
-}
 
 /// The eye of a storm.
 pub struct Watch {
@@ -279,7 +207,12 @@ impl Watch {
 
     fn born(&self, seen: &mut Seen, picture: &AgentPicture) {
         let template = &picture.template;
-        let holds = |live: &(&AgentId, &Live)| !seen.shaken.contains(live.0);
+        // A guest that was there and is gone holds no slot, though its record may stand a moment.
+        let lost = |live: &Live| {
+            let made = !matches!(&*live.state, "Queued" | "Cloning" | "InDoubt");
+            made && live.vmid.is_some_and(|vmid| self.side.config(vmid).is_none())
+        };
+        let holds = |live: &(&AgentId, &Live)| !seen.shaken.contains(live.0) && !lost(live.1);
         let (mut own, mut all) = (1, 1);
         for (_, live) in seen.live.iter().filter(holds) {
             own += u32::from(live.template == *template);

@@ -1,0 +1,83 @@
+//! What a storm's eye has seen: agents, leases, breakers, strangers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use drover_actors::id::{AgentId, LeaseId, TemplateId};
+use drover_actors::spec::HerdSpec;
+use drover_actors::time::WallTime;
+
+use super::outage::Outage;
+
+/// Something that must never be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wrong {
+    /// The name of what must hold.
+    pub invariant: &'static str,
+    /// What was seen.
+    pub text: String,
+    /// When, in virtual time.
+    pub at: Duration,
+}
+
+/// One agent as records and facts tell of it.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// Its template.
+    pub template: TemplateId,
+    /// Its state's name.
+    pub state: String,
+    /// Its guest, once intended.
+    pub vmid: Option<u32>,
+    /// Whether its intent is in the journal.
+    pub recorded: bool,
+    pub(super) node: Option<String>,
+    pub(super) leases: Vec<LeaseId>,
+    pub(super) executors: u32,
+    pub(super) retiring: bool,
+}
+
+/// One lease as records and facts tell of it.
+#[derive(Debug, Clone, Default)]
+pub struct LeaseSeen {
+    /// Whether it was ever ready.
+    pub served: bool,
+    /// Why it ended.
+    pub over: Option<String>,
+    pub(super) agent: Option<AgentId>,
+    /// Whether it was ready on that agent.
+    pub(super) holds: bool,
+    pub(super) expires: Option<WallTime>,
+    pub(super) wished: bool,
+}
+
+/// A breaker that does not flow.
+#[derive(Debug, Default)]
+pub(super) struct Trip {
+    pub(super) until: WallTime,
+    pub(super) trials: BTreeSet<AgentId>,
+}
+
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) spec: HerdSpec,
+    pub(super) before: Option<(Duration, HerdSpec)>,
+    pub(super) live: BTreeMap<AgentId, Live>,
+    pub(super) owners: BTreeMap<u32, AgentId>,
+    pub(super) cloned: BTreeMap<AgentId, String>,
+    pub(super) leases: BTreeMap<LeaseId, LeaseSeen>,
+    pub(super) strangers: BTreeSet<u32>,
+    pub(super) orphans: BTreeSet<u32>,
+    /// Agents whose node was down once: they may have left the caps.
+    pub(super) shaken: BTreeSet<AgentId>,
+    /// Nodes that were down once.
+    pub(super) frail: BTreeSet<String>,
+    pub(super) trips: BTreeMap<TemplateId, Trip>,
+    /// Configurations of guests that got ready, by agent.
+    pub(super) past: BTreeMap<AgentId, (u32, BTreeMap<String, String>)>,
+    pub(super) unowned: BTreeMap<u32, Duration>,
+    pub(super) outage: Option<Outage>,
+    pub(super) harmed: bool,
+    pub(super) log: Option<Vec<String>>,
+    pub(super) wrong: Option<Wrong>,
+}
