@@ -17,6 +17,7 @@ mod nodes;
 mod reload;
 mod reload_storm;
 mod strangers;
+mod template_change;
 mod twins;
 mod variety;
 mod world;
