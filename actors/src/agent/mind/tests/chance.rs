@@ -1,5 +1,7 @@
 //! Random lives: whatever happens in whatever order, what keeps it safe holds.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use crate::agent::event::{Answer, Call, Effect, Event};
@@ -65,6 +67,7 @@ struct Witness {
     intended_to_retire: bool,
     fenced: bool,
     ids_back: u32,
+    waiting: BTreeSet<LeaseId>,
     seen: usize,
 }
 
@@ -74,6 +77,12 @@ impl Witness {
             match effect {
                 Effect::Record(Body::CloneSettled { .. }) => self.settled = true,
                 Effect::Record(Body::RetireIntended { .. }) => self.intended_to_retire = true,
+                Effect::Record(Body::LeaseReturned { lease, .. }) => {
+                    self.waiting.insert(lease.clone());
+                }
+                Effect::Record(Body::LeaseGranted { ask, .. }) => {
+                    self.waiting.remove(&ask.lease);
+                }
                 Effect::IdBack { .. } => self.ids_back += 1,
                 Effect::Ask(_, call) => self.call(call),
                 _ => {}
@@ -88,7 +97,8 @@ impl Witness {
         assert!(self.ids_back <= 1, "an id was given back twice");
         if drive.state() == "Gone" {
             assert!(!drive.ledger.agents.contains_key(&agent_id()), "the journal still has it");
-            assert!(drive.ledger.waiting.is_empty());
+            let waiting = drive.ledger.waiting.iter().map(|ask| ask.lease.clone()).collect();
+            assert_eq!(self.waiting, waiting, "only a lease that was returned waits");
         }
     }
 
