@@ -4,6 +4,7 @@
 //! its actix system, and the web's threads. Only messages cross between them.
 
 mod actors;
+mod listener;
 mod parts;
 mod service;
 

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use drover_actors::fact::{Fact, What};
 use drover_actors::id::CloudId;
-use drover_actors::ports::Observer;
 use drover_actors::spec::HerdSpec;
 
 use super::RunError;
@@ -16,7 +14,6 @@ use crate::causes::chain;
 use crate::config::{Checked, ServiceSpec, SshKeySpec};
 use crate::pve::Proxmox;
 use crate::shell::SshShell;
-use crate::view::View;
 use crate::web::{Auth, Peer, PeerGrant, Role, TokenGrant};
 
 /// The name of the journal in the state directory.
@@ -109,69 +106,6 @@ pub fn auth(spec: &ServiceSpec) -> Auth {
     let uids = spec.allowed_uids.iter().map(|uid| operator(Peer::Uid(*uid)));
     let gids = spec.allowed_gids.iter().map(|gid| operator(Peer::Gid(*gid)));
     Auth::new(tokens, uids.chain(gids).collect())
-}
-
-/// Takes facts for the view, logs those an operator wants to read, and forgets clouds that are gone.
-pub struct Listener {
-    view: Arc<View>,
-    ways: Arc<Ways>,
-}
-
-impl Listener {
-    /// Listens for both.
-    pub fn new(view: Arc<View>, ways: Arc<Ways>) -> Self {
-        Self { view, ways }
-    }
-}
-
-impl Observer for Listener {
-    fn observe(&self, fact: Fact) {
-        log(&self.view, &fact.what);
-        if let What::CloudGone { cloud } = &fact.what {
-            self.ways.forget(cloud);
-        }
-        self.view.observe(fact);
-    }
-}
-
-fn log(view: &View, what: &What) {
-    match what {
-        What::AgentGone { agent, reason, .. } => {
-            tracing::info!(%agent, %reason, "agent gone");
-        }
-        What::Alarm { agent, text, command } => {
-            tracing::error!(%agent, text, command, "agent needs an administrator");
-        }
-        What::Lease(picture) => {
-            tracing::info!(
-                lease = %picture.lease,
-                state = picture.state,
-                agent = picture.agent.as_ref().map(tracing::field::display),
-                detail = picture.detail,
-                "lease moved"
-            );
-        }
-        What::Cloud { cloud, health, detail, .. } => {
-            // Counts change with every agent; only its health is worth a line.
-            let mut known = view.clouds().into_iter().filter(|known| known.cloud == *cloud);
-            if known.next().is_none_or(|old| old.health != *health || old.detail != *detail) {
-                tracing::info!(%cloud, health, detail, "cloud's health changed");
-            }
-        }
-        What::ConfigApplied { generation } => {
-            tracing::info!(generation = generation.0, "configuration in force");
-        }
-        What::ConfigRefused { .. } => tracing::error!("configuration refused, the old one stays"),
-        What::Reconciled { cluster, findings } => {
-            tracing::info!(%cluster, findings = findings.len(), "cluster reconciled");
-        }
-        What::Restarted { actor, count, gave_up } => {
-            tracing::error!(actor, count, gave_up, "actor restarted");
-        }
-        What::CloudGone { cloud } => tracing::info!(%cloud, "cloud gone"),
-        // The agents log their own moves.
-        What::Agent(_) | What::Template { .. } | What::TemplateGone { .. } => {}
-    }
 }
 
 #[cfg(test)]

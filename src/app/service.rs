@@ -19,7 +19,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::actors::Home;
-use super::parts::{self, Listener, Ways};
+use super::listener::Listener;
+use super::parts::{self, Ways};
 use super::{RunError, Settings};
 use crate::clock::SystemAmbient;
 use crate::config::watch::{Change, Told, Trigger, Watch};
@@ -164,6 +165,9 @@ impl Service {
         let down = parts::down_time(&state);
         let Opened { writer: journal, ledger, ended: journal_ended } =
             open_journal(&state, &ambient)?;
+        // Nothing is begun on any cluster by a service that nobody could ask.
+        let auth = parts::auth(&checked.service);
+        let bound = web::bind(listen(&settings, &checked), &auth)?;
         let epoch = ledger.epoch + 1;
         let installation =
             ledger.installation.clone().unwrap_or_else(|| mint_installation(|| ambient.draw()));
@@ -208,9 +212,8 @@ impl Service {
         )
         .await?;
         let doors = doors(&home, &view, &ambient, &level, reloads);
-        let listen = listen(&settings, &checked);
         let fixed = Fixed::of(&checked.service);
-        let web = web::start(doors, listen, parts::auth(&checked.service), Limits::default())?;
+        let web = bound.serve(doors, auth, Limits::default())?;
         for addr in &web.addrs {
             tracing::info!(%addr, "API served");
         }

@@ -100,6 +100,11 @@ impl View {
         *self.readiness.borrow()
     }
 
+    /// Whether the service is ready for work, and nothing keeps it from beginning any.
+    pub fn ready(&self) -> bool {
+        self.readiness().ready() && self.journal_trouble().is_none()
+    }
+
     /// Waits until the service is ready for work.
     pub async fn wait_ready(&self) {
         let mut seen = self.readiness.subscribe();

@@ -235,5 +235,9 @@ async fn readiness_needs_the_journal_and_the_clouds() {
     assert!(!view.readiness().ready());
     view.mark_journal_folded();
     view.wait_ready().await;
-    assert!(view.readiness().ready());
+    assert!(view.ready());
+    view.mark_journal(Some("no space left".into()));
+    assert!(!view.ready(), "nothing can be begun");
+    view.mark_journal(None);
+    assert!(view.ready());
 }

@@ -64,7 +64,7 @@ fn render(view: &View) -> String {
     page.head("drover_config_refused", "gauge", "Whether a newer configuration was refused.");
     page.line("drover_config_refused", &[], config.refused.is_some().into());
     page.head("drover_ready", "gauge", "Whether the service is ready for work.");
-    page.line("drover_ready", &[], view.readiness().ready().into());
+    page.line("drover_ready", &[], view.ready().into());
     page.0
 }
 

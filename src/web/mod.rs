@@ -32,7 +32,7 @@ pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
 pub use control::{LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
 pub use leases::{LeaseIn, RenewIn};
 pub use problem::{FieldFault, Problem};
-pub use server::{Listen, Running, StartError, start};
+pub use server::{Bound, Listen, Running, StartError, bind};
 
 /// What a reload does: reads the configuration again; gives the generation in force or the faults.
 pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<u64, String>> + Send + Sync>;

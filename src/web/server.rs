@@ -58,7 +58,7 @@ pub enum StartError {
 pub struct Running {
     /// TCP addresses it listens on, in the order asked for, with the ports the system chose.
     pub addrs: Vec<SocketAddr>,
-    sockets: Vec<PathBuf>,
+    sockets: Sockets,
     state: web::Data<State>,
     server: ServerHandle,
     thread: JoinHandle<io::Result<()>>,
@@ -78,57 +78,86 @@ impl Running {
         if !matches!(ended, Ok(Ok(Ok(())))) {
             tracing::warn!("web ended with a fault");
         }
-        for socket in &self.sockets {
+        drop(self.sockets);
+    }
+}
+
+/// Unix sockets that go with their server.
+#[derive(Default)]
+struct Sockets(Vec<PathBuf>);
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        for socket in &self.0 {
             // It may be gone already; what matters is that it does not stay.
             let _ = fs::remove_file(socket);
         }
     }
 }
 
-/// Listens and serves on threads of its own.
-pub fn start(
-    doors: Doors,
-    listen: Vec<Listen>,
-    auth: Auth,
-    limits: Limits,
-) -> Result<Running, StartError> {
-    let open_to_peers = auth.admits_peers();
-    let state = web::Data::new(State::new(doors, limits, auth));
-    let (mut tcp, mut unix, mut addrs, mut sockets) = (vec![], vec![], vec![], vec![]);
+/// Addresses that are taken, and on which nobody is answered yet.
+pub struct Bound {
+    tcp: Vec<TcpListener>,
+    unix: Vec<(UnixListener, u32)>,
+    addrs: Vec<SocketAddr>,
+    sockets: Sockets,
+}
+
+/// Takes the addresses; whoever is to come in by them says which permissions a socket needs.
+///
+/// # Errors
+/// [`StartError`], when one is in use or the system refuses it.
+pub fn bind(listen: Vec<Listen>, auth: &Auth) -> Result<Bound, StartError> {
+    let (tcp, unix, addrs, sockets) = (vec![], vec![], vec![], Sockets::default());
+    let mut bound = Bound { tcp, unix, addrs, sockets };
     for place in listen {
         match place {
             Listen::Tcp(addr) => {
-                let (listener, bound) = bind_tcp(addr)?;
-                tcp.push(listener);
-                addrs.push(bound);
+                let (listener, addr) = bind_tcp(addr)?;
+                bound.tcp.push(listener);
+                bound.addrs.push(addr);
             }
             Listen::Unix { path, mode } => {
                 // Who may come in is decided by peer credentials; the mode only spares others the
                 // attempt.
-                let mode = mode.unwrap_or(if open_to_peers { 0o666 } else { 0o600 });
-                unix.push(bind_unix(&path, mode)?);
-                sockets.push(path);
+                let mode = mode.unwrap_or(if auth.admits_peers() { 0o666 } else { 0o600 });
+                bound.unix.push(bind_unix(&path, mode)?);
+                bound.sockets.0.push(path);
             }
         }
     }
-    let (ready, handle) = std::sync::mpsc::channel();
-    let served = state.clone();
-    let serve = move || {
-        rt::System::new().block_on(async move {
-            let server = build(served, tcp, unix)?;
-            // The receiver waits below; it cannot have gone.
-            let _ = ready.send(server.handle());
-            server.await
-        })
-    };
-    let thread =
-        std::thread::Builder::new().name("web".into()).spawn(serve).map_err(StartError::Thread)?;
-    match handle.recv() {
-        Ok(server) => Ok(Running { addrs, sockets, state, server, thread }),
-        Err(_) => Err(StartError::Thread(match thread.join() {
-            Ok(Err(cause)) => cause,
-            Ok(Ok(())) | Err(_) => io::Error::other("the thread ended early"),
-        })),
+    Ok(bound)
+}
+
+impl Bound {
+    /// Serves on threads of its own.
+    ///
+    /// # Errors
+    /// [`StartError::Thread`].
+    pub fn serve(self, doors: Doors, auth: Auth, limits: Limits) -> Result<Running, StartError> {
+        let Self { tcp, unix, addrs, sockets } = self;
+        let state = web::Data::new(State::new(doors, limits, auth));
+        let (ready, handle) = std::sync::mpsc::channel();
+        let served = state.clone();
+        let serve = move || {
+            rt::System::new().block_on(async move {
+                let server = build(served, tcp, unix)?;
+                // The receiver waits below; it cannot have gone.
+                let _ = ready.send(server.handle());
+                server.await
+            })
+        };
+        let thread = std::thread::Builder::new()
+            .name("web".into())
+            .spawn(serve)
+            .map_err(StartError::Thread)?;
+        match handle.recv() {
+            Ok(server) => Ok(Running { addrs, sockets, state, server, thread }),
+            Err(_) => Err(StartError::Thread(match thread.join() {
+                Ok(Err(cause)) => cause,
+                Ok(Ok(())) | Err(_) => io::Error::other("the thread ended early"),
+            })),
+        }
     }
 }
 

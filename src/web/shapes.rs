@@ -403,7 +403,7 @@ impl StatusOut {
         let live = |lease: &LeasePicture| lease.state != "ended";
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            ready: view.readiness().ready(),
+            ready: view.ready(),
             journal: view.journal_trouble(),
             config: ConfigOut::from(&view.config()),
             clouds: view.clouds().iter().map(CloudOut::from).collect(),

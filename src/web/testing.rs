@@ -19,7 +19,7 @@ use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use super::{Auth, Doors, Limits, Listen, Role, Running, TokenGrant, start};
+use super::{Auth, Doors, Limits, Listen, Role, Running, TokenGrant, bind};
 use crate::view::View;
 
 /// 2026-11-21T08:11:02Z.
@@ -228,7 +228,8 @@ impl Served {
             Listen::Unix { path: socket.clone(), mode: None },
             Listen::Tcp("127.0.0.1:0".parse().unwrap()),
         ];
-        let running = start(doors.clone(), listen, Auth::new(tokens, Vec::new()), limits).unwrap();
+        let auth = Auth::new(tokens, Vec::new());
+        let running = bind(listen, &auth).unwrap().serve(doors.clone(), auth, limits).unwrap();
         let base = format!("http://{}", running.addrs[0]);
         rustls::crypto::ring::default_provider().install_default().ok();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();

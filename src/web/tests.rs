@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::testing::{Served, agent, lease, told};
 use super::{
-    Auth, BODY_LIMIT, Doors, Limits, Listen, Peer, PeerGrant, Role, StartError, TokenGrant, start,
+    Auth, BODY_LIMIT, Doors, Limits, Listen, Peer, PeerGrant, Role, StartError, TokenGrant, bind,
 };
 use crate::view::View;
 
@@ -406,7 +406,8 @@ async fn a_resync_reloads_before_it_reconciles() {
     let listen = vec![Listen::Tcp("127.0.0.1:0".parse().unwrap())];
     let token =
         TokenGrant { name: "a".into(), role: Role::Operator, secret: SecretString::from("t") };
-    let running = start(doors, listen, Auth::new([token], vec![]), Limits::default()).unwrap();
+    let auth = Auth::new([token], vec![]);
+    let running = bind(listen, &auth).unwrap().serve(doors, auth, Limits::default()).unwrap();
     let url = format!("http://{}/v1/resync", running.addrs[0]);
     let answer = served.http.post(url).bearer_auth("t").send().await.unwrap();
     assert_eq!(answer.json::<Value>().await.unwrap(), json!({ "clusters": {} }));
@@ -486,7 +487,7 @@ async fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
     let served = Served::new();
     let listen = |path: &std::path::Path| {
         let listen = vec![Listen::Unix { path: path.to_owned(), mode: None }];
-        start(served.doors(), listen, Auth::default(), Limits::default())
+        bind(listen, &Auth::default())
     };
     assert!(matches!(listen(&served.socket), Err(StartError::InUse(_))));
     let file = served.directory.path().join("file");
@@ -495,7 +496,7 @@ async fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
     let stale = served.directory.path().join("stale.sock");
     drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
-    listen(&stale).ok().unwrap().stop().await;
+    drop(listen(&stale).ok().unwrap());
     assert!(!stale.exists());
     served.stop().await;
 }
@@ -514,7 +515,8 @@ async fn the_socket_has_the_mode_it_was_given_or_what_its_callers_need() {
         (Some(0o600), peers(), 0o600),
     ] {
         let listen = vec![Listen::Unix { path: path.clone(), mode }];
-        let running = start(served.doors(), listen, auth, Limits::default()).ok().unwrap();
+        let bound = bind(listen, &auth).ok().unwrap();
+        let running = bound.serve(served.doors(), auth, Limits::default()).ok().unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, expected);
         running.stop().await;
     }

@@ -1,0 +1,95 @@
+//! Facts on their way to the view, and the lines of the log that operators want to read of them.
+
+use std::sync::Arc;
+
+use drover_actors::fact::{Fact, LeasePicture, What};
+use drover_actors::id::TemplateId;
+use drover_actors::ports::Observer;
+use drover_actors::record::Reason;
+
+use super::parts::Ways;
+use crate::view::View;
+
+/// Takes facts for the view, logs those an operator wants to read, and forgets clouds that are gone.
+pub struct Listener {
+    view: Arc<View>,
+    ways: Arc<Ways>,
+}
+
+impl Listener {
+    /// Listens for both.
+    pub fn new(view: Arc<View>, ways: Arc<Ways>) -> Self {
+        Self { view, ways }
+    }
+}
+
+impl Observer for Listener {
+    fn observe(&self, fact: Fact) {
+        log(&self.view, &fact.what);
+        if let What::CloudGone { cloud } = &fact.what {
+            self.ways.forget(cloud);
+        }
+        self.view.observe(fact);
+    }
+}
+
+fn log(view: &View, what: &What) {
+    match what {
+        What::AgentGone { agent, reason: reason @ Reason::Failed { .. }, .. } => {
+            tracing::warn!(%agent, %reason, "agent gone");
+        }
+        What::AgentGone { agent, reason, .. } => tracing::info!(%agent, %reason, "agent gone"),
+        What::Alarm { agent, text, command } => {
+            tracing::error!(%agent, text, command, "agent needs an administrator");
+        }
+        What::Lease(picture) => lease(view, picture),
+        What::Template { template, breaker, tripped, .. } => {
+            let cause = tripped.as_ref().map(|(_, cause)| cause.as_str()).unwrap_or_default();
+            breaker_moved(view, template, breaker, cause);
+        }
+        What::Cloud { cloud, health, detail, .. } => {
+            // Counts change with every agent; only its health is worth a line.
+            let mut known = view.clouds().into_iter().filter(|known| known.cloud == *cloud);
+            if known.next().is_none_or(|old| old.health != *health || old.detail != *detail) {
+                tracing::info!(%cloud, health, detail, "cloud's health changed");
+            }
+        }
+        What::ConfigApplied { generation } => {
+            tracing::info!(generation = generation.0, "configuration in force");
+        }
+        What::ConfigRefused { .. } => tracing::error!("configuration refused, the old one stays"),
+        What::Reconciled { cluster, findings } => {
+            tracing::info!(%cluster, findings = findings.len(), "cluster reconciled");
+        }
+        What::Restarted { actor, count, gave_up } => {
+            tracing::error!(actor, count, gave_up, "actor restarted");
+        }
+        What::CloudGone { cloud } => tracing::info!(%cloud, "cloud gone"),
+        // The agents log their own moves.
+        What::Agent(_) | What::TemplateGone { .. } => {}
+    }
+}
+
+/// Why a lease waits changes with every agent, for each lease that waits: no move, and no line.
+fn lease(view: &View, picture: &LeasePicture) {
+    let (lease, state, detail) = (&picture.lease, &picture.state, &picture.detail);
+    let agent = picture.agent.as_ref().map(tracing::field::display);
+    if view.lease(lease).is_some_and(|old| old.state == *state && old.agent == picture.agent) {
+        tracing::debug!(%lease, state, agent, detail, "lease told anew");
+    } else {
+        tracing::info!(%lease, state, agent, detail, "lease moved");
+    }
+}
+
+fn breaker_moved(view: &View, template: &TemplateId, breaker: &str, cause: &str) {
+    let known = view.templates().into_iter().find(|known| known.template == *template);
+    let before = known.as_ref().map_or("flowing", |known| known.breaker.as_str());
+    if before == breaker {
+        return;
+    }
+    if breaker == "tripped" {
+        tracing::warn!(%template, breaker, cause, "breaker moved");
+    } else {
+        tracing::info!(%template, breaker, "breaker moved");
+    }
+}
