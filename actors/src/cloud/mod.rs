@@ -20,7 +20,7 @@ use crate::ledger::BreakerEntry;
 use crate::message::Standing;
 use crate::record::{Body, Reason};
 use crate::spec::{CloudSpec, TemplateSpec};
-use crate::supervise::take_turns;
+use crate::supervise::{heard, take_turns};
 use crate::template::breaker::Breaker;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
 use state::{CloudMind, Effect};
@@ -426,6 +426,7 @@ impl Handler<CloudCommand> for Cloud {
     type Result = ();
 
     fn handle(&mut self, command: CloudCommand, ctx: &mut Context<Self>) {
+        heard(ctx);
         match command {
             CloudCommand::Apply { spec, templates, adopt } => {
                 self.kept.adopt.extend(adopt);
@@ -466,6 +467,7 @@ impl Handler<ToCloud> for Cloud {
     type Result = ();
 
     fn handle(&mut self, message: ToCloud, ctx: &mut Context<Self>) {
+        heard(ctx);
         match message {
             ToCloud::News(news) => self.news(news),
             ToCloud::WarmNeed { template, count } => self.mind.warm_need(&template, count),

@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "two test programs share it, and each uses a part")]
 
 pub mod eye;
+mod last;
 pub mod notes;
 mod play;
 pub mod setup;
@@ -78,6 +79,8 @@ pub struct World {
     starts: u64,
     /// Restarts of actors that a test planned in this run of the service.
     pub planned_restarts: u64,
+    /// Whether it was looked at what it leaves behind, or somebody else does so.
+    pub judged: bool,
     life: Option<Life>,
     ground: Ground,
 }
@@ -160,6 +163,7 @@ impl World {
             down: None,
             starts: 0,
             planned_restarts: 0,
+            judged: false,
             life: None,
             ground: Ground::default(),
         };
@@ -569,7 +573,8 @@ impl World {
     }
 
     /// Retires everything, and finds the cluster as it was at the start.
-    pub async fn end(self) -> Self {
+    pub async fn end(mut self) -> Self {
+        self.judged = true;
         self.check();
         let policy = StopPolicy::RetireAll;
         self.wish(|reply| HerdCommand::Drain { policy, reply }).await;

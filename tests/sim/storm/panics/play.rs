@@ -29,6 +29,28 @@ pub struct Spot {
     pub call: &'static str,
 }
 
+/// What goes wrong in a play.
+#[derive(Debug, Clone)]
+pub enum Blow {
+    /// The knock of this number is struck.
+    Once(usize, Strike),
+    /// From the knock of this number on every knock of its actor panics, until it is given up.
+    Fell(usize),
+}
+
+impl Blow {
+    fn strike(&self, knocks: &[Spot]) -> Strike {
+        let here = knocks.len() - 1;
+        match self {
+            Self::Once(number, strike) if here == *number => strike.clone(),
+            Self::Fell(number) if here >= *number && knocks[here].actor == knocks[*number].actor => {
+                Strike::Panic
+            }
+            Self::Once(..) | Self::Fell(_) => Strike::Pass,
+        }
+    }
+}
+
 /// What a play came to.
 pub struct Played {
     /// Every knock, in order.
@@ -41,7 +63,7 @@ pub struct Played {
 
 struct Play {
     world: World,
-    strike: Option<(usize, Strike)>,
+    blow: Option<Blow>,
     knocks: Arc<Mutex<Vec<Spot>>>,
     failed_starts: u32,
 }
@@ -72,20 +94,20 @@ impl Play {
 
     async fn rise_again(&mut self) {
         self.world.crash();
+        if matches!(self.blow, Some(Blow::Fell(_))) {
+            self.blow = None;
+        }
         self.watch();
         self.rise().await;
     }
 
     fn watch(&self) {
-        let (knocks, strike) = (Arc::clone(&self.knocks), self.strike.clone());
+        let (knocks, blow) = (Arc::clone(&self.knocks), self.blow.clone());
         self.world.tap.watch(move |knock: &Knock| {
             let mut knocks = knocks.lock().unwrap();
             let actor = asker::at_work().unwrap_or_else(|| "nobody".to_owned());
             knocks.push(Spot { actor, call: knock.call });
-            match &strike {
-                Some((number, strike)) if knocks.len() == number + 1 => strike.clone(),
-                _ => Strike::Pass,
-            }
+            blow.as_ref().map_or(Strike::Pass, |blow| blow.strike(&knocks))
         });
     }
 
@@ -109,7 +131,7 @@ impl Play {
     }
 
     async fn lease(&mut self, label: &str) -> LeaseId {
-        let ask = self.world.an_ask(label, 60 * MINUTE);
+        let ask = self.world.an_ask(label, 24 * 60 * MINUTE);
         self.wish(|reply| HerdCommand::Lease { ask: ask.clone(), reply }).await.unwrap()
     }
 
@@ -179,6 +201,7 @@ impl Play {
         self.until("the cloud is gone", |view| view.clouds().len() == 1).await;
         let policy = StopPolicy::RetireAll;
         self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
+        self.until("all are gone", |view| view.agents().is_empty()).await;
         // Who panicked at the very end has yet to come back.
         self.world.pass(MINUTE).await;
         self.until("all are gone", |view| view.agents().is_empty()).await;
@@ -191,11 +214,11 @@ fn count(view: &View, template: &str, state: &str) -> usize {
     agents.iter().filter(like).count()
 }
 
-/// Plays, with the knock of that number struck.
-pub async fn play(strike: Option<(usize, Strike)>) -> Played {
+/// Plays, and something goes wrong.
+pub async fn play(blow: Option<Blow>) -> Played {
     let guard = asker::listen();
     let world = World::new(setup());
-    let mut play = Play { world, strike, knocks: Arc::default(), failed_starts: 0 };
+    let mut play = Play { world, blow, knocks: Arc::default(), failed_starts: 0 };
     play.watch();
     play.play().await;
     let Play { mut world, knocks, failed_starts, .. } = play;
