@@ -78,7 +78,7 @@ fn fell(number: usize, spot: &Spot) {
     let (last, before) = played.restarts.split_last().expect("nobody was started anew");
     assert_eq!(*last, (spot.actor.clone(), true), "{before:?}");
     assert!(before.iter().all(|one| *one == (spot.actor.clone(), false)), "{before:?}");
-    assert_eq!(played.failed_starts, 0);
+    assert!(played.failed_starts <= 1, "{} starts failed", played.failed_starts);
 }
 
 /// Whether an actor that panics at this knock does so again as soon as it is started anew.

@@ -85,6 +85,15 @@ impl Play {
             self.failed_starts += 1;
             assert!(self.failed_starts < 3, "the service does not come up");
             self.world.notes.crash();
+            self.spare();
+        }
+    }
+
+    /// Who was given up is not struck again.
+    fn spare(&mut self) {
+        if matches!(self.blow, Some(Blow::Fell(_))) {
+            self.blow = None;
+            self.watch();
         }
     }
 
@@ -94,10 +103,8 @@ impl Play {
 
     async fn rise_again(&mut self) {
         self.world.crash();
-        if matches!(self.blow, Some(Blow::Fell(_))) {
-            self.blow = None;
-        }
         self.watch();
+        self.spare();
         self.rise().await;
     }
 
