@@ -174,6 +174,14 @@ impl Cloud {
         }
     }
 
+    /// Everything it holds, as text.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> String {
+        let names = (self.templates.keys(), self.specs.keys(), &self.adopting);
+        let kept = (&self.kept.begun, self.kept.adopt.len(), &self.kept.starts);
+        format!("{:?} {names:?} {} {kept:?}", self.mind, self.breakers.len())
+    }
+
     #[cfg(test)]
     pub(crate) fn templates(&self) -> impl Iterator<Item = &Addr<Template>> {
         self.templates.values()

@@ -120,6 +120,13 @@ impl Cluster {
         }
     }
 
+    /// Everything it holds, as text.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> String {
+        let (clouds, asks, back) = (self.clouds.keys(), self.asks.keys(), &self.back);
+        format!("{clouds:?} {:?} {:?} {asks:?} {back:?}", self.ids.borrow(), self.lanes)
+    }
+
     /// The narrowest widths of the clouds that lead here.
     fn width(&self) -> Width {
         let storage = self.clouds.values().map(|spec| spec.clones_per_storage).min();

@@ -433,6 +433,8 @@ impl Handler<HerdCommand> for Herd {
 }
 
 #[cfg(test)]
+mod lives;
+#[cfg(test)]
 mod panics;
 #[cfg(test)]
 mod tests;

@@ -108,6 +108,13 @@ impl Reconciler {
         }
     }
 
+    /// Everything it holds, as text.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> String {
+        let waiting = (self.waiting.len(), self.next.len());
+        format!("{:?} {:?} {waiting:?}", self.clouds.keys(), self.memory.borrow())
+    }
+
     fn config(&self) -> Config {
         let all = || self.clouds.values();
         Config {

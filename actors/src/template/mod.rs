@@ -190,6 +190,13 @@ impl Template {
         }
     }
 
+    /// Everything it holds, as text.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> String {
+        let Kept { owed, adopt, gone, refused, .. } = &self.kept;
+        format!("{:?} {owed:?} {} {gone:?} {refused:?}", self.mind, adopt.len())
+    }
+
     fn carry_out(&mut self, effects: Vec<Effect>, ctx: &mut Context<Self>) {
         for effect in effects {
             match effect {

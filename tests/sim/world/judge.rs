@@ -48,6 +48,11 @@ impl World {
         assert_eq!(self.life().census.names(), due, "other actors live\n{}", self.picture());
     }
 
+    /// The names of the actors that live.
+    pub fn census(&self) -> Vec<String> {
+        self.life().census.names()
+    }
+
     /// An actor that nobody needs comes to life beside the herd's.
     pub fn plant_actor(&self, name: &str) {
         let life = self.life();

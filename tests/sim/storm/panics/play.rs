@@ -1,6 +1,7 @@
 //! A short life of a herd with everything in it, that goes on whoever panics: where the root did,
 //! the service is started again, as its supervisor does.
 
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,16 +35,26 @@ pub struct Spot {
 pub enum Blow {
     /// The knock of this number is struck.
     Once(usize, Strike),
-    /// From the knock of this number on every knock of its actor panics, until it is given up.
+    /// From the knock of this number on every knock of its actor panics, until it is given up. The
+    /// knocks by which supervision counts a panic pass.
     Fell(usize),
 }
 
+/// How supervision counts a panic.
+const COUNTING: [&str; 2] = ["now", "observe"];
+
 impl Blow {
-    fn strike(&self, knocks: &[Spot]) -> Strike {
+    /// `counting` are knocks yet to come by which a panic is counted.
+    fn strike(&self, knocks: &[Spot], counting: &mut VecDeque<&str>) -> Strike {
         let here = knocks.len() - 1;
         match self {
             Self::Once(number, strike) if here == *number => strike.clone(),
             Self::Fell(number) if here >= *number && knocks[here].actor == knocks[*number].actor => {
+                if counting.front() == Some(&knocks[here].call) {
+                    counting.pop_front();
+                    return Strike::Pass;
+                }
+                counting.extend(COUNTING);
                 Strike::Panic
             }
             Self::Once(..) | Self::Fell(_) => Strike::Pass,
@@ -110,11 +121,13 @@ impl Play {
 
     fn watch(&self) {
         let (knocks, blow) = (Arc::clone(&self.knocks), self.blow.clone());
+        let mut counting = VecDeque::new();
         self.world.tap.watch(move |knock: &Knock| {
             let mut knocks = knocks.lock().unwrap();
             let actor = asker::at_work().unwrap_or_else(|| "nobody".to_owned());
             knocks.push(Spot { actor, call: knock.call });
-            blow.as_ref().map_or(Strike::Pass, |blow| blow.strike(&knocks))
+            let strike = |blow: &Blow| blow.strike(&knocks, &mut counting);
+            blow.as_ref().map_or(Strike::Pass, strike)
         });
     }
 
