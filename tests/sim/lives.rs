@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use drover_actors::message::AgentCommand;
-use futures_util::future::join_all;
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -13,7 +12,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Agents at one time, and how often there are that many.
 const BREADTH: usize = 40;
-const ROUNDS: usize = 25;
+const ROUNDS: usize = if cfg!(debug_assertions) { 5 } else { 25 };
 
 /// So many leases at once on an agent each, and all of them given back; their ids.
 async fn round(world: &World) -> BTreeSet<u32> {
@@ -92,7 +91,6 @@ async fn the_actors_of_a_cluster_end_with_its_last_cloud_and_its_ids_rest_on() {
     world.setup.clouds = vec![("other", "apiUrls: [\"https://nowhere\"]".to_owned())];
     world.reload();
     world.pass(HOUR / 2).await;
-    world.check_census();
     let cluster = format!("cluster {}", world.ledger().clusters.values().next().unwrap());
     assert!(world.census().contains(&cluster), "its agent is still on it");
     world.release(&lease).await;
@@ -124,11 +122,10 @@ async fn floods_from_outside_keep_nobody_from_a_lease() {
     for _ in 0..100_000 {
         address.do_send(AgentCommand::NodeDown(false));
     }
-    let asked = (0..1000).map(|_| world.ask("linux"));
-    let answers: Vec<_> = asked.collect();
-    let answers = join_all(answers.into_iter().map(|answer| world.answer(answer))).await;
-    for lease in answers {
-        world.release(&lease.unwrap()).await;
+    let asked: Vec<_> = (0..1000).map(|_| world.ask("linux")).collect();
+    for answer in asked {
+        let lease = world.answer(answer).await.unwrap();
+        world.release(&lease).await;
     }
     world.end().await;
 }

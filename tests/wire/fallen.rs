@@ -91,7 +91,7 @@ fn a_journal_that_is_not_written_any_more_ends_the_service_with_74() {
 #[test]
 fn actors_that_hang_feed_no_watchdog_and_hold_up_no_stop() {
     let (_dir, _sim, site) = world();
-    let mut frail = Frail::start(&site, &["WATCHDOG_USEC=200000"]);
+    let mut frail = Frail::start(&site, &["WATCHDOG_USEC=4000000"]);
     frail.service.hear("WATCHDOG=1");
     frail.order("actors stops");
     Frail::stir(&site);

@@ -8,7 +8,9 @@ use super::Herd;
 use super::tests::{Bed, t};
 use crate::cloud::Cloud;
 use crate::cluster::Cluster;
+use crate::ports::Ambient as _;
 use crate::reconciler::Reconciler;
+use crate::record::LeaseAsk;
 use crate::template::Template;
 use crate::testbed::{ask, cloud, herd, on_paused_system, pass, seconds, template};
 
@@ -82,7 +84,9 @@ async fn held(bed: &Bed) -> Vec<String> {
 async fn live(bed: &Bed, from: u64, to: u64) {
     for first in (from..to).step_by(10) {
         for n in first..first + 10 {
-            bed.lease(ask(&format!("l{n}"), t(), n)).await.unwrap();
+            let asked = bed.world.now().wall;
+            let ask = LeaseAsk { asked, ..ask(&format!("l{n}"), t(), n) };
+            bed.lease(ask).await.unwrap();
         }
         pass(seconds(30)).await;
         for n in first..first + 10 {

@@ -272,6 +272,7 @@ impl Herd {
         if let Some(address) = self.clouds.remove(&cloud) {
             address.do_send(CloudCommand::Leave);
             self.leads.remove(&cloud);
+            self.broker.cloud_gone(&cloud);
             self.observe(What::CloudGone { cloud });
         }
     }

@@ -113,9 +113,12 @@ impl Play {
     }
 
     async fn rise_again(&mut self) {
+        let fell = Self::fell(self.world.view());
         self.world.crash();
         self.watch();
-        self.spare();
+        if fell {
+            self.spare();
+        }
         self.rise().await;
     }
 
