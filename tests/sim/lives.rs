@@ -122,7 +122,7 @@ async fn floods_from_outside_keep_nobody_from_a_lease() {
     for _ in 0..100_000 {
         address.do_send(AgentCommand::NodeDown(false));
     }
-    let asked: Vec<_> = (0..1000).map(|_| world.ask("linux")).collect();
+    let asked: Vec<_> = (0..20).map(|_| world.ask("linux")).collect();
     for answer in asked {
         let lease = world.answer(answer).await.unwrap();
         world.release(&lease).await;

@@ -358,7 +358,21 @@ impl World {
         let (reply, answer) = oneshot::channel();
         let life = self.life();
         life.herd.do_send(wish(reply));
-        let answer = life.local.run_until(tokio::time::timeout(PATIENCE, answer)).await;
+        // Where an actor is given up the service ends.
+        let fallen = async {
+            while life.given_up.lock().unwrap().is_empty() {
+                self.notes.pulse.notified().await;
+            }
+        };
+        let answer = tokio::time::timeout(PATIENCE, answer);
+        let outcome = life.local.run_until(async {
+            tokio::select! {
+                biased;
+                answer = answer => Some(answer),
+                () = fallen => None,
+            }
+        });
+        let answer = outcome.await?;
         answer.unwrap_or_else(|_| panic!("no answer to a wish\n{}", self.picture())).ok()
     }
 

@@ -133,6 +133,10 @@ pub fn trials() -> Vec<Trial> {
         }
     }
     let mut trials: Vec<Trial> = trials.into_iter().step_by(STRIDE).collect();
+    trials.push(Trial::test("panics::the_play_is_the_same_each_time", || {
+        same_each_time();
+        Ok(())
+    }));
     trials.push(Trial::test("panics::an_actor_that_is_left_over_fails_its_test", || {
         let played = std::panic::catch_unwind(|| on_paused_clock(leak()));
         let said = played.expect_err("nobody minded");
@@ -141,6 +145,25 @@ pub fn trials() -> Vec<Trial> {
         Ok(())
     }));
     trials
+}
+
+/// Whatever panics, the next run of the same trial must find the same: nothing but the seed decides.
+fn same_each_time() {
+    let panicking = Blow::Once(100, Strike::Panic);
+    for blow in [None, Some(panicking)] {
+        let again = || on_paused_clock(play(blow.clone()));
+        let first = again();
+        let others = std::thread::scope(|scope| {
+            let plays: Vec<_> = (0..3).map(|_| scope.spawn(again)).collect();
+            plays.into_iter().map(|play| play.join().unwrap()).collect::<Vec<_>>()
+        });
+        for other in others {
+            for (number, (one, other)) in first.log.iter().zip(&other.log).enumerate() {
+                assert_eq!(one, other, "fact {number}");
+            }
+            assert_eq!(first.knocks, other.knocks);
+        }
+    }
 }
 
 async fn leak() {
