@@ -67,7 +67,11 @@ fn every_handler_counts_its_message() {
             for after in text.split("    fn handle(&mut self, ").skip(1) {
                 handlers += 1;
                 if !after.lines().nth(1).is_some_and(|line| line.trim() == "heard(ctx);") {
-                    silent.push(format!("{}: {}", path.display(), after.lines().next().unwrap_or("")));
+                    silent.push(format!(
+                        "{}: {}",
+                        path.display(),
+                        after.lines().next().unwrap_or("")
+                    ));
                 }
             }
         }

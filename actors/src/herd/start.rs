@@ -10,8 +10,8 @@ use std::time::Duration;
 use actix::{Addr, AsyncContext, Context, Supervised};
 use tokio::sync::oneshot;
 
-use super::explain::Explained;
 use super::clusters::Known;
+use super::explain::Explained;
 use super::{ClusterActors, Herd, Tried};
 use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Roster, spawn_child};
 use crate::broker::state::Broker;

@@ -129,7 +129,10 @@ pub fn trials() -> Vec<Trial> {
             });
         }
         if falls(&spot) {
-            add(format!("fallen::{}_that_panics_from_its_{}_{}_on", kind, ordinal(*nth), spot.call), fell);
+            add(
+                format!("fallen::{}_that_panics_from_its_{}_{}_on", kind, ordinal(*nth), spot.call),
+                fell,
+            );
         }
     }
     let mut trials: Vec<Trial> = trials.into_iter().step_by(STRIDE).collect();

@@ -49,7 +49,9 @@ impl Blow {
         let here = knocks.len() - 1;
         match self {
             Self::Once(number, strike) if here == *number => strike.clone(),
-            Self::Fell(number) if here >= *number && knocks[here].actor == knocks[*number].actor => {
+            Self::Fell(number)
+                if here >= *number && knocks[here].actor == knocks[*number].actor =>
+            {
                 if counting.front() == Some(&knocks[here].call) {
                     counting.pop_front();
                     return Strike::Pass;
