@@ -79,18 +79,19 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Whether wrong usage or configuration is at fault.
-    pub fn is_usage(&self) -> bool {
+    /// The exit code of `drover run`: 2 where a restart mends nothing; 70 and 74, as in
+    /// `sysexits.h`, where the service fell while it ran and the next start takes everything up.
+    pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Level(_) => true,
+            Self::Config(_) | Self::Level(_) => 2,
             Self::State { .. }
             | Self::Journal(_)
             | Self::Takeover(_)
             | Self::Web(_)
             | Self::System { .. }
-            | Self::Strict(_)
-            | Self::Unjournalled(_)
-            | Self::GaveUp(_) => false,
+            | Self::Strict(_) => 1,
+            Self::GaveUp(_) => 70,
+            Self::Unjournalled(_) => 74,
         }
     }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::allocator::REST;
 use crate::id::{AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, VmId};
 use crate::marks::Marks;
 use crate::record::{Body, LeaseAsk, Reason, Record};
@@ -35,7 +36,7 @@ pub struct Ledger {
     pub pruned: WallTime,
     /// Breakers that are not at rest.
     pub breakers: BTreeMap<TemplateId, BreakerEntry>,
-    /// Ids that rest after use, with the time of their freeing.
+    /// Ids that rest after use, with the time of their freeing; pruned when they have rested.
     pub resting: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
     /// Ids that must not be used until their volumes were listed empty.
     pub burned: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
@@ -231,6 +232,9 @@ impl Ledger {
         if at.0.abs_diff(self.pruned.0) >= PRUNE_EVERY_MS.unsigned_abs() {
             self.pruned = at;
             self.ended.retain(|_, ended| at.0 - ended.at.0 < ENDED_KEEP_MS);
+            for ids in self.resting.values_mut() {
+                ids.retain(|_, since| at - *since < REST);
+            }
         }
     }
 

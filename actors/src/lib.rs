@@ -14,6 +14,7 @@ pub mod id;
 pub mod ledger;
 pub mod marks;
 pub mod message;
+pub mod patience;
 pub mod ports;
 pub mod reconciler;
 pub mod record;

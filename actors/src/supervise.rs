@@ -29,7 +29,7 @@ use tracing::Span;
 
 pub use census::Census;
 use census::Present;
-pub use turns::take_turns;
+pub use turns::{heard, take_turns};
 
 use crate::fact::{Fact, What};
 use crate::ports::{Ambient, Observer};
@@ -102,6 +102,7 @@ where
         watch: Some(watch),
         restarts: VecDeque::new(),
         pause: None,
+        at_work: false,
     };
     actix::spawn(task);
     address
@@ -117,6 +118,8 @@ struct Supervision<A: Actor<Context = Context<A>> + Supervised> {
     watch: Option<Watch>,
     restarts: VecDeque<Moment>,
     pause: Option<Pin<Box<Sleep>>>,
+    /// Whether it is being polled at this moment.
+    at_work: bool,
 }
 
 // Nothing in it is pinned in place: the context's future asks for no more itself.
@@ -180,6 +183,28 @@ impl<A: Actor<Context = Context<A>> + Supervised> Future for Supervision<A> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<()> {
         let this = self.get_mut();
+        turns::begin_turn();
+        this.at_work = true;
+        let done = this.turn(cx);
+        this.at_work = false;
+        done
+    }
+}
+
+/// Dropped in the middle of its own turn it has panicked itself, beside every guard: nobody would
+/// start the actor again, and nobody would hear of that.
+impl<A: Actor<Context = Context<A>> + Supervised> Drop for Supervision<A> {
+    fn drop(&mut self) {
+        if self.at_work {
+            self.give_up("its supervision panicked".to_owned());
+        }
+    }
+}
+
+impl<A: Actor<Context = Context<A>> + Supervised> Supervision<A> {
+    /// Lets the actor work until it waits for something.
+    fn turn(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        let this = self;
         let span = this.span.clone();
         let _entered = span.enter();
         loop {

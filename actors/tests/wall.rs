@@ -48,3 +48,36 @@ fn the_lints_keep_out_what_std_brings_along() {
         assert!(CLIPPY.contains(&entry), "`{path}` is not banned with a reason");
     }
 }
+
+// Invariant: no actor keeps the thread for a mailbox that never empties.
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the sources themselves are what is looked at")]
+fn every_handler_counts_its_message() {
+    let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+    let (mut handlers, mut silent) = (0, Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir().into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            for after in text.split("    fn handle(&mut self, ").skip(1) {
+                handlers += 1;
+                if after.lines().nth(1).is_none_or(|line| line.trim() != "heard(ctx);") {
+                    silent.push(format!(
+                        "{}: {}",
+                        path.display(),
+                        after.lines().next().unwrap_or("")
+                    ));
+                }
+            }
+        }
+    }
+    // Those of tests may be silent.
+    silent.retain(|handler| !handler.contains("test") && !handler.contains("herd/panics.rs"));
+    assert!(handlers > 15, "the handlers were not found");
+    assert_eq!(silent, Vec::<String>::new(), "these do not call `heard` first");
+}

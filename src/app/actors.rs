@@ -18,6 +18,8 @@ use super::RunError;
 /// How often the pulse beats, and how old it may be.
 const PULSE: Duration = Duration::from_secs(1);
 const PULSE_MAX: Duration = Duration::from_secs(15);
+/// How long the end of a thread is waited for that was told to end.
+const STOP_MAX: Duration = Duration::from_secs(10);
 
 /// The herd on its thread.
 pub struct Home {
@@ -103,13 +105,15 @@ impl Home {
         })
     }
 
-    /// Ends the thread; the guests stay as they are.
+    /// Ends the thread; the guests stay as they are. One that hangs is not waited for.
     pub async fn stop(self) {
         // Already ended is as good.
         let _ = self.stop.send(());
-        let ended = tokio::task::spawn_blocking(move || self.thread.join()).await;
-        if !matches!(ended, Ok(Ok(()))) {
-            tracing::warn!("the actors' thread ended with a fault");
+        let joined = tokio::task::spawn_blocking(move || self.thread.join());
+        match tokio::time::timeout(STOP_MAX, joined).await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(_)) | Err(_)) => tracing::warn!("the actors' thread ended with a fault"),
+            Err(_) => tracing::error!("the actors do not turn: their thread is left behind"),
         }
     }
 }

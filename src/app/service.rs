@@ -367,6 +367,7 @@ impl Service {
     /// Without a journal nothing may be begun, and what goes on can not be taken up again.
     async fn unjournalled(self, fault: Option<JournalFault>) -> Result<(), RunError> {
         self.web.stop().await;
+        self.home.stop().await;
         let text = fault.map_or_else(|| "its writer panicked".to_owned(), |why| why.to_string());
         Err(RunError::Unjournalled(text))
     }
@@ -376,6 +377,7 @@ impl Service {
         given_up: Option<drover_actors::supervise::GivenUp>,
     ) -> Result<(), RunError> {
         self.web.stop().await;
+        self.home.stop().await;
         if let Err(error) = self.journal.flush().await {
             tracing::warn!(%error, "the last records of the journal may be lost");
         }

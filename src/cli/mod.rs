@@ -1,6 +1,7 @@
 //! The command line: arguments, exit codes, and what the commands print.
 //!
-//! Exit codes: 0 done, 1 failed, 2 usage or invalid configuration; `lease -- CMD` exits as CMD.
+//! Exit codes: 0 done, 1 failed, 2 usage or invalid configuration; `lease -- CMD` exits as CMD, `run`
+//! also with 70 and 74 ([`app::RunError::exit_code`](crate::app::RunError::exit_code)).
 //! Commands that start a service hand over to [`service`]; all others talk to a running one.
 
 mod client;

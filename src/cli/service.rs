@@ -54,7 +54,7 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprint!("{}", error.render());
-            ExitCode::from(if error.is_usage() { USAGE } else { FAILED })
+            ExitCode::from(error.exit_code())
         }
     }
 }

@@ -11,8 +11,13 @@ use super::{Problem, State};
     responses((status = 200, description = "the actors turn"), (status = 503, body = Problem))
 )]
 pub(super) async fn healthz(state: web::Data<State>) -> Result<web::Json<Value>, Problem> {
+    alive(&state)?;
+    Ok(web::Json(json!({ "status": "alive" })))
+}
+
+fn alive(state: &State) -> Result<(), Problem> {
     if (state.doors.alive)() {
-        return Ok(web::Json(json!({ "status": "alive" })));
+        return Ok(());
     }
     Err(Problem::new(
         StatusCode::SERVICE_UNAVAILABLE,
@@ -27,6 +32,7 @@ pub(super) async fn healthz(state: web::Data<State>) -> Result<web::Json<Value>,
     responses((status = 200, description = "ready for work"), (status = 503, body = Problem))
 )]
 pub(super) async fn readyz(state: web::Data<State>) -> Result<web::Json<Value>, Problem> {
+    alive(&state)?;
     if let Some(trouble) = state.doors.view.journal_trouble() {
         return Err(Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,

@@ -24,7 +24,7 @@ use actix_web::web::{self, ServiceConfig};
 use drover_actors::id::LeaseId;
 use drover_actors::message::HerdCommand;
 use futures_util::future::BoxFuture;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::view::View;
 
@@ -61,6 +61,9 @@ pub struct Doors {
 pub struct Limits {
     /// How long the herd may take to answer.
     pub reply: Duration,
+    /// Wishes that may wait for the herd at once, those of callers that went away too: its mailbox
+    /// itself has no bound.
+    pub wishes: usize,
     /// How long a reconciliation of all clusters may take.
     pub resync: Duration,
     /// The longest a lease may be asked for at once.
@@ -73,6 +76,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             reply: Duration::from_secs(10),
+            wishes: 1000,
             resync: Duration::from_secs(120),
             longest_lease: Duration::from_secs(24 * 60 * 60),
             heartbeat: Duration::from_secs(15),
@@ -87,6 +91,7 @@ pub const BODY_LIMIT: usize = 64 * 1024;
 pub(crate) struct State {
     doors: Doors,
     limits: Limits,
+    wishes: Arc<Semaphore>,
     auth: RwLock<Arc<Auth>>,
     stopping: watch::Sender<bool>,
 }
@@ -94,7 +99,8 @@ pub(crate) struct State {
 impl State {
     fn new(doors: Doors, limits: Limits, auth: Auth) -> Self {
         let stopping = watch::Sender::new(false);
-        Self { doors, limits, auth: RwLock::new(Arc::new(auth)), stopping }
+        let wishes = Arc::new(Semaphore::new(limits.wishes));
+        Self { doors, limits, wishes, auth: RwLock::new(Arc::new(auth)), stopping }
     }
 
     fn auth(&self) -> Arc<Auth> {
@@ -105,17 +111,25 @@ impl State {
         *self.auth.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(auth);
     }
 
-    /// Puts a wish to the herd and waits for its answer, at most `limit`.
-    async fn ask<T>(
+    /// Puts a wish to the herd and waits for its answer, at most `limit`. It is refused where too many
+    /// wait already.
+    async fn ask<T: 'static>(
         &self,
         limit: Duration,
         wish: impl FnOnce(oneshot::Sender<T>) -> HerdCommand,
     ) -> Result<T, Problem> {
         let (reply, answer) = oneshot::channel();
+        let place = Arc::clone(&self.wishes).try_acquire_owned().map_err(|_| Problem::busy())?;
         self.doors.herd.do_send(wish(reply));
+        // The wish has its place for as long as it waits, whoever still waits for it.
+        let answer = actix_web::rt::spawn(async move {
+            let answer = answer.await;
+            drop(place);
+            answer
+        });
         match tokio::time::timeout(limit, answer).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) | Err(_) => Err(Problem::unknown_outcome()),
+            Ok(Ok(Ok(answer))) => Ok(answer),
+            Ok(Ok(Err(_)) | Err(_)) | Err(_) => Err(Problem::unknown_outcome()),
         }
     }
 

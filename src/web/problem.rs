@@ -66,6 +66,16 @@ impl Problem {
         )
     }
 
+    /// Too many wishes wait for the herd.
+    pub fn busy() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "busy",
+            "too many wishes wait",
+            "the herd has more to do than it can; nothing was begun, repeat the request later",
+        )
+    }
+
     /// What the herd refused.
     pub fn refused(refusal: Refusal) -> Self {
         match refusal {

@@ -251,6 +251,38 @@ async fn an_answer_that_does_not_come_is_an_unknown_outcome() {
 }
 
 #[tokio::test]
+async fn a_flood_of_wishes_is_refused_before_it_reaches_the_herd() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&heard);
+    let script = move |command| kept.lock().unwrap().push(command);
+    let limits = Limits { reply: Duration::from_millis(1), wishes: 2, ..Limits::default() };
+    let served = Served::scripted(View::new(3), Arc::default(), script, limits);
+    // What is answered takes no place any more.
+    let long = Limits { reply: Duration::from_secs(60), wishes: 1, ..Limits::default() };
+    let prompt = Served::scripted(View::new(3), Arc::default(), reaped, long);
+    for _ in 0..5 {
+        assert_eq!(prompt.admin(Method::POST, "/v1/reap", "").await.status, 200);
+    }
+    prompt.stop().await;
+    // What is not answered keeps its own, although nobody waits for it.
+    let mut kinds = Vec::new();
+    for _ in 0..4 {
+        let answer = served.admin(Method::POST, "/v1/leases", r#"{"labels": []}"#).await;
+        assert_eq!(answer.status, 503);
+        kinds.push(answer.body["type"].as_str().unwrap().replace("urn:drover:problem:", ""));
+    }
+    assert_eq!(kinds, ["unknown-outcome", "unknown-outcome", "busy", "busy"]);
+    served.stop().await;
+    assert!(heard.lock().unwrap().len() <= 2);
+}
+
+fn reaped(command: HerdCommand) {
+    if let HerdCommand::Reap { reply, .. } = command {
+        reply.send(1).ok();
+    }
+}
+
+#[tokio::test]
 async fn a_service_that_stops_says_so() {
     let script = |command: HerdCommand| {
         if let HerdCommand::Lease { reply, .. } = command {

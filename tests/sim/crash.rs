@@ -224,7 +224,7 @@ async fn a_guest_that_was_removed_while_the_service_was_down_is_let_go() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_is_answered_when_its_end_is_durable() {
-    let world = World::started(Setup::linux("maxTotalUses: 1")).await;
+    let mut world = World::started(Setup::linux("maxTotalUses: 1")).await;
     let (lease, _) = world.leased("linux").await;
     world.tap.watch(|knock| match knock.call {
         "append" => Strike::Hold,
@@ -234,6 +234,8 @@ async fn a_release_is_answered_when_its_end_is_durable() {
     world.until_sprung().await;
     world.pass(AWAY).await;
     assert_eq!(asked.try_recv(), Err(TryRecvError::Empty), "a crash would bring the lease back");
+    // Its journal hangs for good.
+    world.crash();
 }
 
 // Invariant: who comes next does not share a guest with the key of who was there before.

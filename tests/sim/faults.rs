@@ -203,7 +203,7 @@ async fn a_destroy_that_goes_on_behind_a_lost_answer_raises_no_alarm() {
         world.until("the agent is gone", |view| view.agents().is_empty()).await;
         assert_eq!(alarms(&world), Vec::<String>::new());
         world = world.end().await;
-        setup = world.setup;
+        setup = std::mem::replace(&mut world.setup, Setup::linux(""));
     }
 }
 

@@ -246,7 +246,7 @@ async fn log_of(seed: u64) -> Vec<String> {
     }
     world.reap(true).await;
     world.pass(10 * MINUTE).await;
-    world.notes.log()
+    world.end().await.notes.log()
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@
 
 mod api;
 mod demo;
+mod fallen;
 mod faults;
 mod harness;
 mod hostile;

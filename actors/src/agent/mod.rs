@@ -41,7 +41,7 @@ use crate::fact::{Fact, What};
 use crate::id::{Attempt, LeaseId};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::record::Body;
-use crate::supervise::{GivenUp, Intensity, Watch, supervise, take_turns};
+use crate::supervise::{GivenUp, Intensity, Watch, heard, supervise, take_turns};
 use crate::time::Moment;
 
 /// What a herd starts its agents with: each under supervision of its own.
@@ -317,6 +317,7 @@ impl Handler<AgentCommand> for Agent {
     type Result = ();
 
     fn handle(&mut self, command: AgentCommand, ctx: &mut Context<Self>) {
+        heard(ctx);
         self.shadow.hear(&command);
         self.feed(Event::Command(command), ctx);
     }
@@ -335,6 +336,7 @@ impl Handler<Appended> for Agent {
     type Result = ();
 
     fn handle(&mut self, appended: Appended, ctx: &mut Context<Self>) {
+        heard(ctx);
         if appended.incarnation != self.incarnation || self.writing != Some(appended.n) {
             return;
         }

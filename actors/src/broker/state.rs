@@ -173,6 +173,11 @@ impl Broker {
         self.clouds.insert(cloud.clone(), room);
     }
 
+    /// A cloud is gone.
+    pub fn cloud_gone(&mut self, cloud: &CloudId) {
+        self.clouds.remove(cloud);
+    }
+
     /// A template's agents and levels changed.
     pub fn news(&mut self, news: &TemplateNews, now: WallTime) -> Vec<Order> {
         let view = self.templates.entry(news.template.clone()).or_insert_with(|| TemplateView {

@@ -20,7 +20,7 @@ use crate::ledger::BreakerEntry;
 use crate::message::Standing;
 use crate::record::{Body, Reason};
 use crate::spec::{CloudSpec, TemplateSpec};
-use crate::supervise::take_turns;
+use crate::supervise::{heard, take_turns};
 use crate::template::breaker::Breaker;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
 use state::{CloudMind, Effect};
@@ -172,6 +172,14 @@ impl Cloud {
             shown: None,
             kept: Kept::default(),
         }
+    }
+
+    /// Everything it holds, as text.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> String {
+        let names = (self.templates.keys(), self.specs.keys(), &self.adopting);
+        let kept = (&self.kept.begun, self.kept.adopt.len(), &self.kept.starts);
+        format!("{:?} {names:?} {} {kept:?}", self.mind, self.breakers.len())
     }
 
     #[cfg(test)]
@@ -426,6 +434,7 @@ impl Handler<CloudCommand> for Cloud {
     type Result = ();
 
     fn handle(&mut self, command: CloudCommand, ctx: &mut Context<Self>) {
+        heard(ctx);
         match command {
             CloudCommand::Apply { spec, templates, adopt } => {
                 self.kept.adopt.extend(adopt);
@@ -466,6 +475,7 @@ impl Handler<ToCloud> for Cloud {
     type Result = ();
 
     fn handle(&mut self, message: ToCloud, ctx: &mut Context<Self>) {
+        heard(ctx);
         match message {
             ToCloud::News(news) => self.news(news),
             ToCloud::WarmNeed { template, count } => self.mind.warm_need(&template, count),

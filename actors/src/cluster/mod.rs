@@ -4,7 +4,9 @@
 pub mod allocator;
 pub mod lanes;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +24,7 @@ use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
 use crate::ports::{IdSight, VmRef};
 use crate::record::Body;
 use crate::spec::{CloudSpec, TemplateSpec};
-use crate::supervise::take_turns;
+use crate::supervise::{heard, take_turns};
 use crate::time::Moment;
 use allocator::Allocator;
 use lanes::Width;
@@ -30,6 +32,9 @@ pub use lanes::{Lanes, Track};
 
 /// How long the node of a template is believed.
 const LOCATED: Duration = Duration::from_secs(60);
+/// How long one that is not needed any more still takes ids back: an agent gives its own back when
+/// the journal knows that it is gone, after everybody else was told.
+const LINGER: Duration = Duration::from_secs(60);
 /// How soon an id is asked about again after no answer.
 const RECHECK: Duration = Duration::from_secs(2);
 
@@ -80,7 +85,8 @@ pub struct Cluster {
     id: ClusterId,
     herd: Recipient<CloudReport>,
     clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
-    ids: Allocator,
+    /// Outlives the actor: a cluster that is come back to has the same ids resting and burned.
+    ids: Rc<RefCell<Allocator>>,
     lanes: Lanes,
     asks: BTreeMap<AgentId, Ask>,
     /// Whether the last list of all guests was read, and nothing has shown since that it misses
@@ -97,7 +103,7 @@ impl Cluster {
         common: Common,
         id: ClusterId,
         herd: Recipient<CloudReport>,
-        ids: Allocator,
+        ids: Rc<RefCell<Allocator>>,
         lanes: Lanes,
     ) -> Self {
         Self {
@@ -112,6 +118,13 @@ impl Cluster {
             located: BTreeMap::new(),
             back: VecDeque::new(),
         }
+    }
+
+    /// Everything it holds, as text.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> String {
+        let (clouds, asks, back) = (self.clouds.keys(), self.asks.keys(), &self.back);
+        format!("{clouds:?} {:?} {:?} {asks:?} {back:?}", self.ids.borrow(), self.lanes)
     }
 
     /// The narrowest widths of the clouds that lead here.
@@ -193,6 +206,11 @@ impl Cluster {
         }
     }
 
+    fn propose(&self, floor: VmId, ceiling: VmId) -> Option<VmId> {
+        let now = self.common.ports.ambient.now().wall;
+        self.ids.borrow_mut().propose(floor, ceiling, now)
+    }
+
     fn find_id(&mut self, agent: &AgentId, ctx: &mut Context<Self>) {
         let Some(ask) = self.asks.get(agent) else { return };
         let cloud = ask.spec.id.cloud.clone();
@@ -203,8 +221,7 @@ impl Cluster {
             return self.advance(ctx);
         };
         let (floor, ceiling) = (spec.vmid_floor, spec.vmid_ceiling);
-        let now = self.common.ports.ambient.now().wall;
-        let Some(vmid) = self.ids.propose(floor, ceiling, now) else {
+        let Some(vmid) = self.propose(floor, ceiling) else {
             let text = format!(
                 "no VMID from {floor} to below {ceiling} is free on cloud `{cloud}`: freed ids \
                  rest an hour; widen its range"
@@ -239,14 +256,14 @@ impl Cluster {
         match sight {
             IdSight::Taken => {
                 self.listed = false;
-                self.ids.taken(vmid);
+                self.ids.borrow_mut().taken(vmid);
                 if wanted {
                     self.find_id(agent, ctx);
                 }
             }
             IdSight::Free if wanted => self.grant(agent, vmid, ctx),
             IdSight::Unknown if wanted => {
-                self.ids.withdraw(vmid);
+                self.ids.borrow_mut().withdraw(vmid);
                 self.set_stage(agent, Stage::Pausing);
                 let agent = agent.clone();
                 let pause = jittered(RECHECK, self.common.ports.ambient.draw());
@@ -256,14 +273,14 @@ impl Cluster {
                     }
                 });
             }
-            IdSight::Free | IdSight::Unknown => self.ids.withdraw(vmid),
+            IdSight::Free | IdSight::Unknown => self.ids.borrow_mut().withdraw(vmid),
         }
     }
 
     fn grant(&mut self, agent: &AgentId, vmid: VmId, ctx: &mut Context<Self>) {
         let Some(ask) = self.asks.get_mut(agent) else { return };
         let Some(node) = ask.node.clone().filter(|_| ask.reply.connected()) else {
-            self.ids.withdraw(vmid);
+            self.ids.borrow_mut().withdraw(vmid);
             self.forget(agent);
             return self.advance(ctx);
         };
@@ -290,7 +307,7 @@ impl Cluster {
 
     /// Looks at one burned id: free and without volumes on any node it may be used again.
     fn inspect(&mut self, cloud: CloudId, nodes: Vec<NodeName>, ctx: &mut Context<Self>) {
-        let Some(vmid) = self.ids.inspect() else { return };
+        let Some(vmid) = self.ids.borrow_mut().inspect() else { return };
         let hypervisor = self.common.ports.hypervisor.clone();
         let clear = async move {
             let taken = hypervisor.id_taken(&cloud, vmid).await;
@@ -308,7 +325,7 @@ impl Cluster {
         ctx.spawn(clear.into_actor(self).map(move |clear, actor, ctx| {
             if clear {
                 tracing::info!(cluster = %actor.id, vmid = vmid.0, "burned id is clear");
-                actor.ids.clear(vmid);
+                actor.ids.borrow_mut().clear(vmid);
                 actor.append(Body::IdCleared { cluster: actor.id.clone(), vmid }, ctx);
             }
         }));
@@ -326,7 +343,8 @@ impl Cluster {
     /// Enters the ids that were given back.
     fn take_back(&mut self, ctx: &mut Context<Self>) {
         while let Some(IdBack { vmid, burned }) = self.back.front().cloned() {
-            self.ids.give_back(vmid, burned, self.common.ports.ambient.now().wall);
+            let now = self.common.ports.ambient.now().wall;
+            self.ids.borrow_mut().give_back(vmid, burned, now);
             if burned {
                 self.listed = false;
                 self.append(Body::IdBurned { cluster: self.id.clone(), vmid }, ctx);
@@ -367,7 +385,7 @@ impl Supervised for Cluster {
             .roster
             .select(|living| living.place.as_ref().is_some_and(|place| place.cluster == self.id));
         for place in held.into_values().filter_map(|living| living.place) {
-            self.ids.hold(place.vmid);
+            self.ids.borrow_mut().hold(place.vmid);
         }
         let waiting: Vec<AgentId> = self
             .asks
@@ -377,7 +395,7 @@ impl Supervised for Cluster {
             .collect();
         for agent in waiting {
             if let Some(Ask { stage: Stage::Checking(vmid), .. }) = self.asks.get(&agent) {
-                self.ids.withdraw(*vmid);
+                self.ids.borrow_mut().withdraw(*vmid);
             }
             self.lanes.free(&agent);
             self.set_stage(&agent, Stage::Locating);
@@ -391,6 +409,7 @@ impl Handler<LaneAsk> for Cluster {
     type Result = ();
 
     fn handle(&mut self, message: LaneAsk, ctx: &mut Context<Self>) {
+        heard(ctx);
         if self.asks.contains_key(&message.agent) {
             return;
         }
@@ -406,6 +425,7 @@ impl Handler<LaneFree> for Cluster {
     type Result = ();
 
     fn handle(&mut self, message: LaneFree, ctx: &mut Context<Self>) {
+        heard(ctx);
         self.forget(&message.agent);
         self.advance(ctx);
     }
@@ -415,6 +435,7 @@ impl Handler<IdBack> for Cluster {
     type Result = ();
 
     fn handle(&mut self, message: IdBack, ctx: &mut Context<Self>) {
+        heard(ctx);
         self.back.push_back(message);
         self.take_back(ctx);
     }
@@ -424,6 +445,7 @@ impl Handler<ClusterCommand> for Cluster {
     type Result = ();
 
     fn handle(&mut self, command: ClusterCommand, ctx: &mut Context<Self>) {
+        heard(ctx);
         match command {
             ClusterCommand::Use(spec) => {
                 self.clouds.insert(spec.id.clone(), spec);
@@ -433,7 +455,7 @@ impl Handler<ClusterCommand> for Cluster {
                 self.clouds.remove(&cloud);
             }
             ClusterCommand::Surveyed { seen, through } => {
-                self.ids.surveyed(seen);
+                self.ids.borrow_mut().surveyed(seen);
                 self.listed = true;
                 self.sweep();
                 if let Some((cloud, nodes)) = through {
@@ -441,7 +463,9 @@ impl Handler<ClusterCommand> for Cluster {
                 }
                 self.advance(ctx);
             }
-            ClusterCommand::Leave => ctx.stop(),
+            ClusterCommand::Leave => {
+                ctx.run_later(LINGER, |_, ctx| ctx.stop());
+            }
         }
     }
 }

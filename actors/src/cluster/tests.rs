@@ -69,7 +69,7 @@ impl Bed {
         let id = ClusterId::new(CLUSTER);
         let heard = Arc::<Mutex<Vec<String>>>::default();
         let herd = Herd(heard.clone()).start().recipient();
-        let cluster = Cluster::new(common, id, herd, Allocator::default(), lanes).start();
+        let cluster = Cluster::new(common, id, herd, Rc::default(), lanes).start();
         cluster.do_send(ClusterCommand::Use(Arc::new(spec)));
         Self { world, roster, cluster, heard }
     }

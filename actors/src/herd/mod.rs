@@ -1,6 +1,7 @@
 //! The herd: the root of all actors. It applies configurations, adopts what the journal knows,
 //! carries out what the broker decides, and is the one door for leases and operators.
 
+mod clusters;
 mod drain;
 mod explain;
 mod leases;
@@ -26,7 +27,7 @@ use crate::ports::JournalFault;
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
 use crate::record::{Body, Reason};
 use crate::spec::{CloudSpec, HerdSpec, TemplateSpec};
-use crate::supervise::take_turns;
+use crate::supervise::{heard, take_turns};
 pub use start::{HerdStart, Started};
 
 /// What the first try of every cloud came to: its version, or why it is degraded.
@@ -48,6 +49,8 @@ pub struct Herd {
     broker: Broker,
     clouds: BTreeMap<CloudId, Addr<Cloud>>,
     clusters: BTreeMap<ClusterId, ClusterActors>,
+    /// What is known of each cluster for as long as the service runs.
+    known: BTreeMap<ClusterId, clusters::Known>,
     /// Which cluster each cloud leads to, once it said so in this start or by the journal.
     leads: BTreeMap<CloudId, ClusterId>,
     tried: Tried,
@@ -269,6 +272,7 @@ impl Herd {
         if let Some(address) = self.clouds.remove(&cloud) {
             address.do_send(CloudCommand::Leave);
             self.leads.remove(&cloud);
+            self.broker.cloud_gone(&cloud);
             self.observe(What::CloudGone { cloud });
         }
     }
@@ -347,10 +351,12 @@ impl Handler<Settle> for Herd {
     type Result = ();
 
     fn handle(&mut self, _: Settle, ctx: &mut Context<Self>) {
+        heard(ctx);
         self.settling = false;
         let orders = self.broker.decide();
         self.carry_out(orders, ctx);
         self.explain(ctx);
+        self.leave_clusters();
         self.check_drained();
     }
 }
@@ -359,6 +365,7 @@ impl Handler<ApplySpec> for Herd {
     type Result = ();
 
     fn handle(&mut self, message: ApplySpec, ctx: &mut Context<Self>) {
+        heard(ctx);
         self.apply(&message.0, BTreeMap::new(), ctx);
     }
 }
@@ -367,6 +374,7 @@ impl Handler<CloudReport> for Herd {
     type Result = ();
 
     fn handle(&mut self, report: CloudReport, ctx: &mut Context<Self>) {
+        heard(ctx);
         let now = self.common.ports.ambient.now().wall;
         match report {
             CloudReport::Room { cloud, room } => self.broker.cloud(&cloud, room),
@@ -391,7 +399,8 @@ impl Handler<CloudReport> for Herd {
 impl Handler<OrphanFound> for Herd {
     type Result = ();
 
-    fn handle(&mut self, found: OrphanFound, _: &mut Context<Self>) {
+    fn handle(&mut self, found: OrphanFound, ctx: &mut Context<Self>) {
+        heard(ctx);
         self.adopt_orphan(found);
     }
 }
@@ -400,6 +409,7 @@ impl Handler<HerdCommand> for Herd {
     type Result = ();
 
     fn handle(&mut self, command: HerdCommand, ctx: &mut Context<Self>) {
+        heard(ctx);
         match command {
             HerdCommand::Lease { ask, reply } => self.lease(ask, reply, ctx),
             HerdCommand::Renew { lease, ttl, reply } => self.renew(lease, ttl, reply, ctx),
@@ -423,6 +433,8 @@ impl Handler<HerdCommand> for Herd {
     }
 }
 
+#[cfg(test)]
+mod lives;
 #[cfg(test)]
 mod panics;
 #[cfg(test)]

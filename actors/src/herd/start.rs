@@ -1,13 +1,16 @@
 //! The start of the herd: clusters and clouds come to life, and whatever the journal knows is
 //! taken over.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Addr, AsyncContext, Context, Supervised};
 use tokio::sync::oneshot;
 
+use super::clusters::Known;
 use super::explain::Explained;
 use super::{ClusterActors, Herd, Tried};
 use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Roster, spawn_child};
@@ -17,6 +20,7 @@ use crate::cluster::allocator::Allocator;
 use crate::cluster::{self, Cluster, Track};
 use crate::id::{CloudId, ClusterId, Installation};
 use crate::ledger::Ledger;
+use crate::patience::patient;
 use crate::ports::Ports;
 use crate::reconciler::Reconciler;
 use crate::reconciler::plan::Memory;
@@ -77,7 +81,7 @@ impl Herd {
         let (ready, tried) = oneshot::channel();
         let (roster, census) = (Roster::default(), Census::default());
         let common = Common {
-            ports: start.ports,
+            ports: patient(start.ports),
             roster: roster.clone(),
             census: census.clone(),
             spawner: start.spawner,
@@ -93,6 +97,7 @@ impl Herd {
                 broker: Broker::restore(&ledger),
                 clouds: BTreeMap::new(),
                 clusters: BTreeMap::new(),
+                known: BTreeMap::new(),
                 leads: BTreeMap::new(),
                 tried: BTreeMap::new(),
                 ready: Some(ready),
@@ -142,7 +147,7 @@ impl Herd {
         ledger: &Ledger,
         ctx: &Context<Self>,
     ) -> &ClusterActors {
-        let common = &self.common;
+        let (common, known) = (&self.common, &mut self.known);
         self.clusters.entry(id.clone()).or_insert_with(|| {
             let here = || ledger.agents.iter().filter(|(_, entry)| entry.marks.cluster == *id);
             let held = here().map(|(_, entry)| entry.marks.vmid);
@@ -152,13 +157,21 @@ impl Herd {
             }
             let resting = ledger.resting.get(id).cloned().unwrap_or_default();
             let burned = ledger.burned.get(id).into_iter().flatten().map(|(vmid, _)| *vmid);
-            let ids = Allocator::restore(held, resting, burned);
+            // One that is come back to is known better than by a journal that was not read again.
+            let known = known.entry(id.clone()).or_insert_with(|| Known {
+                ids: Rc::new(RefCell::new(Allocator::restore(held, resting, burned))),
+                memory: {
+                    let ahead = ledger.ahead.get(id).copied();
+                    Rc::new(RefCell::new(Memory::restored(ahead)))
+                },
+            });
+            known.memory.borrow_mut().begin_anew();
+            let (ids, memory) = (Rc::clone(&known.ids), Rc::clone(&known.memory));
             let (given, name) = (common.clone(), id.clone());
             let herd = ctx.address().recipient();
             let cluster = spawn_child(common, Rank::Branch, &format!("cluster {id}"), move |_| {
                 Cluster::new(given, name, herd, ids, lanes)
             });
-            let memory = Memory::restored(ledger.ahead.get(id).copied());
             let (given, name) = (common.clone(), id.clone());
             let (at, herd) = (cluster.clone(), ctx.address().recipient());
             let reconciler =

@@ -3,7 +3,9 @@
 
 pub mod plan;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::{
@@ -23,7 +25,7 @@ use crate::message::AgentCommand;
 use crate::ports::{IdSight, Survey, VmRef, VmSight};
 use crate::record::Body;
 use crate::spec::CloudSpec;
-use crate::supervise::take_turns;
+use crate::supervise::{heard, take_turns};
 use plan::{Config, Known, Memory, Plan};
 
 /// Looks and checks at once.
@@ -67,7 +69,8 @@ pub struct Reconciler {
     cluster: Addr<Cluster>,
     herd: Recipient<OrphanFound>,
     clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
-    memory: Memory,
+    /// Outlives the actor, as the journal does that is older than the world.
+    memory: Rc<RefCell<Memory>>,
     running: bool,
     again: bool,
     waiting: Vec<Tally>,
@@ -88,7 +91,7 @@ impl Reconciler {
         id: ClusterId,
         cluster: Addr<Cluster>,
         herd: Recipient<OrphanFound>,
-        memory: Memory,
+        memory: Rc<RefCell<Memory>>,
     ) -> Self {
         Self {
             common,
@@ -103,6 +106,13 @@ impl Reconciler {
             next: Vec::new(),
             round: 0,
         }
+    }
+
+    /// Everything it holds, as text.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> String {
+        let waiting = (self.waiting.len(), self.next.len());
+        format!("{:?} {:?} {waiting:?}", self.clouds.keys(), self.memory.borrow())
     }
 
     fn config(&self) -> Config {
@@ -143,7 +153,8 @@ impl Reconciler {
     fn surveyed(&mut self, cloud: CloudId, survey: Survey, ctx: &mut Context<Self>) {
         // The roster is read after the list was: whoever was granted an id before is in it.
         let now = self.common.ports.ambient.now().mono;
-        let plan = plan::plan(&survey, &self.known(), self.config(), &mut self.memory, now);
+        let (known, config) = (self.known(), self.config());
+        let plan = plan::plan(&survey, &known, config, &mut self.memory.borrow_mut(), now);
         if survey.quorate {
             let seen: BTreeSet<VmId> = survey.guests.iter().map(|guest| guest.vmid).collect();
             let nodes = survey.nodes.iter().map(|(node, _)| node.clone()).collect();
@@ -215,10 +226,10 @@ impl Reconciler {
     ) {
         let known = self.known();
         for (vmid, _, sight) in looks {
-            if !self.memory.learn(*vmid, sight, &known) {
+            if !self.memory.borrow_mut().learn(*vmid, sight, &known) {
                 continue;
             }
-            let Some((vmid, seq)) = self.memory.ahead() else { continue };
+            let Some((vmid, seq)) = self.memory.borrow().ahead() else { continue };
             tracing::error!(cluster = %self.id, vmid = vmid.0, seq, "journal is older than the world");
             let body = Body::MarksAhead { cluster: self.id.clone(), vmid, seq };
             self.append(body, ctx);
@@ -246,7 +257,10 @@ impl Reconciler {
         let found = sight.as_ref().ok().and_then(|sight| sight.node.clone());
         let (known, config) = (self.known(), self.config());
         let template = templates.contains(&vmid);
-        let judged = plan::judge(vmid, &sight, template, &known, config, &mut self.memory, now);
+        let judged = {
+            let memory = &mut self.memory.borrow_mut();
+            plan::judge(vmid, &sight, template, &known, config, memory, now)
+        };
         if let Some(marks) = judged.destroy {
             let (cloud, node) = (cloud.clone(), found.unwrap_or(node));
             self.herd.do_send(OrphanFound { cloud, node, marks });
@@ -307,7 +321,7 @@ impl Actor for Reconciler {
 impl Supervised for Reconciler {
     /// Forgets all but a journal that is too old: every grace begins anew.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
-        self.memory = Memory::restored(self.memory.ahead());
+        self.memory.borrow_mut().begin_anew();
         self.waiting.append(&mut self.next);
         self.running = false;
         self.again = false;
@@ -319,6 +333,7 @@ impl Handler<ReconcilerCommand> for Reconciler {
     type Result = ();
 
     fn handle(&mut self, command: ReconcilerCommand, ctx: &mut Context<Self>) {
+        heard(ctx);
         match command {
             ReconcilerCommand::Use(spec) => {
                 let first = self.clouds.is_empty();
@@ -331,7 +346,7 @@ impl Handler<ReconcilerCommand> for Reconciler {
                 self.clouds.remove(&cloud);
             }
             ReconcilerCommand::Resync(tally) => {
-                self.memory.look_again();
+                self.memory.borrow_mut().look_again();
                 if self.running {
                     self.again = true;
                     self.next.push(tally);
@@ -341,7 +356,7 @@ impl Handler<ReconcilerCommand> for Reconciler {
                 }
             }
             ReconcilerCommand::ConfirmAhead => {
-                if self.memory.confirm() {
+                if self.memory.borrow_mut().confirm() {
                     tracing::warn!(cluster = %self.id, "operator confirmed an older journal");
                     self.append(Body::AheadConfirmed { cluster: self.id.clone() }, ctx);
                 }

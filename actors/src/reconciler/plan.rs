@@ -78,6 +78,11 @@ impl Memory {
         Self { ahead, ..Self::default() }
     }
 
+    /// Forgets all but a journal that is too old: every grace begins anew.
+    pub fn begin_anew(&mut self) {
+        *self = Self::restored(self.ahead);
+    }
+
     /// The guest that is furthest ahead of the journal, by its VMID and sequence.
     pub fn ahead(&self) -> Option<(VmId, u64)> {
         self.ahead

@@ -91,6 +91,8 @@ enum Order {
     PanicWhenDropped,
     /// Sends itself this order again, for ever.
     Spin,
+    /// Spawns a future that counts one spin.
+    SpinOnce,
     /// Spawns a future that is ready, which spawns another, for ever.
     SpinInEffect,
     Stop,
@@ -149,6 +151,10 @@ impl Worker {
                 self.durable.borrow_mut().spins += 1;
                 ctx.notify(Order::Spin);
             }
+            Order::SpinOnce => {
+                let ready = async {}.into_actor(self);
+                ctx.spawn(ready.map(|(), worker, _| worker.durable.borrow_mut().spins += 1));
+            }
             Order::SpinInEffect => {
                 self.durable.borrow_mut().spins += 1;
                 let ready = async {}.into_actor(self);
@@ -163,6 +169,7 @@ impl Handler<Order> for Worker {
     type Result = ();
 
     fn handle(&mut self, order: Order, ctx: &mut Context<Self>) {
+        heard(ctx);
         self.obey(order, ctx);
     }
 }
@@ -457,6 +464,62 @@ async fn an_actor_that_spins_does_not_starve_another() {
         };
         LocalSet::new().run_until(run).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flooded_actor_does_not_starve_another() {
+    const FLOOD: usize = 100_000;
+    // After a restart too, which keeps the mailbox.
+    for panics in [0, 1] {
+        let run = async {
+            let world = World::new();
+            let (flooded, handled) = start(&world, "flooded", None);
+            let (other, neighbour) = start(&world, "other", None);
+            for _ in 0..panics {
+                flooded.do_send(Order::PanicInHandler);
+            }
+            for _ in 0..FLOOD {
+                flooded.do_send(Order::Work("one of many"));
+            }
+            if panics > 0 {
+                sleep(BACK_OFF).await;
+            }
+            let mut turns = 0;
+            while handled.borrow().done.len() < FLOOD {
+                turns += 1;
+                let before = handled.borrow().done.len();
+                other.do_send(Order::Work("beside"));
+                tokio::task::yield_now().await;
+                let now = handled.borrow().done.len();
+                assert!(now - before <= 1000, "{} messages in one turn", now - before);
+                let heard = neighbour.borrow().done.len();
+                assert!(heard + 2 >= turns, "{heard} of {turns}, {now} of the flood");
+            }
+            // Its own timers and futures have their turns too, and the order is kept.
+            flooded.do_send(Order::Work("last"));
+            pause().await;
+            assert_eq!(handled.borrow().done.last(), Some(&"last"));
+            assert_eq!(handled.borrow().done.len(), FLOOD + 1);
+        };
+        LocalSet::new().run_until(run).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flooded_actor_goes_on_with_its_own_futures() {
+    let run = async {
+        let world = World::new();
+        let (flooded, handled) = start(&world, "flooded", None);
+        flooded.do_send(Order::SpinOnce);
+        for _ in 0..100_000 {
+            flooded.do_send(Order::Work("one of many"));
+        }
+        while handled.borrow().spins == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(handled.borrow().done.len() < 10_000, "it waits behind the flood");
+    };
+    LocalSet::new().run_until(run).await;
 }
 
 // Invariant: the census counts exactly those who live.

@@ -23,7 +23,7 @@ use crate::id::{AgentId, LeaseId, TemplateId};
 use crate::message::{AgentReport, Standing};
 use crate::record::{Body, Reason};
 use crate::spec::TemplateSpec;
-use crate::supervise::take_turns;
+use crate::supervise::{heard, take_turns};
 use crate::time::{Moment, WallTime};
 use breaker::Breaker;
 use state::{Effect, TemplateMind};
@@ -190,6 +190,13 @@ impl Template {
         }
     }
 
+    /// Everything it holds, as text.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> String {
+        let Kept { owed, adopt, gone, refused, .. } = &self.kept;
+        format!("{:?} {owed:?} {} {gone:?} {refused:?}", self.mind, adopt.len())
+    }
+
     fn carry_out(&mut self, effects: Vec<Effect>, ctx: &mut Context<Self>) {
         for effect in effects {
             match effect {
@@ -343,6 +350,7 @@ impl Handler<Flush> for Template {
     type Result = ();
 
     fn handle(&mut self, _: Flush, ctx: &mut Context<Self>) {
+        heard(ctx);
         let now = self.common.ports.ambient.now();
         let effects = self.mind.settle(now.mono);
         self.carry_out(effects, ctx);
@@ -373,6 +381,7 @@ impl Handler<AgentReport> for Template {
     type Result = ();
 
     fn handle(&mut self, report: AgentReport, ctx: &mut Context<Self>) {
+        heard(ctx);
         let refused = report.refused.iter().map(|lease| (report.agent.clone(), lease.clone()));
         self.kept.refused.extend(refused);
         if report.standing == Standing::Gone {
@@ -394,6 +403,7 @@ impl Handler<TemplateCommand> for Template {
     type Result = ();
 
     fn handle(&mut self, command: TemplateCommand, ctx: &mut Context<Self>) {
+        heard(ctx);
         let effects = match command {
             TemplateCommand::Apply(spec) => {
                 self.configured.clone_from(&spec);

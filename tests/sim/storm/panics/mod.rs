@@ -1,5 +1,6 @@
 //! A panic at every single knock of every actor at a port, one at a time: that actor alone is
-//! started anew, and the play comes to the same end. The root is not started anew: the service is.
+//! started anew, and the play comes to the same end. The root is not started anew: the service is, and
+//! so it is where an actor panics again and again. A call that is never answered holds nobody up.
 
 mod asker;
 mod play;
@@ -12,7 +13,7 @@ use crate::on_paused_clock;
 use crate::world::World;
 use crate::world::setup::Setup;
 use crate::world::tap::Strike;
-use play::{Spot, play};
+use play::{Blow, Spot, play};
 
 /// Plays one of so many of the panics; all of them where the build is fast enough.
 const STRIDE: usize = if cfg!(debug_assertions) { 13 } else { 1 };
@@ -58,10 +59,36 @@ fn expected(spot: &Spot) -> Vec<(Vec<(String, bool)>, u32)> {
 }
 
 fn strike(number: usize, spot: &Spot, strike: Strike) {
-    let played = on_paused_clock(play(Some((number, strike))));
+    let played = on_paused_clock(play(Some(Blow::Once(number, strike))));
     assert_eq!(played.knocks[number], *spot, "the play changed before the panic");
     let seen = (played.restarts, played.failed_starts);
     assert!(expected(spot).contains(&seen), "{spot:?}: {seen:?}");
+}
+
+/// Nobody panics for want of an answer, and the play comes to its end.
+fn hold(number: usize, spot: &Spot, strike: Strike) {
+    let played = on_paused_clock(play(Some(Blow::Once(number, strike))));
+    assert_eq!(played.knocks[number], *spot, "the play changed before the call");
+    assert_eq!((played.restarts, played.failed_starts), (Vec::new(), 0), "{spot:?}");
+}
+
+/// It is given up, and what it had in hand is taken up by the next start of the service.
+fn fell(number: usize, spot: &Spot) {
+    let played = on_paused_clock(play(Some(Blow::Fell(number))));
+    let (last, before) = played.restarts.split_last().expect("nobody was started anew");
+    assert_eq!(*last, (spot.actor.clone(), true), "{before:?}");
+    assert!(before.iter().all(|one| *one == (spot.actor.clone(), false)), "{before:?}");
+    assert!(played.failed_starts <= 1, "{} starts failed", played.failed_starts);
+}
+
+/// Whether an actor that panics at this knock does so again as soon as it is started anew.
+fn falls(spot: &Spot) -> bool {
+    match kind(spot) {
+        "agent" | "template" | "cloud" | "reconciler" => true,
+        // It asks anew about whoever waits.
+        "cluster" => spot.call == "locate",
+        _ => false,
+    }
 }
 
 /// One trial for each knock, and one for each answer to a knock.
@@ -85,8 +112,34 @@ pub fn trials() -> Vec<Trial> {
         if !AT_ONCE.contains(&spot.call) {
             add(format!("panics::a_panic_at_the_answer_of_the_{place}"), Strike::PanicLater);
         }
+        let mut add = |name: String, play: fn(usize, &Spot)| {
+            let spot = spot.clone();
+            trials.push(Trial::test(name, move || {
+                play(number, &spot);
+                Ok(())
+            }));
+        };
+        if !AT_ONCE.contains(&spot.call) {
+            let never = "that_never_comes";
+            add(format!("holds::the_{place}_{never}"), |number, spot| {
+                hold(number, spot, Strike::Hold);
+            });
+            add(format!("holds::the_answer_of_the_{place}_{never}"), |number, spot| {
+                hold(number, spot, Strike::HoldAnswer);
+            });
+        }
+        if falls(&spot) {
+            add(
+                format!("fallen::{}_that_panics_from_its_{}_{}_on", kind, ordinal(*nth), spot.call),
+                fell,
+            );
+        }
     }
     let mut trials: Vec<Trial> = trials.into_iter().step_by(STRIDE).collect();
+    trials.push(Trial::test("panics::the_play_is_the_same_each_time", || {
+        same_each_time();
+        Ok(())
+    }));
     trials.push(Trial::test("panics::an_actor_that_is_left_over_fails_its_test", || {
         let played = std::panic::catch_unwind(|| on_paused_clock(leak()));
         let said = played.expect_err("nobody minded");
@@ -95,6 +148,25 @@ pub fn trials() -> Vec<Trial> {
         Ok(())
     }));
     trials
+}
+
+/// Whatever panics, the next run of the same trial must find the same: nothing but the seed decides.
+fn same_each_time() {
+    let panicking = Blow::Once(100, Strike::Panic);
+    for blow in [None, Some(panicking)] {
+        let again = || on_paused_clock(play(blow.clone()));
+        let first = again();
+        let others = std::thread::scope(|scope| {
+            let plays: Vec<_> = (0..3).map(|_| scope.spawn(again)).collect();
+            plays.into_iter().map(|play| play.join().unwrap()).collect::<Vec<_>>()
+        });
+        for other in others {
+            for (number, (one, other)) in first.log.iter().zip(&other.log).enumerate() {
+                assert_eq!(one, other, "fact {number}");
+            }
+            assert_eq!(first.knocks, other.knocks);
+        }
+    }
 }
 
 async fn leak() {

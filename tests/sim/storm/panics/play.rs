@@ -1,6 +1,7 @@
 //! A short life of a herd with everything in it, that goes on whoever panics: where the root did,
 //! the service is started again, as its supervisor does.
 
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,6 +30,40 @@ pub struct Spot {
     pub call: &'static str,
 }
 
+/// What goes wrong in a play.
+#[derive(Debug, Clone)]
+pub enum Blow {
+    /// The knock of this number is struck.
+    Once(usize, Strike),
+    /// From the knock of this number on every knock of its actor panics, until it is given up. The
+    /// knocks by which supervision counts a panic pass.
+    Fell(usize),
+}
+
+/// How supervision counts a panic.
+const COUNTING: [&str; 2] = ["now", "observe"];
+
+impl Blow {
+    /// `counting` are knocks yet to come by which a panic is counted.
+    fn strike(&self, knocks: &[Spot], counting: &mut VecDeque<&str>) -> Strike {
+        let here = knocks.len() - 1;
+        match self {
+            Self::Once(number, strike) if here == *number => strike.clone(),
+            Self::Fell(number)
+                if here >= *number && knocks[here].actor == knocks[*number].actor =>
+            {
+                if counting.front() == Some(&knocks[here].call) {
+                    counting.pop_front();
+                    return Strike::Pass;
+                }
+                counting.extend(COUNTING);
+                Strike::Panic
+            }
+            Self::Once(..) | Self::Fell(_) => Strike::Pass,
+        }
+    }
+}
+
 /// What a play came to.
 pub struct Played {
     /// Every knock, in order.
@@ -37,11 +72,13 @@ pub struct Played {
     pub restarts: Vec<(String, bool)>,
     /// Starts of the service that came to nothing.
     pub failed_starts: u32,
+    /// Every fact, as a line to compare.
+    pub log: Vec<String>,
 }
 
 struct Play {
     world: World,
-    strike: Option<(usize, Strike)>,
+    blow: Option<Blow>,
     knocks: Arc<Mutex<Vec<Spot>>>,
     failed_starts: u32,
 }
@@ -63,6 +100,15 @@ impl Play {
             self.failed_starts += 1;
             assert!(self.failed_starts < 3, "the service does not come up");
             self.world.notes.crash();
+            self.spare();
+        }
+    }
+
+    /// Who was given up is not struck again.
+    fn spare(&mut self) {
+        if matches!(self.blow, Some(Blow::Fell(_))) {
+            self.blow = None;
+            self.watch();
         }
     }
 
@@ -71,21 +117,24 @@ impl Play {
     }
 
     async fn rise_again(&mut self) {
+        let fell = Self::fell(self.world.view());
         self.world.crash();
         self.watch();
+        if fell {
+            self.spare();
+        }
         self.rise().await;
     }
 
     fn watch(&self) {
-        let (knocks, strike) = (Arc::clone(&self.knocks), self.strike.clone());
+        let (knocks, blow) = (Arc::clone(&self.knocks), self.blow.clone());
+        let mut counting = VecDeque::new();
         self.world.tap.watch(move |knock: &Knock| {
             let mut knocks = knocks.lock().unwrap();
             let actor = asker::at_work().unwrap_or_else(|| "nobody".to_owned());
             knocks.push(Spot { actor, call: knock.call });
-            match &strike {
-                Some((number, strike)) if knocks.len() == number + 1 => strike.clone(),
-                _ => Strike::Pass,
-            }
+            let strike = |blow: &Blow| blow.strike(&knocks, &mut counting);
+            blow.as_ref().map_or(Strike::Pass, strike)
         });
     }
 
@@ -109,7 +158,7 @@ impl Play {
     }
 
     async fn lease(&mut self, label: &str) -> LeaseId {
-        let ask = self.world.an_ask(label, 60 * MINUTE);
+        let ask = self.world.an_ask(label, 24 * 60 * MINUTE);
         self.wish(|reply| HerdCommand::Lease { ask: ask.clone(), reply }).await.unwrap()
     }
 
@@ -134,6 +183,22 @@ impl Play {
         let spec = GuestSpec { vmid, node, template: false, running: false, pool: None, config };
         assert!(self.world.side.plant_guest(&spec));
         self.world.notes.planted(vmid);
+    }
+
+    /// Retires all, once more where the service fell over it.
+    async fn drain(&mut self) {
+        for _ in 0..5 {
+            let policy = StopPolicy::RetireAll;
+            self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
+            // Who panicked at the very end has yet to come back.
+            self.world.pass(MINUTE).await;
+            if Self::fell(self.world.view()) {
+                self.rise_again().await;
+            } else if self.world.view().agents().is_empty() {
+                return;
+            }
+        }
+        panic!("it is never empty\n{}", self.world.portrait());
     }
 
     async fn play(&mut self) {
@@ -177,11 +242,7 @@ impl Play {
         self.world.setup.clouds.pop();
         self.world.reload();
         self.until("the cloud is gone", |view| view.clouds().len() == 1).await;
-        let policy = StopPolicy::RetireAll;
-        self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
-        // Who panicked at the very end has yet to come back.
-        self.world.pass(MINUTE).await;
-        self.until("all are gone", |view| view.agents().is_empty()).await;
+        self.drain().await;
     }
 }
 
@@ -191,11 +252,11 @@ fn count(view: &View, template: &str, state: &str) -> usize {
     agents.iter().filter(like).count()
 }
 
-/// Plays, with the knock of that number struck.
-pub async fn play(strike: Option<(usize, Strike)>) -> Played {
+/// Plays, and something goes wrong.
+pub async fn play(blow: Option<Blow>) -> Played {
     let guard = asker::listen();
     let world = World::new(setup());
-    let mut play = Play { world, strike, knocks: Arc::default(), failed_starts: 0 };
+    let mut play = Play { world, blow, knocks: Arc::default(), failed_starts: 0 };
     play.watch();
     play.play().await;
     let Play { mut world, knocks, failed_starts, .. } = play;
@@ -209,5 +270,5 @@ pub async fn play(strike: Option<(usize, Strike)>) -> Played {
     let restarts = world.notes.facts(restart);
     drop(guard);
     let knocks = knocks.lock().unwrap().clone();
-    Played { knocks, restarts, failed_starts }
+    Played { knocks, restarts, failed_starts, log: world.notes.log() }
 }

@@ -69,6 +69,7 @@ pub fn play(plan: &Plan, logging: bool) -> Result<Outcome, Failure> {
             let mut play = Play::new(plan, logging);
             let outcome = play.whole().await;
             play.world.unwatch();
+            play.world.judged = true;
             outcome
         })
     }));
