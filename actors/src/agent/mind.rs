@@ -57,7 +57,7 @@ pub struct Mind {
     /// Whether a place in the lanes is held or asked for.
     pub(super) lane: bool,
     pub(super) parked: bool,
-    /// Whether the key of a lease that ended before this start may be in the guest.
+    /// Whether somebody whose lease ended before this start may still be in the guest.
     pub(super) unswept: bool,
     /// Told to rest: nothing is done any more.
     pub(super) resting: bool,

@@ -10,7 +10,7 @@ use crate::agent::state::{Lease, Stage, State};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::LeaseId;
 use crate::ledger::GrantedLease;
-use crate::record::{Body, LeaseAsk, Reason};
+use crate::record::{Body, EXPIRED, LOST, LeaseAsk, Reason};
 use crate::time::{Moment, Now, WallTime};
 
 /// Time between two tries to install or remove a key.
@@ -49,8 +49,11 @@ impl Mind {
         self.lease_act(&id, out);
     }
 
-    /// Makes the call a lease's stage stands for.
+    /// Makes the call a lease's stage stands for; not before the guest was looked at.
     pub(super) fn lease_act(&mut self, id: &LeaseId, out: &mut Out) {
+        if self.observing {
+            return;
+        }
         let address = self.address();
         let attempt = self.next();
         let Some(lease) = self.leases.get_mut(id) else { return };
@@ -59,8 +62,8 @@ impl Mind {
         let call = match (lease.stage, address, key) {
             (Stage::Admitting, Some(address), Some(key)) => Call::Admit(address, id.clone(), key),
             (Stage::Expelling, Some(address), Some(_)) => Call::Expel(address, id.clone()),
-            (Stage::Admitting, None, _) => {
-                let text = "the agent has no address to install the key at";
+            (Stage::Admitting | Stage::Expelling, None, _) => {
+                let text = "the agent has no address to reach its keys at";
                 let fault = Fault::new(FaultKind::Broken, Culprit::Guest, text);
                 return self.lease_failed(id, fault, out);
             }
@@ -91,6 +94,10 @@ impl Mind {
         match result {
             Ok(()) => {
                 self.leases.remove(id);
+                if !self.leases.is_empty() {
+                    let (agent, lease) = (self.agent.clone(), id.clone());
+                    out.record(Body::KeyRemoved { agent, lease });
+                }
                 self.lease_over(out);
             }
             Err(fault) => self.key_failed(id, fault, out),
@@ -135,7 +142,13 @@ impl Mind {
         lease.asked = None;
         lease.tries = 0;
         self.write_end(ended, why, "", out);
-        if self.goes_after(id) || !self.has_key(id) {
+        self.lease_go_on(id, out);
+    }
+
+    /// Makes a lease's call, or passes over one whose key need not be removed.
+    pub(super) fn lease_go_on(&mut self, id: &LeaseId, out: &mut Out) {
+        let Some(lease) = self.leases.get(id) else { return };
+        if lease.stage == Stage::Expelling && (self.goes_after(id) || !self.has_key(id)) {
             self.leases.remove(id);
             self.lease_over(out);
         } else {
@@ -187,7 +200,7 @@ impl Mind {
                 out.record(Body::LeaseReturned { agent, lease: lease.clone() });
                 out.refused.push(lease);
             }
-            Stage::Admitting | Stage::Ready => self.write_end(lease, "lost", detail, out),
+            Stage::Admitting | Stage::Ready => self.write_end(lease, LOST, detail, out),
         }
     }
 
@@ -231,7 +244,7 @@ impl Mind {
     /// Whoever overstayed may still be at it: the guest goes, not only the key.
     fn lease_expired(&mut self, id: &LeaseId, out: &mut Out) {
         if let Some(lease) = self.leases.remove(id) {
-            self.write_end(lease, "expired", "", out);
+            self.write_end(lease, EXPIRED, "", out);
             self.drain(Reason::LeaseExpired, out);
         }
     }

@@ -125,6 +125,11 @@ impl Drive {
         effects
     }
 
+    /// Lets the journal have a record that the mind did not write in this run.
+    pub fn record(&mut self, body: Body) {
+        self.fold(body);
+    }
+
     fn fold(&mut self, body: Body) {
         self.seq += 1;
         let seq = self.seq;

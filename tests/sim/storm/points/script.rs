@@ -193,6 +193,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::Phase { agent, .. }
         | Body::LeaseGranted { agent, .. }
         | Body::LeaseReturned { agent, .. }
+        | Body::KeyRemoved { agent, .. }
         | Body::RetireIntended { agent, .. }
         | Body::Stranded { agent, .. }
         | Body::Gone { agent, .. } => Some(agent),
