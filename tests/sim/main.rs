@@ -13,6 +13,7 @@ mod breaker;
 mod crash;
 mod faults;
 mod lifecycle;
+mod lost_cloud;
 mod nodes;
 mod reload;
 mod reload_storm;

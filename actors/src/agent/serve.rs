@@ -51,13 +51,13 @@ impl Mind {
 
     /// Makes the call a lease's stage stands for; not before the guest was looked at.
     pub(super) fn lease_act(&mut self, id: &LeaseId, out: &mut Out) {
-        if self.observing {
-            return;
-        }
         let address = self.address();
         let attempt = self.next();
         let Some(lease) = self.leases.get_mut(id) else { return };
         lease.retry = None;
+        if self.observing {
+            return;
+        }
         let key = lease.granted.ask.public_key.clone();
         let call = match (lease.stage, address, key) {
             (Stage::Admitting, Some(address), Some(key)) => Call::Admit(address, id.clone(), key),
@@ -222,13 +222,11 @@ impl Mind {
                 Some(lease.retry.map_or(expires, |retry| retry.min(expires)))
             }
         };
-        if self.observing { Vec::new() } else { self.leases.values().filter_map(due).collect() }
+        self.leases.values().filter_map(due).collect()
     }
 
+    /// A lease runs out in time even where its guest could not be looked at yet.
     pub(super) fn tick_leases(&mut self, out: &mut Out) {
-        if self.observing {
-            return;
-        }
         let ids: Vec<LeaseId> = self.leases.keys().cloned().collect();
         for id in ids {
             let Some(lease) = self.leases.get(&id) else { continue };
