@@ -83,6 +83,7 @@ pub fn upid(kind: &str) -> Upid {
 }
 
 /// A mind driven by hand, with everything it ever wanted.
+#[derive(Clone)]
 pub struct Drive {
     pub mind: Mind,
     pub now: Now,
