@@ -58,8 +58,9 @@ impl Mind {
         let lease = |id: &LeaseId, granted: &GrantedLease, stage| {
             let mut granted = granted.clone();
             granted.expires = granted.expires + down;
-            let told_ready = true;
-            (id.clone(), Lease { granted, stage, asked: None, retry: None, tries: 0, told_ready })
+            let ends = now.mono + (granted.expires - now.wall);
+            let (asked, retry, tries, told_ready) = (None, None, 0, true);
+            (id.clone(), Lease { granted, ends, stage, asked, retry, tries, told_ready })
         };
         let held = entry.leases.iter().map(|(id, granted)| {
             let keyed = granted.ask.public_key.is_some();
