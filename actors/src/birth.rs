@@ -17,6 +17,7 @@ use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Stand
 use crate::ports::Ports;
 use crate::spec::TemplateSpec;
 use crate::supervise::{Census, GivenUp, Intensity, Watch, supervise};
+use crate::ways::Ways;
 
 /// How an agent's actor begins.
 #[derive(Debug, Clone)]
@@ -77,6 +78,8 @@ pub struct AgentBirth {
     pub ports: Ports,
     /// Where it is counted while it lives.
     pub census: Census,
+    /// Through which cloud its guest is reached.
+    pub ways: Ways,
 }
 
 /// Starts an agent's actor and gives its address.
@@ -91,6 +94,8 @@ pub struct Common {
     pub roster: Roster,
     /// Which actors live.
     pub census: Census,
+    /// Through which cloud a guest is reached.
+    pub ways: Ways,
     /// Starts agents.
     pub spawner: AgentSpawner,
     /// This installation.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::allocator::REST;
 use crate::id::{AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, VmId};
 use crate::marks::Marks;
-use crate::record::{Body, LeaseAsk, Reason, Record};
+use crate::record::{Body, EXPIRED, LOST, LeaseAsk, Reason, Record};
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
 
@@ -81,7 +81,11 @@ pub struct AgentEntry {
     /// Uses so far, those under way included.
     #[serde(default)]
     pub uses: u32,
-    /// Whether a lease ended whose key may still be in the guest.
+    /// Leases that were given back and whose key is still in the guest.
+    #[serde(default)]
+    pub expelling: BTreeMap<LeaseId, GrantedLease>,
+    /// Whether the guest must not be offered again: somebody may be in it whose lease is over, and
+    /// no key can be named whose removal would end that.
     #[serde(default)]
     pub unswept: bool,
     /// Why it is retired, once it is.
@@ -167,7 +171,13 @@ impl Ledger {
                 entry.state.clone_from(state);
                 entry.stranded = None;
                 // It is free for use again when the last key was removed, and not before.
-                entry.unswept &= state != "Ready";
+                if state == "Ready" {
+                    entry.expelling.clear();
+                    entry.unswept = false;
+                }
+            }),
+            Body::KeyRemoved { agent, lease } => self.with(agent, |entry| {
+                entry.expelling.remove(lease);
             }),
             Body::LeaseAsked(ask) => self.waiting.push((**ask).clone()),
             Body::LeaseGranted { agent, ask, expires } => {
@@ -261,6 +271,7 @@ impl Ledger {
             state: "Cloning".into(),
             leases: BTreeMap::new(),
             uses: 0,
+            expelling: BTreeMap::new(),
             unswept: false,
             retiring: None,
             stranded: None,
@@ -276,8 +287,12 @@ impl Ledger {
         }
         for (agent, entry) in &mut self.agents {
             if let Some(granted) = entry.leases.remove(lease) {
-                entry.unswept |= granted.ask.public_key.is_some();
-                found = Some((granted.ask, Some(agent.clone())));
+                found = Some((granted.ask.clone(), Some(agent.clone())));
+                if why == EXPIRED || why == LOST {
+                    entry.unswept = true;
+                } else if granted.ask.public_key.is_some() {
+                    entry.expelling.insert(lease.clone(), granted);
+                }
             }
         }
         if let Some((ask, agent)) = found {
@@ -288,8 +303,9 @@ impl Ledger {
 
     /// Back among those who wait, unless another agent has it already.
     fn return_lease(&mut self, agent: &AgentId, lease: &LeaseId) {
-        let entry = self.agents.get_mut(agent);
-        let Some(granted) = entry.and_then(|entry| entry.leases.remove(lease)) else { return };
+        let Some(entry) = self.agents.get_mut(agent) else { return };
+        let Some(granted) = entry.leases.remove(lease) else { return };
+        entry.unswept |= granted.ask.public_key.is_some();
         let place = self.waiting.partition_point(|other| other.asked <= granted.ask.asked);
         self.waiting.insert(place, granted.ask);
     }
@@ -300,7 +316,7 @@ impl Ledger {
         for granted in lost {
             let lease = granted.ask.lease.clone();
             let agent = Some(agent.clone());
-            let ended = EndedLease { ask: granted.ask, agent, why: "lost".into(), at };
+            let ended = EndedLease { ask: granted.ask, agent, why: LOST.into(), at };
             self.ended.insert(lease, ended);
         }
         let ids = if burned { &mut self.burned } else { &mut self.resting };
@@ -379,6 +395,46 @@ mod tests {
         assert_eq!(holders(&ledger), ["a2"]);
         assert!(ledger.waiting.is_empty());
         assert_eq!(ledger.agents.values().map(|entry| entry.uses).max().unwrap(), 1);
+    }
+
+    // Invariant: journals written before there was a record of a removed key load, and mean the same.
+
+    #[test]
+    fn an_older_snapshot_that_only_knows_that_some_key_stayed_still_says_so() {
+        let mut ledger = folded(vec![intended("a1", 10_001), granted("a1", "l1", 1)]);
+        let mut older = serde_json::to_value(&ledger).unwrap();
+        let entry = &mut older["agents"]["a1"];
+        entry["unswept"] = true.into();
+        entry.as_object_mut().unwrap().remove("expelling");
+        ledger = serde_json::from_value(older).unwrap();
+        let entry = &ledger.agents[&AgentId::new("a1")];
+        assert!(entry.unswept && entry.expelling.is_empty());
+    }
+
+    #[test]
+    fn older_records_leave_a_key_to_be_removed_once_more_until_the_agent_is_ready() {
+        let lease = LeaseId::new("l1");
+        let mut ledger = folded(vec![
+            intended("a1", 10_001),
+            with_key(granted("a1", "l1", 1)),
+            granted("a1", "l2", 2),
+            Body::LeaseEnded { lease: lease.clone(), why: "released".into() },
+        ]);
+        let agent = AgentId::new("a1");
+        assert!(ledger.agents[&agent].expelling.contains_key(&lease));
+        let cleared = ledger.clone();
+        apply(&mut ledger, 9, Body::Phase { agent: agent.clone(), state: "Ready".into() });
+        assert!(ledger.agents[&agent].expelling.is_empty());
+        ledger = cleared;
+        apply(&mut ledger, 9, Body::KeyRemoved { agent: agent.clone(), lease });
+        assert!(ledger.agents[&agent].expelling.is_empty());
+    }
+
+    fn with_key(mut body: Body) -> Body {
+        if let Body::LeaseGranted { ask, .. } = &mut body {
+            ask.public_key = Some("ssh-ed25519 AAAA".into());
+        }
+        body
     }
 
     // Invariant: an ended lease answers repeated asks for a day, and is forgotten soon after.

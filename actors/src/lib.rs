@@ -24,3 +24,4 @@ pub mod template;
 #[cfg(test)]
 mod testbed;
 pub mod time;
+pub mod ways;

@@ -20,6 +20,11 @@ use crate::time::WallTime;
 /// The version of the record format this code writes.
 pub const RECORD_VERSION: u32 = 1;
 
+/// Why a lease ended whose holder overstayed: the guest goes with it.
+pub const EXPIRED: &str = "expired";
+/// Why a lease ended whose agent can not serve it any more.
+pub const LOST: &str = "lost";
+
 /// One journal record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -253,8 +258,16 @@ pub enum Body {
     LeaseEnded {
         /// The lease.
         lease: LeaseId,
-        /// Why, one word: `released`, `expired`, `lost`, `cancelled`.
+        /// Why, one word: `released`, [`EXPIRED`], [`LOST`], `cancelled`.
         why: String,
+    },
+    /// The key of a lease that ended is out of its guest, and another lease is on it still; where
+    /// none is, the phase or the retirement that follows says as much.
+    KeyRemoved {
+        /// The agent.
+        agent: AgentId,
+        /// The lease.
+        lease: LeaseId,
     },
     /// *Before acting.* The guest will be destroyed.
     RetireIntended {
@@ -346,6 +359,7 @@ impl Body {
             | Self::VolumesKnown { .. }
             | Self::HostKeyPinned { .. }
             | Self::Phase { .. }
+            | Self::KeyRemoved { .. }
             | Self::BreakerMoved { .. }
             | Self::IdBurned { .. }
             | Self::IdCleared { .. }

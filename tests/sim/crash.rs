@@ -1,10 +1,12 @@
 //! Power cuts at every point of an agent's life: the service starts again and comes to the same
 //! end. The journal loses what was not durable, the cluster goes on meanwhile.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use drover::sim::world::{CallFault, Faults};
 use drover_actors::fact::AgentPicture;
+use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::LeaseId;
 use drover_actors::record::{Body, Reason};
 use tokio::sync::oneshot::error::TryRecvError;
@@ -12,7 +14,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use super::world::World;
 use super::world::setup::Setup;
 use super::world::tally::Hold;
-use super::world::tap::Strike;
+use super::world::tap::{Knock, Strike};
 
 const AWAY: Duration = Duration::from_secs(30);
 
@@ -183,16 +185,18 @@ async fn a_lease_does_not_run_out_while_the_service_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_whose_end_is_durable_stays_ended_and_its_agent_goes() {
+async fn a_lease_whose_end_is_durable_stays_ended_and_its_agent_serves_on() {
     let mut world = World::started(Setup::linux("")).await;
-    let (lease, _) = world.leased("linux").await;
+    let (lease, agent) = world.leased("linux").await;
     world.notes.hold(|body| matches!(body, Body::LeaseEnded { .. }));
     let asked = world.begin_release(&lease);
     world.until_sprung().await;
     drop(asked);
     world.restart(AWAY).await;
-    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    serves_with_keys_of(&world, &agent, &[]).await;
     assert!(world.ledger().ended.contains_key(&lease));
+    assert_eq!(world.view().lease(&lease).unwrap().detail, "released");
+    assert_eq!(world.leased("linux").await.1.agent, agent.agent);
     world.end().await;
 }
 
@@ -240,12 +244,32 @@ async fn a_release_is_answered_when_its_end_is_durable() {
 
 // Invariant: who comes next does not share a guest with the key of who was there before.
 
-/// The power goes when a key should be removed.
-async fn cut_before_the_key_is_removed(world: &mut World, lease: &LeaseId) {
-    world.tap.watch(|knock| match knock.call {
-        "expel" => Strike::Hold,
-        _ => Strike::Pass,
-    });
+/// Only these leases' keys stay in the agent's guest, and it serves on.
+async fn serves_with_keys_of(world: &World, agent: &AgentPicture, leases: &[LeaseId]) {
+    let vmid = agent.vmid.unwrap().0;
+    let due: BTreeSet<String> = leases.iter().map(|lease| lease.as_str().to_owned()).collect();
+    world
+        .until("the keys are in order", |view| {
+            let on = view.agent(&agent.agent).expect("it lives").leases;
+            on == leases && world.shell.admitted(vmid) == due
+        })
+        .await;
+    let (next, on) = world.leased("linux").await;
+    assert_eq!(on.agent, agent.agent, "it serves on");
+    world.release(&next).await;
+}
+
+fn at(knock: &Knock, call: &str, strike: Strike) -> Strike {
+    if knock.call == call { strike } else { Strike::Pass }
+}
+
+/// The power goes at a moment of a lease's end.
+async fn cut_at_the_removal(
+    world: &mut World,
+    lease: &LeaseId,
+    moment: impl Fn(&Knock) -> Strike + Send + 'static,
+) {
+    world.tap.watch(moment);
     let asked = world.begin_release(lease);
     world.until_sprung().await;
     drop(asked);
@@ -253,7 +277,7 @@ async fn cut_before_the_key_is_removed(world: &mut World, lease: &LeaseId) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_outlives_two_crashes_goes_with_its_guest() {
+async fn a_key_that_outlives_two_crashes_is_removed_after_them() {
     let mut world = World::started(Setup::linux("")).await;
     // The grant is durable, and that the agent is in use was not told yet.
     world.notes.hold(|body| matches!(body, Body::LeaseGranted { .. }));
@@ -265,25 +289,82 @@ async fn a_key_that_outlives_two_crashes_goes_with_its_guest() {
         _ => Strike::Pass,
     });
     world.start().await;
+    let agent = world.view().agents().remove(0);
     let asked = world.begin_release(&lease);
     world.pass(AWAY).await;
     drop(asked);
     assert!(world.ledger().ended.contains_key(&lease));
     world.restart(AWAY).await;
-    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    serves_with_keys_of(&world, &agent, &[]).await;
+    world.end().await;
+}
+
+/// A lease ends, beside another one or not, and the power goes at this moment; after it the key is
+/// removed, perhaps once more, and the agent serves on.
+async fn cut_at_an_end(beside: bool, moment: impl Fn(&Knock) -> Strike + Send + 'static) {
+    let executors = if beside { "numExecutors: 3" } else { "numExecutors: 1" };
+    let mut world = World::started(Setup::linux(executors)).await;
+    let (first, agent) = world.leased("linux").await;
+    let mut others = Vec::new();
+    if beside {
+        let (second, same) = world.leased("linux").await;
+        assert_eq!(agent.agent, same.agent);
+        others.push(second);
+    }
+    cut_at_the_removal(&mut world, &first, moment).await;
+    serves_with_keys_of(&world, &agent, &others).await;
+    for second in others {
+        world.ready(&second).await;
+        world.release(&second).await;
+    }
+    assert_eq!(world.notes.intended(), 1, "no other agent was needed");
     world.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_outlives_a_crash_beside_another_lease_goes_with_its_guest() {
+async fn a_key_that_outlives_a_crash_is_removed_before_anybody_else_comes() {
+    for beside in [false, true] {
+        cut_at_an_end(beside, |knock| at(knock, "expel", Strike::Hold)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_whose_removal_nobody_heard_of_is_removed_once_more() {
+    for beside in [false, true] {
+        cut_at_an_end(beside, |knock| at(knock, "expel", Strike::HoldAnswer)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_whose_removal_was_not_journalled_is_removed_once_more() {
+    for beside in [false, true] {
+        cut_at_an_end(beside, move |knock| {
+            let record = knock.records.iter().any(|body| match body {
+                Body::KeyRemoved { .. } => beside,
+                Body::Phase { state, .. } => !beside && state == "Ready",
+                _ => false,
+            });
+            if record { Strike::Hold } else { Strike::Pass }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_can_not_be_removed_after_a_crash_goes_with_its_guest() {
     let mut world = World::started(Setup::linux("numExecutors: 2")).await;
     let (first, agent) = world.leased("linux").await;
     let (second, same) = world.leased("linux").await;
     assert_eq!(agent.agent, same.agent);
-    cut_before_the_key_is_removed(&mut world, &first).await;
+    cut_at_the_removal(&mut world, &first, |knock| at(knock, "expel", Strike::Hold)).await;
+    world.tap.watch(|knock| {
+        let fault = Fault::new(FaultKind::Unreachable, Culprit::Guest, "nobody answers");
+        at(knock, "expel", Strike::Fail(fault))
+    });
     world.ready(&second).await;
     let (third, other) = world.leased("linux").await;
     assert_ne!(other.agent, agent.agent, "the first one's key is there");
+    world.tap.release();
     world.release(&second).await;
     world.until("the agent is gone", |view| view.agent(&agent.agent).is_none()).await;
     world.release(&third).await;

@@ -14,6 +14,7 @@ mod crash;
 mod faults;
 mod lifecycle;
 mod lives;
+mod lost_cloud;
 mod nodes;
 mod reload;
 mod reload_storm;

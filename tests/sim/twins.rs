@@ -5,11 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover::sim::spec::GuestSpec;
+use drover_actors::fact::AgentPicture;
+use drover_actors::id::LeaseId;
+use drover_actors::message::AgentCommand;
 use drover_actors::record::Reason;
 use futures_util::future::join;
 
 use super::world::World;
 use super::world::setup::Setup;
+use super::world::tap::Strike;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const CLEANING: &str = "cleanupOrphanedAgents: true, orphanCleanupPeriodSeconds: 30, orphanCleanupGracePeriodSeconds: 60";
@@ -22,11 +26,15 @@ fn config(world: &World, vmid: u32) -> Config {
 
 /// Somebody else's guest, with this name and description.
 fn plant(world: &World, vmid: u32, words: &[(&str, &str)]) -> Config {
+    plant_as(world, vmid, words, false)
+}
+
+fn plant_as(world: &World, vmid: u32, words: &[(&str, &str)], running: bool) -> Config {
     let plain = [("memory", "512"), ("scsi0", "none"), ("name", "db")];
     let config = plain.iter().chain(words).map(|(key, value)| ((*key).into(), (*value).into()));
     let node = "pve1".to_owned();
     let config = config.collect();
-    let spec = GuestSpec { vmid, node, template: false, running: false, pool: None, config };
+    let spec = GuestSpec { vmid, node, template: false, running, pool: None, config };
     assert!(world.side.plant_guest(&spec), "the id is free");
     world.notes.planted(vmid);
     self::config(world, vmid)
@@ -196,28 +204,54 @@ async fn a_copy_whose_block_names_its_own_vmid_and_an_agent_that_lives_stays() {
 
 // Invariant: an id that changed hands is the new owner's, whatever the agent was about.
 
-/// In this state the agent's guest is removed and somebody else takes its id.
-async fn reused_in(state: &str) {
-    let world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
-    let lease = world.lease("linux").await;
-    if ["Ready", "Leased", "Retiring"].contains(&state) {
-        world.ready(&lease).await;
+/// An agent in this state, and the lease it was begun for.
+async fn met_in(world: &World, state: &str) -> (LeaseId, AgentPicture) {
+    if state == "InDoubt" {
+        world.tap.watch(|knock| match knock.call {
+            "clone_vm" => Strike::Lose { done: true, after: MINUTE / 2 },
+            _ => Strike::Pass,
+        });
     }
-    if ["Ready", "Retiring"].contains(&state) {
+    let lease = world.lease("linux").await;
+    if ["Ready", "Leased", "Draining", "Retiring", "Stranded"].contains(&state) {
+        let agent = world.ready(&lease).await;
+        match state {
+            "Draining" => world.address(&agent.agent).do_send(AgentCommand::Drain(Reason::Asked)),
+            "Stranded" => {
+                let vmid = agent.vmid.unwrap().0;
+                world.side.set_config(vmid, "description", Some("mine from here on"));
+            }
+            _ => {}
+        }
+    }
+    if ["Ready", "Retiring", "Stranded"].contains(&state) {
         world.release(&lease).await;
     }
-    if state == "Retiring" {
+    if ["Retiring", "Stranded"].contains(&state) {
         world.reap(true).await;
     }
     let agent = world.until_state(state).await;
+    if state == "InDoubt" {
+        let vmid = agent.vmid.unwrap().0;
+        assert!(world.side.guests().contains(&vmid), "the clone was made");
+    }
+    world.tap.release();
+    (lease, agent)
+}
+
+/// In this state the agent's guest is removed and somebody else takes its id.
+async fn reused_in(state: &str) {
+    let world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
+    let (lease, agent) = met_in(&world, state).await;
     let vmid = agent.vmid.unwrap().0;
     world.administer(vmid);
     let before = plant(&world, vmid, &[]);
     world.pass(20 * MINUTE).await;
     assert_eq!(config(&world, vmid), before, "{state}");
-    if state == "Leased" {
+    if ["Leased", "Draining"].contains(&state) {
+        assert_eq!(world.view().lease(&lease).unwrap().detail, "lost", "{state}");
         world.release(&lease).await;
-    } else if state != "Ready" && state != "Retiring" {
+    } else if !["Ready", "Retiring", "Stranded"].contains(&state) {
         let served = world.ready(&lease).await;
         assert_ne!(served.agent, agent.agent, "{state}");
         world.release(&lease).await;
@@ -236,11 +270,164 @@ async fn reused_in(state: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_reused_id_is_left_alone_in_every_state() {
-    for state in
-        ["Configuring", "Booting", "Connecting", "Preparing", "Ready", "Leased", "Retiring"]
-    {
+    // Not while a clone runs: its own task writes over whatever took the id beneath it.
+    for state in [
+        "InDoubt",
+        "Configuring",
+        "Booting",
+        "Connecting",
+        "Preparing",
+        "Ready",
+        "Leased",
+        "Draining",
+        "Retiring",
+        "Stranded",
+    ] {
         reused_in(state).await;
     }
+}
+
+// Invariant: a backup brought back onto its own id is the agent's guest by its marks: it is used up
+// like one, and never left behind without a word.
+
+/// Somebody has a backup of the agent's guest, and brings it back with other disks, running or not.
+fn bring_back(world: &World, vmid: u32, backup: &Config, running: bool) -> Config {
+    world.administer(vmid);
+    world.shell.forget(vmid);
+    let words =
+        backup.iter().filter(|(key, _)| !["scsi0", "ide2", "digest"].contains(&key.as_str()));
+    let words: Vec<_> = words.map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    plant_as(world, vmid, &words, running)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_brought_back_under_a_living_agent_ends_it_and_goes_with_it() {
+    for state in [
+        "Configuring",
+        "Booting",
+        "Connecting",
+        "Preparing",
+        "Ready",
+        "Leased",
+        "Draining",
+        "Retiring",
+    ] {
+        let world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
+        let (lease, agent) = met_in(&world, state).await;
+        let vmid = agent.vmid.unwrap().0;
+        bring_back(&world, vmid, &config(&world, vmid), false);
+        world.pass(20 * MINUTE).await;
+        if ["Leased", "Draining"].contains(&state) {
+            assert_eq!(world.view().lease(&lease).unwrap().detail, "lost", "{state}");
+        } else if !["Ready", "Retiring"].contains(&state) {
+            world.ready(&lease).await;
+            world.release(&lease).await;
+        }
+        empty(&world).await;
+        assert!(!world.side.guests().contains(&vmid), "{state}: it is ours, and stays");
+        assert!(world.view().alarms().is_empty(), "{state}");
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_copy_brought_back_under_a_living_agent_goes_with_it() {
+    for state in ["Booting", "Ready", "Leased", "Draining", "Retiring"] {
+        let world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
+        let (lease, agent) = met_in(&world, state).await;
+        let vmid = agent.vmid.unwrap().0;
+        bring_back(&world, vmid, &config(&world, vmid), true);
+        world.pass(20 * MINUTE).await;
+        if state == "Booting" {
+            world.ready(&lease).await;
+        }
+        world.release(&lease).await;
+        empty(&world).await;
+        assert!(!world.side.guests().contains(&vmid), "{state}: it is ours, and stays");
+        assert!(world.view().alarms().is_empty(), "{state}");
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_with_the_marks_mends_a_stranded_agent() {
+    for running in [false, true] {
+        let world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
+        let (lease, agent) = world.leased("linux").await;
+        let vmid = agent.vmid.unwrap().0;
+        let backup = config(&world, vmid);
+        world.side.set_config(vmid, "description", Some("mine from here on"));
+        world.release(&lease).await;
+        world.reap(true).await;
+        world.until_state("Stranded").await;
+        bring_back(&world, vmid, &backup, running);
+        world.until("the agent is gone", |view| view.agents().is_empty()).await;
+        assert!(world.view().alarms().is_empty());
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_is_still_being_brought_back_is_waited_for() {
+    for state in ["Ready", "Leased", "Retiring"] {
+        let world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
+        let (_, agent) = met_in(&world, state).await;
+        let vmid = agent.vmid.unwrap().0;
+        let mut backup = config(&world, vmid);
+        backup.insert("lock".into(), "create".into());
+        let locked = bring_back(&world, vmid, &backup, false);
+        world.pass(20 * MINUTE).await;
+        assert_eq!(config(&world, vmid), locked, "{state}: somebody is at it");
+        // Whoever wants it to go is told why it does not.
+        let alarms = world.view().alarms();
+        let told = alarms.iter().any(|alarm| alarm.command.contains(&vmid.to_string()));
+        assert_eq!(told, state == "Retiring", "{state}: {alarms:?}");
+        world.side.set_config(vmid, "lock", None);
+        world.until("it goes by itself", |view| view.agent(&agent.agent).is_none()).await;
+        world.end().await;
+    }
+}
+
+/// A guest's backup is brought back after its agent is gone.
+async fn brought_back_after_its_end(cleaning: &str) -> (World, u32, Config) {
+    let world = World::started(Setup::linux("instanceCap: 3").rack(cleaning)).await;
+    let (lease, agent) = world.leased("linux").await;
+    let vmid = agent.vmid.unwrap().0;
+    let backup = config(&world, vmid);
+    world.release(&lease).await;
+    empty(&world).await;
+    let before = bring_back(&world, vmid, &backup, false);
+    (world, vmid, before)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_brought_back_after_its_agents_end_is_an_orphan() {
+    let (world, vmid, _) = brought_back_after_its_end(CLEANING).await;
+    // An orphan is one more than there may be.
+    world.notes.allow_slack();
+    // Ids that rest are not given out, so nobody meets it before it goes.
+    serve(&world, 3).await;
+    world.until("the orphan goes", |_| !world.side.guests().contains(&vmid)).await;
+    empty(&world).await;
+    let orphans = world.view().gone_agents().into_iter();
+    assert_eq!(orphans.filter(|gone| gone.reason == Reason::Orphaned).count(), 1);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_brought_back_after_its_agents_end_stays_where_nobody_may_clean() {
+    let keys = "cleanupOrphanedAgents: false, orphanCleanupPeriodSeconds: 30";
+    let (mut world, vmid, before) = brought_back_after_its_end(keys).await;
+    serve(&world, 3).await;
+    world.pass(90 * MINUTE).await;
+    let vmids = serve(&world, 3).await;
+    assert!(!vmids.contains(&vmid), "its id is taken");
+    let told = world.resync().await.join("\n");
+    assert!(told.contains(&vmid.to_string()), "{told}");
+    empty(&world).await;
+    assert_eq!(config(&world, vmid), before);
+    world.keep_ground();
+    world.end().await;
 }
 
 // Invariant: an id taken between its choice and the clone costs one agent and touches nobody.

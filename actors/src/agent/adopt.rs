@@ -10,8 +10,8 @@ use crate::agent::event::{Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::picture::Waterfall;
 use crate::agent::state::{BootStep, Lease, PrepareStep, RetireStep, Stage, State};
-use crate::id::{Upid, VmId};
-use crate::ledger::AgentEntry;
+use crate::id::{LeaseId, Upid, VmId};
+use crate::ledger::{AgentEntry, GrantedLease};
 use crate::record::{Body, Reason};
 use crate::time::Now;
 
@@ -55,31 +55,19 @@ impl Mind {
             address: entry.address.as_deref().and_then(|text| text.parse().ok()),
             host_keys: entry.host_keys.clone(),
         });
-        mind.leases = entry
-            .leases
-            .iter()
-            .map(|(id, granted)| {
-                let mut granted = granted.clone();
-                granted.expires = granted.expires + down;
-                let ends = now.mono + (granted.expires - now.wall);
-                let stage = match granted.ask.public_key {
-                    Some(_) => Stage::Admitting,
-                    None => Stage::Ready,
-                };
-                (
-                    id.clone(),
-                    Lease {
-                        granted,
-                        ends,
-                        stage,
-                        asked: None,
-                        retry: None,
-                        tries: 0,
-                        told_ready: true,
-                    },
-                )
-            })
-            .collect();
+        let lease = |id: &LeaseId, granted: &GrantedLease, stage| {
+            let mut granted = granted.clone();
+            granted.expires = granted.expires + down;
+            let ends = now.mono + (granted.expires - now.wall);
+            let (asked, retry, tries, told_ready) = (None, None, 0, true);
+            (id.clone(), Lease { granted, ends, stage, asked, retry, tries, told_ready })
+        };
+        let held = entry.leases.iter().map(|(id, granted)| {
+            let keyed = granted.ask.public_key.is_some();
+            lease(id, granted, if keyed { Stage::Admitting } else { Stage::Ready })
+        });
+        let over = entry.expelling.iter().map(|(id, granted)| lease(id, granted, Stage::Expelling));
+        mind.leases = over.chain(held).collect();
         mind.unswept = entry.unswept;
         mind.state = adopted_state(entry, now);
         mind.observing = mind.state.is_alive();
@@ -110,7 +98,7 @@ impl Mind {
             return self.gone(reason, false, out);
         }
         if self.observing {
-            for lease in self.leases.values() {
+            for lease in self.leases.values().filter(|lease| lease.stage != Stage::Expelling) {
                 let id = lease.granted.ask.lease.clone();
                 let expires = lease.granted.expires;
                 if !self.credit.is_zero() {
@@ -152,12 +140,12 @@ impl Mind {
             State::Draining(reason) if self.leases.is_empty() => self.retire(reason, out),
             State::Leased | State::Draining(_) => {
                 self.calm();
-                let ids: Vec<_> = self.leases.keys().cloned().collect();
-                for id in ids {
-                    self.lease_act(&id, out);
-                }
                 if self.unswept {
                     self.drain(cut_short(), out);
+                }
+                let ids: Vec<_> = self.leases.keys().cloned().collect();
+                for id in ids {
+                    self.lease_go_on(&id, out);
                 }
             }
             State::Queued
@@ -170,7 +158,7 @@ impl Mind {
     }
 }
 
-/// The end of a lease was written, and the removal of its key perhaps not made.
+/// Nobody can tell who is still in the guest.
 fn cut_short() -> Reason {
     let text = "the end of a lease was cut short".to_owned();
     Reason::Failed { state: "Leased".into(), kind: "broken".into(), text }
@@ -191,7 +179,7 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
     }
     match entry.state.as_str() {
         "Draining" => State::Draining(Reason::Asked),
-        _ if !entry.leases.is_empty() => State::Leased,
+        _ if !entry.leases.is_empty() || !entry.expelling.is_empty() => State::Leased,
         "Leased" => State::Leased,
         "Ready" => State::Ready,
         "Preparing" => State::Preparing(PrepareStep::CloudInit),

@@ -5,16 +5,22 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::agent::event::{Answer, Call, Guest};
 use crate::agent::mind::Mind;
+use crate::id::CloudId;
 use crate::ports::{CloneCall, ConfigureCall, Ports, ShellTarget, VmRef};
 
 /// How long installing or removing a key may take.
 const KEY_LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// The future of a call's answer; none for an agent that has no guest to call about.
-pub fn carry(call: Call, mind: &Mind, ports: &Ports) -> Option<LocalBoxFuture<'static, Answer>> {
+/// The future of a call's answer through this cloud; none for an agent that has no guest to call
+/// about.
+pub fn carry(
+    call: Call,
+    mind: &Mind,
+    cloud: CloudId,
+    ports: &Ports,
+) -> Option<LocalBoxFuture<'static, Answer>> {
     let guest = mind.guest()?;
     let spec = mind.spec();
-    let cloud = spec.id.cloud.clone();
     let vm = VmRef { cloud: cloud.clone(), node: guest.node.clone(), vmid: guest.marks.vmid };
     let pve = &ports.hypervisor;
     let target = |address| target(mind, guest, address);

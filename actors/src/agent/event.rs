@@ -30,6 +30,8 @@ pub enum Event {
     Wake(Attempt),
     /// The journal did not take a record; the body keeps trying and holds everything behind it.
     JournalFailed(String),
+    /// No configured cloud leads to its guest any more, or one does again.
+    CutOff(bool),
     /// Another drover leads: nothing may be done any more.
     Fenced,
 }

@@ -57,7 +57,9 @@ pub struct Mind {
     /// Whether a place in the lanes is held or asked for.
     pub(super) lane: bool,
     pub(super) parked: bool,
-    /// Whether the key of a lease that ended before this start may be in the guest.
+    /// Whether no configured cloud leads to its guest.
+    pub(super) cut_off: bool,
+    /// Whether somebody whose lease ended before this start may still be in the guest.
     pub(super) unswept: bool,
     /// Told to rest: nothing is done any more.
     pub(super) resting: bool,
@@ -115,6 +117,7 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
             }
         }
         Event::JournalFailed(text) => mind.detail = text,
+        Event::CutOff(cut_off) => mind.way(cut_off, &mut out),
         Event::Fenced => mind.rest(&mut out),
     }
     if !mind.resting {
@@ -155,6 +158,7 @@ impl Mind {
             old_at: spec.limits.lifetime.map(|life| now.mono + life),
             lane: false,
             parked: false,
+            cut_off: false,
             unswept: false,
             resting: false,
             observing: false,
@@ -185,6 +189,11 @@ impl Mind {
     /// The spec it was born with.
     pub fn spec(&self) -> &Arc<TemplateSpec> {
         &self.spec
+    }
+
+    /// Whether no configured cloud leads to its guest, as it was told last.
+    pub fn is_cut_off(&self) -> bool {
+        self.cut_off
     }
 
     /// Whether an answer with this stamp is still waited for; a call nobody waits for is not made.

@@ -262,12 +262,25 @@ impl Agent {
 
     /// Makes a call, unless the mind has gone on while it waited behind a record.
     fn ask(&mut self, attempt: Attempt, call: Call, ctx: &mut Context<Self>) {
+        self.find_way(ctx);
         let Some(mind) = self.mind.as_ref().filter(|mind| mind.awaits(attempt)) else { return };
+        let Some(guest) = mind.guest() else { return };
         tracing::debug!(agent = %self.birth.id, %attempt, ?call, "agent asks");
-        if let Some(answer) = carry::carry(call, mind, &self.birth.ports) {
+        let cloud = self.birth.ways.through(&mind.spec().id.cloud, &guest.marks.cluster);
+        if let Some(answer) = carry::carry(call, mind, cloud, &self.birth.ports) {
             ctx.spawn(answer.into_actor(self).map(move |answer, agent, ctx| {
                 agent.feed(Event::Answer(attempt, answer), ctx);
             }));
+        }
+    }
+
+    /// Tells the mind when there is no way to its guest any more, or one again.
+    fn find_way(&mut self, ctx: &mut Context<Self>) {
+        let Some(mind) = &self.mind else { return };
+        let Some(guest) = mind.guest() else { return };
+        let cut_off = self.birth.ways.cut_off(&mind.spec().id.cloud, &guest.marks.cluster);
+        if cut_off != mind.is_cut_off() {
+            self.feed(Event::CutOff(cut_off), ctx);
         }
     }
 

@@ -180,8 +180,11 @@ impl Mind {
         }
     }
 
-    /// Uses that still fit.
+    /// Uses that still fit: none while a key is in the guest whose lease is over.
     pub(super) fn free_executors(&self) -> u32 {
+        if self.leases.values().any(|lease| lease.stage == Stage::Expelling) {
+            return 0;
+        }
         let taken = u32::try_from(self.leases.len()).unwrap_or(u32::MAX);
         let free = self.spec.executors.saturating_sub(taken);
         match self.spec.max_uses {

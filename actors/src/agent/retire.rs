@@ -52,6 +52,7 @@ impl Mind {
         // A guest that never came up can not hear a shutdown, which would hold its lock in vain.
         let graceful = self.address().is_some() && !self.spec.limits.shutdown.is_zero();
         self.enter(State::Retiring { reason, step, graceful, alarmed: false }, out);
+        self.alarm_cut_off(out);
         self.act(out);
     }
 

@@ -10,7 +10,7 @@ use crate::agent::state::{Lease, Stage, State};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::LeaseId;
 use crate::ledger::GrantedLease;
-use crate::record::{Body, LeaseAsk, Reason};
+use crate::record::{Body, EXPIRED, LOST, LeaseAsk, Reason};
 use crate::time::{Moment, WallTime};
 
 /// Time between two tries to install or remove a key.
@@ -53,18 +53,21 @@ impl Mind {
         self.lease_act(&id, out);
     }
 
-    /// Makes the call a lease's stage stands for.
+    /// Makes the call a lease's stage stands for; not before the guest was looked at.
     pub(super) fn lease_act(&mut self, id: &LeaseId, out: &mut Out) {
         let address = self.address();
         let attempt = self.next();
         let Some(lease) = self.leases.get_mut(id) else { return };
         lease.retry = None;
+        if self.observing {
+            return;
+        }
         let key = lease.granted.ask.public_key.clone();
         let call = match (lease.stage, address, key) {
             (Stage::Admitting, Some(address), Some(key)) => Call::Admit(address, id.clone(), key),
             (Stage::Expelling, Some(address), Some(_)) => Call::Expel(address, id.clone()),
-            (Stage::Admitting, None, _) => {
-                let text = "the agent has no address to install the key at";
+            (Stage::Admitting | Stage::Expelling, None, _) => {
+                let text = "the agent has no address to reach its keys at";
                 let fault = Fault::new(FaultKind::Broken, Culprit::Guest, text);
                 return self.lease_failed(id, fault, out);
             }
@@ -95,6 +98,10 @@ impl Mind {
         match result {
             Ok(()) => {
                 self.leases.remove(id);
+                if !self.leases.is_empty() {
+                    let (agent, lease) = (self.agent.clone(), id.clone());
+                    out.record(Body::KeyRemoved { agent, lease });
+                }
                 self.lease_over(out);
             }
             Err(fault) => self.key_failed(id, fault, out),
@@ -139,7 +146,13 @@ impl Mind {
         lease.asked = None;
         lease.tries = 0;
         self.write_end(ended, why, "", out);
-        if self.goes_after(id) || !self.has_key(id) {
+        self.lease_go_on(id, out);
+    }
+
+    /// Makes a lease's call, or passes over one whose key need not be removed.
+    pub(super) fn lease_go_on(&mut self, id: &LeaseId, out: &mut Out) {
+        let Some(lease) = self.leases.get(id) else { return };
+        if lease.stage == Stage::Expelling && (self.goes_after(id) || !self.has_key(id)) {
             self.leases.remove(id);
             self.lease_over(out);
         } else {
@@ -191,7 +204,7 @@ impl Mind {
                 out.record(Body::LeaseReturned { agent, lease: lease.clone() });
                 out.refused.push(lease);
             }
-            Stage::Admitting | Stage::Ready => self.write_end(lease, "lost", detail, out),
+            Stage::Admitting | Stage::Ready => self.write_end(lease, LOST, detail, out),
         }
     }
 
@@ -213,14 +226,12 @@ impl Mind {
                 Some(lease.retry.map_or(lease.ends, |retry| retry.min(lease.ends)))
             }
         };
-        if self.observing { Vec::new() } else { self.leases.values().filter_map(due).collect() }
+        self.leases.values().filter_map(due).collect()
     }
 
     /// Ends what ran out, and tries again what is due; `late` is by how much this comes too late.
+    /// A lease runs out in time even where its guest could not be looked at yet.
     pub(super) fn tick_leases(&mut self, late: Duration, out: &mut Out) {
-        if self.observing {
-            return;
-        }
         let ids: Vec<LeaseId> = self.leases.keys().cloned().collect();
         for id in ids {
             let Some(lease) = self.leases.get(&id) else { continue };
@@ -240,7 +251,7 @@ impl Mind {
     /// Whoever overstayed may still be at it: the guest goes, not only the key.
     fn lease_expired(&mut self, id: &LeaseId, out: &mut Out) {
         if let Some(lease) = self.leases.remove(id) {
-            self.write_end(lease, "expired", "", out);
+            self.write_end(lease, EXPIRED, "", out);
             self.drain(Reason::LeaseExpired, out);
         }
     }

@@ -73,9 +73,54 @@ impl Mind {
         self.retry_about(STRANDED_PAUSE, out);
     }
 
+    /// Tells people what they must do; a guest that nobody can reach must be reached first.
     pub(super) fn alarm(&self, why: &str, command: &str, out: &mut Out) {
         let agent = self.agent.clone();
-        out.observe(What::Alarm { agent, text: why.to_owned(), command: command.to_owned() });
+        let command = self.way_back().unwrap_or_else(|| command.to_owned());
+        out.observe(What::Alarm { agent, text: why.to_owned(), command });
+    }
+
+    fn way_back(&self) -> Option<String> {
+        let guest = self.guest.as_ref().filter(|_| self.cut_off)?;
+        Some(format!(
+            "put cloud `{}` back into the configuration, or another one that leads to cluster \
+             `{}`: drover then goes on with VMID {} by itself",
+            self.spec.id.cloud, guest.marks.cluster, guest.marks.vmid
+        ))
+    }
+
+    /// The last way to its guest is lost, or there is one again. While it is in use it needs none.
+    pub(super) fn way(&mut self, cut_off: bool, out: &mut Out) {
+        self.cut_off = cut_off;
+        match &self.state {
+            State::Retiring { .. } if cut_off => self.alarm_cut_off(out),
+            State::Retiring { .. } => {
+                if let State::Retiring { alarmed, .. } = &mut self.state {
+                    *alarmed = false;
+                }
+                self.start_deadline(out.now.mono);
+            }
+            State::Stranded { why, command, .. } => self.alarm(why, command, out),
+            State::Queued
+            | State::Cloning { .. }
+            | State::InDoubt { .. }
+            | State::Configuring
+            | State::Booting(_)
+            | State::Connecting { .. }
+            | State::Preparing(_)
+            | State::Ready
+            | State::Leased
+            | State::Draining(_)
+            | State::Gone { .. } => {}
+        }
+    }
+
+    /// Its retirement can not even begin.
+    pub(super) fn alarm_cut_off(&mut self, out: &mut Out) {
+        let State::Retiring { alarmed, .. } = &mut self.state else { return };
+        if self.cut_off && !std::mem::replace(alarmed, true) {
+            self.alarm("no configured cloud leads to its guest any more", "", out);
+        }
     }
 
     /// What an administrator must run on the guest's node.

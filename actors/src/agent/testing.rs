@@ -83,6 +83,7 @@ pub fn upid(kind: &str) -> Upid {
 }
 
 /// A mind driven by hand, with everything it ever wanted.
+#[derive(Clone)]
 pub struct Drive {
     pub mind: Mind,
     pub now: Now,
@@ -123,6 +124,11 @@ impl Drive {
             }
         }
         effects
+    }
+
+    /// Lets the journal have a record that the mind did not write in this run.
+    pub fn record(&mut self, body: Body) {
+        self.fold(body);
     }
 
     fn fold(&mut self, body: Body) {

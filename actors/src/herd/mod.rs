@@ -175,6 +175,9 @@ impl Herd {
         let mut merged = HerdSpec { generation: new.generation, ..HerdSpec::default() };
         for (id, cloud) in &new.clouds {
             let kept = old.clouds.get(id).filter(|old| *old == cloud);
+            if old.clouds.get(id).is_none_or(|old| old.connection != cloud.connection) {
+                self.common.ways.configured(id);
+            }
             merged.clouds.insert(id.clone(), kept.unwrap_or(cloud).clone());
             let templates = Self::templates_of(new, id, &old);
             let before = Self::templates_of(&old, id, &old);
@@ -189,6 +192,7 @@ impl Herd {
             self.cloud(&id, ctx).do_send(CloudCommand::Apply { spec, templates, adopt });
         }
         for id in old.clouds.keys().filter(|id| !new.clouds.contains_key(id)) {
+            self.common.ways.unconfigured(id);
             if let Some(cloud) = self.clouds.get(id) {
                 let (templates, adopt) = (BTreeMap::new(), Vec::new());
                 cloud.do_send(CloudCommand::Apply { spec: None, templates, adopt });
@@ -236,6 +240,7 @@ impl Herd {
 
     fn leads(&mut self, cloud: &CloudId, cluster: ClusterId, ctx: &Context<Self>) {
         let lanes = self.cluster(&cluster, ctx);
+        self.common.ways.leads(cloud, &cluster);
         let before = self.leads.insert(cloud.clone(), cluster.clone());
         if before.as_ref() != Some(&cluster)
             && let Some(address) = self.clouds.get(cloud)
@@ -253,6 +258,9 @@ impl Herd {
     fn tried(&mut self, cloud: CloudId, outcome: Result<String, String>) {
         if !self.spec.clouds.contains_key(&cloud) {
             return;
+        }
+        if outcome.is_err() {
+            self.common.ways.silent(&cloud, self.leads.get(&cloud));
         }
         if outcome.is_err()
             && let Some(actors) = self.leads.get(&cloud).and_then(|at| self.clusters.get(at))
@@ -273,6 +281,7 @@ impl Herd {
             address.do_send(CloudCommand::Leave);
             self.leads.remove(&cloud);
             self.broker.cloud_gone(&cloud);
+            self.common.ways.forgotten(&cloud);
             self.observe(What::CloudGone { cloud });
         }
     }

@@ -37,6 +37,7 @@ pub fn entry(
         leases: BTreeMap::new(),
         uses: 0,
         retiring: Some(Reason::Orphaned),
+        expelling: BTreeMap::new(),
         unswept: false,
         stranded: None,
     }

@@ -26,6 +26,7 @@ use crate::reconciler::Reconciler;
 use crate::reconciler::plan::Memory;
 use crate::spec::HerdSpec;
 use crate::supervise::{Census, Intensity, Watch, supervise};
+use crate::ways::Ways;
 
 /// Everything the herd starts from.
 pub struct HerdStart {
@@ -84,6 +85,7 @@ impl Herd {
             ports: patient(start.ports),
             roster: roster.clone(),
             census: census.clone(),
+            ways: Ways::default(),
             spawner: start.spawner,
             installation: start.installation,
             epoch: start.epoch,

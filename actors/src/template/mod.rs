@@ -252,6 +252,7 @@ impl Template {
             lanes,
             ports: self.common.ports.clone(),
             census: self.common.census.clone(),
+            ways: self.common.ways.clone(),
         };
         let address = (self.common.spawner)(birth);
         let template = spec.id.clone();

@@ -167,6 +167,7 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEn
         leases: BTreeMap::new(),
         uses: 0,
         retiring: None,
+        expelling: BTreeMap::new(),
         unswept: false,
         stranded: None,
     }

@@ -25,6 +25,7 @@ use crate::ports::{
 use crate::record::{Body, Record};
 use crate::supervise::Census;
 use crate::time::Now;
+use crate::ways::Ways;
 
 /// The world behind the ports: what it answers, and what was asked of it.
 #[derive(Default)]
@@ -104,6 +105,7 @@ impl World {
             ports: self.ports(),
             roster: roster.clone(),
             census: Census::default(),
+            ways: Ways::default(),
             spawner: self.spawner(),
             installation: Installation::new("7k2m9qxw"),
             epoch: 1,

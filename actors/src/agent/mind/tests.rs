@@ -1,6 +1,7 @@
 //! The mind, as sentences, grouped by what must hold. The whole table is in `table.rs`, chance in
 //! `chance.rs`.
 
+mod calls;
 mod chance;
 mod lease;
 mod provision;

@@ -23,6 +23,7 @@ use crate::ports::*;
 use crate::record::{Body, Record};
 use crate::supervise::Census;
 use crate::time::{Moment, Now, WallTime};
+use crate::ways::Ways;
 
 const CALL: Duration = Duration::from_millis(100);
 
@@ -284,6 +285,8 @@ impl World {
 
     pub fn start(&self, adopted: Option<(AgentEntry, Duration)>) -> Addr<Agent> {
         let boss = &self.boss;
+        let ways = Ways::default();
+        ways.configured(&spec().id.cloud);
         let birth = AgentBirth {
             id: agent_id(),
             installation: installation(),
@@ -308,6 +311,7 @@ impl World {
                 id_back: boss.clone().recipient(),
             },
             census: Census::default(),
+            ways,
         };
         start(birth, |given_up| panic!("{given_up:?}"))
     }

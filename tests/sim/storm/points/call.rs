@@ -9,7 +9,7 @@ use drover_actors::fact::What;
 use drover_actors::id::AgentId;
 
 use super::answers::{SILENCE, Way, method, way};
-use super::script::{Plan, Script, Target, Turn};
+use super::script::{Plan, Prelude, Script, Target, Turn};
 use super::table::{Cause, Transition};
 use super::{Blow, Stage, aftermath, setup};
 use crate::world::World;
@@ -35,8 +35,9 @@ pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
     };
     let target =
         Target::Call { state: transition.state.clone(), call: method_of, after: before, nth: *nth };
+    let prelude = prelude.map(|(call, turn)| Prelude { state: None, call, turn });
     let plan = Plan {
-        prelude,
+        preludes: prelude.into_iter().collect(),
         target: target.clone(),
         turns: turns(blow, &turn),
         cut_after: blow == Blow::DoneAndNotJournalled,
@@ -82,7 +83,7 @@ pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
         let turns = script.remaining();
         world.crash();
         tokio::time::sleep(AWAY).await;
-        let plan = Plan { prelude: None, target, turns, cut_after: false, hush: None };
+        let plan = Plan { preludes: VecDeque::new(), target, turns, cut_after: false, hush: None };
         script.take(&world, plan);
         world.start().await;
     } else if blow == Blow::None {
@@ -93,7 +94,7 @@ pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
 }
 
 /// What becomes of the call and of its likes after it.
-fn turns(blow: Blow, turn: &Turn) -> VecDeque<Turn> {
+pub fn turns(blow: Blow, turn: &Turn) -> VecDeque<Turn> {
     let answer = turn.clone();
     match blow {
         Blow::None | Blow::DoneAndNotJournalled => [answer].into(),

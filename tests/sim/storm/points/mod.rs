@@ -1,5 +1,5 @@
-//! Crash points made from the table: every transition of the agent machine, struck in every way a
-//! call or a record can be struck.
+//! Crash points made from the tables: every transition of the agent machine, and every call it ever
+//! makes, struck in every way a call or a record can be struck.
 //!
 //! A row of the table that nobody knows how to bring about fails, so that a new transition asks for
 //! its driver.
@@ -8,6 +8,7 @@ mod aftermath;
 mod answers;
 mod call;
 mod script;
+mod substeps;
 mod table;
 mod told;
 
@@ -116,5 +117,6 @@ pub fn trials() -> Vec<Trial> {
             }));
         }
     }
+    all.extend(substeps::trials());
     all
 }

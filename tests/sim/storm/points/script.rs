@@ -67,11 +67,22 @@ pub enum Target {
     Anything,
 }
 
+/// A call on the way to the one that is meant, and what becomes of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prelude {
+    /// The state the agent is in, where that matters.
+    pub state: Option<String>,
+    /// The port's method.
+    pub call: &'static str,
+    /// What becomes of it.
+    pub turn: Turn,
+}
+
 /// What to do at which call.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// On the way: the first such call.
-    pub prelude: Option<(&'static str, Turn)>,
+    /// On the way: the first such calls, one after the other.
+    pub preludes: VecDeque<Prelude>,
     /// The call that is meant.
     pub target: Target,
     /// What becomes of it and its likes, in order; the rest passes.
@@ -193,6 +204,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::Phase { agent, .. }
         | Body::LeaseGranted { agent, .. }
         | Body::LeaseReturned { agent, .. }
+        | Body::KeyRemoved { agent, .. }
         | Body::RetireIntended { agent, .. }
         | Body::Stranded { agent, .. }
         | Body::Gone { agent, .. } => Some(agent),
@@ -224,6 +236,7 @@ impl Script {
         let mut seen = self.seen();
         seen.plan = Some(plan);
         seen.since = None;
+        seen.hits = 0;
         seen.hold_next = Hold::Nothing;
         drop(seen);
         let script = self.clone();
@@ -291,16 +304,21 @@ impl Script {
 
     fn judge(&self, knock: &Knock) -> Strike {
         let Some(plan) = self.seen().plan.clone() else { return Strike::Pass };
-        let meant = match (&plan.target, &plan.hush) {
-            (Target::Call { state, .. }, _) | (_, Some(state)) => state.clone(),
-            (Target::AnyCall | Target::Anything, None) => String::new(),
+        let prelude = plan.preludes.front();
+        let meant = match (prelude.and_then(|prelude| prelude.state.as_ref()), &plan.target) {
+            (Some(state), _) | (None, Target::Call { state, .. }) => state.clone(),
+            (None, Target::AnyCall | Target::Anything) => plan.hush.clone().unwrap_or_default(),
         };
         let knocker = self.knocker(knock, &meant);
-        if let Some((_, turn)) = plan.prelude.filter(|(call, _)| *call == knock.call) {
+        let here = |state: &String| knocker.as_ref().is_some_and(|seen| seen.state == *state);
+        let begins = |prelude: &&Prelude| {
+            prelude.call == knock.call && prelude.state.as_ref().is_none_or(here)
+        };
+        if let Some(prelude) = prelude.filter(begins) {
             if let Some(plan) = &mut self.seen().plan {
-                plan.prelude = None;
+                plan.preludes.pop_front();
             }
-            return self.carry_out(turn, knocker);
+            return self.carry_out(prelude.turn.clone(), knocker);
         }
         let about = knocker.as_ref().is_some_and(|picture| picture.vmid == knock.vmid);
         if !(is_agents(knock) || knock.call == "id_taken" && about) {
@@ -331,7 +349,8 @@ impl Script {
             let passes = knock.call == "append";
             return if passes { Strike::Pass } else { Strike::Lose { done: true, after: NEVER } };
         }
-        if !seen.fits(&plan.target, knock.call, knocker.as_ref()) {
+        let ahead = plan.preludes.iter().any(|prelude| prelude.state.is_some());
+        if ahead || !seen.fits(&plan.target, knock.call, knocker.as_ref()) {
             return Strike::Pass;
         }
         seen.hits += 1;

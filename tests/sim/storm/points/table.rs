@@ -62,7 +62,7 @@ impl Transition {
 }
 
 /// `HostKeys` and `a stranger's` as parts of a path.
-fn snake(text: &str) -> String {
+pub fn snake(text: &str) -> String {
     let mut out = String::new();
     for (place, letter) in text.char_indices() {
         if letter.is_ascii_uppercase() && place > 0 {

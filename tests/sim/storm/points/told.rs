@@ -11,7 +11,7 @@ use drover_actors::record::{Body, Reason};
 
 use super::answers::{SILENCE, fault};
 use super::call::next_state;
-use super::script::{Deed, Plan, Script, Target, Turn, living};
+use super::script::{Deed, Plan, Prelude, Script, Target, Turn, living};
 use super::table::{Cause, Transition};
 use super::{Blow, Stage, aftermath, setup};
 use crate::world::World;
@@ -82,6 +82,10 @@ fn next(blow: Blow) -> (Target, VecDeque<Turn>) {
     (target, [Turn::blow(strike)].into())
 }
 
+fn preludes(one: Option<(&'static str, Turn)>) -> VecDeque<Prelude> {
+    one.into_iter().map(|(call, turn)| Prelude { state: None, call, turn }).collect()
+}
+
 struct Told<'a> {
     world: &'a World,
     script: &'a Script,
@@ -101,7 +105,7 @@ impl Told<'_> {
         };
         let cut_after = blow == Blow::DoneAndNotJournalled;
         let hush = (self.what == "deadline").then(|| self.state.to_owned());
-        Plan { prelude, target, turns, cut_after, hush }
+        Plan { preludes: preludes(prelude), target, turns, cut_after, hush }
     }
 
     /// Brings an agent into the state, where it waits for what never comes.
@@ -121,7 +125,7 @@ impl Told<'_> {
             _ => None,
         };
         let plan = Plan {
-            prelude,
+            preludes: preludes(prelude),
             target: Target::Anything,
             turns: VecDeque::new(),
             cut_after: false,

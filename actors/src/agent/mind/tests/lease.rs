@@ -1,6 +1,6 @@
 //! Leases, age, draining.
 
-use crate::agent::event::{Answer, Call, Effect};
+use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::testing::*;
 use crate::fact::What;
 use crate::fault::FaultKind;
@@ -141,16 +141,141 @@ fn an_agent_whose_key_can_not_be_removed_goes() {
     assert_eq!(drive.state(), "Retiring");
 }
 
+/// Two leases with keys; the first has ended, and its key is still there.
+fn half_ended() -> Drive {
+    let mut drive = ready(TemplateSpec { executors: 3, ..spec() });
+    for lease in ["l1", "l2"] {
+        take(&mut drive, lease, Some(KEY));
+        drive.answer(Answer::Admitted(LeaseId::new(lease), Ok(())));
+    }
+    end(&mut drive, "l1");
+    drive
+}
+
+/// The adopted guest is looked at, and is there.
+fn found(drive: &Drive) -> Drive {
+    let mut adopted = drive.adopt(secs(5));
+    assert_eq!(adopted.calls(), [Call::Look], "nothing is done to a guest that was not looked at");
+    let running = adopted.sight();
+    adopted.answer(Answer::Looked(Ok(running)));
+    adopted
+}
+
+fn expel(lease: &str) -> Call {
+    Call::Expel(ADDRESS.parse().expect("an address"), LeaseId::new(lease))
+}
+
+fn expelled(drive: &mut Drive, lease: &str) {
+    let asked = drive.effects.iter().rev().find_map(|effect| match effect {
+        Effect::Ask(attempt, call) if *call == expel(lease) => Some(*attempt),
+        _ => None,
+    });
+    let answer = Answer::Expelled(LeaseId::new(lease), Ok(()));
+    drive.event(Event::Answer(asked.expect("it is being expelled"), answer));
+}
+
 #[test]
-fn an_end_cut_short_by_a_crash_retires_the_adopted_agent() {
+fn an_end_cut_short_by_a_crash_is_finished_by_the_adopted_agent() {
     let mut drive = ready(spec());
     take(&mut drive, "l1", Some(KEY));
     drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
     end(&mut drive, "l1");
+    let mut adopted = found(&drive);
+    assert_eq!(adopted.calls().last(), Some(&expel("l1")));
+    assert_eq!((adopted.state(), adopted.mind.standing()), ("Leased", Standing::Busy));
+    expelled(&mut adopted, "l1");
+    assert_eq!(adopted.state(), "Ready");
+    assert_eq!(shown(&adopted, "l1"), Vec::<String>::new(), "its end was told before");
+}
+
+#[test]
+fn an_end_cut_short_beside_another_lease_is_finished_before_anybody_else_comes() {
+    for mut adopted in [half_ended(), found(&half_ended())] {
+        assert!(adopted.calls().contains(&expel("l1")));
+        assert_eq!(adopted.mind.standing(), Standing::Busy, "a key is there that should not be");
+        take(&mut adopted, "l3", Some(KEY));
+        assert_eq!(adopted.reports().last().expect("told").refused, [LeaseId::new("l3")]);
+        expelled(&mut adopted, "l1");
+        assert_eq!(adopted.state(), "Leased");
+        assert_eq!(adopted.mind.standing(), Standing::Free { executors: 2, idle: false });
+    }
+}
+
+#[test]
+fn a_key_that_was_removed_beside_another_lease_is_not_removed_again() {
+    let mut drive = half_ended();
+    expelled(&mut drive, "l1");
+    let adopted = found(&drive);
+    assert!(!adopted.calls().contains(&expel("l1")), "{:?}", adopted.calls());
+    assert_eq!(adopted.state(), "Leased");
+}
+
+#[test]
+fn a_key_that_can_not_be_removed_after_a_crash_goes_with_its_guest() {
+    let mut adopted = found(&half_ended());
+    for _ in 0..3 {
+        let unreachable = Err(fault(FaultKind::Unreachable));
+        let asked = adopted.effects.iter().rev().find_map(|effect| match effect {
+            Effect::Ask(attempt, call) if *call == expel("l1") => Some(*attempt),
+            _ => None,
+        });
+        let answer = Answer::Expelled(LeaseId::new("l1"), unreachable);
+        adopted.event(Event::Answer(asked.expect("asked"), answer));
+        adopted.wait(secs(2));
+    }
+    assert_eq!(adopted.state(), "Draining");
+}
+
+#[test]
+fn an_end_before_the_first_look_waits_for_it() {
+    let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
+    for lease in ["l1", "l2"] {
+        take(&mut drive, lease, Some(KEY));
+        drive.answer(Answer::Admitted(LeaseId::new(lease), Ok(())));
+    }
     let mut adopted = drive.adopt(secs(5));
+    let look = adopted.asked().expect("a look").0;
+    let effects = end(&mut adopted, "l1");
+    assert_eq!(calls(&effects), [], "whatever the journal says, the guest is looked at first");
     let running = adopted.sight();
-    adopted.answer(Answer::Looked(Ok(running)));
+    adopted.event(Event::Answer(look, Answer::Looked(Ok(running))));
+    assert!(adopted.calls().contains(&expel("l1")));
+}
+
+#[test]
+fn whoever_overstayed_before_a_crash_takes_the_guest_along_after_it() {
+    let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
+    take(&mut drive, "l1", None);
+    drive.wait(secs(1800));
+    take(&mut drive, "l2", None);
+    let lease = LeaseId::new("l1");
+    // All that was durable when the power went.
+    drive.record(Body::LeaseEnded { lease, why: "expired".into() });
+    let adopted = found(&drive);
+    assert_eq!(adopted.state(), "Draining");
+}
+
+#[test]
+fn a_key_that_was_perhaps_installed_for_a_lease_given_back_goes_with_its_guest() {
+    let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
+    take(&mut drive, "l1", Some(KEY));
+    take(&mut drive, "l2", None);
+    let (agent, lease) = (agent_id(), LeaseId::new("l1"));
+    drive.record(Body::LeaseReturned { agent, lease });
+    let adopted = found(&drive);
+    assert_eq!(adopted.state(), "Draining");
+}
+
+#[test]
+fn a_used_up_agent_goes_after_a_crash_without_touching_the_key() {
+    let mut drive = ready(TemplateSpec { max_uses: Some(1), ..spec() });
+    take(&mut drive, "l1", Some(KEY));
+    drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
+    let lease = LeaseId::new("l1");
+    drive.record(Body::LeaseEnded { lease, why: "released".into() });
+    let adopted = found(&drive);
     assert_eq!(adopted.state(), "Retiring");
+    assert!(!adopted.calls().contains(&expel("l1")));
 }
 
 // Invariant: uses are counted, and the last one takes the agent with it.

@@ -1,0 +1,193 @@
+//! The table of calls, drawn from `step` itself and compared with `calls.txt`: every call the mind
+//! ever makes, in every state it makes it in, each with a shortest way there.
+//!
+//! A line is a state, a call, and what happens on the way beside fair answers, each with the state it
+//! happens in. After a wanted change: `cargo test -p drover-actors agent::mind` prints the new table.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use crate::agent::event::{Call, Effect, Event};
+use crate::agent::state::State;
+use crate::agent::testing::*;
+use crate::id::{Attempt, ClusterId, LeaseId, NodeName, VmId};
+use crate::message::AgentCommand;
+use crate::record::Reason;
+use crate::spec::{LimitSpec, TemplateSpec};
+
+const GOLDEN: &str = include_str!("../../calls.txt");
+
+/// Something that happens: the state it happens in, and its name.
+type Step = (&'static str, String);
+
+/// A mind, and all that happened to it.
+#[derive(Clone)]
+struct Place {
+    drive: Drive,
+    way: Vec<Step>,
+    /// The calls waited for, each with the state it was made in.
+    made: Vec<(Attempt, Call, &'static str)>,
+}
+
+impl Place {
+    fn new(drive: Drive, before: &[(Attempt, Call, &'static str)], way: Vec<Step>) -> Self {
+        let state = drive.state();
+        let made = pending(&drive).into_iter().map(|(attempt, call)| {
+            let known = before.iter().find(|(other, ..)| *other == attempt);
+            (attempt, call, known.map_or(state, |(_, _, made)| *made))
+        });
+        Self { made: made.collect(), way, drive }
+    }
+}
+
+/// A template whose agents make every call there is.
+fn wide() -> TemplateSpec {
+    let plain = spec();
+    let limits = LimitSpec { shutdown: secs(30), ..plain.limits.clone() };
+    TemplateSpec { executors: 2, limits, ..plain }
+}
+
+/// The calls that are waited for.
+fn pending(drive: &Drive) -> Vec<(Attempt, Call)> {
+    let asks = drive.effects.iter().filter_map(|effect| match effect {
+        Effect::Ask(attempt, call) if drive.mind.awaits(*attempt) => Some((*attempt, call.clone())),
+        _ => None,
+    });
+    asks.collect()
+}
+
+fn name(call: &Call) -> String {
+    let text = format!("{call:?}");
+    text.split(['(', ' ', '{']).next().unwrap_or_default().to_owned()
+}
+
+/// A call, with the task or the command it is about.
+fn sketch(call: &Call) -> String {
+    match call {
+        Call::Await(upid, _) => format!("Await {upid}"),
+        Call::Run(_, command, _) => format!("Run {command}"),
+        call => name(call),
+    }
+}
+
+/// What tells places apart that may go on differently.
+fn kind(place: &Place) -> String {
+    let drive = &place.drive;
+    let calls: BTreeSet<String> = pending(drive).iter().map(|(_, call)| sketch(call)).collect();
+    let mind = &drive.mind;
+    let guest = mind.guest().map(|guest| (guest.upid.is_some(), guest.address.is_some()));
+    let dead = matches!(mind.state(), State::InDoubt { dead: Some(_), .. });
+    let waits = (mind.leases.len(), mind.observing, mind.retry.is_some());
+    let here = place.made.iter().filter(|(.., made)| *made == drive.state()).count();
+    format!("{} {calls:?} {here} {guest:?} {dead} {waits:?}", drive.state())
+}
+
+fn commands() -> Vec<(&'static str, AgentCommand)> {
+    let key = Some("ssh-ed25519 USER");
+    let lease = LeaseId::new("l1");
+    let granted = AgentCommand::Granted {
+        vmid: VmId(10_417),
+        node: NodeName::new("n1"),
+        cluster: ClusterId::new("9f31c0aa52e7d410"),
+    };
+    vec![
+        ("Granted", granted),
+        ("Lease", AgentCommand::Lease { ask: Box::new(ask("l1", key)) }),
+        ("Lease", AgentCommand::Lease { ask: Box::new(ask("l2", key)) }),
+        ("EndLease", AgentCommand::EndLease { lease, why: "released".into() }),
+        ("Drain", AgentCommand::Drain(Reason::Asked)),
+        ("Vanished", AgentCommand::Vanished),
+        ("SeenStopped", AgentCommand::SeenStopped),
+    ]
+}
+
+/// Everything that can happen next.
+fn next(place: &Place) -> Vec<Place> {
+    let state = place.drive.state();
+    let mut all = Vec::new();
+    let mut go = |what: &str, happen: &dyn Fn(&mut Drive)| {
+        let mut drive = place.drive.clone();
+        happen(&mut drive);
+        let mut way = place.way.clone();
+        let late = what == "later" && drive.state() != state;
+        way.push((state, if late { "deadline" } else { what }.to_owned()));
+        all.push(Place::new(drive, &place.made, way));
+    };
+    for (attempt, call, made) in place.made.clone() {
+        for (what, answer) in answers(&place.drive, &call) {
+            // Who decides what becomes of a call when it is made knows that state alone.
+            if made != state && what != "ok" {
+                continue;
+            }
+            let answered = Event::Answer(attempt, answer);
+            go(&format!("{}: {what}", name(&call)), &|drive| {
+                drive.event(answered.clone());
+            });
+        }
+    }
+    for (what, command) in commands() {
+        // Said where the agent waits for nothing, so that the moment is plain.
+        if what == "Drain" && !["Ready", "Leased"].contains(&state) {
+            continue;
+        }
+        go(what, &|drive| {
+            drive.command(command.clone());
+        });
+    }
+    if let Some((_, at)) = place.drive.wake() {
+        go("later", &|drive| drive.wait(at - drive.now.mono));
+    }
+    if place.drive.ledger.agents.contains_key(&agent_id()) {
+        go("restart", &|drive| *drive = drive.adopt(secs(5)));
+    }
+    all
+}
+
+/// Whether a life without faults goes the same way by itself.
+fn is_fair((state, what): &Step) -> bool {
+    let first = *state == "Ready" && what == "Lease";
+    what.ends_with(": ok") || what == "Granted" || what == "later" || first
+}
+
+fn draw() -> String {
+    let mut known = BTreeSet::new();
+    let mut calls: BTreeMap<(&'static str, String, bool), Vec<Step>> = BTreeMap::new();
+    // Ways with the fewest surprises first, and the shortest of these.
+    let rank = |place: &Place| {
+        let odd = place.way.iter().filter(|step| !is_fair(step));
+        // A deadline asks for a silence of its own.
+        let odd: usize = odd.map(|(_, what)| if what == "deadline" { 2 } else { 1 }).sum();
+        (odd, place.way.len())
+    };
+    let start = Place::new(Drive::new(wide()), &[], Vec::new());
+    let mut places = BTreeMap::from([((rank(&start), 0), start)]);
+    let mut count = 0;
+    while let Some((_, place)) = places.pop_first() {
+        if !known.insert(kind(&place)) {
+            continue;
+        }
+        for (_, call, made) in place.made.iter().filter(|(.., made)| *made == place.drive.state()) {
+            let key = (*made, name(call), place.drive.mind.observing);
+            calls.entry(key).or_insert_with(|| place.way.clone());
+        }
+        for place in next(&place) {
+            count += 1;
+            places.insert((rank(&place), count), place);
+        }
+    }
+    let mut table = String::new();
+    for ((state, call, _), way) in calls {
+        let way = way.iter().filter(|step| !is_fair(step));
+        let way: Vec<String> = way.map(|(state, what)| format!("{state} {what}")).collect();
+        writeln!(table, "{state:<12} {call:<10} {}", way.join(", ")).expect("a string");
+    }
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+// Invariant: every call is known, and with it the moments at which the power may go.
+
+#[test]
+fn the_calls_drawn_from_the_code_are_the_ones_that_are_struck() {
+    let drawn = draw();
+    assert!(drawn == GOLDEN, "the calls moved; they are:\n{drawn}");
+}

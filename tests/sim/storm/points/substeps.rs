@@ -1,0 +1,283 @@
+//! Calls beside the straight way: looks, second readings, what a lease asks of its guest. Which there
+//! are and how each is reached is the table that the minds' own tests draw.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use drover_actors::fact::AgentPicture;
+use drover_actors::fault::Fault;
+use drover_actors::id::LeaseId;
+use drover_actors::message::{AgentCommand, StopPolicy};
+use drover_actors::ports::{IdSight, VmSight};
+use drover_actors::record::Reason;
+use libtest_mimic::{Failed, Trial};
+
+use super::answers::{SILENCE, method, way};
+use super::call::turns;
+use super::script::{Deed, Plan, Prelude, Script, Target, Turn, living};
+use super::table::{Cause, Transition, snake, transitions};
+use super::{Blow, Stage, aftermath};
+use crate::on_paused_clock;
+use crate::world::World;
+use crate::world::setup::Setup;
+use crate::world::tap::{Alteration, Strike};
+
+/// The table as the minds' own tests draw it.
+const TABLE: &str = include_str!("../../../../actors/src/agent/calls.txt");
+/// How long the service is away after the power went.
+const AWAY: Duration = Duration::from_secs(30);
+
+/// Something on the way to a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Step {
+    /// The state it happens in.
+    state: String,
+    what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    /// A call comes back with this.
+    Answered(String, String),
+    /// Somebody says something.
+    Told(String),
+    /// The service starts anew.
+    Restart,
+}
+
+/// A call of a state, and the way there.
+#[derive(Debug, Clone)]
+struct Substep {
+    state: String,
+    call: String,
+    way: Vec<Step>,
+}
+
+impl Substep {
+    /// Where the tests of this call are, as a path of modules.
+    fn path(&self) -> String {
+        let last = self.way.last();
+        let adopted = last.is_some_and(|step| step.what == What::Restart && self.call == "Look");
+        let adopted = if adopted { "_of_the_adopted" } else { "" };
+        format!("{}::{}{adopted}", snake(&self.state), snake(&self.call))
+    }
+}
+
+fn substeps() -> Vec<Substep> {
+    let read = |line: &'static str| {
+        let mut words = line.split_whitespace();
+        let (state, call) = (words.next().expect("a state"), words.next().expect("a call"));
+        let rest = words.collect::<Vec<_>>().join(" ");
+        let steps = rest.split(", ").filter(|step| !step.is_empty()).map(step);
+        Substep { state: state.to_owned(), call: call.to_owned(), way: steps.collect() }
+    };
+    TABLE.lines().map(read).collect()
+}
+
+fn step(text: &str) -> Step {
+    let (state, what) = text.split_once(' ').expect("a state");
+    let what = match what.split_once(": ") {
+        Some((call, answer)) => What::Answered(call.to_owned(), answer.to_owned()),
+        None if what == "restart" => What::Restart,
+        None => What::Told(what.to_owned()),
+    };
+    Step { state: state.to_owned(), what }
+}
+
+/// Calls that the transitions strike already: each state's own, reached as they reach it.
+fn struck() -> BTreeSet<(String, String)> {
+    let of = |transition: Transition| match transition.cause {
+        Cause::Answered { call, answer, .. } if answer == "ok" => Some((transition.state, call)),
+        Cause::Answered { .. } | Cause::Told(_) => None,
+    };
+    transitions().into_iter().filter_map(of).collect()
+}
+
+/// One trial for each call that is not struck yet, and each blow.
+pub fn trials() -> Vec<Trial> {
+    let struck = struck();
+    let mut all = Vec::new();
+    for substep in substeps() {
+        let adopted = substep.way.iter().any(|step| step.what == What::Restart);
+        if !adopted && struck.contains(&(substep.state.clone(), substep.call.clone())) {
+            continue;
+        }
+        for blow in Blow::ALL {
+            let substep = substep.clone();
+            let name = format!("points::calls::{}::{}", substep.path(), blow.name());
+            all.push(Trial::test(name, move || {
+                on_paused_clock(play(&substep, blow)).map_err(Failed::from)
+            }));
+        }
+    }
+    all
+}
+
+/// A herd whose lives make every call there is.
+fn setup() -> Setup {
+    let mut setup = Setup::linux(
+        "instanceCap: 3, idleTerminationMinutes: 30, shutdownTimeoutSec: 30, numExecutors: 2, \
+         readyCommand: \"true\"",
+    );
+    setup.guests.boot = Duration::from_millis(300)..Duration::from_millis(400);
+    setup.guests.addressless = Duration::ZERO..Duration::from_millis(1);
+    setup
+}
+
+/// What becomes of a call on the way.
+fn prelude(state: &str, call: &str, answer: &str) -> Result<Prelude, String> {
+    let unknown = || format!("no driver brings about {state} {call}: {answer}");
+    let turn = if (state, call, answer) == ("InDoubt", "Look", "free") {
+        let free = Alteration::of(|_: Result<VmSight, Fault>| {
+            let id = IdSight::Free;
+            Ok(VmSight { id, node: None, marks: None, lock: None, running: None })
+        });
+        Turn::blow(Strike::Alter(free))
+    } else {
+        let turn = way(state, call, None, answer).ok_or_else(unknown)?.turn;
+        Turn { answers: false, ..turn }
+    };
+    let call = method(call).ok_or_else(unknown)?;
+    Ok(Prelude { state: Some(state.to_owned()), call, turn })
+}
+
+struct Walk {
+    world: World,
+    script: Script,
+    leases: Vec<LeaseId>,
+}
+
+impl Walk {
+    /// The agent in this state, once there is one.
+    async fn agent(&self, state: &str) -> AgentPicture {
+        let world = &self.world;
+        match state {
+            "Leased" | "Draining" => {
+                world.ready(&self.leases[0]).await;
+            }
+            "Ready" => {
+                world.ready(&self.leases[0]).await;
+                world.release(&self.leases[0]).await;
+            }
+            _ => {}
+        }
+        world.until_state(state).await;
+        let living = living(&world.notes);
+        living.values().find(|seen| seen.state == state).cloned().expect("an agent")
+    }
+
+    fn take(&self, plan: Plan) {
+        self.script.take(&self.world, plan);
+    }
+
+    /// Somebody says something to the agent; what it asks then is under the next plan.
+    async fn tell(&mut self, state: &str, what: &str, then: Plan) -> Result<(), String> {
+        let agent = self.agent(state).await;
+        let vmid = agent.vmid.ok_or("no guest")?.0;
+        let address = self.world.address(&agent.agent);
+        self.take(then);
+        let command = match what {
+            "Lease" => {
+                let lease = self.world.lease("linux").await;
+                let on = self.world.ready(&lease).await;
+                self.leases.push(lease);
+                return if on.agent == agent.agent { Ok(()) } else { Err("elsewhere".into()) };
+            }
+            "EndLease" => {
+                drop(self.world.begin_release(&self.leases[0]));
+                if self.leases.len() > 1 {
+                    self.leases.remove(0);
+                }
+                return Ok(());
+            }
+            "Drain" => AgentCommand::Drain(Reason::Asked),
+            "Vanished" => {
+                self.script.remove(vmid);
+                AgentCommand::Vanished
+            }
+            "SeenStopped" => {
+                if self.world.guests.running_vmids().contains(&vmid) {
+                    self.world.side.kill_guest(vmid).await;
+                }
+                AgentCommand::SeenStopped
+            }
+            what => return Err(format!("no driver brings about {what}")),
+        };
+        address.do_send(command);
+        Ok(())
+    }
+
+    /// The service stops in order while the agent is in this state, so that the journal says as much,
+    /// and starts anew.
+    async fn restart(&mut self, state: &str, then: Plan) -> Result<(), String> {
+        self.agent(state).await;
+        if !self.world.stop_within(StopPolicy::Keep, AWAY).await {
+            return Err("it did not stop".into());
+        }
+        tokio::time::sleep(AWAY).await;
+        self.take(then);
+        self.world.start().await;
+        Ok(())
+    }
+}
+
+/// The plan up to the next step that is not an answer: what it answers, and whose calls hang then.
+fn plan(way: &[Step], last: &Plan) -> Result<Plan, String> {
+    let mut preludes = VecDeque::new();
+    for Step { state, what } in way {
+        let What::Answered(call, answer) = what else {
+            // Where leases are, the state itself waits for nothing.
+            let used = ["Ready", "Leased", "Draining"].contains(&state.as_str());
+            let hush = Some(state.clone()).filter(|_| !used);
+            let (target, turns) = (Target::Anything, VecDeque::new());
+            return Ok(Plan { preludes, target, turns, cut_after: false, hush });
+        };
+        preludes.push_back(prelude(state, call, answer)?);
+    }
+    Ok(Plan { preludes, ..last.clone() })
+}
+
+/// Plays one call with one blow.
+async fn play(substep: &Substep, blow: Blow) -> Result<(), String> {
+    let call = method(&substep.call).ok_or("nobody knows this call")?;
+    let natural = Turn { deed: Deed::Nothing, strike: Strike::Pass, answers: true };
+    let turns = match blow {
+        Blow::RunTwice => [Turn { strike: Strike::Twice, ..natural }].into(),
+        blow => turns(blow, &natural),
+    };
+    let target = Target::Call { state: substep.state.clone(), call, after: None, nth: 1 };
+    let cut_after = blow == Blow::DoneAndNotJournalled;
+    let bare = Plan { preludes: VecDeque::new(), target, turns, cut_after, hush: None };
+
+    let world = World::started(setup()).await;
+    let script = Script::new(&world);
+    script.take(&world, plan(&substep.way, &bare)?);
+    let leases = vec![world.lease("linux").await];
+    let mut walk = Walk { world, script, leases };
+    for (place, step) in substep.way.iter().enumerate() {
+        let then = plan(&substep.way[place + 1..], &bare)?;
+        match &step.what {
+            What::Answered(..) => {}
+            What::Told(what) => walk.tell(&step.state, what, then).await?,
+            What::Restart => walk.restart(&step.state, then).await?,
+        }
+    }
+    let Walk { mut world, script, leases } = walk;
+    world.until("the call that is meant is made", |_| script.reached()).await;
+    if blow.cuts() {
+        world.until_sprung().await;
+        if blow != Blow::NotSent {
+            world.pass(SILENCE / 2).await;
+        }
+        let turns = script.remaining();
+        world.crash();
+        tokio::time::sleep(AWAY).await;
+        script.take(&world, Plan { turns, cut_after: false, ..bare });
+        world.start().await;
+    }
+    let outcome = if substep.state == "Stranded" { "Stranded" } else { "stay" };
+    let (state, outcome) = (substep.state.clone(), outcome.to_owned());
+    let transition = Transition { state, cause: Cause::Told(substep.call.clone()), outcome };
+    let lease = leases.last().cloned().ok_or("a lease")?;
+    aftermath::settle(Stage { world, lease }, &script, &transition, false).await
+}
