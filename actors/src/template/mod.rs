@@ -116,7 +116,7 @@ pub enum TemplateCommand {
     },
     /// Let idle agents go.
     Reap {
-        /// Whether the warm minimum goes too.
+        /// Whether the warm minimum goes too, and what is coming once it is idle.
         all: bool,
         /// Why.
         reason: Reason,
@@ -419,9 +419,8 @@ impl Handler<TemplateCommand> for Template {
                 self.mind.begin(reserved, asked, &mut draw, now)
             }
             TemplateCommand::Reap { all, reason, tally } => {
-                let effects = self.mind.reap(all, &reason);
+                let (effects, count) = self.mind.reap(all, &reason);
                 if let Some(tally) = tally {
-                    let count = u32::try_from(effects.len()).unwrap_or(u32::MAX);
                     tally.send(count).ok(); // an error: nobody waits for the number any more
                 }
                 effects
