@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, Context, Recipient, Supervised};
 
+use crate::agent::boots::Boots;
 use crate::id::{
     AgentId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
 };
@@ -77,6 +78,8 @@ pub struct AgentBirth {
     pub ports: Ports,
     /// Where it is counted while it lives.
     pub census: Census,
+    /// What the boots of its template teach.
+    pub boots: Boots,
 }
 
 /// Starts an agent's actor and gives its address.

@@ -40,6 +40,11 @@ pub fn task_start(upid: &Upid) -> u64 {
     start.and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0)
 }
 
+/// The guest a task is about, when it is about one.
+pub fn task_guest(upid: &Upid) -> Option<VmId> {
+    upid.as_str().split(':').nth(6)?.parse().ok().map(VmId)
+}
+
 /// A task's type, such as `qmclone`.
 pub fn task_kind(upid: &Upid) -> &str {
     upid.as_str().split(':').nth(5).unwrap_or_default()
@@ -67,6 +72,11 @@ impl Client {
     pub async fn resources(&self, guests_only: bool) -> Result<Vec<Resource>, PveError> {
         let filter = if guests_only { params([("type", "vm")]) } else { Params::new() };
         self.get("/cluster/resources", filter).await
+    }
+
+    /// The storages of every node.
+    pub async fn storages_everywhere(&self) -> Result<Vec<Resource>, PveError> {
+        self.get("/cluster/resources", params([("type", "storage")])).await
     }
 
     /// Running and recent tasks the login may see cluster-wide.

@@ -152,6 +152,24 @@ async fn idle_agents_go_down_to_the_minimum_and_no_further() {
     world.end().await;
 }
 
+// Invariant: however many go at once, each frees its volumes.
+
+#[tokio::test(start_paused = true)]
+async fn eighty_agents_that_go_at_once_leave_no_volume_behind() {
+    let mut setup = Setup::linux("instanceMin: 80, instanceCap: 80").rack("instanceCap: 80");
+    for node in &mut setup.cluster.nodes {
+        node.memory_bytes *= 64;
+    }
+    let world = World::started(setup).await;
+    world.until("all are ready", |_| count(&world, "Ready") == 80).await;
+    world.pass(MINUTE).await;
+    let begun = world.elapsed();
+    let world = world.end().await;
+    // 160 volumes are freed one after another, in 0.2 s on average.
+    let took = world.elapsed() - begun;
+    assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
 // Invariant: caps hold at every moment, whatever is asked for.
 
 #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ use actix::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::agent::boots::Boots;
 use crate::ambient::mint_agent;
 use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Place, Start};
 use crate::fact::{Fact, What};
@@ -141,6 +142,7 @@ pub struct Template {
     warm_told: u32,
     kept: Kept,
     shown: Option<What>,
+    boots: Boots,
     /// When it wakes next; timers for other times are stale.
     timer: Option<Moment>,
     flushing: bool,
@@ -185,6 +187,7 @@ impl Template {
             warm_told: 0,
             kept: Kept::default(),
             shown: None,
+            boots: Boots::default(),
             timer: None,
             flushing: false,
         }
@@ -245,6 +248,7 @@ impl Template {
             lanes,
             ports: self.common.ports.clone(),
             census: self.common.census.clone(),
+            boots: self.boots.clone(),
         };
         let address = (self.common.spawner)(birth);
         let template = spec.id.clone();
