@@ -18,7 +18,7 @@ use super::client::Client;
 /// last of them waits for 8 s, and with fewer the lock would be idle while tasks begin and end.
 const AT_ONCE: usize = 4;
 
-/// How long a place is held, or waited for, before its guest counts as forgotten.
+/// How long a place is held before its guest counts as forgotten.
 const LOST: Duration = Duration::from_secs(300);
 
 /// How long it is believed which storages nodes share.
@@ -55,13 +55,21 @@ impl Gate {
         let mut places = Vec::new();
         // All enter in the same order, so that no two wait for each other.
         for lock in self.locks(node, vmid) {
-            if let Ok(Ok(place)) = tokio::time::timeout(LOST, lock.acquire_owned()).await {
-                places.push(place);
+            places.extend(self.place(lock).await);
+        }
+        self.lines().held.insert(vmid, (places, Instant::now()));
+    }
+
+    /// Waits for a place, however long the line is; those of forgotten guests become free.
+    async fn place(&self, lock: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+        let place = lock.acquire_owned();
+        tokio::pin!(place);
+        loop {
+            match tokio::time::timeout(LOST, &mut place).await {
+                Ok(place) => return place.ok(),
+                Err(_) => self.lines().held.retain(|_, (_, since)| since.elapsed() < LOST),
             }
         }
-        let mut lines = self.lines();
-        lines.held.retain(|_, (_, since)| since.elapsed() < LOST);
-        lines.held.insert(vmid, (places, Instant::now()));
     }
 
     /// A guest is destroyed, or will not be now.
@@ -114,3 +122,6 @@ impl Drop for Leaving<'_> {
         self.gate.leave(self.vmid);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drover::sim::guests::NoneOptions;
-use drover::sim::world::Spread;
+use drover::sim::world::{CallFault, Faults, Spread};
 use drover_actors::record::Reason;
 
 use super::world::World;
@@ -168,6 +168,29 @@ async fn eighty_agents_that_go_at_once_leave_no_volume_behind() {
     // 160 volumes are freed one after another, in 0.2 s on average.
     let took = world.elapsed() - begun;
     assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
+// Invariant: a reap of everything takes what is not idle yet as soon as it is.
+
+#[tokio::test(start_paused = true)]
+async fn a_reap_right_after_a_start_takes_what_is_still_being_adopted() {
+    let mut world = World::started(Setup::linux("instanceCap: 3")).await;
+    let leases =
+        [world.lease("linux").await, world.lease("linux").await, world.lease("linux").await];
+    for lease in &leases {
+        world.ready(lease).await;
+        world.release(lease).await;
+    }
+    assert_eq!(count(&world, "Ready"), 3);
+    // Every look at a guest takes long.
+    let slow = CallFault { route: Some("/config".into()), delay: 5.0, ..CallFault::default() };
+    world.faults(Faults { calls: vec![slow], ..Faults::default() });
+    world.restart(MINUTE).await;
+    assert_eq!(world.reap(true).await, 3);
+    assert_eq!(world.reap(true).await, 0, "nobody is told twice");
+    world.until("all are gone", |view| view.agents().is_empty()).await;
+    assert_eq!(world.view().gone_by_reason().into_iter().collect::<Vec<_>>(), [("reaped", 3)]);
+    world.end().await;
 }
 
 // Invariant: caps hold at every moment, whatever is asked for.
