@@ -51,10 +51,11 @@ impl Gate {
     /// Waits until a guest may be destroyed; it holds its places until [`Gate::leave`].
     pub async fn enter(&self, client: &Client, node: &NodeName, vmid: VmId) {
         self.leave(vmid);
+        let Some(storages) = self.lines().storages.remove(&vmid) else { return };
         self.learn(client).await;
         let mut places = Vec::new();
         // All enter in the same order, so that no two wait for each other.
-        for lock in self.locks(node, vmid) {
+        for lock in self.locks(node, storages) {
             places.extend(self.place(lock).await);
         }
         self.lines().held.insert(vmid, (places, Instant::now()));
@@ -93,9 +94,8 @@ impl Gate {
         self.lines().local = Some((local.collect(), Instant::now()));
     }
 
-    fn locks(&self, node: &NodeName, vmid: VmId) -> Vec<Arc<Semaphore>> {
+    fn locks(&self, node: &NodeName, storages: BTreeSet<String>) -> Vec<Arc<Semaphore>> {
         let mut lines = self.lines();
-        let storages = lines.storages.remove(&vmid).unwrap_or_default();
         let Lines { local, locks, .. } = &mut *lines;
         let local = local.as_ref().map(|(names, _)| names);
         let line = |storage: String| {
