@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, Context, Recipient, Supervised};
 
+use crate::agent::boots::Boots;
 use crate::id::{
     AgentId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
 };
@@ -80,6 +81,8 @@ pub struct AgentBirth {
     pub census: Census,
     /// Through which cloud its guest is reached.
     pub ways: Ways,
+    /// What the boots of its template teach.
+    pub boots: Boots,
 }
 
 /// Starts an agent's actor and gives its address.

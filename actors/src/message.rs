@@ -59,9 +59,9 @@ pub enum HerdCommand {
     },
     /// Retire everything idle that may go (the warm minimum too with `all`).
     Reap {
-        /// Whether the warm minimum goes too.
+        /// Whether the warm minimum goes too, and what is coming once it is idle.
         all: bool,
-        /// Filled with the number of agents told to go.
+        /// Filled with the number of agents that go.
         reply: oneshot::Sender<u32>,
     },
     /// Reconcile every cluster fully and at once.

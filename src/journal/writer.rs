@@ -81,8 +81,8 @@ struct Committer {
     snapshot_at: u64,
     last: Arc<AtomicU64>,
     fenced: bool,
-    /// Whether accepted records are not durable yet.
-    dirty: bool,
+    /// Since when the oldest accepted record waits to be made durable.
+    dirty: Option<Moment>,
     ended: Option<oneshot::Sender<JournalFault>>,
     /// When a write failed last, until that is told to be over.
     failed_at: Option<Moment>,
@@ -114,7 +114,7 @@ impl Writer {
             snapshot_every: options.snapshot_every.max(1),
             last: Arc::clone(&last),
             fenced: false,
-            dirty: false,
+            dirty: None,
             ended: Some(told),
             failed_at: None,
             watcher: Arc::clone(&watcher),
@@ -195,10 +195,9 @@ struct Version {
 impl Committer {
     fn serve(mut self, requests: &mpsc::Receiver<Request>) {
         loop {
-            let first = if self.dirty || self.failed_at.is_some() {
-                requests.recv_timeout(DURABLE_WITHIN)
-            } else {
-                requests.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
+            let first = match self.patience() {
+                Some(patience) => requests.recv_timeout(patience),
+                None => requests.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
             };
             let mut group = match first {
                 Ok(first) => vec![first],
@@ -224,15 +223,31 @@ impl Committer {
         }
     }
 
+    /// How long nothing need be written unless somebody asks for it.
+    fn patience(&self) -> Option<Duration> {
+        // After a failure a whole pause: a disk that is full would be tried without rest.
+        match (self.failed_at, self.dirty) {
+            (Some(_), _) => Some(DURABLE_WITHIN),
+            (None, Some(since)) => {
+                Some(DURABLE_WITHIN.saturating_sub(self.ambient.now().mono - since))
+            }
+            (None, None) => None,
+        }
+    }
+
     /// Commits groups of bodies as one write and gives the first sequence of each.
     fn commit(&mut self, groups: Vec<&[Body]>) -> Result<Vec<u64>, JournalFault> {
         if self.fenced {
             return Err(JournalFault::Fenced);
         }
         let expected = self.ledger.seq;
-        let wall_time = self.ambient.now().wall;
-        let durable =
-            groups.iter().any(|bodies| bodies.is_empty() || bodies.iter().any(Body::before_acting));
+        let now = self.ambient.now();
+        let wall_time = now.wall;
+        let due = self.dirty.is_some_and(|since| now.mono - since >= DURABLE_WITHIN);
+        let durable = due
+            || groups
+                .iter()
+                .any(|bodies| bodies.is_empty() || bodies.iter().any(Body::before_acting));
         let (mut seq, mut firsts, mut records, mut bytes) = (expected, vec![], vec![], vec![]);
         for bodies in groups {
             firsts.push(seq + 1);
@@ -251,7 +266,7 @@ impl Committer {
             return Err(self.failed(&error));
         }
         self.calm();
-        self.dirty = !durable;
+        self.dirty = (!durable).then_some(self.dirty.unwrap_or(now.mono));
         for record in &records {
             self.ledger.apply(record);
         }

@@ -18,6 +18,9 @@ use super::types::{
 /// Lines of a task's log that are read at most.
 const LOG_LINES: u32 = 1000;
 
+/// Tasks of a node that are listed at most: its index keeps about half as many.
+const TASKS_MAX: &str = "4000";
+
 fn params<const N: usize>(pairs: [(&str, &str); N]) -> Params {
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
@@ -29,6 +32,17 @@ fn guest(node: &NodeName, vmid: VmId, rest: &str) -> String {
 /// The node a task runs on, as its UPID says.
 pub fn task_node(upid: &Upid) -> NodeName {
     NodeName::new(upid.as_str().split(':').nth(1).unwrap_or_default())
+}
+
+/// When a task began, Unix seconds of its node's clock; 0 when its name does not say.
+pub fn task_start(upid: &Upid) -> u64 {
+    let start = upid.as_str().split(':').nth(4);
+    start.and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0)
+}
+
+/// The guest a task is about, when it is about one.
+pub fn task_guest(upid: &Upid) -> Option<VmId> {
+    upid.as_str().split(':').nth(6)?.parse().ok().map(VmId)
 }
 
 /// A task's type, such as `qmclone`.
@@ -58,6 +72,11 @@ impl Client {
     pub async fn resources(&self, guests_only: bool) -> Result<Vec<Resource>, PveError> {
         let filter = if guests_only { params([("type", "vm")]) } else { Params::new() };
         self.get("/cluster/resources", filter).await
+    }
+
+    /// The storages of every node.
+    pub async fn storages_everywhere(&self) -> Result<Vec<Resource>, PveError> {
+        self.get("/cluster/resources", params([("type", "storage")])).await
     }
 
     /// Running and recent tasks the login may see cluster-wide.
@@ -220,10 +239,18 @@ impl Client {
         Ok(serde_json::from_value(data).unwrap_or_default())
     }
 
-    /// A node's tasks that run or have just ended.
-    pub async fn node_tasks(&self, node: &NodeName) -> Result<Vec<TaskRow>, PveError> {
+    /// A node's tasks that run.
+    pub async fn running_tasks(&self, node: &NodeName) -> Result<Vec<TaskRow>, PveError> {
         let path = format!("/nodes/{}/tasks", encode(node.as_str()));
-        self.get(&path, params([("source", "active"), ("limit", "1000")])).await
+        self.get(&path, params([("source", "active"), ("limit", TASKS_MAX)])).await
+    }
+
+    /// A node's tasks, running and ended, that began at this second of the node's clock or later.
+    pub async fn tasks_since(&self, node: &NodeName, since: u64) -> Result<Vec<TaskRow>, PveError> {
+        let path = format!("/nodes/{}/tasks", encode(node.as_str()));
+        let since = since.to_string();
+        let how = params([("source", "all"), ("since", &since), ("limit", TASKS_MAX)]);
+        self.get(&path, how).await
     }
 
     async fn job(&self, method: Method, path: &str, how: Params) -> Result<Upid, PveError> {

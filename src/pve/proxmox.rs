@@ -16,10 +16,12 @@ use drover_actors::ports::{
 use drover_actors::spec::CloneStrategy;
 use tokio::runtime::Handle;
 
+use super::api::{task_guest, task_kind};
 use super::client::{Client, Params};
 use super::configure::{self, RETIRING, split_tags};
 use super::connection::Connection;
 use super::error::PveError;
+use super::gate::Gate;
 use super::transport::Dialer;
 use super::watcher::Watcher;
 use super::wire::WireDialer;
@@ -34,33 +36,40 @@ pub struct Proxmox {
     dialer: Arc<dyn Dialer>,
     tick: Duration,
     clouds: Mutex<BTreeMap<CloudId, Arc<Cloud>>>,
-    watchers: Arc<Mutex<BTreeMap<ClusterId, Arc<Watcher>>>>,
+    clusters: Arc<Mutex<BTreeMap<ClusterId, Arc<Cluster>>>>,
+}
+
+/// What all clouds share that lead to one cluster.
+struct Cluster {
+    watcher: Watcher,
+    gate: Gate,
 }
 
 struct Cloud {
     client: Arc<Client>,
     /// Used until the cluster is known.
-    own: Arc<Watcher>,
+    own: Arc<Cluster>,
     /// The cluster's, shared with other clouds that lead there.
-    shared: OnceLock<Arc<Watcher>>,
-    watchers: Arc<Mutex<BTreeMap<ClusterId, Arc<Watcher>>>>,
+    shared: OnceLock<Arc<Cluster>>,
+    clusters: Arc<Mutex<BTreeMap<ClusterId, Arc<Cluster>>>>,
 }
 
 impl Proxmox {
     /// Builds the port with no clouds. Calls run on `runtime`, or where they are polled when
     /// there is none; `tick` is the time between two looks at running tasks.
     pub fn new(runtime: Option<Handle>, dialer: Arc<dyn Dialer>, tick: Duration) -> Self {
-        Self { runtime, dialer, tick, clouds: Mutex::default(), watchers: Arc::default() }
+        Self { runtime, dialer, tick, clouds: Mutex::default(), clusters: Arc::default() }
     }
 
     /// Sets or replaces the way into a cloud; calls under way keep the old one.
     pub fn set_cloud(&self, id: CloudId, connection: &Connection) -> Result<(), PveError> {
         let client = Arc::new(Client::new(id.clone(), connection, self.dialer.as_ref())?);
+        let own = Cluster { watcher: Watcher::new(self.tick), gate: Gate::default() };
         let cloud = Cloud {
             client,
-            own: Arc::new(Watcher::new(self.tick)),
+            own: Arc::new(own),
             shared: OnceLock::new(),
-            watchers: self.watchers.clone(),
+            clusters: self.clusters.clone(),
         };
         let mut clouds = self.clouds.lock().unwrap_or_else(PoisonError::into_inner);
         clouds.insert(id, Arc::new(cloud));
@@ -108,19 +117,33 @@ impl Proxmox {
 }
 
 impl Cloud {
-    fn watcher(&self) -> &Arc<Watcher> {
+    fn cluster(&self) -> &Arc<Cluster> {
         self.shared.get().unwrap_or(&self.own)
     }
 
-    /// Joins the watcher of the cluster that the cloud was found to lead to.
-    fn join(&self, cluster: &ClusterId) {
-        let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-        let watcher = watchers.entry(cluster.clone()).or_insert_with(|| self.own.clone());
-        let _ = self.shared.set(watcher.clone());
+    /// Joins the other clouds that were found to lead to the same cluster.
+    fn join(&self, id: &ClusterId) {
+        let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
+        let cluster = clusters.entry(id.clone()).or_insert_with(|| self.own.clone());
+        let _ = self.shared.set(cluster.clone());
     }
 
     async fn await_task(&self, upid: &Upid, limit: Duration) -> TaskEnd {
-        self.watcher().wait(self.client.clone(), upid, limit).await
+        let cluster = self.cluster();
+        let destroyed = task_guest(upid).filter(|_| task_kind(upid) == "qmdestroy");
+        let _leaving = destroyed.map(|vmid| cluster.gate.leaving(vmid));
+        cluster.watcher.wait(self.client.clone(), upid, limit).await
+    }
+
+    /// Destroys a guest as soon as its storages have room for that.
+    async fn destroy(&self, node: &NodeName, vmid: VmId) -> Result<Upid, PveError> {
+        let gate = &self.cluster().gate;
+        gate.enter(&self.client, node, vmid).await;
+        let begun = self.client.destroy(node, vmid).await;
+        if begun.is_err() {
+            gate.leave(vmid);
+        }
+        begun
     }
 
     async fn configure(&self, call: ConfigureCall) -> Result<Configured, PveError> {
@@ -145,6 +168,7 @@ impl Cloud {
         let config = client.config(&vm.node, vm.vmid).await?;
         configure::verify(&config, marks, vm.vmid)?;
         configure::unlocked(&config, vm.vmid)?;
+        self.cluster().gate.note(vm.vmid, &configure::volumes(&config, vm.vmid));
         let mut seen =
             VmSight { id: IdSight::Taken, node: None, marks: None, lock: None, running: None };
         sight::describe(&mut seen, &vm.node, &config);
@@ -266,7 +290,7 @@ impl Hypervisor for Proxmox {
 
     fn destroy(&self, vm: &VmRef) -> Ask<Upid> {
         let VmRef { cloud, node, vmid } = vm.clone();
-        self.ask(&cloud, move |cloud| async move { cloud.client.destroy(&node, vmid).await })
+        self.ask(&cloud, move |cloud| async move { cloud.destroy(&node, vmid).await })
     }
 
     fn leftovers(&self, vm: &VmRef) -> Ask<Vec<String>> {

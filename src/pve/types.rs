@@ -75,6 +75,12 @@ pub struct Resource {
     /// Whether the guest is a template.
     #[serde(default, deserialize_with = "loose::flag")]
     pub template: bool,
+    /// The storage's name.
+    #[serde(default, deserialize_with = "loose::maybe_text")]
+    pub storage: Option<String>,
+    /// Whether all nodes see the same storage.
+    #[serde(default, deserialize_with = "loose::flag")]
+    pub shared: bool,
 }
 
 /// One item of `GET /nodes/{node}/certificates/info`.

@@ -1,4 +1,5 @@
-//! One watcher per cluster: while any task is awaited, one list call per tick serves them all.
+//! One watcher per cluster: while any task is awaited, one list call per tick serves them all, and
+//! one more on each node whose tasks have left the cluster's short list.
 //!
 //! It has no task of its own: the waiters take turns at driving the tick, so nothing runs when
 //! nothing is awaited, and it works alike on a runtime's threads and under simulated time.
@@ -15,7 +16,7 @@ use futures_util::future::join_all;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::api::{task_kind, task_node};
+use super::api::{task_kind, task_node, task_start};
 use super::classify::{self, Place, bounded};
 use super::client::Client;
 use super::error::PveError;
@@ -77,6 +78,13 @@ impl Pump {
 
 /// Tasks that are awaited, each with the way to read it.
 type Wanted = BTreeMap<Upid, Arc<Client>>;
+
+/// What a list did not settle.
+#[derive(Default)]
+struct Unsettled {
+    running: Wanted,
+    missing: Wanted,
+}
 
 /// What a look said of one task.
 enum Look {
@@ -180,7 +188,11 @@ impl Watcher {
         let mut missing = Wanted::new();
         if let Some(client) = open.values().next() {
             match client.cluster_tasks().await {
-                Ok(rows) => missing = self.settle(&rows, &open).await,
+                Ok(rows) => {
+                    let told = self.settle(&rows, &open).await;
+                    told.running.keys().for_each(|upid| self.seen(upid));
+                    missing = told.missing;
+                }
                 Err(error) => {
                     client.fault(&error);
                     fine = false;
@@ -193,7 +205,8 @@ impl Watcher {
         fine
     }
 
-    /// Reads the task lists of the nodes concerned, where a token always sees its own tasks.
+    /// Reads the running tasks of the nodes concerned, where a token always sees its own, and what
+    /// has become of the others.
     async fn look_by_node(&self, pump: &mut Pump, blind: &Wanted) {
         let mut places: BTreeMap<(CloudId, NodeName), Wanted> = BTreeMap::new();
         for (upid, client) in blind {
@@ -204,8 +217,8 @@ impl Watcher {
         let reads = places.iter().filter_map(|((_, node), here)| {
             let client = here.values().next()?;
             Some(async move {
-                match patient(client, client.node_tasks(node)).await {
-                    Some(Ok(rows)) => Ok(self.settle(&rows, here).await),
+                match patient(client, client.running_tasks(node)).await {
+                    Some(Ok(rows)) => Ok(self.settle(&rows, here).await.missing),
                     _ => Err(node.clone()),
                 }
             })
@@ -220,23 +233,23 @@ impl Watcher {
         self.read_missing(pump, &missing).await;
     }
 
-    /// Hands out the ends a list tells of; gives the tasks it does not tell of.
-    async fn settle(&self, rows: &[TaskRow], wanted: &Wanted) -> Wanted {
+    /// Hands out the ends a list tells of; gives the tasks that run, and those it does not tell of.
+    async fn settle(&self, rows: &[TaskRow], wanted: &Wanted) -> Unsettled {
         let listed: BTreeMap<&str, &TaskRow> =
             rows.iter().map(|row| (row.upid.as_str(), row)).collect();
-        let mut missing = Wanted::new();
+        let mut left = Unsettled::default();
         let mut ends = Vec::new();
         for (upid, client) in wanted {
             match read_row(listed.get(upid.as_str()).copied()) {
-                Look::Running => self.seen(upid),
-                Look::Missing => drop(missing.insert(upid.clone(), client.clone())),
+                Look::Running => drop(left.running.insert(upid.clone(), client.clone())),
+                Look::Missing => drop(left.missing.insert(upid.clone(), client.clone())),
                 Look::Ended(exit) => ends.push(async move {
                     self.deliver(upid, ended(client, upid, &exit).await);
                 }),
             }
         }
         join_all(ends).await;
-        missing
+        left
     }
 
     /// Asks the nodes themselves about tasks, all nodes at once; gives those that run.
@@ -246,7 +259,7 @@ impl Watcher {
             nodes.entry(task_node(upid)).or_default().insert(upid.clone(), client.clone());
         }
         nodes.retain(|node, _| !pump.silent.contains_key(node));
-        let reads = nodes.values().map(|here| self.read_node(here));
+        let reads = nodes.iter().map(|(node, here)| self.read_node(node, here));
         let mut running = Wanted::new();
         for (node, read) in nodes.keys().zip(join_all(reads).await) {
             match read {
@@ -257,8 +270,24 @@ impl Watcher {
         running
     }
 
-    /// Reads tasks of one node; none as soon as it does not answer.
-    async fn read_node(&self, here: &Wanted) -> Option<Wanted> {
+    /// Reads a node's own list from the first of these tasks on, which tells of ended ones too;
+    /// gives those that run, none as soon as the node does not answer.
+    async fn read_node(&self, node: &NodeName, here: &Wanted) -> Option<Wanted> {
+        let mut left = Unsettled { missing: here.clone(), ..Unsettled::default() };
+        let since = here.keys().map(task_start).min().unwrap_or(0);
+        if let Some(client) = here.values().next() {
+            match patient(client, client.tasks_since(node, since)).await? {
+                Ok(rows) => left = self.settle(&rows, here).await,
+                Err(fault) => tracing::debug!(node = %node, error = %fault, "no list of tasks"),
+            }
+        }
+        let named = self.read_named(&left.missing).await?;
+        left.running.extend(named);
+        Some(left.running)
+    }
+
+    /// Reads tasks by their names; gives those that run, none as soon as the node does not answer.
+    async fn read_named(&self, here: &Wanted) -> Option<Wanted> {
         let mut running = Wanted::new();
         for (upid, client) in here {
             match patient(client, client.task_status(upid)).await? {

@@ -46,7 +46,7 @@ impl Record {
 
 /// Routes that are read for all guests at once.
 fn is_shared(call: &str) -> bool {
-    ["GET /cluster/tasks", "GET /cluster/resources"].contains(&call)
+    ["GET /cluster/tasks", "GET /nodes/{node}/tasks", "GET /cluster/resources"].contains(&call)
 }
 
 impl Piece {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use drover::sim::guests::NoneOptions;
-use drover::sim::world::Spread;
+use drover::sim::world::{CallFault, Faults, Spread};
+use drover_actors::message::StopPolicy;
 use drover_actors::record::Reason;
 
 use super::world::World;
@@ -149,6 +150,51 @@ async fn idle_agents_go_down_to_the_minimum_and_no_further() {
     assert_eq!(stay, stays, "the minimum is kept, not renewed");
     assert_eq!(world.reap(false).await, 0);
     assert_eq!(world.view().gone_by_reason().into_iter().collect::<Vec<_>>(), [("idle", 3)]);
+    world.end().await;
+}
+
+// Invariant: however many go at once, each frees its volumes.
+
+#[tokio::test(start_paused = true)]
+async fn eighty_agents_that_go_at_once_leave_no_volume_behind() {
+    let mut setup = Setup::linux("instanceMin: 80, instanceCap: 80").rack("instanceCap: 80");
+    for node in &mut setup.cluster.nodes {
+        node.memory_bytes *= 64;
+    }
+    let world = World::started(setup).await;
+    world.until("all are ready", |_| count(&world, "Ready") == 80).await;
+    world.pass(MINUTE).await;
+    let begun = world.elapsed();
+    let world = world.end().await;
+    // 160 volumes are freed one after another, in 0.2 s on average.
+    let took = world.elapsed() - begun;
+    assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
+// Invariant: a reap of everything takes what is not idle yet as soon as it is.
+
+#[tokio::test(start_paused = true)]
+async fn a_reap_right_after_a_start_takes_what_is_still_being_adopted() {
+    let mut world = World::started(Setup::linux("instanceCap: 3")).await;
+    let leases =
+        [world.lease("linux").await, world.lease("linux").await, world.lease("linux").await];
+    for lease in &leases {
+        world.ready(lease).await;
+    }
+    for lease in &leases {
+        world.release(lease).await;
+    }
+    assert_eq!(count(&world, "Ready"), 3);
+    world.stop(StopPolicy::Keep).await;
+    // Every look at a guest takes long.
+    let slow = CallFault { route: Some("/config".into()), delay: 5.0, ..CallFault::default() };
+    world.faults(Faults { calls: vec![slow], ..Faults::default() });
+    world.start().await;
+    assert_eq!(world.reap(true).await, 3);
+    assert_eq!(world.reap(true).await, 0, "nobody is told twice");
+    world.until("all are gone", |view| view.agents().is_empty()).await;
+    let gone = world.view().gone_agents();
+    assert!(gone.iter().all(|gone| gone.reason == Reason::Reaped), "{gone:?}");
     world.end().await;
 }
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::agent::boots::Booted;
 use crate::fact::What;
 use crate::fault::Fault;
 use crate::id::{Attempt, LeaseId, NodeName, Upid, VmId};
@@ -91,6 +92,8 @@ pub enum Effect {
     },
     /// Ask a port; the answer comes back with the stamp.
     Ask(Attempt, Call),
+    /// Remember how long the guest took to boot.
+    Booted(Booted),
     /// Wake the mind at this moment; takes the place of any earlier wish.
     WakeAt(Attempt, Moment),
     /// The actor ends.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agent::adopt::Unborn;
+use crate::agent::boots::{Boot, Booted};
 use crate::agent::event::{Call, Effect, Event, Guest};
 use crate::agent::picture::{Told, Waterfall};
 use crate::agent::provision::can_pass;
@@ -69,6 +70,7 @@ pub struct Mind {
     pub(super) unborn: Option<Unborn>,
     /// What its leases are given back for the time the service was down.
     pub(super) credit: Duration,
+    pub(super) boot: Boot,
     pub(super) detail: String,
     pub(super) waterfall: Waterfall,
     pub(super) told: Told,
@@ -164,11 +166,17 @@ impl Mind {
             observing: false,
             unborn: None,
             credit: Duration::ZERO,
+            boot: Boot::default(),
             detail: String::new(),
             waterfall: Waterfall::new(now),
             told: Told::default(),
             spec,
         }
+    }
+
+    /// Takes in what the boots of its template have taught so far.
+    pub fn teach(&mut self, taught: Option<Booted>) {
+        self.boot.taught = taught;
     }
 
     /// Where it is.

@@ -5,6 +5,7 @@
 //! journal has taken it. Handlers never await.
 
 mod adopt;
+pub mod boots;
 pub mod carry;
 mod doubt;
 pub mod event;
@@ -155,6 +156,7 @@ impl Agent {
         let ambient = &self.birth.ports.ambient;
         let (now, draw) = (ambient.now(), ambient.draw());
         let Some(mind) = &mut self.mind else { return };
+        mind.teach(self.birth.boots.fastest());
         let before = mind.state().name();
         let effects = step(mind, event, now, draw);
         let after = mind.state().name();
@@ -187,6 +189,7 @@ impl Agent {
                 | Effect::LaneFree
                 | Effect::IdBack { .. }
                 | Effect::Ask(..)
+                | Effect::Booted(_)
                 | Effect::End) => self.queue.push_back(effect),
             }
         }
@@ -207,6 +210,7 @@ impl Agent {
             | Effect::LaneFree
             | Effect::IdBack { .. }
             | Effect::Ask(..)
+            | Effect::Booted(_)
             | Effect::End => None,
         });
         let ends: Vec<LeaseId> = waiting.chain(&self.ending).cloned().collect();
@@ -249,6 +253,7 @@ impl Agent {
             Effect::LaneFree => lanes.free.do_send(LaneFree { agent }),
             Effect::IdBack { vmid, burned } => lanes.id_back.do_send(IdBack { vmid, burned }),
             Effect::Ask(attempt, call) => self.ask(attempt, call, ctx),
+            Effect::Booted(booted) => self.birth.boots.note(booted),
             Effect::End => ctx.stop(),
             Effect::Report(report) => self.report(*report),
             Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),

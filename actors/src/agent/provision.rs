@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::agent::event::{Call, Guest};
+use crate::agent::event::{Call, Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{BootStep, CloneStep, PrepareStep, State};
 use crate::fault::{Culprit, Fault, FaultKind};
@@ -19,17 +19,10 @@ use crate::time::Moment;
 pub(super) const GREET_LIMIT: Duration = Duration::from_secs(10);
 /// Time between two tries to log in: a refused one costs nobody anything.
 const GREET_PAUSE: Duration = Duration::from_millis(500);
-/// From the start to the first question for the address: nothing boots faster.
-const ADDRESS_FIRST: Duration = Duration::from_secs(1);
 /// A refusal that took this long has waited in the guest's stead: the next question may come soon.
 const ADDRESS_BLOCKED: Duration = Duration::from_secs(2);
 /// Time between such a refusal and the next question.
 const ADDRESS_SOON: Duration = Duration::from_millis(500);
-/// Time between the first two questions that were answered at once: the guest is up, and its
-/// address is a matter of a few seconds.
-const ADDRESS_PAUSE: Duration = Duration::from_millis(500);
-/// The longest time between two questions for the address.
-const ADDRESS_PAUSE_LONGEST: Duration = Duration::from_secs(5);
 /// How often the guest agent is asked for host keys before they are taken on first sight.
 const HOST_KEY_TRIES: u32 = 3;
 /// Characters of a failed command's output that are shown.
@@ -129,9 +122,9 @@ impl Mind {
         match result {
             Ok(TaskEnd::Done { .. }) => {
                 self.calm();
-                self.pause = ADDRESS_PAUSE;
                 self.state = State::Booting(BootStep::Address);
-                self.retry_in(ADDRESS_FIRST, out);
+                let first = self.boot.begin(out.now.mono, self.spec.limits.startup);
+                self.retry_in(first, out);
             }
             // It may say that the guest runs already: the status tells.
             Ok(TaskEnd::Failed(fault)) | Err(fault) => {
@@ -164,6 +157,7 @@ impl Mind {
                 }
                 self.calm();
                 self.hindrance = None;
+                out.effects.extend(self.boot.end(out.now.mono).map(Effect::Booted));
                 self.boot_step(BootStep::HostKeys, out);
             }
             Ok(AddressSight::NotYet(text)) => {
@@ -179,10 +173,11 @@ impl Mind {
     /// to 3 s, and is answered the sooner when the agent comes up meanwhile (behaviour section 17).
     fn ask_address_again(&mut self, out: &Out) {
         if out.now.mono - self.asked_at >= ADDRESS_BLOCKED {
+            self.boot.blocked();
             return self.retry_in(ADDRESS_SOON, out);
         }
-        self.retry_in(self.pause, out);
-        self.pause = (self.pause * 5 / 4).min(ADDRESS_PAUSE_LONGEST);
+        let pause = self.boot.addressless(out.now.mono);
+        self.retry_in(pause, out);
     }
 
     /// The host keys came, in `Booting` or after a mismatch in `Connecting`.

@@ -15,6 +15,7 @@ use actix::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::agent::boots::Boots;
 use crate::ambient::mint_agent;
 use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Place, Start};
 use crate::fact::{Fact, What};
@@ -116,7 +117,7 @@ pub enum TemplateCommand {
     },
     /// Let idle agents go.
     Reap {
-        /// Whether the warm minimum goes too.
+        /// Whether the warm minimum goes too, and what is coming once it is idle.
         all: bool,
         /// Why.
         reason: Reason,
@@ -141,6 +142,7 @@ pub struct Template {
     warm_told: u32,
     kept: Kept,
     shown: Option<What>,
+    boots: Boots,
     /// When it wakes next; timers for other times are stale.
     timer: Option<Moment>,
     flushing: bool,
@@ -185,6 +187,7 @@ impl Template {
             warm_told: 0,
             kept: Kept::default(),
             shown: None,
+            boots: Boots::default(),
             timer: None,
             flushing: false,
         }
@@ -253,6 +256,7 @@ impl Template {
             ports: self.common.ports.clone(),
             census: self.common.census.clone(),
             ways: self.common.ways.clone(),
+            boots: self.boots.clone(),
         };
         let address = (self.common.spawner)(birth);
         let template = spec.id.clone();
@@ -430,9 +434,8 @@ impl Handler<TemplateCommand> for Template {
                 self.mind.begin(reserved, asked, &mut draw, now)
             }
             TemplateCommand::Reap { all, reason, tally } => {
-                let effects = self.mind.reap(all, &reason);
+                let (effects, count) = self.mind.reap(all, &reason);
                 if let Some(tally) = tally {
-                    let count = u32::try_from(effects.len()).unwrap_or(u32::MAX);
                     tally.send(count).ok(); // an error: nobody waits for the number any more
                 }
                 effects

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::breaker::Breaker;
 use super::pace::Pace;
@@ -16,6 +17,9 @@ use crate::message::{AgentCommand, AgentReport, Standing};
 use crate::record::{Body, Reason};
 use crate::spec::TemplateSpec;
 use crate::time::{Moment, Now};
+
+/// How long an agent that was reaped before it was ready is left to whoever waits for it.
+const OFFERED: Duration = Duration::from_secs(1);
 
 /// What the body is to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +50,8 @@ struct Held {
     was_ready: bool,
     /// Told to go.
     going: bool,
+    /// Why it goes once it is idle, unless somebody takes it first.
+    reaped: Option<Reason>,
 }
 
 impl Held {
@@ -141,6 +147,7 @@ impl TemplateMind {
             idle_since: None,
             was_ready: entry.state == "Ready" || entry.uses > 0,
             going: entry.retiring.is_some(),
+            reaped: None,
         };
         self.agents.insert(agent.clone(), held);
         self.changed.insert(agent.clone());
@@ -160,6 +167,7 @@ impl TemplateMind {
             idle_since: idle.then_some(now),
             was_ready: ready,
             going: false,
+            reaped: None,
         };
         self.agents.insert(agent.clone(), held);
         self.changed.insert(agent.clone());
@@ -267,6 +275,7 @@ impl TemplateMind {
                     idle_since: None,
                     was_ready: false,
                     going: false,
+                    reaped: None,
                 };
                 self.agents.insert(agent.clone(), held);
                 self.changed.insert(agent.clone());
@@ -284,6 +293,7 @@ impl TemplateMind {
         let ended = held.leases.iter().filter(|lease| !report.leases.contains(lease));
         held.over.extend(ended.filter(|lease| !report.refused.contains(lease)).cloned());
         held.leases.clone_from(&report.leases);
+        held.reaped.take_if(|_| !report.leases.is_empty());
         held.refused.extend(report.refused.clone());
         let idle = matches!(report.standing, Standing::Free { idle: true, .. });
         held.idle_since = if idle { held.idle_since.or(Some(now.mono)) } else { None };
@@ -374,12 +384,30 @@ impl TemplateMind {
         idle.saturating_sub(minimum as usize)
     }
 
-    /// Lets everything idle go, the warm minimum too with `all`.
-    pub fn reap(&mut self, all: bool, reason: &Reason) -> Vec<Effect> {
+    /// Lets everything idle go; with `all` the warm minimum too, and what is coming as soon as it
+    /// is idle. Gives how many go now or then, none of them twice.
+    pub fn reap(&mut self, all: bool, reason: &Reason) -> (Vec<Effect>, u32) {
         let idle = self.idle();
         let spare = if all { idle.len() } else { self.spare(idle.len()) };
         let chosen: Vec<AgentId> = idle.into_iter().take(spare).map(|(_, agent)| agent).collect();
-        chosen.iter().filter_map(|agent| self.tell_to_go(agent, reason.clone())).collect()
+        let told = chosen.iter().filter_map(|agent| self.tell_to_go(agent, reason.clone()));
+        let effects: Vec<Effect> = told.collect();
+        let coming = self.agents.values_mut().filter(|held| {
+            all && held.standing == Standing::Coming && !held.going && held.reaped.is_none()
+        });
+        let later = coming.map(|held| held.reaped = Some(reason.clone())).count();
+        let count = u32::try_from(effects.len() + later).unwrap_or(u32::MAX);
+        (effects, count)
+    }
+
+    /// Idle agents that were reaped before they were ready, and when they go.
+    fn reaped(&self) -> Vec<(Moment, AgentId, Reason)> {
+        let idle = self.idle().into_iter();
+        let reaped = idle.filter_map(|(since, agent)| {
+            let reason = self.agents.get(&agent)?.reaped.clone()?;
+            Some((since + OFFERED, agent, reason))
+        });
+        reaped.collect()
     }
 
     /// Lets go what has to at this moment: idle for too long, or of a template that left the
@@ -399,6 +427,9 @@ impl TemplateMind {
             let go = all.iter().filter_map(|agent| self.tell_to_go(agent, Reason::Unconfigured));
             return go.collect();
         }
+        let reaped = self.reaped().into_iter().filter(|(at, ..)| *at <= now);
+        let mut effects: Vec<Effect> =
+            reaped.filter_map(|(_, agent, reason)| self.tell_to_go(&agent, reason)).collect();
         let idle = self.idle();
         let spare = self.spare(idle.len());
         let due = idle.into_iter().take(spare).filter(|(since, agent)| {
@@ -406,18 +437,21 @@ impl TemplateMind {
             limit.is_some_and(|limit| *since + limit <= now)
         });
         let due: Vec<AgentId> = due.map(|(_, agent)| agent).collect();
-        due.iter().filter_map(|agent| self.tell_to_go(agent, Reason::Idle)).collect()
+        effects.extend(due.iter().filter_map(|agent| self.tell_to_go(agent, Reason::Idle)));
+        effects
     }
 
     /// When something changes by time alone.
     pub fn wake(&self, now: Moment) -> Option<Moment> {
         let idle = self.idle();
         let spare = self.spare(idle.len());
-        let reap = idle
+        let reaped = self.reaped().into_iter().map(|(at, ..)| at);
+        let late = idle
             .iter()
             .take(spare)
             .filter_map(|(since, agent)| Some(*since + self.agents.get(agent)?.spec.idle?));
-        reap.chain(self.pace.pause(now)).chain(self.breaker.due()).filter(|at| *at > now).min()
+        let due = late.chain(reaped).chain(self.pace.pause(now)).chain(self.breaker.due());
+        due.filter(|at| *at > now).min()
     }
 
     /// What the levels above must hear since the last time; none when nothing changed.

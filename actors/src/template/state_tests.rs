@@ -180,10 +180,47 @@ fn a_use_starts_the_idle_time_anew() {
 #[test]
 fn a_reap_spares_the_minimum_unless_all_are_wanted() {
     let mut mind = three_idle(|spec| spec.minimum = 1);
-    let reaped = mind.clone().reap(false, &Reason::Reaped);
+    let (reaped, count) = mind.clone().reap(false, &Reason::Reaped);
     assert_eq!(told(&reaped), ["a1 Retire(Reaped)", "a2 Retire(Reaped)"]);
-    assert_eq!(mind.reap(true, &Reason::Reaped).len(), 3);
-    assert!(mind.reap(true, &Reason::Reaped).is_empty());
+    assert_eq!(count, 2);
+    assert_eq!(mind.reap(true, &Reason::Reaped).1, 3);
+    assert_eq!(mind.reap(true, &Reason::Reaped), (Vec::new(), 0));
+}
+
+#[test]
+fn what_is_coming_or_being_adopted_counts_as_reaped_and_goes_once_it_is_idle() {
+    let mut mind = mind(|spec| spec.minimum = 2);
+    let adopted = AgentId::new("b1");
+    mind.adopt(&adopted, &entry("b1", 101, template("c/t", &["linux"]), "Ready"), at(0).mono);
+    let begun = begin(&mut mind, 1, Some(1), 0);
+    assert_eq!(mind.clone().reap(false, &Reason::Reaped), (Vec::new(), 0));
+    assert_eq!(mind.reap(true, &Reason::Reaped), (Vec::new(), 2));
+    assert_eq!(mind.reap(true, &Reason::Reaped), (Vec::new(), 0));
+    tell(&mut mind, &adopted, IDLE, None, 10);
+    assert!(mind.settle(at(10).mono).is_empty(), "whoever waits for it comes first");
+    assert_eq!(mind.wake(at(10).mono), Some(at(11).mono));
+    assert_eq!(told(&mind.settle(at(11).mono)), ["b1 Retire(Reaped)"]);
+    tell(&mut mind, &begun[0], IDLE, None, 20);
+    assert_eq!(told(&mind.settle(at(21).mono)), [format!("{} Retire(Reaped)", begun[0])]);
+}
+
+#[test]
+fn what_was_leased_since_it_was_reaped_stays() {
+    let mut mind = mind(|_| ());
+    let begun = begin(&mut mind, 1, Some(1), 0);
+    mind.reap(true, &Reason::Reaped);
+    let report = AgentReport {
+        agent: begun[0].clone(),
+        template: mind.spec().id.clone(),
+        standing: Standing::Busy,
+        state: "Leased",
+        leases: vec![LeaseId::new("l1")],
+        fault: None,
+        refused: Vec::new(),
+    };
+    mind.report(&report, at(1));
+    tell(&mut mind, &begun[0], IDLE, None, 2);
+    assert!(mind.settle(at(5).mono).is_empty());
 }
 
 // Invariant: a template that left the configuration drains, and never kills a busy agent.

@@ -7,6 +7,26 @@ use drover_actors::time::{Moment, Now, WallTime};
 use super::*;
 use crate::journal::{MemoryLog, RedbLog};
 
+/// A clock that is moved by hand.
+#[derive(Default)]
+struct Hands(AtomicU64);
+
+impl Hands {
+    fn forward(&self, millis: u64) {
+        self.0.fetch_add(millis, Ordering::Relaxed);
+    }
+}
+
+impl Ambient for Hands {
+    fn now(&self) -> Now {
+        Now { mono: Moment(self.0.load(Ordering::Relaxed)), wall: WallTime(1_000) }
+    }
+
+    fn draw(&self) -> u64 {
+        4
+    }
+}
+
 struct Still;
 
 impl Ambient for Still {
@@ -44,6 +64,21 @@ async fn a_durable_record_survives_a_crash_and_a_later_accepted_one_may_not() {
     let again = inline(log, 100).unwrap();
     assert_eq!(again.ledger.seq, 1);
     assert!(again.ledger.burned.is_empty());
+}
+
+#[tokio::test]
+async fn an_accepted_record_is_durable_within_a_second_under_steady_traffic() {
+    let (log, clock) = (MemoryLog::new(), Arc::new(Hands::default()));
+    let options = WriterOptions { threaded: false, snapshot_every: 100 };
+    let path = std::path::Path::new("journal.redb");
+    let opened = Writer::open(log.clone(), path, clock.clone(), options).unwrap();
+    for vmid in 101..=108 {
+        opened.writer.append(vec![burn(vmid)]).await.unwrap();
+        clock.forward(300);
+    }
+    // Written at 0, 0.3, 0.6, 0.9 and 1.2 s; then at 1.5, 1.8 and 2.1 s.
+    log.crash();
+    assert_eq!(inline(log, 100).unwrap().ledger.seq, 5);
 }
 
 #[tokio::test]

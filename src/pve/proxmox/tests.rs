@@ -60,7 +60,7 @@ async fn a_cluster_is_identified_in_three_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_clouds_on_one_cluster_share_a_watcher() {
+async fn two_clouds_on_one_cluster_share_what_is_its() {
     let script = Script::new(|asked| match asked {
         "GET /version" => Step::Data(json!({"version": "8.4.21"})),
         "GET /cluster/status" => Step::Data(status(1)),
@@ -71,8 +71,8 @@ async fn two_clouds_on_one_cluster_share_a_watcher() {
     let port = port(&script, &["primary", "second"]);
     port.identify(&primary()).await.unwrap();
     port.identify(&CloudId::new("second")).await.unwrap();
-    let watcher = |id: &str| port.cloud(&CloudId::new(id)).unwrap().watcher().clone();
-    assert!(Arc::ptr_eq(&watcher("primary"), &watcher("second")));
+    let cluster = |id: &str| port.cloud(&CloudId::new(id)).unwrap().cluster().clone();
+    assert!(Arc::ptr_eq(&cluster("primary"), &cluster("second")));
 }
 
 #[tokio::test(start_paused = true)]

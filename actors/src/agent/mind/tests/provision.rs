@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::agent::boots::Booted;
 use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::testing::*;
 use crate::fact::What;
@@ -317,14 +318,30 @@ fn pauses(drive: &mut Drive, blocked: Duration, times: u32) -> Vec<u64> {
 
 #[test]
 fn an_address_is_first_asked_for_a_second_after_the_start_then_ever_more_slowly() {
-    let refused = pauses(&mut started(), Duration::ZERO, 8);
-    assert_eq!(refused, [1000, 500, 625, 781, 976, 1220, 1525, 1907]);
+    let refused = pauses(&mut started(), Duration::ZERO, 15);
+    assert_eq!(refused[..12], [1000, 500, 500, 500, 500, 500, 500, 500, 500, 500, 500, 500]);
+    assert_eq!(refused[12..], [2750, 4125, 5000]);
 }
 
 #[test]
 fn a_refusal_that_blocked_a_worker_is_soon_followed_by_the_next_question() {
     assert_eq!(pauses(&mut started(), secs(3), 5), [1000, 500, 500, 500, 500]);
-    assert_eq!(pauses(&mut started(), Duration::from_millis(1999), 3), [1000, 500, 625]);
+    assert_eq!(pauses(&mut started(), Duration::from_millis(1999), 3), [1000, 500, 500]);
+}
+
+#[test]
+fn a_guest_of_a_template_that_is_known_is_first_asked_when_the_fastest_was_up() {
+    let mut drive = at("Booting");
+    drive.mind.teach(Some(Booted { up: secs(9), address: secs(2) }));
+    drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
+    assert_eq!(pauses(&mut drive, secs(3), 2), [9000, 500]);
+    assert_eq!(pauses(&mut drive, Duration::ZERO, 3), [500, 2000, 600]);
+    drive.wait(Duration::from_millis(620));
+    let address = AddressSight::At(ADDRESS.parse().expect("an address"));
+    let effects = drive.answer(Answer::Addressed(Ok(address)));
+    let booted = Booted { up: secs(16), address: Duration::from_millis(3220) };
+    assert!(effects.contains(&Effect::Booted(booted)), "{effects:?}");
 }
 
 #[test]
