@@ -1,7 +1,7 @@
 //! One cloud's calls: login, fail-over, the total timeout, one repeat of a read whose connection
 //! closed, and the reading of answers. Writes are never repeated.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use drover_actors::fault::Fault;
@@ -59,6 +59,7 @@ pub struct Client {
     pub(super) route: Route,
     session: Session,
     call_timeout: Duration,
+    successor: OnceLock<Arc<Client>>,
 }
 
 impl Client {
@@ -80,7 +81,23 @@ impl Client {
             route: Route::new(ways),
             session: Session::new(connection.login.clone()),
             call_timeout: connection.call_timeout,
+            successor: OnceLock::new(),
         })
+    }
+
+    /// Says which client leads into the same cloud from now on.
+    pub fn replace_by(&self, successor: Arc<Self>) {
+        // Only the first is told; it knows its own successor.
+        let _ = self.successor.set(successor);
+    }
+
+    /// The client that leads into this cloud now, for those who ask over a long time.
+    pub fn newest(self: &Arc<Self>) -> Arc<Self> {
+        let mut newest = self;
+        while let Some(next) = newest.successor.get() {
+            newest = next;
+        }
+        newest.clone()
     }
 
     /// The cloud it leads to.

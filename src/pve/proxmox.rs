@@ -61,18 +61,21 @@ impl Proxmox {
         Self { runtime, dialer, tick, clouds: Mutex::default(), clusters: Arc::default() }
     }
 
-    /// Sets or replaces the way into a cloud; calls under way keep the old one.
+    /// Sets or replaces the way into a cloud; calls under way keep the old one, but for those that
+    /// await a task's end.
     pub fn set_cloud(&self, id: CloudId, connection: &Connection) -> Result<(), PveError> {
         let client = Arc::new(Client::new(id.clone(), connection, self.dialer.as_ref())?);
         let own = Cluster { watcher: Watcher::new(self.tick), gate: Gate::default() };
         let cloud = Cloud {
-            client,
+            client: client.clone(),
             own: Arc::new(own),
             shared: OnceLock::new(),
             clusters: self.clusters.clone(),
         };
         let mut clouds = self.clouds.lock().unwrap_or_else(PoisonError::into_inner);
-        clouds.insert(id, Arc::new(cloud));
+        if let Some(old) = clouds.insert(id, Arc::new(cloud)) {
+            old.client.replace_by(client);
+        }
         Ok(())
     }
 

@@ -80,6 +80,12 @@ impl Script {
         let connection = connection(hosts, login);
         Arc::new(Client::new(CloudId::new("primary"), &connection, self).unwrap())
     }
+
+    /// A client of another cloud, with a token.
+    pub fn client_of(&self, cloud: &str) -> Arc<Client> {
+        let connection = connection(&[cloud], token());
+        Arc::new(Client::new(CloudId::new(cloud), &connection, self).unwrap())
+    }
 }
 
 fn show(request: &Request) -> String {

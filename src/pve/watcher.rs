@@ -173,7 +173,7 @@ impl Watcher {
 
     fn wanted(&self) -> Wanted {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.iter().map(|(upid, awaited)| (upid.clone(), awaited.client.clone())).collect()
+        waiting.iter().map(|(upid, awaited)| (upid.clone(), awaited.client.newest())).collect()
     }
 
     /// Looks for all tasks; whether the cluster's list could be read.
@@ -186,12 +186,17 @@ impl Watcher {
             wanted.clone().into_iter().partition(|(_, client)| sees(client));
         let mut fine = true;
         let mut missing = Wanted::new();
-        if let Some(client) = open.values().next() {
+        // Any cloud that leads there can tell of all; one that can not must not silence the others.
+        let ways: BTreeMap<&CloudId, &Arc<Client>> =
+            open.values().map(|client| (client.cloud(), client)).collect();
+        for client in ways.into_values() {
             match client.cluster_tasks().await {
                 Ok(rows) => {
                     let told = self.settle(&rows, &open).await;
                     told.running.keys().for_each(|upid| self.seen(upid));
                     missing = told.missing;
+                    fine = true;
+                    break;
                 }
                 Err(error) => {
                     client.fault(&error);

@@ -103,6 +103,41 @@ async fn two_waiters_for_one_task_both_hear() {
     assert_eq!((one, two), (done(), done()));
 }
 
+// Invariant: a way in that is shut holds nobody up who has another one.
+
+/// A cluster that is not there any more for a client of a cloud.
+fn gone() -> Script {
+    Script::new(|_| Step::NoRoute)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_awaited_through_a_replaced_way_in_is_read_through_the_new_one() {
+    let task = upid("pve1", 1, "qmclone");
+    let listed = task.clone();
+    let (old, new) = (gone(), Script::new(move |_| Step::Data(json!([row(&listed, Some("OK"))]))));
+    let (watcher, client) = (Watcher::new(TICK), old.client(&["a"], token()));
+    let replaced = async {
+        tokio::time::sleep(10 * TICK).await;
+        client.replace_by(new.client(&["a"], token()));
+    };
+    let start = Instant::now();
+    let (end, ()) = tokio::join!(watcher.wait(client.clone(), &task, LONG), replaced);
+    assert_eq!(end, done());
+    assert!(start.elapsed() < BACKOFF_MAX + 10 * TICK, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_clouds_of_a_cluster_the_one_that_answers_tells_of_both() {
+    let (first, second) = (upid("pve1", 1, "qmclone"), upid("pve1", 2, "qmclone"));
+    let listed = [first.clone(), second.clone()];
+    let answers =
+        Script::new(move |_| Step::Data(listed.iter().map(|upid| row(upid, Some("OK"))).collect()));
+    let (shut, open) = (gone().client_of("east"), answers.client_of("west"));
+    let watcher = Watcher::new(TICK);
+    let ends = tokio::join!(watcher.wait(shut, &first, LONG), watcher.wait(open, &second, LONG));
+    assert_eq!(ends, (done(), done()));
+}
+
 // Invariant: every form of exit status means what behaviour section 5 says.
 
 #[tokio::test(start_paused = true)]
