@@ -185,8 +185,8 @@ impl Watch {
         let now = self.now();
         let mut seen = self.seen();
         let mut guests: BTreeMap<AgentId, u32> = BTreeMap::new();
-        for vmid in self.side.guests() {
-            let named = self.side.config(vmid).and_then(|config| parse_name(config.get("name")?));
+        for (vmid, name) in self.side.names() {
+            let named = parse_name(&name);
             let known = seen.strangers.contains(&vmid) || seen.orphans.contains(&vmid);
             let Some((_, agent)) = named.filter(|_| !known) else { continue };
             if let Some(other) = guests.insert(agent.clone(), vmid) {
@@ -377,7 +377,22 @@ impl Watch {
         let there = named.is_some_and(|(_, other)| other == *agent);
         if there && !seen.strangers.contains(&vmid) {
             let text = format!("{agent} is gone and its guest {vmid} is there");
-            self.blame(seen, "no-guest-without-a-record", text);
+            return self.blame(seen, "no-guest-without-a-record", text);
+        }
+        self.left(seen, agent, vmid);
+    }
+
+    /// Nothing of an agent's guest outlives it on any storage.
+    fn left(&self, seen: &mut Seen, agent: &AgentId, vmid: u32) {
+        // Whose volumes they are is plain only where nobody else came under that id.
+        let others = seen.strangers.contains(&vmid) || seen.orphans.contains(&vmid);
+        if others || self.side.config(vmid).is_some() {
+            return;
+        }
+        let volumes = self.side.volumes_of(vmid);
+        if !volumes.is_empty() {
+            let text = format!("{agent} is gone, and of its guest stay {volumes:?}");
+            self.blame(seen, "no-volume-without-an-owner", text);
         }
     }
 
