@@ -172,8 +172,9 @@ impl Draw {
 
     fn weather(&mut self, at: u64) {
         let span = one_of(&mut self.dice, &[10_000, 45_000, 180_000]);
-        let faults = match self.dice.below(8) {
+        let faults = match self.dice.below(10) {
             0 => self.mixed(),
+            8 | 9 => self.broken(at, span),
             7 => self.leak(at, span),
             1 => outage(&mut self.dice),
             2 => Faults { tasks: vec![self.task()], ..Faults::default() },
@@ -276,6 +277,28 @@ impl Draw {
         Faults { frees: vec![free], calls: vec![destroy], ..Faults::default() }
     }
 
+    /// A template that can not be cloned for a while, the power gone meanwhile, and demand for more
+    /// than the one agent that tries it again.
+    fn broken(&mut self, at: u64, span: u64) -> Faults {
+        let count = self.stage.templates.iter().flatten().count();
+        let template = index(&mut self.dice, count);
+        let first = 100 + u32::try_from(self.events.len()).unwrap();
+        for who in first..first + 4 {
+            let asked = self.within(at, 60_000);
+            self.push(asked, Deed::Ask { who, template, label: true, ttl: 60 });
+        }
+        let away = one_of(&mut self.dice, &[0, 5, 60]);
+        let cut = self.within(at + 5_000, span);
+        self.push(cut, Deed::Crash { away });
+        let task = TaskFault {
+            kind: Some("qmclone".into()),
+            error: Some("clone failed: no such logical volume".into()),
+            times: Some(3 + u32::try_from(self.dice.below(6)).unwrap()),
+            ..TaskFault::default()
+        };
+        Faults { tasks: vec![task], ..Faults::default() }
+    }
+
     fn task(&mut self) -> TaskFault {
         let kinds = ["qmclone", "qmstart", "qmshutdown", "qmstop", "qmdestroy"];
         let errors = [
@@ -360,7 +383,13 @@ impl Draw {
     fn reload(&mut self, at: u64) {
         let count = self.stage.templates.iter().flatten().count();
         let two = self.stage.clouds[1].is_some();
-        match self.dice.below(5) {
+        match self.dice.below(6) {
+            5 => {
+                for _ in 0..2 {
+                    let at = self.within(at, 60_000);
+                    self.push(at, Deed::Touch(true));
+                }
+            }
             0 => {
                 let which = index(&mut self.dice, if two { 2 } else { 1 });
                 let back = self.within(at + 1_000, 120_000);
