@@ -61,10 +61,15 @@ fn a_service_that_is_stopped_for_a_while_goes_on_where_it_was() {
     board.until(&site, "clones under way", |board| {
         board.in_state("Cloning") + board.in_state("Configuring") + board.in_state("Booting") > 1
     });
+    let short = Some(json!({"ttlSeconds": 5}));
+    assert_eq!(call(&site, "POST", &format!("/v1/leases/{held}/renew"), short.as_ref()).0, 200);
     service.child.signal("STOP");
-    // As long as a paused machine is: nothing else can tell how long that was.
-    std::thread::sleep(OUTAGE);
+    // As long as a paused machine is: nothing else can tell how long that was. The lease runs out
+    // meanwhile, and its holder gets back the time in which nobody could have renewed it.
+    std::thread::sleep(OUTAGE * 2);
     service.child.signal("CONT");
+    let long = Some(json!({"ttlSeconds": 3600}));
+    assert_eq!(call(&site, "POST", &format!("/v1/leases/{held}/renew"), long.as_ref()).0, 200);
     let after = ready(&site, &held);
     assert_eq!((&after["agent"], &after["ssh"]), (&before["agent"], &before["ssh"]));
     agents(&site, &more);
@@ -92,6 +97,41 @@ fn a_cluster_that_hangs_is_waited_for() {
     note(&format!("a cluster hanging for {} s was connected to {tries} times", OUTAGE.as_secs()));
     assert_eq!(ready(&site, &held)["agent"], before["agent"]);
     agents(&site, &more);
+    nothing_is_left(&site, &sim, &mut board);
+}
+
+#[test]
+fn a_node_that_is_down_is_waited_for_and_its_machines_are_replaced() {
+    let (_dir, sim, site) = world();
+    // The way in is another node than the machines': calls about them answer 595.
+    let yaml = hasty(&site.yaml(&sim, ""))
+        .replace("node: pve1", "node: pve2")
+        .replace("templateVmId: 9000", "templateVmId: 9001")
+        .replace("startVmId: 10000", "startVmId: 10000\n    nodeGracePeriodSeconds: 0");
+    site.write_yaml(&yaml);
+    let _service = Service::start(&site);
+    let mut board = Board::open(&site);
+    let held = ask(&site, "linux", "held");
+    let lost = ready(&site, &held)["agent"].clone();
+    sim.order("node-down pve2");
+    assert_eq!(call(&site, "POST", "/v1/resync", Some(&json!({}))).0, 200);
+    board.until(&site, "the node is missed", |board| {
+        board.agents.values().any(|agent| agent["detail"] == "node pve2 is down; waiting for it")
+    });
+    let more = ask(&site, "linux", "more");
+    board.until(&site, "a try that fails", |board| {
+        board
+            .leases
+            .get(&more)
+            .is_some_and(|lease| lease["detail"].to_string().contains("could not begin"))
+    });
+    sim.order("node-up pve2");
+    assert_ne!(agents(&site, &[more]), [lost]);
+    assert_eq!(call(&site, "POST", "/v1/resync", Some(&json!({}))).0, 200);
+    board.until(&site, "the lease on the dead machine is lost", |board| {
+        let held = &board.leases[&held];
+        held["state"] == "ended" && held["detail"] == "lost"
+    });
     nothing_is_left(&site, &sim, &mut board);
 }
 

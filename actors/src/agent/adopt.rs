@@ -61,13 +61,22 @@ impl Mind {
             .map(|(id, granted)| {
                 let mut granted = granted.clone();
                 granted.expires = granted.expires + down;
+                let ends = now.mono + (granted.expires - now.wall);
                 let stage = match granted.ask.public_key {
                     Some(_) => Stage::Admitting,
                     None => Stage::Ready,
                 };
                 (
                     id.clone(),
-                    Lease { granted, stage, asked: None, retry: None, tries: 0, told_ready: true },
+                    Lease {
+                        granted,
+                        ends,
+                        stage,
+                        asked: None,
+                        retry: None,
+                        tries: 0,
+                        told_ready: true,
+                    },
                 )
             })
             .collect();

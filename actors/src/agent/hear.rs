@@ -89,8 +89,14 @@ impl Mind {
         let back = self.parked && !down;
         // Without a guest there is nothing on that node.
         self.parked = down && self.guest.is_some();
+        if let Some(guest) = self.guest.as_ref().filter(|_| self.parked) {
+            self.detail = format!("node {} is down; waiting for it", guest.node);
+        }
         if back {
             self.wish(Reason::ReturnedFromPark, out);
+            // A node that lost its power brings its guests back stopped: no holder should wait for
+            // the list to tell.
+            self.seen_stopped(out);
         }
     }
 

@@ -109,9 +109,9 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
         }
         Event::Answer(attempt, answer) => mind.answered(attempt, answer, &mut out),
         Event::Wake(attempt) => {
-            if mind.wake.is_some_and(|(expected, _)| expected == attempt) {
+            if let Some((_, due)) = mind.wake.filter(|(expected, _)| *expected == attempt) {
                 mind.wake = None;
-                mind.tick(&mut out);
+                mind.tick(due, &mut out);
             }
         }
         Event::JournalFailed(text) => mind.detail = text,
@@ -335,7 +335,7 @@ impl Mind {
         self.ask(call, out);
     }
 
-    fn tick(&mut self, out: &mut Out) {
+    fn tick(&mut self, due: Moment, out: &mut Out) {
         let now = out.now.mono;
         if self.deadline.is_some_and(|due| due <= now) && !self.parked {
             self.deadline = None;
@@ -345,7 +345,7 @@ impl Mind {
             self.retry = None;
             self.act(out);
         }
-        self.tick_leases(out);
+        self.tick_leases(now - due, out);
         self.tick_age(out);
     }
 
@@ -409,8 +409,9 @@ impl Mind {
         let due = [deadline, self.retry, self.old_due()]
             .into_iter()
             .flatten()
-            .chain(self.leases_due(out.now))
-            .min();
+            .chain(self.leases_due())
+            .min()
+            .map(|at| at.max(out.now.mono));
         match due {
             None => self.wake = None,
             Some(at) if self.wake.is_some_and(|(_, armed)| armed == at) => {}

@@ -11,10 +11,13 @@ use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::LeaseId;
 use crate::ledger::GrantedLease;
 use crate::record::{Body, LeaseAsk, Reason};
-use crate::time::{Moment, Now, WallTime};
+use crate::time::{Moment, WallTime};
 
 /// Time between two tries to install or remove a key.
 const KEY_PAUSE: Duration = Duration::from_secs(2);
+/// Who is woken this much too late stood still, as a paused process or a suspended machine does:
+/// nobody could renew a lease meanwhile, so that time is credited (design rule 13).
+const PAUSE: Duration = Duration::from_secs(5);
 /// How often a key is tried.
 const KEY_TRIES: u32 = 3;
 
@@ -40,7 +43,8 @@ impl Mind {
         let stage = if ask.public_key.is_some() { Stage::Admitting } else { Stage::Ready };
         let granted = GrantedLease { ask, expires };
         let told_ready = stage == Stage::Ready;
-        let lease = Lease { granted, stage, asked: None, retry: None, tries: 0, told_ready };
+        let ends = out.now.mono + (expires - out.now.wall);
+        let lease = Lease { granted, ends, stage, asked: None, retry: None, tries: 0, told_ready };
         self.show_lease(&lease, "", out);
         self.leases.insert(id.clone(), lease);
         if !matches!(self.state, State::Leased) {
@@ -194,6 +198,7 @@ impl Mind {
     pub(super) fn renewed(&mut self, id: &LeaseId, expires: WallTime, out: &mut Out) {
         let Some(lease) = self.leases.get_mut(id) else { return };
         lease.granted.expires = expires;
+        lease.ends = out.now.mono + (expires - out.now.wall);
         if lease.stage != Stage::Expelling {
             let lease = lease.clone();
             self.show_lease(&lease, "", out);
@@ -201,26 +206,30 @@ impl Mind {
     }
 
     /// When leases want attention: their end, or another try for their key.
-    pub(super) fn leases_due(&self, now: Now) -> Vec<Moment> {
+    pub(super) fn leases_due(&self) -> Vec<Moment> {
         let due = |lease: &Lease| match lease.stage {
             Stage::Expelling => lease.retry,
             Stage::Admitting | Stage::Ready => {
-                let expires = now.mono + (lease.granted.expires - now.wall);
-                Some(lease.retry.map_or(expires, |retry| retry.min(expires)))
+                Some(lease.retry.map_or(lease.ends, |retry| retry.min(lease.ends)))
             }
         };
         if self.observing { Vec::new() } else { self.leases.values().filter_map(due).collect() }
     }
 
-    pub(super) fn tick_leases(&mut self, out: &mut Out) {
+    /// Ends what ran out, and tries again what is due; `late` is by how much this comes too late.
+    pub(super) fn tick_leases(&mut self, late: Duration, out: &mut Out) {
         if self.observing {
             return;
         }
         let ids: Vec<LeaseId> = self.leases.keys().cloned().collect();
         for id in ids {
             let Some(lease) = self.leases.get(&id) else { continue };
-            let expired = lease.granted.expires <= out.now.wall;
-            if expired && lease.stage != Stage::Expelling {
+            let expired = lease.ends <= out.now.mono && lease.stage != Stage::Expelling;
+            if expired && late >= PAUSE {
+                let expires = out.now.wall + late;
+                out.record(Body::LeaseRenewed { lease: id.clone(), expires });
+                self.renewed(&id, expires, out);
+            } else if expired {
                 self.lease_expired(&id, out);
             } else if lease.retry.is_some_and(|due| due <= out.now.mono) {
                 self.lease_act(&id, out);

@@ -215,8 +215,10 @@ pub enum Stage {
 /// A lease on this agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lease {
-    /// As asked for, and its end.
+    /// As asked for, and its end as its holder and the journal know it.
     pub granted: GrantedLease,
+    /// When it ends: by this clock, which nobody sets forward (design rule 13).
+    pub ends: Moment,
     /// Where it is.
     pub stage: Stage,
     /// The call under way for it.

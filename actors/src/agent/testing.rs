@@ -249,6 +249,14 @@ impl Drive {
         self.pass(end - self.now.mono);
     }
 
+    /// Lets time pass in which nothing is heard; what was due by then is woken at its end.
+    pub fn pause(&mut self, span: Duration) {
+        self.pass(span);
+        if let Some((attempt, _)) = self.wake().filter(|(_, at)| *at <= self.now.mono) {
+            self.event(Event::Wake(attempt));
+        }
+    }
+
     fn pass(&mut self, span: Duration) {
         self.now = Now { mono: self.now.mono + span, wall: self.now.wall + span };
     }

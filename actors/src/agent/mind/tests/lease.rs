@@ -192,6 +192,43 @@ fn a_renewed_lease_lasts_longer() {
     assert_eq!(drive.state(), "Retiring");
 }
 
+// Invariant: neither a clock that is set nor a pause of the service takes a lease from its holder.
+
+#[test]
+fn a_wall_clock_set_forward_ends_no_lease() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", None);
+    drive.now.wall = drive.now.wall + secs(86_400);
+    drive.wait(secs(3500));
+    assert_eq!(drive.state(), "Leased");
+    drive.wait(secs(101));
+    assert_eq!(drive.state(), "Retiring");
+}
+
+#[test]
+fn a_wall_clock_set_back_keeps_no_lease() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", None);
+    drive.now.wall.0 -= 86_400_000;
+    drive.wait(secs(3601));
+    assert_eq!(drive.state(), "Retiring");
+}
+
+#[test]
+fn a_lease_that_ran_out_while_the_service_stood_still_gets_that_time_back_once() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", None);
+    drive.wait(secs(3590));
+    drive.pause(secs(310));
+    assert_eq!(drive.state(), "Leased");
+    let granted = &drive.ledger.agents[&agent_id()].leases[&LeaseId::new("l1")];
+    assert_eq!(granted.expires, drive.now.wall + secs(300));
+    drive.wait(secs(299));
+    assert_eq!(drive.state(), "Leased");
+    drive.wait(secs(2));
+    assert_eq!(drive.state(), "Retiring");
+}
+
 #[test]
 fn an_expired_lease_beside_another_drains() {
     let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
@@ -264,4 +301,18 @@ fn a_parked_agent_keeps_its_guest_and_goes_when_it_is_back() {
     assert_eq!(drive.mind.standing(), Standing::Parked);
     drive.command(AgentCommand::NodeDown(false));
     assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::ReturnedFromPark));
+}
+
+#[test]
+fn a_lease_on_a_node_that_lost_its_power_is_lost_as_soon_as_the_node_is_back() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", None);
+    drive.command(AgentCommand::NodeDown(true));
+    assert_eq!(drive.mind.detail, "node n1 is down; waiting for it");
+    drive.command(AgentCommand::NodeDown(false));
+    assert_eq!(drive.state(), "Draining");
+    let sight = VmSight { running: Some(false), ..drive.sight() };
+    drive.answer(Answer::Looked(Ok(sight)));
+    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(shown(&drive, "l1").last().map(String::as_str), Some("ended"));
 }
