@@ -4,7 +4,7 @@
 //! It has no task of its own: the waiters take turns at driving the tick, so nothing runs when
 //! nothing is awaited, and it works alike on a runtime's threads and under simulated time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -240,8 +240,10 @@ impl Watcher {
 
     /// Hands out the ends a list tells of; gives the tasks that run, and those it does not tell of.
     async fn settle(&self, rows: &[TaskRow], wanted: &Wanted) -> Unsettled {
-        let listed: BTreeMap<&str, &TaskRow> =
-            rows.iter().map(|row| (row.upid.as_str(), row)).collect();
+        // Most rows are of tasks that ended long ago.
+        let known: BTreeSet<&str> = wanted.keys().map(Upid::as_str).collect();
+        let asked = rows.iter().filter(|row| known.contains(row.upid.as_str()));
+        let listed: BTreeMap<&str, &TaskRow> = asked.map(|row| (row.upid.as_str(), row)).collect();
         let mut left = Unsettled::default();
         let mut ends = Vec::new();
         for (upid, client) in wanted {

@@ -320,6 +320,10 @@ impl TemplateMind {
             | Standing::Parked
             | Standing::Gone => effects.extend(suspect(report.fault.as_ref())),
         }
+        // A trial that was called off is one until its clone is over.
+        if report.standing == Standing::Leaving && !is_cloning(&report.state) {
+            self.breaker.left(&report.agent);
+        }
         let returned = before == Standing::Parked && permits::holds_slot(report.standing);
         if report.standing == Standing::Gone {
             let held = self.agents.remove(&report.agent);
@@ -334,10 +338,7 @@ impl TemplateMind {
 
     /// An agent ended before it was ready: the breaker's, the pace's or nobody's matter.
     fn charge(&mut self, agent: &AgentId, fault: Option<&Fault>, now: Now) -> Vec<Effect> {
-        let Some(fault) = fault else {
-            self.breaker.left(agent);
-            return Vec::new();
-        };
+        let Some(fault) = fault else { return Vec::new() };
         let mut effects = Vec::new();
         if fault.kind.counts_against_breaker() {
             if self.breaker.failed(agent, &fault.text, &self.spec.breaker, now) {
@@ -507,6 +508,11 @@ impl TemplateMind {
 fn suspect(fault: Option<&Fault>) -> Option<Effect> {
     let fault = fault.filter(|fault| matches!(fault.culprit, Culprit::Cloud(_)))?;
     Some(Effect::SuspectCloud(fault.clone()))
+}
+
+/// Whether an agent's clone is under way, or may be.
+fn is_cloning(state: &str) -> bool {
+    matches!(state, "Cloning" | "InDoubt")
 }
 
 #[cfg(test)]

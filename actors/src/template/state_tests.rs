@@ -307,6 +307,24 @@ fn a_trial_cancelled_on_its_way_makes_room_for_another() {
 }
 
 #[test]
+fn a_trial_called_off_while_it_clones_is_the_only_one_until_the_clone_is_over() {
+    let mut mind = mind(|_| ());
+    fail_three(&mut mind, &FaultKind::Broken);
+    let trial = begin(&mut mind, 1, Some(1), 121).remove(0);
+    let template = mind.spec().id.clone();
+    let mut room_in = |state, now| {
+        let (agent, template, standing) = (trial.clone(), template.clone(), Standing::Leaving);
+        let (leases, refused, fault) = (Vec::new(), Vec::new(), None);
+        let report = AgentReport { agent, template, standing, state, leases, fault, refused };
+        mind.report(&report, at(now));
+        mind.room(at(now).mono)
+    };
+    assert_eq!(room_in("Cloning", 122), 0);
+    assert_eq!(room_in("InDoubt", 123), 0);
+    assert_eq!(room_in("Retiring", 124), 1);
+}
+
+#[test]
 fn a_changed_spec_lets_a_tripped_breaker_flow() {
     let mut mind = mind(|_| ());
     fail_three(&mut mind, &FaultKind::Broken);

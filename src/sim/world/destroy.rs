@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::ask::Ask;
 use super::conf::{self, Config, Drive, numbered};
 use super::lock::{LockName, Mode};
+use super::state::State;
 use super::worker::Worker;
 use super::{Cluster, STORAGE_WAIT};
 use crate::sim::call::{ApiError, Outcome};
@@ -98,14 +99,22 @@ impl Cluster {
             volids.extend(self.volumes_of(&node, vmid));
         }
         for volid in volids {
-            let known = {
-                let state = self.state();
-                state.storage_of(&volid).is_ok_and(|s| s.volume(&node, &volid).is_some())
+            let (known, fault) = {
+                let mut state = self.state();
+                let storage = state.storage_of(&volid).ok();
+                let known = storage.is_some_and(|s| s.volume(&node, &volid).is_some());
+                let State { faults, dice, .. } = &mut *state;
+                let storage = conf::storage_of(&volid).filter(|_| known);
+                (known, storage.and_then(|storage| faults.free(storage, dice)))
             };
             if !known {
                 continue;
             }
-            if let Err(error) = self.free(&node, &volid, Some(worker)).await {
+            let freed = match fault {
+                Some(error) => Err(error),
+                None => self.free(&node, &volid, Some(worker)).await,
+            };
+            if let Err(error) = freed {
                 worker.warn(format!("Could not remove disk '{volid}', check manually: {error}"));
             }
         }

@@ -14,6 +14,8 @@ pub struct Faults {
     pub calls: Vec<CallFault>,
     /// Tasks that fail or die.
     pub tasks: Vec<TaskFault>,
+    /// Volumes that a destroy leaves behind.
+    pub frees: Vec<FreeFault>,
     /// Locks that somebody else holds for a while.
     pub holds: Vec<HoldFault>,
     /// Nodes that go down, come back, hang or are slow.
@@ -65,6 +67,9 @@ pub struct CallFault {
     /// Whether the call has its effect all the same.
     #[serde(default)]
     pub done: bool,
+    /// Waits this many seconds between that effect and its answer.
+    #[serde(default)]
+    pub late: f64,
 }
 
 impl Default for CallFault {
@@ -81,6 +86,7 @@ impl Default for CallFault {
             reset: false,
             delay: 0.0,
             done: false,
+            late: 0.0,
         }
     }
 }
@@ -116,6 +122,27 @@ impl Default for TaskFault {
     fn default() -> Self {
         Self { kind: None, node: None, chance: 1.0, skip: 0, times: None, error: None, after: 0.0 }
     }
+}
+
+/// A volume that a destroy leaves behind, as where its storage is out of reach or locked: the task
+/// warns and goes on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct FreeFault {
+    /// Only volumes on this storage.
+    #[serde(default)]
+    pub storage: Option<String>,
+    /// How likely it strikes.
+    #[serde(default = "always")]
+    pub chance: f64,
+    /// Volumes that are spared first.
+    #[serde(default)]
+    pub skip: u32,
+    /// How often it strikes at most.
+    #[serde(default)]
+    pub times: Option<u32>,
+    /// Why it can not be freed, as the task's log says it.
+    pub error: String,
 }
 
 /// A lock that somebody else holds for a while.
@@ -207,6 +234,8 @@ pub struct CallFate {
     pub answer: Option<(u16, String)>,
     /// Whether the call is made nevertheless.
     pub done: bool,
+    /// Waiting between the call and that answer.
+    pub late: Duration,
 }
 
 /// What happens to one task.
@@ -231,6 +260,7 @@ pub struct FaultBook {
 const CALL: u8 = 0;
 const TASK: u8 = 1;
 const AGENT: u8 = 2;
+const FREE: u8 = 3;
 
 impl FaultBook {
     /// Rules that have met nothing yet.
@@ -279,14 +309,15 @@ impl FaultBook {
                 continue;
             }
             let answer = rule.status.map(|status| (status, rule.message.clone()));
-            let (delay, done) = (rule.delay, rule.done);
+            let (delay, done, late) = (rule.delay, rule.done, rule.late);
             let (chance, skip, times) = (rule.chance, rule.skip, rule.times);
             if !self.strikes((CALL, index), chance, skip, times, dice) {
                 continue;
             }
             fate.delay += Duration::try_from_secs_f64(delay).unwrap_or_default();
             if answer.is_some() {
-                return CallFate { answer, done, ..fate };
+                let late = Duration::try_from_secs_f64(late).unwrap_or_default();
+                return CallFate { answer, done, late, ..fate };
             }
         }
         fate
@@ -307,6 +338,19 @@ impl FaultBook {
             }
         }
         Fate::default()
+    }
+
+    /// Why a destroy can not free a volume of this storage, if so.
+    pub fn free(&mut self, storage: &str, dice: &mut Dice) -> Option<String> {
+        for index in 0..self.rules.frees.len() {
+            let rule = self.rules.frees[index].clone();
+            if rule.storage.as_deref().is_none_or(|wanted| wanted == storage)
+                && self.strikes((FREE, index), rule.chance, rule.skip, rule.times, dice)
+            {
+                return Some(rule.error);
+            }
+        }
+        None
     }
 
     /// The state of a guest's agent after a boot.

@@ -53,7 +53,8 @@ use tokio::sync::Semaphore;
 
 pub use self::clock::EPOCH;
 pub use self::fault::{
-    AgentFault, AgentHealth, CallFault, Faults, HoldFault, NodeFault, TaskFault, WireFault,
+    AgentFault, AgentHealth, CallFault, Faults, FreeFault, HoldFault, NodeFault, TaskFault,
+    WireFault,
 };
 pub use self::latency::{Latency, Spread};
 pub use self::side::SideDoor;

@@ -40,7 +40,12 @@ impl Cluster {
         }
         let outcome = self.hurry(call, node.as_deref()).await;
         match fate.answer {
-            Some((status, message)) => Err(ApiError::hop(status, message)),
+            Some((status, message)) => {
+                if !fate.late.is_zero() {
+                    tokio::time::sleep(fate.late).await;
+                }
+                Err(ApiError::hop(status, message))
+            }
             None => outcome,
         }
     }

@@ -10,7 +10,7 @@ use super::create::complete;
 use super::fault::{AgentHealth, Faults, HoldFault, NodeFault};
 use super::lock::{LockName, Mode};
 use super::state::Guest;
-use super::storage::{CLOUDINIT_SIZE, Volume, owner_in_name};
+use super::storage::{CLOUDINIT_SIZE, Storage, Volume, owner_in_name};
 use super::{Certificates, Cluster};
 use crate::sim::spec::{ClusterSpec, GuestSpec};
 
@@ -150,6 +150,14 @@ impl SideDoor {
         let state = self.cluster.state();
         let found = state.storages.get(storage);
         found.map(|s| s.volumes(node).map(|(id, _)| id.clone()).collect()).unwrap_or_default()
+    }
+
+    /// Ids of the volumes, on all storages, in whose names this guest's id stands.
+    pub fn volumes_of(&self, vmid: u32) -> Vec<String> {
+        let state = self.cluster.state();
+        let all = state.storages.values().flat_map(Storage::everywhere);
+        let own = all.filter(|volid| owner_in_name(volid) == Some(vmid));
+        own.cloned().collect()
     }
 
     /// Makes a storage reachable or not, for all nodes.

@@ -121,6 +121,11 @@ impl Storage {
         self.volumes.get(self.place(node)).into_iter().flatten()
     }
 
+    /// Ids of the volumes of all nodes.
+    pub fn everywhere(&self) -> impl Iterator<Item = &String> {
+        self.volumes.values().flat_map(BTreeMap::keys)
+    }
+
     /// One volume.
     pub fn volume(&self, node: &str, volid: &str) -> Option<&Volume> {
         self.volumes.get(self.place(node))?.get(volid)

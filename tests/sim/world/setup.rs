@@ -1,6 +1,6 @@
 //! What a herd is played with: a cluster, how it behaves, and the YAML.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 
 use drover::config::{Checked, Environment, Sources, check};
 use drover::sim::guests::NoneOptions;
@@ -35,6 +35,8 @@ pub struct Setup {
     pub clouds: Vec<(&'static str, String)>,
     /// Templates: key and further keys as flow YAML.
     pub templates: Vec<(&'static str, String)>,
+    /// The YAML that was read last, and what it says.
+    read: Mutex<Option<(String, Checked)>>,
 }
 
 impl Setup {
@@ -49,6 +51,7 @@ impl Setup {
             guests: NoneOptions::default(),
             clouds: vec![("rack", String::new())],
             templates: vec![("linux", keys.to_owned())],
+            read: Mutex::default(),
         }
     }
 
@@ -71,11 +74,16 @@ impl Setup {
         self
     }
 
-    /// The configuration as drover reads it.
+    /// The configuration as drover reads it; the same text is read once.
     pub fn checked(&self) -> Checked {
         let yaml = self.yaml();
-        check(Sources::of_text("drover.yaml", &yaml), &Environment::default())
-            .unwrap_or_else(|error| panic!("{}\n{yaml}", error.render()))
+        let mut read = self.read.lock().unwrap();
+        if let Some((_, checked)) = read.as_ref().filter(|(text, _)| *text == yaml) {
+            return checked.clone();
+        }
+        let checked = check(Sources::of_text("drover.yaml", &yaml), &Environment::default())
+            .unwrap_or_else(|error| panic!("{}\n{yaml}", error.render()));
+        read.insert((yaml, checked)).1.clone()
     }
 
     fn yaml(&self) -> String {

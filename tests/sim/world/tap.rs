@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -103,12 +104,13 @@ type Watcher = Box<dyn FnMut(&Knock) -> Strike + Send>;
 pub struct Tap {
     watcher: Arc<Mutex<Option<Watcher>>>,
     tally: Tally,
+    looks: Arc<AtomicU64>,
 }
 
 impl Tap {
     /// A tap that passes everything; a trap that springs tells the tally.
     pub fn new(tally: Tally) -> Self {
-        Self { watcher: Arc::default(), tally }
+        Self { watcher: Arc::default(), tally, looks: Arc::default() }
     }
 
     /// Lets every call from here on be judged.
@@ -119,6 +121,11 @@ impl Tap {
     /// Passes everything from here on.
     pub fn release(&self) {
         *self.watcher.lock().unwrap() = None;
+    }
+
+    /// How often actors looked at the clock: once and more at each of their steps.
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
     }
 
     /// The ports, with every call through this tap.
@@ -328,6 +335,7 @@ impl Observer for Tapped<dyn Observer> {
 impl Ambient for Tapped<dyn Ambient> {
     /// Only `Panic` strikes a look at the clock.
     fn now(&self) -> Now {
+        self.tap.looks.fetch_add(1, Ordering::Relaxed);
         self.tap.judge("now", None);
         self.inner.now()
     }

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::Play;
 use super::fakes::refusal;
+use crate::sim::world::{Faults, FreeFault};
 
 #[tokio::test(start_paused = true)]
 async fn a_running_or_protected_guest_is_refused_in_the_request() {
@@ -36,6 +37,23 @@ async fn a_volume_that_can_not_be_freed_is_a_warning_and_stays_behind() {
     let with = json!({ "storage": "local-lvm", "vmid": 101 });
     let left = play.get("/nodes/{node}/storage/{storage}/content", with).await;
     assert_eq!(left[0]["volid"], volid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_out_of_reach_for_a_moment_stays_behind_and_can_be_freed_later() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    play.clone_to(102).await;
+    let error = "storage 'local-lvm' is not online".to_owned();
+    let (storage, times) = (Some("local-lvm".to_owned()), Some(1));
+    let free = FreeFault { storage, chance: 1.0, skip: 0, times, error };
+    play.side.set_faults(Faults { frees: vec![free], ..Faults::default() });
+    assert_eq!(play.run(101, "DELETE", "", json!({})).await, "WARNINGS: 1");
+    assert_eq!(play.run(102, "DELETE", "", json!({})).await, "OK");
+    assert!(!play.side.guests().contains(&101));
+    let left = play.side.volumes_of(101);
+    assert_eq!((left.len(), play.side.volumes_of(102).len()), (1, 0));
+    assert!(play.side.remove_volume("pve1", &left[0]));
 }
 
 #[tokio::test(start_paused = true)]

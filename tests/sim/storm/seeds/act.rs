@@ -100,6 +100,7 @@ impl Play {
                 self.templates[number] = conf;
                 self.reload();
             }
+            Deed::Touch(saved) => self.touch(saved).await,
             Deed::Retire(pick) => {
                 let (reply, _) = oneshot::channel();
                 if let Some((agent, _)) = self.guest(pick, false) {

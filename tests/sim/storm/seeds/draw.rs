@@ -1,6 +1,8 @@
 //! Plans drawn by dice from a seed.
 
-use drover::sim::world::{AgentFault, AgentHealth, CallFault, Faults, HoldFault, TaskFault};
+use drover::sim::world::{
+    AgentFault, AgentHealth, CallFault, Faults, FreeFault, HoldFault, TaskFault,
+};
 use drover_actors::ambient::Dice;
 use drover_actors::message::StopPolicy;
 
@@ -170,8 +172,10 @@ impl Draw {
 
     fn weather(&mut self, at: u64) {
         let span = one_of(&mut self.dice, &[10_000, 45_000, 180_000]);
-        let faults = match self.dice.below(7) {
+        let faults = match self.dice.below(10) {
             0 => self.mixed(),
+            8 | 9 => self.broken(at, span),
+            7 => self.leak(at, span),
             1 => outage(&mut self.dice),
             2 => Faults { tasks: vec![self.task()], ..Faults::default() },
             3 => Faults { holds: vec![self.hold()], ..Faults::default() },
@@ -239,6 +243,60 @@ impl Draw {
             reset(true),
         ];
         Faults { calls, tasks: vec![task], holds: vec![self.hold()], ..Faults::default() }
+    }
+
+    /// Destroys that leave volumes behind, some of which nobody hears the end of.
+    fn leak(&mut self, at: u64, span: u64) -> Faults {
+        for _ in 0..2 {
+            let at = self.within(at, span);
+            let pick = index(&mut self.dice, 5);
+            self.push(at, Deed::Retire(pick));
+        }
+        let errors = [
+            "storage 'local-lvm' is not online",
+            "cfs-lock 'storage-local-lvm' error: got lock request timeout",
+        ];
+        let free = FreeFault {
+            storage: None,
+            chance: one_of(&mut self.dice, &[0.5, 1.0]),
+            skip: 0,
+            times: Some(1 + u32::try_from(self.dice.below(3)).unwrap()),
+            error: one_of(&mut self.dice, &errors).into(),
+        };
+        let destroy = CallFault {
+            method: Some("DELETE".into()),
+            route: Some("/qemu/{vmid}".into()),
+            chance: one_of(&mut self.dice, &[0.3, 1.0]),
+            times: Some(2),
+            status: Some(596),
+            message: "Connection timed out".into(),
+            done: true,
+            late: one_of(&mut self.dice, &[0.0, 8.0, 25.0]),
+            ..CallFault::default()
+        };
+        Faults { frees: vec![free], calls: vec![destroy], ..Faults::default() }
+    }
+
+    /// A template that can not be cloned for a while, the power gone meanwhile, and demand for more
+    /// than the one agent that tries it again.
+    fn broken(&mut self, at: u64, span: u64) -> Faults {
+        let count = self.stage.templates.iter().flatten().count();
+        let template = index(&mut self.dice, count);
+        let first = 100 + u32::try_from(self.events.len()).unwrap();
+        for who in first..first + 4 {
+            let asked = self.within(at, 60_000);
+            self.push(asked, Deed::Ask { who, template, label: true, ttl: 60 });
+        }
+        let away = one_of(&mut self.dice, &[0, 5, 60]);
+        let cut = self.within(at + 5_000, span);
+        self.push(cut, Deed::Crash { away });
+        let task = TaskFault {
+            kind: Some("qmclone".into()),
+            error: Some("clone failed: no such logical volume".into()),
+            times: Some(3 + u32::try_from(self.dice.below(6)).unwrap()),
+            ..TaskFault::default()
+        };
+        Faults { tasks: vec![task], ..Faults::default() }
     }
 
     fn task(&mut self) -> TaskFault {
@@ -325,7 +383,13 @@ impl Draw {
     fn reload(&mut self, at: u64) {
         let count = self.stage.templates.iter().flatten().count();
         let two = self.stage.clouds[1].is_some();
-        match self.dice.below(5) {
+        match self.dice.below(6) {
+            5 => {
+                for _ in 0..2 {
+                    let at = self.within(at, 60_000);
+                    self.push(at, Deed::Touch(true));
+                }
+            }
             0 => {
                 let which = index(&mut self.dice, if two { 2 } else { 1 });
                 let back = self.within(at + 1_000, 120_000);

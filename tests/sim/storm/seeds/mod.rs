@@ -14,7 +14,8 @@ mod stage;
 mod watch;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::time::Instant;
 
 use libtest_mimic::{Failed, Trial};
 
@@ -22,14 +23,22 @@ use crate::Seeds;
 use plan::Plan;
 use run::{Failure, judge, play};
 
-/// Seeds played so far, for the speed told at the end.
-static PLAYED: AtomicU64 = AtomicU64::new(0);
+/// Seeds played so far, from the beginning of the first to the end of the last.
+static PLAYED: Mutex<Option<(u64, Instant, Instant)>> = Mutex::new(None);
 /// Seeds whose logs are compared, a few of every run.
 const COMPARED: usize = 3;
 
-/// How many seeds were played.
-pub fn played() -> u64 {
-    PLAYED.load(Ordering::Relaxed)
+/// How many seeds were played, and in how many seconds.
+pub fn played() -> Option<(u64, f64)> {
+    let played = PLAYED.lock().unwrap();
+    played.map(|(count, first, last)| (count, (last - first).as_secs_f64()))
+}
+
+/// Counts a seed that began then and is over now.
+fn count(begun: Instant) {
+    let mut played = PLAYED.lock().unwrap();
+    let (count, first) = played.map_or((0, begun), |(count, first, _)| (count, first.min(begun)));
+    *played = Some((count + 1, first, Instant::now()));
 }
 
 /// One trial a seed; or the one of a plan that was printed before.
@@ -40,9 +49,10 @@ pub fn trials(range: &Seeds) -> Vec<Trial> {
     }
     let trial = |seed: u64| {
         Trial::test(format!("seeds::the_storm_of_seed_{seed}_leaves_nothing"), move || {
+            let begun = Instant::now();
             let plan = draw::plan(seed);
             let judged = judge(&plan);
-            PLAYED.fetch_add(1, Ordering::Relaxed);
+            count(begun);
             judged.map_err(|failure| report(seed, plan, failure))
         })
     };
@@ -61,7 +71,8 @@ pub fn trials(range: &Seeds) -> Vec<Trial> {
         Ok(())
     });
     let compared = range.numbers().take(COMPARED).map(same);
-    std::iter::once(text).chain(compared).chain(range.numbers().map(trial)).collect()
+    // The seeds first and in a row: how many pass in a second is told of them alone.
+    range.numbers().map(trial).chain(compared).chain(std::iter::once(text)).collect()
 }
 
 fn replay(path: &Path) -> Result<(), Failed> {

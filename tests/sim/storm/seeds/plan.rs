@@ -164,6 +164,8 @@ pub enum Deed {
     Cloud(usize, Option<CloudConf>),
     /// The YAML changes: a template is another one, or not there.
     Template(usize, Option<TemplateConf>),
+    /// The YAML is saved again as it was; or, to compare with that, it is not.
+    Touch(bool),
     /// An operator retires an agent.
     Retire(usize),
     /// An operator reaps.
@@ -258,6 +260,7 @@ impl Deed {
             | Self::Stale(..)
             | Self::Cloud(..)
             | Self::Template(..)
+            | Self::Touch(_)
             | Self::Retire(_)
             | Self::Reap { .. }
             | Self::Resync
@@ -305,6 +308,19 @@ impl Plan {
     pub fn uncut(&self) -> Self {
         let events = self.events.iter().filter(|event| !event.deed.cuts()).cloned().collect();
         Self { stage: self.stage.clone(), events }
+    }
+}
+
+impl Plan {
+    /// The same without those reloads that change nothing.
+    pub fn untouched(&self) -> Self {
+        let mut plan = self.clone();
+        for event in &mut plan.events {
+            if let Deed::Touch(saved) = &mut event.deed {
+                *saved = false;
+            }
+        }
+        plan
     }
 }
 

@@ -29,6 +29,9 @@ const STOP: Duration = Duration::from_secs(120);
 /// How long a guest of ours may be without a record: never, but for the time of a look.
 const UNOWNED: Duration = Duration::from_secs(60);
 
+/// How often the herd looks at the clock for a reload that changes nothing.
+const OWN_LOOKS: u64 = 1;
+
 /// What came of a plan that went well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -36,7 +39,8 @@ pub struct Outcome {
     pub fates: BTreeMap<u32, String>,
     /// Agents ready in the end, by template.
     pub pool: BTreeMap<String, usize>,
-    /// Everything that was told and asked, where that was kept.
+    /// Everything that was told and asked, where that was kept; and when actors did something at
+    /// the moments of reloads that may change nothing.
     pub log: Vec<String>,
 }
 
@@ -58,6 +62,8 @@ pub struct Play {
     pub(super) templates: [Option<TemplateConf>; 3],
     pub(super) orphans: BTreeSet<u32>,
     plan: Plan,
+    /// The steps of actors at each reload that changes nothing.
+    heard: Vec<String>,
     /// What follows when the trap springs: how long others go on, and how long it is down.
     trap: Option<(Duration, Duration)>,
 }
@@ -82,9 +88,14 @@ pub fn play(plan: &Plan, logging: bool) -> Result<Outcome, Failure> {
     })
 }
 
-/// Plays a plan; one of demand and crashes alone is compared with the same without crashes.
+/// Plays a plan; one of demand and crashes alone is compared with the same without crashes, and one
+/// with reloads that change nothing with the same without them.
 pub fn judge(plan: &Plan) -> Result<(), Failure> {
-    let outcome = play(plan, false)?;
+    let untouched = plan.untouched();
+    let outcome = play(plan, untouched != *plan)?;
+    if untouched != *plan {
+        return unheard(&outcome.log, &play(&untouched, true)?.log);
+    }
     let uncut = plan.uncut();
     if !plan.is_strict() || uncut == *plan {
         return Ok(());
@@ -95,6 +106,26 @@ pub fn judge(plan: &Plan) -> Result<(), Failure> {
     }
     let text = format!("with crashes {outcome:?}\nwithout     {other:?}");
     let wrong = Wrong { invariant: "crashes-change-nothing", text, at: Duration::ZERO };
+    Err(Failure { wrong, portrait: String::new() })
+}
+
+/// Nobody but the herd's root hears of a reload that changes nothing: all else is the same, each
+/// request and fact at its moment, in whatever order at that.
+fn unheard(with: &[String], without: &[String]) -> Result<(), Failure> {
+    let told = |log: &[String]| {
+        let told = log.iter().filter(|line| !line.contains("ConfigApplied"));
+        let mut told: Vec<String> = told.cloned().collect();
+        told.sort();
+        told
+    };
+    let (with, without) = (told(with), told(without));
+    if with == without {
+        return Ok(());
+    }
+    let differs = with.iter().zip(&without).position(|(with, without)| with != without);
+    let at = differs.unwrap_or_else(|| with.len().min(without.len()));
+    let text = format!("with them {:?}\nwithout   {:?}", with.get(at), without.get(at));
+    let wrong = Wrong { invariant: "reloads-reach-whom-they-concern", text, at: Duration::ZERO };
     Err(Failure { wrong, portrait: String::new() })
 }
 
@@ -115,6 +146,7 @@ impl Play {
             templates: plan.stage.templates.clone(),
             orphans: BTreeSet::new(),
             plan: plan.clone(),
+            heard: Vec::new(),
             trap: None,
         }
     }
@@ -266,6 +298,18 @@ impl Play {
         self.askers.hope();
     }
 
+    /// The YAML is saved again as it was; told is how often actors looked at the clock at that, but
+    /// for the herd's own looks.
+    pub(super) async fn touch(&mut self, saved: bool) {
+        let before = self.world.tap.looks();
+        if saved {
+            self.world.reload();
+        }
+        self.world.pass(Duration::from_millis(1)).await;
+        let own = if saved { OWN_LOOKS } else { 0 };
+        self.heard.push(format!("{} looks", self.world.tap.looks() - before - own));
+    }
+
     async fn finale(&mut self) -> Result<Outcome, Failure> {
         self.world.tap.release();
         self.world.wire.disarm();
@@ -300,6 +344,7 @@ impl Play {
         let mut log = self.watch.log();
         if !log.is_empty() {
             log.extend(self.world.notes.log());
+            log.append(&mut self.heard);
         }
         Ok(Outcome { fates, pool, log })
     }

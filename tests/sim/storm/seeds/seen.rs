@@ -65,6 +65,10 @@ pub(super) struct Seen {
     pub(super) live: BTreeMap<AgentId, Live>,
     pub(super) owners: BTreeMap<u32, AgentId>,
     pub(super) cloned: BTreeMap<AgentId, String>,
+    /// The ids of agents, ever.
+    pub(super) intended: BTreeMap<AgentId, u32>,
+    /// When ids were given back last.
+    pub(super) freed: BTreeMap<u32, WallTime>,
     pub(super) leases: BTreeMap<LeaseId, LeaseSeen>,
     pub(super) strangers: BTreeSet<u32>,
     pub(super) orphans: BTreeSet<u32>,
@@ -77,6 +81,8 @@ pub(super) struct Seen {
     pub(super) past: BTreeMap<AgentId, (u32, BTreeMap<String, String>)>,
     pub(super) unowned: BTreeMap<u32, Duration>,
     pub(super) outage: Option<Outage>,
+    /// This moment, and how much happened at it.
+    pub(super) moment: (Duration, u32),
     pub(super) harmed: bool,
     pub(super) log: Option<Vec<String>>,
     pub(super) wrong: Option<Wrong>,

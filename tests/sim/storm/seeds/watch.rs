@@ -25,6 +25,10 @@ use crate::world::shell::Scripted;
 
 /// How long the caps of before a reload are allowed for.
 const RELOAD_SLACK: Duration = Duration::from_secs(1);
+/// Facts, records and requests that may come at one moment.
+const MOST: u32 = 5_000;
+/// How long an id that was freed is not given to another agent.
+const REST: Duration = Duration::from_secs(60 * 60);
 
 /// The eye of a storm.
 pub struct Watch {
@@ -180,13 +184,24 @@ impl Watch {
         self.seen().leases.get(lease).cloned()
     }
 
+    /// Something happened: however much does at one moment, that has an end.
+    fn beat(&self, seen: &mut Seen) {
+        let now = self.now();
+        let (at, count) = &mut seen.moment;
+        *count = if *at == now { *count + 1 } else { 1 };
+        *at = now;
+        if *count > MOST {
+            self.blame(seen, "time-goes-on", format!("{MOST} facts and calls at one moment"));
+        }
+    }
+
     /// Guests under our marks whose agent has no record, beyond the time such a thing may last.
     pub fn unowned(&self, grace: Duration) {
         let now = self.now();
         let mut seen = self.seen();
         let mut guests: BTreeMap<AgentId, u32> = BTreeMap::new();
-        for vmid in self.side.guests() {
-            let named = self.side.config(vmid).and_then(|config| parse_name(config.get("name")?));
+        for (vmid, name) in self.side.names() {
+            let named = parse_name(&name);
             let known = seen.strangers.contains(&vmid) || seen.orphans.contains(&vmid);
             let Some((_, agent)) = named.filter(|_| !known) else { continue };
             if let Some(other) = guests.insert(agent.clone(), vmid) {
@@ -377,7 +392,22 @@ impl Watch {
         let there = named.is_some_and(|(_, other)| other == *agent);
         if there && !seen.strangers.contains(&vmid) {
             let text = format!("{agent} is gone and its guest {vmid} is there");
-            self.blame(seen, "no-guest-without-a-record", text);
+            return self.blame(seen, "no-guest-without-a-record", text);
+        }
+        self.left(seen, agent, vmid);
+    }
+
+    /// Nothing of an agent's guest outlives it on any storage.
+    fn left(&self, seen: &mut Seen, agent: &AgentId, vmid: u32) {
+        // Whose volumes they are is plain only where nobody else came under that id.
+        let others = seen.strangers.contains(&vmid) || seen.orphans.contains(&vmid);
+        if others || self.side.config(vmid).is_some() {
+            return;
+        }
+        let volumes = self.side.volumes_of(vmid);
+        if !volumes.is_empty() {
+            let text = format!("{agent} is gone, and of its guest stay {volumes:?}");
+            self.blame(seen, "no-volume-without-an-owner", text);
         }
     }
 
@@ -443,6 +473,7 @@ impl Watch {
 impl Eye for Watch {
     fn fact(&self, fact: &Fact) {
         let mut seen = self.seen();
+        self.beat(&mut seen);
         match &fact.what {
             What::Agent(picture) => self.agent(&mut seen, picture),
             What::AgentGone { agent, .. } => self.gone(&mut seen, agent),
@@ -458,10 +489,18 @@ impl Eye for Watch {
 
     fn record(&self, body: &Body) {
         let mut seen = self.seen();
+        self.beat(&mut seen);
         match body {
             Body::CloneIntended { marks, spec, .. } => {
                 let vmid = marks.vmid.0;
                 self.shell.forget(vmid);
+                let freed = seen.freed.get(&vmid).filter(|at| **at + REST > self.wall()).copied();
+                if let Some(at) = freed {
+                    let text =
+                        format!("{vmid} was freed at {at:?} and is given to {}", marks.agent);
+                    self.blame(&mut seen, "freed-ids-rest", text);
+                }
+                seen.intended.insert(marks.agent.clone(), vmid);
                 if let Some(live) = seen.live.get_mut(&marks.agent) {
                     live.recorded = true;
                     live.vmid = Some(vmid);
@@ -501,7 +540,13 @@ impl Eye for Watch {
             Body::BreakerMoved { template, until: None, .. } => {
                 seen.trips.remove(template);
             }
-            Body::Gone { agent, .. } => self.gone(&mut seen, agent),
+            Body::Gone { agent, burned, .. } => {
+                let vmid = seen.intended.get(agent).copied();
+                if let Some(vmid) = vmid.filter(|_| !burned) {
+                    seen.freed.insert(vmid, self.wall());
+                }
+                self.gone(&mut seen, agent);
+            }
             _ => {}
         }
     }
@@ -509,6 +554,7 @@ impl Eye for Watch {
     fn request(&self, request: &Request) {
         let now = self.now();
         let mut seen = self.seen();
+        self.beat(&mut seen);
         let agents = seen.live.len();
         let excess = seen.outage.as_mut().and_then(|outage| outage.count(request, now, agents));
         if let Some(text) = excess {
