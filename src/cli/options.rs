@@ -54,6 +54,8 @@ pub enum Command {
     Sim(SimOptions),
     /// Check a configuration
     Check(CheckOptions),
+    /// Print the JSON Schema of the configuration, for editors
+    Schema,
     /// Show clouds, templates, agents, leases, configuration and alarms
     Status,
     /// List agents

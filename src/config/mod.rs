@@ -14,6 +14,7 @@ mod keys;
 mod layer;
 mod mask;
 mod node;
+mod schema;
 mod service;
 mod source;
 mod survey;
@@ -36,6 +37,7 @@ use crate::pve::Connection;
 pub use credential::SshKeySpec;
 pub use environment::Environment;
 pub use fault::{Fault, Place, render, render_warnings};
+pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec};
 pub use source::{SourceFile, Sources};
 
