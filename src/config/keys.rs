@@ -149,7 +149,17 @@ pub(super) static AGENT: &[Key] = &[
     text("targetPool", Preset::Text(""), "resource pool of clones; blank: none"),
     whole("cores", 0, 8192, 0, "processor cores; 0: the template's"),
     key("memoryMb", Kind::ZeroOr(16, 67_108_864), Preset::Whole(0), "memory; 0: the template's"),
-    whole("diskSizeGb", 0, 131_072, 0, "size of scsi0; 0: the template's"),
+    whole(
+        "diskSizeGb",
+        0,
+        131_072,
+        0,
+        "size of the disk it boots from, never shrunk; 0: the template's",
+    ),
+    text("bridge", Preset::Text(""), "bridge of net0; blank: the template's")
+        .checked(value::bridge),
+    whole("vlan", 0, 4094, 0, "VLAN tag of net0; 0: the template's"),
+    key("onBoot", Kind::Flag, Preset::Flag(false), "true: agents start with their node"),
     text("remoteFs", Preset::Text(""), "working directory; blank: /home/<user>/agent")
         .checked(value::directory),
     key(
@@ -177,6 +187,19 @@ pub(super) static AGENT: &[Key] = &[
     text("ciUser", Preset::Text(""), "cloud-init user; blank: the image's own"),
     text("ipConfig", Preset::Text("ip=dhcp"), "cloud-init ipconfig0; blank: the template's")
         .checked(value::ip_config),
+    key(
+        "ipConfigs",
+        Kind::Texts,
+        Preset::Empty,
+        "cloud-init ipconfig1 and so on, for further network cards",
+    )
+    .checked(value::ip_config),
+    key(
+        "ciUpgrade",
+        Kind::Flag,
+        Preset::Flag(false),
+        "true: cloud-init upgrades all packages at the first boot",
+    ),
     text("nameserver", Preset::Text(""), "cloud-init DNS servers; blank: the node's")
         .checked(value::nameserver),
     text("searchdomain", Preset::Text(""), "cloud-init DNS search domain; blank: the node's"),
