@@ -19,6 +19,19 @@ pub struct HerdSpec {
     pub clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
     /// Each template on each of its clouds.
     pub templates: BTreeMap<TemplateId, Arc<TemplateSpec>>,
+    /// Labels given to lists of templates, as written.
+    pub mappings: Vec<Arc<LabelMapping>>,
+}
+
+/// Labels that a list of templates serves (`labelMappings`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelMapping {
+    /// The labels it carries.
+    pub labels: BTreeSet<String>,
+    /// Of several that carry the labels wanted, the highest decides.
+    pub priority: i64,
+    /// The templates, the first to be tried first.
+    pub templates: Vec<TemplateId>,
 }
 
 /// One configured way into a Proxmox cluster, as far as decisions need it.

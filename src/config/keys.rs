@@ -225,6 +225,24 @@ pub(super) static AGENT: &[Key] = &[
     whole("breakerCooldownCapSec", 1, LONG, 1800, "seconds of the longest pause"),
 ];
 
+/// Keys of each entry of `labelMappings`.
+pub(super) static MAPPING: &[Key] = &[
+    text("labels", Preset::Required, "the labels it carries, separated by blanks"),
+    whole(
+        "priority",
+        0,
+        1_000_000,
+        0,
+        "of several that carry the labels wanted, the highest decides",
+    ),
+    key(
+        "templates",
+        Kind::Texts,
+        Preset::Required,
+        "keys of agentConfigurations, or cloud/key, the first to be tried first",
+    ),
+];
+
 /// Keys of `service`.
 pub(super) static SERVICE: &[Key] = &[
     text(
@@ -337,21 +355,22 @@ pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 3] =
     [("proxmoxToken", PROXMOX_TOKEN), ("proxmoxPassword", PROXMOX_PASSWORD), ("sshKey", SSH_KEY)];
 
 /// The top level; `agentDefaults-<node>` beside.
-pub(super) const TOP: [&str; 6] = [
+pub(super) const TOP: [&str; 7] = [
     "cloudDefaults",
     "cloudConfigurations",
     "agentDefaults",
     "agentConfigurations",
+    "labelMappings",
     "credentials",
     "service",
 ];
 
 /// Keys of the top level that have a meaning in drover's design, but none in this version.
-pub(super) const LATER: [&str; 4] = ["demand", "labelMappings", "images", "machines"];
+pub(super) const LATER: [&str; 3] = ["demand", "images", "machines"];
 
 /// Whether a word is the name of a key or of a section.
 pub(super) fn is_known(word: &str) -> bool {
-    let tables = [CLOUD, AGENT, SERVICE, TOKEN, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
+    let tables = [CLOUD, AGENT, MAPPING, SERVICE, TOKEN, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
     TOP.contains(&word) || tables.into_iter().flatten().any(|key| key.name == word)
 }
 
@@ -386,7 +405,7 @@ mod tests {
 
     #[test]
     fn every_preset_is_of_its_kind_and_in_its_range() {
-        for key in [CLOUD, AGENT, SERVICE].concat() {
+        for key in [CLOUD, AGENT, MAPPING, SERVICE].concat() {
             let sound = match (key.kind, key.preset) {
                 (_, Preset::Required | Preset::Unset) => true,
                 (Kind::Whole(least, most), Preset::Whole(n)) => (least..=most).contains(&n),

@@ -12,6 +12,7 @@ mod fault;
 mod file;
 mod keys;
 mod layer;
+mod mapping;
 mod mask;
 mod node;
 mod schema;

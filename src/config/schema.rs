@@ -5,7 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{AGENT, CLOUD, CREDENTIAL_KINDS, Key, Kind, Preset, SECRET_KEYS, SERVICE, TOKEN};
+use super::keys::{
+    AGENT, CLOUD, CREDENTIAL_KINDS, Key, Kind, MAPPING, Preset, SECRET_KEYS, SERVICE, TOKEN,
+};
 
 /// The schema of a whole configuration.
 pub fn schema() -> Value {
@@ -17,6 +19,8 @@ pub fn schema() -> Value {
     let entries = |of: Value, about: &str| json!({"description": about, "type": ["object", "null"], "additionalProperties": of});
     let mut cloud = mapping(CLOUD);
     cloud.insert("required".into(), json!(["name"]));
+    let mut labels = mapping(MAPPING);
+    labels.insert("required".into(), json!(["labels", "templates"]));
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "drover",
@@ -31,6 +35,7 @@ pub fn schema() -> Value {
             "cloudConfigurations": entries(Value::Object(cloud), "ways into Proxmox clusters"),
             "agentDefaults": layer(AGENT, "what every agent inherits"),
             "agentConfigurations": entries(Value::Object(mapping(AGENT)), "kinds of agents"),
+            "labelMappings": entries(Value::Object(labels), "labels that a list of templates serves"),
             "credentials": entries(credential(), "what the ids in credentialsId stand for"),
             "service": layer(SERVICE, "drover itself"),
         },

@@ -6,6 +6,7 @@ mod faults;
 mod files;
 mod keys;
 mod layers;
+mod mappings;
 mod schema;
 mod secrets;
 
