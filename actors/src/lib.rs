@@ -11,6 +11,7 @@ pub mod fact;
 pub mod fault;
 pub mod herd;
 pub mod id;
+pub mod labels;
 pub mod ledger;
 pub mod marks;
 pub mod message;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{
     AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, Upid, VmId,
 };
+use crate::labels::LabelExpression;
 use crate::marks::Marks;
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
@@ -140,6 +141,8 @@ pub enum Want {
     Template(String),
     /// Any template that carries all of these labels.
     Labels(BTreeSet<String>),
+    /// Any template whose labels an expression holds for.
+    Expression(LabelExpression),
 }
 
 /// A lease as it was asked for.

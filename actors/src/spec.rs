@@ -19,6 +19,19 @@ pub struct HerdSpec {
     pub clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
     /// Each template on each of its clouds.
     pub templates: BTreeMap<TemplateId, Arc<TemplateSpec>>,
+    /// Labels given to lists of templates, as written.
+    pub mappings: Vec<Arc<LabelMapping>>,
+}
+
+/// Labels that a list of templates serves (`labelMappings`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelMapping {
+    /// The labels it carries.
+    pub labels: BTreeSet<String>,
+    /// Of several that carry the labels wanted, the highest decides.
+    pub priority: i64,
+    /// The templates, the first to be tried first.
+    pub templates: Vec<TemplateId>,
 }
 
 /// One configured way into a Proxmox cluster, as far as decisions need it.
@@ -115,6 +128,12 @@ pub struct TemplateSpec {
     pub memory_mb: Option<u32>,
     /// Size of the primary disk in GiB; none for the template's.
     pub disk_gb: Option<u32>,
+    /// What of its first network card differs from the template's.
+    #[serde(default)]
+    pub network: NetworkSpec,
+    /// Whether it starts with its node.
+    #[serde(default)]
+    pub on_boot: bool,
     /// The agent's working directory.
     pub remote_fs: String,
     /// Who may use its agents.
@@ -149,6 +168,67 @@ pub struct TemplateSpec {
     pub breaker: BreakerSpec,
 }
 
+impl TemplateSpec {
+    /// A template about which nothing is said but its id and where it is: the defaults of the YAML,
+    /// a login without a key, and labels, names and texts left empty.
+    pub fn bare(id: TemplateId, source: VmId) -> Self {
+        let minutes = |count: u64| Duration::from_secs(count * 60);
+        Self {
+            name: id.name.to_string(),
+            id,
+            generation: Generation::default(),
+            node: None,
+            source,
+            labels: BTreeSet::new(),
+            executors: 1,
+            clone: CloneStrategy::Full,
+            target_storage: None,
+            target_pool: None,
+            cores: None,
+            memory_mb: None,
+            disk_gb: None,
+            network: NetworkSpec::default(),
+            on_boot: false,
+            remote_fs: String::new(),
+            mode: Mode::Exclusive,
+            ssh: SshSpec {
+                credentials_id: String::new(),
+                user: String::new(),
+                port: 22,
+                public_key: String::new(),
+            },
+            java: JavaSpec {
+                distribution: JavaDistribution::None,
+                major: 21,
+                path: "java".into(),
+                options: String::new(),
+            },
+            idle: None,
+            cap: None,
+            minimum: 0,
+            max_uses: None,
+            name_prefix: String::new(),
+            tags: BTreeSet::new(),
+            description: String::new(),
+            cloud_init: CloudInitSpec::default(),
+            guest_networks: Vec::new(),
+            ready_command: None,
+            limits: LimitSpec {
+                queue: minutes(10),
+                call: call_limit(),
+                operation: minutes(5),
+                clone: minutes(30),
+                startup: minutes(1),
+                prepare: minutes(10),
+                shutdown: minutes(1),
+                retire: minutes(15),
+                lifetime: None,
+            },
+            breaker: BreakerSpec { threshold: 3, cooldown: minutes(2), cooldown_cap: minutes(30) },
+        }
+    }
+}
+
 /// How drover logs in to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SshSpec {
@@ -175,17 +255,32 @@ pub struct JavaSpec {
     pub options: String,
 }
 
+/// What of `net0` differs from the template's; its MAC, model and firewall stay.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkSpec {
+    /// The bridge; none for the template's.
+    pub bridge: Option<String>,
+    /// The VLAN tag, 1 to 4094; none for the template's.
+    pub vlan: Option<u16>,
+}
+
 /// Values for Proxmox's own cloud-init keys.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudInitSpec {
     /// `ciuser`.
     pub user: Option<String>,
     /// `ipconfig0`.
     pub ip_config: Option<String>,
+    /// `ipconfig1` and so on, for the network cards after the first.
+    #[serde(default)]
+    pub ip_configs: Vec<String>,
     /// `nameserver`.
     pub nameserver: Option<String>,
     /// `searchdomain`.
     pub search_domain: Option<String>,
+    /// `ciupgrade`: whether packages are upgraded at the first boot.
+    #[serde(default)]
+    pub upgrade: bool,
 }
 
 /// How long each part of an agent's life may take.

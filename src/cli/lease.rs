@@ -141,6 +141,7 @@ async fn take(
     let ask = LeaseIn {
         template: options.template.clone(),
         labels: options.labels.clone(),
+        label_expression: options.label_expression.clone(),
         ttl_seconds: Some(options.ttl.as_secs()),
         owner: options.owner.clone(),
         ssh_public_key: Some(identity.key.public_line("")),

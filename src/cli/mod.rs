@@ -69,6 +69,7 @@ pub fn main() -> ExitCode {
         Command::Demo(options) => service::demo(options),
         Command::Sim(options) => service::sim(options),
         Command::Check(options) => service::check(&cli.global, options),
+        Command::Schema => print_schema(),
         Command::Status
         | Command::Agents { .. }
         | Command::Templates
@@ -79,6 +80,14 @@ pub fn main() -> ExitCode {
         | Command::Resync { .. }
         | Command::Reload
         | Command::Events(_) => ask(cli),
+    }
+}
+
+/// Prints what editors check the YAML with.
+fn print_schema() -> ExitCode {
+    match writeln!(io::stdout(), "{:#}", crate::config::schema()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }
 

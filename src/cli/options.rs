@@ -54,6 +54,8 @@ pub enum Command {
     Sim(SimOptions),
     /// Check a configuration
     Check(CheckOptions),
+    /// Print the JSON Schema of the configuration, for editors
+    Schema,
     /// Show clouds, templates, agents, leases, configuration and alarms
     Status,
     /// List agents
@@ -198,11 +200,14 @@ pub struct CheckOptions {
 
 /// Options of `lease`.
 #[derive(Debug, Clone, Args)]
-#[command(group(ArgGroup::new("what").required(true).args(["labels", "template"])))]
+#[command(group(ArgGroup::new("what").required(true).args(["labels", "label_expression", "template"])))]
 pub struct LeaseOptions {
     /// Labels the template must carry, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub labels: Option<Vec<String>>,
+    /// Expression over its labels as in Jenkins, such as 'linux && (x64 || !slow)'
+    #[arg(long, value_name = "EXPR")]
+    pub label_expression: Option<String>,
     /// The template, `cloud/template` or its bare name
     #[arg(long)]
     pub template: Option<String>,

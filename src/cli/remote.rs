@@ -79,7 +79,11 @@ pub(super) async fn run(
             print(term, json, &out, |out| format!("generation {} in force\n", out.generation))?;
         }
         Command::Events(options) => events::follow(&client, &options, json, term).await?,
-        Command::Run(_) | Command::Demo(_) | Command::Sim(_) | Command::Check(_) => {
+        Command::Run(_)
+        | Command::Demo(_)
+        | Command::Sim(_)
+        | Command::Check(_)
+        | Command::Schema => {
             return Err(CliError::Usage("this command does not ask a running service".into()));
         }
     }

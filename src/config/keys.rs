@@ -149,7 +149,17 @@ pub(super) static AGENT: &[Key] = &[
     text("targetPool", Preset::Text(""), "resource pool of clones; blank: none"),
     whole("cores", 0, 8192, 0, "processor cores; 0: the template's"),
     key("memoryMb", Kind::ZeroOr(16, 67_108_864), Preset::Whole(0), "memory; 0: the template's"),
-    whole("diskSizeGb", 0, 131_072, 0, "size of scsi0; 0: the template's"),
+    whole(
+        "diskSizeGb",
+        0,
+        131_072,
+        0,
+        "size of the disk it boots from, never shrunk; 0: the template's",
+    ),
+    text("bridge", Preset::Text(""), "bridge of net0; blank: the template's")
+        .checked(value::bridge),
+    whole("vlan", 0, 4094, 0, "VLAN tag of net0; 0: the template's"),
+    key("onBoot", Kind::Flag, Preset::Flag(false), "true: agents start with their node"),
     text("remoteFs", Preset::Text(""), "working directory; blank: /home/<user>/agent")
         .checked(value::directory),
     key(
@@ -177,6 +187,19 @@ pub(super) static AGENT: &[Key] = &[
     text("ciUser", Preset::Text(""), "cloud-init user; blank: the image's own"),
     text("ipConfig", Preset::Text("ip=dhcp"), "cloud-init ipconfig0; blank: the template's")
         .checked(value::ip_config),
+    key(
+        "ipConfigs",
+        Kind::Texts,
+        Preset::Empty,
+        "cloud-init ipconfig1 and so on, for further network cards",
+    )
+    .checked(value::ip_config),
+    key(
+        "ciUpgrade",
+        Kind::Flag,
+        Preset::Flag(false),
+        "true: cloud-init upgrades all packages at the first boot",
+    ),
     text("nameserver", Preset::Text(""), "cloud-init DNS servers; blank: the node's")
         .checked(value::nameserver),
     text("searchdomain", Preset::Text(""), "cloud-init DNS search domain; blank: the node's"),
@@ -200,6 +223,24 @@ pub(super) static AGENT: &[Key] = &[
     whole("breakerThreshold", 1, 1000, 3, "failures in a row after which a template pauses"),
     whole("breakerCooldownSec", 1, LONG, 120, "seconds of the first pause"),
     whole("breakerCooldownCapSec", 1, LONG, 1800, "seconds of the longest pause"),
+];
+
+/// Keys of each entry of `labelMappings`.
+pub(super) static MAPPING: &[Key] = &[
+    text("labels", Preset::Required, "the labels it carries, separated by blanks"),
+    whole(
+        "priority",
+        0,
+        1_000_000,
+        0,
+        "of several that carry the labels wanted, the highest decides",
+    ),
+    key(
+        "templates",
+        Kind::Texts,
+        Preset::Required,
+        "keys of agentConfigurations, or cloud/key, the first to be tried first",
+    ),
 ];
 
 /// Keys of `service`.
@@ -314,21 +355,22 @@ pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 3] =
     [("proxmoxToken", PROXMOX_TOKEN), ("proxmoxPassword", PROXMOX_PASSWORD), ("sshKey", SSH_KEY)];
 
 /// The top level; `agentDefaults-<node>` beside.
-pub(super) const TOP: [&str; 6] = [
+pub(super) const TOP: [&str; 7] = [
     "cloudDefaults",
     "cloudConfigurations",
     "agentDefaults",
     "agentConfigurations",
+    "labelMappings",
     "credentials",
     "service",
 ];
 
 /// Keys of the top level that have a meaning in drover's design, but none in this version.
-pub(super) const LATER: [&str; 4] = ["demand", "labelMappings", "images", "machines"];
+pub(super) const LATER: [&str; 3] = ["demand", "images", "machines"];
 
 /// Whether a word is the name of a key or of a section.
 pub(super) fn is_known(word: &str) -> bool {
-    let tables = [CLOUD, AGENT, SERVICE, TOKEN, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
+    let tables = [CLOUD, AGENT, MAPPING, SERVICE, TOKEN, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
     TOP.contains(&word) || tables.into_iter().flatten().any(|key| key.name == word)
 }
 
@@ -363,7 +405,7 @@ mod tests {
 
     #[test]
     fn every_preset_is_of_its_kind_and_in_its_range() {
-        for key in [CLOUD, AGENT, SERVICE].concat() {
+        for key in [CLOUD, AGENT, MAPPING, SERVICE].concat() {
             let sound = match (key.kind, key.preset) {
                 (_, Preset::Required | Preset::Unset) => true,
                 (Kind::Whole(least, most), Preset::Whole(n)) => (least..=most).contains(&n),

@@ -13,6 +13,8 @@ use super::node::{Node, Value, flag_of};
 
 /// With so many faults the later ones are counted and not shown, so they need no words.
 const MANY: usize = 10_000;
+/// So many names are still read in a message.
+const FEW: usize = 30;
 
 /// A key as one layer gives it.
 #[derive(Debug, Clone)]
@@ -229,6 +231,8 @@ pub(super) fn unknown<'a>(
     let fault = Fault::at(place, path, format!("unknown key `{key}`"));
     match nearest(key, known.clone()) {
         Some(name) => fault.help(format!("did you mean `{name}`?")),
+        None if known.clone().count() > FEW => fault
+            .help("configs/full.yaml shows every key, and `drover schema` tells them to editors"),
         None => fault.help(format!("known here: {}", known.collect::<Vec<_>>().join(", "))),
     }
 }

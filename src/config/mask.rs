@@ -35,8 +35,13 @@ const HARMLESS: [&str; 21] = [
 const TELLING: usize = 6;
 
 /// The sections that hold no secrets; `agentDefaults-<node>` beside.
-const OPEN: [&str; 4] =
-    ["cloudDefaults", "cloudConfigurations", "agentDefaults", "agentConfigurations"];
+const OPEN: [&str; 5] = [
+    "cloudDefaults",
+    "cloudConfigurations",
+    "agentDefaults",
+    "agentConfigurations",
+    "labelMappings",
+];
 
 /// The text with secrets replaced by asterisks, as many bytes as before.
 pub(super) fn masked(text: &str) -> String {

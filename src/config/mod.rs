@@ -12,8 +12,10 @@ mod fault;
 mod file;
 mod keys;
 mod layer;
+mod mapping;
 mod mask;
 mod node;
+mod schema;
 mod service;
 mod source;
 mod survey;
@@ -36,6 +38,7 @@ use crate::pve::Connection;
 pub use credential::SshKeySpec;
 pub use environment::Environment;
 pub use fault::{Fault, Place, render, render_warnings};
+pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec};
 pub use source::{SourceFile, Sources};
 

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use drover_actors::id::CloudId;
-use drover_actors::spec::HerdSpec;
+use drover_actors::spec::{HerdSpec, LabelMapping};
 
 use super::cloud::{self, CheckedCloud};
 use super::credential::{Credential, Vault};
 use super::environment::{Defaults, Environment};
 use super::fault::{self, Fault, Place};
-use super::keys::{AGENT, CLOUD, Key, LATER, TOP};
+use super::keys::{AGENT, CLOUD, Key, LATER, MAPPING, TOP};
 use super::layer::{Layer, unknown, wrong_type};
+use super::mapping;
 use super::node::{self, Entries, Entry, Value};
 use super::service::{self, ServiceSpec};
 use super::source::{Sources, is_control};
@@ -191,6 +192,7 @@ fn entries_of<'a>(top: &'a [Entry], name: &str) -> Option<&'a [Entry]> {
 struct Parts {
     clouds: BTreeMap<CloudId, CheckedCloud>,
     templates: BTreeMap<String, CheckedTemplate>,
+    mappings: Vec<LabelMapping>,
     credentials: BTreeMap<String, Credential>,
     service: ServiceSpec,
 }
@@ -217,9 +219,13 @@ fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Par
             templates.insert(id, template);
         }
     }
+    let mappings = many(top, "labelMappings", MAPPING, vault.faults);
+    let mappings =
+        mappings.iter().filter_map(|(_, layer)| mapping::mapping(layer, &templates, vault.faults));
+    let mappings = mappings.collect();
     same_names(&clouds, &templates, vault.faults);
     promises(&clouds, &templates, vault.warnings);
-    Some(Parts { clouds, templates, credentials, service: service? })
+    Some(Parts { clouds, templates, mappings, credentials, service: service? })
 }
 
 /// Faults of the top level itself: unknown sections, and sections that are no mappings.
@@ -358,6 +364,7 @@ impl Parts {
                 herd.templates.insert(spec.id.clone(), Arc::new(spec));
             }
         }
+        herd.mappings = self.mappings.into_iter().map(Arc::new).collect();
         let keys = self
             .credentials
             .into_iter()

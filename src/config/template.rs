@@ -7,7 +7,7 @@ use std::time::Duration;
 use drover_actors::id::{CloudId, Generation, NodeName, TemplateId, VmId};
 use drover_actors::spec::{
     BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, Mode,
-    SshSpec, TemplateSpec,
+    NetworkSpec, SshSpec, TemplateSpec,
 };
 use serde::Deserialize;
 
@@ -37,6 +37,9 @@ struct RawAgent {
     cores: u32,
     memory_mb: u32,
     disk_size_gb: u32,
+    bridge: String,
+    vlan: u16,
+    on_boot: bool,
     remote_fs: String,
     mode: Mode,
     credentials_id: String,
@@ -52,6 +55,8 @@ struct RawAgent {
     startup_wait_seconds: u64,
     ci_user: String,
     ip_config: String,
+    ip_configs: Vec<String>,
+    ci_upgrade: bool,
     nameserver: String,
     searchdomain: String,
     ssh_port: u16,
@@ -257,6 +262,11 @@ fn spec(id: &str, raw: &RawAgent, cloud: &CheckedCloud, key: &SshKeySpec) -> Tem
         cores: limited(raw.cores),
         memory_mb: limited(raw.memory_mb),
         disk_gb: limited(raw.disk_size_gb),
+        network: NetworkSpec {
+            bridge: given(&raw.bridge),
+            vlan: (raw.vlan > 0).then_some(raw.vlan),
+        },
+        on_boot: raw.on_boot,
         remote_fs: given(&raw.remote_fs).unwrap_or_else(home),
         mode: raw.mode,
         ssh: SshSpec {
@@ -281,8 +291,10 @@ fn spec(id: &str, raw: &RawAgent, cloud: &CheckedCloud, key: &SshKeySpec) -> Tem
         cloud_init: CloudInitSpec {
             user: given(&raw.ci_user),
             ip_config: given(&raw.ip_config),
+            ip_configs: raw.ip_configs.clone(),
             nameserver: given(&raw.nameserver),
             search_domain: given(&raw.searchdomain),
+            upgrade: raw.ci_upgrade,
         },
         guest_networks: raw.guest_networks.clone(),
         ready_command: given(&raw.ready_command),

@@ -89,6 +89,18 @@ pub(super) fn ip_config(text: &str) -> Result<(), Complaint> {
     Ok(())
 }
 
+/// Checks a bridge's name as Proxmox takes it; blank is fine.
+pub(super) fn bridge(text: &str) -> Result<(), Complaint> {
+    let sound = text.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
+    if sound && text.len() <= 15 {
+        return Ok(());
+    }
+    Err(complain(
+        format!("`{text}` is no name of a bridge"),
+        "give it as the node shows it, such as `vmbr0`",
+    ))
+}
+
 /// Checks DNS servers: addresses separated by blanks or commas.
 pub(super) fn nameserver(text: &str) -> Result<(), Complaint> {
     let mut servers = text.split([' ', ',', ';']).filter(|server| !server.is_empty());
@@ -170,7 +182,8 @@ mod tests {
 
     #[test]
     fn single_texts_are_told_right_from_wrong() {
-        let cases: [(Check, &[&str], &[&str]); 10] = [
+        let cases: [(Check, &[&str], &[&str]); 11] = [
+            (bridge, &["", "vmbr0", "dmz.7"], &["vmbr0,firewall=0", "a b", "sixteen-letters-x"]),
             (cidr, &["10.0.0.0/8", "fd00::/8"], &["10.0.0.0", "10.0.0.0/33", "x/8", "::/129"]),
             (tag, &["linux", "a.b-c"], &["", "-a", "Über", "drover", "drover-7k2m9qxw"]),
             (ip_config, &["", "ip=dhcp", "ip=10.0.0.5/24,gw=10.0.0.1"], &["dhcp", "ip=x", "a=b"]),

@@ -7,6 +7,7 @@ use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{Installation, Upid, VmId};
 use drover_actors::marks::{self, Kind, Marks, Reading};
 use drover_actors::ports::{ConfigureCall, Configured};
+use drover_actors::spec::NetworkSpec;
 use percent_encoding::percent_decode_str;
 
 use super::client::{Client, Params};
@@ -97,7 +98,13 @@ pub fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
     set("ipconfig0", init.ip_config.clone(), config.get("ipconfig0"));
     set("nameserver", init.nameserver.clone(), config.get("nameserver"));
     set("searchdomain", init.search_domain.clone(), config.get("searchdomain"));
-    set("ciupgrade", Some("0".into()), config.get("ciupgrade"));
+    for (at, ip_config) in init.ip_configs.iter().enumerate() {
+        let key = format!("ipconfig{}", at + 1);
+        set(&key, Some(ip_config.clone()), config.get(&key));
+    }
+    set("ciupgrade", Some(flag(init.upgrade)), config.get("ciupgrade"));
+    set("net0", rewire(config.get("net0"), &spec.network), None);
+    set("onboot", Some(flag(spec.on_boot)), Some(config.get("onboot").unwrap_or("0")));
     set("cores", spec.cores.map(|cores| cores.to_string()), config.get("cores"));
     let memory = config.get("memory").map(|text| text.strip_prefix("current=").unwrap_or(text));
     set("memory", spec.memory_mb.map(|memory| memory.to_string()), memory);
@@ -116,6 +123,33 @@ pub fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
         tags: retag(config, &call.marks.installation, &spec.tags),
         resize: resize(config, spec.disk_gb),
     }
+}
+
+fn flag(on: bool) -> String {
+    if on { "1" } else { "0" }.to_owned()
+}
+
+/// `net0` on the wanted bridge and VLAN, all else of it kept; none when it is so already, and when
+/// there is no card and no bridge to put one on.
+fn rewire(now: Option<&str>, wanted: &NetworkSpec) -> Option<String> {
+    let card = match (now, &wanted.bridge) {
+        (Some(card), _) => card,
+        (None, Some(_)) => "virtio",
+        (None, None) => return None,
+    };
+    let vlan = wanted.vlan.map(|vlan| vlan.to_string());
+    let settings = [("bridge", wanted.bridge.as_ref()), ("tag", vlan.as_ref())];
+    let mut parts: Vec<String> = card.split(',').map(str::to_owned).collect();
+    for (name, value) in settings {
+        let Some(value) = value else { continue };
+        let part = format!("{name}={value}");
+        match parts.iter_mut().find(|old| old.split_once('=').is_some_and(|(key, _)| key == name)) {
+            Some(old) => *old = part,
+            None => parts.push(part),
+        }
+    }
+    let card = parts.join(",");
+    (now != Some(card.as_str())).then_some(card)
 }
 
 fn decode_keys(encoded: &str) -> String {

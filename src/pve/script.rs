@@ -4,15 +4,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bytes::Bytes;
-use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, Installation, TemplateId, VmId};
+use drover_actors::id::{AgentId, CloudId, ClusterId, Installation, TemplateId, VmId};
 use drover_actors::marks::{Kind, Marks};
-use drover_actors::spec::{
-    BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, Mode,
-    SshSpec, TemplateSpec,
-};
+use drover_actors::spec::{CloneStrategy, CloudInitSpec, Mode, SshSpec, TemplateSpec};
 use futures_util::future::BoxFuture;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
@@ -158,22 +154,13 @@ pub fn marks() -> Marks {
 
 /// A template that sets everything.
 pub fn spec() -> TemplateSpec {
-    let hour = Duration::from_secs(3600);
     TemplateSpec {
-        id: TemplateId::new(CloudId::new("primary"), "linux"),
-        name: "linux".into(),
-        generation: Generation(1),
-        node: None,
-        source: VmId(9000),
-        labels: BTreeSet::new(),
-        executors: 1,
         clone: CloneStrategy::Linked,
         target_storage: Some("fast".into()),
         target_pool: Some("ci".into()),
         cores: Some(4),
         memory_mb: Some(4096),
         disk_gb: Some(20),
-        remote_fs: "/home/ci".into(),
         mode: Mode::Normal,
         ssh: SshSpec {
             credentials_id: "key".into(),
@@ -181,16 +168,6 @@ pub fn spec() -> TemplateSpec {
             port: 22,
             public_key: "ssh-ed25519 AAAA/b+c= drover key".into(),
         },
-        java: JavaSpec {
-            distribution: JavaDistribution::None,
-            major: 21,
-            path: "java".into(),
-            options: String::new(),
-        },
-        idle: None,
-        cap: None,
-        minimum: 0,
-        max_uses: None,
         name_prefix: "ci".into(),
         tags: BTreeSet::from(["Team-A".to_owned()]),
         description: "built by the team".into(),
@@ -199,20 +176,8 @@ pub fn spec() -> TemplateSpec {
             ip_config: Some("ip=dhcp".into()),
             nameserver: Some("10.0.0.1".into()),
             search_domain: Some("example.com".into()),
+            ..CloudInitSpec::default()
         },
-        guest_networks: Vec::new(),
-        ready_command: None,
-        limits: LimitSpec {
-            queue: hour,
-            call: hour,
-            operation: hour,
-            clone: hour,
-            startup: hour,
-            prepare: hour,
-            shutdown: hour,
-            retire: hour,
-            lifetime: None,
-        },
-        breaker: BreakerSpec { threshold: 3, cooldown: hour, cooldown_cap: hour },
+        ..TemplateSpec::bare(TemplateId::new(CloudId::new("primary"), "linux"), VmId(9000))
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, web};
 use drover_actors::id::LeaseId;
+use drover_actors::labels::LabelExpression;
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_actors::record::{LeaseAsk, Want};
 use drover_actors::time::WallTime;
@@ -36,7 +37,7 @@ const KEY_TYPES: [&str; 7] = [
     "sk-ecdsa-sha2-nistp256@openssh.com",
 ];
 
-/// What a lease is asked for with; either `template` or `labels` must be given.
+/// What a lease is asked for with; one of `template`, `labels` and `labelExpression`.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaseIn {
@@ -46,6 +47,10 @@ pub struct LeaseIn {
     /// Labels that the template must carry, all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
+    /// An expression that must hold for the template's labels, as in Jenkins, such as
+    /// `linux && (x64 || !slow)`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_expression: Option<String>,
     /// How long it lasts from the grant; 3600 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
@@ -168,26 +173,32 @@ fn read_ask(
     })
 }
 
+/// One of three; with faults, something harmless.
 fn read_want(fields: &mut Fields) -> Want {
-    let template = fields.text("template", 255);
-    let labels = fields.texts("labels", 64);
-    match (template, labels) {
-        (Some(template), None) => Want::Template(template),
-        (None, Some(labels)) => Want::Labels(BTreeSet::from_iter(labels)),
-        (Some(template), Some(_)) => {
-            fields.fault("labels", "cannot be given with `template`; leave one of them out");
-            Want::Template(template)
+    let template = fields.text("template", 255).map(Want::Template);
+    let labels = fields.texts("labels", 64).map(|labels| Want::Labels(BTreeSet::from_iter(labels)));
+    let expression = fields.text("labelExpression", 4096);
+    let expression = expression.and_then(|text| match LabelExpression::parse(&text) {
+        Ok(expression) => Some(Want::Expression(expression)),
+        Err(fault) => {
+            fields.fault("labelExpression", format!("cannot be read: {fault}"));
+            None
         }
-        (None, None) => {
-            if !fields.has_faults() {
-                fields.fault(
-                    "template",
-                    "is missing, and so is `labels`; give one, such as \"labels\": [\"linux\"]",
-                );
-            }
-            Want::Labels(BTreeSet::new())
+    });
+    let given = [("template", template), ("labels", labels), ("labelExpression", expression)];
+    let mut given = given.into_iter().filter_map(|(name, want)| Some((name, want?)));
+    let first = given.next();
+    match (&first, given.next()) {
+        (Some((first, _)), Some((second, _))) => {
+            fields.fault(second, format!("cannot be given with `{first}`; leave one of them out"));
         }
+        (None, None) if !fields.has_faults() => fields.fault(
+            "template",
+            "is missing, and so is `labels`; give one, such as \"labels\": [\"linux\"]",
+        ),
+        _ => {}
     }
+    first.map_or(Want::Labels(BTreeSet::new()), |(_, want)| want)
 }
 
 /// SHA-256 over principal and key, so that two callers never share a key.

@@ -203,6 +203,12 @@ async fn bodies_that_are_none_are_refused() {
         ("{", 400, "the body is not JSON"),
         ("[]", 400, "must be a JSON object"),
         ("{}", 400, "`template` is missing, and so is `labels`"),
+        (r#"{"labelExpression": "a &&"}"#, 400, "at character 5 of the label expression: the end"),
+        (
+            r#"{"labelExpression": "a", "labels": ["b"]}"#,
+            400,
+            "`labelExpression` cannot be given with `labels`",
+        ),
         (r#"{"template": "nope"}"#, 422, "known are lab/linux"),
         (&large, 413, "at most 65536 bytes"),
     ] {

@@ -4,6 +4,7 @@
 
 pub mod book;
 pub mod matching;
+pub mod routing;
 pub mod state;
 mod surplus;
 pub mod waiting;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use crate::id::{AgentId, LeaseId, TemplateId};
 use crate::message::Standing;
 use crate::record::{LeaseAsk, Want};
-use crate::spec::{Mode, TemplateSpec};
+use crate::spec::TemplateSpec;
 use crate::time::WallTime;
 
 /// Where demand comes from.
@@ -99,16 +100,6 @@ pub struct AgentView {
     pub order: u64,
 }
 
-/// Whether agents of a template may serve a want: a named template serves whoever names it,
-/// labels must all be there, and unlabelled demand goes to `NORMAL` templates only.
-pub fn serves(spec: &TemplateSpec, want: &Want) -> bool {
-    match want {
-        Want::Template(name) => spec.id.answers_to(name),
-        Want::Labels(labels) if labels.is_empty() => spec.mode == Mode::Normal,
-        Want::Labels(labels) => labels.is_subset(&spec.labels),
-    }
-}
-
 /// A want in words.
 pub fn describe(want: &Want) -> String {
     match want {
@@ -118,5 +109,6 @@ pub fn describe(want: &Want) -> String {
             let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
             format!("labels `{}`", labels.join(" "))
         }
+        Want::Expression(expression) => format!("label expression `{expression}`"),
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::book::{Asked, Book, Entry, Stand};
 use super::matching::Matching;
-use super::{AgentView, Demand, Order, Source, describe, serves};
+use super::routing::Routing;
+use super::{AgentView, Demand, Order, Source, describe};
 use crate::id::{AgentId, CloudId, LeaseId, TemplateId};
 use crate::ledger::Ledger;
 use crate::message::{Refusal, Standing};
@@ -38,6 +39,7 @@ pub struct Broker {
     pub(super) clouds: BTreeMap<CloudId, u32>,
     pub(super) templates: BTreeMap<TemplateId, TemplateView>,
     pub(super) agents: BTreeMap<AgentId, AgentView>,
+    pub(super) routing: Routing,
     /// Wants of leases given up, for which agents may have been begun.
     pub(super) given_up: Vec<Want>,
     clock: u64,
@@ -88,6 +90,11 @@ impl Broker {
         self.book.waiting()
     }
 
+    /// Takes label mappings into force.
+    pub fn route(&mut self, routing: Routing) {
+        self.routing = routing;
+    }
+
     /// Nothing is handed out or begun any more.
     pub fn stop(&mut self) {
         self.stopping = true;
@@ -104,7 +111,7 @@ impl Broker {
         if let Some(known) = self.book.known(ask) {
             return known;
         }
-        if let Some(refusal) = refusal(&ask.want, configured) {
+        if let Some(refusal) = refusal(&ask.want, configured, &self.routing) {
             return Asked::Refused(refusal);
         }
         self.book.open(ask);
@@ -346,8 +353,11 @@ impl Broker {
         }
         let levels = self.demands();
         let kinds = levels.iter().map(|level| {
-            let fits = free.iter().enumerate().filter(|(_, slot)| serves(&slot.1, &level.want));
-            fits.map(|(index, _)| index).collect()
+            let ranks = free.iter().map(|slot| self.routing.rank(&slot.1, &level.want));
+            let mut fits: Vec<(usize, usize)> =
+                ranks.enumerate().filter_map(|(index, rank)| Some((rank?, index))).collect();
+            fits.sort_unstable();
+            fits.into_iter().map(|(_, index)| index).collect()
         });
         let places = free.iter().map(|(_, _, left)| *left).collect();
         let mut matching = Matching::new(kinds.collect(), places);
@@ -406,8 +416,9 @@ impl Broker {
         let kinds: Vec<Vec<usize>> = levels
             .iter()
             .map(|level| {
-                let on_the_way = coming.iter().map(|(spec, _)| serves(spec, &level.want));
-                let begun = self.templates.values().map(|view| serves(&view.spec, &level.want));
+                let serves = |spec: &Arc<TemplateSpec>| self.routing.serves(spec, &level.want);
+                let on_the_way = coming.iter().map(|(spec, _)| serves(spec));
+                let begun = self.templates.values().map(|view| serves(&view.spec));
                 let fits = on_the_way.chain(begun).enumerate();
                 fits.filter(|(_, fits)| *fits).map(|(index, _)| index).collect()
             })
@@ -439,8 +450,8 @@ impl Broker {
         starts.into_iter().map(|(template, count)| Order::Start { template, count }).collect()
     }
 
-    /// The template to begin one more agent of: the one with the most room, then one whose
-    /// breaker flows, then the one least begun in this round, then by name.
+    /// The template to begin one more agent of: the first of its mapping, then the one with the
+    /// most room, then one whose breaker flows, then the one least begun in this round, then by name.
     fn choose(&self, want: &Want, starts: &BTreeMap<TemplateId, u32>) -> Option<TemplateId> {
         let candidates = self.templates.iter().filter_map(|(id, view)| {
             let more = starts.get(id).copied().unwrap_or(0);
@@ -451,18 +462,19 @@ impl Broker {
             let begun: u32 = starts.iter().filter(|(o, _)| of_cloud(o)).map(|(_, n)| *n).sum();
             let cloud = self.clouds.get(&id.cloud).copied().unwrap_or(0);
             let room = own.min(cloud.saturating_sub(pending + begun));
-            let fits = view.configured && room > 0 && serves(&view.spec, want);
+            let rank = self.routing.rank(&view.spec, want)?;
+            let fits = view.configured && room > 0;
             // Without a cap all rooms look alike: then what was begun here spreads them.
-            fits.then_some((room, view.flowing, Reverse(more), Reverse(id)))
+            fits.then_some((Reverse(rank), room, view.flowing, Reverse(more), Reverse(id)))
         });
-        candidates.max().map(|(_, _, _, Reverse(id))| id.clone())
+        candidates.max().map(|(_, _, _, _, Reverse(id))| id.clone())
     }
 }
 
 /// Why no configured template can ever serve a want; none when one can.
-fn refusal(want: &Want, configured: &[Arc<TemplateSpec>]) -> Option<Refusal> {
+fn refusal(want: &Want, configured: &[Arc<TemplateSpec>], routing: &Routing) -> Option<Refusal> {
     let able: Vec<&Arc<TemplateSpec>> =
-        configured.iter().filter(|spec| serves(spec, want)).collect();
+        configured.iter().filter(|spec| routing.serves(spec, want)).collect();
     let names = |specs: &mut dyn Iterator<Item = &Arc<TemplateSpec>>| {
         specs.map(|spec| format!("`{}`", spec.id)).collect::<Vec<_>>().join(", ")
     };
@@ -480,7 +492,7 @@ fn refusal(want: &Want, configured: &[Arc<TemplateSpec>]) -> Option<Refusal> {
         Want::Labels(labels) if labels.is_empty() => {
             "all templates are in mode EXCLUSIVE: ask by labels or by template".into()
         }
-        Want::Labels(_) => {
+        Want::Labels(_) | Want::Expression(_) => {
             let each = configured.iter().map(|spec| {
                 let labels: Vec<&str> = spec.labels.iter().map(String::as_str).collect();
                 format!("`{}` has `{}`", spec.id, labels.join(" "))

@@ -6,8 +6,9 @@ mod leases;
 use proptest::prelude::*;
 
 use super::*;
-use crate::spec::Mode;
-use crate::testbed::{ask, at, entry, labels, template};
+use crate::labels::LabelExpression;
+use crate::spec::LabelMapping;
+use crate::testbed::{ask, at, entry, labels, template, template_id};
 
 /// A broker over templates with this much room, on clouds without a cap.
 fn broker(templates: &[(&str, &[&str], u32)]) -> (Broker, Vec<Arc<TemplateSpec>>) {
@@ -344,18 +345,65 @@ fn an_agent_that_was_being_begun_is_withdrawn_when_it_is_there() {
     assert_eq!(text(&broker.decide()), ["withdraw a1"]);
 }
 
-// Invariant: labels must all be there; unlabelled demand goes to NORMAL templates only.
+// Invariant: whoever is asked for serves, and nobody else.
 
 #[test]
-fn exclusive_templates_serve_only_labels_and_names() {
-    let mut spec = template("c/t", &["linux", "big"]);
-    spec.mode = Mode::Exclusive;
-    assert!(serves(&spec, &labels(&["big"])) && serves(&spec, &labels(&["big", "linux"])));
-    assert!(serves(&spec, &named("t")) && serves(&spec, &named("c/t")));
-    assert!(!serves(&spec, &labels(&[])) && !serves(&spec, &labels(&["big", "arm"])));
-    assert!(!serves(&spec, &named("d/t")));
-    spec.mode = Mode::Normal;
-    assert!(serves(&spec, &labels(&[])));
+fn the_templates_of_a_mapping_are_tried_in_order_and_full_ones_skipped() {
+    let (mut broker, configured) = broker(&[
+        ("c/first", &[], 2),
+        ("c/full", &[], 0),
+        ("c/last", &[], 9),
+        ("c/other", &["l"], 9),
+    ]);
+    broker.route(Routing::new(&[Arc::new(LabelMapping {
+        labels: ["l".to_owned()].into(),
+        priority: 0,
+        templates: ["c/first", "c/full", "c/last"].map(template_id).into(),
+    })]));
+    for n in 0..5 {
+        let asked = ask(&format!("l{n}"), labels(&["l"]), n);
+        assert_eq!(broker.ask(&asked, &configured), Asked::New);
+        broker.recorded(&asked.lease, true);
+    }
+    assert_eq!(text(&broker.decide()), ["start 2 c/first", "start 3 c/last"]);
+}
+
+#[test]
+fn of_free_agents_the_mappings_first_is_handed_out() {
+    let (mut broker, configured) = broker(&[("c/a", &["l"], 0), ("c/z", &["l"], 0)]);
+    broker.route(Routing::new(&[Arc::new(LabelMapping {
+        labels: ["l".to_owned()].into(),
+        priority: 0,
+        templates: ["c/z", "c/a"].map(template_id).into(),
+    })]));
+    for (spec, agent) in configured.iter().zip(["a1", "z1"]) {
+        let mut there = news(spec, 0);
+        there.agents = vec![level(spec, agent, Standing::Free { executors: 1, idle: true }, &[])];
+        broker.news(&there, at(1).wall);
+    }
+    let asked = ask("l1", labels(&["l"]), 2);
+    assert_eq!(broker.ask(&asked, &configured), Asked::New);
+    broker.recorded(&asked.lease, true);
+    assert_eq!(text(&broker.decide()), ["l1 on z1"]);
+}
+
+#[test]
+fn an_expression_is_served_by_whatever_labels_it_holds_for() {
+    let own: [(&str, &[&str], u32); 2] =
+        [("c/arm", &["linux", "arm"], 8), ("c/x64", &["linux", "x64"], 8)];
+    let (mut broker, configured) = broker(&own);
+    let want = |text: &str| Want::Expression(LabelExpression::parse(text).unwrap());
+    let unable = ask("l0", want("linux && windows"), 0);
+    let Asked::Refused(refusal) = broker.ask(&unable, &configured) else { panic!() };
+    assert_eq!(
+        refusal.to_string(),
+        "no template serves label expression `linux && windows`; known: `c/arm` has `arm linux`, \
+         `c/x64` has `linux x64`"
+    );
+    let asked = ask("l1", want("linux && !arm"), 0);
+    assert_eq!(broker.ask(&asked, &configured), Asked::New);
+    broker.recorded(&asked.lease, true);
+    assert_eq!(text(&broker.decide()), ["start 1 c/x64"]);
 }
 
 #[test]
@@ -439,7 +487,7 @@ proptest! {
                     Order::HandOut { agent, ask } => {
                         granted += 1;
                         let spec = broker.agents[&agent].spec.clone();
-                        prop_assert!(serves(&spec, &ask.want));
+                        prop_assert!(Routing::default().serves(&spec, &ask.want));
                         let lease = ask.lease.to_string();
                         tell(&mut broker, &spec, agent.as_str(), Standing::Busy, &[&lease]);
                     }

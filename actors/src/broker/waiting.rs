@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::describe;
 use super::state::{Broker, TemplateView};
-use super::{describe, serves};
 use crate::id::{CloudId, TemplateId};
 use crate::message::Standing;
 use crate::record::Want;
@@ -34,7 +34,7 @@ impl Broker {
         let fits: Vec<&TemplateId> = ground
             .templates
             .iter()
-            .filter(|(_, spec)| serves(spec, want))
+            .filter(|(_, spec)| self.routing.serves(spec, want))
             .map(|(id, _)| id)
             .collect();
         if fits.is_empty() {
@@ -65,9 +65,11 @@ impl Broker {
     /// Agents on their way that could serve a want.
     fn starting(&self, want: &Want) -> usize {
         let coming = self.agents.values().filter(|view| {
-            view.standing == Standing::Coming && !view.going && serves(&view.spec, want)
+            view.standing == Standing::Coming
+                && !view.going
+                && self.routing.serves(&view.spec, want)
         });
-        let pending = self.templates.values().filter(|view| serves(&view.spec, want));
+        let pending = self.templates.values().filter(|view| self.routing.serves(&view.spec, want));
         coming.count() + pending.map(|view| view.pending as usize).sum::<usize>()
     }
 

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::birth::{Adoption, Common, Lanes, same_template};
 use crate::broker::Order;
+use crate::broker::routing::Routing;
 use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand, CloudReport};
 use crate::cluster::{Cluster, ClusterCommand};
@@ -172,7 +173,12 @@ impl Herd {
         ctx: &mut Context<Self>,
     ) {
         let old = std::mem::take(&mut self.spec);
-        let mut merged = HerdSpec { generation: new.generation, ..HerdSpec::default() };
+        let mut merged = HerdSpec {
+            generation: new.generation,
+            mappings: new.mappings.clone(),
+            ..HerdSpec::default()
+        };
+        self.broker.route(Routing::new(&new.mappings));
         for (id, cloud) in &new.clouds {
             let kept = old.clouds.get(id).filter(|old| *old == cloud);
             if old.clouds.get(id).is_none_or(|old| old.connection != cloud.connection) {

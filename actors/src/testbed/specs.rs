@@ -1,6 +1,6 @@
 //! Specs, entries and asks with plain values.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +10,7 @@ use crate::id::{
 use crate::ledger::AgentEntry;
 use crate::marks::{Kind, Marks};
 use crate::record::{LeaseAsk, Want};
-use crate::spec::{
-    BreakerSpec, CloneStrategy, CloudInitSpec, CloudSpec, HerdSpec, JavaDistribution, JavaSpec,
-    LimitSpec, Mode, SshSpec, TemplateSpec,
-};
+use crate::spec::{CloneStrategy, CloudSpec, HerdSpec, LimitSpec, Mode, SshSpec, TemplateSpec};
 use crate::time::{Moment, Now, WallTime};
 
 pub const CLUSTER: &str = "9f31c0aa52e7d410";
@@ -35,62 +32,24 @@ pub fn template_id(text: &str) -> TemplateId {
 
 /// A template of one executor, no cap and no minimum.
 pub fn template(text: &str, labels: &[&str]) -> TemplateSpec {
-    let id = template_id(text);
+    let bare = TemplateSpec::bare(template_id(text), VmId(9000));
     TemplateSpec {
-        name: id.name.to_string(),
-        id,
         generation: Generation(1),
         node: Some(NodeName::new("pve1")),
-        source: VmId(9000),
         labels: labels.iter().map(|label| (*label).to_owned()).collect(),
-        executors: 1,
         clone: CloneStrategy::Linked,
-        target_storage: None,
-        target_pool: None,
-        cores: None,
-        memory_mb: None,
-        disk_gb: None,
         remote_fs: "/home/ci".into(),
         mode: Mode::Normal,
-        ssh: SshSpec {
-            credentials_id: "ssh".into(),
-            user: "ci".into(),
-            port: 22,
-            public_key: String::new(),
-        },
-        java: JavaSpec {
-            distribution: JavaDistribution::None,
-            major: 21,
-            path: "java".into(),
-            options: String::new(),
-        },
-        idle: None,
-        cap: None,
-        minimum: 0,
-        max_uses: None,
-        name_prefix: String::new(),
-        tags: BTreeSet::new(),
-        description: String::new(),
-        cloud_init: CloudInitSpec {
-            user: None,
-            ip_config: None,
-            nameserver: None,
-            search_domain: None,
-        },
-        guest_networks: Vec::new(),
-        ready_command: None,
+        ssh: SshSpec { credentials_id: "ssh".into(), user: "ci".into(), ..bare.ssh },
         limits: LimitSpec {
-            queue: seconds(600),
-            call: seconds(60),
-            operation: seconds(300),
             clone: seconds(3600),
             startup: seconds(300),
             prepare: seconds(300),
             shutdown: seconds(30),
             retire: seconds(600),
-            lifetime: None,
+            ..bare.limits
         },
-        breaker: BreakerSpec { threshold: 3, cooldown: seconds(120), cooldown_cap: seconds(1800) },
+        ..bare
     }
 }
 
@@ -117,6 +76,7 @@ pub fn herd(clouds: Vec<CloudSpec>, templates: Vec<TemplateSpec>) -> Arc<HerdSpe
         generation: Generation(1),
         clouds: clouds.into_iter().map(|spec| (spec.id.clone(), Arc::new(spec))).collect(),
         templates: templates.into_iter().map(|spec| (spec.id.clone(), Arc::new(spec))).collect(),
+        mappings: Vec::new(),
     })
 }
 

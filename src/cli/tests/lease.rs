@@ -56,6 +56,7 @@ impl RunOverSsh for Guest {
 fn options(template: &str, command: &[&str]) -> LeaseOptions {
     LeaseOptions {
         labels: None,
+        label_expression: None,
         template: Some(template.into()),
         ttl: Duration::from_secs(60),
         owner: None,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::keys::{AGENT, CLOUD, Key, Preset, SERVICE};
+use super::super::keys::{AGENT, CLOUD, Key, MAPPING, Preset, SERVICE};
 use super::*;
 
 fn shipped(name: &str) -> PathBuf {
@@ -23,6 +23,8 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("agent", "node") => "\"pve1\"",
         ("agent", "templateVmId") => "9000",
         ("agent", "credentialsId") => "\"agent-key\"",
+        ("mapping", "labels") => "\"linux docker\"",
+        ("mapping", "templates") => "[\"linux-builder\"]",
         ("service", "stateDirectory") => "/var/lib/drover",
         ("service", "socket") => "/run/drover/drover.sock",
         ("service", "socketMode") => "\"0660\"",
@@ -45,6 +47,16 @@ fn section(name: &str, keys: &[Key]) -> String {
             Preset::Required => format!("# {}: {}  # required", key.name, example(name, key)),
         };
         writeln!(text, "  # {}\n  {line}", key.about).unwrap();
+    }
+    text
+}
+
+/// Every key of one entry of a section, with an example where it must be given.
+fn entry(name: &str, keys: &[Key]) -> String {
+    let mut text = String::new();
+    for line in section(name, keys).lines() {
+        let given = line.strip_prefix("  # ").and_then(|line| line.strip_suffix("  # required"));
+        writeln!(text, "    {}", given.unwrap_or(&line[2..])).unwrap();
     }
     text
 }
@@ -80,6 +92,10 @@ agentConfigurations:
     credentialsId: \"agent-key\"
     labelString: \"linux\"
 
+# Labels that a list of templates serves, in its order; they alone, whatever labels templates carry.
+labelMappings:
+  builds:
+{mappings}
 # What the ids in credentialsId stand for.
 credentials:
   proxmox-token:
@@ -108,6 +124,7 @@ service:
 ",
         clouds = section("cloud", CLOUD),
         agents = section("agent", AGENT),
+        mappings = entry("mapping", MAPPING),
         service = section("service", SERVICE),
     )
 }
@@ -143,6 +160,7 @@ fn the_full_file_says_what_holds_without_it() {
         "cloudConfigurations:\n  primary: {name: Production, credentialsId: proxmox-token}\n\
          agentConfigurations:\n  linux-builder: {cloudIds: [primary], node: pve1, \
          templateVmId: 9000, credentialsId: agent-key, labelString: linux}\n\
+         labelMappings: {builds: {labels: docker linux, templates: [linux-builder]}}\n\
          credentials:\n  \
          proxmox-token: {kind: proxmoxToken, tokenId: drover@pve!drover, secretFile: token}\n  \
          agent-key: {kind: sshKey, username: ubuntu, privateKeyFile: ed25519}\n",

@@ -6,6 +6,8 @@ mod faults;
 mod files;
 mod keys;
 mod layers;
+mod mappings;
+mod schema;
 mod secrets;
 
 use std::fs;

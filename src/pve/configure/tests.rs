@@ -89,6 +89,53 @@ fn a_balloon_never_exceeds_the_memory() {
     assert!(plan.changes.contains(&("balloon".into(), "4096".into())));
 }
 
+// Invariant: of the network card only what is wanted changes.
+
+#[test]
+fn the_card_is_put_on_another_bridge_or_vlan_and_keeps_the_rest() {
+    let bridge = |name: &str| NetworkSpec { bridge: Some(name.into()), vlan: None };
+    let vlan = NetworkSpec { bridge: None, vlan: Some(30) };
+    let both = NetworkSpec { vlan: Some(7), ..bridge("vmbr1") };
+    let card = "virtio=BC:24:11:00:00:01,bridge=vmbr0,firewall=1,tag=5,mtu=1400";
+    let cases = [
+        (Some(card), NetworkSpec::default(), None),
+        (Some(card), bridge("vmbr0"), None),
+        (Some(card), bridge("vmbr2"), Some(card.replace("vmbr0", "vmbr2"))),
+        (Some(card), vlan.clone(), Some(card.replace("tag=5", "tag=30"))),
+        (Some("e1000=BC:24:11:00:00:01"), both.clone(), {
+            Some("e1000=BC:24:11:00:00:01,bridge=vmbr1,tag=7".to_owned())
+        }),
+        (None, both, Some("virtio,bridge=vmbr1,tag=7".to_owned())),
+        (None, vlan, None),
+    ];
+    for (now, wanted, then) in cases {
+        assert_eq!(rewire(now, &wanted), then, "{now:?} {wanted:?}");
+    }
+}
+
+#[test]
+fn further_cards_upgrades_and_the_start_with_the_node_are_written_where_they_differ() {
+    let mut call = call();
+    call.spec.cloud_init.ip_configs = vec!["ip=dhcp".into(), "ip=10.1.0.5/24".into()];
+    call.spec.cloud_init.upgrade = true;
+    call.spec.on_boot = true;
+    let mut pairs = fresh();
+    pairs.push(("ipconfig1", "ip=dhcp".into()));
+    let plan = plan(&config(pairs), &call);
+    for (key, value) in [("ipconfig2", "ip=10.1.0.5/24"), ("ciupgrade", "1"), ("onboot", "1")] {
+        assert!(plan.changes.contains(&(key.into(), value.into())), "{key}");
+    }
+    assert!(!plan.changes.iter().any(|(key, _)| key == "ipconfig1"));
+}
+
+#[test]
+fn a_throw_away_machine_does_not_start_with_its_node_because_its_template_did() {
+    let mut pairs = fresh();
+    pairs.push(("onboot", "1".into()));
+    let plan = plan(&config(pairs), &call());
+    assert!(plan.changes.contains(&("onboot".into(), "0".into())));
+}
+
 // Invariant: the primary disk grows to an absolute size and never shrinks.
 
 #[test]

@@ -1,0 +1,123 @@
+//! Which templates serve a want, and in which order: by their own labels, or by the label mapping
+//! that wins for it.
+
+use std::sync::Arc;
+
+use crate::record::Want;
+use crate::spec::{LabelMapping, Mode, TemplateSpec};
+
+/// The label mappings in force, the winning ones first.
+#[derive(Debug, Clone, Default)]
+pub struct Routing {
+    mappings: Vec<Arc<LabelMapping>>,
+}
+
+impl Routing {
+    /// Orders mappings by priority, those of the same priority as they were written.
+    pub fn new(mappings: &[Arc<LabelMapping>]) -> Self {
+        let mut mappings = mappings.to_vec();
+        mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.priority));
+        Self { mappings }
+    }
+
+    /// How early a template is tried for a want, from zero; none when it does not serve it.
+    ///
+    /// A want by labels goes to the templates of the first mapping that carries them, in the order
+    /// written there, and to no others; without such a mapping all that serve it are equal.
+    pub fn rank(&self, spec: &TemplateSpec, want: &Want) -> Option<usize> {
+        match self.mappings.iter().find(|mapping| carries(mapping, want)) {
+            Some(mapping) => mapping.templates.iter().position(|id| *id == spec.id),
+            None => serves(spec, want).then_some(0),
+        }
+    }
+
+    /// Whether a template serves a want.
+    pub fn serves(&self, spec: &TemplateSpec, want: &Want) -> bool {
+        self.rank(spec, want).is_some()
+    }
+}
+
+fn carries(mapping: &LabelMapping, want: &Want) -> bool {
+    match want {
+        Want::Template(_) => false,
+        Want::Labels(labels) => !labels.is_empty() && labels.is_subset(&mapping.labels),
+        Want::Expression(expression) => expression.matches(&mapping.labels),
+    }
+}
+
+/// A named template serves whoever names it, labels must all be there, an expression must hold, and
+/// unlabelled demand goes to `NORMAL` templates only.
+fn serves(spec: &TemplateSpec, want: &Want) -> bool {
+    match want {
+        Want::Template(name) => spec.id.answers_to(name),
+        Want::Labels(labels) if labels.is_empty() => spec.mode == Mode::Normal,
+        Want::Labels(labels) => labels.is_subset(&spec.labels),
+        Want::Expression(expression) => expression.matches(&spec.labels),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use crate::labels::LabelExpression;
+    use crate::testbed::{labels, template, template_id};
+
+    fn mapping(text: &str, priority: i64, templates: &[&str]) -> Arc<LabelMapping> {
+        let labels = text.split_whitespace().map(str::to_owned).collect();
+        let templates = templates.iter().map(|id| template_id(id)).collect();
+        Arc::new(LabelMapping { labels, priority, templates })
+    }
+
+    fn expression(text: &str) -> Want {
+        Want::Expression(LabelExpression::parse(text).unwrap())
+    }
+
+    // Invariant: labels must all be there; unlabelled demand goes to NORMAL templates only.
+
+    #[test]
+    fn exclusive_templates_serve_only_labels_and_names() {
+        let routing = Routing::default();
+        let named = |name: &str| Want::Template(name.into());
+        let mut spec = template("c/t", &["linux", "big"]);
+        spec.mode = Mode::Exclusive;
+        for want in [labels(&["big"]), labels(&["big", "linux"]), named("t"), named("c/t")] {
+            assert!(routing.serves(&spec, &want), "{want:?}");
+        }
+        for want in [labels(&[]), labels(&["big", "arm"]), named("d/t"), expression("!big")] {
+            assert!(!routing.serves(&spec, &want), "{want:?}");
+        }
+        spec.mode = Mode::Normal;
+        assert!(routing.serves(&spec, &labels(&[])));
+    }
+
+    // Invariant: of the mappings that carry the labels the one of the highest priority decides, and
+    // it alone.
+
+    #[test]
+    fn the_highest_priority_decides_who_serves_and_in_which_order() {
+        let routing = Routing::new(&[
+            mapping("linux", 0, &["c/slow"]),
+            mapping("linux docker", 5, &["c/fast", "c/slow"]),
+            mapping("linux docker", 5, &["c/late"]),
+        ]);
+        let [fast, slow, late] =
+            ["c/fast", "c/slow", "c/late"].map(|id| template(id, &["linux", "docker", "own"]));
+        for want in [labels(&["linux"]), labels(&["linux", "docker"]), expression("linux && !arm")]
+        {
+            let ranks = [&fast, &slow, &late].map(|spec| routing.rank(spec, &want));
+            assert_eq!(ranks, [Some(0), Some(1), None], "{want:?}");
+        }
+    }
+
+    #[test]
+    fn a_mapping_lends_its_labels_and_touches_no_other_demand() {
+        let routing = Routing::new(&[mapping("gpu", 0, &["c/t"])]);
+        let [t, u] = ["c/t", "c/u"].map(|id| template(id, &["linux"]));
+        assert!(routing.serves(&t, &labels(&["gpu"])) && !routing.serves(&u, &labels(&["gpu"])));
+        for want in [labels(&["linux"]), labels(&[]), Want::Template("u".into())] {
+            assert!(routing.serves(&u, &want), "{want:?}");
+        }
+        assert!(!routing.serves(&t, &labels(&["gpu", "linux"])), "no mapping carries both");
+    }
+}

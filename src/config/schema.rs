@@ -1,0 +1,120 @@
+//! The JSON Schema of the YAML, drawn from the tables of keys, so that editors complete and check.
+//!
+//! Draft 7, which editors' YAML support knows best. It knows types, ranges and words; what holds
+//! between keys (references, layers, what must be given in one of several places) only `check` says.
+
+use serde_json::{Map, Value, json};
+
+use super::keys::{
+    AGENT, CLOUD, CREDENTIAL_KINDS, Key, Kind, MAPPING, Preset, SECRET_KEYS, SERVICE, TOKEN,
+};
+
+/// The schema of a whole configuration.
+pub fn schema() -> Value {
+    let layer = |keys, about: &str| {
+        let mut layer = mapping(keys);
+        layer.insert("description".into(), about.into());
+        Value::Object(layer)
+    };
+    let entries = |of: Value, about: &str| json!({"description": about, "type": ["object", "null"], "additionalProperties": of});
+    let mut cloud = mapping(CLOUD);
+    cloud.insert("required".into(), json!(["name"]));
+    let mut labels = mapping(MAPPING);
+    labels.insert("required".into(), json!(["labels", "templates"]));
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "drover",
+        "description": "Configuration of drover",
+        "type": "object",
+        "additionalProperties": false,
+        "patternProperties": {
+            "^agentDefaults-.": layer(AGENT, "what agents on this node inherit; wins over agentDefaults"),
+        },
+        "properties": {
+            "cloudDefaults": layer(CLOUD, "what every cloud inherits"),
+            "cloudConfigurations": entries(Value::Object(cloud), "ways into Proxmox clusters"),
+            "agentDefaults": layer(AGENT, "what every agent inherits"),
+            "agentConfigurations": entries(Value::Object(mapping(AGENT)), "kinds of agents"),
+            "labelMappings": entries(Value::Object(labels), "labels that a list of templates serves"),
+            "credentials": entries(credential(), "what the ids in credentialsId stand for"),
+            "service": layer(SERVICE, "drover itself"),
+        },
+    })
+}
+
+/// A mapping with these keys and no other; nothing at all is fine too.
+fn mapping(keys: &[Key]) -> Map<String, Value> {
+    let properties: Map<String, Value> =
+        keys.iter().map(|key| (key.name.to_owned(), value(key))).collect();
+    let mut mapping = Map::new();
+    mapping.insert("type".into(), json!(["object", "null"]));
+    mapping.insert("additionalProperties".into(), false.into());
+    mapping.insert("properties".into(), properties.into());
+    mapping
+}
+
+/// One of the kinds, each with its own keys.
+fn credential() -> Value {
+    let kinds = CREDENTIAL_KINDS.iter().map(|(kind, keys)| {
+        let mut of_kind = mapping(keys);
+        let must = keys.iter().filter(|key| key.preset == Preset::Required);
+        let must: Vec<&str> = must.map(|key| key.name).collect();
+        of_kind.insert("required".into(), json!(must));
+        if let Some(Value::Object(properties)) = of_kind.get_mut("properties") {
+            properties.insert("kind".into(), json!({"const": kind}));
+        }
+        Value::Object(of_kind)
+    });
+    json!({"oneOf": kinds.collect::<Vec<_>>()})
+}
+
+/// An item of `service.tokens`.
+fn token() -> Value {
+    let mut token = mapping(TOKEN);
+    token.insert("required".into(), json!(["name", "role"]));
+    let one: Vec<Value> = SECRET_KEYS.iter().map(|key| json!({"required": [key]})).collect();
+    token.insert("oneOf".into(), one.into());
+    Value::Object(token)
+}
+
+/// What a key may hold. An empty key is back to its default, and numbers do for texts.
+fn value(key: &Key) -> Value {
+    let text = || json!(["string", "number", "null"]);
+    let of_kind = match key.kind {
+        Kind::Text => json!({"type": text()}),
+        Kind::Whole(least, most) => {
+            json!({"type": ["integer", "null"], "minimum": least, "maximum": most})
+        }
+        Kind::ZeroOr(least, most) => json!({"anyOf": [
+            {"enum": [0, null]},
+            {"type": "integer", "minimum": least, "maximum": most},
+        ]}),
+        Kind::Flag => json!({"type": ["boolean", "null"]}),
+        Kind::Choice(words) => {
+            let words: Vec<Value> =
+                words.iter().map(|word| json!(word)).chain([Value::Null]).collect();
+            json!({"enum": words})
+        }
+        Kind::Texts => {
+            json!({"type": ["array", "null"], "items": {"type": ["string", "number"]}})
+        }
+        Kind::Wholes => {
+            let item = json!({"type": "integer", "minimum": 0, "maximum": u32::MAX});
+            json!({"type": ["array", "null"], "items": item})
+        }
+        Kind::Tokens => json!({"type": ["array", "null"], "items": token()}),
+    };
+    let preset = match key.preset {
+        Preset::Required | Preset::Unset => None,
+        Preset::Whole(number) => Some(json!(number)),
+        Preset::Flag(flag) => Some(json!(flag)),
+        Preset::Text(text) => Some(json!(text)),
+        Preset::Empty => Some(json!([])),
+    };
+    let mut of_kind = of_kind;
+    if let Value::Object(of_kind) = &mut of_kind {
+        of_kind.insert("description".into(), key.about.into());
+        of_kind.extend(preset.map(|preset| ("default".to_owned(), preset)));
+    }
+    of_kind
+}
