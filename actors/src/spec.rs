@@ -202,6 +202,8 @@ impl TemplateSpec {
                 major: 21,
                 path: "java".into(),
                 options: String::new(),
+                repository: None,
+                repository_key: None,
             },
             idle: None,
             cap: None,
@@ -251,8 +253,14 @@ pub struct JavaSpec {
     pub major: u32,
     /// The binary when nothing is installed.
     pub path: String,
-    /// Options of the agent's JVM.
+    /// Options of the agent's JVM, for whoever starts one; drover starts none.
     pub options: String,
+    /// Corretto's package repository; none for Amazon's own.
+    #[serde(default)]
+    pub repository: Option<String>,
+    /// The key of that repository's signatures; none for `corretto.key` in it.
+    #[serde(default)]
+    pub repository_key: Option<String>,
 }
 
 /// What of `net0` differs from the template's; its MAC, model and firewall stay.

@@ -176,8 +176,20 @@ pub(super) static AGENT: &[Key] = &[
         "Java to install",
     ),
     whole("javaMajorVersion", 1, 999, 21, "its major version; ignored for NONE"),
-    text("javaPath", Preset::Text("java"), "the java binary, used for NONE"),
-    text("jvmOptions", Preset::Text(""), "options of the agent's JVM"),
+    text("javaPath", Preset::Text("java"), "the java binary, used for NONE; told when not there"),
+    text("jvmOptions", Preset::Text(""), "options of the agent's JVM, for Jenkins alone"),
+    text(
+        "correttoRepositoryUrl",
+        Preset::Text(""),
+        "Corretto's package repository; blank: Amazon's for the guest's package manager",
+    )
+    .checked(value::repository),
+    text(
+        "correttoKeyUrl",
+        Preset::Text(""),
+        "the key of its signatures; blank: corretto.key in it (apk: amazoncorretto.rsa.pub)",
+    )
+    .checked(value::repository),
     whole("idleTerminationMinutes", 0, LONG, 30, "idle time before an agent goes; 0: never"),
     whole("instanceCap", 0, 1_000_000, 0, "most agents; 0: unlimited"),
     whole("instanceMin", 0, 1_000_000, 0, "agents kept ready, at most instanceCap; 0: none"),

@@ -20,6 +20,8 @@ use super::layer::Layer;
 
 /// Below this Jenkins agents are on their way out.
 const RECOMMENDED_JAVA: u32 = 21;
+/// On a smaller disk Java, its packages and a build's files hardly fit, in GiB.
+const DISK_WITH_JAVA: u32 = 10;
 
 /// A template as written, defaults filled in.
 #[derive(Debug, Deserialize)]
@@ -47,6 +49,8 @@ struct RawAgent {
     java_major_version: u32,
     java_path: String,
     jvm_options: String,
+    corretto_repository_url: String,
+    corretto_key_url: String,
     idle_termination_minutes: u64,
     instance_cap: u32,
     instance_min: u32,
@@ -210,6 +214,13 @@ fn advise(raw: &RawAgent, layer: &Layer, key: Option<&SshKeySpec>, warnings: &mu
         let fault = layer.fault("javaMajorVersion", message);
         warnings.push(fault.help("21 or newer is recommended"));
     }
+    if raw.java_distribution != JavaDistribution::None
+        && (1..DISK_WITH_JAVA).contains(&raw.disk_size_gb)
+    {
+        let message = format!("a disk of {} GB is small for Java", raw.disk_size_gb);
+        let fault = layer.fault("diskSizeGb", message);
+        warnings.push(fault.help("10 or more is recommended, or 0 for the template's size"));
+    }
     let fixed = raw.ip_config.split(',').any(|part| {
         let setting = part.trim().strip_prefix("ip=").or(part.trim().strip_prefix("ip6="));
         setting.is_some_and(|setting| setting.contains('/'))
@@ -280,6 +291,8 @@ fn spec(id: &str, raw: &RawAgent, cloud: &CheckedCloud, key: &SshKeySpec) -> Tem
             major: raw.java_major_version,
             path: given(&raw.java_path).unwrap_or_else(|| "java".to_owned()),
             options: raw.jvm_options.clone(),
+            repository: given(&raw.corretto_repository_url),
+            repository_key: given(&raw.corretto_key_url),
         },
         idle: minutes_or_never(raw.idle_termination_minutes),
         cap: limited(raw.instance_cap),

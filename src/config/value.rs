@@ -89,6 +89,22 @@ pub(super) fn ip_config(text: &str) -> Result<(), Complaint> {
     Ok(())
 }
 
+/// Checks the URL of a package repository, as guests ask for it; blank is fine.
+pub(super) fn repository(text: &str) -> Result<(), Complaint> {
+    const FORM: &str = "write it as `https://mirror.example.com/corretto`";
+    if text.is_empty() {
+        return Ok(());
+    }
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let plain = |c: char| c.is_ascii_graphic() && !"\"'`\\$<>".contains(c);
+    match rest {
+        Some(rest) if !rest.is_empty() && !rest.starts_with('/') && text.chars().all(plain) => {
+            Ok(())
+        }
+        _ => Err(complain(format!("`{text}` is no URL of http or https"), FORM)),
+    }
+}
+
 /// Checks a bridge's name as Proxmox takes it; blank is fine.
 pub(super) fn bridge(text: &str) -> Result<(), Complaint> {
     let sound = text.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
@@ -182,9 +198,21 @@ mod tests {
 
     #[test]
     fn single_texts_are_told_right_from_wrong() {
-        let cases: [(Check, &[&str], &[&str]); 11] = [
+        let cases: [(Check, &[&str], &[&str]); 12] = [
             (bridge, &["", "vmbr0", "dmz.7"], &["vmbr0,firewall=0", "a b", "sixteen-letters-x"]),
             (cidr, &["10.0.0.0/8", "fd00::/8"], &["10.0.0.0", "10.0.0.0/33", "x/8", "::/129"]),
+            (
+                repository,
+                &["", "https://apt.corretto.aws", "http://127.0.0.1:80/a?b=c"],
+                &[
+                    "apt.corretto.aws",
+                    "ftp://a",
+                    "https://",
+                    "https:///x",
+                    "https://a b",
+                    "http://$(id)",
+                ],
+            ),
             (tag, &["linux", "a.b-c"], &["", "-a", "Über", "drover", "drover-7k2m9qxw"]),
             (ip_config, &["", "ip=dhcp", "ip=10.0.0.5/24,gw=10.0.0.1"], &["dhcp", "ip=x", "a=b"]),
             (nameserver, &["", "1.1.1.1 8.8.8.8", "1.1.1.1,::1"], &["dns.example.com"]),

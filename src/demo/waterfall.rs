@@ -7,12 +7,13 @@ pub fn draw(title: &str, phases: &[(String, u64)], width: usize) -> String {
     let total: u64 = phases.iter().map(|(_, ms)| ms).sum();
     let mut out = format!("{title}  {}\n", seconds(total));
     let mut before = 0;
+    let named = phases.iter().map(|(state, _)| state.chars().count()).max().unwrap_or(0).max(12);
     for (state, ms) in phases {
         let from = column(before, total, width);
         before += ms;
         let to = column(before, total, width).max(from + usize::from(*ms > 0));
         let bar = format!("{}{}", " ".repeat(from), "█".repeat(to.saturating_sub(from)));
-        let _ = writeln!(out, "  {state:<12} {:>8}  {bar}", seconds(*ms));
+        let _ = writeln!(out, "  {state:<named$} {:>8}  {bar}", seconds(*ms));
     }
     out
 }

@@ -24,8 +24,16 @@ fn a_leased_command_streams_its_output_and_gives_its_exit_status() {
     let gone = events.until("agentGone", |fact| fact["agent"]["id"] == agent.as_str());
     let phases = gone["agent"]["phases"].as_array().unwrap();
     let names: Vec<&str> = phases.iter().map(|phase| phase["state"].as_str().unwrap()).collect();
-    for state in ["Cloning", "Configuring", "Booting", "Connecting", "Preparing", "Ready", "Leased"]
-    {
+    for state in [
+        "Cloning",
+        "Configuring",
+        "Booting",
+        "Connecting",
+        "Preparing: cloud-init",
+        "Preparing: remoteFs",
+        "Ready",
+        "Leased",
+    ] {
         assert!(names.contains(&state), "{state} in {names:?}");
     }
     assert_eq!(sim.guests(), Vec::<u64>::new());

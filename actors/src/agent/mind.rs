@@ -72,6 +72,8 @@ pub struct Mind {
     pub(super) credit: Duration,
     pub(super) boot: Boot,
     pub(super) detail: String,
+    /// What preparing found amiss, and went on.
+    pub(super) warnings: Vec<String>,
     pub(super) waterfall: Waterfall,
     pub(super) told: Told,
 }
@@ -168,6 +170,7 @@ impl Mind {
             credit: Duration::ZERO,
             boot: Boot::default(),
             detail: String::new(),
+            warnings: Vec::new(),
             waterfall: Waterfall::new(now),
             told: Told::default(),
             spec,
@@ -219,7 +222,7 @@ impl Mind {
     pub(super) fn enter(&mut self, state: State, out: &mut Out) {
         let changed = self.state.name() != state.name();
         if changed {
-            self.waterfall.move_on(self.state.name(), out.now);
+            self.waterfall.move_on(&self.phase(), out.now);
         }
         let within_startup = matches!(state, State::Connecting { .. } | State::Booting(_))
             && matches!(self.state, State::Connecting { .. } | State::Booting(_));

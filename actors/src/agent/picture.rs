@@ -3,6 +3,7 @@
 
 use crate::agent::event::Effect;
 use crate::agent::mind::{Mind, Out};
+use crate::agent::prepare;
 use crate::agent::state::{Lease, Stage, State};
 use crate::fact::{AgentPicture, LeasePicture, What};
 use crate::fault::Fault;
@@ -34,6 +35,12 @@ impl Waterfall {
 
     /// Ends the phase of this name.
     pub fn move_on(&mut self, name: &str, now: Now) {
+        self.step_on(name, now);
+        self.since_wall = now.wall;
+    }
+
+    /// Ends a part of the running phase.
+    pub fn step_on(&mut self, name: &str, now: Now) {
         let spent = now.mono.0.saturating_sub(self.since.0);
         let full = self.past.len() >= PHASES_KEPT;
         let known = self.past.iter_mut().rev().find(|(past, _)| past == name);
@@ -42,7 +49,6 @@ impl Waterfall {
             Some(_) | None => self.past.push((name.to_owned(), spent)),
         }
         self.since = now.mono;
-        self.since_wall = now.wall;
     }
 
     /// All phases with the running one last.
@@ -106,6 +112,25 @@ impl Mind {
         }
     }
 
+    /// What the waterfall calls the part of its life it is in.
+    pub(super) fn phase(&self) -> String {
+        match &self.state {
+            State::Preparing(step) => prepare::phase(*step),
+            state @ (State::Queued
+            | State::Cloning { .. }
+            | State::InDoubt { .. }
+            | State::Configuring
+            | State::Booting(_)
+            | State::Connecting { .. }
+            | State::Ready
+            | State::Leased
+            | State::Draining(_)
+            | State::Retiring { .. }
+            | State::Stranded { .. }
+            | State::Gone { .. }) => state.name().to_owned(),
+        }
+    }
+
     fn show(&mut self, out: &mut Out) {
         if matches!(self.state, State::Gone { .. }) {
             return;
@@ -114,7 +139,7 @@ impl Mind {
         if self.told.picture.as_ref() == Some(&picture) {
             return;
         }
-        let phases = self.waterfall.phases(self.state.name(), out.now);
+        let phases = self.waterfall.phases(&self.phase(), out.now);
         out.observe(What::Agent(Box::new(AgentPicture { phases, ..picture.clone() })));
         self.told.picture = Some(picture);
     }

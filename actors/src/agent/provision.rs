@@ -1,34 +1,27 @@
-//! From a place in the lanes to Ready: configuring, booting, connecting, preparing.
-//!
-//! Java on the agent is set up by a later part; `javaConfig` has no effect here.
+//! From a place in the lanes to a guest that can be logged in to: configuring, booting, connecting.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::agent::event::{Call, Effect, Guest};
 use crate::agent::mind::{Mind, Out};
-use crate::agent::state::{BootStep, CloneStep, PrepareStep, State};
+use crate::agent::state::{BootStep, CloneStep, State};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{ClusterId, NodeName, Upid, VmId};
 use crate::marks::{Kind, Marks};
-use crate::ports::{AddressSight, Configured, Ran, TaskEnd, VmSight};
+use crate::ports::{AddressSight, Configured, TaskEnd, VmSight};
 use crate::record::{Body, Reason};
-use crate::time::Moment;
 
 /// How long one try to log in may take.
 pub(super) const GREET_LIMIT: Duration = Duration::from_secs(10);
 /// Time between two tries to log in: a refused one costs nobody anything.
-const GREET_PAUSE: Duration = Duration::from_millis(500);
+pub(super) const GREET_PAUSE: Duration = Duration::from_millis(500);
 /// A refusal that took this long has waited in the guest's stead: the next question may come soon.
 const ADDRESS_BLOCKED: Duration = Duration::from_secs(2);
 /// Time between such a refusal and the next question.
 const ADDRESS_SOON: Duration = Duration::from_millis(500);
 /// How often the guest agent is asked for host keys before they are taken on first sight.
 const HOST_KEY_TRIES: u32 = 3;
-/// Characters of a failed command's output that are shown.
-const TAIL_SHOWN: usize = 600;
-
-const CLOUD_INIT: &str = "if command -v cloud-init >/dev/null 2>&1; then cloud-init status --wait >/dev/null 2>&1; fi; true";
 
 impl Mind {
     pub(super) fn granted(
@@ -224,8 +217,7 @@ impl Mind {
                 if self.guest.as_ref().is_some_and(|guest| guest.host_keys.is_empty()) {
                     self.pin(vec![key], out);
                 }
-                self.enter(State::Preparing(PrepareStep::CloudInit), out);
-                self.act(out);
+                self.prepare(out);
             }
             // Cloud-init may just have made a new key (design rule 12).
             Err(fault)
@@ -247,46 +239,6 @@ impl Mind {
     /// The address to connect to.
     pub(super) fn address(&self) -> Option<IpAddr> {
         self.guest.as_ref()?.address
-    }
-
-    pub(super) fn prepare_call(&self, step: PrepareStep, now: Moment) -> Option<Call> {
-        let command = match step {
-            PrepareStep::CloudInit => CLOUD_INIT.to_owned(),
-            PrepareStep::RemoteFs => remote_fs_command(&self.spec.remote_fs),
-            PrepareStep::ReadyCommand => self.spec.ready_command.clone()?,
-        };
-        let limit = self.deadline.map_or(self.spec.limits.prepare, |deadline| deadline - now);
-        Some(Call::Run(self.address()?, command, limit))
-    }
-
-    pub(super) fn prepared(&mut self, step: PrepareStep, ran: Result<Ran, Fault>, out: &mut Out) {
-        match ran {
-            Ok(Ran { exit: Some(0), .. }) => self.prepare_next(step, out),
-            Ok(ran) => {
-                let text = describe_failure(step, &self.spec.remote_fs, &ran);
-                self.fail(Fault::new(FaultKind::Broken, Culprit::Template, text), out);
-            }
-            Err(fault) if can_pass(&fault.kind) => {
-                self.hinder(fault);
-                self.retry_in(GREET_PAUSE, out);
-            }
-            Err(fault) => self.fail(fault, out),
-        }
-    }
-
-    fn prepare_next(&mut self, step: PrepareStep, out: &mut Out) {
-        let next = match step {
-            PrepareStep::CloudInit => PrepareStep::RemoteFs,
-            PrepareStep::RemoteFs if self.spec.ready_command.is_some() => PrepareStep::ReadyCommand,
-            PrepareStep::RemoteFs | PrepareStep::ReadyCommand => {
-                self.enter(State::Ready, out);
-                return;
-            }
-        };
-        self.calm();
-        self.hindrance = None;
-        self.state = State::Preparing(next);
-        self.act(out);
     }
 
     /// A call of an agent that is alive failed.
@@ -346,33 +298,4 @@ pub(super) fn can_pass(kind: &FaultKind) -> bool {
         | FaultKind::Impostor
         | FaultKind::Broken => false,
     }
-}
-
-fn remote_fs_command(path: &str) -> String {
-    let quoted = quote(path);
-    format!(
-        "d={quoted}; mkdir -p -- \"$d\" 2>/dev/null || {{ sudo -n mkdir -p -- \"$d\" && \
-         sudo -n chown \"$(id -u):$(id -g)\" -- \"$d\"; }}; \
-         test -d \"$d\" && test -w \"$d\" || {{ echo \"$d is not a writable directory\"; exit 1; }}"
-    )
-}
-
-fn quote(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-fn describe_failure(step: PrepareStep, remote_fs: &str, ran: &Ran) -> String {
-    let what = match step {
-        PrepareStep::CloudInit => "waiting for cloud-init".to_owned(),
-        PrepareStep::RemoteFs => format!("making the working directory `{remote_fs}`"),
-        PrepareStep::ReadyCommand => "the readyCommand".to_owned(),
-    };
-    let how = match ran.exit {
-        Some(exit) => format!("ended with exit status {exit}"),
-        None => "was ended by a signal or its limit".to_owned(),
-    };
-    let tail = ran.tail.trim_end();
-    let skip = tail.chars().count().saturating_sub(TAIL_SHOWN);
-    let tail: String = tail.chars().skip(skip).collect();
-    if tail.is_empty() { format!("{what} {how}") } else { format!("{what} {how}; last: {tail}") }
 }

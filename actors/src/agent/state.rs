@@ -113,6 +113,8 @@ pub enum PrepareStep {
     CloudInit,
     /// The working directory.
     RemoteFs,
+    /// Java, where it is to be installed.
+    Java,
     /// The template's own command.
     ReadyCommand,
 }

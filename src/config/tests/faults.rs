@@ -148,12 +148,20 @@ fn all_faults_are_shown_at_once_in_the_order_of_their_places() {
 
 #[test]
 fn warnings_are_shown_apart() {
-    let text = with_agent("javaDistribution: OPENJDK\njavaMajorVersion: 17\nciUser: ubuntu")
-        .replace("{name: C,", "{name: C, ignoreSslErrors: true,")
-        .replacen("secretFile: token", "secret: hunter2-hunter2", 1);
+    let text = with_agent(
+        "javaDistribution: OPENJDK\njavaMajorVersion: 17\ndiskSizeGb: 9\nciUser: ubuntu",
+    )
+    .replace("{name: C,", "{name: C, ignoreSslErrors: true,")
+    .replacen("secretFile: token", "secret: hunter2-hunter2", 1);
     let shown = Scene::new().good(&text).rendered_warnings();
     assert!(!shown.contains("hunter2"));
     assert_snapshot!(shown);
+}
+
+#[test]
+fn a_repository_that_is_no_url_is_shown() {
+    let text = with_agent("correttoRepositoryUrl: apt.corretto.aws\ncorrettoKeyUrl: file:///key");
+    assert_snapshot!(Scene::new().faults(&text));
 }
 
 // Invariant: a fault of the defaults is said once, not for each that inherits it.

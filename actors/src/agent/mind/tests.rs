@@ -4,6 +4,7 @@
 mod calls;
 mod chance;
 mod lease;
+mod prepare;
 mod provision;
 mod retire;
 mod table;

@@ -465,14 +465,14 @@ fn a_failed_ready_command_shows_its_last_lines() {
     let fine = Ran { exit: Some(0), tail: String::new() };
     drive.answer(Answer::Ran(Ok(fine.clone())));
     let Some((_, Call::Run(_, command, _))) = drive.asked() else { panic!("no command") };
-    assert!(command.contains(r"d='/home/ci/it'\''s work'"), "{command}");
+    assert!(command.ends_with(r" drover '/home/ci/it'\''s work' 'java'"), "{command}");
     drive.answer(Answer::Ran(Ok(fine)));
     drive.answer(Answer::Ran(Ok(Ran { exit: Some(3), tail: "docker: not found\n".into() })));
     assert_eq!(drive.state(), "Retiring");
     let reason = drive.ledger.agents[&agent_id()].retiring.clone().expect("a reason");
     let Reason::Failed { state, text, .. } = reason else { panic!("{reason:?}") };
     assert_eq!(state, "Preparing");
-    assert!(text.contains("exit status 3; last: docker: not found"), "{text}");
+    assert_eq!(text, "the step `readyCommand` ended with exit status 3; last: docker: not found");
 }
 
 #[test]

@@ -1,0 +1,83 @@
+//! The commands that prepare a guest: pure texts of drover's own scripts and their arguments.
+//!
+//! Each is one line for whatever shell the login user has, and runs in the guest's POSIX `sh`.
+
+use crate::spec::{JavaDistribution, JavaSpec, TemplateSpec};
+
+const CLOUD_INIT: &str = include_str!("guest/cloud-init.sh");
+const REMOTE_FS: &str = include_str!("guest/remote-fs.sh");
+const COMMON: &str = include_str!("guest/common.sh");
+const JAVA: &str = include_str!("guest/java.sh");
+
+/// Put before each line of output that is a warning and no failure.
+const WARNING: &str = "warning: ";
+
+/// Waits for cloud-init.
+pub fn cloud_init() -> String {
+    script(&[CLOUD_INIT], &[])
+}
+
+/// Makes the working directory; looks for Java where none is installed.
+pub fn remote_fs(spec: &TemplateSpec) -> String {
+    let java = match spec.java.distribution {
+        JavaDistribution::None => spec.java.path.as_str(),
+        JavaDistribution::Openjdk | JavaDistribution::Corretto => "",
+    };
+    script(&[REMOTE_FS], &[&spec.remote_fs, java])
+}
+
+/// Sees to it that there is Java; none where nothing is to be installed.
+pub fn java(java: &JavaSpec) -> Option<String> {
+    let distribution = match java.distribution {
+        JavaDistribution::None => return None,
+        JavaDistribution::Openjdk => "OPENJDK",
+        JavaDistribution::Corretto => "CORRETTO",
+    };
+    let blank_or = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (repository, key) = (blank_or(&java.repository), blank_or(&java.repository_key));
+    let repository = repository.trim_end_matches('/');
+    Some(script(&[COMMON, JAVA], &[distribution, &java.major.to_string(), repository, &key]))
+}
+
+/// The warnings in what one of these scripts said.
+pub fn warnings(said: &str) -> Vec<String> {
+    said.lines().filter_map(|line| line.strip_prefix(WARNING)).map(str::to_owned).collect()
+}
+
+/// A script and its arguments as one command.
+fn script(parts: &[&str], arguments: &[&str]) -> String {
+    let words = arguments.iter().map(|word| format!(" {}", quote(word)));
+    format!("sh -c {} drover{}", quote(&parts.concat()), words.collect::<String>())
+}
+
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{CloudId, TemplateId, VmId};
+
+    // Invariant: a script arrives word by word whatever stands in the YAML.
+
+    #[test]
+    fn arguments_are_quoted_and_follow_the_script() {
+        let id = TemplateId::new(CloudId::new("c"), "t");
+        let mut spec = TemplateSpec::bare(id, VmId(9000));
+        spec.remote_fs = "/srv/$(id) it's".into();
+        let quoted = quote(REMOTE_FS);
+        assert_eq!(remote_fs(&spec), format!(r"sh -c {quoted} drover '/srv/$(id) it'\''s' 'java'"));
+        spec.java.distribution = JavaDistribution::Corretto;
+        spec.java.repository = Some("https://mirror/deb/".into());
+        let command = java(&spec.java).unwrap_or_default();
+        assert!(command.starts_with("sh -c '#!/bin/sh\n"), "{command}");
+        assert!(command.ends_with(" drover 'CORRETTO' '21' 'https://mirror/deb' ''"), "{command}");
+    }
+
+    #[test]
+    fn nothing_is_installed_where_nothing_is_wanted() {
+        let id = TemplateId::new(CloudId::new("c"), "t");
+        assert_eq!(java(&TemplateSpec::bare(id, VmId(9000)).java), None);
+    }
+}

@@ -1,0 +1,145 @@
+//! Preparing over SSH: the steps, their order, their names, what they say.
+
+use std::time::Duration;
+
+use crate::agent::event::{Answer, Call};
+use crate::agent::testing::*;
+use crate::fact::{AgentPicture, What};
+use crate::fault::FaultKind;
+use crate::ports::Ran;
+use crate::record::Reason;
+use crate::spec::{JavaDistribution, JavaSpec, TemplateSpec};
+
+fn with_java() -> TemplateSpec {
+    let plain = spec();
+    let java = JavaSpec { distribution: JavaDistribution::Corretto, ..plain.java.clone() };
+    TemplateSpec { java, ..plain }
+}
+
+fn at_preparing(spec: TemplateSpec) -> Drive {
+    let mut drive = Drive::new(spec);
+    drive.go_to("Preparing");
+    drive
+}
+
+fn says(drive: &mut Drive, exit: Option<u32>, tail: &str) {
+    drive.answer(Answer::Ran(Ok(Ran { exit, tail: tail.into() })));
+}
+
+fn picture(drive: &Drive) -> AgentPicture {
+    let told = drive.facts().into_iter().rev().find_map(|what| match what {
+        What::Agent(picture) => Some((**picture).clone()),
+        _ => None,
+    });
+    told.expect("a picture")
+}
+
+fn failure(drive: &Drive) -> String {
+    let reason = drive.ledger.agents[&agent_id()].retiring.clone().expect("a reason");
+    let Reason::Failed { text, .. } = reason else { panic!("{reason:?}") };
+    text
+}
+
+fn limit(drive: &Drive) -> Duration {
+    let Some((_, Call::Run(_, _, limit))) = drive.asked() else { panic!("no command") };
+    limit
+}
+
+// Invariant: steps go in their order, each shown by its name while it runs and in the waterfall.
+
+#[test]
+fn every_step_is_shown_while_it_runs_and_has_its_part_in_the_waterfall() {
+    let mut drive = at_preparing(with_java());
+    let mut shown = Vec::new();
+    while drive.state() == "Preparing" {
+        shown.push(picture(&drive).detail);
+        drive.wait(secs(1));
+        says(&mut drive, Some(0), "");
+    }
+    let steps = [
+        "step 1 of 4: cloud-init",
+        "step 2 of 4: remoteFs",
+        "step 3 of 4: Java",
+        "step 4 of 4: readyCommand",
+    ];
+    assert_eq!(shown, steps);
+    let ready = picture(&drive);
+    assert_eq!((ready.state.as_str(), ready.detail.as_str()), ("Ready", ""));
+    let parts: Vec<(&str, u64)> = ready
+        .phases
+        .iter()
+        .filter_map(|(name, ms)| Some((name.strip_prefix("Preparing: ")?, *ms)))
+        .collect();
+    let parts_meant =
+        [("cloud-init", 1000), ("remoteFs", 1000), ("Java", 1000), ("readyCommand", 1000)];
+    assert_eq!(parts, parts_meant);
+}
+
+#[test]
+fn java_is_a_step_only_where_it_is_installed_and_looked_for_where_it_is_not() {
+    let command = |spec: TemplateSpec| {
+        let mut drive = at_preparing(spec);
+        says(&mut drive, Some(0), "");
+        let Some((_, Call::Run(_, command, _))) = drive.asked() else { panic!("no command") };
+        let detail = picture(&drive).detail;
+        (detail, command)
+    };
+    let (detail, looks) = command(spec());
+    assert_eq!(detail, "step 2 of 3: remoteFs");
+    assert!(looks.ends_with(" 'java'"), "{looks}");
+    let (detail, looks) = command(with_java());
+    assert_eq!(detail, "step 2 of 4: remoteFs");
+    assert!(looks.ends_with(" ''"), "{looks}");
+}
+
+// Invariant: a failed step ends the provision with its name and its last lines; a warning does not.
+
+#[test]
+fn a_failed_step_is_named_with_its_last_lines() {
+    let mut drive = at_preparing(with_java());
+    says(&mut drive, Some(0), "");
+    says(&mut drive, Some(0), "");
+    says(&mut drive, Some(1), "E: Unable to locate package java-21-amazon-corretto-jdk\n");
+    assert_eq!(drive.state(), "Retiring");
+    let wanted = "the step `Java` ended with exit status 1; last: E: Unable to locate package \
+                  java-21-amazon-corretto-jdk";
+    assert_eq!(failure(&drive), wanted);
+}
+
+#[test]
+fn warnings_of_our_own_steps_are_shown_once_it_is_ready() {
+    let mut drive = at_preparing(spec());
+    says(&mut drive, Some(0), "noise\nwarning: cloud-init met errors\nwarning: status: error");
+    says(&mut drive, Some(0), "warning: there is no Java");
+    says(&mut drive, Some(0), "warning: the readyCommand's own business");
+    assert_eq!(drive.state(), "Ready");
+    let wanted = "cloud-init met errors; status: error; there is no Java";
+    assert_eq!(picture(&drive).detail, wanted);
+}
+
+#[test]
+fn a_lost_connection_runs_the_step_again_and_no_other() {
+    let mut drive = at_preparing(spec());
+    says(&mut drive, Some(0), "warning: kept");
+    let (_, before) = drive.asked().expect("a call");
+    drive.answer(Answer::Ran(Err(fault(FaultKind::UnknownOutcome))));
+    assert!(picture(&drive).detail.starts_with("remoteFs: "), "{}", picture(&drive).detail);
+    drive.wait(secs(1));
+    let (_, again) = drive.asked().expect("a call");
+    let (Call::Run(_, before, _), Call::Run(_, again, _)) = (before, again) else { panic!() };
+    assert_eq!(before, again);
+}
+
+// Invariant: a step ends before the deadline of all, so that it can say what it was at.
+
+#[test]
+fn a_step_that_takes_all_the_time_there_is_still_says_its_last_lines() {
+    let mut drive = at_preparing(spec());
+    let all = spec().limits.prepare;
+    assert_eq!(limit(&drive), all - secs(2));
+    drive.wait(all - secs(2));
+    says(&mut drive, None, "still running\n(ended after 598 s)");
+    let wanted = "the step `cloud-init` was ended by a signal or its limit; last: still running\n\
+                  (ended after 598 s)";
+    assert_eq!(failure(&drive), wanted);
+}

@@ -1,0 +1,134 @@
+//! Preparing a guest over SSH: steps in their order, each with a name that is shown while it runs.
+//!
+//! Every step may be run again: after a lost connection, and all of them after a restart.
+
+use std::time::Duration;
+
+use crate::agent::event::Call;
+use crate::agent::guest;
+use crate::agent::mind::{Mind, Out};
+use crate::agent::provision::{GREET_PAUSE, can_pass};
+use crate::agent::state::{PrepareStep, State};
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::ports::Ran;
+use crate::spec::{JavaDistribution, TemplateSpec};
+use crate::time::Moment;
+
+/// Characters of a failed command's output that are shown.
+const TAIL_SHOWN: usize = 600;
+/// Characters of warnings that are shown.
+const WARNINGS_SHOWN: usize = 300;
+/// A step that takes all the time there is ends so much before the deadline, to say what it said.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+impl PrepareStep {
+    /// The step after this one; none when the guest is ready.
+    fn next(self, spec: &TemplateSpec) -> Option<Self> {
+        let all = Self::all(spec);
+        let at = all.iter().position(|step| *step == self)?;
+        all.get(at + 1).copied()
+    }
+
+    /// The steps of a template in their order.
+    pub(super) fn all(spec: &TemplateSpec) -> Vec<Self> {
+        let java = match spec.java.distribution {
+            JavaDistribution::None => None,
+            JavaDistribution::Openjdk | JavaDistribution::Corretto => Some(Self::Java),
+        };
+        let ready = spec.ready_command.as_ref().map(|_| Self::ReadyCommand);
+        [Self::CloudInit, Self::RemoteFs].into_iter().chain(java).chain(ready).collect()
+    }
+
+    /// What it is called.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::CloudInit => "cloud-init",
+            Self::RemoteFs => "remoteFs",
+            Self::Java => "Java",
+            Self::ReadyCommand => "readyCommand",
+        }
+    }
+}
+
+impl Mind {
+    /// SSH answers: the first step.
+    pub(super) fn prepare(&mut self, out: &mut Out) {
+        self.warnings.clear();
+        self.enter(State::Preparing(PrepareStep::CloudInit), out);
+        self.show_step(PrepareStep::CloudInit);
+        self.act(out);
+    }
+
+    pub(super) fn prepare_call(&self, step: PrepareStep, now: Moment) -> Option<Call> {
+        let command = match step {
+            PrepareStep::CloudInit => guest::cloud_init(),
+            PrepareStep::RemoteFs => guest::remote_fs(&self.spec),
+            PrepareStep::Java => guest::java(&self.spec.java)?,
+            PrepareStep::ReadyCommand => self.spec.ready_command.clone()?,
+        };
+        let left = self.deadline.map_or(self.spec.limits.prepare, |deadline| deadline - now);
+        let limit = left.saturating_sub(LAST_WORDS).max(left / 2);
+        Some(Call::Run(self.address()?, command, limit))
+    }
+
+    pub(super) fn prepared(&mut self, step: PrepareStep, ran: Result<Ran, Fault>, out: &mut Out) {
+        match ran {
+            Ok(Ran { exit: Some(0), tail }) => {
+                if step != PrepareStep::ReadyCommand {
+                    self.warnings.extend(guest::warnings(&tail));
+                }
+                self.prepare_next(step, out);
+            }
+            Ok(ran) => {
+                let text = describe_failure(step.name(), &ran);
+                self.fail(Fault::new(FaultKind::Broken, Culprit::Template, text), out);
+            }
+            Err(fault) if can_pass(&fault.kind) => {
+                let text = format!("{}: {}", step.name(), fault.text);
+                self.hinder(Fault { text, ..fault });
+                self.retry_in(GREET_PAUSE, out);
+            }
+            Err(fault) => self.fail(fault, out),
+        }
+    }
+
+    fn prepare_next(&mut self, step: PrepareStep, out: &mut Out) {
+        let Some(next) = step.next(&self.spec) else {
+            self.enter(State::Ready, out);
+            self.detail = last_chars(&self.warnings.join("; "), WARNINGS_SHOWN);
+            return;
+        };
+        self.waterfall.step_on(&phase(step), out.now);
+        self.calm();
+        self.hindrance = None;
+        self.state = State::Preparing(next);
+        self.show_step(next);
+        self.act(out);
+    }
+
+    fn show_step(&mut self, step: PrepareStep) {
+        let all = PrepareStep::all(&self.spec);
+        let at = all.iter().position(|other| *other == step).map_or(0, |at| at + 1);
+        self.detail = format!("step {at} of {}: {}", all.len(), step.name());
+    }
+}
+
+/// The step's part of the waterfall.
+pub(super) fn phase(step: PrepareStep) -> String {
+    format!("Preparing: {}", step.name())
+}
+
+/// The end of a text, at most so many characters.
+fn last_chars(text: &str, most: usize) -> String {
+    text.chars().skip(text.chars().count().saturating_sub(most)).collect()
+}
+
+fn describe_failure(step: &str, ran: &Ran) -> String {
+    let how = match ran.exit {
+        Some(exit) => format!("ended with exit status {exit}"),
+        None => "was ended by a signal or its limit".to_owned(),
+    };
+    let tail = last_chars(ran.tail.trim_end(), TAIL_SHOWN);
+    let last = if tail.is_empty() { String::new() } else { format!("; last: {tail}") };
+    format!("the step `{step}` {how}{last}")
+}
