@@ -10,6 +10,7 @@ mod harness;
 mod hostile;
 mod journal;
 mod outage;
+mod prepare;
 mod proxy;
 mod recovery;
 mod reload;

@@ -21,6 +21,9 @@ const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// The folders a guest finds as its own.
 pub(super) const FOLDERS: [&str; 6] = ["etc", "home", "opt", "srv", "tmp", "var"];
 
+/// The folder that is `/usr/local` to a guest that has its own.
+pub(super) const USR_LOCAL: &str = "usr-local";
+
 /// One guest's place beneath the host's folder.
 #[derive(Debug, Clone)]
 pub(super) struct Disk {
@@ -55,12 +58,14 @@ impl Disk {
             self.make_folder(name, 0o755)?;
         }
         self.make_folder(&inside.home[1..], 0o755)?;
+        self.make_folder(&format!("{USR_LOCAL}/bin"), 0o755)?;
         std::fs::create_dir_all(self.run_folder())?;
 
         let key = self.host_key(boot)?;
         let public = key.public_line(&format!("root@{}", inside.hostname));
         self.put("etc/ssh/ssh_host_ed25519_key.pub", format!("{public}\n").as_bytes(), 0o644)?;
         self.write_names(inside)?;
+        self.write_java(inside)?;
         self.authorize(boot, inside)?;
         Ok(key)
     }
@@ -78,7 +83,25 @@ impl Disk {
         self.put("etc/hosts", hosts.as_bytes(), 0o644)?;
         self.put("etc/passwd", passwd.as_bytes(), 0o644)?;
         self.put("etc/group", group.as_bytes(), 0o644)?;
-        self.put("etc/guest.env", format!("address={address}\nmac={mac}\n").as_bytes(), 0o644)?;
+        let traits = inside.traits.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+        let known = format!("address={address}\nmac={mac}\ntraits='{traits}'\n");
+        self.put("etc/guest.env", known.as_bytes(), 0o644)?;
+        Ok(())
+    }
+
+    /// What an image brings along: `java-17` on PATH, `jvm-17` off it.
+    fn write_java(&self, inside: &Inside) -> io::Result<()> {
+        for (place, major) in inside.traits.iter().filter_map(|word| word.split_once('-')) {
+            let path = match place {
+                "java" => "opt/bin/java".to_owned(),
+                "jvm" => format!("opt/jvm-{major}/bin/java"),
+                _ => continue,
+            };
+            self.make_folder(path.trim_end_matches("/java"), 0o755)?;
+            let said =
+                format!("#!/bin/sh\necho 'openjdk version \"{major}.0.1\" 2026-01-20' >&2\n");
+            self.put(&path, said.as_bytes(), 0o755)?;
+        }
         Ok(())
     }
 
@@ -209,7 +232,12 @@ pub(super) struct Inside {
     pub home: String,
     pub mac: Option<String>,
     pub address: std::net::Ipv4Addr,
+    /// What is special about it: `x` for each of its tags `guest-x`.
+    pub traits: Vec<String>,
 }
+
+/// The package managers of guests that are bare machines of one family.
+const FAMILIES: [&str; 4] = ["apt", "dnf", "zypper", "apk"];
 
 impl Inside {
     /// Reads a boot's configuration.
@@ -232,7 +260,16 @@ impl Inside {
         }
         let home = if user == "root" { "/root".to_owned() } else { format!("/home/{user}") };
         let (vmid, hostname, mac) = (boot.vmid, boot.hostname.clone(), boot.mac.clone());
-        Ok(Self { vmid, hostname, user, home, mac, address })
+        let tags = boot.config.get("tags").map(String::as_str).unwrap_or_default();
+        let traits = tags.split([';', ',', ' ']).filter_map(|tag| tag.strip_prefix("guest-"));
+        let traits = traits.filter(|word| plain(word)).map(str::to_owned).collect();
+        Ok(Self { vmid, hostname, user, home, mac, address, traits })
+    }
+
+    /// The package manager it has alone, when it is to look like a machine of one family: without
+    /// the host's Java, and with a `/usr/local` of its own.
+    pub fn family(&self) -> Option<&str> {
+        self.traits.iter().map(String::as_str).find(|word| FAMILIES.contains(word))
     }
 
     fn authorized_keys(&self) -> String {

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::disk::{Disk, FOLDERS, Inside};
+use super::disk::{Disk, FOLDERS, Inside, USR_LOCAL};
 use crate::sim::guest::GuestBoot;
 
 /// How guests are to be kept apart.
@@ -57,7 +57,10 @@ const BARE_JOB: &str = "trap 'trap \"\" TERM; kill -KILL 0' TERM; exec 3<&0; \
 
 const ENTER: &str = "cd \"$HOME\" || exit 126; exec \"$@\"";
 
-const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The last is where stand-ins for packages link what they bring.
+const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin";
+
+const MANAGERS: [&str; 6] = ["apt-get", "apt", "dnf", "yum", "zypper", "apk"];
 
 /// Parts of the host's `/etc` that programs need to run at all.
 const ETC: [&str; 17] = [
@@ -259,7 +262,32 @@ impl Sandbox {
         }
         add(&["--tmpfs", "/run", "--tmpfs", "/guest/run"]);
         add(&["--ro-bind", &self.standins.to_string_lossy(), "/guest/bin"]);
-        add(&["--remount-ro", "/", "--chdir", "/", "--"]);
+        if let Some(family) = inside.family() {
+            words.extend(self.bare_machine(disk, family));
+        }
+        words.extend(["--remount-ro", "/", "--chdir", "/", "--"].map(str::to_owned));
+        words
+    }
+
+    /// Hides what a machine of one family has not: the host's Java, other package managers.
+    fn bare_machine(&self, disk: &Disk, family: &str) -> Vec<String> {
+        let own = disk.folder().join(USR_LOCAL).display().to_string();
+        let mut words = vec!["--bind".to_owned(), own, "/usr/local".to_owned()];
+        if Path::new("/usr/lib/jvm").is_dir() {
+            words.extend(["--tmpfs", "/usr/lib/jvm"].map(str::to_owned));
+        }
+        let hidden = MANAGERS.into_iter().filter(|name| !name.starts_with(family)).chain(["java"]);
+        let standins = self.standins.as_path();
+        let places = [(standins, "/guest/bin"), (Path::new("/usr/bin"), "/usr/bin")];
+        for (name, (host, inside)) in
+            hidden.flat_map(|name| places.map(|(host, inside)| (name, (host, inside))))
+        {
+            // A mount can not go over a link.
+            if host.join(name).symlink_metadata().is_ok_and(|kind| kind.is_file()) {
+                let place = format!("{inside}/{name}");
+                words.extend(["--ro-bind".to_owned(), "/dev/null".to_owned(), place]);
+            }
+        }
         words
     }
 
@@ -282,6 +310,7 @@ impl Sandbox {
         set("TMPDIR", on_host("tmp"));
         set("GUEST_ETC", on_host("etc"));
         set("GUEST_VAR", on_host("var"));
+        set("GUEST_OPT", on_host("opt"));
         set("GUEST_RUN", disk.run_folder().display().to_string());
         set("PATH", format!("{}:{SYSTEM_PATH}", self.standins.display()));
         all

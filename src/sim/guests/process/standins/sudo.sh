@@ -1,5 +1,13 @@
 #!/bin/sh
-# sudo: there is one user, who may do everything; runs the rest.
+# sudo: there is one user, who may do everything, unless the guest's traits say otherwise.
+traits=
+[ ! -r "${GUEST_ETC:-/etc}/guest.env" ] || . "${GUEST_ETC:-/etc}/guest.env"
+case " $traits " in
+*" no-sudo "*)
+    echo "sudo: a password is required" >&2
+    exit 1
+    ;;
+esac
 while [ $# -gt 0 ]; do
     case "$1" in
     -u | -g | -p | -C | -h | -r | -t)
