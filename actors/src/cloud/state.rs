@@ -14,6 +14,8 @@ use crate::template::{TemplateNews, permits};
 
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LONGEST: Duration = Duration::from_secs(60);
+/// How often a cloud that is well is asked all the same: its health is shown to people.
+const WELL: Duration = Duration::from_secs(30);
 
 /// What the body is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,9 +159,8 @@ impl CloudMind {
     fn well(&mut self) -> Vec<Effect> {
         self.health = Health::Well;
         self.retries = 0;
-        let period = self.spec.as_ref().map_or(RETRY_LONGEST, |spec| spec.reconcile_period);
         let leads = self.pinned.clone().map(Effect::Leads);
-        leads.into_iter().chain([Effect::AskAgain(period.max(RETRY_FIRST))]).collect()
+        leads.into_iter().chain([Effect::AskAgain(WELL)]).collect()
     }
 
     fn degrade(&mut self, why: String) -> Vec<Effect> {
