@@ -24,6 +24,8 @@ pub enum Effect {
     Pin(ClusterId),
     /// The cloud leads to this cluster and works.
     Leads(ClusterId),
+    /// The cloud leads to this cluster, and not to its own.
+    Elsewhere(ClusterId),
     /// Ask the cloud who it is again after a while.
     AskAgain(Duration),
 }
@@ -135,7 +137,8 @@ impl CloudMind {
                      done there; restore its endpoint, or give the new cluster a new cloud key",
                     self.id, sight.cluster
                 );
-                self.degrade(why)
+                let elsewhere = Effect::Elsewhere(sight.cluster);
+                self.degrade(why).into_iter().chain([elsewhere]).collect()
             }
             _ if !sight.quorate => {
                 self.degrade(format!("cluster `{}` is not quorate", sight.cluster))
