@@ -1,90 +1,125 @@
-//! The ways into clusters: through which cloud a guest is reached when its own has left the
-//! configuration. The guest's own marks say whose it is, whichever way is taken.
+//! The ways into clusters: through which cloud a guest is reached. A cloud is called about a guest
+//! only once it has said that it leads to that guest's cluster: behind another address the same
+//! VMID would be free, or somebody else's. Where an agent's own cloud has left the configuration,
+//! another one that leads to the same cluster stands in.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
+
+use tokio::sync::watch;
 
 use crate::id::{CloudId, ClusterId};
 
 /// Which clouds there are and where they lead.
 ///
 /// Shared by the actors of one thread; written by the herd alone.
-#[derive(Debug, Clone, Default)]
-pub struct Ways(Rc<RefCell<Known>>);
-
-#[derive(Debug, Default)]
-struct Known {
-    /// Clouds that can be called: configured at some time in this start, and with agents since.
-    open: BTreeSet<CloudId>,
-    /// Clouds that are configured.
-    configured: BTreeMap<CloudId, Lead>,
+#[derive(Debug, Clone)]
+pub struct Ways {
+    known: Rc<RefCell<BTreeMap<CloudId, Way>>>,
+    changes: watch::Sender<()>,
 }
 
-/// What is known of where a configured cloud leads.
+impl Default for Ways {
+    fn default() -> Self {
+        Self { known: Rc::default(), changes: watch::Sender::new(()) }
+    }
+}
+
+/// A cloud that can be called: configured, or left with agents since.
+#[derive(Debug)]
+struct Way {
+    configured: bool,
+    lead: Lead,
+}
+
+/// What is known of where a cloud leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Lead {
     /// It was not asked yet.
     Untried,
-    /// It works, and leads to this cluster.
+    /// It said that it leads to this cluster.
     To(ClusterId),
-    /// It does not work, and led to this cluster as far as is known.
+    /// It does not work, and said before where it leads, if ever by this connection.
     Silent(Option<ClusterId>),
+}
+
+impl Lead {
+    fn cluster(&self) -> Option<&ClusterId> {
+        match self {
+            Self::To(cluster) | Self::Silent(Some(cluster)) => Some(cluster),
+            Self::Untried | Self::Silent(None) => None,
+        }
+    }
 }
 
 impl Ways {
     /// A cloud comes into force, new or by another connection.
     pub fn configured(&self, cloud: &CloudId) {
-        let mut known = self.0.borrow_mut();
-        known.open.insert(cloud.clone());
-        known.configured.insert(cloud.clone(), Lead::Untried);
+        let way = Way { configured: true, lead: Lead::Untried };
+        self.known.borrow_mut().insert(cloud.clone(), way);
     }
 
     /// A cloud left the configuration; its own agents may still call it.
     pub fn unconfigured(&self, cloud: &CloudId) {
-        self.0.borrow_mut().configured.remove(cloud);
+        if let Some(way) = self.known.borrow_mut().get_mut(cloud) {
+            way.configured = false;
+        }
     }
 
     /// A cloud is forgotten with its last agent.
     pub fn forgotten(&self, cloud: &CloudId) {
-        self.0.borrow_mut().open.remove(cloud);
+        self.known.borrow_mut().remove(cloud);
     }
 
-    /// A cloud works, and leads to this cluster.
+    /// A cloud said that it leads to this cluster.
     pub fn leads(&self, cloud: &CloudId, cluster: &ClusterId) {
-        self.set(cloud, Lead::To(cluster.clone()));
+        self.set(cloud, |lead| *lead = Lead::To(cluster.clone()));
     }
 
-    /// A cloud does not work; it led to this cluster, as far as is known.
-    pub fn silent(&self, cloud: &CloudId, cluster: Option<&ClusterId>) {
-        self.set(cloud, Lead::Silent(cluster.cloned()));
+    /// A cloud does not work.
+    pub fn silent(&self, cloud: &CloudId) {
+        self.set(cloud, |lead| *lead = Lead::Silent(lead.cluster().cloned()));
     }
 
-    fn set(&self, cloud: &CloudId, lead: Lead) {
-        if let Some(known) = self.0.borrow_mut().configured.get_mut(cloud) {
-            *known = lead;
+    fn set(&self, cloud: &CloudId, change: impl FnOnce(&mut Lead)) {
+        if let Some(way) = self.known.borrow_mut().get_mut(cloud).filter(|way| way.configured) {
+            change(&mut way.lead);
+        }
+        self.changes.send_replace(());
+    }
+
+    /// Resolves when something has changed since this call.
+    pub fn change(&self) -> impl Future<Output = ()> + use<> {
+        let mut changes = self.changes.subscribe();
+        async move {
+            // The sender going means that the actors end.
+            let _ = changes.changed().await;
         }
     }
 
-    /// The cloud to call about a guest of `own` on this cluster: `own` where it can be called, else
-    /// one that works and was found to lead to the same cluster.
-    pub fn through(&self, own: &CloudId, cluster: &ClusterId) -> CloudId {
-        let known = self.0.borrow();
-        let leads = |lead: &Lead| matches!(lead, Lead::To(there) if there == cluster);
-        let other = known.configured.iter().find(|(_, lead)| leads(lead)).map(|(other, _)| other);
-        other.filter(|_| !known.open.contains(own)).unwrap_or(own).clone()
+    /// The cloud to call about a guest of `own` on this cluster: `own` where it is known to lead
+    /// there, else a configured one that works and does; none as long as there is none.
+    pub fn through(&self, own: &CloudId, cluster: &ClusterId) -> Option<CloudId> {
+        let known = self.known.borrow();
+        if known.get(own).is_some_and(|way| way.lead.cluster() == Some(cluster)) {
+            return Some(own.clone());
+        }
+        let leads = |way: &Way| way.configured && way.lead == Lead::To(cluster.clone());
+        known.iter().find(|(_, way)| leads(way)).map(|(other, _)| other.clone())
     }
 
     /// Whether nobody knows a way to a guest of `own` on this cluster, as far as can be told: no
     /// cloud of the configuration leads there, nor may one turn out to.
     pub fn cut_off(&self, own: &CloudId, cluster: &ClusterId) -> bool {
-        let known = self.0.borrow();
-        let may_lead = |lead: &Lead| match lead {
-            Lead::Untried => true,
-            Lead::To(there) | Lead::Silent(Some(there)) => there == cluster,
-            Lead::Silent(None) => false,
+        let may_lead = |(cloud, way): (&CloudId, &Way)| match &way.lead {
+            Lead::Untried => cloud == own || way.configured,
+            Lead::Silent(None) => cloud == own,
+            Lead::To(there) | Lead::Silent(Some(there)) => {
+                there == cluster && (cloud == own || way.configured)
+            }
         };
-        !known.open.contains(own) && !known.configured.values().any(may_lead)
+        !self.known.borrow().iter().any(may_lead)
     }
 }
 
@@ -100,19 +135,19 @@ mod tests {
         CloudId::new(id)
     }
 
-    // Invariant: another cloud serves only where its cluster is proven to be the same.
+    // Invariant: a cloud is called about a guest only where its cluster is proven to be the same.
 
     #[test]
     fn only_a_cloud_that_was_found_to_lead_to_the_same_cluster_stands_in() {
         let (ways, own, here) = (Ways::default(), cloud("rack"), cluster("c1"));
         ways.configured(&cloud("spare"));
-        assert_eq!(ways.through(&own, &here), own);
+        assert_eq!(ways.through(&own, &here), None);
         assert!(!ways.cut_off(&own, &here), "it was not asked yet");
         ways.leads(&cloud("spare"), &cluster("c2"));
-        assert_eq!(ways.through(&own, &here), own);
+        assert_eq!(ways.through(&own, &here), None);
         assert!(ways.cut_off(&own, &here));
         ways.leads(&cloud("spare"), &here);
-        assert_eq!(ways.through(&own, &here), cloud("spare"));
+        assert_eq!(ways.through(&own, &here), Some(cloud("spare")));
         assert!(!ways.cut_off(&own, &here));
     }
 
@@ -121,13 +156,13 @@ mod tests {
         let (ways, own, here) = (Ways::default(), cloud("rack"), cluster("c1"));
         ways.configured(&cloud("spare"));
         ways.leads(&cloud("spare"), &here);
-        ways.silent(&cloud("spare"), Some(&here));
-        assert_eq!(ways.through(&own, &here), own);
+        ways.silent(&cloud("spare"));
+        assert_eq!(ways.through(&own, &here), None);
         assert!(!ways.cut_off(&own, &here), "it may well answer again");
         ways.leads(&cloud("spare"), &here);
         ways.configured(&cloud("spare"));
-        assert_eq!(ways.through(&own, &here), own, "its connection is another one now");
-        ways.silent(&cloud("spare"), None);
+        assert_eq!(ways.through(&own, &here), None, "its connection is another one now");
+        ways.silent(&cloud("spare"));
         assert!(ways.cut_off(&own, &here));
     }
 
@@ -139,10 +174,28 @@ mod tests {
             ways.leads(&cloud(id), &here);
         }
         ways.unconfigured(&own);
-        assert_eq!(ways.through(&own, &here), own);
+        assert_eq!(ways.through(&own, &here), Some(own.clone()));
         ways.forgotten(&own);
-        assert_eq!(ways.through(&own, &here), cloud("spare"));
+        assert_eq!(ways.through(&own, &here), Some(cloud("spare")));
         ways.unconfigured(&cloud("spare"));
         assert!(ways.cut_off(&own, &here));
+    }
+
+    #[test]
+    fn an_own_cloud_that_changed_is_not_called_until_it_said_that_it_leads_there() {
+        let (ways, own, here) = (Ways::default(), cloud("rack"), cluster("c1"));
+        ways.configured(&own);
+        assert_eq!(ways.through(&own, &here), None);
+        ways.silent(&own);
+        assert_eq!(ways.through(&own, &here), None);
+        assert!(!ways.cut_off(&own, &here), "it may be only down");
+        ways.leads(&own, &cluster("c2"));
+        assert_eq!(ways.through(&own, &here), None);
+        assert!(ways.cut_off(&own, &here), "it leads elsewhere");
+        ways.silent(&own);
+        assert_eq!(ways.through(&own, &here), None);
+        ways.leads(&own, &here);
+        ways.silent(&own);
+        assert_eq!(ways.through(&own, &here), Some(own), "silent, but proven");
     }
 }

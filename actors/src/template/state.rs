@@ -321,7 +321,7 @@ impl TemplateMind {
             | Standing::Gone => effects.extend(suspect(report.fault.as_ref())),
         }
         // A trial that was called off is one until its clone is over.
-        if report.standing == Standing::Leaving && !is_cloning(&report.state) {
+        if report.standing == Standing::Leaving && !is_cloning(report.state) {
             self.breaker.left(&report.agent);
         }
         let returned = before == Standing::Parked && permits::holds_slot(report.standing);
