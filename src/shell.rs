@@ -2,13 +2,14 @@
 //!
 //! Holds the private keys by credentials id and by public key; every call is one login on the ports' runtime.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::ports::{Ask, Ran, Shell, ShellTarget};
-use drover_actors::spec::SshSpec;
+use drover_actors::spec::{SshSpec, UploadSpec};
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -16,9 +17,11 @@ use tokio::time::Instant;
 use crate::causes::chain;
 use crate::ssh::{
     ConnectError, ExecError, ExecResult, HostKeyPolicy, Keep, Limits, PrivateKey, Session, Target,
-    connect, quote,
+    UploadError, connect, quote,
 };
 
+/// How much is kept of files that left the configuration.
+const FORMER_BYTES: usize = 64 << 20;
 /// How much of each output stream a step keeps.
 const TAIL_BYTES: usize = 16 * 1024;
 /// How much of it is told in a fault.
@@ -27,6 +30,7 @@ const TAIL_LINES: usize = 12;
 /// The SSH port of the actors.
 pub struct SshShell {
     keys: Arc<RwLock<Keys>>,
+    files: RwLock<Files>,
     runtime: Handle,
 }
 
@@ -46,10 +50,39 @@ impl Keys {
     }
 }
 
+/// Files for guests, by the SHA-256 of their content.
+#[derive(Default)]
+struct Files {
+    current: BTreeMap<String, Bytes>,
+    /// Left the configuration, the latest first.
+    former: Vec<(String, Bytes)>,
+}
+
+impl Files {
+    fn of(&self, sha256: &str) -> Option<Bytes> {
+        let former = || self.former.iter().find(|(known, _)| known == sha256).map(|(_, file)| file);
+        self.current.get(sha256).or_else(former).cloned()
+    }
+
+    fn replace(&mut self, files: BTreeMap<String, Bytes>) {
+        let gone = std::mem::replace(&mut self.current, files);
+        self.former.splice(0..0, gone);
+        let (mut seen, mut sum) = (BTreeSet::new(), 0);
+        let current = &self.current;
+        self.former.retain(|(sha256, content)| {
+            if current.contains_key(sha256) || !seen.insert(sha256.clone()) {
+                return false;
+            }
+            sum += content.len();
+            sum <= FORMER_BYTES
+        });
+    }
+}
+
 impl SshShell {
     /// A shell without keys; logins run on `runtime`.
     pub fn new(runtime: Handle) -> Self {
-        Self { keys: Arc::default(), runtime }
+        Self { keys: Arc::default(), files: RwLock::default(), runtime }
     }
 
     /// Takes the keys of a configuration. Keys that left it are kept: agents born with them live on.
@@ -59,6 +92,13 @@ impl SshShell {
             all.by_public.insert(key.public_line(""), key.clone());
             all.by_id.insert(id, key);
         }
+    }
+
+    /// Takes the files for guests of a configuration. Those that left it are kept for agents born
+    /// with them, the latest first, as far as there is room.
+    pub fn set_files<'a>(&self, files: impl IntoIterator<Item = (&'a str, &'a Bytes)>) {
+        let files = files.into_iter().map(|(sha256, content)| (sha256.to_owned(), content.clone()));
+        self.files.write().unwrap_or_else(PoisonError::into_inner).replace(files.collect());
     }
 
     fn key(&self, ssh: &SshSpec) -> Result<PrivateKey, Fault> {
@@ -139,6 +179,21 @@ impl Shell for SshShell {
         })
     }
 
+    fn upload(&self, target: ShellTarget, upload: UploadSpec, limit: Duration) -> Ask<Ran> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(content) = files.of(&upload.sha256) else {
+            let text = format!(
+                "`{}` is not in the configuration any more as it was when the agent was born",
+                upload.from
+            );
+            let fault = Fault::new(FaultKind::Broken, Culprit::Guest, text);
+            return async move { Err(fault) }.boxed();
+        };
+        self.with_session(target, limit, move |session, left| async move {
+            put(session, &upload, content, left).await
+        })
+    }
+
     fn admit(
         &self,
         target: ShellTarget,
@@ -160,17 +215,43 @@ async fn exec(session: Session, command: &str, limit: Duration) -> Result<Ran, F
     session.close().await;
     match outcome {
         Ok(result) => Ok(Ran { exit: result.exit, tail: tail(&result) }),
-        Err(ExecError::TimedOut { partial, after }) => {
-            let tail = format!("{}\n(ended after {} s)", tail(&partial), after.as_secs());
+        Err(error) => ended_early(error),
+    }
+}
+
+/// What is known of a command that has no result.
+fn ended_early(error: ExecError) -> Result<Ran, Fault> {
+    match error {
+        ExecError::TimedOut { partial, after } => {
+            // Logging in took the rest of the last second.
+            let seconds = after.as_millis().div_ceil(1000);
+            let tail = format!("{}\n(ended after {seconds} s)", tail(&partial));
             Ok(Ran { exit: None, tail: tail.trim_start().to_owned() })
         }
-        Err(ExecError::Lost { partial }) => {
+        ExecError::Lost { partial } => {
             let text = format!("the connection was lost while a command ran; {}", tail(&partial));
             Err(Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text))
         }
-        Err(error @ (ExecError::Refused | ExecError::NotStarted { .. })) => {
+        error @ (ExecError::Refused | ExecError::NotStarted { .. }) => {
             Err(Fault::new(FaultKind::Unreachable, Culprit::Guest, chain(&error)))
         }
+    }
+}
+
+async fn put(
+    session: Session,
+    upload: &UploadSpec,
+    content: Bytes,
+    limit: Duration,
+) -> Result<Ran, Fault> {
+    let outcome = session.upload(&upload.to, content, upload.mode, limit).await;
+    session.close().await;
+    match outcome {
+        Ok(()) => Ok(Ran { exit: Some(0), tail: String::new() }),
+        Err(error @ UploadError::Failed { .. }) => {
+            Ok(Ran { exit: Some(1), tail: error.to_string() })
+        }
+        Err(UploadError::Exec { source, .. }) => ended_early(source),
     }
 }
 
@@ -252,6 +333,20 @@ mod tests {
         assert_eq!(born_with(&key(1)), Some(key(1).public_line("")));
         assert_eq!(born_with(&key(2)), Some(key(2).public_line("")));
         assert_eq!(born_with(&key(3)), Some(key(2).public_line("")), "its own is not there");
+    }
+
+    // Invariant: an agent gets the files it was born with, as long as there is room for them.
+
+    #[test]
+    fn files_that_left_the_configuration_are_kept_as_far_as_there_is_room() {
+        let file = |name: &str, bytes: usize| (name.to_owned(), Bytes::from(vec![0; bytes]));
+        let mut files = Files::default();
+        files.replace([file("a", FORMER_BYTES / 2), file("b", 1)].into());
+        files.replace([file("b", 1), file("c", FORMER_BYTES / 2)].into());
+        assert!(["a", "b", "c"].iter().all(|name| files.of(name).is_some()));
+        files.replace([file("d", 1)].into());
+        assert!(["b", "c", "d"].iter().all(|name| files.of(name).is_some()));
+        assert_eq!(files.of("a"), None, "the latest are kept first");
     }
 
     // Invariant: a lease's key can be added and removed any number of times.

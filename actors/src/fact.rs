@@ -91,6 +91,21 @@ pub enum What {
     },
     /// An agent changed.
     Agent(Box<AgentPicture>),
+    /// A step of preparing an agent ended.
+    Step {
+        /// The agent.
+        agent: AgentId,
+        /// Its template.
+        template: TemplateId,
+        /// The step's name.
+        step: String,
+        /// Milliseconds it took.
+        ms: u64,
+        /// Its exit status; none when a signal or its limit ended it.
+        exit: Option<u32>,
+        /// The last lines it said.
+        log: String,
+    },
     /// An agent is gone.
     AgentGone {
         /// The agent.

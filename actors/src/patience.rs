@@ -14,6 +14,7 @@ use crate::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
     Ports, Ran, Shell, ShellTarget, Survey, TaskEnd, VmRef, VmSight,
 };
+use crate::spec::UploadSpec;
 
 /// For a call of Proxmox: a few requests, each with the client's own limit (`callTimeoutSec`) at
 /// each endpoint.
@@ -128,6 +129,10 @@ impl Shell for Patient<dyn Shell> {
 
     fn run(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<Ran> {
         within(limit + BEYOND, "run", Culprit::Guest, self.0.run(target, command, limit))
+    }
+
+    fn upload(&self, target: ShellTarget, upload: UploadSpec, limit: Duration) -> Ask<Ran> {
+        within(limit + BEYOND, "upload", Culprit::Guest, self.0.upload(target, upload, limit))
     }
 
     fn admit(&self, target: ShellTarget, lease: &str, key: &str, limit: Duration) -> Ask<()> {

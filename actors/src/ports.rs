@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::id::{CloudId, ClusterId, NodeName, Upid, VmId};
 use crate::marks::{Marks, Reading};
 use crate::record::Body;
-use crate::spec::{SshSpec, TemplateSpec};
+use crate::spec::{SshSpec, TemplateSpec, UploadSpec};
 use crate::time::Now;
 
 /// What a port gives back.
@@ -227,6 +227,9 @@ pub trait Shell: Send + Sync + 'static {
     fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<String>;
     /// Runs a command to its end or the limit.
     fn run(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<Ran>;
+    /// Puts a file at its place, replacing what stood there; repeatable. `Broken` when its content
+    /// is not known any more.
+    fn upload(&self, target: ShellTarget, upload: UploadSpec, limit: Duration) -> Ask<Ran>;
     /// Adds a public key to the login's authorised keys, tagged with the lease; repeatable.
     fn admit(&self, target: ShellTarget, lease: &str, public_key: &str, limit: Duration)
     -> Ask<()>;

@@ -160,6 +160,9 @@ pub struct TemplateSpec {
     pub cloud_init: CloudInitSpec,
     /// CIDRs the address must lie in; empty for any that is not loopback, link-local or a container bridge's.
     pub guest_networks: Vec<String>,
+    /// Steps of its own to prepare an agent by, in order.
+    #[serde(default)]
+    pub steps: Vec<StepSpec>,
     /// A command that must succeed before the agent counts as ready.
     pub ready_command: Option<String>,
     /// How long each part may take.
@@ -214,6 +217,7 @@ impl TemplateSpec {
             description: String::new(),
             cloud_init: CloudInitSpec::default(),
             guest_networks: Vec::new(),
+            steps: Vec::new(),
             ready_command: None,
             limits: LimitSpec {
                 queue: minutes(10),
@@ -261,6 +265,42 @@ pub struct JavaSpec {
     /// The key of that repository's signatures; none for `corretto.key` in it.
     #[serde(default)]
     pub repository_key: Option<String>,
+}
+
+/// One step of a template's own to prepare an agent by (an item of `prepare`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepSpec {
+    /// What it is called, unlike the other steps.
+    pub name: String,
+    /// What it does.
+    pub work: StepWork,
+    /// How long it may take, within all of preparing.
+    pub timeout: Duration,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StepWork {
+    /// Runs a command as the login user.
+    Run(String),
+    /// Puts a file into the guest.
+    Upload(UploadSpec),
+    /// Installs packages by the guest's own package manager.
+    Packages(Vec<String>),
+}
+
+/// A file for a guest; its content is kept by the shell alone, never here or in the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadSpec {
+    /// Where it was read, as written.
+    pub from: String,
+    /// Where it goes in the guest; relative to the login user's home.
+    pub to: String,
+    /// Its permissions.
+    pub mode: u32,
+    /// The SHA-256 of its content, in hexadecimal digits.
+    pub sha256: String,
 }
 
 /// What of `net0` differs from the template's; its MAC, model and firewall stay.

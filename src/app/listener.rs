@@ -66,6 +66,10 @@ fn log(view: &View, what: &What) {
         }
         What::CloudGone { cloud } => tracing::info!(%cloud, "cloud gone"),
         // The agents log their own moves.
+        What::Step { agent, template, step, ms, exit, log } => {
+            tracing::info!(%agent, %template, step, ms, exit, "step ended");
+            tracing::debug!(%agent, step, log, "step said");
+        }
         What::Agent(_) | What::TemplateGone { .. } => {}
     }
 }

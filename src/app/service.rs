@@ -187,6 +187,7 @@ impl Service {
         let ways = Arc::new(Ways::new(Arc::clone(&proxmox)));
         ways.connect(&checked, &HerdSpec::default());
         parts::keys(&shell, &checked.keys);
+        shell.set_files(checked.uploads.iter());
         let observer: Arc<dyn Observer> =
             Arc::new(Listener::new(Arc::clone(&view), Arc::clone(&ways)));
         let ports = Ports {
@@ -293,6 +294,7 @@ impl Service {
         checked.follow(&self.spec, generation);
         self.ways.connect(&checked, &self.spec);
         parts::keys(&self.shell, &checked.keys);
+        self.shell.set_files(checked.uploads.iter());
         self.web.replace_auth(parts::auth(&checked.service));
         self.on_stop = checked.service.on_stop;
         let fixed = Fixed::of(&checked.service);

@@ -69,6 +69,14 @@ fn summary(kind: &str, value: &Value) -> String {
             text("/agent/state"),
             text("/agent/detail")
         ),
+        "step" => format!(
+            "agent {} {} step {} ended with {}: {}",
+            text("/step/agent"),
+            text("/step/template"),
+            text("/step/name"),
+            text("/step/exit"),
+            text("/step/log")
+        ),
         "agentGone" => format!("agent {} gone: {}", text("/agent/id"), text("/agent/detail")),
         "lease" => format!(
             "lease {} {} {}",

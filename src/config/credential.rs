@@ -15,6 +15,7 @@ use super::file;
 use super::keys::{CREDENTIAL_KINDS, SECRET_KEYS};
 use super::layer::{Layer, unknown, wrong_type};
 use super::node::{Entry, Node, Value};
+use super::prepare::Shelf;
 use crate::causes::chain;
 use crate::pve::Login;
 use crate::ssh::PrivateKey;
@@ -51,6 +52,8 @@ pub(super) struct Vault<'a> {
     pub warnings: &'a mut Vec<Fault>,
     /// Files read, found or not, so that changes of them can be noticed.
     pub inputs: &'a mut Vec<PathBuf>,
+    /// Files for guests.
+    pub shelf: Shelf,
     /// The directories of the configuration's files, for relative paths.
     pub bases: &'a [PathBuf],
 }
@@ -211,7 +214,7 @@ impl Vault<'_> {
     }
 
     /// An absolute path, or one beside the file that names it; `~/` is the home directory.
-    fn path(&self, place: Option<Place>, name: &str) -> PathBuf {
+    pub(super) fn path(&self, place: Option<Place>, name: &str) -> PathBuf {
         if let (Some(rest), Some(home)) = (name.strip_prefix("~/"), self.environment.get("HOME")) {
             return Path::new(home).join(rest);
         }

@@ -8,8 +8,16 @@ const LONG: u64 = 100_000_000;
 /// The largest VMID Proxmox knows.
 const LAST_VMID: u64 = 999_999_999;
 
+/// The keys of a mapping that stands in a key.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub keys: &'static [Key],
+    /// Exactly one of these is given; empty where it does not matter.
+    pub one_of: &'static [&'static str],
+}
+
 /// What a value must look like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     /// Text; plain numbers count as text.
     Text,
@@ -25,8 +33,10 @@ pub(super) enum Kind {
     Texts,
     /// A list of whole numbers.
     Wholes,
+    /// A mapping with keys of its own.
+    Mapping(&'static Shape),
     /// A list of mappings with keys of their own.
-    Tokens,
+    Mappings(&'static Shape),
 }
 
 /// What holds when a key is not given.
@@ -225,6 +235,12 @@ pub(super) static AGENT: &[Key] = &[
     .checked(value::cidr),
     key("tags", Kind::Texts, Preset::Empty, "tags beside drover's own").checked(value::tag),
     text("description", Preset::Text(""), "text for the guests' notes"),
+    key(
+        "prepare",
+        Kind::Mappings(&STEP),
+        Preset::Empty,
+        "steps that prepare an agent over SSH after Java, in their order; never write a secret here",
+    ),
     text("readyCommand", Preset::Text(""), "must succeed before an agent is ready; blank: none"),
     whole("queueTimeoutSec", 1, LONG, 600, "seconds waiting for a place to clone"),
     whole("cloneTimeoutSec", 1, LONG, 1800, "seconds for a clone in all, doubts included"),
@@ -294,7 +310,7 @@ pub(super) static SERVICE: &[Key] = &[
         Preset::Flag(false),
         "true: listen beyond this machine without TLS, tokens readable on the way",
     ),
-    key("tokens", Kind::Tokens, Preset::Empty, "who may use the API over TCP"),
+    key("tokens", Kind::Mappings(&TOKEN), Preset::Empty, "who may use the API over TCP"),
     key(
         "onStop",
         Kind::Choice(&["keep", "retireIdle", "retireAll"]),
@@ -319,14 +335,67 @@ const SYSTEMD: Key = text("systemdCredential", Preset::Unset, "a name given by L
 const SECRET: Key = text("secret", Preset::Unset, "the secret itself; warned about");
 
 /// Keys of each entry of `service.tokens`.
-pub(super) static TOKEN: &[Key] = &[
-    text("name", Preset::Required, "who it is, for the records"),
-    key("role", Kind::Choice(&["viewer", "operator", "admin"]), Preset::Required, "what it may do"),
-    SECRET_FILE,
-    SECRET_ENV,
-    SYSTEMD,
-    SECRET,
-];
+pub(super) static TOKEN: Shape = Shape {
+    keys: &[
+        text("name", Preset::Required, "who it is, for the records"),
+        key(
+            "role",
+            Kind::Choice(&["viewer", "operator", "admin"]),
+            Preset::Required,
+            "what it may do",
+        ),
+        SECRET_FILE,
+        SECRET_ENV,
+        SYSTEMD,
+        SECRET,
+    ],
+    one_of: &SECRET_KEYS,
+};
+
+/// What a step of `prepare` does; exactly one is given.
+pub(super) const STEP_KEYS: [&str; 3] = ["run", "upload", "packages"];
+
+/// Keys of each entry of `prepare`.
+pub(super) static STEP: Shape = Shape {
+    keys: &[
+        text("name", Preset::Unset, "shown while it runs; unset: its place and what it does")
+            .checked(value::step_name),
+        text(
+            "run",
+            Preset::Unset,
+            "a command, run by the login user's shell; again after a lost connection",
+        ),
+        key("upload", Kind::Mapping(&UPLOAD), Preset::Unset, "a file to put into the guest"),
+        key(
+            "packages",
+            Kind::Texts,
+            Preset::Unset,
+            "packages for the guest's own package manager: apt-get, dnf, yum, zypper or apk",
+        )
+        .checked(value::package),
+        whole("timeoutSec", 1, LONG, 300, "seconds it may take, within prepareTimeoutSec"),
+    ],
+    one_of: &STEP_KEYS,
+};
+
+/// Keys of `upload` in an entry of `prepare`.
+pub(super) static UPLOAD: Shape = Shape {
+    keys: &[
+        text(
+            "from",
+            Preset::Required,
+            "a file beside this one, at most 4 MiB; read again when it changes",
+        ),
+        text(
+            "to",
+            Preset::Required,
+            "its place, absolute or in the login user's home; the directory must be there",
+        )
+        .checked(value::guest_file),
+        text("mode", Preset::Text("0644"), "its permissions, octal").checked(value::octal_mode),
+    ],
+    one_of: &[],
+};
 
 const KIND: Key = text("kind", Preset::Required, "what it is for");
 
@@ -382,8 +451,9 @@ pub(super) const LATER: [&str; 3] = ["demand", "images", "machines"];
 
 /// Whether a word is the name of a key or of a section.
 pub(super) fn is_known(word: &str) -> bool {
-    let tables = [CLOUD, AGENT, MAPPING, SERVICE, TOKEN, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
-    TOP.contains(&word) || tables.into_iter().flatten().any(|key| key.name == word)
+    let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys];
+    let tables = [CLOUD, AGENT, MAPPING, SERVICE, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
+    TOP.contains(&word) || tables.into_iter().chain(nested).flatten().any(|key| key.name == word)
 }
 
 /// The known word nearest to a mistaken one, if one is near.
@@ -417,7 +487,8 @@ mod tests {
 
     #[test]
     fn every_preset_is_of_its_kind_and_in_its_range() {
-        for key in [CLOUD, AGENT, MAPPING, SERVICE].concat() {
+        let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys].concat();
+        for key in [CLOUD, AGENT, MAPPING, SERVICE].concat().into_iter().chain(nested) {
             let sound = match (key.kind, key.preset) {
                 (_, Preset::Required | Preset::Unset) => true,
                 (Kind::Whole(least, most), Preset::Whole(n)) => (least..=most).contains(&n),
@@ -426,7 +497,7 @@ mod tests {
                 }
                 (Kind::Flag, Preset::Flag(_)) | (Kind::Text, Preset::Text(_)) => true,
                 (Kind::Choice(words), Preset::Text(word)) => words.contains(&word),
-                (Kind::Texts | Kind::Wholes | Kind::Tokens, Preset::Empty) => true,
+                (Kind::Texts | Kind::Wholes | Kind::Mappings(_), Preset::Empty) => true,
                 _ => false,
             };
             assert!(sound, "{}", key.name);

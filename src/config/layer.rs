@@ -24,6 +24,8 @@ pub(super) struct Given {
     state: State,
     /// Where the items of a list are.
     items: Vec<Place>,
+    /// The mappings in it.
+    nested: Vec<Layer>,
 }
 
 #[derive(Debug, Clone)]
@@ -78,6 +80,7 @@ impl Layer {
                 continue;
             };
             let before = faults.len();
+            let nested = nested(&entry.value, &path, key.kind, faults);
             let state = match value_of(&entry.value, &path, key, faults) {
                 _ if entry.value.is_null() => State::Null,
                 Some(value) if faults.len() == before => State::Sound(value),
@@ -88,7 +91,7 @@ impl Layer {
                 Value::Scalar { .. } | Value::Map(_) => Vec::new(),
             };
             let place = Some(entry.value.place);
-            layer.given.insert(key.name, Given { place, path, state, items });
+            layer.given.insert(key.name, Given { place, path, state, items, nested });
         }
         layer
     }
@@ -96,7 +99,13 @@ impl Layer {
     /// Gives a text from outside the files, such as a variable of the environment.
     pub fn put(&mut self, key: &'static str, variable: &str, value: Yaml) {
         let state = State::Sound(value);
-        let given = Given { place: None, path: variable.to_owned(), state, items: Vec::new() };
+        let given = Given {
+            place: None,
+            path: variable.to_owned(),
+            state,
+            items: Vec::new(),
+            nested: Vec::new(),
+        };
         self.given.insert(key, given);
     }
 
@@ -108,6 +117,11 @@ impl Layer {
     /// The text of a key here.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.get(key).and_then(Yaml::as_str)
+    }
+
+    /// The mappings that a key holds, in their order.
+    pub fn nested(&self, key: &str) -> &[Self] {
+        self.given.get(key).map(|given| given.nested.as_slice()).unwrap_or_default()
     }
 
     /// Whether a key is written here, well or badly, and not empty.
@@ -159,6 +173,10 @@ impl Layer {
     ) -> Option<T> {
         let mut map = serde_yaml::Mapping::new();
         for key in keys {
+            // What they hold is typed by itself.
+            if matches!(key.kind, Kind::Mapping(_) | Kind::Mappings(_)) {
+                continue;
+            }
             let given = self.given.get(key.name).and_then(Given::sound).cloned();
             if given.is_none() && key.preset == Preset::Required && !self.is_faulty(key.name) {
                 faults.push(missing(self, key));
@@ -216,7 +234,8 @@ fn preset(key: &Key) -> Option<Yaml> {
             Kind::Whole(least, _) => Yaml::from(least),
             Kind::ZeroOr(..) => Yaml::from(0),
             Kind::Flag => Yaml::from(false),
-            Kind::Texts | Kind::Wholes | Kind::Tokens => Yaml::Sequence(Vec::new()),
+            Kind::Texts | Kind::Wholes | Kind::Mappings(_) => Yaml::Sequence(Vec::new()),
+            Kind::Mapping(_) => Yaml::Mapping(serde_yaml::Mapping::new()),
         }),
     }
 }
@@ -268,7 +287,11 @@ fn value_of(node: &Node, path: &str, key: &Key, faults: &mut Vec<Fault>) -> Opti
             let range = (0, u64::from(u32::MAX));
             return list_of(node, path, faults, |item, path| whole_of(item, path, range, false));
         }
-        Kind::Tokens => match &node.value {
+        Kind::Mapping(_) => match &node.value {
+            Value::Map(_) => Ok(Yaml::Mapping(serde_yaml::Mapping::new())),
+            Value::Scalar { .. } | Value::List(_) => Err(wrong_type(node, path, "a mapping")),
+        },
+        Kind::Mappings(_) => match &node.value {
             Value::List(_) => Ok(Yaml::Sequence(Vec::new())),
             Value::Scalar { .. } | Value::Map(_) => {
                 Err(wrong_type(node, path, "a list of mappings"))
@@ -276,6 +299,25 @@ fn value_of(node: &Node, path: &str, key: &Key, faults: &mut Vec<Fault>) -> Opti
         },
     };
     read.map_err(|fault| faults.push(fault)).ok()
+}
+
+/// The mappings in a value, each held against its keys.
+fn nested(node: &Node, path: &str, kind: Kind, faults: &mut Vec<Fault>) -> Vec<Layer> {
+    let (shape, nodes) = match (kind, &node.value) {
+        (Kind::Mapping(shape), Value::Map(_)) => (shape, std::slice::from_ref(node)),
+        (Kind::Mappings(shape), Value::List(items)) => (shape, items.as_slice()),
+        _ => return Vec::new(),
+    };
+    let alone = matches!(kind, Kind::Mapping(_));
+    let layers = nodes.iter().enumerate().filter_map(|(at, item)| {
+        let path = if alone { path.to_owned() } else { format!("{path}[{at}]") };
+        if !matches!(item.value, Value::Map(_)) && !item.is_null() {
+            faults.push(wrong_type(item, &path, "a mapping"));
+            return None;
+        }
+        Some(Layer::check(item, item.place, &path, shape.keys, faults))
+    });
+    layers.collect()
 }
 
 fn list_of(

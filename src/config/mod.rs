@@ -15,6 +15,7 @@ mod layer;
 mod mapping;
 mod mask;
 mod node;
+mod prepare;
 mod schema;
 mod service;
 mod source;
@@ -38,6 +39,7 @@ use crate::pve::Connection;
 pub use credential::SshKeySpec;
 pub use environment::Environment;
 pub use fault::{Fault, Place, render, render_warnings};
+pub use prepare::Uploads;
 pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec};
 pub use source::{SourceFile, Sources};
@@ -51,6 +53,8 @@ pub struct Checked {
     pub connections: BTreeMap<CloudId, Connection>,
     /// The private keys for guests, by their ids in `credentials`.
     pub keys: BTreeMap<String, SshKeySpec>,
+    /// The contents of the files that are put into guests.
+    pub uploads: Uploads,
     /// How drover itself runs.
     pub service: ServiceSpec,
     /// What is allowed but unwise, in order of place.

@@ -5,9 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{
-    AGENT, CLOUD, CREDENTIAL_KINDS, Key, Kind, MAPPING, Preset, SECRET_KEYS, SERVICE, TOKEN,
-};
+use super::keys::{AGENT, CLOUD, CREDENTIAL_KINDS, Key, Kind, MAPPING, Preset, SERVICE, Shape};
 
 /// The schema of a whole configuration.
 pub fn schema() -> Value {
@@ -68,13 +66,19 @@ fn credential() -> Value {
     json!({"oneOf": kinds.collect::<Vec<_>>()})
 }
 
-/// An item of `service.tokens`.
-fn token() -> Value {
-    let mut token = mapping(TOKEN);
-    token.insert("required".into(), json!(["name", "role"]));
-    let one: Vec<Value> = SECRET_KEYS.iter().map(|key| json!({"required": [key]})).collect();
-    token.insert("oneOf".into(), one.into());
-    Value::Object(token)
+/// A mapping that stands in a key.
+fn shaped(shape: &Shape) -> Map<String, Value> {
+    let mut inner = mapping(shape.keys);
+    let must = shape.keys.iter().filter(|key| key.preset == Preset::Required);
+    let must: Vec<&str> = must.map(|key| key.name).collect();
+    if !must.is_empty() {
+        inner.insert("required".into(), json!(must));
+    }
+    if !shape.one_of.is_empty() {
+        let one = shape.one_of.iter().map(|key| json!({"required": [key]}));
+        inner.insert("oneOf".into(), one.collect::<Vec<_>>().into());
+    }
+    inner
 }
 
 /// What a key may hold. An empty key is back to its default, and numbers do for texts.
@@ -102,7 +106,10 @@ fn value(key: &Key) -> Value {
             let item = json!({"type": "integer", "minimum": 0, "maximum": u32::MAX});
             json!({"type": ["array", "null"], "items": item})
         }
-        Kind::Tokens => json!({"type": ["array", "null"], "items": token()}),
+        Kind::Mapping(shape) => Value::Object(shaped(shape)),
+        Kind::Mappings(shape) => {
+            json!({"type": ["array", "null"], "items": Value::Object(shaped(shape))})
+        }
     };
     let preset = match key.preset {
         Preset::Required | Preset::Unset => None,

@@ -12,7 +12,7 @@ use super::credential::Vault;
 use super::fault::Place;
 use super::keys::{SECRET_KEYS, SERVICE, TOKEN};
 use super::layer::Layer;
-use super::node::{Node, Value};
+use super::node::Node;
 use crate::web::Role;
 
 /// Tokens shorter than this can be guessed.
@@ -62,8 +62,6 @@ struct RawService {
     allowed_gids: BTreeSet<u32>,
     listen: Option<SocketAddr>,
     listen_plain: bool,
-    #[serde(rename = "tokens")]
-    _tokens: Vec<serde_yaml::Value>,
     on_stop: StopPolicy,
     log_level: Option<String>,
 }
@@ -83,7 +81,7 @@ pub(super) fn service(
         Some((node, place)) => Layer::check(node, place, "service", SERVICE, vault.faults),
         None => Layer::empty(None, "service"),
     };
-    let tokens = section.map(|(node, _)| tokens(node, vault)).unwrap_or_default();
+    let tokens = tokens(&layer, vault);
     let raw: RawService = layer.typed(SERVICE, vault.faults)?;
     if let Some(addr) = raw.listen {
         listening(addr, raw.listen_plain, &tokens, &layer, vault);
@@ -131,23 +129,19 @@ fn given(path: Option<PathBuf>) -> Option<PathBuf> {
     path.filter(|path| !path.as_os_str().is_empty())
 }
 
-fn tokens(section: &Node, vault: &mut Vault<'_>) -> Vec<ApiToken> {
-    let Value::Map(entries) = &section.value else { return Vec::new() };
-    let Some(list) = entries.iter().find(|entry| entry.key == "tokens") else { return Vec::new() };
-    let Value::List(items) = &list.value.value else { return Vec::new() };
+fn tokens(service: &Layer, vault: &mut Vault<'_>) -> Vec<ApiToken> {
     let mut tokens: Vec<ApiToken> = Vec::new();
-    for (at, item) in items.iter().enumerate() {
-        let path = format!("service.tokens[{at}]");
-        let layer = Layer::check(item, item.place, &path, TOKEN, vault.faults);
-        let raw = layer.typed::<RawToken>(TOKEN, vault.faults);
-        let secret = vault.secret(&layer, &SECRET_KEYS);
+    for layer in service.nested("tokens") {
+        let raw = layer.typed::<RawToken>(TOKEN.keys, vault.faults);
+        let secret = vault.secret(layer, &SECRET_KEYS);
         let (Some(raw), Some(secret)) = (raw, secret) else { continue };
         if tokens.iter().any(|token| token.name == raw.name) {
             let message = format!("another token is called `{}`", raw.name);
             vault.faults.push(layer.fault("name", message).help("give each token its own name"));
         }
         if secrecy::ExposeSecret::expose_secret(&secret).len() < SHORT {
-            let fault = Layer::empty(layer.place, &*path).fault("secret", "the token is short");
+            let fault =
+                Layer::empty(layer.place, &*layer.path).fault("secret", "the token is short");
             vault.warnings.push(fault.help("make one with `openssl rand -hex 32`"));
         }
         tokens.push(ApiToken { name: raw.name, role: raw.role, secret });

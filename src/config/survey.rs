@@ -16,6 +16,7 @@ use super::keys::{AGENT, CLOUD, Key, LATER, MAPPING, TOP};
 use super::layer::{Layer, unknown, wrong_type};
 use super::mapping;
 use super::node::{self, Entries, Entry, Value};
+use super::prepare::{Shelf, Uploads};
 use super::service::{self, ServiceSpec};
 use super::source::{Sources, is_control};
 use super::template::{self, CheckedTemplate, Ground};
@@ -98,6 +99,7 @@ fn checked(
             faults: &mut faults,
             warnings: &mut warnings,
             inputs,
+            shelf: Shelf::default(),
             bases: &bases,
         };
         parts(&top, &defaults, vault)
@@ -194,6 +196,7 @@ struct Parts {
     templates: BTreeMap<String, CheckedTemplate>,
     mappings: Vec<LabelMapping>,
     credentials: BTreeMap<String, Credential>,
+    uploads: Uploads,
     service: ServiceSpec,
 }
 
@@ -214,7 +217,7 @@ fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Par
     };
     let mut templates = BTreeMap::new();
     for (id, own) in many(top, "agentConfigurations", AGENT, vault.faults) {
-        let made = template::template(&id, &own, &ground, vault.faults, vault.warnings);
+        let made = template::template(&id, &own, &ground, &mut vault);
         if let Some(template) = made {
             templates.insert(id, template);
         }
@@ -225,7 +228,8 @@ fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Par
     let mappings = mappings.collect();
     same_names(&clouds, &templates, vault.faults);
     promises(&clouds, &templates, vault.warnings);
-    Some(Parts { clouds, templates, mappings, credentials, service: service? })
+    let uploads = vault.shelf.contents;
+    Some(Parts { clouds, templates, mappings, credentials, uploads, service: service? })
 }
 
 /// Faults of the top level itself: unknown sections, and sections that are no mappings.
@@ -373,6 +377,7 @@ impl Parts {
                 Credential::Proxmox(_) | Credential::Faulty => None,
             })
             .collect();
-        Checked { herd, connections, keys, service: self.service, warnings, sources }
+        let (service, uploads) = (self.service, self.uploads);
+        Checked { herd, connections, keys, uploads, service, warnings, sources }
     }
 }

@@ -7,16 +7,17 @@ use std::time::Duration;
 use drover_actors::id::{CloudId, Generation, NodeName, TemplateId, VmId};
 use drover_actors::spec::{
     BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, Mode,
-    NetworkSpec, SshSpec, TemplateSpec,
+    NetworkSpec, SshSpec, StepSpec, TemplateSpec,
 };
 use serde::Deserialize;
 
 use super::cloud::{CheckedCloud, unresolved};
-use super::credential::{Credential, SshKeySpec};
+use super::credential::{Credential, SshKeySpec, Vault};
 use super::environment::Defaults;
 use super::fault::Fault;
 use super::keys::{AGENT, nearest};
 use super::layer::Layer;
+use super::prepare;
 
 /// Below this Jenkins agents are on their way out.
 const RECOMMENDED_JAVA: u32 = 21;
@@ -101,17 +102,18 @@ pub(super) fn template(
     id: &str,
     own: &Layer,
     ground: &Ground<'_>,
-    faults: &mut Vec<Fault>,
-    warnings: &mut Vec<Fault>,
+    vault: &mut Vault<'_>,
 ) -> Option<CheckedTemplate> {
     let layer = laid(own, ground);
-    let raw: RawAgent = layer.typed(AGENT, faults)?;
+    let raw: RawAgent = layer.typed(AGENT, vault.faults)?;
+    let steps = prepare::steps(&layer, raw.prepare_timeout_sec, vault);
+    let (faults, warnings) = (&mut *vault.faults, &mut *vault.warnings);
     let clouds = clouds(&raw, &layer, ground, faults);
     let key = ssh_key(&raw, &layer, ground, faults);
     numbers(&raw, &layer, faults);
     advise(&raw, &layer, key, warnings);
     let key = key?;
-    let specs = clouds.iter().map(|cloud| spec(id, &raw, cloud, key)).collect();
+    let specs = clouds.iter().map(|cloud| spec(id, (&raw, &steps), cloud, key)).collect();
     Some(CheckedTemplate { specs, layer })
 }
 
@@ -257,7 +259,12 @@ fn limited(number: u32) -> Option<u32> {
     (number > 0).then_some(number)
 }
 
-fn spec(id: &str, raw: &RawAgent, cloud: &CheckedCloud, key: &SshKeySpec) -> TemplateSpec {
+fn spec(
+    id: &str,
+    (raw, steps): (&RawAgent, &[StepSpec]),
+    cloud: &CheckedCloud,
+    key: &SshKeySpec,
+) -> TemplateSpec {
     let home = || format!("/home/{}/agent", key.username);
     TemplateSpec {
         id: TemplateId::new(cloud.spec.id.clone(), id),
@@ -310,6 +317,7 @@ fn spec(id: &str, raw: &RawAgent, cloud: &CheckedCloud, key: &SshKeySpec) -> Tem
             upgrade: raw.ci_upgrade,
         },
         guest_networks: raw.guest_networks.clone(),
+        steps: steps.to_vec(),
         ready_command: given(&raw.ready_command),
         limits: LimitSpec {
             queue: seconds(raw.queue_timeout_sec),

@@ -89,6 +89,42 @@ pub(super) fn ip_config(text: &str) -> Result<(), Complaint> {
     Ok(())
 }
 
+/// Checks the name of a step: it is shown in one line.
+pub(super) fn step_name(text: &str) -> Result<(), Complaint> {
+    let blank = text.trim().is_empty();
+    if blank || text.chars().count() > 40 || text.contains(char::is_control) {
+        return Err(complain(
+            format!("`{}` is no name of a step", text.escape_debug()),
+            "give one line of at most 40 characters",
+        ));
+    }
+    Ok(())
+}
+
+/// Checks a package's name, with a version in the way of any package manager.
+pub(super) fn package(text: &str) -> Result<(), Complaint> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+-._:=~@/^*".contains(c);
+    if text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(plain) {
+        return Ok(());
+    }
+    Err(complain(
+        format!("`{text}` is no name of a package"),
+        "give one package an item, such as `git`",
+    ))
+}
+
+/// Checks where a file goes in a guest.
+pub(super) fn guest_file(text: &str) -> Result<(), Complaint> {
+    const FORM: &str = "write it as `/etc/ci.conf`, or `ci.conf` for the login user's home";
+    if text.trim().is_empty() || text.ends_with('/') || text.contains(char::is_control) {
+        return Err(complain(format!("`{}` is no path of a file", text.escape_debug()), FORM));
+    }
+    if text.starts_with('~') {
+        return Err(complain("`~` is not known in guests", FORM));
+    }
+    Ok(())
+}
+
 /// Checks the URL of a package repository, as guests ask for it; blank is fine.
 pub(super) fn repository(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "write it as `https://mirror.example.com/corretto`";
@@ -198,9 +234,16 @@ mod tests {
 
     #[test]
     fn single_texts_are_told_right_from_wrong() {
-        let cases: [(Check, &[&str], &[&str]); 12] = [
+        let cases: [(Check, &[&str], &[&str]); 15] = [
             (bridge, &["", "vmbr0", "dmz.7"], &["vmbr0,firewall=0", "a b", "sixteen-letters-x"]),
             (cidr, &["10.0.0.0/8", "fd00::/8"], &["10.0.0.0", "10.0.0.0/33", "x/8", "::/129"]),
+            (step_name, &["docker", "the cache"], &["", " ", "a\nb", &"x".repeat(41)]),
+            (
+                package,
+                &["git", "g++", "openjdk-21-jre", "git=1:2.3-4~x", "docker.io"],
+                &["", "-y", "git jq", "$(id)", "a;b"],
+            ),
+            (guest_file, &["ci.conf", "/etc/ci.conf", "a b"], &["", "/etc/", "~/x", "a\0b"]),
             (
                 repository,
                 &["", "https://apt.corretto.aws", "http://127.0.0.1:80/a?b=c"],

@@ -231,6 +231,8 @@ impl View {
                 past.refused_after = *after;
             }
             What::Agent(picture) => self.fold_agent(picture),
+            // For those who follow what happens; the picture tells the step it is at.
+            What::Step { .. } => {}
             What::AgentGone { agent, template, reason, phases } => {
                 self.agents.remove(agent);
                 self.alarms.remove(agent);

@@ -431,6 +431,13 @@ pub fn event_out(view: &View, fact: &Fact) -> (&'static str, Value) {
         }
         What::ConfigRefused { text, .. } => ("configRefused", json!({ "text": text })),
         What::Agent(agent) => ("agent", json!({ "agent": AgentOut::from(&**agent) })),
+        What::Step { agent, template, step, ms, exit, log } => (
+            "step",
+            json!({ "step": {
+                "agent": agent, "template": template.to_string(), "name": step, "ms": ms,
+                "exit": exit, "log": log,
+            }}),
+        ),
         What::AgentGone { agent, template, reason, phases } => {
             let gone = GoneAgent {
                 agent: agent.clone(),

@@ -276,3 +276,92 @@ fn errors_of_cloud_init_are_told_as_warnings() {
         assert!(detail.contains(words), "{name}: {detail}");
     }
 }
+
+// Invariant: a template's own steps run in their order, and their files are those of the moment.
+
+/// The ended steps of a template's agents from here on, up to one of this name.
+fn steps_until(events: &mut Events, template: &str, last: &str) -> Vec<Value> {
+    let id = format!("lab/{template}");
+    let mut seen = Vec::new();
+    loop {
+        let fact = events.until("step", |fact| fact["step"]["template"] == *id);
+        seen.push(fact["step"].clone());
+        if fact["step"]["name"] == last {
+            return seen;
+        }
+    }
+}
+
+#[test]
+fn own_steps_put_files_run_commands_and_install_packages_in_their_order() {
+    let (_dir, sim, site) = world();
+    std::fs::write(site.dir.path().join("ci.conf"), "retries = 3\n").unwrap();
+    let steps = "prepare: [{name: config, upload: {from: ci.conf, to: ci.conf, mode: \"0640\"}}, \
+                 {name: move, run: \"sudo install -D -m 600 ci.conf /etc/ci/ci.conf && cat ci.conf\"}, \
+                 {name: tools, packages: [git, jq]}, {run: \"echo it\\\\'s done >&2\"}]";
+    let plain = site.yaml(&sim, &format!("    {steps}\n"));
+    site.write_yaml(&plain);
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let look = "stat -c %a ci.conf; cat /etc/ci/ci.conf /var/log/guest-packages.log";
+    let said = says(&site, "linux", look);
+    assert_eq!(said, "640\nretries = 3\napt-get update\napt-get install git jq");
+    let seen = steps_until(&mut events, "linux", "step 4 (run)");
+    let told: Vec<(&str, &str)> = seen
+        .iter()
+        .map(|step| (step["name"].as_str().unwrap(), step["log"].as_str().unwrap()))
+        .collect();
+    let names = ["cloud-init", "remoteFs", "config", "move", "tools", "step 4 (run)"];
+    assert_eq!(told.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names);
+    assert_eq!((told[3].1, told[5].1), ("retries = 3", "it's done"));
+    assert!(told[4].1.ends_with("Setting up jq ..."), "{told:?}");
+
+    // The file changes: agents from here on get the new one.
+    std::fs::write(site.dir.path().join("ci.conf"), "retries = 4\n").unwrap();
+    events.until("configApplied", |_| true);
+    assert!(site.cli(&["reap"]).status.success());
+    events.until("agentGone", |_| true);
+    assert_eq!(says(&site, "linux", "cat ci.conf"), "retries = 4");
+    let journal = std::fs::read(site.dir.path().join("state/journal.redb")).unwrap();
+    let holds = |text: &str| journal.windows(text.len()).any(|piece| piece == text.as_bytes());
+    assert!(holds("ci.conf") && !holds("retries = "), "a file's content is in the journal");
+}
+
+#[test]
+fn a_step_that_fails_or_takes_too_long_is_the_last() {
+    let (_dir, sim, site) = world();
+    std::fs::write(site.dir.path().join("file"), "text").unwrap();
+    let later = "{name: later, run: \"echo later\"}";
+    let templates = [
+        ("fails", "apt", format!("prepare: [{{run: \"seq 20; exit 7\"}}, {later}]")),
+        (
+            "slow",
+            "apt",
+            format!(
+                "prepare: [{{name: s, run: \"echo at it; sleep 60\", timeoutSec: 1}}, {later}]"
+            ),
+        ),
+        (
+            "nowhere",
+            "apt",
+            format!("prepare: [{{name: up, upload: {{from: file, to: no/such/place}}}}, {later}]"),
+        ),
+        ("nopackage", "apk", format!("prepare: [{{packages: [git, nonsense]}}, {later}]")),
+        ("nosudo", "apt no-sudo", format!("prepare: [{{packages: [git]}}, {later}]")),
+    ];
+    add(&site, &sim, &templates);
+    let _service = Service::start(&site);
+    for (name, words) in [
+        ("fails", ["step `step 1 (run)` ended with exit status 7; last: 9\n10", "\n20"]),
+        ("slow", ["step `s` was ended by a signal or its limit; last: at it", "(ended after 1 s)"]),
+        (
+            "nowhere",
+            ["step `up` ended with exit status 1", "the guest could not write `no/such/place`"],
+        ),
+        ("nopackage", ["step `step 1 (packages)`", "nonsense (no such package)"]),
+        ("nosudo", ["step `step 1 (packages)`", "user `debian` has no passwordless sudo"]),
+    ] {
+        let text = failure(&site, name);
+        words.iter().for_each(|word| assert!(text.contains(word), "{name}: {text}"));
+    }
+}

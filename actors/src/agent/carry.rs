@@ -51,6 +51,9 @@ pub fn carry(
         Call::Run(address, command, limit) => {
             ports.shell.run(target(address), command, limit).map(Answer::Ran).boxed_local()
         }
+        Call::Upload(address, upload, limit) => {
+            ports.shell.upload(target(address), upload, limit).map(Answer::Ran).boxed_local()
+        }
         Call::Admit(address, lease, key) => ports
             .shell
             .admit(target(address), lease.as_str(), &key, KEY_LIMIT)

@@ -11,6 +11,7 @@ use crate::marks::Marks;
 use crate::message::{AgentCommand, AgentReport};
 use crate::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
 use crate::record::Body;
+use crate::spec::UploadSpec;
 use crate::time::Moment;
 
 /// What an agent's mind is told.
@@ -60,7 +61,7 @@ pub enum Answer {
     HostKeys(Result<Vec<String>, Fault>),
     /// Of [`Call::Greet`].
     Greeted(Result<String, Fault>),
-    /// Of [`Call::Run`].
+    /// Of [`Call::Run`] and [`Call::Upload`].
     Ran(Result<Ran, Fault>),
     /// Of [`Call::Admit`].
     Admitted(LeaseId, Result<(), Fault>),
@@ -130,6 +131,8 @@ pub enum Call {
     Greet(IpAddr, Duration),
     /// Run a command.
     Run(IpAddr, String, Duration),
+    /// Put a file into the guest.
+    Upload(IpAddr, UploadSpec, Duration),
     /// Install a lease's public key.
     Admit(IpAddr, LeaseId, String),
     /// Remove a lease's public key.
@@ -150,7 +153,11 @@ impl Call {
     /// Whether the guest itself is called over SSH, and its cluster is not.
     pub fn goes_to_guest(&self) -> bool {
         match self {
-            Self::Greet(..) | Self::Run(..) | Self::Admit(..) | Self::Expel(..) => true,
+            Self::Greet(..)
+            | Self::Run(..)
+            | Self::Upload(..)
+            | Self::Admit(..)
+            | Self::Expel(..) => true,
             Self::Clone { .. }
             | Self::Await(..)
             | Self::Look

@@ -7,6 +7,7 @@ use crate::spec::{JavaDistribution, JavaSpec, TemplateSpec};
 const CLOUD_INIT: &str = include_str!("guest/cloud-init.sh");
 const REMOTE_FS: &str = include_str!("guest/remote-fs.sh");
 const COMMON: &str = include_str!("guest/common.sh");
+const PACKAGES: &str = include_str!("guest/packages.sh");
 const JAVA: &str = include_str!("guest/java.sh");
 
 /// Put before each line of output that is a warning and no failure.
@@ -37,6 +38,11 @@ pub fn java(java: &JavaSpec) -> Option<String> {
     let (repository, key) = (blank_or(&java.repository), blank_or(&java.repository_key));
     let repository = repository.trim_end_matches('/');
     Some(script(&[COMMON, JAVA], &[distribution, &java.major.to_string(), repository, &key]))
+}
+
+/// Installs packages.
+pub fn packages(names: &[String]) -> String {
+    script(&[COMMON, PACKAGES], &names.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// The warnings in what one of these scripts said.

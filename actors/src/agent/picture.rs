@@ -115,7 +115,7 @@ impl Mind {
     /// What the waterfall calls the part of its life it is in.
     pub(super) fn phase(&self) -> String {
         match &self.state {
-            State::Preparing(step) => prepare::phase(*step),
+            State::Preparing(step) => prepare::phase(*step, &self.spec),
             state @ (State::Queued
             | State::Cloning { .. }
             | State::InDoubt { .. }

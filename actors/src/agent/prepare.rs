@@ -2,6 +2,7 @@
 //!
 //! Every step may be run again: after a lost connection, and all of them after a restart.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::agent::event::Call;
@@ -9,9 +10,10 @@ use crate::agent::guest;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::{GREET_PAUSE, can_pass};
 use crate::agent::state::{PrepareStep, State};
+use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::ports::Ran;
-use crate::spec::{JavaDistribution, TemplateSpec};
+use crate::spec::{JavaDistribution, StepSpec, StepWork, TemplateSpec};
 use crate::time::Moment;
 
 /// Characters of a failed command's output that are shown.
@@ -35,17 +37,27 @@ impl PrepareStep {
             JavaDistribution::None => None,
             JavaDistribution::Openjdk | JavaDistribution::Corretto => Some(Self::Java),
         };
+        let own = (0..spec.steps.len()).map(Self::Own);
         let ready = spec.ready_command.as_ref().map(|_| Self::ReadyCommand);
-        [Self::CloudInit, Self::RemoteFs].into_iter().chain(java).chain(ready).collect()
+        [Self::CloudInit, Self::RemoteFs].into_iter().chain(java).chain(own).chain(ready).collect()
     }
 
     /// What it is called.
-    pub(super) fn name(self) -> &'static str {
+    pub(super) fn name(self, spec: &TemplateSpec) -> &str {
         match self {
             Self::CloudInit => "cloud-init",
             Self::RemoteFs => "remoteFs",
             Self::Java => "Java",
+            Self::Own(at) => spec.steps.get(at).map_or("", |step| step.name.as_str()),
             Self::ReadyCommand => "readyCommand",
+        }
+    }
+
+    /// Whether what it says is said by drover's own script, warnings and all.
+    fn warns(self) -> bool {
+        match self {
+            Self::CloudInit | Self::RemoteFs | Self::Java => true,
+            Self::Own(_) | Self::ReadyCommand => false,
         }
     }
 }
@@ -60,31 +72,45 @@ impl Mind {
     }
 
     pub(super) fn prepare_call(&self, step: PrepareStep, now: Moment) -> Option<Call> {
+        let address = self.address()?;
+        let left = self.deadline.map_or(self.spec.limits.prepare, |deadline| deadline - now);
+        let limit = left.saturating_sub(LAST_WORDS).max(left / 2);
         let command = match step {
             PrepareStep::CloudInit => guest::cloud_init(),
             PrepareStep::RemoteFs => guest::remote_fs(&self.spec),
             PrepareStep::Java => guest::java(&self.spec.java)?,
+            PrepareStep::Own(at) => {
+                return Some(own_call(self.spec.steps.get(at)?, address, limit));
+            }
             PrepareStep::ReadyCommand => self.spec.ready_command.clone()?,
         };
-        let left = self.deadline.map_or(self.spec.limits.prepare, |deadline| deadline - now);
-        let limit = left.saturating_sub(LAST_WORDS).max(left / 2);
-        Some(Call::Run(self.address()?, command, limit))
+        Some(Call::Run(address, command, limit))
     }
 
     pub(super) fn prepared(&mut self, step: PrepareStep, ran: Result<Ran, Fault>, out: &mut Out) {
+        if let Ok(ran) = &ran {
+            out.observe(What::Step {
+                agent: self.agent.clone(),
+                template: self.spec.id.clone(),
+                step: step.name(&self.spec).to_owned(),
+                ms: out.now.mono.0.saturating_sub(self.asked_at.0),
+                exit: ran.exit,
+                log: ran.tail.clone(),
+            });
+        }
         match ran {
             Ok(Ran { exit: Some(0), tail }) => {
-                if step != PrepareStep::ReadyCommand {
+                if step.warns() {
                     self.warnings.extend(guest::warnings(&tail));
                 }
                 self.prepare_next(step, out);
             }
             Ok(ran) => {
-                let text = describe_failure(step.name(), &ran);
+                let text = describe_failure(step.name(&self.spec), &ran);
                 self.fail(Fault::new(FaultKind::Broken, Culprit::Template, text), out);
             }
             Err(fault) if can_pass(&fault.kind) => {
-                let text = format!("{}: {}", step.name(), fault.text);
+                let text = format!("{}: {}", step.name(&self.spec), fault.text);
                 self.hinder(Fault { text, ..fault });
                 self.retry_in(GREET_PAUSE, out);
             }
@@ -98,7 +124,7 @@ impl Mind {
             self.detail = last_chars(&self.warnings.join("; "), WARNINGS_SHOWN);
             return;
         };
-        self.waterfall.step_on(&phase(step), out.now);
+        self.waterfall.step_on(&phase(step, &self.spec), out.now);
         self.calm();
         self.hindrance = None;
         self.state = State::Preparing(next);
@@ -109,13 +135,23 @@ impl Mind {
     fn show_step(&mut self, step: PrepareStep) {
         let all = PrepareStep::all(&self.spec);
         let at = all.iter().position(|other| *other == step).map_or(0, |at| at + 1);
-        self.detail = format!("step {at} of {}: {}", all.len(), step.name());
+        self.detail = format!("step {at} of {}: {}", all.len(), step.name(&self.spec));
     }
 }
 
 /// The step's part of the waterfall.
-pub(super) fn phase(step: PrepareStep) -> String {
-    format!("Preparing: {}", step.name())
+pub(super) fn phase(step: PrepareStep, spec: &TemplateSpec) -> String {
+    format!("Preparing: {}", step.name(spec))
+}
+
+/// The call of a step of the template's own.
+fn own_call(step: &StepSpec, address: IpAddr, limit: Duration) -> Call {
+    let limit = step.timeout.min(limit);
+    match &step.work {
+        StepWork::Run(command) => Call::Run(address, command.clone(), limit),
+        StepWork::Upload(upload) => Call::Upload(address, upload.clone(), limit),
+        StepWork::Packages(names) => Call::Run(address, guest::packages(names), limit),
+    }
 }
 
 /// The end of a text, at most so many characters.

@@ -115,6 +115,8 @@ pub enum PrepareStep {
     RemoteFs,
     /// Java, where it is to be installed.
     Java,
+    /// The template's own step of this place in its list.
+    Own(usize),
     /// The template's own command.
     ReadyCommand,
 }

@@ -19,7 +19,7 @@ use crate::marks::{Marks, Reading};
 use crate::message::{AgentCommand, AgentReport};
 use crate::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
 use crate::record::{Body, LeaseAsk, Record, Want};
-use crate::spec::{LimitSpec, TemplateSpec};
+use crate::spec::{LimitSpec, StepSpec, StepWork, TemplateSpec, UploadSpec};
 use crate::testbed;
 use crate::time::{Moment, Now, WallTime};
 
@@ -36,6 +36,7 @@ pub fn spec() -> TemplateSpec {
         node: None,
         remote_fs: "/home/ci/it's work".into(),
         idle: Some(secs(600)),
+        steps: vec![upload()],
         ready_command: Some("true".into()),
         limits: LimitSpec {
             queue: secs(300),
@@ -49,6 +50,17 @@ pub fn spec() -> TemplateSpec {
         },
         ..plain
     }
+}
+
+/// A step that puts a file into the guest.
+pub fn upload() -> StepSpec {
+    let upload = UploadSpec {
+        from: "ci.conf".into(),
+        to: "ci.conf".into(),
+        mode: 0o644,
+        sha256: "00".repeat(32),
+    };
+    StepSpec { name: "ci.conf".into(), work: StepWork::Upload(upload), timeout: secs(60) }
 }
 
 pub fn agent_id() -> AgentId {
@@ -207,7 +219,9 @@ impl Drive {
             }
             Call::HostKeys => Answer::HostKeys(Ok(vec!["ssh-ed25519 HOST".into()])),
             Call::Greet(..) => Answer::Greeted(Ok("ssh-ed25519 HOST".into())),
-            Call::Run(..) => Answer::Ran(Ok(Ran { exit: Some(0), tail: String::new() })),
+            Call::Run(..) | Call::Upload(..) => {
+                Answer::Ran(Ok(Ran { exit: Some(0), tail: String::new() }))
+            }
             Call::Admit(_, lease, _) => Answer::Admitted(lease, Ok(())),
             Call::Expel(_, lease) => Answer::Expelled(lease, Ok(())),
             Call::Fence => Answer::Fenced(Ok(self.sight())),
@@ -368,7 +382,7 @@ pub fn answers(drive: &Drive, call: &Call) -> Vec<(&'static str, Answer)> {
             let left = vec!["nfs:vm-10417-disk-0".to_owned()];
             all.push(("remains", Answer::Leftovers(Ok(left))));
         }
-        Call::Run(..) => {
+        Call::Run(..) | Call::Upload(..) => {
             let ran = Ran { exit: Some(1), tail: "no".into() };
             all.push(("exit 1", Answer::Ran(Ok(ran))));
         }
@@ -394,7 +408,7 @@ pub fn refused(call: &Call, fault: Fault) -> Answer {
         Call::Address => Answer::Addressed(Err(fault)),
         Call::HostKeys => Answer::HostKeys(Err(fault)),
         Call::Greet(..) => Answer::Greeted(Err(fault)),
-        Call::Run(..) => Answer::Ran(Err(fault)),
+        Call::Run(..) | Call::Upload(..) => Answer::Ran(Err(fault)),
         Call::Admit(_, lease, _) => Answer::Admitted(lease.clone(), Err(fault)),
         Call::Expel(_, lease) => Answer::Expelled(lease.clone(), Err(fault)),
         Call::Fence => Answer::Fenced(Err(fault)),

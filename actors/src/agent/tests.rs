@@ -62,6 +62,7 @@ async fn a_whole_life_makes_the_calls_of_the_table_and_no_others() {
             "greet",
             "run",
             "run",
+            "upload ci.conf",
             "run",
             "admit l1",
             "expel l1",

@@ -23,6 +23,7 @@ use crate::ports::{
     VmRef, VmSight,
 };
 use crate::record::{Body, Record};
+use crate::spec::UploadSpec;
 use crate::supervise::Census;
 use crate::time::Now;
 use crate::ways::Ways;
@@ -216,6 +217,9 @@ impl Shell for World {
         never()
     }
     fn run(&self, _: ShellTarget, _: String, _: Duration) -> Ask<Ran> {
+        never()
+    }
+    fn upload(&self, _: ShellTarget, _: UploadSpec, _: Duration) -> Ask<Ran> {
         never()
     }
     fn admit(&self, _: ShellTarget, _: &str, _: &str, _: Duration) -> Ask<()> {

@@ -164,6 +164,38 @@ fn a_repository_that_is_no_url_is_shown() {
     assert_snapshot!(Scene::new().faults(&text));
 }
 
+#[test]
+fn what_is_wrong_with_steps_is_shown() {
+    let scene = Scene::new();
+    scene.put("big", 0o644, &"x".repeat((4 << 20) + 1));
+    let steps = [
+        "{}",
+        "{run: id, packages: [git]}",
+        "{run: \" \"}",
+        "{packages: []}",
+        "{packages: [git, -y]}",
+        "{name: \"\", run: id}",
+        "{name: same, run: id}",
+        "{name: same, run: id}",
+        "{run: id, timeout: 5}",
+        "{run: id, timeoutSec: 0}",
+        "{upload: ci.conf}",
+        "{upload: {form: ci.conf}}",
+        "{upload: {from: missing, to: ci.conf}}",
+        "{upload: {from: big, to: ci.conf}}",
+        "{upload: {from: token, to: ~/x, mode: 888}}",
+        "id",
+    ];
+    let text = with_agent(&format!("prepare:\n  - {}", steps.join("\n  - ")));
+    assert_snapshot!(scene.faults(&text));
+}
+
+#[test]
+fn too_many_steps_are_refused() {
+    let text = with_agent(&format!("prepare: [{}]", "{run: id}, ".repeat(41)));
+    assert!(Scene::new().faults(&text).contains("41 steps are more than 40"));
+}
+
 // Invariant: a fault of the defaults is said once, not for each that inherits it.
 
 #[test]
@@ -172,6 +204,11 @@ fn a_fault_in_the_defaults_is_said_once() {
         .replace("  credentialsId: api\n", "  credentialsId: nobody\n")
         .replace("\n  c:\n", "\n  d: {name: D}\n  e: {name: E}\n  c:\n");
     assert_eq!(Scene::new().faults(&text).matches("no credential is called").count(), 1);
+    let text = with_agent("{}")
+        .replace("agentDefaults:\n", "agentDefaults:\n  prepare: [{upload: {from: gone}}]\n")
+        .replace("agentConfigurations:\n", "agentConfigurations:\n  b: {name: B}\n");
+    let shown = Scene::new().faults(&text);
+    assert_eq!(shown.matches("`to` is missing").count(), 1, "{shown}");
 }
 
 // Invariant: nothing configured is told apart from something wrong.

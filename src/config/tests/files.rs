@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::keys::{AGENT, CLOUD, Key, MAPPING, Preset, SERVICE};
+use super::super::keys::{AGENT, CLOUD, Key, Kind, MAPPING, Preset, SERVICE, STEP, Shape};
 use super::*;
 
 fn shipped(name: &str) -> PathBuf {
@@ -25,6 +25,11 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("agent", "credentialsId") => "\"agent-key\"",
         ("mapping", "labels") => "\"linux docker\"",
         ("mapping", "templates") => "[\"linux-builder\"]",
+        ("step", "name") => "\"docker\"",
+        ("step", "run") => "\"systemctl is-active docker\"",
+        ("step", "packages") => "[\"git\", \"jq\"]",
+        ("step", "from") => "\"files/ci.conf\"",
+        ("step", "to") => "\"ci.conf\"",
         ("service", "stateDirectory") => "/var/lib/drover",
         ("service", "socket") => "/run/drover/drover.sock",
         ("service", "socketMode") => "\"0660\"",
@@ -47,6 +52,27 @@ fn section(name: &str, keys: &[Key]) -> String {
             Preset::Required => format!("# {}: {}  # required", key.name, example(name, key)),
         };
         writeln!(text, "  # {}\n  {line}", key.about).unwrap();
+        if key.name == "prepare" {
+            text += &inner(&STEP, "  # ");
+        }
+    }
+    text
+}
+
+/// Every key of the mappings in a key, commented out.
+fn inner(shape: &Shape, margin: &str) -> String {
+    let mut text = String::new();
+    if !shape.one_of.is_empty() {
+        writeln!(text, "{margin}each with exactly one of {}:", shape.one_of.join(", ")).unwrap();
+    }
+    for key in shape.keys {
+        let value = match (key.kind, key.preset) {
+            (Kind::Mapping(shape), _) => format!("\n{}", inner(shape, &format!("{margin}    "))),
+            (_, Preset::Whole(number)) => format!(" {number}\n"),
+            (_, Preset::Text(preset)) => format!(" \"{preset}\"\n"),
+            _ => format!(" {}\n", example("step", key)),
+        };
+        write!(text, "{margin}  # {}\n{margin}  {}:{value}", key.about, key.name).unwrap();
     }
     text
 }

@@ -1,8 +1,10 @@
 //! Every key: its type, its default, what a value does, what zero means.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use drover_actors::id::{CloudId, TemplateId};
+use drover_actors::spec::{StepSpec, StepWork, UploadSpec};
 
 use super::super::Checked;
 use super::super::keys::{AGENT, CLOUD, Key, SERVICE};
@@ -87,6 +89,7 @@ const AGENT_ROWS: &[Row] = &[
     ("guestNetworks", LIST, "[]", ("[127.77.0.0/16]", r#"["127.77.0.0/16"]"#), "[]"),
     ("tags", LIST, "{}", ("[ci]", r#"{"ci"}"#), "{}"),
     ("description", TEXT, "", ("ask Ann", "ask Ann"), ""),
+    ("prepare", "a list of mappings", "[]", ("[{run: id}]", r#"["step 1 (run)"]"#), "[]"),
     ("readyCommand", TEXT, "None", ("docker info", r#"Some("docker info")"#), "None"),
     ("queueTimeoutSec", NUMBER, "600s", ("5", "5s"), REFUSED),
     ("cloneTimeoutSec", NUMBER, "1800s", ("5", "5s"), REFUSED),
@@ -194,6 +197,7 @@ fn agent(checked: &Checked, key: &str) -> String {
         "guestNetworks" => text(&spec.guest_networks),
         "tags" => text(&spec.tags),
         "description" => spec.description.clone(),
+        "prepare" => text(&spec.steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>()),
         "readyCommand" => text(&spec.ready_command),
         "queueTimeoutSec" => text(&spec.limits.queue),
         "cloneTimeoutSec" => text(&spec.limits.clone),
@@ -313,4 +317,58 @@ fn a_plain_number_is_text_where_text_is_wanted_and_yes_is_true() {
     assert_eq!(agent(&scene.good(&with_agent("targetPool: 10")), "targetPool"), r#"Some("10")"#);
     let checked = scene.good(&with_cloud("ignoreSslErrors: yes"));
     assert_eq!(checked.connections[&CloudId::new("c")].tls, Tls::Ignore);
+}
+
+// Invariant: a step is what it says, and its file is known by its hash alone.
+
+/// Of the file below, as `sha256sum` says.
+const HASH: &str = "40f64227c4531d0bf37c3fdcfcdf871fc6a7504aec05115bd6428ea9528bb621";
+
+#[test]
+fn steps_have_their_work_their_names_and_their_times() {
+    let scene = Scene::new();
+    scene.put("ci.conf", 0o644, "retries = 3\n");
+    let checked = scene.good(&with_agent(
+        "prepare:\n  - {run: docker info, name: docker, timeoutSec: 5}\n  \
+         - {upload: {from: ci.conf, to: /etc/ci.conf, mode: 0600}}\n  - {packages: [git, jq]}",
+    ));
+    let spec = &checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")];
+    let upload = UploadSpec {
+        from: "ci.conf".into(),
+        to: "/etc/ci.conf".into(),
+        mode: 0o600,
+        sha256: HASH.into(),
+    };
+    let StepWork::Upload(read) = &spec.steps[1].work else { panic!("{:?}", spec.steps) };
+    let step = |name: &str, work, seconds| StepSpec {
+        name: name.into(),
+        work,
+        timeout: Duration::from_secs(seconds),
+    };
+    let wanted = [
+        step("docker", StepWork::Run("docker info".into()), 5),
+        step("step 2 (upload)", StepWork::Upload(upload), 300),
+        step("step 3 (packages)", StepWork::Packages(vec!["git".into(), "jq".into()]), 300),
+    ];
+    assert_eq!(spec.steps, wanted);
+    let contents: Vec<(&str, &[u8])> =
+        checked.uploads.iter().map(|(sha256, bytes)| (sha256, bytes.as_ref())).collect();
+    assert_eq!(contents, [(read.sha256.as_str(), b"retries = 3\n".as_slice())]);
+    let shown = format!("{checked:?}");
+    assert!(!shown.contains("retries") && shown.contains(&read.sha256));
+    let written = serde_json::to_string(&**spec).unwrap();
+    assert!(!written.contains("retries") && written.contains(&read.sha256), "{written}");
+
+    scene.put("ci.conf", 0o644, "retries = 4\n");
+    let again = scene.good(&with_agent("prepare: [{upload: {from: ci.conf, to: /etc/ci.conf}}]"));
+    assert!(!again.uploads.iter().any(|(sha256, _)| sha256 == read.sha256));
+}
+
+#[test]
+fn a_step_that_may_take_longer_than_all_of_them_is_warned_about() {
+    let scene = Scene::new();
+    let checked = scene.good(&with_agent("prepareTimeoutSec: 60\nprepare: [{run: id}]"));
+    assert_eq!(checked.rendered_warnings(), "");
+    let text = with_agent("prepareTimeoutSec: 60\nprepare: [{run: id, timeoutSec: 61}]");
+    assert!(scene.good(&text).rendered_warnings().contains("prepareTimeoutSec, 60, is shorter"));
 }

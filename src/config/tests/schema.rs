@@ -64,6 +64,10 @@ fn what_the_check_refuses_by_its_type_or_range_is_invalid() {
         "credentials: {a: {kind: sshKey, tokenId: x, username: u}}",
         "service: {tokens: [{name: a, role: boss, secretEnv: A}]}",
         "service: {tokens: [{name: a, role: admin}]}",
+        "agentDefaults: {prepare: [{}]}",
+        "agentDefaults: {prepare: [{run: id, packages: [git]}]}",
+        "agentDefaults: {prepare: [{upload: {from: a}}]}",
+        "agentDefaults: {prepare: [{run: id, timeoutSec: 0}]}",
         "flavours: {}",
     ] {
         assert!(!validator.is_valid(&json_of(bad)), "{bad}");
@@ -73,6 +77,7 @@ fn what_the_check_refuses_by_its_type_or_range_is_invalid() {
         "cloudConfigurations: ",
         "agentDefaults: {namePrefix: 7}",
         "service: {tokens: [{name: a, role: admin, secretEnv: A}]}",
+        "agentDefaults: {prepare: [{run: id}, {upload: {from: a, to: b, mode: \"0600\"}}]}",
     ] {
         assert!(validator.is_valid(&json_of(good)), "{good}");
     }

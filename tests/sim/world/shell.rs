@@ -11,6 +11,7 @@ use drover::sim::guest::{AgentCall, GuestHost};
 use drover::sim::guests::NoneGuests;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::ports::{Ask, Ran, Shell, ShellTarget};
+use drover_actors::spec::UploadSpec;
 use futures_util::FutureExt;
 
 use super::eye::Socket;
@@ -25,6 +26,10 @@ struct Script {
     refusals: (u32, Option<FaultKind>),
     /// Commands that contain this fail.
     failing: Option<String>,
+    /// Commands, and where files were put, in the order they came.
+    ran: Vec<String>,
+    /// Files put into guests.
+    uploaded: Vec<UploadSpec>,
     /// Leases whose key is installed, by guest.
     admitted: BTreeMap<u32, BTreeSet<String>>,
 }
@@ -52,6 +57,16 @@ impl Scripted {
     /// Lets commands that contain this text fail, or none.
     pub fn fail(&self, text: Option<&str>) {
         self.script.lock().unwrap().failing = text.map(str::to_owned);
+    }
+
+    /// Every command that was run, and where files were put, in their order.
+    pub fn ran(&self) -> Vec<String> {
+        self.script.lock().unwrap().ran.clone()
+    }
+
+    /// Every file that was put into a guest.
+    pub fn uploaded(&self) -> Vec<UploadSpec> {
+        self.script.lock().unwrap().uploaded.clone()
     }
 
     /// Leases whose key is in a guest.
@@ -104,9 +119,21 @@ impl Shell for Scripted {
         let shell = self.clone();
         async move {
             shell.clone().login(target, limit).await?;
+            shell.script.lock().unwrap().ran.push(command.clone());
             let failing = shell.script.lock().unwrap().failing.clone();
             let fails = failing.is_some_and(|text| command.contains(&text));
             Ok(Ran { exit: Some(u32::from(fails)), tail: String::new() })
+        }
+        .boxed()
+    }
+
+    fn upload(&self, target: ShellTarget, upload: UploadSpec, limit: Duration) -> Ask<Ran> {
+        let ran = self.run(target, upload.to.clone(), limit);
+        let shell = self.clone();
+        async move {
+            let ran = ran.await?;
+            shell.script.lock().unwrap().uploaded.push(upload);
+            Ok(ran)
         }
         .boxed()
     }

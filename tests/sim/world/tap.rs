@@ -19,6 +19,7 @@ use drover_actors::ports::{
     VmRef, VmSight,
 };
 use drover_actors::record::Body;
+use drover_actors::spec::UploadSpec;
 use drover_actors::time::Now;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
@@ -288,6 +289,9 @@ impl Shell for Tapped<dyn Shell> {
     }
     fn run(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<Ran> {
         self.tap.ask("run", None, || self.inner.run(target.clone(), command.clone(), limit))
+    }
+    fn upload(&self, target: ShellTarget, upload: UploadSpec, limit: Duration) -> Ask<Ran> {
+        self.tap.ask("upload", None, || self.inner.upload(target.clone(), upload.clone(), limit))
     }
     fn admit(&self, target: ShellTarget, lease: &str, key: &str, limit: Duration) -> Ask<()> {
         self.tap.ask("admit", None, || self.inner.admit(target.clone(), lease, key, limit))

@@ -22,6 +22,7 @@ use crate::marks::{Marks, Reading};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::ports::*;
 use crate::record::{Body, Record};
+use crate::spec::UploadSpec;
 use crate::supervise::Census;
 use crate::time::{Moment, Now, WallTime};
 use crate::ways::Ways;
@@ -152,6 +153,9 @@ impl Shell for Ground {
     }
     fn run(&self, _: ShellTarget, _: String, _: Duration) -> Ask<Ran> {
         self.call("run", Ran { exit: Some(0), tail: String::new() })
+    }
+    fn upload(&self, _: ShellTarget, upload: UploadSpec, _: Duration) -> Ask<Ran> {
+        self.call(&format!("upload {}", upload.to), Ran { exit: Some(0), tail: String::new() })
     }
     fn admit(&self, _: ShellTarget, lease: &str, _: &str, _: Duration) -> Ask<()> {
         self.call(&format!("admit {lease}"), ())

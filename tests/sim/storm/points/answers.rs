@@ -32,6 +32,7 @@ pub fn method(call: &str) -> Option<&'static str> {
         "HostKeys" => "host_keys",
         "Greet" => "greet",
         "Run" => "run",
+        "Upload" => "upload",
         "Admit" => "admit",
         "Expel" => "expel",
         "Shutdown" => "shutdown",
@@ -121,7 +122,7 @@ fn told(state: &str, call: &str, answer: &str) -> Option<(Deed, Strike)> {
             let none = |_: Result<Vec<String>, Fault>| Ok(Vec::new());
             Some((Deed::Nothing, Strike::Alter(Alteration::of(none))))
         }
-        ("Run", "exit 1") => {
+        ("Run" | "Upload", "exit 1") => {
             let failed = |_: Result<Ran, Fault>| Ok(Ran { exit: Some(1), tail: "no".into() });
             Some((Deed::Nothing, Strike::Alter(Alteration::of(failed))))
         }

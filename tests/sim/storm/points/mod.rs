@@ -84,12 +84,17 @@ struct Stage {
     lease: LeaseId,
 }
 
-/// A herd whose lives make exactly the calls of the table: stopped at once, with a command of its
-/// own to be ready.
+/// A step that puts a file into the guest, and a command to be ready.
+const PREPARE: &str = concat!(
+    "prepare: [{upload: {from: \"",
+    env!("CARGO_MANIFEST_DIR"),
+    "/LICENSE\", to: LICENSE}}], readyCommand: \"true\""
+);
+
+/// A herd whose lives make exactly the calls of the table: stopped at once, with steps of its own.
 fn setup() -> Setup {
-    Setup::linux(
-        "instanceCap: 3, idleTerminationMinutes: 30, shutdownTimeoutSec: 0, readyCommand: \"true\"",
-    )
+    let keys = "instanceCap: 3, idleTerminationMinutes: 30, shutdownTimeoutSec: 0";
+    Setup::linux(&format!("{keys}, {PREPARE}"))
 }
 
 async fn play(transition: Transition, blow: Blow) -> Result<(), String> {

@@ -16,7 +16,7 @@ use super::answers::{SILENCE, method, way};
 use super::call::turns;
 use super::script::{Deed, Plan, Prelude, Script, Target, Turn, living};
 use super::table::{Cause, Transition, snake, transitions};
-use super::{Blow, Stage, aftermath};
+use super::{Blow, PREPARE, Stage, aftermath};
 use crate::on_paused_clock;
 use crate::world::World;
 use crate::world::setup::Setup;
@@ -115,10 +115,9 @@ pub fn trials() -> Vec<Trial> {
 
 /// A herd whose lives make every call there is.
 fn setup() -> Setup {
-    let mut setup = Setup::linux(
-        "instanceCap: 3, idleTerminationMinutes: 30, shutdownTimeoutSec: 30, numExecutors: 2, \
-         readyCommand: \"true\"",
-    );
+    let keys =
+        "instanceCap: 3, idleTerminationMinutes: 30, shutdownTimeoutSec: 30, numExecutors: 2";
+    let mut setup = Setup::linux(&format!("{keys}, {PREPARE}"));
     setup.guests.boot = Duration::from_millis(300)..Duration::from_millis(400);
     setup.guests.addressless = Duration::ZERO..Duration::from_millis(1);
     setup

@@ -52,6 +52,7 @@ impl Transition {
             Cause::Answered { call, after, nth, answer } => {
                 let place = match (after, nth) {
                     (Some(after), 1) if call == "Await" => format!("_of_{}", snake(after)),
+                    (Some(after), 1) if after == "Upload" => "_after_upload".to_owned(),
                     (Some(_) | None, 1) => String::new(),
                     (Some(_) | None, nth) => format!("_{nth}"),
                 };

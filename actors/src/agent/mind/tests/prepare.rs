@@ -8,7 +8,7 @@ use crate::fact::{AgentPicture, What};
 use crate::fault::FaultKind;
 use crate::ports::Ran;
 use crate::record::Reason;
-use crate::spec::{JavaDistribution, JavaSpec, TemplateSpec};
+use crate::spec::{JavaDistribution, JavaSpec, StepSpec, StepWork, TemplateSpec};
 
 fn with_java() -> TemplateSpec {
     let plain = spec();
@@ -57,10 +57,11 @@ fn every_step_is_shown_while_it_runs_and_has_its_part_in_the_waterfall() {
         says(&mut drive, Some(0), "");
     }
     let steps = [
-        "step 1 of 4: cloud-init",
-        "step 2 of 4: remoteFs",
-        "step 3 of 4: Java",
-        "step 4 of 4: readyCommand",
+        "step 1 of 5: cloud-init",
+        "step 2 of 5: remoteFs",
+        "step 3 of 5: Java",
+        "step 4 of 5: ci.conf",
+        "step 5 of 5: readyCommand",
     ];
     assert_eq!(shown, steps);
     let ready = picture(&drive);
@@ -70,9 +71,8 @@ fn every_step_is_shown_while_it_runs_and_has_its_part_in_the_waterfall() {
         .iter()
         .filter_map(|(name, ms)| Some((name.strip_prefix("Preparing: ")?, *ms)))
         .collect();
-    let parts_meant =
-        [("cloud-init", 1000), ("remoteFs", 1000), ("Java", 1000), ("readyCommand", 1000)];
-    assert_eq!(parts, parts_meant);
+    let names = ["cloud-init", "remoteFs", "Java", "ci.conf", "readyCommand"];
+    assert_eq!(parts, names.map(|name| (name, 1000)));
 }
 
 #[test]
@@ -85,10 +85,10 @@ fn java_is_a_step_only_where_it_is_installed_and_looked_for_where_it_is_not() {
         (detail, command)
     };
     let (detail, looks) = command(spec());
-    assert_eq!(detail, "step 2 of 3: remoteFs");
+    assert_eq!(detail, "step 2 of 4: remoteFs");
     assert!(looks.ends_with(" 'java'"), "{looks}");
     let (detail, looks) = command(with_java());
-    assert_eq!(detail, "step 2 of 4: remoteFs");
+    assert_eq!(detail, "step 2 of 5: remoteFs");
     assert!(looks.ends_with(" ''"), "{looks}");
 }
 
@@ -111,6 +111,7 @@ fn warnings_of_our_own_steps_are_shown_once_it_is_ready() {
     let mut drive = at_preparing(spec());
     says(&mut drive, Some(0), "noise\nwarning: cloud-init met errors\nwarning: status: error");
     says(&mut drive, Some(0), "warning: there is no Java");
+    says(&mut drive, Some(0), "warning: the upload's own business");
     says(&mut drive, Some(0), "warning: the readyCommand's own business");
     assert_eq!(drive.state(), "Ready");
     let wanted = "cloud-init met errors; status: error; there is no Java";
@@ -142,4 +143,73 @@ fn a_step_that_takes_all_the_time_there_is_still_says_its_last_lines() {
     let wanted = "the step `cloud-init` was ended by a signal or its limit; last: still running\n\
                   (ended after 598 s)";
     assert_eq!(failure(&drive), wanted);
+}
+
+// Invariant: steps of a template's own come in their order after drover's, each within its own time.
+
+fn own(name: &str, work: StepWork, seconds: u64) -> StepSpec {
+    StepSpec { name: name.into(), work, timeout: secs(seconds) }
+}
+
+#[test]
+fn a_templates_own_steps_run_in_their_order_each_within_its_time() {
+    let steps = vec![
+        own("one", StepWork::Run("echo one".into()), 5),
+        own("two", StepWork::Packages(vec!["git".into(), "jq".into()]), 70),
+        upload(),
+        own("four", StepWork::Run("echo four".into()), 100_000),
+    ];
+    let mut drive = at_preparing(TemplateSpec { steps, ready_command: None, ..spec() });
+    says(&mut drive, Some(0), "");
+    says(&mut drive, Some(0), "");
+    let mut seen = Vec::new();
+    while drive.state() == "Preparing" {
+        let (_, call) = drive.asked().expect("a call");
+        seen.push(match call {
+            Call::Run(_, command, limit) => {
+                let ours = command.rsplit_once(" drover").map(|(_, words)| words.to_owned());
+                format!("{} {}", ours.unwrap_or(command), limit.as_secs())
+            }
+            Call::Upload(_, upload, limit) => format!("{} {}", upload.to, limit.as_secs()),
+            other => panic!("{other:?}"),
+        });
+        says(&mut drive, Some(0), "");
+    }
+    assert_eq!(drive.state(), "Ready");
+    assert_eq!(seen, ["echo one 5", " 'git' 'jq' 70", "ci.conf 60", "echo four 298"]);
+}
+
+#[test]
+fn a_step_that_fails_is_the_last_and_what_it_said_is_kept() {
+    let steps = vec![own("one", StepWork::Run("echo one".into()), 5), upload()];
+    let mut drive = at_preparing(TemplateSpec { steps, ..spec() });
+    says(&mut drive, Some(0), "");
+    says(&mut drive, Some(0), "");
+    drive.wait(secs(5));
+    says(&mut drive, None, "one\n(ended after 5 s)");
+    assert_eq!(drive.state(), "Retiring");
+    let wanted = "the step `one` was ended by a signal or its limit; last: one\n(ended after 5 s)";
+    assert_eq!(failure(&drive), wanted);
+    let told = drive.facts().into_iter().filter_map(|what| match what {
+        What::Step { step, ms, exit, log, .. } => Some((step.as_str(), *ms, *exit, log.as_str())),
+        _ => None,
+    });
+    let wanted = [
+        ("cloud-init", 0, Some(0), ""),
+        ("remoteFs", 0, Some(0), ""),
+        ("one", 5000, None, "one\n(ended after 5 s)"),
+    ];
+    assert_eq!(told.collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn a_journal_of_before_reads_as_no_steps() {
+    let mut written = serde_json::to_value(spec()).expect("a value");
+    let fields = written.as_object_mut().expect("fields");
+    fields.remove("steps");
+    let java = fields.get_mut("java").and_then(|java| java.as_object_mut()).expect("java");
+    java.remove("repository");
+    java.remove("repository_key");
+    let read: TemplateSpec = serde_json::from_value(written).expect("a spec");
+    assert_eq!(read, TemplateSpec { steps: Vec::new(), ..spec() });
 }
