@@ -7,23 +7,18 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 
 use crate::id::{CloudId, ClusterId};
 
 /// Which clouds there are and where they lead.
 ///
 /// Shared by the actors of one thread; written by the herd alone.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Ways {
     known: Rc<RefCell<BTreeMap<CloudId, Way>>>,
-    changes: watch::Sender<()>,
-}
-
-impl Default for Ways {
-    fn default() -> Self {
-        Self { known: Rc::default(), changes: watch::Sender::new(()) }
-    }
+    /// Those who wait for a change, woken in the order they came.
+    waiting: Rc<RefCell<Vec<oneshot::Sender<()>>>>,
 }
 
 /// A cloud that can be called: configured, or left with agents since.
@@ -40,15 +35,18 @@ enum Lead {
     Untried,
     /// It said that it leads to this cluster.
     To(ClusterId),
-    /// It does not work, and said before where it leads, if ever by this connection.
-    Silent(Option<ClusterId>),
+    /// It does not work, and said before that it leads to this cluster.
+    Silent(ClusterId),
+    /// It does not work, and said nothing yet by this connection; by an earlier one it led there.
+    Unheard(Option<ClusterId>),
 }
 
 impl Lead {
+    /// The cluster it was proven to lead to.
     fn cluster(&self) -> Option<&ClusterId> {
         match self {
-            Self::To(cluster) | Self::Silent(Some(cluster)) => Some(cluster),
-            Self::Untried | Self::Silent(None) => None,
+            Self::To(cluster) | Self::Silent(cluster) => Some(cluster),
+            Self::Untried | Self::Unheard(_) => None,
         }
     }
 }
@@ -77,24 +75,35 @@ impl Ways {
         self.set(cloud, |lead| *lead = Lead::To(cluster.clone()));
     }
 
-    /// A cloud does not work.
-    pub fn silent(&self, cloud: &CloudId) {
-        self.set(cloud, |lead| *lead = Lead::Silent(lead.cluster().cloned()));
+    /// A cloud does not work; before, it led to this cluster, as far as is known.
+    pub fn silent(&self, cloud: &CloudId, before: Option<&ClusterId>) {
+        self.set(cloud, |lead| {
+            *lead = match lead.cluster() {
+                Some(proven) => Lead::Silent(proven.clone()),
+                None => Lead::Unheard(before.cloned()),
+            };
+        });
     }
 
     fn set(&self, cloud: &CloudId, change: impl FnOnce(&mut Lead)) {
         if let Some(way) = self.known.borrow_mut().get_mut(cloud).filter(|way| way.configured) {
             change(&mut way.lead);
         }
-        self.changes.send_replace(());
+        for waiter in self.waiting.take() {
+            // It may have gone meanwhile.
+            let _ = waiter.send(());
+        }
     }
 
     /// Resolves when something has changed since this call.
     pub fn change(&self) -> impl Future<Output = ()> + use<> {
-        let mut changes = self.changes.subscribe();
+        let (waiter, change) = oneshot::channel();
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.retain(|waiter| !waiter.is_closed());
+        waiting.push(waiter);
         async move {
-            // The sender going means that the actors end.
-            let _ = changes.changed().await;
+            // Without a sender nothing changes any more.
+            let _ = change.await;
         }
     }
 
@@ -114,8 +123,8 @@ impl Ways {
     pub fn cut_off(&self, own: &CloudId, cluster: &ClusterId) -> bool {
         let may_lead = |(cloud, way): (&CloudId, &Way)| match &way.lead {
             Lead::Untried => cloud == own || way.configured,
-            Lead::Silent(None) => cloud == own,
-            Lead::To(there) | Lead::Silent(Some(there)) => {
+            Lead::Unheard(None) => cloud == own,
+            Lead::To(there) | Lead::Silent(there) | Lead::Unheard(Some(there)) => {
                 there == cluster && (cloud == own || way.configured)
             }
         };
@@ -156,13 +165,15 @@ mod tests {
         let (ways, own, here) = (Ways::default(), cloud("rack"), cluster("c1"));
         ways.configured(&cloud("spare"));
         ways.leads(&cloud("spare"), &here);
-        ways.silent(&cloud("spare"));
+        ways.silent(&cloud("spare"), Some(&here));
         assert_eq!(ways.through(&own, &here), None);
         assert!(!ways.cut_off(&own, &here), "it may well answer again");
         ways.leads(&cloud("spare"), &here);
         ways.configured(&cloud("spare"));
         assert_eq!(ways.through(&own, &here), None, "its connection is another one now");
-        ways.silent(&cloud("spare"));
+        ways.silent(&cloud("spare"), Some(&here));
+        assert!(!ways.cut_off(&own, &here), "it may lead where it led");
+        ways.silent(&cloud("spare"), None);
         assert!(ways.cut_off(&own, &here));
     }
 
@@ -186,16 +197,16 @@ mod tests {
         let (ways, own, here) = (Ways::default(), cloud("rack"), cluster("c1"));
         ways.configured(&own);
         assert_eq!(ways.through(&own, &here), None);
-        ways.silent(&own);
+        ways.silent(&own, Some(&here));
         assert_eq!(ways.through(&own, &here), None);
         assert!(!ways.cut_off(&own, &here), "it may be only down");
         ways.leads(&own, &cluster("c2"));
         assert_eq!(ways.through(&own, &here), None);
         assert!(ways.cut_off(&own, &here), "it leads elsewhere");
-        ways.silent(&own);
+        ways.silent(&own, Some(&here));
         assert_eq!(ways.through(&own, &here), None);
         ways.leads(&own, &here);
-        ways.silent(&own);
+        ways.silent(&own, Some(&here));
         assert_eq!(ways.through(&own, &here), Some(own), "silent, but proven");
     }
 }

@@ -275,7 +275,7 @@ impl Herd {
             return;
         }
         if outcome.is_err() {
-            self.common.ways.silent(&cloud);
+            self.common.ways.silent(&cloud, self.leads.get(&cloud));
             self.unlist(&cloud);
         }
         self.tried.insert(cloud, outcome);
