@@ -118,7 +118,8 @@ fn openjdk_is_installed_by_the_package_manager_of_every_family() {
     let (_dir, sim, site) = world();
     let openjdk =
         |major: u32| format!("javaDistribution: OPENJDK, javaMajorVersion: {major}, diskSizeGb: 0");
-    let rows: [(Template<'_>, &str, &str); 5] = [
+    let rows: [(Template<'_>, &str, &str); 6] = [
+        (("l", "apt lists-locked", openjdk(21)), "21.0.2", "openjdk-21-jre-headless"),
         (("a", "apt", openjdk(21)), "21.0.2", "openjdk-21-jre-headless"),
         (("d", "dnf", openjdk(17)), "17.0.2", "java-17-openjdk-headless"),
         (("e", "dnf", openjdk(8)), "1.8.0_392", "java-1.8.0-openjdk-headless"),

@@ -34,12 +34,25 @@ find_manager() {
 
 # Somebody else's apt may still be at work after cloud-init, such as unattended upgrades.
 apt() {
-    as_root DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 "$@"
+    as_root LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 "$@"
+}
+
+# The lock of the lists, unlike dpkg's, is not waited for by apt-get itself.
+update_lists() {
+    for pause in 1 5 10 20 40 80 0; do
+        said=$(apt update 2>&1) && return
+        case "$said" in
+        *"Could not get lock"*) sleep "$pause" ;;
+        *) break ;;
+        esac
+    done
+    say "$said" >&2
+    return 1
 }
 
 refresh() {
     case "$manager" in
-    apt-get) apt update ;;
+    apt-get) update_lists ;;
     dnf | yum) as_root "$manager" -q -y makecache ;;
     zypper) as_root zypper --non-interactive --gpg-auto-import-keys refresh ;;
     apk) as_root apk update ;;

@@ -23,6 +23,15 @@ fetch() { curl -fsS --max-time 20 "$1" 2>/dev/null || wget -qO- -T 20 "$1" 2>/de
 signed() { [ -n "$2" ] && printf '%s\n' "$1" | grep -qxF "Signed-By: $2"; }
 
 refresh_apt() {
+    case " $traits " in
+    *" lists-locked "*)
+        # Somebody else's update, which is over when it is tried again.
+        [ -e "$lists/was-locked" ] || {
+            : >"$lists/was-locked"
+            fail 100 "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 812 (apt-get)"
+        }
+        ;;
+    esac
     : >"$lists/apt-get"
     for file in "$etc"/apt/sources.list.d/*.list; do
         [ -r "$file" ] || continue
