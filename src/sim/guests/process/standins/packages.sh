@@ -166,7 +166,7 @@ for word in "$@"; do
     fi
 done
 [ -n "$verb" ] || exit 1
-echo "$manager $verb$packages" >>"$var/log/guest-packages.log"
+echo "$manager $*" >>"$var/log/guest-packages.log"
 case "$verb" in
 update | makecache | check-update | refresh) refresh ;;
 install | add | reinstall) for package in $packages; do install "$package"; done ;;
