@@ -8,6 +8,9 @@ use super::{CliError, Client, EventsOptions, Term};
 /// The longest event taken, in bytes.
 const EVENT_LIMIT: usize = 1024 * 1024;
 
+/// The first comment of the stream: what happens after it is told.
+const OPEN: &str = ": open";
+
 /// Prints events until the stream ends.
 pub(super) async fn follow(
     client: &Client,
@@ -27,7 +30,12 @@ pub(super) async fn follow(
         pending.extend_from_slice(&piece);
         while let Some(end) = pending.windows(2).position(|pair| pair == b"\n\n") {
             let event: Vec<u8> = pending.drain(..end + 2).collect();
-            if let Some(line) = line(&String::from_utf8_lossy(&event), json) {
+            let event = String::from_utf8_lossy(&event);
+            if event.trim() == OPEN {
+                // From here on nothing is missed.
+                writeln!(term.err, "following events of drover on `{}`", client.place())?;
+            }
+            if let Some(line) = line(&event, json) {
                 writeln!(term.out, "{line}")?;
                 term.out.flush()?;
             }

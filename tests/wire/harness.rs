@@ -418,17 +418,20 @@ impl Service {
 /// The event stream of a service.
 pub struct Events {
     lines: Lines,
+    _said: Lines,
     _child: Kept,
 }
 
 impl Events {
-    /// Follows all that happens from the beginning of what is remembered.
+    /// Follows all that happens from now on.
     pub fn follow(site: &Site) -> Self {
         let mut command = site.command(["--json", "events"]);
-        command.stdout(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = Kept(command.spawn().unwrap());
         let stdout = child.0.stdout.take().unwrap();
-        Self { lines: Lines::of("drover events", stdout), _child: child }
+        let mut said = Lines::of("drover events", child.0.stderr.take().unwrap());
+        said.until(|line| line.starts_with("following events"));
+        Self { lines: Lines::of("drover events", stdout), _said: said, _child: child }
     }
 
     /// The first fact of any kind that `wanted` takes; it sees all before.
