@@ -57,6 +57,15 @@ pub enum HerdCommand {
         /// Filled when it was passed on.
         reply: oneshot::Sender<Result<(), Refusal>>,
     },
+    /// Agents of one template are begun at once, without demand.
+    Provision {
+        /// The template, by `cloud/template` or bare name.
+        template: String,
+        /// How many.
+        count: u32,
+        /// Filled with those that were begun, or why none can be.
+        reply: ProvisionReply,
+    },
     /// Retire everything idle that may go (the warm minimum too with `all`).
     Reap {
         /// Whether the warm minimum goes too, and what is coming once it is idle.
@@ -78,6 +87,20 @@ pub enum HerdCommand {
         /// Filled when the service may stop.
         reply: oneshot::Sender<()>,
     },
+}
+
+/// Where what came of a wish to provision goes.
+pub type ProvisionReply = oneshot::Sender<Result<Provisioned, Refusal>>;
+
+/// What came of a wish to provision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provisioned {
+    /// The template.
+    pub template: TemplateId,
+    /// The agents that were begun.
+    pub agents: Vec<AgentId>,
+    /// Why they are fewer than wanted, when they are.
+    pub short: Option<String>,
 }
 
 /// What becomes of the agents when the service stops.

@@ -73,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Status
         | Command::Agents { .. }
         | Command::Templates
+        | Command::Provision { .. }
         | Command::Lease(_)
         | Command::Release { .. }
         | Command::Retire { .. }

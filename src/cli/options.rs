@@ -66,6 +66,14 @@ pub enum Command {
     },
     /// List templates
     Templates,
+    /// Begin agents of a template at once, without demand
+    Provision {
+        /// The template, `cloud/template` or its bare name
+        template: String,
+        /// How many
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        count: u32,
+    },
     /// Lease an agent; with CMD, run it there over SSH and release
     Lease(LeaseOptions),
     /// End a lease (safe to repeat)

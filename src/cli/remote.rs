@@ -9,7 +9,7 @@ use super::client::CALL_LIMIT;
 use super::lease::{Leasing, OverSsh, Patience, lease};
 use super::{CliError, Client, Command, Global, Term, events, identity, tables};
 use crate::web::shapes::{AgentsOut, StatusOut, TemplatesOut};
-use crate::web::{ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
+use crate::web::{ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
 
 /// How long a reload or a full reconciliation may take.
 const LONG_LIMIT: std::time::Duration = std::time::Duration::from_secs(180);
@@ -34,6 +34,12 @@ pub(super) async fn run(
         Command::Templates => {
             let templates: TemplatesOut = client.get("/v1/templates", CALL_LIMIT).await?;
             print(term, json, &templates, |out| tables::templates(&out.templates))?;
+        }
+        Command::Provision { template, count } => {
+            let path = path("templates", &template, "/provision");
+            let out: ProvisionOut = client.post(&path, &ProvisionIn { count }, CALL_LIMIT).await?;
+            print(term, json, &out, tables::provisioned)?;
+            return Ok(u8::from(out.agents.len() < count as usize));
         }
         Command::Lease(options) => {
             let stop = stop_signal()?;

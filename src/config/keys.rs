@@ -375,7 +375,7 @@ pub(super) fn is_known(word: &str) -> bool {
 }
 
 /// The known word nearest to a mistaken one, if one is near.
-pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Words of other lengths are never near: text of any length is held against few names only.
     let near = |name: &str| name.len().abs_diff(word.len()) <= (name.len() / 3).max(2);
     known

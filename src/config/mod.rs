@@ -38,6 +38,7 @@ use crate::pve::Connection;
 pub use credential::SshKeySpec;
 pub use environment::Environment;
 pub use fault::{Fault, Place, render, render_warnings};
+pub(crate) use keys::nearest;
 pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec};
 pub use source::{SourceFile, Sources};

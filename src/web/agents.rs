@@ -7,7 +7,7 @@ use drover_actors::record::Reason;
 
 use super::body::Fields;
 use super::problem::printable;
-use super::shapes::{AgentOut, AgentsOut, CloudsOut, GoneOut, StatusOut, TemplatesOut};
+use super::shapes::{AgentOut, AgentsOut, CloudsOut, GoneOut, StatusOut};
 use super::{Problem, State};
 
 #[utoipa::path(get, path = "/v1/agents", responses((status = 200, body = AgentsOut)))]
@@ -57,12 +57,6 @@ pub(super) async fn retire(
     let wish = |reply| HerdCommand::Retire { agent, reason: Reason::Asked, reply };
     state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
     Ok(HttpResponse::Accepted().finish())
-}
-
-#[utoipa::path(get, path = "/v1/templates", responses((status = 200, body = TemplatesOut)))]
-pub(super) async fn templates(state: web::Data<State>) -> web::Json<TemplatesOut> {
-    let templates = state.doors.view.templates().iter().map(Into::into).collect();
-    web::Json(TemplatesOut { templates })
 }
 
 #[utoipa::path(get, path = "/v1/clouds", responses((status = 200, body = CloudsOut)))]

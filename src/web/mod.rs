@@ -15,6 +15,7 @@ mod openapi;
 mod problem;
 mod server;
 pub mod shapes;
+mod templates;
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub use control::{LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
 pub use leases::{LeaseIn, RenewIn};
 pub use problem::{FieldFault, Problem};
 pub use server::{Bound, Listen, Running, StartError, bind};
+pub use templates::{ProvisionIn, ProvisionOut};
 
 /// What a reload does: reads the configuration again; gives the generation in force or the faults.
 pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<u64, String>> + Send + Sync>;
@@ -166,7 +168,10 @@ fn routes(config: &mut ServiceConfig) {
         .service(resource("/v1/agents").route(web::get().to(agents::list)))
         .service(resource("/v1/agents/{id}").route(web::get().to(agents::show)))
         .service(resource("/v1/agents/{id}/retire").route(web::post().to(agents::retire)))
-        .service(resource("/v1/templates").route(web::get().to(agents::templates)))
+        .service(resource("/v1/templates").route(web::get().to(templates::list)))
+        .service(
+            resource("/v1/templates/{id}/provision").route(web::post().to(templates::provision)),
+        )
         .service(resource("/v1/clouds").route(web::get().to(agents::clouds)))
         .service(resource("/v1/status").route(web::get().to(agents::status)))
         .service(resource("/v1/events").route(web::get().to(events::stream)))

@@ -11,7 +11,7 @@ use std::time::Duration;
 use actix::{Actor, Context, Handler, Recipient, System};
 use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
 use drover_actors::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
-use drover_actors::message::{HerdCommand, Refusal};
+use drover_actors::message::{HerdCommand, Provisioned, Refusal};
 use drover_actors::ports::Observer;
 use drover_actors::record::{LeaseAsk, Want};
 use drover_actors::time::WallTime;
@@ -138,6 +138,16 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         HerdCommand::Retire { agent, reply, .. } => {
             let missing = || Refusal::Unknown(format!("no agent `{agent}`"));
             reply.send(view.agent(&agent).map(|_| ()).ok_or_else(missing)).ok();
+        }
+        HerdCommand::Provision { template, count, reply } => {
+            let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));
+            let answer = known.map(|one| Provisioned {
+                template: one.template,
+                agents: (1..=count.min(2)).map(|n| AgentId::new(format!("a{n}"))).collect(),
+                short: (count > 2).then(|| "lab/linux is full: 2 of 2".into()),
+            });
+            let missing = || Refusal::Unknown(format!("no template is called `{template}`"));
+            reply.send(answer.ok_or_else(missing)).ok();
         }
         HerdCommand::Reap { all, reply } => {
             reply.send(if all { 3 } else { 1 }).ok();

@@ -16,6 +16,7 @@ mod lifecycle;
 mod lives;
 mod lost_cloud;
 mod nodes;
+mod operators;
 mod reload;
 mod reload_storm;
 mod strangers;

@@ -6,6 +6,7 @@ mod drain;
 mod explain;
 mod leases;
 mod orphan;
+mod provision;
 mod start;
 
 use std::collections::BTreeMap;
@@ -434,6 +435,9 @@ impl Handler<HerdCommand> for Herd {
                 let unknown = || Refusal::Unknown(format!("no agent `{agent}` lives"));
                 let answer = if passed { Ok(()) } else { Err(unknown()) };
                 reply.send(answer).ok(); // an error: nobody waits any more
+            }
+            HerdCommand::Provision { template, count, reply } => {
+                self.provision(&template, count, reply);
             }
             HerdCommand::Reap { all, reply } => self.reap(all, reply, ctx),
             HerdCommand::ConfirmOlderJournal => {

@@ -34,6 +34,16 @@ pub enum Effect {
     SuspectCloud(Fault),
 }
 
+impl Effect {
+    /// The agent it starts, if it starts one.
+    pub fn spawned(&self) -> Option<&AgentId> {
+        match self {
+            Self::Spawn(agent) => Some(agent),
+            Self::Tell(..) | Self::Record(_) | Self::SuspectCloud(_) => None,
+        }
+    }
+}
+
 /// One agent as its template sees it.
 #[derive(Debug, Clone)]
 struct Held {
@@ -52,6 +62,8 @@ struct Held {
     going: bool,
     /// Why it goes once it is idle, unless somebody takes it first.
     reaped: Option<Reason>,
+    /// Begun because an operator said so: no lease given up takes it back.
+    wanted: bool,
 }
 
 impl Held {
@@ -61,7 +73,7 @@ impl Held {
             agent,
             spec: self.spec.clone(),
             standing: self.standing,
-            queued: self.state == "Queued",
+            queued: self.state == "Queued" && !self.wanted,
             leases: self.leases.clone(),
             refused: std::mem::take(&mut self.refused),
             over: std::mem::take(&mut self.over),
@@ -148,6 +160,7 @@ impl TemplateMind {
             was_ready: entry.state == "Ready" || entry.uses > 0,
             going: entry.retiring.is_some(),
             reaped: None,
+            wanted: false,
         };
         self.agents.insert(agent.clone(), held);
         self.changed.insert(agent.clone());
@@ -168,6 +181,7 @@ impl TemplateMind {
             was_ready: ready,
             going: false,
             reaped: None,
+            wanted: false,
         };
         self.agents.insert(agent.clone(), held);
         self.changed.insert(agent.clone());
@@ -276,12 +290,49 @@ impl TemplateMind {
                     was_ready: false,
                     going: false,
                     reaped: None,
+                    wanted: false,
                 };
                 self.agents.insert(agent.clone(), held);
                 self.changed.insert(agent.clone());
                 Effect::Spawn(agent)
             })
             .collect()
+    }
+
+    /// Begins agents under a reservation of the cloud because an operator says so; what is not used
+    /// of it goes back.
+    pub fn provision(
+        &mut self,
+        reserved: u32,
+        draw: &mut dyn FnMut() -> AgentId,
+        now: Now,
+    ) -> Vec<Effect> {
+        let effects = self.begin(reserved, Some(0), draw, now);
+        for agent in effects.iter().filter_map(Effect::spawned) {
+            if let Some(held) = self.agents.get_mut(agent) {
+                held.wanted = true;
+            }
+        }
+        effects
+    }
+
+    /// Why nothing more may be begun at this moment, in words for people.
+    pub fn shortage(&self, now: Moment) -> String {
+        let id = &self.spec.id;
+        let full = self.spec.cap.filter(|cap| self.live() >= *cap);
+        match (full, self.breaker.tripped()) {
+            _ if self.stopping => "the service is stopping".into(),
+            _ if !self.configured => format!("template {id} is not configured any more"),
+            _ if !self.open => format!("cloud {}: its cluster is not known yet", id.cloud),
+            (Some(cap), _) => format!("{id} is full: {} of {cap}", self.live()),
+            (None, Some((until, cause))) => {
+                format!("{id}: breaker tripped until {}: {cause}", until.rfc3339())
+            }
+            (None, None) if self.breaker.allowance(now) <= 1 => {
+                format!("{id}: its breaker lets a single agent try first")
+            }
+            (None, None) => format!("{id} pauses, for it could not begin agents"),
+        }
     }
 
     /// An agent's picture changed.
@@ -321,7 +372,7 @@ impl TemplateMind {
             | Standing::Gone => effects.extend(suspect(report.fault.as_ref())),
         }
         // A trial that was called off is one until its clone is over.
-        if report.standing == Standing::Leaving && !is_cloning(&report.state) {
+        if report.standing == Standing::Leaving && !is_cloning(report.state) {
             self.breaker.left(&report.agent);
         }
         let returned = before == Standing::Parked && permits::holds_slot(report.standing);

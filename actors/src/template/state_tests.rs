@@ -106,6 +106,55 @@ fn nothing_begins_before_the_cluster_is_known() {
     assert_eq!(mind.news(at(0).mono).unwrap().answered, 3);
 }
 
+// Invariant: an operator gets what the caps leave, and is told what stands in the way of more.
+
+fn provision(mind: &mut TemplateMind, reserved: u32) -> usize {
+    let mut count = mind.agents.len();
+    let mut draw = || {
+        count += 1;
+        AgentId::new(format!("p{count}"))
+    };
+    mind.provision(reserved, &mut draw, at(0)).len()
+}
+
+#[test]
+fn what_an_operator_wants_is_begun_without_demand_and_is_not_taken_back() {
+    let mut mind = mind(|spec| spec.cap = Some(3));
+    assert_eq!(begin(&mut mind, 1, Some(1), 0).len(), 1);
+    assert_eq!(provision(&mut mind, 5), 2);
+    let news = mind.news(at(0).mono).unwrap();
+    assert_eq!((news.released, news.answered, news.live), (6, 1, 3));
+    let takeable: Vec<bool> = news.agents.iter().map(|level| level.queued).collect();
+    assert_eq!(takeable, [true, false, false], "only what was begun for a lease goes with it");
+}
+
+#[test]
+fn whatever_keeps_an_operator_from_more_agents_is_named() {
+    let mut shut = mind(|spec| spec.cap = Some(1));
+    provision(&mut shut, 1);
+    let mut tripped = mind(|_| {});
+    fail_three(&mut tripped, &FaultKind::Broken);
+    let mut pausing = mind(|_| {});
+    let agent = begin(&mut pausing, 1, Some(1), 0)[0].clone();
+    gone(&mut pausing, &agent, fault(FaultKind::Contention), 0);
+    let mut left = mind(|_| {});
+    left.apply(None, at(0));
+    let mut stopping = mind(|_| {});
+    stopping.stop();
+    let unknown = TemplateMind::new(left.spec().clone(), true, Breaker::default());
+    let all = [&shut, &tripped, &pausing, &left, &stopping, &unknown];
+    let all: Vec<String> = all.iter().map(|mind| mind.shortage(at(0).mono)).collect();
+    let expected = [
+        "c/t is full: 1 of 1",
+        "c/t: breaker tripped until 2027-01-15T08:02:01Z: no such template",
+        "c/t pauses, for it could not begin agents",
+        "template c/t is not configured any more",
+        "the service is stopping",
+        "cloud c: its cluster is not known yet",
+    ];
+    assert_eq!(all, expected);
+}
+
 // Invariant: the warm pool is topped up to the minimum, and only idle or coming agents count.
 
 #[test]

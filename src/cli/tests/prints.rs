@@ -255,6 +255,45 @@ async fn short_commands_answer_in_a_line_or_in_json() {
 }
 
 #[tokio::test]
+async fn what_was_begun_is_listed_with_what_stands_in_the_way_of_more() {
+    let served = Served::new();
+    furnish(&served.view);
+    let provision = |template: &str, count| Command::Provision { template: template.into(), count };
+    let (result, whole) = cli(&served, false, provision("linux", 1)).await;
+    assert_eq!(result, Ok(0));
+    let (result, part) = cli(&served, false, provision("lab/linux", 3)).await;
+    assert_eq!(result, Ok(1));
+    let (result, json) = cli(&served, true, provision("linux", 3)).await;
+    assert_eq!(result, Ok(1));
+    let (unknown, _) = cli(&served, false, provision("lab/linus", 1)).await;
+    let (far, _) = cli(&served, false, provision("x", 1)).await;
+    let text = [whole, part, json, unknown.unwrap_err(), far.unwrap_err()].join("\n");
+    insta::assert_snapshot!(text, @r#"
+    1 agent of lab/linux begun
+      a1
+
+    2 agents of lab/linux begun
+      a1
+      a2
+    1 not begun: lab/linux is full: 2 of 2
+
+    {
+      "template": "lab/linux",
+      "wanted": 3,
+      "agents": [
+        "a1",
+        "a2"
+      ],
+      "short": "lab/linux is full: 2 of 2"
+    }
+
+    there is no such thing: no template is called `lab/linus`; did you mean `lab/linux`?
+    there is no such thing: no template is called `x`; known are lab/linux, lab/windows
+    "#);
+    served.stop().await;
+}
+
+#[tokio::test]
 async fn events_are_followed_until_the_service_stops() {
     let served = Served::new();
     for state in ["Cloning", "Booting"] {

@@ -36,6 +36,14 @@ impl World {
         self.life().herd.do_send(command);
     }
 
+    /// Begins agents of a template as an operator; how many, and why not more.
+    pub async fn provision(&self, template: &str, count: u32) -> (Vec<AgentId>, Option<String>) {
+        let template = template.to_owned();
+        let wish = |reply| HerdCommand::Provision { template, count, reply };
+        let done = self.wish(wish).await.unwrap();
+        (done.agents, done.short)
+    }
+
     /// Lets it run until a moment since the beginning, or until `ends` holds after anything that
     /// happened; says whether it does.
     pub async fn step(&self, until: Duration, ends: impl Fn(&View) -> bool) -> bool {
