@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::fault::Fault;
 use crate::id::{AgentId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
+use crate::overrides::{OverrideChange, Overrides};
 use crate::record::{LeaseAsk, Reason};
 use crate::spec::HerdSpec;
 use crate::time::WallTime;
@@ -56,6 +57,15 @@ pub enum HerdCommand {
         reason: Reason,
         /// Filled when it was passed on.
         reply: oneshot::Sender<Result<(), Refusal>>,
+    },
+    /// An agent's limits change against its template's.
+    Override {
+        /// Which.
+        agent: AgentId,
+        /// What changes.
+        change: OverrideChange,
+        /// Filled with all its overrides once they are durable.
+        reply: oneshot::Sender<Result<Overrides, Refusal>>,
     },
     /// Agents of one template are begun at once, without demand.
     Provision {
@@ -164,6 +174,8 @@ pub enum AgentCommand {
         /// `released`, `expired`, `cancelled`.
         why: String,
     },
+    /// Its limits change against its template's (already durable).
+    Override(OverrideChange),
     /// Take no new use; go when the last one ends.
     Drain(Reason),
     /// Go now unless it is busy with a lease (then it drains).
@@ -198,6 +210,8 @@ pub struct AgentReport {
     pub state: &'static str,
     /// Leases on it.
     pub leases: Vec<LeaseId>,
+    /// What holds for it instead of what its template says.
+    pub overrides: Overrides,
     /// A fault to charge, when one ended or hindered it in this step.
     pub fault: Option<Fault>,
     /// Leases it was told to take and could not, or gives back before they were ready: they wait.

@@ -15,6 +15,7 @@ use crate::id::{
 };
 use crate::labels::LabelExpression;
 use crate::marks::Marks;
+use crate::overrides::OverrideChange;
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
 
@@ -272,6 +273,13 @@ pub enum Body {
         /// The lease.
         lease: LeaseId,
     },
+    /// *Before acting.* An operator wants other limits for an agent than its template's.
+    OverrideSet {
+        /// The agent.
+        agent: AgentId,
+        /// What changes.
+        change: OverrideChange,
+    },
     /// *Before acting.* The guest will be destroyed.
     RetireIntended {
         /// The agent.
@@ -356,6 +364,7 @@ impl Body {
             | Self::LeaseEnded { .. }
             | Self::AheadConfirmed { .. }
             | Self::MarksAhead { .. }
+            | Self::OverrideSet { .. }
             | Self::RetireIntended { .. } => true,
             Self::TaskAccepted { .. }
             | Self::CloneSettled { .. }

@@ -23,8 +23,8 @@ use crate::causes::chain;
 pub use client::{CallError, Client};
 pub use lease::{RunOverSsh, SshJob};
 pub use options::{
-    CheckOptions, Cli, Command, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global, GuestKind,
-    LeaseOptions, PveVersion, RunOptions, SimOptions,
+    AgentAction, CheckOptions, Cli, Command, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global,
+    GuestKind, LeaseOptions, Limit, PveVersion, RunOptions, SimOptions,
 };
 
 /// Why a command did not do what it was told.

@@ -58,11 +58,15 @@ pub enum Command {
     Schema,
     /// Show clouds, templates, agents, leases, configuration and alarms
     Status,
-    /// List agents
+    /// List agents, or set limits of one against its template's
+    #[command(args_conflicts_with_subcommands = true)]
     Agents {
         /// List those that went too
         #[arg(long)]
         gone: bool,
+        /// What to do instead
+        #[command(subcommand)]
+        action: Option<AgentAction>,
     },
     /// List templates
     Templates,
@@ -102,6 +106,32 @@ pub enum Command {
     Reload,
     /// Follow what happens
     Events(EventsOptions),
+}
+
+/// What to do with one agent.
+#[derive(Debug, Clone, Subcommand)]
+pub enum AgentAction {
+    /// Set limits of an agent against its template's; they hold across restarts
+    #[command(group(ArgGroup::new("limit").required(true).multiple(true).args(["idle", "max_uses"])))]
+    Set {
+        /// The agent
+        agent: String,
+        /// Minutes of idling after which it goes, 0 for never; `template` takes it back
+        #[arg(long, value_name = "MINUTES", value_parser = read_limit)]
+        idle: Option<Limit>,
+        /// Uses after which it goes, 0 for no limit; `template` takes it back
+        #[arg(long, value_name = "USES", value_parser = read_limit)]
+        max_uses: Option<Limit>,
+    },
+}
+
+/// A limit of an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// As its template says.
+    Template,
+    /// Its own.
+    Own(u32),
 }
 
 /// Options of `run`.
@@ -244,6 +274,15 @@ pub struct EventsOptions {
     pub after: Option<String>,
 }
 
+/// Reads a number, or `template`.
+fn read_limit(text: &str) -> Result<Limit, String> {
+    if text == "template" {
+        return Ok(Limit::Template);
+    }
+    let wrong = |_| format!("`{text}` is neither a whole number nor `template`");
+    text.parse().map(Limit::Own).map_err(wrong)
+}
+
 /// Reads a span such as `90s`, `30m`, `2h`, `1d`.
 fn read_span(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no time; write it as 90s, 30m, 2h or 1d");
@@ -314,6 +353,9 @@ mod tests {
             &["drover", "lease", "--labels", "a", "--template", "b"],
             &["drover", "lease", "--labels", "a", "--ttl", "soon"],
             &["drover", "--url", "http://x", "status"],
+            &["drover", "agents", "set", "a1"],
+            &["drover", "agents", "set", "a1", "--idle", "soon"],
+            &["drover", "agents", "--gone", "set", "a1", "--idle", "0"],
             &["drover", "sim", "--pve", "7.4"],
             &["drover", "nothing"],
         ] {

@@ -7,8 +7,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::CALL_LIMIT;
 use super::lease::{Leasing, OverSsh, Patience, lease};
-use super::{CliError, Client, Command, Global, Term, events, identity, tables};
-use crate::web::shapes::{AgentsOut, StatusOut, TemplatesOut};
+use super::{
+    AgentAction, CliError, Client, Command, Global, Limit, Term, events, identity, tables,
+};
+use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
 use crate::web::{ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
 
 /// How long a reload or a full reconciliation may take.
@@ -27,7 +29,8 @@ pub(super) async fn run(
             let status: StatusOut = client.get("/v1/status", CALL_LIMIT).await?;
             print(term, json, &status, tables::status)?;
         }
-        Command::Agents { gone } => {
+        Command::Agents { action: Some(action), .. } => limit(&client, action, json, term).await?,
+        Command::Agents { gone, action: None } => {
             let agents: AgentsOut = client.get("/v1/agents", CALL_LIMIT).await?;
             print(term, json, &agents, |agents| tables::agents(agents, gone))?;
         }
@@ -94,6 +97,30 @@ pub(super) async fn run(
         }
     }
     Ok(0)
+}
+
+/// Sets limits of one agent.
+async fn limit(
+    client: &Client,
+    action: AgentAction,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
+    let AgentAction::Set { agent, idle, max_uses } = action;
+    let mut wish = serde_json::Map::new();
+    for (field, limit) in [("idleTerminationMinutes", idle), ("maxTotalUses", max_uses)] {
+        let value = match limit {
+            None => continue,
+            Some(Limit::Template) => serde_json::Value::Null,
+            Some(Limit::Own(number)) => number.into(),
+        };
+        wish.insert(field.to_owned(), value);
+    }
+    let out: AgentLimits = client.change(&path("agents", &agent, ""), &wish, CALL_LIMIT).await?;
+    print(term, json, &out, |out| match out.spell() {
+        text if text.is_empty() => format!("agent {agent}: as its template says\n"),
+        text => format!("agent {agent}: {text}\n"),
+    })
 }
 
 /// A path with a name in it that may hold anything.

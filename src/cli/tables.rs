@@ -183,13 +183,20 @@ fn live(agents: &[AgentOut]) -> String {
             dash(agent.node.as_ref()),
             dash(place),
             dash((!agent.leases.is_empty()).then(|| agent.leases.join(","))),
-            agent.detail.clone(),
+            detail(agent),
         ]
     };
     table(
         ["ID", "TEMPLATE", "STATE", "SINCE", "VMID", "NODE", "LOGIN", "LEASES", "DETAIL"],
         agents.iter().map(row).collect(),
     )
+}
+
+/// What an agent waits for, after what was set for it against its template.
+fn detail(agent: &AgentOut) -> String {
+    let own = agent.overrides.spell();
+    let parts = [own.as_str(), agent.detail.as_str()];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 fn leases(leases: &[LeaseOut]) -> String {

@@ -166,7 +166,11 @@ fn routes(config: &mut ServiceConfig) {
         )
         .service(resource("/v1/leases/{id}/renew").route(web::post().to(leases::renew)))
         .service(resource("/v1/agents").route(web::get().to(agents::list)))
-        .service(resource("/v1/agents/{id}").route(web::get().to(agents::show)))
+        .service(
+            resource("/v1/agents/{id}")
+                .route(web::get().to(agents::show))
+                .route(web::patch().to(agents::limit)),
+        )
         .service(resource("/v1/agents/{id}/retire").route(web::post().to(agents::retire)))
         .service(resource("/v1/templates").route(web::get().to(templates::list)))
         .service(
@@ -186,6 +190,8 @@ fn routes(config: &mut ServiceConfig) {
         .default_service(web::to(problem::no_such_route));
 }
 
+#[cfg(test)]
+mod operators;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

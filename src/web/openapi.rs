@@ -11,7 +11,7 @@ use super::{agents, control, events, health, leases, metrics, templates};
     info(title = "drover", description = "Leases of throw-away CI machines on Proxmox VE."),
     paths(
         leases::list, leases::create, leases::show, leases::renew, leases::release,
-        agents::list, agents::show, agents::retire, agents::clouds,
+        agents::list, agents::show, agents::limit, agents::retire, agents::clouds,
         agents::status, templates::list, templates::provision, events::stream, control::reap, control::resync, control::reload,
         control::log_level, health::healthz, health::readyz, metrics::show, show,
     ),

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::api::call;
+use crate::api::{ask, call, ready, release};
 use crate::harness::{Events, Service, world};
 
 // Invariant: what an operator begins is there without demand, under the caps.
@@ -28,4 +28,30 @@ fn agents_are_begun_at_once_and_an_unknown_template_is_answered_with_the_nearest
     assert_eq!(status, 404, "{problem}");
     let detail = problem["detail"].as_str().unwrap();
     assert!(detail.contains("`linux`"), "{detail}");
+}
+
+// Invariant: limits of one agent hold across restarts.
+
+#[test]
+fn an_agents_own_limit_of_uses_outlives_the_service_and_ends_the_agent() {
+    let (_dir, _sim, site) = world();
+    let mut service = Service::start(&site);
+    let lease = ask(&site, "linux", "wire");
+    let agent = ready(&site, &lease)["agent"].as_str().unwrap().to_owned();
+    let path = format!("/v1/agents/{agent}");
+    let (status, set) = call(&site, "PATCH", &path, Some(&json!({"maxTotalUses": 1})));
+    assert_eq!((status, &set["maxTotalUses"]), (200, &json!(1)), "{set}");
+    let out = site.cli(&["agents", "set", &agent, "--idle", "0"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert_eq!(said, format!("agent {agent}: never goes for idling, goes after 1 use\n"));
+    service.child.signal("TERM");
+    assert_eq!(service.child.wait(), Some(0));
+
+    let _service = Service::start(&site);
+    let (_, shown) = call(&site, "GET", &path, None);
+    assert_eq!(shown["overrides"], json!({"idleTerminationMinutes": 0, "maxTotalUses": 1}));
+    let mut events = Events::follow(&site);
+    release(&site, &lease);
+    let gone = events.until("agentGone", |fact| fact["agent"]["id"] == agent.as_str());
+    assert_eq!(gone["agent"]["reason"], "used-up");
 }

@@ -45,6 +45,7 @@ impl Mind {
             Waterfall::resumed(u64::try_from(earlier.as_millis()).unwrap_or(u64::MAX), now);
         mind.credit = down;
         mind.uses = entry.uses;
+        mind.overrides = entry.overrides;
         mind.lane = !entry.settled;
         mind.guest = Some(Guest {
             marks: entry.marks.clone(),
@@ -135,7 +136,10 @@ impl Mind {
             State::Ready | State::Leased | State::Draining(_) if !running => {
                 self.retire(Reason::PoweredOff, out);
             }
-            State::Ready => self.calm(),
+            State::Ready => {
+                self.calm();
+                self.lease_over(out);
+            }
             State::Leased if self.leases.is_empty() => self.retire(cut_short(), out),
             State::Draining(reason) if self.leases.is_empty() => self.retire(reason, out),
             State::Leased | State::Draining(_) => {

@@ -23,6 +23,7 @@ impl Mind {
             AgentCommand::Lease { ask } => self.lease(*ask, out),
             AgentCommand::LeaseRenewed { lease, expires } => self.renewed(&lease, expires, out),
             AgentCommand::EndLease { lease, why } => self.end_lease(&lease, &why, out),
+            AgentCommand::Override(change) => self.override_limits(change, out),
             AgentCommand::Drain(reason) | AgentCommand::Retire(reason) => self.wish(reason, out),
             AgentCommand::Withdraw => {
                 if matches!(self.state, State::Queued) {

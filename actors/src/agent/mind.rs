@@ -17,6 +17,7 @@ use crate::ambient::jittered;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, Attempt, Installation, LeaseId};
+use crate::overrides::Overrides;
 use crate::record::{Body, Reason};
 use crate::spec::TemplateSpec;
 use crate::time::{Moment, Now};
@@ -36,6 +37,8 @@ pub struct Mind {
     pub(super) guest: Option<Guest>,
     pub(super) leases: BTreeMap<LeaseId, Lease>,
     pub(super) uses: u32,
+    /// What holds for it instead of what its template says.
+    pub(super) overrides: Overrides,
     /// The stamp of the latest effect.
     pub(super) stamp: Attempt,
     /// The call this state waits for.
@@ -146,6 +149,7 @@ impl Mind {
             guest: None,
             leases: BTreeMap::new(),
             uses: 0,
+            overrides: Overrides::default(),
             stamp: Attempt { epoch, incarnation, n: 0 },
             asked: None,
             asked_at: now.mono,

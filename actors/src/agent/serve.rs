@@ -10,6 +10,7 @@ use crate::agent::state::{Lease, Stage, State};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::LeaseId;
 use crate::ledger::GrantedLease;
+use crate::overrides::OverrideChange;
 use crate::record::{Body, EXPIRED, LOST, LeaseAsk, Reason};
 use crate::time::{Moment, WallTime};
 
@@ -170,11 +171,26 @@ impl Mind {
         self.leases.get(id).is_some_and(|lease| lease.granted.ask.public_key.is_some())
     }
 
-    fn used_up(&self) -> bool {
-        self.spec.max_uses.is_some_and(|most| self.uses >= most)
+    /// Uses after which it goes; none for no limit.
+    pub(super) fn max_uses(&self) -> Option<u32> {
+        self.overrides.max_uses(&self.spec)
     }
 
-    fn lease_over(&mut self, out: &mut Out) {
+    fn used_up(&self) -> bool {
+        self.max_uses().is_some_and(|most| self.uses >= most)
+    }
+
+    /// Other limits hold from now on; one that was used often enough goes at once, or at the end of
+    /// its last use.
+    pub(super) fn override_limits(&mut self, change: OverrideChange, out: &mut Out) {
+        self.overrides.change(change);
+        if matches!(self.state, State::Ready) && !self.observing {
+            self.lease_over(out);
+        }
+    }
+
+    /// The last lease may be over: what becomes of the agent then.
+    pub(super) fn lease_over(&mut self, out: &mut Out) {
         if !self.leases.is_empty() {
             return;
         }

@@ -115,6 +115,9 @@ impl Shadow {
                     granted.expires = *expires;
                 }
             }
+            AgentCommand::Override(change) => {
+                self.ledger.borrow_mut().set_override(&self.agent, *change);
+            }
             AgentCommand::Moved(node) => {
                 if let Some(entry) = self.ledger.borrow_mut().agents.get_mut(&self.agent) {
                     entry.node = node.clone();

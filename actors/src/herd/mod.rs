@@ -6,6 +6,7 @@ mod drain;
 mod explain;
 mod leases;
 mod orphan;
+mod overrides;
 mod provision;
 mod start;
 
@@ -436,6 +437,9 @@ impl Handler<HerdCommand> for Herd {
                 let answer = if passed { Ok(()) } else { Err(unknown()) };
                 reply.send(answer).ok(); // an error: nobody waits any more
             }
+            HerdCommand::Override { agent, change, reply } => {
+                self.override_agent(agent, change, reply, ctx);
+            }
             HerdCommand::Provision { template, count, reply } => {
                 self.provision(&template, count, reply);
             }
@@ -454,6 +458,8 @@ impl Handler<HerdCommand> for Herd {
 
 #[cfg(test)]
 mod lives;
+#[cfg(test)]
+mod operators;
 #[cfg(test)]
 mod panics;
 #[cfg(test)]

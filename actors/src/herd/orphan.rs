@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::id::{NodeName, TemplateId};
 use crate::ledger::AgentEntry;
 use crate::marks::Marks;
+use crate::overrides::Overrides;
 use crate::record::Reason;
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
@@ -36,6 +37,7 @@ pub fn entry(
         retiring: Some(Reason::Orphaned),
         expelling: BTreeMap::new(),
         unswept: false,
+        overrides: Overrides::default(),
         stranded: None,
     }
 }

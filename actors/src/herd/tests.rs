@@ -75,7 +75,7 @@ impl Bed {
         states.join(", ")
     }
 
-    fn on(&self, agent: &str) -> Vec<AgentCommand> {
+    pub(super) fn on(&self, agent: &str) -> Vec<AgentCommand> {
         self.world.with(|script| script.told.get(&AgentId::new(agent)).cloned().unwrap())
     }
 
@@ -105,60 +105,6 @@ fn a_lease_is_durable_then_served_by_exactly_one_agent_then_over() {
         assert_eq!(bed.states(), "c/t Ready");
         assert_eq!(bed.release("l1").await, Ok(()));
         assert!(matches!(bed.release("l9").await, Err(Refusal::Unknown(_))));
-    });
-}
-
-// Invariant: agents that an operator wants are begun at once, within the caps, and stay.
-
-async fn provisioned(bed: &Bed, template: &str, count: u32) -> Result<(usize, String), Refusal> {
-    let (reply, answer) = oneshot::channel();
-    bed.herd.do_send(HerdCommand::Provision { template: template.into(), count, reply });
-    let done = answer.await.unwrap()?;
-    Ok((done.agents.len(), done.short.unwrap_or_default()))
-}
-
-#[test]
-fn an_operators_agents_fill_the_templates_cap_and_then_the_clouds() {
-    on_paused_system(|| async {
-        let mut spec = template("c/t", &["x"]);
-        spec.cap = Some(2);
-        let templates = vec![spec, template("c/u", &["x"])];
-        let bed = Bed::new(herd(vec![cloud("c", Some(5))], templates));
-        pass(seconds(1)).await;
-        assert_eq!(provisioned(&bed, "t", 1).await, Ok((1, String::new())));
-        assert_eq!(provisioned(&bed, "t", 4).await, Ok((1, "c/t is full: 2 of 2".into())));
-        assert_eq!(provisioned(&bed, "c/u", 4).await, Ok((3, "cloud c is full: 5 of 5".into())));
-        assert_eq!(provisioned(&bed, "u", 1).await, Ok((0, "cloud c is full: 5 of 5".into())));
-        let unknown = Refusal::Unknown("no template is called `v`".into());
-        assert_eq!(provisioned(&bed, "v", 1).await, Err(unknown));
-        pass(seconds(60)).await;
-        assert_eq!(bed.states(), "c/t Ready, c/t Ready, c/u Ready, c/u Ready, c/u Ready");
-    });
-}
-
-#[test]
-fn a_name_on_several_clouds_is_not_guessed() {
-    on_paused_system(|| async {
-        let templates = vec![template("c/t", &["x"]), template("d/t", &["x"])];
-        let bed = Bed::new(herd(vec![cloud("c", None), cloud("d", None)], templates));
-        let told = "template `t` is on several clouds: name one of `c/t`, `d/t`";
-        assert_eq!(provisioned(&bed, "t", 1).await, Err(Refusal::Conflict(told.into())));
-        assert_eq!(bed.born(), 0);
-    });
-}
-
-#[test]
-fn a_lease_that_is_given_up_takes_no_agent_back_that_an_operator_wanted() {
-    on_paused_system(|| async {
-        let bed = Bed::new(herd(vec![cloud("c", None)], vec![template("c/t", &["x"])]));
-        pass(seconds(1)).await;
-        bed.world.with(|script| script.never_ready = true);
-        assert_eq!(provisioned(&bed, "t", 1).await, Ok((1, String::new())));
-        bed.lease(ask("l1", t(), 0)).await.unwrap();
-        bed.release("l1").await.unwrap();
-        let told: Vec<AgentCommand> =
-            bed.world.with(|script| script.told.values().flatten().cloned().collect());
-        assert!(!told.contains(&AgentCommand::Withdraw), "{told:?}");
     });
 }
 

@@ -2,6 +2,7 @@
 //! cloud's reservations, passes their reports up, and tells them to go; see [`state`].
 
 pub mod breaker;
+mod held;
 pub mod pace;
 pub mod permits;
 pub mod state;
@@ -22,6 +23,7 @@ use crate::fact::{Fact, What};
 use crate::fault::Fault;
 use crate::id::{AgentId, LeaseId, TemplateId};
 use crate::message::{AgentReport, ProvisionReply, Provisioned, Standing};
+use crate::overrides::Overrides;
 use crate::record::{Body, Reason};
 use crate::spec::TemplateSpec;
 use crate::supervise::{heard, take_turns};
@@ -261,13 +263,13 @@ impl Template {
         lanes: Lanes,
         ctx: &Context<Self>,
     ) {
-        let (leases, place) = match &start {
-            Start::Fresh => (Vec::new(), None),
+        let (leases, place, overrides) = match &start {
+            Start::Fresh => (Vec::new(), None, Overrides::default()),
             Start::Adopted { entry, .. } => {
                 let marks = &entry.marks;
                 let (cluster, node) = (marks.cluster.clone(), entry.node.clone());
                 let place = Place { cluster, vmid: marks.vmid, node };
-                (entry.leases.keys().cloned().collect(), Some(place))
+                (entry.leases.keys().cloned().collect(), Some(place), entry.overrides)
             }
         };
         let state = match &start {
@@ -291,7 +293,7 @@ impl Template {
         let address = (self.common.spawner)(birth);
         let template = spec.id.clone();
         let standing = Standing::Coming;
-        let living = Living { template, spec, address, standing, state, leases, place };
+        let living = Living { template, spec, address, standing, state, leases, overrides, place };
         self.common.roster.enter(agent, living);
     }
 

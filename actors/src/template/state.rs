@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::breaker::Breaker;
+use super::held::Held;
 use super::pace::Pace;
 use super::{AgentLevel, TemplateNews, permits};
 use crate::birth::{Living, same_template};
@@ -40,44 +41,6 @@ impl Effect {
         match self {
             Self::Spawn(agent) => Some(agent),
             Self::Tell(..) | Self::Record(_) | Self::SuspectCloud(_) => None,
-        }
-    }
-}
-
-/// One agent as its template sees it.
-#[derive(Debug, Clone)]
-struct Held {
-    spec: Arc<TemplateSpec>,
-    standing: Standing,
-    state: String,
-    leases: Vec<LeaseId>,
-    /// Leases it could not take, until they are told.
-    refused: Vec<LeaseId>,
-    /// Leases that were on it and are not any more, until they are told.
-    over: Vec<LeaseId>,
-    /// When it got free without leases.
-    idle_since: Option<Moment>,
-    was_ready: bool,
-    /// Told to go.
-    going: bool,
-    /// Why it goes once it is idle, unless somebody takes it first.
-    reaped: Option<Reason>,
-    /// Begun because an operator said so: no lease given up takes it back.
-    wanted: bool,
-}
-
-impl Held {
-    /// What the herd is told of it.
-    fn level(&mut self, agent: AgentId) -> AgentLevel {
-        AgentLevel {
-            agent,
-            spec: self.spec.clone(),
-            standing: self.standing,
-            queued: self.state == "Queued" && !self.wanted,
-            leases: self.leases.clone(),
-            refused: std::mem::take(&mut self.refused),
-            over: std::mem::take(&mut self.over),
-            going: self.going,
         }
     }
 }
@@ -149,40 +112,14 @@ impl TemplateMind {
             (None, true) => Standing::Coming,
             (None, false) => Standing::Busy,
         };
-        let held = Held {
-            spec: Arc::new((*entry.spec).clone()),
-            standing,
-            state: entry.state.clone(),
-            leases,
-            refused: Vec::new(),
-            over: Vec::new(),
-            idle_since: None,
-            was_ready: entry.state == "Ready" || entry.uses > 0,
-            going: entry.retiring.is_some(),
-            reaped: None,
-            wanted: false,
-        };
+        let held = Held::adopted(entry, standing);
         self.agents.insert(agent.clone(), held);
         self.changed.insert(agent.clone());
     }
 
     /// Takes an agent over after this actor was started anew.
     pub fn recall(&mut self, agent: &AgentId, living: &Living, now: Moment) {
-        let idle = matches!(living.standing, Standing::Free { idle: true, .. });
-        let ready = matches!(living.standing, Standing::Free { .. } | Standing::Busy);
-        let held = Held {
-            spec: living.spec.clone(),
-            standing: living.standing,
-            state: living.state.clone(),
-            leases: living.leases.clone(),
-            refused: Vec::new(),
-            over: Vec::new(),
-            idle_since: idle.then_some(now),
-            was_ready: ready,
-            going: false,
-            reaped: None,
-            wanted: false,
-        };
+        let held = Held::recalled(living, now);
         self.agents.insert(agent.clone(), held);
         self.changed.insert(agent.clone());
     }
@@ -279,19 +216,7 @@ impl TemplateMind {
             .map(|_| {
                 let agent = draw();
                 self.breaker.begun(&agent, now.mono);
-                let held = Held {
-                    spec: self.spec.clone(),
-                    standing: Standing::Coming,
-                    state: "Queued".into(),
-                    leases: Vec::new(),
-                    refused: Vec::new(),
-                    over: Vec::new(),
-                    idle_since: None,
-                    was_ready: false,
-                    going: false,
-                    reaped: None,
-                    wanted: false,
-                };
+                let held = Held::begun(self.spec.clone());
                 self.agents.insert(agent.clone(), held);
                 self.changed.insert(agent.clone());
                 Effect::Spawn(agent)
@@ -344,6 +269,7 @@ impl TemplateMind {
         let ended = held.leases.iter().filter(|lease| !report.leases.contains(lease));
         held.over.extend(ended.filter(|lease| !report.refused.contains(lease)).cloned());
         held.leases.clone_from(&report.leases);
+        held.overrides = report.overrides;
         held.reaped.take_if(|_| !report.leases.is_empty());
         held.refused.extend(report.refused.clone());
         let idle = matches!(report.standing, Standing::Free { idle: true, .. });
@@ -430,6 +356,12 @@ impl TemplateMind {
         idle
     }
 
+    /// How long an agent may be idle; none for as long as it likes.
+    fn idle_limit(&self, agent: &AgentId) -> Option<Duration> {
+        let held = self.agents.get(agent)?;
+        held.overrides.idle(&held.spec)
+    }
+
     /// How many idle agents may go without touching the minimum.
     fn spare(&self, idle: usize) -> usize {
         let minimum = if self.configured { self.spec.minimum } else { 0 };
@@ -484,11 +416,11 @@ impl TemplateMind {
             reaped.filter_map(|(_, agent, reason)| self.tell_to_go(&agent, reason)).collect();
         let idle = self.idle();
         let spare = self.spare(idle.len());
-        let due = idle.into_iter().take(spare).filter(|(since, agent)| {
-            let limit = self.agents.get(agent).and_then(|held| held.spec.idle);
-            limit.is_some_and(|limit| *since + limit <= now)
+        // One that may stay for longer than others is part of the minimum rather than in their way.
+        let due = idle.into_iter().filter(|(since, agent)| {
+            self.idle_limit(agent).is_some_and(|limit| *since + limit <= now)
         });
-        let due: Vec<AgentId> = due.map(|(_, agent)| agent).collect();
+        let due: Vec<AgentId> = due.take(spare).map(|(_, agent)| agent).collect();
         effects.extend(due.iter().filter_map(|agent| self.tell_to_go(agent, Reason::Idle)));
         effects
     }
@@ -500,8 +432,8 @@ impl TemplateMind {
         let reaped = self.reaped().into_iter().map(|(at, ..)| at);
         let late = idle
             .iter()
-            .take(spare)
-            .filter_map(|(since, agent)| Some(*since + self.agents.get(agent)?.spec.idle?));
+            .filter(|_| spare > 0)
+            .filter_map(|(since, agent)| Some(*since + self.idle_limit(agent)?));
         let due = late.chain(reaped).chain(self.pace.pause(now)).chain(self.breaker.due());
         due.filter(|at| *at > now).min()
     }

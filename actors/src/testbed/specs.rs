@@ -9,6 +9,7 @@ use crate::id::{
 };
 use crate::ledger::AgentEntry;
 use crate::marks::{Kind, Marks};
+use crate::overrides::Overrides;
 use crate::record::{LeaseAsk, Want};
 use crate::spec::{CloneStrategy, CloudSpec, HerdSpec, LimitSpec, Mode, SshSpec, TemplateSpec};
 use crate::time::{Moment, Now, WallTime};
@@ -129,6 +130,7 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEn
         retiring: None,
         expelling: BTreeMap::new(),
         unswept: false,
+        overrides: Overrides::default(),
         stranded: None,
     }
 }

@@ -304,6 +304,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         HerdCommand::Renew { .. }
         | HerdCommand::Retire { .. }
         | HerdCommand::Provision { .. }
+        | HerdCommand::Override { .. }
         | HerdCommand::Reap { .. }
         | HerdCommand::ConfirmOlderJournal
         | HerdCommand::Resync { .. }

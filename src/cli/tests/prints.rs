@@ -179,7 +179,7 @@ async fn agents_that_went_are_listed_when_asked_for() {
         phases: vec![("Cloning".into(), 1200), ("Booting".into(), 4050)],
     };
     told(&served.view, gone);
-    let (_, text) = cli(&served, false, Command::Agents { gone: true }).await;
+    let (_, text) = cli(&served, false, Command::Agents { gone: true, action: None }).await;
     insta::assert_snapshot!(text, @r"
     none
 
@@ -289,6 +289,46 @@ async fn what_was_begun_is_listed_with_what_stands_in_the_way_of_more() {
 
     there is no such thing: no template is called `lab/linus`; did you mean `lab/linux`?
     there is no such thing: no template is called `x`; known are lab/linux, lab/windows
+    "#);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn limits_of_one_agent_are_set_and_listed_with_it() {
+    let served = Served::new();
+    furnish(&served.view);
+    let set = |agent: &str, idle, max_uses| {
+        let action = Some(AgentAction::Set { agent: agent.into(), idle, max_uses });
+        Command::Agents { gone: false, action }
+    };
+    let mut said = Vec::new();
+    for (idle, uses) in [
+        (Some(Limit::Own(0)), Some(Limit::Own(5))),
+        (None, Some(Limit::Template)),
+        (Some(Limit::Template), None),
+        (Some(Limit::Own(10)), None),
+    ] {
+        let (result, text) = cli(&served, false, set("a2", idle, uses)).await;
+        assert_eq!(result, Ok(0));
+        said.push(text);
+    }
+    let (_, json) = cli(&served, true, set("a1", None, Some(Limit::Own(1)))).await;
+    let (unknown, _) = cli(&served, false, set("a9", None, Some(Limit::Own(1)))).await;
+    let (_, table) = cli(&served, false, Command::Agents { gone: false, action: None }).await;
+    said.extend([json, unknown.unwrap_err(), "\n".into(), table]);
+    insta::assert_snapshot!(said.concat(), @r#"
+    agent a2: never goes for idling, goes after 5 uses
+    agent a2: never goes for idling
+    agent a2: as its template says
+    agent a2: goes when idle for 10 min
+    {
+      "idleTerminationMinutes": null,
+      "maxTotalUses": 1
+    }
+    there is no such thing: no agent `a9` lives
+    ID  TEMPLATE   STATE    SINCE                 VMID   NODE  LOGIN               LEASES  DETAIL
+    a1  lab/linux  Leased   2026-11-21T08:11:02Z  10417  pve1  ci@127.77.0.9:2222  x       goes after 1 use
+    a2  lab/linux  Booting  2026-11-21T08:11:02Z  10417  pve1  -                   -       goes when idle for 10 min; ?[2Jno address yet
     "#);
     served.stop().await;
 }

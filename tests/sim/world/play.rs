@@ -1,6 +1,8 @@
 //! What a storm needs of a world beside what scenarios do: wishes that are not waited for, a step
 //! that ends at a trap, stops that are cut, and a judgement in words rather than a panic.
 
+use drover_actors::overrides::OverrideChange;
+
 use super::*;
 
 impl World {
@@ -42,6 +44,12 @@ impl World {
         let wish = |reply| HerdCommand::Provision { template, count, reply };
         let done = self.wish(wish).await.unwrap();
         (done.agents, done.short)
+    }
+
+    /// Sets limits of an agent against its template's as an operator.
+    pub async fn limit(&self, agent: &AgentId, change: OverrideChange) {
+        let agent = agent.clone();
+        self.wish(|reply| HerdCommand::Override { agent, change, reply }).await.unwrap();
     }
 
     /// Lets it run until a moment since the beginning, or until `ends` holds after anything that

@@ -217,6 +217,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::IdBurned { .. }
         | Body::IdCleared { .. }
         | Body::AheadConfirmed { .. }
+        | Body::OverrideSet { .. }
         | Body::MarksAhead { .. } => None,
     }
 }
