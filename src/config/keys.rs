@@ -182,6 +182,7 @@ pub(super) static AGENT: &[Key] = &[
     whole("instanceCap", 0, 1_000_000, 0, "most agents; 0: unlimited"),
     whole("instanceMin", 0, 1_000_000, 0, "agents kept ready, at most instanceCap; 0: none"),
     whole("maxTotalUses", 0, 1_000_000_000, 0, "uses before an agent goes; 0: unlimited"),
+    key("singleUse", Kind::Flag, Preset::Flag(false), "true: one use an agent, as maxTotalUses 1"),
     text("namePrefix", Preset::Text(""), "put before the template's name in guests' names"),
     whole("startupWaitSeconds", 1, LONG, 60, "seconds from start to SSH login"),
     text("ciUser", Preset::Text(""), "cloud-init user; blank: the image's own"),

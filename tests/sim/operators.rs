@@ -43,6 +43,22 @@ async fn an_agent_that_was_begun_ahead_serves_the_next_lease() {
     world.end().await;
 }
 
+// Invariant: where one use is all an agent has, nobody comes after anybody.
+
+#[tokio::test(start_paused = true)]
+async fn every_lease_of_a_single_use_template_gets_an_agent_of_its_own() {
+    let keys = "instanceCap: 2, instanceMin: 1, singleUse: true, numExecutors: 2";
+    let world = World::started(Setup::linux(keys)).await;
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..4 {
+        let (lease, agent) = world.leased("linux").await;
+        assert_eq!(agent.uses, 1);
+        assert!(seen.insert(agent.agent), "an agent was used twice");
+        world.release(&lease).await;
+    }
+    world.end().await;
+}
+
 // Invariant: limits of one agent hold across restarts, for that agent alone.
 
 #[tokio::test(start_paused = true)]

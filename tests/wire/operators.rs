@@ -55,3 +55,19 @@ fn an_agents_own_limit_of_uses_outlives_the_service_and_ends_the_agent() {
     let gone = events.until("agentGone", |fact| fact["agent"]["id"] == agent.as_str());
     assert_eq!(gone["agent"]["reason"], "used-up");
 }
+
+// Invariant: where one use is all an agent has, nobody comes after anybody.
+
+#[test]
+fn a_single_use_agent_is_gone_after_its_lease() {
+    let (_dir, sim, site) = world();
+    site.write_yaml(&site.yaml(&sim, "    singleUse: true\n"));
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let lease = ask(&site, "linux", "wire");
+    let agent = ready(&site, &lease)["agent"].clone();
+    release(&site, &lease);
+    let gone = events.until("agentGone", |fact| fact["agent"]["id"] == agent);
+    assert_eq!(gone["agent"]["reason"], "used-up");
+    assert_eq!(sim.guests(), Vec::<u64>::new());
+}
