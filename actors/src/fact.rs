@@ -51,6 +51,9 @@ pub struct AgentPicture {
     /// What holds for it instead of what its template says.
     #[serde(default)]
     pub overrides: Overrides,
+    /// Until when it is held for debugging, once it is.
+    #[serde(default)]
+    pub held_until: Option<WallTime>,
     /// A line for people about what it waits for or why it goes.
     pub detail: String,
     /// Milliseconds spent in each state so far, in order: the waterfall.

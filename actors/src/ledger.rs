@@ -11,7 +11,7 @@ use crate::cluster::allocator::REST;
 use crate::id::{AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, VmId};
 use crate::marks::Marks;
 use crate::overrides::{OverrideChange, Overrides};
-use crate::record::{Body, EXPIRED, LOST, LeaseAsk, Reason, Record};
+use crate::record::{Body, EXPIRED, Hold, LOST, LeaseAsk, Reason, Record};
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
 
@@ -44,8 +44,9 @@ pub struct Ledger {
     /// Guests whose marks named a sequence that was not reached, until an operator has confirmed it
     /// (design rule 14).
     pub ahead: BTreeMap<ClusterId, (VmId, u64)>,
-    /// Overrides of agents whose clone is not intended yet; such agents end with their service.
-    pub early: BTreeMap<AgentId, Overrides>,
+    /// What operators want of agents whose clone is not intended yet; such agents end with their
+    /// service.
+    pub early: BTreeMap<AgentId, Wishes>,
 }
 
 /// One agent as the journal knows it.
@@ -94,12 +95,24 @@ pub struct AgentEntry {
     /// Why it is retired, once it is.
     #[serde(default)]
     pub retiring: Option<Reason>,
-    /// What holds for it instead of what its template says.
+    /// What operators want of it.
     #[serde(default)]
-    pub overrides: Overrides,
+    pub wishes: Wishes,
     /// Why it is stranded, with the command that mends it.
     #[serde(default)]
     pub stranded: Option<(String, String)>,
+}
+
+/// What operators want of one agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Wishes {
+    /// What holds for it instead of what its template says.
+    pub overrides: Overrides,
+    /// That it is held for debugging.
+    pub hold: Option<Hold>,
+    /// When that is over, once it is held.
+    pub held_until: Option<WallTime>,
 }
 
 /// A lease on an agent.
@@ -213,6 +226,9 @@ impl Ledger {
             Body::LeaseReturned { agent, lease } => self.return_lease(agent, lease),
             Body::LeaseEnded { lease, why } => self.end_lease(lease, why, at),
             Body::OverrideSet { agent, change } => self.set_override(agent, *change),
+            Body::HoldSet { agent, hold, until } => {
+                self.set_hold(agent, hold.as_deref(), *until);
+            }
             Body::RetireIntended { agent, reason } => {
                 self.with(agent, |entry| entry.retiring = Some(reason.clone()));
             }
@@ -260,9 +276,25 @@ impl Ledger {
 
     /// An agent's overrides change, whether its clone is intended yet or not.
     pub fn set_override(&mut self, agent: &AgentId, change: OverrideChange) {
+        self.wishes(agent).overrides.change(change);
+    }
+
+    /// An agent is to be held, is held until some moment, or its hold is over.
+    pub fn set_hold(&mut self, agent: &AgentId, hold: Option<&Hold>, until: Option<WallTime>) {
+        let wishes = self.wishes(agent);
+        wishes.hold = hold.cloned();
+        wishes.held_until = until;
+        if let Some(entry) = self.agents.get_mut(agent).filter(|_| until.is_some()) {
+            // Its phase is told too, and may be lost when this is not. Nobody else comes after it.
+            entry.state = "Held".into();
+            entry.expelling.clear();
+        }
+    }
+
+    fn wishes(&mut self, agent: &AgentId) -> &mut Wishes {
         match self.agents.get_mut(agent) {
-            Some(entry) => entry.overrides.change(change),
-            None => self.early.entry(agent.clone()).or_default().change(change),
+            Some(entry) => &mut entry.wishes,
+            None => self.early.entry(agent.clone()).or_default(),
         }
     }
 
@@ -292,7 +324,7 @@ impl Ledger {
             expelling: BTreeMap::new(),
             unswept: false,
             retiring: None,
-            overrides: self.early.remove(&marks.agent).unwrap_or_default(),
+            wishes: self.early.remove(&marks.agent).unwrap_or_default(),
             stranded: None,
             marks,
         };
@@ -467,7 +499,7 @@ mod tests {
             Body::OverrideSet { agent: AgentId::new(agent), change }
         };
         let mut ledger = folded(vec![set("a1"), set("a2"), intended("a1", 10_001)]);
-        let of = |ledger: &Ledger| ledger.agents[&AgentId::new("a1")].overrides.max_uses;
+        let of = |ledger: &Ledger| ledger.agents[&AgentId::new("a1")].wishes.overrides.max_uses;
         assert_eq!(of(&ledger), Some(2));
         assert_eq!(ledger.early.len(), 1);
         let back = OverrideChange { max_uses: Change::TakeBack, ..OverrideChange::default() };
@@ -482,7 +514,7 @@ mod tests {
         let ledger = folded(vec![intended("a1", 10_001)]);
         let mut older = serde_json::to_value(&ledger).unwrap();
         older.as_object_mut().unwrap().remove("early");
-        older["agents"]["a1"].as_object_mut().unwrap().remove("overrides");
+        older["agents"]["a1"].as_object_mut().unwrap().remove("wishes");
         assert_eq!(serde_json::from_value::<Ledger>(older).unwrap(), ledger);
     }
 

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::fault::Fault;
 use crate::id::{AgentId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
 use crate::overrides::{OverrideChange, Overrides};
-use crate::record::{LeaseAsk, Reason};
+use crate::record::{Hold, LeaseAsk, Reason};
 use crate::spec::HerdSpec;
 use crate::time::WallTime;
 
@@ -66,6 +66,15 @@ pub enum HerdCommand {
         change: OverrideChange,
         /// Filled with all its overrides once they are durable.
         reply: oneshot::Sender<Result<Overrides, Refusal>>,
+    },
+    /// An agent is held for debugging once it is free, or its hold is over.
+    Hold {
+        /// Which.
+        agent: AgentId,
+        /// The hold; none when it is over.
+        hold: Option<Box<Hold>>,
+        /// Filled when it is durable.
+        reply: oneshot::Sender<Result<(), Refusal>>,
     },
     /// Agents of one template are begun at once, without demand.
     Provision {
@@ -176,6 +185,8 @@ pub enum AgentCommand {
     },
     /// Its limits change against its template's (already durable).
     Override(OverrideChange),
+    /// Be held for debugging once no lease is on it, or be held no longer (already durable).
+    Hold(Option<Box<Hold>>),
     /// Take no new use; go when the last one ends.
     Drain(Reason),
     /// Go now unless it is busy with a lease (then it drains).

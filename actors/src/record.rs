@@ -55,6 +55,8 @@ pub enum Reason {
     Old,
     /// An operator said so.
     Asked,
+    /// It was held for debugging, and that is over.
+    HoldOver,
     /// A reap.
     Reaped,
     /// Its template or cloud left the configuration.
@@ -97,6 +99,7 @@ impl Reason {
             Self::UsedUp => "used-up",
             Self::Old => "old",
             Self::Asked => "asked",
+            Self::HoldOver => "hold-over",
             Self::Reaped => "reaped",
             Self::Unconfigured => "unconfigured",
             Self::Stopping => "stopping",
@@ -121,6 +124,7 @@ impl fmt::Display for Reason {
             | Self::UsedUp
             | Self::Old
             | Self::Asked
+            | Self::HoldOver
             | Self::Reaped
             | Self::Unconfigured
             | Self::Stopping
@@ -168,6 +172,16 @@ pub struct LeaseAsk {
     pub body_hash: String,
     /// When it was asked for.
     pub asked: WallTime,
+}
+
+/// A hold for debugging, as an operator wants it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hold {
+    /// How long from the moment it is held, in milliseconds.
+    pub span_ms: u64,
+    /// The public key to let in, one line.
+    pub public_key: String,
 }
 
 /// What a record says.
@@ -280,6 +294,15 @@ pub enum Body {
         /// What changes.
         change: OverrideChange,
     },
+    /// *Before acting.* An agent will be held for debugging, or its hold is over.
+    HoldSet {
+        /// The agent.
+        agent: AgentId,
+        /// The hold; none when it is over.
+        hold: Option<Box<Hold>>,
+        /// When it is over, from the moment on that it is held.
+        until: Option<WallTime>,
+    },
     /// *Before acting.* The guest will be destroyed.
     RetireIntended {
         /// The agent.
@@ -365,6 +388,7 @@ impl Body {
             | Self::AheadConfirmed { .. }
             | Self::MarksAhead { .. }
             | Self::OverrideSet { .. }
+            | Self::HoldSet { .. }
             | Self::RetireIntended { .. } => true,
             Self::TaskAccepted { .. }
             | Self::CloneSettled { .. }

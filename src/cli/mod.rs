@@ -6,6 +6,7 @@
 
 mod client;
 mod events;
+mod hold;
 mod identity;
 mod lease;
 mod options;
@@ -24,7 +25,7 @@ pub use client::{CallError, Client};
 pub use lease::{RunOverSsh, SshJob};
 pub use options::{
     AgentAction, CheckOptions, Cli, Command, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global,
-    GuestKind, LeaseOptions, Limit, PveVersion, RunOptions, SimOptions,
+    GuestKind, HoldOptions, LeaseOptions, Limit, PveVersion, RunOptions, SimOptions,
 };
 
 /// Why a command did not do what it was told.
@@ -77,6 +78,8 @@ pub fn main() -> ExitCode {
         | Command::Lease(_)
         | Command::Release { .. }
         | Command::Retire { .. }
+        | Command::Hold(_)
+        | Command::ReleaseHold { .. }
         | Command::Reap { .. }
         | Command::Resync { .. }
         | Command::Reload

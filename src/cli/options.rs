@@ -90,6 +90,13 @@ pub enum Command {
         /// The agent
         agent: String,
     },
+    /// Hold an agent for debugging, with a login; it is destroyed afterwards
+    Hold(HoldOptions),
+    /// End a hold before its time
+    ReleaseHold {
+        /// The agent
+        agent: String,
+    },
     /// Retire everything idle that may go
     Reap {
         /// The warm minimum too
@@ -264,6 +271,19 @@ pub struct LeaseOptions {
     /// What to run there; several words are quoted, a single one goes to the shell as it is
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,
+}
+
+/// Options of `hold`.
+#[derive(Debug, Clone, Args)]
+pub struct HoldOptions {
+    /// The agent: held at once when it is free, else after its last lease
+    pub agent: String,
+    /// How long, such as 90s, 30m, 2h
+    #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = read_span)]
+    pub span: Duration,
+    /// File of the public key to let in [default: a new key, printed once]
+    #[arg(long, value_name = "FILE")]
+    pub public_key: Option<PathBuf>,
 }
 
 /// Options of `events`.

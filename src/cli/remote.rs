@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::client::CALL_LIMIT;
 use super::lease::{Leasing, OverSsh, Patience, lease};
 use super::{
-    AgentAction, CliError, Client, Command, Global, Limit, Term, events, identity, tables,
+    AgentAction, CliError, Client, Command, Global, Limit, Term, events, hold, identity, tables,
 };
 use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
 use crate::web::{ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
@@ -67,6 +67,13 @@ pub(super) async fn run(
             let line = format!("agent {agent} goes, after its last lease if it has one\n");
             print(term, json, &json!({ "retiring": agent }), |_| line.clone())?;
         }
+        Command::Hold(options) => hold::hold(&client, &options, json, term).await?,
+        Command::ReleaseHold { agent } => {
+            client.tell(Method::DELETE, &path("agents", &agent, "/hold")).await?;
+            print(term, json, &json!({ "released": agent }), |_| {
+                format!("agent {agent} is held no longer\n")
+            })?;
+        }
         Command::Reap { all } => {
             let out: ReapOut = client.post("/v1/reap", &ReapIn { all }, CALL_LIMIT).await?;
             print(term, json, &out, |out| {
@@ -124,12 +131,12 @@ async fn limit(
 }
 
 /// A path with a name in it that may hold anything.
-fn path(kind: &str, name: &str, rest: &str) -> String {
+pub(super) fn path(kind: &str, name: &str, rest: &str) -> String {
     let name = percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
     format!("/v1/{kind}/{name}{rest}")
 }
 
-fn print<T: Serialize>(
+pub(super) fn print<T: Serialize>(
     term: &mut Term<'_>,
     json: bool,
     value: &T,

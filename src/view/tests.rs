@@ -37,6 +37,7 @@ fn agent(id: &str, state: &str) -> What {
         leases: Vec::new(),
         uses: 0,
         overrides: Overrides::default(),
+        held_until: None,
         detail: String::new(),
         phases: Vec::new(),
     }))

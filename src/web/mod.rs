@@ -9,6 +9,7 @@ mod body;
 mod control;
 mod events;
 mod health;
+mod holds;
 mod leases;
 mod metrics;
 mod openapi;
@@ -31,6 +32,7 @@ use crate::view::View;
 
 pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
 pub use control::{LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
+pub use holds::{HoldIn, HoldOut};
 pub use leases::{LeaseIn, RenewIn};
 pub use problem::{FieldFault, Problem};
 pub use server::{Bound, Listen, Running, StartError, bind};
@@ -170,6 +172,11 @@ fn routes(config: &mut ServiceConfig) {
             resource("/v1/agents/{id}")
                 .route(web::get().to(agents::show))
                 .route(web::patch().to(agents::limit)),
+        )
+        .service(
+            resource("/v1/agents/{id}/hold")
+                .route(web::post().to(holds::hold))
+                .route(web::delete().to(holds::release)),
         )
         .service(resource("/v1/agents/{id}/retire").route(web::post().to(agents::retire)))
         .service(resource("/v1/templates").route(web::get().to(templates::list)))

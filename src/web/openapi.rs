@@ -4,14 +4,14 @@ use actix_web::web;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
-use super::{agents, control, events, health, leases, metrics, templates};
+use super::{agents, control, events, health, holds, leases, metrics, templates};
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "drover", description = "Leases of throw-away CI machines on Proxmox VE."),
     paths(
         leases::list, leases::create, leases::show, leases::renew, leases::release,
-        agents::list, agents::show, agents::limit, agents::retire, agents::clouds,
+        agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release, agents::clouds,
         agents::status, templates::list, templates::provision, events::stream, control::reap, control::resync, control::reload,
         control::log_level, health::healthz, health::readyz, metrics::show, show,
     ),

@@ -43,3 +43,32 @@ async fn limits_of_one_agent_are_set_shown_and_taken_back() {
     ");
     served.stop().await;
 }
+
+// Invariant: a hold lets in the key it was given, or one that is told once; nothing keeps that.
+
+#[tokio::test]
+async fn a_hold_takes_the_callers_key_or_makes_one() {
+    let served = Served::new();
+    told(&served.view, What::Agent(Box::new(agent("a1", "Ready"))));
+    let hold = async |body: &str| served.admin(Method::POST, "/v1/agents/a1/hold", body).await;
+    let made = hold(r#"{"seconds": 60}"#).await;
+    assert_eq!((made.status, &made.body["seconds"]), (202, &json!(60)));
+    let key = made.body["privateKey"].as_str().unwrap();
+    assert!(key.starts_with("-----BEGIN OPENSSH PRIVATE KEY-----"));
+    let key = crate::ssh::PrivateKey::parse("made", &key.into(), None).ok().unwrap();
+    let public = made.body["sshPublicKey"].as_str().unwrap();
+    assert!(public.starts_with(&key.public().line()), "{public}");
+    let other = hold("{}").await;
+    assert_eq!(other.body["seconds"], 7200);
+    assert_ne!(other.body["sshPublicKey"], made.body["sshPublicKey"]);
+    let own = json!({"sshPublicKey": public}).to_string();
+    assert_eq!(hold(&own).await.body["privateKey"], json!(null));
+    let shown = served.admin(Method::GET, "/v1/agents/a1", "").await;
+    assert_eq!((&shown.body["state"], shown.body["heldUntil"].is_string()), (&json!("Held"), true));
+    let wrong = hold(r#"{"seconds": 0, "sshPublicKey": "mine", "for": "2h"}"#).await;
+    assert_eq!(wrong.status, 400);
+    assert_eq!(wrong.body["errors"].as_array().unwrap().len(), 3);
+    assert_eq!(served.admin(Method::DELETE, "/v1/agents/a1/hold", "").await.status, 202);
+    assert_eq!(served.admin(Method::POST, "/v1/agents/a9/hold", "").await.status, 404);
+    served.stop().await;
+}

@@ -94,6 +94,9 @@ pub struct AgentOut {
     /// What was set for it against its template.
     #[serde(default)]
     pub overrides: AgentLimits,
+    /// Until when it is held for debugging (RFC 3339); null when it is not.
+    #[serde(default)]
+    pub held_until: Option<String>,
     /// What it waits for, or why it goes.
     pub detail: String,
     /// Time spent in each state so far, in order.
@@ -340,6 +343,7 @@ impl From<&AgentPicture> for AgentOut {
             leases: agent.leases.iter().map(ToString::to_string).collect(),
             uses: agent.uses,
             overrides: agent.overrides.into(),
+            held_until: agent.held_until.map(rfc3339),
             detail: agent.detail.clone(),
             phases: phases(&agent.phases),
         }

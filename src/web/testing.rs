@@ -82,6 +82,7 @@ pub(crate) fn agent(id: &str, state: &str) -> AgentPicture {
         leases: Vec::new(),
         uses: 1,
         overrides: Overrides::default(),
+        held_until: None,
         detail: String::new(),
         phases: vec![("Cloning".into(), 1200), ("Booting".into(), 4000)],
     }
@@ -147,6 +148,16 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 picture.overrides.change(change);
                 told(&view, What::Agent(Box::new(picture.clone())));
                 picture.overrides
+            });
+            reply.send(answer).ok();
+        }
+        HerdCommand::Hold { agent, hold, reply } => {
+            let missing = || Refusal::Unknown(format!("no agent `{agent}` lives"));
+            let answer = view.agent(&agent).ok_or_else(missing).map(|picture| {
+                let until = hold.map(|hold| THEN + Duration::from_millis(hold.span_ms));
+                let state = if until.is_some() { "Held" } else { "Retiring" }.to_owned();
+                let held = AgentPicture { state, held_until: until, ..picture };
+                told(&view, What::Agent(Box::new(held)));
             });
             reply.send(answer).ok();
         }

@@ -12,6 +12,7 @@
 mod breaker;
 mod crash;
 mod faults;
+mod holds;
 mod lifecycle;
 mod lives;
 mod lost_cloud;

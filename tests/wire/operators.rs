@@ -71,3 +71,53 @@ fn a_single_use_agent_is_gone_after_its_lease() {
     assert_eq!(gone["agent"]["reason"], "used-up");
     assert_eq!(sim.guests(), Vec::<u64>::new());
 }
+
+// Invariant: whoever holds an agent gets in with a key that is told once, and the guest goes after.
+
+#[test]
+fn a_held_agent_lets_the_new_key_in_and_is_destroyed_when_it_is_released() {
+    let (_dir, sim, site) = world();
+    let mut service = Service::start(&site);
+    let (_, begun) = call(&site, "POST", "/v1/templates/linux/provision", None);
+    let agent = begun["agents"][0].as_str().unwrap().to_owned();
+    let mut events = Events::follow(&site);
+    let path = format!("/v1/agents/{agent}/hold");
+    let (status, held) = call(&site, "POST", &path, Some(&json!({"seconds": 3600})));
+    assert_eq!(status, 202, "{held}");
+    let key = held["privateKey"].as_str().unwrap();
+    let open = |fact: &serde_json::Value| {
+        let told = &fact["agent"];
+        told["id"] == agent.as_str() && told["detail"] == "the login is open"
+    };
+    let shown = events.until("agent", open);
+    assert_eq!(shown["agent"]["state"], "Held");
+    let (host, port) = (&shown["agent"]["ssh"]["host"], &shown["agent"]["ssh"]["port"]);
+    site.write_secret("held", key);
+    let file = site.dir.path().join("held");
+    let out = std::process::Command::new("ssh")
+        .args(["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"])
+        .args(["-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-p", &port.to_string(), "-i"])
+        .arg(&file)
+        .args([&format!("debian@{}", host.as_str().unwrap()), "echo inside"])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "inside\n", "{out:?}");
+
+    // The private key is nowhere but in that answer.
+    service.child.signal("KILL");
+    service.child.wait();
+    let secret: String = key.lines().nth(2).unwrap().to_owned();
+    let journal = std::fs::read(site.dir.path().join("state/journal.redb"));
+    let journal = journal.unwrap();
+    assert!(!journal.windows(secret.len()).any(|part| part == secret.as_bytes()));
+
+    let _service = Service::start(&site);
+    let (_, shown) = call(&site, "GET", &format!("/v1/agents/{agent}"), None);
+    assert_eq!(shown["state"], "Held");
+    let mut events = Events::follow(&site);
+    let out = site.cli(&["release-hold", &agent]);
+    assert!(out.status.success(), "{out:?}");
+    let gone = events.until("agentGone", |fact| fact["agent"]["id"] == agent.as_str());
+    assert_eq!(gone["agent"]["reason"], "hold-over");
+    assert_eq!(sim.guests(), Vec::<u64>::new());
+}

@@ -64,6 +64,8 @@ pub enum Answer {
     Admitted(LeaseId, Result<(), Fault>),
     /// Of [`Call::Expel`].
     Expelled(LeaseId, Result<(), Fault>),
+    /// Of [`Call::Unlock`].
+    Unlocked(Result<(), Fault>),
     /// Of [`Call::Fence`].
     Fenced(Result<VmSight, Fault>),
     /// Of [`Call::Leftovers`].
@@ -132,6 +134,8 @@ pub enum Call {
     Admit(IpAddr, LeaseId, String),
     /// Remove a lease's public key.
     Expel(IpAddr, LeaseId),
+    /// Install the public key of whoever holds the guest.
+    Unlock(IpAddr, String),
     /// Verify the marks and tag the guest as going.
     Fence,
     /// Shut down, and stop after the limit.

@@ -18,7 +18,7 @@ use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, Attempt, Installation, LeaseId};
 use crate::overrides::Overrides;
-use crate::record::{Body, Reason};
+use crate::record::{Body, Hold, Reason};
 use crate::spec::TemplateSpec;
 use crate::time::{Moment, Now};
 
@@ -39,6 +39,8 @@ pub struct Mind {
     pub(super) uses: u32,
     /// What holds for it instead of what its template says.
     pub(super) overrides: Overrides,
+    /// That it is held for debugging as soon as no lease is on it, and on what terms.
+    pub(super) hold: Option<Hold>,
     /// The stamp of the latest effect.
     pub(super) stamp: Attempt,
     /// The call this state waits for.
@@ -150,6 +152,7 @@ impl Mind {
             leases: BTreeMap::new(),
             uses: 0,
             overrides: Overrides::default(),
+            hold: None,
             stamp: Attempt { epoch, incarnation, n: 0 },
             asked: None,
             asked_at: now.mono,
@@ -256,6 +259,7 @@ impl Mind {
             State::Configuring => Some(now + limits.operation),
             State::Booting(_) | State::Connecting { .. } => Some(now + limits.startup),
             State::Preparing(_) => Some(now + limits.prepare),
+            State::Held { ends, .. } => Some(*ends),
             State::Retiring { .. } => Some(now + limits.retire),
             State::Ready
             | State::Leased
@@ -347,6 +351,10 @@ impl Mind {
                     Call::Look
                 }
             }
+            State::Held { login, .. } => match self.unlock_call(*login) {
+                Some(call) => call,
+                None => return,
+            },
             State::Ready | State::Leased | State::Draining(_) => return,
             State::Gone { .. } => {
                 out.effects.push(Effect::End);
@@ -393,6 +401,7 @@ impl Mind {
             | State::Booting(_)
             | State::Connecting { .. }
             | State::Preparing(_) => self.too_slow(out),
+            State::Held { .. } => self.retire(Reason::HoldOver, out),
             State::Retiring { .. } => self.retire_late(out),
             State::Ready
             | State::Leased

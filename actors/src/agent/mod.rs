@@ -10,6 +10,7 @@ pub mod carry;
 mod doubt;
 pub mod event;
 mod hear;
+mod hold;
 pub mod mind;
 pub mod picture;
 mod provision;

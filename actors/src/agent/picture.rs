@@ -136,9 +136,14 @@ impl Mind {
             leases: self.leases.keys().cloned().collect(),
             uses: self.uses,
             overrides: self.overrides,
+            held_until: self.held_until(),
             detail: self.detail.clone(),
             phases,
         }
+    }
+
+    fn held_until(&self) -> Option<WallTime> {
+        if let State::Held { until, .. } = &self.state { Some(*until) } else { None }
     }
 
     /// What it means to its template.
@@ -177,7 +182,7 @@ impl Mind {
                 0 => Standing::Busy,
                 executors => Standing::Free { executors, idle: self.leases.is_empty() },
             },
-            State::Draining(_) => Standing::Busy,
+            State::Draining(_) | State::Held { .. } => Standing::Busy,
             State::Retiring { .. } | State::Stranded { .. } => Standing::Leaving,
             State::Gone { .. } => Standing::Gone,
         }

@@ -280,7 +280,7 @@ impl Mind {
             PrepareStep::RemoteFs if self.spec.ready_command.is_some() => PrepareStep::ReadyCommand,
             PrepareStep::RemoteFs | PrepareStep::ReadyCommand => {
                 self.enter(State::Ready, out);
-                return;
+                return self.lease_over(out);
             }
         };
         self.calm();

@@ -164,7 +164,8 @@ impl Mind {
     /// Whether the agent goes as soon as this lease is over: then its key goes with the guest.
     fn goes_after(&self, id: &LeaseId) -> bool {
         let last = self.leases.keys().all(|other| other == id);
-        last && (self.used_up() || matches!(self.state, State::Draining(_)))
+        let goes = self.used_up() || matches!(self.state, State::Draining(_));
+        last && goes && self.hold.is_none()
     }
 
     fn has_key(&self, id: &LeaseId) -> bool {
@@ -194,7 +195,9 @@ impl Mind {
         if !self.leases.is_empty() {
             return;
         }
-        if let State::Draining(reason) = &self.state {
+        if let (Some(_), State::Ready | State::Leased) = (&self.hold, &self.state) {
+            self.be_held("", out);
+        } else if let State::Draining(reason) = &self.state {
             let reason = reason.clone();
             self.retire(reason, out);
         } else if self.used_up() {
@@ -276,6 +279,8 @@ impl Mind {
     pub(super) fn drain(&mut self, reason: Reason, out: &mut Out) {
         match &self.state {
             State::Draining(_) if !self.leases.is_empty() => {}
+            // Nobody but an operator or its end takes it from whoever holds it.
+            State::Held { .. } => {}
             State::Ready | State::Leased if !self.leases.is_empty() => {
                 self.enter(State::Draining(reason), out);
             }

@@ -4,6 +4,7 @@
 mod clusters;
 mod drain;
 mod explain;
+mod hold;
 mod leases;
 mod orphan;
 mod overrides;
@@ -440,6 +441,7 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::Override { agent, change, reply } => {
                 self.override_agent(agent, change, reply, ctx);
             }
+            HerdCommand::Hold { agent, hold, reply } => self.hold(agent, hold, reply, ctx),
             HerdCommand::Provision { template, count, reply } => {
                 self.provision(&template, count, reply);
             }

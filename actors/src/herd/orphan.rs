@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::id::{NodeName, TemplateId};
-use crate::ledger::AgentEntry;
+use crate::ledger::{AgentEntry, Wishes};
 use crate::marks::Marks;
-use crate::overrides::Overrides;
 use crate::record::Reason;
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
@@ -37,7 +36,7 @@ pub fn entry(
         retiring: Some(Reason::Orphaned),
         expelling: BTreeMap::new(),
         unswept: false,
-        overrides: Overrides::default(),
+        wishes: Wishes::default(),
         stranded: None,
     }
 }

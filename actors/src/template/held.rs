@@ -36,6 +36,11 @@ pub(super) struct Held {
     pub(super) wanted: bool,
 }
 
+/// Whether an agent in this state is busy without ever having been ready, for all that is known.
+pub(super) fn is_unproven(state: &str) -> bool {
+    matches!(state, "InDoubt" | "Held")
+}
+
 impl Held {
     /// One that is begun.
     pub(super) fn begun(spec: Arc<TemplateSpec>) -> Self {
@@ -61,7 +66,7 @@ impl Held {
             standing,
             state: entry.state.clone(),
             leases: entry.leases.keys().cloned().collect(),
-            overrides: entry.overrides,
+            overrides: entry.wishes.overrides,
             was_ready: entry.state == "Ready" || entry.uses > 0,
             going: entry.retiring.is_some(),
             ..Self::begun(Arc::new((*entry.spec).clone()))
@@ -77,7 +82,8 @@ impl Held {
             leases: living.leases.clone(),
             overrides: living.overrides,
             idle_since: idle.then_some(now),
-            was_ready: matches!(living.standing, Standing::Free { .. } | Standing::Busy),
+            was_ready: matches!(living.standing, Standing::Free { .. } | Standing::Busy)
+                && !is_unproven(&living.state),
             ..Self::begun(living.spec.clone())
         }
     }

@@ -269,7 +269,7 @@ impl Template {
                 let marks = &entry.marks;
                 let (cluster, node) = (marks.cluster.clone(), entry.node.clone());
                 let place = Place { cluster, vmid: marks.vmid, node };
-                (entry.leases.keys().cloned().collect(), Some(place), entry.overrides)
+                (entry.leases.keys().cloned().collect(), Some(place), entry.wishes.overrides)
             }
         };
         let state = match &start {

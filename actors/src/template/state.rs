@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::breaker::Breaker;
-use super::held::Held;
+use super::held::{Held, is_unproven};
 use super::pace::Pace;
 use super::{AgentLevel, TemplateNews, permits};
 use crate::birth::{Living, same_template};
@@ -103,14 +103,15 @@ impl TemplateMind {
 
     /// Takes an agent over that lived before.
     pub fn adopt(&mut self, agent: &AgentId, entry: &AgentEntry, now: Moment) {
-        if self.breaker.label() != "flowing" && entry.leases.is_empty() {
+        let held = entry.state == "Held";
+        if self.breaker.label() != "flowing" && entry.leases.is_empty() && !held {
             self.breaker.begun(agent, now);
         }
         let leases: Vec<LeaseId> = entry.leases.keys().cloned().collect();
         let standing = match (&entry.retiring, leases.is_empty()) {
             (Some(_), _) => Standing::Leaving,
-            (None, true) => Standing::Coming,
-            (None, false) => Standing::Busy,
+            (None, true) if !held => Standing::Coming,
+            (None, _) => Standing::Busy,
         };
         let held = Held::adopted(entry, standing);
         self.agents.insert(agent.clone(), held);
@@ -278,15 +279,18 @@ impl TemplateMind {
 
         let mut effects = Vec::new();
         match report.standing {
-            Standing::Free { .. } | Standing::Busy if !was_ready => {
+            Standing::Free { .. } | Standing::Busy if !was_ready && !is_unproven(report.state) => {
                 held.was_ready = true;
                 self.pace.succeeded();
                 if self.breaker.succeeded() {
                     effects.push(self.record(now));
                 }
             }
-            Standing::Leaving | Standing::Gone
-                if !was_ready && matches!(before, Standing::Coming | Standing::Parked) =>
+            // Held instead of destroyed: what it was held for counts all the same.
+            Standing::Busy | Standing::Leaving | Standing::Gone
+                if !was_ready
+                    && report.state != "InDoubt"
+                    && matches!(before, Standing::Coming | Standing::Parked) =>
             {
                 effects.extend(self.charge(&report.agent, report.fault.as_ref(), now));
             }

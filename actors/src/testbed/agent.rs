@@ -45,7 +45,7 @@ impl FakeAgent {
             "Ready" | "Leased" if used < executors => {
                 Standing::Free { executors: executors - used, idle: used == 0 }
             }
-            "Ready" | "Leased" | "Draining" => Standing::Busy,
+            "Ready" | "Leased" | "Draining" | "Held" => Standing::Busy,
             "Retiring" => Standing::Leaving,
             "Gone" => Standing::Gone,
             _ => Standing::Coming,
@@ -192,6 +192,13 @@ impl Handler<AgentCommand> for FakeAgent {
             AgentCommand::Override(change) => {
                 self.overrides.change(change);
                 self.report(None);
+            }
+            AgentCommand::Hold(hold) => {
+                if hold.is_some() && self.at == "Ready" {
+                    self.become_state("Held", None);
+                } else if self.at == "Held" {
+                    self.retire(None, ctx);
+                }
             }
             AgentCommand::LeaseRenewed { .. }
             | AgentCommand::Moved(_)

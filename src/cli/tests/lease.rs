@@ -305,6 +305,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::Retire { .. }
         | HerdCommand::Provision { .. }
         | HerdCommand::Override { .. }
+        | HerdCommand::Hold { .. }
         | HerdCommand::Reap { .. }
         | HerdCommand::ConfirmOlderJournal
         | HerdCommand::Resync { .. }

@@ -334,6 +334,41 @@ async fn limits_of_one_agent_are_set_and_listed_with_it() {
 }
 
 #[tokio::test]
+async fn a_hold_tells_its_time_and_a_made_key_once() {
+    let served = Served::new();
+    furnish(&served.view);
+    let file = served.directory.path().join("key.pub");
+    let line = crate::ssh::PrivateKey::from_seed(&[1; 32], "me").public_line("me");
+    std::fs::write(&file, format!("{line}\n")).unwrap();
+    let hold = |agent: &str, public_key| {
+        let span = std::time::Duration::from_secs(1800);
+        Command::Hold(HoldOptions { agent: agent.into(), span, public_key })
+    };
+    let (result, own) = cli(&served, false, hold("a1", Some(file))).await;
+    assert_eq!(result, Ok(0));
+    let (_, made) = cli(&served, false, hold("a1", None)).await;
+    let (told, key) = made.split_once("-----BEGIN").unwrap();
+    assert!(key.trim_end().ends_with("-----END OPENSSH PRIVATE KEY-----"));
+    let (_, released) = cli(&served, false, Command::ReleaseHold { agent: "a1".into() }).await;
+    let (unknown, _) = cli(&served, false, hold("a9", None)).await;
+    let missing = hold("a1", Some("/nowhere/key.pub".into()));
+    let (missing, _) = cli(&served, false, missing).await;
+    let said = [&own, told, "\n", &released, &unknown.unwrap_err(), "\n", &missing.unwrap_err()];
+    insta::assert_snapshot!(said.concat(), @r"
+    agent a1 is held for 1800 s from the moment it is free, then destroyed
+    `drover agents` tells its state and its login
+    agent a1 is held for 1800 s from the moment it is free, then destroyed
+    `drover agents` tells its state and its login
+    the key to log in with, told once; keep it in a file of mode 600:
+
+    agent a1 is held no longer
+    there is no such thing: no agent `a9` lives
+    cannot read the key file `/nowhere/key.pub`: No such file or directory (os error 2)
+    ");
+    served.stop().await;
+}
+
+#[tokio::test]
 async fn events_are_followed_until_the_service_stops() {
     let served = Served::new();
     for state in ["Cloning", "Booting"] {

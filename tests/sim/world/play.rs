@@ -2,6 +2,7 @@
 //! that ends at a trap, stops that are cut, and a judgement in words rather than a panic.
 
 use drover_actors::overrides::OverrideChange;
+use drover_actors::record::Hold;
 
 use super::*;
 
@@ -50,6 +51,24 @@ impl World {
     pub async fn limit(&self, agent: &AgentId, change: OverrideChange) {
         let agent = agent.clone();
         self.wish(|reply| HerdCommand::Override { agent, change, reply }).await.unwrap();
+    }
+
+    /// A hold with a key.
+    pub fn a_hold(span: Duration) -> Hold {
+        let span_ms = u64::try_from(span.as_millis()).unwrap();
+        Hold { span_ms, public_key: "ssh-ed25519 AAAA operator".into() }
+    }
+
+    /// Holds an agent as an operator.
+    pub async fn hold(&self, agent: &AgentId, span: Duration) {
+        let (agent, hold) = (agent.clone(), Some(Box::new(Self::a_hold(span))));
+        self.wish(|reply| HerdCommand::Hold { agent, hold, reply }).await.unwrap();
+    }
+
+    /// Ends a hold as an operator.
+    pub async fn release_hold(&self, agent: &AgentId) {
+        let agent = agent.clone();
+        self.wish(|reply| HerdCommand::Hold { agent, hold: None, reply }).await.unwrap();
     }
 
     /// Lets it run until a moment since the beginning, or until `ends` holds after anything that

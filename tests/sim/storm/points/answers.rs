@@ -32,7 +32,7 @@ pub fn method(call: &str) -> Option<&'static str> {
         "HostKeys" => "host_keys",
         "Greet" => "greet",
         "Run" => "run",
-        "Admit" => "admit",
+        "Admit" | "Unlock" => "admit",
         "Expel" => "expel",
         "Shutdown" => "shutdown",
         "Fence" => "fence",

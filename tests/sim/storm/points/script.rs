@@ -218,6 +218,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::IdCleared { .. }
         | Body::AheadConfirmed { .. }
         | Body::OverrideSet { .. }
+        | Body::HoldSet { .. }
         | Body::MarksAhead { .. } => None,
     }
 }
