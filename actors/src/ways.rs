@@ -1,9 +1,13 @@
-//! The ways into clusters: through which cloud a guest is reached when its own has left the
-//! configuration. The guest's own marks say whose it is, whichever way is taken.
+//! The ways into clusters: through which cloud a guest is reached. A cloud is called about a guest
+//! only once it has said that it leads to that guest's cluster: behind another address the same
+//! VMID would be free, or somebody else's. Where an agent's own cloud has left the configuration,
+//! another one that leads to the same cluster stands in.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
+
+use tokio::sync::oneshot;
 
 use crate::id::{CloudId, ClusterId};
 
@@ -11,80 +15,120 @@ use crate::id::{CloudId, ClusterId};
 ///
 /// Shared by the actors of one thread; written by the herd alone.
 #[derive(Debug, Clone, Default)]
-pub struct Ways(Rc<RefCell<Known>>);
-
-#[derive(Debug, Default)]
-struct Known {
-    /// Clouds that can be called: configured at some time in this start, and with agents since.
-    open: BTreeSet<CloudId>,
-    /// Clouds that are configured.
-    configured: BTreeMap<CloudId, Lead>,
+pub struct Ways {
+    known: Rc<RefCell<BTreeMap<CloudId, Way>>>,
+    /// Those who wait for a change, woken in the order they came.
+    waiting: Rc<RefCell<Vec<oneshot::Sender<()>>>>,
 }
 
-/// What is known of where a configured cloud leads.
+/// A cloud that can be called: configured, or left with agents since.
+#[derive(Debug)]
+struct Way {
+    configured: bool,
+    lead: Lead,
+}
+
+/// What is known of where a cloud leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Lead {
     /// It was not asked yet.
     Untried,
-    /// It works, and leads to this cluster.
+    /// It said that it leads to this cluster.
     To(ClusterId),
-    /// It does not work, and led to this cluster as far as is known.
-    Silent(Option<ClusterId>),
+    /// It does not work, and said before that it leads to this cluster.
+    Silent(ClusterId),
+    /// It does not work, and said nothing yet by this connection; by an earlier one it led there.
+    Unheard(Option<ClusterId>),
+}
+
+impl Lead {
+    /// The cluster it was proven to lead to.
+    fn cluster(&self) -> Option<&ClusterId> {
+        match self {
+            Self::To(cluster) | Self::Silent(cluster) => Some(cluster),
+            Self::Untried | Self::Unheard(_) => None,
+        }
+    }
 }
 
 impl Ways {
     /// A cloud comes into force, new or by another connection.
     pub fn configured(&self, cloud: &CloudId) {
-        let mut known = self.0.borrow_mut();
-        known.open.insert(cloud.clone());
-        known.configured.insert(cloud.clone(), Lead::Untried);
+        let way = Way { configured: true, lead: Lead::Untried };
+        self.known.borrow_mut().insert(cloud.clone(), way);
     }
 
     /// A cloud left the configuration; its own agents may still call it.
     pub fn unconfigured(&self, cloud: &CloudId) {
-        self.0.borrow_mut().configured.remove(cloud);
+        if let Some(way) = self.known.borrow_mut().get_mut(cloud) {
+            way.configured = false;
+        }
     }
 
     /// A cloud is forgotten with its last agent.
     pub fn forgotten(&self, cloud: &CloudId) {
-        self.0.borrow_mut().open.remove(cloud);
+        self.known.borrow_mut().remove(cloud);
     }
 
-    /// A cloud works, and leads to this cluster.
+    /// A cloud said that it leads to this cluster.
     pub fn leads(&self, cloud: &CloudId, cluster: &ClusterId) {
-        self.set(cloud, Lead::To(cluster.clone()));
+        self.set(cloud, |lead| *lead = Lead::To(cluster.clone()));
     }
 
-    /// A cloud does not work; it led to this cluster, as far as is known.
-    pub fn silent(&self, cloud: &CloudId, cluster: Option<&ClusterId>) {
-        self.set(cloud, Lead::Silent(cluster.cloned()));
+    /// A cloud does not work; before, it led to this cluster, as far as is known.
+    pub fn silent(&self, cloud: &CloudId, before: Option<&ClusterId>) {
+        self.set(cloud, |lead| {
+            *lead = match lead.cluster() {
+                Some(proven) => Lead::Silent(proven.clone()),
+                None => Lead::Unheard(before.cloned()),
+            };
+        });
     }
 
-    fn set(&self, cloud: &CloudId, lead: Lead) {
-        if let Some(known) = self.0.borrow_mut().configured.get_mut(cloud) {
-            *known = lead;
+    fn set(&self, cloud: &CloudId, change: impl FnOnce(&mut Lead)) {
+        if let Some(way) = self.known.borrow_mut().get_mut(cloud).filter(|way| way.configured) {
+            change(&mut way.lead);
+        }
+        for waiter in self.waiting.take() {
+            // It may have gone meanwhile.
+            let _ = waiter.send(());
         }
     }
 
-    /// The cloud to call about a guest of `own` on this cluster: `own` where it can be called, else
-    /// one that works and was found to lead to the same cluster.
-    pub fn through(&self, own: &CloudId, cluster: &ClusterId) -> CloudId {
-        let known = self.0.borrow();
-        let leads = |lead: &Lead| matches!(lead, Lead::To(there) if there == cluster);
-        let other = known.configured.iter().find(|(_, lead)| leads(lead)).map(|(other, _)| other);
-        other.filter(|_| !known.open.contains(own)).unwrap_or(own).clone()
+    /// Resolves when something has changed since this call.
+    pub fn change(&self) -> impl Future<Output = ()> + use<> {
+        let (waiter, change) = oneshot::channel();
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.retain(|waiter| !waiter.is_closed());
+        waiting.push(waiter);
+        async move {
+            // Without a sender nothing changes any more.
+            let _ = change.await;
+        }
+    }
+
+    /// The cloud to call about a guest of `own` on this cluster: `own` where it is known to lead
+    /// there, else a configured one that works and does; none as long as there is none.
+    pub fn through(&self, own: &CloudId, cluster: &ClusterId) -> Option<CloudId> {
+        let known = self.known.borrow();
+        if known.get(own).is_some_and(|way| way.lead.cluster() == Some(cluster)) {
+            return Some(own.clone());
+        }
+        let leads = |way: &Way| way.configured && way.lead == Lead::To(cluster.clone());
+        known.iter().find(|(_, way)| leads(way)).map(|(other, _)| other.clone())
     }
 
     /// Whether nobody knows a way to a guest of `own` on this cluster, as far as can be told: no
     /// cloud of the configuration leads there, nor may one turn out to.
     pub fn cut_off(&self, own: &CloudId, cluster: &ClusterId) -> bool {
-        let known = self.0.borrow();
-        let may_lead = |lead: &Lead| match lead {
-            Lead::Untried => true,
-            Lead::To(there) | Lead::Silent(Some(there)) => there == cluster,
-            Lead::Silent(None) => false,
+        let may_lead = |(cloud, way): (&CloudId, &Way)| match &way.lead {
+            Lead::Untried => cloud == own || way.configured,
+            Lead::Unheard(None) => cloud == own,
+            Lead::To(there) | Lead::Silent(there) | Lead::Unheard(Some(there)) => {
+                there == cluster && (cloud == own || way.configured)
+            }
         };
-        !known.open.contains(own) && !known.configured.values().any(may_lead)
+        !self.known.borrow().iter().any(may_lead)
     }
 }
 
@@ -100,19 +144,19 @@ mod tests {
         CloudId::new(id)
     }
 
-    // Invariant: another cloud serves only where its cluster is proven to be the same.
+    // Invariant: a cloud is called about a guest only where its cluster is proven to be the same.
 
     #[test]
     fn only_a_cloud_that_was_found_to_lead_to_the_same_cluster_stands_in() {
         let (ways, own, here) = (Ways::default(), cloud("rack"), cluster("c1"));
         ways.configured(&cloud("spare"));
-        assert_eq!(ways.through(&own, &here), own);
+        assert_eq!(ways.through(&own, &here), None);
         assert!(!ways.cut_off(&own, &here), "it was not asked yet");
         ways.leads(&cloud("spare"), &cluster("c2"));
-        assert_eq!(ways.through(&own, &here), own);
+        assert_eq!(ways.through(&own, &here), None);
         assert!(ways.cut_off(&own, &here));
         ways.leads(&cloud("spare"), &here);
-        assert_eq!(ways.through(&own, &here), cloud("spare"));
+        assert_eq!(ways.through(&own, &here), Some(cloud("spare")));
         assert!(!ways.cut_off(&own, &here));
     }
 
@@ -122,11 +166,13 @@ mod tests {
         ways.configured(&cloud("spare"));
         ways.leads(&cloud("spare"), &here);
         ways.silent(&cloud("spare"), Some(&here));
-        assert_eq!(ways.through(&own, &here), own);
+        assert_eq!(ways.through(&own, &here), None);
         assert!(!ways.cut_off(&own, &here), "it may well answer again");
         ways.leads(&cloud("spare"), &here);
         ways.configured(&cloud("spare"));
-        assert_eq!(ways.through(&own, &here), own, "its connection is another one now");
+        assert_eq!(ways.through(&own, &here), None, "its connection is another one now");
+        ways.silent(&cloud("spare"), Some(&here));
+        assert!(!ways.cut_off(&own, &here), "it may lead where it led");
         ways.silent(&cloud("spare"), None);
         assert!(ways.cut_off(&own, &here));
     }
@@ -139,10 +185,28 @@ mod tests {
             ways.leads(&cloud(id), &here);
         }
         ways.unconfigured(&own);
-        assert_eq!(ways.through(&own, &here), own);
+        assert_eq!(ways.through(&own, &here), Some(own.clone()));
         ways.forgotten(&own);
-        assert_eq!(ways.through(&own, &here), cloud("spare"));
+        assert_eq!(ways.through(&own, &here), Some(cloud("spare")));
         ways.unconfigured(&cloud("spare"));
         assert!(ways.cut_off(&own, &here));
+    }
+
+    #[test]
+    fn an_own_cloud_that_changed_is_not_called_until_it_said_that_it_leads_there() {
+        let (ways, own, here) = (Ways::default(), cloud("rack"), cluster("c1"));
+        ways.configured(&own);
+        assert_eq!(ways.through(&own, &here), None);
+        ways.silent(&own, Some(&here));
+        assert_eq!(ways.through(&own, &here), None);
+        assert!(!ways.cut_off(&own, &here), "it may be only down");
+        ways.leads(&own, &cluster("c2"));
+        assert_eq!(ways.through(&own, &here), None);
+        assert!(ways.cut_off(&own, &here), "it leads elsewhere");
+        ways.silent(&own, Some(&here));
+        assert_eq!(ways.through(&own, &here), None);
+        ways.leads(&own, &here);
+        ways.silent(&own, Some(&here));
+        assert_eq!(ways.through(&own, &here), Some(own), "silent, but proven");
     }
 }

@@ -126,7 +126,10 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
         tokio::select! {
             Some(told) = changes.recv() => service.change(told),
             Some(reply) = asked.recv() => service.waiting.push((trigger.pull(), reply)),
-            _ = pulse.tick() => parts::pulse(&service.state),
+            _ = pulse.tick() => {
+                parts::pulse(&service.state);
+                service.journal.look(service.ambient.now().mono);
+            }
             wish = signals.next() => match wish {
                 Wish::Reload => drop(service.reload(&trigger)),
                 Wish::Reap => service.reap(),

@@ -115,7 +115,15 @@ pub(super) async fn lease(
     let mut stop = pin!(stop);
     let identity = Identity::of(options)?;
     let lease = take(leasing, options, &identity, stop.as_mut()).await?;
-    let result = match wait_ready(leasing, lease.clone(), stop.as_mut(), term).await {
+    let waiting = wait_ready(leasing, lease.clone(), stop.as_mut(), term);
+    let waited = match options.wait {
+        Some(limit) => tokio::time::timeout(limit, waiting).await.unwrap_or_else(|_| {
+            let (id, seconds) = (&lease.id, limit.as_secs());
+            Err(CliError::Failed(format!("lease `{id}` was not ready within {seconds} s")))
+        }),
+        None => waiting.await,
+    };
+    let result = match waited {
         Ok(Waited::Ready(lease, ssh)) if options.command.is_empty() => {
             match show(leasing, &lease, &ssh, &identity, term) {
                 Ok(()) => return Ok(0),

@@ -259,6 +259,9 @@ pub struct LeaseOptions {
     /// How long it lasts at most, such as 90s, 30m, 2h
     #[arg(long, default_value = "1h", value_parser = read_span)]
     pub ttl: Duration,
+    /// How long to wait for an agent, such as 10m; then the lease is released [default: for ever]
+    #[arg(long, value_name = "TIME", value_parser = read_span)]
+    pub wait: Option<Duration>,
     /// For whom [default: the caller]
     #[arg(long)]
     pub owner: Option<String>,

@@ -45,7 +45,11 @@ fn dash(text: Option<impl ToString>) -> String {
 
 /// Everything at a glance.
 pub(super) fn status(status: &StatusOut) -> String {
-    let ready = if status.ready { "ready" } else { "starting" };
+    let ready = match (status.ready, &status.journal) {
+        (true, _) => "ready",
+        (false, Some(_)) => "not ready",
+        (false, None) => "starting",
+    };
     let mut text = format!("drover {}, {ready}\n{}", status.version, config(&status.config));
     if let Some(trouble) = &status.journal {
         let trouble = clean(trouble);

@@ -4,7 +4,7 @@
 //! a thousand agents share a few fsyncs. Inline, it commits within the call, which is what virtual
 //! time needs.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -49,7 +49,17 @@ pub struct Opened {
 pub struct Writer {
     last: Arc<AtomicU64>,
     watcher: Arc<Watcher>,
+    under: Arc<Under>,
     way: Way,
+}
+
+/// The write under way.
+#[derive(Default)]
+struct Under {
+    /// When it began, in milliseconds above zero; zero while there is none.
+    begun: AtomicU64,
+    /// Whether it was told that it takes too long.
+    told: AtomicBool,
 }
 
 /// Who hears why the journal cannot be written, and that it can again.
@@ -72,7 +82,11 @@ const DURABLE_WITHIN: Duration = Duration::from_secs(1);
 /// How long no write may fail before the journal counts as writable again.
 const QUIET: Duration = Duration::from_secs(5);
 
+/// A write that takes longer is told: a disk may hang for ever.
+const SLOW: Duration = Duration::from_secs(10);
+
 struct Committer {
+    under: Arc<Under>,
     log: Box<dyn Log>,
     ledger: Ledger,
     epoch: u64,
@@ -105,7 +119,9 @@ impl Writer {
         let last = Arc::new(AtomicU64::new(ledger.seq));
         let (told, ended) = oneshot::channel();
         let watcher = Arc::new(Watcher::new());
+        let under = Arc::new(Under::default());
         let committer = Committer {
+            under: Arc::clone(&under),
             log: Box::new(log),
             epoch: ledger.epoch + 1,
             snapshot_at: ledger.seq,
@@ -133,7 +149,8 @@ impl Writer {
         } else {
             Way::Inline(Box::new(Mutex::new(committer)))
         };
-        Ok(Opened { writer: Arc::new(Self { last, watcher, way }), ledger, ended })
+        let writer = Arc::new(Self { last, watcher, under, way });
+        Ok(Opened { writer, ledger, ended })
     }
 
     /// Tells why the journal cannot be written whenever a write fails, and once that it can again.
@@ -141,6 +158,24 @@ impl Writer {
     pub fn watch(&self, watcher: impl Fn(Option<&str>) + Send + Sync + 'static) {
         if self.watcher.set(Box::new(watcher)).is_err() {
             tracing::warn!("the journal is watched already");
+        }
+    }
+
+    /// Looks whether the write under way takes too long, and tells so. Nothing can be begun
+    /// meanwhile, and it is not repeated: it may still have its effect.
+    pub fn look(&self, now: Moment) {
+        let begun = self.under.begun.load(Ordering::Acquire);
+        let spent = now - Moment(begun);
+        if begun == 0 || spent < SLOW {
+            return;
+        }
+        let text =
+            format!("a write is under way for {} s: the disk does not answer", spent.as_secs());
+        if !self.under.told.swap(true, Ordering::AcqRel) {
+            tracing::error!(spent_s = spent.as_secs(), "journal's disk does not answer");
+        }
+        if let Some(watcher) = self.watcher.get() {
+            watcher(Some(&text));
         }
     }
 
@@ -262,8 +297,15 @@ impl Committer {
                 records.push(record);
             }
         }
-        if let Err(error) = self.log.append(expected, &bytes, durable) {
+        self.under.begun.store(now.mono.0.max(1), Ordering::Release);
+        let written = self.log.append(expected, &bytes, durable);
+        self.under.begun.store(0, Ordering::Release);
+        let hung = self.under.told.swap(false, Ordering::AcqRel);
+        if let Err(error) = written {
             return Err(self.failed(&error));
+        }
+        if hung {
+            self.tell(None);
         }
         self.calm();
         self.dirty = (!durable).then_some(self.dirty.unwrap_or(now.mono));

@@ -21,6 +21,9 @@ const INNER: [&str; 9] =
 const KEY_FILES: [&str; 2] =
     ["/etc/ssh/ssh_host_ed25519_key.pub", "/etc/ssh/ssh_host_ecdsa_key.pub"];
 
+/// Addresses that are named when none of them fits.
+const SHOWN: usize = 4;
+
 /// Longer lines are no host key.
 const KEY_MAX: usize = 2048;
 
@@ -122,12 +125,30 @@ pub async fn address(
     };
     Ok(match choose(&interfaces, mac, networks) {
         Some(address) => AddressSight::At(address),
-        None if networks.is_empty() => AddressSight::NotYet("the guest has no address".into()),
-        None => {
-            let networks = networks.join("`, `");
-            AddressSight::NotYet(format!("the guest has no address in `{networks}`"))
-        }
+        None => AddressSight::NotYet(none_fits(&interfaces, networks)),
     })
+}
+
+/// Says what the guest has instead of an address that fits.
+fn none_fits(interfaces: &[Interface], networks: &[String]) -> String {
+    let within = match networks {
+        [] => String::new(),
+        networks => format!(" in `{}`", networks.join("`, `")),
+    };
+    let all = interfaces.iter().flat_map(|interface| &interface.ip_addresses);
+    let others: Vec<String> = all
+        .filter_map(|address| address.ip_address.parse::<IpAddr>().ok())
+        .filter(|address| *address != Ipv4Addr::LOCALHOST && *address != Ipv6Addr::LOCALHOST)
+        .take(SHOWN)
+        .map(|address| address.to_string())
+        .collect();
+    if others.is_empty() {
+        return format!("the guest has no address{within}");
+    }
+    format!(
+        "the guest has no address{within} that counts, but {}; `guestNetworks` says which do",
+        others.join(", ")
+    )
 }
 
 /// Sorts out an agent that is not up from real failures.

@@ -49,8 +49,10 @@ struct Cloud {
     client: Arc<Client>,
     /// Used until the cluster is known.
     own: Arc<Cluster>,
-    /// The cluster's, shared with other clouds that lead there.
-    shared: OnceLock<Arc<Cluster>>,
+    /// The cluster's, shared with other clouds that lead there; known once the cloud said so.
+    shared: OnceLock<(ClusterId, Arc<Cluster>)>,
+    /// Where the connection led that this one replaces.
+    before: Option<ClusterId>,
     clusters: Arc<Mutex<BTreeMap<ClusterId, Arc<Cluster>>>>,
 }
 
@@ -66,13 +68,14 @@ impl Proxmox {
     pub fn set_cloud(&self, id: CloudId, connection: &Connection) -> Result<(), PveError> {
         let client = Arc::new(Client::new(id.clone(), connection, self.dialer.as_ref())?);
         let own = Cluster { watcher: Watcher::new(self.tick), gate: Gate::default() };
+        let mut clouds = self.clouds.lock().unwrap_or_else(PoisonError::into_inner);
         let cloud = Cloud {
             client: client.clone(),
             own: Arc::new(own),
             shared: OnceLock::new(),
+            before: clouds.get(&id).and_then(|old| old.led_to()),
             clusters: self.clusters.clone(),
         };
-        let mut clouds = self.clouds.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(old) = clouds.insert(id, Arc::new(cloud)) {
             old.client.replace_by(client);
         }
@@ -121,14 +124,30 @@ impl Proxmox {
 
 impl Cloud {
     fn cluster(&self) -> &Arc<Cluster> {
-        self.shared.get().unwrap_or(&self.own)
+        self.shared.get().map_or(&self.own, |(_, cluster)| cluster)
+    }
+
+    /// Where it leads, or led before its connection was replaced; none when that was never known.
+    fn led_to(&self) -> Option<ClusterId> {
+        self.shared.get().map(|(id, _)| id.clone()).or_else(|| self.before.clone())
+    }
+
+    /// Whether an id was found free may be believed: through a connection that may lead to another
+    /// cluster than the one before, nothing is ever free.
+    fn believed(&self, sight: IdSight) -> IdSight {
+        let proven = match (&self.before, self.shared.get()) {
+            (None, _) => true,
+            (Some(before), Some((now, _))) => before == now,
+            (Some(_), None) => false,
+        };
+        if proven || sight != IdSight::Free { sight } else { IdSight::Unknown }
     }
 
     /// Joins the other clouds that were found to lead to the same cluster.
     fn join(&self, id: &ClusterId) {
         let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
         let cluster = clusters.entry(id.clone()).or_insert_with(|| self.own.clone());
-        let _ = self.shared.set(cluster.clone());
+        let _ = self.shared.set((id.clone(), cluster.clone()));
     }
 
     async fn await_task(&self, upid: &Upid, limit: Duration) -> TaskEnd {
@@ -229,11 +248,16 @@ impl Hypervisor for Proxmox {
 
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {
         let vm = vm.clone();
-        self.ask(&vm.cloud.clone(), |cloud| async move { sight::look(&cloud.client, &vm).await })
+        self.ask(&vm.cloud.clone(), |cloud| async move {
+            let sight = sight::look(&cloud.client, &vm).await?;
+            Ok(VmSight { id: cloud.believed(sight.id), ..sight })
+        })
     }
 
     fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdSight> {
-        self.ask(cloud, move |cloud| async move { sight::id_taken(&cloud.client, vmid).await })
+        self.ask(cloud, move |cloud| async move {
+            Ok(cloud.believed(sight::id_taken(&cloud.client, vmid).await?))
+        })
     }
 
     fn clone_vm(&self, call: CloneCall) -> Ask<Upid> {

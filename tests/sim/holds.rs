@@ -53,6 +53,7 @@ async fn a_hold_outlives_a_crash_and_ends_at_the_moment_it_was_told() {
     tokio::time::sleep(10 * MINUTE).await;
     world.start().await;
     let again = world.until_state("Held").await;
+    assert_eq!((again.agent, again.held_until), (agent.agent.clone(), Some(until)));
     world.until("it goes", |view| view.agent(&agent.agent).is_none()).await;
     let late = world.wall() - until;
     assert!(world.wall() >= until && late < 2 * MINUTE, "{late:?}");

@@ -156,7 +156,11 @@ async fn a_cloud_that_only_does_not_answer_calls_for_nobody() {
     let (mut world, agent) = idle().await;
     world.setup.clouds.push((SPARE.0, SPARE.1.to_owned()));
     world.reload();
-    world.until("it is known", |view| view.clouds().iter().all(|seen| seen.health == "well")).await;
+    world
+        .until("both are known", |view| {
+            view.clouds().iter().filter(|seen| seen.health == "well").count() == 2
+        })
+        .await;
     world.crash();
     replace(&mut world, SPARE);
     let nodes = ["pve1", "pve2", "pve3"];

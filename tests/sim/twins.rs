@@ -270,7 +270,8 @@ async fn reused_in(state: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_reused_id_is_left_alone_in_every_state() {
-    // Not while a clone runs: its own task writes over whatever took the id beneath it.
+    // Not while a clone runs: its task holds the id's lock to the end of the copy (behaviour
+    // section 6), so that nobody else can take the id on that node.
     for state in [
         "InDoubt",
         "Configuring",

@@ -135,6 +135,47 @@ fn a_node_that_is_down_is_waited_for_and_its_machines_are_replaced() {
     nothing_is_left(&site, &sim, &mut board);
 }
 
+#[test]
+fn an_address_that_leads_to_another_cluster_costs_no_guest_of_either() {
+    let (_dir, sim, site) = world();
+    let other_dir = tempfile::tempdir().unwrap();
+    let other = Sim::start_with(other_dir.path(), &["--guests", "none"]);
+    // By a slip the cloud is given the address and the secrets of the other cluster.
+    let lead_to = |sim: &Sim| {
+        std::fs::copy(sim.fact("caFile"), site.dir.path().join("ca.pem")).unwrap();
+        site.write_secret("token", sim.fact("tokenSecret"));
+        site.write_yaml(&hasty(&site.yaml(sim, "    maxTotalUses: 1\n    instanceMin: 1\n")));
+    };
+    lead_to(&sim);
+    let _service = Service::start(&site);
+    let mut board = Board::open(&site);
+    let held = ask(&site, "linux", "held");
+    let before = ready(&site, &held);
+    let leaving = ask(&site, "linux", "leaving");
+    ready(&site, &leaving);
+    board.until(&site, "one idle", |board| board.in_state("Ready") > 0);
+    let all = sim.guests();
+    lead_to(&other);
+    release(&site, &leaving);
+    board.until(&site, "the other cluster told", |board| {
+        let (health, detail) = board.cloud("lab");
+        health == "degraded" && detail.contains("leads to cluster")
+    });
+    assert_eq!(call(&site, "POST", "/v1/reap", Some(&json!({"all": true}))).0, 200);
+    assert_eq!(call(&site, "POST", "/v1/resync", Some(&json!({}))).0, 200);
+    board.until(&site, "agents that wait", |board| {
+        let waits = |agent: &&Value| agent["detail"].to_string().contains("has said to which");
+        board.agents.values().filter(waits).count() >= 1
+    });
+    assert_eq!((sim.guests().len() <= all.len(), other.guests()), (true, Vec::<u64>::new()));
+    lead_to(&sim);
+    board.until(&site, "the cloud well", |board| board.cloud("lab").0 == "well");
+    assert_eq!(ready(&site, &held)["agent"], before["agent"]);
+    // Without the warm minimum, what is left is a leak.
+    site.write_yaml(&hasty(&site.yaml(&sim, "    maxTotalUses: 1\n")));
+    nothing_is_left(&site, &sim, &mut board);
+}
+
 // Invariant: of several endpoints any that works will do, and changing between them doubles nothing.
 
 #[test]

@@ -40,6 +40,9 @@ fn a_renewed_certificate_of_the_same_authority_is_taken_as_it_comes() {
 fn another_authority_is_refused_until_its_file_is_put_in_place() {
     let (_dir, sim, site) = world();
     let (_service, mut board, held) = begun(&sim, &site);
+    // Their tasks are awaited all the while.
+    let caught = [ask(&site, "linux", "caught"), ask(&site, "linux", "caught too")];
+    board.until(&site, "clones under way", |board| board.in_state("Cloning") > 0);
     let told = sim.order("replace-certificate");
     let waiting = ask(&site, "linux", "waiting");
     board.until(&site, "the cloud degraded", |board| board.cloud("lab").0 == "degraded");
@@ -53,8 +56,13 @@ fn another_authority_is_refused_until_its_file_is_put_in_place() {
     std::fs::copy(told["caFile"].as_str().unwrap(), &fresh).unwrap();
     std::fs::rename(fresh, site.dir.path().join("ca.pem")).unwrap();
     board.until(&site, "the cloud well", |board| board.cloud("lab").0 == "well");
+    for lease in caught {
+        ready(&site, &lease);
+        release(&site, &lease);
+    }
     ready(&site, &waiting);
     ready(&site, &held);
+    release(&site, &waiting);
     works(&site);
 }
 

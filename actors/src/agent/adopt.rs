@@ -112,6 +112,7 @@ impl Mind {
             self.start_deadline(out.now.mono);
             self.lose_leases(out);
         }
+        self.say_doubt(out.now);
         if let State::Stranded { why, command, .. } = &self.state {
             let (why, command) = (why.clone(), command.clone());
             self.alarm(&why, &command, out);

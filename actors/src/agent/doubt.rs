@@ -12,7 +12,7 @@ use crate::marks::{Reading, is_ours};
 use crate::ports::{IdSight, TaskEnd, VmSight};
 use crate::record::{Body, Reason};
 use crate::spec::LimitSpec;
-use crate::time::Moment;
+use crate::time::{Moment, Now};
 
 /// How long one node of Proxmox's waits for another that it passes a call on to (behaviour
 /// section 1).
@@ -183,7 +183,17 @@ impl Mind {
     pub(super) fn doubt(&mut self, dead: Option<Fault>, cancelled: Option<Reason>, out: &mut Out) {
         let horizon = out.now.mono + horizon(&self.spec.limits);
         self.enter(State::InDoubt { horizon, dead, cancelled }, out);
+        self.say_doubt(out.now);
         self.act(out);
+    }
+
+    /// Says what is waited for in doubt, and for how long at most.
+    pub(super) fn say_doubt(&mut self, now: Now) {
+        if let State::InDoubt { horizon, .. } = self.state {
+            let until = (now.wall + (horizon - now.mono)).rfc3339();
+            self.detail =
+                format!("whether its clone was made is not known; looked for until {until}");
+        }
     }
 
     /// A look came back, in whatever state asked for it.

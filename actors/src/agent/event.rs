@@ -33,6 +33,8 @@ pub enum Event {
     JournalFailed(String),
     /// No configured cloud leads to its guest any more, or one does again.
     CutOff(bool),
+    /// No cloud has said yet that it leads to its guest: a call waits for that.
+    Unproven(String),
     /// Another drover leads: nothing may be done any more.
     Fenced,
 }
@@ -146,6 +148,32 @@ pub enum Call {
     Destroy,
     /// List volumes that still carry the id.
     Leftovers,
+}
+
+impl Call {
+    /// Whether the guest itself is called over SSH, and its cluster is not.
+    pub fn goes_to_guest(&self) -> bool {
+        match self {
+            Self::Greet(..)
+            | Self::Run(..)
+            | Self::Admit(..)
+            | Self::Unlock(..)
+            | Self::Expel(..) => true,
+            Self::Clone { .. }
+            | Self::Await(..)
+            | Self::Look
+            | Self::IdTaken
+            | Self::Configure
+            | Self::Start
+            | Self::Address
+            | Self::HostKeys
+            | Self::Fence
+            | Self::Shutdown(_)
+            | Self::Stop
+            | Self::Destroy
+            | Self::Leftovers => false,
+        }
+    }
 }
 
 /// What an agent knows of its guest, from the intent to clone it on.

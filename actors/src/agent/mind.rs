@@ -124,6 +124,12 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
             }
         }
         Event::JournalFailed(text) => mind.detail = text,
+        Event::Unproven(text) => {
+            // What an administrator must know goes before what will pass by itself.
+            if !matches!(mind.state, State::Stranded { .. }) {
+                mind.detail = text;
+            }
+        }
         Event::CutOff(cut_off) => mind.way(cut_off, &mut out),
         Event::Fenced => mind.rest(&mut out),
     }

@@ -272,7 +272,17 @@ impl Agent {
         let Some(mind) = self.mind.as_ref().filter(|mind| mind.awaits(attempt)) else { return };
         let Some(guest) = mind.guest() else { return };
         tracing::debug!(agent = %self.birth.id, %attempt, ?call, "agent asks");
-        let cloud = self.birth.ways.through(&mind.spec().id.cloud, &guest.marks.cluster);
+        let own = &mind.spec().id.cloud;
+        let way = self.birth.ways.through(own, &guest.marks.cluster);
+        let Some(cloud) = way.or_else(|| call.goes_to_guest().then(|| own.clone())) else {
+            let text = format!("waits until cloud `{own}` has said to which cluster it leads");
+            self.feed(Event::Unproven(text), ctx);
+            let change = self.birth.ways.change();
+            ctx.spawn(change.into_actor(self).map(move |(), agent, ctx| {
+                agent.ask(attempt, call, ctx);
+            }));
+            return;
+        };
         if let Some(answer) = carry::carry(call, mind, cloud, &self.birth.ports) {
             ctx.spawn(answer.into_actor(self).map(move |answer, agent, ctx| {
                 agent.feed(Event::Answer(attempt, answer), ctx);

@@ -8,13 +8,13 @@ use actix::Addr;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
-use crate::agent::testing::{agent_id, ask, secs};
+use crate::agent::testing::{agent_id, ask, secs, spec};
 use crate::agent::{Agent, State};
 use crate::fact::What;
-use crate::id::LeaseId;
+use crate::id::{ClusterId, LeaseId};
 use crate::message::{AgentCommand, Standing};
 use crate::record::{Body, Reason};
-use world::{Twist, World};
+use world::{CLUSTER, Twist, World};
 
 async fn on_world(run: impl AsyncFn(World)) {
     LocalSet::new()
@@ -308,6 +308,30 @@ async fn a_cancelled_clone_stays_cancelled_over_a_panic() {
         sleep(secs(60)).await;
         assert_eq!((world.standing(), world.restarts()), (Standing::Gone, 1));
         assert_eq!(world.count("configure"), 0);
+    })
+    .await;
+}
+
+// Invariant: no cluster is called about a guest before it is known to be the guest's.
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_whose_cloud_changed_waits_until_that_said_where_it_leads() {
+    on_world(async |world| {
+        let cloud = spec().id.cloud;
+        let address = ready(&world).await;
+        world.ways.configured(&cloud);
+        world.forget_calls();
+        address.do_send(AgentCommand::Retire(Reason::Idle));
+        sleep(secs(30)).await;
+        assert_eq!((world.state(), world.calls()), ("Retiring", Vec::new()));
+        let wait = format!("waits until cloud `{cloud}` has said to which cluster it leads");
+        assert!(world.detail().ends_with(&wait), "{}", world.detail());
+        world.ways.leads(&cloud, &ClusterId::new("0000000000000000"));
+        sleep(secs(30)).await;
+        assert_eq!(world.calls(), Vec::<String>::new(), "that is another cluster");
+        world.ways.leads(&cloud, &ClusterId::new(CLUSTER));
+        sleep(secs(60)).await;
+        assert_eq!(world.standing(), Standing::Gone);
     })
     .await;
 }

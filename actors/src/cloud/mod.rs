@@ -104,6 +104,13 @@ pub enum CloudReport {
         /// The cluster.
         cluster: ClusterId,
     },
+    /// It leads to this cluster, and not to its own: nothing is done there.
+    Elsewhere {
+        /// The cloud.
+        cloud: CloudId,
+        /// The cluster it leads to now.
+        cluster: ClusterId,
+    },
     /// It was tried: its version, or why it can not be worked with.
     Tried {
         /// The cloud.
@@ -275,6 +282,10 @@ impl Cloud {
                 Effect::Leads(cluster) => {
                     self.tried();
                     self.herd.do_send(CloudReport::Leads { cloud: self.id.clone(), cluster });
+                }
+                Effect::Elsewhere(cluster) => {
+                    let cloud = self.id.clone();
+                    self.herd.do_send(CloudReport::Elsewhere { cloud, cluster });
                 }
                 Effect::AskAgain(wait) => {
                     self.tried();

@@ -14,6 +14,8 @@ use crate::template::{TemplateNews, permits};
 
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LONGEST: Duration = Duration::from_secs(60);
+/// How often a cloud that is well is asked all the same: its health is shown to people.
+const WELL: Duration = Duration::from_secs(30);
 
 /// What the body is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub enum Effect {
     Pin(ClusterId),
     /// The cloud leads to this cluster and works.
     Leads(ClusterId),
+    /// The cloud leads to this cluster, and not to its own.
+    Elsewhere(ClusterId),
     /// Ask the cloud who it is again after a while.
     AskAgain(Duration),
 }
@@ -133,7 +137,8 @@ impl CloudMind {
                      done there; restore its endpoint, or give the new cluster a new cloud key",
                     self.id, sight.cluster
                 );
-                self.degrade(why)
+                let elsewhere = Effect::Elsewhere(sight.cluster);
+                self.degrade(why).into_iter().chain([elsewhere]).collect()
             }
             _ if !sight.quorate => {
                 self.degrade(format!("cluster `{}` is not quorate", sight.cluster))
@@ -157,9 +162,8 @@ impl CloudMind {
     fn well(&mut self) -> Vec<Effect> {
         self.health = Health::Well;
         self.retries = 0;
-        let period = self.spec.as_ref().map_or(RETRY_LONGEST, |spec| spec.reconcile_period);
         let leads = self.pinned.clone().map(Effect::Leads);
-        leads.into_iter().chain([Effect::AskAgain(period.max(RETRY_FIRST))]).collect()
+        leads.into_iter().chain([Effect::AskAgain(WELL)]).collect()
     }
 
     fn degrade(&mut self, why: String) -> Vec<Effect> {

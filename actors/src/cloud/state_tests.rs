@@ -47,7 +47,8 @@ fn a_new_cloud_is_pinned_before_it_is_used() {
 fn another_cluster_behind_the_same_key_is_an_alarm_and_nothing_is_done() {
     let mut mind = well(None);
     let effects = mind.identified(Ok(sight("0000000000000000")));
-    assert_eq!(effects, [Effect::AskAgain(Duration::from_secs(1))]);
+    let elsewhere = Effect::Elsewhere(ClusterId::new("0000000000000000"));
+    assert_eq!(effects, [Effect::AskAgain(Duration::from_secs(1)), elsewhere]);
     assert_eq!(mind.room(), 0);
     let why = mind.state().err().unwrap_or_default();
     assert!(why.contains("`0000000000000000`, not to `9f31c0aa52e7d410`"), "{why}");

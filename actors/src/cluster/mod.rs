@@ -53,6 +53,8 @@ pub enum ClusterCommand {
         /// The cloud the list was read through, and all nodes, when all of them are online.
         through: Option<(CloudId, Vec<NodeName>)>,
     },
+    /// The list could not be read through this cloud.
+    Unread(CloudId),
     /// The actor is not needed any more.
     Leave,
 }
@@ -463,6 +465,7 @@ impl Handler<ClusterCommand> for Cluster {
                 }
                 self.advance(ctx);
             }
+            ClusterCommand::Unread(cloud) => self.herd.do_send(CloudReport::Silent(cloud)),
             ClusterCommand::Leave => {
                 ctx.run_later(LINGER, |_, ctx| ctx.stop());
             }

@@ -186,6 +186,8 @@ impl Herd {
             let kept = old.clouds.get(id).filter(|old| *old == cloud);
             if old.clouds.get(id).is_none_or(|old| old.connection != cloud.connection) {
                 self.common.ways.configured(id);
+                // What it lists now may be another cluster's.
+                self.unlist(id);
             }
             merged.clouds.insert(id.clone(), kept.unwrap_or(cloud).clone());
             let templates = Self::templates_of(new, id, &old);
@@ -264,17 +266,20 @@ impl Herd {
         }
     }
 
+    /// No list is read through a cloud until it says again that it leads to its cluster.
+    fn unlist(&self, cloud: &CloudId) {
+        if let Some(actors) = self.leads.get(cloud).and_then(|at| self.clusters.get(at)) {
+            actors.reconciler.do_send(ReconcilerCommand::Drop(cloud.clone()));
+        }
+    }
+
     fn tried(&mut self, cloud: CloudId, outcome: Result<String, String>) {
         if !self.spec.clouds.contains_key(&cloud) {
             return;
         }
         if outcome.is_err() {
             self.common.ways.silent(&cloud, self.leads.get(&cloud));
-        }
-        if outcome.is_err()
-            && let Some(actors) = self.leads.get(&cloud).and_then(|at| self.clusters.get(at))
-        {
-            actors.reconciler.do_send(ReconcilerCommand::Drop(cloud.clone()));
+            self.unlist(&cloud);
         }
         self.tried.insert(cloud, outcome);
         self.check_ready();
@@ -402,6 +407,7 @@ impl Handler<CloudReport> for Herd {
             }
             CloudReport::NotBegun { template, count } => self.broker.not_begun(&template, count),
             CloudReport::Leads { cloud, cluster } => self.leads(&cloud, cluster, ctx),
+            CloudReport::Elsewhere { cloud, cluster } => self.common.ways.leads(&cloud, &cluster),
             CloudReport::Silent(cloud) => {
                 if let Some(address) = self.clouds.get(&cloud) {
                     address.do_send(CloudCommand::Look);

@@ -146,7 +146,10 @@ impl Reconciler {
         let answer = self.common.ports.hypervisor.survey(&cloud);
         ctx.spawn(answer.into_actor(self).map(move |survey, actor, ctx| match survey {
             Ok(survey) => actor.surveyed(cloud, survey, ctx),
-            Err(fault) => actor.end(vec![format!("the list could not be read: {fault}")], ctx),
+            Err(fault) => {
+                actor.cluster.do_send(ClusterCommand::Unread(cloud));
+                actor.end(vec![format!("the list could not be read: {fault}")], ctx);
+            }
         }));
     }
 

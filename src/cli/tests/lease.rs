@@ -59,6 +59,7 @@ fn options(template: &str, command: &[&str]) -> LeaseOptions {
         label_expression: None,
         template: Some(template.into()),
         ttl: Duration::from_secs(60),
+        wait: None,
         owner: None,
         identity: None,
         passphrase_file: None,
@@ -149,6 +150,18 @@ async fn a_lease_is_released_on_a_signal_while_it_waits() {
     let printed = lease_with(&served, &guest, options("slow", &["true"]), ready(130)).await;
     assert_eq!(printed.result, Ok(130));
     assert_eq!(printed.err, "lease l1: waiting (no agent is free)\n");
+    assert!(guest.jobs.lock().unwrap().is_empty());
+    assert_eq!(states(&served), ["ended"]);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_lease_is_released_when_it_was_waited_for_long_enough() {
+    let served = Served::new();
+    let guest = Guest::default();
+    let options = LeaseOptions { wait: Some(Duration::ZERO), ..options("slow", &["true"]) };
+    let printed = lease_with(&served, &guest, options, pending()).await;
+    assert_eq!(printed.result, Err("lease `l1` was not ready within 0 s".into()));
     assert!(guest.jobs.lock().unwrap().is_empty());
     assert_eq!(states(&served), ["ended"]);
     served.stop().await;

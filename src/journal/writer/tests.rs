@@ -248,6 +248,55 @@ async fn a_writer_that_panics_is_told_and_answers_no_append() {
     assert!(lost(opened.writer.append(vec![takeover()]).await));
 }
 
+/// A log whose first write takes until it is let go.
+struct Hung(MemoryLog, Option<mpsc::Receiver<()>>);
+
+impl Log for Hung {
+    fn append(&mut self, at: u64, records: &[Vec<u8>], durable: bool) -> Result<u64, LogError> {
+        if let Some(go) = self.1.take() {
+            go.recv().unwrap();
+        }
+        self.0.append(at, records, durable)
+    }
+
+    fn read_from(&self, seq: u64) -> Result<Vec<(u64, Vec<u8>)>, LogError> {
+        self.0.read_from(seq)
+    }
+
+    fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, LogError> {
+        self.0.snapshot()
+    }
+
+    fn compact(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), LogError> {
+        self.0.compact(seq, snapshot)
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_hangs_is_told_until_it_is_over() {
+    let (go, wait) = mpsc::channel();
+    let log = Hung(MemoryLog::new(), Some(wait));
+    let path = std::path::Path::new("journal.redb");
+    let opened = Writer::open(log, path, Arc::new(Still), WriterOptions::default()).unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
+    opened.writer.watch(move |trouble| heard.lock().unwrap().push(trouble.map(str::to_owned)));
+    let append = opened.writer.append(vec![takeover()]);
+    // It hangs from the moment its log was reached.
+    while opened.writer.under.begun.load(Ordering::Acquire) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let begun = Moment(opened.writer.under.begun.load(Ordering::Acquire));
+    opened.writer.look(begun + Duration::from_secs(9));
+    opened.writer.look(begun + Duration::from_secs(12));
+    go.send(()).unwrap();
+    assert_eq!(append.await, Ok(1));
+    let text = "a write is under way for 12 s: the disk does not answer".to_owned();
+    assert_eq!(*told.lock().unwrap(), [Some(text), None]);
+    opened.writer.look(begun + Duration::from_secs(60));
+    assert_eq!(told.lock().unwrap().len(), 2, "nothing is under way");
+}
+
 #[tokio::test]
 async fn a_writer_that_is_fenced_is_told_once() {
     let opened = threaded(|| LogError::Fenced { expected: 0, actual: 1 });

@@ -101,6 +101,21 @@ async fn an_agent_that_is_not_up_is_waited_for() {
     assert_eq!(sight, AddressSight::NotYet("the guest has no address".into()));
 }
 
+#[test]
+fn addresses_that_do_not_count_are_named_with_what_decides() {
+    let interfaces = [
+        interface("lo", "00:00:00:00:00:00", &["127.0.0.1", "::1", "127.77.39.101"]),
+        interface("eth0", MAC, &["fe80::1", "not an address"]),
+    ];
+    assert_eq!(
+        none_fits(&interfaces, &[]),
+        "the guest has no address that counts, but 127.77.39.101, fe80::1; `guestNetworks` says \
+         which do"
+    );
+    let within = none_fits(&interfaces, &["10.0.0.0/8".to_owned()]);
+    assert!(within.starts_with("the guest has no address in `10.0.0.0/8` that counts, but "));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_never_will_answer_is_a_fault() {
     let kind = asked(|_| Step::Refuse(500, "No QEMU guest agent configured")).await.unwrap_err();

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::pve::Endpoint;
 use crate::pve::script::{Script, Step, connection, marks, spec, token};
+use crate::pve::transport::Transport;
 
 fn vm() -> VmRef {
     VmRef { cloud: CloudId::new("primary"), node: NodeName::new("pve1"), vmid: VmId(101) }
@@ -82,6 +84,55 @@ async fn a_cloud_that_is_not_there_is_unreachable() {
     port.drop_cloud(&primary());
     assert_eq!(port.survey(&primary()).await.unwrap_err().kind, FaultKind::Unreachable);
     assert!(script.seen().is_empty());
+}
+
+// Invariant: through a replaced connection no id is free before it is known to lead where the old
+// one did.
+
+/// Answers who the cluster is, and that every id is free.
+fn empty(root: &'static str) -> Script {
+    Script::new(move |asked| match asked {
+        "GET /version" => Step::Data(json!({"version": "8.4.21"})),
+        "GET /cluster/status" => Step::Data(status(1)),
+        "GET /nodes/localhost/certificates/info" => {
+            Step::Data(json!([{"filename": "pve-root-ca.pem", "fingerprint": root}]))
+        }
+        "GET /cluster/nextid vmid=101" => Step::Data(json!("101")),
+        asked => panic!("{asked}"),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_id_is_not_free_behind_another_cluster() {
+    const HERE: &str = "9F:31:C0:AA:52:E7:D4:10";
+    for (root, then) in [(HERE, IdSight::Free), ("00:31:C0:AA:52:E7:D4:10", IdSight::Unknown)] {
+        let cluster = Arc::new(Mutex::new(empty(HERE)));
+        let port = Proxmox::new(None, Arc::new(Switched(cluster.clone())), TICK);
+        let set = || port.set_cloud(primary(), &connection(&["a"], token())).unwrap();
+        set();
+        port.identify(&primary()).await.unwrap();
+        assert_eq!(port.id_taken(&primary(), VmId(101)).await, Ok(IdSight::Free));
+        *cluster.lock().unwrap() = empty(root);
+        set();
+        assert_eq!(port.id_taken(&primary(), VmId(101)).await, Ok(IdSight::Unknown));
+        set();
+        assert_eq!(port.id_taken(&primary(), VmId(101)).await, Ok(IdSight::Unknown));
+        port.identify(&primary()).await.unwrap();
+        assert_eq!(port.id_taken(&primary(), VmId(101)).await, Ok(then), "{root}");
+    }
+}
+
+/// Dials whatever cluster is behind the name at that time.
+struct Switched(Arc<Mutex<Script>>);
+
+impl Dialer for Switched {
+    fn dial(
+        &self,
+        endpoint: &Endpoint,
+        connection: &Connection,
+    ) -> Result<Arc<dyn Transport>, PveError> {
+        self.0.lock().unwrap().dial(endpoint, connection)
+    }
 }
 
 // Invariant: a survey costs two calls, and tells guests from the rest.

@@ -26,6 +26,7 @@ use crate::supervise::Census;
 use crate::time::{Moment, Now, WallTime};
 use crate::ways::Ways;
 
+pub const CLUSTER: &str = "9f31c0aa52e7d410";
 const CALL: Duration = Duration::from_millis(100);
 
 /// What goes wrong at a call, once.
@@ -246,7 +247,7 @@ impl Handler<LaneAsk> for Boss {
             inner.twists.insert("now".into(), Twist::Panic);
         }
         drop(inner);
-        let cluster = ClusterId::new("9f31c0aa52e7d410");
+        let cluster = ClusterId::new(CLUSTER);
         let node = NodeName::new("n1");
         ask.reply.do_send(AgentCommand::Granted { vmid: VmId(10_417), node, cluster });
     }
@@ -272,6 +273,7 @@ pub struct World {
     ground: Arc<Ground>,
     said: Rc<RefCell<Said>>,
     boss: Addr<Boss>,
+    pub ways: Ways,
 }
 
 impl World {
@@ -281,13 +283,15 @@ impl World {
         let ground = Arc::new(Ground { start, inner: Mutex::default() });
         let said = Rc::new(RefCell::new(Said::default()));
         let boss = Boss { said: Rc::clone(&said), ground: Arc::clone(&ground) };
-        Self { ground, said, boss: boss.start() }
+        let ways = Ways::default();
+        ways.configured(&spec().id.cloud);
+        ways.leads(&spec().id.cloud, &ClusterId::new(CLUSTER));
+        Self { ground, said, boss: boss.start(), ways }
     }
 
     pub fn start(&self, adopted: Option<(AgentEntry, Duration)>) -> Addr<Agent> {
         let boss = &self.boss;
-        let ways = Ways::default();
-        ways.configured(&spec().id.cloud);
+        let ways = self.ways.clone();
         let birth = AgentBirth {
             id: agent_id(),
             installation: installation(),
@@ -306,7 +310,7 @@ impl World {
             },
             report: boss.clone().recipient(),
             lanes: Lanes {
-                cluster: ClusterId::new("9f31c0aa52e7d410"),
+                cluster: ClusterId::new(CLUSTER),
                 ask: boss.clone().recipient(),
                 free: boss.clone().recipient(),
                 id_back: boss.clone().recipient(),
