@@ -15,6 +15,7 @@ use crate::id::{
 };
 use crate::ledger::AgentEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
+use crate::overrides::Overrides;
 use crate::ports::Ports;
 use crate::spec::TemplateSpec;
 use crate::supervise::{Census, GivenUp, Intensity, Watch, supervise};
@@ -182,6 +183,8 @@ pub struct Living {
     pub state: String,
     /// Leases on it.
     pub leases: Vec<LeaseId>,
+    /// What holds for it instead of what its template says.
+    pub overrides: Overrides,
     /// Where its guest is, once a place was granted.
     pub place: Option<Place>,
 }
@@ -189,8 +192,8 @@ pub struct Living {
 /// Every agent that is not gone: what permits are derived from, what a restarted actor rebuilds
 /// itself from, and what reconciliation compares the cluster with.
 ///
-/// Shared by the actors of one thread; written by the templates (life and reports) and the
-/// clusters (places).
+/// Shared by the actors of one thread; written by the templates (life and reports), the
+/// clusters (places) and the herd (overrides).
 #[derive(Debug, Clone, Default)]
 pub struct Roster(Rc<RefCell<BTreeMap<AgentId, Living>>>);
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, NodeName, TemplateId, VmId};
+use crate::overrides::Overrides;
 use crate::record::Reason;
 use crate::time::WallTime;
 
@@ -47,6 +48,12 @@ pub struct AgentPicture {
     pub leases: Vec<LeaseId>,
     /// Uses so far.
     pub uses: u32,
+    /// What holds for it instead of what its template says.
+    #[serde(default)]
+    pub overrides: Overrides,
+    /// Until when it is held for debugging, once it is.
+    #[serde(default)]
+    pub held_until: Option<WallTime>,
     /// A line for people about what it waits for or why it goes.
     pub detail: String,
     /// Milliseconds spent in each state so far, in order: the waterfall.

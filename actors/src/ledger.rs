@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::allocator::REST;
 use crate::id::{AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, VmId};
 use crate::marks::Marks;
-use crate::record::{Body, EXPIRED, LOST, LeaseAsk, Reason, Record};
+use crate::overrides::{OverrideChange, Overrides};
+use crate::record::{Body, EXPIRED, Hold, LOST, LeaseAsk, Reason, Record};
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
 
@@ -43,6 +44,9 @@ pub struct Ledger {
     /// Guests whose marks named a sequence that was not reached, until an operator has confirmed it
     /// (design rule 14).
     pub ahead: BTreeMap<ClusterId, (VmId, u64)>,
+    /// What operators want of agents whose clone is not intended yet; such agents end with their
+    /// service.
+    pub early: BTreeMap<AgentId, Wishes>,
 }
 
 /// One agent as the journal knows it.
@@ -91,9 +95,24 @@ pub struct AgentEntry {
     /// Why it is retired, once it is.
     #[serde(default)]
     pub retiring: Option<Reason>,
+    /// What operators want of it.
+    #[serde(default)]
+    pub wishes: Wishes,
     /// Why it is stranded, with the command that mends it.
     #[serde(default)]
     pub stranded: Option<(String, String)>,
+}
+
+/// What operators want of one agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Wishes {
+    /// What holds for it instead of what its template says.
+    pub overrides: Overrides,
+    /// That it is held for debugging.
+    pub hold: Option<Hold>,
+    /// When that is over, once it is held.
+    pub held_until: Option<WallTime>,
 }
 
 /// A lease on an agent.
@@ -148,7 +167,10 @@ impl Ledger {
         self.epoch = record.epoch;
         let at = record.wall_time;
         match &record.body {
-            Body::Takeover { installation } => self.installation = Some(installation.clone()),
+            Body::Takeover { installation } => {
+                self.installation = Some(installation.clone());
+                self.early.clear();
+            }
             Body::ClusterPinned { cloud, cluster } => {
                 self.clusters.insert(cloud.clone(), cluster.clone());
             }
@@ -203,6 +225,10 @@ impl Ledger {
             }
             Body::LeaseReturned { agent, lease } => self.return_lease(agent, lease),
             Body::LeaseEnded { lease, why } => self.end_lease(lease, why, at),
+            Body::OverrideSet { agent, change } => self.set_override(agent, *change),
+            Body::HoldSet { agent, hold, until } => {
+                self.set_hold(agent, hold.as_deref(), *until);
+            }
             Body::RetireIntended { agent, reason } => {
                 self.with(agent, |entry| entry.retiring = Some(reason.clone()));
             }
@@ -248,6 +274,30 @@ impl Ledger {
         }
     }
 
+    /// An agent's overrides change, whether its clone is intended yet or not.
+    pub fn set_override(&mut self, agent: &AgentId, change: OverrideChange) {
+        self.wishes(agent).overrides.change(change);
+    }
+
+    /// An agent is to be held, is held until some moment, or its hold is over.
+    pub fn set_hold(&mut self, agent: &AgentId, hold: Option<&Hold>, until: Option<WallTime>) {
+        let wishes = self.wishes(agent);
+        wishes.hold = hold.cloned();
+        wishes.held_until = until;
+        if let Some(entry) = self.agents.get_mut(agent).filter(|_| until.is_some()) {
+            // Its phase is told too, and may be lost when this is not. Nobody else comes after it.
+            entry.state = "Held".into();
+            entry.expelling.clear();
+        }
+    }
+
+    fn wishes(&mut self, agent: &AgentId) -> &mut Wishes {
+        match self.agents.get_mut(agent) {
+            Some(entry) => &mut entry.wishes,
+            None => self.early.entry(agent.clone()).or_default(),
+        }
+    }
+
     fn with(&mut self, agent: &AgentId, change: impl FnOnce(&mut AgentEntry)) {
         if let Some(entry) = self.agents.get_mut(agent) {
             change(entry);
@@ -274,6 +324,7 @@ impl Ledger {
             expelling: BTreeMap::new(),
             unswept: false,
             retiring: None,
+            wishes: self.early.remove(&marks.agent).unwrap_or_default(),
             stranded: None,
             marks,
         };
@@ -311,6 +362,7 @@ impl Ledger {
     }
 
     fn gone(&mut self, agent: &AgentId, burned: bool, at: WallTime) {
+        self.early.remove(agent);
         let Some(entry) = self.agents.remove(agent) else { return };
         let lost: Vec<GrantedLease> = entry.leases.into_values().collect();
         for granted in lost {
@@ -328,6 +380,7 @@ impl Ledger {
 #[expect(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
+    use crate::overrides::Change;
     use crate::record::RECORD_VERSION;
     use crate::testbed::{ask, at, labels, marks, template};
 
@@ -435,6 +488,34 @@ mod tests {
             ask.public_key = Some("ssh-ed25519 AAAA".into());
         }
         body
+    }
+
+    // Invariant: an override holds from the moment it is written, also of an agent without a guest.
+
+    #[test]
+    fn an_override_written_before_the_clone_is_intended_is_the_agents_and_nobody_elses() {
+        let set = |agent: &str| {
+            let change = OverrideChange { max_uses: Change::Set(2), ..OverrideChange::default() };
+            Body::OverrideSet { agent: AgentId::new(agent), change }
+        };
+        let mut ledger = folded(vec![set("a1"), set("a2"), intended("a1", 10_001)]);
+        let of = |ledger: &Ledger| ledger.agents[&AgentId::new("a1")].wishes.overrides.max_uses;
+        assert_eq!(of(&ledger), Some(2));
+        assert_eq!(ledger.early.len(), 1);
+        let back = OverrideChange { max_uses: Change::TakeBack, ..OverrideChange::default() };
+        apply(&mut ledger, 9, Body::OverrideSet { agent: AgentId::new("a1"), change: back });
+        assert_eq!(of(&ledger), None);
+        apply(&mut ledger, 9, Body::Takeover { installation: Installation::new("12345678") });
+        assert!(ledger.early.is_empty(), "nobody is left in the queue after a start");
+    }
+
+    #[test]
+    fn a_snapshot_from_before_there_were_overrides_has_none() {
+        let ledger = folded(vec![intended("a1", 10_001)]);
+        let mut older = serde_json::to_value(&ledger).unwrap();
+        older.as_object_mut().unwrap().remove("early");
+        older["agents"]["a1"].as_object_mut().unwrap().remove("wishes");
+        assert_eq!(serde_json::from_value::<Ledger>(older).unwrap(), ledger);
     }
 
     // Invariant: an ended lease answers repeated asks for a day, and is forgotten soon after.

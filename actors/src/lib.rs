@@ -15,6 +15,7 @@ pub mod labels;
 pub mod ledger;
 pub mod marks;
 pub mod message;
+pub mod overrides;
 pub mod patience;
 pub mod ports;
 pub mod reconciler;

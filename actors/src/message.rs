@@ -12,7 +12,8 @@ use tokio::sync::oneshot;
 
 use crate::fault::Fault;
 use crate::id::{AgentId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
-use crate::record::{LeaseAsk, Reason};
+use crate::overrides::{OverrideChange, Overrides};
+use crate::record::{Hold, LeaseAsk, Reason};
 use crate::spec::HerdSpec;
 use crate::time::WallTime;
 
@@ -57,6 +58,33 @@ pub enum HerdCommand {
         /// Filled when it was passed on.
         reply: oneshot::Sender<Result<(), Refusal>>,
     },
+    /// An agent's limits change against its template's.
+    Override {
+        /// Which.
+        agent: AgentId,
+        /// What changes.
+        change: OverrideChange,
+        /// Filled with all its overrides once they are durable.
+        reply: oneshot::Sender<Result<Overrides, Refusal>>,
+    },
+    /// An agent is held for debugging once it is free, or its hold is over.
+    Hold {
+        /// Which.
+        agent: AgentId,
+        /// The hold; none when it is over.
+        hold: Option<Box<Hold>>,
+        /// Filled when it is durable.
+        reply: oneshot::Sender<Result<(), Refusal>>,
+    },
+    /// Agents of one template are begun at once, without demand.
+    Provision {
+        /// The template, by `cloud/template` or bare name.
+        template: String,
+        /// How many.
+        count: u32,
+        /// Filled with those that were begun, or why none can be.
+        reply: ProvisionReply,
+    },
     /// Retire everything idle that may go (the warm minimum too with `all`).
     Reap {
         /// Whether the warm minimum goes too, and what is coming once it is idle.
@@ -78,6 +106,20 @@ pub enum HerdCommand {
         /// Filled when the service may stop.
         reply: oneshot::Sender<()>,
     },
+}
+
+/// Where what came of a wish to provision goes.
+pub type ProvisionReply = oneshot::Sender<Result<Provisioned, Refusal>>;
+
+/// What came of a wish to provision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provisioned {
+    /// The template.
+    pub template: TemplateId,
+    /// The agents that were begun.
+    pub agents: Vec<AgentId>,
+    /// Why they are fewer than wanted, when they are.
+    pub short: Option<String>,
 }
 
 /// What becomes of the agents when the service stops.
@@ -141,6 +183,10 @@ pub enum AgentCommand {
         /// `released`, `expired`, `cancelled`.
         why: String,
     },
+    /// Its limits change against its template's (already durable).
+    Override(OverrideChange),
+    /// Be held for debugging once no lease is on it, or be held no longer (already durable).
+    Hold(Option<Box<Hold>>),
     /// Take no new use; go when the last one ends.
     Drain(Reason),
     /// Go now unless it is busy with a lease (then it drains).
@@ -175,6 +221,8 @@ pub struct AgentReport {
     pub state: &'static str,
     /// Leases on it.
     pub leases: Vec<LeaseId>,
+    /// What holds for it instead of what its template says.
+    pub overrides: Overrides,
     /// A fault to charge, when one ended or hindered it in this step.
     pub fault: Option<Fault>,
     /// Leases it was told to take and could not, or gives back before they were ready: they wait.

@@ -15,6 +15,7 @@ use crate::id::{
 };
 use crate::labels::LabelExpression;
 use crate::marks::Marks;
+use crate::overrides::OverrideChange;
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
 
@@ -54,6 +55,8 @@ pub enum Reason {
     Old,
     /// An operator said so.
     Asked,
+    /// It was held for debugging, and that is over.
+    HoldOver,
     /// A reap.
     Reaped,
     /// Its template or cloud left the configuration.
@@ -96,6 +99,7 @@ impl Reason {
             Self::UsedUp => "used-up",
             Self::Old => "old",
             Self::Asked => "asked",
+            Self::HoldOver => "hold-over",
             Self::Reaped => "reaped",
             Self::Unconfigured => "unconfigured",
             Self::Stopping => "stopping",
@@ -120,6 +124,7 @@ impl fmt::Display for Reason {
             | Self::UsedUp
             | Self::Old
             | Self::Asked
+            | Self::HoldOver
             | Self::Reaped
             | Self::Unconfigured
             | Self::Stopping
@@ -167,6 +172,16 @@ pub struct LeaseAsk {
     pub body_hash: String,
     /// When it was asked for.
     pub asked: WallTime,
+}
+
+/// A hold for debugging, as an operator wants it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hold {
+    /// How long from the moment it is held, in milliseconds.
+    pub span_ms: u64,
+    /// The public key to let in, one line.
+    pub public_key: String,
 }
 
 /// What a record says.
@@ -272,6 +287,22 @@ pub enum Body {
         /// The lease.
         lease: LeaseId,
     },
+    /// *Before acting.* An operator wants other limits for an agent than its template's.
+    OverrideSet {
+        /// The agent.
+        agent: AgentId,
+        /// What changes.
+        change: OverrideChange,
+    },
+    /// *Before acting.* An agent will be held for debugging, or its hold is over.
+    HoldSet {
+        /// The agent.
+        agent: AgentId,
+        /// The hold; none when it is over.
+        hold: Option<Box<Hold>>,
+        /// When it is over, from the moment on that it is held.
+        until: Option<WallTime>,
+    },
     /// *Before acting.* The guest will be destroyed.
     RetireIntended {
         /// The agent.
@@ -356,6 +387,8 @@ impl Body {
             | Self::LeaseEnded { .. }
             | Self::AheadConfirmed { .. }
             | Self::MarksAhead { .. }
+            | Self::OverrideSet { .. }
+            | Self::HoldSet { .. }
             | Self::RetireIntended { .. } => true,
             Self::TaskAccepted { .. }
             | Self::CloneSettled { .. }

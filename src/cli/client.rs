@@ -144,6 +144,16 @@ impl Client {
         self.answer(self.send(Method::POST, path, Some(body), limit).await?).await
     }
 
+    /// Changes, and reads what holds then.
+    pub async fn change<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        limit: Duration,
+    ) -> Result<T, CallError> {
+        self.answer(self.send(Method::PATCH, path, Some(body), limit).await?).await
+    }
+
     /// Tells, when nothing is to be read.
     pub async fn tell(&self, method: Method, path: &str) -> Result<(), CallError> {
         self.send(method, path, None::<&()>, CALL_LIMIT).await.map(|_| ())

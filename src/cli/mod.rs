@@ -6,6 +6,7 @@
 
 mod client;
 mod events;
+mod hold;
 mod identity;
 mod lease;
 mod options;
@@ -23,8 +24,8 @@ use crate::causes::chain;
 pub use client::{CallError, Client};
 pub use lease::{RunOverSsh, SshJob};
 pub use options::{
-    CheckOptions, Cli, Command, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global, GuestKind,
-    LeaseOptions, PveVersion, RunOptions, SimOptions,
+    AgentAction, CheckOptions, Cli, Command, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global,
+    GuestKind, HoldOptions, LeaseOptions, Limit, PveVersion, RunOptions, SimOptions,
 };
 
 /// Why a command did not do what it was told.
@@ -73,9 +74,12 @@ pub fn main() -> ExitCode {
         Command::Status
         | Command::Agents { .. }
         | Command::Templates
+        | Command::Provision { .. }
         | Command::Lease(_)
         | Command::Release { .. }
         | Command::Retire { .. }
+        | Command::Hold(_)
+        | Command::ReleaseHold { .. }
         | Command::Reap { .. }
         | Command::Resync { .. }
         | Command::Reload

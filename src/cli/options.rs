@@ -58,14 +58,26 @@ pub enum Command {
     Schema,
     /// Show clouds, templates, agents, leases, configuration and alarms
     Status,
-    /// List agents
+    /// List agents, or set limits of one against its template's
+    #[command(args_conflicts_with_subcommands = true)]
     Agents {
         /// List those that went too
         #[arg(long)]
         gone: bool,
+        /// What to do instead
+        #[command(subcommand)]
+        action: Option<AgentAction>,
     },
     /// List templates
     Templates,
+    /// Begin agents of a template at once, without demand
+    Provision {
+        /// The template, `cloud/template` or its bare name
+        template: String,
+        /// How many
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        count: u32,
+    },
     /// Lease an agent; with CMD, run it there over SSH and release
     Lease(LeaseOptions),
     /// End a lease (safe to repeat)
@@ -75,6 +87,13 @@ pub enum Command {
     },
     /// Retire an agent, after its last lease
     Retire {
+        /// The agent
+        agent: String,
+    },
+    /// Hold an agent for debugging, with a login; it is destroyed afterwards
+    Hold(HoldOptions),
+    /// End a hold before its time
+    ReleaseHold {
         /// The agent
         agent: String,
     },
@@ -94,6 +113,32 @@ pub enum Command {
     Reload,
     /// Follow what happens
     Events(EventsOptions),
+}
+
+/// What to do with one agent.
+#[derive(Debug, Clone, Subcommand)]
+pub enum AgentAction {
+    /// Set limits of an agent against its template's; they hold across restarts
+    #[command(group(ArgGroup::new("limit").required(true).multiple(true).args(["idle", "max_uses"])))]
+    Set {
+        /// The agent
+        agent: String,
+        /// Minutes of idling after which it goes, 0 for never; `template` takes it back
+        #[arg(long, value_name = "MINUTES", value_parser = read_limit)]
+        idle: Option<Limit>,
+        /// Uses after which it goes, 0 for no limit; `template` takes it back
+        #[arg(long, value_name = "USES", value_parser = read_limit)]
+        max_uses: Option<Limit>,
+    },
+}
+
+/// A limit of an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// As its template says.
+    Template,
+    /// Its own.
+    Own(u32),
 }
 
 /// Options of `run`.
@@ -231,12 +276,34 @@ pub struct LeaseOptions {
     pub command: Vec<String>,
 }
 
+/// Options of `hold`.
+#[derive(Debug, Clone, Args)]
+pub struct HoldOptions {
+    /// The agent: held at once when it is free, else after its last lease
+    pub agent: String,
+    /// How long, such as 90s, 30m, 2h
+    #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = read_span)]
+    pub span: Duration,
+    /// File of the public key to let in [default: a new key, printed once]
+    #[arg(long, value_name = "FILE")]
+    pub public_key: Option<PathBuf>,
+}
+
 /// Options of `events`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct EventsOptions {
     /// Go on after this event
     #[arg(long, value_name = "ID")]
     pub after: Option<String>,
+}
+
+/// Reads a number, or `template`.
+fn read_limit(text: &str) -> Result<Limit, String> {
+    if text == "template" {
+        return Ok(Limit::Template);
+    }
+    let wrong = |_| format!("`{text}` is neither a whole number nor `template`");
+    text.parse().map(Limit::Own).map_err(wrong)
 }
 
 /// Reads a span such as `90s`, `30m`, `2h`, `1d`.
@@ -309,6 +376,9 @@ mod tests {
             &["drover", "lease", "--labels", "a", "--template", "b"],
             &["drover", "lease", "--labels", "a", "--ttl", "soon"],
             &["drover", "--url", "http://x", "status"],
+            &["drover", "agents", "set", "a1"],
+            &["drover", "agents", "set", "a1", "--idle", "soon"],
+            &["drover", "agents", "--gone", "set", "a1", "--idle", "0"],
             &["drover", "sim", "--pve", "7.4"],
             &["drover", "nothing"],
         ] {

@@ -7,9 +7,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::CALL_LIMIT;
 use super::lease::{Leasing, OverSsh, Patience, lease};
-use super::{CliError, Client, Command, Global, Term, events, identity, tables};
-use crate::web::shapes::{AgentsOut, StatusOut, TemplatesOut};
-use crate::web::{ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
+use super::{
+    AgentAction, CliError, Client, Command, Global, Limit, Term, events, hold, identity, tables,
+};
+use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
+use crate::web::{ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
 
 /// How long a reload or a full reconciliation may take.
 const LONG_LIMIT: std::time::Duration = std::time::Duration::from_secs(180);
@@ -27,13 +29,20 @@ pub(super) async fn run(
             let status: StatusOut = client.get("/v1/status", CALL_LIMIT).await?;
             print(term, json, &status, tables::status)?;
         }
-        Command::Agents { gone } => {
+        Command::Agents { action: Some(action), .. } => limit(&client, action, json, term).await?,
+        Command::Agents { gone, action: None } => {
             let agents: AgentsOut = client.get("/v1/agents", CALL_LIMIT).await?;
             print(term, json, &agents, |agents| tables::agents(agents, gone))?;
         }
         Command::Templates => {
             let templates: TemplatesOut = client.get("/v1/templates", CALL_LIMIT).await?;
             print(term, json, &templates, |out| tables::templates(&out.templates))?;
+        }
+        Command::Provision { template, count } => {
+            let path = path("templates", &template, "/provision");
+            let out: ProvisionOut = client.post(&path, &ProvisionIn { count }, CALL_LIMIT).await?;
+            print(term, json, &out, tables::provisioned)?;
+            return Ok(u8::from(out.agents.len() < count as usize));
         }
         Command::Lease(options) => {
             let stop = stop_signal()?;
@@ -57,6 +66,13 @@ pub(super) async fn run(
             client.tell(Method::POST, &path("agents", &agent, "/retire")).await?;
             let line = format!("agent {agent} goes, after its last lease if it has one\n");
             print(term, json, &json!({ "retiring": agent }), |_| line.clone())?;
+        }
+        Command::Hold(options) => hold::hold(&client, &options, json, term).await?,
+        Command::ReleaseHold { agent } => {
+            client.tell(Method::DELETE, &path("agents", &agent, "/hold")).await?;
+            print(term, json, &json!({ "released": agent }), |_| {
+                format!("agent {agent} is held no longer\n")
+            })?;
         }
         Command::Reap { all } => {
             let out: ReapOut = client.post("/v1/reap", &ReapIn { all }, CALL_LIMIT).await?;
@@ -90,13 +106,37 @@ pub(super) async fn run(
     Ok(0)
 }
 
+/// Sets limits of one agent.
+async fn limit(
+    client: &Client,
+    action: AgentAction,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
+    let AgentAction::Set { agent, idle, max_uses } = action;
+    let mut wish = serde_json::Map::new();
+    for (field, limit) in [("idleTerminationMinutes", idle), ("maxTotalUses", max_uses)] {
+        let value = match limit {
+            None => continue,
+            Some(Limit::Template) => serde_json::Value::Null,
+            Some(Limit::Own(number)) => number.into(),
+        };
+        wish.insert(field.to_owned(), value);
+    }
+    let out: AgentLimits = client.change(&path("agents", &agent, ""), &wish, CALL_LIMIT).await?;
+    print(term, json, &out, |out| match out.spell() {
+        text if text.is_empty() => format!("agent {agent}: as its template says\n"),
+        text => format!("agent {agent}: {text}\n"),
+    })
+}
+
 /// A path with a name in it that may hold anything.
-fn path(kind: &str, name: &str, rest: &str) -> String {
+pub(super) fn path(kind: &str, name: &str, rest: &str) -> String {
     let name = percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
     format!("/v1/{kind}/{name}{rest}")
 }
 
-fn print<T: Serialize>(
+pub(super) fn print<T: Serialize>(
     term: &mut Term<'_>,
     json: bool,
     value: &T,

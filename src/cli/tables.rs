@@ -1,9 +1,9 @@
 //! Plain aligned text for people.
 
-use crate::web::ResyncOut;
 use crate::web::shapes::{
     AgentOut, AgentsOut, CloudOut, ConfigOut, LeaseOut, StatusOut, TemplateOut,
 };
+use crate::web::{ProvisionOut, ResyncOut};
 
 /// Text from elsewhere without anything that could move the cursor, on one line.
 pub(super) fn clean(text: &str) -> String {
@@ -187,13 +187,20 @@ fn live(agents: &[AgentOut]) -> String {
             dash(agent.node.as_ref()),
             dash(place),
             dash((!agent.leases.is_empty()).then(|| agent.leases.join(","))),
-            agent.detail.clone(),
+            detail(agent),
         ]
     };
     table(
         ["ID", "TEMPLATE", "STATE", "SINCE", "VMID", "NODE", "LOGIN", "LEASES", "DETAIL"],
         agents.iter().map(row).collect(),
     )
+}
+
+/// What an agent waits for, after what was set for it against its template.
+fn detail(agent: &AgentOut) -> String {
+    let own = agent.overrides.spell();
+    let parts = [own.as_str(), agent.detail.as_str()];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 fn leases(leases: &[LeaseOut]) -> String {
@@ -211,6 +218,20 @@ fn leases(leases: &[LeaseOut]) -> String {
         ]
     };
     table(["ID", "STATE", "AGENT", "OWNER", "EXPIRES", "DETAIL"], leases.iter().map(row).collect())
+}
+
+/// What was begun, and why not more.
+pub(super) fn provisioned(out: &ProvisionOut) -> String {
+    let begun = count(out.agents.len(), "agent");
+    let mut text = format!("{begun} of {} begun\n", clean(&out.template));
+    for agent in &out.agents {
+        text.push_str(&format!("  {}\n", clean(agent)));
+    }
+    if let Some(why) = &out.short {
+        let missing = (out.wanted as usize).saturating_sub(out.agents.len());
+        text.push_str(&format!("{missing} not begun: {}\n", clean(why)));
+    }
+    text
 }
 
 /// What a reconciliation found.

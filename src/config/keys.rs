@@ -204,6 +204,7 @@ pub(super) static AGENT: &[Key] = &[
     whole("instanceCap", 0, 1_000_000, 0, "most agents; 0: unlimited"),
     whole("instanceMin", 0, 1_000_000, 0, "agents kept ready, at most instanceCap; 0: none"),
     whole("maxTotalUses", 0, 1_000_000_000, 0, "uses before an agent goes; 0: unlimited"),
+    key("singleUse", Kind::Flag, Preset::Flag(false), "true: one use an agent, as maxTotalUses 1"),
     text("namePrefix", Preset::Text(""), "put before the template's name in guests' names"),
     whole("startupWaitSeconds", 1, LONG, 60, "seconds from start to SSH login"),
     text("ciUser", Preset::Text(""), "cloud-init user; blank: the image's own"),
@@ -457,7 +458,7 @@ pub(super) fn is_known(word: &str) -> bool {
 }
 
 /// The known word nearest to a mistaken one, if one is near.
-pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Words of other lengths are never near: text of any length is held against few names only.
     let near = |name: &str| name.len().abs_diff(word.len()) <= (name.len() / 3).max(2);
     known

@@ -39,6 +39,7 @@ use crate::pve::Connection;
 pub use credential::SshKeySpec;
 pub use environment::Environment;
 pub use fault::{Fault, Place, render, render_warnings};
+pub(crate) use keys::nearest;
 pub use prepare::Uploads;
 pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec};

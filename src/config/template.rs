@@ -56,6 +56,7 @@ struct RawAgent {
     instance_cap: u32,
     instance_min: u32,
     max_total_uses: u32,
+    single_use: bool,
     name_prefix: String,
     startup_wait_seconds: u64,
     ci_user: String,
@@ -198,6 +199,11 @@ fn numbers(raw: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) {
         let message = format!("`{least}` exceeds instanceCap, {most}");
         faults.push(layer.fault("instanceMin", message).help("lower it, or raise instanceCap"));
     }
+    if raw.single_use && raw.max_total_uses > 1 {
+        let message = format!("maxTotalUses, {}, wants more than one use", raw.max_total_uses);
+        let fault = layer.fault("singleUse", message);
+        faults.push(fault.help("take one of them out, or set maxTotalUses to 1"));
+    }
     if raw.breaker_cooldown_cap_sec < raw.breaker_cooldown_sec {
         let message =
             format!("breakerCooldownCapSec, {}, is shorter", raw.breaker_cooldown_cap_sec);
@@ -304,7 +310,7 @@ fn spec(
         idle: minutes_or_never(raw.idle_termination_minutes),
         cap: limited(raw.instance_cap),
         minimum: raw.instance_min,
-        max_uses: limited(raw.max_total_uses),
+        max_uses: if raw.single_use { Some(1) } else { limited(raw.max_total_uses) },
         name_prefix: raw.name_prefix.clone(),
         tags: raw.tags.clone(),
         description: raw.description.clone(),

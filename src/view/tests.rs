@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use drover_actors::id::Generation;
+use drover_actors::overrides::Overrides;
 use drover_actors::record::Reason;
 
 use super::feed::FACTS_KEPT;
@@ -35,6 +36,8 @@ fn agent(id: &str, state: &str) -> What {
         host_keys: Vec::new(),
         leases: Vec::new(),
         uses: 0,
+        overrides: Overrides::default(),
+        held_until: None,
         detail: String::new(),
         phases: Vec::new(),
     }))

@@ -3,12 +3,18 @@
 use actix_web::{HttpResponse, web};
 use drover_actors::id::AgentId;
 use drover_actors::message::HerdCommand;
+use drover_actors::overrides::{Change, OverrideChange};
 use drover_actors::record::Reason;
 
 use super::body::Fields;
 use super::problem::printable;
-use super::shapes::{AgentOut, AgentsOut, CloudsOut, GoneOut, StatusOut, TemplatesOut};
+use super::shapes::{AgentLimits, AgentOut, AgentsOut, CloudsOut, GoneOut, StatusOut};
 use super::{Problem, State};
+
+/// As many minutes as `idleTerminationMinutes` takes.
+const MOST_MINUTES: u32 = 100_000_000;
+/// As many uses as `maxTotalUses` takes.
+const MOST_USES: u32 = 1_000_000_000;
 
 #[utoipa::path(get, path = "/v1/agents", responses((status = 200, body = AgentsOut)))]
 pub(super) async fn list(state: web::Data<State>) -> web::Json<AgentsOut> {
@@ -43,6 +49,35 @@ pub(super) async fn show(
     Ok(HttpResponse::Ok().json(GoneOut::from(&gone)))
 }
 
+/// Sets limits of one agent against its template's; null takes one back, what is absent stays.
+#[utoipa::path(
+    patch, path = "/v1/agents/{id}", params(("id" = String, Path, description = "the agent")),
+    request_body = AgentLimits,
+    responses(
+        (status = 200, body = AgentLimits, description = "all its limits; null is its template's"),
+        (status = 400, body = Problem),
+        (status = 404, body = Problem),
+    )
+)]
+pub(super) async fn limit(
+    state: web::Data<State>,
+    id: web::Path<String>,
+    body: Result<web::Bytes, actix_web::Error>,
+) -> Result<web::Json<AgentLimits>, Problem> {
+    let mut fields = Fields::parse(body)?;
+    let idle_minutes = fields.change("idleTerminationMinutes", MOST_MINUTES);
+    let max_uses = fields.change("maxTotalUses", MOST_USES);
+    let change = OverrideChange { idle_minutes, max_uses };
+    if (idle_minutes, max_uses) == (Change::Keep, Change::Keep) && !fields.has_faults() {
+        fields.fault("idleTerminationMinutes", "or maxTotalUses must be given");
+    }
+    fields.finish()?;
+    let agent = AgentId::new(&*id);
+    let wish = |reply| HerdCommand::Override { agent, change, reply };
+    let overrides = state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    Ok(web::Json(overrides.into()))
+}
+
 #[utoipa::path(
     post, path = "/v1/agents/{id}/retire", params(("id" = String, Path, description = "the agent")),
     responses((status = 202, description = "it goes, after its last lease"), (status = 404, body = Problem))
@@ -57,12 +92,6 @@ pub(super) async fn retire(
     let wish = |reply| HerdCommand::Retire { agent, reason: Reason::Asked, reply };
     state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
     Ok(HttpResponse::Accepted().finish())
-}
-
-#[utoipa::path(get, path = "/v1/templates", responses((status = 200, body = TemplatesOut)))]
-pub(super) async fn templates(state: web::Data<State>) -> web::Json<TemplatesOut> {
-    let templates = state.doors.view.templates().iter().map(Into::into).collect();
-    web::Json(TemplatesOut { templates })
 }
 
 #[utoipa::path(get, path = "/v1/clouds", responses((status = 200, body = CloudsOut)))]

@@ -156,6 +156,13 @@ fn needed(method: &Method, path: &str) -> Option<Role> {
         ("POST" | "DELETE", _) if under("/v1/leases") => Some(Role::Operator),
         ("POST", "/v1/resync") => Some(Role::Operator),
         ("POST", _) if under("/v1/agents") && path.ends_with("/retire") => Some(Role::Operator),
+        ("POST" | "DELETE", _) if under("/v1/agents") && path.ends_with("/hold") => {
+            Some(Role::Operator)
+        }
+        ("PATCH", _) if under("/v1/agents") => Some(Role::Operator),
+        ("POST", _) if under("/v1/templates") && path.ends_with("/provision") => {
+            Some(Role::Operator)
+        }
         _ => Some(Role::Admin),
     }
 }

@@ -3,6 +3,7 @@
 use actix_web::error::PayloadError;
 use actix_web::http::StatusCode;
 use actix_web::web::Bytes;
+use drover_actors::overrides::Change;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -104,6 +105,23 @@ impl Fields {
             self.fault(field, format!("must be a whole number from 1 to {most}, and is {shown}"));
         }
         number
+    }
+
+    /// Takes what becomes of an override: a whole number up to `most` sets it, null takes it back.
+    pub(super) fn change(&mut self, field: &'static str, most: u32) -> Change {
+        self.known.push(field);
+        let Some(value) = self.values.remove(field) else { return Change::Keep };
+        if value.is_null() {
+            return Change::TakeBack;
+        }
+        let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+        if let Some(number) = number.filter(|number| *number <= most) {
+            return Change::Set(number);
+        }
+        let shown = if value.is_number() { value.to_string() } else { kind(&value).into() };
+        let must = format!("must be a whole number from 0 to {most}, or null");
+        self.fault(field, format!("{must}, and is {shown}"));
+        Change::Keep
     }
 
     /// Takes a yes or no; absent is no.

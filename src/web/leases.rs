@@ -210,7 +210,7 @@ fn key_hash(principal: &str, key: &str) -> String {
     hex(&hash.finalize())
 }
 
-fn check_public_key(line: &str) -> Result<(), String> {
+pub(super) fn check_public_key(line: &str) -> Result<(), String> {
     if line.contains("PRIVATE KEY") {
         return Err("is a private key; give the public one, the line in the .pub file".into());
     }

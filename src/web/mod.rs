@@ -9,12 +9,14 @@ mod body;
 mod control;
 mod events;
 mod health;
+mod holds;
 mod leases;
 mod metrics;
 mod openapi;
 mod problem;
 mod server;
 pub mod shapes;
+mod templates;
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -30,9 +32,11 @@ use crate::view::View;
 
 pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
 pub use control::{LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
+pub use holds::{HoldIn, HoldOut};
 pub use leases::{LeaseIn, RenewIn};
 pub use problem::{FieldFault, Problem};
 pub use server::{Bound, Listen, Running, StartError, bind};
+pub use templates::{ProvisionIn, ProvisionOut};
 
 /// What a reload does: reads the configuration again; gives the generation in force or the faults.
 pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<u64, String>> + Send + Sync>;
@@ -164,9 +168,21 @@ fn routes(config: &mut ServiceConfig) {
         )
         .service(resource("/v1/leases/{id}/renew").route(web::post().to(leases::renew)))
         .service(resource("/v1/agents").route(web::get().to(agents::list)))
-        .service(resource("/v1/agents/{id}").route(web::get().to(agents::show)))
+        .service(
+            resource("/v1/agents/{id}")
+                .route(web::get().to(agents::show))
+                .route(web::patch().to(agents::limit)),
+        )
+        .service(
+            resource("/v1/agents/{id}/hold")
+                .route(web::post().to(holds::hold))
+                .route(web::delete().to(holds::release)),
+        )
         .service(resource("/v1/agents/{id}/retire").route(web::post().to(agents::retire)))
-        .service(resource("/v1/templates").route(web::get().to(agents::templates)))
+        .service(resource("/v1/templates").route(web::get().to(templates::list)))
+        .service(
+            resource("/v1/templates/{id}/provision").route(web::post().to(templates::provision)),
+        )
         .service(resource("/v1/clouds").route(web::get().to(agents::clouds)))
         .service(resource("/v1/status").route(web::get().to(agents::status)))
         .service(resource("/v1/events").route(web::get().to(events::stream)))
@@ -181,6 +197,8 @@ fn routes(config: &mut ServiceConfig) {
         .default_service(web::to(problem::no_such_route));
 }
 
+#[cfg(test)]
+mod operators;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

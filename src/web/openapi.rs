@@ -4,15 +4,15 @@ use actix_web::web;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
-use super::{agents, control, events, health, leases, metrics};
+use super::{agents, control, events, health, holds, leases, metrics, templates};
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "drover", description = "Leases of throw-away CI machines on Proxmox VE."),
     paths(
         leases::list, leases::create, leases::show, leases::renew, leases::release,
-        agents::list, agents::show, agents::retire, agents::templates, agents::clouds,
-        agents::status, events::stream, control::reap, control::resync, control::reload,
+        agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release, agents::clouds,
+        agents::status, templates::list, templates::provision, events::stream, control::reap, control::resync, control::reload,
         control::log_level, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer),

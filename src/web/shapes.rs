@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
 
+use drover_actors::overrides::Overrides;
 use drover_actors::time::WallTime;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -90,10 +91,40 @@ pub struct AgentOut {
     pub leases: Vec<String>,
     /// Uses so far.
     pub uses: u32,
+    /// What was set for it against its template.
+    #[serde(default)]
+    pub overrides: AgentLimits,
+    /// Until when it is held for debugging (RFC 3339); null when it is not.
+    #[serde(default)]
+    pub held_until: Option<String>,
     /// What it waits for, or why it goes.
     pub detail: String,
     /// Time spent in each state so far, in order.
     pub phases: Vec<PhaseOut>,
+}
+
+/// Limits of one agent against its template's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AgentLimits {
+    /// Minutes of idling after which it goes, 0 for never; null for its template's.
+    pub idle_termination_minutes: Option<u32>,
+    /// Uses after which it goes, 0 for no limit; null for its template's.
+    pub max_total_uses: Option<u32>,
+}
+
+impl From<Overrides> for AgentLimits {
+    fn from(own: Overrides) -> Self {
+        Self { idle_termination_minutes: own.idle_minutes, max_total_uses: own.max_uses }
+    }
+}
+
+impl AgentLimits {
+    /// What is set, in words; nothing where nothing is.
+    pub fn spell(self) -> String {
+        let (idle_minutes, max_uses) = (self.idle_termination_minutes, self.max_total_uses);
+        Overrides { idle_minutes, max_uses }.to_string()
+    }
 }
 
 /// An agent that is gone.
@@ -311,6 +342,8 @@ impl From<&AgentPicture> for AgentOut {
             ssh: ssh(agent),
             leases: agent.leases.iter().map(ToString::to_string).collect(),
             uses: agent.uses,
+            overrides: agent.overrides.into(),
+            held_until: agent.held_until.map(rfc3339),
             detail: agent.detail.clone(),
             phases: phases(&agent.phases),
         }

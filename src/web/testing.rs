@@ -11,7 +11,8 @@ use std::time::Duration;
 use actix::{Actor, Context, Handler, Recipient, System};
 use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
 use drover_actors::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
-use drover_actors::message::{HerdCommand, Refusal};
+use drover_actors::message::{HerdCommand, Provisioned, Refusal};
+use drover_actors::overrides::Overrides;
 use drover_actors::ports::Observer;
 use drover_actors::record::{LeaseAsk, Want};
 use drover_actors::time::WallTime;
@@ -80,6 +81,8 @@ pub(crate) fn agent(id: &str, state: &str) -> AgentPicture {
         host_keys: vec!["ecdsa-sha2-nistp256 AAAAE".into(), "ssh-ed25519 AAAAC3".into()],
         leases: Vec::new(),
         uses: 1,
+        overrides: Overrides::default(),
+        held_until: None,
         detail: String::new(),
         phases: vec![("Cloning".into(), 1200), ("Booting".into(), 4000)],
     }
@@ -138,6 +141,35 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         HerdCommand::Retire { agent, reply, .. } => {
             let missing = || Refusal::Unknown(format!("no agent `{agent}`"));
             reply.send(view.agent(&agent).map(|_| ()).ok_or_else(missing)).ok();
+        }
+        HerdCommand::Override { agent, change, reply } => {
+            let missing = || Refusal::Unknown(format!("no agent `{agent}` lives"));
+            let answer = view.agent(&agent).ok_or_else(missing).map(|mut picture| {
+                picture.overrides.change(change);
+                told(&view, What::Agent(Box::new(picture.clone())));
+                picture.overrides
+            });
+            reply.send(answer).ok();
+        }
+        HerdCommand::Hold { agent, hold, reply } => {
+            let missing = || Refusal::Unknown(format!("no agent `{agent}` lives"));
+            let answer = view.agent(&agent).ok_or_else(missing).map(|picture| {
+                let until = hold.map(|hold| THEN + Duration::from_millis(hold.span_ms));
+                let state = if until.is_some() { "Held" } else { "Retiring" }.to_owned();
+                let held = AgentPicture { state, held_until: until, ..picture };
+                told(&view, What::Agent(Box::new(held)));
+            });
+            reply.send(answer).ok();
+        }
+        HerdCommand::Provision { template, count, reply } => {
+            let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));
+            let answer = known.map(|one| Provisioned {
+                template: one.template,
+                agents: (1..=count.min(2)).map(|n| AgentId::new(format!("a{n}"))).collect(),
+                short: (count > 2).then(|| "lab/linux is full: 2 of 2".into()),
+            });
+            let missing = || Refusal::Unknown(format!("no template is called `{template}`"));
+            reply.send(answer.ok_or_else(missing)).ok();
         }
         HerdCommand::Reap { all, reply } => {
             reply.send(if all { 3 } else { 1 }).ok();

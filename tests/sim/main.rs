@@ -12,10 +12,12 @@
 mod breaker;
 mod crash;
 mod faults;
+mod holds;
 mod lifecycle;
 mod lives;
 mod lost_cloud;
 mod nodes;
+mod operators;
 mod prepare;
 mod reload;
 mod reload_storm;

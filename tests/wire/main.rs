@@ -9,6 +9,7 @@ mod faults;
 mod harness;
 mod hostile;
 mod journal;
+mod operators;
 mod outage;
 mod prepare;
 mod proxy;

@@ -9,7 +9,7 @@ use crate::agent::doubt::horizon;
 use crate::agent::event::{Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::picture::Waterfall;
-use crate::agent::state::{BootStep, Lease, PrepareStep, RetireStep, Stage, State};
+use crate::agent::state::{BootStep, Lease, Login, PrepareStep, RetireStep, Stage, State};
 use crate::id::{LeaseId, Upid, VmId};
 use crate::ledger::{AgentEntry, GrantedLease};
 use crate::record::{Body, Reason};
@@ -45,6 +45,8 @@ impl Mind {
             Waterfall::resumed(u64::try_from(earlier.as_millis()).unwrap_or(u64::MAX), now);
         mind.credit = down;
         mind.uses = entry.uses;
+        mind.overrides = entry.wishes.overrides;
+        mind.hold.clone_from(&entry.wishes.hold);
         mind.lane = !entry.settled;
         mind.guest = Some(Guest {
             marks: entry.marks.clone(),
@@ -136,7 +138,15 @@ impl Mind {
             State::Ready | State::Leased | State::Draining(_) if !running => {
                 self.retire(Reason::PoweredOff, out);
             }
-            State::Ready => self.calm(),
+            State::Held { .. } if self.hold.is_none() => self.retire(Reason::HoldOver, out),
+            State::Held { .. } => {
+                self.calm();
+                self.act(out);
+            }
+            State::Ready => {
+                self.calm();
+                self.lease_over(out);
+            }
             State::Leased if self.leases.is_empty() => self.retire(cut_short(), out),
             State::Draining(reason) if self.leases.is_empty() => self.retire(reason, out),
             State::Leased | State::Draining(_) => {
@@ -179,6 +189,12 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
         return State::Retiring { reason, step: RetireStep::Fence, graceful, alarmed: false };
     }
     match entry.state.as_str() {
+        "Held" => {
+            let span = entry.wishes.hold.as_ref().map_or(0, |hold| hold.span_ms);
+            let anew = now.wall + Duration::from_millis(span);
+            let until = entry.wishes.held_until.unwrap_or(anew);
+            State::Held { until, ends: now.mono + (until - now.wall), login: Login::Owed }
+        }
         "Draining" => State::Draining(Reason::Asked),
         _ if !entry.leases.is_empty() || !entry.expelling.is_empty() => State::Leased,
         "Leased" => State::Leased,

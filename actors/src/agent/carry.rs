@@ -11,6 +11,9 @@ use crate::ports::{CloneCall, ConfigureCall, Ports, ShellTarget, VmRef};
 /// How long installing or removing a key may take.
 const KEY_LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 
+/// What marks the key of whoever holds a guest; no lease is called so.
+const HOLD: &str = "hold";
+
 /// The future of a call's answer through this cloud; none for an agent that has no guest to call
 /// about.
 pub fn carry(
@@ -63,6 +66,11 @@ pub fn carry(
             .shell
             .expel(target(address), lease.as_str(), KEY_LIMIT)
             .map(|result| Answer::Expelled(lease, result))
+            .boxed_local(),
+        Call::Unlock(address, key) => ports
+            .shell
+            .admit(target(address), HOLD, &key, KEY_LIMIT)
+            .map(Answer::Unlocked)
             .boxed_local(),
         Call::Fence => pve.fence(&vm, &guest.marks).map(Answer::Fenced).boxed_local(),
         Call::Shutdown(limit) => pve.shutdown(&vm, limit).map(Answer::Accepted).boxed_local(),

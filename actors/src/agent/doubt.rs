@@ -233,7 +233,8 @@ impl Mind {
             | State::Preparing(_)
             | State::Ready
             | State::Leased
-            | State::Draining(_) => self.alive_looked(&sight, out),
+            | State::Draining(_)
+            | State::Held { .. } => self.alive_looked(&sight, out),
             State::Retiring { .. } => self.retire_found(&sight, out),
             State::Stranded { reason, .. } => self.stranded_looked(&sight, reason, out),
         }
@@ -355,7 +356,8 @@ impl Mind {
         if let State::Booting(step) = &self.state {
             return matches!(step, BootStep::Address | BootStep::HostKeys);
         }
-        self.state.is_alive() && !matches!(self.state, State::Configuring)
+        // Whoever holds a guest may stop and start it.
+        self.state.is_alive() && !matches!(self.state, State::Configuring | State::Held { .. })
     }
 
     /// The reconciler saw it stopped in a list: look before believing it, beside whatever else is

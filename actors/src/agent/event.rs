@@ -67,6 +67,8 @@ pub enum Answer {
     Admitted(LeaseId, Result<(), Fault>),
     /// Of [`Call::Expel`].
     Expelled(LeaseId, Result<(), Fault>),
+    /// Of [`Call::Unlock`].
+    Unlocked(Result<(), Fault>),
     /// Of [`Call::Fence`].
     Fenced(Result<VmSight, Fault>),
     /// Of [`Call::Leftovers`].
@@ -137,6 +139,8 @@ pub enum Call {
     Admit(IpAddr, LeaseId, String),
     /// Remove a lease's public key.
     Expel(IpAddr, LeaseId),
+    /// Install the public key of whoever holds the guest.
+    Unlock(IpAddr, String),
     /// Verify the marks and tag the guest as going.
     Fence,
     /// Shut down, and stop after the limit.
@@ -157,6 +161,7 @@ impl Call {
             | Self::Run(..)
             | Self::Upload(..)
             | Self::Admit(..)
+            | Self::Unlock(..)
             | Self::Expel(..) => true,
             Self::Clone { .. }
             | Self::Await(..)

@@ -23,7 +23,19 @@ impl Mind {
             AgentCommand::Lease { ask } => self.lease(*ask, out),
             AgentCommand::LeaseRenewed { lease, expires } => self.renewed(&lease, expires, out),
             AgentCommand::EndLease { lease, why } => self.end_lease(&lease, &why, out),
-            AgentCommand::Drain(reason) | AgentCommand::Retire(reason) => self.wish(reason, out),
+            AgentCommand::Override(change) => self.override_limits(change, out),
+            AgentCommand::Hold(hold) => self.hold(hold.map(|hold| *hold), out),
+            AgentCommand::Drain(reason) => self.wish(reason, out),
+            AgentCommand::Retire(reason) => {
+                if matches!(reason, Reason::Asked | Reason::Stopping) {
+                    self.hold = None;
+                }
+                if matches!(self.state, State::Held { .. }) {
+                    self.retire(reason, out);
+                } else {
+                    self.wish(reason, out);
+                }
+            }
             AgentCommand::Withdraw => {
                 if matches!(self.state, State::Queued) {
                     self.retire(Reason::Cancelled, out);
@@ -31,6 +43,7 @@ impl Mind {
             }
             AgentCommand::ForceRetire(reason) => {
                 if !matches!(self.state, State::Stranded { .. }) {
+                    self.hold = None;
                     self.retire(reason, out);
                 }
             }
@@ -126,6 +139,7 @@ impl Mind {
             | Answer::HostKeys(_)
             | Answer::Greeted(_)
             | Answer::Ran(_)
+            | Answer::Unlocked(_)
             | Answer::Fenced(_)
             | Answer::Leftovers(_)) => {
                 if self.asked == Some(attempt) {
@@ -164,6 +178,7 @@ impl Mind {
                     self.prepared(step, result, out);
                 }
             }
+            Answer::Unlocked(result) => self.unlocked(result, out),
             Answer::Fenced(result) => self.fenced(result, out),
             Answer::Leftovers(result) => self.remains_listed(result, out),
             Answer::Admitted(..) | Answer::Expelled(..) => {}

@@ -17,7 +17,8 @@ use crate::ambient::jittered;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, Attempt, Installation, LeaseId};
-use crate::record::{Body, Reason};
+use crate::overrides::Overrides;
+use crate::record::{Body, Hold, Reason};
 use crate::spec::TemplateSpec;
 use crate::time::{Moment, Now};
 
@@ -36,6 +37,10 @@ pub struct Mind {
     pub(super) guest: Option<Guest>,
     pub(super) leases: BTreeMap<LeaseId, Lease>,
     pub(super) uses: u32,
+    /// What holds for it instead of what its template says.
+    pub(super) overrides: Overrides,
+    /// That it is held for debugging as soon as no lease is on it, and on what terms.
+    pub(super) hold: Option<Hold>,
     /// The stamp of the latest effect.
     pub(super) stamp: Attempt,
     /// The call this state waits for.
@@ -154,6 +159,8 @@ impl Mind {
             guest: None,
             leases: BTreeMap::new(),
             uses: 0,
+            overrides: Overrides::default(),
+            hold: None,
             stamp: Attempt { epoch, incarnation, n: 0 },
             asked: None,
             asked_at: now.mono,
@@ -261,6 +268,7 @@ impl Mind {
             State::Configuring => Some(now + limits.operation),
             State::Booting(_) | State::Connecting { .. } => Some(now + limits.startup),
             State::Preparing(_) => Some(now + limits.prepare),
+            State::Held { ends, .. } => Some(*ends),
             State::Retiring { .. } => Some(now + limits.retire),
             State::Ready
             | State::Leased
@@ -352,6 +360,10 @@ impl Mind {
                     Call::Look
                 }
             }
+            State::Held { login, .. } => match self.unlock_call(*login) {
+                Some(call) => call,
+                None => return,
+            },
             State::Ready | State::Leased | State::Draining(_) => return,
             State::Gone { .. } => {
                 out.effects.push(Effect::End);
@@ -398,6 +410,7 @@ impl Mind {
             | State::Booting(_)
             | State::Connecting { .. }
             | State::Preparing(_) => self.too_slow(out),
+            State::Held { .. } => self.retire(Reason::HoldOver, out),
             State::Retiring { .. } => self.retire_late(out),
             State::Ready
             | State::Leased

@@ -11,6 +11,7 @@ mod doubt;
 pub mod event;
 mod guest;
 mod hear;
+mod hold;
 pub mod mind;
 pub mod picture;
 mod prepare;

@@ -9,6 +9,7 @@ use crate::fact::{AgentPicture, LeasePicture, What};
 use crate::fault::Fault;
 use crate::id::LeaseId;
 use crate::message::{AgentReport, Standing};
+use crate::overrides::Overrides;
 use crate::time::{Moment, Now, WallTime};
 
 /// Phases kept apart; beyond it time is added to an earlier phase of the same name.
@@ -72,7 +73,7 @@ impl Waterfall {
 /// What was told last, so that only changes are told.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Told {
-    report: Option<(Standing, &'static str, Vec<LeaseId>)>,
+    report: Option<(Standing, &'static str, Vec<LeaseId>, Overrides)>,
     picture: Option<AgentPicture>,
 }
 
@@ -82,7 +83,7 @@ impl Mind {
         let leases: Vec<LeaseId> = self.leases.keys().cloned().collect();
         let state = self.state.name();
         let standing = self.standing();
-        let summary = (standing, state, leases.clone());
+        let summary = (standing, state, leases.clone(), self.overrides);
         let changed = self.told.report.as_ref() != Some(&summary);
         if changed || out.fault.is_some() || !out.refused.is_empty() {
             let report =
@@ -107,6 +108,7 @@ impl Mind {
             standing,
             state: self.state.name(),
             leases,
+            overrides: self.overrides,
             fault,
             refused,
         }
@@ -125,6 +127,7 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
+            | State::Held { .. }
             | State::Retiring { .. }
             | State::Stranded { .. }
             | State::Gone { .. }) => state.name().to_owned(),
@@ -158,9 +161,15 @@ impl Mind {
             host_keys: guest.map(|guest| guest.host_keys.clone()).unwrap_or_default(),
             leases: self.leases.keys().cloned().collect(),
             uses: self.uses,
+            overrides: self.overrides,
+            held_until: self.held_until(),
             detail: self.detail.clone(),
             phases,
         }
+    }
+
+    fn held_until(&self) -> Option<WallTime> {
+        if let State::Held { until, .. } = &self.state { Some(*until) } else { None }
     }
 
     /// What it means to its template.
@@ -199,7 +208,7 @@ impl Mind {
                 0 => Standing::Busy,
                 executors => Standing::Free { executors, idle: self.leases.is_empty() },
             },
-            State::Draining(_) => Standing::Busy,
+            State::Draining(_) | State::Held { .. } => Standing::Busy,
             State::Retiring { .. } | State::Stranded { .. } => Standing::Leaving,
             State::Gone { .. } => Standing::Gone,
         }
@@ -212,7 +221,7 @@ impl Mind {
         }
         let taken = u32::try_from(self.leases.len()).unwrap_or(u32::MAX);
         let free = self.spec.executors.saturating_sub(taken);
-        match self.spec.max_uses {
+        match self.max_uses() {
             Some(most) => free.min(most.saturating_sub(self.uses)),
             None => free,
         }

@@ -122,7 +122,7 @@ impl Mind {
         let Some(next) = step.next(&self.spec) else {
             self.enter(State::Ready, out);
             self.detail = last_chars(&self.warnings.join("; "), WARNINGS_SHOWN);
-            return;
+            return self.lease_over(out);
         };
         self.waterfall.step_on(&phase(step, &self.spec), out.now);
         self.calm();

@@ -38,6 +38,18 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
+                if self.hold.is_some() =>
+            {
+                self.be_held(&format!("held instead of retired: {reason}"), out);
+            }
+            State::Configuring
+            | State::Booting(_)
+            | State::Connecting { .. }
+            | State::Preparing(_)
+            | State::Ready
+            | State::Leased
+            | State::Draining(_)
+            | State::Held { .. }
             | State::Stranded { .. } => self.send_out(reason, out),
         }
     }

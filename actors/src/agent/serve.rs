@@ -10,6 +10,7 @@ use crate::agent::state::{Lease, Stage, State};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::LeaseId;
 use crate::ledger::GrantedLease;
+use crate::overrides::OverrideChange;
 use crate::record::{Body, EXPIRED, LOST, LeaseAsk, Reason};
 use crate::time::{Moment, WallTime};
 
@@ -163,22 +164,40 @@ impl Mind {
     /// Whether the agent goes as soon as this lease is over: then its key goes with the guest.
     fn goes_after(&self, id: &LeaseId) -> bool {
         let last = self.leases.keys().all(|other| other == id);
-        last && (self.used_up() || matches!(self.state, State::Draining(_)))
+        let goes = self.used_up() || matches!(self.state, State::Draining(_));
+        last && goes && self.hold.is_none()
     }
 
     fn has_key(&self, id: &LeaseId) -> bool {
         self.leases.get(id).is_some_and(|lease| lease.granted.ask.public_key.is_some())
     }
 
-    fn used_up(&self) -> bool {
-        self.spec.max_uses.is_some_and(|most| self.uses >= most)
+    /// Uses after which it goes; none for no limit.
+    pub(super) fn max_uses(&self) -> Option<u32> {
+        self.overrides.max_uses(&self.spec)
     }
 
-    fn lease_over(&mut self, out: &mut Out) {
+    fn used_up(&self) -> bool {
+        self.max_uses().is_some_and(|most| self.uses >= most)
+    }
+
+    /// Other limits hold from now on; one that was used often enough goes at once, or at the end of
+    /// its last use.
+    pub(super) fn override_limits(&mut self, change: OverrideChange, out: &mut Out) {
+        self.overrides.change(change);
+        if matches!(self.state, State::Ready) && !self.observing {
+            self.lease_over(out);
+        }
+    }
+
+    /// The last lease may be over: what becomes of the agent then.
+    pub(super) fn lease_over(&mut self, out: &mut Out) {
         if !self.leases.is_empty() {
             return;
         }
-        if let State::Draining(reason) = &self.state {
+        if let (Some(_), State::Ready | State::Leased) = (&self.hold, &self.state) {
+            self.be_held("", out);
+        } else if let State::Draining(reason) = &self.state {
             let reason = reason.clone();
             self.retire(reason, out);
         } else if self.used_up() {
@@ -260,6 +279,8 @@ impl Mind {
     pub(super) fn drain(&mut self, reason: Reason, out: &mut Out) {
         match &self.state {
             State::Draining(_) if !self.leases.is_empty() => {}
+            // Nobody but an operator or its end takes it from whoever holds it.
+            State::Held { .. } => {}
             State::Ready | State::Leased if !self.leases.is_empty() => {
                 self.enter(State::Draining(reason), out);
             }

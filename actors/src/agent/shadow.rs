@@ -115,6 +115,12 @@ impl Shadow {
                     granted.expires = *expires;
                 }
             }
+            AgentCommand::Override(change) => {
+                self.ledger.borrow_mut().set_override(&self.agent, *change);
+            }
+            AgentCommand::Hold(hold) => {
+                self.ledger.borrow_mut().set_hold(&self.agent, hold.as_deref(), None);
+            }
             AgentCommand::Moved(node) => {
                 if let Some(entry) = self.ledger.borrow_mut().agents.get_mut(&self.agent) {
                     entry.node = node.clone();

@@ -1,13 +1,12 @@
 //! Where an agent is in its life: the states of agent-machine, with what only each part needs.
 //!
-//! `Resetting` and `Held` of the table belong to snapshots and holds, which are not built yet; no
-//! transition leads to them.
+//! `Resetting` of the table belongs to snapshots, which are not built yet; no transition leads to it.
 
 use crate::fault::Fault;
 use crate::id::{Attempt, Upid};
 use crate::ledger::GrantedLease;
 use crate::record::Reason;
-use crate::time::Moment;
+use crate::time::{Moment, WallTime};
 
 /// Where an agent is in its life, with what only that part needs.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +48,15 @@ pub enum State {
     Leased,
     /// In use for the last time.
     Draining(Reason),
+    /// Kept for an operator to look into.
+    Held {
+        /// Until when, for people.
+        until: WallTime,
+        /// Until when, by this clock.
+        ends: Moment,
+        /// Whether the operator can log in.
+        login: Login,
+    },
     /// On its way out.
     Retiring {
         /// Why.
@@ -78,6 +86,17 @@ pub enum State {
         /// Whether the id is burned.
         burned: bool,
     },
+}
+
+/// How far the operator's key is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Login {
+    /// To be installed.
+    Owed,
+    /// Installed.
+    Open,
+    /// It could not be installed.
+    Closed,
 }
 
 /// What `Cloning` waits for.
@@ -160,6 +179,7 @@ impl State {
             Self::Ready => "Ready",
             Self::Leased => "Leased",
             Self::Draining(_) => "Draining",
+            Self::Held { .. } => "Held",
             Self::Retiring { .. } => "Retiring",
             Self::Stranded { .. } => "Stranded",
             Self::Gone { .. } => "Gone",
@@ -181,7 +201,8 @@ impl State {
             | Self::Connecting { .. }
             | Self::Preparing(_)
             | Self::Ready
-            | Self::Leased => None,
+            | Self::Leased
+            | Self::Held { .. } => None,
         }
     }
 
@@ -194,7 +215,8 @@ impl State {
             | Self::Preparing(_)
             | Self::Ready
             | Self::Leased
-            | Self::Draining(_) => true,
+            | Self::Draining(_)
+            | Self::Held { .. } => true,
             Self::Queued
             | Self::Cloning { .. }
             | Self::InDoubt { .. }

@@ -18,7 +18,7 @@ use crate::ledger::Ledger;
 use crate::marks::{Marks, Reading};
 use crate::message::{AgentCommand, AgentReport};
 use crate::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
-use crate::record::{Body, LeaseAsk, Record, Want};
+use crate::record::{Body, Hold, LeaseAsk, Record, Want};
 use crate::spec::{LimitSpec, StepSpec, StepWork, TemplateSpec, UploadSpec};
 use crate::testbed;
 use crate::time::{Moment, Now, WallTime};
@@ -88,6 +88,10 @@ pub fn ask(lease: &str, key: Option<&str>) -> LeaseAsk {
         body_hash: "00".into(),
         asked: WallTime(WALL),
     }
+}
+
+pub fn a_hold() -> Hold {
+    Hold { span_ms: 1_800_000, public_key: "ssh-ed25519 OPERATOR".into() }
 }
 
 pub fn upid(kind: &str) -> Upid {
@@ -165,6 +169,13 @@ impl Drive {
         })
     }
 
+    /// An operator holds it: that is written down first.
+    pub fn be_held(&mut self) {
+        let hold = Some(Box::new(a_hold()));
+        self.record(Body::HoldSet { agent: agent_id(), hold: hold.clone(), until: None });
+        self.command(AgentCommand::Hold(hold));
+    }
+
     /// The call waited for.
     pub fn asked(&self) -> Option<(Attempt, Call)> {
         self.effects.iter().rev().find_map(|effect| match effect {
@@ -224,6 +235,7 @@ impl Drive {
             }
             Call::Admit(_, lease, _) => Answer::Admitted(lease, Ok(())),
             Call::Expel(_, lease) => Answer::Expelled(lease, Ok(())),
+            Call::Unlock(..) => Answer::Unlocked(Ok(())),
             Call::Fence => Answer::Fenced(Ok(self.sight())),
             Call::Shutdown(_) => Answer::Accepted(Ok(upid("qmshutdown"))),
             Call::Stop => Answer::Accepted(Ok(upid("qmstop"))),
@@ -411,6 +423,7 @@ pub fn refused(call: &Call, fault: Fault) -> Answer {
         Call::Run(..) | Call::Upload(..) => Answer::Ran(Err(fault)),
         Call::Admit(_, lease, _) => Answer::Admitted(lease.clone(), Err(fault)),
         Call::Expel(_, lease) => Answer::Expelled(lease.clone(), Err(fault)),
+        Call::Unlock(..) => Answer::Unlocked(Err(fault)),
         Call::Fence => Answer::Fenced(Err(fault)),
         Call::Leftovers => Answer::Leftovers(Err(fault)),
     }

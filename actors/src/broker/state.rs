@@ -53,8 +53,8 @@ impl Broker {
         let agents = ledger.agents.iter().map(|(agent, entry)| {
             let standing = match (&entry.retiring, entry.leases.is_empty()) {
                 (Some(_), _) => Standing::Leaving,
-                (None, true) => Standing::Coming,
-                (None, false) => Standing::Busy,
+                (None, true) if entry.state != "Held" => Standing::Coming,
+                (None, _) => Standing::Busy,
             };
             let spec = Arc::new((*entry.spec).clone());
             (agent.clone(), AgentView { spec, standing, queued: false, going: false, order: 0 })

@@ -17,7 +17,7 @@ use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
 use crate::fact::{Fact, What};
 use crate::id::{CloudId, ClusterId, TemplateId};
 use crate::ledger::BreakerEntry;
-use crate::message::Standing;
+use crate::message::{ProvisionReply, Refusal, Standing};
 use crate::record::{Body, Reason};
 use crate::spec::{CloudSpec, TemplateSpec};
 use crate::supervise::{heard, take_turns};
@@ -48,6 +48,15 @@ pub enum CloudCommand {
         template: TemplateId,
         /// How many.
         count: u32,
+    },
+    /// Begin agents because an operator says so.
+    Begin {
+        /// Of which template.
+        template: TemplateId,
+        /// How many.
+        count: u32,
+        /// Filled with what came of it.
+        reply: ProvisionReply,
     },
     /// Let idle agents go.
     Reap {
@@ -352,6 +361,19 @@ impl Cloud {
         }
     }
 
+    /// Begins what an operator wants, as far as the caps go.
+    fn begin(&mut self, template: &TemplateId, count: u32, reply: ProvisionReply) {
+        let Some(address) = self.templates.get(template) else {
+            let text =
+                format!("nothing was begun: template `{template}` is not configured any more");
+            reply.send(Err(Refusal::Unavailable(text))).ok(); // an error: nobody waits any more
+            return;
+        };
+        let reserved = self.mind.reserve(template, count);
+        let short = (reserved < count).then(|| self.mind.shortage());
+        address.do_send(TemplateCommand::Provision { reserved, short, reply });
+    }
+
     fn not_begun(&mut self) {
         if let Some((template, count)) = self.kept.starts.take() {
             self.herd.do_send(CloudReport::NotBegun { template, count });
@@ -461,6 +483,7 @@ impl Handler<CloudCommand> for Cloud {
                 self.adopt(ctx);
             }
             CloudCommand::Provision { template, count } => self.provision(template, count),
+            CloudCommand::Begin { template, count, reply } => self.begin(&template, count, reply),
             CloudCommand::Reap { all, reason, tally } => {
                 let command =
                     || TemplateCommand::Reap { all, reason: reason.clone(), tally: tally.clone() };

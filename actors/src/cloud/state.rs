@@ -188,6 +188,22 @@ impl CloudMind {
         permits::room(spec.cap, self.live().saturating_add(reserved))
     }
 
+    /// Why there is no room, in words for people.
+    pub fn shortage(&self) -> String {
+        let id = &self.id;
+        match (&self.spec, &self.health) {
+            _ if self.stopping => "the service is stopping".into(),
+            (None, _) => format!("cloud {id} is not configured any more"),
+            (Some(_), Health::Connecting) => format!("cloud {id}: not answered yet"),
+            (Some(_), Health::Degraded(why)) => format!("cloud {id}: {why}"),
+            (Some(spec), Health::Well) => {
+                let reserved: u32 = self.reserved.values().sum();
+                let (held, cap) = (self.live().saturating_add(reserved), spec.cap.unwrap_or(0));
+                format!("cloud {id} is full: {held} of {cap}")
+            }
+        }
+    }
+
     /// Reserves slots for a template and gives how many; they are held until its news settles
     /// them.
     pub fn reserve(&mut self, template: &TemplateId, count: u32) -> u32 {

@@ -101,6 +101,21 @@ fn two_templates_share_the_cap() {
 }
 
 #[test]
+fn whatever_keeps_a_cloud_from_taking_more_is_named() {
+    let mut full = well(Some(3));
+    full.news(&news("c/t", 2, 0));
+    assert_eq!(full.reserve(&template_id("c/t"), 5), 1);
+    assert_eq!(full.shortage(), "cloud c is full: 3 of 3");
+    let mut silent = well(None);
+    silent.identified(Err(unreachable("c")));
+    assert_eq!(silent.shortage(), "cloud c: no endpoint answers");
+    silent.apply(None);
+    assert_eq!(silent.shortage(), "cloud c is not configured any more");
+    full.stop();
+    assert_eq!(full.shortage(), "the service is stopping");
+}
+
+#[test]
 fn warm_pools_are_served_as_room_appears() {
     let mut mind = well(Some(2));
     mind.news(&news("c/a", 2, 0));

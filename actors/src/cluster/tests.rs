@@ -87,6 +87,7 @@ impl Bed {
             standing: Standing::Coming,
             state: "Queued".into(),
             leases: Vec::new(),
+            overrides: crate::overrides::Overrides::default(),
             place: None,
         };
         self.roster.enter(AgentId::new(agent), living);

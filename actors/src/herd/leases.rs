@@ -12,7 +12,7 @@ use crate::message::{AgentCommand, Refusal};
 use crate::record::{Body, LeaseAsk};
 use crate::time::WallTime;
 
-fn unavailable(fault: &impl std::fmt::Display) -> Refusal {
+pub(super) fn unavailable(fault: &impl std::fmt::Display) -> Refusal {
     Refusal::Unavailable(format!("nothing was done: {fault}"))
 }
 

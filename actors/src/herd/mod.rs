@@ -4,8 +4,11 @@
 mod clusters;
 mod drain;
 mod explain;
+mod hold;
 mod leases;
 mod orphan;
+mod overrides;
+mod provision;
 mod start;
 
 use std::collections::BTreeMap;
@@ -441,6 +444,13 @@ impl Handler<HerdCommand> for Herd {
                 let answer = if passed { Ok(()) } else { Err(unknown()) };
                 reply.send(answer).ok(); // an error: nobody waits any more
             }
+            HerdCommand::Override { agent, change, reply } => {
+                self.override_agent(agent, change, reply, ctx);
+            }
+            HerdCommand::Hold { agent, hold, reply } => self.hold(agent, hold, reply, ctx),
+            HerdCommand::Provision { template, count, reply } => {
+                self.provision(&template, count, reply);
+            }
             HerdCommand::Reap { all, reply } => self.reap(all, reply, ctx),
             HerdCommand::ConfirmOlderJournal => {
                 for actors in self.clusters.values() {
@@ -456,6 +466,8 @@ impl Handler<HerdCommand> for Herd {
 
 #[cfg(test)]
 mod lives;
+#[cfg(test)]
+mod operators;
 #[cfg(test)]
 mod panics;
 #[cfg(test)]

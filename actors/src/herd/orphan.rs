@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::id::{NodeName, TemplateId};
-use crate::ledger::AgentEntry;
+use crate::ledger::{AgentEntry, Wishes};
 use crate::marks::Marks;
 use crate::record::Reason;
 use crate::spec::TemplateSpec;
@@ -36,6 +36,7 @@ pub fn entry(
         retiring: Some(Reason::Orphaned),
         expelling: BTreeMap::new(),
         unswept: false,
+        wishes: Wishes::default(),
         stranded: None,
     }
 }

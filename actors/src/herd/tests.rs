@@ -75,7 +75,7 @@ impl Bed {
         states.join(", ")
     }
 
-    fn on(&self, agent: &str) -> Vec<AgentCommand> {
+    pub(super) fn on(&self, agent: &str) -> Vec<AgentCommand> {
         self.world.with(|script| script.told.get(&AgentId::new(agent)).cloned().unwrap())
     }
 
@@ -107,6 +107,8 @@ fn a_lease_is_durable_then_served_by_exactly_one_agent_then_over() {
         assert!(matches!(bed.release("l9").await, Err(Refusal::Unknown(_))));
     });
 }
+
+// Invariant: caps hold whatever is asked for.
 
 #[test]
 fn fifty_leases_under_a_cap_of_five_never_see_a_sixth_agent() {

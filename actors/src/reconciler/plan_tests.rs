@@ -42,6 +42,7 @@ fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, &str)]) -> Known)) {
                         standing: Standing::Busy,
                         state: (*state).into(),
                         leases: Vec::new(),
+                        overrides: crate::overrides::Overrides::default(),
                         place: Some(crate::birth::Place {
                             cluster: ClusterId::new(CLUSTER),
                             vmid: VmId(*vmid),

@@ -2,6 +2,7 @@
 //! cloud's reservations, passes their reports up, and tells them to go; see [`state`].
 
 pub mod breaker;
+mod held;
 pub mod pace;
 pub mod permits;
 pub mod state;
@@ -21,7 +22,8 @@ use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Place, Start};
 use crate::fact::{Fact, What};
 use crate::fault::Fault;
 use crate::id::{AgentId, LeaseId, TemplateId};
-use crate::message::{AgentReport, Standing};
+use crate::message::{AgentReport, ProvisionReply, Provisioned, Standing};
+use crate::overrides::Overrides;
 use crate::record::{Body, Reason};
 use crate::spec::TemplateSpec;
 use crate::supervise::{heard, take_turns};
@@ -114,6 +116,15 @@ pub enum TemplateCommand {
         reserved: u32,
         /// Starts the herd asked for; none for the warm pool's.
         asked: Option<u32>,
+    },
+    /// Begin agents under a reservation because an operator says so.
+    Provision {
+        /// Slots reserved under the cloud's cap.
+        reserved: u32,
+        /// Why the cloud reserved fewer than wanted.
+        short: Option<String>,
+        /// Filled with what came of it.
+        reply: ProvisionReply,
     },
     /// Let idle agents go.
     Reap {
@@ -223,6 +234,27 @@ impl Template {
         }
     }
 
+    /// Begins what an operator wants, and answers once the agents live.
+    fn provision(
+        &mut self,
+        reserved: u32,
+        short: Option<String>,
+        reply: ProvisionReply,
+        ctx: &mut Context<Self>,
+    ) {
+        self.kept.owed.0 += reserved;
+        let ambient = self.common.ports.ambient.clone();
+        let mut draw = || mint_agent(|| ambient.draw());
+        let effects = self.mind.provision(reserved, &mut draw, self.common.ports.ambient.now());
+        let agents: Vec<AgentId> = effects.iter().filter_map(Effect::spawned).cloned().collect();
+        self.carry_out(effects, ctx);
+        let own = (agents.len() < reserved as usize)
+            .then(|| self.mind.shortage(self.common.ports.ambient.now().mono));
+        let template = self.mind.spec().id.clone();
+        let answer = Provisioned { template, agents, short: own.or(short) };
+        reply.send(Ok(answer)).ok(); // an error: nobody waits any more
+    }
+
     fn spawn_agent(
         &self,
         agent: AgentId,
@@ -231,13 +263,13 @@ impl Template {
         lanes: Lanes,
         ctx: &Context<Self>,
     ) {
-        let (leases, place) = match &start {
-            Start::Fresh => (Vec::new(), None),
+        let (leases, place, overrides) = match &start {
+            Start::Fresh => (Vec::new(), None, Overrides::default()),
             Start::Adopted { entry, .. } => {
                 let marks = &entry.marks;
                 let (cluster, node) = (marks.cluster.clone(), entry.node.clone());
                 let place = Place { cluster, vmid: marks.vmid, node };
-                (entry.leases.keys().cloned().collect(), Some(place))
+                (entry.leases.keys().cloned().collect(), Some(place), entry.wishes.overrides)
             }
         };
         let state = match &start {
@@ -261,7 +293,7 @@ impl Template {
         let address = (self.common.spawner)(birth);
         let template = spec.id.clone();
         let standing = Standing::Coming;
-        let living = Living { template, spec, address, standing, state, leases, place };
+        let living = Living { template, spec, address, standing, state, leases, overrides, place };
         self.common.roster.enter(agent, living);
     }
 
@@ -432,6 +464,9 @@ impl Handler<TemplateCommand> for Template {
                 let mut draw = || mint_agent(|| ambient.draw());
                 self.warm_told = if asked.is_none() { 0 } else { self.warm_told };
                 self.mind.begin(reserved, asked, &mut draw, now)
+            }
+            TemplateCommand::Provision { reserved, short, reply } => {
+                return self.provision(reserved, short, reply, ctx);
             }
             TemplateCommand::Reap { all, reason, tally } => {
                 let (effects, count) = self.mind.reap(all, &reason);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::breaker::Breaker;
+use super::held::{Held, is_unproven};
 use super::pace::Pace;
 use super::{AgentLevel, TemplateNews, permits};
 use crate::birth::{Living, same_template};
@@ -34,38 +35,12 @@ pub enum Effect {
     SuspectCloud(Fault),
 }
 
-/// One agent as its template sees it.
-#[derive(Debug, Clone)]
-struct Held {
-    spec: Arc<TemplateSpec>,
-    standing: Standing,
-    state: String,
-    leases: Vec<LeaseId>,
-    /// Leases it could not take, until they are told.
-    refused: Vec<LeaseId>,
-    /// Leases that were on it and are not any more, until they are told.
-    over: Vec<LeaseId>,
-    /// When it got free without leases.
-    idle_since: Option<Moment>,
-    was_ready: bool,
-    /// Told to go.
-    going: bool,
-    /// Why it goes once it is idle, unless somebody takes it first.
-    reaped: Option<Reason>,
-}
-
-impl Held {
-    /// What the herd is told of it.
-    fn level(&mut self, agent: AgentId) -> AgentLevel {
-        AgentLevel {
-            agent,
-            spec: self.spec.clone(),
-            standing: self.standing,
-            queued: self.state == "Queued",
-            leases: self.leases.clone(),
-            refused: std::mem::take(&mut self.refused),
-            over: std::mem::take(&mut self.over),
-            going: self.going,
+impl Effect {
+    /// The agent it starts, if it starts one.
+    pub fn spawned(&self) -> Option<&AgentId> {
+        match self {
+            Self::Spawn(agent) => Some(agent),
+            Self::Tell(..) | Self::Record(_) | Self::SuspectCloud(_) => None,
         }
     }
 }
@@ -128,47 +103,24 @@ impl TemplateMind {
 
     /// Takes an agent over that lived before.
     pub fn adopt(&mut self, agent: &AgentId, entry: &AgentEntry, now: Moment) {
-        if self.breaker.label() != "flowing" && entry.leases.is_empty() {
+        let held = entry.state == "Held";
+        if self.breaker.label() != "flowing" && entry.leases.is_empty() && !held {
             self.breaker.begun(agent, now);
         }
         let leases: Vec<LeaseId> = entry.leases.keys().cloned().collect();
         let standing = match (&entry.retiring, leases.is_empty()) {
             (Some(_), _) => Standing::Leaving,
-            (None, true) => Standing::Coming,
-            (None, false) => Standing::Busy,
+            (None, true) if !held => Standing::Coming,
+            (None, _) => Standing::Busy,
         };
-        let held = Held {
-            spec: Arc::new((*entry.spec).clone()),
-            standing,
-            state: entry.state.clone(),
-            leases,
-            refused: Vec::new(),
-            over: Vec::new(),
-            idle_since: None,
-            was_ready: entry.state == "Ready" || entry.uses > 0,
-            going: entry.retiring.is_some(),
-            reaped: None,
-        };
+        let held = Held::adopted(entry, standing);
         self.agents.insert(agent.clone(), held);
         self.changed.insert(agent.clone());
     }
 
     /// Takes an agent over after this actor was started anew.
     pub fn recall(&mut self, agent: &AgentId, living: &Living, now: Moment) {
-        let idle = matches!(living.standing, Standing::Free { idle: true, .. });
-        let ready = matches!(living.standing, Standing::Free { .. } | Standing::Busy);
-        let held = Held {
-            spec: living.spec.clone(),
-            standing: living.standing,
-            state: living.state.clone(),
-            leases: living.leases.clone(),
-            refused: Vec::new(),
-            over: Vec::new(),
-            idle_since: idle.then_some(now),
-            was_ready: ready,
-            going: false,
-            reaped: None,
-        };
+        let held = Held::recalled(living, now);
         self.agents.insert(agent.clone(), held);
         self.changed.insert(agent.clone());
     }
@@ -265,23 +217,48 @@ impl TemplateMind {
             .map(|_| {
                 let agent = draw();
                 self.breaker.begun(&agent, now.mono);
-                let held = Held {
-                    spec: self.spec.clone(),
-                    standing: Standing::Coming,
-                    state: "Queued".into(),
-                    leases: Vec::new(),
-                    refused: Vec::new(),
-                    over: Vec::new(),
-                    idle_since: None,
-                    was_ready: false,
-                    going: false,
-                    reaped: None,
-                };
+                let held = Held::begun(self.spec.clone());
                 self.agents.insert(agent.clone(), held);
                 self.changed.insert(agent.clone());
                 Effect::Spawn(agent)
             })
             .collect()
+    }
+
+    /// Begins agents under a reservation of the cloud because an operator says so; what is not used
+    /// of it goes back.
+    pub fn provision(
+        &mut self,
+        reserved: u32,
+        draw: &mut dyn FnMut() -> AgentId,
+        now: Now,
+    ) -> Vec<Effect> {
+        let effects = self.begin(reserved, Some(0), draw, now);
+        for agent in effects.iter().filter_map(Effect::spawned) {
+            if let Some(held) = self.agents.get_mut(agent) {
+                held.wanted = true;
+            }
+        }
+        effects
+    }
+
+    /// Why nothing more may be begun at this moment, in words for people.
+    pub fn shortage(&self, now: Moment) -> String {
+        let id = &self.spec.id;
+        let full = self.spec.cap.filter(|cap| self.live() >= *cap);
+        match (full, self.breaker.tripped()) {
+            _ if self.stopping => "the service is stopping".into(),
+            _ if !self.configured => format!("template {id} is not configured any more"),
+            _ if !self.open => format!("cloud {}: its cluster is not known yet", id.cloud),
+            (Some(cap), _) => format!("{id} is full: {} of {cap}", self.live()),
+            (None, Some((until, cause))) => {
+                format!("{id}: breaker tripped until {}: {cause}", until.rfc3339())
+            }
+            (None, None) if self.breaker.allowance(now) <= 1 => {
+                format!("{id}: its breaker lets a single agent try first")
+            }
+            (None, None) => format!("{id} pauses, for it could not begin agents"),
+        }
     }
 
     /// An agent's picture changed.
@@ -293,6 +270,7 @@ impl TemplateMind {
         let ended = held.leases.iter().filter(|lease| !report.leases.contains(lease));
         held.over.extend(ended.filter(|lease| !report.refused.contains(lease)).cloned());
         held.leases.clone_from(&report.leases);
+        held.overrides = report.overrides;
         held.reaped.take_if(|_| !report.leases.is_empty());
         held.refused.extend(report.refused.clone());
         let idle = matches!(report.standing, Standing::Free { idle: true, .. });
@@ -301,15 +279,18 @@ impl TemplateMind {
 
         let mut effects = Vec::new();
         match report.standing {
-            Standing::Free { .. } | Standing::Busy if !was_ready => {
+            Standing::Free { .. } | Standing::Busy if !was_ready && !is_unproven(report.state) => {
                 held.was_ready = true;
                 self.pace.succeeded();
                 if self.breaker.succeeded() {
                     effects.push(self.record(now));
                 }
             }
-            Standing::Leaving | Standing::Gone
-                if !was_ready && matches!(before, Standing::Coming | Standing::Parked) =>
+            // Held instead of destroyed: what it was held for counts all the same.
+            Standing::Busy | Standing::Leaving | Standing::Gone
+                if !was_ready
+                    && report.state != "InDoubt"
+                    && matches!(before, Standing::Coming | Standing::Parked) =>
             {
                 effects.extend(self.charge(&report.agent, report.fault.as_ref(), now));
             }
@@ -379,6 +360,12 @@ impl TemplateMind {
         idle
     }
 
+    /// How long an agent may be idle; none for as long as it likes.
+    fn idle_limit(&self, agent: &AgentId) -> Option<Duration> {
+        let held = self.agents.get(agent)?;
+        held.overrides.idle(&held.spec)
+    }
+
     /// How many idle agents may go without touching the minimum.
     fn spare(&self, idle: usize) -> usize {
         let minimum = if self.configured { self.spec.minimum } else { 0 };
@@ -433,11 +420,11 @@ impl TemplateMind {
             reaped.filter_map(|(_, agent, reason)| self.tell_to_go(&agent, reason)).collect();
         let idle = self.idle();
         let spare = self.spare(idle.len());
-        let due = idle.into_iter().take(spare).filter(|(since, agent)| {
-            let limit = self.agents.get(agent).and_then(|held| held.spec.idle);
-            limit.is_some_and(|limit| *since + limit <= now)
+        // One that may stay for longer than others is part of the minimum rather than in their way.
+        let due = idle.into_iter().filter(|(since, agent)| {
+            self.idle_limit(agent).is_some_and(|limit| *since + limit <= now)
         });
-        let due: Vec<AgentId> = due.map(|(_, agent)| agent).collect();
+        let due: Vec<AgentId> = due.take(spare).map(|(_, agent)| agent).collect();
         effects.extend(due.iter().filter_map(|agent| self.tell_to_go(agent, Reason::Idle)));
         effects
     }
@@ -449,8 +436,8 @@ impl TemplateMind {
         let reaped = self.reaped().into_iter().map(|(at, ..)| at);
         let late = idle
             .iter()
-            .take(spare)
-            .filter_map(|(since, agent)| Some(*since + self.agents.get(agent)?.spec.idle?));
+            .filter(|_| spare > 0)
+            .filter_map(|(since, agent)| Some(*since + self.idle_limit(agent)?));
         let due = late.chain(reaped).chain(self.pace.pause(now)).chain(self.breaker.due());
         due.filter(|at| *at > now).min()
     }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fault::FaultKind;
+use crate::overrides::Overrides;
 use crate::testbed::{at, entry, seconds, template};
 
 fn mind(change: impl FnOnce(&mut TemplateSpec)) -> TemplateMind {
@@ -43,7 +44,9 @@ fn tell(
     let (agent, leases) = (agent.clone(), Vec::new());
     let state = "State";
     let refused = Vec::new();
-    let report = AgentReport { agent, template, standing, state, leases, fault, refused };
+    let overrides = Overrides::default();
+    let report =
+        AgentReport { agent, template, standing, state, leases, overrides, fault, refused };
     mind.report(&report, at(now))
 }
 
@@ -104,6 +107,55 @@ fn nothing_begins_before_the_cluster_is_known() {
     let mut mind = TemplateMind::new(spec, true, Breaker::default());
     assert!(begin(&mut mind, 3, Some(3), 0).is_empty());
     assert_eq!(mind.news(at(0).mono).unwrap().answered, 3);
+}
+
+// Invariant: an operator gets what the caps leave, and is told what stands in the way of more.
+
+fn provision(mind: &mut TemplateMind, reserved: u32) -> usize {
+    let mut count = mind.agents.len();
+    let mut draw = || {
+        count += 1;
+        AgentId::new(format!("p{count}"))
+    };
+    mind.provision(reserved, &mut draw, at(0)).len()
+}
+
+#[test]
+fn what_an_operator_wants_is_begun_without_demand_and_is_not_taken_back() {
+    let mut mind = mind(|spec| spec.cap = Some(3));
+    assert_eq!(begin(&mut mind, 1, Some(1), 0).len(), 1);
+    assert_eq!(provision(&mut mind, 5), 2);
+    let news = mind.news(at(0).mono).unwrap();
+    assert_eq!((news.released, news.answered, news.live), (6, 1, 3));
+    let takeable: Vec<bool> = news.agents.iter().map(|level| level.queued).collect();
+    assert_eq!(takeable, [true, false, false], "only what was begun for a lease goes with it");
+}
+
+#[test]
+fn whatever_keeps_an_operator_from_more_agents_is_named() {
+    let mut shut = mind(|spec| spec.cap = Some(1));
+    provision(&mut shut, 1);
+    let mut tripped = mind(|_| {});
+    fail_three(&mut tripped, &FaultKind::Broken);
+    let mut pausing = mind(|_| {});
+    let agent = begin(&mut pausing, 1, Some(1), 0)[0].clone();
+    gone(&mut pausing, &agent, fault(FaultKind::Contention), 0);
+    let mut left = mind(|_| {});
+    left.apply(None, at(0));
+    let mut stopping = mind(|_| {});
+    stopping.stop();
+    let unknown = TemplateMind::new(left.spec().clone(), true, Breaker::default());
+    let all = [&shut, &tripped, &pausing, &left, &stopping, &unknown];
+    let all: Vec<String> = all.iter().map(|mind| mind.shortage(at(0).mono)).collect();
+    let expected = [
+        "c/t is full: 1 of 1",
+        "c/t: breaker tripped until 2027-01-15T08:02:01Z: no such template",
+        "c/t pauses, for it could not begin agents",
+        "template c/t is not configured any more",
+        "the service is stopping",
+        "cloud c: its cluster is not known yet",
+    ];
+    assert_eq!(all, expected);
 }
 
 // Invariant: the warm pool is topped up to the minimum, and only idle or coming agents count.
@@ -167,6 +219,47 @@ fn the_minimum_outlives_its_idle_time() {
     assert_eq!(mind.wake(at(500).mono), None);
 }
 
+/// An agent's own idle time, in minutes, as it reports it.
+fn idle_for(mind: &mut TemplateMind, agent: &str, minutes: u32, now: u64) {
+    let overrides = Overrides { idle_minutes: Some(minutes), ..Overrides::default() };
+    let report = AgentReport {
+        agent: AgentId::new(agent),
+        template: mind.spec().id.clone(),
+        standing: IDLE,
+        state: "Ready",
+        leases: Vec::new(),
+        overrides,
+        fault: None,
+        refused: Vec::new(),
+    };
+    mind.report(&report, at(now));
+}
+
+#[test]
+fn an_agents_own_idle_time_stands_in_front_of_its_templates() {
+    let mut mind = three_idle(|spec| spec.idle = Some(seconds(600)));
+    let agents: Vec<String> = mind.agents.keys().map(ToString::to_string).collect();
+    idle_for(&mut mind, &agents[0], 0, 10);
+    idle_for(&mut mind, &agents[2], 1, 10);
+    let wake = mind.wake(at(10).mono).unwrap();
+    let gone = told(&mind.settle(wake));
+    assert_eq!(gone, [format!("{} Retire(Idle)", agents[2])], "the shortest first");
+    let gone = told(&mind.settle(at(1_000_000).mono));
+    assert_eq!(gone, [format!("{} Retire(Idle)", agents[1])], "and one of them never");
+    assert_eq!(mind.wake(at(1_000_000).mono), None);
+}
+
+#[test]
+fn one_that_never_goes_is_the_minimum_and_keeps_no_other_from_going() {
+    let mut mind = three_idle(|spec| spec.minimum = 1);
+    let agents: Vec<String> = mind.agents.keys().map(ToString::to_string).collect();
+    idle_for(&mut mind, &agents[0], 0, 10);
+    let gone = told(&mind.settle(at(1_000_000).mono));
+    let others: Vec<String> =
+        agents[1..].iter().map(|agent| format!("{agent} Retire(Idle)")).collect();
+    assert_eq!(gone, others);
+}
+
 #[test]
 fn a_use_starts_the_idle_time_anew() {
     let mut mind = three_idle(|_| ());
@@ -215,6 +308,7 @@ fn what_was_leased_since_it_was_reaped_stays() {
         standing: Standing::Busy,
         state: "Leased",
         leases: vec![LeaseId::new("l1")],
+        overrides: Overrides::default(),
         fault: None,
         refused: Vec::new(),
     };
@@ -315,7 +409,9 @@ fn a_trial_called_off_while_it_clones_is_the_only_one_until_the_clone_is_over() 
     let mut room_in = |state, now| {
         let (agent, template, standing) = (trial.clone(), template.clone(), Standing::Leaving);
         let (leases, refused, fault) = (Vec::new(), Vec::new(), None);
-        let report = AgentReport { agent, template, standing, state, leases, fault, refused };
+        let overrides = Overrides::default();
+        let report =
+            AgentReport { agent, template, standing, state, leases, overrides, fault, refused };
         mind.report(&report, at(now));
         mind.room(at(now).mono)
     };

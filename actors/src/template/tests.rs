@@ -126,6 +126,7 @@ fn a_template_started_anew_is_as_tripped_as_before() {
                 standing: Standing::Leaving,
                 state: "Retiring",
                 leases: Vec::new(),
+                overrides: Overrides::default(),
                 fault: Some(fault),
                 refused: Vec::new(),
             });

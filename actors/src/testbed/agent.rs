@@ -8,6 +8,7 @@ use crate::birth::{AgentBirth, Start};
 use crate::fault::Fault;
 use crate::id::{LeaseId, VmId};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
+use crate::overrides::Overrides;
 use crate::ports::{IdSight, Journal as _};
 use crate::record::{Body, Reason};
 
@@ -18,11 +19,19 @@ pub struct FakeAgent {
     vmid: Option<VmId>,
     leases: Vec<LeaseId>,
     at: &'static str,
+    overrides: Overrides,
 }
 
 impl FakeAgent {
     pub fn new(world: World, birth: AgentBirth) -> Self {
-        Self { world, birth, vmid: None, leases: Vec::new(), at: "Queued" }
+        Self {
+            world,
+            birth,
+            vmid: None,
+            leases: Vec::new(),
+            at: "Queued",
+            overrides: Overrides::default(),
+        }
     }
 
     fn report(&self, fault: Option<Fault>) {
@@ -36,7 +45,7 @@ impl FakeAgent {
             "Ready" | "Leased" if used < executors => {
                 Standing::Free { executors: executors - used, idle: used == 0 }
             }
-            "Ready" | "Leased" | "Draining" => Standing::Busy,
+            "Ready" | "Leased" | "Draining" | "Held" => Standing::Busy,
             "Retiring" => Standing::Leaving,
             "Gone" => Standing::Gone,
             _ => Standing::Coming,
@@ -47,6 +56,7 @@ impl FakeAgent {
             standing,
             state: self.at,
             leases: self.leases.clone(),
+            overrides: self.overrides,
             fault,
             refused: refused.into_iter().collect(),
         });
@@ -178,6 +188,17 @@ impl Handler<AgentCommand> for FakeAgent {
             AgentCommand::ForceRetire(_) | AgentCommand::Vanished => {
                 self.leases.clear();
                 self.retire(None, ctx);
+            }
+            AgentCommand::Override(change) => {
+                self.overrides.change(change);
+                self.report(None);
+            }
+            AgentCommand::Hold(hold) => {
+                if hold.is_some() && self.at == "Ready" {
+                    self.become_state("Held", None);
+                } else if self.at == "Held" {
+                    self.retire(None, ctx);
+                }
             }
             AgentCommand::LeaseRenewed { .. }
             | AgentCommand::Moved(_)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::id::{
     AgentId, CloudId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
 };
-use crate::ledger::AgentEntry;
+use crate::ledger::{AgentEntry, Wishes};
 use crate::marks::{Kind, Marks};
 use crate::record::{LeaseAsk, Want};
 use crate::spec::{CloneStrategy, CloudSpec, HerdSpec, LimitSpec, Mode, SshSpec, TemplateSpec};
@@ -129,6 +129,7 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEn
         retiring: None,
         expelling: BTreeMap::new(),
         unswept: false,
+        wishes: Wishes::default(),
         stranded: None,
     }
 }

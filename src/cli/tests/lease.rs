@@ -316,6 +316,9 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         HerdCommand::Release { reply, .. } => reply.send(Ok(())).unwrap(),
         HerdCommand::Renew { .. }
         | HerdCommand::Retire { .. }
+        | HerdCommand::Provision { .. }
+        | HerdCommand::Override { .. }
+        | HerdCommand::Hold { .. }
         | HerdCommand::Reap { .. }
         | HerdCommand::ConfirmOlderJournal
         | HerdCommand::Resync { .. }

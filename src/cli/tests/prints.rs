@@ -179,7 +179,7 @@ async fn agents_that_went_are_listed_when_asked_for() {
         phases: vec![("Cloning".into(), 1200), ("Booting".into(), 4050)],
     };
     told(&served.view, gone);
-    let (_, text) = cli(&served, false, Command::Agents { gone: true }).await;
+    let (_, text) = cli(&served, false, Command::Agents { gone: true, action: None }).await;
     insta::assert_snapshot!(text, @r"
     none
 
@@ -251,6 +251,120 @@ async fn short_commands_answer_in_a_line_or_in_json() {
     "#);
     let (missing, _) = cli(&served, false, Command::Release { lease: "a/b".into() }).await;
     assert_eq!(missing, Err("there is no such thing: no lease `a/b`".into()));
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_begun_is_listed_with_what_stands_in_the_way_of_more() {
+    let served = Served::new();
+    furnish(&served.view);
+    let provision = |template: &str, count| Command::Provision { template: template.into(), count };
+    let (result, whole) = cli(&served, false, provision("linux", 1)).await;
+    assert_eq!(result, Ok(0));
+    let (result, part) = cli(&served, false, provision("lab/linux", 3)).await;
+    assert_eq!(result, Ok(1));
+    let (result, json) = cli(&served, true, provision("linux", 3)).await;
+    assert_eq!(result, Ok(1));
+    let (unknown, _) = cli(&served, false, provision("lab/linus", 1)).await;
+    let (far, _) = cli(&served, false, provision("x", 1)).await;
+    let text = [whole, part, json, unknown.unwrap_err(), far.unwrap_err()].join("\n");
+    insta::assert_snapshot!(text, @r#"
+    1 agent of lab/linux begun
+      a1
+
+    2 agents of lab/linux begun
+      a1
+      a2
+    1 not begun: lab/linux is full: 2 of 2
+
+    {
+      "template": "lab/linux",
+      "wanted": 3,
+      "agents": [
+        "a1",
+        "a2"
+      ],
+      "short": "lab/linux is full: 2 of 2"
+    }
+
+    there is no such thing: no template is called `lab/linus`; did you mean `lab/linux`?
+    there is no such thing: no template is called `x`; known are lab/linux, lab/windows
+    "#);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn limits_of_one_agent_are_set_and_listed_with_it() {
+    let served = Served::new();
+    furnish(&served.view);
+    let set = |agent: &str, idle, max_uses| {
+        let action = Some(AgentAction::Set { agent: agent.into(), idle, max_uses });
+        Command::Agents { gone: false, action }
+    };
+    let mut said = Vec::new();
+    for (idle, uses) in [
+        (Some(Limit::Own(0)), Some(Limit::Own(5))),
+        (None, Some(Limit::Template)),
+        (Some(Limit::Template), None),
+        (Some(Limit::Own(10)), None),
+    ] {
+        let (result, text) = cli(&served, false, set("a2", idle, uses)).await;
+        assert_eq!(result, Ok(0));
+        said.push(text);
+    }
+    let (_, json) = cli(&served, true, set("a1", None, Some(Limit::Own(1)))).await;
+    let (unknown, _) = cli(&served, false, set("a9", None, Some(Limit::Own(1)))).await;
+    let (_, table) = cli(&served, false, Command::Agents { gone: false, action: None }).await;
+    said.extend([json, unknown.unwrap_err(), "\n".into(), table]);
+    insta::assert_snapshot!(said.concat(), @r#"
+    agent a2: never goes for idling, goes after 5 uses
+    agent a2: never goes for idling
+    agent a2: as its template says
+    agent a2: goes when idle for 10 min
+    {
+      "idleTerminationMinutes": null,
+      "maxTotalUses": 1
+    }
+    there is no such thing: no agent `a9` lives
+    ID  TEMPLATE   STATE    SINCE                 VMID   NODE  LOGIN               LEASES  DETAIL
+    a1  lab/linux  Leased   2026-11-21T08:11:02Z  10417  pve1  ci@127.77.0.9:2222  x       goes after 1 use
+    a2  lab/linux  Booting  2026-11-21T08:11:02Z  10417  pve1  -                   -       goes when idle for 10 min; ?[2Jno address yet
+    "#);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_hold_tells_its_time_and_a_made_key_once() {
+    let served = Served::new();
+    furnish(&served.view);
+    let file = served.directory.path().join("key.pub");
+    let line = crate::ssh::PrivateKey::from_seed(&[1; 32], "me").public_line("me");
+    std::fs::write(&file, format!("{line}\n")).unwrap();
+    let hold = |agent: &str, public_key| {
+        let span = std::time::Duration::from_secs(1800);
+        Command::Hold(HoldOptions { agent: agent.into(), span, public_key })
+    };
+    let (result, own) = cli(&served, false, hold("a1", Some(file))).await;
+    assert_eq!(result, Ok(0));
+    let (_, made) = cli(&served, false, hold("a1", None)).await;
+    let (told, key) = made.split_once("-----BEGIN").unwrap();
+    assert!(key.trim_end().ends_with("-----END OPENSSH PRIVATE KEY-----"));
+    let (_, released) = cli(&served, false, Command::ReleaseHold { agent: "a1".into() }).await;
+    let (unknown, _) = cli(&served, false, hold("a9", None)).await;
+    let missing = hold("a1", Some("/nowhere/key.pub".into()));
+    let (missing, _) = cli(&served, false, missing).await;
+    let said = [&own, told, "\n", &released, &unknown.unwrap_err(), "\n", &missing.unwrap_err()];
+    insta::assert_snapshot!(said.concat(), @r"
+    agent a1 is held for 1800 s from the moment it is free, then destroyed
+    `drover agents` tells its state and its login
+    agent a1 is held for 1800 s from the moment it is free, then destroyed
+    `drover agents` tells its state and its login
+    the key to log in with, told once; keep it in a file of mode 600:
+
+    agent a1 is held no longer
+    there is no such thing: no agent `a9` lives
+    cannot read the key file `/nowhere/key.pub`: No such file or directory (os error 2)
+    ");
     served.stop().await;
 }
 

@@ -50,6 +50,13 @@ fn a_minimum_above_the_cap_is_shown() {
 }
 
 #[test]
+fn one_use_an_agent_beside_more_of_them_is_shown() {
+    let scene = Scene::new();
+    assert_snapshot!(scene.faults(&with_agent("maxTotalUses: 5\nsingleUse: true")));
+    scene.good(&with_agent("maxTotalUses: 1\nsingleUse: true"));
+}
+
+#[test]
 fn a_cloud_that_is_not_there_is_shown() {
     let text = with_agent("cloudIds: [c, primry]").replace("c: {name", "primary: {name");
     assert_snapshot!(Scene::new().faults(&text));

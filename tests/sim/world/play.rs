@@ -1,6 +1,9 @@
 //! What a storm needs of a world beside what scenarios do: wishes that are not waited for, a step
 //! that ends at a trap, stops that are cut, and a judgement in words rather than a panic.
 
+use drover_actors::overrides::OverrideChange;
+use drover_actors::record::Hold;
+
 use super::*;
 
 impl World {
@@ -34,6 +37,38 @@ impl World {
     /// Sends a command; its answer comes or not.
     pub fn send(&self, command: HerdCommand) {
         self.life().herd.do_send(command);
+    }
+
+    /// Begins agents of a template as an operator; how many, and why not more.
+    pub async fn provision(&self, template: &str, count: u32) -> (Vec<AgentId>, Option<String>) {
+        let template = template.to_owned();
+        let wish = |reply| HerdCommand::Provision { template, count, reply };
+        let done = self.wish(wish).await.unwrap();
+        (done.agents, done.short)
+    }
+
+    /// Sets limits of an agent against its template's as an operator.
+    pub async fn limit(&self, agent: &AgentId, change: OverrideChange) {
+        let agent = agent.clone();
+        self.wish(|reply| HerdCommand::Override { agent, change, reply }).await.unwrap();
+    }
+
+    /// A hold with a key.
+    pub fn a_hold(span: Duration) -> Hold {
+        let span_ms = u64::try_from(span.as_millis()).unwrap();
+        Hold { span_ms, public_key: "ssh-ed25519 AAAA operator".into() }
+    }
+
+    /// Holds an agent as an operator.
+    pub async fn hold(&self, agent: &AgentId, span: Duration) {
+        let (agent, hold) = (agent.clone(), Some(Box::new(Self::a_hold(span))));
+        self.wish(|reply| HerdCommand::Hold { agent, hold, reply }).await.unwrap();
+    }
+
+    /// Ends a hold as an operator.
+    pub async fn release_hold(&self, agent: &AgentId) {
+        let agent = agent.clone();
+        self.wish(|reply| HerdCommand::Hold { agent, hold: None, reply }).await.unwrap();
     }
 
     /// Lets it run until a moment since the beginning, or until `ends` holds after anything that

@@ -3,6 +3,7 @@
 
 mod calls;
 mod chance;
+mod hold;
 mod lease;
 mod prepare;
 mod provision;

@@ -33,7 +33,7 @@ pub fn method(call: &str) -> Option<&'static str> {
         "Greet" => "greet",
         "Run" => "run",
         "Upload" => "upload",
-        "Admit" => "admit",
+        "Admit" | "Unlock" => "admit",
         "Expel" => "expel",
         "Shutdown" => "shutdown",
         "Fence" => "fence",

@@ -15,6 +15,8 @@ use super::{Blow, Stage, aftermath, setup};
 use crate::world::World;
 use crate::world::tap::Strike;
 
+/// How long a hold lasts: longer than anything is waited for.
+const HELD: Duration = Duration::from_secs(7200);
 /// How long the service is away after the power went.
 const AWAY: Duration = Duration::from_secs(30);
 /// How long something that is to come is waited for.
@@ -63,6 +65,12 @@ pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
     let script = Script::new(&world);
     script.take(&world, plan);
     let lease = world.lease("linux").await;
+    if transition.state == "Held" {
+        world.ready(&lease).await;
+        world.release(&lease).await;
+        let agent = world.until_state("Ready").await.agent;
+        world.hold(&agent, HELD).await;
+    }
     if ["Retiring", "Stranded"].contains(&transition.state.as_str()) {
         world.ready(&lease).await;
         world.release(&lease).await;

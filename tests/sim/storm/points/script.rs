@@ -217,6 +217,8 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::IdBurned { .. }
         | Body::IdCleared { .. }
         | Body::AheadConfirmed { .. }
+        | Body::OverrideSet { .. }
+        | Body::HoldSet { .. }
         | Body::MarksAhead { .. } => None,
     }
 }

@@ -189,6 +189,10 @@ impl Walk {
                 }
                 return Ok(());
             }
+            "Hold" => {
+                self.world.hold(&agent.agent, Duration::from_secs(1200)).await;
+                return Ok(());
+            }
             "Drain" => AgentCommand::Drain(Reason::Asked),
             "Vanished" => {
                 self.script.remove(vmid);

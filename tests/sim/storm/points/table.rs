@@ -106,7 +106,7 @@ pub fn transitions() -> Vec<Transition> {
 
 fn answered(calls: &[(String, String)], call: &str, answer: &str) -> Cause {
     // States beside the straight way have no part in what comes before a call.
-    let beside = |state: &str| state == "InDoubt" || state == "Stranded";
+    let beside = |state: &str| ["InDoubt", "Held", "Stranded"].contains(&state);
     let here = calls.last().is_some_and(|(state, _)| beside(state));
     let before: Vec<&String> =
         calls.iter().filter(|(state, _)| !here && !beside(state)).map(|(_, call)| call).collect();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use drover_actors::fact::AgentPicture;
 use drover_actors::id::{ClusterId, LeaseId, NodeName};
 use drover_actors::message::AgentCommand;
+use drover_actors::overrides::{Change, OverrideChange};
 use drover_actors::record::{Body, Reason};
 
 use super::answers::{SILENCE, fault};
@@ -17,6 +18,8 @@ use super::{Blow, Stage, aftermath, setup};
 use crate::world::World;
 use crate::world::tap::Strike;
 
+/// How long a hold lasts.
+const HELD: Duration = Duration::from_secs(1200);
 /// How long the service is away after the power went.
 const AWAY: Duration = Duration::from_secs(30);
 /// What is to be struck comes within this time or not at all.
@@ -141,6 +144,12 @@ impl Told<'_> {
                 world.ready(&lease).await;
                 world.release(&lease).await;
             }
+            "Held" => {
+                world.ready(&lease).await;
+                world.release(&lease).await;
+                let agent = world.until_state("Ready").await.agent;
+                world.hold(&agent, HELD).await;
+            }
             "Leased" | "Draining" => {
                 world.ready(&lease).await;
                 if self.state == "Draining" {
@@ -252,6 +261,21 @@ impl Told<'_> {
                 lease: LeaseId::new("0000000000000000"),
                 why: "released".into(),
             },
+            ("Override", _) => {
+                let max_uses = Change::Set(9);
+                AgentCommand::Override(OverrideChange { max_uses, ..OverrideChange::default() })
+            }
+            ("Hold", "Ready" | "Leased" | "Draining") => {
+                // What holds across a crash is what is written down.
+                world.hold(&agent.agent, HELD).await;
+                return Ok(lease);
+            }
+            ("Hold", _) => AgentCommand::Hold(Some(Box::new(World::a_hold(HELD)))),
+            ("Release", "Held") => {
+                world.release_hold(&agent.agent).await;
+                return Ok(lease);
+            }
+            ("Release", _) => AgentCommand::Hold(None),
             ("Drain", _) => AgentCommand::Drain(Reason::Asked),
             ("Retire", _) => AgentCommand::Retire(Reason::Asked),
             ("Withdraw", _) => AgentCommand::Withdraw,

@@ -134,6 +134,9 @@ fn next(place: &Place) -> Vec<Place> {
             drive.command(command.clone());
         });
     }
+    if state == "Ready" && !place.drive.mind.observing {
+        go("Hold", &|drive| drive.be_held());
+    }
     if let Some((_, at)) = place.drive.wake() {
         go("later", &|drive| drive.wait(at - drive.now.mono));
     }

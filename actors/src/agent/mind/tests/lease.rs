@@ -6,6 +6,7 @@ use crate::fact::What;
 use crate::fault::FaultKind;
 use crate::id::LeaseId;
 use crate::message::{AgentCommand, Standing};
+use crate::overrides::{Change, OverrideChange};
 use crate::ports::VmSight;
 use crate::record::{Body, Reason};
 use crate::spec::TemplateSpec;
@@ -294,6 +295,55 @@ fn a_used_up_agent_goes_at_its_last_end_without_touching_the_key() {
 }
 
 // Invariant: whoever overstays loses the machine; others on it may finish.
+
+// Invariant: an operator's limit for one agent holds as soon as it is told, and never cuts a use.
+
+fn uses(drive: &mut Drive, max_uses: Change) {
+    let change = OverrideChange { max_uses, ..OverrideChange::default() };
+    drive.record(Body::OverrideSet { agent: agent_id(), change });
+    drive.command(AgentCommand::Override(change));
+}
+
+#[test]
+fn a_lowered_limit_lets_the_use_under_way_end_and_then_retires_the_agent() {
+    let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
+    take(&mut drive, "l1", None);
+    uses(&mut drive, Change::Set(1));
+    assert_eq!((drive.state(), drive.mind.standing()), ("Leased", Standing::Busy));
+    take(&mut drive, "l2", None);
+    assert_eq!(drive.mind.uses, 1, "a second use is refused");
+    end(&mut drive, "l1");
+    assert_eq!(drive.state(), "Retiring");
+}
+
+#[test]
+fn an_idle_agent_that_was_used_often_enough_goes_at_once_and_a_raised_limit_keeps_it() {
+    let mut drive = ready(TemplateSpec { max_uses: Some(1), ..spec() });
+    uses(&mut drive, Change::Set(0));
+    for lease in ["l1", "l2"] {
+        take(&mut drive, lease, None);
+        end(&mut drive, lease);
+        assert_eq!(drive.state(), "Ready");
+    }
+    let overrides = drive.reports().last().expect("a report").overrides;
+    assert_eq!(overrides.max_uses, Some(0));
+    uses(&mut drive, Change::TakeBack);
+    assert_eq!(drive.state(), "Retiring");
+}
+
+#[test]
+fn a_limit_that_was_written_before_a_crash_holds_after_it() {
+    let mut drive = ready(spec());
+    take(&mut drive, "l1", None);
+    end(&mut drive, "l1");
+    let change = OverrideChange { max_uses: Change::Set(1), ..OverrideChange::default() };
+    drive.record(Body::OverrideSet { agent: agent_id(), change });
+    let mut adopted = drive.adopt(secs(5));
+    assert_eq!(adopted.state(), "Ready", "it is looked at first");
+    let seen = Answer::Looked(Ok(adopted.sight()));
+    adopted.answer(seen);
+    assert_eq!(adopted.state(), "Retiring");
+}
 
 #[test]
 fn an_expired_lease_retires_the_agent() {

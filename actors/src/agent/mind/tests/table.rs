@@ -9,12 +9,13 @@ use crate::agent::testing::*;
 use crate::fault::FaultKind;
 use crate::id::{ClusterId, LeaseId, NodeName, VmId};
 use crate::message::AgentCommand;
+use crate::overrides::{Change, OverrideChange};
 use crate::ports::{AddressSight, TaskEnd};
 use crate::record::Reason;
 
 const GOLDEN: &str = include_str!("../../transitions.txt");
 
-const STATES: [&str; 13] = [
+const STATES: [&str; 14] = [
     "Queued",
     "Cloning",
     "InDoubt",
@@ -25,6 +26,7 @@ const STATES: [&str; 13] = [
     "Ready",
     "Leased",
     "Draining",
+    "Held",
     "Retiring",
     "Stranded",
     "Gone",
@@ -45,6 +47,10 @@ fn at(state: &str) -> Drive {
             if state == "Draining" {
                 drive.command(AgentCommand::Drain(Reason::Asked));
             }
+        }
+        "Held" => {
+            drive.go_to("Ready");
+            drive.be_held();
         }
         "Retiring" | "Stranded" | "Gone" => {
             drive.go_to("Ready");
@@ -67,11 +73,15 @@ fn commands() -> Vec<(&'static str, AgentCommand)> {
         node: NodeName::new("n1"),
         cluster: ClusterId::new("9f31c0aa52e7d410"),
     };
+    let once = OverrideChange { max_uses: Change::Set(1), ..OverrideChange::default() };
     vec![
         ("Granted", granted),
         ("NotGranted", AgentCommand::NotGranted(fault(FaultKind::Capacity))),
         ("Lease", AgentCommand::Lease { ask: Box::new(ask("l2", None)) }),
         ("EndLease", AgentCommand::EndLease { lease, why: "released".into() }),
+        ("Override", AgentCommand::Override(once)),
+        ("Hold", AgentCommand::Hold(Some(Box::new(a_hold())))),
+        ("Release", AgentCommand::Hold(None)),
         ("Drain", AgentCommand::Drain(Reason::Asked)),
         ("Retire", AgentCommand::Retire(Reason::Asked)),
         ("Withdraw", AgentCommand::Withdraw),

@@ -1,0 +1,196 @@
+//! Held for debugging: when, for how long, and what it is kept from.
+
+use crate::agent::event::{Answer, Call, Effect};
+use crate::agent::testing::*;
+use crate::fault::FaultKind;
+use crate::id::LeaseId;
+use crate::message::{AgentCommand, Standing};
+use crate::ports::VmSight;
+use crate::record::{Body, Reason};
+use crate::spec::TemplateSpec;
+
+fn held() -> Drive {
+    let mut drive = Drive::new(spec());
+    drive.go_to("Ready");
+    drive.be_held();
+    drive
+}
+
+fn take(drive: &mut Drive, lease: &str) {
+    drive.command(AgentCommand::Lease { ask: Box::new(ask(lease, None)) });
+}
+
+fn end(drive: &mut Drive, lease: &str) -> Vec<Effect> {
+    let lease = LeaseId::new(lease);
+    drive.command(AgentCommand::EndLease { lease, why: "released".into() })
+}
+
+fn why(drive: &Drive) -> Option<Reason> {
+    drive.records().into_iter().find_map(|body| match body {
+        Body::RetireIntended { reason, .. } => Some(reason.clone()),
+        _ => None,
+    })
+}
+
+// Invariant: a free agent is held at once, a used one after its last lease, none is handed out.
+
+#[test]
+fn a_free_agent_is_held_at_once_with_the_operators_key() {
+    let mut drive = held();
+    assert_eq!((drive.state(), drive.mind.standing()), ("Held", Standing::Busy));
+    let Some((_, Call::Unlock(_, key))) = drive.asked() else { panic!("no key") };
+    assert_eq!(key, "ssh-ed25519 OPERATOR");
+    drive.answer(Answer::Unlocked(Ok(())));
+    take(&mut drive, "l1");
+    assert_eq!(drive.reports().last().expect("a report").refused, [LeaseId::new("l1")]);
+    assert_eq!(drive.mind.uses, 0);
+}
+
+#[test]
+fn a_used_agent_is_held_after_its_last_lease_even_where_that_was_its_last_use() {
+    for max_uses in [None, Some(2)] {
+        let mut drive = Drive::new(TemplateSpec { executors: 2, max_uses, ..spec() });
+        drive.go_to("Ready");
+        take(&mut drive, "l1");
+        take(&mut drive, "l2");
+        drive.be_held();
+        end(&mut drive, "l1");
+        assert_eq!(drive.state(), "Leased");
+        end(&mut drive, "l2");
+        assert_eq!(drive.state(), "Held", "{max_uses:?}");
+    }
+}
+
+#[test]
+fn an_agent_on_its_way_is_held_when_it_is_ready_or_when_it_fails() {
+    for fails in [false, true] {
+        let mut drive = Drive::new(spec());
+        drive.go_to("Preparing");
+        drive.be_held();
+        assert_eq!(drive.state(), "Preparing");
+        if fails {
+            drive.answer(Answer::Ran(Err(fault(FaultKind::Broken))));
+            let report = drive.reports().last().copied().cloned().expect("a report");
+            assert_eq!((report.standing, report.fault.is_some()), (Standing::Busy, true));
+        } else {
+            drive.go_to("Held");
+        }
+        assert_eq!(drive.state(), "Held");
+    }
+}
+
+#[test]
+fn a_draining_agent_is_held_instead_of_retired() {
+    let mut drive = Drive::new(spec());
+    drive.go_to("Ready");
+    take(&mut drive, "l1");
+    drive.command(AgentCommand::Drain(Reason::Old));
+    drive.be_held();
+    end(&mut drive, "l1");
+    assert_eq!(drive.state(), "Held");
+    assert_eq!(why(&drive), None);
+}
+
+// Invariant: a hold ends in time, or when an operator says so, and the guest with it.
+
+#[test]
+fn a_hold_runs_out_and_the_guest_is_retired() {
+    let mut drive = held();
+    drive.answer(Answer::Unlocked(Ok(())));
+    drive.wait(secs(1799));
+    assert_eq!(drive.state(), "Held");
+    drive.wait(secs(1));
+    assert_eq!((drive.state(), why(&drive)), ("Retiring", Some(Reason::HoldOver)));
+}
+
+#[test]
+fn an_operator_ends_a_hold_by_releasing_or_by_retiring_and_nothing_else_does() {
+    let mut drive = held();
+    drive.command(AgentCommand::Drain(Reason::Unconfigured));
+    drive.command(AgentCommand::SeenStopped);
+    assert_eq!(drive.state(), "Held");
+    let mut retired = drive.clone();
+    retired.command(AgentCommand::Retire(Reason::Asked));
+    assert_eq!((retired.state(), why(&retired)), ("Retiring", Some(Reason::Asked)));
+    let mut forced = drive.clone();
+    forced.command(AgentCommand::ForceRetire(Reason::Stopping));
+    assert_eq!(forced.state(), "Retiring");
+    drive.command(AgentCommand::Hold(None));
+    assert_eq!((drive.state(), why(&drive)), ("Retiring", Some(Reason::HoldOver)));
+}
+
+#[test]
+fn a_hold_that_is_taken_back_before_its_time_changes_nothing() {
+    let mut drive = Drive::new(spec());
+    drive.go_to("Ready");
+    take(&mut drive, "l1");
+    drive.be_held();
+    drive.command(AgentCommand::Hold(None));
+    end(&mut drive, "l1");
+    assert_eq!(drive.state(), "Ready");
+}
+
+#[test]
+fn an_operator_who_retires_an_agent_that_is_to_be_held_means_it() {
+    let mut drive = Drive::new(spec());
+    drive.go_to("Ready");
+    take(&mut drive, "l1");
+    drive.be_held();
+    drive.command(AgentCommand::Retire(Reason::Asked));
+    end(&mut drive, "l1");
+    assert_eq!(drive.state(), "Retiring");
+}
+
+// Invariant: a login that can not be had does not end a hold, and one that may still come is tried.
+
+#[test]
+fn a_key_that_can_not_be_installed_leaves_the_console() {
+    let mut drive = held();
+    drive.answer(Answer::Unlocked(Err(fault(FaultKind::Unreachable))));
+    drive.wait(secs(10));
+    assert!(matches!(drive.asked(), Some((_, Call::Unlock(..)))), "it is tried again");
+    drive.answer(Answer::Unlocked(Err(fault(FaultKind::KeyRejected))));
+    drive.wait(secs(600));
+    assert_eq!((drive.state(), drive.asked().is_none()), ("Held", true));
+    assert!(drive.mind.detail.starts_with("no login, use its console"), "{}", drive.mind.detail);
+}
+
+// Invariant: a hold that is written down holds after a crash, for no longer than it would have.
+
+#[test]
+fn a_held_agent_is_held_after_a_crash_until_the_same_moment() {
+    let mut drive = held();
+    drive.answer(Answer::Unlocked(Ok(())));
+    drive.wait(secs(600));
+    let mut adopted = drive.adopt(secs(600));
+    assert_eq!((adopted.state(), adopted.mind.standing()), ("Held", Standing::Busy));
+    let stopped = VmSight { running: Some(false), ..adopted.sight() };
+    adopted.answer(Answer::Looked(Ok(stopped)));
+    adopted.answer(Answer::Unlocked(Ok(())));
+    adopted.wait(secs(599));
+    assert_eq!(adopted.state(), "Held");
+    adopted.wait(secs(1));
+    assert_eq!(adopted.state(), "Retiring");
+}
+
+#[test]
+fn a_hold_written_just_before_a_crash_is_carried_out_after_it() {
+    let mut drive = Drive::new(spec());
+    drive.go_to("Ready");
+    let hold = Some(Box::new(a_hold()));
+    drive.record(Body::HoldSet { agent: agent_id(), hold, until: None });
+    let mut adopted = drive.adopt(secs(5));
+    let seen = Answer::Looked(Ok(adopted.sight()));
+    adopted.answer(seen);
+    assert_eq!(adopted.state(), "Held");
+}
+
+#[test]
+fn a_release_written_just_before_a_crash_is_carried_out_after_it() {
+    let mut drive = held();
+    drive.record(Body::HoldSet { agent: agent_id(), hold: None, until: None });
+    let mut adopted = drive.adopt(secs(5));
+    let seen = Answer::Looked(Ok(adopted.sight()));
+    adopted.answer(seen);
+    assert_eq!(adopted.state(), "Retiring");
+}

@@ -1,0 +1,45 @@
+//! What operators say of single agents against their templates, durable before it holds.
+
+use actix::Context;
+use tokio::sync::oneshot;
+
+use super::Herd;
+use super::leases::unavailable;
+use crate::id::AgentId;
+use crate::message::{AgentCommand, Refusal};
+use crate::overrides::{OverrideChange, Overrides};
+use crate::record::Body;
+
+impl Herd {
+    pub(super) fn override_agent(
+        &mut self,
+        agent: AgentId,
+        change: OverrideChange,
+        reply: oneshot::Sender<Result<Overrides, Refusal>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let refusal = match self.common.roster.get(&agent) {
+            None => Refusal::Unknown(format!("no agent `{agent}` lives")),
+            Some(_) if self.broker.stopping() => {
+                Refusal::Unavailable("the service is stopping".into())
+            }
+            Some(_) => {
+                let body = Body::OverrideSet { agent: agent.clone(), change };
+                return self.append(body, ctx, move |herd, done, _| {
+                    let answer = done.map_err(|fault| unavailable(&fault));
+                    let answer = answer.and_then(|_| herd.overridden(&agent, change));
+                    reply.send(answer).ok(); // an error: nobody waits any more
+                });
+            }
+        };
+        reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+    }
+
+    fn overridden(&self, agent: &AgentId, change: OverrideChange) -> Result<Overrides, Refusal> {
+        let roster = &self.common.roster;
+        roster.update(agent, |living| living.overrides.change(change));
+        roster.send(agent, AgentCommand::Override(change));
+        let living = roster.get(agent).map(|living| living.overrides);
+        living.ok_or_else(|| Refusal::Unknown(format!("agent `{agent}` is gone by now")))
+    }
+}

@@ -1,0 +1,104 @@
+//! One agent as its template sees it.
+
+use std::sync::Arc;
+
+use super::AgentLevel;
+use crate::birth::Living;
+use crate::id::{AgentId, LeaseId};
+use crate::ledger::AgentEntry;
+use crate::message::Standing;
+use crate::overrides::Overrides;
+use crate::record::Reason;
+use crate::spec::TemplateSpec;
+use crate::time::Moment;
+
+/// One agent as its template sees it.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub(super) spec: Arc<TemplateSpec>,
+    pub(super) standing: Standing,
+    pub(super) state: String,
+    pub(super) leases: Vec<LeaseId>,
+    /// What holds for it instead of what its spec says.
+    pub(super) overrides: Overrides,
+    /// Leases it could not take, until they are told.
+    pub(super) refused: Vec<LeaseId>,
+    /// Leases that were on it and are not any more, until they are told.
+    pub(super) over: Vec<LeaseId>,
+    /// When it got free without leases.
+    pub(super) idle_since: Option<Moment>,
+    pub(super) was_ready: bool,
+    /// Told to go.
+    pub(super) going: bool,
+    /// Why it goes once it is idle, unless somebody takes it first.
+    pub(super) reaped: Option<Reason>,
+    /// Begun because an operator said so: no lease given up takes it back.
+    pub(super) wanted: bool,
+}
+
+/// Whether an agent in this state is busy without ever having been ready, for all that is known.
+pub(super) fn is_unproven(state: &str) -> bool {
+    matches!(state, "InDoubt" | "Held")
+}
+
+impl Held {
+    /// One that is begun.
+    pub(super) fn begun(spec: Arc<TemplateSpec>) -> Self {
+        Self {
+            spec,
+            standing: Standing::Coming,
+            state: "Queued".into(),
+            leases: Vec::new(),
+            overrides: Overrides::default(),
+            refused: Vec::new(),
+            over: Vec::new(),
+            idle_since: None,
+            was_ready: false,
+            going: false,
+            reaped: None,
+            wanted: false,
+        }
+    }
+
+    /// One that lived before this start of the service.
+    pub(super) fn adopted(entry: &AgentEntry, standing: Standing) -> Self {
+        Self {
+            standing,
+            state: entry.state.clone(),
+            leases: entry.leases.keys().cloned().collect(),
+            overrides: entry.wishes.overrides,
+            was_ready: entry.state == "Ready" || entry.uses > 0,
+            going: entry.retiring.is_some(),
+            ..Self::begun(Arc::new((*entry.spec).clone()))
+        }
+    }
+
+    /// One that lived before this incarnation of its template.
+    pub(super) fn recalled(living: &Living, now: Moment) -> Self {
+        let idle = matches!(living.standing, Standing::Free { idle: true, .. });
+        Self {
+            standing: living.standing,
+            state: living.state.clone(),
+            leases: living.leases.clone(),
+            overrides: living.overrides,
+            idle_since: idle.then_some(now),
+            was_ready: matches!(living.standing, Standing::Free { .. } | Standing::Busy)
+                && !is_unproven(&living.state),
+            ..Self::begun(living.spec.clone())
+        }
+    }
+
+    /// What the herd is told of it.
+    pub(super) fn level(&mut self, agent: AgentId) -> AgentLevel {
+        AgentLevel {
+            agent,
+            spec: self.spec.clone(),
+            standing: self.standing,
+            queued: self.state == "Queued" && !self.wanted,
+            leases: self.leases.clone(),
+            refused: std::mem::take(&mut self.refused),
+            over: std::mem::take(&mut self.over),
+            going: self.going,
+        }
+    }
+}

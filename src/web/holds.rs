@@ -1,0 +1,125 @@
+//! Holds for debugging: an agent is kept from everybody else, with a login for whoever asked.
+
+use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
+use actix_web::{HttpResponse, web};
+use drover_actors::id::AgentId;
+use drover_actors::message::HerdCommand;
+use drover_actors::record::Hold;
+use rand::TryRng;
+use rand::rngs::SysRng;
+use secrecy::ExposeSecret;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::body::Fields;
+use super::leases::check_public_key;
+use super::{Problem, State};
+use crate::ssh::PrivateKey;
+
+/// How long a hold lasts when nothing is said.
+const DEFAULT_SECONDS: u64 = 2 * 60 * 60;
+/// The longest hold.
+const LONGEST_SECONDS: u64 = 7 * 24 * 60 * 60;
+
+/// A hold as it is asked for.
+#[derive(Debug, Clone, Default, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HoldIn {
+    /// How long from the moment it is held, at most a week; two hours when it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u64>,
+    /// The public key to let in; without one a key pair is made for this hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ssh_public_key: Option<String>,
+}
+
+/// A hold that is written down.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HoldOut {
+    /// The agent.
+    pub agent: String,
+    /// How long from the moment it is held.
+    pub seconds: u64,
+    /// The public key that is let in.
+    pub ssh_public_key: String,
+    /// The private key made for this hold, told here and nowhere else; null for a key of the
+    /// caller's.
+    pub private_key: Option<String>,
+}
+
+/// Holds an agent for debugging: at once when it is free, else after its last lease, or instead of
+/// its retirement. It is destroyed afterwards.
+#[utoipa::path(
+    post, path = "/v1/agents/{id}/hold", params(("id" = String, Path, description = "the agent")),
+    request_body = HoldIn,
+    responses(
+        (status = 202, body = HoldOut, description = "the hold is written down"),
+        (status = 400, body = Problem),
+        (status = 404, body = Problem),
+        (status = 409, body = Problem, description = "the agent goes already"),
+    )
+)]
+pub(super) async fn hold(
+    state: web::Data<State>,
+    id: web::Path<String>,
+    body: Result<web::Bytes, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    let (seconds, given) = read(body)?;
+    let (public_key, private_key) = match given {
+        Some(key) => (key, None),
+        None => made(&id)?,
+    };
+    let agent = AgentId::new(&*id);
+    let terms = Hold { span_ms: seconds * 1000, public_key: public_key.clone() };
+    let wish = |reply| HerdCommand::Hold { agent, hold: Some(Box::new(terms)), reply };
+    state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    let out = HoldOut { agent: id.into_inner(), seconds, ssh_public_key: public_key, private_key };
+    let mut response = HttpResponse::Accepted().json(out);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// Ends a hold: the agent is destroyed, or no longer held once it is free. Safe to repeat.
+#[utoipa::path(
+    delete, path = "/v1/agents/{id}/hold", params(("id" = String, Path, description = "the agent")),
+    responses((status = 202, description = "it is held no longer"), (status = 404, body = Problem))
+)]
+pub(super) async fn release(
+    state: web::Data<State>,
+    id: web::Path<String>,
+    body: Result<web::Bytes, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    Fields::parse(body)?.finish()?;
+    let agent = AgentId::new(&*id);
+    let wish = |reply| HerdCommand::Hold { agent, hold: None, reply };
+    state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    Ok(HttpResponse::Accepted().finish())
+}
+
+/// The span and the caller's own key of a hold.
+fn read(body: Result<web::Bytes, actix_web::Error>) -> Result<(u64, Option<String>), Problem> {
+    let mut fields = Fields::parse(body)?;
+    let seconds = fields.count("seconds", LONGEST_SECONDS).unwrap_or(DEFAULT_SECONDS);
+    let key = fields.text("sshPublicKey", 16 * 1024);
+    if let Some(fault) = key.as_deref().and_then(|key| check_public_key(key).err()) {
+        fields.fault("sshPublicKey", fault);
+    }
+    fields.finish()?;
+    Ok((seconds, key))
+}
+
+/// A new key pair; the private half goes into the answer and is forgotten here.
+fn made(name: &str) -> Result<(String, Option<String>), Problem> {
+    let unavailable = |fault: &dyn std::fmt::Display| {
+        let text = format!("nothing was done, no key could be made: {fault}");
+        Problem::refused(drover_actors::message::Refusal::Unavailable(text))
+    };
+    let mut seed = [0; 32];
+    SysRng.try_fill_bytes(&mut seed).map_err(|fault| unavailable(&fault))?;
+    let comment: String = name.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
+    let comment = format!("drover-hold-{comment}");
+    let key = PrivateKey::from_seed(&seed, &comment);
+    let text = key.to_openssh().map_err(|fault| unavailable(&fault))?;
+    Ok((key.public_line(&comment), Some(text.expose_secret().to_owned())))
+}

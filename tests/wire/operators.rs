@@ -1,0 +1,123 @@
+//! What operators say of single agents and templates, over real sockets.
+
+use serde_json::json;
+
+use crate::api::{ask, call, ready, release};
+use crate::harness::{Events, Service, world};
+
+// Invariant: what an operator begins is there without demand, under the caps.
+
+#[test]
+fn agents_are_begun_at_once_and_an_unknown_template_is_answered_with_the_nearest() {
+    let (_dir, sim, site) = world();
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let out = site.cli(&["provision", "linux", "--count", "2"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success() && said.starts_with("2 agents of lab/linux begun\n"), "{said}");
+    events.until("template", |fact| fact["template"]["states"]["Ready"] == 2);
+    assert_eq!(sim.guests().len(), 2);
+
+    let path = "/v1/templates/lab%2Flinux/provision";
+    let (status, more) = call(&site, "POST", path, Some(&json!({"count": 5})));
+    assert_eq!(status, 202, "{more}");
+    assert_eq!(more["agents"].as_array().unwrap().len(), 2);
+    assert_eq!(more["short"], "lab/linux is full: 4 of 4");
+
+    let (status, problem) = call(&site, "POST", "/v1/templates/linus/provision", None);
+    assert_eq!(status, 404, "{problem}");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("`linux`"), "{detail}");
+}
+
+// Invariant: limits of one agent hold across restarts.
+
+#[test]
+fn an_agents_own_limit_of_uses_outlives_the_service_and_ends_the_agent() {
+    let (_dir, _sim, site) = world();
+    let mut service = Service::start(&site);
+    let lease = ask(&site, "linux", "wire");
+    let agent = ready(&site, &lease)["agent"].as_str().unwrap().to_owned();
+    let path = format!("/v1/agents/{agent}");
+    let (status, set) = call(&site, "PATCH", &path, Some(&json!({"maxTotalUses": 1})));
+    assert_eq!((status, &set["maxTotalUses"]), (200, &json!(1)), "{set}");
+    let out = site.cli(&["agents", "set", &agent, "--idle", "0"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert_eq!(said, format!("agent {agent}: never goes for idling, goes after 1 use\n"));
+    service.child.signal("TERM");
+    assert_eq!(service.child.wait(), Some(0));
+
+    let _service = Service::start(&site);
+    let (_, shown) = call(&site, "GET", &path, None);
+    assert_eq!(shown["overrides"], json!({"idleTerminationMinutes": 0, "maxTotalUses": 1}));
+    let mut events = Events::follow(&site);
+    release(&site, &lease);
+    let gone = events.until("agentGone", |fact| fact["agent"]["id"] == agent.as_str());
+    assert_eq!(gone["agent"]["reason"], "used-up");
+}
+
+// Invariant: where one use is all an agent has, nobody comes after anybody.
+
+#[test]
+fn a_single_use_agent_is_gone_after_its_lease() {
+    let (_dir, sim, site) = world();
+    site.write_yaml(&site.yaml(&sim, "    singleUse: true\n"));
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let lease = ask(&site, "linux", "wire");
+    let agent = ready(&site, &lease)["agent"].clone();
+    release(&site, &lease);
+    let gone = events.until("agentGone", |fact| fact["agent"]["id"] == agent);
+    assert_eq!(gone["agent"]["reason"], "used-up");
+    assert_eq!(sim.guests(), Vec::<u64>::new());
+}
+
+// Invariant: whoever holds an agent gets in with a key that is told once, and the guest goes after.
+
+#[test]
+fn a_held_agent_lets_the_new_key_in_and_is_destroyed_when_it_is_released() {
+    let (_dir, sim, site) = world();
+    let mut service = Service::start(&site);
+    let (_, begun) = call(&site, "POST", "/v1/templates/linux/provision", None);
+    let agent = begun["agents"][0].as_str().unwrap().to_owned();
+    let mut events = Events::follow(&site);
+    let path = format!("/v1/agents/{agent}/hold");
+    let (status, held) = call(&site, "POST", &path, Some(&json!({"seconds": 3600})));
+    assert_eq!(status, 202, "{held}");
+    let key = held["privateKey"].as_str().unwrap();
+    let open = |fact: &serde_json::Value| {
+        let told = &fact["agent"];
+        told["id"] == agent.as_str() && told["detail"] == "the login is open"
+    };
+    let shown = events.until("agent", open);
+    assert_eq!(shown["agent"]["state"], "Held");
+    let (host, port) = (&shown["agent"]["ssh"]["host"], &shown["agent"]["ssh"]["port"]);
+    site.write_secret("held", key);
+    let file = site.dir.path().join("held");
+    let out = std::process::Command::new("ssh")
+        .args(["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"])
+        .args(["-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-p", &port.to_string(), "-i"])
+        .arg(&file)
+        .args([&format!("debian@{}", host.as_str().unwrap()), "echo inside"])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "inside\n", "{out:?}");
+
+    // The private key is nowhere but in that answer.
+    service.child.signal("KILL");
+    service.child.wait();
+    let secret: String = key.lines().nth(2).unwrap().to_owned();
+    let journal = std::fs::read(site.dir.path().join("state/journal.redb"));
+    let journal = journal.unwrap();
+    assert!(!journal.windows(secret.len()).any(|part| part == secret.as_bytes()));
+
+    let _service = Service::start(&site);
+    let (_, shown) = call(&site, "GET", &format!("/v1/agents/{agent}"), None);
+    assert_eq!(shown["state"], "Held");
+    let mut events = Events::follow(&site);
+    let out = site.cli(&["release-hold", &agent]);
+    assert!(out.status.success(), "{out:?}");
+    let gone = events.until("agentGone", |fact| fact["agent"]["id"] == agent.as_str());
+    assert_eq!(gone["agent"]["reason"], "hold-over");
+    assert_eq!(sim.guests(), Vec::<u64>::new());
+}
