@@ -65,6 +65,8 @@ pub struct Mind {
     pub(super) parked: bool,
     /// Whether no configured cloud leads to its guest.
     pub(super) cut_off: bool,
+    /// Whether its detail tells of a call that waits for a way in.
+    unproven: bool,
     /// Whether somebody whose lease ended before this start may still be in the guest.
     pub(super) unswept: bool,
     /// Told to rest: nothing is done any more.
@@ -118,7 +120,12 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
                 guest.marks.seq = seq;
             }
         }
-        Event::Answer(attempt, answer) => mind.answered(attempt, answer, &mut out),
+        Event::Answer(attempt, answer) => {
+            if std::mem::take(&mut mind.unproven) {
+                mind.detail.clear();
+            }
+            mind.answered(attempt, answer, &mut out);
+        }
         Event::Wake(attempt) => {
             if let Some((_, due)) = mind.wake.filter(|(expected, _)| *expected == attempt) {
                 mind.wake = None;
@@ -130,6 +137,7 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
             // What an administrator must know goes before what will pass by itself.
             if !matches!(mind.state, State::Stranded { .. }) {
                 mind.detail = text;
+                mind.unproven = true;
             }
         }
         Event::CutOff(cut_off) => mind.way(cut_off, &mut out),
@@ -176,6 +184,7 @@ impl Mind {
             lane: false,
             parked: false,
             cut_off: false,
+            unproven: false,
             unswept: false,
             resting: false,
             observing: false,

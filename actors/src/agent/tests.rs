@@ -331,6 +331,8 @@ async fn an_agent_whose_cloud_changed_waits_until_that_said_where_it_leads() {
         sleep(secs(30)).await;
         assert_eq!(world.calls(), Vec::<String>::new(), "that is another cluster");
         world.ways.leads(&cloud, &ClusterId::new(CLUSTER));
+        sleep(Duration::from_millis(150)).await;
+        assert!(!world.detail().ends_with(&wait), "{}", world.detail());
         sleep(secs(60)).await;
         assert_eq!(world.standing(), Standing::Gone);
     })
