@@ -114,7 +114,9 @@ impl Watch {
             seen.owners.insert(vmid, id.clone());
             seen.live.insert(id.clone(), live);
         }
-        for (id, entry) in &ledger.breakers {
+        // One that left before the start is tried anew when it comes back, as without a start.
+        let there = ledger.breakers.iter().filter(|(id, _)| spec.templates.contains_key(*id));
+        for (id, entry) in there {
             if let Some(until) = entry.until {
                 seen.trips.insert(id.clone(), Trip { until, trials: BTreeSet::new() });
             }
