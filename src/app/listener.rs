@@ -86,7 +86,7 @@ fn lease(view: &View, picture: &LeasePicture) {
 }
 
 fn breaker_moved(view: &View, template: &TemplateId, breaker: &str, cause: &str) {
-    let known = view.templates().into_iter().find(|known| known.template == *template);
+    let known = view.template(template);
     let before = known.as_ref().map_or("flowing", |known| known.breaker.as_str());
     if before == breaker {
         return;

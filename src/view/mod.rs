@@ -162,6 +162,11 @@ impl View {
         Some(last)
     }
 
+    /// One template.
+    pub fn template(&self, template: &TemplateId) -> Option<TemplatePicture> {
+        self.templates.get(template).map(|entry| entry.value().clone())
+    }
+
     /// Templates, by id.
     pub fn templates(&self) -> Vec<TemplatePicture> {
         let mut all: Vec<_> = self.templates.iter().map(|entry| entry.value().clone()).collect();

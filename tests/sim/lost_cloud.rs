@@ -52,6 +52,19 @@ async fn idle() -> (World, AgentPicture) {
     (world, agent)
 }
 
+/// The guest is gone, and the service went down before that was durable.
+async fn end_cut_short() -> (World, AgentPicture) {
+    let (mut world, agent) = idle().await;
+    world.tap.watch(|knock| {
+        let end = knock.records.iter().any(|body| matches!(body, Body::Gone { .. }));
+        if end { Strike::Hold } else { Strike::Pass }
+    });
+    world.reap(true).await;
+    world.until_sprung().await;
+    world.crash();
+    (world, agent)
+}
+
 async fn leased() -> (World, LeaseId, AgentPicture) {
     let world = World::started(Setup::linux("")).await;
     let (lease, agent) = world.leased("linux").await;
@@ -105,14 +118,7 @@ async fn a_clone_in_doubt_without_its_cloud_is_looked_for_through_another() {
 
 #[tokio::test(start_paused = true)]
 async fn an_end_that_is_not_durable_is_found_out_through_another_cloud() {
-    let (mut world, _) = idle().await;
-    world.tap.watch(|knock| {
-        let end = knock.records.iter().any(|body| matches!(body, Body::Gone { .. }));
-        if end { Strike::Hold } else { Strike::Pass }
-    });
-    world.reap(true).await;
-    world.until_sprung().await;
-    world.crash();
+    let (mut world, _) = end_cut_short().await;
     replace(&mut world, SPARE);
     world.start().await;
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
@@ -193,14 +199,7 @@ async fn a_clone_in_doubt_nobody_can_look_for_calls_for_its_cloud() {
 
 #[tokio::test(start_paused = true)]
 async fn an_end_that_is_not_durable_calls_for_its_cloud() {
-    let (mut world, agent) = idle().await;
-    world.tap.watch(|knock| {
-        let end = knock.records.iter().any(|body| matches!(body, Body::Gone { .. }));
-        if end { Strike::Hold } else { Strike::Pass }
-    });
-    world.reap(true).await;
-    world.until_sprung().await;
-    world.crash();
+    let (mut world, agent) = end_cut_short().await;
     replace(&mut world, ELSEWHERE);
     world.start().await;
     calls_for_its_cloud(&world, &agent).await;
