@@ -318,6 +318,12 @@ pub(super) static SERVICE: &[Key] = &[
         Preset::Text("keep"),
         "agents at a stop",
     ),
+    key(
+        "orphanCleanupPeriodSeconds",
+        Kind::ZeroOr(30, LONG),
+        Preset::Whole(0),
+        "seconds between two reconciliations of every cloud, against what each says; 0: as they say",
+    ),
     text(
         "logLevel",
         Preset::Unset,

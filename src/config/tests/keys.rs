@@ -114,6 +114,7 @@ const SERVICE_ROWS: &[Row] = &[
     ("listenPlain", FLAG, "[]", ("true", "[]"), "[]"),
     ("tokens", "a list of mappings", "[]", ("[{name: ann, role: admin, secretFile: token}]", "[\"ann Admin\"]"), "[]"),
     ("onStop", "one of keep, retireIdle, retireAll", "Keep", ("retireAll", "RetireAll"), REFUSED),
+    ("orphanCleanupPeriodSeconds", NUMBER, "None", ("60", "Some(60s)"), "None"),
     ("logLevel", TEXT, "info", ("debug", "debug"), "info"),
 ];
 
@@ -228,6 +229,7 @@ fn service(checked: &Checked, key: &str) -> String {
             text(&named.collect::<Vec<_>>())
         }
         "onStop" => text(&spec.on_stop),
+        "orphanCleanupPeriodSeconds" => text(&spec.reconcile_period),
         "logLevel" => spec.log_level.clone(),
         other => panic!("{other}"),
     }
