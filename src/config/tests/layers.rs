@@ -184,3 +184,17 @@ fn a_period_of_the_service_stands_in_every_cloud() {
     assert_eq!(periods("orphanCleanupPeriodSeconds: 0"), (vec![100, 600], None));
     assert_eq!(periods(""), (vec![100, 600], None));
 }
+
+// Invariant: a key that has two spellings is one key.
+
+#[test]
+fn another_spelling_of_a_key_is_the_same_key() {
+    let scene = Scene::new();
+    for line in ["searchDomain: lan", "searchdomain: lan"] {
+        let checked = scene.good(&with_agent(line));
+        let spec = checked.herd.templates.values().next().unwrap();
+        assert_eq!(spec.cloud_init.search_domain.as_deref(), Some("lan"), "{line}");
+    }
+    let both = scene.faults(&with_agent("searchDomain: lan\nsearchdomain: lan"));
+    assert!(both.contains("`searchDomain` is given already, as `searchDomain`"), "{both}");
+}
