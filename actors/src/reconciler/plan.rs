@@ -211,7 +211,10 @@ pub fn plan(
         };
         ours.insert(place.vmid);
         match guests.get(&place.vmid) {
-            Some(guest) => compare(&mut plan, agent, living, &place.node, guest),
+            Some(guest) => {
+                compare(&mut plan, agent, living, &place.node, guest);
+                plan.findings.extend(renamed(agent, living, guest, &known.installation));
+            }
             None if has_guest(&living.state) => {
                 plan.checks.push((agent.clone(), place.vmid));
             }
@@ -260,6 +263,23 @@ fn compare(plan: &mut Plan, agent: &AgentId, living: &Living, node: &NodeName, g
         );
         plan.findings.push(Finding::of(Does::Leave, vmid, text));
     }
+}
+
+/// An agent's guest does not carry its name any more: who destroys it will find out by its marks.
+fn renamed(
+    agent: &AgentId,
+    living: &Living,
+    guest: &Listed,
+    installation: &Installation,
+) -> Option<Finding> {
+    let name = guest.name.as_deref().filter(|_| should_run(&living.state))?;
+    let own =
+        parse_name(name).is_some_and(|(whose, whom)| whose == *installation && whom == *agent);
+    let text = || {
+        let vmid = guest.vmid;
+        format!("{vmid} of agent `{agent}` is called `{name}`: renamed, or somebody else's")
+    };
+    (!own).then(|| Finding::of(Does::Report, guest.vmid, text()))
 }
 
 /// Whether a lock is somebody else's work on an agent's guest, such as a backup or a migration: an

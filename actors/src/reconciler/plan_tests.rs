@@ -57,11 +57,12 @@ fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, &str)]) -> Known)) {
     });
 }
 
+/// A guest of which the list knows no name yet.
 fn guest(vmid: u32, node: &str, status: &str) -> Listed {
     Listed {
         vmid: VmId(vmid),
         node: NodeName::new(node),
-        name: Some(format!("guest-{vmid}")),
+        name: None,
         tags: Vec::new(),
         lock: None,
         status: status.into(),
@@ -172,6 +173,27 @@ fn a_locked_guest_that_is_stopped_is_left_to_its_lock() {
                     that is over";
         assert_eq!(plan.render(), told);
         assert_eq!(plan.findings[0].does, Does::Leave);
+    });
+}
+
+#[test]
+fn an_agents_guest_of_another_name_is_told_and_nothing_more() {
+    with_agents(|known| {
+        let cases = [
+            ("Leased", Some("somebody-else"), 1),
+            ("Ready", Some("linux-7k2m9qxw-0000000000000000"), 1),
+            ("Leased", Some("linux-7k2m9qxw-4f8z1c3px9t2vkab"), 0),
+            ("Leased", None, 0),
+            // The list may still know another guest that had the id before.
+            ("Booting", Some("somebody-else"), 0),
+        ];
+        for (state, name, found) in cases {
+            let known = known(&[(ORPHAN, 10_000, state)]);
+            let named = Listed { name: name.map(Into::into), ..guest(10_000, "pve1", "running") };
+            let list = listed(vec![named]);
+            let plan = plan(&list, &known, CONFIG, &mut Memory::default(), at(0).mono);
+            assert_eq!((plan.findings.len(), plan.tell.len()), (found, 0), "{name:?} in {state}");
+        }
     });
 }
 
