@@ -19,6 +19,7 @@ use crate::overrides::Overrides;
 use crate::ports::Ports;
 use crate::spec::TemplateSpec;
 use crate::supervise::{Census, GivenUp, Intensity, Watch, supervise};
+use crate::time::WallTime;
 use crate::ways::Ways;
 
 /// How an agent's actor begins.
@@ -185,6 +186,8 @@ pub struct Living {
     pub leases: Vec<LeaseId>,
     /// What holds for it instead of what its template says.
     pub overrides: Overrides,
+    /// When it was begun.
+    pub born: WallTime,
     /// Where its guest is, once a place was granted.
     pub place: Option<Place>,
 }

@@ -73,6 +73,8 @@ pub enum Reason {
     Orphaned,
     /// Its node came back from being parked.
     ReturnedFromPark,
+    /// The window of the schedule closed that it was kept for.
+    WindowClosed,
     /// Wanted no longer before it was ready.
     Cancelled,
     /// A phase took too long.
@@ -108,6 +110,7 @@ impl Reason {
             Self::Vanished => "vanished",
             Self::Orphaned => "orphaned",
             Self::ReturnedFromPark => "returned-from-park",
+            Self::WindowClosed => "window-closed",
             Self::Cancelled => "cancelled",
             Self::TooSlow { .. } => "too-slow",
             Self::Failed { .. } => "failed",
@@ -133,6 +136,7 @@ impl fmt::Display for Reason {
             | Self::Vanished
             | Self::Orphaned
             | Self::ReturnedFromPark
+            | Self::WindowClosed
             | Self::Cancelled => f.write_str(self.label()),
         }
     }
@@ -322,6 +326,9 @@ pub enum Body {
         cooldown_ms: u64,
         /// The last cause, for people.
         cause: String,
+        /// Which version of the template it judges; none in older journals.
+        #[serde(default)]
+        version: Option<String>,
     },
     /// A VMID must not be used again until its volumes were listed empty.
     IdBurned {
