@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::api::{ask, ready};
+use crate::api::{ask, ready, release};
 use crate::harness::{Events, Service, Sim, Site, drover, world};
 use crate::parity::{agents, checked, listed, switch_off, take_away, until, yaml};
 
@@ -161,6 +161,25 @@ fn a_reconciliation_does_what_its_dry_run_says_and_leaves_everybody_else_alone()
     assert_eq!(gone["agent"]["reason"], "orphaned");
     assert_eq!(guests(&sim), [10000, 10001, 10501, 10502, 10503]);
     assert_eq!(configs(), before, "somebody else's guest was touched");
+}
+
+// Invariant: an agent that died while nobody looked costs no lease: the next one is made for it.
+
+#[test]
+fn an_idle_agent_that_died_unseen_is_replaced_when_it_is_leased() {
+    let (_dir, sim, site) = world();
+    site.write_yaml(&yaml(&site, &sim, &[], &[("linux", "labelString: linux")]));
+    let _service = Service::start(&site);
+    let lease = ask(&site, "linux", "first");
+    let dead = ready(&site, &lease)["agent"].clone();
+    release(&site, &lease);
+    // The cluster says at once that the guest is off, and nobody asks it before the lease is there.
+    sim.call("POST", "/nodes/pve1/qemu/10000/status/stop");
+    until("a guest switched off", || {
+        sim.call("GET", "/nodes/pve1/qemu/10000/status/current")["data"]["status"] == "stopped"
+    });
+    let next = ask(&site, "linux", "next");
+    assert_ne!(ready(&site, &next)["agent"], dead);
 }
 
 // Invariant: an orphan that has just been found is left alone for the grace.
