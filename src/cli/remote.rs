@@ -11,7 +11,9 @@ use super::{
     AgentAction, CliError, Client, Command, Global, Limit, Term, events, hold, identity, tables,
 };
 use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
-use crate::web::{ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
+use crate::web::{
+    ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
+};
 
 /// How long a reload or a full reconciliation may take.
 const LONG_LIMIT: std::time::Duration = std::time::Duration::from_secs(180);
@@ -80,7 +82,11 @@ pub(super) async fn run(
                 format!("{} told to go\n", tables::count(out.retired as usize, "agent"))
             })?;
         }
-        Command::Resync { confirm_older_journal } => {
+        Command::Resync { dry_run: true, .. } => {
+            let out: ResyncPlanOut = client.get("/v1/resync", LONG_LIMIT).await?;
+            print(term, json, &out, tables::planned)?;
+        }
+        Command::Resync { confirm_older_journal, dry_run: false } => {
             let wish = ResyncIn { confirm_older_journal };
             let out: ResyncOut = client.post("/v1/resync", &wish, LONG_LIMIT).await?;
             print(term, json, &out, tables::findings)?;

@@ -357,9 +357,13 @@ impl Parts {
     fn into_checked(self, warnings: Vec<Fault>, sources: Sources) -> Checked {
         let mut herd = HerdSpec::default();
         let mut connections = BTreeMap::new();
-        for (id, cloud) in self.clouds {
+        herd.reconcile_period = self.service.reconcile_period;
+        for (id, mut cloud) in self.clouds {
             if let Some(connection) = cloud.connection {
                 connections.insert(id.clone(), connection);
+            }
+            if let Some(period) = herd.reconcile_period {
+                cloud.spec.reconcile_period = period;
             }
             herd.clouds.insert(id, Arc::new(cloud.spec));
         }

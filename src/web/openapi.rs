@@ -12,7 +12,8 @@ use super::{agents, control, events, health, holds, leases, metrics, templates};
     paths(
         leases::list, leases::create, leases::show, leases::renew, leases::release,
         agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release, agents::clouds,
-        agents::status, templates::list, templates::provision, events::stream, control::reap, control::resync, control::reload,
+        agents::status, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
+        control::reload,
         control::log_level, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer),

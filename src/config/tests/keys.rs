@@ -88,7 +88,7 @@ const AGENT_ROWS: &[Row] = &[
     ("ipConfigs", LIST, "[]", ("[ip=dhcp]", r#"["ip=dhcp"]"#), "[]"),
     ("ciUpgrade", FLAG, "false", ("true", "true"), "false"),
     ("nameserver", TEXT, "None", ("1.1.1.1", r#"Some("1.1.1.1")"#), "None"),
-    ("searchdomain", TEXT, "None", ("lan", r#"Some("lan")"#), "None"),
+    ("searchDomain", TEXT, "None", ("lan", r#"Some("lan")"#), "None"),
     ("sshPort", NUMBER, "22", ("2222", "2222"), REFUSED),
     ("guestNetworks", LIST, "[]", ("[127.77.0.0/16]", r#"["127.77.0.0/16"]"#), "[]"),
     ("tags", LIST, "{}", ("[ci]", r#"{"ci"}"#), "{}"),
@@ -117,6 +117,7 @@ const SERVICE_ROWS: &[Row] = &[
     ("listenPlain", FLAG, "[]", ("true", "[]"), "[]"),
     ("tokens", "a list of mappings", "[]", ("[{name: ann, role: admin, secretFile: token}]", "[\"ann Admin\"]"), "[]"),
     ("onStop", "one of keep, retireIdle, retireAll", "Keep", ("retireAll", "RetireAll"), REFUSED),
+    ("orphanCleanupPeriodSeconds", NUMBER, "None", ("60", "Some(60s)"), "None"),
     ("logLevel", TEXT, "info", ("debug", "debug"), "info"),
 ];
 
@@ -204,7 +205,7 @@ fn agent(checked: &Checked, key: &str) -> String {
         "ipConfigs" => text(&spec.cloud_init.ip_configs),
         "ciUpgrade" => text(&spec.cloud_init.upgrade),
         "nameserver" => text(&spec.cloud_init.nameserver),
-        "searchdomain" => text(&spec.cloud_init.search_domain),
+        "searchDomain" => text(&spec.cloud_init.search_domain),
         "sshPort" => text(&spec.ssh.port),
         "guestNetworks" => text(&spec.guest_networks),
         "tags" => text(&spec.tags),
@@ -239,6 +240,7 @@ fn service(checked: &Checked, key: &str) -> String {
             text(&named.collect::<Vec<_>>())
         }
         "onStop" => text(&spec.on_stop),
+        "orphanCleanupPeriodSeconds" => text(&spec.reconcile_period),
         "logLevel" => spec.log_level.clone(),
         other => panic!("{other}"),
     }

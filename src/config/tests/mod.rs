@@ -4,6 +4,7 @@
 mod broken;
 mod faults;
 mod files;
+mod golden;
 mod keys;
 mod layers;
 mod mappings;
