@@ -80,6 +80,7 @@ pub fn herd(clouds: Vec<CloudSpec>, templates: Vec<TemplateSpec>) -> Arc<HerdSpe
         clouds: clouds.into_iter().map(|spec| (spec.id.clone(), Arc::new(spec))).collect(),
         templates: templates.into_iter().map(|spec| (spec.id.clone(), Arc::new(spec))).collect(),
         mappings: Vec::new(),
+        pools: BTreeMap::new(),
     })
 }
 
@@ -123,6 +124,7 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEn
         intended: at(0).wall,
         upid: None,
         settled: true,
+        addresses: Vec::new(),
         volumes: Vec::new(),
         host_keys: Vec::new(),
         address: None,
