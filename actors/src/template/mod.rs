@@ -256,6 +256,7 @@ impl Template {
         let effects = self.mind.provision(reserved, &mut draw, self.common.ports.ambient.now());
         let agents: Vec<AgentId> = effects.iter().filter_map(Effect::spawned).cloned().collect();
         self.carry_out(effects, ctx);
+        self.look();
         let own = (agents.len() < reserved as usize)
             .then(|| self.mind.shortage(self.common.ports.ambient.now().mono));
         let template = self.mind.spec().id.clone();

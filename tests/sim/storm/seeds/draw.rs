@@ -63,7 +63,10 @@ fn stage(seed: u64, dice: &mut Dice) -> Stage {
     for place in templates.iter_mut().take(count) {
         *place = Some(template(dice, nodes, two, count));
     }
+    // Dice of their own: all else is as it was before there were pools.
+    let mut pools = Dice::from_number(seed).fork("pools");
     Stage {
+        addresses: one_of(&mut pools, &[0, 0, 12, 20]),
         seed,
         nodes,
         new_version: dice.below(2) == 0,
