@@ -66,7 +66,10 @@ fn stage(seed: u64, kind: Kind, dice: &mut Dice) -> Stage {
         let timed = if kind == Kind::Full { timed(dice) } else { (0, 0) };
         *place = Some(TemplateConf { window: timed.0, life: timed.1, ..conf });
     }
+    // Dice of their own: all else is as it was before there were pools.
+    let mut pools = Dice::from_number(seed).fork("pools");
     Stage {
+        addresses: one_of(&mut pools, &[0, 0, 12, 20]),
         seed,
         nodes,
         new_version: dice.below(2) == 0,

@@ -29,6 +29,9 @@ pub struct Stage {
     pub new_version: bool,
     /// How fast the cluster is.
     pub speed: Speed,
+    /// Addresses of the pool that all templates share; 0 for none.
+    #[serde(default)]
+    pub addresses: u32,
     /// Each cloud of [`CLOUDS`], where it is configured.
     pub clouds: [Option<CloudConf>; 2],
     /// Each template of [`TEMPLATES`], where it is configured.

@@ -9,6 +9,7 @@ use drover_actors::time::WallTime;
 
 use super::outage::Outage;
 use super::usage::{Losses, Used};
+use crate::world::addresses::Addresses;
 
 /// Something that must never be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +91,7 @@ pub(super) struct Seen {
     /// This moment, and how much happened at it.
     pub(super) moment: (Duration, u32),
     pub(super) harmed: bool,
+    pub(super) addresses: Addresses,
     pub(super) log: Option<Vec<String>>,
     pub(super) wrong: Option<Wrong>,
 }

@@ -15,6 +15,11 @@ pub fn setup(stage: &Stage) -> Setup {
     setup.version = if stage.new_version { PveVersion::V9_2 } else { PveVersion::V8_4 };
     setup.latency = latency(stage.speed);
     setup.guests = NoneOptions { seed: stage.seed, ..NoneOptions::default() };
+    if stage.addresses > 0 {
+        let range = format!("10.20.0.10-10.20.0.{}", 9 + stage.addresses);
+        let keys = format!("ranges: [{range}], prefix: 24, cooldownSeconds: 45");
+        setup = setup.pools(&format!("lab: {{{keys}}}"));
+    }
     configure(&mut setup, &stage.clouds, &stage.templates);
     setup
 }
@@ -34,6 +39,7 @@ pub fn configure(
         Some((id, keys))
     };
     setup.clouds = CLOUDS.into_iter().zip(clouds).filter_map(cloud).collect();
+    let pool = if setup.sections.is_empty() { "" } else { "addressPool: lab, " };
     let there = |number: &&usize| clouds[**number].is_some();
     let template = |(id, conf): (&'static str, &Option<TemplateConf>)| {
         let conf = conf.as_ref()?;
@@ -43,7 +49,7 @@ pub fn configure(
             return None;
         }
         let keys = format!(
-            "cloudIds: [{}], templateVmId: {}, instanceCap: {}, instanceMin: {}, \
+            "{pool}cloudIds: [{}], templateVmId: {}, instanceCap: {}, instanceMin: {}, \
              idleMin: {}, numExecutors: {}, maxTotalUses: {}, idleTerminationMinutes: {}, \
              cloneStrategy: {}, maxLifetimeMinutes: {}, schedule: [{}]",
             on.join(", "),

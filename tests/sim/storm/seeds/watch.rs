@@ -465,6 +465,9 @@ impl Eye for Watch {
     fn record(&self, body: &Body) {
         let mut seen = self.seen();
         self.beat(&mut seen);
+        if let Some(text) = seen.addresses.record(body) {
+            self.blame(&mut seen, "an-address-is-one-agents", text);
+        }
         match body {
             Body::CloneIntended { marks, spec, .. } => {
                 let vmid = marks.vmid.0;
