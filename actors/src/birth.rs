@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, Context, Recipient, Supervised};
 
+use crate::addresses::Addresses;
 use crate::agent::boots::Boots;
 use crate::id::{
     AgentId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
@@ -85,6 +86,8 @@ pub struct AgentBirth {
     pub ways: Ways,
     /// What the boots of its template teach.
     pub boots: Boots,
+    /// Whose each address is.
+    pub addresses: Addresses,
 }
 
 /// Starts an agent's actor and gives its address.
@@ -101,6 +104,8 @@ pub struct Common {
     pub census: Census,
     /// Through which cloud a guest is reached.
     pub ways: Ways,
+    /// Whose each address is.
+    pub addresses: Addresses,
     /// Starts agents.
     pub spawner: AgentSpawner,
     /// This installation.

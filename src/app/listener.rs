@@ -64,6 +64,11 @@ fn log(view: &View, what: &What) {
         What::Restarted { actor, count, gave_up } => {
             tracing::error!(actor, count, gave_up, "actor restarted");
         }
+        What::AddressPools { pools } => {
+            for pool in pools.iter().filter(|pool| pool.free == 0) {
+                tracing::debug!(pool = %pool.pool, used = pool.used, "address pool is used up");
+            }
+        }
         What::CloudGone { cloud } => tracing::info!(%cloud, "cloud gone"),
         // The agents log their own moves.
         What::Step { agent, template, step, ms, exit, log } => {

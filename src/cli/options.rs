@@ -70,6 +70,8 @@ pub enum Command {
     },
     /// List templates
     Templates,
+    /// List pools of addresses: size, used, resting, free, and when the next is free
+    AddressPools,
     /// Begin agents of a template at once, without demand
     Provision {
         /// The template, `cloud/template` or its bare name

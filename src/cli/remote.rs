@@ -12,7 +12,8 @@ use super::{
 };
 use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
 use crate::web::{
-    ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
+    AddressPoolsOut, ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut,
+    ResyncPlanOut,
 };
 
 /// How long a reload or a full reconciliation may take.
@@ -39,6 +40,10 @@ pub(super) async fn run(
         Command::Templates => {
             let templates: TemplatesOut = client.get("/v1/templates", CALL_LIMIT).await?;
             print(term, json, &templates, |out| tables::templates(&out.templates))?;
+        }
+        Command::AddressPools => {
+            let pools: AddressPoolsOut = client.get("/v1/address-pools", CALL_LIMIT).await?;
+            print(term, json, &pools, |out| tables::address_pools(&out.address_pools))?;
         }
         Command::Provision { template, count } => {
             let path = path("templates", &template, "/provision");

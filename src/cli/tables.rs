@@ -5,7 +5,7 @@ use drover_actors::reconciler::finding::Does;
 use crate::web::shapes::{
     AgentOut, AgentsOut, CloudOut, ConfigOut, LeaseOut, StatusOut, TemplateOut,
 };
-use crate::web::{ProvisionOut, ResyncOut, ResyncPlanOut};
+use crate::web::{AddressPoolOut, ProvisionOut, ResyncOut, ResyncPlanOut};
 
 /// Text from elsewhere without anything that could move the cursor, on one line.
 pub(super) fn clean(text: &str) -> String {
@@ -71,6 +71,9 @@ pub(super) fn status(status: &StatusOut) -> String {
     }
     text.push_str(&format!("\nCLOUDS\n{}", clouds(&status.clouds)));
     text.push_str(&format!("\nTEMPLATES\n{}", templates(&status.templates)));
+    if !status.address_pools.is_empty() {
+        text.push_str(&format!("\nADDRESS POOLS\n{}", address_pools(&status.address_pools)));
+    }
     text.push_str(&format!("\nAGENTS\n{}", live(&status.agents)));
     text.push_str(&format!("\nLEASES\n{}", leases(&status.leases)));
     if !status.reconciled.is_empty() {
@@ -146,6 +149,10 @@ pub(super) fn templates(templates: &[TemplateOut]) -> String {
             (Some(at), Some(cause)) => format!("{} until {at}: {cause}", template.breaker),
             (Some(_) | None, _) => template.breaker.clone(),
         };
+        let breaker = match &template.lack {
+            Some(lack) => format!("{breaker}; {lack}"),
+            None => breaker,
+        };
         let count: u32 = template.states.values().sum();
         let kept = match (template.minimum, template.idle_minimum) {
             (0, 0) => "-".to_owned(),
@@ -165,6 +172,28 @@ pub(super) fn templates(templates: &[TemplateOut]) -> String {
     table(
         ["NAME", "AGENTS", "KEPT", "STATES", "LABELS", "BREAKER"],
         templates.iter().map(row).collect(),
+    )
+}
+
+/// Pools of addresses with what they have.
+pub(super) fn address_pools(pools: &[AddressPoolOut]) -> String {
+    if pools.is_empty() {
+        return "none\n".to_owned();
+    }
+    let row = |pool: &AddressPoolOut| {
+        [
+            pool.id.clone(),
+            pool.size.to_string(),
+            pool.used.to_string(),
+            pool.resting.to_string(),
+            pool.free.to_string(),
+            dash(pool.next_free_at.as_ref()),
+            pool.ranges.join(", "),
+        ]
+    };
+    table(
+        ["POOL", "SIZE", "USED", "RESTING", "FREE", "NEXT FREE AT", "ADDRESSES"],
+        pools.iter().map(row).collect(),
     )
 }
 

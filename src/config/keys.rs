@@ -1,7 +1,11 @@
 //! Every key that clouds, agents, credentials and the service know: type, range, default, and what
 //! zero means. The one place that says so; `configs/full.yaml` and the checks follow it.
 
+mod addresses;
+
 use super::value::{self, Check};
+
+pub(super) use addresses::ADDRESS_POOL;
 
 /// The most a duration in seconds or minutes may be: about three years of seconds.
 const LONG: u64 = 100_000_000;
@@ -230,6 +234,14 @@ pub(super) static AGENT: &[Key] = &[
     text("ciUser", Preset::Text(""), "cloud-init user; blank: the image's own"),
     text("ipConfig", Preset::Text("ip=dhcp"), "cloud-init ipconfig0; blank: the template's")
         .checked(value::ip_config),
+    text("addressPool", Preset::Text(""), "the address pool its agents have their addresses of"),
+    text("addressPool6", Preset::Text(""), "a second one, of IPv6 beside one of IPv4"),
+    key(
+        "addressFrom",
+        Kind::Choice(&["guestAgent", "static", "call"]),
+        Preset::Unset,
+        "who tells the address; unset: static for a pool or one address in ipConfig, else guestAgent",
+    ),
     key(
         "ipConfigs",
         Kind::Texts,
@@ -495,12 +507,13 @@ pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 3] =
     [("proxmoxToken", PROXMOX_TOKEN), ("proxmoxPassword", PROXMOX_PASSWORD), ("sshKey", SSH_KEY)];
 
 /// The top level; `agentDefaults-<node>` beside.
-pub(super) const TOP: [&str; 7] = [
+pub(super) const TOP: [&str; 8] = [
     "cloudDefaults",
     "cloudConfigurations",
     "agentDefaults",
     "agentConfigurations",
     "labelMappings",
+    "addressPools",
     "credentials",
     "service",
 ];
@@ -511,7 +524,8 @@ pub(super) const LATER: [&str; 3] = ["demand", "images", "machines"];
 /// Whether a word is the name of a key or of a section.
 pub(super) fn is_known(word: &str) -> bool {
     let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys];
-    let tables = [CLOUD, AGENT, MAPPING, SERVICE, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
+    let tables =
+        [CLOUD, AGENT, MAPPING, ADDRESS_POOL, SERVICE, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
     TOP.contains(&word) || tables.into_iter().chain(nested).flatten().any(|key| key.is(word))
 }
 
@@ -547,7 +561,8 @@ mod tests {
     #[test]
     fn every_preset_is_of_its_kind_and_in_its_range() {
         let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys].concat();
-        for key in [CLOUD, AGENT, MAPPING, SERVICE].concat().into_iter().chain(nested) {
+        for key in [CLOUD, AGENT, MAPPING, ADDRESS_POOL, SERVICE].concat().into_iter().chain(nested)
+        {
             let sound = match (key.kind, key.preset) {
                 (_, Preset::Required | Preset::Unset) => true,
                 (Kind::Whole(least, most), Preset::Whole(n)) => (least..=most).contains(&n),

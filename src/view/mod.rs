@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
-use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover_actors::fact::{AddressPoolPicture, AgentPicture, Fact, LeasePicture, What};
 use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, TemplateId};
 use drover_actors::ports::Observer;
 use drover_actors::time::WallTime;
@@ -37,6 +37,7 @@ pub struct View {
     templates: DashMap<TemplateId, TemplatePicture>,
     clouds: DashMap<CloudId, CloudPicture>,
     reconciled: DashMap<ClusterId, ReconcilePicture>,
+    pools: Mutex<Vec<AddressPoolPicture>>,
     alarms: DashMap<AgentId, AlarmPicture>,
     past: Mutex<Past>,
     readiness: watch::Sender<Readiness>,
@@ -67,6 +68,7 @@ impl View {
             templates: DashMap::new(),
             clouds: DashMap::new(),
             reconciled: DashMap::new(),
+            pools: Mutex::new(Vec::new()),
             alarms: DashMap::new(),
             past: Mutex::new(Past::default()),
             readiness: watch::Sender::new(Readiness::default()),
@@ -188,6 +190,11 @@ impl View {
         all
     }
 
+    /// Pools of addresses, by name.
+    pub fn address_pools(&self) -> Vec<AddressPoolPicture> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Alarms that stand.
     pub fn alarms(&self) -> Vec<AlarmPicture> {
         let mut all: Vec<_> = self.alarms.iter().map(|entry| entry.value().clone()).collect();
@@ -281,6 +288,9 @@ impl View {
                 let mut past = self.past();
                 past.restart_count += 1;
                 keep(&mut past.restarts, restart, RESTARTS_KEPT);
+            }
+            What::AddressPools { pools } => {
+                self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone_from(pools);
             }
             What::Template { .. }
             | What::TemplateGone { .. }

@@ -49,6 +49,8 @@ pub struct TemplatePicture {
     pub minimum: u32,
     /// Idle agents it keeps at this moment.
     pub idle_minimum: u32,
+    /// Why it begins nothing although it may: no address is free.
+    pub lack: Option<String>,
     /// Its labels.
     pub labels: Vec<String>,
     /// `flowing`, `tripped` or `probing`.
@@ -66,6 +68,7 @@ impl TemplatePicture {
             cap,
             minimum,
             idle_minimum,
+            lack,
             labels,
             breaker,
             tripped,
@@ -79,6 +82,7 @@ impl TemplatePicture {
             cap: *cap,
             minimum: *minimum,
             idle_minimum: *idle_minimum,
+            lack: lack.clone(),
             labels: labels.clone(),
             breaker: breaker.clone(),
             tripped: tripped.clone(),

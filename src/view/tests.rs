@@ -147,6 +147,7 @@ fn a_cloud_that_went_takes_its_templates_along() {
                 cap: None,
                 minimum: 2,
                 idle_minimum: 1,
+                lack: None,
                 labels: Vec::new(),
                 breaker: "flowing".into(),
                 tripped: None,

@@ -3,6 +3,7 @@
 //! Runs on threads of its own and owns no state of the herd: wishes go to the herd as messages
 //! and come back through one-shot channels, everything shown is read from the view.
 
+mod addresses;
 mod agents;
 mod auth;
 mod body;
@@ -30,6 +31,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::view::View;
 
+pub use addresses::{AddressPoolOut, AddressPoolsOut};
 pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
 pub use control::{
     FoundOut, LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
@@ -185,6 +187,7 @@ fn routes(config: &mut ServiceConfig) {
         .service(
             resource("/v1/templates/{id}/provision").route(web::post().to(templates::provision)),
         )
+        .service(resource("/v1/address-pools").route(web::get().to(addresses::list)))
         .service(resource("/v1/clouds").route(web::get().to(agents::clouds)))
         .service(resource("/v1/status").route(web::get().to(agents::status)))
         .service(resource("/v1/events").route(web::get().to(events::stream)))

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::AddressPoolOut;
 use crate::view::{
     AlarmPicture, CloudPicture, ConfigPicture, GoneAgent, ReconcilePicture, RestartPicture,
     TemplatePicture, View,
@@ -170,6 +171,9 @@ pub struct TemplateOut {
     pub minimum: u32,
     /// Idle agents kept at this moment.
     pub idle_minimum: u32,
+    /// Why it begins nothing although it may: no address is free; null when one is.
+    #[serde(default)]
+    pub lack: Option<String>,
     /// `flowing`, `tripped` or `probing`.
     pub breaker: String,
     /// When a tripped breaker may be tried again (RFC 3339).
@@ -287,6 +291,9 @@ pub struct StatusOut {
     pub clouds: Vec<CloudOut>,
     /// Each template on each of its clouds.
     pub templates: Vec<TemplateOut>,
+    /// Pools of addresses.
+    #[serde(default)]
+    pub address_pools: Vec<AddressPoolOut>,
     /// Live agents.
     pub agents: Vec<AgentOut>,
     /// Leases that have not ended.
@@ -381,6 +388,7 @@ impl From<&TemplatePicture> for TemplateOut {
             cap: template.cap,
             minimum: template.minimum,
             idle_minimum: template.idle_minimum,
+            lack: template.lack.clone(),
             breaker: template.breaker.clone(),
             retry_at: retry_at.map(rfc3339),
             cause,
@@ -452,6 +460,7 @@ impl StatusOut {
             config: ConfigOut::from(&view.config()),
             clouds: view.clouds().iter().map(CloudOut::from).collect(),
             templates: view.templates().iter().map(TemplateOut::from).collect(),
+            address_pools: view.address_pools().iter().map(AddressPoolOut::from).collect(),
             agents: view.agents().iter().map(AgentOut::from).collect(),
             leases: view
                 .leases()
@@ -514,6 +523,10 @@ pub fn event_out(view: &View, fact: &Fact) -> (&'static str, Value) {
             json!({ "cloud": CloudPicture::of(&fact.what, at).as_ref().map(CloudOut::from) }),
         ),
         What::CloudGone { cloud } => ("cloudGone", json!({ "cloud": cloud })),
+        What::AddressPools { pools } => {
+            let pools: Vec<_> = pools.iter().map(AddressPoolOut::from).collect();
+            ("addressPools", json!({ "addressPools": pools }))
+        }
         What::Reconciled { cluster, findings } => {
             ("reconciled", json!({ "cluster": cluster, "findings": findings }))
         }

@@ -1,6 +1,7 @@
 //! The herd: the root of all actors. It applies configurations, adopts what the journal knows,
 //! carries out what the broker decides, and is the one door for leases and operators.
 
+mod addresses;
 mod clusters;
 mod drain;
 mod explain;
@@ -66,6 +67,7 @@ pub struct Herd {
     drain: Option<drain::Drain>,
     settling: bool,
     explained: explain::Explained,
+    pools: addresses::ShownPools,
 }
 
 /// To itself: decide, once for all messages that were waiting.
@@ -180,9 +182,12 @@ impl Herd {
             generation: new.generation,
             reconcile_period: new.reconcile_period,
             mappings: new.mappings.clone(),
+            pools: new.pools.clone(),
             ..HerdSpec::default()
         };
         self.broker.route(Routing::new(&new.mappings));
+        self.common.addresses.configure(&new.pools);
+        self.show_pools(ctx);
         for (id, cloud) in &new.clouds {
             let kept = old.clouds.get(id).filter(|old| *old == cloud);
             if old.clouds.get(id).is_none_or(|old| old.connection != cloud.connection) {

@@ -10,9 +10,11 @@ use std::time::Duration;
 use actix::{Addr, AsyncContext, Context, Supervised};
 use tokio::sync::oneshot;
 
+use super::addresses::ShownPools;
 use super::clusters::Known;
 use super::explain::Explained;
 use super::{ClusterActors, Herd, Tried};
+use crate::addresses::Addresses;
 use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Roster, spawn_child};
 use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand};
@@ -86,6 +88,7 @@ impl Herd {
             roster: roster.clone(),
             census: census.clone(),
             ways: Ways::default(),
+            addresses: Addresses::default(),
             spawner: start.spawner,
             installation: start.installation,
             epoch: start.epoch,
@@ -109,6 +112,7 @@ impl Herd {
                 drain: None,
                 settling: false,
                 explained: Explained::default(),
+                pools: ShownPools::default(),
             };
             herd.take_over(&ledger, down, &spec, ctx);
             herd
@@ -124,6 +128,7 @@ impl Herd {
         ctx: &mut Context<Self>,
     ) {
         self.show_known(ledger, down);
+        self.open_addresses(ledger, spec);
         for cluster in ledger.clusters.values() {
             self.begin_cluster(cluster, ledger, ctx);
         }

@@ -123,6 +123,7 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEn
         intended: at(0).wall,
         upid: None,
         settled: true,
+        addresses: Vec::new(),
         volumes: Vec::new(),
         host_keys: Vec::new(),
         address: None,

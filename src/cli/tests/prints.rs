@@ -1,7 +1,7 @@
 //! What is printed for people and for scripts.
 
-use drover_actors::fact::What;
-use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, TemplateId};
+use drover_actors::fact::{AddressPoolPicture, What};
+use drover_actors::id::{AddressPoolId, AgentId, CloudId, ClusterId, Generation, TemplateId};
 use drover_actors::record::Reason;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -77,12 +77,25 @@ fn furnish(view: &View) {
             cap: tripped.is_none().then_some(5),
             minimum: 2,
             idle_minimum: 1,
+            lack: tripped.is_none().then(|| "address pool `lab` is used up".to_owned()),
             labels: vec!["big".into(), name.into()],
             breaker: breaker.into(),
             tripped,
         };
         told(view, what);
     }
+    let pools = [("lab", 5, Some(THEN)), ("office", 0, None)].map(|(name, resting, next_free)| {
+        AddressPoolPicture {
+            pool: AddressPoolId::new(name),
+            ranges: vec!["10.20.0.50-10.20.0.59".into(), "10.20.0.70".into()],
+            size: 11,
+            used: 6,
+            resting,
+            free: 5 - resting,
+            next_free,
+        }
+    });
+    told(view, What::AddressPools { pools: pools.into() });
     let mut booting = testing::agent("a2", "Booting");
     booting.detail = "\u{1b}[2Jno address yet".into();
     (booting.address, booting.ssh) = (None, None);

@@ -85,6 +85,9 @@ const AGENT_ROWS: &[Row] = &[
     ("startupWaitSeconds", NUMBER, "60s", ("120", "120s"), REFUSED),
     ("ciUser", TEXT, "None", ("ci", r#"Some("ci")"#), "None"),
     ("ipConfig", TEXT, r#"Some("ip=dhcp")"#, ("ip6=auto", r#"Some("ip6=auto")"#), "None"),
+    ("addressPool", TEXT, "GuestAgent", ("lab", "Pools([lab])"), "GuestAgent"),
+    ("addressPool6", TEXT, "GuestAgent", ("six\naddressPool: lab", "Pools([lab, six])"), "GuestAgent"),
+    ("addressFrom", "one of guestAgent, static, call", "GuestAgent", ("call", "Call"), REFUSED),
     ("ipConfigs", LIST, "[]", ("[ip=dhcp]", r#"["ip=dhcp"]"#), "[]"),
     ("ciUpgrade", FLAG, "false", ("true", "true"), "false"),
     ("nameserver", TEXT, "None", ("1.1.1.1", r#"Some("1.1.1.1")"#), "None"),
@@ -202,6 +205,7 @@ fn agent(checked: &Checked, key: &str) -> String {
         "startupWaitSeconds" => text(&spec.limits.startup),
         "ciUser" => text(&spec.cloud_init.user),
         "ipConfig" => text(&spec.cloud_init.ip_config),
+        "addressPool" | "addressPool6" | "addressFrom" => text(&spec.address),
         "ipConfigs" => text(&spec.cloud_init.ip_configs),
         "ciUpgrade" => text(&spec.cloud_init.upgrade),
         "nameserver" => text(&spec.cloud_init.nameserver),
@@ -244,6 +248,15 @@ fn service(checked: &Checked, key: &str) -> String {
         "logLevel" => spec.log_level.clone(),
         other => panic!("{other}"),
     }
+}
+
+/// An agent with these lines, beside everything that its keys may name or need.
+fn with_all_beside(lines: &str) -> String {
+    format!(
+        "{}addressPools:\n  lab: {{ranges: [10.0.0.10], prefix: 24}}\n  \
+         six: {{ranges: [\"fd00::9\"], prefix: 64}}\nservice: {{listen: \"127.0.0.1:80\"}}\n",
+        with_agent(lines)
+    )
 }
 
 fn with_service(lines: &str) -> String {
@@ -296,7 +309,7 @@ fn every_key_of_a_cloud_means_what_it_says() {
 
 #[test]
 fn every_key_of_an_agent_means_what_it_says() {
-    holds(AGENT_ROWS, AGENT, with_agent, agent);
+    holds(AGENT_ROWS, AGENT, with_all_beside, agent);
 }
 
 #[test]
