@@ -84,7 +84,6 @@ fn a_reconciliation_does_what_its_dry_run_says_and_leaves_everybody_else_alone()
     plant(&sim, "10501", &name.replace(id(0), orphan), &damaged, &tags);
     plant(&sim, "10502", name, marks, &tags);
     plant(&sim, "10503", "linux-bbbbbbbb-0123456789abcdef", "", "drover;drover-bbbbbbbb");
-    listed(&sim, 10503, "name", "linux-bbbbbbbb-0123456789abcdef");
     let strangers = [10501, 10502, 10503];
     let configs = || strangers.map(|vmid| sim.config("pve1", vmid));
     let before = configs();
@@ -94,6 +93,8 @@ fn a_reconciliation_does_what_its_dry_run_says_and_leaves_everybody_else_alone()
     sim.order("move 10001 pve2");
     take_away(&sim, "pve1", 10002);
     switch_off(&sim, "pve1", 10003);
+    listed(&sim, 10003, "status", "stopped");
+    listed(&sim, 10503, "name", "linux-bbbbbbbb-0123456789abcdef");
     let all = guests(&sim);
 
     let names: Vec<(&str, &str)> = vec![
@@ -173,11 +174,8 @@ fn an_idle_agent_that_died_unseen_is_replaced_when_it_is_leased() {
     let lease = ask(&site, "linux", "first");
     let dead = ready(&site, &lease)["agent"].clone();
     release(&site, &lease);
-    // The cluster says at once that the guest is off, and nobody asks it before the lease is there.
-    sim.call("POST", "/nodes/pve1/qemu/10000/status/stop");
-    until("a guest switched off", || {
-        sim.call("GET", "/nodes/pve1/qemu/10000/status/current")["data"]["status"] == "stopped"
-    });
+    // Nobody asks the cluster about it before the lease is there.
+    switch_off(&sim, "pve1", 10000);
     let next = ask(&site, "linux", "next");
     assert_ne!(ready(&site, &next)["agent"], dead);
 }

@@ -1,10 +1,8 @@
 //! The warm pool: when it is topped up, how far, and what never goes below it.
 
-use serde_json::Value;
-
 use crate::api::{Board, ask, ready, release};
 use crate::harness::{Events, Service, Site, world};
-use crate::parity::{agents, switch_off, yaml};
+use crate::parity::{agents, listed, switch_off, take_away, yaml};
 
 /// How many agents of a template are ready, once that is so many.
 fn until_ready(board: &mut Board, site: &Site, template: &str, count: usize) {
@@ -48,7 +46,9 @@ fn the_warm_pool_is_topped_up_on_every_occasion_and_never_above_the_cap() {
 
     // After a loss that a reconciliation finds.
     let lost = agents(&site, "warm")[0].clone();
-    switch_off(&sim, "pve1", lost["vmid"].as_u64().unwrap());
+    let vmid = lost["vmid"].as_u64().unwrap();
+    switch_off(&sim, "pve1", vmid);
+    listed(&sim, vmid, "status", "stopped");
     assert!(site.cli(&["resync"]).status.success());
     board.until(&site, "the dead one is gone", |board| {
         !board.agents.contains_key(lost["id"].as_str().unwrap())
@@ -62,15 +62,15 @@ fn the_warm_pool_is_topped_up_on_every_occasion_and_never_above_the_cap() {
     // And again at the next start.
     service.child.signal("TERM");
     assert_eq!(service.child.wait(), Some(0));
-    for vmid in sim.guests() {
-        switch_off(&sim, "pve1", vmid);
+    let before = sim.guests();
+    for vmid in &before {
+        take_away(&sim, "pve1", *vmid);
     }
-    let before: Vec<Value> = sim.guests().into_iter().map(Value::from).collect();
     let _again = Service::start(&site);
     let mut board = Board::open(&site);
     board.until(&site, "both are replaced", |board| {
         let ready = board.agents.values().filter(|one| one["state"] == "Ready");
-        ready.filter(|one| !before.contains(&one["vmid"])).count() == 2
+        ready.filter(|one| !before.contains(&one["vmid"].as_u64().unwrap())).count() == 2
     });
 }
 
