@@ -176,8 +176,11 @@ fn an_idle_agent_that_died_unseen_is_replaced_when_it_is_leased() {
     release(&site, &lease);
     // Nobody asks the cluster about it before the lease is there.
     switch_off(&sim, "pve1", 10000);
-    let next = ask(&site, "linux", "next");
-    assert_ne!(ready(&site, &next)["agent"], dead);
+    // Its key can not be put there.
+    let mut events = Events::follow(&site);
+    let out = site.cli(&["lease", "--template", "linux", "--", "true"]);
+    assert!(out.status.success(), "{out:?}");
+    events.until("agentGone", |fact| fact["agent"]["id"] == dead);
 }
 
 // Invariant: an orphan that has just been found is left alone for the grace.
