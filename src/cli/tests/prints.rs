@@ -137,8 +137,13 @@ async fn status_shows_everything_at_a_glance() {
 
     TEMPLATES
     NAME         AGENTS  KEPT       STATES              LABELS       BREAKER
-    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing
+    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing; address pool `lab` is used up
     lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`
+
+    ADDRESS POOLS
+    POOL    SIZE  USED  RESTING  FREE  NEXT FREE AT          ADDRESSES
+    lab     11    6     5        0     2026-11-21T08:11:02Z  10.20.0.50-10.20.0.59, 10.20.0.70
+    office  11    6     0        5     -                     10.20.0.50-10.20.0.59, 10.20.0.70
 
     AGENTS
     ID  TEMPLATE   STATE    SINCE                 VMID   NODE  LOGIN               LEASES  DETAIL
@@ -261,7 +266,7 @@ async fn short_commands_answer_in_a_line_or_in_json() {
       destroy orphan 10417 on pve1
     {"clusters":{"9f31c0aa52e7d410":["destroy orphan 10417 on pve1"]}}
     NAME         AGENTS  KEPT       STATES              LABELS       BREAKER
-    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing
+    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing; address pool `lab` is used up
     lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`
     "#);
     let (missing, _) = cli(&served, false, Command::Release { lease: "a/b".into() }).await;
