@@ -110,6 +110,9 @@ pub enum What {
     ConfigApplied {
         /// Its generation.
         generation: Generation,
+        /// Seconds between two reconciliations of every cloud; none where each has its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reconcile_seconds: Option<u64>,
     },
     /// A configuration was refused; the old one stays.
     ConfigRefused {

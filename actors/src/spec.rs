@@ -21,6 +21,9 @@ pub struct HerdSpec {
     pub clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
     /// Each template on each of its clouds.
     pub templates: BTreeMap<TemplateId, Arc<TemplateSpec>>,
+    /// Time between two reconciliations that stands in every cloud's spec against its own; none
+    /// where each has its own.
+    pub reconcile_period: Option<Duration>,
     /// Labels given to lists of templates, as written.
     pub mappings: Vec<Arc<LabelMapping>>,
     /// Addresses for agents, whichever clouds use them.

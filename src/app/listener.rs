@@ -54,7 +54,7 @@ fn log(view: &View, what: &What) {
                 tracing::info!(%cloud, health, detail, "cloud's health changed");
             }
         }
-        What::ConfigApplied { generation } => {
+        What::ConfigApplied { generation, .. } => {
             tracing::info!(generation = generation.0, "configuration in force");
         }
         What::ConfigRefused { .. } => tracing::error!("configuration refused, the old one stays"),

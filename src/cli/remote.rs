@@ -13,6 +13,7 @@ use super::{
 use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
 use crate::web::{
     AddressPoolsOut, ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut,
+    ResyncPlanOut,
 };
 
 /// How long a reload or a full reconciliation may take.
@@ -86,7 +87,11 @@ pub(super) async fn run(
                 format!("{} told to go\n", tables::count(out.retired as usize, "agent"))
             })?;
         }
-        Command::Resync { confirm_older_journal } => {
+        Command::Resync { dry_run: true, .. } => {
+            let out: ResyncPlanOut = client.get("/v1/resync", LONG_LIMIT).await?;
+            print(term, json, &out, tables::planned)?;
+        }
+        Command::Resync { confirm_older_journal, dry_run: false } => {
             let wish = ResyncIn { confirm_older_journal };
             let out: ResyncOut = client.post("/v1/resync", &wish, LONG_LIMIT).await?;
             print(term, json, &out, tables::findings)?;

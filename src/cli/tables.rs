@@ -1,9 +1,11 @@
 //! Plain aligned text for people.
 
+use drover_actors::reconciler::finding::Does;
+
 use crate::web::shapes::{
     AgentOut, AgentsOut, CloudOut, ConfigOut, LeaseOut, StatusOut, TemplateOut,
 };
-use crate::web::{AddressPoolOut, ProvisionOut, ResyncOut};
+use crate::web::{AddressPoolOut, ProvisionOut, ResyncOut, ResyncPlanOut};
 
 /// Text from elsewhere without anything that could move the cursor, on one line.
 pub(super) fn clean(text: &str) -> String {
@@ -94,6 +96,9 @@ fn config(config: &ConfigOut) -> String {
         }
         (Some(_) | None, _) => "configuration: none in force\n".to_owned(),
     };
+    if let Some(seconds) = config.orphan_cleanup_period_seconds {
+        text.push_str(&format!("{}\n", every_cloud(seconds)));
+    }
     if let (Some(at), Some(refusal)) = (&config.refused_at, &config.refusal) {
         text.push_str(&format!("REFUSED at {at}, the old configuration stays:\n"));
         for line in refusal.lines() {
@@ -101,6 +106,11 @@ fn config(config: &ConfigOut) -> String {
         }
     }
     text
+}
+
+/// That the service says how often its clouds are reconciled.
+pub(super) fn every_cloud(seconds: u64) -> String {
+    format!("every cloud is reconciled each {seconds} s: service.orphanCleanupPeriodSeconds")
 }
 
 fn clouds(clouds: &[CloudOut]) -> String {
@@ -286,4 +296,25 @@ pub(super) fn findings(out: &ResyncOut) -> String {
         }
     }
     text
+}
+
+/// What a reconciliation would do.
+pub(super) fn planned(out: &ResyncPlanOut) -> String {
+    if out.clusters.is_empty() {
+        return "no cluster is known yet\n".to_owned();
+    }
+    let mut text = String::new();
+    for (cluster, found) in &out.clusters {
+        let counted = |does: Does| {
+            let count = found.iter().filter(|one| one.does == does.name()).count();
+            (count > 0).then(|| format!("{count} to {}", does.name()))
+        };
+        let counts: Vec<String> = Does::ALL.into_iter().filter_map(counted).collect();
+        let sum = if counts.is_empty() { "nothing to do".to_owned() } else { counts.join(", ") };
+        text.push_str(&format!("{cluster}: {sum}\n"));
+        for one in found {
+            text.push_str(&format!("  {:<7}  {}\n", clean(&one.does), clean(&one.why)));
+        }
+    }
+    text + "nothing was changed\n"
 }

@@ -70,10 +70,12 @@ pub(super) struct Key {
     pub about: &'static str,
     /// Looks closer at each text.
     pub check: Option<Check>,
+    /// Another spelling that is taken for it.
+    pub also: Option<&'static str>,
 }
 
 const fn key(name: &'static str, kind: Kind, preset: Preset, about: &'static str) -> Key {
-    Key { name, kind, preset, about, check: None }
+    Key { name, kind, preset, about, check: None, also: None }
 }
 
 const fn text(name: &'static str, preset: Preset, about: &'static str) -> Key {
@@ -88,6 +90,16 @@ impl Key {
     const fn checked(mut self, check: Check) -> Self {
         self.check = Some(check);
         self
+    }
+
+    const fn also(mut self, name: &'static str) -> Self {
+        self.also = Some(name);
+        self
+    }
+
+    /// Whether it is called so.
+    pub(super) fn is(&self, name: &str) -> bool {
+        self.name == name || self.also == Some(name)
     }
 }
 
@@ -245,7 +257,8 @@ pub(super) static AGENT: &[Key] = &[
     ),
     text("nameserver", Preset::Text(""), "cloud-init DNS servers; blank: the node's")
         .checked(value::nameserver),
-    text("searchdomain", Preset::Text(""), "cloud-init DNS search domain; blank: the node's"),
+    text("searchDomain", Preset::Text(""), "cloud-init DNS search domain; blank: the node's")
+        .also("searchdomain"),
     whole("sshPort", 1, 65_535, 22, "port of SSH in the guest"),
     key(
         "guestNetworks",
@@ -368,6 +381,12 @@ pub(super) static SERVICE: &[Key] = &[
         Kind::Choice(&["keep", "retireIdle", "retireAll"]),
         Preset::Text("keep"),
         "agents at a stop",
+    ),
+    key(
+        "orphanCleanupPeriodSeconds",
+        Kind::ZeroOr(30, LONG),
+        Preset::Whole(0),
+        "seconds between two reconciliations of every cloud, against what each says; 0: as they say",
     ),
     text(
         "logLevel",
@@ -507,7 +526,7 @@ pub(super) fn is_known(word: &str) -> bool {
     let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys];
     let tables =
         [CLOUD, AGENT, MAPPING, ADDRESS_POOL, SERVICE, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
-    TOP.contains(&word) || tables.into_iter().chain(nested).flatten().any(|key| key.name == word)
+    TOP.contains(&word) || tables.into_iter().chain(nested).flatten().any(|key| key.is(word))
 }
 
 /// The known word nearest to a mistaken one, if one is near.

@@ -47,8 +47,9 @@ pub fn schema() -> Value {
 
 /// A mapping with these keys and no other; nothing at all is fine too.
 fn mapping(keys: &[Key]) -> Map<String, Value> {
+    let names = |key: &Key| [Some(key.name), key.also].into_iter().flatten();
     let properties: Map<String, Value> =
-        keys.iter().map(|key| (key.name.to_owned(), value(key))).collect();
+        keys.iter().flat_map(|key| names(key).map(|name| (name.to_owned(), value(key)))).collect();
     let mut mapping = Map::new();
     mapping.insert("type".into(), json!(["object", "null"]));
     mapping.insert("additionalProperties".into(), false.into());

@@ -349,7 +349,10 @@ fn promises(
     for (id, cloud) in clouds {
         let Some(cap) = cloud.spec.cap else { continue };
         let specs = templates.values().flat_map(|template| &template.specs);
-        let kept = |spec: &TemplateSpec| u64::from(spec.minimum.max(spec.idle_minimum));
+        let kept = |spec: &TemplateSpec| {
+            let windows = spec.schedule.iter().map(|at| at.minimum.max(at.idle_minimum));
+            u64::from(windows.fold(spec.minimum.max(spec.idle_minimum), u32::max))
+        };
         let promised: u64 = specs.filter(|spec| spec.id.cloud == *id).map(kept).sum();
         if promised > u64::from(cap) {
             let message = format!("`{cap}` is less than its templates' minimums, {promised}");
@@ -363,9 +366,13 @@ impl Parts {
     fn into_checked(self, warnings: Vec<Fault>, sources: Sources) -> Checked {
         let mut herd = HerdSpec::default();
         let mut connections = BTreeMap::new();
-        for (id, cloud) in self.clouds {
+        herd.reconcile_period = self.service.reconcile_period;
+        for (id, mut cloud) in self.clouds {
             if let Some(connection) = cloud.connection {
                 connections.insert(id.clone(), connection);
+            }
+            if let Some(period) = herd.reconcile_period {
+                cloud.spec.reconcile_period = period;
             }
             herd.clouds.insert(id, Arc::new(cloud.spec));
         }

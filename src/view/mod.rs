@@ -228,13 +228,14 @@ impl View {
 
     fn fold(&self, fact: &Fact) {
         match &fact.what {
-            What::ConfigApplied { generation } => {
+            What::ConfigApplied { generation, reconcile_seconds } => {
                 let mut past = self.past();
                 // The actors may tell of the one that stays after its successor was refused.
                 if *generation > past.refused_after {
                     past.config.refused = None;
                 }
                 past.config.generation = Some(*generation);
+                past.config.reconcile_seconds = *reconcile_seconds;
                 past.config.applied = Some(fact.at);
             }
             What::ConfigRefused { text, after } => {

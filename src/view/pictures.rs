@@ -28,6 +28,8 @@ impl Readiness {
 pub struct ConfigPicture {
     /// Its generation; none before the first came into force.
     pub generation: Option<Generation>,
+    /// Seconds between two reconciliations of every cloud; none where each has its own.
+    pub reconcile_seconds: Option<u64>,
     /// Since when.
     pub applied: Option<WallTime>,
     /// When a newer one was refused, and why; none when the newest is in force.

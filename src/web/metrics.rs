@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn metrics_are_prometheus_text() {
         let view = View::new(3);
-        told(&view, What::ConfigApplied { generation: Generation(4) });
+        told(&view, What::ConfigApplied { generation: Generation(4), reconcile_seconds: None });
         let template = TemplateId::new(CloudId::new("la\"b"), "linux");
         let seen = What::Template {
             template: template.clone(),

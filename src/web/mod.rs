@@ -35,7 +35,9 @@ use crate::view::View;
 pub use addresses::{AddressPoolOut, AddressPoolsOut};
 pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
 pub use call_in::{CallIn, CalledIn};
-pub use control::{LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
+pub use control::{
+    FoundOut, LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
+};
 pub use holds::{HoldIn, HoldOut};
 pub use leases::{LeaseIn, RenewIn};
 pub use problem::{FieldFault, Problem};
@@ -199,7 +201,11 @@ fn routes(config: &mut ServiceConfig) {
         .service(resource("/v1/status").route(web::get().to(agents::status)))
         .service(resource("/v1/events").route(web::get().to(events::stream)))
         .service(resource("/v1/reap").route(web::post().to(control::reap)))
-        .service(resource("/v1/resync").route(web::post().to(control::resync)))
+        .service(
+            resource("/v1/resync")
+                .route(web::get().to(control::plan_resync))
+                .route(web::post().to(control::resync)),
+        )
         .service(resource("/v1/reload").route(web::post().to(control::reload)))
         .service(resource("/v1/log-level").route(web::put().to(control::log_level)))
         .service(resource("/healthz").route(web::get().to(health::healthz)))

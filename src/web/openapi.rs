@@ -14,7 +14,8 @@ use super::{
     paths(
         leases::list, leases::create, leases::show, leases::renew, leases::release,
         agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release, agents::clouds,
-        agents::status, addresses::list, call_in::call, templates::list, templates::provision, events::stream, control::reap, control::resync, control::reload,
+        agents::status, addresses::list, call_in::call, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
+        control::reload,
         control::log_level, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer),

@@ -224,6 +224,10 @@ pub struct CloudsOut {
 pub struct ConfigOut {
     /// Its generation; null before the first.
     pub generation: Option<u64>,
+    /// Seconds between two reconciliations of every cloud, as `service` says; null where each cloud
+    /// says so itself.
+    #[serde(default)]
+    pub orphan_cleanup_period_seconds: Option<u64>,
     /// Since when (RFC 3339).
     pub applied_at: Option<String>,
     /// When a newer one was refused (RFC 3339); null when the newest is in force.
@@ -412,6 +416,7 @@ impl From<&ConfigPicture> for ConfigOut {
         let (refused_at, refusal) = config.refused.clone().unzip();
         Self {
             generation: config.generation.map(|generation| generation.0),
+            orphan_cleanup_period_seconds: config.reconcile_seconds,
             applied_at: config.applied.map(rfc3339),
             refused_at: refused_at.map(rfc3339),
             refusal,
@@ -474,7 +479,7 @@ impl StatusOut {
 pub fn event_out(view: &View, fact: &Fact) -> (&'static str, Value) {
     let at = fact.at;
     let (kind, body) = match &fact.what {
-        What::ConfigApplied { generation } => {
+        What::ConfigApplied { generation, .. } => {
             ("configApplied", json!({ "generation": generation.0 }))
         }
         What::ConfigRefused { text, .. } => ("configRefused", json!({ "text": text })),

@@ -184,6 +184,7 @@ impl Herd {
         let old = std::mem::take(&mut self.spec);
         let mut merged = HerdSpec {
             generation: new.generation,
+            reconcile_period: new.reconcile_period,
             mappings: new.mappings.clone(),
             pools: new.pools.clone(),
             ..HerdSpec::default()
@@ -224,7 +225,8 @@ impl Herd {
             self.tried.remove(id);
         }
         self.spec = Arc::new(merged);
-        self.observe(What::ConfigApplied { generation: new.generation });
+        let reconcile_seconds = new.reconcile_period.map(|period| period.as_secs());
+        self.observe(What::ConfigApplied { generation: new.generation, reconcile_seconds });
         self.check_ready();
         self.settle_soon(ctx);
     }
@@ -326,14 +328,16 @@ impl Herd {
         ctx.spawn(sum.into_actor(self));
     }
 
-    fn resync(
+    /// Asks every reconciler, and replies with all of their findings.
+    fn findings<F: 'static>(
         &self,
-        reply: oneshot::Sender<BTreeMap<ClusterId, Vec<String>>>,
+        ask: impl Fn(mpsc::UnboundedSender<(ClusterId, Vec<F>)>) -> ReconcilerCommand,
+        reply: oneshot::Sender<BTreeMap<ClusterId, Vec<F>>>,
         ctx: &mut Context<Self>,
     ) {
         let (tally, mut findings) = mpsc::unbounded_channel();
         for actors in self.clusters.values() {
-            actors.reconciler.do_send(ReconcilerCommand::Resync(tally.clone()));
+            actors.reconciler.do_send(ask(tally.clone()));
         }
         drop(tally);
         let all = async move {
@@ -469,7 +473,10 @@ impl Handler<HerdCommand> for Herd {
                     actors.reconciler.do_send(ReconcilerCommand::ConfirmAhead);
                 }
             }
-            HerdCommand::Resync { reply } => self.resync(reply, ctx),
+            HerdCommand::Resync { reply } => self.findings(ReconcilerCommand::Resync, reply, ctx),
+            HerdCommand::PlanResync { reply } => {
+                self.findings(ReconcilerCommand::Preview, reply, ctx);
+            }
             HerdCommand::Drain { policy, reply } => self.begin_drain(policy, reply),
         }
         self.settle_soon(ctx);
@@ -482,5 +489,7 @@ mod lives;
 mod operators;
 #[cfg(test)]
 mod panics;
+#[cfg(test)]
+mod plans;
 #[cfg(test)]
 mod tests;

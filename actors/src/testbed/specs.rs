@@ -79,8 +79,7 @@ pub fn herd(clouds: Vec<CloudSpec>, templates: Vec<TemplateSpec>) -> Arc<HerdSpe
         generation: Generation(1),
         clouds: clouds.into_iter().map(|spec| (spec.id.clone(), Arc::new(spec))).collect(),
         templates: templates.into_iter().map(|spec| (spec.id.clone(), Arc::new(spec))).collect(),
-        mappings: Vec::new(),
-        pools: BTreeMap::new(),
+        ..HerdSpec::default()
     })
 }
 

@@ -263,7 +263,7 @@ const PLUGIN_KEYS: [&str; 37] = [
     "ciUser",
     "ipConfig",
     "nameserver",
-    "searchdomain",
+    "searchDomain",
     "cloudIds",
     "agentDefaults-pve1",
 ];

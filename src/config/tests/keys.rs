@@ -91,7 +91,7 @@ const AGENT_ROWS: &[Row] = &[
     ("ipConfigs", LIST, "[]", ("[ip=dhcp]", r#"["ip=dhcp"]"#), "[]"),
     ("ciUpgrade", FLAG, "false", ("true", "true"), "false"),
     ("nameserver", TEXT, "None", ("1.1.1.1", r#"Some("1.1.1.1")"#), "None"),
-    ("searchdomain", TEXT, "None", ("lan", r#"Some("lan")"#), "None"),
+    ("searchDomain", TEXT, "None", ("lan", r#"Some("lan")"#), "None"),
     ("sshPort", NUMBER, "22", ("2222", "2222"), REFUSED),
     ("guestNetworks", LIST, "[]", ("[127.77.0.0/16]", r#"["127.77.0.0/16"]"#), "[]"),
     ("tags", LIST, "{}", ("[ci]", r#"{"ci"}"#), "{}"),
@@ -120,6 +120,7 @@ const SERVICE_ROWS: &[Row] = &[
     ("listenPlain", FLAG, "[]", ("true", "[]"), "[]"),
     ("tokens", "a list of mappings", "[]", ("[{name: ann, role: admin, secretFile: token}]", "[\"ann Admin\"]"), "[]"),
     ("onStop", "one of keep, retireIdle, retireAll", "Keep", ("retireAll", "RetireAll"), REFUSED),
+    ("orphanCleanupPeriodSeconds", NUMBER, "None", ("60", "Some(60s)"), "None"),
     ("logLevel", TEXT, "info", ("debug", "debug"), "info"),
 ];
 
@@ -208,7 +209,7 @@ fn agent(checked: &Checked, key: &str) -> String {
         "ipConfigs" => text(&spec.cloud_init.ip_configs),
         "ciUpgrade" => text(&spec.cloud_init.upgrade),
         "nameserver" => text(&spec.cloud_init.nameserver),
-        "searchdomain" => text(&spec.cloud_init.search_domain),
+        "searchDomain" => text(&spec.cloud_init.search_domain),
         "sshPort" => text(&spec.ssh.port),
         "guestNetworks" => text(&spec.guest_networks),
         "tags" => text(&spec.tags),
@@ -243,6 +244,7 @@ fn service(checked: &Checked, key: &str) -> String {
             text(&named.collect::<Vec<_>>())
         }
         "onStop" => text(&spec.on_stop),
+        "orphanCleanupPeriodSeconds" => text(&spec.reconcile_period),
         "logLevel" => spec.log_level.clone(),
         other => panic!("{other}"),
     }
@@ -396,4 +398,21 @@ fn a_step_that_may_take_longer_than_all_of_them_is_warned_about() {
     assert_eq!(checked.rendered_warnings(), "");
     let text = with_agent("prepareTimeoutSec: 60\nprepare: [{run: id, timeoutSec: 61}]");
     assert!(scene.good(&text).rendered_warnings().contains("prepareTimeoutSec, 60, is shorter"));
+}
+
+#[test]
+fn a_cloud_that_can_not_hold_what_is_kept_at_its_fullest_is_warned_about() {
+    let scene = Scene::new();
+    let warnings = |keys: &str| {
+        let text = with_agent(keys).replace(
+            "cloudConfigurations:",
+            "cloudDefaults: {instanceCap: 3}\ncloudConfigurations:",
+        );
+        scene.good(&text).rendered_warnings()
+    };
+    let window = "schedule: [{cron: 0 8 * * *, durationMinutes: 60, idleMin: 4}]";
+    assert_eq!(warnings("instanceMin: 3"), "");
+    for keys in ["instanceMin: 4", "idleMin: 4", window] {
+        assert!(warnings(keys).contains("`3` is less than its templates' minimums, 4"), "{keys}");
+    }
 }

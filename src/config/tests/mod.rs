@@ -5,6 +5,7 @@ mod addresses;
 mod broken;
 mod faults;
 mod files;
+mod golden;
 mod keys;
 mod layers;
 mod mappings;

@@ -8,6 +8,7 @@ use drover_actors::spec::HerdSpec;
 use drover_actors::time::WallTime;
 
 use super::outage::Outage;
+use super::usage::{Losses, Used};
 use crate::world::addresses::Addresses;
 
 /// Something that must never be.
@@ -71,6 +72,11 @@ pub(super) struct Seen {
     /// When ids were given back last.
     pub(super) freed: BTreeMap<u32, WallTime>,
     pub(super) leases: BTreeMap<LeaseId, LeaseSeen>,
+    /// What the agents were used for.
+    pub(super) used: BTreeMap<AgentId, Used>,
+    pub(super) losses: Losses,
+    /// Whether a hold was ever written down.
+    pub(super) holds: bool,
     pub(super) strangers: BTreeSet<u32>,
     pub(super) orphans: BTreeSet<u32>,
     /// Agents whose node was down once: they may have left the caps.

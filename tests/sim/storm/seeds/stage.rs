@@ -50,7 +50,8 @@ pub fn configure(
         }
         let keys = format!(
             "{pool}cloudIds: [{}], templateVmId: {}, instanceCap: {}, instanceMin: {}, \
-             idleMin: {},              numExecutors: {}, maxTotalUses: {}, idleTerminationMinutes: {}, cloneStrategy: {}",
+             idleMin: {}, numExecutors: {}, maxTotalUses: {}, idleTerminationMinutes: {}, \
+             cloneStrategy: {}, maxLifetimeMinutes: {}, schedule: [{}]",
             on.join(", "),
             9000 + conf.source,
             conf.cap,
@@ -60,10 +61,21 @@ pub fn configure(
             conf.uses,
             conf.idle,
             if conf.full { "FULL" } else { "LINKED" },
+            conf.life,
+            window(conf),
         );
         Some((id, keys))
     };
     setup.templates = TEMPLATES.into_iter().zip(templates).filter_map(template).collect();
+}
+
+/// Windows of a schedule that raise what is kept by one idle agent for half of the time.
+fn window(conf: &TemplateConf) -> String {
+    if conf.window == 0 || (conf.cap > 0 && conf.idle_min + 1 > conf.cap) {
+        return String::new();
+    }
+    let (every, long, idle) = (conf.window, (conf.window / 2).max(1), conf.idle_min + 1);
+    format!("{{cron: \"*/{every} * * * *\", durationMinutes: {long}, idleMin: {idle}}}")
 }
 
 fn latency(speed: Speed) -> Latency {
