@@ -277,7 +277,7 @@ async fn a_pool_that_shrinks_keeps_the_living_and_one_that_grows_wakes_who_waits
 
 /// A template whose guests call.
 fn calling() -> Setup {
-    let mut setup = Setup::linux("addressFrom: call, startupWaitSeconds: 300");
+    let mut setup = Setup::linux("addressFrom: call, startupWaitSeconds: 300, instanceCap: 1");
     setup.sections = "service: {listen: \"127.0.0.1:8080\"}\n".to_owned();
     setup
 }
