@@ -2,6 +2,7 @@
 //! carries out what the broker decides, and is the one door for leases and operators.
 
 mod addresses;
+mod call_in;
 mod clusters;
 mod drain;
 mod explain;
@@ -13,6 +14,7 @@ mod provision;
 mod start;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +28,7 @@ use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand, CloudReport};
 use crate::cluster::{Cluster, ClusterCommand};
 use crate::fact::{Fact, What};
-use crate::id::{CloudId, ClusterId, LeaseId, TemplateId};
+use crate::id::{AgentId, CloudId, ClusterId, LeaseId, TemplateId};
 use crate::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
 use crate::ports::JournalFault;
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
@@ -68,6 +70,8 @@ pub struct Herd {
     settling: bool,
     explained: explain::Explained,
     pools: addresses::ShownPools,
+    /// Where guests of living agents called from in this start.
+    called: BTreeMap<AgentId, IpAddr>,
 }
 
 /// To itself: decide, once for all messages that were waiting.
@@ -461,6 +465,9 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::Hold { agent, hold, reply } => self.hold(agent, hold, reply, ctx),
             HerdCommand::Provision { template, count, reply } => {
                 self.provision(&template, count, reply);
+            }
+            HerdCommand::CallIn { agent, peer, said, reply } => {
+                self.call_in(agent, (peer, &said), reply, ctx);
             }
             HerdCommand::Reap { all, reply } => self.reap(all, reply, ctx),
             HerdCommand::ConfirmOlderJournal => {
