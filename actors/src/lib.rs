@@ -4,6 +4,7 @@
 pub mod agent;
 pub mod ambient;
 pub mod birth;
+pub mod board;
 pub mod broker;
 pub mod cloud;
 pub mod cluster;
@@ -20,6 +21,7 @@ pub mod patience;
 pub mod ports;
 pub mod reconciler;
 pub mod record;
+pub mod source;
 pub mod spec;
 pub mod supervise;
 pub mod template;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{CloudId, NodeName, Upid, VmId};
+use crate::id::{CloudId, Upid, VmId};
 use crate::marks::Marks;
 use crate::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
     Ports, Ran, Shell, ShellTarget, Survey, TaskEnd, VmRef, VmSight,
 };
+use crate::source::{Found, Sought};
 use crate::spec::UploadSpec;
 
 /// For a call of Proxmox: a few requests, each with the client's own limit (`callTimeoutSec`) at
@@ -61,8 +62,8 @@ impl Hypervisor for Patient<dyn Hypervisor> {
         asked("survey", cloud, self.0.survey(cloud))
     }
 
-    fn locate(&self, cloud: &CloudId, source: VmId) -> Ask<NodeName> {
-        asked("locate", cloud, self.0.locate(cloud, source))
+    fn locate(&self, cloud: &CloudId, sought: &Sought) -> Ask<Found> {
+        asked("locate", cloud, self.0.locate(cloud, sought))
     }
 
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {

@@ -10,6 +10,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::board::Scope;
 use crate::id::{
     AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, Upid, VmId,
 };
@@ -316,7 +317,10 @@ pub enum Body {
     },
     /// A breaker moved.
     BreakerMoved {
-        /// The template.
+        /// The node, storage or cloud it belongs to; none for the template's own.
+        #[serde(default)]
+        scope: Option<Scope>,
+        /// The template, or the one whose agent moved it.
         template: TemplateId,
         /// Failures in a row.
         failures: u32,

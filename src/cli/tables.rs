@@ -3,7 +3,7 @@
 use crate::web::shapes::{
     AgentOut, AgentsOut, CloudOut, ConfigOut, LeaseOut, StatusOut, TemplateOut,
 };
-use crate::web::{ProvisionOut, ResyncOut};
+use crate::web::{BreakerOut, ProvisionOut, ResyncOut};
 
 /// Text from elsewhere without anything that could move the cursor, on one line.
 pub(super) fn clean(text: &str) -> String {
@@ -69,6 +69,11 @@ pub(super) fn status(status: &StatusOut) -> String {
     }
     text.push_str(&format!("\nCLOUDS\n{}", clouds(&status.clouds)));
     text.push_str(&format!("\nTEMPLATES\n{}", templates(&status.templates)));
+    let places: Vec<BreakerOut> =
+        status.breakers.iter().filter(|one| one.id != one.template).cloned().collect();
+    if !places.is_empty() {
+        text.push_str(&format!("\nBREAKERS\n{}", breakers(&places)));
+    }
     text.push_str(&format!("\nAGENTS\n{}", live(&status.agents)));
     text.push_str(&format!("\nLEASES\n{}", leases(&status.leases)));
     if !status.reconciled.is_empty() {
@@ -150,12 +155,32 @@ pub(super) fn templates(templates: &[TemplateOut]) -> String {
             if states.is_empty() { "-".to_owned() } else { states.join(", ") },
             if template.labels.is_empty() { "-".to_owned() } else { template.labels.join(",") },
             breaker,
+            match &template.paused {
+                Some(why) => format!("pauses: {why}"),
+                None => dash(template.source.as_ref()),
+            },
         ]
     };
     table(
-        ["NAME", "AGENTS", "KEPT", "STATES", "LABELS", "BREAKER"],
+        ["NAME", "AGENTS", "KEPT", "STATES", "LABELS", "BREAKER", "CLONED FROM"],
         templates.iter().map(row).collect(),
     )
+}
+
+/// Breakers that do not flow.
+pub(super) fn breakers(breakers: &[BreakerOut]) -> String {
+    if breakers.is_empty() {
+        return "all flow\n".to_owned();
+    }
+    let row = |one: &BreakerOut| {
+        [
+            one.id.clone(),
+            one.state.clone(),
+            dash(one.retry_at.as_ref()),
+            dash(one.cause.as_ref()),
+        ]
+    };
+    table(["NAME", "STATE", "TRIED AGAIN", "CAUSE"], breakers.iter().map(row).collect())
 }
 
 /// Agents, and those that went when wanted.

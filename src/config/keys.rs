@@ -149,13 +149,41 @@ pub(super) static AGENT: &[Key] = &[
     text(
         "node",
         Preset::Unset,
-        "the template's node, selects agentDefaults-<node>; unset: looked up",
+        "the node of its agents, selects agentDefaults-<node>; unset: the template's",
     ),
-    key("templateVmId", Kind::Whole(100, LAST_VMID), Preset::Required, "VMID of the template"),
+    key(
+        "nodes",
+        Kind::Texts,
+        Preset::Unset,
+        "several nodes for its agents, for node: the one with the fewest, then in order",
+    ),
+    key(
+        "templateVmId",
+        Kind::Whole(100, LAST_VMID),
+        Preset::Unset,
+        "VMID of the template; it or one of the next three must be given",
+    ),
+    text("templateName", Preset::Unset, "name of the template, a node's own first, then the newest")
+        .checked(value::filled),
+    text(
+        "templateNamePattern",
+        Preset::Unset,
+        "regular expression that the whole name matches; the newest wins",
+    )
+    .checked(value::pattern),
+    text("templateTag", Preset::Unset, "a tag that the template carries; the newest wins")
+        .checked(value::tag),
     text("labelString", Preset::Text(""), "labels, separated by blanks"),
     whole("numExecutors", 1, 1000, 1, "uses at once on one agent"),
     key("cloneStrategy", Kind::Choice(&["FULL", "LINKED"]), Preset::Text("FULL"), "FULL or LINKED"),
     text("targetStorage", Preset::Text(""), "storage of full clones; blank: the template's"),
+    key("targetStorages", Kind::Texts, Preset::Unset, "several, tried in order, for targetStorage"),
+    key(
+        "fallbackTemplates",
+        Kind::Texts,
+        Preset::Empty,
+        "templates that stand in while this one is tripped or can not be cloned, in order",
+    ),
     text("targetPool", Preset::Text(""), "resource pool of clones; blank: none"),
     whole("cores", 0, 8192, 0, "processor cores; 0: the template's"),
     key("memoryMb", Kind::ZeroOr(16, 67_108_864), Preset::Whole(0), "memory; 0: the template's"),

@@ -13,6 +13,7 @@ use drover_actors::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
     Survey, TaskEnd, VmRef, VmSight,
 };
+use drover_actors::source::{Found, Sought};
 use drover_actors::spec::CloneStrategy;
 use tokio::runtime::Handle;
 
@@ -25,7 +26,7 @@ use super::gate::Gate;
 use super::transport::Dialer;
 use super::watcher::Watcher;
 use super::wire::WireDialer;
-use super::{guest, sight};
+use super::{guest, sight, source};
 
 /// The shortest time between two looks at the tasks of a cluster.
 pub const TICK: Duration = Duration::from_millis(250);
@@ -223,6 +224,9 @@ fn clone_params(call: &CloneCall) -> Params {
     if let Some(storage) = spec.target_storage.as_ref().filter(|_| full) {
         params.push(("storage", storage.clone()));
     }
+    if let Some(target) = &call.target {
+        params.push(("target", target.to_string()));
+    }
     if let Some(pool) = &spec.target_pool {
         params.push(("pool", pool.clone()));
     }
@@ -242,8 +246,9 @@ impl Hypervisor for Proxmox {
         self.ask(cloud, |cloud| async move { sight::survey(&cloud.client).await })
     }
 
-    fn locate(&self, cloud: &CloudId, source: VmId) -> Ask<NodeName> {
-        self.ask(cloud, move |cloud| async move { sight::locate(&cloud.client, source).await })
+    fn locate(&self, cloud: &CloudId, sought: &Sought) -> Ask<Found> {
+        let sought = sought.clone();
+        self.ask(cloud, move |cloud| async move { source::locate(&cloud.client, &sought).await })
     }
 
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {

@@ -43,6 +43,7 @@ fn render(view: &View) -> String {
     let mut page = Page(String::new());
     templates(&mut page, view);
     clouds(&mut page, view);
+    places(&mut page, view);
     page.head("drover_leases", "gauge", "Leases by state; ended ones as far as they are kept.");
     let leases = view.leases();
     for state in LEASE_STATES {
@@ -106,6 +107,17 @@ fn templates(page: &mut Page, view: &View) {
     }
 }
 
+fn places(page: &mut Page, view: &View) {
+    let help = "1 for the state of a breaker of a node, storage or cloud that was ever charged.";
+    page.head("drover_place_breaker", "gauge", help);
+    for place in view.places() {
+        for state in BREAKERS {
+            let is = u64::from(place.breaker == state);
+            page.line("drover_place_breaker", &[("place", &place.id), ("state", state)], is);
+        }
+    }
+}
+
 fn clouds(page: &mut Page, view: &View) {
     page.head("drover_cloud_health", "gauge", "1 for the health a cloud is in.");
     for cloud in view.clouds() {
@@ -142,6 +154,7 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
+    use drover_actors::board::Scope;
     use drover_actors::fact::What;
     use drover_actors::id::{AgentId, CloudId, Generation, TemplateId};
     use drover_actors::record::Reason;
@@ -165,8 +178,18 @@ mod tests {
             labels: vec!["linux".into()],
             breaker: "flowing".into(),
             tripped: None,
+            source: None,
+            paused: None,
         };
         told(&view, seen);
+        let scope = Scope::Cloud(CloudId::new("lab"));
+        let charged = What::Breaker {
+            scope,
+            breaker: "tripped".into(),
+            tripped: None,
+            template: template.clone(),
+        };
+        told(&view, charged);
         let cloud = What::Cloud {
             cloud: CloudId::new("lab"),
             cluster: None,

@@ -6,6 +6,7 @@
 mod agents;
 mod auth;
 mod body;
+mod breakers;
 mod control;
 mod events;
 mod health;
@@ -31,6 +32,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use crate::view::View;
 
 pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
+pub use breakers::{BreakerOut, BreakersOut, ResetOut};
 pub use control::{LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
 pub use holds::{HoldIn, HoldOut};
 pub use leases::{LeaseIn, RenewIn};
@@ -183,6 +185,8 @@ fn routes(config: &mut ServiceConfig) {
         .service(
             resource("/v1/templates/{id}/provision").route(web::post().to(templates::provision)),
         )
+        .service(resource("/v1/breakers").route(web::get().to(breakers::list)))
+        .service(resource("/v1/breakers/{id}/reset").route(web::post().to(breakers::reset)))
         .service(resource("/v1/clouds").route(web::get().to(agents::clouds)))
         .service(resource("/v1/status").route(web::get().to(agents::status)))
         .service(resource("/v1/events").route(web::get().to(events::stream)))

@@ -4,7 +4,7 @@ use actix_web::web;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
-use super::{agents, control, events, health, holds, leases, metrics, templates};
+use super::{agents, breakers, control, events, health, holds, leases, metrics, templates};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -13,7 +13,7 @@ use super::{agents, control, events, health, holds, leases, metrics, templates};
         leases::list, leases::create, leases::show, leases::renew, leases::release,
         agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release, agents::clouds,
         agents::status, templates::list, templates::provision, events::stream, control::reap, control::resync, control::reload,
-        control::log_level, health::healthz, health::readyz, metrics::show, show,
+        control::log_level, breakers::list, breakers::reset, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer),
     security(("bearer" = [])),

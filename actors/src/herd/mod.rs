@@ -1,6 +1,7 @@
 //! The herd: the root of all actors. It applies configurations, adopts what the journal knows,
 //! carries out what the broker decides, and is the one door for leases and operators.
 
+mod breakers;
 mod clusters;
 mod drain;
 mod explain;
@@ -181,7 +182,7 @@ impl Herd {
             mappings: new.mappings.clone(),
             ..HerdSpec::default()
         };
-        self.broker.route(Routing::new(&new.mappings));
+        self.broker.route(Routing::new(&new.mappings).with(new.templates.values()));
         for (id, cloud) in &new.clouds {
             let kept = old.clouds.get(id).filter(|old| *old == cloud);
             if old.clouds.get(id).is_none_or(|old| old.connection != cloud.connection) {
@@ -451,6 +452,7 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::Provision { template, count, reply } => {
                 self.provision(&template, count, reply);
             }
+            HerdCommand::ResetBreaker { name, reply } => self.reset_breaker(&name, reply, ctx),
             HerdCommand::Reap { all, reply } => self.reap(all, reply, ctx),
             HerdCommand::ConfirmOlderJournal => {
                 for actors in self.clusters.values() {

@@ -78,6 +78,8 @@ fn furnish(view: &View) {
             idle_minimum: 1,
             labels: vec!["big".into(), name.into()],
             breaker: breaker.into(),
+            source: tripped.is_none().then(|| "VMID 9000 `debian-13` on node pve1".into()),
+            paused: None,
             tripped,
         };
         told(view, what);
