@@ -479,7 +479,6 @@ impl Handler<TemplateCommand> for Template {
 
     fn handle(&mut self, command: TemplateCommand, ctx: &mut Context<Self>) {
         heard(ctx);
-        self.look();
         let effects = match command {
             TemplateCommand::Apply(spec) => {
                 self.configured.clone_from(&spec);
@@ -510,6 +509,7 @@ impl Handler<TemplateCommand> for Template {
                 return self.provision(reserved, short, reply, ctx);
             }
             TemplateCommand::Reap { all, reason, tally } => {
+                self.look();
                 let (effects, count) = self.mind.reap(all, &reason);
                 if let Some(tally) = tally {
                     tally.send(count).ok(); // an error: nobody waits for the number any more
