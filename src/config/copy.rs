@@ -82,7 +82,9 @@ pub fn copy(path: &Path, environment: &Environment, want: Wish<'_>) -> Result<Co
     let (with, copied) = match want.into {
         None => {
             let text = format!("{SECTION}:\n{}", indented(&block, 2));
-            (sources.with(Path::new("the copy"), &text), Copied::Text(text))
+            // Beside the other files, where it would find what it names.
+            let beside = if path.is_dir() { path.join("copy") } else { path.with_file_name("copy") };
+            (sources.with(&beside, &text), Copied::Text(text))
         }
         Some(file) => {
             let file = file_in(&sources, path, file)?;

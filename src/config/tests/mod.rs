@@ -2,11 +2,13 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test says what it expects")]
 
 mod broken;
+mod copies;
 mod faults;
 mod files;
 mod keys;
 mod layers;
 mod mappings;
+mod origins;
 mod schema;
 mod secrets;
 

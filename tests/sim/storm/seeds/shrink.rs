@@ -71,6 +71,7 @@ impl Shrink {
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.min = 0),
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.executors = 1),
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.full = false),
+            |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.found = Found::Id),
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.uses = 1),
         ];
         for change in simpler {
