@@ -10,14 +10,14 @@ use std::time::Duration;
 use actix::{Actor, Addr, Context, Recipient, Supervised};
 
 use crate::agent::boots::Boots;
+use crate::board::{Board, Scope};
+use crate::fact::Fact;
 use crate::id::{
     AgentId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
 };
 use crate::ledger::AgentEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::overrides::Overrides;
-use crate::board::{Board, Scope};
-use crate::fact::Fact;
 use crate::ports::Ports;
 use crate::source::Origin;
 use crate::spec::TemplateSpec;

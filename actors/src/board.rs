@@ -119,11 +119,11 @@ impl FromStr for Scope {
         let (kind, name) = text.split_once(':').ok_or_else(wrong)?;
         let parts = || name.split_once('/').ok_or_else(wrong);
         match kind {
-            "node" => {
-                parts().map(|(cluster, node)| Self::Node(ClusterId::new(cluster), NodeName::new(node)))
-            }
-            "storage" => parts()
-                .map(|(cluster, storage)| Self::Storage(ClusterId::new(cluster), storage.to_owned())),
+            "node" => parts()
+                .map(|(cluster, node)| Self::Node(ClusterId::new(cluster), NodeName::new(node))),
+            "storage" => parts().map(|(cluster, storage)| {
+                Self::Storage(ClusterId::new(cluster), storage.to_owned())
+            }),
             "cloud" => Ok(Self::Cloud(CloudId::new(name))),
             _ => Err(wrong()),
         }
@@ -201,10 +201,9 @@ impl Board {
         now: Now,
     ) -> bool {
         let mut all = self.0.borrow_mut();
-        let entry = all.entry(scope.clone()).or_insert_with(|| Entry {
-            breaker: Breaker::default(),
-            template: template.clone(),
-        });
+        let entry = all
+            .entry(scope.clone())
+            .or_insert_with(|| Entry { breaker: Breaker::default(), template: template.clone() });
         entry.template.clone_from(template);
         entry.breaker.failed(agent, cause, spec, now)
     }
@@ -219,6 +218,11 @@ impl Board {
             }
         }
         moved
+    }
+
+    /// Whether no failure is charged to any place.
+    pub fn rests(&self) -> bool {
+        self.0.borrow().values().all(|entry| entry.breaker.rests())
     }
 
     /// Those with this name.
@@ -326,7 +330,10 @@ mod tests {
         assert_eq!(of(FaultKind::Contention, pve1()), Some(node("pve1")));
         assert_eq!(of(FaultKind::UnknownOutcome, pve1()), None);
         let nfs = || Culprit::Storage("nfs".into());
-        assert_eq!(of(FaultKind::Capacity, nfs()), Some(Scope::Storage(cluster.clone(), "nfs".into())));
+        assert_eq!(
+            of(FaultKind::Capacity, nfs()),
+            Some(Scope::Storage(cluster.clone(), "nfs".into()))
+        );
         assert_eq!(of(FaultKind::Contention, nfs()), None);
         let cloud = || Culprit::Cloud(CloudId::new("c"));
         let denied = FaultKind::Denied { privilege: None, path: None };
@@ -341,7 +348,10 @@ mod tests {
     fn a_tripped_node_is_closed_and_its_neighbour_is_not() {
         let board = tripped();
         let why = board.closed(&node("pve1"), at(0).mono).unwrap();
-        assert!(why.starts_with("its breaker is tripped until 2027") && why.ends_with("no route"), "{why}");
+        assert!(
+            why.starts_with("its breaker is tripped until 2027") && why.ends_with("no route"),
+            "{why}"
+        );
         assert_eq!(board.closed(&node("pve2"), at(0).mono), None);
         let (trial, due) = (AgentId::new("trial"), at(120).mono);
         assert_eq!(board.closed(&node("pve1"), due), None);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{CloudId, Upid, VmId};
+use crate::id::{CloudId, NodeName, Upid, VmId};
 use crate::marks::Marks;
 use crate::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
@@ -62,8 +62,8 @@ impl Hypervisor for Patient<dyn Hypervisor> {
         asked("survey", cloud, self.0.survey(cloud))
     }
 
-    fn locate(&self, cloud: &CloudId, sought: &Sought) -> Ask<Found> {
-        asked("locate", cloud, self.0.locate(cloud, sought))
+    fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found> {
+        asked("locate", cloud, self.0.locate(cloud, sought, near))
     }
 
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {

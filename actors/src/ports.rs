@@ -193,7 +193,10 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn survey(&self, cloud: &CloudId) -> Ask<Survey>;
     /// Finds the templates that may be cloned, and reads their configurations. By VMID it is a fault
     /// when there is none; agents never count.
-    fn locate(&self, cloud: &CloudId, sought: &Sought) -> Ask<Found>;
+    ///
+    /// With `near` a template by VMID is not read that is on the only one of these nodes, or on any
+    /// where none is named: its node is all that must be known.
+    fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found>;
     /// Looks at one id and its guest: `nextid?vmid`, then its config and status where it has one.
     fn look(&self, vm: &VmRef) -> Ask<VmSight>;
     /// Whether the id is taken (one call).

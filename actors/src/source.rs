@@ -89,7 +89,8 @@ impl Found {
     }
 
     fn is_shared(&self, storages: &BTreeSet<String>) -> bool {
-        storages.is_subset(&self.shared)
+        // None are known of one that was not read.
+        !storages.is_empty() && storages.is_subset(&self.shared)
     }
 }
 
@@ -143,10 +144,7 @@ pub fn choose(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Result
     }
     let mut best: Vec<&Candidate> = found.candidates.iter().collect();
     best.sort_by_key(|one| Reverse((one.created, one.vmid)));
-    let named: Vec<&NodeName> = match &spec.nodes[..] {
-        [] => spec.node.iter().collect(),
-        nodes => nodes.iter().collect(),
-    };
+    let named = spec.nodes();
     let mut passed: Vec<String> = Vec::new();
     let mut fit: Vec<(usize, usize, Choice)> = Vec::new();
     if named.is_empty() {
@@ -160,7 +158,7 @@ pub fn choose(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Result
             }
         }
     }
-    for (at, node) in named.into_iter().enumerate() {
+    for (at, node) in named.iter().enumerate() {
         let mut order = best.clone();
         let own_first = matches!(sought, Sought::Name(_));
         // The sort is stable: what is equal stays in the order of age.
@@ -250,7 +248,10 @@ fn take(
         let fits = wanted.into_iter().find(|one| {
             let local = candidate.node != *node && !found.shared.contains(*one);
             let away = local.then(|| {
-                format!("storage `{one}` is not shared, and the template is on `{}`", candidate.node)
+                format!(
+                    "storage `{one}` is not shared, and the template is on `{}`",
+                    candidate.node
+                )
             });
             let why = away.or_else(|| closed(one));
             let fits = why.is_none();

@@ -222,6 +222,14 @@ impl TemplateSpec {
         self.search.clone().unwrap_or(Sought::Id(self.source))
     }
 
+    /// The nodes its agents may be on; empty for those of its templates.
+    pub fn nodes(&self) -> Vec<NodeName> {
+        match &self.nodes[..] {
+            [] => self.node.iter().cloned().collect(),
+            nodes => nodes.to_vec(),
+        }
+    }
+
     /// The node a clone's work is done on, when its guest is meant for `node`.
     pub fn home(&self, node: &NodeName) -> NodeName {
         self.origin.as_ref().map_or_else(|| node.clone(), |origin| origin.home.clone())

@@ -24,8 +24,9 @@ use crate::causes::chain;
 pub use client::{CallError, Client};
 pub use lease::{RunOverSsh, SshJob};
 pub use options::{
-    AgentAction, BreakerAction, CheckOptions, Cli, Command, CopyOptions, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global,
-    GuestKind, HoldOptions, LeaseOptions, Limit, PveVersion, RunOptions, SimOptions, TemplateAction,
+    AgentAction, BreakerAction, CheckOptions, Cli, Command, CopyOptions, DEFAULT_SOCKET,
+    DemoOptions, EventsOptions, Global, GuestKind, HoldOptions, LeaseOptions, Limit, PveVersion,
+    RunOptions, SimOptions, TemplateAction,
 };
 
 /// Why a command did not do what it was told.

@@ -8,7 +8,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::client::CALL_LIMIT;
 use super::lease::{Leasing, OverSsh, Patience, lease};
 use super::{
-    AgentAction, BreakerAction, CliError, Client, Command, Global, Limit, Term, events, hold, identity, tables,
+    AgentAction, BreakerAction, CliError, Client, Command, Global, Limit, Term, events, hold,
+    identity, tables,
 };
 use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
 use crate::web::{BreakersOut, ResetOut};

@@ -7,7 +7,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::{CheckOptions, CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions};
+use super::{
+    CheckOptions, CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions,
+};
 use crate::causes::chain;
 use crate::config::{self, Checked, Copied, Environment};
 use crate::sim::{self, guests, spec};

@@ -173,12 +173,7 @@ pub(super) fn breakers(breakers: &[BreakerOut]) -> String {
         return "all flow\n".to_owned();
     }
     let row = |one: &BreakerOut| {
-        [
-            one.id.clone(),
-            one.state.clone(),
-            dash(one.retry_at.as_ref()),
-            dash(one.cause.as_ref()),
-        ]
+        [one.id.clone(), one.state.clone(), dash(one.retry_at.as_ref()), dash(one.cause.as_ref())]
     };
     table(["NAME", "STATE", "TRIED AGAIN", "CAUSE"], breakers.iter().map(row).collect())
 }

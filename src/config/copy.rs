@@ -83,7 +83,8 @@ pub fn copy(path: &Path, environment: &Environment, want: Wish<'_>) -> Result<Co
         None => {
             let text = format!("{SECTION}:\n{}", indented(&block, 2));
             // Beside the other files, where it would find what it names.
-            let beside = if path.is_dir() { path.join("copy") } else { path.with_file_name("copy") };
+            let beside =
+                if path.is_dir() { path.join("copy") } else { path.with_file_name("copy") };
             (sources.with(&beside, &text), Copied::Text(text))
         }
         Some(file) => {
@@ -95,7 +96,8 @@ pub fn copy(path: &Path, environment: &Environment, want: Wish<'_>) -> Result<Co
     };
     let after = check(with, environment);
     let after = after.map_err(faulty("with the copy the configuration would have faults"))?;
-    let same = before.herd.templates.iter().all(|(id, old)| after.herd.templates.get(id) == Some(old));
+    let same =
+        before.herd.templates.iter().all(|(id, old)| after.herd.templates.get(id) == Some(old));
     let added = after.layers.contains_key(want.new);
     if !same || !added {
         return Err(wish("the copy would change other templates: put it into the file by hand"));
@@ -152,7 +154,8 @@ fn values(before: &Checked, want: Wish<'_>) -> Result<Mapping, CopyError> {
 fn block(new: &str, values: Mapping) -> Result<String, CopyError> {
     let mut all = Mapping::new();
     all.insert(Yaml::from(new), Yaml::Mapping(values));
-    serde_yaml::to_string(&all).map_err(|error| wish(format!("the copy can not be spelled: {error}")))
+    serde_yaml::to_string(&all)
+        .map_err(|error| wish(format!("the copy can not be spelled: {error}")))
 }
 
 fn indented(block: &str, depth: usize) -> String {
@@ -205,7 +208,8 @@ fn insert(text: &str, block: &str) -> Result<String, CopyError> {
     let inside = |line: &&&str| line.starts_with(' ') || blank(line);
     let end = begin + 1 + lines[begin + 1..].iter().take_while(inside).count();
     // Comments before the next section are that section's, those that are indented this one's.
-    let last = lines[begin..end].iter().rposition(|line| line.starts_with(' ') && !line.trim().is_empty());
+    let last =
+        lines[begin..end].iter().rposition(|line| line.starts_with(' ') && !line.trim().is_empty());
     let at = begin + last.unwrap_or(0) + 1;
     let first = lines[begin + 1..end].iter().find(|line| !blank(line));
     let depth = first.map_or(2, |line| line.len() - line.trim_start_matches(' ').len());

@@ -163,8 +163,12 @@ pub(super) static AGENT: &[Key] = &[
         Preset::Unset,
         "VMID of the template; it or one of the next three must be given",
     ),
-    text("templateName", Preset::Unset, "name of the template, a node's own first, then the newest")
-        .checked(value::filled),
+    text(
+        "templateName",
+        Preset::Unset,
+        "name of the template, a node's own first, then the newest",
+    )
+    .checked(value::filled),
     text(
         "templateNamePattern",
         Preset::Unset,

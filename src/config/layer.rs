@@ -170,7 +170,8 @@ impl Layer {
                     given.nested.first().map(|inner| Yaml::Mapping(inner.to_yaml(shape.keys)))
                 }
                 Kind::Mappings(shape) => {
-                    let inner = given.nested.iter().map(|one| Yaml::Mapping(one.to_yaml(shape.keys)));
+                    let inner =
+                        given.nested.iter().map(|one| Yaml::Mapping(one.to_yaml(shape.keys)));
                     Some(Yaml::Sequence(inner.collect()))
                 }
                 Kind::Text

@@ -71,7 +71,8 @@ pub(super) fn fallbacks(
     for (own, template) in templates.iter_mut() {
         let listed = template.layer.get(KEY).and_then(Yaml::as_sequence).cloned();
         let names = listed.into_iter().flatten();
-        let names: Vec<String> = names.filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        let names: Vec<String> =
+            names.filter_map(|name| name.as_str().map(str::to_owned)).collect();
         for (at, name) in names.iter().enumerate() {
             let fault = |message: String| template.layer.item_fault(KEY, at, message);
             let Some(ids) = on.get(name) else {

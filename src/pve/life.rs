@@ -47,7 +47,7 @@ fn cluster(version: PveVersion, login: Option<Login>) -> (Proxmox, Simulation) {
 
 /// The node of the template.
 async fn home(port: &Proxmox) -> NodeName {
-    let found = port.locate(&primary(), &Sought::Id(VmId(9000))).await.unwrap();
+    let found = port.locate(&primary(), &Sought::Id(VmId(9000)), None).await.unwrap();
     found.candidates[0].node.clone()
 }
 
@@ -70,8 +70,13 @@ async fn live(version: PveVersion, clone: CloneStrategy, login: Option<Login>) {
     spec.ssh.public_key =
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB0pWOLUZqVnR7cyPq7c3cKBtF1hpx9IbjrJJw0bsqxW drover"
             .into();
-    let call =
-        CloneCall { cloud: primary(), node: node.clone(), target: None, marks: agent(), spec: spec.clone() };
+    let call = CloneCall {
+        cloud: primary(),
+        node: node.clone(),
+        target: None,
+        marks: agent(),
+        spec: spec.clone(),
+    };
     assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdSight::Free);
     finish(&port, &port.clone_vm(call.clone()).await.unwrap()).await;
     assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdSight::Taken);

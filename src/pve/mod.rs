@@ -32,6 +32,6 @@ mod script;
 pub use connection::{Connection, Login, Tls, parse_pin};
 pub use endpoint::Endpoint;
 pub use error::PveError;
-pub use source::name_pattern;
 pub use proxmox::{Proxmox, TICK, probe};
+pub use source::name_pattern;
 pub use wire::WireDialer;

@@ -246,9 +246,11 @@ impl Hypervisor for Proxmox {
         self.ask(cloud, |cloud| async move { sight::survey(&cloud.client).await })
     }
 
-    fn locate(&self, cloud: &CloudId, sought: &Sought) -> Ask<Found> {
-        let sought = sought.clone();
-        self.ask(cloud, move |cloud| async move { source::locate(&cloud.client, &sought).await })
+    fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found> {
+        let (sought, near) = (sought.clone(), near.map(<[NodeName]>::to_vec));
+        self.ask(cloud, move |cloud| async move {
+            source::locate(&cloud.client, &sought, near.as_deref()).await
+        })
     }
 
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {

@@ -23,7 +23,14 @@ pub fn name_pattern(pattern: &str) -> Result<Regex, regex_lite::Error> {
 }
 
 /// Finds the templates that may be cloned; by VMID it is a fault when there is none.
-pub async fn locate(client: &Client, sought: &Sought) -> Result<Found, PveError> {
+///
+/// With `near` a template by VMID is not read that is on the only one of these nodes, or on any where
+/// none is named.
+pub async fn locate(
+    client: &Client,
+    sought: &Sought,
+    near: Option<&[NodeName]>,
+) -> Result<Found, PveError> {
     let rows = client.resources(false).await?;
     let offline = rows.iter().filter(|row| row.kind == "node");
     let offline = offline.filter(|row| row.status.as_deref() == Some("offline"));
@@ -34,6 +41,12 @@ pub async fn locate(client: &Client, sought: &Sought) -> Result<Found, PveError>
     let by_id = matches!(sought, Sought::Id(_));
     let (mut candidates, mut whole) = (Vec::new(), true);
     for guest in fitting(client, &guests, sought).await? {
+        let here = |near: &[NodeName]| near.is_empty() || near == [guest.node.clone()];
+        if by_id && guest.template && near.is_some_and(here) {
+            candidates.push(unread(&guest));
+            whole = false;
+            continue;
+        }
         if offline.contains(&guest.node) {
             // Nobody can read it; that its node is offline is what stands in the way.
             candidates.extend(guest.template.then(|| unread(&guest)));

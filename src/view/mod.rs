@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 pub use feed::{Event, EventId, Reader, Told};
 pub use pictures::{
-    AlarmPicture, BreakerPicture, CloudPicture, ConfigPicture, GoneAgent, Readiness, ReconcilePicture,
-    RestartPicture, TemplatePicture,
+    AlarmPicture, BreakerPicture, CloudPicture, ConfigPicture, GoneAgent, Readiness,
+    ReconcilePicture, RestartPicture, TemplatePicture,
 };
 
 /// Ended leases that are still shown.

@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 
 use super::breakers::{self, BreakerOut};
 use crate::view::{
-    AlarmPicture, BreakerPicture, CloudPicture, ConfigPicture, GoneAgent, ReconcilePicture, RestartPicture,
-    TemplatePicture, View,
+    AlarmPicture, BreakerPicture, CloudPicture, ConfigPicture, GoneAgent, ReconcilePicture,
+    RestartPicture, TemplatePicture, View,
 };
 
 /// A lease.

@@ -29,7 +29,9 @@ fn golden(keys: &str, ages: [u64; 3]) -> Setup {
 fn shared(setup: &mut Setup, vmid: u32) {
     let guest = setup.cluster.guests.iter_mut().find(|guest| guest.vmid == vmid).unwrap();
     guest.config.insert("scsi0".into(), format!("shared:{vmid}/base-{vmid}-disk-0.qcow2,size=10G"));
-    guest.config.insert("ide2".into(), format!("shared:{vmid}/vm-{vmid}-cloudinit.qcow2,media=cdrom"));
+    guest
+        .config
+        .insert("ide2".into(), format!("shared:{vmid}/vm-{vmid}-cloudinit.qcow2,media=cdrom"));
 }
 
 /// The template an agent was cloned from.
@@ -44,7 +46,10 @@ fn node(agent: &AgentPicture) -> &str {
 /// The state of a place's breaker; `none` when it was never charged.
 fn place(world: &World, name: &str) -> String {
     let all = world.view().places();
-    let one = all.iter().find(|one| one.id.starts_with(name.split(':').next().unwrap()) && one.id.ends_with(name.split(':').nth(1).unwrap()));
+    let one = all.iter().find(|one| {
+        one.id.starts_with(name.split(':').next().unwrap())
+            && one.id.ends_with(name.split(':').nth(1).unwrap())
+    });
     one.map_or("none".into(), |one| one.breaker.clone())
 }
 
@@ -99,7 +104,10 @@ async fn without_a_template_it_pauses_and_goes_on_when_there_is_one() {
     let lease = world.lease("linux").await;
     world.pass(5 * MINUTE).await;
     let shown = world.view().templates()[0].clone();
-    assert_eq!(shown.paused.as_deref(), Some("no template carries the tag `golden` on cloud `rack`"));
+    assert_eq!(
+        shown.paused.as_deref(),
+        Some("no template carries the tag `golden` on cloud `rack`")
+    );
     assert_eq!((shown.breaker.as_str(), world.notes.intended()), ("flowing", 0));
     let why = world.view().lease(&lease).unwrap().detail;
     assert_eq!(why, "rack/linux pauses: no template carries the tag `golden` on cloud `rack`");
@@ -119,8 +127,10 @@ async fn agents_are_spread_over_the_nodes_that_are_named() {
     let world = World::started(Setup::linux(keys)).await;
     let (first, one) = world.leased("linux").await;
     let (second, other) = world.leased("linux").await;
-    assert_eq!([(node(&one), source(&world, &one)), (node(&other), source(&world, &other))],
-        [("pve3", 9002), ("pve1", 9000)]);
+    assert_eq!(
+        [(node(&one), source(&world, &one)), (node(&other), source(&world, &other))],
+        [("pve3", 9002), ("pve1", 9000)]
+    );
     end(world, &[first, second]).await;
 }
 
@@ -155,8 +165,10 @@ async fn a_node_that_is_down_is_passed_over() {
 
 /// A herd whose `linux` writes to a storage that does not work; `other` does not.
 fn broken_storage() -> Setup {
-    Setup::linux("cloneStrategy: FULL, targetStorage: shared, breakerCooldownSec: 300, instanceCap: 5")
-        .template("other", "")
+    Setup::linux(
+        "cloneStrategy: FULL, targetStorage: shared, breakerCooldownSec: 300, instanceCap: 5",
+    )
+    .template("other", "")
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,7 +230,10 @@ async fn a_repaired_template_flows_before_its_cool_down_is_over() {
     world.pass(2 * MINUTE).await;
     world.restart(MINUTE).await;
     world.pass(2 * MINUTE).await;
-    assert_eq!((world.view().templates()[0].breaker.as_str(), world.notes.intended()), ("tripped", 3));
+    assert_eq!(
+        (world.view().templates()[0].breaker.as_str(), world.notes.intended()),
+        ("tripped", 3)
+    );
     world.shell.fail(None);
     world.side.set_config(9000, "cores", Some("4"));
     world.keep_planted(9000);
@@ -231,7 +246,8 @@ async fn a_repaired_template_flows_before_its_cool_down_is_over() {
 
 #[tokio::test(start_paused = true)]
 async fn another_template_stands_in_for_one_that_is_tripped_and_for_that_alone() {
-    let keys = "instanceCap: 1, maxTotalUses: 1, readyCommand: check-it, fallbackTemplates: [spare]";
+    let keys =
+        "instanceCap: 1, maxTotalUses: 1, readyCommand: check-it, fallbackTemplates: [spare]";
     let world = World::started(Setup::linux(keys).template("spare", "templateVmId: 9001")).await;
     let (first, _) = world.leased("linux").await;
     let second = world.lease("linux").await;

@@ -10,9 +10,9 @@ use crate::harness::{Events, Service, Sim, Site, world};
 /// The site's YAML with other keys in the place of its template's node and VMID.
 fn sought(site: &Site, sim: &Sim, keys: &str) -> String {
     let text = site.yaml(sim, "");
-    let lines = text.lines().filter(|line| {
-        !line.starts_with("    node: ") && !line.starts_with("    templateVmId: ")
-    });
+    let lines = text
+        .lines()
+        .filter(|line| !line.starts_with("    node: ") && !line.starts_with("    templateVmId: "));
     let kept: String = lines.map(|line| format!("{line}\n")).collect();
     format!("{kept}{keys}")
 }
@@ -81,7 +81,10 @@ fn a_copied_template_is_checked_written_and_served() {
     let copy = |new: &str, rest: &[&str]| {
         let head = ["--config", &config, "template", "copy", "linux", new];
         let out = site.cli(&[&head[..], rest].concat());
-        (out.status.code(), String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned())
+        (
+            out.status.code(),
+            String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned(),
+        )
     };
     let (code, printed) = copy("big", &["--set", "labelString=big"]);
     assert_eq!(code, Some(0), "{printed}");

@@ -165,7 +165,9 @@ impl Drive {
         self.command(AgentCommand::Granted {
             vmid: VmId(10_417),
             node: NodeName::new("n1"),
-            cluster: ClusterId::new("9f31c0aa52e7d410"), spec: None })
+            cluster: ClusterId::new("9f31c0aa52e7d410"),
+            spec: None,
+        })
     }
 
     /// An operator holds it: that is written down first.

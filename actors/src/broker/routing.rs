@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::record::Want;
 use crate::id::TemplateId;
+use crate::record::Want;
 use crate::spec::{LabelMapping, Mode, TemplateSpec};
 
 /// Templates that stand in for others come behind as many as a mapping may list.

@@ -80,9 +80,7 @@ impl Broker {
 
     /// Whether agents may be on their way that have not been told of.
     fn starts_under_way(&self, want: &Want) -> bool {
-        self.templates
-            .values()
-            .any(|view| view.pending > 0 && self.serves(&view.spec, want))
+        self.templates.values().any(|view| view.pending > 0 && self.serves(&view.spec, want))
     }
 }
 

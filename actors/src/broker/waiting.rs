@@ -65,9 +65,7 @@ impl Broker {
     /// Agents on their way that could serve a want.
     fn starting(&self, want: &Want) -> usize {
         let coming = self.agents.values().filter(|view| {
-            view.standing == Standing::Coming
-                && !view.going
-                && self.serves(&view.spec, want)
+            view.standing == Standing::Coming && !view.going && self.serves(&view.spec, want)
         });
         let pending = self.templates.values().filter(|view| self.serves(&view.spec, want));
         coming.count() + pending.map(|view| view.pending as usize).sum::<usize>()

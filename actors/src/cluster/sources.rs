@@ -18,13 +18,16 @@ use crate::time::Moment;
 const LOCATED: Duration = Duration::from_secs(60);
 
 /// What was found, and when.
-pub(super) type Located = BTreeMap<(CloudId, Sought), (Found, Moment)>;
+pub(super) type Located = BTreeMap<Key, (Found, Moment)>;
+
+/// What is asked: through which cloud, for what, and which nodes are enough to be told.
+type Key = (CloudId, Sought, Option<Vec<NodeName>>);
 
 impl Cluster {
     /// Asks the cluster what an agent may be cloned from, once for all agents that want to know.
     pub(super) fn locate(&mut self, agent: &AgentId, ctx: &mut Context<Self>) {
         let Some(ask) = self.asks.get(agent) else { return };
-        let key = (ask.spec.id.cloud.clone(), ask.spec.sought());
+        let key = self.key(&ask.spec);
         let now = self.common.ports.ambient.now().mono;
         if let Some(why) = self.common.board.closed(&Scope::Cloud(key.0.clone()), now) {
             let text = format!("cloud `{}`: {why}", key.0);
@@ -34,7 +37,7 @@ impl Cluster {
         if let Some((found, _)) = known.cloned() {
             return self.place(agent, &found);
         }
-        let alike = |other: &Ask| (&other.spec.id.cloud, other.spec.sought()) == (&key.0, key.1.clone());
+        let alike = |other: &Ask| self.key(&other.spec) == key;
         let under_way = self
             .asks
             .iter()
@@ -42,22 +45,24 @@ impl Cluster {
         if under_way {
             return;
         }
-        let answer = self.common.ports.hypervisor.locate(&key.0, &key.1);
+        let answer = self.common.ports.hypervisor.locate(&key.0, &key.1, key.2.as_deref());
         ctx.spawn(answer.into_actor(self).map(move |found, actor, ctx| {
             actor.found(key, found, ctx);
         }));
     }
 
-    fn found(
-        &mut self,
-        key: (CloudId, Sought),
-        found: Result<Found, Fault>,
-        ctx: &mut Context<Self>,
-    ) {
+    /// What must be known of a spec's templates. Their storages must be where one may be at fault.
+    fn key(&self, spec: &TemplateSpec) -> Key {
+        let near = self.common.board.rests().then(|| spec.nodes());
+        (spec.id.cloud.clone(), spec.sought(), near)
+    }
+
+    fn found(&mut self, key: Key, found: Result<Found, Fault>, ctx: &mut Context<Self>) {
+        // How much had to be known may have changed meanwhile: what came of it does for all.
         let alike = |ask: &Ask| {
-            ask.stage == Stage::Locating
-                && ask.spec.id.cloud == key.0
-                && ask.spec.sought() == key.1
+            let asked = (&ask.spec.id.cloud, ask.spec.sought()) == (&key.0, key.1.clone());
+            let same = key.2.as_ref().is_none_or(|near| *near == ask.spec.nodes());
+            ask.stage == Stage::Locating && asked && same
         };
         let agents: Vec<AgentId> =
             self.asks.iter().filter(|(_, ask)| alike(ask)).map(|(id, _)| id.clone()).collect();
@@ -92,7 +97,8 @@ impl Cluster {
         let spec = Arc::clone(&ask.spec);
         let now = self.common.ports.ambient.now().mono;
         let coming = self.asks.iter().filter(|(id, other)| {
-            *id != agent && matches!(other.stage, Stage::Waiting | Stage::Checking(_) | Stage::Pausing)
+            *id != agent
+                && matches!(other.stage, Stage::Waiting | Stage::Checking(_) | Stage::Pausing)
         });
         let standing = Standing {
             board: &self.common.board,

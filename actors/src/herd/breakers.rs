@@ -13,12 +13,7 @@ pub type ResetReply = oneshot::Sender<Result<String, Refusal>>;
 
 impl Herd {
     /// Lets a breaker flow: of a template by its name, else of a node, a storage or a cloud.
-    pub(super) fn reset_breaker(
-        &mut self,
-        name: &str,
-        reply: ResetReply,
-        ctx: &mut Context<Self>,
-    ) {
+    pub(super) fn reset_breaker(&mut self, name: &str, reply: ResetReply, ctx: &mut Context<Self>) {
         let template = self.template_named(name);
         let named = self.common.board.named(name);
         let answer = match (&named[..], template) {
@@ -29,7 +24,9 @@ impl Herd {
             ([_, ..], _) => {
                 let which: Vec<String> = named.iter().map(|one| format!("`{one}`")).collect();
                 let which = which.join(", ");
-                Err(Refusal::Conflict(format!("`{name}` is in several clusters: name one of {which}")))
+                Err(Refusal::Conflict(format!(
+                    "`{name}` is in several clusters: name one of {which}"
+                )))
             }
             ([], Ok(template)) => {
                 if let Some(cloud) = self.clouds.get(&template.cloud) {
@@ -39,7 +36,9 @@ impl Herd {
             }
             ([], Err(refusal @ (Refusal::Conflict(_) | Refusal::Unavailable(_)))) => Err(refusal),
             ([], Err(Refusal::Unknown(_))) => {
-                let text = format!("no template is called `{name}`, and no breaker of a node, storage or cloud");
+                let text = format!(
+                    "no template is called `{name}`, and no breaker of a node, storage or cloud"
+                );
                 Err(Refusal::Unknown(text))
             }
         };

@@ -127,7 +127,8 @@ impl Herd {
         ctx: &mut Context<Self>,
     ) {
         self.show_known(ledger, down);
-        for what in self.common.board.all().iter().filter_map(|one| self.common.board.picture(one)) {
+        for what in self.common.board.all().iter().filter_map(|one| self.common.board.picture(one))
+        {
             self.observe(what);
         }
         for cluster in ledger.clusters.values() {

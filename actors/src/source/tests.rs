@@ -87,7 +87,10 @@ fn the_newest_of_three_is_taken_on_its_own_node() {
     let spec = sought(tag(), &[]);
     assert_eq!(chosen(&spec, &found, &Bed::default()), ok(9000, "pve2", "pve2"));
     let why = choose(&spec, &found, &Bed::default()).unwrap().origin.why;
-    assert_eq!(why, "VMID 9000 `debian-13` on node pve2; the newest of 3 of which each carries the tag `golden`");
+    assert_eq!(
+        why,
+        "VMID 9000 `debian-13` on node pve2; the newest of 3 of which each carries the tag `golden`"
+    );
 }
 
 #[test]
@@ -95,7 +98,10 @@ fn of_equally_old_ones_the_highest_vmid_wins_and_that_is_said() {
     let spec = sought(Sought::Pattern("debian-.*".into()), &[]);
     let tied = found(vec![on("pve1", 9001, 10, "lvm"), on("pve2", 9007, 10, "lvm")]);
     let why = choose(&spec, &tied, &Bed::default()).unwrap().origin.why;
-    assert_eq!(why, "VMID 9007 `debian-13` on node pve2; the newest of 2 of which each has a name that matches `debian-.*`; 9001 is as old: the highest VMID wins");
+    assert_eq!(
+        why,
+        "VMID 9007 `debian-13` on node pve2; the newest of 2 of which each has a name that matches `debian-.*`; 9001 is as old: the highest VMID wins"
+    );
     let ageless = found(vec![on("pve1", 9001, 0, "lvm"), on("pve2", 9007, 0, "lvm")]);
     let why = choose(&spec, &ageless, &Bed::default()).unwrap().origin.why;
     assert!(why.contains("9001 is of no known age either: the highest VMID wins"), "{why}");

@@ -72,8 +72,7 @@ impl Breaker {
     /// What can be cloned at this moment has this version; another one than it judges lets it flow.
     /// Says whether the breaker moved.
     pub fn sees(&mut self, found: &str) -> bool {
-        let rests = self.failures == 0 && self.position == Position::Flowing;
-        if rests || self.judged.as_deref() == Some(found) {
+        if self.rests() || self.judged.as_deref() == Some(found) {
             return false;
         }
         match self.judged {
@@ -151,6 +150,11 @@ impl Breaker {
             Position::Tripped { .. } => "tripped",
             Position::Probing { .. } => "probing",
         }
+    }
+
+    /// Whether it flows, and no failure is counted.
+    pub fn rests(&self) -> bool {
+        self.failures == 0 && self.position == Position::Flowing
     }
 
     /// When a trial is due next, while it is tripped.

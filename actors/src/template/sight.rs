@@ -24,7 +24,7 @@ impl Template {
         }
         self.seeking = true;
         let spec = Arc::clone(self.mind.spec());
-        let answer = self.common.ports.hypervisor.locate(&spec.id.cloud, &spec.sought());
+        let answer = self.common.ports.hypervisor.locate(&spec.id.cloud, &spec.sought(), None);
         ctx.spawn(answer.into_actor(self).map(move |found, actor, ctx| {
             if Arc::ptr_eq(actor.mind.spec(), &spec) {
                 actor.found(&spec, found, ctx);
@@ -38,12 +38,7 @@ impl Template {
         }));
     }
 
-    fn found(
-        &mut self,
-        spec: &TemplateSpec,
-        found: Result<Found, Fault>,
-        ctx: &mut Context<Self>,
-    ) {
+    fn found(&mut self, spec: &TemplateSpec, found: Result<Found, Fault>, ctx: &mut Context<Self>) {
         let Some(cluster) = self.lanes.as_ref().map(|lanes| lanes.cluster.clone()) else { return };
         let now = self.common.ports.ambient.now();
         let standing = Standing {

@@ -10,8 +10,8 @@ use futures_util::future::BoxFuture;
 
 use super::agent::FakeAgent;
 use super::specs::{CLUSTER, at};
-use crate::board::Board;
 use crate::birth::{AgentSpawner, Common, Roster};
+use crate::board::Board;
 use crate::fact::Fact;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, ClusterId, Installation, NodeName, Upid, VmId};
@@ -158,7 +158,7 @@ impl Hypervisor for World {
         }))
     }
 
-    fn locate(&self, cloud: &CloudId, sought: &Sought) -> Ask<Found> {
+    fn locate(&self, cloud: &CloudId, sought: &Sought, _: Option<&[NodeName]>) -> Ask<Found> {
         let vmid = match sought {
             Sought::Id(vmid) => *vmid,
             Sought::Name(_) | Sought::Pattern(_) | Sought::Tag(_) => VmId(9000),

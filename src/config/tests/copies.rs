@@ -83,7 +83,10 @@ fn what_can_not_be_copied_says_why() {
     assert_snapshot!(refused(&path, want("x", &set("core=4"), None)), @"drover: no key of a template is called `core`; did you mean `cores`?");
     assert_snapshot!(refused(&path, want("x", &set("cores"), None)), @"drover: `--set cores` is no KEY=VALUE, such as cores=4");
     let faulty = refused(&path, want("x", &set("cores=many"), None));
-    assert!(faulty.starts_with("drover: with the copy the configuration would have faults:\n"), "{faulty}");
+    assert!(
+        faulty.starts_with("drover: with the copy the configuration would have faults:\n"),
+        "{faulty}"
+    );
     assert!(faulty.contains("expected a whole number"), "{faulty}");
     let elsewhere = scene.path("other.yaml");
     let why = refused(&path, want("x", &[], Some(&elsewhere)));

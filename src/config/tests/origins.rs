@@ -45,10 +45,8 @@ fn patterns_and_names_that_can_not_be_are_shown() {
 #[test]
 fn stand_ins_are_other_templates_of_the_same_cloud() {
     let scene = Scene::new();
-    let text = with_agent("fallbackTemplates: [b]").replace(
-        "agentConfigurations:\n",
-        "agentConfigurations:\n  b: {labelString: other}\n",
-    );
+    let text = with_agent("fallbackTemplates: [b]")
+        .replace("agentConfigurations:\n", "agentConfigurations:\n  b: {labelString: other}\n");
     let stands_in = TemplateId::new(CloudId::new("c"), "b");
     assert_eq!(spec(&scene.good(&text), "a").fallbacks, [stands_in]);
     let wrong = text.replace("[b]", "[a, b, b, bb]");

@@ -202,7 +202,7 @@ async fn an_id_is_free_only_by_a_quorate_endpoint() {
 
 async fn located(answer: impl FnMut(&str) -> Step + Send + 'static) -> Result<NodeName, Fault> {
     let port = port(&Script::new(answer), &["primary"]);
-    let found = port.locate(&primary(), &Sought::Id(VmId(9000))).await?;
+    let found = port.locate(&primary(), &Sought::Id(VmId(9000)), None).await?;
     Ok(found.candidates[0].node.clone())
 }
 
@@ -275,8 +275,13 @@ async fn a_guest_that_may_not_be_read_has_no_marks() {
 async fn a_clone_carries_its_marks() {
     let script = Script::new(|_| Step::Data(json!("UPID:pve1:1:1:1:qmclone:9000:ci@pve!drover:")));
     let port = port(&script, &["primary"]);
-    let mut call =
-        CloneCall { cloud: primary(), node: NodeName::new("pve1"), target: None, marks: marks(), spec: spec() };
+    let mut call = CloneCall {
+        cloud: primary(),
+        node: NodeName::new("pve1"),
+        target: None,
+        marks: marks(),
+        spec: spec(),
+    };
     let upid = port.clone_vm(call.clone()).await.unwrap();
     assert!(upid.as_str().contains(":qmclone:"));
     call.spec.clone = CloneStrategy::Full;

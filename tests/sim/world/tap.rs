@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use drover_actors::fact::Fact;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::{CloudId, Upid, VmId};
+use drover_actors::id::{CloudId, NodeName, Upid, VmId};
 use drover_actors::marks::Marks;
 use drover_actors::ports::{
     AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor,
@@ -240,12 +240,12 @@ impl Hypervisor for Tapped<dyn Hypervisor> {
     fn survey(&self, cloud: &CloudId) -> Ask<Survey> {
         self.tap.ask("survey", None, || self.inner.survey(cloud))
     }
-    fn locate(&self, cloud: &CloudId, sought: &Sought) -> Ask<Found> {
+    fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found> {
         let vmid = match sought {
             Sought::Id(vmid) => Some(*vmid),
             Sought::Name(_) | Sought::Pattern(_) | Sought::Tag(_) => None,
         };
-        self.tap.ask("locate", vmid, || self.inner.locate(cloud, sought))
+        self.tap.ask("locate", vmid, || self.inner.locate(cloud, sought, near))
     }
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {
         self.tap.ask("look", Some(vm.vmid), || self.inner.look(vm))

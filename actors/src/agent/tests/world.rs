@@ -101,7 +101,7 @@ impl Hypervisor for Ground {
     fn survey(&self, _: &CloudId) -> Ask<Survey> {
         unreachable!("an agent does not list")
     }
-    fn locate(&self, _: &CloudId, _: &Sought) -> Ask<Found> {
+    fn locate(&self, _: &CloudId, _: &Sought, _: Option<&[NodeName]>) -> Ask<Found> {
         unreachable!("an agent does not locate templates")
     }
     fn look(&self, _: &VmRef) -> Ask<VmSight> {

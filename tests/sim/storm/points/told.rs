@@ -251,7 +251,9 @@ impl Told<'_> {
             ("Granted", _) => AgentCommand::Granted {
                 vmid: agent.vmid.ok_or("no VMID")?,
                 node: NodeName::new("pve1"),
-                cluster: ClusterId::new("9f31c0aa52e7d410"), spec: None },
+                cluster: ClusterId::new("9f31c0aa52e7d410"),
+                spec: None,
+            },
             ("NotGranted", _) => AgentCommand::NotGranted(fault("Capacity").ok_or_else(no_fault)?),
             ("Lease", _) => {
                 AgentCommand::Lease { ask: world.an_ask("linux", Duration::from_secs(3600)) }

@@ -88,7 +88,9 @@ fn commands() -> Vec<(&'static str, AgentCommand)> {
     let granted = AgentCommand::Granted {
         vmid: VmId(10_417),
         node: NodeName::new("n1"),
-        cluster: ClusterId::new("9f31c0aa52e7d410"), spec: None };
+        cluster: ClusterId::new("9f31c0aa52e7d410"),
+        spec: None,
+    };
     vec![
         ("Granted", granted),
         ("Lease", AgentCommand::Lease { ask: Box::new(ask("l1", key)) }),
