@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, Context, Recipient, Supervised};
 
+use crate::addresses::Addresses;
 use crate::agent::boots::Boots;
 use crate::board::{Board, Scope};
 use crate::fact::Fact;
@@ -88,6 +89,8 @@ pub struct AgentBirth {
     pub ways: Ways,
     /// What the boots of its template teach.
     pub boots: Boots,
+    /// Whose each address is.
+    pub addresses: Addresses,
 }
 
 /// Starts an agent's actor and gives its address.
@@ -106,6 +109,8 @@ pub struct Common {
     pub ways: Ways,
     /// The breakers that belong to no template.
     pub board: Board,
+    /// Whose each address is.
+    pub addresses: Addresses,
     /// Starts agents.
     pub spawner: AgentSpawner,
     /// This installation.

@@ -79,6 +79,7 @@ pub fn main() -> ExitCode {
         | Command::Agents { .. }
         | Command::Templates
         | Command::Breakers { .. }
+        | Command::AddressPools
         | Command::Provision { .. }
         | Command::Lease(_)
         | Command::Release { .. }

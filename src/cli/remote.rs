@@ -12,8 +12,10 @@ use super::{
     identity, tables,
 };
 use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
-use crate::web::{BreakersOut, ResetOut};
-use crate::web::{ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
+use crate::web::{
+    AddressPoolsOut, BreakersOut, ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResetOut,
+    ResyncIn, ResyncOut, ResyncPlanOut,
+};
 
 /// How long a reload or a full reconciliation may take.
 const LONG_LIMIT: std::time::Duration = std::time::Duration::from_secs(180);
@@ -48,6 +50,10 @@ pub(super) async fn run(
             let path = path("breakers", &breaker, "/reset");
             let out: ResetOut = client.post(&path, &json!({}), CALL_LIMIT).await?;
             print(term, json, &out, |out| format!("breaker {} flows\n", tables::clean(&out.id)))?;
+        }
+        Command::AddressPools => {
+            let pools: AddressPoolsOut = client.get("/v1/address-pools", CALL_LIMIT).await?;
+            print(term, json, &pools, |out| tables::address_pools(&out.address_pools))?;
         }
         Command::Provision { template, count } => {
             let path = path("templates", &template, "/provision");
@@ -91,7 +97,11 @@ pub(super) async fn run(
                 format!("{} told to go\n", tables::count(out.retired as usize, "agent"))
             })?;
         }
-        Command::Resync { confirm_older_journal } => {
+        Command::Resync { dry_run: true, .. } => {
+            let out: ResyncPlanOut = client.get("/v1/resync", LONG_LIMIT).await?;
+            print(term, json, &out, tables::planned)?;
+        }
+        Command::Resync { confirm_older_journal, dry_run: false } => {
             let wish = ResyncIn { confirm_older_journal };
             let out: ResyncOut = client.post("/v1/resync", &wish, LONG_LIMIT).await?;
             print(term, json, &out, tables::findings)?;

@@ -1,7 +1,15 @@
 //! Every key that clouds, agents, credentials and the service know: type, range, default, and what
 //! zero means. The one place that says so; `configs/full.yaml` and the checks follow it.
 
+mod addresses;
+
+mod cloud;
+
 use super::value::{self, Check};
+
+pub(super) use cloud::CLOUD;
+
+pub(super) use addresses::ADDRESS_POOL;
 
 /// The most a duration in seconds or minutes may be: about three years of seconds.
 const LONG: u64 = 100_000_000;
@@ -66,10 +74,12 @@ pub(super) struct Key {
     pub about: &'static str,
     /// Looks closer at each text.
     pub check: Option<Check>,
+    /// Another spelling that is taken for it.
+    pub also: Option<&'static str>,
 }
 
 const fn key(name: &'static str, kind: Kind, preset: Preset, about: &'static str) -> Key {
-    Key { name, kind, preset, about, check: None }
+    Key { name, kind, preset, about, check: None, also: None }
 }
 
 const fn text(name: &'static str, preset: Preset, about: &'static str) -> Key {
@@ -85,62 +95,17 @@ impl Key {
         self.check = Some(check);
         self
     }
-}
 
-/// Keys of `cloudDefaults` and each entry of `cloudConfigurations`.
-pub(super) static CLOUD: &[Key] = &[
-    text("name", Preset::Required, "display name; only in cloudConfigurations"),
-    text("apiUrl", Preset::Text("https://localhost:8006"), "endpoint, bare or with /api2/json")
-        .checked(value::endpoint),
-    key("apiUrls", Kind::Texts, Preset::Unset, "several endpoints, tried in turn, for apiUrl")
-        .checked(value::endpoint),
-    text("credentialsId", Preset::Unset, "a proxmoxToken or proxmoxPassword; unset: environment"),
-    text("caFile", Preset::Unset, "PEM bundle to trust; with no TLS key at all: system roots"),
-    text("caPem", Preset::Unset, "the bundle's text, for caFile"),
-    key(
-        "pinSha256",
-        Kind::Texts,
-        Preset::Unset,
-        "certificate fingerprints, any of them, for caFile",
-    )
-    .checked(value::pin),
-    key("ignoreSslErrors", Kind::Flag, Preset::Flag(false), "true: no verification; warned about"),
-    whole("connectTimeoutSec", 1, 300, 10, "seconds to connect"),
-    whole(
-        "callTimeoutSec",
-        5,
-        3600,
-        60,
-        "seconds for one call in all; Proxmox's proxy gives up at 30",
-    ),
-    whole("instanceCap", 0, 1_000_000, 0, "most agents over all templates; 0: unlimited"),
-    whole("operationTimeoutSec", 1, LONG, 300, "seconds for one Proxmox operation"),
-    whole("startVmId", 100, LAST_VMID, 100, "lowest VMID of an agent"),
-    whole("endVmId", 100, LAST_VMID, 999_999, "highest VMID of an agent"),
-    key(
-        "cleanupOrphanedAgents",
-        Kind::Flag,
-        Preset::Flag(false),
-        "false: orphans are only reported",
-    ),
-    whole("orphanCleanupPeriodSeconds", 30, LONG, 600, "seconds between two reconciliations"),
-    whole(
-        "orphanCleanupGracePeriodSeconds",
-        0,
-        LONG,
-        300,
-        "seconds an orphan is left alone; 0: none",
-    ),
-    whole(
-        "nodeGracePeriodSeconds",
-        0,
-        LONG,
-        300,
-        "seconds before an offline node's agents are parked; 0: none",
-    ),
-    whole("clonesPerStorage", 1, 1000, 4, "clones at once on one storage"),
-    whole("operationsPerNode", 1, 1000, 8, "clones and starts at once on one node"),
-];
+    const fn also(mut self, name: &'static str) -> Self {
+        self.also = Some(name);
+        self
+    }
+
+    /// Whether it is called so.
+    pub(super) fn is(&self, name: &str) -> bool {
+        self.name == name || self.also == Some(name)
+    }
+}
 
 /// Keys of `agentDefaults`, `agentDefaults-<node>` and each entry of `agentConfigurations`.
 pub(super) static AGENT: &[Key] = &[
@@ -250,6 +215,14 @@ pub(super) static AGENT: &[Key] = &[
     text("ciUser", Preset::Text(""), "cloud-init user; blank: the image's own"),
     text("ipConfig", Preset::Text("ip=dhcp"), "cloud-init ipconfig0; blank: the template's")
         .checked(value::ip_config),
+    text("addressPool", Preset::Text(""), "the address pool its agents have their addresses of"),
+    text("addressPool6", Preset::Text(""), "a second one, of IPv6 beside one of IPv4"),
+    key(
+        "addressFrom",
+        Kind::Choice(&["guestAgent", "static", "call"]),
+        Preset::Unset,
+        "who tells the address; unset: static for a pool or one address in ipConfig, else guestAgent",
+    ),
     key(
         "ipConfigs",
         Kind::Texts,
@@ -265,7 +238,8 @@ pub(super) static AGENT: &[Key] = &[
     ),
     text("nameserver", Preset::Text(""), "cloud-init DNS servers; blank: the node's")
         .checked(value::nameserver),
-    text("searchdomain", Preset::Text(""), "cloud-init DNS search domain; blank: the node's"),
+    text("searchDomain", Preset::Text(""), "cloud-init DNS search domain; blank: the node's")
+        .also("searchdomain"),
     whole("sshPort", 1, 65_535, 22, "port of SSH in the guest"),
     key(
         "guestNetworks",
@@ -389,6 +363,12 @@ pub(super) static SERVICE: &[Key] = &[
         Preset::Text("keep"),
         "agents at a stop",
     ),
+    key(
+        "orphanCleanupPeriodSeconds",
+        Kind::ZeroOr(30, LONG),
+        Preset::Whole(0),
+        "seconds between two reconciliations of every cloud, against what each says; 0: as they say",
+    ),
     text(
         "logLevel",
         Preset::Unset,
@@ -508,12 +488,13 @@ pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 3] =
     [("proxmoxToken", PROXMOX_TOKEN), ("proxmoxPassword", PROXMOX_PASSWORD), ("sshKey", SSH_KEY)];
 
 /// The top level; `agentDefaults-<node>` beside.
-pub(super) const TOP: [&str; 7] = [
+pub(super) const TOP: [&str; 8] = [
     "cloudDefaults",
     "cloudConfigurations",
     "agentDefaults",
     "agentConfigurations",
     "labelMappings",
+    "addressPools",
     "credentials",
     "service",
 ];
@@ -524,8 +505,9 @@ pub(super) const LATER: [&str; 3] = ["demand", "images", "machines"];
 /// Whether a word is the name of a key or of a section.
 pub(super) fn is_known(word: &str) -> bool {
     let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys];
-    let tables = [CLOUD, AGENT, MAPPING, SERVICE, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
-    TOP.contains(&word) || tables.into_iter().chain(nested).flatten().any(|key| key.name == word)
+    let tables =
+        [CLOUD, AGENT, MAPPING, ADDRESS_POOL, SERVICE, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
+    TOP.contains(&word) || tables.into_iter().chain(nested).flatten().any(|key| key.is(word))
 }
 
 /// The known word nearest to a mistaken one, if one is near.
@@ -560,7 +542,8 @@ mod tests {
     #[test]
     fn every_preset_is_of_its_kind_and_in_its_range() {
         let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys].concat();
-        for key in [CLOUD, AGENT, MAPPING, SERVICE].concat().into_iter().chain(nested) {
+        for key in [CLOUD, AGENT, MAPPING, ADDRESS_POOL, SERVICE].concat().into_iter().chain(nested)
+        {
             let sound = match (key.kind, key.preset) {
                 (_, Preset::Required | Preset::Unset) => true,
                 (Kind::Whole(least, most), Preset::Whole(n)) => (least..=most).contains(&n),

@@ -4,7 +4,9 @@ use actix_web::web;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
-use super::{agents, breakers, control, events, health, holds, leases, metrics, templates};
+use super::{
+    addresses, agents, breakers, control, events, health, holds, leases, metrics, templates,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -12,7 +14,8 @@ use super::{agents, breakers, control, events, health, holds, leases, metrics, t
     paths(
         leases::list, leases::create, leases::show, leases::renew, leases::release,
         agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release, agents::clouds,
-        agents::status, templates::list, templates::provision, events::stream, control::reap, control::resync, control::reload,
+        agents::status, addresses::list, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
+        control::reload,
         control::log_level, breakers::list, breakers::reset, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer),

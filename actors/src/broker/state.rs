@@ -29,6 +29,7 @@ pub(super) struct TemplateView {
     pub(super) paused: Option<String>,
     pub(super) live: u32,
     pub(super) room: u32,
+    pub(super) lack: Option<String>,
     pub(super) kept: Minimums,
     /// Starts asked for and not answered.
     pub(super) pending: u32,
@@ -197,6 +198,7 @@ impl Broker {
             paused: None,
             live: 0,
             room: 0,
+            lack: None,
             kept: news.kept,
             pending: 0,
         });
@@ -207,6 +209,7 @@ impl Broker {
         view.paused.clone_from(&news.paused);
         view.live = news.live;
         view.room = news.room;
+        view.lack.clone_from(&news.lack);
         view.kept = news.kept;
         view.pending = view.pending.saturating_sub(news.answered);
         let mut orders = Vec::new();

@@ -33,6 +33,7 @@ fn news(spec: &Arc<TemplateSpec>, room: u32) -> TemplateNews {
         paused: None,
         live: 0,
         room,
+        lack: None,
         kept: spec.minimums(),
         empty: false,
         agents: Vec::new(),

@@ -22,6 +22,7 @@ fn news(template: &str, live: u32, released: u32) -> TemplateNews {
         paused: None,
         live,
         room: u32::MAX,
+        lack: None,
         kept: spec.minimums(),
         empty: live == 0,
         agents: Vec::new(),

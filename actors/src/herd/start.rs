@@ -10,9 +10,11 @@ use std::time::Duration;
 use actix::{Addr, AsyncContext, Context, Supervised};
 use tokio::sync::oneshot;
 
+use super::addresses::ShownPools;
 use super::clusters::Known;
 use super::explain::Explained;
 use super::{ClusterActors, Herd, Tried};
+use crate::addresses::Addresses;
 use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Roster, spawn_child};
 use crate::board::Board;
 use crate::broker::state::Broker;
@@ -89,6 +91,7 @@ impl Herd {
             census: census.clone(),
             ways: Ways::default(),
             board,
+            addresses: Addresses::default(),
             spawner: start.spawner,
             installation: start.installation,
             epoch: start.epoch,
@@ -112,6 +115,7 @@ impl Herd {
                 drain: None,
                 settling: false,
                 explained: Explained::default(),
+                pools: ShownPools::default(),
             };
             herd.take_over(&ledger, down, &spec, ctx);
             herd
@@ -131,6 +135,7 @@ impl Herd {
         {
             self.observe(what);
         }
+        self.open_addresses(ledger, spec);
         for cluster in ledger.clusters.values() {
             self.begin_cluster(cluster, ledger, ctx);
         }

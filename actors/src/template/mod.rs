@@ -74,6 +74,8 @@ pub struct TemplateNews {
     pub live: u32,
     /// Agents it may begin at this moment, the cloud's cap aside.
     pub room: u32,
+    /// Why no address is free for another agent, when none is.
+    pub lack: Option<String>,
     /// What it keeps without demand at this moment.
     pub kept: Minimums,
     /// Whether it has no agent at all.
@@ -167,6 +169,8 @@ pub struct Template {
     flushing: bool,
     /// Whether it looks at what can be cloned, or will soon.
     seeking: bool,
+    /// Whether it will hear of a change of the addresses.
+    following: bool,
 }
 
 /// What it was told and has not passed on or carried out yet: kept apart from the mind, for a new
@@ -212,6 +216,7 @@ impl Template {
             timer: None,
             flushing: false,
             seeking: false,
+            following: false,
         }
     }
 
@@ -261,6 +266,7 @@ impl Template {
         let effects = self.mind.provision(reserved, &mut draw, self.common.ports.ambient.now());
         let agents: Vec<AgentId> = effects.iter().filter_map(Effect::spawned).cloned().collect();
         self.carry_out(effects, ctx);
+        self.look();
         let own = (agents.len() < reserved as usize)
             .then(|| self.mind.shortage(self.common.ports.ambient.now().mono));
         let template = self.mind.spec().id.clone();
@@ -294,6 +300,10 @@ impl Template {
             Start::Fresh => self.common.ports.ambient.now().wall,
             Start::Adopted { entry, .. } => entry.intended,
         };
+        let addresses = self.common.addresses.clone();
+        if matches!(start, Start::Fresh) {
+            addresses.take(&agent, &spec.id, &spec.address, self.common.ports.ambient.now());
+        }
         tracing::info!(agent = %agent, template = %spec.id, state, "agent begins");
         let birth = AgentBirth {
             id: agent.clone(),
@@ -307,6 +317,7 @@ impl Template {
             census: self.common.census.clone(),
             ways: self.common.ways.clone(),
             boots: self.boots.clone(),
+            addresses,
         };
         let address = (self.common.spawner)(birth);
         let template = spec.id.clone();
@@ -346,10 +357,25 @@ impl Template {
         }));
     }
 
-    /// Looks at the calendar, where what is kept may have changed.
+    /// Looks at the calendar, where what is kept may have changed, and at the addresses.
     fn look(&mut self) {
         let now = self.common.ports.ambient.now();
         self.mind.look(&*self.common.ports.calendar, now);
+        let supply = self.common.addresses.supply(&self.mind.spec().address, now);
+        self.mind.supplied(supply);
+    }
+
+    /// Sees to it that it hears when an address gets free.
+    fn follow(&mut self, ctx: &mut Context<Self>) {
+        if self.following || !self.mind.spec().address.is_scarce() {
+            return;
+        }
+        self.following = true;
+        let change = self.common.addresses.change();
+        ctx.spawn(change.into_actor(self).map(|(), actor, ctx| {
+            actor.following = false;
+            actor.carry_out(Vec::new(), ctx);
+        }));
     }
 
     fn set_timer(&mut self, ctx: &mut Context<Self>) {
@@ -400,6 +426,9 @@ impl Supervised for Template {
             self.mind.stop();
         }
         self.take_over(ctx);
+        let roster = self.common.roster.clone();
+        self.common.addresses.sweep(&id, |agent| roster.get(agent).is_some(), now);
+        self.following = false;
         self.warm_told = 0;
         self.shown = None;
         self.timer = None;
@@ -414,6 +443,7 @@ impl Handler<Flush> for Template {
 
     fn handle(&mut self, _: Flush, ctx: &mut Context<Self>) {
         heard(ctx);
+        self.follow(ctx);
         self.look();
         let now = self.common.ports.ambient.now();
         let effects = self.mind.settle(now.mono);
@@ -457,6 +487,7 @@ impl Handler<AgentReport> for Template {
         if report.standing == Standing::Gone {
             self.kept.gone.push(report.agent.clone());
             self.common.roster.leave(&report.agent);
+            self.common.addresses.give_back(&report.agent, self.common.ports.ambient.now());
         } else {
             self.common.roster.update(&report.agent, |living| {
                 living.standing = report.standing;

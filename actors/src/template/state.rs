@@ -14,6 +14,7 @@ use super::held::{Held, is_unproven};
 use super::pace::Pace;
 use super::season::Season;
 use super::{AgentLevel, TemplateNews, permits};
+use crate::addresses::Supply;
 use crate::birth::Living;
 use crate::board::Scope;
 use crate::fact::What;
@@ -60,8 +61,8 @@ impl Effect {
 }
 
 /// What the levels above were told last: slots, room, whether it is configured, what it keeps, why it
-/// pauses, and its spec.
-type Level = (u32, u32, bool, Minimums, Option<String>, Arc<TemplateSpec>);
+/// pauses and why there is no address, and its spec.
+type Level = (u32, u32, bool, Minimums, (Option<String>, Option<String>), Arc<TemplateSpec>);
 
 /// A template and its agents.
 #[derive(Debug, Clone)]
@@ -77,6 +78,8 @@ pub struct TemplateMind {
     obstacle: Option<String>,
     /// What agents are cloned from, or why nothing can be.
     source: Option<Result<String, String>>,
+    /// How many agents more can have addresses.
+    supply: Supply,
     /// What is kept at this time; none before the calendar was looked at.
     season: Option<Season>,
     /// When the calendar must be looked at again.
@@ -101,6 +104,7 @@ impl TemplateMind {
             pace: Pace::default(),
             obstacle: None,
             source: None,
+            supply: Supply::endless(),
             season: None,
             turns: None,
             changed: BTreeSet::new(),
@@ -124,6 +128,11 @@ impl TemplateMind {
     /// Its cluster is known: agents can be begun.
     pub fn opened(&mut self) {
         self.open = true;
+    }
+
+    /// How many agents more can have addresses.
+    pub fn supplied(&mut self, supply: Supply) {
+        self.supply = supply;
     }
 
     /// The service stops: nothing is begun any more.
@@ -218,7 +227,8 @@ impl TemplateMind {
         if closed || self.pace.pause(now).is_some() || matches!(self.source, Some(Err(_))) {
             return 0;
         }
-        permits::room(self.spec.cap, self.live()).min(self.breaker.allowance(now))
+        let room = permits::room(self.spec.cap, self.live()).min(self.breaker.allowance(now));
+        room.min(self.supply.free)
     }
 
     /// Begins agents under a reservation of the cloud: for demand as many as reserved, for the
@@ -277,6 +287,9 @@ impl TemplateMind {
             }
             (None, None) if matches!(self.source, Some(Err(_))) => {
                 format!("{id} pauses: {}", self.paused(now).unwrap_or_default())
+            }
+            (None, None) if self.supply.lack.is_some() => {
+                format!("{id}: {}", self.supply.lack.as_deref().unwrap_or_default())
             }
             (None, None) if self.breaker.allowance(now) <= 1 => {
                 format!("{id}: its breaker lets a single agent try first")
@@ -467,6 +480,7 @@ impl TemplateMind {
             .chain(self.sheds())
             .chain(self.renewals())
             .chain(self.turns)
+            .chain(self.supply.next)
             .chain(self.pace.pause(now))
             .chain(self.breaker.due());
         due.filter(|at| *at > now).min()
@@ -474,9 +488,10 @@ impl TemplateMind {
 
     /// What the levels above must hear since the last time; none when nothing changed.
     pub fn news(&mut self, now: Moment) -> Option<TemplateNews> {
-        let (kept, paused) = (self.kept(), self.paused(now));
+        let (kept, paused, lack) = (self.kept(), self.paused(now), self.supply.lack.clone());
+        let why = (paused.clone(), lack.clone());
         let spec = self.spec.clone();
-        let level = (self.live(), self.room(now), self.configured, kept, paused.clone(), spec);
+        let level = (self.live(), self.room(now), self.configured, kept, why, spec);
         let quiet = self.changed.is_empty() && self.gone.is_empty();
         if quiet && self.released == 0 && self.answered == 0 && self.told.as_ref() == Some(&level) {
             return None;
@@ -500,6 +515,7 @@ impl TemplateMind {
             paused,
             live: self.live(),
             room: self.room(now),
+            lack,
             kept: self.kept(),
             empty: self.agents.is_empty(),
             gone: std::mem::take(&mut self.gone),
@@ -520,6 +536,7 @@ impl TemplateMind {
             cap: self.spec.cap,
             minimum: self.kept().all,
             idle_minimum: self.kept().idle,
+            lack: self.supply.lack.clone(),
             labels: self.spec.labels.iter().cloned().collect(),
             breaker: self.breaker.label().into(),
             tripped: self.breaker.tripped(),

@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 
 use super::agent::FakeAgent;
 use super::specs::{CLUSTER, at};
+use crate::addresses::Addresses;
 use crate::birth::{AgentSpawner, Common, Roster};
 use crate::board::Board;
 use crate::fact::Fact;
@@ -112,6 +113,7 @@ impl World {
             census: Census::default(),
             ways: Ways::default(),
             board: Board::default(),
+            addresses: Addresses::default(),
             spawner: self.spawner(),
             installation: Installation::new("7k2m9qxw"),
             epoch: 1,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::super::held::is_unproven;
 use super::super::season::Season;
 use super::{Effect, Held, OFFERED, TemplateMind, lives};
 use crate::id::AgentId;
@@ -16,10 +15,14 @@ use crate::time::{Moment, Now};
 const LOOK: Duration = Duration::from_secs(60);
 
 impl Held {
-    /// Whether it stands for one of the agents that are kept, ready or on its way: one that is held
-    /// for an operator serves nobody any more.
+    /// Whether it stands for one of the agents that are kept, ready or on its way.
     fn counts(&self) -> bool {
-        lives(self.standing) && !self.going && self.state != "Held"
+        lives(self.standing) && self.serves_on()
+    }
+
+    /// Whether it will serve others after this: not what is told to go, drains, or is held.
+    fn serves_on(&self) -> bool {
+        !self.going && !matches!(&*self.state, "Draining" | "Held")
     }
 
     /// Whether it stands for one of the idle agents that are kept.
@@ -40,10 +43,10 @@ impl Held {
     fn is_ready(&self) -> bool {
         let ready = match self.standing {
             Standing::Free { .. } => true,
-            Standing::Busy => !is_unproven(&self.state),
+            Standing::Busy => self.state != "InDoubt",
             Standing::Coming | Standing::Leaving | Standing::Parked | Standing::Gone => false,
         };
-        ready && !self.going
+        ready && self.serves_on()
     }
 }
 

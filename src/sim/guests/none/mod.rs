@@ -64,6 +64,8 @@ pub enum Quirk {
     Hangs,
     /// Works, but ignores the wish to shut down.
     IgnoresShutdown,
+    /// Works, but has no guest agent.
+    NoAgent,
     /// Never gets an address.
     NoAddress,
     /// Says that its network card has another MAC address.
@@ -95,7 +97,7 @@ struct State {
 struct Guest {
     hostname: String,
     mac: Option<String>,
-    ip: Ipv4Addr,
+    ip: IpAddr,
     host_key: u32,
     /// The line of the host key, made when somebody first reads it.
     host_key_line: OnceCell<String>,
@@ -167,6 +169,16 @@ impl NoneGuests {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The line of the host key that a guest's SSH server shows; none while none answers.
+    #[must_use]
+    pub fn ssh_host_key(&self, vmid: u32) -> Option<String> {
+        let now = Instant::now();
+        let state = self.lock();
+        let dead = matches!(state.quirks.get(&vmid), Some(Quirk::NeverBoots | Quirk::Hangs));
+        let guest = state.running.get(&vmid).filter(|guest| guest.runs(now) && !dead)?;
+        (now >= guest.answers_from).then(|| guest.host_key_line(self.options.seed, vmid))
+    }
+
     /// The host key of a guest that runs.
     pub(super) fn host_key(&self, vmid: u32) -> Option<PrivateKey> {
         let turn = self.lock().running.get(&vmid)?.host_key;
@@ -177,7 +189,7 @@ impl NoneGuests {
     pub(super) fn readdress(&self, vmid: u32) -> Option<Ipv4Addr> {
         let mut state = self.lock();
         let fresh = state.addresses.reassign(vmid)?;
-        state.running.get_mut(&vmid)?.ip = fresh;
+        state.running.get_mut(&vmid)?.ip = fresh.into();
         Some(fresh)
     }
 
@@ -197,7 +209,16 @@ impl NoneGuests {
         if let Some(quirk) = state.next_quirks.pop_front() {
             state.quirks.insert(vmid, quirk);
         }
-        let ip = state.addresses.assign(vmid).ok_or("no address is free for the guest")?;
+        // Where guests are on the loopback network nobody has another address.
+        let on_loopback = self.options.net[0] == 127;
+        let told = boot.static_address().filter(|ip| !on_loopback || ip.is_loopback());
+        let ip = match told {
+            Some(ip) => ip,
+            None => {
+                let own = state.addresses.assign(vmid);
+                own.ok_or("no address is free for the guest")?.into()
+            }
+        };
         let host_key = match state.disks.get(&vmid) {
             Some(turn) if boot.boot > 1 => *turn,
             _first_boot => {
@@ -212,6 +233,11 @@ impl NoneGuests {
             within(range, &dice(self.options.seed, vmid, turn, purpose))
         };
         let answers_from = now + draw(&self.options.boot, "boot");
+        // Nobody is asked for an address that is there.
+        let addressless = match told {
+            Some(_) => Duration::ZERO,
+            None => draw(&self.options.addressless, "address"),
+        };
         let ends = match state.quirks.get(&vmid) {
             Some(Quirk::PowersOff(after)) => Some(now + *after),
             _ => None,
@@ -223,7 +249,7 @@ impl NoneGuests {
             host_key,
             host_key_line: OnceCell::new(),
             answers_from,
-            addressed_from: answers_from + draw(&self.options.addressless, "address"),
+            addressed_from: answers_from + addressless,
             ends,
             shutdown: draw(&self.options.shutdown, "shutdown"),
             processes: BTreeMap::new(),
@@ -238,7 +264,8 @@ impl NoneGuests {
         let mut state = self.lock();
         let quirk = state.quirks.get(&vmid).copied();
         let guest = state.running.get_mut(&vmid).ok_or(AgentError::NotRunning)?;
-        if !guest.runs(now) || now < guest.answers_from || quirk == Some(Quirk::NeverBoots) {
+        let mute = matches!(quirk, Some(Quirk::NeverBoots | Quirk::NoAgent));
+        if !guest.runs(now) || now < guest.answers_from || mute {
             return Err(AgentError::NotRunning);
         }
         if quirk == Some(Quirk::Hangs) {
@@ -304,7 +331,7 @@ impl Guest {
         let ip = match quirk {
             Some(Quirk::WrongAddress(ip)) => Some(ip),
             Some(Quirk::NoAddress) => None,
-            _ => Some(IpAddr::V4(self.ip)),
+            _ => Some(self.ip),
         };
         let prefix = |ip: IpAddr| if ip.is_ipv4() { 16 } else { 64 };
         let address = ip.filter(|_| now >= self.addressed_from).map(|ip| (ip, prefix(ip)));
@@ -349,7 +376,7 @@ impl GuestHost for NoneGuests {
         let now = Instant::now();
         let state = self.lock();
         let guest = state.running.get(&vmid).filter(|guest| guest.runs(now))?;
-        Some(GuestAddress { ip: IpAddr::V4(guest.ip), port: self.options.ssh_port })
+        Some(GuestAddress { ip: guest.ip, port: self.options.ssh_port })
     }
 
     fn answers_in(&self, vmid: u32) -> Option<Duration> {

@@ -61,7 +61,7 @@ impl Shrink {
     }
 
     fn stage(&mut self) {
-        let simpler: [fn(&mut Plan); 11] = [
+        let simpler: [fn(&mut Plan); 13] = [
             |plan| plan.stage.templates[2] = None,
             |plan| plan.stage.templates[1] = None,
             |plan| plan.stage.clouds[1] = None,
@@ -75,6 +75,8 @@ impl Shrink {
                 plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.found = Found::Id)
             },
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.uses = 1),
+            |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.window = 0),
+            |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.life = 0),
         ];
         for change in simpler {
             let mut plan = self.plan.clone();
