@@ -4,6 +4,7 @@
 //! one-shot channel that the handler fills at once.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,6 +87,24 @@ pub enum HerdCommand {
         /// Filled with those that were begun, or why none can be.
         reply: ProvisionReply,
     },
+    /// A guest that proved to be an agent's says where it is.
+    CallIn {
+        /// The agent.
+        agent: AgentId,
+        /// Where it called from.
+        peer: Option<IpAddr>,
+        /// Addresses it says.
+        said: Vec<IpAddr>,
+        /// Filled with the address that counts once it is durable.
+        reply: oneshot::Sender<Result<IpAddr, Refusal>>,
+    },
+    /// A breaker flows again because an operator says so.
+    ResetBreaker {
+        /// Whose: a template, or `node:`, `storage:` or `cloud:` and a name.
+        name: String,
+        /// Filled with its whole name, or why not.
+        reply: oneshot::Sender<Result<String, Refusal>>,
+    },
     /// Retire everything idle that may go (the warm minimum too with `all`).
     Reap {
         /// Whether the warm minimum goes too, and what is coming once it is idle.
@@ -163,10 +182,12 @@ pub enum AgentCommand {
     Granted {
         /// Its VMID.
         vmid: VmId,
-        /// The node of the template to clone.
+        /// The node its guest is to be on.
         node: NodeName,
         /// The cluster.
         cluster: ClusterId,
+        /// Its spec with what was chosen for it; none where nothing was.
+        spec: Option<Arc<crate::spec::TemplateSpec>>,
     },
     /// No place could be had (no id free, template not found, …).
     NotGranted(Fault),
@@ -207,6 +228,8 @@ pub enum AgentCommand {
     Vanished,
     /// The reconciler saw it stopped.
     SeenStopped,
+    /// Its guest has called from this address (already durable).
+    CalledIn(IpAddr),
     /// Its node is offline beyond the grace, or back.
     NodeDown(bool),
     /// The service stops: forget timers, keep the guest.

@@ -7,10 +7,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::AssignedAddress;
+use crate::board::Scope;
 use crate::id::{
     AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, Upid, VmId,
 };
@@ -236,6 +238,14 @@ pub enum Body {
         /// Its addresses; by the first it is reached.
         addresses: Vec<AssignedAddress>,
     },
+    /// *Before acting.* A guest without a guest agent has called from this address; the first call
+    /// counts.
+    GuestCalled {
+        /// The agent.
+        agent: AgentId,
+        /// The address.
+        address: IpAddr,
+    },
     /// The guest's volumes.
     VolumesKnown {
         /// The agent.
@@ -324,7 +334,10 @@ pub enum Body {
     },
     /// A breaker moved.
     BreakerMoved {
-        /// The template.
+        /// The node, storage or cloud it belongs to; none for the template's own.
+        #[serde(default)]
+        scope: Option<Scope>,
+        /// The template, or the one whose agent moved it.
         template: TemplateId,
         /// Failures in a row.
         failures: u32,
@@ -396,6 +409,7 @@ impl Body {
             | Self::ClusterPinned { .. }
             | Self::CloneIntended { .. }
             | Self::AddressAssigned { .. }
+            | Self::GuestCalled { .. }
             | Self::LeaseAsked(_)
             | Self::LeaseGranted { .. }
             | Self::LeaseReturned { .. }

@@ -4,7 +4,10 @@ use actix_web::web;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
-use super::{addresses, agents, control, events, health, holds, leases, metrics, templates};
+use super::{
+    addresses, agents, breakers, call_in, control, events, health, holds, leases, metrics,
+    templates,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -12,9 +15,9 @@ use super::{addresses, agents, control, events, health, holds, leases, metrics, 
     paths(
         leases::list, leases::create, leases::show, leases::renew, leases::release,
         agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release, agents::clouds,
-        agents::status, addresses::list, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
+        agents::status, addresses::list, call_in::call, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
-        control::log_level, health::healthz, health::readyz, metrics::show, show,
+        control::log_level, breakers::list, breakers::reset, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer),
     security(("bearer" = [])),

@@ -2,6 +2,7 @@
 //! its command line, and clients others wrote.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests may end at the first surprise")]
 
+mod addresses;
 mod api;
 mod demo;
 mod fallen;
@@ -23,6 +24,7 @@ mod recovery;
 mod reload;
 mod service;
 mod sim;
+mod sources;
 mod spine;
 mod stress;
 mod trust;

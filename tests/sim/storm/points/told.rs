@@ -2,6 +2,7 @@
 //! next call or record is struck.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use drover_actors::fact::AgentPicture;
@@ -252,6 +253,7 @@ impl Told<'_> {
                 vmid: agent.vmid.ok_or("no VMID")?,
                 node: NodeName::new("pve1"),
                 cluster: ClusterId::new("9f31c0aa52e7d410"),
+                spec: None,
             },
             ("NotGranted", _) => AgentCommand::NotGranted(fault("Capacity").ok_or_else(no_fault)?),
             ("Lease", _) => {
@@ -281,6 +283,7 @@ impl Told<'_> {
             ("Withdraw", _) => AgentCommand::Withdraw,
             ("ForceRetire", _) => AgentCommand::ForceRetire(Reason::Asked),
             // A list is no proof, and may be wrong.
+            ("CalledIn", _) => AgentCommand::CalledIn(IpAddr::from([10, 99, 0, 1])),
             ("Moved", _) => AgentCommand::Moved(NodeName::new("pve2")),
             ("Vanished", state) => {
                 let proven = !["Queued", "Cloning", "InDoubt"].contains(&state);

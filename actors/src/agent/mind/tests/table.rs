@@ -72,6 +72,7 @@ fn commands() -> Vec<(&'static str, AgentCommand)> {
         vmid: VmId(10_417),
         node: NodeName::new("n1"),
         cluster: ClusterId::new("9f31c0aa52e7d410"),
+        spec: None,
     };
     let once = OverrideChange { max_uses: Change::Set(1), ..OverrideChange::default() };
     vec![
@@ -89,6 +90,7 @@ fn commands() -> Vec<(&'static str, AgentCommand)> {
         ("Moved", AgentCommand::Moved(NodeName::new("n2"))),
         ("Vanished", AgentCommand::Vanished),
         ("SeenStopped", AgentCommand::SeenStopped),
+        ("CalledIn", AgentCommand::CalledIn(std::net::IpAddr::from([10, 0, 0, 9]))),
         ("NodeDown", AgentCommand::NodeDown(true)),
     ]
 }
