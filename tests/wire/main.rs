@@ -17,6 +17,7 @@ mod parity_capacity;
 mod parity_provision;
 mod parity_reconcile;
 mod parity_retirement;
+mod parity_warm;
 mod prepare;
 mod proxy;
 mod recovery;
