@@ -11,6 +11,8 @@ use actix::{Actor, Addr, Context, Recipient, Supervised};
 
 use crate::addresses::Addresses;
 use crate::agent::boots::Boots;
+use crate::board::{Board, Scope};
+use crate::fact::Fact;
 use crate::id::{
     AgentId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
 };
@@ -18,6 +20,7 @@ use crate::ledger::AgentEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::overrides::Overrides;
 use crate::ports::Ports;
+use crate::source::Origin;
 use crate::spec::TemplateSpec;
 use crate::supervise::{Census, GivenUp, Intensity, Watch, supervise};
 use crate::time::WallTime;
@@ -104,6 +107,8 @@ pub struct Common {
     pub census: Census,
     /// Through which cloud a guest is reached.
     pub ways: Ways,
+    /// The breakers that belong to no template.
+    pub board: Board,
     /// Whose each address is.
     pub addresses: Addresses,
     /// Starts agents.
@@ -114,6 +119,16 @@ pub struct Common {
     pub epoch: u64,
     /// Told when an actor is given up.
     pub give_up: GiveUp,
+}
+
+impl Common {
+    /// Tells the read side where the breaker of a node, storage or cloud stands.
+    pub fn show_breaker(&self, scope: &Scope) {
+        if let Some(what) = self.board.picture(scope) {
+            let at = self.ports.ambient.now().wall;
+            self.ports.observer.observe(Fact { at, what });
+        }
+    }
 }
 
 /// How far a child is from the root, for how often it may be started anew.
@@ -172,6 +187,8 @@ pub struct Place {
     pub vmid: VmId,
     /// Its node, as last known.
     pub node: NodeName,
+    /// Where its clone came from, where that was chosen.
+    pub origin: Option<Origin>,
 }
 
 /// A living agent as others see it.
@@ -241,6 +258,11 @@ impl Roster {
             .filter(|(_, living)| wanted(living))
             .map(|(agent, living)| (agent.clone(), living.clone()))
             .collect()
+    }
+
+    /// How many agents there are for which `wanted` holds.
+    pub fn count(&self, wanted: impl Fn(&Living) -> bool) -> usize {
+        self.0.borrow().values().filter(|living| wanted(living)).count()
     }
 
     /// How many agents live.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::board::Scope;
 use crate::id::{
     AddressPoolId, AgentId, CloudId, ClusterId, Generation, LeaseId, NodeName, TemplateId, VmId,
 };
@@ -181,6 +182,23 @@ pub enum What {
         breaker: String,
         /// When a tripped breaker may be tried again, and the cause.
         tripped: Option<(WallTime, String)>,
+        /// What its agents are cloned from, once that was chosen.
+        #[serde(default)]
+        source: Option<String>,
+        /// Why no agent is begun for a while, when that is no breaker's matter.
+        #[serde(default)]
+        paused: Option<String>,
+    },
+    /// The breaker of a node, a storage or a cloud moved.
+    Breaker {
+        /// Which.
+        scope: Scope,
+        /// `flowing`, `tripped` or `probing`.
+        breaker: String,
+        /// When a tripped breaker may be tried again, and the cause.
+        tripped: Option<(WallTime, String)>,
+        /// The template whose agent moved it last.
+        template: TemplateId,
     },
     /// A template left the configuration and its last agent is gone.
     TemplateGone {

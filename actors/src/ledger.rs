@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::AssignedAddress;
+use crate::board::Scope;
 use crate::cluster::allocator::REST;
 use crate::id::{AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, VmId};
 use crate::marks::Marks;
@@ -38,8 +39,10 @@ pub struct Ledger {
     pub ended: BTreeMap<LeaseId, EndedLease>,
     /// When ended leases were pruned last.
     pub pruned: WallTime,
-    /// Breakers that are not at rest.
+    /// Breakers of templates that are not at rest.
     pub breakers: BTreeMap<TemplateId, BreakerEntry>,
+    /// Breakers of nodes, storages and clouds that are not at rest, and whose agent moved them.
+    pub places: BTreeMap<Scope, (TemplateId, BreakerEntry)>,
     /// Ids that rest after use, with the time of their freeing; pruned when they have rested.
     pub resting: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
     /// Addresses that rest after use; pruned when they have rested.
@@ -267,19 +270,24 @@ impl Ledger {
             Body::RetireIntended { agent, reason } => {
                 self.with(agent, |entry| entry.retiring = Some(reason.clone()));
             }
-            Body::BreakerMoved { template, failures, until, cooldown_ms, cause, version } => {
-                if *failures == 0 && until.is_none() {
-                    self.breakers.remove(template);
-                } else {
-                    let entry = BreakerEntry {
-                        failures: *failures,
-                        until: *until,
-                        cooldown_ms: *cooldown_ms,
-                        cause: cause.clone(),
-                        version: version.clone(),
-                    };
-                    self.breakers.insert(template.clone(), entry);
-                }
+            Body::BreakerMoved {
+                scope,
+                template,
+                failures,
+                until,
+                cooldown_ms,
+                cause,
+                version,
+            } => {
+                let rests = *failures == 0 && until.is_none();
+                let entry = (!rests).then(|| BreakerEntry {
+                    failures: *failures,
+                    until: *until,
+                    cooldown_ms: *cooldown_ms,
+                    cause: cause.clone(),
+                    version: version.clone(),
+                });
+                self.move_breaker(scope.as_ref(), template, entry);
             }
             Body::IdBurned { cluster, vmid } => {
                 self.burned.entry(cluster.clone()).or_default().insert(*vmid, at);
@@ -339,6 +347,23 @@ impl Ledger {
         match self.agents.get_mut(agent) {
             Some(entry) => &mut entry.wishes,
             None => self.early.entry(agent.clone()).or_default(),
+        }
+    }
+
+    /// A breaker moved; none when it is at rest.
+    fn move_breaker(
+        &mut self,
+        scope: Option<&Scope>,
+        template: &TemplateId,
+        entry: Option<BreakerEntry>,
+    ) {
+        match (scope, entry) {
+            (None, Some(entry)) => drop(self.breakers.insert(template.clone(), entry)),
+            (None, None) => drop(self.breakers.remove(template)),
+            (Some(scope), Some(entry)) => {
+                self.places.insert(scope.clone(), (template.clone(), entry));
+            }
+            (Some(scope), None) => drop(self.places.remove(scope)),
         }
     }
 

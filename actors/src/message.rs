@@ -98,6 +98,13 @@ pub enum HerdCommand {
         /// Filled with the address that counts once it is durable.
         reply: oneshot::Sender<Result<IpAddr, Refusal>>,
     },
+    /// A breaker flows again because an operator says so.
+    ResetBreaker {
+        /// Whose: a template, or `node:`, `storage:` or `cloud:` and a name.
+        name: String,
+        /// Filled with its whole name, or why not.
+        reply: oneshot::Sender<Result<String, Refusal>>,
+    },
     /// Retire everything idle that may go (the warm minimum too with `all`).
     Reap {
         /// Whether the warm minimum goes too, and what is coming once it is idle.
@@ -175,10 +182,12 @@ pub enum AgentCommand {
     Granted {
         /// Its VMID.
         vmid: VmId,
-        /// The node of the template to clone.
+        /// The node its guest is to be on.
         node: NodeName,
         /// The cluster.
         cluster: ClusterId,
+        /// Its spec with what was chosen for it; none where nothing was.
+        spec: Option<Arc<crate::spec::TemplateSpec>>,
     },
     /// No place could be had (no id free, template not found, …).
     NotGranted(Fault),

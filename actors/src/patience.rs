@@ -14,6 +14,7 @@ use crate::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
     Ports, Ran, Shell, ShellTarget, Survey, TaskEnd, VmRef, VmSight,
 };
+use crate::source::{Found, Sought};
 use crate::spec::UploadSpec;
 
 /// For a call of Proxmox: a few requests, each with the client's own limit (`callTimeoutSec`) at
@@ -61,8 +62,8 @@ impl Hypervisor for Patient<dyn Hypervisor> {
         asked("survey", cloud, self.0.survey(cloud))
     }
 
-    fn locate(&self, cloud: &CloudId, source: VmId) -> Ask<NodeName> {
-        asked("locate", cloud, self.0.locate(cloud, source))
+    fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found> {
+        asked("locate", cloud, self.0.locate(cloud, sought, near))
     }
 
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {

@@ -14,6 +14,7 @@ use crate::fault::Fault;
 use crate::id::{CloudId, ClusterId, NodeName, Upid, VmId};
 use crate::marks::{Marks, Reading};
 use crate::record::Body;
+use crate::source::{Found, Sought};
 use crate::spec::{SshSpec, TemplateSpec, UploadSpec, WindowSpec};
 use crate::time::{Now, WallTime};
 
@@ -109,6 +110,8 @@ pub struct CloneCall {
     pub cloud: CloudId,
     /// The node of the template.
     pub node: NodeName,
+    /// The node the clone is to be on, when it is another one.
+    pub target: Option<NodeName>,
     /// The marks the new guest carries; the new VMID is in them.
     pub marks: Marks,
     /// What to clone and how.
@@ -188,8 +191,12 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight>;
     /// Lists every guest of the cloud's cluster (one list call).
     fn survey(&self, cloud: &CloudId) -> Ask<Survey>;
-    /// Finds the node a template is on, and checks that it is one.
-    fn locate(&self, cloud: &CloudId, source: VmId) -> Ask<NodeName>;
+    /// Finds the templates that may be cloned, and reads their configurations. By VMID it is a fault
+    /// when there is none; agents never count.
+    ///
+    /// With `near` a template by VMID is not read that is on the only one of these nodes, or on any
+    /// where none is named: its node is all that must be known.
+    fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found>;
     /// Looks at one id and its guest: `nextid?vmid`, then its config and status where it has one.
     fn look(&self, vm: &VmRef) -> Ask<VmSight>;
     /// Whether the id is taken (one call).

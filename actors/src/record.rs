@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::AssignedAddress;
+use crate::board::Scope;
 use crate::id::{
     AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, Upid, VmId,
 };
@@ -333,7 +334,10 @@ pub enum Body {
     },
     /// A breaker moved.
     BreakerMoved {
-        /// The template.
+        /// The node, storage or cloud it belongs to; none for the template's own.
+        #[serde(default)]
+        scope: Option<Scope>,
+        /// The template, or the one whose agent moved it.
         template: TemplateId,
         /// Failures in a row.
         failures: u32,

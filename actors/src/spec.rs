@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::addresses::{AddressPoolSpec, AddressSource};
 use crate::ambient::fnv1a;
 use crate::id::{AddressPoolId, CloudId, Generation, NodeName, TemplateId, VmId};
+use crate::source::{Origin, Sought};
 
 /// Everything one drover looks after.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -115,10 +116,22 @@ pub struct TemplateSpec {
     pub name: String,
     /// The configuration it belongs to.
     pub generation: Generation,
-    /// The node the template is on; none to look it up.
+    /// The node its agents run on; none for the template's.
     pub node: Option<NodeName>,
-    /// The template's VMID.
+    /// Several nodes to choose from, instead of one.
+    #[serde(default)]
+    pub nodes: Vec<NodeName>,
+    /// The template's VMID; of no meaning while it is sought by anything else.
     pub source: VmId,
+    /// By what the template is found; none for its VMID.
+    #[serde(default)]
+    pub search: Option<Sought>,
+    /// Where the clone comes from; known of agents whose place was granted.
+    #[serde(default)]
+    pub origin: Option<Origin>,
+    /// Templates of the same cloud that stand in for it while it can not be used, in order.
+    #[serde(default)]
+    pub fallbacks: Vec<TemplateId>,
     /// Its labels.
     pub labels: BTreeSet<String>,
     /// Uses at once on one agent.
@@ -127,6 +140,9 @@ pub struct TemplateSpec {
     pub clone: CloneStrategy,
     /// Storage of a full clone's disks; none for the template's own.
     pub target_storage: Option<String>,
+    /// Several such storages, the first that can be used is taken.
+    #[serde(default)]
+    pub storages: Vec<String>,
     /// Resource pool of the clone.
     pub target_pool: Option<String>,
     /// Processor cores; none for the template's.
@@ -194,6 +210,7 @@ impl TemplateSpec {
         let bare = Self::bare(self.id.clone(), self.source);
         let same = Self {
             generation: bare.generation,
+            fallbacks: bare.fallbacks,
             labels: bare.labels,
             mode: bare.mode,
             idle: bare.idle,
@@ -207,6 +224,24 @@ impl TemplateSpec {
             ..self.clone()
         };
         format!("{:016x}", fnv1a(&format!("{same:?}")))
+    }
+
+    /// By what its template is found.
+    pub fn sought(&self) -> Sought {
+        self.search.clone().unwrap_or(Sought::Id(self.source))
+    }
+
+    /// The nodes its agents may be on; empty for those of its templates.
+    pub fn nodes(&self) -> Vec<NodeName> {
+        match &self.nodes[..] {
+            [] => self.node.iter().cloned().collect(),
+            nodes => nodes.to_vec(),
+        }
+    }
+
+    /// The node a clone's work is done on, when its guest is meant for `node`.
+    pub fn home(&self, node: &NodeName) -> NodeName {
+        self.origin.as_ref().map_or_else(|| node.clone(), |origin| origin.home.clone())
     }
 
     /// What it always keeps.
@@ -223,11 +258,16 @@ impl TemplateSpec {
             id,
             generation: Generation::default(),
             node: None,
+            nodes: Vec::new(),
             source,
+            search: None,
+            origin: None,
+            fallbacks: Vec::new(),
             labels: BTreeSet::new(),
             executors: 1,
             clone: CloneStrategy::Full,
             target_storage: None,
+            storages: Vec::new(),
             target_pool: None,
             cores: None,
             memory_mb: None,

@@ -47,6 +47,10 @@ fn log(view: &View, what: &What) {
             let cause = tripped.as_ref().map(|(_, cause)| cause.as_str()).unwrap_or_default();
             breaker_moved(view, template, breaker, cause);
         }
+        What::Breaker { scope, breaker, tripped, .. } => {
+            let cause = tripped.as_ref().map(|(_, cause)| cause.as_str());
+            tracing::warn!(%scope, breaker, cause, "breaker stands");
+        }
         What::Cloud { cloud, health, detail, .. } => {
             // Counts change with every agent; only its health is worth a line.
             let mut known = view.clouds().into_iter().filter(|known| known.cloud == *cloud);

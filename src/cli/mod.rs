@@ -24,8 +24,9 @@ use crate::causes::chain;
 pub use client::{CallError, Client};
 pub use lease::{RunOverSsh, SshJob};
 pub use options::{
-    AgentAction, CheckOptions, Cli, Command, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global,
-    GuestKind, HoldOptions, LeaseOptions, Limit, PveVersion, RunOptions, SimOptions,
+    AgentAction, BreakerAction, CheckOptions, Cli, Command, CopyOptions, DEFAULT_SOCKET,
+    DemoOptions, EventsOptions, Global, GuestKind, HoldOptions, LeaseOptions, Limit, PveVersion,
+    RunOptions, SimOptions, TemplateAction,
 };
 
 /// Why a command did not do what it was told.
@@ -71,9 +72,13 @@ pub fn main() -> ExitCode {
         Command::Sim(options) => service::sim(options),
         Command::Check(options) => service::check(&cli.global, options),
         Command::Schema => print_schema(),
+        Command::Template { action: TemplateAction::Copy(options) } => {
+            service::copy(&cli.global, &options)
+        }
         Command::Status
         | Command::Agents { .. }
         | Command::Templates
+        | Command::Breakers { .. }
         | Command::AddressPools
         | Command::Provision { .. }
         | Command::Lease(_)

@@ -68,8 +68,21 @@ pub enum Command {
         #[command(subcommand)]
         action: Option<AgentAction>,
     },
-    /// List templates
+    /// List templates, and what each is cloned from
     Templates,
+    /// Work with one template of the configuration
+    Template {
+        /// What to do
+        #[command(subcommand)]
+        action: TemplateAction,
+    },
+    /// Show breakers that do not flow, or reset one
+    #[command(args_conflicts_with_subcommands = true)]
+    Breakers {
+        /// What to do instead
+        #[command(subcommand)]
+        action: Option<BreakerAction>,
+    },
     /// List pools of addresses: size, used, resting, free, and when the next is free
     AddressPools,
     /// Begin agents of a template at once, without demand
@@ -118,6 +131,38 @@ pub enum Command {
     Reload,
     /// Follow what happens
     Events(EventsOptions),
+}
+
+/// What to do with one template.
+#[derive(Debug, Clone, Subcommand)]
+pub enum TemplateAction {
+    /// Print a new template with the values of another one, as YAML
+    Copy(CopyOptions),
+}
+
+/// Options of `template copy`.
+#[derive(Debug, Clone, Args)]
+pub struct CopyOptions {
+    /// The template to copy
+    pub old: String,
+    /// The new template's key
+    pub new: String,
+    /// A value of its own, such as `cores=4`; an empty one takes the key out
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Write it into this YAML file of the configuration, behind what is there
+    #[arg(long, value_name = "FILE")]
+    pub into: Option<PathBuf>,
+}
+
+/// What to do with breakers.
+#[derive(Debug, Clone, Subcommand)]
+pub enum BreakerAction {
+    /// Let one flow at once
+    Reset {
+        /// A template, or such as node:pve1, storage:nfs, cloud:rack
+        breaker: String,
+    },
 }
 
 /// What to do with one agent.

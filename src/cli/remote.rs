@@ -8,12 +8,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::client::CALL_LIMIT;
 use super::lease::{Leasing, OverSsh, Patience, lease};
 use super::{
-    AgentAction, CliError, Client, Command, Global, Limit, Term, events, hold, identity, tables,
+    AgentAction, BreakerAction, CliError, Client, Command, Global, Limit, Term, events, hold,
+    identity, tables,
 };
 use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
 use crate::web::{
-    AddressPoolsOut, ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut,
-    ResyncPlanOut,
+    AddressPoolsOut, BreakersOut, ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResetOut,
+    ResyncIn, ResyncOut, ResyncPlanOut,
 };
 
 /// How long a reload or a full reconciliation may take.
@@ -40,6 +41,15 @@ pub(super) async fn run(
         Command::Templates => {
             let templates: TemplatesOut = client.get("/v1/templates", CALL_LIMIT).await?;
             print(term, json, &templates, |out| tables::templates(&out.templates))?;
+        }
+        Command::Breakers { action: None } => {
+            let out: BreakersOut = client.get("/v1/breakers", CALL_LIMIT).await?;
+            print(term, json, &out, |out| tables::breakers(&out.breakers))?;
+        }
+        Command::Breakers { action: Some(BreakerAction::Reset { breaker }) } => {
+            let path = path("breakers", &breaker, "/reset");
+            let out: ResetOut = client.post(&path, &json!({}), CALL_LIMIT).await?;
+            print(term, json, &out, |out| format!("breaker {} flows\n", tables::clean(&out.id)))?;
         }
         Command::AddressPools => {
             let pools: AddressPoolsOut = client.get("/v1/address-pools", CALL_LIMIT).await?;
@@ -110,7 +120,8 @@ pub(super) async fn run(
         | Command::Demo(_)
         | Command::Sim(_)
         | Command::Check(_)
-        | Command::Schema => {
+        | Command::Schema
+        | Command::Template { .. } => {
             return Err(CliError::Usage("this command does not ask a running service".into()));
         }
     }

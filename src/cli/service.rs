@@ -2,12 +2,16 @@
 //! line hands over.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line talks to people")]
 
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::{CheckOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions};
+use super::{
+    CheckOptions, CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions,
+};
 use crate::causes::chain;
-use crate::config::{self, Checked, Environment};
+use crate::config::{self, Checked, Copied, Environment};
 use crate::sim::{self, guests, spec};
 use crate::{app, demo, pve, telemetry};
 
@@ -119,6 +123,55 @@ pub(super) fn sim(options: SimOptions) -> ExitCode {
             ExitCode::from(if error.is_usage() { USAGE } else { FAILED })
         }
     }
+}
+
+/// Copies a template: prints the copy, or writes it into a file of the configuration.
+pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
+    let path = config_path(global);
+    let CopyOptions { old, new, set, into } = options;
+    let wish = config::Wish { old, new, set, into: into.as_deref() };
+    match config::copy(&path, &Environment::of_process(), wish) {
+        Ok(Copied::Text(text)) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Ok(Copied::File(file, text)) => match replace(&file, &text) {
+            Ok(()) => {
+                println!("{}: template {new} is a copy of {old}", file.display());
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("drover: {} can not be written: {error}", file.display());
+                ExitCode::from(FAILED)
+            }
+        },
+        Err(error) => {
+            eprint!("{}", error.render());
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+/// Puts a whole text in a file's place at once, with the file's own rights.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    // A link keeps leading where it does.
+    let target = if file.exists() { file.canonicalize()? } else { file.to_owned() };
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let beside = target.with_file_name(format!(".{name}.drover-{}", std::process::id()));
+    let done = (|| {
+        let mut out = File::options().write(true).create_new(true).open(&beside)?;
+        out.write_all(text.as_bytes())?;
+        if let Ok(known) = std::fs::metadata(&target) {
+            out.set_permissions(known.permissions())?;
+        }
+        out.sync_all()?;
+        std::fs::rename(&beside, &target)
+    })();
+    if done.is_err() {
+        // Whatever is left of it is of no use; that it can not be removed adds nothing.
+        let _ = std::fs::remove_file(&beside);
+    }
+    done
 }
 
 /// Checks the configuration, and with `--connect` every cloud in it.

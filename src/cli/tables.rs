@@ -5,7 +5,7 @@ use drover_actors::reconciler::finding::Does;
 use crate::web::shapes::{
     AgentOut, AgentsOut, CloudOut, ConfigOut, LeaseOut, StatusOut, TemplateOut,
 };
-use crate::web::{AddressPoolOut, ProvisionOut, ResyncOut, ResyncPlanOut};
+use crate::web::{AddressPoolOut, BreakerOut, ProvisionOut, ResyncOut, ResyncPlanOut};
 
 /// Text from elsewhere without anything that could move the cursor, on one line.
 pub(super) fn clean(text: &str) -> String {
@@ -71,6 +71,11 @@ pub(super) fn status(status: &StatusOut) -> String {
     }
     text.push_str(&format!("\nCLOUDS\n{}", clouds(&status.clouds)));
     text.push_str(&format!("\nTEMPLATES\n{}", templates(&status.templates)));
+    let places: Vec<BreakerOut> =
+        status.breakers.iter().filter(|one| one.id != one.template).cloned().collect();
+    if !places.is_empty() {
+        text.push_str(&format!("\nBREAKERS\n{}", breakers(&places)));
+    }
     if !status.address_pools.is_empty() {
         text.push_str(&format!("\nADDRESS POOLS\n{}", address_pools(&status.address_pools)));
     }
@@ -167,12 +172,27 @@ pub(super) fn templates(templates: &[TemplateOut]) -> String {
             if states.is_empty() { "-".to_owned() } else { states.join(", ") },
             if template.labels.is_empty() { "-".to_owned() } else { template.labels.join(",") },
             breaker,
+            match &template.paused {
+                Some(why) => format!("pauses: {why}"),
+                None => dash(template.source.as_ref()),
+            },
         ]
     };
     table(
-        ["NAME", "AGENTS", "KEPT", "STATES", "LABELS", "BREAKER"],
+        ["NAME", "AGENTS", "KEPT", "STATES", "LABELS", "BREAKER", "CLONED FROM"],
         templates.iter().map(row).collect(),
     )
+}
+
+/// Breakers that do not flow.
+pub(super) fn breakers(breakers: &[BreakerOut]) -> String {
+    if breakers.is_empty() {
+        return "all flow\n".to_owned();
+    }
+    let row = |one: &BreakerOut| {
+        [one.id.clone(), one.state.clone(), dash(one.retry_at.as_ref()), dash(one.cause.as_ref())]
+    };
+    table(["NAME", "STATE", "TRIED AGAIN", "CAUSE"], breakers.iter().map(row).collect())
 }
 
 /// Pools of addresses with what they have.

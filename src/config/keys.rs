@@ -3,7 +3,11 @@
 
 mod addresses;
 
+mod cloud;
+
 use super::value::{self, Check};
+
+pub(super) use cloud::CLOUD;
 
 pub(super) use addresses::ADDRESS_POOL;
 
@@ -103,61 +107,6 @@ impl Key {
     }
 }
 
-/// Keys of `cloudDefaults` and each entry of `cloudConfigurations`.
-pub(super) static CLOUD: &[Key] = &[
-    text("name", Preset::Required, "display name; only in cloudConfigurations"),
-    text("apiUrl", Preset::Text("https://localhost:8006"), "endpoint, bare or with /api2/json")
-        .checked(value::endpoint),
-    key("apiUrls", Kind::Texts, Preset::Unset, "several endpoints, tried in turn, for apiUrl")
-        .checked(value::endpoint),
-    text("credentialsId", Preset::Unset, "a proxmoxToken or proxmoxPassword; unset: environment"),
-    text("caFile", Preset::Unset, "PEM bundle to trust; with no TLS key at all: system roots"),
-    text("caPem", Preset::Unset, "the bundle's text, for caFile"),
-    key(
-        "pinSha256",
-        Kind::Texts,
-        Preset::Unset,
-        "certificate fingerprints, any of them, for caFile",
-    )
-    .checked(value::pin),
-    key("ignoreSslErrors", Kind::Flag, Preset::Flag(false), "true: no verification; warned about"),
-    whole("connectTimeoutSec", 1, 300, 10, "seconds to connect"),
-    whole(
-        "callTimeoutSec",
-        5,
-        3600,
-        60,
-        "seconds for one call in all; Proxmox's proxy gives up at 30",
-    ),
-    whole("instanceCap", 0, 1_000_000, 0, "most agents over all templates; 0: unlimited"),
-    whole("operationTimeoutSec", 1, LONG, 300, "seconds for one Proxmox operation"),
-    whole("startVmId", 100, LAST_VMID, 100, "lowest VMID of an agent"),
-    whole("endVmId", 100, LAST_VMID, 999_999, "highest VMID of an agent"),
-    key(
-        "cleanupOrphanedAgents",
-        Kind::Flag,
-        Preset::Flag(false),
-        "false: orphans are only reported",
-    ),
-    whole("orphanCleanupPeriodSeconds", 30, LONG, 600, "seconds between two reconciliations"),
-    whole(
-        "orphanCleanupGracePeriodSeconds",
-        0,
-        LONG,
-        300,
-        "seconds an orphan is left alone; 0: none",
-    ),
-    whole(
-        "nodeGracePeriodSeconds",
-        0,
-        LONG,
-        300,
-        "seconds before an offline node's agents are parked; 0: none",
-    ),
-    whole("clonesPerStorage", 1, 1000, 4, "clones at once on one storage"),
-    whole("operationsPerNode", 1, 1000, 8, "clones and starts at once on one node"),
-];
-
 /// Keys of `agentDefaults`, `agentDefaults-<node>` and each entry of `agentConfigurations`.
 pub(super) static AGENT: &[Key] = &[
     text("name", Preset::Unset, "display name; only in agentConfigurations; unset: its key"),
@@ -165,13 +114,45 @@ pub(super) static AGENT: &[Key] = &[
     text(
         "node",
         Preset::Unset,
-        "the template's node, selects agentDefaults-<node>; unset: looked up",
+        "the node of its agents, selects agentDefaults-<node>; unset: the template's",
     ),
-    key("templateVmId", Kind::Whole(100, LAST_VMID), Preset::Required, "VMID of the template"),
+    key(
+        "nodes",
+        Kind::Texts,
+        Preset::Unset,
+        "several nodes for its agents, for node: the one with the fewest, then in order",
+    ),
+    key(
+        "templateVmId",
+        Kind::Whole(100, LAST_VMID),
+        Preset::Unset,
+        "VMID of the template; it or one of the next three must be given",
+    ),
+    text(
+        "templateName",
+        Preset::Unset,
+        "name of the template, a node's own first, then the newest",
+    )
+    .checked(value::filled),
+    text(
+        "templateNamePattern",
+        Preset::Unset,
+        "regular expression that the whole name matches; the newest wins",
+    )
+    .checked(value::pattern),
+    text("templateTag", Preset::Unset, "a tag that the template carries; the newest wins")
+        .checked(value::tag),
     text("labelString", Preset::Text(""), "labels, separated by blanks"),
     whole("numExecutors", 1, 1000, 1, "uses at once on one agent"),
     key("cloneStrategy", Kind::Choice(&["FULL", "LINKED"]), Preset::Text("FULL"), "FULL or LINKED"),
     text("targetStorage", Preset::Text(""), "storage of full clones; blank: the template's"),
+    key("targetStorages", Kind::Texts, Preset::Unset, "several, tried in order, for targetStorage"),
+    key(
+        "fallbackTemplates",
+        Kind::Texts,
+        Preset::Empty,
+        "templates that stand in while this one is tripped or can not be cloned, in order",
+    ),
     text("targetPool", Preset::Text(""), "resource pool of clones; blank: none"),
     whole("cores", 0, 8192, 0, "processor cores; 0: the template's"),
     key("memoryMb", Kind::ZeroOr(16, 67_108_864), Preset::Whole(0), "memory; 0: the template's"),

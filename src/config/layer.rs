@@ -170,6 +170,36 @@ impl Layer {
         Self { place: upper.place, path: upper.path.clone(), given }
     }
 
+    /// What is written here, in the order of the keys; what comes from the environment is not.
+    pub fn to_yaml(&self, keys: &'static [Key]) -> serde_yaml::Mapping {
+        let mut map = serde_yaml::Mapping::new();
+        for key in keys {
+            let written = self.given.get(key.name).filter(|given| given.place.is_some());
+            let Some(given) = written else { continue };
+            let value = match key.kind {
+                Kind::Mapping(shape) => {
+                    given.nested.first().map(|inner| Yaml::Mapping(inner.to_yaml(shape.keys)))
+                }
+                Kind::Mappings(shape) => {
+                    let inner =
+                        given.nested.iter().map(|one| Yaml::Mapping(one.to_yaml(shape.keys)));
+                    Some(Yaml::Sequence(inner.collect()))
+                }
+                Kind::Text
+                | Kind::Whole(..)
+                | Kind::ZeroOr(..)
+                | Kind::Flag
+                | Kind::Choice(_)
+                | Kind::Texts
+                | Kind::Wholes => given.sound().cloned(),
+            };
+            if let Some(value) = value.filter(|_| !matches!(given.state, State::Null)) {
+                map.insert(Yaml::from(key.name), value);
+            }
+        }
+        map
+    }
+
     /// Forgets a key.
     pub fn forget(&mut self, key: &str) {
         self.given.remove(key);

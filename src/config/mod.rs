@@ -7,6 +7,7 @@
 mod addresses;
 mod cloud;
 mod connection;
+mod copy;
 mod credential;
 mod environment;
 mod fault;
@@ -16,6 +17,7 @@ mod layer;
 mod mapping;
 mod mask;
 mod node;
+mod origin;
 mod prepare;
 mod schema;
 mod service;
@@ -37,6 +39,7 @@ use drover_actors::spec::HerdSpec;
 
 use crate::pve::Connection;
 
+pub use copy::{Copied, CopyError, Wish, copy};
 pub use credential::SshKeySpec;
 pub use environment::Environment;
 pub use fault::{Fault, Place, render, render_warnings};
@@ -63,6 +66,8 @@ pub struct Checked {
     pub warnings: Vec<Fault>,
     /// The files it was read from.
     pub sources: Sources,
+    /// What is given of each template, all layers together.
+    layers: BTreeMap<String, layer::Layer>,
 }
 
 impl Checked {

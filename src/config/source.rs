@@ -80,6 +80,17 @@ impl Sources {
         Self { files: files.iter().map(named).collect() }
     }
 
+    /// The same with another text in the place of one file, or with one file more.
+    pub(super) fn with(&self, path: &Path, text: &str) -> Self {
+        let mut files = self.files.clone();
+        let file = source_file(path.to_owned(), text.as_bytes(), None);
+        match files.iter_mut().find(|known| known.path == path) {
+            Some(known) => *known = file,
+            None => files.push(file),
+        }
+        Self { files }
+    }
+
     /// The files.
     pub fn files(&self) -> &[SourceFile] {
         &self.files

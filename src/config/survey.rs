@@ -17,6 +17,7 @@ use super::keys::{ADDRESS_POOL, AGENT, CLOUD, Key, LATER, MAPPING, TOP};
 use super::layer::{Layer, unknown, wrong_type};
 use super::mapping;
 use super::node::{self, Entries, Entry, Value};
+use super::origin;
 use super::prepare::{Shelf, Uploads};
 use super::service::{self, ServiceSpec};
 use super::source::{Sources, is_control};
@@ -228,6 +229,7 @@ fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Par
             templates.insert(id, template);
         }
     }
+    origin::fallbacks(&mut templates, vault.faults);
     let mappings = many(top, "labelMappings", MAPPING, vault.faults);
     let mappings =
         mappings.iter().filter_map(|(_, layer)| mapping::mapping(layer, &templates, vault.faults));
@@ -376,7 +378,9 @@ impl Parts {
             }
             herd.clouds.insert(id, Arc::new(cloud.spec));
         }
-        for template in self.templates.into_values() {
+        let mut layers = BTreeMap::new();
+        for (name, template) in self.templates {
+            layers.insert(name, template.layer);
             for spec in template.specs {
                 herd.templates.insert(spec.id.clone(), Arc::new(spec));
             }
@@ -393,6 +397,6 @@ impl Parts {
             })
             .collect();
         let (service, uploads) = (self.service, self.uploads);
-        Checked { herd, connections, keys, uploads, service, warnings, sources }
+        Checked { herd, connections, keys, uploads, service, warnings, sources, layers }
     }
 }

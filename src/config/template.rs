@@ -19,6 +19,7 @@ use super::environment::Defaults;
 use super::fault::Fault;
 use super::keys::{AGENT, WINDOW, nearest};
 use super::layer::Layer;
+use super::origin;
 use super::prepare;
 
 /// Below this Jenkins agents are on their way out.
@@ -33,11 +34,23 @@ struct RawAgent {
     name: Option<String>,
     cloud_ids: Vec<String>,
     node: Option<String>,
-    template_vm_id: u32,
+    nodes: Option<Vec<String>>,
+    template_vm_id: Option<u32>,
+    /// The three are read from the layers.
+    #[serde(rename = "templateName")]
+    _name: Option<String>,
+    #[serde(rename = "templateNamePattern")]
+    _pattern: Option<String>,
+    #[serde(rename = "templateTag")]
+    _tag: Option<String>,
     label_string: String,
     num_executors: u32,
     clone_strategy: CloneStrategy,
     target_storage: String,
+    target_storages: Option<Vec<String>>,
+    /// Checked with all other templates.
+    #[serde(rename = "fallbackTemplates")]
+    _fallbacks: Vec<String>,
     target_pool: String,
     cores: u32,
     memory_mb: u32,
@@ -132,6 +145,7 @@ pub(super) fn template(
     let clouds = clouds(&raw, &layer, ground, faults);
     let key = ssh_key(&raw, &layer, ground, faults);
     numbers(&raw, &layer, faults);
+    let search = origin::search(&layer, faults);
     let windows = windows(&raw, &layer, faults);
     let wanted = Wanted {
         pool: &raw.address_pool,
@@ -147,7 +161,7 @@ pub(super) fn template(
     let key = key?;
     let make = |cloud: &&CheckedCloud| {
         let made = spec(id, (&raw, &steps, &windows), cloud, key);
-        TemplateSpec { address: address.clone(), ..made }
+        TemplateSpec { address: address.clone(), search: search.clone(), ..made }
     };
     let specs = clouds.iter().map(make).collect();
     Some(CheckedTemplate { specs, layer })
@@ -156,11 +170,12 @@ pub(super) fn template(
 /// The layers of a template: the node that selects the third is the first one given of its own,
 /// the defaults' and the environment's.
 fn laid(own: &Layer, ground: &Ground<'_>) -> Layer {
-    let base = ground.environment.agent.under(ground.defaults);
-    let selected = if own.has("node") { own.text("node") } else { base.text("node") };
+    let base = origin::over(&ground.environment.agent, ground.defaults);
+    let its_own = own.has("node") || own.has("nodes");
+    let selected = if its_own { own.text("node") } else { base.text("node") };
     match selected.and_then(|node| ground.nodes.get(node)) {
-        Some(of_node) => base.under(of_node).under(own),
-        None => base.under(own),
+        Some(of_node) => origin::over(&origin::over(&base, of_node), own),
+        None => origin::over(&base, own),
     }
 }
 
@@ -315,6 +330,10 @@ fn given(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
+fn named(list: Option<&[String]>) -> impl Iterator<Item = &str> {
+    list.into_iter().flatten().map(|name| name.trim()).filter(|name| !name.is_empty())
+}
+
 fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
@@ -339,11 +358,16 @@ fn spec(
         name: raw.name.clone().unwrap_or_else(|| id.to_owned()),
         generation: Generation::default(),
         node: raw.node.as_deref().and_then(given).map(NodeName::new),
-        source: VmId(raw.template_vm_id),
+        nodes: named(raw.nodes.as_deref()).map(NodeName::new).collect(),
+        source: VmId(raw.template_vm_id.unwrap_or(0)),
+        search: None,
+        origin: None,
+        fallbacks: Vec::new(),
         labels: raw.label_string.split_whitespace().map(str::to_owned).collect(),
         executors: raw.num_executors,
         clone: raw.clone_strategy,
         target_storage: given(&raw.target_storage),
+        storages: named(raw.target_storages.as_deref()).map(str::to_owned).collect(),
         target_pool: given(&raw.target_pool),
         cores: limited(raw.cores),
         memory_mb: limited(raw.memory_mb),

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use drover_actors::addresses::AddressRange;
 
 use crate::calendar;
-use crate::pve::{Endpoint, parse_pin};
+use crate::pve::{Endpoint, name_pattern, parse_pin};
 use crate::telemetry;
 
 /// What is wrong with a text, and what to do.
@@ -94,6 +94,22 @@ pub(super) fn cron(text: &str) -> Result<(), Complaint> {
 pub(super) fn time_zone(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "give an IANA name, such as `Europe/Berlin` or `UTC`";
     calendar::zone(text).map(drop).map_err(|message| complain(message, FORM))
+}
+
+/// Checks that there is a text at all.
+pub(super) fn filled(text: &str) -> Result<(), Complaint> {
+    if text.trim().is_empty() {
+        return Err(complain("the text is blank", "leave the key out where nothing is meant"));
+    }
+    Ok(())
+}
+
+/// Checks a regular expression over templates' names.
+pub(super) fn pattern(text: &str) -> Result<(), Complaint> {
+    const FORM: &str = "it must match whole names; write it as `debian-13-\\d+`";
+    filled(text)?;
+    let wrong = |why| complain(format!("`{text}` is no regular expression: {why}"), FORM);
+    name_pattern(text).map(drop).map_err(wrong)
 }
 
 /// Checks a tag as Proxmox takes it, and that it is not one of drover's own.

@@ -91,7 +91,8 @@ pub fn refusal(place: Place<'_>, call: &Call, refusal: &Refusal) -> Fault {
         (None, false) => cloud,
     };
     let what = format!("`{call}`");
-    judge(place, &what, &refusal.text, &whole, fallback, call.path.ends_with("/clone"))
+    let node = node_in_path(&call.path);
+    judge(place, &what, &refusal.text, &whole, (fallback, node), call.path.ends_with("/clone"))
 }
 
 /// What a failed task's exit status means; `kind` is the task's type, such as `qmclone`.
@@ -99,7 +100,8 @@ pub fn task(place: Place<'_>, node: &NodeName, kind: &str, exit: &str) -> Fault 
     let exit = bounded(exit);
     let whole = format!("task `{kind}` on node `{node}` failed: {exit}");
     let what = format!("task `{kind}`");
-    judge(place, &what, &exit, &whole, Culprit::Template, kind == "qmclone")
+    let culprits = (Culprit::Template, Some(Culprit::Node(node.clone())));
+    judge(place, &what, &exit, &whole, culprits, kind == "qmclone")
 }
 
 /// Codes of Proxmox's inner hop, or of a proxy before it (behaviour section 1).
@@ -128,7 +130,7 @@ fn judge(
     what: &str,
     text: &str,
     whole: &str,
-    fallback: Culprit,
+    (fallback, node): (Culprit, Option<Culprit>),
     cloning: bool,
 ) -> Fault {
     if let Some(denied) = denied(place, what, text) {
@@ -137,6 +139,7 @@ fn judge(
     let guest = if cloning { Culprit::Template } else { Culprit::Guest };
     let (kind, culprit) = existence(text, &guest)
         .or_else(|| locks(place, text, &guest))
+        .or_else(|| memory(text, node))
         .or_else(|| room(text, &fallback))
         .or_else(|| other(text))
         .unwrap_or((FaultKind::Broken, fallback));
@@ -236,6 +239,13 @@ fn locks(place: Place<'_>, text: &str, guest: &Culprit) -> Verdict {
     ];
     let hit = passing.iter().any(|marker| text.contains(marker));
     hit.then_some((FaultKind::Contention, Culprit::Guest))
+}
+
+/// No room in the memory of a node.
+fn memory(text: &str, node: Option<Culprit>) -> Verdict {
+    let lower = text.to_lowercase();
+    let hit = ["cannot allocate memory", "not enough memory"].iter().any(|one| lower.contains(one));
+    hit.then_some((FaultKind::Capacity, node?))
 }
 
 /// No room on a storage, in memory, among ids.

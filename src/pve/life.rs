@@ -11,6 +11,7 @@ use drover_actors::marks;
 use drover_actors::ports::{
     AddressSight, CloneCall, ConfigureCall, Hypervisor, IdSight, TaskEnd, VmRef,
 };
+use drover_actors::source::Sought;
 use drover_actors::spec::CloneStrategy;
 
 use super::script::{marks as agent, spec};
@@ -44,6 +45,12 @@ fn cluster(version: PveVersion, login: Option<Login>) -> (Proxmox, Simulation) {
     (port, simulation)
 }
 
+/// The node of the template.
+async fn home(port: &Proxmox) -> NodeName {
+    let found = port.locate(&primary(), &Sought::Id(VmId(9000)), None).await.unwrap();
+    found.candidates[0].node.clone()
+}
+
 async fn finish(port: &Proxmox, upid: &drover_actors::id::Upid) {
     let end = port.await_task(&primary(), upid, LIMIT).await.unwrap();
     assert_eq!(end, TaskEnd::Done { warnings: Vec::new() }, "{upid}");
@@ -55,7 +62,7 @@ async fn live(version: PveVersion, clone: CloneStrategy, login: Option<Login>) {
     let (port, _simulation) = cluster(version, login);
     let sight = port.identify(&primary()).await.unwrap();
     assert!(sight.quorate && sight.nodes.len() == 3, "{sight:?}");
-    let node = port.locate(&primary(), VmId(9000)).await.unwrap();
+    let node = home(&port).await;
     let mut spec = spec();
     spec.clone = clone;
     spec.target_pool = None;
@@ -63,8 +70,13 @@ async fn live(version: PveVersion, clone: CloneStrategy, login: Option<Login>) {
     spec.ssh.public_key =
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB0pWOLUZqVnR7cyPq7c3cKBtF1hpx9IbjrJJw0bsqxW drover"
             .into();
-    let call =
-        CloneCall { cloud: primary(), node: node.clone(), marks: agent(), spec: spec.clone() };
+    let call = CloneCall {
+        cloud: primary(),
+        node: node.clone(),
+        target: None,
+        marks: agent(),
+        spec: spec.clone(),
+    };
     assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdSight::Free);
     finish(&port, &port.clone_vm(call.clone()).await.unwrap()).await;
     assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdSight::Taken);
@@ -129,7 +141,7 @@ async fn a_wrong_secret_is_denied() {
 async fn a_guest_that_is_not_there_is_gone() {
     let (port, _simulation) = cluster(PveVersion::V8_4, None);
     let vm = VmRef { cloud: primary(), node: NodeName::new("pve1"), vmid: VmId(777) };
-    let node = port.locate(&primary(), VmId(9000)).await.unwrap();
+    let node = home(&port).await;
     let vm = VmRef { node, ..vm };
     let upid = port.destroy(&vm).await;
     assert_eq!(upid.unwrap_err().kind, FaultKind::Gone);

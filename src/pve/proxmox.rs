@@ -14,6 +14,7 @@ use drover_actors::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
     Survey, TaskEnd, VmRef, VmSight,
 };
+use drover_actors::source::{Found, Sought};
 use drover_actors::spec::CloneStrategy;
 use secrecy::SecretString;
 use tokio::runtime::Handle;
@@ -27,7 +28,7 @@ use super::gate::Gate;
 use super::transport::Dialer;
 use super::watcher::Watcher;
 use super::wire::WireDialer;
-use super::{guest, sight};
+use super::{guest, sight, source};
 use crate::call_in::CallInKey;
 
 /// The shortest time between two looks at the tasks of a cluster.
@@ -251,6 +252,9 @@ fn clone_params(call: &CloneCall) -> Params {
     if let Some(storage) = spec.target_storage.as_ref().filter(|_| full) {
         params.push(("storage", storage.clone()));
     }
+    if let Some(target) = &call.target {
+        params.push(("target", target.to_string()));
+    }
     if let Some(pool) = &spec.target_pool {
         params.push(("pool", pool.clone()));
     }
@@ -270,8 +274,11 @@ impl Hypervisor for Proxmox {
         self.ask(cloud, |cloud| async move { sight::survey(&cloud.client).await })
     }
 
-    fn locate(&self, cloud: &CloudId, source: VmId) -> Ask<NodeName> {
-        self.ask(cloud, move |cloud| async move { sight::locate(&cloud.client, source).await })
+    fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found> {
+        let (sought, near) = (sought.clone(), near.map(<[NodeName]>::to_vec));
+        self.ask(cloud, move |cloud| async move {
+            source::locate(&cloud.client, &sought, near.as_deref()).await
+        })
     }
 
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {

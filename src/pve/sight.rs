@@ -70,7 +70,8 @@ pub async fn survey(client: &Client) -> Result<Survey, PveError> {
     Ok(Survey { guests, nodes, quorate })
 }
 
-fn listed(row: Resource) -> Option<Listed> {
+/// What a row of the list says of a guest.
+pub fn listed(row: Resource) -> Option<Listed> {
     let container = match row.kind.as_str() {
         "qemu" => false,
         "lxc" => true,
@@ -94,50 +95,8 @@ async fn find(client: &Client, vmid: VmId) -> Result<Option<Listed>, PveError> {
     Ok(rows.into_iter().filter_map(listed).find(|guest| guest.vmid == vmid))
 }
 
-/// Finds the node a template is on, and checks that it is one.
-pub async fn locate(client: &Client, source: VmId) -> Result<NodeName, PveError> {
-    let cloud = client.cloud();
-    let blame = |kind, text: String| PveError::from(Fault::new(kind, Culprit::Template, text));
-    let Some(found) = find(client, source).await? else {
-        return Err(match id_taken(client, source).await? {
-            IdSight::Free => {
-                let text = format!("cloud `{cloud}` has no guest `{source}`: check templateVmId");
-                blame(FaultKind::Broken, text)
-            }
-            IdSight::Taken => {
-                let path = format!("/vms/{source}");
-                let text = format!(
-                    "`{}` does not see guest `{source}` on cloud `{cloud}`: give it the \
-                     privilege `VM.Audit` on `{path}`",
-                    client.login()
-                );
-                let privilege = Some("VM.Audit".to_owned());
-                blame(FaultKind::Denied { privilege, path: Some(path) }, text)
-            }
-            IdSight::Unknown => {
-                let text = format!(
-                    "guest `{source}` is not in the list of cloud `{cloud}`, which has no quorum"
-                );
-                blame(FaultKind::Contention, text)
-            }
-        });
-    };
-    if found.container {
-        let text = format!("guest `{source}` on cloud `{cloud}` is a container, not a VM template");
-        return Err(blame(FaultKind::Broken, text));
-    }
-    // The list may be ten seconds behind, and knows nothing of a new template's flag.
-    if !found.template && !client.config(&found.node, source).await?.is_template() {
-        let text = format!(
-            "guest `{source}` on cloud `{cloud}` is no template: make it one with `qm template {source}`"
-        );
-        return Err(blame(FaultKind::Broken, text));
-    }
-    Ok(found.node)
-}
-
 /// Whether a failed read says nothing about the world.
-fn passes(kind: &FaultKind) -> bool {
+pub fn passes(kind: &FaultKind) -> bool {
     matches!(kind, FaultKind::Contention | FaultKind::Unreachable | FaultKind::UnknownOutcome)
 }
 

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
+use drover_actors::board::Scope;
 use drover_actors::fact::{AddressPoolPicture, AgentPicture, Fact, LeasePicture, What};
 use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, TemplateId};
 use drover_actors::ports::Observer;
@@ -19,8 +20,8 @@ use tokio::time::Instant;
 
 pub use feed::{Event, EventId, Reader, Told};
 pub use pictures::{
-    AlarmPicture, CloudPicture, ConfigPicture, GoneAgent, Readiness, ReconcilePicture,
-    RestartPicture, TemplatePicture,
+    AlarmPicture, BreakerPicture, CloudPicture, ConfigPicture, GoneAgent, Readiness,
+    ReconcilePicture, RestartPicture, TemplatePicture,
 };
 
 /// Ended leases that are still shown.
@@ -39,6 +40,8 @@ pub struct View {
     reconciled: DashMap<ClusterId, ReconcilePicture>,
     pools: Mutex<Vec<AddressPoolPicture>>,
     alarms: DashMap<AgentId, AlarmPicture>,
+    /// Breakers of nodes, storages and clouds.
+    places: DashMap<Scope, BreakerPicture>,
     past: Mutex<Past>,
     readiness: watch::Sender<Readiness>,
     journal: Mutex<Option<String>>,
@@ -70,6 +73,7 @@ impl View {
             reconciled: DashMap::new(),
             pools: Mutex::new(Vec::new()),
             alarms: DashMap::new(),
+            places: DashMap::new(),
             past: Mutex::new(Past::default()),
             readiness: watch::Sender::new(Readiness::default()),
             journal: Mutex::new(None),
@@ -202,6 +206,13 @@ impl View {
         all
     }
 
+    /// Breakers of nodes, storages and clouds that were ever charged, by name.
+    pub fn places(&self) -> Vec<BreakerPicture> {
+        let mut all: Vec<_> = self.places.iter().map(|entry| entry.value().clone()).collect();
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all
+    }
+
     /// The configuration in force and the last refusal.
     pub fn config(&self) -> ConfigPicture {
         self.past().config.clone()
@@ -268,6 +279,15 @@ impl View {
                     at: fact.at,
                 };
                 self.alarms.insert(agent.clone(), alarm);
+            }
+            What::Breaker { scope, breaker, tripped, template } => {
+                let picture = BreakerPicture {
+                    id: scope.to_string(),
+                    breaker: breaker.clone(),
+                    tripped: tripped.clone(),
+                    template: template.clone(),
+                };
+                self.places.insert(scope.clone(), picture);
             }
             What::Lease(picture) => self.fold_lease(picture),
             What::Reconciled { cluster, findings } => {

@@ -57,6 +57,10 @@ pub struct TemplatePicture {
     pub breaker: String,
     /// When a tripped breaker may be tried again, and the cause.
     pub tripped: Option<(WallTime, String)>,
+    /// What its agents are cloned from, once that was chosen.
+    pub source: Option<String>,
+    /// Why no agent is begun for a while, when that is no breaker's matter.
+    pub paused: Option<String>,
 }
 
 impl TemplatePicture {
@@ -72,6 +76,8 @@ impl TemplatePicture {
             labels,
             breaker,
             tripped,
+            source,
+            paused,
         } = what
         else {
             return None;
@@ -86,8 +92,23 @@ impl TemplatePicture {
             labels: labels.clone(),
             breaker: breaker.clone(),
             tripped: tripped.clone(),
+            source: source.clone(),
+            paused: paused.clone(),
         })
     }
+}
+
+/// A breaker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BreakerPicture {
+    /// Whose it is.
+    pub id: String,
+    /// `flowing`, `tripped`, `probing`.
+    pub breaker: String,
+    /// When a tripped breaker may be tried again, and the cause.
+    pub tripped: Option<(WallTime, String)>,
+    /// The template whose agent moved it last.
+    pub template: TemplateId,
 }
 
 /// One cloud.

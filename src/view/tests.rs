@@ -151,6 +151,8 @@ fn a_cloud_that_went_takes_its_templates_along() {
                 labels: Vec::new(),
                 breaker: "flowing".into(),
                 tripped: None,
+                source: None,
+                paused: None,
             },
         );
     }

@@ -43,6 +43,7 @@ fn render(view: &View) -> String {
     let mut page = Page(String::new());
     templates(&mut page, view);
     clouds(&mut page, view);
+    places(&mut page, view);
     address_pools(&mut page, view);
     page.head("drover_leases", "gauge", "Leases by state; ended ones as far as they are kept.");
     let leases = view.leases();
@@ -107,6 +108,17 @@ fn templates(page: &mut Page, view: &View) {
     }
 }
 
+fn places(page: &mut Page, view: &View) {
+    let help = "1 for the state of a breaker of a node, storage or cloud that was ever charged.";
+    page.head("drover_place_breaker", "gauge", help);
+    for place in view.places() {
+        for state in BREAKERS {
+            let is = u64::from(place.breaker == state);
+            page.line("drover_place_breaker", &[("place", &place.id), ("state", state)], is);
+        }
+    }
+}
+
 fn address_pools(page: &mut Page, view: &View) {
     page.head("drover_addresses", "gauge", "Addresses of a pool by what they are.");
     for pool in view.address_pools() {
@@ -154,6 +166,7 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
+    use drover_actors::board::Scope;
     use drover_actors::fact::{AddressPoolPicture, What};
     use drover_actors::id::{AddressPoolId, AgentId, CloudId, Generation, TemplateId};
     use drover_actors::record::Reason;
@@ -178,8 +191,18 @@ mod tests {
             labels: vec!["linux".into()],
             breaker: "flowing".into(),
             tripped: None,
+            source: None,
+            paused: None,
         };
         told(&view, seen);
+        let scope = Scope::Cloud(CloudId::new("lab"));
+        let charged = What::Breaker {
+            scope,
+            breaker: "tripped".into(),
+            tripped: None,
+            template: template.clone(),
+        };
+        told(&view, charged);
         let pool = AddressPoolPicture {
             pool: AddressPoolId::new("lab"),
             ranges: vec!["10.0.0.5-10.0.0.9".into()],

@@ -7,6 +7,7 @@ mod addresses;
 mod agents;
 mod auth;
 mod body;
+mod breakers;
 mod call_in;
 mod control;
 mod events;
@@ -34,6 +35,7 @@ use crate::view::View;
 
 pub use addresses::{AddressPoolOut, AddressPoolsOut};
 pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
+pub use breakers::{BreakerOut, BreakersOut, ResetOut};
 pub use call_in::{CallIn, CalledIn};
 pub use control::{
     FoundOut, LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
@@ -195,6 +197,8 @@ fn routes(config: &mut ServiceConfig) {
         .service(
             resource("/v1/templates/{id}/provision").route(web::post().to(templates::provision)),
         )
+        .service(resource("/v1/breakers").route(web::get().to(breakers::list)))
+        .service(resource("/v1/breakers/{id}/reset").route(web::post().to(breakers::reset)))
         .service(resource("/v1/address-pools").route(web::get().to(addresses::list)))
         .service(resource("/v1/call-in").route(web::post().to(call_in::call)))
         .service(resource("/v1/clouds").route(web::get().to(agents::clouds)))

@@ -5,7 +5,8 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
 use super::{
-    addresses, agents, call_in, control, events, health, holds, leases, metrics, templates,
+    addresses, agents, breakers, call_in, control, events, health, holds, leases, metrics,
+    templates,
 };
 
 #[derive(OpenApi)]
@@ -16,7 +17,7 @@ use super::{
         agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release, agents::clouds,
         agents::status, addresses::list, call_in::call, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
-        control::log_level, health::healthz, health::readyz, metrics::show, show,
+        control::log_level, breakers::list, breakers::reset, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer),
     security(("bearer" = [])),

@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::AddressPoolOut;
+use super::breakers::{self, BreakerOut};
 use crate::view::{
-    AlarmPicture, CloudPicture, ConfigPicture, GoneAgent, ReconcilePicture, RestartPicture,
-    TemplatePicture, View,
+    AlarmPicture, BreakerPicture, CloudPicture, ConfigPicture, GoneAgent, ReconcilePicture,
+    RestartPicture, TemplatePicture, View,
 };
 
 /// A lease.
@@ -180,6 +181,12 @@ pub struct TemplateOut {
     pub retry_at: Option<String>,
     /// What tripped it.
     pub cause: Option<String>,
+    /// What its agents are cloned from and why; null before that was chosen.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// Why no agent is begun for a while, when that is no breaker's matter.
+    #[serde(default)]
+    pub paused: Option<String>,
 }
 
 /// Templates.
@@ -300,6 +307,9 @@ pub struct StatusOut {
     pub leases: Vec<LeaseOut>,
     /// What needs an administrator.
     pub alarms: Vec<AlarmOut>,
+    /// Breakers that do not flow.
+    #[serde(default)]
+    pub breakers: Vec<BreakerOut>,
     /// The last reconciliation of each cluster.
     pub reconciled: Vec<ReconcileOut>,
     /// The last restarts of actors.
@@ -392,6 +402,8 @@ impl From<&TemplatePicture> for TemplateOut {
             breaker: template.breaker.clone(),
             retry_at: retry_at.map(rfc3339),
             cause,
+            source: template.source.clone(),
+            paused: template.paused.clone(),
         }
     }
 }
@@ -469,6 +481,7 @@ impl StatusOut {
                 .map(|lease| LeaseOut::of(view, lease))
                 .collect(),
             alarms: view.alarms().iter().map(AlarmOut::from).collect(),
+            breakers: breakers::breakers(view),
             reconciled: view.reconciled().iter().map(ReconcileOut::from).collect(),
             restarts: view.restarts().iter().map(RestartOut::from).collect(),
         }
@@ -515,6 +528,15 @@ pub fn event_out(view: &View, fact: &Fact) -> (&'static str, Value) {
             "template",
             json!({ "template": TemplatePicture::of(&fact.what).as_ref().map(TemplateOut::from) }),
         ),
+        What::Breaker { scope, breaker, tripped, template } => {
+            let picture = BreakerPicture {
+                id: scope.to_string(),
+                breaker: breaker.clone(),
+                tripped: tripped.clone(),
+                template: template.clone(),
+            };
+            ("breaker", json!({ "breaker": BreakerOut::from(&picture) }))
+        }
         What::TemplateGone { template } => {
             ("templateGone", json!({ "template": template.to_string() }))
         }

@@ -177,6 +177,11 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let refusal = || Refusal::Conflict("it waits for no call".into());
             reply.send(heard.ok_or_else(refusal)).unwrap();
         }
+        HerdCommand::ResetBreaker { name, reply } => {
+            let known = view.places().into_iter().map(|one| one.id).find(|id| *id == name);
+            let missing = || Refusal::Unknown(format!("no breaker is called `{name}`"));
+            reply.send(known.ok_or_else(missing)).ok();
+        }
         HerdCommand::Reap { all, reply } => {
             reply.send(if all { 3 } else { 1 }).ok();
         }

@@ -24,6 +24,7 @@ mod recovery;
 mod reload;
 mod service;
 mod sim;
+mod sources;
 mod spine;
 mod stress;
 mod trust;

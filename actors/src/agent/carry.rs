@@ -31,7 +31,8 @@ pub fn carry(
     Some(match call {
         Call::Clone { node } => {
             let marks = guest.marks.clone();
-            let call = CloneCall { cloud, node, marks, spec: (**spec).clone() };
+            let target = Some(guest.node.clone()).filter(|target| *target != node);
+            let call = CloneCall { cloud, node, target, marks, spec: (**spec).clone() };
             pve.clone_vm(call).map(Answer::Cloned).boxed_local()
         }
         Call::Await(upid, limit) => {

@@ -164,6 +164,13 @@ impl Mind {
         dead: Option<Fault>,
         out: &mut Out,
     ) {
+        // Until its clone was done its guest was on the node of the template.
+        if let (Some(guest), Some(_), Some(node)) =
+            (&mut self.guest, &self.spec.origin, &self.spec.node)
+            && dead.is_none()
+        {
+            guest.node = node.clone();
+        }
         self.settle(out);
         match (cancelled, dead) {
             (Some(reason), _) => self.send_out(reason, out),

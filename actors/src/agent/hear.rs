@@ -11,10 +11,10 @@ use crate::record::Reason;
 impl Mind {
     pub(super) fn command(&mut self, command: AgentCommand, out: &mut Out) {
         match command {
-            AgentCommand::Granted { vmid, node, cluster } => {
+            AgentCommand::Granted { vmid, node, cluster, spec } => {
                 let mine = self.guest.as_ref().is_some_and(|guest| guest.marks.vmid == vmid);
                 if matches!(self.state, State::Queued) {
-                    self.granted(vmid, node, cluster, out);
+                    self.granted(vmid, node, cluster, spec, out);
                 } else if !mine {
                     out.effects.push(Effect::IdBack { vmid, burned: false });
                 }

@@ -361,7 +361,7 @@ impl Mind {
             }
             State::Cloning { step: CloneStep::Call, .. } => {
                 let Some(guest) = &self.guest else { return };
-                Call::Clone { node: guest.node.clone() }
+                Call::Clone { node: self.spec.home(&guest.node) }
             }
             State::Cloning { step: CloneStep::Task(upid), .. } => {
                 Call::Await(upid.clone(), self.spec.limits.operation)

@@ -1,6 +1,7 @@
 //! From a place in the lanes to a guest that can be logged in to: configuring, booting, connecting.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agent::event::{Call, Effect, Guest};
@@ -11,6 +12,7 @@ use crate::id::{ClusterId, NodeName, Upid, VmId};
 use crate::marks::{Kind, Marks};
 use crate::ports::{AddressSight, Configured, TaskEnd, VmSight};
 use crate::record::{Body, Reason};
+use crate::spec::TemplateSpec;
 
 /// How long one try to log in may take.
 pub(super) const GREET_LIMIT: Duration = Duration::from_secs(10);
@@ -31,8 +33,12 @@ impl Mind {
         vmid: VmId,
         node: NodeName,
         cluster: ClusterId,
+        spec: Option<Arc<TemplateSpec>>,
         out: &mut Out,
     ) {
+        if let Some(spec) = spec {
+            self.spec = spec;
+        }
         let marks = Marks {
             installation: self.installation.clone(),
             agent: self.agent.clone(),

@@ -166,6 +166,7 @@ impl Drive {
             vmid: VmId(10_417),
             node: NodeName::new("n1"),
             cluster: ClusterId::new("9f31c0aa52e7d410"),
+            spec: None,
         })
     }
 

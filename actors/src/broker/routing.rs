@@ -3,13 +3,19 @@
 
 use std::sync::Arc;
 
+use crate::id::TemplateId;
 use crate::record::Want;
 use crate::spec::{LabelMapping, Mode, TemplateSpec};
+
+/// Templates that stand in for others come behind as many as a mapping may list.
+const BEHIND: usize = 1_000_000;
 
 /// The label mappings in force, the winning ones first.
 #[derive(Debug, Clone, Default)]
 pub struct Routing {
     mappings: Vec<Arc<LabelMapping>>,
+    /// Templates that others stand in for.
+    led: Vec<Arc<TemplateSpec>>,
 }
 
 impl Routing {
@@ -17,7 +23,26 @@ impl Routing {
     pub fn new(mappings: &[Arc<LabelMapping>]) -> Self {
         let mut mappings = mappings.to_vec();
         mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.priority));
-        Self { mappings }
+        Self { mappings, led: Vec::new() }
+    }
+
+    /// With the templates of a configuration, for those that others stand in for.
+    pub fn with<'a>(mut self, templates: impl Iterator<Item = &'a Arc<TemplateSpec>>) -> Self {
+        self.led = templates.filter(|spec| !spec.fallbacks.is_empty()).cloned().collect();
+        self
+    }
+
+    /// How early a template is tried for a want while it stands in for others: after all that serve
+    /// it themselves, and only for those of which `fails` holds.
+    pub fn fallback(
+        &self,
+        spec: &TemplateSpec,
+        want: &Want,
+        fails: impl Fn(&TemplateId) -> bool,
+    ) -> Option<usize> {
+        let led = self.led.iter().filter(|led| fails(&led.id) && self.serves(led, want));
+        let places = led.filter_map(|led| led.fallbacks.iter().position(|id| *id == spec.id));
+        places.min().map(|place| BEHIND + place)
     }
 
     /// How early a template is tried for a want, from zero; none when it does not serve it.
@@ -89,6 +114,23 @@ mod tests {
         }
         spec.mode = Mode::Normal;
         assert!(routing.serves(&spec, &labels(&[])));
+    }
+
+    // Invariant: who stands in does so for what fails, behind all that serve a want themselves.
+
+    #[test]
+    fn a_fallback_serves_what_its_template_can_not_and_nothing_else() {
+        let mut led = template("c/t", &["linux"]);
+        led.fallbacks = vec![template_id("c/u"), template_id("c/v")];
+        let [u, v] = ["c/u", "c/v"].map(|id| template(id, &["own"]));
+        let routing = Routing::default().with([Arc::new(led)].iter());
+        let linux = labels(&["linux"]);
+        let ranks = [&u, &v].map(|spec| routing.fallback(spec, &linux, |id| *id.name == *"t"));
+        assert_eq!(ranks, [Some(BEHIND), Some(BEHIND + 1)]);
+        assert_eq!(routing.rank(&u, &linux), None);
+        assert_eq!(routing.fallback(&u, &linux, |_| false), None);
+        assert_eq!(routing.fallback(&u, &labels(&["windows"]), |_| true), None);
+        assert!(routing.fallback(&u, &Want::Template("t".into()), |_| true).is_some());
     }
 
     // Invariant: of the mappings that carry the labels the one of the highest priority decides, and

@@ -26,6 +26,7 @@ pub(super) struct TemplateView {
     pub(super) configured: bool,
     pub(super) flowing: bool,
     pub(super) tripped: Option<(WallTime, String)>,
+    pub(super) paused: Option<String>,
     pub(super) live: u32,
     pub(super) room: u32,
     pub(super) lack: Option<String>,
@@ -194,6 +195,7 @@ impl Broker {
             configured: news.configured,
             flowing: news.flowing,
             tripped: None,
+            paused: None,
             live: 0,
             room: 0,
             lack: None,
@@ -204,6 +206,7 @@ impl Broker {
         view.configured = news.configured;
         view.flowing = news.flowing;
         view.tripped.clone_from(&news.tripped);
+        view.paused.clone_from(&news.paused);
         view.live = news.live;
         view.room = news.room;
         view.lack.clone_from(&news.lack);
@@ -359,7 +362,7 @@ impl Broker {
         }
         let levels = self.demands();
         let kinds = levels.iter().map(|level| {
-            let ranks = free.iter().map(|slot| self.routing.rank(&slot.1, &level.want));
+            let ranks = free.iter().map(|slot| self.rank(&slot.1, &level.want));
             let mut fits: Vec<(usize, usize)> =
                 ranks.enumerate().filter_map(|(index, rank)| Some((rank?, index))).collect();
             fits.sort_unstable();
@@ -422,7 +425,7 @@ impl Broker {
         let kinds: Vec<Vec<usize>> = levels
             .iter()
             .map(|level| {
-                let serves = |spec: &Arc<TemplateSpec>| self.routing.serves(spec, &level.want);
+                let serves = |spec: &Arc<TemplateSpec>| self.serves(spec, &level.want);
                 let on_the_way = coming.iter().map(|(spec, _)| serves(spec));
                 let begun = self.templates.values().map(|view| serves(&view.spec));
                 let fits = on_the_way.chain(begun).enumerate();
@@ -456,6 +459,21 @@ impl Broker {
         starts.into_iter().map(|(template, count)| Order::Start { template, count }).collect()
     }
 
+    /// How early a template is tried for a want: as it serves it itself, or for a template that is
+    /// tripped or can not be cloned.
+    fn rank(&self, spec: &TemplateSpec, want: &Want) -> Option<usize> {
+        let fails = |id: &TemplateId| {
+            let view = self.templates.get(id);
+            view.is_some_and(|view| view.configured && (!view.flowing || view.paused.is_some()))
+        };
+        self.routing.rank(spec, want).or_else(|| self.routing.fallback(spec, want, fails))
+    }
+
+    /// Whether a template serves a want at this moment.
+    pub(super) fn serves(&self, spec: &TemplateSpec, want: &Want) -> bool {
+        self.rank(spec, want).is_some()
+    }
+
     /// The template to begin one more agent of: the first of its mapping, then the one with the
     /// most room, then one whose breaker flows, then the one least begun in this round, then by name.
     fn choose(&self, want: &Want, starts: &BTreeMap<TemplateId, u32>) -> Option<TemplateId> {
@@ -468,7 +486,7 @@ impl Broker {
             let begun: u32 = starts.iter().filter(|(o, _)| of_cloud(o)).map(|(_, n)| *n).sum();
             let cloud = self.clouds.get(&id.cloud).copied().unwrap_or(0);
             let room = own.min(cloud.saturating_sub(pending + begun));
-            let rank = self.routing.rank(&view.spec, want)?;
+            let rank = self.rank(&view.spec, want)?;
             let fits = view.configured && room > 0;
             // Without a cap all rooms look alike: then what was begun here spreads them.
             fits.then_some((Reverse(rank), room, view.flowing, Reverse(more), Reverse(id)))

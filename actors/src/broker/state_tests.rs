@@ -30,6 +30,7 @@ fn news(spec: &Arc<TemplateSpec>, room: u32) -> TemplateNews {
         configured: true,
         flowing: true,
         tripped: None,
+        paused: None,
         live: 0,
         room,
         lack: None,

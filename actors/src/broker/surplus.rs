@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::matching::Matching;
-use super::routing::Routing;
 use super::state::Broker;
 use super::{AgentView, Demand, Order};
 use crate::id::AgentId;
@@ -36,13 +35,13 @@ impl Broker {
     /// A queued agent that serves a want and that nobody needs.
     fn surplus(&self, want: &Want, levels: &[Demand]) -> Option<AgentId> {
         let coming = self.coming();
-        let before = unserved(&coming, levels, &self.routing);
+        let before = unserved(&coming, levels, self);
         let queued =
             self.agents.iter().rev().filter(|(_, view)| {
                 view.queued && !view.going && view.standing == Standing::Coming
             });
         let mut tried: BTreeSet<*const TemplateSpec> = BTreeSet::new();
-        for (agent, view) in queued.filter(|(_, view)| self.routing.serves(&view.spec, want)) {
+        for (agent, view) in queued.filter(|(_, view)| self.serves(&view.spec, want)) {
             // Agents of one spec are all alike.
             if !tried.insert(Arc::as_ptr(&view.spec)) || self.warm(view) {
                 continue;
@@ -52,7 +51,7 @@ impl Broker {
             if let Some((_, uses)) = its {
                 *uses = uses.saturating_sub(view.spec.executors.max(1));
             }
-            if unserved(&fewer, levels, &self.routing) == before {
+            if unserved(&fewer, levels, self) == before {
                 return Some(agent.clone());
             }
         }
@@ -81,17 +80,15 @@ impl Broker {
 
     /// Whether agents may be on their way that have not been told of.
     fn starts_under_way(&self, want: &Want) -> bool {
-        self.templates
-            .values()
-            .any(|view| view.pending > 0 && self.routing.serves(&view.spec, want))
+        self.templates.values().any(|view| view.pending > 0 && self.serves(&view.spec, want))
     }
 }
 
 /// Uses that are wanted and that what is on its way has no room for.
-fn unserved(coming: &[(Arc<TemplateSpec>, u32)], levels: &[Demand], routing: &Routing) -> u32 {
+fn unserved(coming: &[(Arc<TemplateSpec>, u32)], levels: &[Demand], broker: &Broker) -> u32 {
     let kinds = levels.iter().map(|level| {
         let fits =
-            coming.iter().enumerate().filter(|(_, (spec, _))| routing.serves(spec, &level.want));
+            coming.iter().enumerate().filter(|(_, (spec, _))| broker.serves(spec, &level.want));
         fits.map(|(index, _)| index).collect()
     });
     let places = coming.iter().map(|(_, uses)| *uses).collect();

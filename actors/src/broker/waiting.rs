@@ -34,7 +34,7 @@ impl Broker {
         let fits: Vec<&TemplateId> = ground
             .templates
             .iter()
-            .filter(|(_, spec)| self.routing.serves(spec, want))
+            .filter(|(_, spec)| self.serves(spec, want))
             .map(|(id, _)| id)
             .collect();
         if fits.is_empty() {
@@ -65,11 +65,9 @@ impl Broker {
     /// Agents on their way that could serve a want.
     fn starting(&self, want: &Want) -> usize {
         let coming = self.agents.values().filter(|view| {
-            view.standing == Standing::Coming
-                && !view.going
-                && self.routing.serves(&view.spec, want)
+            view.standing == Standing::Coming && !view.going && self.serves(&view.spec, want)
         });
-        let pending = self.templates.values().filter(|view| self.routing.serves(&view.spec, want));
+        let pending = self.templates.values().filter(|view| self.serves(&view.spec, want));
         coming.count() + pending.map(|view| view.pending as usize).sum::<usize>()
     }
 
@@ -94,7 +92,10 @@ impl Broker {
             return Some(Obstacle::Full(format!("cloud {}", id.cloud), format!("{live} of {cap}")));
         }
         let paused = view.room == 0;
-        paused.then(|| Obstacle::Other(format!("{id} pauses, for it could not begin agents")))
+        paused.then(|| match &view.paused {
+            Some(why) => Obstacle::Other(format!("{id} pauses: {why}")),
+            None => Obstacle::Other(format!("{id} pauses, for it could not begin agents")),
+        })
     }
 
     fn of_cloud(&self, cloud: &CloudId) -> impl Iterator<Item = &TemplateView> {

@@ -69,6 +69,8 @@ pub enum CloudCommand {
     },
     /// Somebody could not learn from it what had to be known: look whether it still works.
     Look,
+    /// An operator says that a template works again.
+    ResetBreaker(TemplateId),
     /// The service stops: begin nothing.
     Stop,
     /// The actor is not needed any more.
@@ -506,6 +508,11 @@ impl Handler<CloudCommand> for Cloud {
             CloudCommand::Look => {
                 if self.mind.is_well() && !self.in_question {
                     self.ask(ctx);
+                }
+            }
+            CloudCommand::ResetBreaker(template) => {
+                if let Some(address) = self.templates.get(&template) {
+                    address.do_send(TemplateCommand::ResetBreaker);
                 }
             }
             CloudCommand::Stop => {

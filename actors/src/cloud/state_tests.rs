@@ -19,6 +19,7 @@ fn news(template: &str, live: u32, released: u32) -> TemplateNews {
         configured: true,
         flowing: true,
         tripped: None,
+        paused: None,
         live,
         room: u32::MAX,
         lack: None,

@@ -3,6 +3,7 @@
 
 pub mod allocator;
 pub mod lanes;
+mod sources;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,13 +26,11 @@ use crate::ports::{IdSight, VmRef};
 use crate::record::Body;
 use crate::spec::{CloudSpec, TemplateSpec};
 use crate::supervise::{heard, take_turns};
-use crate::time::Moment;
 use allocator::Allocator;
 use lanes::Width;
 pub use lanes::{Lanes, Track};
+use sources::Located;
 
-/// How long the node of a template is believed.
-const LOCATED: Duration = Duration::from_secs(60);
 /// How long one that is not needed any more still takes ids back: an agent gives its own back when
 /// the journal knows that it is gone, after everybody else was told.
 const LINGER: Duration = Duration::from_secs(60);
@@ -75,7 +74,10 @@ enum Stage {
 }
 
 struct Ask {
+    /// As it was born.
     spec: Arc<TemplateSpec>,
+    /// With what was chosen for it.
+    chosen: Option<Arc<TemplateSpec>>,
     reply: actix::Recipient<AgentCommand>,
     node: Option<NodeName>,
     stage: Stage,
@@ -94,7 +96,7 @@ pub struct Cluster {
     /// Whether the last list of all guests was read, and nothing has shown since that it misses
     /// some: then an id that is not in it is granted without another question.
     listed: bool,
-    located: BTreeMap<(CloudId, VmId), (NodeName, Moment)>,
+    located: Located,
     /// Ids that were given back and are not entered yet.
     back: VecDeque<IdBack>,
 }
@@ -117,7 +119,7 @@ impl Cluster {
             lanes,
             asks: BTreeMap::new(),
             listed: false,
-            located: BTreeMap::new(),
+            located: Located::default(),
             back: VecDeque::new(),
         }
     }
@@ -140,65 +142,6 @@ impl Cluster {
         if let Some(ask) = self.asks.get_mut(agent) {
             ask.stage = stage;
         }
-    }
-
-    /// Asks the cluster where a template is, once for all agents that want to know.
-    fn locate(&mut self, agent: &AgentId, ctx: &mut Context<Self>) {
-        let Some(ask) = self.asks.get(agent) else { return };
-        let key = (ask.spec.id.cloud.clone(), ask.spec.source);
-        let now = self.common.ports.ambient.now().mono;
-        let known = self.located.get(&key).filter(|(_, at)| now - *at < LOCATED);
-        let named = ask.spec.node.clone();
-        if let Some(node) = named.or_else(|| known.map(|(node, _)| node.clone())) {
-            return self.line_up(agent, node);
-        }
-        let alike = |other: &Ask| (other.spec.id.cloud.clone(), other.spec.source) == key;
-        let under_way = self
-            .asks
-            .iter()
-            .any(|(id, other)| id != agent && other.stage == Stage::Locating && alike(other));
-        if under_way {
-            return;
-        }
-        let answer = self.common.ports.hypervisor.locate(&key.0, key.1);
-        ctx.spawn(answer.into_actor(self).map(move |found, actor, ctx| {
-            actor.found(key, found, ctx);
-        }));
-    }
-
-    fn found(
-        &mut self,
-        key: (CloudId, VmId),
-        found: Result<NodeName, Fault>,
-        ctx: &mut Context<Self>,
-    ) {
-        let alike = |ask: &Ask| {
-            ask.stage == Stage::Locating && ask.spec.id.cloud == key.0 && ask.spec.source == key.1
-        };
-        let agents: Vec<AgentId> =
-            self.asks.iter().filter(|(_, ask)| alike(ask)).map(|(id, _)| id.clone()).collect();
-        match found {
-            Ok(node) => {
-                let now = self.common.ports.ambient.now().mono;
-                self.located.insert(key, (node.clone(), now));
-                for agent in agents {
-                    self.line_up(&agent, node.clone());
-                }
-                self.advance(ctx);
-            }
-            Err(fault) => {
-                for agent in agents {
-                    self.refuse(&agent, fault.clone());
-                }
-            }
-        }
-    }
-
-    fn line_up(&mut self, agent: &AgentId, node: NodeName) {
-        let Some(ask) = self.asks.get_mut(agent) else { return };
-        ask.stage = Stage::Waiting;
-        ask.node = Some(node.clone());
-        self.lanes.ask(agent.clone(), Track::of(&ask.spec, node));
     }
 
     /// Lets into the lanes whoever may, and finds them an id.
@@ -289,8 +232,11 @@ impl Cluster {
         ask.stage = Stage::Granted;
         let cluster = self.id.clone();
         tracing::debug!(agent = %agent, vmid = vmid.0, node = %node, "place granted");
-        ask.reply.do_send(AgentCommand::Granted { vmid, node: node.clone(), cluster });
-        let place = Place { cluster: self.id.clone(), vmid, node };
+        let spec = ask.chosen.clone();
+        let origin = spec.as_ref().and_then(|spec| spec.origin.clone());
+        let granted = AgentCommand::Granted { vmid, node: node.clone(), cluster, spec };
+        ask.reply.do_send(granted);
+        let place = Place { cluster: self.id.clone(), vmid, node, origin };
         self.common.roster.update(agent, |living| living.place = Some(place));
     }
 
@@ -416,7 +362,7 @@ impl Handler<LaneAsk> for Cluster {
             return;
         }
         let (spec, reply) = (message.spec, message.reply);
-        let ask = Ask { spec, reply, node: None, stage: Stage::Locating };
+        let ask = Ask { spec, chosen: None, reply, node: None, stage: Stage::Locating };
         self.asks.insert(message.agent.clone(), ask);
         self.locate(&message.agent, ctx);
         self.advance(ctx);

@@ -2,6 +2,7 @@
 //! carries out what the broker decides, and is the one door for leases and operators.
 
 mod addresses;
+mod breakers;
 mod call_in;
 mod clusters;
 mod drain;
@@ -189,7 +190,7 @@ impl Herd {
             pools: new.pools.clone(),
             ..HerdSpec::default()
         };
-        self.broker.route(Routing::new(&new.mappings));
+        self.broker.route(Routing::new(&new.mappings).with(new.templates.values()));
         if old.pools != new.pools {
             self.common.addresses.configure(&new.pools);
             self.show_pools(ctx);
@@ -469,6 +470,7 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::CallIn { agent, peer, said, reply } => {
                 self.call_in(agent, (peer, &said), reply, ctx);
             }
+            HerdCommand::ResetBreaker { name, reply } => self.reset_breaker(&name, reply, ctx),
             HerdCommand::Reap { all, reply } => self.reap(all, reply, ctx),
             HerdCommand::ConfirmOlderJournal => {
                 for actors in self.clusters.values() {

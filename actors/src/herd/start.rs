@@ -16,6 +16,7 @@ use super::explain::Explained;
 use super::{ClusterActors, Herd, Tried};
 use crate::addresses::Addresses;
 use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Roster, spawn_child};
+use crate::board::Board;
 use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand};
 use crate::cluster::allocator::Allocator;
@@ -83,11 +84,13 @@ impl Herd {
     pub fn start_from(start: HerdStart) -> Started {
         let (ready, tried) = oneshot::channel();
         let (roster, census) = (Roster::default(), Census::default());
+        let board = Board::restore(&start.ledger, start.ports.ambient.now());
         let common = Common {
             ports: patient(start.ports),
             roster: roster.clone(),
             census: census.clone(),
             ways: Ways::default(),
+            board,
             addresses: Addresses::default(),
             spawner: start.spawner,
             installation: start.installation,
@@ -132,6 +135,10 @@ impl Herd {
         ctx: &mut Context<Self>,
     ) {
         self.show_known(ledger, down);
+        for what in self.common.board.all().iter().filter_map(|one| self.common.board.picture(one))
+        {
+            self.observe(what);
+        }
         self.open_addresses(ledger, spec);
         for cluster in ledger.clusters.values() {
             self.begin_cluster(cluster, ledger, ctx);

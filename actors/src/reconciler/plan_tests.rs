@@ -49,6 +49,7 @@ fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, &str)]) -> Known)) {
                             cluster: ClusterId::new(CLUSTER),
                             vmid: VmId(*vmid),
                             node: NodeName::new("pve1"),
+                            origin: None,
                         }),
                     };
                     (AgentId::new(agent), living)

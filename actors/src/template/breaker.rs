@@ -24,6 +24,8 @@ pub struct Breaker {
     failures: u32,
     cooldown: Duration,
     cause: String,
+    /// The version of what can be cloned that it judges, once that was looked at.
+    judged: Option<String>,
 }
 
 impl Default for Breaker {
@@ -33,14 +35,17 @@ impl Default for Breaker {
             failures: 0,
             cooldown: Duration::ZERO,
             cause: String::new(),
+            judged: None,
         }
     }
 }
 
 impl Breaker {
-    /// Whether a breaker of the journal judges another version of the template than this one.
+    /// Whether a breaker of the journal judges another version of the spec than this one. What was
+    /// found in the cluster for it stands behind a colon, and is judged once it is looked at.
     pub fn is_outdated(entry: &BreakerEntry, version: &str) -> bool {
-        entry.version.as_deref().is_some_and(|judged| judged != version)
+        let spec = |judged: &str| judged.split(':').next() != Some(version);
+        entry.version.as_deref().is_some_and(spec)
     }
 
     /// Restores a breaker from the journal. A wall clock that jumped can not stretch its
@@ -54,7 +59,27 @@ impl Breaker {
                 Position::Tripped { until: now.mono + left, wall: now.wall + left }
             }
         };
-        Self { position, failures: entry.failures, cooldown, cause: entry.cause.clone() }
+        let judged = entry.version.as_deref().and_then(|version| version.split_once(':'));
+        Self {
+            position,
+            failures: entry.failures,
+            cooldown,
+            cause: entry.cause.clone(),
+            judged: judged.map(|(_, found)| found.to_owned()),
+        }
+    }
+
+    /// What can be cloned at this moment has this version; another one than it judges lets it flow.
+    /// Says whether the breaker moved.
+    pub fn sees(&mut self, found: &str) -> bool {
+        if self.rests() || self.judged.as_deref() == Some(found) {
+            return false;
+        }
+        match self.judged {
+            None => self.judged = Some(found.to_owned()),
+            Some(_) => *self = Self::default(),
+        }
+        true
     }
 
     /// How many agents may be begun at this moment: no limit, one trial, or none.
@@ -108,11 +133,14 @@ impl Breaker {
         self.position = Position::Tripped { until: now.mono + cooldown, wall: now.wall + cooldown };
     }
 
-    /// An agent ended without telling anything; its trial, if it was one, may be repeated.
-    pub fn left(&mut self, agent: &AgentId) {
-        if self.position == (Position::Probing { trial: Some(agent.clone()) }) {
+    /// An agent ended without telling anything; its trial, if it was one, may be repeated. Says
+    /// whether it was.
+    pub fn left(&mut self, agent: &AgentId) -> bool {
+        let trial = self.position == (Position::Probing { trial: Some(agent.clone()) });
+        if trial {
             self.position = Position::Probing { trial: None };
         }
+        trial
     }
 
     /// `flowing`, `tripped` or `probing`.
@@ -122,6 +150,11 @@ impl Breaker {
             Position::Tripped { .. } => "tripped",
             Position::Probing { .. } => "probing",
         }
+    }
+
+    /// Whether it flows, and no failure is counted.
+    pub fn rests(&self) -> bool {
+        self.failures == 0 && self.position == Position::Flowing
     }
 
     /// When a trial is due next, while it is tripped.
@@ -149,12 +182,16 @@ impl Breaker {
             Position::Probing { .. } => Some(now),
         };
         Body::BreakerMoved {
+            scope: None,
             template: template.clone(),
             failures: self.failures,
             until,
             cooldown_ms: u64::try_from(self.cooldown.as_millis()).unwrap_or(u64::MAX),
             cause: self.cause.clone(),
-            version: Some(version),
+            version: Some(match &self.judged {
+                Some(found) => format!("{version}:{found}"),
+                None => version,
+            }),
         }
     }
 }
@@ -265,6 +302,19 @@ mod tests {
         assert_eq!(breaker.label(), "probing");
     }
 
+    // Invariant: what is repaired is another version, and begins anew.
+
+    #[test]
+    fn it_flows_as_soon_as_something_else_can_be_cloned_than_what_failed() {
+        let mut breaker = tripped();
+        assert!(breaker.sees("one"), "to be written down");
+        assert!(!breaker.sees("one"));
+        assert_eq!(breaker.label(), "tripped");
+        assert!(breaker.sees("two"));
+        assert_eq!(breaker, Breaker::default());
+        assert!(!breaker.sees("three"), "it judges nothing");
+    }
+
     // Invariant: it outlives the service.
 
     #[test]
@@ -278,6 +328,7 @@ mod tests {
         let entry = BreakerEntry { failures, until, cooldown_ms, cause, version };
         let later = Now { mono: Moment(5), wall: at(100).wall };
         let restored = Breaker::restore(&entry, later);
+        assert!(!Breaker::is_outdated(&entry, "v1") && Breaker::is_outdated(&entry, "v2"));
         assert_eq!(restored.due(), Some(Moment(5 + 20_000)));
         let jumped_back = Now { mono: Moment(0), wall: WallTime(0) };
         assert_eq!(Breaker::restore(&entry, jumped_back).due(), Some(at(120).mono));

@@ -6,6 +6,7 @@ mod held;
 pub mod pace;
 pub mod permits;
 pub mod season;
+mod sight;
 pub mod state;
 
 use std::collections::VecDeque;
@@ -30,7 +31,7 @@ use crate::spec::{Minimums, TemplateSpec};
 use crate::supervise::{heard, take_turns};
 use crate::time::{Moment, WallTime};
 use breaker::Breaker;
-use state::{Effect, TemplateMind};
+use state::{Effect, TemplateMind, is_cloning};
 
 /// One agent as the levels above see it.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,6 +68,8 @@ pub struct TemplateNews {
     pub flowing: bool,
     /// Until when its breaker is tripped, and why.
     pub tripped: Option<(WallTime, String)>,
+    /// Why it begins nothing, when that is no breaker's matter.
+    pub paused: Option<String>,
     /// Slots held.
     pub live: u32,
     /// Agents it may begin at this moment, the cloud's cap aside.
@@ -140,6 +143,8 @@ pub enum TemplateCommand {
         /// Told the number.
         tally: Option<UnboundedSender<u32>>,
     },
+    /// An operator says that it works again.
+    ResetBreaker,
     /// The service stops: begin nothing.
     Stop,
     /// The actor is not needed any more.
@@ -162,6 +167,8 @@ pub struct Template {
     /// When it wakes next; timers for other times are stale.
     timer: Option<Moment>,
     flushing: bool,
+    /// Whether it looks at what can be cloned, or will soon.
+    seeking: bool,
     /// Whether it will hear of a change of the addresses.
     following: bool,
 }
@@ -208,6 +215,7 @@ impl Template {
             boots: Boots::default(),
             timer: None,
             flushing: false,
+            seeking: false,
             following: false,
         }
     }
@@ -233,6 +241,8 @@ impl Template {
                 }
                 Effect::Record(body) => self.append(body, ctx),
                 Effect::SuspectCloud(fault) => self.cloud.do_send(ToCloud::Suspect(fault)),
+                Effect::Charge(agent, fault) => self.charge(&agent, &fault, ctx),
+                Effect::Proven(agent) => self.proven(&agent, ctx),
             }
         }
         self.saved = self.mind.breaker().clone();
@@ -277,7 +287,8 @@ impl Template {
             Start::Adopted { entry, .. } => {
                 let marks = &entry.marks;
                 let (cluster, node) = (marks.cluster.clone(), entry.node.clone());
-                let place = Place { cluster, vmid: marks.vmid, node };
+                let place =
+                    Place { cluster, vmid: marks.vmid, node, origin: entry.spec.origin.clone() };
                 (entry.leases.keys().cloned().collect(), Some(place), entry.wishes.overrides)
             }
         };
@@ -422,6 +433,7 @@ impl Supervised for Template {
         self.shown = None;
         self.timer = None;
         self.flushing = false;
+        self.seeking = false;
         self.carry_out(Vec::new(), ctx);
     }
 }
@@ -450,12 +462,15 @@ impl Handler<Flush> for Template {
             let template = self.mind.spec().id.clone();
             self.cloud.do_send(ToCloud::WarmNeed { template, count });
         }
-        let picture = self.mind.picture();
+        let picture = self.mind.picture(now.mono);
         if self.shown.as_ref() != Some(&picture) {
             self.shown = Some(picture.clone());
             self.common.ports.observer.observe(Fact { at: now.wall, what: picture });
         }
         self.set_timer(ctx);
+        if self.mind.wants_source() {
+            self.seek(ctx);
+        }
     }
 }
 
@@ -464,6 +479,9 @@ impl Handler<AgentReport> for Template {
 
     fn handle(&mut self, report: AgentReport, ctx: &mut Context<Self>) {
         heard(ctx);
+        if let Some(place) = self.common.roster.get(&report.agent).and_then(|one| one.place) {
+            self.mind.cloned_from(&place);
+        }
         let refused = report.refused.iter().map(|lease| (report.agent.clone(), lease.clone()));
         self.kept.refused.extend(refused);
         if report.standing == Standing::Gone {
@@ -479,6 +497,11 @@ impl Handler<AgentReport> for Template {
         }
         let effects = self.mind.report(&report, self.common.ports.ambient.now());
         self.carry_out(effects, ctx);
+        let leaves = report.standing == Standing::Leaving && !is_cloning(report.state);
+        if leaves || report.standing == Standing::Gone {
+            let moved = self.common.board.left(&report.agent);
+            moved.iter().for_each(|scope| self.common.show_breaker(scope));
+        }
     }
 }
 
@@ -523,6 +546,10 @@ impl Handler<TemplateCommand> for Template {
                     tally.send(count).ok(); // an error: nobody waits for the number any more
                 }
                 effects
+            }
+            TemplateCommand::ResetBreaker => {
+                tracing::warn!(template = %self.mind.spec().id, "operator reset the breaker");
+                self.mind.reset_breaker(self.common.ports.ambient.now())
             }
             TemplateCommand::Stop => {
                 self.kept.stopping = true;

@@ -2,6 +2,7 @@
 //! the levels above must know. Pure; the body carries the effects out.
 
 pub(super) mod renew;
+mod sources;
 mod warm;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use super::season::Season;
 use super::{AgentLevel, TemplateNews, permits};
 use crate::addresses::Supply;
 use crate::birth::Living;
+use crate::board::Scope;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault};
 use crate::id::{AgentId, LeaseId};
@@ -38,6 +40,10 @@ pub enum Effect {
     Record(Body),
     /// Have the cloud look at itself: an agent's fault names it.
     SuspectCloud(Fault),
+    /// An agent failed by the fault of a node, a storage or a cloud.
+    Charge(AgentId, Fault),
+    /// An agent got ready: the node, storages and cloud it made use of work.
+    Proven(AgentId),
 }
 
 impl Effect {
@@ -45,14 +51,18 @@ impl Effect {
     pub fn spawned(&self) -> Option<&AgentId> {
         match self {
             Self::Spawn(agent) => Some(agent),
-            Self::Tell(..) | Self::Record(_) | Self::SuspectCloud(_) => None,
+            Self::Tell(..)
+            | Self::Record(_)
+            | Self::SuspectCloud(_)
+            | Self::Charge(..)
+            | Self::Proven(_) => None,
         }
     }
 }
 
-/// What the levels above were told: slots held, room, why there is no address, whether it is
-/// configured, and how.
-type Level = (u32, u32, Option<String>, bool, Minimums, Arc<TemplateSpec>);
+/// What the levels above were told last: slots, room, whether it is configured, what it keeps, why it
+/// pauses and why there is no address, and its spec.
+type Level = (u32, u32, bool, Minimums, (Option<String>, Option<String>), Arc<TemplateSpec>);
 
 /// A template and its agents.
 #[derive(Debug, Clone)]
@@ -64,6 +74,10 @@ pub struct TemplateMind {
     agents: BTreeMap<AgentId, Held>,
     breaker: Breaker,
     pace: Pace,
+    /// What was in the way when an agent came to nothing through nobody's fault.
+    obstacle: Option<String>,
+    /// What agents are cloned from, or why nothing can be.
+    source: Option<Result<String, String>>,
     /// How many agents more can have addresses.
     supply: Supply,
     /// What is kept at this time; none before the calendar was looked at.
@@ -88,6 +102,8 @@ impl TemplateMind {
             agents: BTreeMap::new(),
             breaker,
             pace: Pace::default(),
+            obstacle: None,
+            source: None,
             supply: Supply::endless(),
             season: None,
             turns: None,
@@ -187,6 +203,9 @@ impl TemplateMind {
             return Vec::new();
         };
         let mended = self.spec.version() != spec.version() && self.breaker.succeeded();
+        if self.spec.version() != spec.version() {
+            self.source = None;
+        }
         self.configured = true;
         self.spec = spec;
         self.season = None;
@@ -204,7 +223,8 @@ impl TemplateMind {
 
     /// How many agents may be begun at this moment, as far as the template knows.
     pub fn room(&self, now: Moment) -> u32 {
-        if !self.open || !self.configured || self.stopping || self.pace.pause(now).is_some() {
+        let closed = !self.open || !self.configured || self.stopping;
+        if closed || self.pace.pause(now).is_some() || matches!(self.source, Some(Err(_))) {
             return 0;
         }
         let room = permits::room(self.spec.cap, self.live()).min(self.breaker.allowance(now));
@@ -265,13 +285,19 @@ impl TemplateMind {
             (None, Some((until, cause))) => {
                 format!("{id}: breaker tripped until {}: {cause}", until.rfc3339())
             }
+            (None, None) if matches!(self.source, Some(Err(_))) => {
+                format!("{id} pauses: {}", self.paused(now).unwrap_or_default())
+            }
             (None, None) if self.supply.lack.is_some() => {
                 format!("{id}: {}", self.supply.lack.as_deref().unwrap_or_default())
             }
             (None, None) if self.breaker.allowance(now) <= 1 => {
                 format!("{id}: its breaker lets a single agent try first")
             }
-            (None, None) => format!("{id} pauses, for it could not begin agents"),
+            (None, None) => match self.paused(now) {
+                Some(why) => format!("{id} pauses, for it could not begin agents: {why}"),
+                None => format!("{id} pauses, for it could not begin agents"),
+            },
         }
     }
 
@@ -298,6 +324,8 @@ impl TemplateMind {
             Standing::Free { .. } | Standing::Busy if !was_ready && !is_unproven(report.state) => {
                 held.was_ready = true;
                 self.pace.succeeded();
+                self.obstacle = None;
+                effects.push(Effect::Proven(report.agent.clone()));
                 if self.breaker.succeeded() {
                     effects.push(self.record(now));
                 }
@@ -337,16 +365,25 @@ impl TemplateMind {
     fn charge(&mut self, agent: &AgentId, fault: Option<&Fault>, now: Now) -> Vec<Effect> {
         let Some(fault) = fault else { return Vec::new() };
         let mut effects = Vec::new();
-        if fault.kind.counts_against_breaker() {
+        if Scope::is_charged(fault) {
+            self.stumbled(agent, fault, now);
+            effects.push(Effect::Charge(agent.clone(), fault.clone()));
+        } else if fault.kind.counts_against_breaker() {
             if self.breaker.failed(agent, &fault.text, &self.spec.breaker, now) {
                 effects.push(self.record(now));
             }
         } else {
-            self.breaker.left(agent);
-            self.pace.stumbled(now.mono);
+            self.stumbled(agent, fault, now);
         }
         effects.extend(suspect(Some(fault)));
         effects
+    }
+
+    /// An agent came to nothing by no fault of its template.
+    fn stumbled(&mut self, agent: &AgentId, fault: &Fault, now: Now) {
+        self.breaker.left(agent);
+        self.pace.stumbled(now.mono);
+        self.obstacle = Some(fault.text.clone());
     }
 
     fn tell_to_go(&mut self, agent: &AgentId, reason: Reason) -> Option<Effect> {
@@ -451,15 +488,10 @@ impl TemplateMind {
 
     /// What the levels above must hear since the last time; none when nothing changed.
     pub fn news(&mut self, now: Moment) -> Option<TemplateNews> {
-        let lack = self.supply.lack.clone();
-        let level = (
-            self.live(),
-            self.room(now),
-            lack.clone(),
-            self.configured,
-            self.kept(),
-            self.spec.clone(),
-        );
+        let (kept, paused, lack) = (self.kept(), self.paused(now), self.supply.lack.clone());
+        let why = (paused.clone(), lack.clone());
+        let spec = self.spec.clone();
+        let level = (self.live(), self.room(now), self.configured, kept, why, spec);
         let quiet = self.changed.is_empty() && self.gone.is_empty();
         if quiet && self.released == 0 && self.answered == 0 && self.told.as_ref() == Some(&level) {
             return None;
@@ -480,6 +512,7 @@ impl TemplateMind {
             configured: self.configured,
             flowing: self.breaker.label() == "flowing",
             tripped: self.breaker.tripped(),
+            paused,
             live: self.live(),
             room: self.room(now),
             lack,
@@ -492,7 +525,7 @@ impl TemplateMind {
     }
 
     /// Its counts for the read side.
-    pub fn picture(&self) -> What {
+    pub fn picture(&self, now: Moment) -> What {
         let mut states: BTreeMap<String, u32> = BTreeMap::new();
         for held in self.agents.values() {
             *states.entry(held.state.clone()).or_default() += 1;
@@ -507,6 +540,8 @@ impl TemplateMind {
             labels: self.spec.labels.iter().cloned().collect(),
             breaker: self.breaker.label().into(),
             tripped: self.breaker.tripped(),
+            source: self.source.clone().and_then(Result::ok),
+            paused: self.paused(now),
         }
     }
 }
@@ -526,7 +561,7 @@ fn lives(standing: Standing) -> bool {
 }
 
 /// Whether an agent's clone is under way, or may be.
-fn is_cloning(state: &str) -> bool {
+pub(super) fn is_cloning(state: &str) -> bool {
     matches!(state, "Cloning" | "InDoubt")
 }
 

@@ -31,7 +31,11 @@ fn begin(mind: &mut TemplateMind, reserved: u32, asked: Option<u32>, now: u64) -
         .into_iter()
         .filter_map(|effect| match effect {
             Effect::Spawn(agent) => Some(agent),
-            Effect::Tell(..) | Effect::Record(_) | Effect::SuspectCloud(_) => None,
+            Effect::Tell(..)
+            | Effect::Record(_)
+            | Effect::SuspectCloud(_)
+            | Effect::Charge(..)
+            | Effect::Proven(_) => None,
         })
         .collect()
 }
@@ -69,7 +73,11 @@ fn told(effects: &[Effect]) -> Vec<String> {
         .iter()
         .filter_map(|effect| match effect {
             Effect::Tell(agent, command) => Some(format!("{agent} {command:?}")),
-            Effect::Spawn(_) | Effect::Record(_) | Effect::SuspectCloud(_) => None,
+            Effect::Spawn(_)
+            | Effect::Record(_)
+            | Effect::SuspectCloud(_)
+            | Effect::Charge(..)
+            | Effect::Proven(_) => None,
         })
         .collect()
 }
@@ -153,7 +161,7 @@ fn whatever_keeps_an_operator_from_more_agents_is_named() {
     let expected = [
         "c/t is full: 1 of 1",
         "c/t: breaker tripped until 2027-01-15T08:02:01Z: no such template",
-        "c/t pauses, for it could not begin agents",
+        "c/t pauses, for it could not begin agents: no such template",
         "template c/t is not configured any more",
         "the service is stopping",
         "cloud c: its cluster is not known yet",

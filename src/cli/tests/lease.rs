@@ -321,6 +321,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::Hold { .. }
         | HerdCommand::CallIn { .. }
         | HerdCommand::Reap { .. }
+        | HerdCommand::ResetBreaker { .. }
         | HerdCommand::ConfirmOlderJournal
         | HerdCommand::Resync { .. }
         | HerdCommand::PlanResync { .. }

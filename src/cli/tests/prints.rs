@@ -80,6 +80,8 @@ fn furnish(view: &View) {
             lack: tripped.is_none().then(|| "address pool `lab` is used up".to_owned()),
             labels: vec!["big".into(), name.into()],
             breaker: breaker.into(),
+            source: tripped.is_none().then(|| "VMID 9000 `debian-13` on node pve1".into()),
+            paused: None,
             tripped,
         };
         told(view, what);
@@ -138,9 +140,9 @@ async fn status_shows_everything_at_a_glance() {
     office  degraded  -        2/-     -                 login refused: check the token `drover@pve!ci`
 
     TEMPLATES
-    NAME         AGENTS  KEPT       STATES              LABELS       BREAKER
-    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing; address pool `lab` is used up
-    lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`
+    NAME         AGENTS  KEPT       STATES              LABELS       BREAKER                                                      CLONED FROM
+    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing; address pool `lab` is used up                       VMID 9000 `debian-13` on node pve1
+    lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`  -
 
     ADDRESS POOLS
     POOL    SIZE  USED  RESTING  FREE  NEXT FREE AT          ADDRESSES
@@ -293,9 +295,9 @@ async fn short_commands_answer_in_a_line_or_in_json() {
     9f31c0aa52e7d410: 1 finding
       destroy orphan 10417 on pve1
     {"clusters":{"9f31c0aa52e7d410":["destroy orphan 10417 on pve1"]}}
-    NAME         AGENTS  KEPT       STATES              LABELS       BREAKER
-    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing; address pool `lab` is used up
-    lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`
+    NAME         AGENTS  KEPT       STATES              LABELS       BREAKER                                                      CLONED FROM
+    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing; address pool `lab` is used up                       VMID 9000 `debian-13` on node pve1
+    lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`  -
     "#);
     let (missing, _) = cli(&served, false, Command::Release { lease: "a/b".into() }).await;
     assert_eq!(missing, Err("there is no such thing: no lease `a/b`".into()));

@@ -21,7 +21,12 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("agent", "name") => "\"linux-builder\"",
         ("agent", "cloudIds") => "[\"primary\"]",
         ("agent", "node") => "\"pve1\"",
+        ("agent", "nodes") => "[\"pve1\", \"pve2\"]",
         ("agent", "templateVmId") => "9000",
+        ("agent", "templateName") => "\"debian-13\"",
+        ("agent", "templateNamePattern") => "'debian-13-\\d+'",
+        ("agent", "templateTag") => "\"golden\"",
+        ("agent", "targetStorages") => "[\"nfs\", \"ceph\"]",
         ("agent", "credentialsId") => "\"agent-key\"",
         ("step", "cron") => "\"0 8 * * mon-fri\"",
         ("step", "durationMinutes") => "600",
@@ -121,6 +126,7 @@ agentConfigurations:
   linux-builder:
     cloudIds: [\"primary\"]
     node: \"pve1\"
+    templateVmId: 9000
     credentialsId: \"agent-key\"
     labelString: \"linux\"
 

@@ -3,12 +3,14 @@
 
 mod addresses;
 mod broken;
+mod copies;
 mod faults;
 mod files;
 mod golden;
 mod keys;
 mod layers;
 mod mappings;
+mod origins;
 mod schema;
 mod secrets;
 

@@ -201,14 +201,14 @@ async fn an_id_is_free_only_by_a_quorate_endpoint() {
 // Invariant: a template that can not be cloned says why.
 
 async fn located(answer: impl FnMut(&str) -> Step + Send + 'static) -> Result<NodeName, Fault> {
-    port(&Script::new(answer), &["primary"]).locate(&primary(), VmId(9000)).await
+    let port = port(&Script::new(answer), &["primary"]);
+    let found = port.locate(&primary(), &Sought::Id(VmId(9000)), None).await?;
+    Ok(found.candidates[0].node.clone())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_template_is_found_or_its_absence_explained() {
     let row = |kind: &str, template: u8| json!([{"type": kind, "vmid": 9000, "node": "pve2", "template": template}]);
-    let found = row("qemu", 1);
-    assert_eq!(located(move |_| Step::Data(found.clone())).await.unwrap().as_str(), "pve2");
     let stale = row("qemu", 0);
     let node = located(move |asked| match asked.contains("/config") {
         true => Step::Data(json!({"template": 1})),
@@ -275,18 +275,24 @@ async fn a_guest_that_may_not_be_read_has_no_marks() {
 async fn a_clone_carries_its_marks() {
     let script = Script::new(|_| Step::Data(json!("UPID:pve1:1:1:1:qmclone:9000:ci@pve!drover:")));
     let port = port(&script, &["primary"]);
-    let mut call =
-        CloneCall { cloud: primary(), node: NodeName::new("pve1"), marks: marks(), spec: spec() };
+    let mut call = CloneCall {
+        cloud: primary(),
+        node: NodeName::new("pve1"),
+        target: None,
+        marks: marks(),
+        spec: spec(),
+    };
     let upid = port.clone_vm(call.clone()).await.unwrap();
     assert!(upid.as_str().contains(":qmclone:"));
     call.spec.clone = CloneStrategy::Full;
     call.spec.target_pool = None;
+    call.target = Some(NodeName::new("pve2"));
     port.clone_vm(call).await.unwrap();
     let seen = script.seen();
     let head = "a POST /nodes/pve1/qemu/9000/clone newid=101 name=ci-linux-7k2m9qxw-4f8z1c3px9t2vkab description=built by the team\n\n```drover-1\ninstallation 7k2m9qxw\n";
     assert!(seen[0].starts_with(head), "{}", seen[0]);
     assert!(seen[0].ends_with("``` full=0 pool=ci") || seen[0].ends_with("```\n full=0 pool=ci"));
-    assert!(seen[1].ends_with(" full=1 storage=fast"));
+    assert!(seen[1].ends_with(" full=1 storage=fast target=pve2"));
 }
 
 // Invariant: a guest is fenced only under its own marks, with the digest that was read.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use drover_actors::fact::Fact;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::{CloudId, Upid, VmId};
+use drover_actors::id::{CloudId, NodeName, Upid, VmId};
 use drover_actors::marks::Marks;
 use drover_actors::ports::{
     AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor,
@@ -19,6 +19,7 @@ use drover_actors::ports::{
     VmRef, VmSight,
 };
 use drover_actors::record::Body;
+use drover_actors::source::{Found, Sought};
 use drover_actors::spec::UploadSpec;
 use drover_actors::time::Now;
 use futures_util::FutureExt;
@@ -239,8 +240,12 @@ impl Hypervisor for Tapped<dyn Hypervisor> {
     fn survey(&self, cloud: &CloudId) -> Ask<Survey> {
         self.tap.ask("survey", None, || self.inner.survey(cloud))
     }
-    fn locate(&self, cloud: &CloudId, source: VmId) -> Ask<drover_actors::id::NodeName> {
-        self.tap.ask("locate", Some(source), || self.inner.locate(cloud, source))
+    fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found> {
+        let vmid = match sought {
+            Sought::Id(vmid) => Some(*vmid),
+            Sought::Name(_) | Sought::Pattern(_) | Sought::Tag(_) => None,
+        };
+        self.tap.ask("locate", vmid, || self.inner.locate(cloud, sought, near))
     }
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {
         self.tap.ask("look", Some(vm.vmid), || self.inner.look(vm))

@@ -23,6 +23,7 @@ use crate::marks::{Marks, Reading};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::ports::*;
 use crate::record::{Body, Record};
+use crate::source::{Found, Sought};
 use crate::spec::UploadSpec;
 use crate::supervise::Census;
 use crate::testbed::Hours;
@@ -101,7 +102,7 @@ impl Hypervisor for Ground {
     fn survey(&self, _: &CloudId) -> Ask<Survey> {
         unreachable!("an agent does not list")
     }
-    fn locate(&self, _: &CloudId, _: VmId) -> Ask<NodeName> {
+    fn locate(&self, _: &CloudId, _: &Sought, _: Option<&[NodeName]>) -> Ask<Found> {
         unreachable!("an agent does not locate templates")
     }
     fn look(&self, _: &VmRef) -> Ask<VmSight> {
@@ -255,7 +256,7 @@ impl Handler<LaneAsk> for Boss {
         drop(inner);
         let cluster = ClusterId::new(CLUSTER);
         let node = NodeName::new("n1");
-        ask.reply.do_send(AgentCommand::Granted { vmid: VmId(10_417), node, cluster });
+        ask.reply.do_send(AgentCommand::Granted { vmid: VmId(10_417), node, cluster, spec: None });
     }
 }
 

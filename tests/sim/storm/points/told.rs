@@ -253,6 +253,7 @@ impl Told<'_> {
                 vmid: agent.vmid.ok_or("no VMID")?,
                 node: NodeName::new("pve1"),
                 cluster: ClusterId::new("9f31c0aa52e7d410"),
+                spec: None,
             },
             ("NotGranted", _) => AgentCommand::NotGranted(fault("Capacity").ok_or_else(no_fault)?),
             ("Lease", _) => {

@@ -7,7 +7,7 @@ use drover_actors::ambient::Dice;
 use drover_actors::message::StopPolicy;
 
 use super::plan::{
-    Bait, CloudConf, Deed, Event, Plan, QuirkName, Speed, Stage, Stranger, TemplateConf,
+    Bait, CloudConf, Deed, Event, Found, Plan, QuirkName, Speed, Stage, Stranger, TemplateConf,
 };
 
 /// The kinds of storm; a seed's number chooses one in turn.
@@ -97,6 +97,7 @@ fn template(dice: &mut Dice, nodes: usize, two: bool, count: usize) -> TemplateC
         uses: one_of(dice, &[0, 1, 1, 2, 3]),
         idle: one_of(dice, &[1, 2, 4]),
         full: dice.below(4) == 0,
+        found: one_of(dice, &[Found::Id, Found::Id, Found::Name, Found::Tag]),
         window: 0,
         life: 0,
     }

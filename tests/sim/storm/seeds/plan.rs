@@ -58,6 +58,19 @@ pub struct CloudConf {
     pub cleanup: bool,
 }
 
+/// How a template is found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Found {
+    /// By its VMID.
+    #[default]
+    Id,
+    /// By its name, on this node and the next one.
+    Name,
+    /// By a tag of its own.
+    Tag,
+}
+
 /// What is configured of a template.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TemplateConf {
@@ -65,6 +78,9 @@ pub struct TemplateConf {
     pub clouds: Vec<usize>,
     /// The node whose template is cloned, by number.
     pub source: usize,
+    /// How that is found.
+    #[serde(default)]
+    pub found: Found,
     /// Its cap; 0 for none.
     pub cap: u32,
     /// Agents it keeps, in use or not.

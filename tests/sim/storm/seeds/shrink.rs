@@ -1,6 +1,6 @@
 //! A failing plan made small: fewer events, a simpler stage, as long as the same thing is wrong.
 
-use super::plan::{Deed, Event, Plan, Speed};
+use super::plan::{Deed, Event, Found, Plan, Speed};
 use super::run::{Failure, judge};
 
 /// The most plans that are played, unless `STORM_TRIES` in the environment says how many.
@@ -61,7 +61,7 @@ impl Shrink {
     }
 
     fn stage(&mut self) {
-        let simpler: [fn(&mut Plan); 12] = [
+        let simpler: [fn(&mut Plan); 13] = [
             |plan| plan.stage.templates[2] = None,
             |plan| plan.stage.templates[1] = None,
             |plan| plan.stage.clouds[1] = None,
@@ -71,6 +71,9 @@ impl Shrink {
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.min = 0),
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.executors = 1),
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.full = false),
+            |plan| {
+                plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.found = Found::Id)
+            },
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.uses = 1),
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.window = 0),
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.life = 0),

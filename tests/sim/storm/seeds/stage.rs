@@ -4,7 +4,7 @@ use drover::sim::guests::NoneOptions;
 use drover::sim::spec::{ClusterSpec, GuestSpec, PveVersion};
 use drover::sim::world::{Latency, Spread};
 
-use super::plan::{CLOUDS, CloudConf, Speed, Stage, TEMPLATES, TemplateConf};
+use super::plan::{CLOUDS, CloudConf, Found, Speed, Stage, TEMPLATES, TemplateConf};
 use crate::world::setup::Setup;
 
 /// The setup of a stage.
@@ -12,6 +12,9 @@ pub fn setup(stage: &Stage) -> Setup {
     let mut setup = Setup::linux("").seed(stage.seed);
     setup.cluster.nodes.truncate(stage.nodes);
     setup.cluster.guests.truncate(stage.nodes);
+    for (number, guest) in setup.cluster.guests.iter_mut().enumerate() {
+        guest.config.insert("tags".into(), format!("image-{number}"));
+    }
     setup.version = if stage.new_version { PveVersion::V9_2 } else { PveVersion::V8_4 };
     setup.latency = latency(stage.speed);
     setup.guests = NoneOptions { seed: stage.seed, ..NoneOptions::default() };
@@ -49,11 +52,11 @@ pub fn configure(
             return None;
         }
         let keys = format!(
-            "{pool}cloudIds: [{}], templateVmId: {}, instanceCap: {}, instanceMin: {}, \
+            "{pool}cloudIds: [{}], {}, instanceCap: {}, instanceMin: {}, \
              idleMin: {}, numExecutors: {}, maxTotalUses: {}, idleTerminationMinutes: {}, \
              cloneStrategy: {}, maxLifetimeMinutes: {}, schedule: [{}]",
             on.join(", "),
-            9000 + conf.source,
+            source(conf, setup.cluster.nodes.len()),
             conf.cap,
             conf.min,
             conf.idle_min,
@@ -67,6 +70,20 @@ pub fn configure(
         Some((id, keys))
     };
     setup.templates = TEMPLATES.into_iter().zip(templates).filter_map(template).collect();
+}
+
+/// The keys that say what is cloned.
+fn source(conf: &TemplateConf, nodes: usize) -> String {
+    let name = |number: usize| format!("pve{}", number % nodes + 1);
+    match conf.found {
+        Found::Id => format!("templateVmId: {}", 9000 + conf.source),
+        Found::Tag => format!("templateTag: image-{}", conf.source),
+        Found::Name if nodes == 1 => format!("templateName: debian-12, node: {}", name(0)),
+        Found::Name => {
+            let (own, next) = (name(conf.source), name(conf.source + 1));
+            format!("templateName: debian-12, nodes: [{own}, {next}]")
+        }
+    }
 }
 
 /// Windows of a schedule that raise what is kept by one idle agent for half of the time.

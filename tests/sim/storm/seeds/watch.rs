@@ -520,11 +520,11 @@ impl Eye for Watch {
                     live.retiring = true;
                 }
             }
-            Body::BreakerMoved { template, until: Some(until), .. } => {
+            Body::BreakerMoved { scope: None, template, until: Some(until), .. } => {
                 let trip = seen.trips.entry(template.clone()).or_default();
                 (trip.until, trip.trials) = (*until, BTreeSet::new());
             }
-            Body::BreakerMoved { template, until: None, .. } => {
+            Body::BreakerMoved { scope: None, template, until: None, .. } => {
                 seen.trips.remove(template);
             }
             Body::Gone { agent, burned, .. } => {

@@ -89,6 +89,7 @@ fn commands() -> Vec<(&'static str, AgentCommand)> {
         vmid: VmId(10_417),
         node: NodeName::new("n1"),
         cluster: ClusterId::new("9f31c0aa52e7d410"),
+        spec: None,
     };
     vec![
         ("Granted", granted),

@@ -58,6 +58,7 @@ fn a_second_grant_is_given_back() {
         vmid: crate::id::VmId(10_999),
         node: crate::id::NodeName::new("n2"),
         cluster: crate::id::ClusterId::new("9f31c0aa52e7d410"),
+        spec: None,
     });
     assert!(effects.contains(&Effect::IdBack { vmid: crate::id::VmId(10_999), burned: false }));
 }

@@ -1,0 +1,395 @@
+//! The breakers of nodes, storages and clouds. They belong to no template: whatever is charged to
+//! such a place keeps every template from it, and from nothing else.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::rc::Rc;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::birth::{Place, Roster};
+use crate::fact::What;
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::id::{AgentId, CloudId, ClusterId, NodeName, TemplateId};
+use crate::ledger::Ledger;
+use crate::record::Body;
+use crate::source::Ground;
+use crate::spec::BreakerSpec;
+use crate::template::breaker::Breaker;
+use crate::time::{Moment, Now};
+
+/// What a breaker stands before, beside templates.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Scope {
+    /// A node of a cluster.
+    Node(ClusterId, NodeName),
+    /// A storage of a cluster.
+    Storage(ClusterId, String),
+    /// A cloud.
+    Cloud(CloudId),
+}
+
+impl Scope {
+    /// Its name without the cluster, which does wherever it is unique.
+    pub fn short(&self) -> String {
+        match self {
+            Self::Node(_, node) => format!("node:{node}"),
+            Self::Storage(_, storage) => format!("storage:{storage}"),
+            Self::Cloud(cloud) => format!("cloud:{cloud}"),
+        }
+    }
+
+    /// Whether this name means it.
+    pub fn answers_to(&self, name: &str) -> bool {
+        self.to_string() == name || self.short() == name
+    }
+
+    /// Who a fault is charged to, when that is neither a guest nor a template.
+    ///
+    /// That a node can not be reached is charged to the node, although nobody is to blame for it:
+    /// what else could be begun is begun on another one.
+    pub fn charged(fault: &Fault, cluster: &ClusterId) -> Option<Self> {
+        let counts = fault.kind.counts_against_breaker();
+        let silent = matches!(fault.kind, FaultKind::Contention | FaultKind::Unreachable);
+        match &fault.culprit {
+            Culprit::Node(node) if counts || silent => {
+                Some(Self::Node(cluster.clone(), node.clone()))
+            }
+            Culprit::Storage(storage) if counts => {
+                Some(Self::Storage(cluster.clone(), storage.clone()))
+            }
+            Culprit::Cloud(cloud) if counts => Some(Self::Cloud(cloud.clone())),
+            Culprit::Guest
+            | Culprit::Template
+            | Culprit::Node(_)
+            | Culprit::Storage(_)
+            | Culprit::Cloud(_) => None,
+        }
+    }
+
+    /// Whether a fault is charged to such a place, whatever its cluster.
+    pub fn is_charged(fault: &Fault) -> bool {
+        Self::charged(fault, &ClusterId::new("")).is_some()
+    }
+
+    /// Everything that an agent in this place makes use of.
+    pub fn used(place: &Place, cloud: &CloudId) -> Vec<Self> {
+        let cluster = &place.cluster;
+        let home = place.origin.as_ref().map(|origin| &origin.home);
+        let nodes: BTreeSet<&NodeName> = home.into_iter().chain([&place.node]).collect();
+        let storages = place.origin.iter().flat_map(|origin| &origin.storages);
+        let nodes = nodes.into_iter().map(|node| Self::Node(cluster.clone(), node.clone()));
+        let storages = storages.map(|name| Self::Storage(cluster.clone(), name.clone()));
+        nodes.chain(storages).chain([Self::Cloud(cloud.clone())]).collect()
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(cluster, node) => write!(f, "node:{cluster}/{node}"),
+            Self::Storage(cluster, storage) => write!(f, "storage:{cluster}/{storage}"),
+            Self::Cloud(cloud) => write!(f, "cloud:{cloud}"),
+        }
+    }
+}
+
+impl From<Scope> for String {
+    fn from(scope: Scope) -> Self {
+        scope.to_string()
+    }
+}
+
+impl TryFrom<String> for Scope {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl FromStr for Scope {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` names no node, storage or cloud");
+        let (kind, name) = text.split_once(':').ok_or_else(wrong)?;
+        let parts = || name.split_once('/').ok_or_else(wrong);
+        match kind {
+            "node" => parts()
+                .map(|(cluster, node)| Self::Node(ClusterId::new(cluster), NodeName::new(node))),
+            "storage" => parts().map(|(cluster, storage)| {
+                Self::Storage(ClusterId::new(cluster), storage.to_owned())
+            }),
+            "cloud" => Ok(Self::Cloud(CloudId::new(name))),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// The breakers of one herd that belong to no template.
+///
+/// Shared by the actors of one thread; written by the clusters (trials), the templates (what came
+/// of agents) and the herd (operators).
+#[derive(Debug, Clone, Default)]
+pub struct Board(Rc<RefCell<BTreeMap<Scope, Entry>>>);
+
+#[derive(Debug, Clone)]
+struct Entry {
+    breaker: Breaker,
+    /// Whose agent moved it last.
+    template: TemplateId,
+}
+
+impl Board {
+    /// The breakers that the journal knows.
+    pub fn restore(ledger: &Ledger, now: Now) -> Self {
+        let all = ledger.places.iter().map(|(scope, (template, entry))| {
+            let breaker = Breaker::restore(entry, now);
+            (scope.clone(), Entry { breaker, template: template.clone() })
+        });
+        Self(Rc::new(RefCell::new(all.collect())))
+    }
+
+    /// Why nothing may be begun there at this moment; none when it may.
+    pub fn closed(&self, scope: &Scope, now: Moment) -> Option<String> {
+        let all = self.0.borrow();
+        let breaker = &all.get(scope)?.breaker;
+        if breaker.allowance(now) > 0 {
+            return None;
+        }
+        Some(match breaker.tripped() {
+            Some((until, cause)) => {
+                format!("its breaker is tripped until {}: {cause}", until.rfc3339())
+            }
+            None => "its breaker lets a single agent try first".to_owned(),
+        })
+    }
+
+    /// An agent is begun there: it becomes the trial wherever one is due. Gives what moved.
+    pub fn begun(&self, scopes: &[Scope], agent: &AgentId, now: Moment) -> Vec<Scope> {
+        let mut all = self.0.borrow_mut();
+        let moved = scopes.iter().filter(|scope| {
+            all.get_mut(scope).is_some_and(|entry| {
+                let before = entry.breaker.label();
+                entry.breaker.begun(agent, now);
+                entry.breaker.label() != before
+            })
+        });
+        moved.cloned().collect()
+    }
+
+    /// An agent got ready there: all of it works. Gives what moved.
+    pub fn succeeded(&self, scopes: &[Scope]) -> Vec<Scope> {
+        let mut all = self.0.borrow_mut();
+        let moved = scopes
+            .iter()
+            .filter(|scope| all.get_mut(scope).is_some_and(|entry| entry.breaker.succeeded()));
+        moved.cloned().collect()
+    }
+
+    /// An agent failed, and this is charged for it. Says whether the breaker moved.
+    pub fn failed(
+        &self,
+        scope: &Scope,
+        (template, agent): (&TemplateId, &AgentId),
+        cause: &str,
+        spec: &BreakerSpec,
+        now: Now,
+    ) -> bool {
+        let mut all = self.0.borrow_mut();
+        let entry = all
+            .entry(scope.clone())
+            .or_insert_with(|| Entry { breaker: Breaker::default(), template: template.clone() });
+        entry.template.clone_from(template);
+        entry.breaker.failed(agent, cause, spec, now)
+    }
+
+    /// An agent ended without telling anything of these places; where it was the trial, that may be
+    /// repeated. Gives what moved.
+    pub fn left(&self, agent: &AgentId) -> Vec<Scope> {
+        let mut moved = Vec::new();
+        for (scope, entry) in self.0.borrow_mut().iter_mut() {
+            if entry.breaker.left(agent) {
+                moved.push(scope.clone());
+            }
+        }
+        moved
+    }
+
+    /// Whether no failure is charged to any place.
+    pub fn rests(&self) -> bool {
+        self.0.borrow().values().all(|entry| entry.breaker.rests())
+    }
+
+    /// Those with this name.
+    pub fn named(&self, name: &str) -> Vec<Scope> {
+        self.0.borrow().keys().filter(|scope| scope.answers_to(name)).cloned().collect()
+    }
+
+    /// All that were ever charged.
+    pub fn all(&self) -> Vec<Scope> {
+        self.0.borrow().keys().cloned().collect()
+    }
+
+    /// The record that says where a breaker stands.
+    pub fn record(&self, scope: &Scope, now: Now) -> Option<Body> {
+        let all = self.0.borrow();
+        let entry = all.get(scope)?;
+        let mut body = entry.breaker.record(&entry.template, String::new(), now.wall);
+        if let Body::BreakerMoved { scope: of, version, .. } = &mut body {
+            *of = Some(scope.clone());
+            *version = None;
+        }
+        Some(body)
+    }
+
+    /// What the read side is told of a breaker.
+    pub fn picture(&self, scope: &Scope) -> Option<What> {
+        let all = self.0.borrow();
+        let entry = all.get(scope)?;
+        Some(What::Breaker {
+            scope: scope.clone(),
+            breaker: entry.breaker.label().into(),
+            tripped: entry.breaker.tripped(),
+            template: entry.template.clone(),
+        })
+    }
+}
+
+/// The board as one cluster's choices see it, with drover's own agents there.
+pub struct Standing<'a> {
+    /// The breakers.
+    pub board: &'a Board,
+    /// Who lives.
+    pub roster: &'a Roster,
+    /// The cluster.
+    pub cluster: &'a ClusterId,
+    /// The moment.
+    pub now: Moment,
+    /// Nodes of agents that have no place yet.
+    pub coming: Vec<NodeName>,
+}
+
+impl Ground for Standing<'_> {
+    fn node_closed(&self, node: &NodeName) -> Option<String> {
+        self.board.closed(&Scope::Node(self.cluster.clone(), node.clone()), self.now)
+    }
+
+    fn storage_closed(&self, storage: &str) -> Option<String> {
+        self.board.closed(&Scope::Storage(self.cluster.clone(), storage.to_owned()), self.now)
+    }
+
+    fn load(&self, node: &NodeName) -> usize {
+        let there = |place: &Place| place.cluster == *self.cluster && place.node == *node;
+        let living = self.roster.count(|living| living.place.as_ref().is_some_and(there));
+        living + self.coming.iter().filter(|other| *other == node).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use crate::record::{RECORD_VERSION, Record};
+    use crate::testbed::{CLUSTER, at, template_id};
+
+    const SPEC: BreakerSpec = BreakerSpec {
+        threshold: 2,
+        cooldown: std::time::Duration::from_secs(120),
+        cooldown_cap: std::time::Duration::from_secs(600),
+    };
+
+    fn node(name: &str) -> Scope {
+        Scope::Node(ClusterId::new(CLUSTER), NodeName::new(name))
+    }
+
+    fn fail(board: &Board, scope: &Scope, n: u32, second: u64) -> bool {
+        let agent = AgentId::new(format!("a{n}"));
+        board.failed(scope, (&template_id("c/t"), &agent), "no route", &SPEC, at(second))
+    }
+
+    fn tripped() -> Board {
+        let board = Board::default();
+        fail(&board, &node("pve1"), 1, 0);
+        fail(&board, &node("pve1"), 2, 0);
+        board
+    }
+
+    // Invariant: a fault is charged to the narrowest it names, contention only where a node is silent.
+
+    #[test]
+    fn each_fault_has_one_who_is_charged_or_none() {
+        let cluster = ClusterId::new(CLUSTER);
+        let of = |kind, culprit| Scope::charged(&Fault::new(kind, culprit, "x"), &cluster);
+        let pve1 = || Culprit::Node(NodeName::new("pve1"));
+        assert_eq!(of(FaultKind::Broken, pve1()), Some(node("pve1")));
+        assert_eq!(of(FaultKind::Contention, pve1()), Some(node("pve1")));
+        assert_eq!(of(FaultKind::UnknownOutcome, pve1()), None);
+        let nfs = || Culprit::Storage("nfs".into());
+        assert_eq!(
+            of(FaultKind::Capacity, nfs()),
+            Some(Scope::Storage(cluster.clone(), "nfs".into()))
+        );
+        assert_eq!(of(FaultKind::Contention, nfs()), None);
+        let cloud = || Culprit::Cloud(CloudId::new("c"));
+        let denied = FaultKind::Denied { privilege: None, path: None };
+        assert_eq!(of(denied, cloud()), Some(Scope::Cloud(CloudId::new("c"))));
+        assert_eq!(of(FaultKind::Unreachable, cloud()), None);
+        assert_eq!(of(FaultKind::Broken, Culprit::Template), None);
+    }
+
+    // Invariant: one place's breaker closes that place alone, and lets a single trial through.
+
+    #[test]
+    fn a_tripped_node_is_closed_and_its_neighbour_is_not() {
+        let board = tripped();
+        let why = board.closed(&node("pve1"), at(0).mono).unwrap();
+        assert!(
+            why.starts_with("its breaker is tripped until 2027") && why.ends_with("no route"),
+            "{why}"
+        );
+        assert_eq!(board.closed(&node("pve2"), at(0).mono), None);
+        let (trial, due) = (AgentId::new("trial"), at(120).mono);
+        assert_eq!(board.closed(&node("pve1"), due), None);
+        assert_eq!(board.begun(&[node("pve1"), node("pve2")], &trial, due), [node("pve1")]);
+        assert!(board.closed(&node("pve1"), due).unwrap().contains("single agent"));
+        assert_eq!(board.left(&trial), [node("pve1")]);
+        board.begun(&[node("pve1")], &trial, due);
+        assert_eq!(board.succeeded(&[node("pve1")]), [node("pve1")]);
+        assert_eq!(board.closed(&node("pve1"), due), None);
+    }
+
+    // Invariant: it outlives the service, and records from before there were places mean templates.
+
+    #[test]
+    fn a_board_is_restored_from_what_it_recorded() {
+        let (board, mut ledger) = (tripped(), Ledger::default());
+        let body = board.record(&node("pve1"), at(0)).unwrap();
+        let written = serde_json::to_string(&body).unwrap();
+        let body: Body = serde_json::from_str(&written).unwrap();
+        let wall_time = at(0).wall;
+        ledger.apply(&Record { version: RECORD_VERSION, seq: 1, epoch: 1, wall_time, body });
+        assert!(ledger.breakers.is_empty());
+        let kept: Ledger = serde_json::from_str(&serde_json::to_string(&ledger).unwrap()).unwrap();
+        let again = Board::restore(&kept, at(60));
+        assert!(again.closed(&node("pve1"), at(119).mono).is_some());
+        assert_eq!(again.closed(&node("pve1"), at(120).mono), None);
+        board.succeeded(&[node("pve1")]);
+        let body = board.record(&node("pve1"), at(130)).unwrap();
+        ledger.apply(&Record { version: RECORD_VERSION, seq: 2, epoch: 1, wall_time, body });
+        assert!(ledger.places.is_empty());
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_spelled_and_the_cluster_may_be_left_out() {
+        for scope in [node("pve1"), Scope::Cloud(CloudId::new("rack"))] {
+            assert_eq!(scope.to_string().parse(), Ok(scope.clone()));
+            assert!(scope.answers_to(&scope.short()));
+        }
+        assert!("disk:sda".parse::<Scope>().is_err() && "node:pve1".parse::<Scope>().is_err());
+    }
+}

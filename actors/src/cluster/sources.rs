@@ -1,0 +1,170 @@
+//! What agents are cloned from: found once for all who ask, and chosen for each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+
+use super::{Ask, Cluster, Stage, Track};
+use crate::board::{Scope, Standing};
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::id::{AgentId, CloudId, NodeName};
+use crate::source::{Choice, Found, Sought, choose};
+use crate::spec::TemplateSpec;
+use crate::time::Moment;
+
+/// How long what was found is believed.
+const LOCATED: Duration = Duration::from_secs(60);
+
+/// What was found, and when.
+pub(super) type Located = BTreeMap<Key, (Found, Moment)>;
+
+/// What is asked: through which cloud, for what, and which nodes are enough to be told.
+type Key = (CloudId, Sought, Option<Vec<NodeName>>);
+
+impl Cluster {
+    /// Asks the cluster what an agent may be cloned from, once for all agents that want to know.
+    pub(super) fn locate(&mut self, agent: &AgentId, ctx: &mut Context<Self>) {
+        let Some(ask) = self.asks.get(agent) else { return };
+        let key = self.key(&ask.spec);
+        let now = self.common.ports.ambient.now().mono;
+        if let Some(why) = self.common.board.closed(&Scope::Cloud(key.0.clone()), now) {
+            let text = format!("cloud `{}`: {why}", key.0);
+            return self.refuse(agent, Fault::new(FaultKind::Contention, Culprit::Template, text));
+        }
+        let known = self.located.get(&key).filter(|(_, at)| now - *at < LOCATED);
+        if let Some((found, _)) = known.cloned() {
+            return self.place(agent, &found);
+        }
+        let alike = |other: &Ask| self.key(&other.spec) == key;
+        let under_way = self
+            .asks
+            .iter()
+            .any(|(id, other)| id != agent && other.stage == Stage::Locating && alike(other));
+        if under_way {
+            return;
+        }
+        let answer = self.common.ports.hypervisor.locate(&key.0, &key.1, key.2.as_deref());
+        ctx.spawn(answer.into_actor(self).map(move |found, actor, ctx| {
+            actor.found(key, found, ctx);
+        }));
+    }
+
+    /// What must be known of a spec's templates. Their storages must be where one may be at fault.
+    fn key(&self, spec: &TemplateSpec) -> Key {
+        let near = self.common.board.rests().then(|| spec.nodes());
+        (spec.id.cloud.clone(), spec.sought(), near)
+    }
+
+    fn found(&mut self, key: Key, found: Result<Found, Fault>, ctx: &mut Context<Self>) {
+        // How much had to be known may have changed meanwhile: what came of it does for all.
+        let alike = |ask: &Ask| {
+            let asked = (&ask.spec.id.cloud, ask.spec.sought()) == (&key.0, key.1.clone());
+            let same = key.2.as_ref().is_none_or(|near| *near == ask.spec.nodes());
+            ask.stage == Stage::Locating && asked && same
+        };
+        let agents: Vec<AgentId> =
+            self.asks.iter().filter(|(_, ask)| alike(ask)).map(|(id, _)| id.clone()).collect();
+        match found {
+            Ok(found) => {
+                for agent in &agents {
+                    self.place(agent, &found);
+                }
+                let now = self.common.ports.ambient.now().mono;
+                self.located.retain(|_, (_, at)| now - *at < LOCATED);
+                // What is not there yet may come at any time.
+                if !found.candidates.is_empty() {
+                    self.located.insert(key, (found, now));
+                }
+            }
+            Err(fault) => {
+                for agent in agents {
+                    let named = self.asks.get(&agent).and_then(|ask| named(&ask.spec, &fault));
+                    match named {
+                        Some(node) => self.line_up(&agent, node.clone(), node),
+                        None => self.refuse(&agent, fault.clone()),
+                    }
+                }
+            }
+        }
+        self.advance(ctx);
+    }
+
+    /// Chooses for one agent; where nothing can be begun it hears why.
+    fn place(&mut self, agent: &AgentId, found: &Found) {
+        let Some(ask) = self.asks.get(agent) else { return };
+        let spec = Arc::clone(&ask.spec);
+        let now = self.common.ports.ambient.now().mono;
+        let coming = self.asks.iter().filter(|(id, other)| {
+            *id != agent
+                && matches!(other.stage, Stage::Waiting | Stage::Checking(_) | Stage::Pausing)
+        });
+        let standing = Standing {
+            board: &self.common.board,
+            roster: &self.common.roster,
+            cluster: &self.id,
+            now,
+            coming: coming.filter_map(|(_, other)| other.node.clone()).collect(),
+        };
+        match choose(&spec, found, &standing) {
+            Ok(choice) => self.take(agent, &spec, &choice, now),
+            Err(why) => {
+                let kind = match found.candidates[..] {
+                    [] => FaultKind::Gone,
+                    [_, ..] => FaultKind::Contention,
+                };
+                let text = format!("nothing can be cloned: {why}");
+                self.refuse(agent, Fault::new(kind, Culprit::Template, text));
+            }
+        }
+    }
+
+    fn take(&mut self, agent: &AgentId, spec: &TemplateSpec, choice: &Choice, now: Moment) {
+        let cluster = &self.id;
+        let nodes = [&choice.node, &choice.origin.home];
+        let nodes = nodes.map(|node| Scope::Node(cluster.clone(), node.clone()));
+        let storages = choice.origin.storages.iter();
+        let storages = storages.map(|name| Scope::Storage(cluster.clone(), name.clone()));
+        let cloud = Scope::Cloud(spec.id.cloud.clone());
+        let scopes: Vec<Scope> = nodes.into_iter().chain(storages).chain([cloud]).collect();
+        for scope in self.common.board.begun(&scopes, agent, now) {
+            tracing::info!(agent = %agent, scope = %scope, "agent is its breaker's trial");
+            self.common.show_breaker(&scope);
+        }
+        if let Some(ask) = self.asks.get_mut(agent) {
+            ask.chosen = Some(Arc::new(choice.apply(spec)));
+        }
+        self.line_up(agent, choice.node.clone(), choice.origin.home.clone());
+    }
+
+    /// Lines an agent up for a clone that is made on `home` and meant for `node`.
+    fn line_up(&mut self, agent: &AgentId, node: NodeName, home: NodeName) {
+        let Some(ask) = self.asks.get_mut(agent) else { return };
+        ask.stage = Stage::Waiting;
+        ask.node = Some(node);
+        let spec = ask.chosen.as_ref().unwrap_or(&ask.spec);
+        self.lanes.ask(agent.clone(), Track::of(spec, home));
+    }
+}
+
+/// The node of a template that is written down as a whole: where nobody could be asked, or its
+/// configuration may not be read, that must do.
+fn named(spec: &TemplateSpec, fault: &Fault) -> Option<NodeName> {
+    let unknown = match fault.kind {
+        FaultKind::Contention
+        | FaultKind::Unreachable
+        | FaultKind::UnknownOutcome
+        | FaultKind::Denied { .. } => true,
+        FaultKind::Locked { .. }
+        | FaultKind::Gone
+        | FaultKind::IdTaken
+        | FaultKind::Capacity
+        | FaultKind::Foreign
+        | FaultKind::KeyRejected
+        | FaultKind::Impostor
+        | FaultKind::Broken => false,
+    };
+    let whole = spec.search.is_none() && spec.nodes.is_empty() && spec.storages.is_empty();
+    spec.node.clone().filter(|_| unknown && whole)
+}

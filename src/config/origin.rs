@@ -1,0 +1,104 @@
+//! What a template's agents are cloned from and where to: keys of which one of several is given, and
+//! the templates that stand in for it.
+
+use std::collections::BTreeMap;
+
+use drover_actors::id::TemplateId;
+use drover_actors::source::Sought;
+use serde_yaml::Value as Yaml;
+
+use super::fault::Fault;
+use super::keys::nearest;
+use super::layer::Layer;
+use super::template::CheckedTemplate;
+
+/// By what a template is found.
+const SOUGHT: [&str; 4] = ["templateVmId", "templateName", "templateNamePattern", "templateTag"];
+/// Where its agents are to be.
+const NODES: [&str; 2] = ["node", "nodes"];
+/// What full clones are written to.
+const STORAGES: [&str; 2] = ["targetStorage", "targetStorages"];
+
+const GROUPS: [&[&str]; 3] = [&SOUGHT, &NODES, &STORAGES];
+
+/// Lays a layer over another; of keys that say the same in several ways, the ones above replace all
+/// of those below.
+pub(super) fn over(lower: &Layer, upper: &Layer) -> Layer {
+    let mut lower = lower.clone();
+    for group in GROUPS.into_iter().filter(|group| group.iter().any(|key| upper.has(key))) {
+        group.iter().for_each(|key| lower.forget(key));
+    }
+    lower.under(upper)
+}
+
+/// Keys that say the same as this one in another way.
+pub(super) fn instead_of(key: &str) -> &'static [&'static str] {
+    GROUPS.into_iter().find(|group| group.contains(&key)).unwrap_or_default()
+}
+
+/// By what the template is found, when that is not its VMID; and what contradicts or is missing.
+pub(super) fn search(layer: &Layer, faults: &mut Vec<Fault>) -> Option<Sought> {
+    for group in GROUPS {
+        let given: Vec<&str> = group.iter().copied().filter(|key| layer.has(key)).collect();
+        if let [_, second, ..] = given[..] {
+            let message = format!("{} contradict", given.join(" and "));
+            faults.push(layer.fault(second, message).help("keep one of them"));
+        }
+    }
+    if !SOUGHT.iter().any(|key| layer.has(key)) {
+        let fault = layer.fault(SOUGHT[0], "`templateVmId` is missing");
+        faults.push(fault.help(
+            "add `templateVmId:`, VMID of the template; or templateName, templateNamePattern or \
+             templateTag, by which it is looked up",
+        ));
+    }
+    let text = |key: &str| layer.text(key).map(str::to_owned);
+    let by_name = text("templateName").map(Sought::Name);
+    let by_pattern = || text("templateNamePattern").map(Sought::Pattern);
+    by_name.or_else(by_pattern).or_else(|| text("templateTag").map(Sought::Tag))
+}
+
+/// Gives each template those that stand in for it, on the clouds that both are on.
+pub(super) fn fallbacks(
+    templates: &mut BTreeMap<String, CheckedTemplate>,
+    faults: &mut Vec<Fault>,
+) {
+    const KEY: &str = "fallbackTemplates";
+    let on: BTreeMap<String, Vec<TemplateId>> = templates
+        .iter()
+        .map(|(name, one)| (name.clone(), one.specs.iter().map(|spec| spec.id.clone()).collect()))
+        .collect();
+    for (own, template) in templates.iter_mut() {
+        let listed = template.layer.get(KEY).and_then(Yaml::as_sequence).cloned();
+        let names = listed.into_iter().flatten();
+        let names: Vec<String> =
+            names.filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        for (at, name) in names.iter().enumerate() {
+            let fault = |message: String| template.layer.item_fault(KEY, at, message);
+            let Some(ids) = on.get(name) else {
+                let known = on.keys().filter(|other| *other != own).map(String::as_str);
+                let unknown = fault(format!("no template is called `{name}`"));
+                faults.push(match nearest(name, known) {
+                    Some(near) => unknown.help(format!("did you mean `{near}`?")),
+                    None => unknown.help("name a key of agentConfigurations"),
+                });
+                continue;
+            };
+            if name == own || names[..at].contains(name) {
+                let why = if name == own { "is the template itself" } else { "is listed twice" };
+                faults.push(fault(format!("`{name}` {why}")).help("take it out"));
+                continue;
+            }
+            let mut shared = false;
+            for spec in &mut template.specs {
+                let there = ids.iter().find(|id| id.cloud == spec.id.cloud);
+                shared |= there.is_some();
+                spec.fallbacks.extend(there.cloned());
+            }
+            if !shared && !template.specs.is_empty() && !ids.is_empty() {
+                let alone = fault(format!("`{name}` is on none of this template's clouds"));
+                faults.push(alone.help("add one of them to its cloudIds"));
+            }
+        }
+    }
+}

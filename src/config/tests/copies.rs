@@ -1,0 +1,100 @@
+//! Copies of templates: their text, their place in a file, and what is refused.
+
+use std::fs;
+
+use insta::assert_snapshot;
+
+use super::*;
+use crate::config::{Copied, CopyError, Environment, Wish, copy};
+
+const TEXT: &str = "
+# Who may do what is kept elsewhere.
+cloudConfigurations:
+  c: {name: C, apiUrl: 'https://pve1', credentialsId: api}
+agentDefaults: {cloudIds: [c], credentialsId: ssh, templateVmId: 9000}
+agentConfigurations:
+    # The small one.
+    small:
+        name: Small
+        labelString: linux   # and nothing else
+        prepare:
+          - {name: config, upload: {from: ci.conf, to: ci.conf, mode: '0600'}}
+          - {run: 'echo \"ready: yes\" # now'}
+    # No more for now.
+
+# The rest.
+service: {logLevel: info}
+credentials:
+  api: {kind: proxmoxToken, tokenId: 'ci@pve!x', secretFile: token}
+  ssh: {kind: sshKey, username: ci, privateKeyFile: ed25519}
+";
+
+fn scene() -> (Scene, std::path::PathBuf) {
+    let scene = Scene::new();
+    scene.put("ci.conf", 0o644, "retries = 3\n");
+    scene.put("drover.yaml", 0o644, TEXT);
+    let path = scene.path("drover.yaml");
+    (scene, path)
+}
+
+fn want<'a>(new: &'a str, set: &'a [String], into: Option<&'a std::path::Path>) -> Wish<'a> {
+    Wish { old: "small", new, set, into }
+}
+
+fn refused(path: &std::path::Path, wish: Wish<'_>) -> String {
+    copy(path, &Environment::default(), wish).unwrap_err().render()
+}
+
+// Invariant: a copy has the effective values, and makes a configuration without faults.
+
+#[test]
+fn a_copy_has_all_effective_values_and_its_own() {
+    let (_scene, path) = scene();
+    let set = ["cores=4".to_owned(), "templateTag=golden".to_owned()];
+    let copied = copy(&path, &Environment::default(), want("large", &set, None)).unwrap();
+    let Copied::Text(text) = copied else { panic!("{copied:?}") };
+    assert_snapshot!(text);
+}
+
+// Invariant: a file keeps every line it had, comments too, and is written only when all is well.
+
+#[test]
+fn a_copy_goes_behind_the_last_template_and_no_line_is_lost() {
+    let (_scene, path) = scene();
+    let copied = copy(&path, &Environment::default(), want("large", &[], Some(&path))).unwrap();
+    let Copied::File(file, text) = copied else { panic!("{copied:?}") };
+    assert_eq!(file, path);
+    assert_snapshot!(text);
+    let lines: Vec<&str> = text.lines().collect();
+    let mut left = lines.iter();
+    assert!(TEXT.lines().all(|line| left.any(|other| *other == line)), "in their order");
+    assert_eq!(fs::read_to_string(&path).unwrap(), TEXT, "the caller writes");
+    fs::write(&path, &text).unwrap();
+    let why = refused(&path, want("large", &[], Some(&path)));
+    assert_snapshot!(why, @"drover: a template is called `large` already: choose another name");
+}
+
+#[test]
+fn what_can_not_be_copied_says_why() {
+    let (scene, path) = scene();
+    let set = |text: &str| [text.to_owned()];
+    let unknown = Wish { old: "smal", new: "x", set: &[], into: None };
+    assert_snapshot!(refused(&path, unknown), @"drover: no template is called `smal`; did you mean `small`?");
+    assert_snapshot!(refused(&path, want("x", &set("core=4"), None)), @"drover: no key of a template is called `core`; did you mean `cores`?");
+    assert_snapshot!(refused(&path, want("x", &set("cores"), None)), @"drover: `--set cores` is no KEY=VALUE, such as cores=4");
+    let faulty = refused(&path, want("x", &set("cores=many"), None));
+    assert!(
+        faulty.starts_with("drover: with the copy the configuration would have faults:\n"),
+        "{faulty}"
+    );
+    assert!(faulty.contains("expected a whole number"), "{faulty}");
+    let elsewhere = scene.path("other.yaml");
+    let why = refused(&path, want("x", &[], Some(&elsewhere)));
+    assert!(why.contains("is no file of the configuration"), "{why}");
+    let flow = TEXT.replace("agentConfigurations:\n", "agentConfigurations: {}\nx:\n");
+    fs::write(&path, flow.split("x:\n").next().unwrap_or_default()).unwrap();
+    assert!(matches!(
+        copy(&path, &Environment::default(), want("x", &[], None)),
+        Err(CopyError::Faulty { .. })
+    ));
+}
