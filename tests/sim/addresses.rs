@@ -343,8 +343,11 @@ async fn a_call_is_waited_for_and_kept_over_a_crash() {
     world.restart(Duration::from_secs(5)).await;
     let ready = world.ready(&lease).await;
     assert_eq!((ready.agent.clone(), ready.address), (agent.agent, Some(place.to_string())));
-    let late = call(&world, &ready.agent, place).await;
+    assert_eq!(call(&world, &ready.agent, place).await, Ok(place), "its answer was lost");
+    let late = call(&world, &ready.agent, ip("10.66.0.1")).await;
     assert!(matches!(late, Err(Refusal::Conflict(_))), "it is good for nothing any more: {late:?}");
+    let still = world.view().agent(&ready.agent).unwrap();
+    assert_eq!(still.address, Some(place.to_string()));
     world.release(&lease).await;
     world.end().await;
 }

@@ -156,7 +156,7 @@ impl Mind {
             since: self.waterfall.since(),
             vmid: guest.map(|guest| guest.marks.vmid),
             node: guest.map(|guest| guest.node.clone()),
-            address: self.address().map(|address| address.to_string()),
+            address: self.address().or(self.own_address()).map(|address| address.to_string()),
             ssh: Some((self.spec.ssh.port, self.spec.ssh.user.clone())),
             host_keys: guest.map(|guest| guest.host_keys.clone()).unwrap_or_default(),
             leases: self.leases.keys().cloned().collect(),

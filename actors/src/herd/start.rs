@@ -116,7 +116,10 @@ impl Herd {
                 settling: false,
                 explained: Explained::default(),
                 pools: ShownPools::default(),
-                called: BTreeMap::new(),
+                called: {
+                    let all = ledger.agents.iter();
+                    all.filter_map(|(id, entry)| Some((id.clone(), entry.called?))).collect()
+                },
             };
             herd.take_over(&ledger, down, &spec, ctx);
             herd
