@@ -2,6 +2,7 @@
 
 pub mod app;
 pub mod calendar;
+pub mod call_in;
 pub mod causes;
 pub mod cli;
 pub mod clock;

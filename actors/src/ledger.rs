@@ -78,6 +78,9 @@ pub struct AgentEntry {
     /// Addresses that are its own.
     #[serde(default)]
     pub addresses: Vec<AssignedAddress>,
+    /// Where its guest called from.
+    #[serde(default)]
+    pub called: Option<IpAddr>,
     /// The guest's volumes.
     #[serde(default)]
     pub volumes: Vec<String>,
@@ -216,6 +219,7 @@ impl Ledger {
             Body::AddressAssigned { agent, addresses } => {
                 self.with(agent, |entry| entry.addresses.clone_from(addresses));
             }
+            Body::GuestCalled { agent, address } => self.set_called(agent, *address),
             Body::VolumesKnown { agent, volumes } => {
                 self.with(agent, |entry| entry.volumes.clone_from(volumes));
             }
@@ -332,6 +336,13 @@ impl Ledger {
         }
     }
 
+    /// An agent's guest has called from an address.
+    pub fn set_called(&mut self, agent: &AgentId, address: IpAddr) {
+        self.with(agent, |entry| {
+            entry.called.get_or_insert(address);
+        });
+    }
+
     fn wishes(&mut self, agent: &AgentId) -> &mut Wishes {
         match self.agents.get_mut(agent) {
             Some(entry) => &mut entry.wishes,
@@ -374,6 +385,7 @@ impl Ledger {
             upid: None,
             settled: false,
             addresses: Vec::new(),
+            called: None,
             volumes: Vec::new(),
             host_keys: Vec::new(),
             address: None,

@@ -4,6 +4,7 @@
 //! one-shot channel that the handler fills at once.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,6 +86,17 @@ pub enum HerdCommand {
         count: u32,
         /// Filled with those that were begun, or why none can be.
         reply: ProvisionReply,
+    },
+    /// A guest that proved to be an agent's says where it is.
+    CallIn {
+        /// The agent.
+        agent: AgentId,
+        /// Where it called from.
+        peer: Option<IpAddr>,
+        /// Addresses it says.
+        said: Vec<IpAddr>,
+        /// Filled with the address that counts once it is durable.
+        reply: oneshot::Sender<Result<IpAddr, Refusal>>,
     },
     /// A breaker flows again because an operator says so.
     ResetBreaker {
@@ -216,6 +228,8 @@ pub enum AgentCommand {
     Vanished,
     /// The reconciler saw it stopped.
     SeenStopped,
+    /// Its guest has called from this address (already durable).
+    CalledIn(IpAddr),
     /// Its node is offline beyond the grace, or back.
     NodeDown(bool),
     /// The service stops: forget timers, keep the guest.

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -237,6 +238,14 @@ pub enum Body {
         /// Its addresses; by the first it is reached.
         addresses: Vec<AssignedAddress>,
     },
+    /// *Before acting.* A guest without a guest agent has called from this address; the first call
+    /// counts.
+    GuestCalled {
+        /// The agent.
+        agent: AgentId,
+        /// The address.
+        address: IpAddr,
+    },
     /// The guest's volumes.
     VolumesKnown {
         /// The agent.
@@ -400,6 +409,7 @@ impl Body {
             | Self::ClusterPinned { .. }
             | Self::CloneIntended { .. }
             | Self::AddressAssigned { .. }
+            | Self::GuestCalled { .. }
             | Self::LeaseAsked(_)
             | Self::LeaseGranted { .. }
             | Self::LeaseReturned { .. }

@@ -23,6 +23,7 @@ use super::listener::Listener;
 use super::parts::{self, Ways};
 use super::{RunError, Settings};
 use crate::calendar::Almanac;
+use crate::call_in::CallInKey;
 use crate::clock::SystemAmbient;
 use crate::config::watch::{Change, Told, Trigger, Watch};
 use crate::config::{Checked, Environment};
@@ -181,7 +182,11 @@ impl Service {
         parts::pulse(&state);
 
         let runtime = Handle::current();
-        let proxmox = Arc::new(Proxmox::new(Some(runtime.clone()), Arc::new(WireDialer), TICK));
+        let key = CallInKey::open(&state)
+            .map_err(|source| RunError::State { path: state.clone(), source })?;
+        let key = Arc::new(key);
+        let proxmox = Proxmox::new(Some(runtime.clone()), Arc::new(WireDialer), TICK);
+        let proxmox = Arc::new(proxmox.with_call_ins(Arc::clone(&key)));
         let shell = Arc::new(SshShell::new(runtime));
         let view = View::new(epoch);
         view.mark_journal_folded();
@@ -217,7 +222,7 @@ impl Service {
             Arc::clone(&ambient),
         )
         .await?;
-        let doors = doors(&home, &view, &ambient, &level, reloads);
+        let doors = doors(&home, &view, (&ambient, &key), &level, reloads);
         let fixed = Fixed::of(&checked.service);
         let web = bound.serve(doors, auth, Limits::default())?;
         for addr in &web.addrs {
@@ -405,11 +410,11 @@ fn open_journal(state: &Path, ambient: &Arc<dyn Ambient>) -> Result<Opened, RunE
 fn doors(
     home: &Home,
     view: &Arc<View>,
-    ambient: &Arc<dyn Ambient>,
+    (ambient, key): (&Arc<dyn Ambient>, &Arc<CallInKey>),
     level: &LevelHandle,
     reloads: mpsc::UnboundedSender<ReloadReply>,
 ) -> Doors {
-    let (level, ambient) = (level.clone(), Arc::clone(ambient));
+    let (level, ambient, key) = (level.clone(), Arc::clone(ambient), Arc::clone(key));
     Doors {
         herd: home.wishes.clone(),
         view: Arc::clone(view),
@@ -428,6 +433,7 @@ fn doors(
         }),
         log_level: Arc::new(move |given| level.set(given).map_err(|error| error.to_string())),
         alive: Arc::clone(&home.alive),
+        call_in: Arc::new(move |token| key.agent(token)),
         mint_lease: Arc::new(move || mint_lease(|| ambient.draw())),
     }
 }

@@ -351,7 +351,10 @@ fn promises(
     for (id, cloud) in clouds {
         let Some(cap) = cloud.spec.cap else { continue };
         let specs = templates.values().flat_map(|template| &template.specs);
-        let kept = |spec: &TemplateSpec| u64::from(spec.minimum.max(spec.idle_minimum));
+        let kept = |spec: &TemplateSpec| {
+            let windows = spec.schedule.iter().map(|at| at.minimum.max(at.idle_minimum));
+            u64::from(windows.fold(spec.minimum.max(spec.idle_minimum), u32::max))
+        };
         let promised: u64 = specs.filter(|spec| spec.id.cloud == *id).map(kept).sum();
         if promised > u64::from(cap) {
             let message = format!("`{cap}` is less than its templates' minimums, {promised}");

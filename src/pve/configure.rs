@@ -3,12 +3,15 @@
 
 use std::collections::BTreeSet;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{Installation, Upid, VmId};
 use drover_actors::marks::{self, Kind, Marks, Reading};
 use drover_actors::ports::{ConfigureCall, Configured};
 use drover_actors::spec::NetworkSpec;
 use percent_encoding::percent_decode_str;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use super::client::{Client, Params};
 use super::error::PveError;
@@ -152,6 +155,18 @@ fn rewire(now: Option<&str>, wanted: &NetworkSpec) -> Option<String> {
     (now != Some(card.as_str())).then_some(card)
 }
 
+/// `smbios1` with this serial number, all else of it kept; none when it has it.
+fn number(now: Option<&str>, serial: &str) -> Option<String> {
+    let now = now.unwrap_or_default();
+    let parts: Vec<&str> = now.split(',').filter(|part| !part.is_empty()).collect();
+    let encoded = parts.contains(&"base64=1");
+    let serial = if encoded { STANDARD.encode(serial) } else { serial.to_owned() };
+    let kept = parts.into_iter().filter(|part| !part.starts_with("serial=")).map(str::to_owned);
+    let wanted: Vec<String> = kept.chain([format!("serial={serial}")]).collect();
+    let wanted = wanted.join(",");
+    (wanted != now).then_some(wanted)
+}
+
 fn decode_keys(encoded: &str) -> String {
     percent_decode_str(encoded).decode_utf8_lossy().trim().to_owned()
 }
@@ -261,13 +276,20 @@ pub fn mac(config: &VmConfig) -> Option<String> {
     values.map(|(_, value)| value).find(|value| is_mac(value)).map(str::to_uppercase)
 }
 
-/// Reads, verifies and writes; gives the resize's task to be awaited.
-pub async fn begin(client: &Client, call: &ConfigureCall) -> Result<Begun, PveError> {
+/// Reads, verifies and writes; gives the resize's task to be awaited. A serial number is the
+/// guest's secret.
+pub async fn begin(
+    client: &Client,
+    call: &ConfigureCall,
+    serial: Option<&SecretString>,
+) -> Result<Begun, PveError> {
     let (node, vmid) = (&call.vm.node, call.vm.vmid);
     let config = client.config(node, vmid).await?;
     verify(&config, &call.marks, vmid)?;
     unlocked(&config, vmid)?;
-    let plan = plan(&config, call);
+    let mut plan = plan(&config, call);
+    let serial = serial.and_then(|serial| number(config.get("smbios1"), serial.expose_secret()));
+    plan.changes.extend(serial.map(|smbios| ("smbios1".to_owned(), smbios)));
     if !config.iter().any(|(key, value)| is_drive(key) && value.contains("cloudinit")) {
         tracing::warn!(
             cloud = %call.vm.cloud,

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use drover_actors::addresses::AddressSource;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{CloudId, ClusterId, NodeName, Upid, VmId};
 use drover_actors::marks::Marks;
@@ -15,6 +16,7 @@ use drover_actors::ports::{
 };
 use drover_actors::source::{Found, Sought};
 use drover_actors::spec::CloneStrategy;
+use secrecy::SecretString;
 use tokio::runtime::Handle;
 
 use super::api::{task_guest, task_kind};
@@ -27,6 +29,7 @@ use super::transport::Dialer;
 use super::watcher::Watcher;
 use super::wire::WireDialer;
 use super::{guest, sight, source};
+use crate::call_in::CallInKey;
 
 /// The shortest time between two looks at the tasks of a cluster.
 pub const TICK: Duration = Duration::from_millis(250);
@@ -38,6 +41,8 @@ pub struct Proxmox {
     tick: Duration,
     clouds: Mutex<BTreeMap<CloudId, Arc<Cloud>>>,
     clusters: Arc<Mutex<BTreeMap<ClusterId, Arc<Cluster>>>>,
+    /// What guests that call are given a secret by.
+    call_ins: Option<Arc<CallInKey>>,
 }
 
 /// What all clouds share that lead to one cluster.
@@ -61,7 +66,26 @@ impl Proxmox {
     /// Builds the port with no clouds. Calls run on `runtime`, or where they are polled when
     /// there is none; `tick` is the time between two looks at running tasks.
     pub fn new(runtime: Option<Handle>, dialer: Arc<dyn Dialer>, tick: Duration) -> Self {
-        Self { runtime, dialer, tick, clouds: Mutex::default(), clusters: Arc::default() }
+        let (clouds, clusters) = (Mutex::default(), Arc::default());
+        Self { runtime, dialer, tick, clouds, clusters, call_ins: None }
+    }
+
+    /// Gives guests that are to call the tokens of this key.
+    pub fn with_call_ins(mut self, key: Arc<CallInKey>) -> Self {
+        self.call_ins = Some(key);
+        self
+    }
+
+    /// The serial number of a guest that is to call; none for others.
+    fn serial(&self, call: &ConfigureCall) -> Result<Option<SecretString>, Fault> {
+        if call.spec.address != AddressSource::Call {
+            return Ok(None);
+        }
+        let key = self.call_ins.as_ref().ok_or_else(|| {
+            let text = "guests can not call: this service has no key for that";
+            Fault::new(FaultKind::Broken, Culprit::Template, text)
+        })?;
+        Ok(Some(key.token(&call.marks.agent)))
     }
 
     /// Sets or replaces the way into a cloud; calls under way keep the old one, but for those that
@@ -169,8 +193,12 @@ impl Cloud {
         begun
     }
 
-    async fn configure(&self, call: ConfigureCall) -> Result<Configured, PveError> {
-        let begun = configure::begin(&self.client, &call).await?;
+    async fn configure(
+        &self,
+        call: ConfigureCall,
+        serial: Option<SecretString>,
+    ) -> Result<Configured, PveError> {
+        let begun = configure::begin(&self.client, &call, serial.as_ref()).await?;
         if let Some(upid) = &begun.resize {
             match self.await_task(upid, call.spec.limits.operation).await {
                 TaskEnd::Done { .. } => {}
@@ -280,7 +308,11 @@ impl Hypervisor for Proxmox {
     }
 
     fn configure(&self, call: ConfigureCall) -> Ask<Configured> {
-        self.ask(&call.vm.cloud.clone(), |cloud| async move { cloud.configure(call).await })
+        let serial = match self.serial(&call) {
+            Ok(serial) => serial,
+            Err(fault) => return Box::pin(async move { Err(fault) }),
+        };
+        self.ask(&call.vm.cloud.clone(), |cloud| async move { cloud.configure(call, serial).await })
     }
 
     fn start(&self, vm: &VmRef) -> Ask<Upid> {

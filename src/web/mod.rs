@@ -8,6 +8,7 @@ mod agents;
 mod auth;
 mod body;
 mod breakers;
+mod call_in;
 mod control;
 mod events;
 mod health;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use actix::Recipient;
 use actix_web::web::{self, ServiceConfig};
-use drover_actors::id::LeaseId;
+use drover_actors::id::{AgentId, LeaseId};
 use drover_actors::message::HerdCommand;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -35,6 +36,7 @@ use crate::view::View;
 pub use addresses::{AddressPoolOut, AddressPoolsOut};
 pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
 pub use breakers::{BreakerOut, BreakersOut, ResetOut};
+pub use call_in::{CallIn, CalledIn};
 pub use control::{
     FoundOut, LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
 };
@@ -46,6 +48,8 @@ pub use templates::{ProvisionIn, ProvisionOut};
 
 /// What a reload does: reads the configuration again; gives the generation in force or the faults.
 pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<u64, String>> + Send + Sync>;
+/// Whose token a guest shows; none for nobody's.
+pub type WhoCalls = Arc<dyn Fn(&str) -> Option<AgentId> + Send + Sync>;
 /// Sets the level of the log, or says why not.
 pub type SetLogLevel = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
@@ -62,6 +66,8 @@ pub struct Doors {
     pub log_level: SetLogLevel,
     /// Whether the actors' thread still turns.
     pub alive: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Whose token a guest that calls shows.
+    pub call_in: WhoCalls,
     /// Makes the id of a new lease.
     pub mint_lease: Arc<dyn Fn() -> LeaseId + Send + Sync>,
 }
@@ -102,6 +108,7 @@ pub(crate) struct State {
     doors: Doors,
     limits: Limits,
     wishes: Arc<Semaphore>,
+    meter: call_in::Meter,
     auth: RwLock<Arc<Auth>>,
     stopping: watch::Sender<bool>,
 }
@@ -110,7 +117,8 @@ impl State {
     fn new(doors: Doors, limits: Limits, auth: Auth) -> Self {
         let stopping = watch::Sender::new(false);
         let wishes = Arc::new(Semaphore::new(limits.wishes));
-        Self { doors, limits, wishes, auth: RwLock::new(Arc::new(auth)), stopping }
+        let meter = call_in::Meter::default();
+        Self { doors, limits, wishes, meter, auth: RwLock::new(Arc::new(auth)), stopping }
     }
 
     fn auth(&self) -> Arc<Auth> {
@@ -192,6 +200,7 @@ fn routes(config: &mut ServiceConfig) {
         .service(resource("/v1/breakers").route(web::get().to(breakers::list)))
         .service(resource("/v1/breakers/{id}/reset").route(web::post().to(breakers::reset)))
         .service(resource("/v1/address-pools").route(web::get().to(addresses::list)))
+        .service(resource("/v1/call-in").route(web::post().to(call_in::call)))
         .service(resource("/v1/clouds").route(web::get().to(agents::clouds)))
         .service(resource("/v1/status").route(web::get().to(agents::status)))
         .service(resource("/v1/events").route(web::get().to(events::stream)))

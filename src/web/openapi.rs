@@ -5,7 +5,8 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
 use super::{
-    addresses, agents, breakers, control, events, health, holds, leases, metrics, templates,
+    addresses, agents, breakers, call_in, control, events, health, holds, leases, metrics,
+    templates,
 };
 
 #[derive(OpenApi)]
@@ -14,7 +15,7 @@ use super::{
     paths(
         leases::list, leases::create, leases::show, leases::renew, leases::release,
         agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release, agents::clouds,
-        agents::status, addresses::list, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
+        agents::status, addresses::list, call_in::call, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
         control::log_level, breakers::list, breakers::reset, health::healthz, health::readyz, metrics::show, show,
     ),

@@ -172,6 +172,11 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let missing = || Refusal::Unknown(format!("no template is called `{template}`"));
             reply.send(answer.ok_or_else(missing)).ok();
         }
+        HerdCommand::CallIn { agent, peer, said, reply } => {
+            let heard = said.first().copied().or(peer).filter(|_| agent.as_str() == "a1");
+            let refusal = || Refusal::Conflict("it waits for no call".into());
+            reply.send(heard.ok_or_else(refusal)).unwrap();
+        }
         HerdCommand::ResetBreaker { name, reply } => {
             let known = view.places().into_iter().map(|one| one.id).find(|id| *id == name);
             let missing = || Refusal::Unknown(format!("no breaker is called `{name}`"));
@@ -258,6 +263,10 @@ impl Served {
                 other => Err(format!("`{other}` is no level")),
             }),
             alive: Arc::new(move || turns.load(Ordering::Relaxed)),
+            call_in: Arc::new(|token| {
+                let agent = token.strip_prefix("token-of-")?;
+                Some(AgentId::new(agent))
+            }),
             mint_lease: Arc::new(move || {
                 let mut count = count.lock().unwrap();
                 *count += 1;

@@ -43,12 +43,14 @@ async fn every_route_takes_the_roles_it_should() {
         (0, Method::GET, "/healthz", ""),
         (0, Method::GET, "/readyz", ""),
         (0, Method::GET, "/openapi.json", ""),
+        (0, Method::POST, "/v1/call-in", r#"{"token": "token-of-a1"}"#),
         (1, Method::GET, "/metrics", ""),
         (1, Method::GET, "/v1/status", ""),
         (1, Method::GET, "/v1/agents", ""),
         (1, Method::GET, "/v1/agents/a1", ""),
         (1, Method::GET, "/v1/templates", ""),
         (1, Method::GET, "/v1/clouds", ""),
+        (1, Method::GET, "/v1/address-pools", ""),
         (1, Method::GET, "/v1/leases", ""),
         (1, Method::GET, "/v1/leases/x", ""),
         (1, Method::GET, "/v1/nothing", ""),
@@ -563,5 +565,36 @@ async fn the_socket_has_the_mode_it_was_given_or_what_its_callers_need() {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, expected);
         running.stop().await;
     }
+    served.stop().await;
+}
+
+// Invariant: a guest is heard by its own token alone, and no answer tells what a right one is like.
+
+#[tokio::test]
+async fn a_guest_calls_with_its_own_token_and_nothing_else() {
+    let served = Served::new();
+    let call = async |body: &str| {
+        let answer = served.call(None, Method::POST, "/v1/call-in", body).await;
+        (answer.status, answer.body)
+    };
+    let (status, body) = call(r#"{"token": "token-of-a1"}"#).await;
+    assert_eq!((status, &body["address"]), (200, &json!("127.0.0.1")), "where it called from");
+    let (_, body) = call(r#"{"token": "token-of-a1", "addresses": ["10.0.0.5"]}"#).await;
+    assert_eq!(body["address"], "10.0.0.5");
+    for (body, wanted) in [
+        (r#"{"token": "token-of-a2"}"#, 409),
+        (r#"{"token": "wrong"}"#, 401),
+        ("{}", 400),
+        (r#"{"token": "token-of-a1", "addresses": ["here"]}"#, 400),
+        (r#"{"token": "token-of-a1", "agent": "a1"}"#, 400),
+    ] {
+        let (status, answer) = call(body).await;
+        assert_eq!(status, wanted, "{body}: {answer}");
+        assert!(!answer.to_string().contains("token-of"), "{answer}");
+    }
+    for _ in 0..20 {
+        call("{}").await;
+    }
+    assert_eq!(call(r#"{"token": "token-of-a1"}"#).await.0, 429);
     served.stop().await;
 }

@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use drover::sim::guest::GuestHost;
 use drover::sim::guests::Quirk;
-use drover_actors::fact::AddressPoolPicture;
+use drover_actors::fact::{AddressPoolPicture, AgentPicture};
+use drover_actors::id::AgentId;
+use drover_actors::message::{HerdCommand, Refusal};
 use drover_actors::record::Body;
 
-use super::world::World;
 use super::world::setup::Setup;
+use super::world::{World, call_in_key};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -267,5 +270,81 @@ async fn a_pool_that_shrinks_keeps_the_living_and_one_that_grows_wakes_who_waits
     world.reload();
     assert_eq!(world.ready(&waits).await.address.as_deref(), Some("10.20.0.52"));
     world.release(&second).await;
+    world.end().await;
+}
+
+// Invariant: a guest without a guest agent says once where it is, by a secret that only it has.
+
+/// A template whose guests call.
+fn calling() -> Setup {
+    let mut setup = Setup::linux("addressFrom: call, startupWaitSeconds: 300, instanceCap: 1");
+    setup.sections = "service: {listen: \"127.0.0.1:8080\"}\n".to_owned();
+    setup
+}
+
+/// Whose token a guest has as its serial number, as the guest reads it.
+fn holder(world: &World, vmid: u32) -> AgentId {
+    let config = world.side.config(vmid).unwrap();
+    let smbios = config.get("smbios1").unwrap();
+    assert!(smbios.contains("uuid="), "what the clone had stays: {smbios}");
+    let serial = smbios.split(',').find_map(|part| part.strip_prefix("serial=")).unwrap();
+    call_in_key().agent(serial).unwrap()
+}
+
+async fn call(world: &World, agent: &AgentId, peer: IpAddr) -> Result<IpAddr, Refusal> {
+    let agent = agent.clone();
+    let wish = |reply| HerdCommand::CallIn { agent, peer: Some(peer), said: Vec::new(), reply };
+    world.wish(wish).await
+}
+
+/// An agent that waits for its guest's call, and where that guest is.
+async fn waiting(world: &World) -> (AgentPicture, IpAddr) {
+    let waits = |view: &drover::view::View| {
+        view.agents().iter().any(|agent| agent.detail == "waits for the guest's call")
+    };
+    world.until("it waits", waits).await;
+    let agent = world.view().agents().remove(0);
+    let place = world.guests.address(agent.vmid.unwrap().0).unwrap().ip;
+    assert_eq!(holder(world, agent.vmid.unwrap().0), agent.agent);
+    (agent, place)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_without_an_agent_calls_once_and_is_reached_there() {
+    let world = World::started(calling()).await;
+    world.guests.quirk_next_boot(Quirk::NoAgent);
+    let lease = world.lease("linux").await;
+    let (agent, place) = waiting(&world).await;
+    assert_eq!(call(&world, &agent.agent, place).await, Ok(place));
+    assert_eq!(call(&world, &agent.agent, place).await, Ok(place), "its answer was lost");
+    let other = call(&world, &agent.agent, ip("10.66.0.1")).await;
+    assert!(matches!(other, Err(Refusal::Conflict(_))), "{other:?}");
+    let ready = world.ready(&lease).await;
+    assert_eq!(ready.address, Some(place.to_string()));
+    assert_eq!(questions(&world), 0);
+    let nobody = call(&world, &AgentId::new("0000000000000000"), place).await;
+    assert!(matches!(nobody, Err(Refusal::Unknown(_))), "{nobody:?}");
+    world.release(&lease).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_waited_for_and_kept_over_a_crash() {
+    let mut world = World::started(calling()).await;
+    let lease = world.lease("linux").await;
+    waiting(&world).await;
+    world.restart(Duration::from_secs(5)).await;
+    let (agent, place) = waiting(&world).await;
+    world.notes.hold(|body| matches!(body, Body::GuestCalled { .. }));
+    let (reply, _lost) = tokio::sync::oneshot::channel();
+    let id = agent.agent.clone();
+    world.send(HerdCommand::CallIn { agent: id, peer: Some(place), said: Vec::new(), reply });
+    world.until_sprung().await;
+    world.restart(Duration::from_secs(5)).await;
+    let ready = world.ready(&lease).await;
+    assert_eq!((ready.agent.clone(), ready.address), (agent.agent, Some(place.to_string())));
+    let late = call(&world, &ready.agent, place).await;
+    assert!(matches!(late, Err(Refusal::Conflict(_))), "it is good for nothing any more: {late:?}");
+    world.release(&lease).await;
     world.end().await;
 }

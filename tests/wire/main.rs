@@ -2,6 +2,7 @@
 //! its command line, and clients others wrote.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests may end at the first surprise")]
 
+mod addresses;
 mod api;
 mod demo;
 mod fallen;
@@ -16,6 +17,7 @@ mod parity_capacity;
 mod parity_provision;
 mod parity_reconcile;
 mod parity_retirement;
+mod parity_warm;
 mod prepare;
 mod proxy;
 mod recovery;

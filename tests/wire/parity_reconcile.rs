@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::api::{ask, ready};
+use crate::api::{ask, ready, release};
 use crate::harness::{Events, Service, Sim, Site, drover, world};
 use crate::parity::{agents, checked, listed, switch_off, take_away, until, yaml};
 
@@ -84,7 +84,6 @@ fn a_reconciliation_does_what_its_dry_run_says_and_leaves_everybody_else_alone()
     plant(&sim, "10501", &name.replace(id(0), orphan), &damaged, &tags);
     plant(&sim, "10502", name, marks, &tags);
     plant(&sim, "10503", "linux-bbbbbbbb-0123456789abcdef", "", "drover;drover-bbbbbbbb");
-    listed(&sim, 10503, "name", "linux-bbbbbbbb-0123456789abcdef");
     let strangers = [10501, 10502, 10503];
     let configs = || strangers.map(|vmid| sim.config("pve1", vmid));
     let before = configs();
@@ -94,6 +93,8 @@ fn a_reconciliation_does_what_its_dry_run_says_and_leaves_everybody_else_alone()
     sim.order("move 10001 pve2");
     take_away(&sim, "pve1", 10002);
     switch_off(&sim, "pve1", 10003);
+    listed(&sim, 10003, "status", "stopped");
+    listed(&sim, 10503, "name", "linux-bbbbbbbb-0123456789abcdef");
     let all = guests(&sim);
 
     let names: Vec<(&str, &str)> = vec![
@@ -161,6 +162,25 @@ fn a_reconciliation_does_what_its_dry_run_says_and_leaves_everybody_else_alone()
     assert_eq!(gone["agent"]["reason"], "orphaned");
     assert_eq!(guests(&sim), [10000, 10001, 10501, 10502, 10503]);
     assert_eq!(configs(), before, "somebody else's guest was touched");
+}
+
+// Invariant: an agent that died while nobody looked costs no lease: the next one is made for it.
+
+#[test]
+fn an_idle_agent_that_died_unseen_is_replaced_when_it_is_leased() {
+    let (_dir, sim, site) = world();
+    site.write_yaml(&yaml(&site, &sim, &[], &[("linux", "labelString: linux")]));
+    let _service = Service::start(&site);
+    let lease = ask(&site, "linux", "first");
+    let dead = ready(&site, &lease)["agent"].clone();
+    release(&site, &lease);
+    // Nobody asks the cluster about it before the lease is there.
+    switch_off(&sim, "pve1", 10000);
+    // Its key can not be put there.
+    let mut events = Events::follow(&site);
+    let out = site.cli(&["lease", "--template", "linux", "--", "true"]);
+    assert!(out.status.success(), "{out:?}");
+    events.until("agentGone", |fact| fact["agent"]["id"] == dead);
 }
 
 // Invariant: an orphan that has just been found is left alone for the grace.

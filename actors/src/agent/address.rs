@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use crate::addresses::AssignedAddress;
+use crate::addresses::{AddressSource, AssignedAddress};
 use crate::agent::event::Call;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{BootStep, State};
@@ -25,7 +25,7 @@ impl Mind {
 
     /// The address it is reached by, where that is decided and not found out.
     pub(super) fn own_address(&self) -> Option<IpAddr> {
-        self.addresses.first().map(|one| one.address)
+        self.addresses.first().map(|one| one.address).or(self.called)
     }
 
     /// The call that configures its guest, once its addresses are written down; none when there
@@ -42,6 +42,26 @@ impl Mind {
             out.record(Body::AddressAssigned { agent, addresses });
         }
         Some(Call::Configure)
+    }
+
+    /// Whether its guest is to say its address, and has not; that is shown.
+    pub(super) fn awaits_call(&mut self) -> bool {
+        let awaits = self.spec.address == AddressSource::Call && self.called.is_none();
+        if awaits {
+            self.detail = "waits for the guest's call".into();
+        }
+        awaits
+    }
+
+    /// Its guest has called; the first call counts.
+    pub(super) fn called_in(&mut self, address: IpAddr, out: &mut Out) {
+        if self.spec.address != AddressSource::Call || self.called.is_some() {
+            return;
+        }
+        self.called = Some(address);
+        if matches!(self.state, State::Booting(BootStep::Address)) && !self.observing {
+            self.reach_at(address, out);
+        }
     }
 
     /// The guest runs: its address is its own, or is asked for.

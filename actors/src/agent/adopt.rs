@@ -48,6 +48,7 @@ impl Mind {
         mind.overrides = entry.wishes.overrides;
         mind.hold.clone_from(&entry.wishes.hold);
         mind.addresses.clone_from(&entry.addresses);
+        mind.called = entry.called;
         mind.spoken = !entry.addresses.is_empty();
         mind.lane = !entry.settled;
         mind.guest = Some(Guest {

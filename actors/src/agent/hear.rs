@@ -54,6 +54,7 @@ impl Mind {
             }
             AgentCommand::Vanished => self.told_vanished(out),
             AgentCommand::SeenStopped => self.seen_stopped(out),
+            AgentCommand::CalledIn(address) => self.called_in(address, out),
             AgentCommand::NodeDown(down) => self.node_down(down, out),
             AgentCommand::Rest => self.rest(out),
         }

@@ -4,6 +4,7 @@
 //! does with its answers is in the files beside this one.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::agent::boots::{Boot, Booted};
 use crate::agent::event::{Call, Effect, Event, Guest};
 use crate::agent::picture::{Told, Waterfall};
 use crate::agent::provision::can_pass;
-use crate::agent::state::{CloneStep, Lease, State};
+use crate::agent::state::{BootStep, CloneStep, Lease, State};
 use crate::ambient::jittered;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
@@ -80,6 +81,8 @@ pub struct Mind {
     pub(super) addresses: Vec<AssignedAddress>,
     /// Whether that is written down.
     pub(super) spoken: bool,
+    /// Where its guest called from.
+    pub(super) called: Option<IpAddr>,
     /// The host key it was greeted with, while the guest agent is asked for it.
     pub(super) offered: Option<String>,
     /// What its leases are given back for the time the service was down.
@@ -198,6 +201,7 @@ impl Mind {
             unborn: None,
             addresses: Vec::new(),
             spoken: false,
+            called: None,
             offered: None,
             credit: Duration::ZERO,
             boot: Boot::default(),
@@ -345,6 +349,9 @@ impl Mind {
     pub(super) fn act(&mut self, out: &mut Out) {
         if self.observing {
             return self.ask(Call::Look, out);
+        }
+        if matches!(self.state, State::Booting(BootStep::Address)) && self.awaits_call() {
+            return;
         }
         let call = match &self.state {
             State::Queued => {

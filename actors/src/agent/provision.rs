@@ -127,6 +127,9 @@ impl Mind {
                     return self.reach_at(address, out);
                 }
                 self.state = State::Booting(BootStep::Address);
+                if self.awaits_call() {
+                    return;
+                }
                 let first = self.boot.begin(out.now.mono, self.spec.limits.startup);
                 self.retry_in(first, out);
             }

@@ -121,6 +121,9 @@ impl Shadow {
             AgentCommand::Hold(hold) => {
                 self.ledger.borrow_mut().set_hold(&self.agent, hold.as_deref(), None);
             }
+            AgentCommand::CalledIn(address) => {
+                self.ledger.borrow_mut().set_called(&self.agent, *address);
+            }
             AgentCommand::Moved(node) => {
                 if let Some(entry) = self.ledger.borrow_mut().agents.get_mut(&self.agent) {
                     entry.node = node.clone();

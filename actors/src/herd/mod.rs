@@ -3,6 +3,7 @@
 
 mod addresses;
 mod breakers;
+mod call_in;
 mod clusters;
 mod drain;
 mod explain;
@@ -14,6 +15,7 @@ mod provision;
 mod start;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand, CloudReport};
 use crate::cluster::{Cluster, ClusterCommand};
 use crate::fact::{Fact, What};
-use crate::id::{CloudId, ClusterId, LeaseId, TemplateId};
+use crate::id::{AgentId, CloudId, ClusterId, LeaseId, TemplateId};
 use crate::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
 use crate::ports::JournalFault;
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
@@ -69,6 +71,8 @@ pub struct Herd {
     settling: bool,
     explained: explain::Explained,
     pools: addresses::ShownPools,
+    /// Where guests of living agents called from in this start.
+    called: BTreeMap<AgentId, IpAddr>,
 }
 
 /// To itself: decide, once for all messages that were waiting.
@@ -187,8 +191,10 @@ impl Herd {
             ..HerdSpec::default()
         };
         self.broker.route(Routing::new(&new.mappings).with(new.templates.values()));
-        self.common.addresses.configure(&new.pools);
-        self.show_pools(ctx);
+        if old.pools != new.pools {
+            self.common.addresses.configure(&new.pools);
+            self.show_pools(ctx);
+        }
         for (id, cloud) in &new.clouds {
             let kept = old.clouds.get(id).filter(|old| *old == cloud);
             if old.clouds.get(id).is_none_or(|old| old.connection != cloud.connection) {
@@ -460,6 +466,9 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::Hold { agent, hold, reply } => self.hold(agent, hold, reply, ctx),
             HerdCommand::Provision { template, count, reply } => {
                 self.provision(&template, count, reply);
+            }
+            HerdCommand::CallIn { agent, peer, said, reply } => {
+                self.call_in(agent, (peer, &said), reply, ctx);
             }
             HerdCommand::ResetBreaker { name, reply } => self.reset_breaker(&name, reply, ctx),
             HerdCommand::Reap { all, reply } => self.reap(all, reply, ctx),

@@ -28,6 +28,7 @@ pub fn entry(
         upid: None,
         settled: true,
         addresses: Vec::new(),
+        called: None,
         volumes: Vec::new(),
         host_keys: Vec::new(),
         address: None,

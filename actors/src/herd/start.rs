@@ -115,6 +115,7 @@ impl Herd {
                 settling: false,
                 explained: Explained::default(),
                 pools: ShownPools::default(),
+                called: BTreeMap::new(),
             };
             herd.take_over(&ledger, down, &spec, ctx);
             herd

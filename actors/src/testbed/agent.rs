@@ -203,6 +203,7 @@ impl Handler<AgentCommand> for FakeAgent {
             AgentCommand::LeaseRenewed { .. }
             | AgentCommand::Moved(_)
             | AgentCommand::SeenStopped
+            | AgentCommand::CalledIn(_)
             | AgentCommand::NodeDown(_)
             | AgentCommand::Rest => {}
         }

@@ -124,6 +124,7 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEn
         upid: None,
         settled: true,
         addresses: Vec::new(),
+        called: None,
         volumes: Vec::new(),
         host_keys: Vec::new(),
         address: None,

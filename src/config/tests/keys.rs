@@ -410,3 +410,20 @@ fn a_step_that_may_take_longer_than_all_of_them_is_warned_about() {
     let text = with_agent("prepareTimeoutSec: 60\nprepare: [{run: id, timeoutSec: 61}]");
     assert!(scene.good(&text).rendered_warnings().contains("prepareTimeoutSec, 60, is shorter"));
 }
+
+#[test]
+fn a_cloud_that_can_not_hold_what_is_kept_at_its_fullest_is_warned_about() {
+    let scene = Scene::new();
+    let warnings = |keys: &str| {
+        let text = with_agent(keys).replace(
+            "cloudConfigurations:",
+            "cloudDefaults: {instanceCap: 3}\ncloudConfigurations:",
+        );
+        scene.good(&text).rendered_warnings()
+    };
+    let window = "schedule: [{cron: 0 8 * * *, durationMinutes: 60, idleMin: 4}]";
+    assert_eq!(warnings("instanceMin: 3"), "");
+    for keys in ["instanceMin: 4", "idleMin: 4", window] {
+        assert!(warnings(keys).contains("`3` is less than its templates' minimums, 4"), "{keys}");
+    }
+}

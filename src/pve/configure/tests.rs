@@ -236,7 +236,7 @@ async fn a_clone_is_configured_in_three_calls() {
         }
         _ => Step::Data(json!(null)),
     });
-    let begun = begin(&script.client(&["a"], token()), &call()).await.unwrap();
+    let begun = begin(&script.client(&["a"], token()), &call(), None).await.unwrap();
     assert!(begun.resize.is_some() && begun.configured.tags_refused.is_none());
     let seen = script.seen();
     assert_eq!(seen.len(), 3);
@@ -259,7 +259,7 @@ async fn refused_tags_are_left_out_and_reported() {
             _ => Step::Data(json!(null)),
         }
     });
-    let begun = begin(&script.client(&["a"], token()), &call()).await.unwrap();
+    let begun = begin(&script.client(&["a"], token()), &call(), None).await.unwrap();
     assert_eq!(begun.resize, None, "an old node resizes at once");
     insta::assert_snapshot!(begun.configured.tags_refused.unwrap(), @"`PUT /nodes/pve1/qemu/101/config` needs the privilege `Sys.Modify` on `/` for modifying tag 'drover': give `ci@pve!drover` a role with it there (a token with separated privileges needs it beside its user)");
     assert_eq!(script.seen().len(), 4);
@@ -269,7 +269,38 @@ async fn refused_tags_are_left_out_and_reported() {
 async fn a_stranger_is_only_read() {
     let script = Script::new(|_| Step::Data(json!({"name": "somebody", "digest": "abc"})));
     let client = script.client(&["a"], token());
-    let error = begin(&client, &call()).await.unwrap_err();
+    let error = begin(&client, &call(), None).await.unwrap_err();
     assert_eq!(client.fault(&error).kind, FaultKind::Foreign);
     assert_eq!(script.seen().len(), 1);
+}
+
+// Invariant: a serial number is put beside what the clone has of its own, in the form that is there.
+
+#[test]
+fn a_serial_number_is_put_beside_everything_else() {
+    for (now, wanted) in [
+        (None, Some("serial=abc1")),
+        (Some("uuid=1-2"), Some("uuid=1-2,serial=abc1")),
+        (Some("uuid=1-2,serial=old,sku=x"), Some("uuid=1-2,sku=x,serial=abc1")),
+        (
+            Some("uuid=1-2,base64=1,serial=b2xk,family=Zg=="),
+            Some("uuid=1-2,base64=1,family=Zg==,serial=YWJjMQ=="),
+        ),
+        (Some("uuid=1-2,serial=abc1"), None),
+        (Some("base64=1,serial=YWJjMQ=="), None),
+    ] {
+        assert_eq!(number(now, "abc1").as_deref(), wanted, "{now:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_serial_number_is_written_and_never_shown() {
+    let script = Script::new(|asked| match asked.split(' ').next() {
+        Some("GET") => Step::Data(answer(fresh())),
+        _ if asked.contains("/resize") => Step::Data(json!(null)),
+        _ => Step::Data(json!(null)),
+    });
+    let serial = SecretString::from("t0psecret");
+    begin(&script.client(&["a"], token()), &call(), Some(&serial)).await.unwrap();
+    assert!(script.seen()[1].contains(" smbios1=serial=t0psecret "), "{:?}", script.seen());
 }

@@ -46,10 +46,18 @@ fn without_net0_inner_interfaces_are_ruled_out() {
         interface("br-1a2b", "", &["172.18.0.1"]),
         interface("veth12", "", &["172.19.0.1"]),
         interface("virbr0", "", &["192.168.122.1"]),
-        interface("ens18", "", &["10.0.0.7"]),
+        interface("docker0", "", &["172.17.0.1", "fd00:17::1"]),
+        interface("cni0", "", &["10.42.0.1"]),
+        interface("flannel.1", "", &["10.42.0.2"]),
+        interface("cali12", "", &["10.42.0.3"]),
+        interface("podman1", "", &["10.88.0.1"]),
+        interface("ens18", "", &["fe80::7", "fd00::7", "169.254.0.7", "10.0.0.7"]),
     ];
     assert_eq!(chosen(&guest, &[]), "10.0.0.7");
-    assert_eq!(chosen(&guest[..4], &[]), "");
+    let inner = &guest[..9];
+    assert_eq!(chosen(inner, &[]), "");
+    let only_v6 = [inner, &[interface("ens18", "", &["fe80::7", "fd00::7"])]].concat();
+    assert_eq!(chosen(&only_v6, &[]), "fd00::7");
 }
 
 #[test]

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use actix::Addr;
 use drover::calendar::Almanac;
+use drover::call_in::CallInKey;
 use drover::clock::VirtualAmbient;
 use drover::config::Checked;
 use drover::journal::{MemoryLog, Writer, WriterOptions};
@@ -202,7 +203,8 @@ impl World {
         journal.append(vec![takeover]).now_or_never().unwrap().unwrap();
 
         let dialer = Tallied { dialer: self.simulation.dialer(), tally: self.wire.clone() };
-        let proxmox = Arc::new(Proxmox::new(None, Arc::new(dialer), TICK));
+        let proxmox = Proxmox::new(None, Arc::new(dialer), TICK);
+        let proxmox = Arc::new(proxmox.with_call_ins(Arc::new(call_in_key())));
         let view = View::new(ledger.epoch + 1);
         let mut checked = self.setup.checked();
         checked.follow(&HerdSpec::default(), Generation(1));
@@ -538,6 +540,11 @@ impl World {
             volumes,
         }
     }
+}
+
+/// The key of the tokens of guests that call.
+pub fn call_in_key() -> CallInKey {
+    CallInKey::of([7; 32])
 }
 
 fn connect(proxmox: &Proxmox, checked: &Checked, before: &HerdSpec) {

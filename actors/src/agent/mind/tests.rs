@@ -1,6 +1,7 @@
 //! The mind, as sentences, grouped by what must hold. The whole table is in `table.rs`, chance in
 //! `chance.rs`.
 
+mod address;
 mod calls;
 mod chance;
 mod hold;

@@ -200,6 +200,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         Body::TaskAccepted { agent, .. }
         | Body::CloneSettled { agent, .. }
         | Body::AddressAssigned { agent, .. }
+        | Body::GuestCalled { agent, .. }
         | Body::VolumesKnown { agent, .. }
         | Body::HostKeyPinned { agent, .. }
         | Body::Phase { agent, .. }

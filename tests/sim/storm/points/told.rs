@@ -2,6 +2,7 @@
 //! next call or record is struck.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use drover_actors::fact::AgentPicture;
@@ -282,6 +283,7 @@ impl Told<'_> {
             ("Withdraw", _) => AgentCommand::Withdraw,
             ("ForceRetire", _) => AgentCommand::ForceRetire(Reason::Asked),
             // A list is no proof, and may be wrong.
+            ("CalledIn", _) => AgentCommand::CalledIn(IpAddr::from([10, 99, 0, 1])),
             ("Moved", _) => AgentCommand::Moved(NodeName::new("pve2")),
             ("Vanished", state) => {
                 let proven = !["Queued", "Cloning", "InDoubt"].contains(&state);

@@ -90,6 +90,7 @@ fn commands() -> Vec<(&'static str, AgentCommand)> {
         ("Moved", AgentCommand::Moved(NodeName::new("n2"))),
         ("Vanished", AgentCommand::Vanished),
         ("SeenStopped", AgentCommand::SeenStopped),
+        ("CalledIn", AgentCommand::CalledIn(std::net::IpAddr::from([10, 0, 0, 9]))),
         ("NodeDown", AgentCommand::NodeDown(true)),
     ]
 }

@@ -1,0 +1,172 @@
+//! Addresses that are an agent's own, and guests that call.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::addresses::{AddressSource, AssignedAddress};
+use crate::agent::event::{Answer, Call, Effect};
+use crate::agent::testing::*;
+use crate::fault::FaultKind;
+use crate::id::AddressPoolId;
+use crate::message::AgentCommand;
+use crate::ports::TaskEnd;
+use crate::record::Body;
+use crate::spec::TemplateSpec;
+
+const OWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 20, 0, 50));
+
+/// An agent before its grant, with an address kept back for it.
+fn pooled() -> Drive {
+    let pool = AddressPoolId::new("lab");
+    let spec = TemplateSpec { address: AddressSource::Pools(vec![pool.clone()]), ..spec() };
+    let mut drive = Drive::new(spec);
+    drive.mind.own(vec![AssignedAddress { pool: Some(pool), ..AssignedAddress::fixed(OWN) }]);
+    drive
+}
+
+/// An agent whose guest is to call.
+fn calling() -> Drive {
+    Drive::new(TemplateSpec { address: AddressSource::Call, ..spec() })
+}
+
+fn to_start(drive: &mut Drive) {
+    drive.go_to("Booting");
+    drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
+}
+
+fn asks(drive: &Drive, wanted: fn(&Call) -> bool) -> usize {
+    drive.calls().iter().filter(|call| wanted(call)).count()
+}
+
+fn assigned(effect: &Effect) -> bool {
+    matches!(effect, Effect::Record(Body::AddressAssigned { .. }))
+}
+
+// Invariant: an address is written down before the guest can be told it, and once.
+
+#[test]
+fn an_address_is_recorded_before_configure_and_never_twice() {
+    let mut drive = pooled();
+    drive.go_to("Cloning");
+    drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
+    let effects = drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
+    let record = effects.iter().position(assigned).expect("a record");
+    let configure = |effect: &Effect| matches!(effect, Effect::Ask(_, Call::Configure));
+    assert!(record < effects.iter().position(configure).expect("a call"));
+    drive.answer(Answer::Configured(Err(fault(FaultKind::Contention))));
+    drive.pause(secs(60));
+    assert_eq!(asks(&drive, |call| matches!(call, Call::Configure)), 2);
+    let mut again = drive.adopt(Duration::ZERO);
+    again.answer(Answer::Looked(Ok(again.sight())));
+    let records = drive.records().into_iter().chain(again.records());
+    let count = records.filter(|body| matches!(body, Body::AddressAssigned { .. })).count();
+    assert_eq!(count, 1);
+    assert_eq!(again.mind.addresses()[0].address, OWN);
+}
+
+#[test]
+fn an_agent_without_an_address_ends_and_no_breaker_hears_of_it() {
+    let mut drive = pooled();
+    drive.mind.addresses.clear();
+    drive.go_to("Cloning");
+    drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
+    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(asks(&drive, |call| matches!(call, Call::Configure)), 0);
+    let faults: Vec<_> = drive.reports().iter().filter_map(|report| report.fault.clone()).collect();
+    assert!(!faults[0].kind.counts_against_breaker(), "{faults:?}");
+}
+
+// Invariant: nobody is asked for an address that is known, and nothing is sent before the guest
+// agent, where there is one, was asked whose the host key is.
+
+#[test]
+fn a_known_address_is_connected_to_as_soon_as_the_guest_runs() {
+    let mut drive = pooled();
+    to_start(&mut drive);
+    assert_eq!(drive.state(), "Connecting");
+    assert!(matches!(drive.asked(), Some((_, Call::Greet(OWN, _)))));
+    drive.answer(Answer::Greeted(Ok("ssh-ed25519 AAAA root@guest".into())));
+    assert!(matches!(drive.asked(), Some((_, Call::HostKeys))), "before anything is sent");
+    drive.answer(Answer::HostKeys(Ok(vec!["ssh-ed25519 AAAA".into()])));
+    assert_eq!(drive.state(), "Preparing");
+    assert_eq!(asks(&drive, |call| matches!(call, Call::Address)), 0);
+}
+
+#[test]
+fn another_key_than_the_guest_agent_tells_is_greeted_once_more_and_then_is_an_impostors() {
+    let mut drive = pooled();
+    to_start(&mut drive);
+    drive.answer(Answer::Greeted(Ok("ssh-ed25519 EVIL".into())));
+    drive.answer(Answer::HostKeys(Ok(vec!["ssh-ed25519 AAAA".into()])));
+    assert!(matches!(drive.asked(), Some((_, Call::Greet(OWN, _)))));
+    let known = drive.mind.guest().map(|guest| guest.host_keys.clone());
+    assert_eq!(known, Some(vec!["ssh-ed25519 AAAA".to_owned()]));
+    drive.answer(Answer::Greeted(Err(fault(FaultKind::Impostor))));
+    assert_eq!(drive.state(), "Retiring");
+}
+
+#[test]
+fn a_guest_agent_that_stays_silent_is_asked_twice_and_the_first_sight_counts() {
+    let mut drive = pooled();
+    to_start(&mut drive);
+    drive.answer(Answer::Greeted(Ok("ssh-ed25519 AAAA".into())));
+    drive.answer(Answer::HostKeys(Err(fault(FaultKind::Contention))));
+    drive.pause(secs(5));
+    drive.answer(Answer::HostKeys(Err(fault(FaultKind::Contention))));
+    assert_eq!(drive.state(), "Preparing");
+    let known = drive.mind.guest().map(|guest| guest.host_keys.clone());
+    assert_eq!(known, Some(vec!["ssh-ed25519 AAAA".to_owned()]));
+}
+
+// Invariant: a guest's first call says where it is, while its agent waits for it; no other does.
+
+#[test]
+fn a_call_while_booting_says_the_address_and_a_second_one_nothing() {
+    let mut drive = calling();
+    to_start(&mut drive);
+    assert_eq!((drive.state(), drive.asked()), ("Booting", None));
+    assert_eq!(drive.mind.detail, "waits for the guest's call");
+    drive.command(AgentCommand::CalledIn(OWN));
+    assert!(matches!(drive.asked(), Some((_, Call::Greet(OWN, _)))));
+    drive.command(AgentCommand::CalledIn(IpAddr::from([10, 20, 0, 99])));
+    assert!(matches!(drive.asked(), Some((_, Call::Greet(OWN, _)))));
+}
+
+#[test]
+fn a_call_before_the_end_of_the_starts_task_counts() {
+    let mut drive = calling();
+    drive.go_to("Booting");
+    drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
+    drive.command(AgentCommand::CalledIn(OWN));
+    assert_eq!(drive.state(), "Booting");
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
+    assert!(matches!(drive.asked(), Some((_, Call::Greet(OWN, _)))));
+}
+
+#[test]
+fn a_guest_that_never_calls_takes_too_long() {
+    let mut drive = calling();
+    to_start(&mut drive);
+    drive.pause(secs(3600));
+    assert_eq!(drive.state(), "Retiring");
+}
+
+#[test]
+fn after_a_restart_the_call_is_waited_for_or_known() {
+    for called in [false, true] {
+        let mut drive = calling();
+        to_start(&mut drive);
+        if called {
+            drive.record(Body::GuestCalled { agent: agent_id(), address: OWN });
+        }
+        let mut again = drive.adopt(Duration::ZERO);
+        again.answer(Answer::Looked(Ok(again.sight())));
+        assert_eq!(again.state(), if called { "Connecting" } else { "Booting" });
+        if !called {
+            again.command(AgentCommand::CalledIn(OWN));
+        }
+        assert!(matches!(again.asked(), Some((_, Call::Greet(OWN, _)))));
+    }
+}
