@@ -145,13 +145,13 @@ struct Entry {
 }
 
 impl Board {
-    /// The breakers that the journal knows.
-    pub fn restore(ledger: &Ledger, now: Now) -> Self {
+    /// Takes in the breakers that the journal knows.
+    pub fn restore(&self, ledger: &Ledger, now: Now) {
         let all = ledger.places.iter().map(|(scope, (template, entry))| {
             let breaker = Breaker::restore(entry, now);
             (scope.clone(), Entry { breaker, template: template.clone() })
         });
-        Self(Rc::new(RefCell::new(all.collect())))
+        self.0.borrow_mut().extend(all);
     }
 
     /// Why nothing may be begun there at this moment; none when it may.
@@ -375,7 +375,8 @@ mod tests {
         ledger.apply(&Record { version: RECORD_VERSION, seq: 1, epoch: 1, wall_time, body });
         assert!(ledger.breakers.is_empty());
         let kept: Ledger = serde_json::from_str(&serde_json::to_string(&ledger).unwrap()).unwrap();
-        let again = Board::restore(&kept, at(60));
+        let again = Board::default();
+        again.restore(&kept, at(60));
         assert!(again.closed(&node("pve1"), at(119).mono).is_some());
         assert_eq!(again.closed(&node("pve1"), at(120).mono), None);
         board.succeeded(&[node("pve1")]);

@@ -291,7 +291,8 @@ fn explain(choice: &Choice, sought: &Sought, best: &[&Candidate], passed: &[Stri
         let equal: Vec<String> = equal.map(|one| one.vmid.to_string()).collect();
         if newer == 0 && !equal.is_empty() {
             let age = if created.is_some() { "as old" } else { "of no known age either" };
-            text.push_str(&format!("; {} is {age}: the highest VMID wins", equal.join(", ")));
+            let is = if equal.len() == 1 { "is" } else { "are" };
+            text.push_str(&format!("; {} {is} {age}: the highest VMID wins", equal.join(", ")));
         }
     }
     if !passed.is_empty() {

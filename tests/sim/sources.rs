@@ -92,7 +92,7 @@ async fn of_equally_old_ones_the_highest_vmid_is_taken() {
     let (lease, agent) = world.leased("linux").await;
     assert_eq!(source(&world, &agent), 9002);
     let shown = world.view().templates()[0].source.clone().unwrap();
-    assert!(shown.contains("9001, 9000 is as old: the highest VMID wins"), "{shown}");
+    assert!(shown.contains("9001, 9000 are as old: the highest VMID wins"), "{shown}");
     end(world, &[lease]).await;
 }
 

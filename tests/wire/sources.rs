@@ -66,7 +66,7 @@ fn by_pattern_whole_names_are_matched_and_ties_are_told() {
     assert_eq!(nodes.into_iter().collect::<Vec<_>>(), ["pve3"]);
     let source = template["source"].as_str().unwrap();
     assert!(source.starts_with("VMID 9002 `debian-12` on node pve3; the newest of 3"), "{source}");
-    assert!(source.ends_with("of no known age either: the highest VMID wins"), "{source}");
+    assert!(source.ends_with("9001, 9000 are as old: the highest VMID wins"), "{source}");
 }
 
 // Invariant: a copy is taken into force as any edit, and no line of the file is lost.

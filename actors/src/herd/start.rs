@@ -84,13 +84,12 @@ impl Herd {
     pub fn start_from(start: HerdStart) -> Started {
         let (ready, tried) = oneshot::channel();
         let (roster, census) = (Roster::default(), Census::default());
-        let board = Board::restore(&start.ledger, start.ports.ambient.now());
         let common = Common {
             ports: patient(start.ports),
             roster: roster.clone(),
             census: census.clone(),
             ways: Ways::default(),
-            board,
+            board: Board::default(),
             addresses: Addresses::default(),
             spawner: start.spawner,
             installation: start.installation,
@@ -135,6 +134,9 @@ impl Herd {
         ctx: &mut Context<Self>,
     ) {
         self.show_known(ledger, down);
+        if !ledger.places.is_empty() {
+            self.common.board.restore(ledger, self.common.ports.ambient.now());
+        }
         for what in self.common.board.all().iter().filter_map(|one| self.common.board.picture(one))
         {
             self.observe(what);
