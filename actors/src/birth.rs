@@ -10,6 +10,8 @@ use std::time::Duration;
 use actix::{Actor, Addr, Context, Recipient, Supervised};
 
 use crate::agent::boots::Boots;
+use crate::agent::hold_next::HoldNext;
+use crate::agent::lessons::Resets;
 use crate::id::{
     AgentId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
 };
@@ -17,6 +19,7 @@ use crate::ledger::AgentEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::overrides::Overrides;
 use crate::ports::Ports;
+use crate::record::Owner;
 use crate::spec::TemplateSpec;
 use crate::supervise::{Census, GivenUp, Intensity, Watch, supervise};
 use crate::ways::Ways;
@@ -84,6 +87,10 @@ pub struct AgentBirth {
     pub ways: Ways,
     /// What the boots of its template teach.
     pub boots: Boots,
+    /// What the resets of each template teach.
+    pub resets: Resets,
+    /// Which templates' next failures are held.
+    pub hold_next: HoldNext,
 }
 
 /// Starts an agent's actor and gives its address.
@@ -102,6 +109,10 @@ pub struct Common {
     pub ways: Ways,
     /// Starts agents.
     pub spawner: AgentSpawner,
+    /// What the resets of each template teach.
+    pub resets: Resets,
+    /// Which templates' next failures are held.
+    pub hold_next: HoldNext,
     /// This installation.
     pub installation: Installation,
     /// This start of the service.
@@ -185,6 +196,8 @@ pub struct Living {
     pub leases: Vec<LeaseId>,
     /// What holds for it instead of what its template says.
     pub overrides: Overrides,
+    /// The only one it serves, when it is kept for one.
+    pub owner: Option<Owner>,
     /// Where its guest is, once a place was granted.
     pub place: Option<Place>,
 }

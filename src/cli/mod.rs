@@ -25,7 +25,8 @@ pub use client::{CallError, Client};
 pub use lease::{RunOverSsh, SshJob};
 pub use options::{
     AgentAction, CheckOptions, Cli, Command, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global,
-    GuestKind, HoldOptions, LeaseOptions, Limit, PveVersion, RunOptions, SimOptions,
+    GuestKind, HoldNextOptions, HoldOptions, LeaseOptions, Limit, PveVersion, RunOptions,
+    SimOptions,
 };
 
 /// Why a command did not do what it was told.
@@ -79,6 +80,7 @@ pub fn main() -> ExitCode {
         | Command::Release { .. }
         | Command::Retire { .. }
         | Command::Hold(_)
+        | Command::HoldNext(_)
         | Command::ReleaseHold { .. }
         | Command::Reap { .. }
         | Command::Resync { .. }

@@ -118,6 +118,11 @@ pub fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
     if config.get("protection").is_some_and(|value| value == "1") {
         set("protection", Some("0".into()), None);
     }
+    // By this a guest that goes back to its snapshot knows that it is another now.
+    let tells = config.get("vmgenid").is_some_and(|value| value != "0");
+    if spec.reset.is_some() && !tells {
+        set("vmgenid", Some("1".into()), None);
+    }
     Plan {
         changes,
         tags: retag(config, &call.marks.installation, &spec.tags),

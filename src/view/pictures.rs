@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drover_actors::fact::What;
+use drover_actors::fact::{ResetPicture, What};
 use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, TemplateId};
 use drover_actors::record::Reason;
 use drover_actors::time::WallTime;
@@ -49,6 +49,17 @@ pub struct TemplatePicture {
     pub breaker: String,
     /// When a tripped breaker may be tried again, and the cause.
     pub tripped: Option<(WallTime, String)>,
+    /// What is known beside that.
+    pub asides: TemplateAsides,
+}
+
+/// What is told of a template by others than itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TemplateAsides {
+    /// What is known of its resets; none when it has none.
+    pub resets: Option<ResetPicture>,
+    /// For how many seconds its next failure is held; none when it is not.
+    pub hold_next: Option<u64>,
 }
 
 impl TemplatePicture {
@@ -64,6 +75,7 @@ impl TemplatePicture {
             labels: labels.clone(),
             breaker: breaker.clone(),
             tripped: tripped.clone(),
+            asides: TemplateAsides::default(),
         })
     }
 }

@@ -32,7 +32,7 @@ use crate::view::View;
 
 pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
 pub use control::{LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
-pub use holds::{HoldIn, HoldOut};
+pub use holds::{HoldIn, HoldNextOut, HoldOut};
 pub use leases::{LeaseIn, RenewIn};
 pub use problem::{FieldFault, Problem};
 pub use server::{Bound, Listen, Running, StartError, bind};
@@ -182,6 +182,11 @@ fn routes(config: &mut ServiceConfig) {
         .service(resource("/v1/templates").route(web::get().to(templates::list)))
         .service(
             resource("/v1/templates/{id}/provision").route(web::post().to(templates::provision)),
+        )
+        .service(
+            resource("/v1/templates/{id}/hold-next")
+                .route(web::post().to(holds::hold_next))
+                .route(web::delete().to(holds::hold_none)),
         )
         .service(resource("/v1/clouds").route(web::get().to(agents::clouds)))
         .service(resource("/v1/status").route(web::get().to(agents::status)))

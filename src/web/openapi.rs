@@ -11,7 +11,8 @@ use super::{agents, control, events, health, holds, leases, metrics, templates};
     info(title = "drover", description = "Leases of throw-away CI machines on Proxmox VE."),
     paths(
         leases::list, leases::create, leases::show, leases::renew, leases::release,
-        agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release, agents::clouds,
+        agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release,
+        holds::hold_next, holds::hold_none, agents::clouds,
         agents::status, templates::list, templates::provision, events::stream, control::reap, control::resync, control::reload,
         control::log_level, health::healthz, health::readyz, metrics::show, show,
     ),

@@ -43,6 +43,7 @@ impl Mind {
             born: out.now.wall.rfc3339(),
         };
         self.clone_until = out.now.mono + self.spec.limits.clone;
+        self.begun = Some(out.now.mono);
         out.record(Body::CloneIntended {
             marks: Box::new(marks.clone()),
             node: node.clone(),
@@ -164,7 +165,7 @@ impl Mind {
 
     /// Each question without a guest agent that answers keeps a worker of Proxmox's busy for up
     /// to 3 s, and is answered the sooner when the agent comes up meanwhile (behaviour section 17).
-    fn ask_address_again(&mut self, out: &Out) {
+    pub(super) fn ask_address_again(&mut self, out: &Out) {
         if out.now.mono - self.asked_at >= ADDRESS_BLOCKED {
             self.boot.blocked();
             return self.retry_in(ADDRESS_SOON, out);
@@ -204,7 +205,7 @@ impl Mind {
         self.act(out);
     }
 
-    fn pin(&mut self, keys: Vec<String>, out: &mut Out) {
+    pub(super) fn pin(&mut self, keys: Vec<String>, out: &mut Out) {
         let Some(guest) = &mut self.guest else { return };
         guest.host_keys.clone_from(&keys);
         let address = guest.address.map(|ip| ip.to_string()).unwrap_or_default();

@@ -65,7 +65,9 @@ impl Broker {
     /// Agents on their way that could serve a want.
     fn starting(&self, want: &Want) -> usize {
         let coming = self.agents.values().filter(|view| {
+            // Who is kept for one owner is on the way for nobody else.
             view.standing == Standing::Coming
+                && view.owner.is_none()
                 && !view.going
                 && self.routing.serves(&view.spec, want)
         });

@@ -88,6 +88,7 @@ impl Bed {
             state: "Queued".into(),
             leases: Vec::new(),
             overrides: crate::overrides::Overrides::default(),
+            owner: None,
             place: None,
         };
         self.roster.enter(AgentId::new(agent), living);

@@ -13,6 +13,8 @@ use tokio::sync::oneshot;
 use super::clusters::Known;
 use super::explain::Explained;
 use super::{ClusterActors, Herd, Tried};
+use crate::agent::hold_next::HoldNext;
+use crate::agent::lessons::Resets;
 use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Roster, spawn_child};
 use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand};
@@ -86,6 +88,8 @@ impl Herd {
             roster: roster.clone(),
             census: census.clone(),
             ways: Ways::default(),
+            resets: Resets::default(),
+            hold_next: HoldNext::of_ledger(&start.ledger.hold_next),
             spawner: start.spawner,
             installation: start.installation,
             epoch: start.epoch,
@@ -124,6 +128,9 @@ impl Herd {
         ctx: &mut Context<Self>,
     ) {
         self.show_known(ledger, down);
+        for (template, hold) in &ledger.hold_next {
+            self.show_hold_next(template, Some(hold));
+        }
         for cluster in ledger.clusters.values() {
             self.begin_cluster(cluster, ledger, ctx);
         }

@@ -145,6 +145,7 @@ impl TemplateMind {
             leases: Vec::new(),
             refused: given_back(agent),
             over: Vec::new(),
+            owner: None,
             going: true,
         }));
         for (agent, lease) in refused {
@@ -271,6 +272,7 @@ impl TemplateMind {
         held.over.extend(ended.filter(|lease| !report.refused.contains(lease)).cloned());
         held.leases.clone_from(&report.leases);
         held.overrides = report.overrides;
+        held.owner.clone_from(&report.owner);
         held.reaped.take_if(|_| !report.leases.is_empty());
         held.refused.extend(report.refused.clone());
         let idle = matches!(report.standing, Standing::Free { idle: true, .. });

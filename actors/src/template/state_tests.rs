@@ -45,8 +45,17 @@ fn tell(
     let state = "State";
     let refused = Vec::new();
     let overrides = Overrides::default();
-    let report =
-        AgentReport { agent, template, standing, state, leases, overrides, fault, refused };
+    let report = AgentReport {
+        agent,
+        template,
+        standing,
+        state,
+        leases,
+        overrides,
+        owner: None,
+        fault,
+        refused,
+    };
     mind.report(&report, at(now))
 }
 
@@ -229,6 +238,7 @@ fn idle_for(mind: &mut TemplateMind, agent: &str, minutes: u32, now: u64) {
         state: "Ready",
         leases: Vec::new(),
         overrides,
+        owner: None,
         fault: None,
         refused: Vec::new(),
     };
@@ -309,6 +319,7 @@ fn what_was_leased_since_it_was_reaped_stays() {
         state: "Leased",
         leases: vec![LeaseId::new("l1")],
         overrides: Overrides::default(),
+        owner: None,
         fault: None,
         refused: Vec::new(),
     };
@@ -410,8 +421,17 @@ fn a_trial_called_off_while_it_clones_is_the_only_one_until_the_clone_is_over() 
         let (agent, template, standing) = (trial.clone(), template.clone(), Standing::Leaving);
         let (leases, refused, fault) = (Vec::new(), Vec::new(), None);
         let overrides = Overrides::default();
-        let report =
-            AgentReport { agent, template, standing, state, leases, overrides, fault, refused };
+        let report = AgentReport {
+            agent,
+            template,
+            standing,
+            state,
+            leases,
+            overrides,
+            owner: None,
+            fault,
+            refused,
+        };
         mind.report(&report, at(now));
         mind.room(at(now).mono)
     };
