@@ -1,6 +1,7 @@
 //! drover: everything that touches the world. Decisions live in `drover-actors`.
 
 pub mod app;
+pub mod calendar;
 pub mod causes;
 pub mod cli;
 pub mod clock;

@@ -22,6 +22,7 @@ use crate::ports::Ports;
 use crate::record::Owner;
 use crate::spec::TemplateSpec;
 use crate::supervise::{Census, GivenUp, Intensity, Watch, supervise};
+use crate::time::WallTime;
 use crate::ways::Ways;
 
 /// How an agent's actor begins.
@@ -198,6 +199,8 @@ pub struct Living {
     pub overrides: Overrides,
     /// The only one it serves, when it is kept for one.
     pub owner: Option<Owner>,
+    /// When it was begun.
+    pub born: WallTime,
     /// Where its guest is, once a place was granted.
     pub place: Option<Place>,
 }

@@ -157,6 +157,10 @@ pub enum What {
         states: BTreeMap<String, u32>,
         /// Its cap.
         cap: Option<u32>,
+        /// Agents it keeps at this moment, in use or not.
+        minimum: u32,
+        /// Idle agents it keeps at this moment.
+        idle_minimum: u32,
         /// Its labels.
         labels: Vec<String>,
         /// `flowing`, `tripped` or `probing`.

@@ -159,6 +159,9 @@ pub struct BreakerEntry {
     pub cooldown_ms: u64,
     /// The last cause.
     pub cause: String,
+    /// Which version of the template it judges; none in older journals.
+    #[serde(default)]
+    pub version: Option<String>,
 }
 
 /// How long ended leases answer repeated requests, in milliseconds.
@@ -257,7 +260,7 @@ impl Ledger {
             Body::RetireIntended { agent, reason } => {
                 self.with(agent, |entry| entry.retiring = Some(reason.clone()));
             }
-            Body::BreakerMoved { template, failures, until, cooldown_ms, cause } => {
+            Body::BreakerMoved { template, failures, until, cooldown_ms, cause, version } => {
                 if *failures == 0 && until.is_none() {
                     self.breakers.remove(template);
                 } else {
@@ -266,6 +269,7 @@ impl Ledger {
                         until: *until,
                         cooldown_ms: *cooldown_ms,
                         cause: cause.clone(),
+                        version: version.clone(),
                     };
                     self.breakers.insert(template.clone(), entry);
                 }

@@ -25,9 +25,9 @@ const BEYOND: Duration = Duration::from_secs(60);
 /// The ports, none of whose answers is waited for without an end. The journal is not among them:
 /// what it was given cannot be taken back, and nothing may be done before it is durable.
 pub fn patient(ports: Ports) -> Ports {
-    let Ports { hypervisor, shell, journal, observer, ambient } = ports;
+    let Ports { hypervisor, shell, journal, observer, ambient, calendar } = ports;
     let hypervisor = Arc::new(Patient(hypervisor));
-    Ports { hypervisor, shell: Arc::new(Patient(shell)), journal, observer, ambient }
+    Ports { hypervisor, shell: Arc::new(Patient(shell)), journal, observer, ambient, calendar }
 }
 
 struct Patient<P: ?Sized>(Arc<P>);

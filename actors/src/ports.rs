@@ -14,8 +14,8 @@ use crate::fault::Fault;
 use crate::id::{CloudId, ClusterId, NodeName, Upid, VmId};
 use crate::marks::{Marks, Reading};
 use crate::record::Body;
-use crate::spec::{SshSpec, TemplateSpec, UploadSpec};
-use crate::time::Now;
+use crate::spec::{SshSpec, TemplateSpec, UploadSpec, WindowSpec};
+use crate::time::{Now, WallTime};
 
 /// What a port gives back.
 pub type Ask<T> = BoxFuture<'static, Result<T, Fault>>;
@@ -297,6 +297,23 @@ pub trait Ambient: Send + Sync + 'static {
     fn draw(&self) -> u64;
 }
 
+/// What a window of a schedule is at a wall time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WindowSight {
+    /// Whether it is open.
+    pub open: bool,
+    /// When it closed last, while it is closed.
+    pub closed: Option<WallTime>,
+    /// When that must be looked at again.
+    pub until: Option<WallTime>,
+}
+
+/// Cron patterns and time zones. Must not block.
+pub trait Calendar: Send + Sync + 'static {
+    /// What a window is at a wall time; one that can not be read is never open.
+    fn sight(&self, window: &WindowSpec, at: WallTime) -> WindowSight;
+}
+
 /// All ways out, as handed to every actor.
 #[derive(Clone)]
 pub struct Ports {
@@ -310,4 +327,6 @@ pub struct Ports {
     pub observer: std::sync::Arc<dyn Observer>,
     /// Time and chance.
     pub ambient: std::sync::Arc<dyn Ambient>,
+    /// Cron patterns and time zones.
+    pub calendar: std::sync::Arc<dyn Calendar>,
 }

@@ -75,6 +75,8 @@ pub enum Reason {
     ReturnedFromPark,
     /// It was kept for one owner, and another had no place.
     MadeRoom,
+    /// The window of the schedule closed that it was kept for.
+    WindowClosed,
     /// Wanted no longer before it was ready.
     Cancelled,
     /// A phase took too long.
@@ -111,6 +113,7 @@ impl Reason {
             Self::Orphaned => "orphaned",
             Self::ReturnedFromPark => "returned-from-park",
             Self::MadeRoom => "made-room",
+            Self::WindowClosed => "window-closed",
             Self::Cancelled => "cancelled",
             Self::TooSlow { .. } => "too-slow",
             Self::Failed { .. } => "failed",
@@ -137,6 +140,7 @@ impl fmt::Display for Reason {
             | Self::Orphaned
             | Self::ReturnedFromPark
             | Self::MadeRoom
+            | Self::WindowClosed
             | Self::Cancelled => f.write_str(self.label()),
         }
     }
@@ -363,6 +367,9 @@ pub enum Body {
         cooldown_ms: u64,
         /// The last cause, for people.
         cause: String,
+        /// Which version of the template it judges; none in older journals.
+        #[serde(default)]
+        version: Option<String>,
     },
     /// A VMID must not be used again until its volumes were listed empty.
     IdBurned {

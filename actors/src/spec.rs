@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ambient::fnv1a;
 use crate::id::{CloudId, Generation, NodeName, TemplateId, VmId};
 
 /// Everything one drover looks after.
@@ -146,8 +147,14 @@ pub struct TemplateSpec {
     pub idle: Option<Duration>,
     /// The most agents; none for no limit.
     pub cap: Option<u32>,
-    /// Agents kept ready.
+    /// Agents kept, in use or not (`instanceMin`).
     pub minimum: u32,
+    /// Idle agents kept beside those in use (`idleMin`).
+    #[serde(default)]
+    pub idle_minimum: u32,
+    /// Times in which more is kept.
+    #[serde(default)]
+    pub schedule: Vec<WindowSpec>,
     /// Uses after which an agent is retired; none for no limit.
     pub max_uses: Option<u32>,
     /// Put before the template's name in guests' names.
@@ -178,6 +185,33 @@ pub struct TemplateSpec {
 }
 
 impl TemplateSpec {
+    /// Which version of a template it is: a digest of everything that an agent's way to being ready
+    /// may hang on. How many agents there may be, how long and for whom, makes no other version.
+    pub fn version(&self) -> String {
+        let bare = Self::bare(self.id.clone(), self.source);
+        let same = Self {
+            generation: bare.generation,
+            labels: bare.labels,
+            mode: bare.mode,
+            idle: bare.idle,
+            cap: bare.cap,
+            minimum: bare.minimum,
+            idle_minimum: bare.idle_minimum,
+            schedule: bare.schedule,
+            max_uses: bare.max_uses,
+            limits: LimitSpec { lifetime: None, ..self.limits.clone() },
+            breaker: bare.breaker,
+            close_ssh: bare.close_ssh,
+            ..self.clone()
+        };
+        format!("{:016x}", fnv1a(&format!("{same:?}")))
+    }
+
+    /// What it always keeps.
+    pub fn minimums(&self) -> Minimums {
+        Minimums { all: self.minimum, idle: self.idle_minimum }
+    }
+
     /// A template about which nothing is said but its id and where it is: the defaults of the YAML,
     /// a login without a key, and labels, names and texts left empty.
     pub fn bare(id: TemplateId, source: VmId) -> Self {
@@ -217,6 +251,8 @@ impl TemplateSpec {
             idle: None,
             cap: None,
             minimum: 0,
+            idle_minimum: 0,
+            schedule: Vec::new(),
             max_uses: None,
             name_prefix: String::new(),
             tags: BTreeSet::new(),
@@ -241,6 +277,44 @@ impl TemplateSpec {
             },
             breaker: BreakerSpec { threshold: 3, cooldown: minutes(2), cooldown_cap: minutes(30) },
         }
+    }
+}
+
+/// A time that comes again and again, in which a template keeps more (an entry of `schedule`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSpec {
+    /// When it opens: a cron pattern of five fields.
+    pub cron: String,
+    /// How long it is open.
+    pub duration: Duration,
+    /// The IANA time zone of the pattern.
+    pub time_zone: String,
+    /// Agents kept meanwhile, in use or not.
+    pub minimum: u32,
+    /// Idle agents kept meanwhile.
+    pub idle_minimum: u32,
+}
+
+impl WindowSpec {
+    /// What is kept while it is open.
+    pub fn minimums(&self) -> Minimums {
+        Minimums { all: self.minimum, idle: self.idle_minimum }
+    }
+}
+
+/// How many agents a template keeps without demand, within the caps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Minimums {
+    /// Agents in all, those in use included.
+    pub all: u32,
+    /// Agents that are idle.
+    pub idle: u32,
+}
+
+impl Minimums {
+    /// The higher one of each.
+    pub fn max(self, other: Self) -> Self {
+        Self { all: self.all.max(other.all), idle: self.idle.max(other.idle) }
     }
 }
 

@@ -22,6 +22,7 @@ use super::actors::Home;
 use super::listener::Listener;
 use super::parts::{self, Ways};
 use super::{RunError, Settings};
+use crate::calendar::Almanac;
 use crate::clock::SystemAmbient;
 use crate::config::watch::{Change, Told, Trigger, Watch};
 use crate::config::{Checked, Environment};
@@ -199,6 +200,7 @@ impl Service {
             journal: Arc::clone(&journal) as _,
             observer: Arc::clone(&observer),
             ambient: Arc::clone(&ambient),
+            calendar: Arc::new(Almanac),
         };
         let spec = Arc::new(checked.herd.clone());
         let home = Home::start(

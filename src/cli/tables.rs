@@ -137,16 +137,23 @@ pub(super) fn templates(templates: &[TemplateOut]) -> String {
             (Some(_) | None, _) => template.breaker.clone(),
         };
         let count: u32 = template.states.values().sum();
+        let kept = match (template.minimum, template.idle_minimum) {
+            (0, 0) => "-".to_owned(),
+            (all, 0) => all.to_string(),
+            (0, idle) => format!("{idle} idle"),
+            (all, idle) => format!("{all}, {idle} idle"),
+        };
         [
             template.id.clone(),
             format!("{count}/{}", dash(template.cap)),
+            kept,
             if states.is_empty() { "-".to_owned() } else { states.join(", ") },
             if template.labels.is_empty() { "-".to_owned() } else { template.labels.join(",") },
             breaker,
         ]
     };
     let all = table(
-        ["NAME", "AGENTS", "STATES", "LABELS", "BREAKER"],
+        ["NAME", "AGENTS", "KEPT", "STATES", "LABELS", "BREAKER"],
         templates.iter().map(row).collect(),
     );
     templates.iter().map(asides).fold(all, |text, more| text + &more)

@@ -202,7 +202,15 @@ pub(super) static AGENT: &[Key] = &[
     .checked(value::repository),
     whole("idleTerminationMinutes", 0, LONG, 30, "idle time before an agent goes; 0: never"),
     whole("instanceCap", 0, 1_000_000, 0, "most agents; 0: unlimited"),
-    whole("instanceMin", 0, 1_000_000, 0, "agents kept ready, at most instanceCap; 0: none"),
+    whole(
+        "instanceMin",
+        0,
+        1_000_000,
+        0,
+        "agents kept, in use or not, at most instanceCap; 0: none",
+    ),
+    whole("idleMin", 0, 1_000_000, 0, "idle agents kept beside those in use, within caps; 0: none"),
+    key("schedule", Kind::Mappings(&WINDOW), Preset::Empty, "times in which more is kept"),
     whole("maxTotalUses", 0, 1_000_000_000, 0, "uses before an agent goes; 0: unlimited"),
     key("singleUse", Kind::Flag, Preset::Flag(false), "true: one use an agent, as maxTotalUses 1"),
     text("namePrefix", Preset::Text(""), "put before the template's name in guests' names"),
@@ -261,11 +269,42 @@ pub(super) static AGENT: &[Key] = &[
     whole("prepareTimeoutSec", 1, LONG, 600, "seconds to prepare an agent over SSH"),
     whole("shutdownTimeoutSec", 0, LONG, 60, "seconds to shut down gracefully; 0: stop at once"),
     whole("retireTimeoutSec", 1, LONG, 900, "seconds to destroy an agent before the alarm"),
-    whole("maxLifetimeMinutes", 0, LONG, 0, "most minutes an agent lives; 0: unlimited"),
+    whole(
+        "maxLifetimeMinutes",
+        0,
+        LONG,
+        0,
+        "most minutes an agent lives, kept ones are renewed before; 0: unlimited",
+    ),
     whole("breakerThreshold", 1, 1000, 3, "failures in a row after which a template pauses"),
     whole("breakerCooldownSec", 1, LONG, 120, "seconds of the first pause"),
     whole("breakerCooldownCapSec", 1, LONG, 1800, "seconds of the longest pause"),
 ];
+
+/// Keys of each item of `schedule`.
+pub(super) static WINDOW: Shape = Shape {
+    one_of: &[],
+    keys: &[
+        text("cron", Preset::Required, "when it opens: minute, hour, day, month, day of the week")
+            .checked(value::cron),
+        key(
+            "durationMinutes",
+            Kind::Whole(1, 44_640),
+            Preset::Required,
+            "minutes it is open; idle agents it kept go when it closes",
+        ),
+        text("timeZone", Preset::Text("UTC"), "IANA time zone of the pattern")
+            .checked(value::time_zone),
+        whole("instanceMin", 0, 1_000_000, 0, "agents kept meanwhile, where that is more; 0: none"),
+        whole(
+            "idleMin",
+            0,
+            1_000_000,
+            0,
+            "idle agents kept meanwhile, where that is more; 0: none",
+        ),
+    ],
+};
 
 /// Keys of each entry of `labelMappings`.
 pub(super) static MAPPING: &[Key] = &[
@@ -465,7 +504,7 @@ pub(super) const LATER: [&str; 3] = ["demand", "images", "machines"];
 
 /// Whether a word is the name of a key or of a section.
 pub(super) fn is_known(word: &str) -> bool {
-    let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys];
+    let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys];
     let tables = [CLOUD, AGENT, MAPPING, SERVICE, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
     TOP.contains(&word) || tables.into_iter().chain(nested).flatten().any(|key| key.name == word)
 }
@@ -501,7 +540,7 @@ mod tests {
 
     #[test]
     fn every_preset_is_of_its_kind_and_in_its_range() {
-        let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys].concat();
+        let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys].concat();
         for key in [CLOUD, AGENT, MAPPING, SERVICE].concat().into_iter().chain(nested) {
             let sound = match (key.kind, key.preset) {
                 (_, Preset::Required | Preset::Unset) => true,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use drover_actors::id::CloudId;
-use drover_actors::spec::{HerdSpec, LabelMapping};
+use drover_actors::spec::{HerdSpec, LabelMapping, TemplateSpec};
 
 use super::cloud::{self, CheckedCloud};
 use super::credential::{Credential, Vault};
@@ -343,8 +343,8 @@ fn promises(
     for (id, cloud) in clouds {
         let Some(cap) = cloud.spec.cap else { continue };
         let specs = templates.values().flat_map(|template| &template.specs);
-        let promised: u64 =
-            specs.filter(|spec| spec.id.cloud == *id).map(|spec| u64::from(spec.minimum)).sum();
+        let kept = |spec: &TemplateSpec| u64::from(spec.minimum.max(spec.idle_minimum));
+        let promised: u64 = specs.filter(|spec| spec.id.cloud == *id).map(kept).sum();
         if promised > u64::from(cap) {
             let message = format!("`{cap}` is less than its templates' minimums, {promised}");
             let fault = cloud.layer.fault("instanceCap", message);

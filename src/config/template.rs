@@ -7,7 +7,7 @@ use std::time::Duration;
 use drover_actors::id::{CloudId, Generation, NodeName, TemplateId, VmId};
 use drover_actors::spec::{
     BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, Mode,
-    NetworkSpec, ResetKind, SshSpec, StepSpec, TemplateSpec,
+    NetworkSpec, ResetKind, SshSpec, StepSpec, TemplateSpec, WindowSpec,
 };
 use serde::Deserialize;
 
@@ -15,7 +15,7 @@ use super::cloud::{CheckedCloud, unresolved};
 use super::credential::{Credential, SshKeySpec, Vault};
 use super::environment::Defaults;
 use super::fault::Fault;
-use super::keys::{AGENT, nearest};
+use super::keys::{AGENT, WINDOW, nearest};
 use super::layer::Layer;
 use super::prepare;
 
@@ -55,6 +55,7 @@ struct RawAgent {
     idle_termination_minutes: u64,
     instance_cap: u32,
     instance_min: u32,
+    idle_min: u32,
     max_total_uses: u32,
     single_use: bool,
     name_prefix: String,
@@ -93,6 +94,17 @@ enum Reset {
     Memory,
 }
 
+/// An item of `schedule`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawWindow {
+    cron: String,
+    duration_minutes: u64,
+    time_zone: String,
+    instance_min: u32,
+    idle_min: u32,
+}
+
 /// What templates are made of, beside their own entries.
 pub(super) struct Ground<'a> {
     pub environment: &'a Defaults,
@@ -124,9 +136,10 @@ pub(super) fn template(
     let clouds = clouds(&raw, &layer, ground, faults);
     let key = ssh_key(&raw, &layer, ground, faults);
     numbers(&raw, &layer, faults);
+    let windows = windows(&raw, &layer, faults);
     advise(&raw, &layer, key, warnings);
     let key = key?;
-    let specs = clouds.iter().map(|cloud| spec(id, (&raw, &steps), cloud, key)).collect();
+    let specs = clouds.iter().map(|cloud| spec(id, (&raw, &steps, &windows), cloud, key)).collect();
     Some(CheckedTemplate { specs, layer })
 }
 
@@ -206,10 +219,12 @@ fn ssh_key<'a>(
 }
 
 fn numbers(raw: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) {
-    if raw.instance_cap > 0 && raw.instance_min > raw.instance_cap {
-        let (least, most) = (raw.instance_min, raw.instance_cap);
-        let message = format!("`{least}` exceeds instanceCap, {most}");
-        faults.push(layer.fault("instanceMin", message).help("lower it, or raise instanceCap"));
+    for (key, least) in [("instanceMin", raw.instance_min), ("idleMin", raw.idle_min)] {
+        let most = raw.instance_cap;
+        if most > 0 && least > most {
+            let message = format!("`{least}` exceeds instanceCap, {most}");
+            faults.push(layer.fault(key, message).help("lower it, or raise instanceCap"));
+        }
     }
     if raw.single_use && raw.max_total_uses > 1 {
         let message = format!("maxTotalUses, {}, wants more than one use", raw.max_total_uses);
@@ -233,6 +248,39 @@ fn numbers(raw: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) {
     }
     if raw.name.as_deref().is_some_and(|name| name.trim().is_empty()) {
         faults.push(layer.fault("name", "the name is blank").help("leave it out to use the key"));
+    }
+}
+
+fn windows(raw: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) -> Vec<WindowSpec> {
+    let cap = raw.instance_cap;
+    let mut windows = Vec::new();
+    for (at, item) in layer.nested("schedule").iter().enumerate() {
+        let before = faults.len();
+        let Some(window) = item.typed::<RawWindow>(WINDOW.keys, faults) else { continue };
+        windows.push(window_of(&window));
+        if faults.len() > before {
+            continue;
+        }
+        let highest = window.instance_min.max(window.idle_min);
+        if highest == 0 {
+            let fault = layer.item_fault("schedule", at, "this window keeps no agents");
+            faults.push(fault.help("give instanceMin or idleMin"));
+        } else if cap > 0 && highest > cap {
+            let message = format!("`{highest}` exceeds instanceCap, {cap}");
+            let fault = layer.item_fault("schedule", at, message);
+            faults.push(fault.help("lower instanceMin and idleMin, or raise instanceCap"));
+        }
+    }
+    windows
+}
+
+fn window_of(raw: &RawWindow) -> WindowSpec {
+    WindowSpec {
+        cron: raw.cron.clone(),
+        duration: Duration::from_secs(raw.duration_minutes * 60),
+        time_zone: raw.time_zone.clone(),
+        minimum: raw.instance_min,
+        idle_minimum: raw.idle_min,
     }
 }
 
@@ -296,7 +344,7 @@ fn reset(raw: &RawAgent) -> Option<ResetKind> {
 
 fn spec(
     id: &str,
-    (raw, steps): (&RawAgent, &[StepSpec]),
+    (raw, steps, windows): (&RawAgent, &[StepSpec], &[WindowSpec]),
     cloud: &CheckedCloud,
     key: &SshKeySpec,
 ) -> TemplateSpec {
@@ -339,6 +387,8 @@ fn spec(
         idle: minutes_or_never(raw.idle_termination_minutes),
         cap: limited(raw.instance_cap),
         minimum: raw.instance_min,
+        idle_minimum: raw.idle_min,
+        schedule: windows.to_vec(),
         max_uses: if raw.single_use { Some(1) } else { limited(raw.max_total_uses) },
         name_prefix: raw.name_prefix.clone(),
         tags: raw.tags.clone(),

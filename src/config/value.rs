@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::calendar;
 use crate::pve::{Endpoint, parse_pin};
 use crate::telemetry;
 
@@ -48,6 +49,20 @@ pub(super) fn cidr(text: &str) -> Result<(), Complaint> {
         Ok(length) if length <= longest => Ok(()),
         _ => Err(complain(format!("the prefix length is a number from 0 to {longest}"), FORM)),
     }
+}
+
+/// Checks a cron pattern.
+pub(super) fn cron(text: &str) -> Result<(), Complaint> {
+    const FORM: &str = "write it as `0 8 * * mon-fri`: minute, hour, day of the month, month, day of \
+                        the week";
+    let wrong = |why| complain(format!("`{text}` is no cron pattern: {why}"), FORM);
+    calendar::pattern(text).map(drop).map_err(wrong)
+}
+
+/// Checks an IANA time zone's name.
+pub(super) fn time_zone(text: &str) -> Result<(), Complaint> {
+    const FORM: &str = "give an IANA name, such as `Europe/Berlin` or `UTC`";
+    calendar::zone(text).map(drop).map_err(|message| complain(message, FORM))
 }
 
 /// Checks a tag as Proxmox takes it, and that it is not one of drover's own.

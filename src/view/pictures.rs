@@ -43,6 +43,10 @@ pub struct TemplatePicture {
     pub states: BTreeMap<String, u32>,
     /// Its cap.
     pub cap: Option<u32>,
+    /// Agents it keeps at this moment, in use or not.
+    pub minimum: u32,
+    /// Idle agents it keeps at this moment.
+    pub idle_minimum: u32,
     /// Its labels.
     pub labels: Vec<String>,
     /// `flowing`, `tripped` or `probing`.
@@ -65,13 +69,25 @@ pub struct TemplateAsides {
 impl TemplatePicture {
     /// Takes the picture out of a fact of that kind.
     pub fn of(what: &What) -> Option<Self> {
-        let What::Template { template, states, cap, labels, breaker, tripped } = what else {
+        let What::Template {
+            template,
+            states,
+            cap,
+            minimum,
+            idle_minimum,
+            labels,
+            breaker,
+            tripped,
+        } = what
+        else {
             return None;
         };
         Some(Self {
             template: template.clone(),
             states: states.clone(),
             cap: *cap,
+            minimum: *minimum,
+            idle_minimum: *idle_minimum,
             labels: labels.clone(),
             breaker: breaker.clone(),
             tripped: tripped.clone(),

@@ -141,6 +141,8 @@ fn a_cloud_that_went_takes_its_templates_along() {
                 template: TemplateId::new(CloudId::new(cloud), "linux"),
                 states: BTreeMap::new(),
                 cap: None,
+                minimum: 2,
+                idle_minimum: 1,
                 labels: Vec::new(),
                 breaker: "flowing".into(),
                 tripped: None,

@@ -160,6 +160,8 @@ mod tests {
             template: template.clone(),
             states: [("Ready".to_owned(), 2), ("Dreaming".to_owned(), 1)].into(),
             cap: Some(5),
+            minimum: 2,
+            idle_minimum: 1,
             labels: vec!["linux".into()],
             breaker: "flowing".into(),
             tripped: None,

@@ -166,6 +166,10 @@ pub struct TemplateOut {
     pub states: BTreeMap<String, u32>,
     /// The most agents; null for no limit.
     pub cap: Option<u32>,
+    /// Agents kept at this moment, in use or not.
+    pub minimum: u32,
+    /// Idle agents kept at this moment.
+    pub idle_minimum: u32,
     /// `flowing`, `tripped` or `probing`.
     pub breaker: String,
     /// When a tripped breaker may be tried again (RFC 3339).
@@ -391,6 +395,8 @@ impl From<&TemplatePicture> for TemplateOut {
             labels: template.labels.clone(),
             states: template.states.clone(),
             cap: template.cap,
+            minimum: template.minimum,
+            idle_minimum: template.idle_minimum,
             breaker: template.breaker.clone(),
             retry_at: retry_at.map(rfc3339),
             cause,

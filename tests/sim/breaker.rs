@@ -107,3 +107,32 @@ async fn contention_never_trips_it() {
     world.release(&lease).await;
     world.end().await;
 }
+
+// Invariant: a breaker judges one version of its template, also over a restart.
+
+#[tokio::test(start_paused = true)]
+async fn a_template_changed_while_the_service_was_down_is_tried_at_once() {
+    let (mut world, lease) = tripped().await;
+    world.crash();
+    world.setup.templates[0].1 = format!("{KEYS}, cores: 4");
+    world.shell.fail(None);
+    world.start().await;
+    world.pass(2 * MINUTE).await;
+    assert_eq!(world.view().lease(&lease).unwrap().state, "ready");
+    world.release(&lease).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_room_for_a_template_while_the_service_was_down_leaves_its_breaker_tripped() {
+    let (mut world, lease) = tripped().await;
+    world.crash();
+    world.setup.templates[0].1 = KEYS.replace("instanceCap: 1", "instanceCap: 2");
+    world.start().await;
+    world.pass(2 * MINUTE).await;
+    assert_eq!((label(&world).as_str(), world.notes.intended()), ("tripped", 3));
+    world.shell.fail(None);
+    world.ready(&lease).await;
+    world.release(&lease).await;
+    world.end().await;
+}

@@ -402,7 +402,7 @@ async fn a_machine_that_dies_under_a_lease_ends_it_as_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_died_unnoticed_costs_the_next_lease_nothing_but_time() {
-    let world = World::started(Setup::linux("instanceMin: 1")).await;
+    let world = World::started(Setup::linux("idleMin: 1")).await;
     let warm = world.until_state("Ready").await;
     world.side.kill_guest(warm.vmid.unwrap().0).await;
     let (lease, agent) = world.leased("linux").await;

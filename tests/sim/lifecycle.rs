@@ -117,7 +117,7 @@ async fn an_idle_herd_asks_for_nothing_but_lists() {
 
 #[tokio::test(start_paused = true)]
 async fn the_warm_minimum_is_there_and_is_filled_up_behind_a_lease() {
-    let world = World::started(Setup::linux("instanceMin: 2, instanceCap: 4")).await;
+    let world = World::started(Setup::linux("idleMin: 2, instanceCap: 4")).await;
     world.until("two are ready", |_| count(&world, "Ready") == 2).await;
     let (lease, agent) = world.leased("linux").await;
     assert_eq!(agent.uses, 1);
@@ -128,8 +128,20 @@ async fn the_warm_minimum_is_there_and_is_filled_up_behind_a_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_agent_in_use_is_one_of_the_minimum_until_it_goes() {
+    let world = World::started(Setup::linux("instanceMin: 2, maxTotalUses: 1")).await;
+    world.until("two are ready", |_| count(&world, "Ready") == 2).await;
+    let (lease, _) = world.leased("linux").await;
+    world.pass(10 * MINUTE).await;
+    assert_eq!((world.view().agents().len(), count(&world, "Ready")), (2, 1));
+    world.release(&lease).await;
+    world.until("two are ready again", |_| count(&world, "Ready") == 2).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn idle_agents_go_down_to_the_minimum_and_no_further() {
-    let keys = "instanceMin: 2, instanceCap: 5, idleTerminationMinutes: 3";
+    let keys = "idleMin: 2, instanceMin: 1, instanceCap: 5, idleTerminationMinutes: 3";
     let world = World::started(Setup::linux(keys)).await;
     let leases =
         [world.lease("linux").await, world.lease("linux").await, world.lease("linux").await];

@@ -47,7 +47,7 @@ async fn calls_for_its_cloud(world: &World, agent: &AgentPicture) {
 }
 
 async fn idle() -> (World, AgentPicture) {
-    let world = World::started(Setup::linux("instanceMin: 1")).await;
+    let world = World::started(Setup::linux("idleMin: 1")).await;
     let agent = world.until_state("Ready").await;
     (world, agent)
 }

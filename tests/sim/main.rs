@@ -25,4 +25,5 @@ mod strangers;
 mod template_change;
 mod twins;
 mod variety;
+mod warm;
 mod world;

@@ -14,7 +14,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
 async fn a_template_removed_under_a_lease_goes_after_it() {
-    let setup = Setup::linux("instanceMin: 1").template("other", "templateVmId: 9001");
+    let setup = Setup::linux("idleMin: 1").template("other", "templateVmId: 9001");
     let mut world = World::started(setup).await;
     let (lease, agent) = world.leased("linux").await;
     world.until_state("Ready").await;

@@ -110,7 +110,7 @@ async fn two_clouds_on_one_cluster_never_take_the_same_id() {
 
 /// A herd with one leased and one idle agent.
 async fn one_leased_one_idle() -> (World, drover_actors::id::LeaseId) {
-    let world = World::started(Setup::linux("instanceMin: 1, instanceCap: 2")).await;
+    let world = World::started(Setup::linux("idleMin: 1, instanceCap: 2")).await;
     let (lease, _) = world.leased("linux").await;
     world.until_state("Ready").await;
     (world, lease)

@@ -12,7 +12,7 @@ use crate::id::{AgentId, CloudId, LeaseId, TemplateId};
 use crate::ledger::Ledger;
 use crate::message::{Refusal, Standing};
 use crate::record::{LeaseAsk, Owner, Want};
-use crate::spec::TemplateSpec;
+use crate::spec::{Minimums, TemplateSpec};
 use crate::template::{AgentLevel, TemplateNews};
 use crate::time::WallTime;
 
@@ -28,6 +28,7 @@ pub(super) struct TemplateView {
     pub(super) tripped: Option<(WallTime, String)>,
     pub(super) live: u32,
     pub(super) room: u32,
+    pub(super) kept: Minimums,
     /// Starts asked for and not answered.
     pub(super) pending: u32,
 }
@@ -212,6 +213,7 @@ impl Broker {
             tripped: None,
             live: 0,
             room: 0,
+            kept: news.kept,
             pending: 0,
         });
         view.spec = news.spec.clone();
@@ -220,6 +222,7 @@ impl Broker {
         view.tripped.clone_from(&news.tripped);
         view.live = news.live;
         view.room = news.room;
+        view.kept = news.kept;
         view.pending = view.pending.saturating_sub(news.answered);
         let mut orders = Vec::new();
         for level in &news.agents {

@@ -32,6 +32,7 @@ fn news(spec: &Arc<TemplateSpec>, room: u32) -> TemplateNews {
         tripped: None,
         live: 0,
         room,
+        kept: spec.minimums(),
         empty: false,
         agents: Vec::new(),
         gone: Vec::new(),
@@ -324,8 +325,11 @@ fn each_lease_given_up_takes_one_queued_agent_along_and_none_past_that() {
 
 #[test]
 fn an_agent_that_others_or_the_warm_minimum_need_is_not_withdrawn() {
-    let (mut broker, _) = begun(&[true, true], |spec| spec.minimum = 2);
-    assert!(give_up(&mut broker, "l0").is_empty());
+    for minimums in [(2, 0), (0, 2)] {
+        let change = |spec: &mut TemplateSpec| (spec.minimum, spec.idle_minimum) = minimums;
+        let (mut broker, _) = begun(&[true, true], change);
+        assert!(give_up(&mut broker, "l0").is_empty());
+    }
     let (mut broker, _) = begun(&[true, true, true], |spec| spec.executors = 2);
     assert_eq!(give_up(&mut broker, "l0"), ["withdraw a2"]);
     assert_eq!(give_up(&mut broker, "l1"), ["withdraw a1"]);

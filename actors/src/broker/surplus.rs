@@ -61,16 +61,24 @@ impl Broker {
         None
     }
 
-    /// Whether an agent on its way is part of its template's warm minimum.
+    /// Whether an agent on its way is part of what its template keeps without demand.
     fn warm(&self, view: &AgentView) -> bool {
         let Some(template) = self.templates.get(&view.spec.id) else { return false };
-        let counts = |other: &&AgentView| {
-            let warm =
-                matches!(other.standing, Standing::Coming | Standing::Free { idle: true, .. });
-            other.spec.id == view.spec.id && !other.going && warm
+        let count = |counts: fn(Standing) -> bool| {
+            let of_it = self.agents.values().filter(|other| {
+                other.spec.id == view.spec.id && !other.going && counts(other.standing)
+            });
+            of_it.count()
         };
-        let count = self.agents.values().filter(counts).count();
-        template.configured && count <= template.spec.minimum as usize
+        let all = count(|standing| match standing {
+            Standing::Coming | Standing::Free { .. } | Standing::Busy => true,
+            Standing::Leaving | Standing::Parked | Standing::Gone => false,
+        });
+        let idle = count(|standing| {
+            matches!(standing, Standing::Coming | Standing::Free { idle: true, .. })
+        });
+        let kept = template.kept;
+        all <= kept.all as usize || idle <= kept.idle as usize
     }
 
     /// Whether agents may be on their way that have not been told of.

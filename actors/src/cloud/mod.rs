@@ -244,12 +244,25 @@ impl Cloud {
         &mut self,
         spec: Arc<TemplateSpec>,
         configured: bool,
-        ctx: &Context<Self>,
+        ctx: &mut Context<Self>,
     ) -> Addr<Template> {
         let id = spec.id.clone();
         let now = self.common.ports.ambient.now();
-        let breaker = self.breakers.remove(&id).map(|entry| Breaker::restore(&entry, now));
-        let breaker = breaker.unwrap_or_default();
+        let breaker = match self.breakers.remove(&id) {
+            Some(entry) if configured && Breaker::is_outdated(&entry, &spec.version()) => {
+                // What failed was another version: that it is over must be known after a crash too.
+                let record = Breaker::default().record(&id, spec.version(), now.wall);
+                let write = self.common.ports.journal.append(vec![record]);
+                ctx.spawn(write.into_actor(self).map(|done, _, _| {
+                    if let Err(fault) = done {
+                        tracing::warn!(error = %fault, "record was not written");
+                    }
+                }));
+                Breaker::default()
+            }
+            Some(entry) => Breaker::restore(&entry, now),
+            None => Breaker::default(),
+        };
         let (common, cloud) = (self.common.clone(), ctx.address().recipient());
         let address = spawn_child(&self.common, Rank::Leaf, &format!("template {id}"), move |_| {
             Template::new(common, cloud, spec, configured, breaker)
@@ -387,7 +400,7 @@ impl Cloud {
     }
 
     /// Hands agents to their templates; a template that is not configured is begun for them.
-    fn adopt(&mut self, ctx: &Context<Self>) {
+    fn adopt(&mut self, ctx: &mut Context<Self>) {
         let mut of: BTreeMap<TemplateId, Vec<Adoption>> = BTreeMap::new();
         for adoption in self.kept.adopt.clone() {
             of.entry(adoption.entry.spec.id.clone()).or_default().push(adoption);

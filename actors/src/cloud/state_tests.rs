@@ -15,12 +15,13 @@ fn news(template: &str, live: u32, released: u32) -> TemplateNews {
     let spec = Arc::new(testbed::template(template, &[]));
     TemplateNews {
         template: spec.id.clone(),
-        spec,
+        spec: spec.clone(),
         configured: true,
         flowing: true,
         tripped: None,
         live,
         room: u32::MAX,
+        kept: spec.minimums(),
         empty: live == 0,
         agents: Vec::new(),
         gone: Vec::new(),

@@ -8,6 +8,7 @@ use super::*;
 use crate::birth::{Living, Roster};
 use crate::message::Standing;
 use crate::testbed::{self, CLUSTER, World, cloud, on_paused_system, pass, seconds, template};
+use crate::time::WallTime;
 
 /// An agent that only listens.
 struct Listener(Arc<Mutex<Vec<String>>>, &'static str);
@@ -89,6 +90,7 @@ impl Bed {
             leases: Vec::new(),
             overrides: crate::overrides::Overrides::default(),
             owner: None,
+            born: WallTime::default(),
             place: None,
         };
         self.roster.enter(AgentId::new(agent), living);

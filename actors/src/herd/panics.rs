@@ -118,7 +118,7 @@ fn a_cloud_started_anew_keeps_its_cap_and_serves_on() {
 fn a_template_started_anew_keeps_its_agents_and_its_warm_pool() {
     on_paused_system(|| async {
         let mut spec = template("c/t", &[]);
-        (spec.minimum, spec.cap) = (1, Some(2));
+        (spec.idle_minimum, spec.cap) = (1, Some(2));
         let bed = Bed::new(herd(vec![cloud("c", None)], vec![spec]));
         bed.lease(ask("l1", t(), 0)).await.unwrap();
         pass(seconds(20)).await;

@@ -222,7 +222,7 @@ fn a_broken_template_is_tried_three_times_then_once_a_cool_down() {
 fn the_warm_pool_is_there_at_start_refilled_after_use_and_spared_by_a_reap() {
     on_paused_system(|| async {
         let mut spec = template("c/t", &[]);
-        spec.minimum = 2;
+        spec.idle_minimum = 2;
         let bed = Bed::new(herd(vec![cloud("c", None)], vec![spec]));
         pass(seconds(15)).await;
         assert_eq!(bed.states(), "c/t Ready, c/t Ready");
@@ -309,7 +309,7 @@ fn a_cloud_that_leads_elsewhere_after_a_restart_is_left_alone() {
 fn what_the_journal_knows_is_taken_over_before_anything_is_begun() {
     on_paused_system(|| async {
         let mut spec = template("c/t", &[]);
-        spec.minimum = 1;
+        spec.idle_minimum = 1;
         spec.cap = Some(3);
         let mut ledger = Ledger::default();
         ledger.clusters.insert(CloudId::new("c"), ClusterId::new(CLUSTER));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use super::*;
 use crate::message::Standing;
 use crate::testbed::{CLUSTER, at, marks, seconds, survey, template};
+use crate::time::WallTime;
 use actix::Actor as _;
 
 const CONFIG: Config = Config {
@@ -44,6 +45,7 @@ fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, &str)]) -> Known)) {
                         leases: Vec::new(),
                         overrides: crate::overrides::Overrides::default(),
                         owner: None,
+                        born: WallTime::default(),
                         place: Some(crate::birth::Place {
                             cluster: ClusterId::new(CLUSTER),
                             vmid: VmId(*vmid),

@@ -38,6 +38,11 @@ impl Default for Breaker {
 }
 
 impl Breaker {
+    /// Whether a breaker of the journal judges another version of the template than this one.
+    pub fn is_outdated(entry: &BreakerEntry, version: &str) -> bool {
+        entry.version.as_deref().is_some_and(|judged| judged != version)
+    }
+
     /// Restores a breaker from the journal. A wall clock that jumped can not stretch its
     /// cool-down.
     pub fn restore(entry: &BreakerEntry, now: Now) -> Self {
@@ -137,7 +142,7 @@ impl Breaker {
 
     /// The record that says where it stands. A trial under way is not written: after a restart
     /// the cool-down is over and the trial is due again.
-    pub fn record(&self, template: &TemplateId, now: WallTime) -> Body {
+    pub fn record(&self, template: &TemplateId, version: String, now: WallTime) -> Body {
         let until = match self.position {
             Position::Flowing => None,
             Position::Tripped { wall, .. } => Some(wall),
@@ -149,6 +154,7 @@ impl Breaker {
             until,
             cooldown_ms: u64::try_from(self.cooldown.as_millis()).unwrap_or(u64::MAX),
             cause: self.cause.clone(),
+            version: Some(version),
         }
     }
 }
@@ -264,12 +270,12 @@ mod tests {
     #[test]
     fn a_tripped_breaker_is_restored_with_what_is_left_of_its_cool_down() {
         let template = TemplateId::new(CloudId::new("c"), "t");
-        let Body::BreakerMoved { failures, until, cooldown_ms, cause, .. } =
-            tripped().record(&template, at(0).wall)
+        let Body::BreakerMoved { failures, until, cooldown_ms, cause, version, .. } =
+            tripped().record(&template, "v1".into(), at(0).wall)
         else {
             panic!("another record");
         };
-        let entry = BreakerEntry { failures, until, cooldown_ms, cause };
+        let entry = BreakerEntry { failures, until, cooldown_ms, cause, version };
         let later = Now { mono: Moment(5), wall: at(100).wall };
         let restored = Breaker::restore(&entry, later);
         assert_eq!(restored.due(), Some(Moment(5 + 20_000)));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::AgentLevel;
+use super::state::renew::Renewal;
 use crate::birth::Living;
 use crate::id::{AgentId, LeaseId};
 use crate::ledger::AgentEntry;
@@ -10,7 +11,7 @@ use crate::message::Standing;
 use crate::overrides::Overrides;
 use crate::record::{Owner, Reason};
 use crate::spec::TemplateSpec;
-use crate::time::Moment;
+use crate::time::{Moment, Now, WallTime};
 
 /// One agent as its template sees it.
 #[derive(Debug, Clone)]
@@ -27,6 +28,10 @@ pub(super) struct Held {
     pub(super) over: Vec<LeaseId>,
     /// The only one it serves, when it is kept for one.
     pub(super) owner: Option<Owner>,
+    /// When it was begun.
+    pub(super) born: WallTime,
+    /// When it is renewed; none if it may grow as old as it likes.
+    pub(super) renews: Option<Renewal>,
     /// When it got free without leases.
     pub(super) idle_since: Option<Moment>,
     pub(super) was_ready: bool,
@@ -45,8 +50,15 @@ pub(super) fn is_unproven(state: &str) -> bool {
 
 impl Held {
     /// One that is begun.
-    pub(super) fn begun(spec: Arc<TemplateSpec>) -> Self {
+    pub(super) fn begun(
+        agent: &AgentId,
+        spec: Arc<TemplateSpec>,
+        born: WallTime,
+        now: Now,
+    ) -> Self {
         Self {
+            renews: Renewal::of(agent, &spec, born, now),
+            born,
             spec,
             standing: Standing::Coming,
             state: "Queued".into(),
@@ -64,7 +76,12 @@ impl Held {
     }
 
     /// One that lived before this start of the service.
-    pub(super) fn adopted(entry: &AgentEntry, standing: Standing) -> Self {
+    pub(super) fn adopted(
+        agent: &AgentId,
+        entry: &AgentEntry,
+        standing: Standing,
+        now: Now,
+    ) -> Self {
         Self {
             standing,
             state: entry.state.clone(),
@@ -73,12 +90,12 @@ impl Held {
             owner: entry.owner.clone().filter(|_| entry.spec.reset.is_some()),
             was_ready: entry.state == "Ready" || entry.uses > 0,
             going: entry.retiring.is_some(),
-            ..Self::begun(Arc::new((*entry.spec).clone()))
+            ..Self::begun(agent, Arc::new((*entry.spec).clone()), entry.intended, now)
         }
     }
 
     /// One that lived before this incarnation of its template.
-    pub(super) fn recalled(living: &Living, now: Moment) -> Self {
+    pub(super) fn recalled(agent: &AgentId, living: &Living, now: Now) -> Self {
         let idle = matches!(living.standing, Standing::Free { idle: true, .. });
         Self {
             standing: living.standing,
@@ -86,10 +103,10 @@ impl Held {
             leases: living.leases.clone(),
             overrides: living.overrides,
             owner: living.owner.clone(),
-            idle_since: idle.then_some(now),
+            idle_since: idle.then_some(now.mono),
             was_ready: matches!(living.standing, Standing::Free { .. } | Standing::Busy)
                 && !is_unproven(&living.state),
-            ..Self::begun(living.spec.clone())
+            ..Self::begun(agent, living.spec.clone(), living.born, now)
         }
     }
 

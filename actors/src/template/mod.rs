@@ -5,6 +5,7 @@ pub mod breaker;
 mod held;
 pub mod pace;
 pub mod permits;
+pub mod season;
 pub mod state;
 
 use std::collections::VecDeque;
@@ -25,7 +26,7 @@ use crate::id::{AgentId, LeaseId, TemplateId};
 use crate::message::{AgentReport, ProvisionReply, Provisioned, Standing};
 use crate::overrides::Overrides;
 use crate::record::{Body, Owner, Reason};
-use crate::spec::TemplateSpec;
+use crate::spec::{Minimums, TemplateSpec};
 use crate::supervise::{heard, take_turns};
 use crate::time::{Moment, WallTime};
 use breaker::Breaker;
@@ -72,6 +73,8 @@ pub struct TemplateNews {
     pub live: u32,
     /// Agents it may begin at this moment, the cloud's cap aside.
     pub room: u32,
+    /// What it keeps without demand at this moment.
+    pub kept: Minimums,
     /// Whether it has no agent at all.
     pub empty: bool,
     /// Agents that changed.
@@ -280,6 +283,10 @@ impl Template {
             Start::Fresh => "Queued".into(),
             Start::Adopted { entry, .. } => entry.state.clone(),
         };
+        let born = match &start {
+            Start::Fresh => self.common.ports.ambient.now().wall,
+            Start::Adopted { entry, .. } => entry.intended,
+        };
         tracing::info!(agent = %agent, template = %spec.id, state, "agent begins");
         let birth = AgentBirth {
             id: agent.clone(),
@@ -299,8 +306,18 @@ impl Template {
         let address = (self.common.spawner)(birth);
         let template = spec.id.clone();
         let standing = Standing::Coming;
-        let living =
-            Living { template, spec, address, standing, state, leases, overrides, owner, place };
+        let living = Living {
+            template,
+            spec,
+            address,
+            standing,
+            state,
+            leases,
+            overrides,
+            owner,
+            born,
+            place,
+        };
         self.common.roster.enter(agent, living);
     }
 
@@ -309,7 +326,7 @@ impl Template {
         while let Some(Adoption { entry, lanes, down }) = self.kept.adopt.front().cloned() {
             let agent = entry.marks.agent.clone();
             if self.common.roster.get(&agent).is_none() {
-                self.mind.adopt(&agent, &entry, self.common.ports.ambient.now().mono);
+                self.mind.adopt(&agent, &entry, self.common.ports.ambient.now());
                 let spec = Arc::new((*entry.spec).clone());
                 self.spawn_agent(agent, spec, Start::Adopted { entry, down }, lanes, ctx);
             }
@@ -332,6 +349,12 @@ impl Template {
                 tracing::warn!(template = %template, error = %fault, "record was not written");
             }
         }));
+    }
+
+    /// Looks at the calendar, where what is kept may have changed.
+    fn look(&mut self) {
+        let now = self.common.ports.ambient.now();
+        self.mind.look(&*self.common.ports.calendar, now);
     }
 
     fn set_timer(&mut self, ctx: &mut Context<Self>) {
@@ -374,7 +397,7 @@ impl Supervised for Template {
         }
         let now = self.common.ports.ambient.now();
         for (agent, living) in self.common.roster.select(|living| living.template == id) {
-            self.mind.recall(&agent, &living, now.mono);
+            self.mind.recall(&agent, &living, now);
         }
         self.mind.owes(self.kept.owed.0, self.kept.owed.1);
         self.mind.missed(&self.kept.gone, &self.kept.refused);
@@ -395,6 +418,7 @@ impl Handler<Flush> for Template {
 
     fn handle(&mut self, _: Flush, ctx: &mut Context<Self>) {
         heard(ctx);
+        self.look();
         let now = self.common.ports.ambient.now();
         let effects = self.mind.settle(now.mono);
         self.carry_out(effects, ctx);
@@ -452,7 +476,9 @@ impl Handler<TemplateCommand> for Template {
         let effects = match command {
             TemplateCommand::Apply(spec) => {
                 self.configured.clone_from(&spec);
-                self.mind.apply(spec, self.common.ports.ambient.now())
+                let effects = self.mind.apply(spec, self.common.ports.ambient.now());
+                self.look();
+                effects
             }
             TemplateCommand::Lanes(lanes) => {
                 self.lanes = Some(lanes);
@@ -477,6 +503,7 @@ impl Handler<TemplateCommand> for Template {
                 return self.provision(reserved, short, reply, ctx);
             }
             TemplateCommand::Reap { all, reason, tally } => {
+                self.look();
                 let (effects, count) = self.mind.reap(all, &reason);
                 if let Some(tally) = tally {
                     tally.send(count).ok(); // an error: nobody waits for the number any more

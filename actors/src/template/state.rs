@@ -1,6 +1,9 @@
 //! The template's mind: which of its agents hold permits, what may be begun, who goes, and what
 //! the levels above must know. Pure; the body carries the effects out.
 
+pub(super) mod renew;
+mod warm;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,15 +11,16 @@ use std::time::Duration;
 use super::breaker::Breaker;
 use super::held::{Held, is_unproven};
 use super::pace::Pace;
+use super::season::Season;
 use super::{AgentLevel, TemplateNews, permits};
-use crate::birth::{Living, same_template};
+use crate::birth::Living;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault};
 use crate::id::{AgentId, LeaseId};
 use crate::ledger::AgentEntry;
 use crate::message::{AgentCommand, AgentReport, Standing};
 use crate::record::{Body, Reason};
-use crate::spec::TemplateSpec;
+use crate::spec::{Minimums, TemplateSpec};
 use crate::time::{Moment, Now};
 
 /// How long an agent that was reaped before it was ready is left to whoever waits for it.
@@ -55,11 +59,15 @@ pub struct TemplateMind {
     agents: BTreeMap<AgentId, Held>,
     breaker: Breaker,
     pace: Pace,
+    /// What is kept at this time; none before the calendar was looked at.
+    season: Option<Season>,
+    /// When the calendar must be looked at again.
+    turns: Option<Moment>,
     changed: BTreeSet<AgentId>,
     gone: Vec<AgentLevel>,
     released: u32,
     answered: u32,
-    told: Option<(u32, u32, bool, Arc<TemplateSpec>)>,
+    told: Option<(u32, u32, bool, Minimums, Arc<TemplateSpec>)>,
 }
 
 impl TemplateMind {
@@ -73,6 +81,8 @@ impl TemplateMind {
             agents: BTreeMap::new(),
             breaker,
             pace: Pace::default(),
+            season: None,
+            turns: None,
             changed: BTreeSet::new(),
             gone: Vec::new(),
             released: 0,
@@ -102,10 +112,10 @@ impl TemplateMind {
     }
 
     /// Takes an agent over that lived before.
-    pub fn adopt(&mut self, agent: &AgentId, entry: &AgentEntry, now: Moment) {
+    pub fn adopt(&mut self, agent: &AgentId, entry: &AgentEntry, now: Now) {
         let held = entry.state == "Held";
         if self.breaker.label() != "flowing" && entry.leases.is_empty() && !held {
-            self.breaker.begun(agent, now);
+            self.breaker.begun(agent, now.mono);
         }
         let leases: Vec<LeaseId> = entry.leases.keys().cloned().collect();
         let standing = match (&entry.retiring, leases.is_empty()) {
@@ -113,14 +123,14 @@ impl TemplateMind {
             (None, true) if !held => Standing::Coming,
             (None, _) => Standing::Busy,
         };
-        let held = Held::adopted(entry, standing);
+        let held = Held::adopted(agent, entry, standing, now);
         self.agents.insert(agent.clone(), held);
         self.changed.insert(agent.clone());
     }
 
     /// Takes an agent over after this actor was started anew.
-    pub fn recall(&mut self, agent: &AgentId, living: &Living, now: Moment) {
-        let held = Held::recalled(living, now);
+    pub fn recall(&mut self, agent: &AgentId, living: &Living, now: Now) {
+        let held = Held::recalled(agent, living, now);
         self.agents.insert(agent.clone(), held);
         self.changed.insert(agent.clone());
     }
@@ -157,20 +167,22 @@ impl TemplateMind {
 
     /// A spec comes into force; none when the template left the configuration.
     ///
-    /// A spec that changed lets a tripped breaker flow: what failed was another version.
+    /// A spec of which other agents are made lets a tripped breaker flow: what failed was another
+    /// version.
     pub fn apply(&mut self, spec: Option<Arc<TemplateSpec>>, now: Now) -> Vec<Effect> {
         let Some(spec) = spec else {
             self.configured = false;
             return Vec::new();
         };
-        let mended = !same_template(&self.spec, &spec) && self.breaker.succeeded();
+        let mended = self.spec.version() != spec.version() && self.breaker.succeeded();
         self.configured = true;
         self.spec = spec;
+        self.season = None;
         if mended { vec![self.record(now)] } else { Vec::new() }
     }
 
     fn record(&self, now: Now) -> Effect {
-        Effect::Record(self.breaker.record(&self.spec.id, now.wall))
+        Effect::Record(self.breaker.record(&self.spec.id, self.spec.version(), now.wall))
     }
 
     /// Slots held.
@@ -184,21 +196,6 @@ impl TemplateMind {
             return 0;
         }
         permits::room(self.spec.cap, self.live()).min(self.breaker.allowance(now))
-    }
-
-    /// Agents to begin so that the minimum is or will be ready.
-    pub fn warm_need(&self, now: Moment) -> u32 {
-        let warm = self.agents.values().filter(|held| match held.standing {
-            Standing::Coming | Standing::Free { idle: true, .. } => !held.going,
-            // A clone in doubt most often turns out well: the minimum can wait for that.
-            Standing::Busy => held.state == "InDoubt" && !held.going,
-            Standing::Free { idle: false, .. }
-            | Standing::Leaving
-            | Standing::Parked
-            | Standing::Gone => false,
-        });
-        let warm = u32::try_from(warm.count()).unwrap_or(u32::MAX);
-        self.spec.minimum.saturating_sub(warm).min(self.room(now))
     }
 
     /// Begins agents under a reservation of the cloud: for demand as many as reserved, for the
@@ -218,7 +215,7 @@ impl TemplateMind {
             .map(|_| {
                 let agent = draw();
                 self.breaker.begun(&agent, now.mono);
-                let held = Held::begun(self.spec.clone());
+                let held = Held::begun(&agent, self.spec.clone(), now.wall, now);
                 self.agents.insert(agent.clone(), held);
                 self.changed.insert(agent.clone());
                 Effect::Spawn(agent)
@@ -268,6 +265,8 @@ impl TemplateMind {
         let (before, was_ready) = (held.standing, held.was_ready);
         held.standing = report.standing;
         report.state.clone_into(&mut held.state);
+        // Stranded, it heard nothing of what it was told; mended, it is one like any other.
+        held.going &= before != Standing::Leaving || !lives(report.standing);
         let ended = held.leases.iter().filter(|lease| !report.leases.contains(lease));
         held.over.extend(ended.filter(|lease| !report.refused.contains(lease)).cloned());
         held.leases.clone_from(&report.leases);
@@ -350,36 +349,19 @@ impl TemplateMind {
         Some(Effect::Tell(agent.clone(), command))
     }
 
-    /// Idle agents that were not told to go, longest idle first.
-    fn idle(&self) -> Vec<(Moment, AgentId)> {
-        let mut idle: Vec<(Moment, AgentId)> = self
-            .agents
-            .iter()
-            .filter(|(_, held)| !held.going)
-            .filter_map(|(agent, held)| Some((held.idle_since?, agent.clone())))
-            .collect();
-        idle.sort();
-        idle
-    }
-
     /// How long an agent may be idle; none for as long as it likes.
     fn idle_limit(&self, agent: &AgentId) -> Option<Duration> {
         let held = self.agents.get(agent)?;
         held.overrides.idle(&held.spec)
     }
 
-    /// How many idle agents may go without touching the minimum.
-    fn spare(&self, idle: usize) -> usize {
-        let minimum = if self.configured { self.spec.minimum } else { 0 };
-        idle.saturating_sub(minimum as usize)
-    }
-
     /// Lets everything idle go; with `all` the warm minimum too, and what is coming as soon as it
     /// is idle. Gives how many go now or then, none of them twice.
     pub fn reap(&mut self, all: bool, reason: &Reason) -> (Vec<Effect>, u32) {
         let idle = self.idle();
-        let spare = if all { idle.len() } else { self.spare(idle.len()) };
-        let chosen: Vec<AgentId> = idle.into_iter().take(spare).map(|(_, agent)| agent).collect();
+        let spare = if all { idle.len() } else { self.spare() };
+        let chosen = idle.into_iter().take(spare).chain(self.idle_of_owners());
+        let chosen: Vec<AgentId> = chosen.map(|(_, agent)| agent).collect();
         let told = chosen.iter().filter_map(|agent| self.tell_to_go(agent, reason.clone()));
         let effects: Vec<Effect> = told.collect();
         let coming = self.agents.values_mut().filter(|held| {
@@ -392,7 +374,7 @@ impl TemplateMind {
 
     /// Idle agents that were reaped before they were ready, and when they go.
     fn reaped(&self) -> Vec<(Moment, AgentId, Reason)> {
-        let idle = self.idle().into_iter();
+        let idle = self.idle().into_iter().chain(self.idle_of_owners());
         let reaped = idle.filter_map(|(since, agent)| {
             let reason = self.agents.get(&agent)?.reaped.clone()?;
             Some((since + OFFERED, agent, reason))
@@ -420,33 +402,44 @@ impl TemplateMind {
         let reaped = self.reaped().into_iter().filter(|(at, ..)| *at <= now);
         let mut effects: Vec<Effect> =
             reaped.filter_map(|(_, agent, reason)| self.tell_to_go(&agent, reason)).collect();
+        effects.extend(self.shed(now));
+        effects.extend(self.renew(now));
         let idle = self.idle();
-        let spare = self.spare(idle.len());
+        let spare = self.spare();
         // One that may stay for longer than others is part of the minimum rather than in their way.
-        let due = idle.into_iter().filter(|(since, agent)| {
+        let is_due = |(since, agent): &(Moment, AgentId)| {
             self.idle_limit(agent).is_some_and(|limit| *since + limit <= now)
-        });
-        let due: Vec<AgentId> = due.take(spare).map(|(_, agent)| agent).collect();
+        };
+        let due = idle.into_iter().filter(is_due).take(spare);
+        let due = due.chain(self.idle_of_owners().into_iter().filter(is_due));
+        let due: Vec<AgentId> = due.map(|(_, agent)| agent).collect();
         effects.extend(due.iter().filter_map(|agent| self.tell_to_go(agent, Reason::Idle)));
         effects
     }
 
     /// When something changes by time alone.
     pub fn wake(&self, now: Moment) -> Option<Moment> {
-        let idle = self.idle();
-        let spare = self.spare(idle.len());
+        let (idle, of_owners) = (self.idle(), self.idle_of_owners());
+        let spare = self.spare();
         let reaped = self.reaped().into_iter().map(|(at, ..)| at);
         let late = idle
             .iter()
             .filter(|_| spare > 0)
+            .chain(&of_owners)
             .filter_map(|(since, agent)| Some(*since + self.idle_limit(agent)?));
-        let due = late.chain(reaped).chain(self.pace.pause(now)).chain(self.breaker.due());
+        let due = late
+            .chain(reaped)
+            .chain(self.sheds())
+            .chain(self.renewals())
+            .chain(self.turns)
+            .chain(self.pace.pause(now))
+            .chain(self.breaker.due());
         due.filter(|at| *at > now).min()
     }
 
     /// What the levels above must hear since the last time; none when nothing changed.
     pub fn news(&mut self, now: Moment) -> Option<TemplateNews> {
-        let level = (self.live(), self.room(now), self.configured, self.spec.clone());
+        let level = (self.live(), self.room(now), self.configured, self.kept(), self.spec.clone());
         let quiet = self.changed.is_empty() && self.gone.is_empty();
         if quiet && self.released == 0 && self.answered == 0 && self.told.as_ref() == Some(&level) {
             return None;
@@ -469,6 +462,7 @@ impl TemplateMind {
             tripped: self.breaker.tripped(),
             live: self.live(),
             room: self.room(now),
+            kept: self.kept(),
             empty: self.agents.is_empty(),
             gone: std::mem::take(&mut self.gone),
             released: std::mem::take(&mut self.released),
@@ -486,6 +480,8 @@ impl TemplateMind {
             template: self.spec.id.clone(),
             states,
             cap: self.spec.cap,
+            minimum: self.kept().all,
+            idle_minimum: self.kept().idle,
             labels: self.spec.labels.iter().cloned().collect(),
             breaker: self.breaker.label().into(),
             tripped: self.breaker.tripped(),
@@ -497,6 +493,14 @@ impl TemplateMind {
 fn suspect(fault: Option<&Fault>) -> Option<Effect> {
     let fault = fault.filter(|fault| matches!(fault.culprit, Culprit::Cloud(_)))?;
     Some(Effect::SuspectCloud(fault.clone()))
+}
+
+/// Whether an agent of this standing may still be of use.
+fn lives(standing: Standing) -> bool {
+    match standing {
+        Standing::Coming | Standing::Free { .. } | Standing::Busy => true,
+        Standing::Leaving | Standing::Parked | Standing::Gone => false,
+    }
 }
 
 /// Whether an agent's clone is under way, or may be.

@@ -7,7 +7,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::fault::FaultKind;
 use crate::overrides::Overrides;
+use crate::record::Owner;
 use crate::testbed::{at, entry, seconds, template};
+
+mod renew_tests;
+mod warm_tests;
 
 fn mind(change: impl FnOnce(&mut TemplateSpec)) -> TemplateMind {
     let mut spec = template("c/t", &["linux"]);
@@ -167,36 +171,6 @@ fn whatever_keeps_an_operator_from_more_agents_is_named() {
     assert_eq!(all, expected);
 }
 
-// Invariant: the warm pool is topped up to the minimum, and only idle or coming agents count.
-
-#[test]
-fn the_warm_pool_is_short_by_what_is_neither_ready_nor_coming() {
-    let mut mind = mind(|spec| spec.minimum = 3);
-    assert_eq!(mind.warm_need(at(0).mono), 3);
-    let agents = begin(&mut mind, 3, None, 0);
-    assert_eq!(mind.warm_need(at(0).mono), 0);
-    tell(&mut mind, &agents[0], IDLE, None, 1);
-    tell(&mut mind, &agents[0], Standing::Busy, None, 2);
-    assert_eq!(mind.warm_need(at(2).mono), 1);
-    gone(&mut mind, &agents[1], None, 3);
-    assert_eq!(mind.warm_need(at(3).mono), 2);
-}
-
-#[test]
-fn a_warm_reservation_that_came_too_late_begins_nothing() {
-    let mut mind = mind(|spec| spec.minimum = 2);
-    assert_eq!(begin(&mut mind, 2, None, 0).len(), 2);
-    assert!(begin(&mut mind, 2, None, 1).is_empty());
-    assert_eq!(mind.news(at(1).mono).unwrap().released, 4);
-}
-
-#[test]
-fn the_warm_pool_stays_under_the_cap() {
-    let mut mind = mind(|spec| (spec.minimum, spec.cap) = (5, Some(2)));
-    assert_eq!(mind.warm_need(at(0).mono), 2);
-    assert_eq!(begin(&mut mind, 5, None, 0).len(), 2);
-}
-
 // Invariant: idle agents go after their time, the longest idle first, the minimum never.
 
 fn three_idle(change: impl FnOnce(&mut TemplateSpec)) -> TemplateMind {
@@ -219,13 +193,6 @@ fn idle_agents_go_one_by_one_as_their_time_comes() {
     assert_eq!(told(&mind.settle(at(70).mono)), ["a1 Retire(Idle)"]);
     assert!(mind.settle(at(71).mono).is_empty());
     assert_eq!(told(&mind.settle(at(95).mono)), ["a2 Retire(Idle)", "a3 Retire(Idle)"]);
-}
-
-#[test]
-fn the_minimum_outlives_its_idle_time() {
-    let mut mind = three_idle(|spec| spec.minimum = 2);
-    assert_eq!(told(&mind.settle(at(500).mono)), ["a1 Retire(Idle)"]);
-    assert_eq!(mind.wake(at(500).mono), None);
 }
 
 /// An agent's own idle time, in minutes, as it reports it.
@@ -294,7 +261,7 @@ fn a_reap_spares_the_minimum_unless_all_are_wanted() {
 fn what_is_coming_or_being_adopted_counts_as_reaped_and_goes_once_it_is_idle() {
     let mut mind = mind(|spec| spec.minimum = 2);
     let adopted = AgentId::new("b1");
-    mind.adopt(&adopted, &entry("b1", 101, template("c/t", &["linux"]), "Ready"), at(0).mono);
+    mind.adopt(&adopted, &entry("b1", 101, template("c/t", &["linux"]), "Ready"), at(0));
     let begun = begin(&mut mind, 1, Some(1), 0);
     assert_eq!(mind.clone().reap(false, &Reason::Reaped), (Vec::new(), 0));
     assert_eq!(mind.reap(true, &Reason::Reaped), (Vec::new(), 2));
@@ -342,6 +309,24 @@ fn an_unconfigured_template_retires_the_idle_and_drains_the_busy() {
     );
     assert!(mind.settle(at(42).mono).is_empty());
     assert_eq!(mind.room(at(42).mono), 0);
+}
+
+#[test]
+fn an_agent_told_to_go_while_it_was_stranded_serves_or_is_told_again_once_it_is_mended() {
+    for back in [true, false] {
+        let mut mind = mind(|spec| spec.idle = Some(seconds(60)));
+        let agent = begin(&mut mind, 1, Some(1), 0).remove(0);
+        tell(&mut mind, &agent, Standing::Leaving, None, 1);
+        let spec = mind.spec().clone();
+        mind.apply(None, at(2));
+        assert_eq!(mind.settle(at(2).mono).len(), 1, "which a stranded one does not heed");
+        mind.apply(back.then_some(spec), at(3));
+        tell(&mut mind, &agent, Standing::Coming, None, 4);
+        tell(&mut mind, &agent, IDLE, None, 5);
+        let told = told(&mind.settle(at(70).mono));
+        let reason = if back { "Idle" } else { "Unconfigured" };
+        assert_eq!(told, [format!("{agent} Retire({reason})")]);
+    }
 }
 
 #[test]
@@ -454,6 +439,17 @@ fn a_changed_spec_lets_a_tripped_breaker_flow() {
 }
 
 #[test]
+fn a_change_of_how_many_agents_there_are_leaves_the_breaker_as_it_is() {
+    let mut mind = mind(|_| ());
+    fail_three(&mut mind, &FaultKind::Broken);
+    let mut same = (**mind.spec()).clone();
+    (same.cap, same.minimum, same.idle_minimum) = (Some(9), 1, 2);
+    same.limits.lifetime = Some(seconds(9999));
+    assert!(mind.apply(Some(Arc::new(same)), at(2)).is_empty());
+    assert_eq!(mind.breaker().label(), "tripped");
+}
+
+#[test]
 fn a_fault_of_the_cloud_makes_the_cloud_look_at_itself() {
     let mut mind = mind(|_| ());
     let agent = begin(&mut mind, 1, Some(1), 0).remove(0);
@@ -471,8 +467,8 @@ fn a_fault_of_the_cloud_makes_the_cloud_look_at_itself() {
 fn adopted_agents_hold_slots_and_fill_the_warm_pool() {
     let mut mind = mind(|spec| (spec.cap, spec.minimum) = (Some(3), 2));
     let known = entry("a1", 10_000, template("c/t", &[]), "Ready");
-    mind.adopt(&AgentId::new("a1"), &known, Moment(0));
-    assert_eq!((mind.live(), mind.warm_need(Moment(0)), mind.room(Moment(0))), (1, 1, 2));
+    mind.adopt(&AgentId::new("a1"), &known, at(0));
+    assert_eq!((mind.live(), mind.warm_need(at(0).mono), mind.room(Moment(0))), (1, 1, 2));
 }
 
 // Invariant: news is told once, and only when there is any.
@@ -551,4 +547,34 @@ proptest! {
             prop_assert_eq!(reserved, released);
         }
     }
+}
+
+// Invariant: an agent that is kept for one owner is no part of the pool: another one is ready for
+// everybody, and it goes by its own idle time, below the minimum too.
+
+#[test]
+fn an_agent_of_one_owner_counts_for_no_minimum_and_goes_when_it_was_idle_for_long() {
+    let mut mind = mind(|spec| {
+        (spec.minimum, spec.idle, spec.cap) = (1, Some(seconds(600)), Some(4));
+    });
+    let agent = begin(&mut mind, 1, Some(1), 0).remove(0);
+    tell(&mut mind, &agent, IDLE, None, 1);
+    assert_eq!(mind.warm_need(at(1).mono), 0);
+    let owner = Owner { principal: "alice".into(), owner: "build".into() };
+    let report = AgentReport {
+        agent: agent.clone(),
+        template: mind.spec().id.clone(),
+        standing: IDLE,
+        state: "Ready",
+        leases: Vec::new(),
+        overrides: Overrides::default(),
+        owner: Some(owner),
+        fault: None,
+        refused: Vec::new(),
+    };
+    mind.report(&report, at(2));
+    assert_eq!(mind.warm_need(at(2).mono), 1);
+    assert_eq!(mind.wake(at(2).mono), Some(at(601).mono));
+    let go = mind.settle(at(601).mono);
+    assert_eq!(go, [Effect::Tell(agent, AgentCommand::Retire(Reason::Idle))]);
 }

@@ -9,8 +9,11 @@ use crate::id::{
 };
 use crate::ledger::{AgentEntry, Wishes};
 use crate::marks::{Kind, Marks};
+use crate::ports::{Calendar, WindowSight};
 use crate::record::{LeaseAsk, Want};
-use crate::spec::{CloneStrategy, CloudSpec, HerdSpec, LimitSpec, Mode, SshSpec, TemplateSpec};
+use crate::spec::{
+    CloneStrategy, CloudSpec, HerdSpec, LimitSpec, Mode, SshSpec, TemplateSpec, WindowSpec,
+};
 use crate::time::{Moment, Now, WallTime};
 
 pub const CLUSTER: &str = "9f31c0aa52e7d410";
@@ -133,5 +136,38 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEn
         unswept: false,
         wishes: Wishes::default(),
         stranded: None,
+    }
+}
+
+/// A window open each day from one hour to another, counted from the clock's start, with the
+/// minimums of all and of idle agents.
+pub fn window(from: u64, to: u64, (minimum, idle_minimum): (u32, u32)) -> WindowSpec {
+    WindowSpec {
+        cron: from.to_string(),
+        duration: seconds((to - from) * 3600),
+        time_zone: String::new(),
+        minimum,
+        idle_minimum,
+    }
+}
+
+/// Knows days of 24 hours, counted from the clock's start, and patterns that are an hour.
+pub struct Hours;
+
+impl Calendar for Hours {
+    fn sight(&self, window: &WindowSpec, at: WallTime) -> WindowSight {
+        const HOUR: i64 = 3_600_000;
+        let day = 24 * HOUR;
+        let now = at.0 - super::at(0).wall.0;
+        let from = window.cron.parse::<i64>().unwrap_or(0) * HOUR;
+        let open_for = i64::try_from(window.duration.as_millis()).unwrap_or(i64::MAX);
+        let opened = (now - from).div_euclid(day) * day + from;
+        let wall = |of: i64| WallTime(super::at(0).wall.0 + of);
+        let open = now < opened + open_for;
+        WindowSight {
+            open,
+            closed: (!open && opened >= 0).then_some(wall(opened + open_for)),
+            until: Some(wall(if open { opened + open_for } else { opened + day })),
+        }
     }
 }

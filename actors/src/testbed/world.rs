@@ -97,6 +97,7 @@ impl World {
             journal: all.clone(),
             observer: all.clone(),
             ambient: all,
+            calendar: Arc::new(super::Hours),
         }
     }
 

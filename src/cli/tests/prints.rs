@@ -74,6 +74,8 @@ fn furnish(view: &View) {
             states: [("Ready".to_owned(), 1), ("Booting".to_owned(), 1), ("Held".to_owned(), 0)]
                 .into(),
             cap: tripped.is_none().then_some(5),
+            minimum: 2,
+            idle_minimum: 1,
             labels: vec!["big".into(), name.into()],
             breaker: breaker.into(),
             tripped,
@@ -121,9 +123,9 @@ async fn status_shows_everything_at_a_glance() {
     office  degraded  -        2/-     -                 login refused: check the token `drover@pve!ci`
 
     TEMPLATES
-    NAME         AGENTS  STATES              LABELS       BREAKER
-    lab/linux    2/5     1 Booting, 1 Ready  big,linux    flowing
-    lab/windows  2/-     1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`
+    NAME         AGENTS  KEPT       STATES              LABELS       BREAKER
+    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing
+    lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`
 
     AGENTS
     ID  TEMPLATE   STATE    SINCE                 VMID   NODE  LOGIN               LEASES  DETAIL
@@ -245,9 +247,9 @@ async fn short_commands_answer_in_a_line_or_in_json() {
     9f31c0aa52e7d410: 1 finding
       destroy orphan 10417 on pve1
     {"clusters":{"9f31c0aa52e7d410":["destroy orphan 10417 on pve1"]}}
-    NAME         AGENTS  STATES              LABELS       BREAKER
-    lab/linux    2/5     1 Booting, 1 Ready  big,linux    flowing
-    lab/windows  2/-     1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`
+    NAME         AGENTS  KEPT       STATES              LABELS       BREAKER
+    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing
+    lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`
     "#);
     let (missing, _) = cli(&served, false, Command::Release { lease: "a/b".into() }).await;
     assert_eq!(missing, Err("there is no such thing: no lease `a/b`".into()));

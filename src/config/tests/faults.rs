@@ -46,7 +46,26 @@ fn a_missing_template_id_is_shown() {
 
 #[test]
 fn a_minimum_above_the_cap_is_shown() {
-    assert_snapshot!(Scene::new().faults(&with_agent("instanceCap: 2\ninstanceMin: 3")));
+    let keys = "instanceCap: 2\ninstanceMin: 3\nidleMin: 4";
+    assert_snapshot!(Scene::new().faults(&with_agent(keys)));
+}
+
+#[test]
+fn windows_that_can_not_be_are_shown() {
+    let windows = "instanceCap: 2\nschedule:\n  \
+                   - {cron: \"0 25 * * *\", durationMinutes: 0, timeZone: Europe/Berlun, idelMin: 1}\n  \
+                   - {idleMin: 1}\n  \
+                   -\n  \
+                   - weekdays";
+    assert_snapshot!(Scene::new().faults(&with_agent(windows)));
+}
+
+#[test]
+fn windows_that_keep_nothing_or_more_than_the_cap_are_shown() {
+    let windows = "instanceCap: 2\nschedule:\n  \
+                   - {cron: \"0 8 * * *\", durationMinutes: 60}\n  \
+                   - {cron: \"0 8 * * *\", durationMinutes: 60, idleMin: 3}";
+    assert_snapshot!(Scene::new().faults(&with_agent(windows)));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::keys::{AGENT, CLOUD, Key, Kind, MAPPING, Preset, SERVICE, STEP, Shape};
+use super::super::keys::{AGENT, CLOUD, Key, Kind, MAPPING, Preset, SERVICE, Shape};
 use super::*;
 
 fn shipped(name: &str) -> PathBuf {
@@ -23,6 +23,8 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("agent", "node") => "\"pve1\"",
         ("agent", "templateVmId") => "9000",
         ("agent", "credentialsId") => "\"agent-key\"",
+        ("step", "cron") => "\"0 8 * * mon-fri\"",
+        ("step", "durationMinutes") => "600",
         ("mapping", "labels") => "\"linux docker\"",
         ("mapping", "templates") => "[\"linux-builder\"]",
         ("step", "name") => "\"docker\"",
@@ -52,8 +54,8 @@ fn section(name: &str, keys: &[Key]) -> String {
             Preset::Required => format!("# {}: {}  # required", key.name, example(name, key)),
         };
         writeln!(text, "  # {}\n  {line}", key.about).unwrap();
-        if key.name == "prepare" {
-            text += &inner(&STEP, "  # ");
+        if let ("agent", Kind::Mappings(shape)) = (name, key.kind) {
+            text += &inner(shape, "  # ");
         }
     }
     text

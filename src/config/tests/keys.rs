@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use drover_actors::id::{CloudId, TemplateId};
-use drover_actors::spec::{StepSpec, StepWork, UploadSpec};
+use drover_actors::spec::{StepSpec, StepWork, UploadSpec, WindowSpec};
 
 use super::super::Checked;
 use super::super::keys::{AGENT, CLOUD, Key, SERVICE};
@@ -22,6 +22,7 @@ const NUMBER: &str = "a whole number";
 const LIST: &str = "a list";
 const TEXT: &str = "text";
 const FLAG: &str = "true or false";
+const MAPPINGS: &str = "a list of mappings";
 
 #[rustfmt::skip]
 const CLOUD_ROWS: &[Row] = &[
@@ -76,6 +77,8 @@ const AGENT_ROWS: &[Row] = &[
     ("idleTerminationMinutes", NUMBER, "Some(1800s)", ("5", "Some(300s)"), "None"),
     ("instanceCap", NUMBER, "None", ("6", "Some(6)"), "None"),
     ("instanceMin", NUMBER, "0", ("2", "2"), "0"),
+    ("idleMin", NUMBER, "0", ("2", "2"), "0"),
+    ("schedule", MAPPINGS, "[]", ("[{cron: \"0 8 * * *\", durationMinutes: 60, idleMin: 2}]", "[\"0 8 * * * UTC 3600s 0 2\"]"), "[]"),
     ("maxTotalUses", NUMBER, "None", ("50", "Some(50)"), "None"),
     ("singleUse", FLAG, "None", ("true", "Some(1)"), "None"),
     ("namePrefix", TEXT, "", ("ci", "ci"), ""),
@@ -188,6 +191,14 @@ fn agent(checked: &Checked, key: &str) -> String {
         "idleTerminationMinutes" => text(&spec.idle),
         "instanceCap" => text(&spec.cap),
         "instanceMin" => text(&spec.minimum),
+        "idleMin" => text(&spec.idle_minimum),
+        "schedule" => {
+            let windows = spec.schedule.iter().map(|window| {
+                let WindowSpec { cron, duration, time_zone, minimum, idle_minimum } = window;
+                format!("{cron} {time_zone} {duration:?} {minimum} {idle_minimum}")
+            });
+            text(&windows.collect::<Vec<_>>())
+        }
         "maxTotalUses" | "singleUse" => text(&spec.max_uses),
         "namePrefix" => spec.name_prefix.clone(),
         "startupWaitSeconds" => text(&spec.limits.startup),
@@ -267,7 +278,7 @@ fn holds(
         let nought = match *kind {
             NUMBER => "0",
             FLAG => "false",
-            LIST | "a list of mappings" => "[]",
+            LIST | MAPPINGS => "[]",
             _ => "\"\"",
         };
         match scene.check(&around(&format!("{key}: {nought}"))) {

@@ -56,6 +56,8 @@ fn what_the_check_refuses_by_its_type_or_range_is_invalid() {
         "agentDefaults: {memoryMb: 7}",
         "agentDefaults: {mode: SOMETIMES}",
         "agentDefaults: {tags: linux}",
+        "agentDefaults: {schedule: [{cron: \"0 8 * * *\"}]}",
+        "agentDefaults: {schedule: [{cron: \"0 8 * * *\", durationMinutes: 0}]}",
         "agentDefaults-pve1: {cores: many}",
         "cloudDefaults: {ignoreSslErrors: perhaps}",
         "cloudDefaults: {orphanCleanupPeriodSeconds: 29}",
@@ -74,6 +76,7 @@ fn what_the_check_refuses_by_its_type_or_range_is_invalid() {
     }
     for good in [
         "agentDefaults: {memoryMb: 0, cores: }",
+        "agentDefaults: {schedule: [{cron: \"0 8 * * *\", durationMinutes: 60, idleMin: 2}]}",
         "cloudConfigurations: ",
         "agentDefaults: {namePrefix: 7}",
         "service: {tokens: [{name: a, role: admin, secretEnv: A}]}",

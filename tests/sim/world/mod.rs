@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix::Addr;
+use drover::calendar::Almanac;
 use drover::clock::VirtualAmbient;
 use drover::config::Checked;
 use drover::journal::{MemoryLog, Writer, WriterOptions};
@@ -214,6 +215,7 @@ impl World {
             journal,
             observer: Arc::new(listener),
             ambient: Arc::clone(&ambient),
+            calendar: Arc::new(Almanac),
         });
         let given_up = Arc::new(Mutex::new(Vec::new()));
         let (told, fell) = (Arc::clone(&given_up), Arc::new(Notify::new()));

@@ -138,6 +138,7 @@ impl Tap {
             journal: Arc::new(Tapped { inner: ports.journal, tap: tap.clone() }),
             observer: Arc::new(Tapped { inner: ports.observer, tap: tap.clone() }),
             ambient: Arc::new(Tapped { inner: ports.ambient, tap }),
+            calendar: ports.calendar,
         }
     }
 

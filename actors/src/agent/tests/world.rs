@@ -24,6 +24,7 @@ use crate::ports::*;
 use crate::record::{Body, Record};
 use crate::spec::UploadSpec;
 use crate::supervise::Census;
+use crate::testbed::Hours;
 use crate::time::{Moment, Now, WallTime};
 use crate::ways::Ways;
 
@@ -319,6 +320,7 @@ impl World {
                 journal: Arc::new(Paper(Arc::clone(&self.ground))),
                 observer: Arc::clone(&self.ground) as Arc<dyn Observer>,
                 ambient: Arc::clone(&self.ground) as Arc<dyn Ambient>,
+                calendar: Arc::new(Hours),
             },
             report: boss.clone().recipient(),
             lanes: Lanes {

@@ -214,7 +214,7 @@ impl Play {
         let side = self.world.side.clone();
         self.until("the orphan is gone", |_| !side.guests().contains(&vmid)).await;
 
-        self.world.setup.templates[0].1 = "instanceCap: 2, instanceMin: 1, cores: 2".to_owned();
+        self.world.setup.templates[0].1 = "instanceCap: 2, idleMin: 1, cores: 2".to_owned();
         self.world.reload();
         self.until("one is warm", |view| count(view, "linux", "Ready") == 1).await;
         self.wish(|reply| HerdCommand::Resync { reply }).await;

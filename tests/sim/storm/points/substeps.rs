@@ -113,11 +113,16 @@ pub fn trials() -> Vec<Trial> {
     all
 }
 
-/// A herd whose lives make every call there is.
-fn setup() -> Setup {
-    let keys =
-        "instanceCap: 3, idleTerminationMinutes: 30, shutdownTimeoutSec: 30, numExecutors: 2";
-    let mut setup = Setup::linux(&format!("{keys}, {PREPARE}"));
+/// A herd whose lives make every call there is; those that are reset and those that close their doors
+/// make others.
+fn setup(substep: &Substep) -> Setup {
+    let keys = "instanceCap: 3, idleTerminationMinutes: 30, shutdownTimeoutSec: 30";
+    let more = match (substep.state.as_str(), substep.call.as_str()) {
+        ("Resetting", _) | (_, "Snapshot") => "reset: DISK",
+        ("Retiring", "Run") => "closeSshBeforeDelete: true",
+        _ => "numExecutors: 2",
+    };
+    let mut setup = Setup::linux(&format!("{keys}, {more}, {PREPARE}"));
     setup.guests.boot = Duration::from_millis(300)..Duration::from_millis(400);
     setup.guests.addressless = Duration::ZERO..Duration::from_millis(1);
     setup
@@ -252,7 +257,7 @@ async fn play(substep: &Substep, blow: Blow) -> Result<(), String> {
     let cut_after = blow == Blow::DoneAndNotJournalled;
     let bare = Plan { preludes: VecDeque::new(), target, turns, cut_after, hush: None };
 
-    let world = World::started(setup()).await;
+    let world = World::started(setup(substep)).await;
     let script = Script::new(&world);
     script.take(&world, plan(&substep.way, &bare)?);
     let leases = vec![world.lease("linux").await];

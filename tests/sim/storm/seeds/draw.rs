@@ -75,11 +75,18 @@ fn stage(seed: u64, dice: &mut Dice) -> Stage {
 
 fn template(dice: &mut Dice, nodes: usize, two: bool, count: usize) -> TemplateConf {
     let clouds: &[&[usize]] = if two { &[&[0], &[1], &[0, 1]] } else { &[&[0]] };
+    let clouds = one_of(dice, clouds).to_vec();
+    let source = index(dice, nodes);
+    let cap = one_of(dice, &[0, 2, 3, 4]);
+    let kept = if count > 2 { one_of(dice, &[0, 1]) } else { one_of(dice, &[0, 0, 1, 2]) };
+    // One of the two, or both of them together.
+    let (min, idle_min) = one_of(dice, &[(kept, 0), (0, kept), (kept, kept.min(1))]);
     TemplateConf {
-        clouds: one_of(dice, clouds).to_vec(),
-        source: index(dice, nodes),
-        cap: one_of(dice, &[0, 2, 3, 4]),
-        min: if count > 2 { one_of(dice, &[0, 1]) } else { one_of(dice, &[0, 0, 1, 2]) },
+        clouds,
+        source,
+        cap,
+        min,
+        idle_min,
         executors: one_of(dice, &[1, 1, 2, 3]),
         uses: one_of(dice, &[0, 1, 1, 2, 3]),
         idle: one_of(dice, &[1, 2, 4]),

@@ -64,8 +64,11 @@ pub struct TemplateConf {
     pub source: usize,
     /// Its cap; 0 for none.
     pub cap: u32,
-    /// Its warm minimum.
+    /// Agents it keeps, in use or not.
     pub min: u32,
+    /// Idle agents it keeps.
+    #[serde(default)]
+    pub idle_min: u32,
     /// Uses at once on one agent.
     pub executors: u32,
     /// Uses in all; 0 for no limit.

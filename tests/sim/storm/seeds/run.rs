@@ -395,9 +395,9 @@ impl Play {
     /// Whether each template has just what it keeps warm, and nothing else lives.
     fn rests(&self) -> bool {
         let templates = self.world.spec().templates.values();
-        let wanted = templates.filter(|spec| spec.minimum > 0);
+        let kept = templates.map(|spec| (spec.id.to_string(), spec.minimum.max(spec.idle_minimum)));
         let wanted: BTreeMap<String, usize> =
-            wanted.map(|spec| (spec.id.to_string(), spec.minimum as usize)).collect();
+            kept.filter(|(_, kept)| *kept > 0).map(|(id, kept)| (id, kept as usize)).collect();
         self.pool() == wanted
     }
 }

@@ -44,11 +44,12 @@ pub fn configure(
         }
         let keys = format!(
             "cloudIds: [{}], templateVmId: {}, instanceCap: {}, instanceMin: {}, \
-             numExecutors: {}, maxTotalUses: {}, idleTerminationMinutes: {}, cloneStrategy: {}",
+             idleMin: {},              numExecutors: {}, maxTotalUses: {}, idleTerminationMinutes: {}, cloneStrategy: {}",
             on.join(", "),
             9000 + conf.source,
             conf.cap,
             conf.min,
+            conf.idle_min,
             conf.executors,
             conf.uses,
             conf.idle,

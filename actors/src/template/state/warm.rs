@@ -1,0 +1,135 @@
+//! The warm pool: how many agents are kept without demand, and which may go without touching that.
+
+use std::time::Duration;
+
+use super::super::held::is_unproven;
+use super::super::season::Season;
+use super::{Effect, Held, OFFERED, TemplateMind, lives};
+use crate::id::AgentId;
+use crate::message::Standing;
+use crate::ports::Calendar;
+use crate::record::Reason;
+use crate::spec::Minimums;
+use crate::time::{Moment, Now};
+
+/// The longest time between two looks at the calendar: wall clocks are set now and then.
+const LOOK: Duration = Duration::from_secs(60);
+
+impl Held {
+    /// Whether it stands for one of the agents that are kept, ready or on its way: one that is held
+    /// for an operator serves nobody any more, and one that is kept for its owner is nobody else's.
+    fn counts(&self) -> bool {
+        lives(self.standing) && !self.going && self.state != "Held" && self.owner.is_none()
+    }
+
+    /// Whether it stands for one of the idle agents that are kept.
+    fn counts_as_idle(&self) -> bool {
+        let idle = match self.standing {
+            Standing::Coming | Standing::Free { idle: true, .. } => true,
+            // A clone in doubt most often turns out well: the pool can wait for that.
+            Standing::Busy => self.state == "InDoubt",
+            Standing::Free { idle: false, .. }
+            | Standing::Leaving
+            | Standing::Parked
+            | Standing::Gone => false,
+        };
+        idle && !self.going && self.owner.is_none()
+    }
+
+    /// Whether it is or can be in use, and goes on to be after that.
+    fn is_ready(&self) -> bool {
+        let ready = match self.standing {
+            Standing::Free { .. } => true,
+            Standing::Busy => !is_unproven(&self.state),
+            Standing::Coming | Standing::Leaving | Standing::Parked | Standing::Gone => false,
+        };
+        ready && !self.going && self.owner.is_none()
+    }
+}
+
+impl TemplateMind {
+    /// What it keeps at this moment; nothing once it left the configuration.
+    pub fn kept(&self) -> Minimums {
+        let kept = || self.season.map_or_else(|| self.spec.minimums(), |season| season.kept);
+        if self.configured { kept() } else { Minimums::default() }
+    }
+
+    /// Looks at the calendar, unless what was seen there still holds.
+    pub fn look(&mut self, calendar: &dyn Calendar, now: Now) {
+        let known = self.season.filter(|season| season.holds(now.wall));
+        let season = known.unwrap_or_else(|| Season::at(&self.spec, calendar, now.wall));
+        self.turns = season.until().map(|until| {
+            let ahead = u64::try_from(until.0.saturating_sub(now.wall.0)).unwrap_or(0);
+            now.mono + Duration::from_millis(ahead).min(LOOK)
+        });
+        self.season = Some(season);
+    }
+
+    /// Idle agents that a window kept which is closed now, and when they go.
+    fn surplus(&self) -> Vec<(Moment, AgentId)> {
+        let Some(closed) = self.season.and_then(|season| season.closed) else { return Vec::new() };
+        // One that an operator keeps for ever was not kept by the window.
+        let of_then = |agent: &AgentId| {
+            let held = self.agents.get(agent);
+            held.is_some_and(|held| held.born < closed && held.overrides.idle_minutes != Some(0))
+        };
+        let idle = self.idle().into_iter().filter(|(_, agent)| of_then(agent));
+        idle.take(self.spare()).map(|(since, agent)| (since + OFFERED, agent)).collect()
+    }
+
+    /// Lets the surplus of a closed window go: whoever waits for an agent was offered it.
+    pub(super) fn shed(&mut self, now: Moment) -> Vec<Effect> {
+        let surplus = self.surplus().into_iter().filter(|(at, _)| *at <= now);
+        let due: Vec<AgentId> = surplus.map(|(_, agent)| agent).collect();
+        due.iter().filter_map(|agent| self.tell_to_go(agent, Reason::WindowClosed)).collect()
+    }
+
+    /// When surplus goes.
+    pub(super) fn sheds(&self) -> impl Iterator<Item = Moment> {
+        self.surplus().into_iter().map(|(at, _)| at)
+    }
+
+    /// Agents to begin so that what is kept is there or on its way.
+    pub fn warm_need(&self, now: Moment) -> u32 {
+        let count = |counts: fn(&Held) -> bool| {
+            let kept = self.agents.values().filter(|held| counts(held)).count();
+            u32::try_from(kept).unwrap_or(u32::MAX)
+        };
+        let kept = self.kept();
+        let missing = |kept: u32, counts: fn(&Held) -> bool| {
+            (kept + self.stale(counts, now).min(kept)).saturating_sub(count(counts))
+        };
+        let all = missing(kept.all, Held::counts);
+        let idle = missing(kept.idle, Held::counts_as_idle);
+        all.max(idle).min(self.room(now))
+    }
+
+    /// Idle agents of the pool that were not told to go, longest idle first.
+    pub(super) fn idle(&self) -> Vec<(Moment, AgentId)> {
+        self.idle_where(|held| held.owner.is_none())
+    }
+
+    /// Idle agents that are each kept for one owner: none of the pool, and free to go.
+    pub(super) fn idle_of_owners(&self) -> Vec<(Moment, AgentId)> {
+        self.idle_where(|held| held.owner.is_some())
+    }
+
+    fn idle_where(&self, wanted: fn(&Held) -> bool) -> Vec<(Moment, AgentId)> {
+        let mut idle: Vec<(Moment, AgentId)> = self
+            .agents
+            .iter()
+            .filter(|(_, held)| !held.going && wanted(held))
+            .filter_map(|(agent, held)| Some((held.idle_since?, agent.clone())))
+            .collect();
+        idle.sort();
+        idle
+    }
+
+    /// How many idle agents may go without touching what is kept: only what is ready counts.
+    pub(super) fn spare(&self) -> usize {
+        let kept = self.kept();
+        let ready = self.agents.values().filter(|held| held.is_ready()).count();
+        let of_all = ready.saturating_sub(kept.all as usize);
+        of_all.min(self.idle().len().saturating_sub(kept.idle as usize))
+    }
+}
