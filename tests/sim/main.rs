@@ -21,6 +21,7 @@ mod operators;
 mod prepare;
 mod reload;
 mod reload_storm;
+mod resets;
 mod strangers;
 mod template_change;
 mod twins;

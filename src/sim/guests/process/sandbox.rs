@@ -158,6 +158,7 @@ impl Sandbox {
             config: BTreeMap::new(),
             mac: None,
             boot: 1,
+            resumed: false,
         };
         let inside = Inside::new(&boot, std::net::Ipv4Addr::LOCALHOST)?;
         let disk = Disk::new(place, 0);

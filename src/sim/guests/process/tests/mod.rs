@@ -122,6 +122,7 @@ pub(super) fn guest(vmid: u32, boot: u32) -> GuestBoot {
         config: config.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         mac: Some("BC:24:11:AA:BB:CC".to_owned()),
         boot,
+        resumed: false,
     }
 }
 
