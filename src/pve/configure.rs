@@ -118,11 +118,6 @@ pub fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
     if config.get("protection").is_some_and(|value| value == "1") {
         set("protection", Some("0".into()), None);
     }
-    // By this a guest that goes back to its snapshot knows that it is another now.
-    let tells = config.get("vmgenid").is_some_and(|value| value != "0");
-    if spec.reset.is_some() && !tells {
-        set("vmgenid", Some("1".into()), None);
-    }
     Plan {
         changes,
         tags: retag(config, &call.marks.installation, &spec.tags),
@@ -278,6 +273,16 @@ pub async fn begin(client: &Client, call: &ConfigureCall) -> Result<Begun, PveEr
             cloud = %call.vm.cloud,
             template = %call.spec.id,
             "the template has no cloud-init drive, so the guest gets no user, key or address from drover"
+        );
+    }
+    // Only root may set it, and Proxmox makes a new one at each rollback where there is one.
+    if call.spec.reset.is_some() && config.get("vmgenid").is_none_or(|value| value == "0") {
+        tracing::warn!(
+            cloud = %call.vm.cloud,
+            template = %call.spec.id,
+            "the template has no vmgenid, so a guest that is reset is not told so by its hypervisor: \
+             `qm set {} --vmgenid 1` as root gives it one",
+            call.spec.source
         );
     }
     let tags_refused = write(client, call, &plan, config.get("digest")).await?;

@@ -69,3 +69,6 @@ pub fn ended(end: TaskEnd) -> Result<(), Fault> {
         TaskEnd::Unknown(text) => Err(Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,7 @@ mod prepare;
 mod proxy;
 mod recovery;
 mod reload;
+mod resets;
 mod service;
 mod sim;
 mod spine;

@@ -9,7 +9,7 @@ pub mod boots;
 pub mod carry;
 mod doubt;
 pub mod event;
-mod guest;
+pub mod guest;
 mod hear;
 mod hold;
 pub mod hold_next;

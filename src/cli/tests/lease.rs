@@ -319,6 +319,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::Provision { .. }
         | HerdCommand::Override { .. }
         | HerdCommand::Hold { .. }
+        | HerdCommand::HoldNext { .. }
         | HerdCommand::Reap { .. }
         | HerdCommand::ConfirmOlderJournal
         | HerdCommand::Resync { .. }

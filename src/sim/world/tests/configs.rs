@@ -171,7 +171,7 @@ async fn a_guest_that_is_put_back_is_told_by_a_new_generation() {
     let play = Play::at_once();
     play.clone_to(101).await;
     let generation = async || play.config(101).await["vmgenid"].as_str().map(str::to_owned);
-    play.on(101, "PUT", "config", json!({ "vmgenid": "1" })).await.unwrap();
+    play.side.set_config(101, "vmgenid", Some("a7f2e3c0-51f8-4f0c-9a55-0a2b7e9f1c3d"));
     let first = generation().await.unwrap();
     assert_eq!(first.len(), 36, "{first}");
     let name = json!({ "snapname": "s1" });
@@ -188,7 +188,7 @@ async fn a_guest_that_is_put_back_is_told_by_a_new_generation() {
 async fn a_guest_without_a_generation_gets_none_by_being_put_back() {
     let play = Play::at_once();
     play.clone_to(101).await;
-    play.on(101, "PUT", "config", json!({ "vmgenid": "0" })).await.unwrap();
+    play.side.set_config(101, "vmgenid", Some("0"));
     let name = json!({ "snapname": "s1" });
     assert_eq!(play.run(101, "POST", "snapshot", name.clone()).await, "OK");
     assert_eq!(play.run(101, "POST", "snapshot/{snapname}/rollback", name).await, "OK");

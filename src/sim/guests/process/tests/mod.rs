@@ -7,6 +7,7 @@
 mod agent;
 mod host;
 mod life;
+mod scripts;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
