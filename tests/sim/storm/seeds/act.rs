@@ -12,9 +12,10 @@ use drover_actors::message::HerdCommand;
 use drover_actors::record::Reason;
 use tokio::sync::oneshot;
 
-use super::plan::{Deed, QuirkName, Stranger};
+use super::plan::{Deed, QuirkName, Stranger, TEMPLATES};
 use super::run::{Failure, Play};
 use super::stage;
+use crate::world::World;
 
 /// Where copies are put.
 const COPIES: u32 = 500;
@@ -110,6 +111,12 @@ impl Play {
             Deed::Reap { all } => {
                 let (reply, _) = oneshot::channel();
                 self.world.send(HerdCommand::Reap { all, reply });
+            }
+            Deed::HoldNext { template, off } => {
+                let (reply, _) = oneshot::channel();
+                let hold = (!off).then(|| Box::new(World::a_hold(seconds(60))));
+                let template = TEMPLATES[template].to_owned();
+                self.world.send(HerdCommand::HoldNext { template, hold, reply });
             }
             Deed::Resync => {
                 let (reply, _) = oneshot::channel();

@@ -7,7 +7,7 @@ use drover_actors::ambient::Dice;
 use drover_actors::message::StopPolicy;
 
 use super::plan::{
-    Bait, CloudConf, Deed, Event, Plan, QuirkName, Speed, Stage, Stranger, TemplateConf,
+    Bait, CloudConf, Deed, Event, Plan, QuirkName, ResetName, Speed, Stage, Stranger, TemplateConf,
 };
 
 /// The kinds of storm; a seed's number chooses one in turn.
@@ -91,6 +91,10 @@ fn template(dice: &mut Dice, nodes: usize, two: bool, count: usize) -> TemplateC
         uses: one_of(dice, &[0, 1, 1, 2, 3]),
         idle: one_of(dice, &[1, 2, 4]),
         full: dice.below(4) == 0,
+        reset: one_of(
+            dice,
+            &[ResetName::None, ResetName::None, ResetName::Disk, ResetName::Memory],
+        ),
     }
 }
 
@@ -204,6 +208,8 @@ impl Draw {
             ("POST", "/status/start"),
             ("POST", "/status/shutdown"),
             ("POST", "/status/stop"),
+            ("POST", "/snapshot"),
+            ("POST", "/rollback"),
             ("DELETE", "/qemu/{vmid}"),
             ("GET", "/config"),
             ("GET", "/status"),
@@ -307,7 +313,8 @@ impl Draw {
     }
 
     fn task(&mut self) -> TaskFault {
-        let kinds = ["qmclone", "qmstart", "qmshutdown", "qmstop", "qmdestroy"];
+        let kinds =
+            ["qmclone", "qmstart", "qmshutdown", "qmstop", "qmdestroy", "qmsnapshot", "qmrollback"];
         let errors = [
             Some("can't lock file '/var/lock/qemu-server/lock-10000.conf' - got timeout"),
             Some("clone failed: no such logical volume"),
@@ -428,7 +435,12 @@ impl Draw {
 
     fn operator(&mut self, at: u64) {
         let pick = index(&mut self.dice, 5);
-        let deed = match self.dice.below(5) {
+        let deed = match self.dice.below(7) {
+            5 | 6 => {
+                let count = self.stage.templates.iter().flatten().count();
+                let template = index(&mut self.dice, count);
+                Deed::HoldNext { template, off: self.dice.below(4) == 0 }
+            }
             0 => Deed::Retire(pick),
             1 => Deed::Reap { all: true },
             2 => Deed::Reap { all: false },

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_actors::id::{AgentId, LeaseId, TemplateId};
+use drover_actors::record::Owner;
 use drover_actors::spec::HerdSpec;
 use drover_actors::time::WallTime;
 
@@ -35,6 +36,12 @@ pub struct Live {
     pub(super) leases: Vec<LeaseId>,
     pub(super) executors: u32,
     pub(super) retiring: bool,
+    /// Whether it is reset, and so serves one owner for life.
+    pub(super) resets: bool,
+    /// For whom its last lease was.
+    pub(super) owner: Option<Owner>,
+    /// Whether the intent to put it back is written down and not carried out yet.
+    pub(super) resetting: bool,
 }
 
 /// One lease as records and facts tell of it.
