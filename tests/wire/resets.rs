@@ -28,9 +28,12 @@ fn put_back(kind: &str) {
     site.write_yaml(&site.yaml(&sim, &format!("    reset: {kind}\n    readyCommand: \"true\"\n")));
     let _service = Service::start(&site);
     let mut events = Events::follow(&site);
-    let first = says(&site, "ann", "echo mine > ~/left; echo x >> ~/.profile; hostname");
+    let lease = ask(&site, "linux", "ann");
+    ready(&site, &lease);
     let generation = sim.config(sim.fact("node"), vmid(&sim))["vmgenid"].clone();
-    events.until("resets", |fact| fact["resets"]["count"] == 1);
+    release(&site, &lease);
+    let first = says(&site, "ann", "echo mine > ~/left; echo x >> ~/.profile; hostname");
+    events.until("resets", |fact| fact["resets"]["count"] == 2);
     let second = says(&site, "ann", "ls -a ~ | grep -cE 'left|profile'; hostname");
     assert_eq!(second, format!("0\n{first}"));
     let now = sim.config(sim.fact("node"), vmid(&sim))["vmgenid"].clone();
@@ -40,7 +43,7 @@ fn put_back(kind: &str) {
 
     let shown = String::from_utf8_lossy(&site.cli(&["templates"]).stdout).into_owned();
     assert!(shown.contains("resets of"), "{shown}");
-    events.until("resets", |fact| fact["resets"]["count"] == 3);
+    events.until("resets", |fact| fact["resets"]["count"] == 4);
     assert!(site.cli(&["reap", "--all"]).status.success());
     for _ in 0..2 {
         events.until("agentGone", |_| true);
