@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, Context, Recipient, Supervised};
 
+use crate::addresses::Addresses;
 use crate::agent::boots::Boots;
 use crate::agent::hold_next::HoldNext;
 use crate::agent::lessons::Resets;
@@ -92,6 +93,8 @@ pub struct AgentBirth {
     pub resets: Resets,
     /// Which templates' next failures are held.
     pub hold_next: HoldNext,
+    /// Whose each address is.
+    pub addresses: Addresses,
 }
 
 /// Starts an agent's actor and gives its address.
@@ -108,6 +111,8 @@ pub struct Common {
     pub census: Census,
     /// Through which cloud a guest is reached.
     pub ways: Ways,
+    /// Whose each address is.
+    pub addresses: Addresses,
     /// Starts agents.
     pub spawner: AgentSpawner,
     /// What the resets of each template teach.

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, NodeName, TemplateId, VmId};
+use crate::id::{
+    AddressPoolId, AgentId, CloudId, ClusterId, Generation, LeaseId, NodeName, TemplateId, VmId,
+};
 use crate::overrides::Overrides;
 use crate::record::Reason;
 use crate::time::WallTime;
@@ -94,6 +96,26 @@ pub struct LeasePicture {
     pub detail: String,
 }
 
+/// A pool of addresses at a moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressPoolPicture {
+    /// The pool.
+    pub pool: AddressPoolId,
+    /// What it gives.
+    pub ranges: Vec<String>,
+    /// How many addresses that are.
+    pub size: u64,
+    /// Those that agents have, or that are kept back for them.
+    pub used: u64,
+    /// Those that rest after use.
+    pub resting: u64,
+    /// Those that the next agents can have.
+    pub free: u64,
+    /// When the next of those that rest is free.
+    pub next_free: Option<WallTime>,
+}
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -102,6 +124,9 @@ pub enum What {
     ConfigApplied {
         /// Its generation.
         generation: Generation,
+        /// Seconds between two reconciliations of every cloud; none where each has its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reconcile_seconds: Option<u64>,
     },
     /// A configuration was refused; the old one stays.
     ConfigRefused {
@@ -161,6 +186,9 @@ pub enum What {
         minimum: u32,
         /// Idle agents it keeps at this moment.
         idle_minimum: u32,
+        /// Why it begins nothing at this moment although it may: no address is free.
+        #[serde(default)]
+        lack: Option<String>,
         /// Its labels.
         labels: Vec<String>,
         /// `flowing`, `tripped` or `probing`.
@@ -208,6 +236,11 @@ pub enum What {
     CloudGone {
         /// The cloud.
         cloud: CloudId,
+    },
+    /// What the pools of addresses have changed.
+    AddressPools {
+        /// All of them.
+        pools: Vec<AddressPoolPicture>,
     },
     /// A reconciliation ended.
     Reconciled {

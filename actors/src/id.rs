@@ -51,6 +51,10 @@ text_id!(
     NodeName
 );
 text_id!(
+    /// A pool of addresses: its key in `addressPools`.
+    AddressPoolId
+);
+text_id!(
     /// One drover installation: 8 characters of lower-case Crockford base32.
     Installation
 );

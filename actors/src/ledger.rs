@@ -4,9 +4,12 @@
 //! as folding all of them.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::addresses::AssignedAddress;
 use crate::cluster::allocator::REST;
 use crate::id::{AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, VmId};
 use crate::marks::Marks;
@@ -39,6 +42,8 @@ pub struct Ledger {
     pub breakers: BTreeMap<TemplateId, BreakerEntry>,
     /// Ids that rest after use, with the time of their freeing; pruned when they have rested.
     pub resting: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
+    /// Addresses that rest after use; pruned when they have rested.
+    pub resting_addresses: BTreeMap<IpAddr, AddressRest>,
     /// Ids that must not be used until their volumes were listed empty.
     pub burned: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
     /// Guests whose marks named a sequence that was not reached, until an operator has confirmed it
@@ -69,6 +74,9 @@ pub struct AgentEntry {
     /// Whether the clone is known to have worked.
     #[serde(default)]
     pub settled: bool,
+    /// Addresses that are its own.
+    #[serde(default)]
+    pub addresses: Vec<AssignedAddress>,
     /// The guest's volumes.
     #[serde(default)]
     pub volumes: Vec<String>,
@@ -109,6 +117,23 @@ pub struct AgentEntry {
     /// Why it is stranded, with the command that mends it.
     #[serde(default)]
     pub stranded: Option<(String, String)>,
+}
+
+/// The rest of an address after use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressRest {
+    /// When its agent was gone.
+    pub since: WallTime,
+    /// How long it rests, in milliseconds.
+    pub cooldown_ms: u64,
+}
+
+impl AddressRest {
+    /// How long it rests.
+    pub fn cooldown(&self) -> Duration {
+        Duration::from_millis(self.cooldown_ms)
+    }
 }
 
 /// What operators want of one agent.
@@ -193,6 +218,9 @@ impl Ledger {
                 entry.settled = true;
                 entry.node = node.clone();
             }),
+            Body::AddressAssigned { agent, addresses } => {
+                self.with(agent, |entry| entry.addresses.clone_from(addresses));
+            }
             Body::VolumesKnown { agent, volumes } => {
                 self.with(agent, |entry| entry.volumes.clone_from(volumes));
             }
@@ -297,6 +325,7 @@ impl Ledger {
         if at.0.abs_diff(self.pruned.0) >= PRUNE_EVERY_MS.unsigned_abs() {
             self.pruned = at;
             self.ended.retain(|_, ended| at.0 - ended.at.0 < ENDED_KEEP_MS);
+            self.resting_addresses.retain(|_, rest| at - rest.since < rest.cooldown());
             for ids in self.resting.values_mut() {
                 ids.retain(|_, since| at - *since < REST);
             }
@@ -344,6 +373,7 @@ impl Ledger {
             intended: record.wall_time,
             upid: None,
             settled: false,
+            addresses: Vec::new(),
             volumes: Vec::new(),
             host_keys: Vec::new(),
             address: None,
@@ -401,6 +431,10 @@ impl Ledger {
             let agent = Some(agent.clone());
             let ended = EndedLease { ask: granted.ask, agent, why: LOST.into(), at };
             self.ended.insert(lease, ended);
+        }
+        for one in entry.addresses.iter().filter(|one| one.cooldown_ms > 0) {
+            let rest = AddressRest { since: at, cooldown_ms: one.cooldown_ms };
+            self.resting_addresses.insert(one.address, rest);
         }
         let ids = if burned { &mut self.burned } else { &mut self.resting };
         ids.entry(entry.marks.cluster).or_default().insert(entry.marks.vmid, at);

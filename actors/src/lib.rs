@@ -1,10 +1,12 @@
 //! Everything drover decides: pure minds inside thin actix bodies, with no way to the network,
 //! the disk or a clock but [`ports`].
 
+pub mod addresses;
 pub mod agent;
 pub mod ambient;
 pub mod birth;
 pub mod broker;
+pub mod changes;
 pub mod cloud;
 pub mod cluster;
 pub mod fact;

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use crate::fault::Fault;
 use crate::id::{AgentId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
 use crate::overrides::{OverrideChange, Overrides};
+use crate::reconciler::finding::Finding;
 use crate::record::{Hold, LeaseAsk, Owner, Reason};
 use crate::spec::HerdSpec;
 use crate::time::WallTime;
@@ -105,6 +106,11 @@ pub enum HerdCommand {
     Resync {
         /// Filled with the findings of each cluster when all are done.
         reply: oneshot::Sender<BTreeMap<ClusterId, Vec<String>>>,
+    },
+    /// Say what the next reconciliation of every cluster would do, and do nothing.
+    PlanResync {
+        /// Filled with the findings of each cluster when all are judged, the gravest first.
+        reply: oneshot::Sender<BTreeMap<ClusterId, Vec<Finding>>>,
     },
     /// An operator knows that the journal is older than the world: orphans may go all the same.
     ConfirmOlderJournal,

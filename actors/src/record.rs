@@ -10,6 +10,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::addresses::AssignedAddress;
 use crate::id::{
     AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, Upid, VmId,
 };
@@ -249,6 +250,13 @@ pub enum Body {
         /// The node the guest is on.
         node: NodeName,
     },
+    /// *Before acting.* An agent's guest will be given these addresses, and nobody else's.
+    AddressAssigned {
+        /// The agent.
+        agent: AgentId,
+        /// Its addresses; by the first it is reached.
+        addresses: Vec<AssignedAddress>,
+    },
     /// The guest's volumes.
     VolumesKnown {
         /// The agent.
@@ -428,6 +436,7 @@ impl Body {
             Self::Takeover { .. }
             | Self::ClusterPinned { .. }
             | Self::CloneIntended { .. }
+            | Self::AddressAssigned { .. }
             | Self::LeaseAsked(_)
             | Self::LeaseGranted { .. }
             | Self::LeaseReturned { .. }

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::addresses::{AddressPoolSpec, AddressSource};
 use crate::ambient::fnv1a;
-use crate::id::{CloudId, Generation, NodeName, TemplateId, VmId};
+use crate::id::{AddressPoolId, CloudId, Generation, NodeName, TemplateId, VmId};
 
 /// Everything one drover looks after.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -20,8 +21,13 @@ pub struct HerdSpec {
     pub clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
     /// Each template on each of its clouds.
     pub templates: BTreeMap<TemplateId, Arc<TemplateSpec>>,
+    /// Time between two reconciliations that stands in every cloud's spec against its own; none
+    /// where each has its own.
+    pub reconcile_period: Option<Duration>,
     /// Labels given to lists of templates, as written.
     pub mappings: Vec<Arc<LabelMapping>>,
+    /// Addresses for agents, whichever clouds use them.
+    pub pools: BTreeMap<AddressPoolId, Arc<AddressPoolSpec>>,
 }
 
 /// Labels that a list of templates serves (`labelMappings`).
@@ -165,6 +171,9 @@ pub struct TemplateSpec {
     pub description: String,
     /// Cloud-init values.
     pub cloud_init: CloudInitSpec,
+    /// Where its agents have their addresses from.
+    #[serde(default)]
+    pub address: AddressSource,
     /// CIDRs the address must lie in; empty for any that is not loopback, link-local or a container bridge's.
     pub guest_networks: Vec<String>,
     /// Steps of its own to prepare an agent by, in order.
@@ -258,6 +267,7 @@ impl TemplateSpec {
             tags: BTreeSet::new(),
             description: String::new(),
             cloud_init: CloudInitSpec::default(),
+            address: AddressSource::default(),
             guest_networks: Vec::new(),
             steps: Vec::new(),
             ready_command: None,

@@ -7,8 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use tokio::sync::oneshot;
-
+use crate::changes::Changes;
 use crate::id::{CloudId, ClusterId};
 
 /// Which clouds there are and where they lead.
@@ -17,8 +16,7 @@ use crate::id::{CloudId, ClusterId};
 #[derive(Debug, Clone, Default)]
 pub struct Ways {
     known: Rc<RefCell<BTreeMap<CloudId, Way>>>,
-    /// Those who wait for a change, woken in the order they came.
-    waiting: Rc<RefCell<Vec<oneshot::Sender<()>>>>,
+    changes: Changes,
 }
 
 /// A cloud that can be called: configured, or left with agents since.
@@ -89,22 +87,12 @@ impl Ways {
         if let Some(way) = self.known.borrow_mut().get_mut(cloud).filter(|way| way.configured) {
             change(&mut way.lead);
         }
-        for waiter in self.waiting.take() {
-            // It may have gone meanwhile.
-            let _ = waiter.send(());
-        }
+        self.changes.tell();
     }
 
     /// Resolves when something has changed since this call.
     pub fn change(&self) -> impl Future<Output = ()> + use<> {
-        let (waiter, change) = oneshot::channel();
-        let mut waiting = self.waiting.borrow_mut();
-        waiting.retain(|waiter| !waiter.is_closed());
-        waiting.push(waiter);
-        async move {
-            // Without a sender nothing changes any more.
-            let _ = change.await;
-        }
+        self.changes.next()
     }
 
     /// The cloud to call about a guest of `own` on this cluster: `own` where it is known to lead

@@ -54,7 +54,7 @@ fn log(view: &View, what: &What) {
                 tracing::info!(%cloud, health, detail, "cloud's health changed");
             }
         }
-        What::ConfigApplied { generation } => {
+        What::ConfigApplied { generation, .. } => {
             tracing::info!(generation = generation.0, "configuration in force");
         }
         What::ConfigRefused { .. } => tracing::error!("configuration refused, the old one stays"),
@@ -63,6 +63,11 @@ fn log(view: &View, what: &What) {
         }
         What::Restarted { actor, count, gave_up } => {
             tracing::error!(actor, count, gave_up, "actor restarted");
+        }
+        What::AddressPools { pools } => {
+            for pool in pools.iter().filter(|pool| pool.free == 0) {
+                tracing::debug!(pool = %pool.pool, used = pool.used, "address pool is used up");
+            }
         }
         What::CloudGone { cloud } => tracing::info!(%cloud, "cloud gone"),
         // The agents log their own moves.

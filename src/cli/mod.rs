@@ -75,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Status
         | Command::Agents { .. }
         | Command::Templates
+        | Command::AddressPools
         | Command::Provision { .. }
         | Command::Lease(_)
         | Command::Release { .. }

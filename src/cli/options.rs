@@ -70,6 +70,8 @@ pub enum Command {
     },
     /// List templates
     Templates,
+    /// List pools of addresses: size, used, resting, free, and when the next is free
+    AddressPools,
     /// Begin agents of a template at once, without demand
     Provision {
         /// The template, `cloud/template` or its bare name
@@ -110,6 +112,9 @@ pub enum Command {
         /// The journal is a restored backup, and this is known: orphans that it does not know may go
         #[arg(long)]
         confirm_older_journal: bool,
+        /// Print what would be destroyed, followed, left alone and reported, and why; change nothing
+        #[arg(long, conflicts_with = "confirm_older_journal")]
+        dry_run: bool,
     },
     /// Read the configuration again
     Reload,
@@ -232,7 +237,8 @@ pub struct SimOptions {
     #[arg(long)]
     pub all_nodes: bool,
     /// Unix socket for orders, one a line: renew-certificate, replace-certificate, expire-tickets,
-    /// faults FILE|none, node-down NODE, node-up NODE, isolate NODE, rejoin NODE
+    /// faults FILE|none, node-down NODE, node-up NODE, isolate NODE, rejoin NODE,
+    /// lock VMID NAME|none, move VMID NODE
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
 }

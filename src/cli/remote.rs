@@ -11,7 +11,10 @@ use super::{
     AgentAction, CliError, Client, Command, Global, Limit, Term, events, hold, identity, tables,
 };
 use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
-use crate::web::{ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
+use crate::web::{
+    AddressPoolsOut, ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut,
+    ResyncPlanOut,
+};
 
 /// How long a reload or a full reconciliation may take.
 const LONG_LIMIT: std::time::Duration = std::time::Duration::from_secs(180);
@@ -37,6 +40,10 @@ pub(super) async fn run(
         Command::Templates => {
             let templates: TemplatesOut = client.get("/v1/templates", CALL_LIMIT).await?;
             print(term, json, &templates, |out| tables::templates(&out.templates))?;
+        }
+        Command::AddressPools => {
+            let pools: AddressPoolsOut = client.get("/v1/address-pools", CALL_LIMIT).await?;
+            print(term, json, &pools, |out| tables::address_pools(&out.address_pools))?;
         }
         Command::Provision { template, count } => {
             let path = path("templates", &template, "/provision");
@@ -81,7 +88,11 @@ pub(super) async fn run(
                 format!("{} told to go\n", tables::count(out.retired as usize, "agent"))
             })?;
         }
-        Command::Resync { confirm_older_journal } => {
+        Command::Resync { dry_run: true, .. } => {
+            let out: ResyncPlanOut = client.get("/v1/resync", LONG_LIMIT).await?;
+            print(term, json, &out, tables::planned)?;
+        }
+        Command::Resync { confirm_older_journal, dry_run: false } => {
             let wish = ResyncIn { confirm_older_journal };
             let out: ResyncOut = client.post("/v1/resync", &wish, LONG_LIMIT).await?;
             print(term, json, &out, tables::findings)?;

@@ -134,6 +134,9 @@ pub(super) fn check(global: &Global, options: CheckOptions) -> ExitCode {
         checked.herd.clouds.len(),
         checked.herd.templates.len()
     );
+    if let Some(period) = checked.service.reconcile_period {
+        println!("{}", super::tables::every_cloud(period.as_secs()));
+    }
     if !options.connect {
         return ExitCode::SUCCESS;
     }

@@ -1,9 +1,11 @@
 //! Plain aligned text for people.
 
+use drover_actors::reconciler::finding::Does;
+
 use crate::web::shapes::{
     AgentOut, AgentsOut, CloudOut, ConfigOut, LeaseOut, StatusOut, TemplateOut,
 };
-use crate::web::{ProvisionOut, ResyncOut};
+use crate::web::{AddressPoolOut, ProvisionOut, ResyncOut, ResyncPlanOut};
 
 /// Text from elsewhere without anything that could move the cursor, on one line.
 pub(super) fn clean(text: &str) -> String {
@@ -69,6 +71,9 @@ pub(super) fn status(status: &StatusOut) -> String {
     }
     text.push_str(&format!("\nCLOUDS\n{}", clouds(&status.clouds)));
     text.push_str(&format!("\nTEMPLATES\n{}", templates(&status.templates)));
+    if !status.address_pools.is_empty() {
+        text.push_str(&format!("\nADDRESS POOLS\n{}", address_pools(&status.address_pools)));
+    }
     text.push_str(&format!("\nAGENTS\n{}", live(&status.agents)));
     text.push_str(&format!("\nLEASES\n{}", leases(&status.leases)));
     if !status.reconciled.is_empty() {
@@ -91,6 +96,9 @@ fn config(config: &ConfigOut) -> String {
         }
         (Some(_) | None, _) => "configuration: none in force\n".to_owned(),
     };
+    if let Some(seconds) = config.orphan_cleanup_period_seconds {
+        text.push_str(&format!("{}\n", every_cloud(seconds)));
+    }
     if let (Some(at), Some(refusal)) = (&config.refused_at, &config.refusal) {
         text.push_str(&format!("REFUSED at {at}, the old configuration stays:\n"));
         for line in refusal.lines() {
@@ -98,6 +106,11 @@ fn config(config: &ConfigOut) -> String {
         }
     }
     text
+}
+
+/// That the service says how often its clouds are reconciled.
+pub(super) fn every_cloud(seconds: u64) -> String {
+    format!("every cloud is reconciled each {seconds} s: service.orphanCleanupPeriodSeconds")
 }
 
 fn clouds(clouds: &[CloudOut]) -> String {
@@ -135,6 +148,10 @@ pub(super) fn templates(templates: &[TemplateOut]) -> String {
         let breaker = match (&template.retry_at, &template.cause) {
             (Some(at), Some(cause)) => format!("{} until {at}: {cause}", template.breaker),
             (Some(_) | None, _) => template.breaker.clone(),
+        };
+        let breaker = match &template.lack {
+            Some(lack) => format!("{breaker}; {lack}"),
+            None => breaker,
         };
         let count: u32 = template.states.values().sum();
         let kept = match (template.minimum, template.idle_minimum) {
@@ -177,6 +194,28 @@ fn asides(template: &TemplateOut) -> String {
         text += &format!("{}: the next failure is held for {seconds} s\n", template.id);
     }
     text
+}
+
+/// Pools of addresses with what they have.
+pub(super) fn address_pools(pools: &[AddressPoolOut]) -> String {
+    if pools.is_empty() {
+        return "none\n".to_owned();
+    }
+    let row = |pool: &AddressPoolOut| {
+        [
+            pool.id.clone(),
+            pool.size.to_string(),
+            pool.used.to_string(),
+            pool.resting.to_string(),
+            pool.free.to_string(),
+            dash(pool.next_free_at.as_ref()),
+            pool.ranges.join(", "),
+        ]
+    };
+    table(
+        ["POOL", "SIZE", "USED", "RESTING", "FREE", "NEXT FREE AT", "ADDRESSES"],
+        pools.iter().map(row).collect(),
+    )
 }
 
 /// Agents, and those that went when wanted.
@@ -278,4 +317,25 @@ pub(super) fn findings(out: &ResyncOut) -> String {
         }
     }
     text
+}
+
+/// What a reconciliation would do.
+pub(super) fn planned(out: &ResyncPlanOut) -> String {
+    if out.clusters.is_empty() {
+        return "no cluster is known yet\n".to_owned();
+    }
+    let mut text = String::new();
+    for (cluster, found) in &out.clusters {
+        let counted = |does: Does| {
+            let count = found.iter().filter(|one| one.does == does.name()).count();
+            (count > 0).then(|| format!("{count} to {}", does.name()))
+        };
+        let counts: Vec<String> = Does::ALL.into_iter().filter_map(counted).collect();
+        let sum = if counts.is_empty() { "nothing to do".to_owned() } else { counts.join(", ") };
+        text.push_str(&format!("{cluster}: {sum}\n"));
+        for one in found {
+            text.push_str(&format!("  {:<7}  {}\n", clean(&one.does), clean(&one.why)));
+        }
+    }
+    text + "nothing was changed\n"
 }

@@ -75,8 +75,12 @@ impl Vault<'_> {
         let known = kinds.clone().collect::<Vec<_>>().join(", ");
         let Some(kind) = kind_of(&entry.value) else {
             let fault = match &entry.value.value {
-                Value::Map(_) => {
-                    Fault::at(entry.place, format!("{path}.kind"), "`kind` is missing")
+                Value::Map(keys) => {
+                    let path = format!("{path}.kind");
+                    match keys.iter().find(|key| key.key == "kind" && !key.value.is_null()) {
+                        Some(kind) => wrong_type(&kind.value, &path, "text"),
+                        None => Fault::at(entry.place, path, "`kind` is missing"),
+                    }
                 }
                 Value::Scalar { .. } | Value::List(_) => {
                     wrong_type(&entry.value, path, "a mapping")

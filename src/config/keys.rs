@@ -1,7 +1,11 @@
 //! Every key that clouds, agents, credentials and the service know: type, range, default, and what
 //! zero means. The one place that says so; `configs/full.yaml` and the checks follow it.
 
+mod addresses;
+
 use super::value::{self, Check};
+
+pub(super) use addresses::ADDRESS_POOL;
 
 /// The most a duration in seconds or minutes may be: about three years of seconds.
 const LONG: u64 = 100_000_000;
@@ -66,10 +70,12 @@ pub(super) struct Key {
     pub about: &'static str,
     /// Looks closer at each text.
     pub check: Option<Check>,
+    /// Another spelling that is taken for it.
+    pub also: Option<&'static str>,
 }
 
 const fn key(name: &'static str, kind: Kind, preset: Preset, about: &'static str) -> Key {
-    Key { name, kind, preset, about, check: None }
+    Key { name, kind, preset, about, check: None, also: None }
 }
 
 const fn text(name: &'static str, preset: Preset, about: &'static str) -> Key {
@@ -84,6 +90,16 @@ impl Key {
     const fn checked(mut self, check: Check) -> Self {
         self.check = Some(check);
         self
+    }
+
+    const fn also(mut self, name: &'static str) -> Self {
+        self.also = Some(name);
+        self
+    }
+
+    /// Whether it is called so.
+    pub(super) fn is(&self, name: &str) -> bool {
+        self.name == name || self.also == Some(name)
     }
 }
 
@@ -218,6 +234,14 @@ pub(super) static AGENT: &[Key] = &[
     text("ciUser", Preset::Text(""), "cloud-init user; blank: the image's own"),
     text("ipConfig", Preset::Text("ip=dhcp"), "cloud-init ipconfig0; blank: the template's")
         .checked(value::ip_config),
+    text("addressPool", Preset::Text(""), "the address pool its agents have their addresses of"),
+    text("addressPool6", Preset::Text(""), "a second one, of IPv6 beside one of IPv4"),
+    key(
+        "addressFrom",
+        Kind::Choice(&["guestAgent", "static", "call"]),
+        Preset::Unset,
+        "who tells the address; unset: static for a pool or one address in ipConfig, else guestAgent",
+    ),
     key(
         "ipConfigs",
         Kind::Texts,
@@ -233,7 +257,8 @@ pub(super) static AGENT: &[Key] = &[
     ),
     text("nameserver", Preset::Text(""), "cloud-init DNS servers; blank: the node's")
         .checked(value::nameserver),
-    text("searchdomain", Preset::Text(""), "cloud-init DNS search domain; blank: the node's"),
+    text("searchDomain", Preset::Text(""), "cloud-init DNS search domain; blank: the node's")
+        .also("searchdomain"),
     whole("sshPort", 1, 65_535, 22, "port of SSH in the guest"),
     key(
         "guestNetworks",
@@ -370,6 +395,12 @@ pub(super) static SERVICE: &[Key] = &[
         Preset::Text("keep"),
         "agents at a stop",
     ),
+    key(
+        "orphanCleanupPeriodSeconds",
+        Kind::ZeroOr(30, LONG),
+        Preset::Whole(0),
+        "seconds between two reconciliations of every cloud, against what each says; 0: as they say",
+    ),
     text(
         "logLevel",
         Preset::Unset,
@@ -489,12 +520,13 @@ pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 3] =
     [("proxmoxToken", PROXMOX_TOKEN), ("proxmoxPassword", PROXMOX_PASSWORD), ("sshKey", SSH_KEY)];
 
 /// The top level; `agentDefaults-<node>` beside.
-pub(super) const TOP: [&str; 7] = [
+pub(super) const TOP: [&str; 8] = [
     "cloudDefaults",
     "cloudConfigurations",
     "agentDefaults",
     "agentConfigurations",
     "labelMappings",
+    "addressPools",
     "credentials",
     "service",
 ];
@@ -505,8 +537,9 @@ pub(super) const LATER: [&str; 3] = ["demand", "images", "machines"];
 /// Whether a word is the name of a key or of a section.
 pub(super) fn is_known(word: &str) -> bool {
     let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys];
-    let tables = [CLOUD, AGENT, MAPPING, SERVICE, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
-    TOP.contains(&word) || tables.into_iter().chain(nested).flatten().any(|key| key.name == word)
+    let tables =
+        [CLOUD, AGENT, MAPPING, ADDRESS_POOL, SERVICE, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
+    TOP.contains(&word) || tables.into_iter().chain(nested).flatten().any(|key| key.is(word))
 }
 
 /// The known word nearest to a mistaken one, if one is near.
@@ -541,7 +574,8 @@ mod tests {
     #[test]
     fn every_preset_is_of_its_kind_and_in_its_range() {
         let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys].concat();
-        for key in [CLOUD, AGENT, MAPPING, SERVICE].concat().into_iter().chain(nested) {
+        for key in [CLOUD, AGENT, MAPPING, ADDRESS_POOL, SERVICE].concat().into_iter().chain(nested)
+        {
             let sound = match (key.kind, key.preset) {
                 (_, Preset::Required | Preset::Unset) => true,
                 (Kind::Whole(least, most), Preset::Whole(n)) => (least..=most).contains(&n),

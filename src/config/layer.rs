@@ -37,6 +37,13 @@ enum State {
     Sound(Yaml),
 }
 
+impl Given {
+    /// The key as it is written.
+    fn name(&self) -> &str {
+        self.path.rsplit('.').next().unwrap_or_default()
+    }
+}
+
 /// One mapping, checked.
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
@@ -70,7 +77,7 @@ impl Layer {
         };
         for entry in entries {
             let path = format!("{path}.{}", entry.key);
-            let Some(key) = keys.iter().find(|key| key.name == entry.key) else {
+            let Some(key) = keys.iter().find(|key| key.is(&entry.key)) else {
                 let known = keys.iter().map(|key| key.name);
                 faults.push(if faults.len() < MANY {
                     unknown(&entry.key, entry.place, &path, known)
@@ -80,6 +87,10 @@ impl Layer {
                 continue;
             };
             let before = faults.len();
+            if let Some(first) = layer.given.get(key.name) {
+                let message = format!("`{}` is given already, as `{}`", key.name, first.name());
+                faults.push(Fault::at(entry.place, &*path, message).help("keep one of the two"));
+            }
             let nested = nested(&entry.value, &path, key.kind, faults);
             let state = match value_of(&entry.value, &path, key, faults) {
                 _ if entry.value.is_null() => State::Null,

@@ -35,12 +35,13 @@ const HARMLESS: [&str; 21] = [
 const TELLING: usize = 6;
 
 /// The sections that hold no secrets; `agentDefaults-<node>` beside.
-const OPEN: [&str; 5] = [
+const OPEN: [&str; 6] = [
     "cloudDefaults",
     "cloudConfigurations",
     "agentDefaults",
     "agentConfigurations",
     "labelMappings",
+    "addressPools",
 ];
 
 /// The text with secrets replaced by asterisks, as many bytes as before.

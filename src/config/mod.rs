@@ -4,6 +4,7 @@
 //! [`HerdSpec`] the actors live by, and beside it what they must not know (endpoints, secrets).
 //! [`watch`] does so again whenever the files change. Opens no connection and changes nothing.
 
+mod addresses;
 mod cloud;
 mod connection;
 mod credential;

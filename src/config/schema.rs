@@ -5,7 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{AGENT, CLOUD, CREDENTIAL_KINDS, Key, Kind, MAPPING, Preset, SERVICE, Shape};
+use super::keys::{
+    ADDRESS_POOL, AGENT, CLOUD, CREDENTIAL_KINDS, Key, Kind, MAPPING, Preset, SERVICE, Shape,
+};
 
 /// The schema of a whole configuration.
 pub fn schema() -> Value {
@@ -19,6 +21,8 @@ pub fn schema() -> Value {
     cloud.insert("required".into(), json!(["name"]));
     let mut labels = mapping(MAPPING);
     labels.insert("required".into(), json!(["labels", "templates"]));
+    let mut pool = mapping(ADDRESS_POOL);
+    pool.insert("required".into(), json!(["ranges", "prefix"]));
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "drover",
@@ -34,6 +38,7 @@ pub fn schema() -> Value {
             "agentDefaults": layer(AGENT, "what every agent inherits"),
             "agentConfigurations": entries(Value::Object(mapping(AGENT)), "kinds of agents"),
             "labelMappings": entries(Value::Object(labels), "labels that a list of templates serves"),
+            "addressPools": entries(Value::Object(pool), "addresses given to agents one by one"),
             "credentials": entries(credential(), "what the ids in credentialsId stand for"),
             "service": layer(SERVICE, "drover itself"),
         },
@@ -42,8 +47,9 @@ pub fn schema() -> Value {
 
 /// A mapping with these keys and no other; nothing at all is fine too.
 fn mapping(keys: &[Key]) -> Map<String, Value> {
+    let names = |key: &Key| [Some(key.name), key.also].into_iter().flatten();
     let properties: Map<String, Value> =
-        keys.iter().map(|key| (key.name.to_owned(), value(key))).collect();
+        keys.iter().flat_map(|key| names(key).map(|name| (name.to_owned(), value(key)))).collect();
     let mut mapping = Map::new();
     mapping.insert("type".into(), json!(["object", "null"]));
     mapping.insert("additionalProperties".into(), false.into());

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use drover_actors::message::StopPolicy;
 use secrecy::SecretString;
@@ -37,6 +38,8 @@ pub struct ServiceSpec {
     pub tokens: Vec<ApiToken>,
     /// What happens to agents at a stop.
     pub on_stop: StopPolicy,
+    /// Time between two reconciliations of every cloud; none for what each of them says.
+    pub reconcile_period: Option<Duration>,
     /// The level or filter of the logs.
     pub log_level: String,
 }
@@ -63,6 +66,7 @@ struct RawService {
     listen: Option<SocketAddr>,
     listen_plain: bool,
     on_stop: StopPolicy,
+    orphan_cleanup_period_seconds: u64,
     log_level: Option<String>,
 }
 
@@ -99,6 +103,8 @@ pub(super) fn service(
         listen: raw.listen,
         tokens,
         on_stop: raw.on_stop,
+        reconcile_period: Some(Duration::from_secs(raw.orphan_cleanup_period_seconds))
+            .filter(|period| !period.is_zero()),
         log_level: raw.log_level.filter(|level| !level.is_empty()).unwrap_or_else(level),
     })
 }

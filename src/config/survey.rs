@@ -8,11 +8,12 @@ use std::sync::Arc;
 use drover_actors::id::CloudId;
 use drover_actors::spec::{HerdSpec, LabelMapping, TemplateSpec};
 
+use super::addresses::{self, Pools};
 use super::cloud::{self, CheckedCloud};
 use super::credential::{Credential, Vault};
 use super::environment::{Defaults, Environment};
 use super::fault::{self, Fault, Place};
-use super::keys::{AGENT, CLOUD, Key, LATER, MAPPING, TOP};
+use super::keys::{ADDRESS_POOL, AGENT, CLOUD, Key, LATER, MAPPING, TOP};
 use super::layer::{Layer, unknown, wrong_type};
 use super::mapping;
 use super::node::{self, Entries, Entry, Value};
@@ -195,6 +196,7 @@ struct Parts {
     clouds: BTreeMap<CloudId, CheckedCloud>,
     templates: BTreeMap<String, CheckedTemplate>,
     mappings: Vec<LabelMapping>,
+    pools: Pools,
     credentials: BTreeMap<String, Credential>,
     uploads: Uploads,
     service: ServiceSpec,
@@ -208,12 +210,16 @@ fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Par
     let clouds = clouds(top, defaults, &credentials, &mut vault);
     let nodes = node_defaults(top, vault.faults);
     let agent_defaults = one(top, "agentDefaults", AGENT, vault.faults);
+    let pools = many(top, "addressPools", ADDRESS_POOL, vault.faults);
+    let pools = addresses::pools(pools, vault.faults);
     let ground = Ground {
         environment: defaults,
         defaults: &agent_defaults,
         nodes: &nodes,
         clouds: &clouds,
         credentials: &credentials,
+        pools: &pools,
+        listens: service.as_ref().is_none_or(|service| service.listen.is_some()),
     };
     let mut templates = BTreeMap::new();
     for (id, own) in many(top, "agentConfigurations", AGENT, vault.faults) {
@@ -229,7 +235,7 @@ fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Par
     same_names(&clouds, &templates, vault.faults);
     promises(&clouds, &templates, vault.warnings);
     let uploads = vault.shelf.contents;
-    Some(Parts { clouds, templates, mappings, credentials, uploads, service: service? })
+    Some(Parts { clouds, templates, mappings, pools, credentials, uploads, service: service? })
 }
 
 /// Faults of the top level itself: unknown sections, and sections that are no mappings.
@@ -343,7 +349,10 @@ fn promises(
     for (id, cloud) in clouds {
         let Some(cap) = cloud.spec.cap else { continue };
         let specs = templates.values().flat_map(|template| &template.specs);
-        let kept = |spec: &TemplateSpec| u64::from(spec.minimum.max(spec.idle_minimum));
+        let kept = |spec: &TemplateSpec| {
+            let windows = spec.schedule.iter().map(|at| at.minimum.max(at.idle_minimum));
+            u64::from(windows.fold(spec.minimum.max(spec.idle_minimum), u32::max))
+        };
         let promised: u64 = specs.filter(|spec| spec.id.cloud == *id).map(kept).sum();
         if promised > u64::from(cap) {
             let message = format!("`{cap}` is less than its templates' minimums, {promised}");
@@ -357,9 +366,13 @@ impl Parts {
     fn into_checked(self, warnings: Vec<Fault>, sources: Sources) -> Checked {
         let mut herd = HerdSpec::default();
         let mut connections = BTreeMap::new();
-        for (id, cloud) in self.clouds {
+        herd.reconcile_period = self.service.reconcile_period;
+        for (id, mut cloud) in self.clouds {
             if let Some(connection) = cloud.connection {
                 connections.insert(id.clone(), connection);
+            }
+            if let Some(period) = herd.reconcile_period {
+                cloud.spec.reconcile_period = period;
             }
             herd.clouds.insert(id, Arc::new(cloud.spec));
         }
@@ -368,6 +381,8 @@ impl Parts {
                 herd.templates.insert(spec.id.clone(), Arc::new(spec));
             }
         }
+        let pools = self.pools.into_iter();
+        herd.pools = pools.filter_map(|(id, pool)| Some((id, Arc::new(pool.spec?)))).collect();
         herd.mappings = self.mappings.into_iter().map(Arc::new).collect();
         let keys = self
             .credentials

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use drover_actors::addresses::AddressSource;
 use drover_actors::id::{CloudId, Generation, NodeName, TemplateId, VmId};
 use drover_actors::spec::{
     BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, Mode,
@@ -11,6 +12,7 @@ use drover_actors::spec::{
 };
 use serde::Deserialize;
 
+use super::addresses::{self, Pools, Wanted};
 use super::cloud::{CheckedCloud, unresolved};
 use super::credential::{Credential, SshKeySpec, Vault};
 use super::environment::Defaults;
@@ -62,10 +64,13 @@ struct RawAgent {
     startup_wait_seconds: u64,
     ci_user: String,
     ip_config: String,
+    address_pool: String,
+    address_pool6: String,
+    address_from: Option<String>,
     ip_configs: Vec<String>,
     ci_upgrade: bool,
     nameserver: String,
-    searchdomain: String,
+    search_domain: String,
     ssh_port: u16,
     guest_networks: Vec<String>,
     tags: BTreeSet<String>,
@@ -114,6 +119,9 @@ pub(super) struct Ground<'a> {
     pub nodes: &'a BTreeMap<String, Layer>,
     pub clouds: &'a BTreeMap<CloudId, CheckedCloud>,
     pub credentials: &'a BTreeMap<String, Credential>,
+    pub pools: &'a Pools,
+    /// Whether guests can call drover.
+    pub listens: bool,
 }
 
 /// A template on its clouds.
@@ -137,9 +145,23 @@ pub(super) fn template(
     let key = ssh_key(&raw, &layer, ground, faults);
     numbers(&raw, &layer, faults);
     let windows = windows(&raw, &layer, faults);
+    let wanted = Wanted {
+        pool: &raw.address_pool,
+        pool6: &raw.address_pool6,
+        from: raw.address_from.as_deref(),
+        ip_config: &raw.ip_config,
+        listens: ground.listens,
+    };
+    let address = addresses::source(&wanted, &layer, ground.pools, faults);
     advise(&raw, &layer, key, warnings);
+    let kept = (raw.instance_cap, raw.instance_min.max(raw.idle_min));
+    addresses::advise(&address, kept, &layer, ground.pools, warnings);
     let key = key?;
-    let specs = clouds.iter().map(|cloud| spec(id, (&raw, &steps, &windows), cloud, key)).collect();
+    let make = |cloud: &&CheckedCloud| {
+        let made = spec(id, (&raw, &steps, &windows), cloud, key);
+        TemplateSpec { address: address.clone(), ..made }
+    };
+    let specs = clouds.iter().map(make).collect();
     Some(CheckedTemplate { specs, layer })
 }
 
@@ -298,14 +320,6 @@ fn advise(raw: &RawAgent, layer: &Layer, key: Option<&SshKeySpec>, warnings: &mu
         let fault = layer.fault("diskSizeGb", message);
         warnings.push(fault.help("10 or more is recommended, or 0 for the template's size"));
     }
-    let fixed = raw.ip_config.split(',').any(|part| {
-        let setting = part.trim().strip_prefix("ip=").or(part.trim().strip_prefix("ip6="));
-        setting.is_some_and(|setting| setting.contains('/'))
-    });
-    if fixed && raw.instance_cap != 1 {
-        let fault = layer.fault("ipConfig", "every agent of this template gets the same address");
-        warnings.push(fault.help("use `ip=dhcp`, or set instanceCap to 1"));
-    }
     if let Some(key) = key
         && !raw.ci_user.is_empty()
         && raw.ci_user != key.username
@@ -395,12 +409,14 @@ fn spec(
         description: raw.description.clone(),
         cloud_init: CloudInitSpec {
             user: given(&raw.ci_user),
-            ip_config: given(&raw.ip_config),
+            // A pool's address takes its place.
+            ip_config: given(&raw.ip_config).filter(|_| raw.address_pool.is_empty()),
             ip_configs: raw.ip_configs.clone(),
             nameserver: given(&raw.nameserver),
-            search_domain: given(&raw.searchdomain),
+            search_domain: given(&raw.search_domain),
             upgrade: raw.ci_upgrade,
         },
+        address: AddressSource::default(),
         guest_networks: raw.guest_networks.clone(),
         steps: steps.to_vec(),
         ready_command: given(&raw.ready_command),

@@ -4,6 +4,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use drover_actors::addresses::AddressRange;
+
 use crate::calendar;
 use crate::pve::{Endpoint, parse_pin};
 use crate::telemetry;
@@ -48,6 +50,35 @@ pub(super) fn cidr(text: &str) -> Result<(), Complaint> {
     match prefix.parse::<u32>() {
         Ok(length) if length <= longest => Ok(()),
         _ => Err(complain(format!("the prefix length is a number from 0 to {longest}"), FORM)),
+    }
+}
+
+/// Checks one IP address.
+pub(super) fn address(text: &str) -> Result<(), Complaint> {
+    text.parse::<IpAddr>().map(drop).map_err(|_| {
+        complain(format!("`{text}` is no IP address"), "write it as `10.20.0.1` or `fd00::1`")
+    })
+}
+
+/// Reads a range of addresses: `first-last`, one alone, or a CIDR.
+pub(super) fn range_of(text: &str) -> Option<AddressRange> {
+    let text = text.trim();
+    if let Some((first, last)) = text.split_once('-') {
+        return AddressRange::new(first.trim().parse().ok()?, last.trim().parse().ok()?);
+    }
+    if let Some((base, prefix)) = text.split_once('/') {
+        return AddressRange::network(base.parse().ok()?, prefix.parse().ok()?);
+    }
+    let alone = text.parse().ok()?;
+    AddressRange::new(alone, alone)
+}
+
+/// Checks a range of addresses.
+pub(super) fn address_range(text: &str) -> Result<(), Complaint> {
+    const FORM: &str = "write it as `10.20.0.50-10.20.0.99`, `10.20.0.50` or `10.20.0.64/26`";
+    match range_of(text) {
+        Some(_) => Ok(()),
+        None => Err(complain(format!("`{text}` is no range of addresses"), FORM)),
     }
 }
 

@@ -36,11 +36,15 @@ pub enum Order {
     Isolate(String),
     /// End that.
     Rejoin(String),
+    /// Lock a guest, as a backup or a migration under way does; none unlocks it.
+    Lock(u32, Option<String>),
+    /// Move a guest to another node, as a migration does.
+    Move(u32, String),
 }
 
 /// The commands, for messages and the help.
 pub const COMMANDS: &str = "renew-certificate, replace-certificate, expire-tickets, faults FILE|none, \
-    node-down NODE, node-up NODE, isolate NODE, rejoin NODE";
+    node-down NODE, node-up NODE, isolate NODE, rejoin NODE, lock VMID NAME|none, move VMID NODE";
 
 impl Order {
     /// Reads one line.
@@ -62,12 +66,25 @@ impl Order {
             "node-up" => node(Self::NodeUp),
             "isolate" => node(Self::Isolate),
             "rejoin" => node(Self::Rejoin),
+            "lock" => guest(verb, rest, "`none` or a lock, such as `backup`")
+                .map(|(vmid, lock)| Self::Lock(vmid, (lock != "none").then(|| lock.to_owned()))),
+            "move" => guest(verb, rest, "the name of a node")
+                .map(|(vmid, node)| Self::Move(vmid, node.to_owned())),
             _ if !rest.is_empty() => Err(format!("`{verb}` is none of: {COMMANDS}")),
             "renew-certificate" => Ok(Self::RenewCertificate),
             "replace-certificate" => Ok(Self::ReplaceCertificate),
             "expire-tickets" => Ok(Self::ExpireTickets),
             _ => Err(format!("`{verb}` is none of: {COMMANDS}")),
         }
+    }
+}
+
+/// The VMID that an order begins with, and the word after it.
+fn guest<'a>(verb: &str, rest: &'a str, what: &str) -> Result<(u32, &'a str), String> {
+    let (vmid, word) = rest.split_once(' ').unwrap_or((rest, ""));
+    match (vmid.parse(), word.trim()) {
+        (Ok(vmid), word) if !word.is_empty() => Ok((vmid, word)),
+        (Ok(_) | Err(_), _) => Err(format!("`{verb}` needs a VMID and {what}")),
     }
 }
 
@@ -164,8 +181,10 @@ mod tests {
     #[test]
     fn every_listed_command_is_taken() {
         for command in COMMANDS.split(", ") {
-            assert!(Order::parse(command).is_ok(), "{command}");
+            let command = command.replace("VMID", "100");
+            assert!(Order::parse(&command).is_ok(), "{command}");
         }
+        assert_eq!(Order::parse("lock 100 none"), Ok(Order::Lock(100, None)));
         assert_eq!(Order::parse("faults none\n"), Ok(Order::Faults(None)));
         assert_eq!(Order::parse(" node-up  pve2 "), Ok(Order::NodeUp("pve2".into())));
     }
@@ -175,6 +194,8 @@ mod tests {
         for (line, says) in [
             ("node-down", "name of a node"),
             ("faults", "a file"),
+            ("lock backup", "a VMID and `none` or a lock"),
+            ("move 100", "the name of a node"),
             ("renew-certificate now", "none of"),
             ("reboot", "renew-certificate"),
             ("", "none of"),

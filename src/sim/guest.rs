@@ -28,6 +28,22 @@ pub struct GuestBoot {
     pub resumed: bool,
 }
 
+impl GuestBoot {
+    /// The address cloud-init gives it by `ipconfig0`, IPv4 first; none where it asks for one, or has
+    /// no drive to hear of it.
+    #[must_use]
+    pub fn static_address(&self) -> Option<IpAddr> {
+        let settings = self.config.get("ipconfig0")?;
+        let of = |name: &str| {
+            let mut parts = settings.split(',').filter_map(|part| part.split_once('='));
+            let (_, value) = parts.find(|(key, _)| *key == name)?;
+            value.split_once('/')?.0.parse().ok()
+        };
+        let told = self.config.values().any(|value| value.contains("cloudinit"));
+        of("ip").or_else(|| of("ip6")).filter(|_| told)
+    }
+}
+
 /// One command to the guest agent, already past Proxmox's own checks.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentCall {

@@ -21,7 +21,7 @@ use super::guests::{
 use super::record::Record;
 use super::simulation::{Simulation, SimulationOptions};
 use super::spec::{ClusterSpec, PveVersion};
-use super::world::{Certificates as Shown, Faults, Latency};
+use super::world::{Certificates as Shown, Faults, Latency, SideDoor};
 use crate::causes::chain;
 use crate::clock;
 
@@ -264,6 +264,12 @@ struct Running<'a> {
     folder: &'a Path,
 }
 
+/// Whether a guest is there.
+fn there(side: &SideDoor, vmid: u32) -> Result<(), String> {
+    let found = side.config(vmid).map(|_| ());
+    found.ok_or_else(|| format!("there is no guest {vmid}"))
+}
+
 impl Running<'_> {
     async fn carry_out(&mut self, order: Order) -> Result<Value, String> {
         let side = self.simulation.world.side_door();
@@ -297,6 +303,16 @@ impl Running<'_> {
             }
             Order::Rejoin(node) => {
                 side.set_apart(self.known(&node)?, false);
+                Ok(Value::Null)
+            }
+            Order::Lock(vmid, lock) => {
+                there(&side, vmid)?;
+                side.set_config(vmid, "lock", lock.as_deref());
+                Ok(Value::Null)
+            }
+            Order::Move(vmid, node) => {
+                there(&side, vmid)?;
+                side.move_guest(vmid, self.known(&node)?);
                 Ok(Value::Null)
             }
         }

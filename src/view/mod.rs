@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
-use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover_actors::fact::{AddressPoolPicture, AgentPicture, Fact, LeasePicture, What};
 use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, TemplateId};
 use drover_actors::ports::Observer;
 use drover_actors::time::WallTime;
@@ -38,6 +38,7 @@ pub struct View {
     asides: DashMap<TemplateId, TemplateAsides>,
     clouds: DashMap<CloudId, CloudPicture>,
     reconciled: DashMap<ClusterId, ReconcilePicture>,
+    pools: Mutex<Vec<AddressPoolPicture>>,
     alarms: DashMap<AgentId, AlarmPicture>,
     past: Mutex<Past>,
     readiness: watch::Sender<Readiness>,
@@ -69,6 +70,7 @@ impl View {
             asides: DashMap::new(),
             clouds: DashMap::new(),
             reconciled: DashMap::new(),
+            pools: Mutex::new(Vec::new()),
             alarms: DashMap::new(),
             past: Mutex::new(Past::default()),
             readiness: watch::Sender::new(Readiness::default()),
@@ -198,6 +200,11 @@ impl View {
         all
     }
 
+    /// Pools of addresses, by name.
+    pub fn address_pools(&self) -> Vec<AddressPoolPicture> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Alarms that stand.
     pub fn alarms(&self) -> Vec<AlarmPicture> {
         let mut all: Vec<_> = self.alarms.iter().map(|entry| entry.value().clone()).collect();
@@ -231,13 +238,14 @@ impl View {
 
     fn fold(&self, fact: &Fact) {
         match &fact.what {
-            What::ConfigApplied { generation } => {
+            What::ConfigApplied { generation, reconcile_seconds } => {
                 let mut past = self.past();
                 // The actors may tell of the one that stays after its successor was refused.
                 if *generation > past.refused_after {
                     past.config.refused = None;
                 }
                 past.config.generation = Some(*generation);
+                past.config.reconcile_seconds = *reconcile_seconds;
                 past.config.applied = Some(fact.at);
             }
             What::ConfigRefused { text, after } => {
@@ -296,6 +304,9 @@ impl View {
             }
             What::HoldNext { template, seconds } => {
                 self.asides.entry(template.clone()).or_default().hold_next = *seconds;
+            }
+            What::AddressPools { pools } => {
+                self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone_from(pools);
             }
             What::Template { .. }
             | What::TemplateGone { .. }

@@ -28,6 +28,8 @@ impl Readiness {
 pub struct ConfigPicture {
     /// Its generation; none before the first came into force.
     pub generation: Option<Generation>,
+    /// Seconds between two reconciliations of every cloud; none where each has its own.
+    pub reconcile_seconds: Option<u64>,
     /// Since when.
     pub applied: Option<WallTime>,
     /// When a newer one was refused, and why; none when the newest is in force.
@@ -47,6 +49,8 @@ pub struct TemplatePicture {
     pub minimum: u32,
     /// Idle agents it keeps at this moment.
     pub idle_minimum: u32,
+    /// Why it begins nothing although it may: no address is free.
+    pub lack: Option<String>,
     /// Its labels.
     pub labels: Vec<String>,
     /// `flowing`, `tripped` or `probing`.
@@ -75,6 +79,7 @@ impl TemplatePicture {
             cap,
             minimum,
             idle_minimum,
+            lack,
             labels,
             breaker,
             tripped,
@@ -88,6 +93,7 @@ impl TemplatePicture {
             cap: *cap,
             minimum: *minimum,
             idle_minimum: *idle_minimum,
+            lack: lack.clone(),
             labels: labels.clone(),
             breaker: breaker.clone(),
             tripped: tripped.clone(),

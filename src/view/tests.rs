@@ -113,21 +113,25 @@ fn an_alarm_stands_until_its_agent_is_mended_or_gone() {
     assert_eq!(view.alarms().len(), 0);
 }
 
+fn applied(generation: u64) -> What {
+    What::ConfigApplied { generation: Generation(generation), reconcile_seconds: None }
+}
+
 #[test]
 fn a_refused_configuration_shows_until_a_good_one_comes_into_force() {
     let view = View::new(1);
-    told(&view, What::ConfigApplied { generation: Generation(1) });
+    told(&view, applied(1));
     told(&view, What::ConfigRefused { text: "unknown key".into(), after: Generation(1) });
     let config = view.config();
     assert_eq!(config.generation, Some(Generation(1)));
     assert_eq!(config.refused, Some((WallTime(1), "unknown key".into())));
-    told(&view, What::ConfigApplied { generation: Generation(2) });
+    told(&view, applied(2));
     assert_eq!(view.config().refused, None);
     // The refusal overtakes what the actors tell of the one before.
     told(&view, What::ConfigRefused { text: "bad".into(), after: Generation(3) });
-    told(&view, What::ConfigApplied { generation: Generation(3) });
+    told(&view, applied(3));
     assert_eq!(view.config().refused.map(|(_, text)| text), Some("bad".into()));
-    told(&view, What::ConfigApplied { generation: Generation(4) });
+    told(&view, applied(4));
     assert_eq!(view.config().refused, None);
 }
 
@@ -143,6 +147,7 @@ fn a_cloud_that_went_takes_its_templates_along() {
                 cap: None,
                 minimum: 2,
                 idle_minimum: 1,
+                lack: None,
                 labels: Vec::new(),
                 breaker: "flowing".into(),
                 tripped: None,

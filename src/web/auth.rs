@@ -152,9 +152,10 @@ fn needed(method: &Method, path: &str) -> Option<Role> {
     let under = |prefix: &str| path == prefix || path.starts_with(&format!("{prefix}/"));
     match (method.as_str(), path) {
         ("GET", "/healthz" | "/readyz" | "/openapi.json") => None,
+        // It asks the clusters, as a reconciliation does.
+        ("GET" | "POST", "/v1/resync") => Some(Role::Operator),
         ("GET" | "HEAD", _) => Some(Role::Viewer),
         ("POST" | "DELETE", _) if under("/v1/leases") => Some(Role::Operator),
-        ("POST", "/v1/resync") => Some(Role::Operator),
         ("POST", _) if under("/v1/agents") && path.ends_with("/retire") => Some(Role::Operator),
         ("POST" | "DELETE", _) if under("/v1/agents") && path.ends_with("/hold") => {
             Some(Role::Operator)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use drover_actors::message::HerdCommand;
+use drover_actors::reconciler::finding::Finding;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -41,6 +42,31 @@ pub struct ResyncOut {
     /// Why the configuration was not reloaded; absent when it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+}
+
+/// What the next reconciliation would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResyncPlanOut {
+    /// What would be done in each cluster, the gravest first.
+    pub clusters: BTreeMap<String, Vec<FoundOut>>,
+}
+
+/// One thing that a reconciliation found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FoundOut {
+    /// `destroy`, `remove`, `retire`, `follow`, `park`, `leave` or `report`.
+    pub does: String,
+    /// The guest it is about; null when it is about none of its own.
+    pub vmid: Option<u32>,
+    /// What was found, and why that follows.
+    pub why: String,
+}
+
+impl From<Finding> for FoundOut {
+    fn from(found: Finding) -> Self {
+        let vmid = found.vmid.map(|vmid| vmid.0);
+        Self { does: found.does.name().to_owned(), vmid, why: found.text }
+    }
 }
 
 /// What a reload brought into force.
@@ -87,6 +113,18 @@ pub(super) async fn resync(
     let found = state.ask(state.limits.resync, |reply| HerdCommand::Resync { reply }).await?;
     let clusters = found.into_iter().map(|(cluster, lines)| (cluster.to_string(), lines)).collect();
     Ok(web::Json(ResyncOut { clusters, refused }))
+}
+
+/// Says what a reconciliation would do now with the configuration in force, and does nothing.
+#[utoipa::path(get, path = "/v1/resync", responses((status = 200, body = ResyncPlanOut)))]
+pub(super) async fn plan_resync(
+    state: web::Data<State>,
+) -> Result<web::Json<ResyncPlanOut>, Problem> {
+    let found = state.ask(state.limits.resync, |reply| HerdCommand::PlanResync { reply }).await?;
+    let lines = |found: Vec<Finding>| found.into_iter().map(FoundOut::from).collect();
+    let clusters =
+        found.into_iter().map(|(cluster, found)| (cluster.to_string(), lines(found))).collect();
+    Ok(web::Json(ResyncPlanOut { clusters }))
 }
 
 #[utoipa::path(

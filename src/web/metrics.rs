@@ -43,6 +43,7 @@ fn render(view: &View) -> String {
     let mut page = Page(String::new());
     templates(&mut page, view);
     clouds(&mut page, view);
+    address_pools(&mut page, view);
     page.head("drover_leases", "gauge", "Leases by state; ended ones as far as they are kept.");
     let leases = view.leases();
     for state in LEASE_STATES {
@@ -106,6 +107,17 @@ fn templates(page: &mut Page, view: &View) {
     }
 }
 
+fn address_pools(page: &mut Page, view: &View) {
+    page.head("drover_addresses", "gauge", "Addresses of a pool by what they are.");
+    for pool in view.address_pools() {
+        for (state, count) in [("used", pool.used), ("resting", pool.resting), ("free", pool.free)]
+        {
+            let labels = [("pool", pool.pool.as_str()), ("state", state)];
+            page.line("drover_addresses", &labels, count);
+        }
+    }
+}
+
 fn clouds(page: &mut Page, view: &View) {
     page.head("drover_cloud_health", "gauge", "1 for the health a cloud is in.");
     for cloud in view.clouds() {
@@ -142,8 +154,8 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
-    use drover_actors::fact::What;
-    use drover_actors::id::{AgentId, CloudId, Generation, TemplateId};
+    use drover_actors::fact::{AddressPoolPicture, What};
+    use drover_actors::id::{AddressPoolId, AgentId, CloudId, Generation, TemplateId};
     use drover_actors::record::Reason;
 
     use super::*;
@@ -154,12 +166,13 @@ mod tests {
     #[test]
     fn metrics_are_prometheus_text() {
         let view = View::new(3);
-        told(&view, What::ConfigApplied { generation: Generation(4) });
+        told(&view, What::ConfigApplied { generation: Generation(4), reconcile_seconds: None });
         let template = TemplateId::new(CloudId::new("la\"b"), "linux");
         let seen = What::Template {
             template: template.clone(),
             states: [("Ready".to_owned(), 2), ("Dreaming".to_owned(), 1)].into(),
             cap: Some(5),
+            lack: None,
             minimum: 2,
             idle_minimum: 1,
             labels: vec!["linux".into()],
@@ -167,6 +180,16 @@ mod tests {
             tripped: None,
         };
         told(&view, seen);
+        let pool = AddressPoolPicture {
+            pool: AddressPoolId::new("lab"),
+            ranges: vec!["10.0.0.5-10.0.0.9".into()],
+            size: 5,
+            used: 2,
+            resting: 1,
+            free: 2,
+            next_free: None,
+        };
+        told(&view, What::AddressPools { pools: vec![pool] });
         let cloud = What::Cloud {
             cloud: CloudId::new("lab"),
             cluster: None,

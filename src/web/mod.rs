@@ -3,6 +3,7 @@
 //! Runs on threads of its own and owns no state of the herd: wishes go to the herd as messages
 //! and come back through one-shot channels, everything shown is read from the view.
 
+mod addresses;
 mod agents;
 mod auth;
 mod body;
@@ -30,8 +31,11 @@ use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::view::View;
 
+pub use addresses::{AddressPoolOut, AddressPoolsOut};
 pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
-pub use control::{LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut};
+pub use control::{
+    FoundOut, LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
+};
 pub use holds::{HoldIn, HoldNextOut, HoldOut};
 pub use leases::{LeaseIn, RenewIn};
 pub use problem::{FieldFault, Problem};
@@ -188,11 +192,16 @@ fn routes(config: &mut ServiceConfig) {
                 .route(web::post().to(holds::hold_next))
                 .route(web::delete().to(holds::hold_none)),
         )
+        .service(resource("/v1/address-pools").route(web::get().to(addresses::list)))
         .service(resource("/v1/clouds").route(web::get().to(agents::clouds)))
         .service(resource("/v1/status").route(web::get().to(agents::status)))
         .service(resource("/v1/events").route(web::get().to(events::stream)))
         .service(resource("/v1/reap").route(web::post().to(control::reap)))
-        .service(resource("/v1/resync").route(web::post().to(control::resync)))
+        .service(
+            resource("/v1/resync")
+                .route(web::get().to(control::plan_resync))
+                .route(web::post().to(control::resync)),
+        )
         .service(resource("/v1/reload").route(web::post().to(control::reload)))
         .service(resource("/v1/log-level").route(web::put().to(control::log_level)))
         .service(resource("/healthz").route(web::get().to(health::healthz)))

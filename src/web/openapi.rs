@@ -4,7 +4,7 @@ use actix_web::web;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
-use super::{agents, control, events, health, holds, leases, metrics, templates};
+use super::{addresses, agents, control, events, health, holds, leases, metrics, templates};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -13,7 +13,8 @@ use super::{agents, control, events, health, holds, leases, metrics, templates};
         leases::list, leases::create, leases::show, leases::renew, leases::release,
         agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release,
         holds::hold_next, holds::hold_none, agents::clouds,
-        agents::status, templates::list, templates::provision, events::stream, control::reap, control::resync, control::reload,
+        agents::status, addresses::list, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
+        control::reload,
         control::log_level, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer),

@@ -89,6 +89,7 @@ async fn the_next_failure_of_a_template_is_held_shown_and_taken_back() {
         labels: Vec::new(),
         breaker: "flowing".into(),
         tripped: None,
+        lack: None,
     };
     told(&served.view, what);
     let path = "/v1/templates/lab%2Flinux/hold-next";

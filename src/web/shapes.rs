@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::AddressPoolOut;
 use crate::view::{
     AlarmPicture, CloudPicture, ConfigPicture, GoneAgent, ReconcilePicture, RestartPicture,
     TemplatePicture, View,
@@ -170,6 +171,9 @@ pub struct TemplateOut {
     pub minimum: u32,
     /// Idle agents kept at this moment.
     pub idle_minimum: u32,
+    /// Why it begins nothing although it may: no address is free; null when one is.
+    #[serde(default)]
+    pub lack: Option<String>,
     /// `flowing`, `tripped` or `probing`.
     pub breaker: String,
     /// When a tripped breaker may be tried again (RFC 3339).
@@ -240,6 +244,10 @@ pub struct CloudsOut {
 pub struct ConfigOut {
     /// Its generation; null before the first.
     pub generation: Option<u64>,
+    /// Seconds between two reconciliations of every cloud, as `service` says; null where each cloud
+    /// says so itself.
+    #[serde(default)]
+    pub orphan_cleanup_period_seconds: Option<u64>,
     /// Since when (RFC 3339).
     pub applied_at: Option<String>,
     /// When a newer one was refused (RFC 3339); null when the newest is in force.
@@ -303,6 +311,9 @@ pub struct StatusOut {
     pub clouds: Vec<CloudOut>,
     /// Each template on each of its clouds.
     pub templates: Vec<TemplateOut>,
+    /// Pools of addresses.
+    #[serde(default)]
+    pub address_pools: Vec<AddressPoolOut>,
     /// Live agents.
     pub agents: Vec<AgentOut>,
     /// Leases that have not ended.
@@ -397,6 +408,7 @@ impl From<&TemplatePicture> for TemplateOut {
             cap: template.cap,
             minimum: template.minimum,
             idle_minimum: template.idle_minimum,
+            lack: template.lack.clone(),
             breaker: template.breaker.clone(),
             retry_at: retry_at.map(rfc3339),
             cause,
@@ -433,6 +445,7 @@ impl From<&ConfigPicture> for ConfigOut {
         let (refused_at, refusal) = config.refused.clone().unzip();
         Self {
             generation: config.generation.map(|generation| generation.0),
+            orphan_cleanup_period_seconds: config.reconcile_seconds,
             applied_at: config.applied.map(rfc3339),
             refused_at: refused_at.map(rfc3339),
             refusal,
@@ -476,6 +489,7 @@ impl StatusOut {
             config: ConfigOut::from(&view.config()),
             clouds: view.clouds().iter().map(CloudOut::from).collect(),
             templates: view.templates().iter().map(TemplateOut::from).collect(),
+            address_pools: view.address_pools().iter().map(AddressPoolOut::from).collect(),
             agents: view.agents().iter().map(AgentOut::from).collect(),
             leases: view
                 .leases()
@@ -494,7 +508,7 @@ impl StatusOut {
 pub fn event_out(view: &View, fact: &Fact) -> (&'static str, Value) {
     let at = fact.at;
     let (kind, body) = match &fact.what {
-        What::ConfigApplied { generation } => {
+        What::ConfigApplied { generation, .. } => {
             ("configApplied", json!({ "generation": generation.0 }))
         }
         What::ConfigRefused { text, .. } => ("configRefused", json!({ "text": text })),
@@ -545,6 +559,10 @@ pub fn event_out(view: &View, fact: &Fact) -> (&'static str, Value) {
             json!({ "cloud": CloudPicture::of(&fact.what, at).as_ref().map(CloudOut::from) }),
         ),
         What::CloudGone { cloud } => ("cloudGone", json!({ "cloud": cloud })),
+        What::AddressPools { pools } => {
+            let pools: Vec<_> = pools.iter().map(AddressPoolOut::from).collect();
+            ("addressPools", json!({ "addressPools": pools }))
+        }
         What::Reconciled { cluster, findings } => {
             ("reconciled", json!({ "cluster": cluster, "findings": findings }))
         }

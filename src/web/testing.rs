@@ -14,6 +14,7 @@ use drover_actors::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, Template
 use drover_actors::message::{HerdCommand, Provisioned, Refusal};
 use drover_actors::overrides::Overrides;
 use drover_actors::ports::Observer;
+use drover_actors::reconciler::finding::{Does, Finding};
 use drover_actors::record::{LeaseAsk, Want};
 use drover_actors::time::WallTime;
 use reqwest::Method;
@@ -183,6 +184,15 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         }
         HerdCommand::Reap { all, reply } => {
             reply.send(if all { 3 } else { 1 }).ok();
+        }
+        HerdCommand::PlanResync { reply } => {
+            let found = |does, vmid, text: &str| Finding::of(does, VmId(vmid), text.to_owned());
+            let findings = vec![
+                found(Does::Destroy, 10_417, "10417 is an orphan of agent `a7`: is retired"),
+                found(Does::Follow, 10_418, "10418 of agent `a1` moved from `pve1` to `pve2`"),
+                Finding::told("node `pve3` is offline since 4 s".to_owned()),
+            ];
+            reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), findings)])).ok();
         }
         HerdCommand::ConfirmOlderJournal => {}
         HerdCommand::Resync { reply } => {

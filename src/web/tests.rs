@@ -61,6 +61,7 @@ async fn every_route_takes_the_roles_it_should() {
         (2, Method::DELETE, "/v1/agents/a1/hold", ""),
         (2, Method::PATCH, "/v1/agents/a1", r#"{"maxTotalUses": 3}"#),
         (2, Method::POST, "/v1/resync", ""),
+        (2, Method::GET, "/v1/resync", ""),
         (3, Method::POST, "/v1/reap", ""),
         (3, Method::POST, "/v1/reload", ""),
         (3, Method::PUT, "/v1/log-level", r#"{"level": "debug"}"#),

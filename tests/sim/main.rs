@@ -9,6 +9,7 @@
     reason = "tests may end at the first surprise"
 )]
 
+mod addresses;
 mod breaker;
 mod crash;
 mod faults;

@@ -53,6 +53,8 @@ impl Mind {
         mind.uses = entry.uses;
         mind.overrides = entry.wishes.overrides;
         mind.hold.clone_from(&entry.wishes.hold);
+        mind.addresses.clone_from(&entry.addresses);
+        mind.spoken = !entry.addresses.is_empty();
         mind.lane = !entry.settled;
         mind.guest = Some(Guest {
             marks: entry.marks.clone(),
@@ -139,8 +141,10 @@ impl Mind {
                 self.act(out);
             }
             State::Booting(_) | State::Connecting { .. } | State::Preparing(_) => {
-                let step = if running { BootStep::Address } else { BootStep::Start };
-                self.enter(State::Booting(step), out);
+                if running {
+                    return self.find_address(out);
+                }
+                self.enter(State::Booting(BootStep::Start), out);
                 self.act(out);
             }
             State::Ready | State::Leased | State::Draining(_) if !running => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
+use crate::addresses;
 use crate::agent::event::{Answer, Call, Guest};
 use crate::agent::mind::Mind;
 use crate::id::CloudId;
@@ -42,7 +43,9 @@ pub fn carry(
         Call::Look => pve.look(&vm).map(Answer::Looked).boxed_local(),
         Call::IdTaken => pve.id_taken(&cloud, vm.vmid).map(Answer::IdSeen).boxed_local(),
         Call::Configure => {
-            let call = ConfigureCall { vm, marks: guest.marks.clone(), spec: (**spec).clone() };
+            let mut spec = (**spec).clone();
+            addresses::tell(&mut spec.cloud_init, mind.addresses());
+            let call = ConfigureCall { vm, marks: guest.marks.clone(), spec };
             pve.configure(call).map(Answer::Configured).boxed_local()
         }
         Call::Start => pve.start(&vm).map(Answer::Accepted).boxed_local(),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::addresses::AssignedAddress;
 use crate::agent::adopt::Unborn;
 use crate::agent::boots::{Boot, Booted};
 use crate::agent::event::{Call, Effect, Event, Guest};
@@ -86,6 +87,12 @@ pub struct Mind {
     pub(super) observing: bool,
     /// To be given up, since the journal does not know it.
     pub(super) unborn: Option<Unborn>,
+    /// Addresses that are its own; by the first it is reached.
+    pub(super) addresses: Vec<AssignedAddress>,
+    /// Whether that is written down.
+    pub(super) spoken: bool,
+    /// The host key it was greeted with, while the guest agent is asked for it.
+    pub(super) offered: Option<String>,
     /// What its leases are given back for the time the service was down.
     pub(super) credit: Duration,
     pub(super) boot: Boot,
@@ -205,6 +212,9 @@ impl Mind {
             resting: false,
             observing: false,
             unborn: None,
+            addresses: Vec::new(),
+            spoken: false,
+            offered: None,
             credit: Duration::ZERO,
             boot: Boot::default(),
             detail: String::new(),
@@ -372,7 +382,10 @@ impl Mind {
                 Call::Await(upid.clone(), self.spec.limits.operation)
             }
             State::Cloning { step: CloneStep::Check(_), .. } | State::InDoubt { .. } => Call::Look,
-            State::Configuring => Call::Configure,
+            State::Configuring => match self.configure_call(out) {
+                Some(call) => call,
+                None => return,
+            },
             State::Booting(step) => self.boot_call(step),
             State::Connecting { reading, .. } => match (reading, self.address()) {
                 (false, Some(address)) => Call::Greet(address, super::provision::GREET_LIMIT),

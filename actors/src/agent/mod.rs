@@ -4,6 +4,7 @@
 //! out: reports and pictures at once, everything else in order, and nothing past a record before the
 //! journal has taken it. Handlers never await.
 
+mod address;
 mod adopt;
 pub mod boots;
 pub mod carry;
@@ -126,7 +127,7 @@ impl Agent {
             return ctx.stop();
         }
         let (birth, now) = (Rc::clone(&self.birth), self.birth.ports.ambient.now());
-        let mind = match self.shadow.entry() {
+        let mut mind = match self.shadow.entry() {
             Some(entry) => {
                 let down = match &birth.start {
                     Start::Adopted { down, .. } if self.incarnation == 0 => *down,
@@ -149,6 +150,7 @@ impl Agent {
                 mind
             }
         };
+        mind.own(birth.addresses.of(&birth.id));
         self.mind = Some(mind);
         self.feed(Event::Begin, ctx);
         if self.incarnation > 0 {
@@ -257,6 +259,9 @@ impl Agent {
                 let (n, incarnation) = (self.writes, self.incarnation);
                 self.writing = Some(n);
                 self.ending = ended_by(&body).cloned();
+                if matches!(body, Body::AddressAssigned { .. }) {
+                    self.birth.addresses.speak(&agent);
+                }
                 let address = ctx.address();
                 self.shadow.append(body, move |progress| {
                     address.do_send(Appended { incarnation, n, progress });

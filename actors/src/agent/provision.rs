@@ -22,6 +22,8 @@ const ADDRESS_BLOCKED: Duration = Duration::from_secs(2);
 const ADDRESS_SOON: Duration = Duration::from_millis(500);
 /// How often the guest agent is asked for host keys before they are taken on first sight.
 const HOST_KEY_TRIES: u32 = 3;
+/// How often more that is once the guest has greeted: its agent is up by then, or there is none.
+const HOST_KEY_TRIES_LATE: u32 = 1;
 
 impl Mind {
     pub(super) fn granted(
@@ -116,6 +118,9 @@ impl Mind {
         match result {
             Ok(TaskEnd::Done { .. }) => {
                 self.calm();
+                if let Some(address) = self.own_address() {
+                    return self.reach_at(address, out);
+                }
                 self.state = State::Booting(BootStep::Address);
                 let first = self.boot.begin(out.now.mono, self.spec.limits.startup);
                 self.retry_in(first, out);
@@ -176,13 +181,17 @@ impl Mind {
 
     /// The host keys came, in `Booting` or after a mismatch in `Connecting`.
     pub(super) fn keys_read(&mut self, result: Result<Vec<String>, Fault>, out: &mut Out) {
+        let tries = if self.offered.is_some() { HOST_KEY_TRIES_LATE } else { HOST_KEY_TRIES };
         let keys = match result {
             Ok(keys) => keys,
-            Err(fault) if can_pass(&fault.kind) && self.tries < HOST_KEY_TRIES => {
+            Err(fault) if can_pass(&fault.kind) && self.tries < tries => {
                 return self.back_off(out);
             }
             Err(_) => Vec::new(),
         };
+        if let Some(offered) = self.offered.take() {
+            return self.keys_compared(offered, keys, out);
+        }
         if matches!(self.state, State::Connecting { .. }) {
             return self.keys_reread(keys, out);
         }
@@ -216,6 +225,9 @@ impl Mind {
         match result {
             Ok(key) => {
                 if self.guest.as_ref().is_some_and(|guest| guest.host_keys.is_empty()) {
+                    if self.own_address().is_some() {
+                        return self.ask_for_keys_late(key, out);
+                    }
                     self.pin(vec![key], out);
                 }
                 self.prepare(out);

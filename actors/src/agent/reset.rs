@@ -120,8 +120,10 @@ impl Mind {
         }
         self.calm();
         self.hindrance = None;
-        self.state = State::Resetting(ResetStep::Address);
-        self.detail = "waits for its address".into();
+        // One with an address of its own has that again, and perhaps no guest agent to tell it.
+        let own = self.own_address().is_some();
+        self.state = State::Resetting(if own { ResetStep::Greet } else { ResetStep::Address });
+        self.detail = if own { "waits for its login" } else { "waits for its address" }.into();
         if self.spec.reset == Some(ResetKind::Memory) {
             return self.act(out);
         }

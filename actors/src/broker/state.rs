@@ -28,6 +28,7 @@ pub(super) struct TemplateView {
     pub(super) tripped: Option<(WallTime, String)>,
     pub(super) live: u32,
     pub(super) room: u32,
+    pub(super) lack: Option<String>,
     pub(super) kept: Minimums,
     /// Starts asked for and not answered.
     pub(super) pending: u32,
@@ -213,6 +214,7 @@ impl Broker {
             tripped: None,
             live: 0,
             room: 0,
+            lack: None,
             kept: news.kept,
             pending: 0,
         });
@@ -222,6 +224,7 @@ impl Broker {
         view.tripped.clone_from(&news.tripped);
         view.live = news.live;
         view.room = news.room;
+        view.lack.clone_from(&news.lack);
         view.kept = news.kept;
         view.pending = view.pending.saturating_sub(news.answered);
         let mut orders = Vec::new();

@@ -32,6 +32,7 @@ fn news(spec: &Arc<TemplateSpec>, room: u32) -> TemplateNews {
         tripped: None,
         live: 0,
         room,
+        lack: None,
         kept: spec.minimums(),
         empty: false,
         agents: Vec::new(),

@@ -87,6 +87,9 @@ impl Broker {
         if let Some(cap) = view.spec.cap.filter(|cap| view.live >= *cap) {
             return Some(Obstacle::Full(id.to_string(), format!("{} of {cap}", view.live)));
         }
+        if let Some(lack) = &view.lack {
+            return Some(Obstacle::Other(format!("{id}: {lack}")));
+        }
         let live: u32 = self.of_cloud(&id.cloud).map(|view| view.live).sum();
         let cap = ground.clouds.get(&id.cloud).and_then(|spec| spec.cap);
         if let Some(cap) = cap.filter(|cap| live >= *cap) {

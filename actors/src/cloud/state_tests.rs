@@ -21,6 +21,7 @@ fn news(template: &str, live: u32, released: u32) -> TemplateNews {
         tripped: None,
         live,
         room: u32::MAX,
+        lack: None,
         kept: spec.minimums(),
         empty: live == 0,
         agents: Vec::new(),

@@ -1,6 +1,7 @@
 //! The herd: the root of all actors. It applies configurations, adopts what the journal knows,
 //! carries out what the broker decides, and is the one door for leases and operators.
 
+mod addresses;
 mod clusters;
 mod drain;
 mod explain;
@@ -66,6 +67,7 @@ pub struct Herd {
     drain: Option<drain::Drain>,
     settling: bool,
     explained: explain::Explained,
+    pools: addresses::ShownPools,
 }
 
 /// To itself: decide, once for all messages that were waiting.
@@ -182,10 +184,14 @@ impl Herd {
         let old = std::mem::take(&mut self.spec);
         let mut merged = HerdSpec {
             generation: new.generation,
+            reconcile_period: new.reconcile_period,
             mappings: new.mappings.clone(),
+            pools: new.pools.clone(),
             ..HerdSpec::default()
         };
         self.broker.route(Routing::new(&new.mappings));
+        self.common.addresses.configure(&new.pools);
+        self.show_pools(ctx);
         for (id, cloud) in &new.clouds {
             let kept = old.clouds.get(id).filter(|old| *old == cloud);
             if old.clouds.get(id).is_none_or(|old| old.connection != cloud.connection) {
@@ -219,7 +225,8 @@ impl Herd {
             self.tried.remove(id);
         }
         self.spec = Arc::new(merged);
-        self.observe(What::ConfigApplied { generation: new.generation });
+        let reconcile_seconds = new.reconcile_period.map(|period| period.as_secs());
+        self.observe(What::ConfigApplied { generation: new.generation, reconcile_seconds });
         self.check_ready();
         self.settle_soon(ctx);
     }
@@ -321,14 +328,16 @@ impl Herd {
         ctx.spawn(sum.into_actor(self));
     }
 
-    fn resync(
+    /// Asks every reconciler, and replies with all of their findings.
+    fn findings<F: 'static>(
         &self,
-        reply: oneshot::Sender<BTreeMap<ClusterId, Vec<String>>>,
+        ask: impl Fn(mpsc::UnboundedSender<(ClusterId, Vec<F>)>) -> ReconcilerCommand,
+        reply: oneshot::Sender<BTreeMap<ClusterId, Vec<F>>>,
         ctx: &mut Context<Self>,
     ) {
         let (tally, mut findings) = mpsc::unbounded_channel();
         for actors in self.clusters.values() {
-            actors.reconciler.do_send(ReconcilerCommand::Resync(tally.clone()));
+            actors.reconciler.do_send(ask(tally.clone()));
         }
         drop(tally);
         let all = async move {
@@ -464,7 +473,10 @@ impl Handler<HerdCommand> for Herd {
                     actors.reconciler.do_send(ReconcilerCommand::ConfirmAhead);
                 }
             }
-            HerdCommand::Resync { reply } => self.resync(reply, ctx),
+            HerdCommand::Resync { reply } => self.findings(ReconcilerCommand::Resync, reply, ctx),
+            HerdCommand::PlanResync { reply } => {
+                self.findings(ReconcilerCommand::Preview, reply, ctx);
+            }
             HerdCommand::Drain { policy, reply } => self.begin_drain(policy, reply),
         }
         self.settle_soon(ctx);
@@ -477,5 +489,7 @@ mod lives;
 mod operators;
 #[cfg(test)]
 mod panics;
+#[cfg(test)]
+mod plans;
 #[cfg(test)]
 mod tests;

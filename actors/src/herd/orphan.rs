@@ -27,6 +27,7 @@ pub fn entry(
         intended: now,
         upid: None,
         settled: true,
+        addresses: Vec::new(),
         volumes: Vec::new(),
         host_keys: Vec::new(),
         address: None,

@@ -10,9 +10,11 @@ use std::time::Duration;
 use actix::{Addr, AsyncContext, Context, Supervised};
 use tokio::sync::oneshot;
 
+use super::addresses::ShownPools;
 use super::clusters::Known;
 use super::explain::Explained;
 use super::{ClusterActors, Herd, Tried};
+use crate::addresses::Addresses;
 use crate::agent::hold_next::HoldNext;
 use crate::agent::lessons::Resets;
 use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Roster, spawn_child};
@@ -90,6 +92,7 @@ impl Herd {
             ways: Ways::default(),
             resets: Resets::default(),
             hold_next: HoldNext::of_ledger(&start.ledger.hold_next),
+            addresses: Addresses::default(),
             spawner: start.spawner,
             installation: start.installation,
             epoch: start.epoch,
@@ -113,6 +116,7 @@ impl Herd {
                 drain: None,
                 settling: false,
                 explained: Explained::default(),
+                pools: ShownPools::default(),
             };
             herd.take_over(&ledger, down, &spec, ctx);
             herd
@@ -131,6 +135,7 @@ impl Herd {
         for (template, hold) in &ledger.hold_next {
             self.show_hold_next(template, Some(hold));
         }
+        self.open_addresses(ledger, spec);
         for cluster in ledger.clusters.values() {
             self.begin_cluster(cluster, ledger, ctx);
         }

@@ -393,7 +393,7 @@ fn an_equal_configuration_is_told_to_nobody_and_a_removed_template_drains_its_bu
 
 // Invariant: orphans go through the same door as agents.
 
-fn orphan_world(vmid: u32) -> World {
+pub(super) fn orphan_world(vmid: u32) -> World {
     let world = World::new(&["c"]);
     world.with(|script| {
         let survey = script.survey.as_mut().unwrap();

@@ -1,7 +1,9 @@
 //! The reconciler actor, one per cluster: reads one list of all guests, carries out the
 //! [`plan`], and tells the herd what it found.
 
+pub mod finding;
 pub mod plan;
+mod preview;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,13 +28,20 @@ use crate::ports::{IdSight, Survey, VmRef, VmSight};
 use crate::record::Body;
 use crate::spec::CloudSpec;
 use crate::supervise::{heard, take_turns};
+use finding::{Does, Finding};
 use plan::{Config, Known, Memory, Plan};
 
 /// Looks and checks at once.
 const AT_ONCE: usize = 8;
 
+/// Why nothing can be read.
+const NO_WAY: &str = "no cloud that works leads here";
+
 /// Where the findings of a wanted reconciliation go.
 pub type Tally = UnboundedSender<(ClusterId, Vec<String>)>;
+
+/// Where the plan of the reconciliation that would be next goes.
+pub type Plans = UnboundedSender<(ClusterId, Vec<Finding>)>;
 
 /// To a reconciler, from the herd.
 #[derive(Debug, Message)]
@@ -44,6 +53,8 @@ pub enum ReconcilerCommand {
     Drop(CloudId),
     /// Reconcile at once, and tell the findings.
     Resync(Tally),
+    /// Look and judge as a reconciliation does, change nothing, and tell what it would do.
+    Preview(Plans),
     /// An operator knows that the journal is older than the world: orphans may go all the same.
     ConfirmAhead,
     /// The actor is not needed any more.
@@ -80,9 +91,41 @@ pub struct Reconciler {
     round: u64,
 }
 
+/// What a look brought back, and what a check did.
+type Looked<F> = (VmId, NodeName, Result<VmSight, F>);
+type Checked = (AgentId, VmId, Result<IdSight, Fault>);
 /// What the looks and checks of a plan brought back.
-type Answers =
-    (Vec<(VmId, NodeName, Result<VmSight, Fault>)>, Vec<(AgentId, Result<IdSight, Fault>)>);
+type Answers = (Vec<Looked<Fault>>, Vec<Checked>);
+
+fn unread(fault: &Fault) -> Finding {
+    Finding::told(format!("the list could not be read: {fault}"))
+}
+
+fn templates(survey: &Survey) -> BTreeSet<VmId> {
+    survey.guests.iter().filter(|guest| guest.template).map(|guest| guest.vmid).collect()
+}
+
+/// Looks with their faults as text.
+fn told(looks: Vec<Looked<Fault>>) -> Vec<Looked<String>> {
+    let text = |(vmid, node, sight): Looked<Fault>| (vmid, node, sight.map_err(|fault| fault.text));
+    looks.into_iter().map(text).collect()
+}
+
+/// What it comes to that a guest is not listed, now that its id was asked about.
+fn checked(agent: &AgentId, vmid: VmId, sight: Result<IdSight, Fault>) -> Option<Finding> {
+    let (does, text) = match sight {
+        Ok(IdSight::Free) => (Does::Remove, format!("the guest of agent `{agent}` is gone")),
+        Ok(IdSight::Taken) => return None,
+        Ok(IdSight::Unknown) => {
+            let text = format!("the guest of agent `{agent}` is not listed, and nobody can tell");
+            (Does::Report, text)
+        }
+        Err(fault) => {
+            (Does::Report, format!("the guest of agent `{agent}` is not listed: {fault}"))
+        }
+    };
+    Some(Finding::of(does, vmid, text))
+}
 
 impl Reconciler {
     /// A reconciler without a way into its cluster yet, with what is to be remembered.
@@ -140,7 +183,7 @@ impl Reconciler {
             return;
         }
         let Some(cloud) = self.clouds.keys().next().cloned() else {
-            return self.end(vec!["no cloud that works leads here".into()], ctx);
+            return self.end(vec![Finding::told(NO_WAY.into())], ctx);
         };
         self.running = true;
         let answer = self.common.ports.hypervisor.survey(&cloud);
@@ -148,7 +191,7 @@ impl Reconciler {
             Ok(survey) => actor.surveyed(cloud, survey, ctx),
             Err(fault) => {
                 actor.cluster.do_send(ClusterCommand::Unread(cloud));
-                actor.end(vec![format!("the list could not be read: {fault}")], ctx);
+                actor.end(vec![unread(&fault)], ctx);
             }
         }));
     }
@@ -175,21 +218,20 @@ impl Reconciler {
         for (agent, command) in &plan.tell {
             self.common.roster.send(agent, command.clone());
         }
-        let templates: BTreeSet<VmId> =
-            survey.guests.iter().filter(|guest| guest.template).map(|guest| guest.vmid).collect();
+        let templates = templates(&survey);
         let answers = self.ask(&cloud, &plan);
         let mut findings = plan.findings;
         ctx.spawn(answers.into_actor(self).map(move |(looks, checks), actor, ctx| {
-            let looks: Vec<_> = looks
-                .into_iter()
-                .map(|(vmid, node, sight)| (vmid, node, sight.map_err(|fault| fault.text)))
-                .collect();
+            let looks = told(looks);
             actor.learn(&looks, ctx);
             for (vmid, node, sight) in looks {
                 findings.extend(actor.looked(&cloud, vmid, node, sight, &templates));
             }
-            for (agent, sight) in checks {
-                findings.extend(actor.checked(&agent, sight));
+            for (agent, vmid, sight) in checks {
+                if matches!(sight, Ok(IdSight::Free)) {
+                    actor.common.roster.send(&agent, AgentCommand::Vanished);
+                }
+                findings.extend(checked(&agent, vmid, sight));
             }
             actor.end(findings, ctx);
         }));
@@ -210,8 +252,9 @@ impl Reconciler {
             .checks
             .iter()
             .map(|(agent, vmid)| {
-                let (agent, check) = (agent.clone(), hypervisor.id_taken(cloud, *vmid));
-                async move { (agent, check.await) }
+                let (agent, vmid) = (agent.clone(), *vmid);
+                let check = hypervisor.id_taken(cloud, vmid);
+                async move { (agent, vmid, check.await) }
             })
             .collect();
         async move {
@@ -222,11 +265,7 @@ impl Reconciler {
     }
 
     /// Writes down that the journal is older than the world, where a look says so.
-    fn learn(
-        &mut self,
-        looks: &[(VmId, NodeName, Result<VmSight, String>)],
-        ctx: &mut Context<Self>,
-    ) {
+    fn learn(&mut self, looks: &[Looked<String>], ctx: &mut Context<Self>) {
         let known = self.known();
         for (vmid, _, sight) in looks {
             if !self.memory.borrow_mut().learn(*vmid, sight, &known) {
@@ -255,7 +294,7 @@ impl Reconciler {
         node: NodeName,
         sight: Result<VmSight, String>,
         templates: &BTreeSet<VmId>,
-    ) -> Option<String> {
+    ) -> Option<Finding> {
         let now = self.common.ports.ambient.now().mono;
         let found = sight.as_ref().ok().and_then(|sight| sight.node.clone());
         let (known, config) = (self.known(), self.config());
@@ -271,22 +310,9 @@ impl Reconciler {
         judged.finding
     }
 
-    fn checked(&self, agent: &AgentId, sight: Result<IdSight, Fault>) -> Option<String> {
-        match sight {
-            Ok(IdSight::Free) => {
-                self.common.roster.send(agent, AgentCommand::Vanished);
-                Some(format!("the guest of agent `{agent}` is gone"))
-            }
-            Ok(IdSight::Taken) => None,
-            Ok(IdSight::Unknown) => {
-                Some(format!("the guest of agent `{agent}` is not listed, and nobody can tell"))
-            }
-            Err(fault) => Some(format!("the guest of agent `{agent}` is not listed: {fault}")),
-        }
-    }
-
-    fn end(&mut self, findings: Vec<String>, ctx: &mut Context<Self>) {
+    fn end(&mut self, findings: Vec<Finding>, ctx: &mut Context<Self>) {
         self.running = false;
+        let findings: Vec<String> = findings.into_iter().map(|found| found.text).collect();
         for finding in &findings {
             tracing::info!(cluster = %self.id, finding, "reconciliation found something");
         }
@@ -358,6 +384,7 @@ impl Handler<ReconcilerCommand> for Reconciler {
                     self.begin(ctx);
                 }
             }
+            ReconcilerCommand::Preview(plans) => self.preview(plans, ctx),
             ReconcilerCommand::ConfirmAhead => {
                 if self.memory.borrow_mut().confirm() {
                     tracing::warn!(cluster = %self.id, "operator confirmed an older journal");

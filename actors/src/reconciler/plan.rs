@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::finding::{Does, Finding};
 use crate::birth::Living;
 use crate::id::{AgentId, ClusterId, Installation, NodeName, VmId};
 use crate::marks::{Kind, Marks, Reading, parse_name};
@@ -128,8 +129,8 @@ pub struct Plan {
     pub tell: Vec<(AgentId, AgentCommand)>,
     /// Agents found on another node.
     pub moved: Vec<(AgentId, NodeName)>,
-    /// One line a finding.
-    pub findings: Vec<String>,
+    /// What was found.
+    pub findings: Vec<Finding>,
 }
 
 impl Plan {
@@ -141,7 +142,7 @@ impl Plan {
             .iter()
             .map(|(agent, vmid)| format!("ask whether {vmid} of {agent} is free"));
         let tell = self.tell.iter().map(|(agent, command)| format!("tell {agent}: {command:?}"));
-        let findings = self.findings.iter().map(|finding| format!("found: {finding}"));
+        let findings = self.findings.iter().map(|finding| format!("found: {}", finding.text));
         let lines: Vec<String> = looks.chain(checks).chain(tell).chain(findings).collect();
         lines.join("\n")
     }
@@ -166,7 +167,7 @@ fn looks_ours(guest: &Listed, installation: &Installation) -> bool {
 
 /// A line for each other installation whose guests are in sight: a neighbour, or this one before
 /// its journal was lost.
-fn others(survey: &Survey, installation: &Installation) -> Vec<String> {
+fn others(survey: &Survey, installation: &Installation) -> Vec<Finding> {
     let mut counts: BTreeMap<Installation, Vec<VmId>> = BTreeMap::new();
     for guest in &survey.guests {
         if let Some((whose, _)) = guest.name.as_deref().and_then(parse_name)
@@ -178,11 +179,11 @@ fn others(survey: &Survey, installation: &Installation) -> Vec<String> {
     let line = |(whose, vmids): (Installation, Vec<VmId>)| {
         let shown: Vec<String> = vmids.iter().take(5).map(ToString::to_string).collect();
         let more = if vmids.len() > shown.len() { ", ..." } else { "" };
-        format!(
+        Finding::told(format!(
             "guests of another installation, `{whose}`: {} ({}{more}): not touched",
             vmids.len(),
             shown.join(", ")
-        )
+        ))
     };
     counts.into_iter().map(line).collect()
 }
@@ -197,7 +198,8 @@ pub fn plan(
 ) -> Plan {
     let mut plan = Plan::default();
     if !survey.quorate {
-        plan.findings.push("the cluster is not quorate: nothing follows from its list".into());
+        let text = "the cluster is not quorate: nothing follows from its list";
+        plan.findings.push(Finding::told(text.into()));
         return plan;
     }
     let guests: BTreeMap<VmId, &Listed> =
@@ -209,7 +211,10 @@ pub fn plan(
         };
         ours.insert(place.vmid);
         match guests.get(&place.vmid) {
-            Some(guest) => compare(&mut plan, agent, living, &place.node, guest),
+            Some(guest) => {
+                compare(&mut plan, agent, living, &place.node, guest);
+                plan.findings.extend(renamed(agent, living, guest, &known.installation));
+            }
             None if has_guest(&living.state) => {
                 plan.checks.push((agent.clone(), place.vmid));
             }
@@ -218,11 +223,11 @@ pub fn plan(
     }
     nodes(&mut plan, survey, known, config, memory, now);
     if let Some((vmid, seq)) = memory.ahead {
-        plan.findings.push(format!(
+        plan.findings.push(Finding::told(format!(
             "no orphan is destroyed: the marks of {vmid} (seq {seq}) were ahead of the journal, \
              which is older than the world; look at the orphans, then confirm with `drover resync \
              --confirm-older-journal`"
-        ));
+        )));
     }
     plan.findings.extend(others(survey, &known.installation));
     let candidates = survey.guests.iter().filter(|guest| !ours.contains(&guest.vmid));
@@ -239,15 +244,51 @@ pub fn plan(
 fn compare(plan: &mut Plan, agent: &AgentId, living: &Living, node: &NodeName, guest: &Listed) {
     if guest.node != *node {
         let (vmid, to) = (guest.vmid, &guest.node);
-        plan.findings.push(format!("{vmid} of agent `{agent}` moved from `{node}` to `{to}`"));
+        let text = format!("{vmid} of agent `{agent}` moved from `{node}` to `{to}`");
+        plan.findings.push(Finding::of(Does::Follow, vmid, text));
         plan.moved.push((agent.clone(), to.clone()));
         plan.tell.push((agent.clone(), AgentCommand::Moved(to.clone())));
     }
     if guest.status == "stopped" && guest.lock.is_none() && should_run(&living.state) {
         let (vmid, state) = (guest.vmid, &living.state);
-        plan.findings.push(format!("{vmid} of agent `{agent}` is stopped in state {state}"));
+        let text = format!("{vmid} of agent `{agent}` is stopped in state {state}");
+        plan.findings.push(Finding::of(Does::Retire, vmid, text));
         plan.tell.push((agent.clone(), AgentCommand::SeenStopped));
     }
+    if let Some(lock) = guest.lock.as_deref().filter(|lock| is_of_others(lock, &living.state)) {
+        let (vmid, state) = (guest.vmid, &living.state);
+        let text = format!(
+            "{vmid} of agent `{agent}` is locked ({lock}) in state {state}: left alone until that \
+             is over"
+        );
+        plan.findings.push(Finding::of(Does::Leave, vmid, text));
+    }
+}
+
+/// An agent's guest does not carry its name any more: who destroys it will find out by its marks.
+fn renamed(
+    agent: &AgentId,
+    living: &Living,
+    guest: &Listed,
+    installation: &Installation,
+) -> Option<Finding> {
+    let name = guest.name.as_deref().filter(|_| should_run(&living.state))?;
+    let own =
+        parse_name(name).is_some_and(|(whose, whom)| whose == *installation && whom == *agent);
+    let text = || {
+        let vmid = guest.vmid;
+        format!("{vmid} of agent `{agent}` is called `{name}`: renamed, or somebody else's")
+    };
+    (!own).then(|| Finding::of(Does::Report, guest.vmid, text()))
+}
+
+/// Whether a lock is somebody else's work on an agent's guest, such as a backup or a migration: an
+/// agent's own clone and snapshots lock its guest too.
+fn is_of_others(lock: &str, state: &str) -> bool {
+    let copies = matches!(lock, "clone" | "create") || !has_guest(state);
+    let snapshots = matches!(lock, "snapshot" | "snapshot-delete" | "rollback")
+        && matches!(state, "Preparing" | "Resetting");
+    !copies && !snapshots
 }
 
 /// Nodes that are offline beyond the grace, and those that are back.
@@ -267,9 +308,10 @@ fn nodes(
         let spent = now - since;
         if spent < config.node_grace {
             let spent = spent.as_secs();
-            plan.findings.push(format!("node `{node}` is offline since {spent} s"));
+            plan.findings.push(Finding::told(format!("node `{node}` is offline since {spent} s")));
         } else {
-            plan.findings.push(format!("node `{node}` is offline beyond the grace"));
+            let text = format!("node `{node}` is offline beyond the grace");
+            plan.findings.push(Finding { does: Does::Park, vmid: None, text });
         }
     }
     memory.down_told.retain(|agent| known.agents.contains_key(agent));
@@ -292,7 +334,8 @@ fn nodes(
 fn consider(plan: &mut Plan, guest: &Listed, config: Config, memory: &mut Memory, now: Moment) {
     let vmid = guest.vmid;
     if guest.container {
-        plan.findings.push(format!("container {vmid} carries drover's tag: not touched"));
+        let text = format!("container {vmid} carries drover's tag: not touched");
+        plan.findings.push(Finding::of(Does::Report, vmid, text));
         return;
     }
     let fresh = Candidate {
@@ -323,8 +366,8 @@ fn consider(plan: &mut Plan, guest: &Listed, config: Config, memory: &mut Memory
 /// What follows from one look.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Judged {
-    /// One line, unless there is nothing to tell.
-    pub finding: Option<String>,
+    /// None when there is nothing to tell.
+    pub finding: Option<Finding>,
     /// The guest is a true orphan whose time has come: these are its marks.
     pub destroy: Option<Box<Marks>>,
 }
@@ -345,8 +388,19 @@ pub fn judge(
     let waited = now - candidate.first_seen;
     let finding = describe(vmid, &verdict, config, waited, memory.ahead);
     let due = config.cleanup_orphans && waited >= config.orphan_grace && memory.ahead.is_none();
+    let lock = sight.as_ref().ok().and_then(|sight| sight.lock.as_deref());
+    let lock = lock.filter(|lock| matches!(*lock, "backup" | "migrate"));
     match verdict {
-        Verdict::Orphan(marks) if due => Judged { finding, destroy: Some(marks) },
+        Verdict::Orphan(marks) if due => match lock {
+            None => Judged { finding, destroy: Some(marks) },
+            Some(lock) => {
+                let text = format!(
+                    "{vmid} is an orphan of agent `{}`: left alone while it is locked ({lock})",
+                    marks.agent
+                );
+                Judged { finding: Some(Finding::of(Does::Leave, vmid, text)), destroy: None }
+            }
+        },
         Verdict::Orphan(_)
         | Verdict::Stranger(_)
         | Verdict::Damaged(_)
@@ -398,28 +452,38 @@ fn describe(
     config: Config,
     waited: Duration,
     ahead: Option<(VmId, u64)>,
-) -> Option<String> {
-    let text = match verdict {
+) -> Option<Finding> {
+    let (does, text) = match verdict {
         Verdict::Absent => return None,
-        Verdict::Unread(why) => format!("{vmid} could not be read: {why}"),
-        Verdict::Stranger(why) => format!("{vmid} is a stranger, not touched: {why}"),
-        Verdict::Damaged(why) => format!("{vmid} has damaged marks, not touched: {why}"),
+        Verdict::Unread(why) => (Does::Report, format!("{vmid} could not be read: {why}")),
+        Verdict::Stranger(why) => {
+            (Does::Report, format!("{vmid} is a stranger, not touched: {why}"))
+        }
+        Verdict::Damaged(why) => {
+            (Does::Report, format!("{vmid} has damaged marks, not touched: {why}"))
+        }
         Verdict::Orphan(marks) => {
-            let what = match ahead {
-                Some((at, seq)) => format!(
-                    "not destroyed before an operator confirms that the journal is older than the \
-                     world, as the marks of {at} (seq {seq}) say"
-                ),
-                None if !config.cleanup_orphans => "only reported: cleaning is off".into(),
-                None if waited < config.orphan_grace => {
-                    format!("left alone for {} s more", (config.orphan_grace - waited).as_secs())
+            let (does, what) = match ahead {
+                Some((at, seq)) => {
+                    let text = format!(
+                        "not destroyed before an operator confirms that the journal is older than \
+                         the world, as the marks of {at} (seq {seq}) say"
+                    );
+                    (Does::Leave, text)
                 }
-                None => "is retired".into(),
+                None if !config.cleanup_orphans => {
+                    (Does::Leave, "only reported: cleaning is off".into())
+                }
+                None if waited < config.orphan_grace => {
+                    let left = (config.orphan_grace - waited).as_secs();
+                    (Does::Leave, format!("left alone for {left} s more"))
+                }
+                None => (Does::Destroy, "is retired".into()),
             };
-            format!("{vmid} is an orphan of agent `{}`: {what}", marks.agent)
+            (does, format!("{vmid} is an orphan of agent `{}`: {what}", marks.agent))
         }
     };
-    Some(text)
+    Some(Finding::of(does, vmid, text))
 }
 
 #[cfg(test)]

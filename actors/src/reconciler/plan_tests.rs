@@ -60,11 +60,12 @@ fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, &str)]) -> Known)) {
     });
 }
 
+/// A guest of which the list knows no name yet.
 fn guest(vmid: u32, node: &str, status: &str) -> Listed {
     Listed {
         vmid: VmId(vmid),
         node: NodeName::new(node),
-        name: Some(format!("guest-{vmid}")),
+        name: None,
         tags: Vec::new(),
         lock: None,
         status: status.into(),
@@ -171,7 +172,53 @@ fn a_locked_guest_that_is_stopped_is_left_to_its_lock() {
         backed_up.lock = Some("backup".into());
         let plan =
             plan(&listed(vec![backed_up]), &known, CONFIG, &mut Memory::default(), at(0).mono);
-        assert_eq!(plan.render(), "");
+        let told = "found: 10000 of agent `a` is locked (backup) in state Ready: left alone until \
+                    that is over";
+        assert_eq!(plan.render(), told);
+        assert_eq!(plan.findings[0].does, Does::Leave);
+    });
+}
+
+#[test]
+fn an_agents_guest_of_another_name_is_told_and_nothing_more() {
+    with_agents(|known| {
+        let cases = [
+            ("Leased", Some("somebody-else"), 1),
+            ("Ready", Some("linux-7k2m9qxw-0000000000000000"), 1),
+            ("Leased", Some("linux-7k2m9qxw-4f8z1c3px9t2vkab"), 0),
+            ("Leased", None, 0),
+            // The list may still know another guest that had the id before.
+            ("Booting", Some("somebody-else"), 0),
+        ];
+        for (state, name, found) in cases {
+            let known = known(&[(ORPHAN, 10_000, state)]);
+            let named = Listed { name: name.map(Into::into), ..guest(10_000, "pve1", "running") };
+            let list = listed(vec![named]);
+            let plan = plan(&list, &known, CONFIG, &mut Memory::default(), at(0).mono);
+            assert_eq!((plan.findings.len(), plan.tell.len()), (found, 0), "{name:?} in {state}");
+        }
+    });
+}
+
+#[test]
+fn a_lock_of_an_agents_own_work_is_no_finding() {
+    let locks = [
+        ("backup", "Leased", 1),
+        ("migrate", "Ready", 1),
+        ("snapshot", "Ready", 1),
+        ("clone", "Cloning", 0),
+        ("clone", "Configuring", 0),
+        ("snapshot", "Preparing", 0),
+        ("rollback", "Resetting", 0),
+    ];
+    with_agents(|known| {
+        for (lock, state, found) in locks {
+            let known = known(&[("a", 10_000, state)]);
+            let locked = Listed { lock: Some(lock.into()), ..guest(10_000, "pve1", "running") };
+            let list = listed(vec![locked]);
+            let plan = plan(&list, &known, CONFIG, &mut Memory::default(), at(0).mono);
+            assert_eq!(plan.findings.len(), found, "{lock} in {state}");
+        }
     });
 }
 
@@ -191,13 +238,32 @@ fn a_true_orphan_is_left_alone_for_the_grace_and_looked_at_again_before_it_goes(
             });
             let judged: Vec<Judged> = judged.collect();
             let finding = judged.iter().find_map(|j| j.finding.clone());
-            let finding = finding.or(plan.findings.first().cloned());
+            let finding = finding.or(plan.findings.first().cloned()).map(|found| found.text);
             (plan.looks.len(), finding, judged.iter().any(|j| j.destroy.is_some()))
         };
         let text = |what: &str| Some(format!("10500 is an orphan of agent `{ORPHAN}`: {what}"));
         assert_eq!(reconcile(0), (1, text("left alone for 300 s more"), false));
         assert_eq!(reconcile(60), (0, text("left alone for 240 s more"), false));
         assert_eq!(reconcile(300), (1, text("is retired"), true));
+    });
+}
+
+#[test]
+fn an_orphan_that_is_backed_up_or_migrated_is_left_alone_until_that_is_over() {
+    with_agents(|known| {
+        let known = known(&[]);
+        for (lock, goes) in [(Some("backup"), false), (Some("migrate"), false), (None, true)] {
+            let sight = seen(Reading::Marked(Box::new(marks(ORPHAN, 10_500))));
+            let sight = sight.map(|sight| VmSight { lock: lock.map(Into::into), ..sight });
+            let judged = judged(&known, &sight, 300);
+            assert_eq!(judged.destroy.is_some(), goes, "{lock:?}");
+            let does = if goes { Does::Destroy } else { Does::Leave };
+            let what = lock.map_or("is retired".to_owned(), |lock| {
+                format!("left alone while it is locked ({lock})")
+            });
+            let text = format!("10500 is an orphan of agent `{ORPHAN}`: {what}");
+            assert_eq!(judged.finding, Some(Finding::of(does, VmId(10_500), text)));
+        }
     });
 }
 
@@ -211,7 +277,7 @@ fn an_orphan_is_only_reported_when_cleaning_is_off() {
         let sight = seen(Reading::Marked(Box::new(marks(ORPHAN, 10_500))));
         let judged = judge(VmId(10_500), &sight, false, &known, config, &mut memory, at(999).mono);
         assert_eq!(judged.destroy, None);
-        assert!(judged.finding.is_some_and(|text| text.ends_with("cleaning is off")));
+        assert!(judged.finding.is_some_and(|found| found.text.ends_with("cleaning is off")));
     });
 }
 
@@ -238,7 +304,7 @@ fn reconciled(memory: &mut Memory, known: &Known, now: u64) -> (bool, String) {
         .map(|(vmid, sight)| judge(*vmid, sight, false, known, CONFIG, memory, at(now).mono))
         .collect();
     let findings = plan.findings.into_iter().chain(judged.iter().filter_map(|j| j.finding.clone()));
-    let findings: Vec<String> = findings.collect();
+    let findings: Vec<String> = findings.map(|found| found.text).collect();
     (judged.iter().any(|j| j.destroy.is_some()), findings.join("\n"))
 }
 
@@ -321,7 +387,8 @@ fn whatever_is_not_exactly_ours_is_never_destroyed() {
         ];
         for (sight, text) in cases {
             let judged = judged(&known, &sight, 999);
-            assert_eq!(judged, Judged { finding: Some(format!("10500 {text}")), destroy: None });
+            let finding = Finding::of(Does::Report, VmId(10_500), format!("10500 {text}"));
+            assert_eq!(judged, Judged { finding: Some(finding), destroy: None });
         }
     });
 }
@@ -373,7 +440,7 @@ fn guests_of_another_installation_are_counted_in_one_line() {
         let survey = listed(vec![named(900), named(901), guest(902, "pve1", "running")]);
         let plan = plan(&survey, &known(&[]), CONFIG, &mut Memory::default(), at(0).mono);
         let line = "guests of another installation, `bbbbbbbb`: 2 (900, 901): not touched";
-        assert_eq!((plan.findings, plan.looks.len()), (vec![line.to_owned()], 0));
+        assert_eq!((plan.findings, plan.looks.len()), (vec![Finding::told(line.to_owned())], 0));
     });
 }
 

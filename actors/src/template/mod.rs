@@ -73,6 +73,8 @@ pub struct TemplateNews {
     pub live: u32,
     /// Agents it may begin at this moment, the cloud's cap aside.
     pub room: u32,
+    /// Why no address is free for another agent, when none is.
+    pub lack: Option<String>,
     /// What it keeps without demand at this moment.
     pub kept: Minimums,
     /// Whether it has no agent at all.
@@ -162,6 +164,8 @@ pub struct Template {
     /// When it wakes next; timers for other times are stale.
     timer: Option<Moment>,
     flushing: bool,
+    /// Whether it will hear of a change of the addresses.
+    following: bool,
 }
 
 /// What it was told and has not passed on or carried out yet: kept apart from the mind, for a new
@@ -206,6 +210,7 @@ impl Template {
             boots: Boots::default(),
             timer: None,
             flushing: false,
+            following: false,
         }
     }
 
@@ -253,6 +258,7 @@ impl Template {
         let effects = self.mind.provision(reserved, &mut draw, self.common.ports.ambient.now());
         let agents: Vec<AgentId> = effects.iter().filter_map(Effect::spawned).cloned().collect();
         self.carry_out(effects, ctx);
+        self.look();
         let own = (agents.len() < reserved as usize)
             .then(|| self.mind.shortage(self.common.ports.ambient.now().mono));
         let template = self.mind.spec().id.clone();
@@ -287,6 +293,10 @@ impl Template {
             Start::Fresh => self.common.ports.ambient.now().wall,
             Start::Adopted { entry, .. } => entry.intended,
         };
+        let addresses = self.common.addresses.clone();
+        if matches!(start, Start::Fresh) {
+            addresses.take(&agent, &spec.id, &spec.address, self.common.ports.ambient.now());
+        }
         tracing::info!(agent = %agent, template = %spec.id, state, "agent begins");
         let birth = AgentBirth {
             id: agent.clone(),
@@ -302,6 +312,7 @@ impl Template {
             boots: self.boots.clone(),
             resets: self.common.resets.clone(),
             hold_next: self.common.hold_next.clone(),
+            addresses,
         };
         let address = (self.common.spawner)(birth);
         let template = spec.id.clone();
@@ -351,10 +362,25 @@ impl Template {
         }));
     }
 
-    /// Looks at the calendar, where what is kept may have changed.
+    /// Looks at the calendar, where what is kept may have changed, and at the addresses.
     fn look(&mut self) {
         let now = self.common.ports.ambient.now();
         self.mind.look(&*self.common.ports.calendar, now);
+        let supply = self.common.addresses.supply(&self.mind.spec().address, now);
+        self.mind.supplied(supply);
+    }
+
+    /// Sees to it that it hears when an address gets free.
+    fn follow(&mut self, ctx: &mut Context<Self>) {
+        if self.following || !self.mind.spec().address.is_scarce() {
+            return;
+        }
+        self.following = true;
+        let change = self.common.addresses.change();
+        ctx.spawn(change.into_actor(self).map(|(), actor, ctx| {
+            actor.following = false;
+            actor.carry_out(Vec::new(), ctx);
+        }));
     }
 
     fn set_timer(&mut self, ctx: &mut Context<Self>) {
@@ -405,6 +431,9 @@ impl Supervised for Template {
             self.mind.stop();
         }
         self.take_over(ctx);
+        let roster = self.common.roster.clone();
+        self.common.addresses.sweep(&id, |agent| roster.get(agent).is_some(), now);
+        self.following = false;
         self.warm_told = 0;
         self.shown = None;
         self.timer = None;
@@ -418,6 +447,7 @@ impl Handler<Flush> for Template {
 
     fn handle(&mut self, _: Flush, ctx: &mut Context<Self>) {
         heard(ctx);
+        self.follow(ctx);
         self.look();
         let now = self.common.ports.ambient.now();
         let effects = self.mind.settle(now.mono);
@@ -455,6 +485,7 @@ impl Handler<AgentReport> for Template {
         if report.standing == Standing::Gone {
             self.kept.gone.push(report.agent.clone());
             self.common.roster.leave(&report.agent);
+            self.common.addresses.give_back(&report.agent, self.common.ports.ambient.now());
         } else {
             self.common.roster.update(&report.agent, |living| {
                 living.standing = report.standing;

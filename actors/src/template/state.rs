@@ -13,6 +13,7 @@ use super::held::{Held, is_unproven};
 use super::pace::Pace;
 use super::season::Season;
 use super::{AgentLevel, TemplateNews, permits};
+use crate::addresses::Supply;
 use crate::birth::Living;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault};
@@ -49,6 +50,10 @@ impl Effect {
     }
 }
 
+/// What the levels above were told: slots held, room, why there is no address, whether it is
+/// configured, and how.
+type Level = (u32, u32, Option<String>, bool, Minimums, Arc<TemplateSpec>);
+
 /// A template and its agents.
 #[derive(Debug, Clone)]
 pub struct TemplateMind {
@@ -59,6 +64,8 @@ pub struct TemplateMind {
     agents: BTreeMap<AgentId, Held>,
     breaker: Breaker,
     pace: Pace,
+    /// How many agents more can have addresses.
+    supply: Supply,
     /// What is kept at this time; none before the calendar was looked at.
     season: Option<Season>,
     /// When the calendar must be looked at again.
@@ -67,7 +74,7 @@ pub struct TemplateMind {
     gone: Vec<AgentLevel>,
     released: u32,
     answered: u32,
-    told: Option<(u32, u32, bool, Minimums, Arc<TemplateSpec>)>,
+    told: Option<Level>,
 }
 
 impl TemplateMind {
@@ -81,6 +88,7 @@ impl TemplateMind {
             agents: BTreeMap::new(),
             breaker,
             pace: Pace::default(),
+            supply: Supply::endless(),
             season: None,
             turns: None,
             changed: BTreeSet::new(),
@@ -104,6 +112,11 @@ impl TemplateMind {
     /// Its cluster is known: agents can be begun.
     pub fn opened(&mut self) {
         self.open = true;
+    }
+
+    /// How many agents more can have addresses.
+    pub fn supplied(&mut self, supply: Supply) {
+        self.supply = supply;
     }
 
     /// The service stops: nothing is begun any more.
@@ -195,7 +208,8 @@ impl TemplateMind {
         if !self.open || !self.configured || self.stopping || self.pace.pause(now).is_some() {
             return 0;
         }
-        permits::room(self.spec.cap, self.live()).min(self.breaker.allowance(now))
+        let room = permits::room(self.spec.cap, self.live()).min(self.breaker.allowance(now));
+        room.min(self.supply.free)
     }
 
     /// Begins agents under a reservation of the cloud: for demand as many as reserved, for the
@@ -251,6 +265,9 @@ impl TemplateMind {
             (Some(cap), _) => format!("{id} is full: {} of {cap}", self.live()),
             (None, Some((until, cause))) => {
                 format!("{id}: breaker tripped until {}: {cause}", until.rfc3339())
+            }
+            (None, None) if self.supply.lack.is_some() => {
+                format!("{id}: {}", self.supply.lack.as_deref().unwrap_or_default())
             }
             (None, None) if self.breaker.allowance(now) <= 1 => {
                 format!("{id}: its breaker lets a single agent try first")
@@ -432,6 +449,7 @@ impl TemplateMind {
             .chain(self.sheds())
             .chain(self.renewals())
             .chain(self.turns)
+            .chain(self.supply.next)
             .chain(self.pace.pause(now))
             .chain(self.breaker.due());
         due.filter(|at| *at > now).min()
@@ -439,7 +457,15 @@ impl TemplateMind {
 
     /// What the levels above must hear since the last time; none when nothing changed.
     pub fn news(&mut self, now: Moment) -> Option<TemplateNews> {
-        let level = (self.live(), self.room(now), self.configured, self.kept(), self.spec.clone());
+        let lack = self.supply.lack.clone();
+        let level = (
+            self.live(),
+            self.room(now),
+            lack.clone(),
+            self.configured,
+            self.kept(),
+            self.spec.clone(),
+        );
         let quiet = self.changed.is_empty() && self.gone.is_empty();
         if quiet && self.released == 0 && self.answered == 0 && self.told.as_ref() == Some(&level) {
             return None;
@@ -462,6 +488,7 @@ impl TemplateMind {
             tripped: self.breaker.tripped(),
             live: self.live(),
             room: self.room(now),
+            lack,
             kept: self.kept(),
             empty: self.agents.is_empty(),
             gone: std::mem::take(&mut self.gone),
@@ -482,6 +509,7 @@ impl TemplateMind {
             cap: self.spec.cap,
             minimum: self.kept().all,
             idle_minimum: self.kept().idle,
+            lack: self.supply.lack.clone(),
             labels: self.spec.labels.iter().cloned().collect(),
             breaker: self.breaker.label().into(),
             tripped: self.breaker.tripped(),

@@ -31,6 +31,39 @@ fn an_agent_in_use_counts_for_the_minimum_and_not_for_the_idle_one() {
     }
 }
 
+/// An agent is in use and serves nobody after that.
+fn last_use(mind: &mut TemplateMind, agent: &AgentId, state: &'static str, now: u64) {
+    let report = AgentReport {
+        agent: agent.clone(),
+        template: mind.spec().id.clone(),
+        standing: Standing::Busy,
+        state,
+        leases: Vec::new(),
+        overrides: Overrides::default(),
+        owner: None,
+        fault: None,
+        refused: Vec::new(),
+    };
+    mind.report(&report, at(now));
+}
+
+#[test]
+fn an_agent_that_drains_or_is_held_is_replaced_at_once_and_keeps_no_idle_one_from_staying() {
+    for state in ["Draining", "Held"] {
+        let mut mind = mind(|spec| (spec.minimum, spec.idle) = (2, Some(seconds(60))));
+        let agents = begin(&mut mind, 2, None, 0);
+        for agent in &agents {
+            tell(&mut mind, agent, IDLE, None, 1);
+        }
+        last_use(&mut mind, &agents[0], state, 2);
+        assert_eq!(mind.warm_need(at(2).mono), 1, "{state}");
+        let third = begin(&mut mind, 1, None, 2).remove(0);
+        assert!(mind.settle(at(500).mono).is_empty(), "{state}: the third is not ready");
+        tell(&mut mind, &third, IDLE, None, 501);
+        assert!(mind.settle(at(5000).mono).is_empty(), "{state}: both are kept");
+    }
+}
+
 #[test]
 fn a_warm_reservation_that_came_too_late_begins_nothing() {
     for minimums in [(2, 0), (0, 2)] {

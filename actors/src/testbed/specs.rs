@@ -79,7 +79,7 @@ pub fn herd(clouds: Vec<CloudSpec>, templates: Vec<TemplateSpec>) -> Arc<HerdSpe
         generation: Generation(1),
         clouds: clouds.into_iter().map(|spec| (spec.id.clone(), Arc::new(spec))).collect(),
         templates: templates.into_iter().map(|spec| (spec.id.clone(), Arc::new(spec))).collect(),
-        mappings: Vec::new(),
+        ..HerdSpec::default()
     })
 }
 
@@ -123,6 +123,7 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEn
         intended: at(0).wall,
         upid: None,
         settled: true,
+        addresses: Vec::new(),
         volumes: Vec::new(),
         host_keys: Vec::new(),
         address: None,

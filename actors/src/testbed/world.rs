@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 
 use super::agent::FakeAgent;
 use super::specs::{CLUSTER, at};
+use crate::addresses::Addresses;
 use crate::birth::{AgentSpawner, Common, Roster};
 use crate::fact::Fact;
 use crate::fault::{Culprit, Fault, FaultKind};
@@ -110,6 +111,7 @@ impl World {
             roster: roster.clone(),
             census: Census::default(),
             ways: Ways::default(),
+            addresses: Addresses::default(),
             spawner: self.spawner(),
             installation: Installation::new("7k2m9qxw"),
             epoch: 1,

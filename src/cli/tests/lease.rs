@@ -323,6 +323,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::Reap { .. }
         | HerdCommand::ConfirmOlderJournal
         | HerdCommand::Resync { .. }
+        | HerdCommand::PlanResync { .. }
         | HerdCommand::Drain { .. } => panic!("not asked for here"),
     };
     let served = Served::scripted(view, Arc::clone(&asks), script, Limits::default());

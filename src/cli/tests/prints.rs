@@ -1,8 +1,9 @@
 //! What is printed for people and for scripts.
 
-use drover_actors::fact::{ResetPicture, What};
-use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, TemplateId};
+use drover_actors::fact::{AddressPoolPicture, ResetPicture, What};
+use drover_actors::id::{AddressPoolId, AgentId, CloudId, ClusterId, Generation, TemplateId};
 use drover_actors::record::Reason;
+use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::super::*;
@@ -42,7 +43,7 @@ impl Write for Watched {
 // Invariant: what is printed for people is plain and aligned, and cannot move the cursor.
 
 fn furnish(view: &View) {
-    told(view, What::ConfigApplied { generation: Generation(4) });
+    told(view, What::ConfigApplied { generation: Generation(4), reconcile_seconds: Some(60) });
     told(
         view,
         What::ConfigRefused {
@@ -76,12 +77,25 @@ fn furnish(view: &View) {
             cap: tripped.is_none().then_some(5),
             minimum: 2,
             idle_minimum: 1,
+            lack: tripped.is_none().then(|| "address pool `lab` is used up".to_owned()),
             labels: vec!["big".into(), name.into()],
             breaker: breaker.into(),
             tripped,
         };
         told(view, what);
     }
+    let pools = [("lab", 5, Some(THEN)), ("office", 0, None)].map(|(name, resting, next_free)| {
+        AddressPoolPicture {
+            pool: AddressPoolId::new(name),
+            ranges: vec!["10.20.0.50-10.20.0.59".into(), "10.20.0.70".into()],
+            size: 11,
+            used: 6,
+            resting,
+            free: 5 - resting,
+            next_free,
+        }
+    });
+    told(view, What::AddressPools { pools: pools.into() });
     let mut booting = testing::agent("a2", "Booting");
     booting.detail = "\u{1b}[2Jno address yet".into();
     (booting.address, booting.ssh) = (None, None);
@@ -111,6 +125,7 @@ async fn status_shows_everything_at_a_glance() {
     insta::assert_snapshot!(text, @r"
     drover 0.1.0, starting
     configuration: generation 4, in force since 2026-11-21T08:11:02Z
+    every cloud is reconciled each 60 s: service.orphanCleanupPeriodSeconds
     REFUSED at 2026-11-21T08:11:02Z, the old configuration stays:
       drover.yaml:3:1
         unknown key `clouds`
@@ -124,8 +139,13 @@ async fn status_shows_everything_at_a_glance() {
 
     TEMPLATES
     NAME         AGENTS  KEPT       STATES              LABELS       BREAKER
-    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing
+    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing; address pool `lab` is used up
     lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`
+
+    ADDRESS POOLS
+    POOL    SIZE  USED  RESTING  FREE  NEXT FREE AT          ADDRESSES
+    lab     11    6     5        0     2026-11-21T08:11:02Z  10.20.0.50-10.20.0.59, 10.20.0.70
+    office  11    6     0        5     -                     10.20.0.50-10.20.0.59, 10.20.0.70
 
     AGENTS
     ID  TEMPLATE   STATE    SINCE                 VMID   NODE  LOGIN               LEASES  DETAIL
@@ -194,11 +214,37 @@ async fn agents_that_went_are_listed_when_asked_for() {
 
 // Invariant: scripts get JSON, and people a line, from every command.
 
+const RESYNC: Command = Command::Resync { confirm_older_journal: false, dry_run: false };
+
+#[tokio::test]
+async fn a_dry_run_prints_what_a_reconciliation_would_do_and_why() {
+    let served = Served::new();
+    let command = || Command::Resync { confirm_older_journal: false, dry_run: true };
+    let (result, text) = cli(&served, false, command()).await;
+    assert_eq!(result, Ok(0));
+    insta::assert_snapshot!(text, @r"
+    9f31c0aa52e7d410: 1 to destroy, 1 to follow, 1 to report
+      destroy  10417 is an orphan of agent `a7`: is retired
+      follow   10418 of agent `a1` moved from `pve1` to `pve2`
+      report   node `pve3` is offline since 4 s
+    nothing was changed
+    ");
+    let (_, text) = cli(&served, true, command()).await;
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let found = [
+        ("destroy", json!(10_417), "10417 is an orphan of agent `a7`: is retired"),
+        ("follow", json!(10_418), "10418 of agent `a1` moved from `pve1` to `pve2`"),
+        ("report", json!(null), "node `pve3` is offline since 4 s"),
+    ];
+    let found = found.map(|(does, vmid, why)| json!({"does": does, "vmid": vmid, "why": why}));
+    assert_eq!(json, json!({"clusters": {"9f31c0aa52e7d410": found}}));
+    served.stop().await;
+}
+
 #[tokio::test]
 async fn a_resync_tells_of_a_refused_configuration_after_its_findings() {
     let served = Served::new();
-    let (result, text) =
-        cli(&served, false, Command::Resync { confirm_older_journal: false }).await;
+    let (result, text) = cli(&served, false, RESYNC).await;
     insta::assert_snapshot!(text, @r"
     9f31c0aa52e7d410: 1 finding
       destroy orphan 10417 on pve1
@@ -207,7 +253,7 @@ async fn a_resync_tells_of_a_refused_configuration_after_its_findings() {
     reconciled, but the configuration was refused, the old one stays in force:
     drover.yaml: unknown key
     ");
-    let (result, text) = cli(&served, true, Command::Resync { confirm_older_journal: false }).await;
+    let (result, text) = cli(&served, true, RESYNC).await;
     assert!(result.is_err());
     assert!(text.contains(r#""refused": "drover.yaml: unknown key""#), "{text}");
     served.stop().await;
@@ -223,7 +269,7 @@ async fn short_commands_answer_in_a_line_or_in_json() {
         || Command::Release { lease: "x".into() },
         || Command::Retire { agent: "a1".into() },
         || Command::Reap { all: true },
-        || Command::Resync { confirm_older_journal: false },
+        || RESYNC,
         || Command::Templates,
     ];
     for command in commands {
@@ -248,7 +294,7 @@ async fn short_commands_answer_in_a_line_or_in_json() {
       destroy orphan 10417 on pve1
     {"clusters":{"9f31c0aa52e7d410":["destroy orphan 10417 on pve1"]}}
     NAME         AGENTS  KEPT       STATES              LABELS       BREAKER
-    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing
+    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing; address pool `lab` is used up
     lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`
     "#);
     let (missing, _) = cli(&served, false, Command::Release { lease: "a/b".into() }).await;

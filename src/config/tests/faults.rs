@@ -168,7 +168,7 @@ fn a_wrong_variable_of_the_environment_is_shown() {
 fn all_faults_are_shown_at_once_in_the_order_of_their_places() {
     let text = with_agent(
         "cores: -1\nmode: Exclusive\nstartupWaitSeconds: 1.5\n\
-    searchDomain: lan\nguestNetworks: [10.0.0.0/8, 10.0.0.0]",
+    searchDomian: lan\nguestNetworks: [10.0.0.0/8, 10.0.0.0]",
     )
     .replace("{name: C,", "{name: C, apiUrl: \"ftp://x\", startVmId: 900, endVmId: 800,")
     .replace("tokenId: drover@pve!drover", "tokenId: drover");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::keys::{AGENT, CLOUD, Key, Kind, MAPPING, Preset, SERVICE, Shape};
+use super::super::keys::{ADDRESS_POOL, AGENT, CLOUD, Key, Kind, MAPPING, Preset, SERVICE, Shape};
 use super::*;
 
 fn shipped(name: &str) -> PathBuf {
@@ -25,6 +25,10 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("agent", "credentialsId") => "\"agent-key\"",
         ("step", "cron") => "\"0 8 * * mon-fri\"",
         ("step", "durationMinutes") => "600",
+        ("agent", "addressFrom") => "guestAgent",
+        ("pool", "ranges") => "[\"10.20.0.50-10.20.0.99\"]",
+        ("pool", "prefix") => "24",
+        ("pool", "gateway") => "10.20.0.1",
         ("mapping", "labels") => "\"linux docker\"",
         ("mapping", "templates") => "[\"linux-builder\"]",
         ("step", "name") => "\"docker\"",
@@ -124,6 +128,10 @@ agentConfigurations:
 labelMappings:
   builds:
 {mappings}
+# Addresses given to agents one by one, whichever clouds they are on.
+addressPools:
+  lab:
+{pools}
 # What the ids in credentialsId stand for.
 credentials:
   proxmox-token:
@@ -153,6 +161,7 @@ service:
         clouds = section("cloud", CLOUD),
         agents = section("agent", AGENT),
         mappings = entry("mapping", MAPPING),
+        pools = entry("pool", ADDRESS_POOL),
         service = section("service", SERVICE),
     )
 }
@@ -189,6 +198,7 @@ fn the_full_file_says_what_holds_without_it() {
          agentConfigurations:\n  linux-builder: {cloudIds: [primary], node: pve1, \
          templateVmId: 9000, credentialsId: agent-key, labelString: linux}\n\
          labelMappings: {builds: {labels: docker linux, templates: [linux-builder]}}\n\
+         addressPools: {lab: {ranges: [10.20.0.50-10.20.0.99], prefix: 24}}\n\
          credentials:\n  \
          proxmox-token: {kind: proxmoxToken, tokenId: drover@pve!drover, secretFile: token}\n  \
          agent-key: {kind: sshKey, username: ubuntu, privateKeyFile: ed25519}\n",
@@ -253,7 +263,7 @@ const PLUGIN_KEYS: [&str; 37] = [
     "ciUser",
     "ipConfig",
     "nameserver",
-    "searchdomain",
+    "searchDomain",
     "cloudIds",
     "agentDefaults-pve1",
 ];

@@ -85,10 +85,13 @@ const AGENT_ROWS: &[Row] = &[
     ("startupWaitSeconds", NUMBER, "60s", ("120", "120s"), REFUSED),
     ("ciUser", TEXT, "None", ("ci", r#"Some("ci")"#), "None"),
     ("ipConfig", TEXT, r#"Some("ip=dhcp")"#, ("ip6=auto", r#"Some("ip6=auto")"#), "None"),
+    ("addressPool", TEXT, "GuestAgent", ("lab", "Pools([lab])"), "GuestAgent"),
+    ("addressPool6", TEXT, "GuestAgent", ("six\naddressPool: lab", "Pools([lab, six])"), "GuestAgent"),
+    ("addressFrom", "one of guestAgent, static, call", "GuestAgent", ("call", "Call"), REFUSED),
     ("ipConfigs", LIST, "[]", ("[ip=dhcp]", r#"["ip=dhcp"]"#), "[]"),
     ("ciUpgrade", FLAG, "false", ("true", "true"), "false"),
     ("nameserver", TEXT, "None", ("1.1.1.1", r#"Some("1.1.1.1")"#), "None"),
-    ("searchdomain", TEXT, "None", ("lan", r#"Some("lan")"#), "None"),
+    ("searchDomain", TEXT, "None", ("lan", r#"Some("lan")"#), "None"),
     ("sshPort", NUMBER, "22", ("2222", "2222"), REFUSED),
     ("guestNetworks", LIST, "[]", ("[127.77.0.0/16]", r#"["127.77.0.0/16"]"#), "[]"),
     ("tags", LIST, "{}", ("[ci]", r#"{"ci"}"#), "{}"),
@@ -120,6 +123,7 @@ const SERVICE_ROWS: &[Row] = &[
     ("listenPlain", FLAG, "[]", ("true", "[]"), "[]"),
     ("tokens", "a list of mappings", "[]", ("[{name: ann, role: admin, secretFile: token}]", "[\"ann Admin\"]"), "[]"),
     ("onStop", "one of keep, retireIdle, retireAll", "Keep", ("retireAll", "RetireAll"), REFUSED),
+    ("orphanCleanupPeriodSeconds", NUMBER, "None", ("60", "Some(60s)"), "None"),
     ("logLevel", TEXT, "info", ("debug", "debug"), "info"),
 ];
 
@@ -204,10 +208,11 @@ fn agent(checked: &Checked, key: &str) -> String {
         "startupWaitSeconds" => text(&spec.limits.startup),
         "ciUser" => text(&spec.cloud_init.user),
         "ipConfig" => text(&spec.cloud_init.ip_config),
+        "addressPool" | "addressPool6" | "addressFrom" => text(&spec.address),
         "ipConfigs" => text(&spec.cloud_init.ip_configs),
         "ciUpgrade" => text(&spec.cloud_init.upgrade),
         "nameserver" => text(&spec.cloud_init.nameserver),
-        "searchdomain" => text(&spec.cloud_init.search_domain),
+        "searchDomain" => text(&spec.cloud_init.search_domain),
         "sshPort" => text(&spec.ssh.port),
         "guestNetworks" => text(&spec.guest_networks),
         "tags" => text(&spec.tags),
@@ -245,9 +250,19 @@ fn service(checked: &Checked, key: &str) -> String {
             text(&named.collect::<Vec<_>>())
         }
         "onStop" => text(&spec.on_stop),
+        "orphanCleanupPeriodSeconds" => text(&spec.reconcile_period),
         "logLevel" => spec.log_level.clone(),
         other => panic!("{other}"),
     }
+}
+
+/// An agent with these lines, beside everything that its keys may name or need.
+fn with_all_beside(lines: &str) -> String {
+    format!(
+        "{}addressPools:\n  lab: {{ranges: [10.0.0.10], prefix: 24}}\n  \
+         six: {{ranges: [\"fd00::9\"], prefix: 64}}\nservice: {{listen: \"127.0.0.1:80\"}}\n",
+        with_agent(lines)
+    )
 }
 
 fn with_service(lines: &str) -> String {
@@ -300,7 +315,7 @@ fn every_key_of_a_cloud_means_what_it_says() {
 
 #[test]
 fn every_key_of_an_agent_means_what_it_says() {
-    holds(AGENT_ROWS, AGENT, with_agent, agent);
+    holds(AGENT_ROWS, AGENT, with_all_beside, agent);
 }
 
 #[test]
@@ -389,4 +404,21 @@ fn a_step_that_may_take_longer_than_all_of_them_is_warned_about() {
     assert_eq!(checked.rendered_warnings(), "");
     let text = with_agent("prepareTimeoutSec: 60\nprepare: [{run: id, timeoutSec: 61}]");
     assert!(scene.good(&text).rendered_warnings().contains("prepareTimeoutSec, 60, is shorter"));
+}
+
+#[test]
+fn a_cloud_that_can_not_hold_what_is_kept_at_its_fullest_is_warned_about() {
+    let scene = Scene::new();
+    let warnings = |keys: &str| {
+        let text = with_agent(keys).replace(
+            "cloudConfigurations:",
+            "cloudDefaults: {instanceCap: 3}\ncloudConfigurations:",
+        );
+        scene.good(&text).rendered_warnings()
+    };
+    let window = "schedule: [{cron: 0 8 * * *, durationMinutes: 60, idleMin: 4}]";
+    assert_eq!(warnings("instanceMin: 3"), "");
+    for keys in ["instanceMin: 4", "idleMin: 4", window] {
+        assert!(warnings(keys).contains("`3` is less than its templates' minimums, 4"), "{keys}");
+    }
 }

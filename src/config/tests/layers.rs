@@ -166,3 +166,35 @@ fn another_secret_changes_the_connection_of_its_cloud() {
     scene.put("token", 0o600, "another");
     assert_ne!(before, number(&scene));
 }
+
+// Invariant: what the service says of all clouds stands against what they say.
+
+#[test]
+fn a_period_of_the_service_stands_in_every_cloud() {
+    let scene = Scene::new();
+    let periods = |lines: &str| {
+        let text = with_cloud("orphanCleanupPeriodSeconds: 100");
+        let text = text.replace("\n  c:\n", "\n  d: {name: D}\n  c:\n");
+        let checked = scene.good(&format!("{text}service: {{{lines}}}\n"));
+        let clouds = checked.herd.clouds.values();
+        let own: Vec<u64> = clouds.map(|cloud| cloud.reconcile_period.as_secs()).collect();
+        (own, checked.herd.reconcile_period.map(|period| period.as_secs()))
+    };
+    assert_eq!(periods("orphanCleanupPeriodSeconds: 45"), (vec![45, 45], Some(45)));
+    assert_eq!(periods("orphanCleanupPeriodSeconds: 0"), (vec![100, 600], None));
+    assert_eq!(periods(""), (vec![100, 600], None));
+}
+
+// Invariant: a key that has two spellings is one key.
+
+#[test]
+fn another_spelling_of_a_key_is_the_same_key() {
+    let scene = Scene::new();
+    for line in ["searchDomain: lan", "searchdomain: lan"] {
+        let checked = scene.good(&with_agent(line));
+        let spec = checked.herd.templates.values().next().unwrap();
+        assert_eq!(spec.cloud_init.search_domain.as_deref(), Some("lan"), "{line}");
+    }
+    let both = scene.faults(&with_agent("searchDomain: lan\nsearchdomain: lan"));
+    assert!(both.contains("`searchDomain` is given already, as `searchDomain`"), "{both}");
+}

@@ -1,9 +1,11 @@
 //! The whole configuration from text to spec: defaults, faults, layers, the files in `configs/`.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test says what it expects")]
 
+mod addresses;
 mod broken;
 mod faults;
 mod files;
+mod golden;
 mod keys;
 mod layers;
 mod mappings;

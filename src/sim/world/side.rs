@@ -182,6 +182,25 @@ impl SideDoor {
         self.cluster.guests.forget(vmid);
     }
 
+    /// Moves a guest to another node with its disks, running or not, as a finished migration does.
+    pub fn move_guest(&self, vmid: u32, node: &str) {
+        let mut state = self.cluster.state();
+        let Some(from) = state.guests.get(&vmid).map(|guest| guest.node.clone()) else { return };
+        let Ok(guest) = state.guest_mut(&from, vmid) else { return };
+        guest.node = node.to_owned();
+        let drives: Vec<(String, String)> = conf::drives(&guest.config)
+            .into_iter()
+            .map(|(_, drive)| (drive.storage().unwrap_or_default().to_owned(), drive.file.clone()))
+            .collect();
+        for (name, file) in drives {
+            if let Ok(storage) = state.storage_mut(&name)
+                && let Some(volume) = storage.take(&from, &file)
+            {
+                storage.put(node, &file, volume);
+            }
+        }
+    }
+
     /// Puts a guest into the world that nobody asked for; false when its id is taken.
     pub fn plant_guest(&self, spec: &GuestSpec) -> bool {
         if self.cluster.state().guests.contains_key(&spec.vmid) {

@@ -5,6 +5,7 @@
 //! the cluster lives on the runtime beneath and goes on.
 #![allow(dead_code, reason = "two test programs share it, and each uses a part")]
 
+pub mod addresses;
 pub mod eye;
 mod judge;
 pub mod notes;

@@ -17,6 +17,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 use tokio::sync::Notify;
 
+use super::addresses::Addresses;
 use super::eye::Socket;
 use super::tally::Tally;
 
@@ -43,6 +44,7 @@ struct Seen {
     /// The guests of the last look, by name.
     names: Vec<(u32, String)>,
     slack: bool,
+    addresses: Addresses,
     wrongs: Vec<String>,
     trap: Option<Trap>,
 }
@@ -261,6 +263,8 @@ impl Journal for Recorder {
                 if let Body::CloneIntended { marks, .. } = body {
                     seen.intended.insert(marks.agent.clone());
                 }
+                let wrong = seen.addresses.record(body);
+                seen.note(wrong.into_iter().collect());
             }
             let held = seen.trap.as_ref().is_some_and(|trap| bodies.iter().any(trap));
             if held {

@@ -35,6 +35,8 @@ pub struct Setup {
     pub clouds: Vec<(&'static str, String)>,
     /// Templates: key and further keys as flow YAML.
     pub templates: Vec<(&'static str, String)>,
+    /// Further sections of the YAML.
+    pub sections: String,
     /// The YAML that was read last, and what it says.
     read: Mutex<Option<(String, Checked)>>,
 }
@@ -51,6 +53,7 @@ impl Setup {
             guests: NoneOptions::default(),
             clouds: vec![("rack", String::new())],
             templates: vec![("linux", keys.to_owned())],
+            sections: String::new(),
             read: Mutex::default(),
         }
     }
@@ -71,6 +74,12 @@ impl Setup {
     /// With one template more.
     pub fn template(mut self, key: &'static str, keys: &str) -> Self {
         self.templates.push((key, keys.to_owned()));
+        self
+    }
+
+    /// With pools of addresses: their names and keys as flow YAML.
+    pub fn pools(mut self, pools: &str) -> Self {
+        self.sections = format!("addressPools: {{{pools}}}\n");
         self
     }
 
@@ -107,6 +116,6 @@ impl Setup {
         for (id, keys) in &self.templates {
             text += &format!("  {id}: {{labelString: {id}, {keys}}}\n");
         }
-        text
+        text + &self.sections
     }
 }

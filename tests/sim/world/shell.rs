@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use drover::sim::guest::{AgentCall, GuestHost};
+use drover::sim::guest::GuestHost;
 use drover::sim::guests::NoneGuests;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::ports::{Ask, Ran, Shell, ShellTarget};
@@ -18,7 +16,6 @@ use super::eye::Socket;
 
 /// How long a login takes.
 const LOGIN: Duration = Duration::from_millis(300);
-const KEY_FILE: &str = "/etc/ssh/ssh_host_ed25519_key.pub";
 
 #[derive(Default)]
 struct Script {
@@ -101,10 +98,7 @@ impl Scripted {
             tokio::time::sleep(limit.saturating_sub(LOGIN)).await;
             return Err(silent("nobody answers"));
         };
-        let read = self.guests.agent(vmid, AgentCall::FileRead { path: KEY_FILE.into() }).await;
-        let Ok(file) = read else { return Err(silent("connection refused")) };
-        let bytes = STANDARD.decode(file["content"].as_str().unwrap_or_default()).unwrap();
-        let key = String::from_utf8(bytes).unwrap().trim().to_owned();
+        let key = self.guests.ssh_host_key(vmid).ok_or_else(|| silent("connection refused"))?;
         if !target.host_keys.is_empty() && !target.host_keys.iter().any(|known| same(known, &key)) {
             return Err(Fault::new(FaultKind::Impostor, Culprit::Guest, "another host key"));
         }

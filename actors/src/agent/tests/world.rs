@@ -11,6 +11,7 @@ use actix::{Actor, Addr, Context, Handler};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use crate::addresses::Addresses;
 use crate::agent::boots::Boots;
 use crate::agent::testing::{ADDRESS, WALL, agent_id, installation, spec, upid};
 use crate::agent::{Agent, start};
@@ -331,6 +332,7 @@ impl World {
             },
             census: Census::default(),
             ways,
+            addresses: Addresses::default(),
             boots: Boots::default(),
         };
         start(birth, |given_up| panic!("{given_up:?}"))

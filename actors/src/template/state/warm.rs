@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::super::held::is_unproven;
 use super::super::season::Season;
 use super::{Effect, Held, OFFERED, TemplateMind, lives};
 use crate::id::AgentId;
@@ -16,10 +15,16 @@ use crate::time::{Moment, Now};
 const LOOK: Duration = Duration::from_secs(60);
 
 impl Held {
-    /// Whether it stands for one of the agents that are kept, ready or on its way: one that is held
-    /// for an operator serves nobody any more, and one that is kept for its owner is nobody else's.
+    /// Whether it stands for one of the agents that are kept, ready or on its way.
     fn counts(&self) -> bool {
-        lives(self.standing) && !self.going && self.state != "Held" && self.owner.is_none()
+        lives(self.standing) && self.serves_on()
+    }
+
+    /// Whether it will serve others after this: not what is told to go, drains, is held, or is kept
+    /// for its owner.
+    fn serves_on(&self) -> bool {
+        let over = matches!(&*self.state, "Draining" | "Held");
+        !self.going && !over && self.owner.is_none()
     }
 
     /// Whether it stands for one of the idle agents that are kept.
@@ -40,10 +45,10 @@ impl Held {
     fn is_ready(&self) -> bool {
         let ready = match self.standing {
             Standing::Free { .. } => true,
-            Standing::Busy => !is_unproven(&self.state),
+            Standing::Busy => self.state != "InDoubt",
             Standing::Coming | Standing::Leaving | Standing::Parked | Standing::Gone => false,
         };
-        ready && !self.going && self.owner.is_none()
+        ready && self.serves_on()
     }
 }
 

@@ -64,6 +64,8 @@ pub enum Quirk {
     Hangs,
     /// Works, but ignores the wish to shut down.
     IgnoresShutdown,
+    /// Works, but has no guest agent.
+    NoAgent,
     /// Never gets an address.
     NoAddress,
     /// Says that its network card has another MAC address.
@@ -97,7 +99,7 @@ struct State {
 struct Guest {
     hostname: String,
     mac: Option<String>,
-    ip: Ipv4Addr,
+    ip: IpAddr,
     host_key: u32,
     /// The line of the host key, made when somebody first reads it.
     host_key_line: OnceCell<String>,
@@ -175,6 +177,16 @@ impl NoneGuests {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The line of the host key that a guest's SSH server shows; none while none answers.
+    #[must_use]
+    pub fn ssh_host_key(&self, vmid: u32) -> Option<String> {
+        let now = Instant::now();
+        let state = self.lock();
+        let dead = matches!(state.quirks.get(&vmid), Some(Quirk::NeverBoots | Quirk::Hangs));
+        let guest = state.running.get(&vmid).filter(|guest| guest.runs(now) && !dead)?;
+        (now >= guest.answers_from).then(|| guest.host_key_line(self.options.seed, vmid))
+    }
+
     /// The host key of a guest that runs.
     pub(super) fn host_key(&self, vmid: u32) -> Option<PrivateKey> {
         let turn = self.lock().running.get(&vmid)?.host_key;
@@ -185,7 +197,7 @@ impl NoneGuests {
     pub(super) fn readdress(&self, vmid: u32) -> Option<Ipv4Addr> {
         let mut state = self.lock();
         let fresh = state.addresses.reassign(vmid)?;
-        state.running.get_mut(&vmid)?.ip = fresh;
+        state.running.get_mut(&vmid)?.ip = fresh.into();
         Some(fresh)
     }
 
@@ -205,7 +217,16 @@ impl NoneGuests {
         if let Some(quirk) = state.next_quirks.pop_front() {
             state.quirks.insert(vmid, quirk);
         }
-        let ip = state.addresses.assign(vmid).ok_or("no address is free for the guest")?;
+        // Where guests are on the loopback network nobody has another address.
+        let on_loopback = self.options.net[0] == 127;
+        let told = boot.static_address().filter(|ip| !on_loopback || ip.is_loopback());
+        let ip = match told {
+            Some(ip) => ip,
+            None => {
+                let own = state.addresses.assign(vmid);
+                own.ok_or("no address is free for the guest")?.into()
+            }
+        };
         let host_key = match state.disks.get(&vmid) {
             Some(turn) if boot.boot > 1 || boot.resumed => *turn,
             _first_boot => {
@@ -220,9 +241,12 @@ impl NoneGuests {
             within(range, &dice(self.options.seed, vmid, turn, purpose))
         };
         let boots = if boot.resumed { Duration::ZERO } else { draw(&self.options.boot, "boot") };
-        let addressless =
-            if boot.resumed { Duration::ZERO } else { draw(&self.options.addressless, "address") };
         let answers_from = now + boots;
+        // Nobody is asked for an address that is there, or was there all the time.
+        let addressless = match told {
+            None if !boot.resumed => draw(&self.options.addressless, "address"),
+            Some(_) | None => Duration::ZERO,
+        };
         let ends = match state.quirks.get(&vmid) {
             Some(Quirk::PowersOff(after)) => Some(now + *after),
             _ => None,
@@ -249,7 +273,8 @@ impl NoneGuests {
         let mut state = self.lock();
         let quirk = state.quirks.get(&vmid).copied();
         let guest = state.running.get_mut(&vmid).ok_or(AgentError::NotRunning)?;
-        if !guest.runs(now) || now < guest.answers_from || quirk == Some(Quirk::NeverBoots) {
+        let mute = matches!(quirk, Some(Quirk::NeverBoots | Quirk::NoAgent));
+        if !guest.runs(now) || now < guest.answers_from || mute {
             return Err(AgentError::NotRunning);
         }
         if quirk == Some(Quirk::Hangs) {
@@ -315,7 +340,7 @@ impl Guest {
         let ip = match quirk {
             Some(Quirk::WrongAddress(ip)) => Some(ip),
             Some(Quirk::NoAddress) => None,
-            _ => Some(IpAddr::V4(self.ip)),
+            _ => Some(self.ip),
         };
         let prefix = |ip: IpAddr| if ip.is_ipv4() { 16 } else { 64 };
         let address = ip.filter(|_| now >= self.addressed_from).map(|ip| (ip, prefix(ip)));
@@ -360,7 +385,7 @@ impl GuestHost for NoneGuests {
         let now = Instant::now();
         let state = self.lock();
         let guest = state.running.get(&vmid).filter(|guest| guest.runs(now))?;
-        Some(GuestAddress { ip: IpAddr::V4(guest.ip), port: self.options.ssh_port })
+        Some(GuestAddress { ip: guest.ip, port: self.options.ssh_port })
     }
 
     fn answers_in(&self, vmid: u32) -> Option<Duration> {

@@ -18,6 +18,7 @@ mod sweep;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -163,7 +164,20 @@ impl Inner {
     /// The guest's address; another one where somebody else on this computer uses it already.
     ///
     /// The socket holds it from this moment: without address reuse nobody else can bind it.
-    fn find_address(&self, vmid: u32) -> Result<(std::net::Ipv4Addr, TcpSocket), String> {
+    fn find_address(&self, boot: &GuestBoot) -> Result<(Ipv4Addr, TcpSocket), String> {
+        let vmid = boot.vmid;
+        // Another than a loopback address can not be had on this computer.
+        if let Some(IpAddr::V4(ip)) = boot.static_address().filter(IpAddr::is_loopback) {
+            let reserved = TcpSocket::new_v4().and_then(|socket| {
+                // The guest that had it before may have left connections that are ending.
+                socket.set_reuseaddr(true)?;
+                socket.bind((ip, self.ground.port).into())?;
+                Ok(socket)
+            });
+            let reserved =
+                reserved.map_err(|error| format!("failed to listen on {ip}: {error}"))?;
+            return Ok((ip, reserved));
+        }
         let book = || self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         let mut address = book().assign(vmid);
         for _ in 0..ADDRESSES_TRIED_MAX {
@@ -188,7 +202,7 @@ impl Inner {
         if self.machine(vmid).is_some_and(|machine| machine.runs()) {
             return Err("the guest runs already".to_owned());
         }
-        let (address, reserved) = self.find_address(vmid)?;
+        let (address, reserved) = self.find_address(&boot)?;
         let inside = Inside::new(&boot, address)?;
         let machine =
             Arc::new(Machine::new(self.ground.clone(), self.disk(vmid), inside, reserved));

@@ -199,6 +199,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         Body::CloneIntended { marks, .. } => Some(&marks.agent),
         Body::TaskAccepted { agent, .. }
         | Body::CloneSettled { agent, .. }
+        | Body::AddressAssigned { agent, .. }
         | Body::VolumesKnown { agent, .. }
         | Body::HostKeyPinned { agent, .. }
         | Body::Phase { agent, .. }

@@ -9,6 +9,7 @@ use drover::sim::spec::GuestSpec;
 use drover::sim::world::Faults;
 use drover_actors::id::AgentId;
 use drover_actors::message::HerdCommand;
+use drover_actors::overrides::{Change, OverrideChange};
 use drover_actors::record::Reason;
 use tokio::sync::oneshot;
 
@@ -108,7 +109,31 @@ impl Play {
                     self.world.send(HerdCommand::Retire { agent, reason: Reason::Asked, reply });
                 }
             }
+            Deed::Limit { pick, idle, uses } => self.limit(pick, idle, uses),
+            Deed::Hold { pick, seconds: span } => {
+                let (reply, _) = oneshot::channel();
+                if let Some((agent, _)) = self.guest(pick, false) {
+                    let hold = Some(Box::new(World::a_hold(seconds(span))));
+                    self.world.send(HerdCommand::Hold { agent, hold, reply });
+                }
+            }
+            Deed::Unhold(pick) => {
+                let held = self.world.view().agents();
+                let held: Vec<_> = held.iter().filter(|agent| agent.held_until.is_some()).collect();
+                if let Some(agent) = held.get(pick % held.len().max(1)) {
+                    let (agent, (reply, _)) = (agent.agent.clone(), oneshot::channel());
+                    self.world.send(HerdCommand::Hold { agent, hold: None, reply });
+                }
+            }
+            Deed::Provision { template, count } => {
+                let (reply, _) = oneshot::channel();
+                let template = TEMPLATES[template].to_owned();
+                self.world.send(HerdCommand::Provision { template, count, reply });
+            }
             Deed::Reap { all } => {
+                if all {
+                    self.watch.reap_all();
+                }
                 let (reply, _) = oneshot::channel();
                 self.world.send(HerdCommand::Reap { all, reply });
             }
@@ -129,6 +154,23 @@ impl Play {
             }
         }
         Ok(())
+    }
+
+    fn limit(&self, pick: usize, idle: Option<u32>, uses: Option<u32>) {
+        let Some((agent, _)) = self.guest(pick, false) else { return };
+        let set = |limit: Option<u32>| limit.map_or(Change::Keep, Change::Set);
+        let change = OverrideChange { idle_minutes: set(idle), max_uses: set(uses) };
+        let (reply, _) = oneshot::channel();
+        self.world.send(HerdCommand::Override { agent, change, reply });
+    }
+
+    /// Whatever operators wanted of single agents is over.
+    pub(super) fn unlimit(&self) {
+        let change = OverrideChange { idle_minutes: Change::TakeBack, max_uses: Change::TakeBack };
+        for agent in self.world.view().agents() {
+            let (agent, (reply, _)) = (agent.agent, oneshot::channel());
+            self.world.send(HerdCommand::Override { agent, change, reply });
+        }
     }
 
     fn weather(&self, faults: Faults) {

@@ -29,7 +29,7 @@ struct Draw {
 pub fn plan(seed: u64) -> Plan {
     let mut dice = Dice::from_number(seed).fork("plan");
     let kind = if dice.below(3) == 0 { Kind::Strict } else { Kind::Full };
-    let stage = stage(seed, &mut dice);
+    let stage = stage(seed, kind, &mut dice);
     let mut draw = Draw { dice, stage, events: Vec::new() };
     draw.demand(kind);
     draw.cuts();
@@ -49,7 +49,7 @@ fn index(dice: &mut Dice, below: usize) -> usize {
     usize::try_from(dice.below(below as u64)).unwrap()
 }
 
-fn stage(seed: u64, dice: &mut Dice) -> Stage {
+fn stage(seed: u64, kind: Kind, dice: &mut Dice) -> Stage {
     let nodes = one_of(dice, &[1, 2, 3, 3]);
     let two = dice.below(4) == 0;
     let cloud = |dice: &mut Dice| CloudConf {
@@ -61,9 +61,15 @@ fn stage(seed: u64, dice: &mut Dice) -> Stage {
     let mut templates = [None, None, None];
     // What is kept warm must fit under a cloud's cap with one to spare.
     for place in templates.iter_mut().take(count) {
-        *place = Some(template(dice, nodes, two, count));
+        let conf = template(dice, nodes, two, count);
+        // What is there at the end would hang on when the end is.
+        let timed = if kind == Kind::Full { timed(dice) } else { (0, 0) };
+        *place = Some(TemplateConf { window: timed.0, life: timed.1, ..conf });
     }
+    // Dice of their own: all else is as it was before there were pools.
+    let mut pools = Dice::from_number(seed).fork("pools");
     Stage {
+        addresses: one_of(&mut pools, &[0, 0, 12, 20]),
         seed,
         nodes,
         new_version: dice.below(2) == 0,
@@ -95,7 +101,14 @@ fn template(dice: &mut Dice, nodes: usize, two: bool, count: usize) -> TemplateC
             dice,
             &[ResetName::None, ResetName::None, ResetName::Disk, ResetName::Memory],
         ),
+        window: 0,
+        life: 0,
     }
+}
+
+/// Minutes of windows, and of the life of agents.
+fn timed(dice: &mut Dice) -> (u32, u32) {
+    (one_of(dice, &[0, 0, 0, 4, 10]), one_of(dice, &[0, 0, 0, 15, 60]))
 }
 
 impl Draw {
@@ -169,13 +182,14 @@ impl Draw {
     fn trouble(&mut self) {
         for _ in 0..2 + self.dice.below(6) {
             let at = self.within(200, 240_000);
-            match self.dice.below(12) {
+            match self.dice.below(15) {
                 0..4 => self.weather(at),
                 4 => self.node(at),
                 5 | 6 => self.guest(at),
                 7 => self.stranger(at),
                 8 | 9 => self.reload(at),
                 10 => self.operator(at),
+                11..14 => self.wish(at),
                 _ => self.quirk(at),
             }
         }
@@ -427,7 +441,8 @@ impl Draw {
                 let which = index(&mut self.dice, count);
                 let before = self.stage.templates[which].clone().unwrap();
                 let conf = template(&mut self.dice, self.stage.nodes, two, count);
-                let conf = TemplateConf { clouds: before.clouds, ..conf };
+                let (window, life) = timed(&mut self.dice);
+                let conf = TemplateConf { clouds: before.clouds, window, life, ..conf };
                 self.push(at, Deed::Template(which, Some(conf)));
             }
         }
@@ -446,6 +461,32 @@ impl Draw {
             2 => Deed::Reap { all: false },
             3 => Deed::Stop { policy: StopPolicy::RetireAll, away: 10 },
             _ => Deed::Resync,
+        };
+        self.push(at, deed);
+    }
+
+    /// What operators want of agents.
+    fn wish(&mut self, at: u64) {
+        let pick = index(&mut self.dice, 5);
+        let deed = match self.dice.below(4) {
+            0 => {
+                let seconds = one_of(&mut self.dice, &[60, 240, 900]);
+                let over = self.within(at + 1_000, 120_000);
+                if self.dice.below(2) == 0 {
+                    self.push(over, Deed::Unhold(pick));
+                }
+                Deed::Hold { pick, seconds }
+            }
+            1 => {
+                let count = self.stage.templates.iter().flatten().count();
+                let template = index(&mut self.dice, count);
+                Deed::Provision { template, count: one_of(&mut self.dice, &[1, 2, 5]) }
+            }
+            _ => Deed::Limit {
+                pick,
+                idle: one_of(&mut self.dice, &[None, Some(0), Some(1), Some(30)]),
+                uses: one_of(&mut self.dice, &[None, Some(0), Some(1), Some(2)]),
+            },
         };
         self.push(at, deed);
     }

@@ -3,6 +3,7 @@
 //! request, and a plan that fails is made small and printed so that it can be played again.
 
 mod act;
+mod asked;
 mod askers;
 mod draw;
 mod outage;
@@ -11,6 +12,7 @@ mod run;
 mod seen;
 mod shrink;
 mod stage;
+mod usage;
 mod watch;
 
 use std::path::{Path, PathBuf};

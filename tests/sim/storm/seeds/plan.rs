@@ -29,6 +29,9 @@ pub struct Stage {
     pub new_version: bool,
     /// How fast the cluster is.
     pub speed: Speed,
+    /// Addresses of the pool that all templates share; 0 for none.
+    #[serde(default)]
+    pub addresses: u32,
     /// Each cloud of [`CLOUDS`], where it is configured.
     pub clouds: [Option<CloudConf>; 2],
     /// Each template of [`TEMPLATES`], where it is configured.
@@ -77,6 +80,12 @@ pub struct TemplateConf {
     pub idle: u32,
     /// Full clones rather than linked ones.
     pub full: bool,
+    /// One more idle agent is kept in every second part of so many minutes; 0 for never.
+    #[serde(default)]
+    pub window: u32,
+    /// The most minutes an agent lives; 0 for no limit.
+    #[serde(default)]
+    pub life: u32,
     /// How used agents are made clean again.
     #[serde(default)]
     pub reset: ResetName,
@@ -186,6 +195,31 @@ pub enum Deed {
     Touch(bool),
     /// An operator retires an agent.
     Retire(usize),
+    /// An operator sets an agent's limits against its template's.
+    Limit {
+        /// Which agent.
+        pick: usize,
+        /// The minutes it may be idle, where they change.
+        idle: Option<u32>,
+        /// The most uses, where they change.
+        uses: Option<u32>,
+    },
+    /// An operator holds an agent for debugging.
+    Hold {
+        /// Which agent.
+        pick: usize,
+        /// For how many seconds.
+        seconds: u64,
+    },
+    /// An operator ends an agent's hold.
+    Unhold(usize),
+    /// An operator wants agents without demand.
+    Provision {
+        /// The template's number.
+        template: usize,
+        /// How many.
+        count: u32,
+    },
     /// An operator reaps.
     Reap {
         /// Whether the warm minimum goes too.
@@ -287,6 +321,10 @@ impl Deed {
             | Self::Template(..)
             | Self::Touch(_)
             | Self::Retire(_)
+            | Self::Limit { .. }
+            | Self::Hold { .. }
+            | Self::Unhold(_)
+            | Self::Provision { .. }
             | Self::Reap { .. }
             | Self::HoldNext { .. }
             | Self::Resync
@@ -372,9 +410,9 @@ impl Plan {
             there && conf.source < stage.nodes
         });
         let named = self.events.iter().all(|event| match &event.deed {
-            Deed::Ask { template, .. } | Deed::HoldNext { template, .. } => {
-                stage.templates[*template].is_some()
-            }
+            Deed::Ask { template, .. }
+            | Deed::Provision { template, .. }
+            | Deed::HoldNext { template, .. } => stage.templates[*template].is_some(),
             Deed::Template(number, _) => stage.templates[*number].is_some(),
             Deed::Cloud(number, _) => stage.clouds[*number].is_some(),
             _ => true,

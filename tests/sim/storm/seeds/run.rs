@@ -324,6 +324,7 @@ impl Play {
             (self.clouds, self.templates) = (stage.clouds, stage.templates);
             self.reload();
         }
+        self.unlimit();
         self.askers.end_all();
         let begun = self.world.elapsed();
         while self.askers.busy(&self.watch) || !self.rests() {
@@ -392,10 +393,16 @@ impl Play {
         pool
     }
 
-    /// Whether each template has just what it keeps warm, and nothing else lives.
+    /// Whether each template has just what it keeps warm at this moment, and nothing else lives.
     fn rests(&self) -> bool {
-        let templates = self.world.spec().templates.values();
-        let kept = templates.map(|spec| (spec.id.to_string(), spec.minimum.max(spec.idle_minimum)));
+        let specs = &self.world.spec().templates;
+        let told = self.world.view().templates();
+        // What windows of a schedule add is theirs to say; less than the YAML says it never is.
+        let kept = told.iter().filter_map(|told| {
+            let spec = specs.get(&told.template)?;
+            let kept = (told.minimum.max(spec.minimum), told.idle_minimum.max(spec.idle_minimum));
+            Some((told.template.to_string(), kept.0.max(kept.1)))
+        });
         let wanted: BTreeMap<String, usize> =
             kept.filter(|(_, kept)| *kept > 0).map(|(id, kept)| (id, kept as usize)).collect();
         self.pool() == wanted

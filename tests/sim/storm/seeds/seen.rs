@@ -9,6 +9,8 @@ use drover_actors::spec::HerdSpec;
 use drover_actors::time::WallTime;
 
 use super::outage::Outage;
+use super::usage::{Losses, Used};
+use crate::world::addresses::Addresses;
 
 /// Something that must never be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +46,13 @@ pub struct Live {
     pub(super) resetting: bool,
 }
 
+impl Live {
+    /// Whether it is none of the pool: it serves one owner.
+    pub fn is_kept_for_one(&self) -> bool {
+        self.resets && self.owner.is_some()
+    }
+}
+
 /// One lease as records and facts tell of it.
 #[derive(Debug, Clone, Default)]
 pub struct LeaseSeen {
@@ -77,6 +86,11 @@ pub(super) struct Seen {
     /// When ids were given back last.
     pub(super) freed: BTreeMap<u32, WallTime>,
     pub(super) leases: BTreeMap<LeaseId, LeaseSeen>,
+    /// What the agents were used for.
+    pub(super) used: BTreeMap<AgentId, Used>,
+    pub(super) losses: Losses,
+    /// Whether a hold was ever written down.
+    pub(super) holds: bool,
     pub(super) strangers: BTreeSet<u32>,
     pub(super) orphans: BTreeSet<u32>,
     /// Agents whose node was down once: they may have left the caps.
@@ -91,6 +105,7 @@ pub(super) struct Seen {
     /// This moment, and how much happened at it.
     pub(super) moment: (Duration, u32),
     pub(super) harmed: bool,
+    pub(super) addresses: Addresses,
     pub(super) log: Option<Vec<String>>,
     pub(super) wrong: Option<Wrong>,
 }

@@ -61,7 +61,7 @@ impl Shrink {
     }
 
     fn stage(&mut self) {
-        let simpler: [fn(&mut Plan); 10] = [
+        let simpler: [fn(&mut Plan); 12] = [
             |plan| plan.stage.templates[2] = None,
             |plan| plan.stage.templates[1] = None,
             |plan| plan.stage.clouds[1] = None,
@@ -72,6 +72,8 @@ impl Shrink {
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.executors = 1),
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.full = false),
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.uses = 1),
+            |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.window = 0),
+            |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.life = 0),
         ];
         for change in simpler {
             let mut plan = self.plan.clone();

@@ -15,6 +15,11 @@ pub fn setup(stage: &Stage) -> Setup {
     setup.version = if stage.new_version { PveVersion::V9_2 } else { PveVersion::V8_4 };
     setup.latency = latency(stage.speed);
     setup.guests = NoneOptions { seed: stage.seed, ..NoneOptions::default() };
+    if stage.addresses > 0 {
+        let range = format!("10.20.0.10-10.20.0.{}", 9 + stage.addresses);
+        let keys = format!("ranges: [{range}], prefix: 24, cooldownSeconds: 45");
+        setup = setup.pools(&format!("lab: {{{keys}}}"));
+    }
     configure(&mut setup, &stage.clouds, &stage.templates);
     setup
 }
@@ -34,6 +39,7 @@ pub fn configure(
         Some((id, keys))
     };
     setup.clouds = CLOUDS.into_iter().zip(clouds).filter_map(cloud).collect();
+    let pool = if setup.sections.is_empty() { "" } else { "addressPool: lab, " };
     let there = |number: &&usize| clouds[**number].is_some();
     let template = |(id, conf): (&'static str, &Option<TemplateConf>)| {
         let conf = conf.as_ref()?;
@@ -50,8 +56,9 @@ pub fn configure(
         };
         let executors = if reset == "NONE" { conf.executors } else { 1 };
         let keys = format!(
-            "reset: {reset}, cloudIds: [{}], templateVmId: {}, instanceCap: {}, instanceMin: {}, \
-             idleMin: {},              numExecutors: {}, maxTotalUses: {}, idleTerminationMinutes: {}, cloneStrategy: {}",
+            "{pool}reset: {reset}, cloudIds: [{}], templateVmId: {}, instanceCap: {}, instanceMin: {}, \
+             idleMin: {}, numExecutors: {}, maxTotalUses: {}, idleTerminationMinutes: {}, \
+             cloneStrategy: {}, maxLifetimeMinutes: {}, schedule: [{}]",
             on.join(", "),
             9000 + conf.source,
             conf.cap,
@@ -61,10 +68,21 @@ pub fn configure(
             conf.uses,
             conf.idle,
             if conf.full { "FULL" } else { "LINKED" },
+            conf.life,
+            window(conf),
         );
         Some((id, keys))
     };
     setup.templates = TEMPLATES.into_iter().zip(templates).filter_map(template).collect();
+}
+
+/// Windows of a schedule that raise what is kept by one idle agent for half of the time.
+fn window(conf: &TemplateConf) -> String {
+    if conf.window == 0 || (conf.cap > 0 && conf.idle_min + 1 > conf.cap) {
+        return String::new();
+    }
+    let (every, long, idle) = (conf.window, (conf.window / 2).max(1), conf.idle_min + 1);
+    format!("{{cron: \"*/{every} * * * *\", durationMinutes: {long}, idleMin: {idle}}}")
 }
 
 fn latency(speed: Speed) -> Latency {

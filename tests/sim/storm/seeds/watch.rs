@@ -11,7 +11,7 @@ use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
 use drover_actors::id::{AgentId, LeaseId};
 use drover_actors::ledger::Ledger;
 use drover_actors::marks::parse_name;
-use drover_actors::record::{Body, LeaseAsk};
+use drover_actors::record::{Body, LeaseAsk, Reason};
 use drover_actors::spec::HerdSpec;
 use drover_actors::time::WallTime;
 use tokio::sync::Notify;
@@ -19,10 +19,13 @@ use tokio::time::Instant;
 
 use super::outage::Outage;
 use super::seen::{LeaseSeen, Live, Seen, Trip, Wrong};
+use super::usage::{self, Used};
 use crate::world::World;
 use crate::world::eye::Eye;
 use crate::world::shell::Scripted;
 
+/// The name of the key of whoever holds an agent.
+const HOLD: &str = "hold";
 /// How long the caps of before a reload are allowed for.
 const RELOAD_SLACK: Duration = Duration::from_secs(1);
 /// Facts, records and requests that may come at one moment.
@@ -69,7 +72,7 @@ impl Watch {
         self.blame(&mut self.seen(), invariant, text);
     }
 
-    fn blame(&self, seen: &mut Seen, invariant: &'static str, text: String) {
+    pub(super) fn blame(&self, seen: &mut Seen, invariant: &'static str, text: String) {
         seen.wrong.get_or_insert(Wrong { invariant, text, at: self.now() });
         self.pulse.notify_one();
     }
@@ -99,6 +102,8 @@ impl Watch {
         seen.live.clear();
         seen.owners.clear();
         seen.trips.clear();
+        seen.used =
+            ledger.agents.iter().map(|(id, entry)| (id.clone(), Used::adopted(entry))).collect();
         for (id, entry) in &ledger.agents {
             let vmid = entry.marks.vmid.0;
             let live = Live {
@@ -129,6 +134,11 @@ impl Watch {
     /// Something is about to happen that can cost leases and agents.
     pub fn harm(&self) {
         self.seen().harmed = true;
+    }
+
+    /// Somebody lets the warm minimum go too.
+    pub fn reap_all(&self) {
+        self.seen().losses.reap_all();
     }
 
     /// Calls to the cluster fail from here on, or not any more.
@@ -238,17 +248,17 @@ impl Watch {
             own += u32::from(live.template == *template);
             all += u32::from(live.template.cloud == template.cloud);
         }
-        let now = self.now();
-        let before = seen.before.as_ref().filter(|(at, _)| *at + RELOAD_SLACK >= now);
-        let specs = || std::iter::once(&seen.spec).chain(before.map(|(_, spec)| spec));
+        let specs = self.specs(seen);
         let within = |count: u32, cap: Option<Option<u32>>| match cap {
             Some(Some(cap)) => count <= cap,
             Some(None) => true,
             None => false,
         };
-        let fits = specs()
+        let fits = specs
+            .iter()
             .any(|spec| within(own, spec.templates.get(template).map(|template| template.cap)))
-            && specs()
+            && specs
+                .iter()
                 .any(|spec| within(all, spec.clouds.get(&template.cloud).map(|cloud| cloud.cap)));
         if !fits {
             let text = format!("{} of {template}: {own} there, {all} on the cloud", picture.agent);
@@ -289,13 +299,16 @@ impl Watch {
             };
             seen.live.insert(agent.clone(), live);
         }
-        let live = seen.live.get_mut(agent).unwrap();
+        let now = self.now();
+        let Seen { live, losses, frail, shaken, .. } = &mut *seen;
+        let live = live.get_mut(agent).unwrap();
+        losses.told(now, agent, live, &picture.state);
         live.state.clone_from(&picture.state);
         live.node = picture.node.as_ref().map(ToString::to_string);
         live.leases.clone_from(&picture.leases);
         live.vmid = picture.vmid.map(|vmid| vmid.0).or(live.vmid);
-        if live.node.as_ref().is_some_and(|node| seen.frail.contains(node)) {
-            seen.shaken.insert(agent.clone());
+        if live.node.as_ref().is_some_and(|node| frail.contains(node)) {
+            shaken.insert(agent.clone());
         }
         let recorded = live.recorded;
         let working = matches!(&*picture.state, "Ready" | "Leased");
@@ -347,6 +360,9 @@ impl Watch {
     }
 
     fn granted(&self, seen: &mut Seen, agent: &AgentId, lease: &LeaseId, expires: WallTime) {
+        if let Some(text) = seen.used.get_mut(agent).and_then(|used| used.another(self.now())) {
+            self.blame(seen, "uses-never-exceed-the-maximum", format!("{agent}: {text}"));
+        }
         let known = seen.leases.entry(lease.clone()).or_default();
         let again = known.agent.replace(agent.clone());
         known.expires = Some(expires);
@@ -398,6 +414,21 @@ impl Watch {
         }
     }
 
+    /// The configuration in force, and the one before as long as that may be believed.
+    fn specs(&self, seen: &Seen) -> Vec<HerdSpec> {
+        let now = self.now();
+        let before = seen.before.as_ref().filter(|(at, _)| *at + RELOAD_SLACK >= now);
+        let before = before.map(|(_, spec)| spec.clone());
+        before.into_iter().chain(std::iter::once(seen.spec.clone())).collect()
+    }
+
+    fn going(&self, seen: &mut Seen, agent: &AgentId, reason: &Reason) {
+        let specs = self.specs(seen);
+        if let Some((invariant, text)) = usage::going(seen, agent, reason, &specs) {
+            self.blame(seen, invariant, text);
+        }
+    }
+
     fn gone(&self, seen: &mut Seen, agent: &AgentId) {
         let Some(live) = seen.live.remove(agent) else { return };
         if let Some(trip) = seen.trips.get_mut(&live.template) {
@@ -429,69 +460,6 @@ impl Watch {
             self.blame(seen, "no-volume-without-an-owner", text);
         }
     }
-
-    fn clone_asked(&self, seen: &mut Seen, request: &Request) {
-        let value = |key: &str| {
-            let found = request.params.iter().find(|(name, _)| name == key);
-            found.map(|(_, value)| value.clone()).unwrap_or_default()
-        };
-        let (newid, name) = (value("newid"), value("name"));
-        let Some((_, agent)) = parse_name(&name) else {
-            return self.blame(
-                seen,
-                "one-guest-an-agent",
-                format!("a clone without marks: {name}"),
-            );
-        };
-        let live = seen.live.get(&agent).filter(|live| live.recorded);
-        let intended = live.and_then(|live| live.vmid).map(|vmid| vmid.to_string());
-        if intended.as_ref() != Some(&newid) {
-            let text = format!("{agent} clones to {newid}, and wrote down {intended:?}");
-            self.blame(seen, "journal-before-acting", text);
-        }
-        let before = seen.cloned.insert(agent.clone(), newid.clone());
-        if before.as_ref().is_some_and(|before| *before != newid) {
-            let text = format!("{agent} clones to {newid} after {before:?}");
-            self.blame(seen, "one-guest-an-agent", text);
-        }
-    }
-
-    fn written(&self, seen: &mut Seen, request: &Request) {
-        let words: Vec<&str> = request.path.split('/').collect();
-        let ["", "nodes", _, "qemu", vmid, rest @ ..] = words.as_slice() else {
-            let touched = seen.strangers.iter().find(|vmid| {
-                request.path.contains(&format!("vm-{vmid}-"))
-                    || request.path.ends_with(&format!("/{vmid}"))
-            });
-            if let Some(vmid) = touched {
-                let text = format!("{request:?} goes to {vmid}");
-                self.blame(seen, "no-stranger-changed", text);
-            }
-            return;
-        };
-        if rest == ["clone"] {
-            return self.clone_asked(seen, request);
-        }
-        let Ok(vmid) = vmid.parse::<u32>() else { return };
-        if seen.strangers.contains(&vmid) {
-            let text = format!("{request:?} goes to a stranger");
-            return self.blame(seen, "no-stranger-changed", text);
-        }
-        if seen.orphans.contains(&vmid) {
-            return;
-        }
-        let owner = seen.owners.get(&vmid).and_then(|agent| seen.live.get(agent));
-        let back = matches!(rest, ["snapshot", _, "rollback"]);
-        if back && !owner.is_some_and(|owner| owner.resetting && owner.leases.is_empty()) {
-            let text = format!("{request:?} without its record: {owner:?}");
-            return self.blame(seen, "no-reset-without-intent", text);
-        }
-        let ends = matches!(rest, [] | ["status", "stop" | "shutdown"]);
-        if !owner.is_some_and(|owner| owner.recorded && (owner.retiring || !ends)) {
-            let text = format!("{request:?} without its record: {owner:?}");
-            self.blame(seen, "journal-before-acting", text);
-        }
-    }
 }
 
 impl Eye for Watch {
@@ -514,6 +482,9 @@ impl Eye for Watch {
     fn record(&self, body: &Body) {
         let mut seen = self.seen();
         self.beat(&mut seen);
+        if let Some(text) = seen.addresses.record(body) {
+            self.blame(&mut seen, "an-address-is-one-agents", text);
+        }
         match body {
             Body::CloneIntended { marks, spec, .. } => {
                 let vmid = marks.vmid.0;
@@ -525,6 +496,7 @@ impl Eye for Watch {
                     self.blame(&mut seen, "freed-ids-rest", text);
                 }
                 seen.intended.insert(marks.agent.clone(), vmid);
+                seen.used.insert(marks.agent.clone(), Used::begun(spec));
                 if let Some(live) = seen.live.get_mut(&marks.agent) {
                     live.recorded = true;
                     live.vmid = Some(vmid);
@@ -564,7 +536,15 @@ impl Eye for Watch {
                 }
             }
             Body::LeaseEnded { lease, why } => self.ended(&mut seen, lease, why),
-            Body::RetireIntended { agent, .. } => {
+            Body::OverrideSet { agent, change } => {
+                let now = self.now();
+                if let Some(used) = seen.used.get_mut(agent) {
+                    used.change(*change, now);
+                }
+            }
+            Body::HoldSet { .. } => seen.holds = true,
+            Body::RetireIntended { agent, reason, .. } => {
+                self.going(&mut seen, agent, reason);
                 if let Some(live) = seen.live.get_mut(agent) {
                     live.retiring = true;
                 }
@@ -605,8 +585,14 @@ impl Eye for Watch {
     }
 
     fn key(&self, lease: &str) {
-        let lease = LeaseId::new(lease);
         let mut seen = self.seen();
+        if lease == HOLD {
+            if !seen.holds {
+                self.blame(&mut seen, "journal-before-acting", "a hold's key comes early".into());
+            }
+            return;
+        }
+        let lease = LeaseId::new(lease);
         if seen.leases.get(&lease).is_none_or(|known| known.agent.is_none()) {
             self.blame(&mut seen, "journal-before-acting", format!("a key of {lease} comes early"));
         }

@@ -201,7 +201,7 @@ async fn a_guest_that_can_not_be_is_refused_with_the_reason() {
 #[tokio::test]
 async fn an_address_somebody_else_uses_is_left_to_them() {
     let Some(rig) = Rig::isolated() else { return };
-    let (taken, _held) = rig.guests.inner.find_address(1011).unwrap();
+    let (taken, _held) = rig.guests.inner.find_address(&guest(1011, 1)).unwrap();
     rig.up(1011, 1).await;
     assert_ne!(rig.guests.address(1011).unwrap().ip, std::net::IpAddr::V4(taken));
     assert_eq!(says(&rig.log_in(1011).await, "echo here").await, "here");

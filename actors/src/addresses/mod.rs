@@ -1,0 +1,98 @@
+//! Addresses that are given to agents: pools of them, and whose each one is ([`book`]).
+
+pub mod book;
+pub mod pool;
+pub mod range;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub use book::{Book, Supply};
+pub use pool::{AddressPoolSpec, AddressSource, AssignedAddress, tell};
+pub use range::AddressRange;
+
+use crate::changes::Changes;
+use crate::fact::AddressPoolPicture;
+use crate::id::{AddressPoolId, AgentId, TemplateId};
+use crate::time::{Moment, Now};
+
+/// The one book of addresses of a herd.
+///
+/// Shared by the actors of one thread, so that no two of them give the same address; it outlives
+/// each of them.
+#[derive(Debug, Clone, Default)]
+pub struct Addresses {
+    book: Rc<RefCell<Book>>,
+    changes: Changes,
+}
+
+impl Addresses {
+    /// Goes on with what the journal knew.
+    pub fn open(&self, book: Book) {
+        *self.book.borrow_mut() = book;
+    }
+
+    /// Resolves when whose an address is, or what there are, has changed since this call.
+    pub fn change(&self) -> impl Future<Output = ()> + use<> {
+        self.changes.next()
+    }
+
+    /// Other pools come into force.
+    pub fn configure(&self, pools: &BTreeMap<AddressPoolId, Arc<AddressPoolSpec>>) {
+        self.book.borrow_mut().configure(pools);
+        self.changes.tell();
+    }
+
+    /// How many agents more of this source can have addresses.
+    pub fn supply(&self, source: &AddressSource, now: Now) -> Supply {
+        self.book.borrow().supply(source, now)
+    }
+
+    /// Keeps addresses back for an agent; see [`Book::take`].
+    pub fn take(&self, agent: &AgentId, template: &TemplateId, source: &AddressSource, now: Now) {
+        if !source.is_scarce() {
+            return;
+        }
+        match self.book.borrow_mut().take(agent, template, source, now) {
+            Some(addresses) => {
+                let shown: Vec<String> =
+                    addresses.iter().map(|one| one.address.to_string()).collect();
+                tracing::debug!(agent = %agent, addresses = shown.join(" "), "address is kept back");
+            }
+            None => tracing::warn!(agent = %agent, "no address is free for the agent"),
+        }
+        self.changes.tell();
+    }
+
+    /// What an agent has.
+    pub fn of(&self, agent: &AgentId) -> Vec<AssignedAddress> {
+        self.book.borrow().of(agent)
+    }
+
+    /// An agent's addresses are being written down.
+    pub fn speak(&self, agent: &AgentId) {
+        self.book.borrow_mut().speak(agent);
+    }
+
+    /// An agent is gone.
+    pub fn give_back(&self, agent: &AgentId, now: Now) {
+        if self.book.borrow_mut().give_back(agent, now) {
+            self.changes.tell();
+        }
+    }
+
+    /// Gives back what was kept for agents of a template that never came to be.
+    pub fn sweep(&self, template: &TemplateId, lives: impl Fn(&AgentId) -> bool, now: Now) {
+        if self.book.borrow_mut().sweep(template, lives, now) {
+            self.changes.tell();
+        }
+    }
+
+    /// Every pool for people, and when a picture of them changes by time alone.
+    pub fn pictures(&self, now: Now) -> (Vec<AddressPoolPicture>, Option<Moment>) {
+        let book = self.book.borrow();
+        (book.pictures(now), book.next(now.mono))
+    }
+}

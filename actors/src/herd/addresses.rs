@@ -1,0 +1,67 @@
+//! Pools of addresses: what the journal knows of them, and what is shown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+
+use super::Herd;
+use crate::addresses::Book;
+use crate::fact::{AddressPoolPicture, What};
+use crate::ledger::Ledger;
+use crate::spec::HerdSpec;
+
+/// How often a change is told: with many agents there are many.
+const RETELL: Duration = Duration::from_secs(1);
+
+/// What was told of the pools.
+#[derive(Debug, Default)]
+pub(super) struct ShownPools {
+    told: Vec<AddressPoolPicture>,
+    /// Whether a change is awaited, or about to be told.
+    awaited: bool,
+}
+
+impl Herd {
+    /// Takes up whose each address was, before anybody can be given one. Agents that live and have
+    /// none yet are given theirs before new ones are.
+    pub(super) fn open_addresses(&self, ledger: &Ledger, spec: &Arc<HerdSpec>) {
+        let addresses = &self.common.addresses;
+        let now = self.common.ports.ambient.now();
+        addresses.open(Book::restore(ledger, now));
+        addresses.configure(&spec.pools);
+        for (agent, entry) in ledger.agents.iter().filter(|(_, entry)| entry.retiring.is_none()) {
+            addresses.take(agent, &entry.spec.id, &entry.spec.address, now);
+        }
+    }
+
+    /// Tells what the pools have, once for many changes.
+    pub(super) fn show_pools(&mut self, ctx: &mut Context<Self>) {
+        let now = self.common.ports.ambient.now();
+        let (pools, next) = self.common.addresses.pictures(now);
+        if pools != self.pools.told {
+            self.pools.told.clone_from(&pools);
+            self.observe(What::AddressPools { pools });
+        }
+        if self.pools.awaited || self.pools.told.is_empty() {
+            return;
+        }
+        self.pools.awaited = true;
+        let change = self.common.addresses.change();
+        let rested = next.map(|next| next - now.mono);
+        let wait = async move {
+            match rested {
+                // A change or a rest that ends: either way it is looked again.
+                Some(rested) => {
+                    let _ = tokio::time::timeout(rested, change).await;
+                }
+                None => change.await,
+            }
+            tokio::time::sleep(RETELL).await;
+        };
+        ctx.spawn(wait.into_actor(self).map(|(), actor, ctx| {
+            actor.pools.awaited = false;
+            actor.show_pools(ctx);
+        }));
+    }
+}

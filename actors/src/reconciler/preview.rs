@@ -1,0 +1,56 @@
+//! The plan of the reconciliation that would be next, without carrying it out: the same list, the
+//! same looks and checks, the same judgement; nobody is told, nothing is written down, and nothing
+//! is remembered.
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+
+use super::finding::Finding;
+use super::{NO_WAY, Plans, Reconciler, checked, plan, templates, told, unread};
+use crate::id::CloudId;
+use crate::ports::Survey;
+
+impl Reconciler {
+    /// Tells what the next reconciliation would do.
+    pub(super) fn preview(&self, plans: Plans, ctx: &mut Context<Self>) {
+        let Some(cloud) = self.clouds.keys().next().cloned() else {
+            return self.planned(vec![Finding::told(NO_WAY.into())], &plans);
+        };
+        let survey = self.common.ports.hypervisor.survey(&cloud);
+        ctx.spawn(survey.into_actor(self).map(move |survey, actor, ctx| match survey {
+            Ok(survey) => actor.foresee(&cloud, &survey, plans, ctx),
+            Err(fault) => actor.planned(vec![unread(&fault)], &plans),
+        }));
+    }
+
+    fn foresee(&self, cloud: &CloudId, survey: &Survey, plans: Plans, ctx: &mut Context<Self>) {
+        let now = self.common.ports.ambient.now().mono;
+        let (known, config) = (self.known(), self.config());
+        let mut memory = self.memory.borrow().clone();
+        memory.look_again();
+        let plan = plan::plan(survey, &known, config, &mut memory, now);
+        let templates = templates(survey);
+        let answers = self.ask(cloud, &plan);
+        let mut findings = plan.findings;
+        ctx.spawn(answers.into_actor(self).map(move |(looks, checks), actor, _| {
+            let looks = told(looks);
+            for (vmid, _, sight) in &looks {
+                memory.learn(*vmid, sight, &known);
+            }
+            for (vmid, _, sight) in looks {
+                let template = templates.contains(&vmid);
+                let judged = plan::judge(vmid, &sight, template, &known, config, &mut memory, now);
+                findings.extend(judged.finding);
+            }
+            let gone =
+                checks.into_iter().filter_map(|(agent, vmid, sight)| checked(&agent, vmid, sight));
+            findings.extend(gone);
+            actor.planned(findings, &plans);
+        }));
+    }
+
+    fn planned(&self, mut findings: Vec<Finding>, plans: &Plans) {
+        findings.sort_by_key(|found| found.does);
+        // An error: nobody waits for the plan any more.
+        plans.send((self.id.clone(), findings)).ok();
+    }
+}

@@ -1,0 +1,126 @@
+//! What is said of every key when its value is wrong: golden texts, drawn from the tables of keys, so
+//! that no key is left out.
+
+use std::fmt::Write as _;
+
+use insta::assert_snapshot;
+
+use super::*;
+use crate::config::keys::{
+    AGENT, CLOUD, CREDENTIAL_KINDS, Key, Kind, MAPPING, SERVICE, STEP, TOKEN, UPLOAD,
+};
+
+/// Texts of which each check refuses one at least.
+const ODD: [&str; 6] = ["a b", "", "/", "65536", "ssl/x", "\u{a7}"];
+
+/// Values that a key does not take: of another type, out of its range, none of its words, and one
+/// that its closer look refuses.
+fn wrong(key: &Key) -> Vec<String> {
+    let numbers = |least: u64, most: u64| {
+        let below = least.checked_sub(1).filter(|below| *below > 0 || least == 1);
+        let outside = below.into_iter().chain([most + 1]).map(|number| number.to_string());
+        [vec!["many".to_owned()], outside.collect()].concat()
+    };
+    let mut wrong = match key.kind {
+        Kind::Text => vec!["{}".to_owned()],
+        Kind::Whole(least, most) => numbers(least, most),
+        Kind::ZeroOr(least, most) => numbers(least, most),
+        Kind::Flag => vec!["perhaps".to_owned()],
+        Kind::Choice(_) => vec!["[]".to_owned(), "none-of-them".to_owned()],
+        Kind::Texts => vec!["{}".to_owned(), "[{}]".to_owned()],
+        Kind::Wholes => vec!["{}".to_owned(), "[many]".to_owned()],
+        Kind::Mapping(_) | Kind::Mappings(_) => vec!["5".to_owned()],
+    };
+    if let Some(check) = key.check {
+        let odd = ODD.into_iter().find(|odd| check(odd).is_err());
+        let odd = odd.unwrap_or_else(|| panic!("`{}` takes all of {ODD:?}", key.name));
+        let list = matches!(key.kind, Kind::Texts);
+        wrong.push(if list { format!("[\"{odd}\"]") } else { format!("\"{odd}\"") });
+    }
+    wrong
+}
+
+/// What is said of each wrong value of each key; `around` puts a line into a whole configuration.
+fn said(keys: &[Key], around: impl Fn(&str) -> String) -> String {
+    let scene = Scene::new();
+    let mut text = String::new();
+    for key in keys {
+        for value in wrong(key) {
+            let line = format!("{}: {value}", key.name);
+            let Err(LoadError::Faults { faults, .. }) = scene.check(&around(&line)) else {
+                panic!("`{line}` is no fault");
+            };
+            let own = format!(".{}", key.name);
+            // A value of a list has its number behind the key.
+            let of_it =
+                |path: &str| match path.strip_suffix(']').and_then(|path| path.rsplit_once('[')) {
+                    Some((list, _)) => list.ends_with(&own),
+                    None => path.ends_with(&own),
+                };
+            let told: Vec<_> = faults.iter().filter(|fault| of_it(&fault.path)).collect();
+            assert!(!told.is_empty(), "`{line}` has no fault of its own: {faults:?}");
+            writeln!(text, "{line}").unwrap();
+            for fault in told {
+                writeln!(text, "  {}", fault.message).unwrap();
+                if let Some(help) = &fault.help {
+                    writeln!(text, "    {help}").unwrap();
+                }
+            }
+        }
+    }
+    text
+}
+
+// Invariant: of every key there is a text for each way its value can be wrong.
+
+#[test]
+fn every_key_of_a_cloud_says_what_is_wrong() {
+    assert_snapshot!(said(CLOUD, with_cloud));
+}
+
+#[test]
+fn every_key_of_an_agent_says_what_is_wrong() {
+    assert_snapshot!(said(AGENT, with_agent));
+}
+
+#[test]
+fn every_key_of_the_service_says_what_is_wrong() {
+    assert_snapshot!(said(SERVICE, |line| format!("{}service:\n  {line}\n", with_cloud("{}"))));
+}
+
+#[test]
+fn every_key_of_a_label_mapping_says_what_is_wrong() {
+    let mapping = |line: &str| format!("{}labelMappings:\n  m:\n    {line}\n", with_agent("{}"));
+    assert_snapshot!(said(MAPPING, mapping));
+}
+
+#[test]
+fn every_key_of_a_token_of_the_api_says_what_is_wrong() {
+    let token = |line: &str| format!("{}service:\n  tokens: [{{{line}}}]\n", with_cloud("{}"));
+    assert_snapshot!(said(TOKEN.keys, token));
+}
+
+#[test]
+fn every_key_of_a_step_says_what_is_wrong() {
+    assert_snapshot!(said(STEP.keys, |line| with_agent(&format!("prepare: [{{{line}}}]"))));
+}
+
+#[test]
+fn every_key_of_an_upload_says_what_is_wrong() {
+    let upload = |line: &str| with_agent(&format!("prepare: [{{upload: {{{line}}}}}]"));
+    assert_snapshot!(said(UPLOAD.keys, upload));
+}
+
+#[test]
+fn every_key_of_a_credential_says_what_is_wrong() {
+    let mut text = String::new();
+    for (kind, keys) in CREDENTIAL_KINDS {
+        let credential = |line: &str| {
+            let kind =
+                if line.starts_with("kind:") { String::new() } else { format!("kind: {kind}, ") };
+            format!("{}  x: {{{kind}{line}}}\n", with_cloud("{}"))
+        };
+        write!(text, "{kind}\n\n{}\n", said(keys, credential)).unwrap();
+    }
+    assert_snapshot!(text);
+}

@@ -1,0 +1,271 @@
+//! Addresses of pools over whole herds: churn, crashes, reloads, and guests that have no agent.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use drover::sim::guests::Quirk;
+use drover_actors::fact::AddressPoolPicture;
+use drover_actors::record::Body;
+
+use super::world::World;
+use super::world::setup::Setup;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Two addresses that rest for two minutes.
+const LAB: &str = "lab: {ranges: [10.20.0.50-10.20.0.51], prefix: 24, gateway: 10.20.0.1, \
+                   nameserver: 10.20.0.2, cooldownSeconds: 120}";
+
+fn lab(keys: &str) -> Setup {
+    Setup::linux(&format!("addressPool: lab, {keys}")).pools(LAB)
+}
+
+/// Used, resting and free addresses of the only pool, as they are shown.
+fn counts(world: &World) -> (u64, u64, u64) {
+    let pools = world.view().address_pools();
+    let [AddressPoolPicture { used, resting, free, .. }] = pools.as_slice() else {
+        panic!("{pools:?}")
+    };
+    (*used, *resting, *free)
+}
+
+/// What the running guests of drover were told by cloud-init.
+fn told(world: &World) -> Vec<String> {
+    let ours = world.ours().into_iter().filter_map(|vmid| world.side.config(vmid));
+    ours.filter_map(|config| config.get("ipconfig0").cloned()).collect()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// Requests to guest agents for addresses.
+fn questions(world: &World) -> usize {
+    world.wire.take().iter().filter(|call| call.contains("network-get-interfaces")).count()
+}
+
+// Invariant: an agent has the address it was given, and nobody is asked for it.
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_is_told_its_address_and_reached_there_without_a_question() {
+    let world = World::started(lab("")).await;
+    let (lease, agent) = world.leased("linux").await;
+    assert_eq!(agent.address.as_deref(), Some("10.20.0.50"));
+    assert_eq!(told(&world), ["ip=10.20.0.50/24,gw=10.20.0.1"]);
+    let config = world.side.config(agent.vmid.unwrap().0).unwrap();
+    assert_eq!(config.get("nameserver").map(String::as_str), Some("10.20.0.2"));
+    assert_eq!(questions(&world), 0);
+    assert_eq!(agent.host_keys.len(), 1, "the guest agent told its key after the greeting");
+    let assigned = &world.ledger().agents[&agent.agent].addresses;
+    assert_eq!(assigned[0].address, ip("10.20.0.50"));
+    world.release(&lease).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_without_a_guest_agent_works_with_an_address_of_its_own() {
+    for setup in [lab(""), Setup::linux("ipConfig: 'ip=10.20.0.50/24,gw=10.20.0.1'")] {
+        let world = World::started(setup).await;
+        world.guests.quirk_next_boot(Quirk::NoAgent);
+        let (lease, agent) = world.leased("linux").await;
+        assert_eq!(agent.address.as_deref(), Some("10.20.0.50"));
+        assert_eq!(agent.host_keys.len(), 1, "taken on first sight");
+        world.release(&lease).await;
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_has_an_address_of_each_family() {
+    let six = "six: {ranges: [\"fd00::9\"], prefix: 64, gateway: \"fd00::1\"}";
+    let setup = lab("addressPool6: six").pools(&format!("{LAB}, {six}"));
+    let world = World::started(setup).await;
+    let (lease, agent) = world.leased("linux").await;
+    assert_eq!(agent.address.as_deref(), Some("10.20.0.50"));
+    assert_eq!(told(&world), ["ip=10.20.0.50/24,gw=10.20.0.1,ip6=fd00::9/64,gw6=fd00::1"]);
+    world.release(&lease).await;
+    world.end().await;
+}
+
+// Invariant: an address is one agent's at once, rests after it, and then is the next one's at once;
+// a pool that is used up begins nothing and counts for no breaker.
+
+#[tokio::test(start_paused = true)]
+async fn demand_beyond_the_pool_is_served_as_addresses_have_rested() {
+    let world = World::started(lab("instanceCap: 5, maxTotalUses: 1")).await;
+    let mut leases = Vec::new();
+    for _ in 0..7 {
+        leases.push(world.lease("linux").await);
+    }
+    world.ready(&leases[1]).await;
+    world.pass(Duration::from_secs(5)).await;
+    let waits = world.view().lease(&leases[2]).unwrap().detail;
+    assert_eq!(waits, "rack/linux: address pool `lab` is used up: 2 in use, 0 resting");
+    let lack = world.view().templates()[0].lack.clone().unwrap();
+    assert!(waits.ends_with(&lack), "{lack}");
+    let mut seen = BTreeSet::new();
+    for lease in &leases {
+        let agent = world.ready(lease).await;
+        seen.insert(agent.address.clone().unwrap());
+        assert!(told(&world).len() <= 2, "{:?}", told(&world));
+        world.release(lease).await;
+    }
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["10.20.0.50", "10.20.0.51"]);
+    assert!(world.elapsed() > 6 * MINUTE, "three rests of two minutes: {:?}", world.elapsed());
+    assert!(world.elapsed() < 14 * MINUTE, "nobody slept on: {:?}", world.elapsed());
+    assert_eq!(world.ledger().breakers.len(), 0);
+    assert_eq!(world.notes.intended(), 7, "none was begun in vain");
+    world.until("all have rested", |_| counts(&world) == (0, 0, 2)).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_hears_why_no_more_agents_are_begun() {
+    let world = World::started(lab("")).await;
+    let (agents, short) = world.provision("linux", 4).await;
+    let short = short.unwrap();
+    assert_eq!(agents.len(), 2);
+    assert_eq!(short, "rack/linux: address pool `lab` is used up: 2 in use, 0 resting");
+    world.until("they are shown", |_| counts(&world) == (2, 0, 0)).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn templates_of_several_clouds_share_one_pool() {
+    let mut setup = lab("cloudIds: [rack, edge]");
+    setup.clouds = vec![("rack", String::new()), ("edge", "startVmId: 20000".to_owned())];
+    let setup = setup.template("other", "addressPool: lab, cloudIds: [edge]");
+    let world = World::started(setup).await;
+    let first = world.leased("linux").await;
+    let second = world.leased("other").await;
+    assert_ne!(first.1.address, second.1.address);
+    let third = world.lease("linux").await;
+    world.pass(5 * MINUTE).await;
+    assert_eq!(world.view().lease(&third).unwrap().state, "waiting");
+    world.release(&first.0).await;
+    world.reap(true).await;
+    let agent = world.ready(&third).await;
+    assert_eq!(agent.address, first.1.address);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_one_address_of_a_template_is_one_agents_at_once() {
+    let world = World::started(Setup::linux("ipConfig: 'ip=10.20.0.9/24', maxTotalUses: 1")).await;
+    let (lease, agent) = world.leased("linux").await;
+    let waits = world.lease("linux").await;
+    world.pass(5 * MINUTE).await;
+    let detail = world.view().lease(&waits).unwrap().detail;
+    assert_eq!(detail, format!("rack/linux: its address 10.20.0.9 is agent {}'s", agent.agent));
+    world.release(&lease).await;
+    let next = world.ready(&waits).await;
+    assert_eq!(next.address.as_deref(), Some("10.20.0.9"));
+    assert_eq!((told(&world), questions(&world)), (vec!["ip=10.20.0.9/24".to_owned()], 0));
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_was_never_told_its_address_leaves_it_fresh() {
+    let world = World::started(lab("")).await;
+    let lease = world.lease("linux").await;
+    world.until_state("Cloning").await;
+    let agent = world.view().agents()[0].agent.clone();
+    world.until("it is kept back", |_| counts(&world) == (1, 0, 1)).await;
+    world.address(&agent).do_send(drover_actors::message::AgentCommand::ForceRetire(
+        drover_actors::record::Reason::Asked,
+    ));
+    world.release(&lease).await;
+    world.until("it goes", |view| view.agents().is_empty()).await;
+    world.until("it is free", |_| counts(&world) == (0, 0, 2)).await;
+    world.end().await;
+}
+
+// Invariant: over a crash at any moment an address stays whose it was, and a rest goes on.
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_in_the_middle_keeps_addresses_and_rests() {
+    let mut world = World::started(lab("maxTotalUses: 1")).await;
+    let (kept, agent) = world.leased("linux").await;
+    let (over, other) = world.leased("linux").await;
+    world.release(&over).await;
+    world.until("it goes", |view| view.agent(&other.agent).is_none()).await;
+    world.restart(Duration::from_secs(30)).await;
+    let waits = world.lease("linux").await;
+    world.pass(Duration::from_secs(60)).await;
+    assert_eq!(world.view().lease(&waits).unwrap().state, "waiting", "one is used, one rests");
+    let next = world.ready(&waits).await;
+    assert_eq!(next.address, other.address);
+    let still = world.view().agent(&agent.agent).unwrap();
+    assert_eq!(still.address, agent.address);
+    world.release(&kept).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_between_the_record_of_an_address_and_the_guests_configuration_keeps_it() {
+    for durable in [true, false] {
+        let mut world = World::started(lab("")).await;
+        let lease = world.lease("linux").await;
+        let assigned = |body: &Body| matches!(body, Body::AddressAssigned { .. });
+        let settled = |body: &Body| matches!(body, Body::CloneSettled { .. });
+        if durable {
+            world.notes.hold(assigned)
+        } else {
+            world.notes.hold(settled)
+        }
+        world.until_sprung().await;
+        assert_eq!(told(&world).iter().filter(|text| text.contains("10.20")).count(), 0);
+        let recorded = world.ledger().agents.values().next().unwrap().addresses.len();
+        assert_eq!(recorded, usize::from(durable));
+        world.restart(Duration::from_secs(5)).await;
+        let others = [world.lease("linux").await, world.lease("linux").await];
+        let agent = world.ready(&lease).await;
+        assert_eq!(agent.address.as_deref(), Some("10.20.0.50"));
+        let mine = world.notes.intended();
+        assert_eq!(mine, 2, "one for the others, none in the first one's place");
+        for lease in others.iter().chain([&lease]) {
+            world.release(lease).await;
+        }
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rests_are_in_a_snapshot_of_the_journal_too() {
+    let mut world = World::started(lab("maxTotalUses: 1")).await;
+    let (lease, _) = world.leased("linux").await;
+    world.release(&lease).await;
+    world.until("it goes", |view| view.agents().is_empty()).await;
+    let text = serde_json::to_string(&world.ledger()).unwrap();
+    let read: drover_actors::ledger::Ledger = serde_json::from_str(&text).unwrap();
+    assert_eq!(read, world.ledger());
+    assert_eq!(read.resting_addresses.keys().copied().collect::<Vec<_>>(), [ip("10.20.0.50")]);
+    world.restart(MINUTE).await;
+    assert_eq!(counts(&world), (0, 1, 1));
+    world.pass(2 * MINUTE).await;
+    assert_eq!(counts(&world), (0, 0, 2));
+    world.end().await;
+}
+
+// Invariant: an edit of a pool touches no living agent, and gives nothing that it takes away.
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_shrinks_keeps_the_living_and_one_that_grows_wakes_who_waits() {
+    let mut world = World::started(lab("maxTotalUses: 1")).await;
+    let (first, agent) = world.leased("linux").await;
+    world.setup = lab("maxTotalUses: 1").pools(&LAB.replace("50-10.20.0.51", "51"));
+    world.reload();
+    let (second, other) = world.leased("linux").await;
+    assert_eq!(other.address.as_deref(), Some("10.20.0.51"));
+    assert_eq!(world.view().agent(&agent.agent).unwrap().state, "Leased");
+    world.release(&first).await;
+    let waits = world.lease("linux").await;
+    world.pass(10 * MINUTE).await;
+    assert_eq!(world.view().lease(&waits).unwrap().state, "waiting", "its address is not given");
+    world.setup = lab("maxTotalUses: 1").pools(&LAB.replace("50-10.20.0.51", "51-10.20.0.52"));
+    world.reload();
+    assert_eq!(world.ready(&waits).await.address.as_deref(), Some("10.20.0.52"));
+    world.release(&second).await;
+    world.end().await;
+}

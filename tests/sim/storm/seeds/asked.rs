@@ -1,0 +1,73 @@
+//! What is asked of the cluster, judged: every write goes to a guest whose record allows it.
+
+use drover::pve::transport::Request;
+use drover_actors::marks::parse_name;
+
+use super::seen::Seen;
+use super::watch::Watch;
+
+impl Watch {
+    fn clone_asked(&self, seen: &mut Seen, request: &Request) {
+        let value = |key: &str| {
+            let found = request.params.iter().find(|(name, _)| name == key);
+            found.map(|(_, value)| value.clone()).unwrap_or_default()
+        };
+        let (newid, name) = (value("newid"), value("name"));
+        let Some((_, agent)) = parse_name(&name) else {
+            return self.blame(
+                seen,
+                "one-guest-an-agent",
+                format!("a clone without marks: {name}"),
+            );
+        };
+        let live = seen.live.get(&agent).filter(|live| live.recorded);
+        let intended = live.and_then(|live| live.vmid).map(|vmid| vmid.to_string());
+        if intended.as_ref() != Some(&newid) {
+            let text = format!("{agent} clones to {newid}, and wrote down {intended:?}");
+            self.blame(seen, "journal-before-acting", text);
+        }
+        let before = seen.cloned.insert(agent.clone(), newid.clone());
+        if before.as_ref().is_some_and(|before| *before != newid) {
+            let text = format!("{agent} clones to {newid} after {before:?}");
+            self.blame(seen, "one-guest-an-agent", text);
+        }
+    }
+
+    /// A request that changes something.
+    pub(super) fn written(&self, seen: &mut Seen, request: &Request) {
+        let words: Vec<&str> = request.path.split('/').collect();
+        let ["", "nodes", _, "qemu", vmid, rest @ ..] = words.as_slice() else {
+            let touched = seen.strangers.iter().find(|vmid| {
+                request.path.contains(&format!("vm-{vmid}-"))
+                    || request.path.ends_with(&format!("/{vmid}"))
+            });
+            if let Some(vmid) = touched {
+                let text = format!("{request:?} goes to {vmid}");
+                self.blame(seen, "no-stranger-changed", text);
+            }
+            return;
+        };
+        if rest == ["clone"] {
+            return self.clone_asked(seen, request);
+        }
+        let Ok(vmid) = vmid.parse::<u32>() else { return };
+        if seen.strangers.contains(&vmid) {
+            let text = format!("{request:?} goes to a stranger");
+            return self.blame(seen, "no-stranger-changed", text);
+        }
+        if seen.orphans.contains(&vmid) {
+            return;
+        }
+        let owner = seen.owners.get(&vmid).and_then(|agent| seen.live.get(agent));
+        let back = matches!(rest, ["snapshot", _, "rollback"]);
+        if back && !owner.is_some_and(|owner| owner.resetting && owner.leases.is_empty()) {
+            let text = format!("{request:?} without its record: {owner:?}");
+            return self.blame(seen, "no-reset-without-intent", text);
+        }
+        let ends = matches!(rest, [] | ["status", "stop" | "shutdown"]);
+        if !owner.is_some_and(|owner| owner.recorded && (owner.retiring || !ends)) {
+            let text = format!("{request:?} without its record: {owner:?}");
+            self.blame(seen, "journal-before-acting", text);
+        }
+    }
+}
