@@ -190,8 +190,10 @@ impl Herd {
             ..HerdSpec::default()
         };
         self.broker.route(Routing::new(&new.mappings));
-        self.common.addresses.configure(&new.pools);
-        self.show_pools(ctx);
+        if old.pools != new.pools {
+            self.common.addresses.configure(&new.pools);
+            self.show_pools(ctx);
+        }
         for (id, cloud) in &new.clouds {
             let kept = old.clouds.get(id).filter(|old| *old == cloud);
             if old.clouds.get(id).is_none_or(|old| old.connection != cloud.connection) {
