@@ -11,6 +11,8 @@ use actix::{Actor, Addr, Context, Recipient, Supervised};
 
 use crate::addresses::Addresses;
 use crate::agent::boots::Boots;
+use crate::agent::hold_next::HoldNext;
+use crate::agent::lessons::Resets;
 use crate::board::{Board, Scope};
 use crate::fact::Fact;
 use crate::id::{
@@ -20,6 +22,7 @@ use crate::ledger::AgentEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::overrides::Overrides;
 use crate::ports::Ports;
+use crate::record::Owner;
 use crate::source::Origin;
 use crate::spec::TemplateSpec;
 use crate::supervise::{Census, GivenUp, Intensity, Watch, supervise};
@@ -89,6 +92,10 @@ pub struct AgentBirth {
     pub ways: Ways,
     /// What the boots of its template teach.
     pub boots: Boots,
+    /// What the resets of each template teach.
+    pub resets: Resets,
+    /// Which templates' next failures are held.
+    pub hold_next: HoldNext,
     /// Whose each address is.
     pub addresses: Addresses,
 }
@@ -113,6 +120,10 @@ pub struct Common {
     pub addresses: Addresses,
     /// Starts agents.
     pub spawner: AgentSpawner,
+    /// What the resets of each template teach.
+    pub resets: Resets,
+    /// Which templates' next failures are held.
+    pub hold_next: HoldNext,
     /// This installation.
     pub installation: Installation,
     /// This start of the service.
@@ -208,6 +219,8 @@ pub struct Living {
     pub leases: Vec<LeaseId>,
     /// What holds for it instead of what its template says.
     pub overrides: Overrides,
+    /// The only one it serves, when it is kept for one.
+    pub owner: Option<Owner>,
     /// When it was begun.
     pub born: WallTime,
     /// Where its guest is, once a place was granted.

@@ -63,6 +63,20 @@ pub struct AgentPicture {
     pub phases: Vec<(String, u64)>,
 }
 
+/// What is known of the resets of a template.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResetPicture {
+    /// Resets that went well in this start of the service.
+    pub count: u64,
+    /// Milliseconds one takes by now.
+    pub reset_ms: Option<u64>,
+    /// Milliseconds it takes to destroy an agent and make a new one.
+    pub anew_ms: Option<u64>,
+    /// Why agents are destroyed all the same; empty when they are not.
+    pub detail: String,
+}
+
 /// A fresh picture of one lease.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -199,6 +213,20 @@ pub enum What {
         tripped: Option<(WallTime, String)>,
         /// The template whose agent moved it last.
         template: TemplateId,
+    },
+    /// What is known of the resets of a template changed.
+    Resets {
+        /// The template.
+        template: TemplateId,
+        /// What is known.
+        resets: ResetPicture,
+    },
+    /// The next agent of a template that fails on its way is held, or none.
+    HoldNext {
+        /// The template.
+        template: TemplateId,
+        /// For how long, in seconds; none when none is held.
+        seconds: Option<u64>,
     },
     /// A template left the configuration and its last agent is gone.
     TemplateGone {

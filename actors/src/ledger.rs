@@ -15,7 +15,7 @@ use crate::cluster::allocator::REST;
 use crate::id::{AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, VmId};
 use crate::marks::Marks;
 use crate::overrides::{OverrideChange, Overrides};
-use crate::record::{Body, EXPIRED, Hold, LOST, LeaseAsk, Reason, Record};
+use crate::record::{Body, EXPIRED, Hold, LOST, LeaseAsk, Owner, Reason, Record};
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
 
@@ -55,6 +55,8 @@ pub struct Ledger {
     /// What operators want of agents whose clone is not intended yet; such agents end with their
     /// service.
     pub early: BTreeMap<AgentId, Wishes>,
+    /// Templates whose next agent that fails on its way is to be held.
+    pub hold_next: BTreeMap<TemplateId, Hold>,
 }
 
 /// One agent as the journal knows it.
@@ -106,6 +108,12 @@ pub struct AgentEntry {
     /// no key can be named whose removal would end that.
     #[serde(default)]
     pub unswept: bool,
+    /// For whom its last lease was.
+    #[serde(default)]
+    pub owner: Option<Owner>,
+    /// Whether there is a snapshot from before its first use.
+    #[serde(default)]
+    pub clean: bool,
     /// Why it is retired, once it is.
     #[serde(default)]
     pub retiring: Option<Reason>,
@@ -249,6 +257,7 @@ impl Ledger {
                 }
                 self.with(agent, |entry| {
                     entry.uses += 1;
+                    entry.owner = Some(granted.ask.whose());
                     // Its phase is told too, and may be lost when this is not.
                     entry.state = "Leased".into();
                     entry.leases.insert(granted.ask.lease.clone(), granted);
@@ -264,8 +273,24 @@ impl Ledger {
             Body::LeaseReturned { agent, lease } => self.return_lease(agent, lease),
             Body::LeaseEnded { lease, why } => self.end_lease(lease, why, at),
             Body::OverrideSet { agent, change } => self.set_override(agent, *change),
-            Body::HoldSet { agent, hold, until } => {
+            Body::HoldSet { agent, hold, until, next } => {
                 self.set_hold(agent, hold.as_deref(), *until);
+                if let Some(template) = next {
+                    self.hold_next.remove(template);
+                }
+            }
+            Body::HoldNextSet { template, hold } => match hold {
+                Some(hold) => {
+                    self.hold_next.insert(template.clone(), (**hold).clone());
+                }
+                None => {
+                    self.hold_next.remove(template);
+                }
+            },
+            Body::SnapshotTaken { agent } => self.with(agent, |entry| entry.clean = true),
+            // Its phase is told too, and may be lost when this is not.
+            Body::ResetIntended { agent } => {
+                self.with(agent, |entry| entry.state = "Resetting".into());
             }
             Body::RetireIntended { agent, reason } => {
                 self.with(agent, |entry| entry.retiring = Some(reason.clone()));
@@ -394,6 +419,8 @@ impl Ledger {
             uses: 0,
             expelling: BTreeMap::new(),
             unswept: false,
+            owner: None,
+            clean: false,
             retiring: None,
             wishes: self.early.remove(&marks.agent).unwrap_or_default(),
             stranded: None,

@@ -15,7 +15,7 @@ use crate::fault::Fault;
 use crate::id::{AgentId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
 use crate::overrides::{OverrideChange, Overrides};
 use crate::reconciler::finding::Finding;
-use crate::record::{Hold, LeaseAsk, Reason};
+use crate::record::{Hold, LeaseAsk, Owner, Reason};
 use crate::spec::HerdSpec;
 use crate::time::WallTime;
 
@@ -77,6 +77,15 @@ pub enum HerdCommand {
         hold: Option<Box<Hold>>,
         /// Filled when it is durable.
         reply: oneshot::Sender<Result<(), Refusal>>,
+    },
+    /// The next agent of a template that fails on its way is held for debugging, or none.
+    HoldNext {
+        /// The template, by `cloud/template` or bare name.
+        template: String,
+        /// The hold; none to take it back.
+        hold: Option<Box<Hold>>,
+        /// Filled with the template when it is durable.
+        reply: oneshot::Sender<Result<TemplateId, Refusal>>,
     },
     /// Agents of one template are begun at once, without demand.
     Provision {
@@ -252,6 +261,8 @@ pub struct AgentReport {
     pub leases: Vec<LeaseId>,
     /// What holds for it instead of what its template says.
     pub overrides: Overrides,
+    /// The only one it serves from here on, when it is kept for one.
+    pub owner: Option<Owner>,
     /// A fault to charge, when one ended or hindered it in this step.
     pub fault: Option<Fault>,
     /// Leases it was told to take and could not, or gives back before they were ready: they wait.

@@ -12,7 +12,7 @@ use crate::id::{CloudId, NodeName, Upid, VmId};
 use crate::marks::Marks;
 use crate::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
-    Ports, Ran, Shell, ShellTarget, Survey, TaskEnd, VmRef, VmSight,
+    Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
 use crate::source::{Found, Sought};
 use crate::spec::UploadSpec;
@@ -88,6 +88,16 @@ impl Hypervisor for Patient<dyn Hypervisor> {
         let culprit = Culprit::Cloud(call.vm.cloud.clone());
         let limit = call.spec.limits.operation + CALL;
         within(limit, "configure", culprit, self.0.configure(call))
+    }
+
+    fn snapshot(&self, call: SnapshotCall) -> Ask<Snapped> {
+        let culprit = Culprit::Cloud(call.vm.cloud.clone());
+        within(call.limit + CALL, "snapshot", culprit, self.0.snapshot(call))
+    }
+
+    fn rollback(&self, call: SnapshotCall) -> Ask<()> {
+        let culprit = Culprit::Cloud(call.vm.cloud.clone());
+        within(call.limit + CALL, "rollback", culprit, self.0.rollback(call))
     }
 
     fn start(&self, vm: &VmRef) -> Ask<Upid> {

@@ -129,6 +129,28 @@ pub struct ConfigureCall {
     pub spec: TemplateSpec,
 }
 
+/// A guest whose snapshot from before its first use is to be taken or gone back to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SnapshotCall {
+    /// The guest.
+    pub vm: VmRef,
+    /// The marks it must carry; anything else is `Foreign` and nothing is written.
+    pub marks: Marks,
+    /// Whether it holds the memory too.
+    pub memory: bool,
+    /// How long its task may take.
+    pub limit: Duration,
+}
+
+/// What came of taking a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Snapped {
+    /// It is there.
+    Taken,
+    /// There can be none: a right is missing, or its storage has no snapshots. In words for people.
+    Impossible(String),
+}
+
 /// What configuring found and did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Configured {
@@ -207,6 +229,10 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn await_task(&self, cloud: &CloudId, upid: &Upid, limit: Duration) -> Ask<TaskEnd>;
     /// Verifies the marks, sets cloud-init, sizes and tags, resizes the disk and awaits that.
     fn configure(&self, call: ConfigureCall) -> Ask<Configured>;
+    /// Verifies the marks and takes the snapshot, unless it is there already; awaits that.
+    fn snapshot(&self, call: SnapshotCall) -> Ask<Snapped>;
+    /// Verifies the marks, goes back to the snapshot and lets the guest run; awaits that.
+    fn rollback(&self, call: SnapshotCall) -> Ask<()>;
     /// Starts the guest.
     fn start(&self, vm: &VmRef) -> Ask<Upid>;
     /// Asks the guest agent once for an address that fits.

@@ -76,6 +76,8 @@ pub enum Reason {
     Orphaned,
     /// Its node came back from being parked.
     ReturnedFromPark,
+    /// It was kept for one owner, and another had no place.
+    MadeRoom,
     /// The window of the schedule closed that it was kept for.
     WindowClosed,
     /// Wanted no longer before it was ready.
@@ -113,6 +115,7 @@ impl Reason {
             Self::Vanished => "vanished",
             Self::Orphaned => "orphaned",
             Self::ReturnedFromPark => "returned-from-park",
+            Self::MadeRoom => "made-room",
             Self::WindowClosed => "window-closed",
             Self::Cancelled => "cancelled",
             Self::TooSlow { .. } => "too-slow",
@@ -139,6 +142,7 @@ impl fmt::Display for Reason {
             | Self::Vanished
             | Self::Orphaned
             | Self::ReturnedFromPark
+            | Self::MadeRoom
             | Self::WindowClosed
             | Self::Cancelled => f.write_str(self.label()),
         }
@@ -179,6 +183,23 @@ pub struct LeaseAsk {
     pub body_hash: String,
     /// When it was asked for.
     pub asked: WallTime,
+}
+
+/// For whom a lease is: who asked, and for whom they said. Only the same may have a guest again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    /// Who asked, as authenticated.
+    pub principal: String,
+    /// For whom, as told.
+    pub owner: String,
+}
+
+impl LeaseAsk {
+    /// For whom it is.
+    pub fn whose(&self) -> Owner {
+        Owner { principal: self.principal.clone(), owner: self.owner.clone() }
+    }
 }
 
 /// A hold for debugging, as an operator wants it.
@@ -324,6 +345,26 @@ pub enum Body {
         hold: Option<Box<Hold>>,
         /// When it is over, from the moment on that it is held.
         until: Option<WallTime>,
+        /// The template whose next failure this is, when it is held for that.
+        #[serde(default)]
+        next: Option<TemplateId>,
+    },
+    /// *Before acting.* The next agent of a template that fails on its way will be held, or none.
+    HoldNextSet {
+        /// The template.
+        template: TemplateId,
+        /// The hold; none when it is taken back.
+        hold: Option<Box<Hold>>,
+    },
+    /// A snapshot of the guest from before its first use is there.
+    SnapshotTaken {
+        /// The agent.
+        agent: AgentId,
+    },
+    /// *Before acting.* The guest will be put back to its snapshot.
+    ResetIntended {
+        /// The agent.
+        agent: AgentId,
     },
     /// *Before acting.* The guest will be destroyed.
     RetireIntended {
@@ -419,6 +460,8 @@ impl Body {
             | Self::MarksAhead { .. }
             | Self::OverrideSet { .. }
             | Self::HoldSet { .. }
+            | Self::HoldNextSet { .. }
+            | Self::ResetIntended { .. }
             | Self::RetireIntended { .. } => true,
             Self::TaskAccepted { .. }
             | Self::CloneSettled { .. }
@@ -426,6 +469,7 @@ impl Body {
             | Self::HostKeyPinned { .. }
             | Self::Phase { .. }
             | Self::KeyRemoved { .. }
+            | Self::SnapshotTaken { .. }
             | Self::BreakerMoved { .. }
             | Self::IdBurned { .. }
             | Self::IdCleared { .. }

@@ -197,6 +197,12 @@ pub struct TemplateSpec {
     pub steps: Vec<StepSpec>,
     /// A command that must succeed before the agent counts as ready.
     pub ready_command: Option<String>,
+    /// How a used guest is made clean again instead of being destroyed; none for never.
+    #[serde(default)]
+    pub reset: Option<ResetKind>,
+    /// Whether a guest is closed off over SSH and stopped hard, rather than shut down.
+    #[serde(default)]
+    pub close_ssh: bool,
     /// How long each part may take.
     pub limits: LimitSpec,
     /// When the template stops being tried.
@@ -221,6 +227,7 @@ impl TemplateSpec {
             max_uses: bare.max_uses,
             limits: LimitSpec { lifetime: None, ..self.limits.clone() },
             breaker: bare.breaker,
+            close_ssh: bare.close_ssh,
             ..self.clone()
         };
         format!("{:016x}", fnv1a(&format!("{same:?}")))
@@ -304,6 +311,8 @@ impl TemplateSpec {
             guest_networks: Vec::new(),
             steps: Vec::new(),
             ready_command: None,
+            reset: None,
+            close_ssh: false,
             limits: LimitSpec {
                 queue: minutes(10),
                 call: call_limit(),
@@ -311,6 +320,7 @@ impl TemplateSpec {
                 clone: minutes(30),
                 startup: minutes(1),
                 prepare: minutes(10),
+                reset: reset_limit(),
                 shutdown: minutes(1),
                 retire: minutes(15),
                 lifetime: None,
@@ -454,6 +464,16 @@ pub struct CloudInitSpec {
     pub upgrade: bool,
 }
 
+/// What the snapshot from before a guest's first use holds, to which it goes back after each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum ResetKind {
+    /// Its disks: it boots again.
+    Disk,
+    /// Its disks and its memory: it goes on from there.
+    Memory,
+}
+
 /// How long each part of an agent's life may take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitSpec {
@@ -470,6 +490,9 @@ pub struct LimitSpec {
     pub startup: Duration,
     /// Preparing over SSH.
     pub prepare: Duration,
+    /// A reset, after which the guest is destroyed instead (`resetTimeoutSec`).
+    #[serde(default = "reset_limit")]
+    pub reset: Duration,
     /// Graceful shutdown before the hard stop; zero stops at once.
     pub shutdown: Duration,
     /// Retirement in all before the alarm.
@@ -481,6 +504,11 @@ pub struct LimitSpec {
 /// What a call may take where nobody said it.
 fn call_limit() -> Duration {
     Duration::from_secs(60)
+}
+
+/// What a reset may take where nobody said it.
+fn reset_limit() -> Duration {
+    Duration::from_secs(300)
 }
 
 /// When a template stops being tried, and for how long.

@@ -79,7 +79,10 @@ fn log(view: &View, what: &What) {
             tracing::info!(%agent, %template, step, ms, exit, "step ended");
             tracing::debug!(%agent, step, log, "step said");
         }
-        What::Agent(_) | What::TemplateGone { .. } => {}
+        What::Agent(_)
+        | What::TemplateGone { .. }
+        | What::Resets { .. }
+        | What::HoldNext { .. } => {}
     }
 }
 

@@ -1,11 +1,12 @@
 //! `drover hold`: an agent kept for debugging, and how to log in to it.
 
-use std::fmt::Write as _;
+use reqwest::Method;
+use serde_json::json;
 
 use super::client::CALL_LIMIT;
 use super::remote::{path, print};
-use super::{CliError, Client, HoldOptions, Term};
-use crate::web::{HoldIn, HoldOut};
+use super::{CliError, Client, HoldNextOptions, HoldOptions, Term};
+use crate::web::{HoldIn, HoldNextOut, HoldOut};
 
 /// Asks for a hold and tells how to log in.
 pub(super) async fn hold(
@@ -23,6 +24,41 @@ pub(super) async fn hold(
     print(term, json, &out, told)
 }
 
+/// Asks for the next failure of a template to be held, or takes that back.
+pub(super) async fn hold_next(
+    client: &Client,
+    options: &HoldNextOptions,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
+    let path = path("templates", &options.template, "/hold-next");
+    if options.off {
+        client.tell(Method::DELETE, &path).await?;
+        let line = format!("no failure of template {} is held\n", options.template);
+        return print(term, json, &json!({ "released": options.template }), |_| line.clone());
+    }
+    let wish = HoldIn {
+        seconds: Some(options.span.as_secs()),
+        ssh_public_key: options.public_key.as_deref().map(read_key).transpose()?,
+    };
+    let out: HoldNextOut = client.post(&path, &wish, CALL_LIMIT).await?;
+    print(term, json, &out, told_next)
+}
+
+fn told_next(out: &HoldNextOut) -> String {
+    let told = format!(
+        "the next agent of {} that fails once it has a machine is held for {} s, then destroyed\n\
+         `drover agents` tells why it failed and how to log in\n",
+        out.template, out.seconds
+    );
+    told + &key_told(out.private_key.as_deref())
+}
+
+fn key_told(private_key: Option<&str>) -> String {
+    let Some(key) = private_key else { return String::new() };
+    format!("the key to log in with, told once; keep it in a file of mode 600:\n{key}")
+}
+
 fn read_key(path: &std::path::Path) -> Result<String, CliError> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
@@ -31,17 +67,10 @@ fn read_key(path: &std::path::Path) -> Result<String, CliError> {
 }
 
 fn told(out: &HoldOut) -> String {
-    let mut text = format!(
+    let text = format!(
         "agent {} is held for {} s from the moment it is free, then destroyed\n\
          `drover agents` tells its state and its login\n",
         out.agent, out.seconds
     );
-    if let Some(key) = &out.private_key {
-        // Writing to a text can not fail.
-        let _ = write!(
-            text,
-            "the key to log in with, told once; keep it in a file of mode 600:\n{key}"
-        );
-    }
-    text
+    text + &key_told(out.private_key.as_deref())
 }

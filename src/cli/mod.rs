@@ -25,8 +25,8 @@ pub use client::{CallError, Client};
 pub use lease::{RunOverSsh, SshJob};
 pub use options::{
     AgentAction, BreakerAction, CheckOptions, Cli, Command, CopyOptions, DEFAULT_SOCKET,
-    DemoOptions, EventsOptions, Global, GuestKind, HoldOptions, LeaseOptions, Limit, PveVersion,
-    RunOptions, SimOptions, TemplateAction,
+    DemoOptions, EventsOptions, Global, GuestKind, HoldNextOptions, HoldOptions, LeaseOptions,
+    Limit, PveVersion, RunOptions, SimOptions, TemplateAction,
 };
 
 /// Why a command did not do what it was told.
@@ -85,6 +85,7 @@ pub fn main() -> ExitCode {
         | Command::Release { .. }
         | Command::Retire { .. }
         | Command::Hold(_)
+        | Command::HoldNext(_)
         | Command::ReleaseHold { .. }
         | Command::Reap { .. }
         | Command::Resync { .. }

@@ -107,6 +107,8 @@ pub enum Command {
     },
     /// Hold an agent for debugging, with a login; it is destroyed afterwards
     Hold(HoldOptions),
+    /// Hold the next agent of a template that fails on its way, with a login
+    HoldNext(HoldNextOptions),
     /// End a hold before its time
     ReleaseHold {
         /// The agent
@@ -338,6 +340,22 @@ pub struct HoldOptions {
     /// File of the public key to let in [default: a new key, printed once]
     #[arg(long, value_name = "FILE")]
     pub public_key: Option<PathBuf>,
+}
+
+/// Options of `hold-next`.
+#[derive(Debug, Clone, Args)]
+pub struct HoldNextOptions {
+    /// The template, its bare name or cloud/template
+    pub template: String,
+    /// How long, such as 90s, 30m, 2h
+    #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = read_span)]
+    pub span: Duration,
+    /// File of the public key to let in [default: a new key, printed once]
+    #[arg(long, value_name = "FILE")]
+    pub public_key: Option<PathBuf>,
+    /// Hold none: take it back
+    #[arg(long, conflicts_with = "public_key")]
+    pub off: bool,
 }
 
 /// Options of `events`.

@@ -85,6 +85,7 @@ pub(super) async fn run(
             print(term, json, &json!({ "retiring": agent }), |_| line.clone())?;
         }
         Command::Hold(options) => hold::hold(&client, &options, json, term).await?,
+        Command::HoldNext(options) => hold::hold_next(&client, &options, json, term).await?,
         Command::ReleaseHold { agent } => {
             client.tell(Method::DELETE, &path("agents", &agent, "/hold")).await?;
             print(term, json, &json!({ "released": agent }), |_| {

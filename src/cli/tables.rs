@@ -178,10 +178,31 @@ pub(super) fn templates(templates: &[TemplateOut]) -> String {
             },
         ]
     };
-    table(
+    let all = table(
         ["NAME", "AGENTS", "KEPT", "STATES", "LABELS", "BREAKER", "CLONED FROM"],
         templates.iter().map(row).collect(),
-    )
+    );
+    templates.iter().map(asides).fold(all, |text, more| text + &more)
+}
+
+/// What else there is to say of a template, a line each.
+fn asides(template: &TemplateOut) -> String {
+    let mut text = String::new();
+    let seconds = |ms: Option<u64>| {
+        ms.map_or_else(|| "-".to_owned(), |ms| format!("{}.{} s", ms / 1000, ms % 1000 / 100))
+    };
+    if let Some(resets) = &template.resets {
+        let (reset, anew) = (seconds(resets.reset_ms), seconds(resets.anew_ms));
+        let detail = if resets.detail.is_empty() { "" } else { "; " };
+        text += &format!(
+            "{}: {} resets of {reset} each, a new agent takes {anew}{detail}{}\n",
+            template.id, resets.count, resets.detail
+        );
+    }
+    if let Some(seconds) = template.hold_next_seconds {
+        text += &format!("{}: the next failure is held for {seconds} s\n", template.id);
+    }
+    text
 }
 
 /// Breakers that do not flow.

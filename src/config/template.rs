@@ -8,7 +8,7 @@ use drover_actors::addresses::AddressSource;
 use drover_actors::id::{CloudId, Generation, NodeName, TemplateId, VmId};
 use drover_actors::spec::{
     BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, Mode,
-    NetworkSpec, SshSpec, StepSpec, TemplateSpec, WindowSpec,
+    NetworkSpec, ResetKind, SshSpec, StepSpec, TemplateSpec, WindowSpec,
 };
 use serde::Deserialize;
 
@@ -89,6 +89,9 @@ struct RawAgent {
     tags: BTreeSet<String>,
     description: String,
     ready_command: String,
+    reset: Reset,
+    reset_timeout_sec: u64,
+    close_ssh_before_delete: bool,
     queue_timeout_sec: u64,
     clone_timeout_sec: u64,
     prepare_timeout_sec: u64,
@@ -98,6 +101,15 @@ struct RawAgent {
     breaker_threshold: u32,
     breaker_cooldown_sec: u64,
     breaker_cooldown_cap_sec: u64,
+}
+
+/// How used agents are made clean again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum Reset {
+    None,
+    Disk,
+    Memory,
 }
 
 /// An item of `schedule`.
@@ -256,6 +268,15 @@ fn numbers(raw: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) {
         let fault = layer.fault("singleUse", message);
         faults.push(fault.help("take one of them out, or set maxTotalUses to 1"));
     }
+    if raw.reset != Reset::None && raw.num_executors > 1 {
+        let message = format!("numExecutors is {}", raw.num_executors);
+        let fault = layer.fault("reset", message);
+        faults.push(fault.help("an agent that is reset serves one lease at a time: set it to 1"));
+    }
+    if raw.reset != Reset::None && (raw.single_use || raw.max_total_uses == 1) {
+        let fault = layer.fault("reset", "an agent of one use is never reset");
+        faults.push(fault.help("take out singleUse, or set maxTotalUses above 1"));
+    }
     if raw.breaker_cooldown_cap_sec < raw.breaker_cooldown_sec {
         let message =
             format!("breakerCooldownCapSec, {}, is shorter", raw.breaker_cooldown_cap_sec);
@@ -346,6 +367,14 @@ fn limited(number: u32) -> Option<u32> {
     (number > 0).then_some(number)
 }
 
+fn reset(raw: &RawAgent) -> Option<ResetKind> {
+    match raw.reset {
+        Reset::None => None,
+        Reset::Disk => Some(ResetKind::Disk),
+        Reset::Memory => Some(ResetKind::Memory),
+    }
+}
+
 fn spec(
     id: &str,
     (raw, steps, windows): (&RawAgent, &[StepSpec], &[WindowSpec]),
@@ -415,6 +444,8 @@ fn spec(
         guest_networks: raw.guest_networks.clone(),
         steps: steps.to_vec(),
         ready_command: given(&raw.ready_command),
+        reset: reset(raw),
+        close_ssh: raw.close_ssh_before_delete,
         limits: LimitSpec {
             queue: seconds(raw.queue_timeout_sec),
             call: cloud.call_timeout,
@@ -422,6 +453,7 @@ fn spec(
             clone: seconds(raw.clone_timeout_sec),
             startup: seconds(raw.startup_wait_seconds),
             prepare: seconds(raw.prepare_timeout_sec),
+            reset: seconds(raw.reset_timeout_sec),
             shutdown: seconds(raw.shutdown_timeout_sec),
             retire: seconds(raw.retire_timeout_sec),
             lifetime: minutes_or_never(raw.max_lifetime_minutes),

@@ -165,6 +165,25 @@ impl Client {
         self.job(Method::Post, &guest(node, vmid, "/status/stop"), how).await
     }
 
+    /// Takes a snapshot, with the memory of a running guest if wanted.
+    pub async fn take_snapshot(
+        &self,
+        node: &NodeName,
+        vmid: VmId,
+        name: &str,
+        memory: bool,
+    ) -> Result<Upid, PveError> {
+        let memory = if memory { "1" } else { "0" };
+        let how = params([("snapname", name), ("vmstate", memory)]);
+        self.job(Method::Post, &guest(node, vmid, "/snapshot"), how).await
+    }
+
+    /// Stops a guest hard, puts it back to a snapshot, and starts it.
+    pub async fn go_back(&self, node: &NodeName, vmid: VmId, name: &str) -> Result<Upid, PveError> {
+        let path = guest(node, vmid, &format!("/snapshot/{}/rollback", encode(name)));
+        self.job(Method::Post, &path, params([("start", "1")])).await
+    }
+
     /// Destroys a stopped guest with the disks in its configuration and nothing else.
     pub async fn destroy(&self, node: &NodeName, vmid: VmId) -> Result<Upid, PveError> {
         let how = params([("purge", "1"), ("destroy-unreferenced-disks", "0")]);

@@ -297,6 +297,16 @@ pub async fn begin(
             "the template has no cloud-init drive, so the guest gets no user, key or address from drover"
         );
     }
+    // Only root may set it, and Proxmox makes a new one at each rollback where there is one.
+    if call.spec.reset.is_some() && config.get("vmgenid").is_none_or(|value| value == "0") {
+        tracing::warn!(
+            cloud = %call.vm.cloud,
+            template = %call.spec.id,
+            "the template has no vmgenid, so a guest that is reset is not told so by its hypervisor: \
+             `qm set {} --vmgenid 1` as root gives it one",
+            call.spec.source
+        );
+    }
     let tags_refused = write(client, call, &plan, config.get("digest")).await?;
     let resize = match &plan.resize {
         Some((disk, gib)) => client.resize(node, vmid, disk, *gib).await?,

@@ -19,6 +19,7 @@ pub mod loose;
 pub mod proxmox;
 pub mod route;
 pub mod sight;
+mod snapshot;
 mod source;
 pub mod tls;
 pub mod transport;

@@ -12,7 +12,7 @@ use drover_actors::id::{CloudId, ClusterId, NodeName, Upid, VmId};
 use drover_actors::marks::Marks;
 use drover_actors::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
-    Survey, TaskEnd, VmRef, VmSight,
+    Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
 use drover_actors::source::{Found, Sought};
 use drover_actors::spec::CloneStrategy;
@@ -28,7 +28,7 @@ use super::gate::Gate;
 use super::transport::Dialer;
 use super::watcher::Watcher;
 use super::wire::WireDialer;
-use super::{guest, sight, source};
+use super::{guest, sight, snapshot, source};
 use crate::call_in::CallInKey;
 
 /// The shortest time between two looks at the tasks of a cluster.
@@ -212,6 +212,24 @@ impl Cloud {
         Ok(begun.configured)
     }
 
+    /// Takes the snapshot from before the first use, unless it is there already.
+    async fn snapshot(&self, call: SnapshotCall) -> Result<Snapped, PveError> {
+        let faulty = |error: PveError| snapshot::taken(self.client.fault(&error));
+        match snapshot::take(&self.client, &call).await {
+            Ok(None) => Ok(Snapped::Taken),
+            Ok(Some(upid)) => {
+                let end = snapshot::ended(self.await_task(&upid, call.limit).await);
+                Ok(end.map(|()| Snapped::Taken).or_else(snapshot::taken)?)
+            }
+            Err(error) => Ok(faulty(error)?),
+        }
+    }
+
+    async fn rollback(&self, call: SnapshotCall) -> Result<(), PveError> {
+        let upid = snapshot::go_back(&self.client, &call).await?;
+        Ok(snapshot::ended(self.await_task(&upid, call.limit).await)?)
+    }
+
     /// Verifies the marks and tags the guest as retiring; under a lock of Proxmox's own nothing
     /// is written. Whether it runs is not asked: shutdown and stop take a stopped guest too.
     async fn fence(&self, vm: &VmRef, marks: &Marks) -> Result<VmSight, PveError> {
@@ -313,6 +331,14 @@ impl Hypervisor for Proxmox {
             Err(fault) => return Box::pin(async move { Err(fault) }),
         };
         self.ask(&call.vm.cloud.clone(), |cloud| async move { cloud.configure(call, serial).await })
+    }
+
+    fn snapshot(&self, call: SnapshotCall) -> Ask<Snapped> {
+        self.ask(&call.vm.cloud.clone(), |cloud| async move { cloud.snapshot(call).await })
+    }
+
+    fn rollback(&self, call: SnapshotCall) -> Ask<()> {
+        self.ask(&call.vm.cloud.clone(), |cloud| async move { cloud.rollback(call).await })
     }
 
     fn start(&self, vm: &VmRef) -> Ask<Upid> {

@@ -24,6 +24,8 @@ pub struct GuestBoot {
     pub mac: Option<String>,
     /// Counts boots of this disk, from 1: cloud-init makes host keys on the first.
     pub boot: u32,
+    /// Whether it goes on from saved memory: nothing boots, and no key is made.
+    pub resumed: bool,
 }
 
 impl GuestBoot {

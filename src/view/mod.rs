@@ -21,7 +21,7 @@ use tokio::time::Instant;
 pub use feed::{Event, EventId, Reader, Told};
 pub use pictures::{
     AlarmPicture, BreakerPicture, CloudPicture, ConfigPicture, GoneAgent, Readiness,
-    ReconcilePicture, RestartPicture, TemplatePicture,
+    ReconcilePicture, RestartPicture, TemplateAsides, TemplatePicture,
 };
 
 /// Ended leases that are still shown.
@@ -36,6 +36,7 @@ pub struct View {
     agents: DashMap<AgentId, AgentPicture>,
     leases: DashMap<LeaseId, watch::Sender<LeasePicture>>,
     templates: DashMap<TemplateId, TemplatePicture>,
+    asides: DashMap<TemplateId, TemplateAsides>,
     clouds: DashMap<CloudId, CloudPicture>,
     reconciled: DashMap<ClusterId, ReconcilePicture>,
     pools: Mutex<Vec<AddressPoolPicture>>,
@@ -69,6 +70,7 @@ impl View {
             agents: DashMap::new(),
             leases: DashMap::new(),
             templates: DashMap::new(),
+            asides: DashMap::new(),
             clouds: DashMap::new(),
             reconciled: DashMap::new(),
             pools: Mutex::new(Vec::new()),
@@ -170,14 +172,22 @@ impl View {
 
     /// One template.
     pub fn template(&self, template: &TemplateId) -> Option<TemplatePicture> {
-        self.templates.get(template).map(|entry| entry.value().clone())
+        let picture = self.templates.get(template).map(|entry| entry.value().clone());
+        picture.map(|picture| self.with_asides(picture))
+    }
+
+    fn with_asides(&self, mut picture: TemplatePicture) -> TemplatePicture {
+        if let Some(asides) = self.asides.get(&picture.template) {
+            picture.asides = asides.value().clone();
+        }
+        picture
     }
 
     /// Templates, by id.
     pub fn templates(&self) -> Vec<TemplatePicture> {
         let mut all: Vec<_> = self.templates.iter().map(|entry| entry.value().clone()).collect();
         all.sort_by(|a, b| a.template.cmp(&b.template));
-        all
+        all.into_iter().map(|picture| self.with_asides(picture)).collect()
     }
 
     /// Clouds, by id.
@@ -309,6 +319,12 @@ impl View {
                 past.restart_count += 1;
                 keep(&mut past.restarts, restart, RESTARTS_KEPT);
             }
+            What::Resets { template, resets } => {
+                self.asides.entry(template.clone()).or_default().resets = Some(resets.clone());
+            }
+            What::HoldNext { template, seconds } => {
+                self.asides.entry(template.clone()).or_default().hold_next = *seconds;
+            }
             What::AddressPools { pools } => {
                 self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone_from(pools);
             }
@@ -362,6 +378,7 @@ impl View {
             self.clouds.insert(picture.cloud.clone(), picture);
         } else if let What::TemplateGone { template } = what {
             self.templates.remove(template);
+            self.asides.remove(template);
         } else if let What::CloudGone { cloud } = what {
             self.clouds.remove(cloud);
             self.templates.retain(|template, _| &template.cloud != cloud);

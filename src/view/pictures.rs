@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drover_actors::fact::What;
+use drover_actors::fact::{ResetPicture, What};
 use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, TemplateId};
 use drover_actors::record::Reason;
 use drover_actors::time::WallTime;
@@ -61,6 +61,17 @@ pub struct TemplatePicture {
     pub source: Option<String>,
     /// Why no agent is begun for a while, when that is no breaker's matter.
     pub paused: Option<String>,
+    /// What is known beside that.
+    pub asides: TemplateAsides,
+}
+
+/// What is told of a template by others than itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TemplateAsides {
+    /// What is known of its resets; none when it has none.
+    pub resets: Option<ResetPicture>,
+    /// For how many seconds its next failure is held; none when it is not.
+    pub hold_next: Option<u64>,
 }
 
 impl TemplatePicture {
@@ -94,6 +105,7 @@ impl TemplatePicture {
             tripped: tripped.clone(),
             source: source.clone(),
             paused: paused.clone(),
+            asides: TemplateAsides::default(),
         })
     }
 }

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use super::body::Fields;
 use super::leases::check_public_key;
+use super::templates::named;
 use super::{Problem, State};
 use crate::ssh::PrivateKey;
 
@@ -95,6 +96,79 @@ pub(super) async fn release(
     let wish = |reply| HerdCommand::Hold { agent, hold: None, reply };
     state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
     Ok(HttpResponse::Accepted().finish())
+}
+
+/// A hold of the next failure of a template that is written down.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HoldNextOut {
+    /// The template, `cloud/template`.
+    pub template: String,
+    /// How long from the moment an agent is held.
+    pub seconds: u64,
+    /// The public key that is let in.
+    pub ssh_public_key: String,
+    /// The private key made for this hold, told here and nowhere else; null for a key of the
+    /// caller's.
+    pub private_key: Option<String>,
+}
+
+/// Holds the next agent of a template that fails on its way, once it has a machine; one alone. Said
+/// again it takes the place of what was said before.
+#[utoipa::path(
+    post, path = "/v1/templates/{id}/hold-next", request_body = HoldIn,
+    params(("id" = String, Path, description = "the template, its bare name or `cloud%2Ftemplate`")),
+    responses(
+        (status = 202, body = HoldNextOut, description = "the hold is written down"),
+        (status = 400, body = Problem),
+        (status = 404, body = Problem),
+        (status = 409, body = Problem, description = "the bare name is on several clouds"),
+    )
+)]
+pub(super) async fn hold_next(
+    state: web::Data<State>,
+    id: web::Path<String>,
+    body: Result<web::Bytes, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    let (seconds, given) = read(body)?;
+    let (public_key, private_key) = match given {
+        Some(key) => (key, None),
+        None => made(&id)?,
+    };
+    let hold = Hold { span_ms: seconds * 1000, public_key: public_key.clone() };
+    let template = wish_next(&state, id.into_inner(), Some(Box::new(hold))).await?;
+    let out = HoldNextOut { template, seconds, ssh_public_key: public_key, private_key };
+    let mut response = HttpResponse::Accepted().json(out);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// Holds no failure of a template; safe to repeat.
+#[utoipa::path(
+    delete, path = "/v1/templates/{id}/hold-next",
+    params(("id" = String, Path, description = "the template, its bare name or `cloud%2Ftemplate`")),
+    responses((status = 202, description = "no failure is held"), (status = 404, body = Problem))
+)]
+pub(super) async fn hold_none(
+    state: web::Data<State>,
+    id: web::Path<String>,
+    body: Result<web::Bytes, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    Fields::parse(body)?.finish()?;
+    wish_next(&state, id.into_inner(), None).await?;
+    Ok(HttpResponse::Accepted().finish())
+}
+
+async fn wish_next(
+    state: &State,
+    name: String,
+    hold: Option<Box<Hold>>,
+) -> Result<String, Problem> {
+    let template = name.clone();
+    let wish = |reply| HerdCommand::HoldNext { template, hold, reply };
+    let answer = state.ask(state.limits.reply, wish).await?;
+    let done = answer.map_err(|refusal| named(state, &name, refusal))?;
+    Ok(done.to_string())
 }
 
 /// The span and the caller's own key of a hold.

@@ -40,7 +40,7 @@ pub use call_in::{CallIn, CalledIn};
 pub use control::{
     FoundOut, LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
 };
-pub use holds::{HoldIn, HoldOut};
+pub use holds::{HoldIn, HoldNextOut, HoldOut};
 pub use leases::{LeaseIn, RenewIn};
 pub use problem::{FieldFault, Problem};
 pub use server::{Bound, Listen, Running, StartError, bind};
@@ -196,6 +196,11 @@ fn routes(config: &mut ServiceConfig) {
         .service(resource("/v1/templates").route(web::get().to(templates::list)))
         .service(
             resource("/v1/templates/{id}/provision").route(web::post().to(templates::provision)),
+        )
+        .service(
+            resource("/v1/templates/{id}/hold-next")
+                .route(web::post().to(holds::hold_next))
+                .route(web::delete().to(holds::hold_none)),
         )
         .service(resource("/v1/breakers").route(web::get().to(breakers::list)))
         .service(resource("/v1/breakers/{id}/reset").route(web::post().to(breakers::reset)))

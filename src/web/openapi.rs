@@ -14,7 +14,8 @@ use super::{
     info(title = "drover", description = "Leases of throw-away CI machines on Proxmox VE."),
     paths(
         leases::list, leases::create, leases::show, leases::renew, leases::release,
-        agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release, agents::clouds,
+        agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release,
+        holds::hold_next, holds::hold_none, agents::clouds,
         agents::status, addresses::list, call_in::call, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
         control::log_level, breakers::list, breakers::reset, health::healthz, health::readyz, metrics::show, show,

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use drover_actors::fact::What;
+use drover_actors::id::{CloudId, TemplateId};
 use reqwest::Method;
 use serde_json::json;
 
@@ -70,5 +71,44 @@ async fn a_hold_takes_the_callers_key_or_makes_one() {
     assert_eq!(wrong.body["errors"].as_array().unwrap().len(), 3);
     assert_eq!(served.admin(Method::DELETE, "/v1/agents/a1/hold", "").await.status, 202);
     assert_eq!(served.admin(Method::POST, "/v1/agents/a9/hold", "").await.status, 404);
+    served.stop().await;
+}
+
+// Invariant: the next failure of a template is held with a key that is told once, until that is
+// taken back.
+
+#[tokio::test]
+async fn the_next_failure_of_a_template_is_held_shown_and_taken_back() {
+    let served = Served::new();
+    let what = What::Template {
+        template: TemplateId::new(CloudId::new("lab"), "linux"),
+        states: [].into(),
+        cap: None,
+        minimum: 0,
+        idle_minimum: 0,
+        labels: Vec::new(),
+        breaker: "flowing".into(),
+        tripped: None,
+        lack: None,
+        source: None,
+        paused: None,
+    };
+    told(&served.view, what);
+    let path = "/v1/templates/lab%2Flinux/hold-next";
+    let made = served.admin(Method::POST, path, r#"{"seconds": 60}"#).await;
+    assert_eq!((made.status, &made.body["template"]), (202, &json!("lab/linux")));
+    assert!(made.body["privateKey"].as_str().unwrap().contains("PRIVATE KEY"));
+    let shown = async || {
+        let all = served.admin(Method::GET, "/v1/templates", "").await.body;
+        all["templates"][0]["holdNextSeconds"].clone()
+    };
+    assert_eq!(shown().await, 60);
+    assert_eq!(served.admin(Method::DELETE, path, "").await.status, 202);
+    assert_eq!(shown().await, json!(null));
+    let unknown = served.admin(Method::POST, "/v1/templates/linus/hold-next", "").await;
+    assert_eq!(unknown.status, 404);
+    assert!(unknown.body["detail"].as_str().unwrap().contains("`linux`"), "{}", unknown.body);
+    let wrong = served.admin(Method::POST, path, r#"{"seconds": 0}"#).await;
+    assert_eq!(wrong.status, 400);
     served.stop().await;
 }

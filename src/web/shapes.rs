@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover_actors::fact::{AgentPicture, Fact, LeasePicture, ResetPicture, What};
 
 use drover_actors::overrides::Overrides;
 use drover_actors::time::WallTime;
@@ -187,6 +187,26 @@ pub struct TemplateOut {
     /// Why no agent is begun for a while, when that is no breaker's matter.
     #[serde(default)]
     pub paused: Option<String>,
+    /// What is known of its resets; null where there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resets: Option<ResetsOut>,
+    /// For how many seconds its next failure is held; left out when it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_next_seconds: Option<u64>,
+}
+
+/// What is known of the resets of a template.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResetsOut {
+    /// Resets that went well since the service started.
+    pub count: u64,
+    /// Milliseconds one takes by now.
+    pub reset_ms: Option<u64>,
+    /// Milliseconds it takes to destroy an agent and make a new one.
+    pub anew_ms: Option<u64>,
+    /// Why agents are destroyed all the same; empty when they are not.
+    pub detail: String,
 }
 
 /// Templates.
@@ -404,7 +424,16 @@ impl From<&TemplatePicture> for TemplateOut {
             cause,
             source: template.source.clone(),
             paused: template.paused.clone(),
+            resets: template.asides.resets.as_ref().map(ResetsOut::from),
+            hold_next_seconds: template.asides.hold_next,
         }
+    }
+}
+
+impl From<&ResetPicture> for ResetsOut {
+    fn from(resets: &ResetPicture) -> Self {
+        let ResetPicture { count, reset_ms, anew_ms, detail } = resets.clone();
+        Self { count, reset_ms, anew_ms, detail }
     }
 }
 
@@ -536,6 +565,13 @@ pub fn event_out(view: &View, fact: &Fact) -> (&'static str, Value) {
                 template: template.clone(),
             };
             ("breaker", json!({ "breaker": BreakerOut::from(&picture) }))
+        }
+        What::Resets { template, resets } => (
+            "resets",
+            json!({ "template": template.to_string(), "resets": ResetsOut::from(resets) }),
+        ),
+        What::HoldNext { template, seconds } => {
+            ("holdNext", json!({ "template": template.to_string(), "seconds": seconds }))
         }
         What::TemplateGone { template } => {
             ("templateGone", json!({ "template": template.to_string() }))

@@ -162,6 +162,16 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             });
             reply.send(answer).ok();
         }
+        HerdCommand::HoldNext { template, hold, reply } => {
+            let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));
+            let answer = known.map(|one| {
+                let seconds = hold.map(|hold| hold.span_ms / 1000);
+                told(&view, What::HoldNext { template: one.template.clone(), seconds });
+                one.template
+            });
+            let missing = || Refusal::Unknown(format!("no template is called `{template}`"));
+            reply.send(answer.ok_or_else(missing)).ok();
+        }
         HerdCommand::Provision { template, count, reply } => {
             let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));
             let answer = known.map(|one| Provisioned {

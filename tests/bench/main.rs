@@ -22,6 +22,7 @@ mod naive;
 mod process;
 mod provision;
 mod record;
+mod reset;
 mod site;
 mod storm;
 
@@ -30,7 +31,7 @@ use herd::Herd;
 use site::Lanes;
 
 /// What can be measured, by name.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "provision-200",
     "lanes-200",
     "teardown-200",
@@ -39,6 +40,7 @@ const NAMES: [&str; 9] = [
     "recovery-1000",
     "journal",
     "lease-warm",
+    "reset",
     "storm",
 ];
 
@@ -93,6 +95,9 @@ fn main() {
     }
     if wanted("lease-warm") {
         lease::tell(&mut report);
+    }
+    if wanted("reset") {
+        reset::tell(&mut report);
     }
     if wanted("storm") {
         storm::tell(&mut report);

@@ -112,13 +112,20 @@ struct Site {
     api: Api,
     cluster: Value,
     lanes: Lanes,
+    /// More keys of every template.
+    keys: Value,
     templates: Vec<(u32, String, u32)>,
 }
 
 impl Service {
     /// Starts one that keeps no agents yet.
     pub fn start(cluster: &Cluster, lanes: Lanes) -> Self {
-        let site = Site::new(cluster, lanes);
+        Self::start_with(cluster, lanes, json!({}))
+    }
+
+    /// Starts one whose templates have more keys.
+    pub fn start_with(cluster: &Cluster, lanes: Lanes, keys: Value) -> Self {
+        let site = Site { keys, ..Site::new(cluster, lanes) };
         site.write(false);
         Self { child: site.spawn(None), site }.up()
     }
@@ -213,6 +220,7 @@ impl Site {
             api: Api::new(port),
             cluster: cluster.sim.facts.clone(),
             lanes,
+            keys: json!({}),
             templates: cluster.templates().collect(),
             dir,
         }
@@ -242,7 +250,7 @@ impl Site {
             });
             (format!("linux{n}"), template)
         });
-        let text = json!({
+        let mut text = json!({
             "credentials": {
                 "proxmox": {
                     "kind": "proxmoxToken", "tokenId": self.cluster["tokenId"],
@@ -266,6 +274,9 @@ impl Site {
             },
             "agentConfigurations": agents.collect::<serde_json::Map<_, _>>(),
         });
+        for (key, value) in self.keys.as_object().into_iter().flatten() {
+            text["agentDefaults"][key] = value.clone();
+        }
         let fresh = dir.join(".drover.yaml.new");
         std::fs::write(&fresh, text.to_string()).unwrap();
         std::fs::rename(fresh, self.config()).unwrap();

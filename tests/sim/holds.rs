@@ -125,3 +125,74 @@ async fn an_agent_on_its_way_that_is_to_be_held_is_held_when_it_fails() {
     world.until("it goes", |view| view.agents().is_empty()).await;
     world.end().await;
 }
+
+// Invariant: of a template that was told so the next failure is held, once, whatever happens meanwhile.
+
+/// Agents that are held, with what is told of them.
+fn held_now(world: &World) -> Vec<drover_actors::fact::AgentPicture> {
+    world.view().agents().into_iter().filter(|agent| agent.state == "Held").collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_failure_of_a_template_is_held_and_no_other() {
+    let keys = "readyCommand: broken, instanceCap: 3, breakerThreshold: 9";
+    let world = World::started(Setup::linux(keys)).await;
+    world.shell.fail(Some("broken"));
+    world.hold_next("linux", Some(HOUR)).await;
+    assert_eq!(world.view().templates()[0].asides.hold_next, Some(3600));
+    world.provision("linux", 3).await;
+    world.until_state("Held").await;
+    world.until("the others are gone", |view| view.agents().len() == 1).await;
+    let held = held_now(&world);
+    assert_eq!(held.len(), 1);
+    assert!(held[0].detail.contains("readyCommand"), "{}", held[0].detail);
+    world.until("its login is open", |_| held_now(&world)[0].detail.contains("is open")).await;
+    assert_eq!(world.view().templates()[0].asides.hold_next, None);
+    assert!(world.ledger().hold_next.is_empty());
+    world.shell.fail(None);
+    let lease = world.lease("linux").await;
+    world.ready(&lease).await;
+    world.release(&lease).await;
+    world.until("its time is over", |view| view.agent(&held[0].agent).is_none()).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_of_the_next_failure_outlives_a_crash_and_can_be_taken_back() {
+    let keys = "readyCommand: broken, instanceCap: 3, breakerThreshold: 9";
+    let mut world = World::started(Setup::linux(keys)).await;
+    world.shell.fail(Some("broken"));
+    world.hold_next("linux", Some(HOUR)).await;
+    world.crash();
+    world.start().await;
+    assert_eq!(world.view().templates()[0].asides.hold_next, Some(3600));
+    world.hold_next("linux", None).await;
+    world.provision("linux", 1).await;
+    world.until("it goes", |view| !view.gone_agents().is_empty()).await;
+    world.hold_next("linux", Some(HOUR)).await;
+    world.crash();
+    world.start().await;
+    world.provision("linux", 1).await;
+    let held = world.until_state("Held").await;
+    world.crash();
+    world.start().await;
+    assert_eq!(world.until_state("Held").await.agent, held.agent);
+    world.release_hold(&held.agent).await;
+    world.until("it goes", |view| view.agents().is_empty()).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_never_gets_an_address_is_held_with_its_console() {
+    let mut setup = Setup::linux("instanceCap: 1, breakerThreshold: 9");
+    setup.guests.boot = 4 * HOUR..5 * HOUR;
+    let world = World::started(setup).await;
+    world.hold_next("linux", Some(HOUR)).await;
+    world.provision("linux", 1).await;
+    let held = world.until_state("Held").await;
+    let vmid = held.vmid.unwrap();
+    assert!(held.detail.contains(&format!("qm terminal {vmid}")), "{}", held.detail);
+    assert!(held.detail.contains("took too long"), "{}", held.detail);
+    world.until("its time is over", |view| view.agents().is_empty()).await;
+    world.end().await;
+}

@@ -22,6 +22,7 @@ mod operators;
 mod prepare;
 mod reload;
 mod reload_storm;
+mod resets;
 mod sources;
 mod strangers;
 mod template_change;

@@ -22,6 +22,7 @@ mod prepare;
 mod proxy;
 mod recovery;
 mod reload;
+mod resets;
 mod service;
 mod sim;
 mod sources;

@@ -9,11 +9,17 @@ use crate::agent::doubt::horizon;
 use crate::agent::event::{Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::picture::Waterfall;
-use crate::agent::state::{BootStep, Lease, Login, PrepareStep, RetireStep, Stage, State};
+use crate::agent::retire::is_courteous;
+use crate::agent::state::{
+    BootStep, Lease, Login, PrepareStep, ResetStep, RetireStep, Stage, State,
+};
 use crate::id::{LeaseId, Upid, VmId};
 use crate::ledger::{AgentEntry, GrantedLease};
 use crate::record::{Body, Reason};
 use crate::time::Now;
+
+/// Why a guest goes whose lease ended when the service did.
+const LEASE_CUT: &str = "the end of a lease was cut short";
 
 /// What is left of an agent that the journal does not know.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,6 +80,8 @@ impl Mind {
         let over = entry.expelling.iter().map(|(id, granted)| lease(id, granted, Stage::Expelling));
         mind.leases = over.chain(held).collect();
         mind.unswept = entry.unswept;
+        mind.owner.clone_from(&entry.owner);
+        mind.clean = entry.clean;
         mind.state = adopted_state(entry, now);
         mind.observing = mind.state.is_alive();
         mind
@@ -143,6 +151,10 @@ impl Mind {
             State::Ready | State::Leased | State::Draining(_) if !running => {
                 self.retire(Reason::PoweredOff, out);
             }
+            // How far it came nobody knows: whoever was in there may still be.
+            State::Resetting(_) => {
+                self.retire(cut_short("Resetting", "a reset was cut short"), out)
+            }
             State::Held { .. } if self.hold.is_none() => self.retire(Reason::HoldOver, out),
             State::Held { .. } => {
                 self.calm();
@@ -152,12 +164,14 @@ impl Mind {
                 self.calm();
                 self.lease_over(out);
             }
-            State::Leased if self.leases.is_empty() => self.retire(cut_short(), out),
+            State::Leased if self.leases.is_empty() => {
+                self.retire(cut_short("Leased", LEASE_CUT), out)
+            }
             State::Draining(reason) if self.leases.is_empty() => self.retire(reason, out),
             State::Leased | State::Draining(_) => {
                 self.calm();
                 if self.unswept {
-                    self.drain(cut_short(), out);
+                    self.drain(cut_short("Leased", LEASE_CUT), out);
                 }
                 let ids: Vec<_> = self.leases.keys().cloned().collect();
                 for id in ids {
@@ -175,9 +189,8 @@ impl Mind {
 }
 
 /// Nobody can tell who is still in the guest.
-fn cut_short() -> Reason {
-    let text = "the end of a lease was cut short".to_owned();
-    Reason::Failed { state: "Leased".into(), kind: "broken".into(), text }
+fn cut_short(state: &str, text: &str) -> Reason {
+    Reason::Failed { state: state.into(), kind: "broken".into(), text: text.into() }
 }
 
 fn adopted_state(entry: &AgentEntry, now: Now) -> State {
@@ -190,7 +203,7 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
         return State::InDoubt { horizon, dead: None, cancelled: entry.retiring.clone() };
     }
     if let Some(reason) = entry.retiring.clone() {
-        let graceful = entry.address.is_some() && !entry.spec.limits.shutdown.is_zero();
+        let graceful = is_courteous(&entry.spec, entry.address.is_some());
         return State::Retiring { reason, step: RetireStep::Fence, graceful, alarmed: false };
     }
     match entry.state.as_str() {
@@ -201,6 +214,7 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
             State::Held { until, ends: now.mono + (until - now.wall), login: Login::Owed }
         }
         "Draining" => State::Draining(Reason::Asked),
+        "Resetting" => State::Resetting(ResetStep::Rollback),
         _ if !entry.leases.is_empty() || !entry.expelling.is_empty() => State::Leased,
         "Leased" => State::Leased,
         "Ready" => State::Ready,

@@ -1,5 +1,7 @@
 //! How a call of the mind becomes a call of a port.
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
@@ -7,10 +9,11 @@ use crate::addresses;
 use crate::agent::event::{Answer, Call, Guest};
 use crate::agent::mind::Mind;
 use crate::id::CloudId;
-use crate::ports::{CloneCall, ConfigureCall, Ports, ShellTarget, VmRef};
+use crate::ports::{CloneCall, ConfigureCall, Ports, ShellTarget, SnapshotCall, VmRef};
+use crate::spec::ResetKind;
 
 /// How long installing or removing a key may take.
-const KEY_LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
+const KEY_LIMIT: Duration = Duration::from_secs(30);
 
 /// What marks the key of whoever holds a guest; no lease is called so.
 const HOLD: &str = "hold";
@@ -52,6 +55,14 @@ pub fn carry(
             .map(Answer::Addressed)
             .boxed_local(),
         Call::HostKeys => pve.host_keys(&vm).map(Answer::HostKeys).boxed_local(),
+        Call::Snapshot => {
+            let call = snapshot_call(mind, guest, vm, spec.limits.prepare);
+            pve.snapshot(call).map(Answer::Snapped).boxed_local()
+        }
+        Call::Rollback => {
+            let call = snapshot_call(mind, guest, vm, spec.limits.reset);
+            pve.rollback(call).map(Answer::RolledBack).boxed_local()
+        }
         Call::Greet(address, limit) => {
             ports.shell.greet(target(address), limit).map(Answer::Greeted).boxed_local()
         }
@@ -82,6 +93,11 @@ pub fn carry(
         Call::Destroy => pve.destroy(&vm).map(Answer::Accepted).boxed_local(),
         Call::Leftovers => pve.leftovers(&vm).map(Answer::Leftovers).boxed_local(),
     })
+}
+
+fn snapshot_call(mind: &Mind, guest: &Guest, vm: VmRef, limit: Duration) -> SnapshotCall {
+    let memory = mind.spec().reset == Some(ResetKind::Memory);
+    SnapshotCall { vm, marks: guest.marks.clone(), memory, limit }
 }
 
 fn target(mind: &Mind, guest: &Guest, address: std::net::IpAddr) -> ShellTarget {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::agent::event::{Call, Effect};
+use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out, slow};
-use crate::agent::state::{BootStep, CloneStep, State};
+use crate::agent::state::{BootStep, CloneStep, ResetStep, State};
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::Upid;
@@ -241,6 +242,7 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
+            | State::Resetting(_)
             | State::Held { .. } => self.alive_looked(&sight, out),
             State::Retiring { .. } => self.retire_found(&sight, out),
             State::Stranded { reason, .. } => self.stranded_looked(&sight, reason, out),
@@ -351,7 +353,11 @@ impl Mind {
 
     /// The guest stopped by itself: before it was ready, that is its template's fault.
     fn powered_off(&mut self, out: &mut Out) {
-        if !matches!(self.state, State::Ready | State::Leased | State::Draining(_)) {
+        let was_ready = matches!(
+            self.state,
+            State::Ready | State::Leased | State::Draining(_) | State::Resetting(_)
+        );
+        if !was_ready {
             let text = format!("a guest of `{}` stopped in {}", self.spec.id, self.state.name());
             out.fault = Some(Fault::new(FaultKind::Broken, Culprit::Template, text));
         }
@@ -363,8 +369,12 @@ impl Mind {
         if let State::Booting(step) = &self.state {
             return matches!(step, BootStep::Address | BootStep::HostKeys);
         }
-        // Whoever holds a guest may stop and start it.
-        self.state.is_alive() && !matches!(self.state, State::Configuring | State::Held { .. })
+        // Whoever holds a guest may stop and start it, and so does the way back to a snapshot.
+        let may_stand = matches!(
+            self.state,
+            State::Configuring | State::Held { .. } | State::Resetting(ResetStep::Rollback)
+        );
+        self.state.is_alive() && !may_stand
     }
 
     /// The reconciler saw it stopped in a list: look before believing it, beside whatever else is
@@ -417,6 +427,9 @@ impl Mind {
 
     /// The end. The id goes back after the journal knows of it.
     pub(super) fn gone(&mut self, reason: Reason, burned: bool, out: &mut Out) {
+        if matches!(self.state, State::Retiring { .. }) {
+            self.learn(Lesson::Retired(out.now.mono - self.since), out);
+        }
         self.observing = false;
         self.lose_leases(out);
         self.lane_back(out);

@@ -4,12 +4,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::agent::boots::Booted;
+use crate::agent::lessons::Lesson;
 use crate::fact::What;
 use crate::fault::Fault;
 use crate::id::{Attempt, LeaseId, NodeName, Upid, VmId};
 use crate::marks::Marks;
 use crate::message::{AgentCommand, AgentReport};
-use crate::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
+use crate::ports::{AddressSight, Configured, IdSight, Ran, Snapped, TaskEnd, VmSight};
 use crate::record::Body;
 use crate::spec::UploadSpec;
 use crate::time::Moment;
@@ -59,6 +60,10 @@ pub enum Answer {
     Addressed(Result<AddressSight, Fault>),
     /// Of [`Call::HostKeys`].
     HostKeys(Result<Vec<String>, Fault>),
+    /// Of [`Call::Snapshot`].
+    Snapped(Result<Snapped, Fault>),
+    /// Of [`Call::Rollback`].
+    RolledBack(Result<(), Fault>),
     /// Of [`Call::Greet`].
     Greeted(Result<String, Fault>),
     /// Of [`Call::Run`] and [`Call::Upload`].
@@ -99,6 +104,10 @@ pub enum Effect {
     Ask(Attempt, Call),
     /// Remember how long the guest took to boot.
     Booted(Booted),
+    /// Remember what this agent tells of its template's resets.
+    Learnt(Lesson),
+    /// It is held as its template's next failure: nobody else is.
+    HeldAsNext,
     /// Wake the mind at this moment; takes the place of any earlier wish.
     WakeAt(Attempt, Moment),
     /// The actor ends.
@@ -129,6 +138,10 @@ pub enum Call {
     Address,
     /// Ask the guest agent for the host keys.
     HostKeys,
+    /// Take the snapshot that resets go back to.
+    Snapshot,
+    /// Go back to the snapshot.
+    Rollback,
     /// Log in once.
     Greet(IpAddr, Duration),
     /// Run a command.
@@ -171,6 +184,8 @@ impl Call {
             | Self::Start
             | Self::Address
             | Self::HostKeys
+            | Self::Snapshot
+            | Self::Rollback
             | Self::Fence
             | Self::Shutdown(_)
             | Self::Stop

@@ -3,12 +3,16 @@
 //! Each is one line for whatever shell the login user has, and runs in the guest's POSIX `sh`.
 
 use crate::spec::{JavaDistribution, JavaSpec, TemplateSpec};
+use crate::time::WallTime;
 
 const CLOUD_INIT: &str = include_str!("guest/cloud-init.sh");
 const REMOTE_FS: &str = include_str!("guest/remote-fs.sh");
 const COMMON: &str = include_str!("guest/common.sh");
 const PACKAGES: &str = include_str!("guest/packages.sh");
 const JAVA: &str = include_str!("guest/java.sh");
+const SESSIONS: &str = include_str!("guest/sessions.sh");
+const MEND: &str = include_str!("guest/mend.sh");
+const CLOSE_SSH: &str = include_str!("guest/close-ssh.sh");
 
 /// Put before each line of output that is a warning and no failure.
 const WARNING: &str = "warning: ";
@@ -43,6 +47,18 @@ pub fn java(java: &JavaSpec) -> Option<String> {
 /// Installs packages.
 pub fn packages(names: &[String]) -> String {
     script(&[COMMON, PACKAGES], &names.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Makes a guest that was put back to its snapshot know the time, its network, and that it is not
+/// what it was.
+pub fn mend(now: WallTime, draw: u64) -> String {
+    let seconds = now.0.div_euclid(1000).to_string();
+    script(&[SESSIONS, MEND], &[&seconds, &format!("{draw:016x}")])
+}
+
+/// Shuts everybody out of a guest that goes, drover too.
+pub fn close_ssh(public_key: &str) -> String {
+    script(&[SESSIONS, CLOSE_SSH], &[public_key.split_whitespace().nth(1).unwrap_or_default()])
 }
 
 /// The warnings in what one of these scripts said.

@@ -138,6 +138,8 @@ impl Mind {
             | Answer::Accepted(_)
             | Answer::Addressed(_)
             | Answer::HostKeys(_)
+            | Answer::Snapped(_)
+            | Answer::RolledBack(_)
             | Answer::Greeted(_)
             | Answer::Ran(_)
             | Answer::Unlocked(_)
@@ -171,14 +173,34 @@ impl Mind {
                     self.start_accepted(result, out);
                 }
             }
+            Answer::Addressed(result) if matches!(self.state, State::Resetting(_)) => {
+                self.reset_addressed(result, out);
+            }
             Answer::Addressed(result) => self.addressed(result, out),
             Answer::HostKeys(result) => self.keys_read(result, out),
-            Answer::Greeted(result) => self.greeted(result, out),
-            Answer::Ran(result) => {
-                if let State::Preparing(step) = self.state {
-                    self.prepared(step, result, out);
-                }
+            Answer::Snapped(result) => self.snapped(result, out),
+            Answer::RolledBack(result) => self.rolled_back(result, out),
+            Answer::Greeted(result) if matches!(self.state, State::Resetting(_)) => {
+                self.reset_greeted(result, out);
             }
+            Answer::Greeted(result) => self.greeted(result, out),
+            Answer::Ran(result) => match self.state {
+                State::Preparing(step) => self.prepared(step, result, out),
+                State::Resetting(step) => self.mended(step, result, out),
+                State::Queued
+                | State::Cloning { .. }
+                | State::InDoubt { .. }
+                | State::Configuring
+                | State::Booting(_)
+                | State::Connecting { .. }
+                | State::Ready
+                | State::Leased
+                | State::Draining(_)
+                | State::Held { .. }
+                | State::Retiring { .. }
+                | State::Stranded { .. }
+                | State::Gone { .. } => self.closed_off(result, out),
+            },
             Answer::Unlocked(result) => self.unlocked(result, out),
             Answer::Fenced(result) => self.fenced(result, out),
             Answer::Leftovers(result) => self.remains_listed(result, out),

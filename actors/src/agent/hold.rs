@@ -3,12 +3,16 @@
 
 use std::time::Duration;
 
-use crate::agent::event::Call;
+use crate::agent::event::{Call, Effect};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{Login, State};
 use crate::fault::Fault;
+use crate::id::TemplateId;
 use crate::record::{Body, Hold, Reason};
+
+/// So many failures in a row mean that the login may never come.
+const PATIENCE: u32 = 3;
 
 impl Mind {
     /// An operator wants it held, or held no longer; that is durable already.
@@ -27,13 +31,37 @@ impl Mind {
 
     /// It is held from this moment on.
     pub(super) fn be_held(&mut self, why: &str, out: &mut Out) {
+        self.be_held_as(why, None, out);
+    }
+
+    /// Whether it is to be held for failing on its way, because its template was told so.
+    pub(super) fn is_next_to_hold(&self, reason: &Reason) -> bool {
+        let on_its_way = matches!(
+            self.state,
+            State::Booting(_) | State::Connecting { .. } | State::Preparing(_)
+        );
+        let failed =
+            matches!(reason, Reason::Failed { .. } | Reason::TooSlow { .. } | Reason::PoweredOff);
+        on_its_way && failed && self.hold.is_none() && self.taught.hold_next.is_some()
+    }
+
+    /// It failed on its way, and its template was told to hold the next one that does.
+    pub(super) fn hold_as_next(&mut self, reason: &Reason, out: &mut Out) {
+        self.hold = self.taught.hold_next.take();
+        out.effects.push(Effect::HeldAsNext);
+        let next = Some(self.spec.id.clone());
+        self.be_held_as(&format!("held instead of retired: {reason}"), next, out);
+    }
+
+    /// It is held from this moment on, perhaps as the next failure of its template.
+    pub(super) fn be_held_as(&mut self, why: &str, next: Option<TemplateId>, out: &mut Out) {
         let Some(hold) = &self.hold else { return };
         let span = Duration::from_millis(hold.span_ms);
         let (until, ends) = (out.now.wall + span, out.now.mono + span);
         let (agent, hold) = (self.agent.clone(), Some(Box::new(hold.clone())));
         self.observing = false;
         self.lose_leases(out);
-        out.record(Body::HoldSet { agent, hold, until: Some(until) });
+        out.record(Body::HoldSet { agent, hold, until: Some(until), next });
         self.enter(State::Held { until, ends, login: Login::Owed }, out);
         why.clone_into(&mut self.detail);
         if self.address().is_none() {
@@ -52,20 +80,38 @@ impl Mind {
     pub(super) fn unlocked(&mut self, result: Result<(), Fault>, out: &mut Out) {
         match result {
             Ok(()) => self.login(Login::Open, "the login is open"),
-            Err(fault) if can_pass(&fault.kind) => self.back_off(out),
+            Err(fault) if can_pass(&fault.kind) => {
+                self.back_off(out);
+                if self.tries == PATIENCE {
+                    self.tell_login(&format!("no login yet, {}: {}", self.console(), fault.text));
+                }
+            }
             Err(fault) => self.closed(&fault.text, out),
         }
     }
 
     /// Nobody can log in: what is left is the console of the guest.
     fn closed(&mut self, why: &str, _: &mut Out) {
-        self.login(Login::Closed, &format!("no login, use its console: {why}"));
+        self.login(Login::Closed, &format!("no login, {}: {why}", self.console()));
+    }
+
+    /// What is left where nobody can log in.
+    fn console(&self) -> String {
+        let place = self
+            .guest
+            .as_ref()
+            .map(|guest| format!(" (`qm terminal {}` on node {})", guest.marks.vmid, guest.node));
+        format!("use its console{}", place.unwrap_or_default())
     }
 
     fn login(&mut self, now: Login, told: &str) {
         if let State::Held { login, .. } = &mut self.state {
             *login = now;
         }
+        self.tell_login(told);
+    }
+
+    fn tell_login(&mut self, told: &str) {
         let before = std::mem::take(&mut self.detail);
         self.detail = if before.is_empty() { told.to_owned() } else { format!("{before}; {told}") };
     }

@@ -12,6 +12,7 @@ use crate::addresses::AssignedAddress;
 use crate::agent::adopt::Unborn;
 use crate::agent::boots::{Boot, Booted};
 use crate::agent::event::{Call, Effect, Event, Guest};
+use crate::agent::lessons::Taught;
 use crate::agent::picture::{Told, Waterfall};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{BootStep, CloneStep, Lease, State};
@@ -20,7 +21,7 @@ use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, Attempt, Installation, LeaseId};
 use crate::overrides::Overrides;
-use crate::record::{Body, Hold, Reason};
+use crate::record::{Body, Hold, Owner, Reason};
 use crate::spec::TemplateSpec;
 use crate::time::{Moment, Now};
 
@@ -71,6 +72,16 @@ pub struct Mind {
     unproven: bool,
     /// Whether somebody whose lease ended before this start may still be in the guest.
     pub(super) unswept: bool,
+    /// For whom its last lease was.
+    pub(super) owner: Option<Owner>,
+    /// Whether there is a snapshot from before its first use.
+    pub(super) clean: bool,
+    /// What its template knows at this moment.
+    pub(super) taught: Taught,
+    /// When its clone was intended, while it has never been ready.
+    pub(super) begun: Option<Moment>,
+    /// When its reset or its retirement began.
+    pub(super) since: Moment,
     /// Told to rest: nothing is done any more.
     pub(super) resting: bool,
     /// Adopted, and not looked at yet.
@@ -196,6 +207,11 @@ impl Mind {
             cut_off: false,
             unproven: false,
             unswept: false,
+            owner: None,
+            clean: false,
+            taught: Taught::default(),
+            begun: None,
+            since: now.mono,
             resting: false,
             observing: false,
             unborn: None,
@@ -216,6 +232,11 @@ impl Mind {
     /// Takes in what the boots of its template have taught so far.
     pub fn teach(&mut self, taught: Option<Booted>) {
         self.boot.taught = taught;
+    }
+
+    /// Takes in what else its template knows by now.
+    pub fn know(&mut self, taught: Taught) {
+        self.taught = taught;
     }
 
     /// Where it is.
@@ -291,6 +312,7 @@ impl Mind {
             State::Configuring => Some(now + limits.operation),
             State::Booting(_) | State::Connecting { .. } => Some(now + limits.startup),
             State::Preparing(_) => Some(now + limits.prepare),
+            State::Resetting(_) => Some(now + limits.reset),
             State::Held { ends, .. } => Some(*ends),
             State::Retiring { .. } => Some(now + limits.retire),
             State::Ready
@@ -381,6 +403,10 @@ impl Mind {
                 Some(call) => call,
                 None => return,
             },
+            State::Resetting(step) => match self.reset_call(*step, out) {
+                Some(call) => call,
+                None => return,
+            },
             State::Retiring { step, .. } => self.retire_call(step),
             State::Stranded { listing, .. } => {
                 if *listing {
@@ -438,7 +464,8 @@ impl Mind {
             State::Configuring
             | State::Booting(_)
             | State::Connecting { .. }
-            | State::Preparing(_) => self.too_slow(out),
+            | State::Preparing(_)
+            | State::Resetting(_) => self.too_slow(out),
             State::Held { .. } => self.retire(Reason::HoldOver, out),
             State::Retiring { .. } => self.retire_late(out),
             State::Ready

@@ -10,13 +10,16 @@ pub mod boots;
 pub mod carry;
 mod doubt;
 pub mod event;
-mod guest;
+pub mod guest;
 mod hear;
 mod hold;
+pub mod hold_next;
+pub mod lessons;
 pub mod mind;
 pub mod picture;
 mod prepare;
 mod provision;
+mod reset;
 mod retire;
 mod serve;
 pub mod shadow;
@@ -37,6 +40,7 @@ use actix::{
 use futures_util::future::{AbortHandle, abortable};
 
 pub use event::{Answer, Call, Effect, Event, Guest};
+use lessons::{Lesson, Taught};
 pub use mind::{Mind, step};
 pub use shadow::{Progress, Shadow};
 pub use state::State;
@@ -162,6 +166,11 @@ impl Agent {
         let (now, draw) = (ambient.now(), ambient.draw());
         let Some(mind) = &mut self.mind else { return };
         mind.teach(self.birth.boots.fastest());
+        let id = &self.birth.spec.id;
+        mind.know(Taught {
+            worth: self.birth.resets.worth(id),
+            hold_next: self.birth.hold_next.of(id),
+        });
         let before = mind.state().name();
         let effects = step(mind, event, now, draw);
         let after = mind.state().name();
@@ -188,6 +197,8 @@ impl Agent {
                 Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),
                 // A picture tells what hinders it, a journal that can not be written too.
                 Effect::Observe(what) if matches!(*what, What::Agent(_)) => self.show(*what),
+                // At once: two may fail in the same moment, and one is held.
+                Effect::HeldAsNext => self.held_as_next(),
                 effect @ (Effect::Record(_)
                 | Effect::Observe(_)
                 | Effect::LaneAsk
@@ -195,6 +206,7 @@ impl Agent {
                 | Effect::IdBack { .. }
                 | Effect::Ask(..)
                 | Effect::Booted(_)
+                | Effect::Learnt(_)
                 | Effect::End) => self.queue.push_back(effect),
             }
         }
@@ -216,6 +228,8 @@ impl Agent {
             | Effect::IdBack { .. }
             | Effect::Ask(..)
             | Effect::Booted(_)
+            | Effect::Learnt(_)
+            | Effect::HeldAsNext
             | Effect::End => None,
         });
         let ends: Vec<LeaseId> = waiting.chain(&self.ending).cloned().collect();
@@ -262,10 +276,28 @@ impl Agent {
             Effect::IdBack { vmid, burned } => lanes.id_back.do_send(IdBack { vmid, burned }),
             Effect::Ask(attempt, call) => self.ask(attempt, call, ctx),
             Effect::Booted(booted) => self.birth.boots.note(booted),
+            Effect::Learnt(lesson) => self.learnt(lesson),
+            Effect::HeldAsNext => self.held_as_next(),
             Effect::End => ctx.stop(),
             Effect::Report(report) => self.report(*report),
             Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),
         }
+    }
+
+    fn learnt(&self, lesson: Lesson) {
+        let id = &self.birth.spec.id;
+        if let Some(refusal) = self.birth.resets.note(id, lesson) {
+            tracing::warn!(template = %id, refusal, "agents can not be reset and are destroyed");
+        }
+        let resets = self.birth.resets.picture(id);
+        self.show(What::Resets { template: id.clone(), resets });
+    }
+
+    fn held_as_next(&self) {
+        let id = &self.birth.spec.id;
+        self.birth.hold_next.set(id, None);
+        tracing::info!(agent = %self.birth.id, template = %id, "the failure waited for is held");
+        self.show(What::HoldNext { template: id.clone(), seconds: None });
     }
 
     fn show(&self, what: What) {

@@ -109,6 +109,7 @@ impl Mind {
             state: self.state.name(),
             leases,
             overrides: self.overrides,
+            owner: self.kept_for().cloned(),
             fault,
             refused,
         }
@@ -127,6 +128,7 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
+            | State::Resetting(_)
             | State::Held { .. }
             | State::Retiring { .. }
             | State::Stranded { .. }
@@ -181,7 +183,7 @@ impl Mind {
             State::Queued | State::Configuring | State::Booting(_) | State::Connecting { .. } => {
                 Standing::Coming
             }
-            State::Preparing(_) => Standing::Coming,
+            State::Preparing(_) | State::Resetting(_) => Standing::Coming,
             State::Cloning { cancelled, .. } => {
                 if cancelled.is_some() {
                     Standing::Leaving

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::agent::event::Call;
 use crate::agent::guest;
+use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::{GREET_PAUSE, can_pass};
 use crate::agent::state::{PrepareStep, State};
@@ -39,7 +40,9 @@ impl PrepareStep {
         };
         let own = (0..spec.steps.len()).map(Self::Own);
         let ready = spec.ready_command.as_ref().map(|_| Self::ReadyCommand);
-        [Self::CloudInit, Self::RemoteFs].into_iter().chain(java).chain(own).chain(ready).collect()
+        let clean = spec.reset.as_ref().map(|_| Self::Snapshot);
+        let first = [Self::CloudInit, Self::RemoteFs].into_iter();
+        first.chain(java).chain(own).chain(ready).chain(clean).collect()
     }
 
     /// What it is called.
@@ -50,6 +53,7 @@ impl PrepareStep {
             Self::Java => "Java",
             Self::Own(at) => spec.steps.get(at).map_or("", |step| step.name.as_str()),
             Self::ReadyCommand => "readyCommand",
+            Self::Snapshot => "snapshot",
         }
     }
 
@@ -57,7 +61,7 @@ impl PrepareStep {
     fn warns(self) -> bool {
         match self {
             Self::CloudInit | Self::RemoteFs | Self::Java => true,
-            Self::Own(_) | Self::ReadyCommand => false,
+            Self::Own(_) | Self::ReadyCommand | Self::Snapshot => false,
         }
     }
 }
@@ -83,6 +87,7 @@ impl Mind {
                 return Some(own_call(self.spec.steps.get(at)?, address, limit));
             }
             PrepareStep::ReadyCommand => self.spec.ready_command.clone()?,
+            PrepareStep::Snapshot => return Some(Call::Snapshot),
         };
         Some(Call::Run(address, command, limit))
     }
@@ -118,8 +123,11 @@ impl Mind {
         }
     }
 
-    fn prepare_next(&mut self, step: PrepareStep, out: &mut Out) {
+    pub(super) fn prepare_next(&mut self, step: PrepareStep, out: &mut Out) {
         let Some(next) = step.next(&self.spec) else {
+            if let Some(begun) = self.begun.take() {
+                self.learn(Lesson::Made(out.now.mono - begun), out);
+            }
             self.enter(State::Ready, out);
             self.detail = last_chars(&self.warnings.join("; "), WARNINGS_SHOWN);
             return self.lease_over(out);
@@ -159,7 +167,7 @@ fn last_chars(text: &str, most: usize) -> String {
     text.chars().skip(text.chars().count().saturating_sub(most)).collect()
 }
 
-fn describe_failure(step: &str, ran: &Ran) -> String {
+pub(super) fn describe_failure(step: &str, ran: &Ran) -> String {
     let how = match ran.exit {
         Some(exit) => format!("ended with exit status {exit}"),
         None => "was ended by a signal or its limit".to_owned(),

@@ -51,6 +51,7 @@ impl Mind {
             born: out.now.wall.rfc3339(),
         };
         self.clone_until = out.now.mono + self.spec.limits.clone;
+        self.begun = Some(out.now.mono);
         out.record(Body::CloneIntended {
             marks: Box::new(marks.clone()),
             node: node.clone(),
@@ -178,7 +179,7 @@ impl Mind {
 
     /// Each question without a guest agent that answers keeps a worker of Proxmox's busy for up
     /// to 3 s, and is answered the sooner when the agent comes up meanwhile (behaviour section 17).
-    fn ask_address_again(&mut self, out: &Out) {
+    pub(super) fn ask_address_again(&mut self, out: &Out) {
         if out.now.mono - self.asked_at >= ADDRESS_BLOCKED {
             self.boot.blocked();
             return self.retry_in(ADDRESS_SOON, out);

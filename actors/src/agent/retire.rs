@@ -7,24 +7,37 @@
 use std::time::Duration;
 
 use crate::agent::event::Call;
+use crate::agent::guest;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{RetireStep, State};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::Upid;
-use crate::ports::{IdSight, TaskEnd, VmSight};
+use crate::ports::{IdSight, Ran, TaskEnd, VmSight};
 use crate::record::{Body, Reason};
+use crate::spec::TemplateSpec;
 
 /// Time between two tries while Proxmox itself holds the guest (a backup, a migration).
 const LOCK_PAUSE: Duration = Duration::from_secs(10);
 /// Time between two tries of what will most likely fail again.
 const STUBBORN_PAUSE: Duration = Duration::from_secs(60);
+/// How long closing off SSH may take; a guest that does not answer by then is stopped all the same.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 /// What a shutdown's task may take beyond the guest's own limit.
 const SHUTDOWN_EXTRA: Duration = Duration::from_secs(60);
+
+/// Whether something is owed to a guest before it is stopped. One that never came up can not hear a
+/// shutdown, which would hold its lock in vain, and has no door to close.
+pub(super) fn is_courteous(spec: &TemplateSpec, addressed: bool) -> bool {
+    addressed && (spec.close_ssh || !spec.limits.shutdown.is_zero())
+}
 
 impl Mind {
     /// Sends the agent on its way out. A guest not proven to be ours is never destroyed.
     pub(super) fn retire(&mut self, reason: Reason, out: &mut Out) {
+        if self.is_next_to_hold(&reason) {
+            return self.hold_as_next(&reason, out);
+        }
         match &mut self.state {
             State::Queued => self.gone(reason, false, out),
             State::Cloning { cancelled, .. } | State::InDoubt { cancelled, .. } => {
@@ -38,6 +51,7 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
+            | State::Resetting(_)
                 if self.hold.is_some() =>
             {
                 self.be_held(&format!("held instead of retired: {reason}"), out);
@@ -49,6 +63,7 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
+            | State::Resetting(_)
             | State::Held { .. }
             | State::Stranded { .. } => self.send_out(reason, out),
         }
@@ -61,8 +76,8 @@ impl Mind {
         let agent = self.agent.clone();
         out.record(Body::RetireIntended { agent, reason: reason.clone() });
         let step = RetireStep::Fence;
-        // A guest that never came up can not hear a shutdown, which would hold its lock in vain.
-        let graceful = self.address().is_some() && !self.spec.limits.shutdown.is_zero();
+        let graceful = is_courteous(&self.spec, self.address().is_some());
+        self.since = out.now.mono;
         self.enter(State::Retiring { reason, step, graceful, alarmed: false }, out);
         self.alarm_cut_off(out);
         self.act(out);
@@ -72,6 +87,13 @@ impl Mind {
         let operation = self.spec.limits.operation;
         match step {
             RetireStep::Fence => Call::Fence,
+            RetireStep::Close => match self.address() {
+                Some(address) => {
+                    let command = guest::close_ssh(&self.spec.ssh.public_key);
+                    Call::Run(address, command, CLOSE_LIMIT)
+                }
+                None => Call::Stop,
+            },
             RetireStep::Find => Call::Look,
             RetireStep::Shutdown => Call::Shutdown(self.spec.limits.shutdown),
             RetireStep::ShutdownTask(upid) => {
@@ -118,6 +140,7 @@ impl Mind {
             Ok(_) => {
                 let State::Retiring { graceful, .. } = &mut self.state else { return };
                 let next = match std::mem::take(graceful) {
+                    true if self.spec.close_ssh => RetireStep::Close,
                     true => RetireStep::Shutdown,
                     false => RetireStep::Stop,
                 };
@@ -130,6 +153,19 @@ impl Mind {
             }
             Err(fault) => self.retire_again(fault, out),
         }
+    }
+
+    /// The door was closed from inside, or could not be: it is stopped hard either way.
+    pub(super) fn closed_off(&mut self, result: Result<Ran, Fault>, out: &mut Out) {
+        if !matches!(self.state, State::Retiring { step: RetireStep::Close, .. }) {
+            return;
+        }
+        self.detail = match result {
+            Ok(Ran { exit: Some(0), .. }) => String::new(),
+            Ok(ran) => format!("SSH was not closed off: {}", ran.tail.trim_end()),
+            Err(fault) => format!("SSH was not closed off: {}", fault.text),
+        };
+        self.retire_step(RetireStep::Stop, out);
     }
 
     /// The guest was not where it was thought to be.
@@ -158,6 +194,7 @@ impl Mind {
             }
             (
                 RetireStep::Fence
+                | RetireStep::Close
                 | RetireStep::Find
                 | RetireStep::ShutdownTask(_)
                 | RetireStep::StopTask(_)
@@ -209,6 +246,7 @@ impl Mind {
             }
             (
                 RetireStep::Fence
+                | RetireStep::Close
                 | RetireStep::Find
                 | RetireStep::Shutdown
                 | RetireStep::Stop

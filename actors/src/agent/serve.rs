@@ -29,7 +29,9 @@ impl Mind {
             return;
         }
         let open = matches!(self.state, State::Ready | State::Leased);
-        if !open || self.observing || self.parked || self.free_executors() == 0 {
+        let whose = ask.whose();
+        let anothers = self.kept_for().is_some_and(|owner| *owner != whose);
+        if !open || anothers || self.observing || self.parked || self.free_executors() == 0 {
             out.refused.push(ask.lease);
             return;
         }
@@ -41,6 +43,7 @@ impl Mind {
             expires,
         });
         self.uses += 1;
+        self.owner = Some(whose);
         let stage = if ask.public_key.is_some() { Stage::Admitting } else { Stage::Ready };
         let granted = GrantedLease { ask, expires };
         let told_ready = stage == Stage::Ready;
@@ -164,7 +167,8 @@ impl Mind {
     /// Whether the agent goes as soon as this lease is over: then its key goes with the guest.
     fn goes_after(&self, id: &LeaseId) -> bool {
         let last = self.leases.keys().all(|other| other == id);
-        let goes = self.used_up() || matches!(self.state, State::Draining(_));
+        let goes =
+            self.used_up() || self.spec.reset.is_some() || matches!(self.state, State::Draining(_));
         last && goes && self.hold.is_none()
     }
 
@@ -202,6 +206,8 @@ impl Mind {
             self.retire(reason, out);
         } else if self.used_up() {
             self.retire(Reason::UsedUp, out);
+        } else if matches!(self.state, State::Leased) && self.spec.reset.is_some() {
+            self.reset_or_retire(out);
         } else if matches!(self.state, State::Leased) {
             self.enter(State::Ready, out);
         }
@@ -294,6 +300,7 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
+            | State::Resetting(_)
             | State::Retiring { .. }
             | State::Stranded { .. }
             | State::Gone { .. } => self.retire(reason, out),

@@ -1,6 +1,4 @@
 //! Where an agent is in its life: the states of agent-machine, with what only each part needs.
-//!
-//! `Resetting` of the table belongs to snapshots, which are not built yet; no transition leads to it.
 
 use crate::fault::Fault;
 use crate::id::{Attempt, Upid};
@@ -48,6 +46,8 @@ pub enum State {
     Leased,
     /// In use for the last time.
     Draining(Reason),
+    /// Being made clean again after its last lease.
+    Resetting(ResetStep),
     /// Kept for an operator to look into.
     Held {
         /// Until when, for people.
@@ -138,6 +138,23 @@ pub enum PrepareStep {
     Own(usize),
     /// The template's own command.
     ReadyCommand,
+    /// The snapshot that resets go back to.
+    Snapshot,
+}
+
+/// What `Resetting` waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResetStep {
+    /// The way back to the snapshot.
+    Rollback,
+    /// The address, which may be another now.
+    Address,
+    /// The login.
+    Greet,
+    /// Clock, network, randomness and sessions.
+    Mend,
+    /// The template's own command.
+    ReadyCommand,
 }
 
 /// How far `Retiring` is. Every attempt starts again at the fence, which verifies the marks.
@@ -145,6 +162,8 @@ pub enum PrepareStep {
 pub enum RetireStep {
     /// The marks are read and the guest is tagged.
     Fence,
+    /// The door of SSH is closed from inside.
+    Close,
     /// The guest could not be found where it was: where it is.
     Find,
     /// The shutdown call.
@@ -179,6 +198,7 @@ impl State {
             Self::Ready => "Ready",
             Self::Leased => "Leased",
             Self::Draining(_) => "Draining",
+            Self::Resetting(_) => "Resetting",
             Self::Held { .. } => "Held",
             Self::Retiring { .. } => "Retiring",
             Self::Stranded { .. } => "Stranded",
@@ -202,6 +222,7 @@ impl State {
             | Self::Preparing(_)
             | Self::Ready
             | Self::Leased
+            | Self::Resetting(_)
             | Self::Held { .. } => None,
         }
     }
@@ -216,6 +237,7 @@ impl State {
             | Self::Ready
             | Self::Leased
             | Self::Draining(_)
+            | Self::Resetting(_)
             | Self::Held { .. } => true,
             Self::Queued
             | Self::Cloning { .. }

@@ -111,6 +111,7 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
+            | State::Resetting(_)
             | State::Held { .. }
             | State::Gone { .. } => {}
         }

@@ -17,9 +17,9 @@ use crate::id::{AgentId, Attempt, ClusterId, Installation, LeaseId, NodeName, Up
 use crate::ledger::Ledger;
 use crate::marks::{Marks, Reading};
 use crate::message::{AgentCommand, AgentReport};
-use crate::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
+use crate::ports::{AddressSight, Configured, IdSight, Ran, Snapped, TaskEnd, VmSight};
 use crate::record::{Body, Hold, LeaseAsk, Record, Want};
-use crate::spec::{LimitSpec, StepSpec, StepWork, TemplateSpec, UploadSpec};
+use crate::spec::{LimitSpec, ResetKind, StepSpec, StepWork, TemplateSpec, UploadSpec};
 use crate::testbed;
 use crate::time::{Moment, Now, WallTime};
 
@@ -50,6 +50,11 @@ pub fn spec() -> TemplateSpec {
         },
         ..plain
     }
+}
+
+/// A template whose used guests go back to a snapshot of their disks.
+pub fn reset_spec() -> TemplateSpec {
+    TemplateSpec { reset: Some(ResetKind::Disk), ..spec() }
 }
 
 /// A step that puts a file into the guest.
@@ -173,7 +178,12 @@ impl Drive {
     /// An operator holds it: that is written down first.
     pub fn be_held(&mut self) {
         let hold = Some(Box::new(a_hold()));
-        self.record(Body::HoldSet { agent: agent_id(), hold: hold.clone(), until: None });
+        self.record(Body::HoldSet {
+            agent: agent_id(),
+            hold: hold.clone(),
+            until: None,
+            next: None,
+        });
         self.command(AgentCommand::Hold(hold));
     }
 
@@ -230,6 +240,8 @@ impl Drive {
                 Answer::Addressed(Ok(AddressSight::At(ADDRESS.parse().expect("an address"))))
             }
             Call::HostKeys => Answer::HostKeys(Ok(vec!["ssh-ed25519 HOST".into()])),
+            Call::Snapshot => Answer::Snapped(Ok(Snapped::Taken)),
+            Call::Rollback => Answer::RolledBack(Ok(())),
             Call::Greet(..) => Answer::Greeted(Ok("ssh-ed25519 HOST".into())),
             Call::Run(..) | Call::Upload(..) => {
                 Answer::Ran(Ok(Ran { exit: Some(0), tail: String::new() }))
@@ -390,6 +402,10 @@ pub fn answers(drive: &Drive, call: &Call) -> Vec<(&'static str, Answer)> {
             let not_yet = AddressSight::NotYet("no agent".into());
             all.push(("not yet", Answer::Addressed(Ok(not_yet))));
         }
+        Call::Snapshot => {
+            let impossible = Snapped::Impossible("there are none".into());
+            all.push(("impossible", Answer::Snapped(Ok(impossible))));
+        }
         Call::HostKeys => all.push(("none", Answer::HostKeys(Ok(Vec::new())))),
         Call::Leftovers => {
             let left = vec!["nfs:vm-10417-disk-0".to_owned()];
@@ -420,6 +436,8 @@ pub fn refused(call: &Call, fault: Fault) -> Answer {
         }
         Call::Address => Answer::Addressed(Err(fault)),
         Call::HostKeys => Answer::HostKeys(Err(fault)),
+        Call::Snapshot => Answer::Snapped(Err(fault)),
+        Call::Rollback => Answer::RolledBack(Err(fault)),
         Call::Greet(..) => Answer::Greeted(Err(fault)),
         Call::Run(..) | Call::Upload(..) => Answer::Ran(Err(fault)),
         Call::Admit(_, lease, _) => Answer::Admitted(lease.clone(), Err(fault)),

@@ -3,6 +3,7 @@
 //! another message on the way is simply served again.
 
 pub mod book;
+mod evict;
 pub mod matching;
 pub mod routing;
 pub mod state;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use crate::id::{AgentId, LeaseId, TemplateId};
 use crate::message::Standing;
-use crate::record::{LeaseAsk, Want};
+use crate::record::{LeaseAsk, Owner, Want};
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
 
@@ -31,10 +32,24 @@ pub struct Demand {
     pub source: Source,
     /// What is wanted.
     pub want: Want,
+    /// For whom, where an agent is kept for just them; none where that makes no difference.
+    pub whose: Option<Owner>,
     /// How many uses.
     pub count: u32,
     /// Since when the oldest of them waits.
     pub oldest: WallTime,
+}
+
+impl Demand {
+    /// Whether an ask belongs to this level of these.
+    pub(crate) fn is_of(&self, ask: &LeaseAsk, levels: &[Self]) -> bool {
+        let whose = ask.whose();
+        let own = |level: &Self| level.want == ask.want && level.whose.as_ref() == Some(&whose);
+        if own(self) {
+            return true;
+        }
+        self.want == ask.want && self.whose.is_none() && !levels.iter().any(own)
+    }
 }
 
 /// What the herd is to do.
@@ -56,6 +71,11 @@ pub enum Order {
     },
     /// Let an agent go that nobody needs, if it is still Queued.
     Withdraw {
+        /// The agent.
+        agent: AgentId,
+    },
+    /// Let an idle agent go that is kept for another owner: its place is wanted.
+    Evict {
         /// The agent.
         agent: AgentId,
     },
@@ -92,12 +112,26 @@ pub struct AgentView {
     pub spec: Arc<TemplateSpec>,
     /// Its standing.
     pub standing: Standing,
+    /// The only one it serves, when it is kept for one.
+    pub owner: Option<Owner>,
     /// Whether nothing was sent to the cluster for it yet.
     pub queued: bool,
     /// Told to go.
     pub going: bool,
     /// Counts the agents as they got free, so that the longest ready one is known.
     pub order: u64,
+}
+
+impl AgentView {
+    /// Whether it takes the leases of these; none stands for those it is surely not kept for.
+    pub fn takes(&self, whose: Option<&Owner>) -> bool {
+        takes(self.owner.as_ref(), whose)
+    }
+}
+
+/// Whether what is kept for one, or for nobody, takes the leases of these.
+pub(crate) fn takes(kept_for: Option<&Owner>, whose: Option<&Owner>) -> bool {
+    kept_for.is_none() || kept_for == whose
 }
 
 /// A want in words.

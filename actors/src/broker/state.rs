@@ -1,17 +1,17 @@
 //! The broker's mind: leases, agents and room on one page, and what follows from them.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::book::{Asked, Book, Entry, Stand};
 use super::matching::Matching;
 use super::routing::Routing;
-use super::{AgentView, Demand, Order, Source, describe};
+use super::{AgentView, Demand, Order, Source, describe, takes};
 use crate::id::{AgentId, CloudId, LeaseId, TemplateId};
 use crate::ledger::Ledger;
 use crate::message::{Refusal, Standing};
-use crate::record::{LeaseAsk, Want};
+use crate::record::{LeaseAsk, Owner, Want};
 use crate::spec::{Minimums, TemplateSpec};
 use crate::template::{AgentLevel, TemplateNews};
 use crate::time::WallTime;
@@ -35,10 +35,26 @@ pub(super) struct TemplateView {
     pub(super) pending: u32,
 }
 
+/// A free agent with the places left on it.
+struct Slot {
+    agent: AgentId,
+    spec: Arc<TemplateSpec>,
+    owner: Option<Owner>,
+    left: u32,
+}
+
+/// Uses that agents on their way will have room for.
+#[derive(Debug, Clone)]
+pub(super) struct Coming {
+    pub(super) spec: Arc<TemplateSpec>,
+    pub(super) owner: Option<Owner>,
+    pub(super) uses: u32,
+}
+
 /// All demand and all capacity.
 #[derive(Debug, Clone, Default)]
 pub struct Broker {
-    book: Book,
+    pub(super) book: Book,
     pub(super) clouds: BTreeMap<CloudId, u32>,
     pub(super) templates: BTreeMap<TemplateId, TemplateView>,
     pub(super) agents: BTreeMap<AgentId, AgentView>,
@@ -60,7 +76,9 @@ impl Broker {
                 (None, _) => Standing::Busy,
             };
             let spec = Arc::new((*entry.spec).clone());
-            (agent.clone(), AgentView { spec, standing, queued: false, going: false, order: 0 })
+            let owner = entry.owner.clone().filter(|_| spec.reset.is_some());
+            let view = AgentView { spec, standing, owner, queued: false, going: false, order: 0 };
+            (agent.clone(), view)
         });
         Self { agents: agents.collect(), book: Book::restore(ledger), ..Self::default() }
     }
@@ -223,6 +241,7 @@ impl Broker {
             let view = AgentView {
                 spec: level.spec.clone(),
                 standing: level.standing,
+                owner: level.owner.clone(),
                 queued: level.queued,
                 going: level.going,
                 order,
@@ -308,13 +327,19 @@ impl Broker {
 
     /// The demand of waiting leases as levels, the oldest first.
     pub fn demands(&self) -> Vec<Demand> {
+        let kept: BTreeSet<&Owner> =
+            self.agents.values().filter_map(|view| view.owner.as_ref()).collect();
         let mut levels: Vec<Demand> = Vec::new();
         for ask in self.book.waiting() {
-            match levels.iter_mut().find(|level| level.want == ask.want) {
+            // Only those for whom an agent is kept differ from all others.
+            let whose = if kept.is_empty() { None } else { Some(ask.whose()) };
+            let whose = whose.filter(|whose| kept.contains(whose));
+            match levels.iter_mut().find(|level| level.want == ask.want && level.whose == whose) {
                 Some(level) => level.count += 1,
                 None => levels.push(Demand {
                     source: Source::Leases,
                     want: ask.want.clone(),
+                    whose,
                     count: 1,
                     oldest: ask.asked,
                 }),
@@ -333,26 +358,34 @@ impl Broker {
         }
         let mut orders = self.hand_out();
         orders.extend(self.start());
+        orders.extend(self.evict());
         orders.extend(self.withdraw());
         orders
     }
 
     /// Free agents with the places left on them, in the order of preference: agents already in
     /// use first, so that idle ones may go or stay warm, then the longest ready.
-    fn free(&self) -> Vec<(AgentId, Arc<TemplateSpec>, u32)> {
-        let mut free: Vec<(bool, u64, AgentId, Arc<TemplateSpec>, u32)> = Vec::new();
+    ///
+    /// An agent that is kept for one owner goes before the others, which anybody can have.
+    fn free(&self) -> Vec<Slot> {
+        let mut free: Vec<(bool, bool, u64, Slot)> = Vec::new();
         for (agent, view) in &self.agents {
             if let Standing::Free { executors, idle } = view.standing {
                 let sent = self.book.sent_to(agent);
                 let left = executors.saturating_sub(sent);
                 if left > 0 && !view.going {
                     let unused = idle && sent == 0;
-                    free.push((unused, view.order, agent.clone(), view.spec.clone(), left));
+                    let (agent, spec) = (agent.clone(), view.spec.clone());
+                    let owner = view.owner.clone();
+                    let slot = Slot { agent, spec, owner, left };
+                    free.push((view.owner.is_none(), unused, view.order, slot));
                 }
             }
         }
-        free.sort_by(|one, other| (one.0, one.1, &one.2).cmp(&(other.0, other.1, &other.2)));
-        free.into_iter().map(|(_, _, agent, spec, left)| (agent, spec, left)).collect()
+        free.sort_by(|one, other| {
+            (one.0, one.1, one.2, &one.3.agent).cmp(&(other.0, other.1, other.2, &other.3.agent))
+        });
+        free.into_iter().map(|(.., slot)| slot).collect()
     }
 
     fn hand_out(&mut self) -> Vec<Order> {
@@ -362,15 +395,17 @@ impl Broker {
         }
         let levels = self.demands();
         let kinds = levels.iter().map(|level| {
-            let ranks = free.iter().map(|slot| self.rank(&slot.1, &level.want));
-            let mut fits: Vec<(usize, usize)> =
-                ranks.enumerate().filter_map(|(index, rank)| Some((rank?, index))).collect();
+            let ranks = free.iter().enumerate().filter_map(|(index, slot)| {
+                let rank = self.rank(&slot.spec, &level.want)?;
+                takes(slot.owner.as_ref(), level.whose.as_ref()).then_some((rank, index))
+            });
+            let mut fits: Vec<(usize, usize)> = ranks.collect();
             fits.sort_unstable();
             fits.into_iter().map(|(_, index)| index).collect()
         });
-        let places = free.iter().map(|(_, _, left)| *left).collect();
+        let places = free.iter().map(|slot| slot.left).collect();
         let mut matching = Matching::new(kinds.collect(), places);
-        let kind_of = |ask: &LeaseAsk| levels.iter().position(|level| level.want == ask.want);
+        let kind_of = |ask: &LeaseAsk| levels.iter().position(|level| level.is_of(ask, &levels));
         let mut placed: Vec<(LeaseAsk, usize)> = Vec::new();
         let mut full = vec![false; levels.len()];
         for ask in self.book.waiting() {
@@ -387,30 +422,33 @@ impl Broker {
         for (ask, kind) in placed {
             let Some(index) = used[kind].iter().position(|count| *count > 0) else { continue };
             used[kind][index] -= 1;
-            let agent = free[index].0.clone();
+            let agent = free[index].agent.clone();
             self.book.stand(&ask.lease, Stand::Sent(agent.clone()));
             orders.push(Order::HandOut { agent, ask: Box::new(ask) });
         }
         orders
     }
 
-    /// Uses that agents on their way will have room for, by the spec they are born with.
-    pub(super) fn coming(&self) -> Vec<(Arc<TemplateSpec>, u32)> {
-        let mut coming: Vec<(Arc<TemplateSpec>, u32)> = Vec::new();
-        let mut add = |spec: &Arc<TemplateSpec>, uses: u32| match coming
-            .iter_mut()
-            .find(|(other, _)| Arc::ptr_eq(other, spec))
-        {
-            Some((_, count)) => *count += uses,
-            None => coming.push((spec.clone(), uses)),
+    /// Uses that agents on their way will have room for, by the spec they are born with and by whom
+    /// they are kept for.
+    pub(super) fn coming(&self) -> Vec<Coming> {
+        let mut coming: Vec<Coming> = Vec::new();
+        let mut add = |spec: &Arc<TemplateSpec>, owner: Option<&Owner>, uses: u32| {
+            let same = |other: &&mut Coming| {
+                Arc::ptr_eq(&other.spec, spec) && other.owner.as_ref() == owner
+            };
+            match coming.iter_mut().find(same) {
+                Some(known) => known.uses += uses,
+                None => coming.push(Coming { spec: spec.clone(), owner: owner.cloned(), uses }),
+            }
         };
         for view in self.agents.values() {
             if view.standing == Standing::Coming && !view.going {
-                add(&view.spec, view.spec.executors.max(1));
+                add(&view.spec, view.owner.as_ref(), view.spec.executors.max(1));
             }
         }
         for view in self.templates.values() {
-            add(&view.spec, view.pending.saturating_mul(view.spec.executors.max(1)));
+            add(&view.spec, None, view.pending.saturating_mul(view.spec.executors.max(1)));
         }
         coming
     }
@@ -426,13 +464,15 @@ impl Broker {
             .iter()
             .map(|level| {
                 let serves = |spec: &Arc<TemplateSpec>| self.serves(spec, &level.want);
-                let on_the_way = coming.iter().map(|(spec, _)| serves(spec));
+                let on_the_way = coming.iter().map(|one| {
+                    serves(&one.spec) && takes(one.owner.as_ref(), level.whose.as_ref())
+                });
                 let begun = self.templates.values().map(|view| serves(&view.spec));
                 let fits = on_the_way.chain(begun).enumerate();
                 fits.filter(|(_, fits)| *fits).map(|(index, _)| index).collect()
             })
             .collect();
-        let mut places: Vec<u32> = coming.iter().map(|(_, uses)| *uses).collect();
+        let mut places: Vec<u32> = coming.iter().map(|one| one.uses).collect();
         places.resize(coming.len() + fresh.len(), 0);
         let mut matching = Matching::new(kinds, places);
         let mut missing: Vec<u32> = (0..levels.len())

@@ -52,6 +52,7 @@ fn level(spec: &Arc<TemplateSpec>, agent: &str, standing: Standing, on: &[&str])
         leases: on.iter().map(LeaseId::new).collect(),
         refused: Vec::new(),
         over: Vec::new(),
+        owner: None,
         going: false,
     }
 }
@@ -83,6 +84,7 @@ fn text(orders: &[Order]) -> Vec<String> {
             Order::HandOut { agent, ask } => format!("{} on {agent}", ask.lease),
             Order::Start { template, count } => format!("start {count} {template}"),
             Order::Withdraw { agent } => format!("withdraw {agent}"),
+            Order::Evict { agent } => format!("evict {agent}"),
             Order::End { agent, lease } => format!("end {lease} on {agent}"),
             Order::Cancel { lease, why } => format!("{why} {lease}"),
             Order::Again { lease } => format!("again {lease}"),
@@ -499,6 +501,7 @@ proptest! {
                     }
                     Order::End { .. }
                     | Order::Withdraw { .. }
+                    | Order::Evict { .. }
                     | Order::Cancel { .. }
                     | Order::Again { .. }
                     | Order::Over { .. } => {}
@@ -508,4 +511,68 @@ proptest! {
         }
         prop_assert_eq!(granted, wanted);
     }
+}
+
+// Invariant: an agent that is kept for one owner serves that owner first and nobody else.
+
+fn kept(spec: &Arc<TemplateSpec>, agent: &str, standing: Standing, owner: &str) -> AgentLevel {
+    let whose = Owner { principal: "alice".into(), owner: owner.into() };
+    AgentLevel { owner: Some(whose), ..level(spec, agent, standing, &[]) }
+}
+
+/// A broker over one template of one place, which an agent has that is kept for `first`.
+fn with_kept(standing: Standing) -> (Broker, Vec<Arc<TemplateSpec>>) {
+    let mut spec = template("c/t", &[]);
+    spec.cap = Some(1);
+    let spec = Arc::new(spec);
+    let mut broker = Broker::default();
+    broker.cloud(&spec.id.cloud, u32::MAX);
+    let mut told = news(&spec, 0);
+    (told.live, told.agents) = (1, vec![kept(&spec, "a1", standing, "first")]);
+    broker.news(&told, at(0).wall);
+    (broker, vec![spec])
+}
+
+fn wait_for(broker: &mut Broker, specs: &[Arc<TemplateSpec>], lease: &str, owner: &str) {
+    let mut ask = ask(lease, named("t"), 1);
+    (ask.principal, ask.owner) = ("alice".into(), owner.into());
+    assert_eq!(broker.ask(&ask, specs), Asked::New);
+    broker.recorded(&LeaseId::new(lease), true);
+}
+
+#[test]
+fn a_kept_agent_serves_its_owner_and_makes_room_for_others_where_all_is_full() {
+    let (mut broker, specs) = with_kept(IDLE);
+    wait_for(&mut broker, &specs, "l1", "second");
+    assert_eq!(text(&broker.decide()), ["evict a1"]);
+    assert!(broker.decide().is_empty(), "one goes for one");
+    let (mut broker, specs) = with_kept(IDLE);
+    wait_for(&mut broker, &specs, "l1", "second");
+    wait_for(&mut broker, &specs, "l2", "first");
+    assert_eq!(text(&broker.decide()), ["l2 on a1"]);
+    assert!(broker.decide().is_empty(), "it is in use, and nothing else can be had");
+}
+
+#[test]
+fn a_kept_agent_stays_where_there_is_room_for_others() {
+    let (mut broker, specs) = with_kept(IDLE);
+    let mut roomy = (*specs[0]).clone();
+    roomy.cap = Some(2);
+    let roomy = Arc::new(roomy);
+    let mut told = news(&roomy, 1);
+    (told.live, told.agents) = (1, vec![kept(&roomy, "a1", IDLE, "first")]);
+    broker.news(&told, at(0).wall);
+    wait_for(&mut broker, &[roomy], "l1", "second");
+    assert_eq!(text(&broker.decide()), ["start 1 c/t"]);
+    assert!(broker.decide().is_empty());
+}
+
+#[test]
+fn an_agent_that_is_made_clean_is_waited_for_by_its_owner_alone() {
+    let (mut broker, specs) = with_kept(Standing::Coming);
+    broker.news(&TemplateNews { live: 1, ..news(&specs[0], 5) }, at(0).wall);
+    wait_for(&mut broker, &specs, "l1", "first");
+    assert!(broker.decide().is_empty());
+    wait_for(&mut broker, &specs, "l2", "second");
+    assert_eq!(text(&broker.decide()), ["start 1 c/t"]);
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::matching::Matching;
-use super::state::Broker;
-use super::{AgentView, Demand, Order};
+use super::state::{Broker, Coming};
+use super::{AgentView, Demand, Order, takes};
 use crate::id::AgentId;
 use crate::message::Standing;
 use crate::record::Want;
@@ -47,9 +47,11 @@ impl Broker {
                 continue;
             }
             let mut fewer = coming.clone();
-            let its = fewer.iter_mut().find(|(spec, _)| Arc::ptr_eq(spec, &view.spec));
-            if let Some((_, uses)) = its {
-                *uses = uses.saturating_sub(view.spec.executors.max(1));
+            let its = fewer
+                .iter_mut()
+                .find(|one| Arc::ptr_eq(&one.spec, &view.spec) && one.owner == view.owner);
+            if let Some(its) = its {
+                its.uses = its.uses.saturating_sub(view.spec.executors.max(1));
             }
             if unserved(&fewer, levels, self) == before {
                 return Some(agent.clone());
@@ -85,13 +87,15 @@ impl Broker {
 }
 
 /// Uses that are wanted and that what is on its way has no room for.
-fn unserved(coming: &[(Arc<TemplateSpec>, u32)], levels: &[Demand], broker: &Broker) -> u32 {
+fn unserved(coming: &[Coming], levels: &[Demand], broker: &Broker) -> u32 {
     let kinds = levels.iter().map(|level| {
-        let fits =
-            coming.iter().enumerate().filter(|(_, (spec, _))| broker.serves(spec, &level.want));
+        let fits = coming.iter().enumerate().filter(|(_, one)| {
+            let takes = takes(one.owner.as_ref(), level.whose.as_ref());
+            takes && broker.serves(&one.spec, &level.want)
+        });
         fits.map(|(index, _)| index).collect()
     });
-    let places = coming.iter().map(|(_, uses)| *uses).collect();
+    let places = coming.iter().map(|one| one.uses).collect();
     let mut matching = Matching::new(kinds.collect(), places);
     let each = levels.iter().enumerate();
     each.map(|(kind, level)| level.count - matching.place_many(kind, level.count)).sum()

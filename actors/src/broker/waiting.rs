@@ -65,7 +65,11 @@ impl Broker {
     /// Agents on their way that could serve a want.
     fn starting(&self, want: &Want) -> usize {
         let coming = self.agents.values().filter(|view| {
-            view.standing == Standing::Coming && !view.going && self.serves(&view.spec, want)
+            // Who is kept for one owner is on the way for nobody else.
+            view.standing == Standing::Coming
+                && view.owner.is_none()
+                && !view.going
+                && self.serves(&view.spec, want)
         });
         let pending = self.templates.values().filter(|view| self.serves(&view.spec, want));
         coming.count() + pending.map(|view| view.pending as usize).sum::<usize>()

@@ -89,6 +89,7 @@ impl Bed {
             state: "Queued".into(),
             leases: Vec::new(),
             overrides: crate::overrides::Overrides::default(),
+            owner: None,
             born: WallTime::default(),
             place: None,
         };

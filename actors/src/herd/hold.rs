@@ -5,7 +5,8 @@ use tokio::sync::oneshot;
 
 use super::Herd;
 use super::leases::unavailable;
-use crate::id::AgentId;
+use crate::fact::What;
+use crate::id::{AgentId, TemplateId};
 use crate::message::{AgentCommand, Refusal};
 use crate::record::{Body, Hold};
 
@@ -21,7 +22,8 @@ impl Herd {
             reply.send(Err(refusal)).ok(); // an error: nobody waits any more
             return;
         }
-        let body = Body::HoldSet { agent: agent.clone(), hold: hold.clone(), until: None };
+        let body =
+            Body::HoldSet { agent: agent.clone(), hold: hold.clone(), until: None, next: None };
         self.append(body, ctx, move |herd, done, _| {
             let told = done.map_err(|fault| unavailable(&fault)).and_then(|_| {
                 tracing::info!(agent = %agent, held = hold.is_some(), "hold is set");
@@ -31,6 +33,41 @@ impl Herd {
             });
             reply.send(told).ok(); // an error: nobody waits any more
         });
+    }
+
+    pub(super) fn hold_next(
+        &mut self,
+        name: &str,
+        hold: Option<Box<Hold>>,
+        reply: oneshot::Sender<Result<TemplateId, Refusal>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let template = self.template_named(name).and_then(|template| {
+            let stopping = || Refusal::Unavailable("the service is stopping".into());
+            if self.broker.stopping() { Err(stopping()) } else { Ok(template) }
+        });
+        let template = match template {
+            Ok(template) => template,
+            Err(refusal) => {
+                reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+                return;
+            }
+        };
+        let body = Body::HoldNextSet { template: template.clone(), hold: hold.clone() };
+        self.append(body, ctx, move |herd, done, _| {
+            let told = done.map_err(|fault| unavailable(&fault)).map(|_| {
+                tracing::info!(template = %template, held = hold.is_some(), "next failure");
+                herd.show_hold_next(&template, hold.as_deref());
+                herd.common.hold_next.set(&template, hold.map(|hold| *hold));
+                template
+            });
+            reply.send(told).ok(); // an error: nobody waits any more
+        });
+    }
+
+    pub(super) fn show_hold_next(&self, template: &TemplateId, hold: Option<&Hold>) {
+        let seconds = hold.map(|hold| hold.span_ms / 1000);
+        self.observe(What::HoldNext { template: template.clone(), seconds });
     }
 
     fn may_hold(&self, agent: &AgentId) -> Result<(), Refusal> {

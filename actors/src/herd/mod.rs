@@ -140,6 +140,10 @@ impl Herd {
                     tracing::info!(agent = %agent, "agent is not needed any more");
                     self.common.roster.send(&agent, AgentCommand::Withdraw);
                 }
+                Order::Evict { agent } => {
+                    tracing::info!(agent = %agent, "agent makes room for another owner");
+                    self.common.roster.send(&agent, AgentCommand::Retire(Reason::MadeRoom));
+                }
                 Order::End { agent, lease } => {
                     let why = "released".to_owned();
                     self.common.roster.send(&agent, AgentCommand::EndLease { lease, why });
@@ -464,6 +468,9 @@ impl Handler<HerdCommand> for Herd {
                 self.override_agent(agent, change, reply, ctx);
             }
             HerdCommand::Hold { agent, hold, reply } => self.hold(agent, hold, reply, ctx),
+            HerdCommand::HoldNext { template, hold, reply } => {
+                self.hold_next(&template, hold, reply, ctx);
+            }
             HerdCommand::Provision { template, count, reply } => {
                 self.provision(&template, count, reply);
             }

@@ -37,6 +37,8 @@ pub fn entry(
         uses: 0,
         retiring: Some(Reason::Orphaned),
         expelling: BTreeMap::new(),
+        owner: None,
+        clean: false,
         unswept: false,
         wishes: Wishes::default(),
         stranded: None,

@@ -15,6 +15,8 @@ use super::clusters::Known;
 use super::explain::Explained;
 use super::{ClusterActors, Herd, Tried};
 use crate::addresses::Addresses;
+use crate::agent::hold_next::HoldNext;
+use crate::agent::lessons::Resets;
 use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Roster, spawn_child};
 use crate::board::Board;
 use crate::broker::state::Broker;
@@ -90,6 +92,8 @@ impl Herd {
             census: census.clone(),
             ways: Ways::default(),
             board: Board::default(),
+            resets: Resets::default(),
+            hold_next: HoldNext::of_ledger(&start.ledger.hold_next),
             addresses: Addresses::default(),
             spawner: start.spawner,
             installation: start.installation,
@@ -140,6 +144,9 @@ impl Herd {
         for what in self.common.board.all().iter().filter_map(|one| self.common.board.picture(one))
         {
             self.observe(what);
+        }
+        for (template, hold) in &ledger.hold_next {
+            self.show_hold_next(template, Some(hold));
         }
         self.open_addresses(ledger, spec);
         for cluster in ledger.clusters.values() {

@@ -44,6 +44,7 @@ fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, &str)]) -> Known)) {
                         state: (*state).into(),
                         leases: Vec::new(),
                         overrides: crate::overrides::Overrides::default(),
+                        owner: None,
                         born: WallTime::default(),
                         place: Some(crate::birth::Place {
                             cluster: ClusterId::new(CLUSTER),

@@ -9,7 +9,7 @@ use crate::id::{AgentId, LeaseId};
 use crate::ledger::AgentEntry;
 use crate::message::Standing;
 use crate::overrides::Overrides;
-use crate::record::Reason;
+use crate::record::{Owner, Reason};
 use crate::spec::TemplateSpec;
 use crate::time::{Moment, Now, WallTime};
 
@@ -26,6 +26,8 @@ pub(super) struct Held {
     pub(super) refused: Vec<LeaseId>,
     /// Leases that were on it and are not any more, until they are told.
     pub(super) over: Vec<LeaseId>,
+    /// The only one it serves, when it is kept for one.
+    pub(super) owner: Option<Owner>,
     /// When it was begun.
     pub(super) born: WallTime,
     /// When it is renewed; none if it may grow as old as it likes.
@@ -64,6 +66,7 @@ impl Held {
             overrides: Overrides::default(),
             refused: Vec::new(),
             over: Vec::new(),
+            owner: None,
             idle_since: None,
             was_ready: false,
             going: false,
@@ -84,6 +87,7 @@ impl Held {
             state: entry.state.clone(),
             leases: entry.leases.keys().cloned().collect(),
             overrides: entry.wishes.overrides,
+            owner: entry.owner.clone().filter(|_| entry.spec.reset.is_some()),
             was_ready: entry.state == "Ready" || entry.uses > 0,
             going: entry.retiring.is_some(),
             ..Self::begun(agent, Arc::new((*entry.spec).clone()), entry.intended, now)
@@ -98,6 +102,7 @@ impl Held {
             state: living.state.clone(),
             leases: living.leases.clone(),
             overrides: living.overrides,
+            owner: living.owner.clone(),
             idle_since: idle.then_some(now.mono),
             was_ready: matches!(living.standing, Standing::Free { .. } | Standing::Busy)
                 && !is_unproven(&living.state),
@@ -115,6 +120,7 @@ impl Held {
             leases: self.leases.clone(),
             refused: std::mem::take(&mut self.refused),
             over: std::mem::take(&mut self.over),
+            owner: self.owner.clone(),
             going: self.going,
         }
     }

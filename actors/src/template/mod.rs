@@ -26,7 +26,7 @@ use crate::fault::Fault;
 use crate::id::{AgentId, LeaseId, TemplateId};
 use crate::message::{AgentReport, ProvisionReply, Provisioned, Standing};
 use crate::overrides::Overrides;
-use crate::record::{Body, Reason};
+use crate::record::{Body, Owner, Reason};
 use crate::spec::{Minimums, TemplateSpec};
 use crate::supervise::{heard, take_turns};
 use crate::time::{Moment, WallTime};
@@ -50,6 +50,8 @@ pub struct AgentLevel {
     pub refused: Vec<LeaseId>,
     /// Leases that were on it and are over, since it was last told of.
     pub over: Vec<LeaseId>,
+    /// The only one it serves, when it is kept for one.
+    pub owner: Option<Owner>,
     /// Told to go: nothing is handed out on it.
     pub going: bool,
 }
@@ -282,14 +284,16 @@ impl Template {
         lanes: Lanes,
         ctx: &Context<Self>,
     ) {
-        let (leases, place, overrides) = match &start {
-            Start::Fresh => (Vec::new(), None, Overrides::default()),
+        let (leases, place, overrides, owner) = match &start {
+            Start::Fresh => (Vec::new(), None, Overrides::default(), None),
             Start::Adopted { entry, .. } => {
                 let marks = &entry.marks;
                 let (cluster, node) = (marks.cluster.clone(), entry.node.clone());
                 let place =
                     Place { cluster, vmid: marks.vmid, node, origin: entry.spec.origin.clone() };
-                (entry.leases.keys().cloned().collect(), Some(place), entry.wishes.overrides)
+                let owner = entry.owner.clone().filter(|_| spec.reset.is_some());
+                let leases = entry.leases.keys().cloned().collect();
+                (leases, Some(place), entry.wishes.overrides, owner)
             }
         };
         let state = match &start {
@@ -317,13 +321,25 @@ impl Template {
             census: self.common.census.clone(),
             ways: self.common.ways.clone(),
             boots: self.boots.clone(),
+            resets: self.common.resets.clone(),
+            hold_next: self.common.hold_next.clone(),
             addresses,
         };
         let address = (self.common.spawner)(birth);
         let template = spec.id.clone();
         let standing = Standing::Coming;
-        let living =
-            Living { template, spec, address, standing, state, leases, overrides, born, place };
+        let living = Living {
+            template,
+            spec,
+            address,
+            standing,
+            state,
+            leases,
+            overrides,
+            owner,
+            born,
+            place,
+        };
         self.common.roster.enter(agent, living);
     }
 
@@ -493,6 +509,7 @@ impl Handler<AgentReport> for Template {
                 living.standing = report.standing;
                 report.state.clone_into(&mut living.state);
                 living.leases.clone_from(&report.leases);
+                living.owner.clone_from(&report.owner);
             });
         }
         let effects = self.mind.report(&report, self.common.ports.ambient.now());

@@ -184,6 +184,7 @@ impl TemplateMind {
             leases: Vec::new(),
             refused: given_back(agent),
             over: Vec::new(),
+            owner: None,
             going: true,
         }));
         for (agent, lease) in refused {
@@ -313,6 +314,7 @@ impl TemplateMind {
         held.over.extend(ended.filter(|lease| !report.refused.contains(lease)).cloned());
         held.leases.clone_from(&report.leases);
         held.overrides = report.overrides;
+        held.owner.clone_from(&report.owner);
         held.reaped.take_if(|_| !report.leases.is_empty());
         held.refused.extend(report.refused.clone());
         let idle = matches!(report.standing, Standing::Free { idle: true, .. });
@@ -412,7 +414,8 @@ impl TemplateMind {
     pub fn reap(&mut self, all: bool, reason: &Reason) -> (Vec<Effect>, u32) {
         let idle = self.idle();
         let spare = if all { idle.len() } else { self.spare() };
-        let chosen: Vec<AgentId> = idle.into_iter().take(spare).map(|(_, agent)| agent).collect();
+        let chosen = idle.into_iter().take(spare).chain(self.idle_of_owners());
+        let chosen: Vec<AgentId> = chosen.map(|(_, agent)| agent).collect();
         let told = chosen.iter().filter_map(|agent| self.tell_to_go(agent, reason.clone()));
         let effects: Vec<Effect> = told.collect();
         let coming = self.agents.values_mut().filter(|held| {
@@ -425,7 +428,7 @@ impl TemplateMind {
 
     /// Idle agents that were reaped before they were ready, and when they go.
     fn reaped(&self) -> Vec<(Moment, AgentId, Reason)> {
-        let idle = self.idle().into_iter();
+        let idle = self.idle().into_iter().chain(self.idle_of_owners());
         let reaped = idle.filter_map(|(since, agent)| {
             let reason = self.agents.get(&agent)?.reaped.clone()?;
             Some((since + OFFERED, agent, reason))
@@ -458,22 +461,25 @@ impl TemplateMind {
         let idle = self.idle();
         let spare = self.spare();
         // One that may stay for longer than others is part of the minimum rather than in their way.
-        let due = idle.into_iter().filter(|(since, agent)| {
+        let is_due = |(since, agent): &(Moment, AgentId)| {
             self.idle_limit(agent).is_some_and(|limit| *since + limit <= now)
-        });
-        let due: Vec<AgentId> = due.take(spare).map(|(_, agent)| agent).collect();
+        };
+        let due = idle.into_iter().filter(is_due).take(spare);
+        let due = due.chain(self.idle_of_owners().into_iter().filter(is_due));
+        let due: Vec<AgentId> = due.map(|(_, agent)| agent).collect();
         effects.extend(due.iter().filter_map(|agent| self.tell_to_go(agent, Reason::Idle)));
         effects
     }
 
     /// When something changes by time alone.
     pub fn wake(&self, now: Moment) -> Option<Moment> {
-        let idle = self.idle();
+        let (idle, of_owners) = (self.idle(), self.idle_of_owners());
         let spare = self.spare();
         let reaped = self.reaped().into_iter().map(|(at, ..)| at);
         let late = idle
             .iter()
             .filter(|_| spare > 0)
+            .chain(&of_owners)
             .filter_map(|(since, agent)| Some(*since + self.idle_limit(agent)?));
         let due = late
             .chain(reaped)

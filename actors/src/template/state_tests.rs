@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fault::FaultKind;
 use crate::overrides::Overrides;
+use crate::record::Owner;
 use crate::testbed::{at, entry, seconds, template};
 
 mod renew_tests;
@@ -52,8 +53,17 @@ fn tell(
     let state = "State";
     let refused = Vec::new();
     let overrides = Overrides::default();
-    let report =
-        AgentReport { agent, template, standing, state, leases, overrides, fault, refused };
+    let report = AgentReport {
+        agent,
+        template,
+        standing,
+        state,
+        leases,
+        overrides,
+        owner: None,
+        fault,
+        refused,
+    };
     mind.report(&report, at(now))
 }
 
@@ -203,6 +213,7 @@ fn idle_for(mind: &mut TemplateMind, agent: &str, minutes: u32, now: u64) {
         state: "Ready",
         leases: Vec::new(),
         overrides,
+        owner: None,
         fault: None,
         refused: Vec::new(),
     };
@@ -283,6 +294,7 @@ fn what_was_leased_since_it_was_reaped_stays() {
         state: "Leased",
         leases: vec![LeaseId::new("l1")],
         overrides: Overrides::default(),
+        owner: None,
         fault: None,
         refused: Vec::new(),
     };
@@ -402,8 +414,17 @@ fn a_trial_called_off_while_it_clones_is_the_only_one_until_the_clone_is_over() 
         let (agent, template, standing) = (trial.clone(), template.clone(), Standing::Leaving);
         let (leases, refused, fault) = (Vec::new(), Vec::new(), None);
         let overrides = Overrides::default();
-        let report =
-            AgentReport { agent, template, standing, state, leases, overrides, fault, refused };
+        let report = AgentReport {
+            agent,
+            template,
+            standing,
+            state,
+            leases,
+            overrides,
+            owner: None,
+            fault,
+            refused,
+        };
         mind.report(&report, at(now));
         mind.room(at(now).mono)
     };
@@ -534,4 +555,34 @@ proptest! {
             prop_assert_eq!(reserved, released);
         }
     }
+}
+
+// Invariant: an agent that is kept for one owner is no part of the pool: another one is ready for
+// everybody, and it goes by its own idle time, below the minimum too.
+
+#[test]
+fn an_agent_of_one_owner_counts_for_no_minimum_and_goes_when_it_was_idle_for_long() {
+    let mut mind = mind(|spec| {
+        (spec.minimum, spec.idle, spec.cap) = (1, Some(seconds(600)), Some(4));
+    });
+    let agent = begin(&mut mind, 1, Some(1), 0).remove(0);
+    tell(&mut mind, &agent, IDLE, None, 1);
+    assert_eq!(mind.warm_need(at(1).mono), 0);
+    let owner = Owner { principal: "alice".into(), owner: "build".into() };
+    let report = AgentReport {
+        agent: agent.clone(),
+        template: mind.spec().id.clone(),
+        standing: IDLE,
+        state: "Ready",
+        leases: Vec::new(),
+        overrides: Overrides::default(),
+        owner: Some(owner),
+        fault: None,
+        refused: Vec::new(),
+    };
+    mind.report(&report, at(2));
+    assert_eq!(mind.warm_need(at(2).mono), 1);
+    assert_eq!(mind.wake(at(2).mono), Some(at(601).mono));
+    let go = mind.settle(at(601).mono);
+    assert_eq!(go, [Effect::Tell(agent, AgentCommand::Retire(Reason::Idle))]);
 }

@@ -127,6 +127,7 @@ fn a_template_started_anew_is_as_tripped_as_before() {
                 state: "Retiring",
                 leases: Vec::new(),
                 overrides: Overrides::default(),
+                owner: None,
                 fault: Some(fault),
                 refused: Vec::new(),
             });

@@ -40,6 +40,7 @@ fn last_use(mind: &mut TemplateMind, agent: &AgentId, state: &'static str, now: 
         state,
         leases: Vec::new(),
         overrides: Overrides::default(),
+        owner: None,
         fault: None,
         refused: Vec::new(),
     };

@@ -57,6 +57,7 @@ impl FakeAgent {
             state: self.at,
             leases: self.leases.clone(),
             overrides: self.overrides,
+            owner: None,
             fault,
             refused: refused.into_iter().collect(),
         });

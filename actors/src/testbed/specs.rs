@@ -133,6 +133,8 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEn
         uses: 0,
         retiring: None,
         expelling: BTreeMap::new(),
+        owner: None,
+        clean: false,
         unswept: false,
         wishes: Wishes::default(),
         stranded: None,

@@ -21,8 +21,8 @@ use crate::marks::Marks;
 use crate::message::AgentCommand;
 use crate::ports::{
     AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor,
-    IdSight, Journal, JournalFault, Observer, Ports, Ran, Shell, ShellTarget, Survey, TaskEnd,
-    VmRef, VmSight,
+    IdSight, Journal, JournalFault, Observer, Ports, Ran, Shell, ShellTarget, Snapped,
+    SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
 use crate::record::{Body, Record};
 use crate::source::{Candidate, Found, Sought};
@@ -108,6 +108,8 @@ impl World {
     /// What every actor of a herd in this world is given.
     pub fn common(&self, roster: &Roster) -> Common {
         Common {
+            resets: crate::agent::lessons::Resets::default(),
+            hold_next: crate::agent::hold_next::HoldNext::default(),
             ports: self.ports(),
             roster: roster.clone(),
             census: Census::default(),
@@ -201,6 +203,12 @@ impl Hypervisor for World {
         never()
     }
     fn configure(&self, _: ConfigureCall) -> Ask<Configured> {
+        never()
+    }
+    fn snapshot(&self, _: SnapshotCall) -> Ask<Snapped> {
+        never()
+    }
+    fn rollback(&self, _: SnapshotCall) -> Ask<()> {
         never()
     }
     fn start(&self, _: &VmRef) -> Ask<Upid> {

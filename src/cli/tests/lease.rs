@@ -320,6 +320,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::Override { .. }
         | HerdCommand::Hold { .. }
         | HerdCommand::CallIn { .. }
+        | HerdCommand::HoldNext { .. }
         | HerdCommand::Reap { .. }
         | HerdCommand::ResetBreaker { .. }
         | HerdCommand::ConfirmOlderJournal

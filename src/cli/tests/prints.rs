@@ -1,6 +1,6 @@
 //! What is printed for people and for scripts.
 
-use drover_actors::fact::{AddressPoolPicture, What};
+use drover_actors::fact::{AddressPoolPicture, ResetPicture, What};
 use drover_actors::id::{AddressPoolId, AgentId, CloudId, ClusterId, Generation, TemplateId};
 use drover_actors::record::Reason;
 use serde_json::json;
@@ -438,4 +438,45 @@ async fn events_are_followed_until_the_service_stops() {
     let (result, text) = follow.await.unwrap();
     assert_eq!(result, Err("the event stream ended: drover stops".into()));
     insta::assert_snapshot!(text, @"3-2  2026-11-21T08:11:02Z  agent a1 lab/linux Booting");
+}
+
+#[tokio::test]
+async fn resets_and_a_hold_of_the_next_failure_are_told_below_the_templates() {
+    let served = Served::new();
+    furnish(&served.view);
+    let linux = TemplateId::new(CloudId::new("lab"), "linux");
+    let resets = ResetPicture {
+        count: 12,
+        reset_ms: Some(8123),
+        anew_ms: Some(21_040),
+        detail: String::new(),
+    };
+    told(&served.view, What::Resets { template: linux.clone(), resets: resets.clone() });
+    let options = |off| HoldNextOptions {
+        template: "lab/linux".into(),
+        span: std::time::Duration::from_secs(1800),
+        public_key: None,
+        off,
+    };
+    let (result, made) = cli(&served, false, Command::HoldNext(options(false))).await;
+    assert_eq!(result, Ok(0));
+    let (said, _) = made.split_once("-----BEGIN").unwrap();
+    let (_, shown) = cli(&served, false, Command::Templates).await;
+    let (_, off) = cli(&served, false, Command::HoldNext(options(true))).await;
+    let slow = ResetPicture { detail: "used agents are destroyed: why".into(), ..resets };
+    told(&served.view, What::Resets { template: linux, resets: slow });
+    let (_, later) = cli(&served, false, Command::Templates).await;
+    let below = |table: &str| table.lines().skip(3).collect::<Vec<_>>().join("\n");
+    let all = format!("{said}\n{}\n{off}{}", below(&shown), below(&later));
+    insta::assert_snapshot!(all, @r"
+    the next agent of lab/linux that fails once it has a machine is held for 1800 s, then destroyed
+    `drover agents` tells why it failed and how to log in
+    the key to log in with, told once; keep it in a file of mode 600:
+
+    lab/linux: 12 resets of 8.1 s each, a new agent takes 21.0 s
+    lab/linux: the next failure is held for 1800 s
+    no failure of template lab/linux is held
+    lab/linux: 12 resets of 8.1 s each, a new agent takes 21.0 s; used agents are destroyed: why
+    ");
+    served.stop().await;
 }

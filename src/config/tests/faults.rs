@@ -76,6 +76,14 @@ fn one_use_an_agent_beside_more_of_them_is_shown() {
 }
 
 #[test]
+fn a_reset_beside_what_rules_it_out_is_shown() {
+    let scene = Scene::new();
+    assert_snapshot!(scene.faults(&with_agent("reset: DISK\nnumExecutors: 2\nsingleUse: true")));
+    assert_snapshot!(scene.faults(&with_agent("reset: ALWAYS")));
+    scene.good(&with_agent("reset: MEMORY\nmaxTotalUses: 2"));
+}
+
+#[test]
 fn a_cloud_that_is_not_there_is_shown() {
     let text = with_agent("cloudIds: [c, primry]").replace("c: {name", "primary: {name");
     assert_snapshot!(Scene::new().faults(&text));

@@ -134,14 +134,16 @@ impl Cluster {
         let mut state = self.state();
         let guest = state.guest_mut(node, vmid)?;
         guest.halt();
-        if fresh || guest.boots == 0 {
+        let resumed = !fresh && guest.boots > 0;
+        if !resumed {
             guest.boots += 1;
         }
         let config = guest.config.clone();
         let name = config.get("name").cloned().unwrap_or_else(|| format!("VM{vmid}"));
         let hostname = name.split('.').next().unwrap_or(&name).to_owned();
         let mac = config.get("net0").and_then(|net| Nic::parse(net)).and_then(|nic| nic.mac);
-        Ok(GuestBoot { vmid, node: node.to_owned(), hostname, config, mac, boot: guest.boots })
+        let (node, boot) = (node.to_owned(), guest.boots);
+        Ok(GuestBoot { vmid, node, hostname, config, mac, boot, resumed })
     }
 
     fn volumes_exist(&self, node: &str, vmid: u32) -> Result<(), String> {

@@ -379,6 +379,8 @@ impl Cluster {
         let mut state = self.state();
         let value = if numbered(key, "net").is_some() {
             with_mac(&value, &mut state).unwrap_or(value)
+        } else if key == "vmgenid" && value == "1" {
+            state.dice.uuid()
         } else {
             value
         };

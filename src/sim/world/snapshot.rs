@@ -281,7 +281,8 @@ pub fn rollback(ask: &Ask) -> Outcome {
         cluster.guests.rollback(vmid, &name);
         let memory = {
             let mut state = cluster.state();
-            restore(state.guest_mut(&node, vmid)?, &name)?
+            let generation = state.dice.uuid();
+            restore(state.guest_mut(&node, vmid)?, &name, generation)?
         };
         match memory {
             Some(memory) => {
@@ -322,7 +323,9 @@ impl Cluster {
 }
 
 /// Puts a guest's configuration back; the memory to restore, if the snapshot has any.
-fn restore(guest: &mut Guest, name: &str) -> Result<Option<u64>, String> {
+///
+/// A guest that tells its generation gets a new one, so that it knows (qemu-server, QemuConfig.pm).
+fn restore(guest: &mut Guest, name: &str, generation: String) -> Result<Option<u64>, String> {
     let Some(snapshot) = guest.snapshots.get(name) else { return Err(missing(name)) };
     let mut config = snapshot.config.clone();
     config.retain(|key, _| !OWN_KEYS.contains(&key.as_str()));
@@ -331,6 +334,9 @@ fn restore(guest: &mut Guest, name: &str) -> Result<Option<u64>, String> {
     config.extend(unused.map(|(key, value)| (key.clone(), value.clone())));
     config.extend(guest.config.get("description").map(|d| ("description".to_owned(), d.clone())));
     config.insert("parent".into(), name.to_owned());
+    if let Some(value) = config.get_mut("vmgenid").filter(|value| *value != "0") {
+        *value = generation;
+    }
     let memory = snapshot.vmstate.is_some().then(|| conf::memory(&config));
     guest.boots = snapshot.boots;
     guest.pending.clear();

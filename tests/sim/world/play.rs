@@ -65,6 +65,19 @@ impl World {
         self.wish(|reply| HerdCommand::Hold { agent, hold, reply }).await.unwrap();
     }
 
+    /// Has the next failure of a template held as an operator, or none.
+    pub async fn hold_next(&self, template: &str, span: Option<Duration>) {
+        let (template, hold) = (template.to_owned(), span.map(|span| Box::new(Self::a_hold(span))));
+        self.wish(|reply| HerdCommand::HoldNext { template, hold, reply }).await.unwrap();
+    }
+
+    /// Asks for a lease of an hour on behalf of somebody.
+    pub async fn lease_for(&self, label: &str, owner: &str) -> LeaseId {
+        let mut ask = self.an_ask(label, Duration::from_secs(3600));
+        ask.owner = owner.to_owned();
+        self.wish(|reply| HerdCommand::Lease { ask, reply }).await.unwrap()
+    }
+
     /// Ends a hold as an operator.
     pub async fn release_hold(&self, agent: &AgentId) {
         let agent = agent.clone();

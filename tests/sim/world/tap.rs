@@ -15,8 +15,8 @@ use drover_actors::id::{CloudId, NodeName, Upid, VmId};
 use drover_actors::marks::Marks;
 use drover_actors::ports::{
     AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor,
-    IdSight, Journal, JournalFault, Observer, Ports, Ran, Shell, ShellTarget, Survey, TaskEnd,
-    VmRef, VmSight,
+    IdSight, Journal, JournalFault, Observer, Ports, Ran, Shell, ShellTarget, Snapped,
+    SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
 use drover_actors::record::Body;
 use drover_actors::source::{Found, Sought};
@@ -262,6 +262,12 @@ impl Hypervisor for Tapped<dyn Hypervisor> {
     }
     fn configure(&self, call: ConfigureCall) -> Ask<Configured> {
         self.tap.ask("configure", Some(call.vm.vmid), || self.inner.configure(call.clone()))
+    }
+    fn snapshot(&self, call: SnapshotCall) -> Ask<Snapped> {
+        self.tap.ask("snapshot", Some(call.vm.vmid), || self.inner.snapshot(call.clone()))
+    }
+    fn rollback(&self, call: SnapshotCall) -> Ask<()> {
+        self.tap.ask("rollback", Some(call.vm.vmid), || self.inner.rollback(call.clone()))
     }
     fn start(&self, vm: &VmRef) -> Ask<Upid> {
         self.tap.ask("start", Some(vm.vmid), || self.inner.start(vm))

@@ -8,5 +8,6 @@ mod hold;
 mod lease;
 mod prepare;
 mod provision;
+mod reset;
 mod retire;
 mod table;

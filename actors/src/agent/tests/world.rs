@@ -123,6 +123,12 @@ impl Hypervisor for Ground {
         let volumes = vec!["local:vm-10417-disk-0".into()];
         self.call("configure", Configured { volumes, mac: None, tags_refused: None })
     }
+    fn snapshot(&self, _: SnapshotCall) -> Ask<Snapped> {
+        self.call("snapshot", Snapped::Taken)
+    }
+    fn rollback(&self, _: SnapshotCall) -> Ask<()> {
+        self.call("rollback", ())
+    }
     fn start(&self, _: &VmRef) -> Ask<Upid> {
         self.call("start", upid("qmstart"))
     }
@@ -300,6 +306,8 @@ impl World {
         let boss = &self.boss;
         let ways = self.ways.clone();
         let birth = AgentBirth {
+            resets: crate::agent::lessons::Resets::default(),
+            hold_next: crate::agent::hold_next::HoldNext::default(),
             id: agent_id(),
             installation: installation(),
             spec: Arc::new(spec()),

@@ -20,9 +20,11 @@ impl Held {
         lives(self.standing) && self.serves_on()
     }
 
-    /// Whether it will serve others after this: not what is told to go, drains, or is held.
+    /// Whether it will serve others after this: not what is told to go, drains, is held, or is kept
+    /// for its owner.
     fn serves_on(&self) -> bool {
-        !self.going && !matches!(&*self.state, "Draining" | "Held")
+        let over = matches!(&*self.state, "Draining" | "Held");
+        !self.going && !over && self.owner.is_none()
     }
 
     /// Whether it stands for one of the idle agents that are kept.
@@ -36,7 +38,7 @@ impl Held {
             | Standing::Parked
             | Standing::Gone => false,
         };
-        idle && !self.going
+        idle && !self.going && self.owner.is_none()
     }
 
     /// Whether it is or can be in use, and goes on to be after that.
@@ -107,12 +109,21 @@ impl TemplateMind {
         all.max(idle).min(self.room(now))
     }
 
-    /// Idle agents that were not told to go, longest idle first.
+    /// Idle agents of the pool that were not told to go, longest idle first.
     pub(super) fn idle(&self) -> Vec<(Moment, AgentId)> {
+        self.idle_where(|held| held.owner.is_none())
+    }
+
+    /// Idle agents that are each kept for one owner: none of the pool, and free to go.
+    pub(super) fn idle_of_owners(&self) -> Vec<(Moment, AgentId)> {
+        self.idle_where(|held| held.owner.is_some())
+    }
+
+    fn idle_where(&self, wanted: fn(&Held) -> bool) -> Vec<(Moment, AgentId)> {
         let mut idle: Vec<(Moment, AgentId)> = self
             .agents
             .iter()
-            .filter(|(_, held)| !held.going)
+            .filter(|(_, held)| !held.going && wanted(held))
             .filter_map(|(agent, held)| Some((held.idle_since?, agent.clone())))
             .collect();
         idle.sort();

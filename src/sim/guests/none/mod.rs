@@ -88,6 +88,8 @@ struct State {
     /// The host key each disk holds, as the turn it was drawn in.
     disks: BTreeMap<u32, u32>,
     snapshots: BTreeMap<(u32, String), Option<u32>>,
+    /// How often each guest was put back to a snapshot.
+    put_back: BTreeMap<u32, u32>,
     /// How many host keys each VMID has drawn: a reused VMID must not show an old key.
     turns: BTreeMap<u32, u32>,
     quirks: BTreeMap<u32, Quirk>,
@@ -119,11 +121,17 @@ impl NoneGuests {
             running: BTreeMap::new(),
             disks: BTreeMap::new(),
             snapshots: BTreeMap::new(),
+            put_back: BTreeMap::new(),
             turns: BTreeMap::new(),
             quirks: BTreeMap::new(),
             next_quirks: VecDeque::new(),
         };
         Self { options, state: Mutex::new(state) }
+    }
+
+    /// How often guests of this id were put back to a snapshot.
+    pub fn put_back(&self, vmid: u32) -> u32 {
+        self.lock().put_back.get(&vmid).copied().unwrap_or(0)
     }
 
     /// Makes a guest misbehave, running or at its next boots; none makes it behave again.
@@ -220,7 +228,7 @@ impl NoneGuests {
             }
         };
         let host_key = match state.disks.get(&vmid) {
-            Some(turn) if boot.boot > 1 => *turn,
+            Some(turn) if boot.boot > 1 || boot.resumed => *turn,
             _first_boot => {
                 let turn = state.turns.entry(vmid).or_insert(0);
                 *turn += 1;
@@ -232,11 +240,12 @@ impl NoneGuests {
             let turn = host_key.wrapping_mul(1000).wrapping_add(boot.boot);
             within(range, &dice(self.options.seed, vmid, turn, purpose))
         };
-        let answers_from = now + draw(&self.options.boot, "boot");
-        // Nobody is asked for an address that is there.
+        let boots = if boot.resumed { Duration::ZERO } else { draw(&self.options.boot, "boot") };
+        let answers_from = now + boots;
+        // Nobody is asked for an address that is there, or was there all the time.
         let addressless = match told {
-            Some(_) => Duration::ZERO,
-            None => draw(&self.options.addressless, "address"),
+            None if !boot.resumed => draw(&self.options.addressless, "address"),
+            Some(_) | None => Duration::ZERO,
         };
         let ends = match state.quirks.get(&vmid) {
             Some(Quirk::PowersOff(after)) => Some(now + *after),
@@ -397,6 +406,7 @@ impl GuestHost for NoneGuests {
 
     fn rollback(&self, vmid: u32, name: &str) {
         let mut state = self.lock();
+        *state.put_back.entry(vmid).or_default() += 1;
         match state.snapshots.get(&(vmid, name.to_owned())).copied() {
             Some(Some(turn)) => {
                 state.disks.insert(vmid, turn);

@@ -17,6 +17,7 @@ fn guest(vmid: u32, boot: u32) -> GuestBoot {
         config: BTreeMap::new(),
         mac: Some(MAC.to_owned()),
         boot,
+        resumed: false,
     }
 }
 
@@ -112,6 +113,10 @@ async fn a_host_key_outlives_a_restart_and_a_rollback_but_not_a_clone() {
     host.boot(guest(100, 2)).await.unwrap();
     advance(Duration::from_secs(40)).await;
     assert_eq!(read(&host, 100, answers::HOST_KEY_FILE).await.unwrap(), first);
+    host.stop(100).await;
+    host.boot(GuestBoot { resumed: true, ..guest(100, 1) }).await.unwrap();
+    let at_once = read(&host, 100, answers::HOST_KEY_FILE).await;
+    assert_eq!(at_once.unwrap(), first, "saved memory goes on, and nothing boots");
     host.clone_disk(100, 101);
     up(&host, 101).await;
     assert_ne!(read(&host, 101, answers::HOST_KEY_FILE).await.unwrap(), first);

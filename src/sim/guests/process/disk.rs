@@ -51,7 +51,9 @@ impl Disk {
             self.make_folder(name, 0o755)?;
         }
         let tmp = self.folder().join("tmp");
-        std::fs::remove_dir_all(&tmp)?;
+        if !boot.resumed {
+            std::fs::remove_dir_all(&tmp)?;
+        }
         self.make_folder("tmp", 0o755)?;
         std::fs::set_permissions(&tmp, std::fs::Permissions::from_mode(0o1777))?;
         for name in ["var/log", "var/lib", "var/tmp", "var/cache", "etc/ssh"] {
@@ -109,7 +111,7 @@ impl Disk {
     /// root only; a first boot makes a new one.
     fn host_key(&self, boot: &GuestBoot) -> io::Result<PrivateKey> {
         let file = self.folder().join("hostkey");
-        if boot.boot > 1 && file.exists() {
+        if (boot.boot > 1 || boot.resumed) && file.exists() {
             return PrivateKey::load(&file, None).map_err(io::Error::other);
         }
         let mut seed = [0; 32];

@@ -104,7 +104,9 @@ impl Machine {
         loop {
             let first_process = init.first_process;
             let up = async {
-                tokio::time::sleep(delay(boot.boot)).await;
+                if !boot.resumed {
+                    tokio::time::sleep(delay(boot.boot)).await;
+                }
                 self.serve(first_process, &key).await;
             };
             let ended = tokio::select! {
@@ -126,6 +128,7 @@ impl Machine {
                 break;
             }
             boot.boot += 1;
+            boot.resumed = false;
             match self.power_on(&boot).await {
                 Ok((next, same)) => (init, key) = (next, same),
                 Err(reason) => {

@@ -210,7 +210,7 @@ impl Inner {
         let (stop, stopped) = watch::channel(false);
         let (seed, range) = (self.seed, self.boot.clone());
         let delay = move |turn| within(&range, &dice(seed, vmid, turn, "boot"));
-        let up = Instant::now() + delay(boot.boot);
+        let up = Instant::now() + if boot.resumed { Duration::ZERO } else { delay(boot.boot) };
         let task = tokio::spawn(Arc::clone(&machine).live(boot, init, key, delay, stopped));
         self.guests().insert(vmid, Running { machine, task, stop, up });
         Ok(())

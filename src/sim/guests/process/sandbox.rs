@@ -158,6 +158,7 @@ impl Sandbox {
             config: BTreeMap::new(),
             mac: None,
             boot: 1,
+            resumed: false,
         };
         let inside = Inside::new(&boot, std::net::Ipv4Addr::LOCALHOST)?;
         let disk = Disk::new(place, 0);
@@ -299,6 +300,8 @@ impl Sandbox {
         set("LOGNAME", inside.user.clone());
         set("SHELL", "/bin/sh".to_owned());
         set("LANG", "C.UTF-8".to_owned());
+        // By the last two words a session knows the guest it is in, on a host of many.
+        set("SSH_CONNECTION", format!("{0} 0 {0} 22", inside.address));
         if self.is_isolated() {
             set("HOME", inside.home.clone());
             set("TMPDIR", "/tmp".to_owned());

@@ -167,6 +167,35 @@ async fn a_snapshot_with_memory_brings_back_config_and_a_running_guest() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_guest_that_is_put_back_is_told_by_a_new_generation() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    let generation = async || play.config(101).await["vmgenid"].as_str().map(str::to_owned);
+    play.side.set_config(101, "vmgenid", Some("a7f2e3c0-51f8-4f0c-9a55-0a2b7e9f1c3d"));
+    let first = generation().await.unwrap();
+    assert_eq!(first.len(), 36, "{first}");
+    let name = json!({ "snapname": "s1" });
+    assert_eq!(play.run(101, "POST", "snapshot", name.clone()).await, "OK");
+    let back = async || play.run(101, "POST", "snapshot/{snapname}/rollback", name.clone()).await;
+    assert_eq!(back().await, "OK");
+    let second = generation().await.unwrap();
+    assert_eq!(back().await, "OK");
+    let third = generation().await.unwrap();
+    assert!(first != second && second != third && first != third);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_without_a_generation_gets_none_by_being_put_back() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    play.side.set_config(101, "vmgenid", Some("0"));
+    let name = json!({ "snapname": "s1" });
+    assert_eq!(play.run(101, "POST", "snapshot", name.clone()).await, "OK");
+    assert_eq!(play.run(101, "POST", "snapshot/{snapname}/rollback", name).await, "OK");
+    assert_eq!(play.config(101).await["vmgenid"], "0");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reboot_ends_its_task_before_the_guest_is_back() {
     let play = Play::at_once();
     play.clone_to(101).await;

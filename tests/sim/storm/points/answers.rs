@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use drover::sim::world::{Faults, TaskFault};
 use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::ports::{AddressSight, IdSight, Ran, TaskEnd, VmSight};
+use drover_actors::ports::{AddressSight, IdSight, Ran, Snapped, TaskEnd, VmSight};
 
 use super::script::{Deed, Turn};
 use crate::world::tap::{Alteration, Strike};
@@ -30,6 +30,8 @@ pub fn method(call: &str) -> Option<&'static str> {
         "Start" => "start",
         "Address" => "address",
         "HostKeys" => "host_keys",
+        "Snapshot" => "snapshot",
+        "Rollback" => "rollback",
         "Greet" => "greet",
         "Run" => "run",
         "Upload" => "upload",
@@ -99,10 +101,12 @@ fn told(state: &str, call: &str, answer: &str) -> Option<(Deed, Strike)> {
             Some((Deed::Nothing, Strike::Alter(seen)))
         }
         ("Clone", "IdTaken") => pass(Deed::Replace),
-        ("Configure" | "Fence", "Foreign") => pass(Deed::Deface),
-        ("Configure" | "Start" | "Address" | "Fence" | "Stop" | "Destroy", "Gone") => {
-            Some((Deed::Remove, Strike::Fail(fault(answer)?)))
-        }
+        ("Configure" | "Snapshot" | "Rollback" | "Fence", "Foreign") => pass(Deed::Deface),
+        (
+            "Configure" | "Snapshot" | "Rollback" | "Start" | "Address" | "Fence" | "Stop"
+            | "Destroy",
+            "Gone",
+        ) => Some((Deed::Remove, Strike::Fail(fault(answer)?))),
         ("Await", "failed" | "unknown end") => pass(Deed::Nothing),
         ("Await", "warnings") => {
             let warned = |end: Result<TaskEnd, Fault>| match end {
@@ -117,6 +121,10 @@ fn told(state: &str, call: &str, answer: &str) -> Option<(Deed, Strike)> {
             let silent =
                 |_: Result<AddressSight, Fault>| Ok(AddressSight::NotYet("no agent".into()));
             Some((Deed::Nothing, Strike::Alter(Alteration::of(silent))))
+        }
+        ("Snapshot", "impossible") => {
+            let none = |_: Result<Snapped, Fault>| Ok(Snapped::Impossible("none here".into()));
+            Some((Deed::Nothing, Strike::Alter(Alteration::of(none))))
         }
         ("HostKeys", "none") => {
             let none = |_: Result<Vec<String>, Fault>| Ok(Vec::new());

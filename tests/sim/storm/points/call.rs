@@ -54,7 +54,7 @@ pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
         _ => plan,
     };
 
-    let mut setup = setup();
+    let mut setup = setup(transition);
     // The first question for the address finds the guest up.
     setup.guests.boot = Duration::from_millis(300)..Duration::from_millis(400);
     setup.guests.addressless = Duration::ZERO..Duration::from_millis(1);
@@ -65,6 +65,10 @@ pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
     let script = Script::new(&world);
     script.take(&world, plan);
     let lease = world.lease("linux").await;
+    if transition.state == "Resetting" {
+        world.ready(&lease).await;
+        world.release(&lease).await;
+    }
     if transition.state == "Held" {
         world.ready(&lease).await;
         world.release(&lease).await;

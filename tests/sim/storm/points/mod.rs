@@ -91,10 +91,12 @@ const PREPARE: &str = concat!(
     "/LICENSE\", to: LICENSE}}], readyCommand: \"true\""
 );
 
-/// A herd whose lives make exactly the calls of the table: stopped at once, with steps of its own.
-fn setup() -> Setup {
+/// A herd whose lives make exactly the calls of the table: stopped at once, with steps of its own, and
+/// reset only where the table says so.
+fn setup(transition: &Transition) -> Setup {
     let keys = "instanceCap: 3, idleTerminationMinutes: 30, shutdownTimeoutSec: 0";
-    Setup::linux(&format!("{keys}, {PREPARE}"))
+    let reset = if transition.is_of_resets() { "reset: DISK" } else { "reset: NONE" };
+    Setup::linux(&format!("{keys}, {reset}, {PREPARE}"))
 }
 
 async fn play(transition: Transition, blow: Blow) -> Result<(), String> {

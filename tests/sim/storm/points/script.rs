@@ -207,6 +207,8 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::LeaseGranted { agent, .. }
         | Body::LeaseReturned { agent, .. }
         | Body::KeyRemoved { agent, .. }
+        | Body::SnapshotTaken { agent }
+        | Body::ResetIntended { agent }
         | Body::RetireIntended { agent, .. }
         | Body::Stranded { agent, .. }
         | Body::Gone { agent, .. } => Some(agent),
@@ -221,6 +223,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::AheadConfirmed { .. }
         | Body::OverrideSet { .. }
         | Body::HoldSet { .. }
+        | Body::HoldNextSet { .. }
         | Body::MarksAhead { .. } => None,
     }
 }

@@ -27,6 +27,9 @@ const TABLE: &str = include_str!("../../../../actors/src/agent/calls.txt");
 /// How long the service is away after the power went.
 const AWAY: Duration = Duration::from_secs(30);
 
+/// By then a guest was put back.
+const PUT_BACK: Duration = Duration::from_secs(30);
+
 /// Something on the way to a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Step {
@@ -113,11 +116,16 @@ pub fn trials() -> Vec<Trial> {
     all
 }
 
-/// A herd whose lives make every call there is.
-fn setup() -> Setup {
-    let keys =
-        "instanceCap: 3, idleTerminationMinutes: 30, shutdownTimeoutSec: 30, numExecutors: 2";
-    let mut setup = Setup::linux(&format!("{keys}, {PREPARE}"));
+/// A herd whose lives make every call there is; those that are reset and those that close their doors
+/// make others.
+fn setup(substep: &Substep) -> Setup {
+    let keys = "instanceCap: 3, idleTerminationMinutes: 30, shutdownTimeoutSec: 30";
+    let more = match (substep.state.as_str(), substep.call.as_str()) {
+        ("Resetting", _) | (_, "Snapshot") => "reset: DISK",
+        ("Retiring", "Run") => "closeSshBeforeDelete: true",
+        _ => "numExecutors: 2",
+    };
+    let mut setup = Setup::linux(&format!("{keys}, {more}, {PREPARE}"));
     setup.guests.boot = Duration::from_millis(300)..Duration::from_millis(400);
     setup.guests.addressless = Duration::ZERO..Duration::from_millis(1);
     setup
@@ -172,6 +180,9 @@ impl Walk {
     /// Somebody says something to the agent; what it asks then is under the next plan.
     async fn tell(&mut self, state: &str, what: &str, then: Plan) -> Result<(), String> {
         let agent = self.agent(state).await;
+        if state == "Resetting" {
+            self.world.pass(PUT_BACK).await;
+        }
         let vmid = agent.vmid.ok_or("no guest")?.0;
         let address = self.world.address(&agent.agent);
         self.take(then);
@@ -229,6 +240,11 @@ fn plan(way: &[Step], last: &Plan) -> Result<Plan, String> {
     let mut preludes = VecDeque::new();
     for Step { state, what } in way {
         let What::Answered(call, answer) = what else {
+            // A guest that is put back stands still meanwhile: only after that it should run.
+            if state == "Resetting" && matches!(what, What::Told(_)) {
+                let (state, turn) = (Some(state.clone()), Turn::blow(Strike::Pass));
+                preludes.push_back(Prelude { state, call: "rollback", turn });
+            }
             // Where leases are, the state itself waits for nothing.
             let used = ["Ready", "Leased", "Draining"].contains(&state.as_str());
             let hush = Some(state.clone()).filter(|_| !used);
@@ -252,7 +268,7 @@ async fn play(substep: &Substep, blow: Blow) -> Result<(), String> {
     let cut_after = blow == Blow::DoneAndNotJournalled;
     let bare = Plan { preludes: VecDeque::new(), target, turns, cut_after, hush: None };
 
-    let world = World::started(setup()).await;
+    let world = World::started(setup(substep)).await;
     let script = Script::new(&world);
     script.take(&world, plan(&substep.way, &bare)?);
     let leases = vec![world.lease("linux").await];

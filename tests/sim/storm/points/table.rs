@@ -44,6 +44,15 @@ impl Transition {
         self.outcome.starts_with("stay")
     }
 
+    /// Whether only agents go through it that are reset.
+    pub fn is_of_resets(&self) -> bool {
+        let snapshot = match &self.cause {
+            Cause::Told(_) => false,
+            Cause::Answered { call, .. } => call == "Snapshot",
+        };
+        snapshot || self.state == "Resetting"
+    }
+
     /// Where the tests of this transition are, as a path of modules.
     pub fn path(&self) -> String {
         let state = snake(&self.state);
@@ -105,11 +114,16 @@ pub fn transitions() -> Vec<Transition> {
 }
 
 fn answered(calls: &[(String, String)], call: &str, answer: &str) -> Cause {
-    // States beside the straight way have no part in what comes before a call.
-    let beside = |state: &str| ["InDoubt", "Held", "Stranded"].contains(&state);
-    let here = calls.last().is_some_and(|(state, _)| beside(state));
-    let before: Vec<&String> =
-        calls.iter().filter(|(state, _)| !here && !beside(state)).map(|(_, call)| call).collect();
+    // What is beside the straight way has no part in what comes before a call on it.
+    let beside = |(state, call): &(String, String)| {
+        ["InDoubt", "Resetting", "Held", "Stranded"].contains(&state.as_str()) || call == "Snapshot"
+    };
+    let here = calls.last().filter(|last| beside(last)).map(|(state, _)| state);
+    let counts = |one: &&(String, String)| match here {
+        Some(state) => one.0 == *state,
+        None => !beside(one),
+    };
+    let before: Vec<&String> = calls.iter().filter(counts).map(|(_, call)| call).collect();
     let nth = before.iter().rev().take_while(|other| **other == call).count().max(1);
     let after = before.iter().rev().find(|other| **other != call);
     let after = after.map(|other| (*other).clone());

@@ -36,7 +36,7 @@ pub fn is_idle(transition: &Transition) -> bool {
 /// Plays one transition with one blow.
 pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
     let Cause::Told(what) = &transition.cause else { return Err("an answer".into()) };
-    let mut world = World::started(setup()).await;
+    let mut world = World::started(setup(transition)).await;
     // What is wrong is this function's answer.
     world.judged = true;
     let script = Script::new(&world);
@@ -141,7 +141,7 @@ impl Told<'_> {
         match self.state {
             "Queued" | "Cloning" | "InDoubt" | "Configuring" | "Booting" | "Connecting"
             | "Preparing" => {}
-            "Ready" => {
+            "Ready" | "Resetting" => {
                 world.ready(&lease).await;
                 world.release(&lease).await;
             }

@@ -137,6 +137,12 @@ impl Play {
                 let (reply, _) = oneshot::channel();
                 self.world.send(HerdCommand::Reap { all, reply });
             }
+            Deed::HoldNext { template, off } => {
+                let (reply, _) = oneshot::channel();
+                let hold = (!off).then(|| Box::new(World::a_hold(seconds(60))));
+                let template = TEMPLATES[template].to_owned();
+                self.world.send(HerdCommand::HoldNext { template, hold, reply });
+            }
             Deed::Resync => {
                 let (reply, _) = oneshot::channel();
                 self.world.send(HerdCommand::Resync { reply });

@@ -59,6 +59,11 @@ impl Watch {
             return;
         }
         let owner = seen.owners.get(&vmid).and_then(|agent| seen.live.get(agent));
+        let back = matches!(rest, ["snapshot", _, "rollback"]);
+        if back && !owner.is_some_and(|owner| owner.resetting && owner.leases.is_empty()) {
+            let text = format!("{request:?} without its record: {owner:?}");
+            return self.blame(seen, "no-reset-without-intent", text);
+        }
         let ends = matches!(rest, [] | ["status", "stop" | "shutdown"]);
         if !owner.is_some_and(|owner| owner.recorded && (owner.retiring || !ends)) {
             let text = format!("{request:?} without its record: {owner:?}");

@@ -7,7 +7,8 @@ use drover_actors::ambient::Dice;
 use drover_actors::message::StopPolicy;
 
 use super::plan::{
-    Bait, CloudConf, Deed, Event, Found, Plan, QuirkName, Speed, Stage, Stranger, TemplateConf,
+    Bait, CloudConf, Deed, Event, Found, Plan, QuirkName, ResetName, Speed, Stage, Stranger,
+    TemplateConf,
 };
 
 /// The kinds of storm; a seed's number chooses one in turn.
@@ -98,6 +99,10 @@ fn template(dice: &mut Dice, nodes: usize, two: bool, count: usize) -> TemplateC
         idle: one_of(dice, &[1, 2, 4]),
         full: dice.below(4) == 0,
         found: one_of(dice, &[Found::Id, Found::Id, Found::Name, Found::Tag]),
+        reset: one_of(
+            dice,
+            &[ResetName::None, ResetName::None, ResetName::Disk, ResetName::Memory],
+        ),
         window: 0,
         life: 0,
     }
@@ -219,6 +224,8 @@ impl Draw {
             ("POST", "/status/start"),
             ("POST", "/status/shutdown"),
             ("POST", "/status/stop"),
+            ("POST", "/snapshot"),
+            ("POST", "/rollback"),
             ("DELETE", "/qemu/{vmid}"),
             ("GET", "/config"),
             ("GET", "/status"),
@@ -322,7 +329,8 @@ impl Draw {
     }
 
     fn task(&mut self) -> TaskFault {
-        let kinds = ["qmclone", "qmstart", "qmshutdown", "qmstop", "qmdestroy"];
+        let kinds =
+            ["qmclone", "qmstart", "qmshutdown", "qmstop", "qmdestroy", "qmsnapshot", "qmrollback"];
         let errors = [
             Some("can't lock file '/var/lock/qemu-server/lock-10000.conf' - got timeout"),
             Some("clone failed: no such logical volume"),
@@ -444,7 +452,12 @@ impl Draw {
 
     fn operator(&mut self, at: u64) {
         let pick = index(&mut self.dice, 5);
-        let deed = match self.dice.below(5) {
+        let deed = match self.dice.below(7) {
+            5 | 6 => {
+                let count = self.stage.templates.iter().flatten().count();
+                let template = index(&mut self.dice, count);
+                Deed::HoldNext { template, off: self.dice.below(4) == 0 }
+            }
             0 => Deed::Retire(pick),
             1 => Deed::Reap { all: true },
             2 => Deed::Reap { all: false },

@@ -102,6 +102,21 @@ pub struct TemplateConf {
     /// The most minutes an agent lives; 0 for no limit.
     #[serde(default)]
     pub life: u32,
+    /// How used agents are made clean again.
+    #[serde(default)]
+    pub reset: ResetName,
+}
+
+/// How used agents are made clean again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ResetName {
+    /// Not at all.
+    #[default]
+    None,
+    /// By a snapshot of their disks.
+    Disk,
+    /// By one with their memory.
+    Memory,
 }
 
 /// Something that happens.
@@ -226,6 +241,13 @@ pub enum Deed {
         /// Whether the warm minimum goes too.
         all: bool,
     },
+    /// An operator has the next failure of a template held for a minute, or none.
+    HoldNext {
+        /// The template's number.
+        template: usize,
+        /// Whether it is taken back.
+        off: bool,
+    },
     /// An operator resyncs.
     Resync,
     /// The service stops in order, and starts again after some seconds.
@@ -320,6 +342,7 @@ impl Deed {
             | Self::Unhold(_)
             | Self::Provision { .. }
             | Self::Reap { .. }
+            | Self::HoldNext { .. }
             | Self::Resync
             | Self::Crash { .. }
             | Self::Trap { .. } => false,
@@ -403,9 +426,9 @@ impl Plan {
             there && conf.source < stage.nodes
         });
         let named = self.events.iter().all(|event| match &event.deed {
-            Deed::Ask { template, .. } | Deed::Provision { template, .. } => {
-                stage.templates[*template].is_some()
-            }
+            Deed::Ask { template, .. }
+            | Deed::Provision { template, .. }
+            | Deed::HoldNext { template, .. } => stage.templates[*template].is_some(),
             Deed::Template(number, _) => stage.templates[*number].is_some(),
             Deed::Cloud(number, _) => stage.clouds[*number].is_some(),
             _ => true,

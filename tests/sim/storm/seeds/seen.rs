@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_actors::id::{AgentId, LeaseId, TemplateId};
+use drover_actors::record::Owner;
 use drover_actors::spec::HerdSpec;
 use drover_actors::time::WallTime;
 
@@ -37,6 +38,19 @@ pub struct Live {
     pub(super) leases: Vec<LeaseId>,
     pub(super) executors: u32,
     pub(super) retiring: bool,
+    /// Whether it is reset, and so serves one owner for life.
+    pub(super) resets: bool,
+    /// For whom its last lease was.
+    pub(super) owner: Option<Owner>,
+    /// Whether the intent to put it back is written down and not carried out yet.
+    pub(super) resetting: bool,
+}
+
+impl Live {
+    /// Whether it is none of the pool: it serves one owner.
+    pub fn is_kept_for_one(&self) -> bool {
+        self.resets && self.owner.is_some()
+    }
 }
 
 /// One lease as records and facts tell of it.

@@ -4,7 +4,7 @@ use drover::sim::guests::NoneOptions;
 use drover::sim::spec::{ClusterSpec, GuestSpec, PveVersion};
 use drover::sim::world::{Latency, Spread};
 
-use super::plan::{CLOUDS, CloudConf, Found, Speed, Stage, TEMPLATES, TemplateConf};
+use super::plan::{CLOUDS, CloudConf, Found, ResetName, Speed, Stage, TEMPLATES, TemplateConf};
 use crate::world::setup::Setup;
 
 /// The setup of a stage.
@@ -51,8 +51,15 @@ pub fn configure(
         if on.is_empty() {
             return None;
         }
+        // Who has one use is never reset, and who is reset serves one at a time.
+        let reset = match conf.reset {
+            ResetName::Disk if conf.uses != 1 => "DISK",
+            ResetName::Memory if conf.uses != 1 => "MEMORY",
+            ResetName::None | ResetName::Disk | ResetName::Memory => "NONE",
+        };
+        let executors = if reset == "NONE" { conf.executors } else { 1 };
         let keys = format!(
-            "{pool}cloudIds: [{}], {}, instanceCap: {}, instanceMin: {}, \
+            "{pool}reset: {reset}, cloudIds: [{}], {}, instanceCap: {}, instanceMin: {}, \
              idleMin: {}, numExecutors: {}, maxTotalUses: {}, idleTerminationMinutes: {}, \
              cloneStrategy: {}, maxLifetimeMinutes: {}, schedule: [{}]",
             on.join(", "),
@@ -60,7 +67,7 @@ pub fn configure(
             conf.cap,
             conf.min,
             conf.idle_min,
-            conf.executors,
+            executors,
             conf.uses,
             conf.idle,
             if conf.full { "FULL" } else { "LINKED" },

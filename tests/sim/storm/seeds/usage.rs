@@ -88,6 +88,8 @@ impl Losses {
         self.lost.retain(|(at, ..)| *at + NEWS >= now);
         let left = match &*live.state {
             before if is_ready(before) && !is_ready(after) => Left::Ready,
+            // From its first lease on it is its owner's, and none of the pool.
+            "Ready" if after != "Ready" && live.resets => Left::Ready,
             "Ready" if after != "Ready" => Left::Idle,
             _ => return,
         };
@@ -132,6 +134,7 @@ pub(super) fn going(
         | Reason::Orphaned
         | Reason::ReturnedFromPark
         | Reason::WindowClosed
+        | Reason::MadeRoom
         | Reason::Cancelled => false,
     };
     if used && !fair {
@@ -153,11 +156,15 @@ pub(super) fn going(
 
 /// Whether a template keeps less than it is to, once this agent goes.
 fn short(seen: &Seen, agent: &AgentId, specs: &[HerdSpec]) -> Option<String> {
-    let template = &seen.live.get(agent)?.template;
+    let going = seen.live.get(agent)?;
+    if going.is_kept_for_one() {
+        return None;
+    }
+    let template = &going.template;
     let others = || {
         let live = seen.live.iter();
         let of = live.filter(|(other, live)| *other != agent && live.template == *template);
-        of.filter(|(_, live)| !live.retiring).map(|(_, live)| live)
+        of.filter(|(_, live)| !live.retiring && !live.is_kept_for_one()).map(|(_, live)| live)
     };
     let ready = others().filter(|live| is_ready(&live.state)).count()
         + seen.losses.of(template, agent, &[Left::Ready]);

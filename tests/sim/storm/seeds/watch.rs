@@ -11,7 +11,7 @@ use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
 use drover_actors::id::{AgentId, LeaseId};
 use drover_actors::ledger::Ledger;
 use drover_actors::marks::parse_name;
-use drover_actors::record::{Body, Reason};
+use drover_actors::record::{Body, LeaseAsk, Reason};
 use drover_actors::spec::HerdSpec;
 use drover_actors::time::WallTime;
 use tokio::sync::Notify;
@@ -115,6 +115,9 @@ impl Watch {
                 leases: entry.leases.keys().cloned().collect(),
                 executors: entry.spec.executors.max(1),
                 retiring: entry.retiring.is_some(),
+                resets: entry.spec.reset.is_some(),
+                owner: entry.owner.clone(),
+                resetting: entry.state == "Resetting",
             };
             seen.owners.insert(vmid, id.clone());
             seen.live.insert(id.clone(), live);
@@ -290,6 +293,9 @@ impl Watch {
                 leases: Vec::new(),
                 executors: 1,
                 retiring: false,
+                resets: false,
+                owner: None,
+                resetting: false,
             };
             seen.live.insert(agent.clone(), live);
         }
@@ -377,6 +383,17 @@ impl Watch {
         if holders > room as usize {
             let text = format!("{agent} has {holders} leases and {room} executors");
             self.blame(seen, "one-holder-an-executor", text);
+        }
+    }
+
+    /// An agent that is reset serves one owner, and never while it is being put back.
+    fn owned(&self, seen: &mut Seen, agent: &AgentId, ask: &LeaseAsk) {
+        let Some(live) = seen.live.get_mut(agent).filter(|live| live.resets) else { return };
+        let before = live.owner.replace(ask.whose());
+        let strange = before.as_ref().is_some_and(|before| *before != ask.whose());
+        if strange || live.resetting {
+            let text = format!("{agent} of {before:?} is given to {}", ask.owner);
+            self.blame(seen, "a-reset-agent-serves-its-owner", text);
         }
     }
 
@@ -484,6 +501,7 @@ impl Eye for Watch {
                     live.recorded = true;
                     live.vmid = Some(vmid);
                     live.executors = spec.executors.max(1);
+                    live.resets = spec.reset.is_some();
                 }
                 if let Some(other) = seen.owners.insert(vmid, marks.agent.clone()) {
                     let text = format!("{vmid} is {other}'s and is given to {}", marks.agent);
@@ -492,6 +510,17 @@ impl Eye for Watch {
             }
             Body::LeaseGranted { agent, ask, expires } => {
                 self.granted(&mut seen, agent, &ask.lease, *expires);
+                self.owned(&mut seen, agent, ask);
+            }
+            Body::ResetIntended { agent } => {
+                if let Some(live) = seen.live.get_mut(agent) {
+                    live.resetting = true;
+                }
+            }
+            Body::Phase { agent, state } if state == "Ready" => {
+                if let Some(live) = seen.live.get_mut(agent) {
+                    live.resetting = false;
+                }
             }
             Body::LeaseRenewed { lease, expires } => {
                 seen.leases.entry(lease.clone()).or_default().expires = Some(*expires);

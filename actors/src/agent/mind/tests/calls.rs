@@ -13,7 +13,7 @@ use crate::agent::testing::*;
 use crate::id::{Attempt, ClusterId, LeaseId, NodeName, VmId};
 use crate::message::AgentCommand;
 use crate::record::Reason;
-use crate::spec::{LimitSpec, TemplateSpec};
+use crate::spec::{LimitSpec, ResetKind, TemplateSpec};
 
 const GOLDEN: &str = include_str!("../../calls.txt");
 
@@ -73,13 +73,14 @@ fn sketch(call: &Call) -> String {
 /// What tells places apart that may go on differently.
 fn kind(place: &Place) -> String {
     let drive = &place.drive;
+    let (resets, closes) = (drive.mind.spec.reset.is_some(), drive.mind.spec.close_ssh);
     let calls: BTreeSet<String> = pending(drive).iter().map(|(_, call)| sketch(call)).collect();
     let mind = &drive.mind;
     let guest = mind.guest().map(|guest| (guest.upid.is_some(), guest.address.is_some()));
     let dead = matches!(mind.state(), State::InDoubt { dead: Some(_), .. });
     let waits = (mind.leases.len(), mind.observing, mind.retry.is_some());
     let here = place.made.iter().filter(|(.., made)| *made == drive.state()).count();
-    format!("{} {calls:?} {here} {guest:?} {dead} {waits:?}", drive.state())
+    format!("{} {calls:?} {here} {guest:?} {dead} {waits:?} {resets} {closes}", drive.state())
 }
 
 fn commands() -> Vec<(&'static str, AgentCommand)> {
@@ -163,9 +164,15 @@ fn draw() -> String {
         let odd: usize = odd.map(|(_, what)| if what == "deadline" { 2 } else { 1 }).sum();
         (odd, place.way.len())
     };
-    let start = Place::new(Drive::new(wide()), &[], Vec::new());
-    let mut places = BTreeMap::from([((rank(&start), 0), start)]);
-    let mut count = 0;
+    // Lives that are reset make calls of their own, and so do those that close their doors.
+    let reset = TemplateSpec { reset: Some(ResetKind::Disk), executors: 1, ..wide() };
+    let closing = TemplateSpec { close_ssh: true, ..wide() };
+    let mut places = BTreeMap::new();
+    for (count, spec) in [wide(), reset, closing].into_iter().enumerate() {
+        let start = Place::new(Drive::new(spec), &[], Vec::new());
+        places.insert((rank(&start), count), start);
+    }
+    let mut count = 3;
     while let Some((_, place)) = places.pop_first() {
         if !known.insert(kind(&place)) {
             continue;

@@ -1,6 +1,7 @@
 //! Held for debugging: when, for how long, and what it is kept from.
 
-use crate::agent::event::{Answer, Call, Effect};
+use crate::agent::event::{Answer, Call, Effect, Event};
+use crate::agent::lessons::Taught;
 use crate::agent::testing::*;
 use crate::fault::FaultKind;
 use crate::id::LeaseId;
@@ -178,7 +179,7 @@ fn a_hold_written_just_before_a_crash_is_carried_out_after_it() {
     let mut drive = Drive::new(spec());
     drive.go_to("Ready");
     let hold = Some(Box::new(a_hold()));
-    drive.record(Body::HoldSet { agent: agent_id(), hold, until: None });
+    drive.record(Body::HoldSet { agent: agent_id(), hold, until: None, next: None });
     let mut adopted = drive.adopt(secs(5));
     let seen = Answer::Looked(Ok(adopted.sight()));
     adopted.answer(seen);
@@ -188,9 +189,80 @@ fn a_hold_written_just_before_a_crash_is_carried_out_after_it() {
 #[test]
 fn a_release_written_just_before_a_crash_is_carried_out_after_it() {
     let mut drive = held();
-    drive.record(Body::HoldSet { agent: agent_id(), hold: None, until: None });
+    drive.record(Body::HoldSet { agent: agent_id(), hold: None, until: None, next: None });
     let mut adopted = drive.adopt(secs(5));
     let seen = Answer::Looked(Ok(adopted.sight()));
     adopted.answer(seen);
     assert_eq!(adopted.state(), "Retiring");
+}
+
+// Invariant: of a template whose next failure is to be held, an agent that fails once it has a machine
+// is held; one that is told to go, or has none, is not.
+
+/// A mind whose template was told to hold its next failure.
+fn armed(state: &str) -> Drive {
+    let mut drive = Drive::new(spec());
+    drive.go_to(state);
+    drive.mind.know(Taught { worth: true, hold_next: Some(a_hold()) });
+    drive
+}
+
+fn held_as_next(drive: &Drive) -> usize {
+    drive.effects.iter().filter(|effect| **effect == Effect::HeldAsNext).count()
+}
+
+#[test]
+fn the_next_failure_of_a_template_is_held_with_its_cause_and_waits_no_more() {
+    for state in ["Booting", "Connecting", "Preparing"] {
+        let mut drive = armed(state);
+        let waits =
+            Body::HoldNextSet { template: spec().id.clone(), hold: Some(Box::new(a_hold())) };
+        drive.record(waits);
+        let (_, call) = drive.asked().expect("a call");
+        drive.answer(refused(&call, fault(FaultKind::Denied { privilege: None, path: None })));
+        assert_eq!((drive.state(), held_as_next(&drive)), ("Held", 1), "{state}");
+        assert!(drive.mind.detail.contains("a planned denied"), "{}", drive.mind.detail);
+        assert!(drive.ledger.hold_next.is_empty(), "it is used");
+        assert_eq!(drive.adopt(secs(5)).state(), "Held");
+    }
+}
+
+#[test]
+fn an_agent_that_takes_too_long_or_stops_by_itself_has_failed_too() {
+    let mut drive = armed("Connecting");
+    drive.answer(Answer::Greeted(Err(fault(FaultKind::Unreachable))));
+    drive.wait(secs(180));
+    assert_eq!(drive.state(), "Held");
+    let mut drive = armed("Preparing");
+    drive.command(AgentCommand::SeenStopped);
+    let stopped = VmSight { running: Some(false), ..drive.sight() };
+    let (attempt, _) = drive.asked().expect("a look");
+    drive.event(Event::Answer(attempt, Answer::Looked(Ok(stopped))));
+    assert_eq!(drive.state(), "Held");
+}
+
+#[test]
+fn who_is_told_to_go_or_has_no_machine_is_not_held_as_a_failure() {
+    let mut drive = armed("Booting");
+    drive.command(AgentCommand::Retire(Reason::Asked));
+    assert_eq!((drive.state(), held_as_next(&drive)), ("Retiring", 0));
+    let mut drive = armed("Configuring");
+    drive.answer(Answer::Configured(Err(fault(FaultKind::Broken))));
+    assert_eq!((drive.state(), held_as_next(&drive)), ("Retiring", 0));
+    let mut drive = armed("Ready");
+    drive.command(AgentCommand::Retire(Reason::Asked));
+    assert_eq!((drive.state(), held_as_next(&drive)), ("Retiring", 0));
+}
+
+#[test]
+fn a_login_that_does_not_come_points_to_the_console_meanwhile() {
+    let mut drive = held();
+    for _ in 0..3 {
+        drive.answer(Answer::Unlocked(Err(fault(FaultKind::Unreachable))));
+        drive.wait(secs(40));
+    }
+    let console = "use its console (`qm terminal 10417` on node n1)";
+    assert!(drive.mind.detail.contains(console), "{}", drive.mind.detail);
+    drive.answer(Answer::Unlocked(Ok(())));
+    assert!(drive.mind.detail.ends_with("the login is open"), "{}", drive.mind.detail);
 }

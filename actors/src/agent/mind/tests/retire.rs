@@ -5,9 +5,9 @@ use crate::agent::testing::*;
 use crate::fact::What;
 use crate::fault::FaultKind;
 use crate::message::AgentCommand;
-use crate::ports::{IdSight, TaskEnd, VmSight};
+use crate::ports::{IdSight, Ran, TaskEnd, VmSight};
 use crate::record::{Body, Reason};
-use crate::spec::TemplateSpec;
+use crate::spec::{LimitSpec, TemplateSpec};
 
 fn retiring() -> Drive {
     let mut drive = Drive::new(spec());
@@ -268,4 +268,43 @@ fn vanished_ends_any_agent_with_a_guest_but_not_a_clone_under_way() {
     assert_eq!((drive.state(), next(&drive)), ("Retiring", Call::Leftovers), "volumes may remain");
     drive.answer(Answer::Leftovers(Ok(Vec::new())));
     assert_eq!(drive.state(), "Gone");
+}
+
+// Invariant: a guest whose door is to be closed is closed off once its marks were read, within a short
+// time, and stopped hard whatever came of it.
+
+#[test]
+fn a_guest_is_closed_off_before_it_is_stopped_hard() {
+    let limits = LimitSpec { shutdown: secs(60), ..spec().limits };
+    let closing = TemplateSpec { close_ssh: true, limits, ..spec() };
+    let ends = [
+        Answer::Ran(Ok(Ran { exit: Some(0), tail: String::new() })),
+        Answer::Ran(Ok(Ran { exit: Some(1), tail: "no".into() })),
+        Answer::Ran(Err(fault(FaultKind::Unreachable))),
+        Answer::Ran(Err(fault(FaultKind::KeyRejected))),
+    ];
+    for end in ends {
+        let mut drive = Drive::new(closing.clone());
+        drive.go_to("Ready");
+        drive.command(AgentCommand::Retire(Reason::Asked));
+        let Some((_, Call::Fence)) = drive.asked() else { panic!("no fence") };
+        let seen = Answer::Fenced(Ok(VmSight { running: None, ..drive.sight() }));
+        drive.answer(seen);
+        let Some((_, Call::Run(_, _, limit))) = drive.asked() else { panic!("not closed") };
+        assert!(limit <= secs(10));
+        drive.answer(end);
+        assert!(matches!(drive.asked(), Some((_, Call::Stop))), "no shutdown is waited for");
+        drive.go_to("Gone");
+        let shut = |call: &Call| matches!(call, Call::Shutdown(_));
+        assert!(!drive.calls().iter().any(shut));
+    }
+}
+
+#[test]
+fn a_guest_without_an_address_has_no_door_to_close() {
+    let mut drive = Drive::new(TemplateSpec { close_ssh: true, ..spec() });
+    drive.go_to("Configuring");
+    drive.command(AgentCommand::Retire(Reason::Asked));
+    drive.go_to("Gone");
+    assert!(!drive.calls().iter().any(|call| matches!(call, Call::Run(..))));
 }

@@ -15,7 +15,7 @@ use crate::record::Reason;
 
 const GOLDEN: &str = include_str!("../../transitions.txt");
 
-const STATES: [&str; 14] = [
+const STATES: [&str; 15] = [
     "Queued",
     "Cloning",
     "InDoubt",
@@ -26,6 +26,7 @@ const STATES: [&str; 14] = [
     "Ready",
     "Leased",
     "Draining",
+    "Resetting",
     "Held",
     "Retiring",
     "Stranded",
@@ -34,7 +35,7 @@ const STATES: [&str; 14] = [
 
 /// A mind in each state, as it is right after entering it.
 fn at(state: &str) -> Drive {
-    let mut drive = Drive::new(spec());
+    let mut drive = Drive::new(if state == "Resetting" { reset_spec() } else { spec() });
     match state {
         "Queued" => {}
         "InDoubt" => {
@@ -47,6 +48,12 @@ fn at(state: &str) -> Drive {
             if state == "Draining" {
                 drive.command(AgentCommand::Drain(Reason::Asked));
             }
+        }
+        "Resetting" => {
+            drive.go_to("Ready");
+            drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
+            let (lease, why) = (LeaseId::new("l1"), "released".into());
+            drive.command(AgentCommand::EndLease { lease, why });
         }
         "Held" => {
             drive.go_to("Ready");
@@ -146,15 +153,20 @@ fn draw() -> String {
             outcomes.push(("deadline".into(), outcome(&drive, state, asked)));
         }
         rows(state, outcomes, &mut table);
-        calls_of(state, &mut table);
+        calls_of(state, at(state), |_| true, &mut table);
+        if state == "Preparing" {
+            // What only agents do that are reset.
+            let mut drive = Drive::new(reset_spec());
+            drive.go_to(state);
+            calls_of(state, drive, |call| *call == Call::Snapshot, &mut table);
+        }
         table.push('\n');
     }
     table
 }
 
 /// Follows the fair answers through a state and tries every other answer at each of its calls.
-fn calls_of(state: &str, table: &mut String) {
-    let mut drive = at(state);
+fn calls_of(state: &str, mut drive: Drive, shown: impl Fn(&Call) -> bool, table: &mut String) {
     to_next_call(&mut drive);
     while let Some((attempt, call)) = drive.asked().filter(|_| drive.state() == state) {
         let asked = name(&call);
@@ -166,7 +178,9 @@ fn calls_of(state: &str, table: &mut String) {
             other.event(Event::Answer(attempt, answer));
             outcomes.push((what.to_owned(), outcome(&other, state, Some(asked.clone()))));
         }
-        rows(state, prefix(&asked, outcomes), table);
+        if shown(&call) {
+            rows(state, prefix(&asked, outcomes), table);
+        }
         let fair = drive.fair_answer(call);
         drive.event(Event::Answer(attempt, fair));
         to_next_call(&mut drive);

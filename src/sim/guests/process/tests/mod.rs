@@ -7,6 +7,7 @@
 mod agent;
 mod host;
 mod life;
+mod scripts;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -122,6 +123,7 @@ pub(super) fn guest(vmid: u32, boot: u32) -> GuestBoot {
         config: config.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         mac: Some("BC:24:11:AA:BB:CC".to_owned()),
         boot,
+        resumed: false,
     }
 }
 

@@ -1,0 +1,212 @@
+//! What agents teach about the resets of their template: whether they can be, and whether they are
+//! worth it. A reset that takes longer than to destroy an agent and make a new one is not.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::fact::ResetPicture;
+use crate::id::TemplateId;
+use crate::record::Hold;
+
+/// Of how many of the last each the mean is, roughly.
+const WEIGHT: u32 = 8;
+/// Resets that must have been seen before they are judged: the first may have met a busy storage.
+const ENOUGH: u32 = 3;
+/// After so many agents that were destroyed instead one is reset again: storages change.
+const AGAIN: u32 = 10;
+
+/// What one agent tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lesson {
+    /// From the intent to clone it to its being ready.
+    Made(Duration),
+    /// From the intent to retire it to its end.
+    Retired(Duration),
+    /// From the intent to reset it to its being ready again.
+    Reset(Duration),
+    /// It was destroyed because resets are not worth it.
+    Passed,
+    /// It can not be reset: why, in words for people.
+    Refused(String),
+}
+
+/// What an agent is told of its template before each of its steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Taught {
+    /// Whether a reset is worth it.
+    pub worth: bool,
+    /// The hold that waits for the template's next failure.
+    pub hold_next: Option<Hold>,
+}
+
+impl Default for Taught {
+    fn default() -> Self {
+        Self { worth: true, hold_next: None }
+    }
+}
+
+/// A moving mean.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Mean {
+    count: u32,
+    mean: Duration,
+}
+
+impl Mean {
+    fn note(&mut self, span: Duration) {
+        self.count = self.count.saturating_add(1);
+        let parts = self.count.min(WEIGHT);
+        self.mean = (self.mean * (parts - 1) + span) / parts;
+    }
+
+    fn get(&self) -> Option<Duration> {
+        (self.count > 0).then_some(self.mean)
+    }
+}
+
+/// What is known of one template.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Figures {
+    made: Mean,
+    retired: Mean,
+    reset: Mean,
+    total: u64,
+    passed: u32,
+    refused: Option<String>,
+}
+
+impl Figures {
+    /// Takes a lesson in.
+    pub fn note(&mut self, lesson: Lesson) {
+        match lesson {
+            Lesson::Made(span) => self.made.note(span),
+            Lesson::Retired(span) => self.retired.note(span),
+            Lesson::Reset(span) => {
+                self.reset.note(span);
+                self.total += 1;
+                self.passed = 0;
+                self.refused = None;
+            }
+            Lesson::Passed => self.passed = self.passed.saturating_add(1),
+            Lesson::Refused(why) => self.refused = Some(why),
+        }
+    }
+
+    /// How long it takes to destroy an agent and make a new one.
+    fn anew(&self) -> Option<Duration> {
+        Some(self.made.get()? + self.retired.get().unwrap_or_default())
+    }
+
+    fn slower(&self) -> bool {
+        let known = self.reset.get().filter(|_| self.reset.count >= ENOUGH);
+        matches!((known, self.anew()), (Some(reset), Some(anew)) if reset > anew)
+    }
+
+    /// Whether the next used agent is to be reset rather than destroyed.
+    pub fn worth(&self) -> bool {
+        !self.slower() || self.passed >= AGAIN
+    }
+
+    /// For people.
+    pub fn picture(&self) -> ResetPicture {
+        let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let detail = match &self.refused {
+            Some(why) => format!("used agents are destroyed: {why}"),
+            None if self.slower() => {
+                "used agents are destroyed: resets take longer than new ones".to_owned()
+            }
+            None => String::new(),
+        };
+        ResetPicture {
+            count: self.total,
+            reset_ms: self.reset.get().map(ms),
+            anew_ms: self.anew().map(ms),
+            detail,
+        }
+    }
+}
+
+/// What is known of every template, shared by the agents of one thread.
+#[derive(Debug, Clone, Default)]
+pub struct Resets(Rc<RefCell<BTreeMap<TemplateId, Figures>>>);
+
+impl Resets {
+    /// Takes a lesson in; gives the refusal where it is news.
+    pub fn note(&self, template: &TemplateId, lesson: Lesson) -> Option<String> {
+        let mut all = self.0.borrow_mut();
+        let figures = all.entry(template.clone()).or_default();
+        let before = figures.refused.clone();
+        figures.note(lesson);
+        figures.refused.clone().filter(|_| figures.refused != before)
+    }
+
+    /// Whether the next used agent of a template is to be reset.
+    pub fn worth(&self, template: &TemplateId) -> bool {
+        self.0.borrow().get(template).is_none_or(Figures::worth)
+    }
+
+    /// What is known of a template, for people.
+    pub fn picture(&self, template: &TemplateId) -> ResetPicture {
+        self.0.borrow().get(template).map(Figures::picture).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::{seconds, template_id};
+
+    // Invariant: agents are reset as long as that is sooner done than a new one, and tried again.
+
+    fn figures(made: u64, retired: u64, resets: &[u64]) -> Figures {
+        let mut figures = Figures::default();
+        figures.note(Lesson::Made(seconds(made)));
+        figures.note(Lesson::Retired(seconds(retired)));
+        for reset in resets {
+            figures.note(Lesson::Reset(seconds(*reset)));
+        }
+        figures
+    }
+
+    #[test]
+    fn resets_are_given_up_when_they_take_longer_than_new_agents() {
+        assert!(Figures::default().worth(), "nothing is known yet");
+        assert!(figures(20, 10, &[40, 40]).worth(), "too few to judge by");
+        assert!(figures(20, 10, &[30, 30, 30]).worth());
+        assert!(!figures(20, 10, &[31, 31, 31]).worth());
+        assert!(figures(20, 10, &[90, 5, 5, 5]).worth(), "one slow one among others");
+    }
+
+    #[test]
+    fn after_ten_destroyed_agents_one_is_reset_again() {
+        let mut figures = figures(20, 10, &[60, 60, 60]);
+        for _ in 0..9 {
+            figures.note(Lesson::Passed);
+            assert!(!figures.worth());
+        }
+        figures.note(Lesson::Passed);
+        assert!(figures.worth());
+        figures.note(Lesson::Reset(seconds(60)));
+        assert!(!figures.worth());
+        for _ in 0..12 {
+            figures.note(Lesson::Reset(seconds(2)));
+        }
+        assert!(figures.worth(), "the storage is better now");
+    }
+
+    // Invariant: a refusal is news once, until a reset went well.
+
+    #[test]
+    fn a_refusal_is_news_once() {
+        let (resets, id) = (Resets::default(), template_id("c/t"));
+        let refused = || Lesson::Refused("no right".into());
+        assert_eq!(resets.note(&id, refused()).as_deref(), Some("no right"));
+        assert_eq!(resets.note(&id, refused()), None);
+        assert_eq!(resets.picture(&id).detail, "used agents are destroyed: no right");
+        resets.note(&id, Lesson::Reset(seconds(5)));
+        assert_eq!(resets.picture(&id).detail, "");
+        assert!(resets.note(&id, refused()).is_some());
+    }
+}

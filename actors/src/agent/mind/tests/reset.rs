@@ -1,0 +1,240 @@
+//! Snapshots, resets, and whom a reset agent serves.
+
+use crate::agent::event::{Answer, Call, Effect};
+use crate::agent::lessons::{Lesson, Taught};
+use crate::agent::testing::*;
+use crate::fault::FaultKind;
+use crate::id::LeaseId;
+use crate::message::{AgentCommand, Standing};
+use crate::ports::{AddressSight, Ran, Snapped};
+use crate::record::{Body, LeaseAsk, Reason};
+use crate::spec::{ResetKind, TemplateSpec};
+
+/// An agent that is reset, after its first lease.
+fn used(spec: TemplateSpec) -> Drive {
+    let mut drive = Drive::new(spec);
+    drive.go_to("Ready");
+    lease(&mut drive, "l1");
+    drive
+}
+
+/// A lease that is over at once.
+fn lease(drive: &mut Drive, name: &str) {
+    drive.command(AgentCommand::Lease { ask: Box::new(ask(name, None)) });
+    let (lease, why) = (LeaseId::new(name), "released".into());
+    drive.command(AgentCommand::EndLease { lease, why });
+}
+
+fn lessons(drive: &Drive) -> Vec<&Lesson> {
+    let learnt = drive.effects.iter().filter_map(|effect| match effect {
+        Effect::Learnt(lesson) => Some(lesson),
+        _ => None,
+    });
+    learnt.collect()
+}
+
+fn why(drive: &Drive) -> Reason {
+    drive.mind.state().leaving().cloned().expect("it goes")
+}
+
+// Invariant: nothing is put back before the intent to is durable, and nobody is let in before it was
+// put back and mended.
+
+#[test]
+fn a_used_agent_goes_back_to_its_snapshot_is_mended_and_free_again() {
+    let mut drive = used(reset_spec());
+    let intent = |effect: &Effect| matches!(effect, Effect::Record(Body::ResetIntended { .. }));
+    let call = |effect: &Effect| matches!(effect, Effect::Ask(_, Call::Rollback));
+    let (intended, asked) =
+        (drive.effects.iter().position(intent), drive.effects.iter().position(call));
+    assert!(intended.is_some() && intended < asked, "{intended:?} {asked:?}");
+    assert_eq!(drive.reports().last().expect("one").standing, Standing::Coming);
+    let before = drive.calls().len();
+    drive.go_to("Ready");
+    let names: Vec<String> =
+        drive.calls()[before..].iter().map(|call| format!("{call:?}")).collect();
+    let names: Vec<&str> =
+        names.iter().map(|name| name.split('(').next().unwrap_or_default()).collect();
+    assert_eq!(names, ["Address", "Greet", "Run", "Run"]);
+    assert!(matches!(lessons(&drive)[..], [Lesson::Made(_), Lesson::Reset(_)]));
+    let entry = &drive.ledger.agents[&agent_id()];
+    assert!(entry.state == "Ready" && entry.clean && entry.expelling.is_empty());
+}
+
+#[test]
+fn a_snapshot_with_memory_needs_no_boot() {
+    let mut drive = used(TemplateSpec { reset: Some(ResetKind::Memory), ..spec() });
+    drive.answer(Answer::RolledBack(Ok(())));
+    assert!(matches!(drive.asked(), Some((_, Call::Address))), "it is asked at once");
+    let mut drive = used(reset_spec());
+    drive.answer(Answer::RolledBack(Ok(())));
+    assert_eq!(drive.asked(), None, "it boots first");
+}
+
+#[test]
+fn another_address_after_a_reset_is_written_down_with_the_same_host_keys() {
+    let mut drive = used(reset_spec());
+    drive.answer(Answer::RolledBack(Ok(())));
+    drive.wait(secs(1));
+    let address = "10.0.0.77".parse().expect("one");
+    drive.answer(Answer::Addressed(Ok(AddressSight::At(address))));
+    let entry = &drive.ledger.agents[&agent_id()];
+    assert_eq!(entry.address.as_deref(), Some("10.0.0.77"));
+    assert_eq!(entry.host_keys, ["ssh-ed25519 HOST"]);
+}
+
+// Invariant: whatever goes wrong with a reset ends the agent.
+
+#[test]
+fn any_failure_of_a_reset_destroys_the_agent() {
+    let kinds = [
+        FaultKind::Contention,
+        FaultKind::UnknownOutcome,
+        FaultKind::Gone,
+        FaultKind::Denied { privilege: None, path: None },
+    ];
+    for kind in kinds {
+        let mut drive = used(reset_spec());
+        drive.answer(Answer::RolledBack(Err(fault(kind.clone()))));
+        assert_eq!(drive.state(), "Retiring", "{kind:?}");
+    }
+    let mut drive = used(reset_spec());
+    drive.answer(Answer::RolledBack(Err(fault(FaultKind::Foreign))));
+    assert_eq!(drive.state(), "Stranded");
+    let mut drive = used(reset_spec());
+    while !matches!(drive.asked(), Some((_, Call::Run(..)))) {
+        match drive.asked() {
+            Some((_, call)) => {
+                let fair = drive.fair_answer(call);
+                drive.answer(fair);
+            }
+            None => drive.wait(secs(1)),
+        }
+    }
+    drive.answer(Answer::Ran(Ok(Ran { exit: Some(1), tail: "a key is there".into() })));
+    let Reason::Failed { state, text, .. } = why(&drive) else { panic!("{:?}", why(&drive)) };
+    assert_eq!(state, "Resetting");
+    assert!(text.contains("a key is there"), "{text}");
+}
+
+#[test]
+fn a_reset_that_takes_too_long_destroys_the_agent() {
+    let mut drive = used(reset_spec());
+    drive.wait(secs(300));
+    assert_eq!(why(&drive), Reason::TooSlow { state: "Resetting".into() });
+}
+
+#[test]
+fn a_reset_that_was_cut_short_is_looked_at_and_the_agent_destroyed() {
+    let drive = used(reset_spec());
+    let mut again = drive.adopt(secs(5));
+    assert_eq!(again.state(), "Resetting");
+    assert!(matches!(again.asked(), Some((_, Call::Look))));
+    let sight = again.sight();
+    again.answer(Answer::Looked(Ok(sight)));
+    assert_eq!(why(&again).label(), "failed");
+    assert!(!again.calls().contains(&Call::Rollback));
+}
+
+// Invariant: an agent that is reset serves one owner for life.
+
+fn other() -> LeaseAsk {
+    LeaseAsk { owner: "build 8".into(), ..ask("l2", None) }
+}
+
+#[test]
+fn a_lease_of_another_owner_is_refused_before_and_after_a_restart() {
+    let mut drive = used(reset_spec());
+    drive.go_to("Ready");
+    let owner = drive.reports().last().expect("one").owner.clone();
+    assert_eq!(owner, Some(ask("l1", None).whose()));
+    let mut again = drive.adopt(secs(5));
+    again.go_to("Ready");
+    let sight = again.sight();
+    again.answer(Answer::Looked(Ok(sight)));
+    for mut drive in [drive, again] {
+        drive.command(AgentCommand::Lease { ask: Box::new(other()) });
+        assert_eq!(drive.state(), "Ready");
+        assert_eq!(drive.reports().last().expect("one").refused, [LeaseId::new("l2")]);
+        drive.command(AgentCommand::Lease { ask: Box::new(ask("l3", None)) });
+        assert_eq!(drive.state(), "Leased");
+    }
+}
+
+#[test]
+fn without_resets_an_agent_serves_anybody() {
+    let mut drive = used(spec());
+    drive.command(AgentCommand::Lease { ask: Box::new(other()) });
+    assert_eq!(drive.state(), "Leased");
+    assert_eq!(drive.reports().last().expect("one").owner, None);
+    assert!(lessons(&drive).is_empty());
+}
+
+// Invariant: without a snapshot, or where it is not worth it, a used agent is destroyed.
+
+#[test]
+fn where_there_can_be_no_snapshot_the_agent_serves_once_and_says_why() {
+    let mut drive = Drive::new(reset_spec());
+    while !matches!(drive.asked(), Some((_, Call::Snapshot))) {
+        match drive.asked() {
+            Some((_, call)) => {
+                let fair = drive.fair_answer(call);
+                drive.answer(fair);
+            }
+            None if drive.state() == "Queued" => drop(drive.grant()),
+            None => drive.wait(secs(1)),
+        }
+    }
+    let refusal = || "snapshot feature is not available".to_owned();
+    drive.answer(Answer::Snapped(Ok(Snapped::Impossible(refusal()))));
+    assert_eq!(drive.state(), "Ready");
+    assert!(drive.mind.detail.contains("can not be reset"), "{}", drive.mind.detail);
+    assert_eq!(lessons(&drive)[0], &Lesson::Refused(refusal()));
+    lease(&mut drive, "l1");
+    assert_eq!(why(&drive), Reason::UsedUp);
+}
+
+#[test]
+fn a_reset_that_is_not_worth_it_is_not_made() {
+    let mut drive = Drive::new(reset_spec());
+    drive.go_to("Ready");
+    drive.mind.know(Taught { worth: false, hold_next: None });
+    lease(&mut drive, "l1");
+    assert_eq!(why(&drive), Reason::UsedUp);
+    assert_eq!(lessons(&drive).last(), Some(&&Lesson::Passed));
+}
+
+#[test]
+fn the_last_use_is_followed_by_no_reset() {
+    let mut drive = used(TemplateSpec { max_uses: Some(2), ..reset_spec() });
+    drive.go_to("Ready");
+    lease(&mut drive, "l2");
+    assert_eq!(why(&drive), Reason::UsedUp);
+}
+
+// Invariant: the key of a lease is not waited for where the guest is put back anyhow; a hold comes
+// before a reset.
+
+#[test]
+fn no_key_is_removed_from_a_guest_that_is_put_back() {
+    let mut drive = Drive::new(reset_spec());
+    drive.go_to("Ready");
+    drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", Some("ssh-ed25519 USER"))) });
+    drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
+    let (lease, why) = (LeaseId::new("l1"), "released".into());
+    drive.command(AgentCommand::EndLease { lease, why });
+    assert_eq!(drive.state(), "Resetting");
+    assert!(!drive.calls().iter().any(|call| matches!(call, Call::Expel(..))));
+}
+
+#[test]
+fn an_agent_that_is_to_be_held_keeps_what_its_last_lease_left() {
+    let mut drive = Drive::new(reset_spec());
+    drive.go_to("Ready");
+    drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
+    drive.be_held();
+    let (lease, why) = (LeaseId::new("l1"), "released".into());
+    drive.command(AgentCommand::EndLease { lease, why });
+    assert_eq!(drive.state(), "Held");
+    assert!(!drive.calls().contains(&Call::Rollback));
+}

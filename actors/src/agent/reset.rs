@@ -1,0 +1,194 @@
+//! Resetting: a used guest is put back to its snapshot from before its first use, mended, and free
+//! again for the same owner alone. Whatever goes wrong on the way ends it.
+//!
+//! The marks are verified in the same call that puts it back; what it is not told is decided here.
+
+use std::time::Duration;
+
+use crate::agent::event::{Call, Effect};
+use crate::agent::guest;
+use crate::agent::lessons::Lesson;
+use crate::agent::mind::{Mind, Out};
+use crate::agent::prepare::describe_failure;
+use crate::agent::provision::{GREET_LIMIT, GREET_PAUSE, can_pass};
+use crate::agent::state::{PrepareStep, ResetStep, State};
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::ports::{AddressSight, Ran, Snapped};
+use crate::record::{Body, Owner, Reason};
+use crate::spec::ResetKind;
+
+/// How long mending may take.
+const MEND_LIMIT: Duration = Duration::from_secs(60);
+
+impl Mind {
+    /// The only one whose leases it takes; none while it takes anybody's.
+    pub(super) fn kept_for(&self) -> Option<&Owner> {
+        self.owner.as_ref().filter(|_| self.spec.reset.is_some())
+    }
+
+    /// Tells its template's other agents what it has learnt.
+    pub(super) fn learn(&self, lesson: Lesson, out: &mut Out) {
+        if self.spec.reset.is_some() {
+            out.effects.push(Effect::Learnt(lesson));
+        }
+    }
+
+    /// The snapshot before its first use was taken, or there can be none: it is ready either way.
+    pub(super) fn snapped(&mut self, result: Result<Snapped, Fault>, out: &mut Out) {
+        match result {
+            Ok(Snapped::Taken) => {
+                self.clean = true;
+                out.record(Body::SnapshotTaken { agent: self.agent.clone() });
+                self.prepare_next(PrepareStep::Snapshot, out);
+            }
+            Ok(Snapped::Impossible(why)) => {
+                self.warnings.push(format!("it can not be reset: {why}"));
+                self.learn(Lesson::Refused(why), out);
+                self.prepare_next(PrepareStep::Snapshot, out);
+            }
+            Err(fault) => self.failed(fault, out),
+        }
+    }
+
+    /// Its last lease is over: it is made clean again where that can be and is worth it.
+    pub(super) fn reset_or_retire(&mut self, out: &mut Out) {
+        if !self.clean {
+            return self.retire(Reason::UsedUp, out);
+        }
+        if !self.taught.worth {
+            self.learn(Lesson::Passed, out);
+            return self.retire(Reason::UsedUp, out);
+        }
+        out.record(Body::ResetIntended { agent: self.agent.clone() });
+        self.since = out.now.mono;
+        self.enter(State::Resetting(ResetStep::Rollback), out);
+        self.detail = "goes back to its snapshot".into();
+        if !self.observing {
+            self.act(out);
+        }
+    }
+
+    pub(super) fn reset_call(&self, step: ResetStep, out: &Out) -> Option<Call> {
+        let left = self.deadline.map_or(MEND_LIMIT, |deadline| deadline - out.now.mono);
+        Some(match step {
+            ResetStep::Rollback => Call::Rollback,
+            ResetStep::Address => Call::Address,
+            ResetStep::Greet => Call::Greet(self.address()?, GREET_LIMIT),
+            ResetStep::Mend => {
+                let command = guest::mend(out.now.wall, out.draw);
+                Call::Run(self.address()?, command, MEND_LIMIT.min(left))
+            }
+            ResetStep::ReadyCommand => {
+                Call::Run(self.address()?, self.spec.ready_command.clone()?, left)
+            }
+        })
+    }
+
+    fn reset_step(&mut self, step: ResetStep, told: &str, out: &mut Out) {
+        self.calm();
+        self.hindrance = None;
+        self.state = State::Resetting(step);
+        told.clone_into(&mut self.detail);
+        self.act(out);
+    }
+
+    /// A fault that stays ends it; somebody else's guest is left alone.
+    fn reset_failed(&mut self, fault: Fault, out: &mut Out) {
+        match &fault.kind {
+            FaultKind::Foreign => self.strand(&fault.text, out),
+            FaultKind::Denied { .. } => {
+                self.learn(Lesson::Refused(fault.text.clone()), out);
+                self.fail(fault, out);
+            }
+            FaultKind::Contention
+            | FaultKind::Locked { .. }
+            | FaultKind::Unreachable
+            | FaultKind::UnknownOutcome
+            | FaultKind::Gone
+            | FaultKind::IdTaken
+            | FaultKind::Capacity
+            | FaultKind::KeyRejected
+            | FaultKind::Impostor
+            | FaultKind::Broken => self.fail(fault, out),
+        }
+    }
+
+    /// It was put back, or nobody knows: then it is not offered again.
+    pub(super) fn rolled_back(&mut self, result: Result<(), Fault>, out: &mut Out) {
+        if let Err(fault) = result {
+            return self.reset_failed(fault, out);
+        }
+        self.calm();
+        self.hindrance = None;
+        // One with an address of its own has that again, and perhaps no guest agent to tell it.
+        let own = self.own_address().is_some();
+        self.state = State::Resetting(if own { ResetStep::Greet } else { ResetStep::Address });
+        self.detail = if own { "waits for its login" } else { "waits for its address" }.into();
+        if self.spec.reset == Some(ResetKind::Memory) {
+            return self.act(out);
+        }
+        let first = self.boot.begin(out.now.mono, self.spec.limits.startup);
+        self.retry_in(first, out);
+    }
+
+    pub(super) fn reset_addressed(&mut self, result: Result<AddressSight, Fault>, out: &mut Out) {
+        match result {
+            Ok(AddressSight::At(address)) => {
+                let moved = self.address() != Some(address);
+                if let Some(guest) = &mut self.guest {
+                    guest.address = Some(address);
+                    if moved {
+                        let keys = guest.host_keys.clone();
+                        self.pin(keys, out);
+                    }
+                }
+                self.reset_step(ResetStep::Greet, "waits for its login", out);
+            }
+            Ok(AddressSight::NotYet(text)) => {
+                self.detail = text;
+                self.hindrance = None;
+                self.ask_address_again(out);
+            }
+            Err(fault) if can_pass(&fault.kind) => {
+                self.hinder(fault);
+                self.back_off(out);
+            }
+            Err(fault) => self.reset_failed(fault, out),
+        }
+    }
+
+    /// It shows the host key it always had, or it is not what was put back.
+    pub(super) fn reset_greeted(&mut self, result: Result<String, Fault>, out: &mut Out) {
+        match result {
+            Ok(_) => self.reset_step(ResetStep::Mend, "is mended", out),
+            Err(fault) if can_pass(&fault.kind) => {
+                self.hinder(fault);
+                self.retry_in(GREET_PAUSE, out);
+            }
+            Err(fault) => self.reset_failed(fault, out),
+        }
+    }
+
+    pub(super) fn mended(&mut self, step: ResetStep, ran: Result<Ran, Fault>, out: &mut Out) {
+        match ran {
+            Ok(Ran { exit: Some(0), .. }) => {
+                if step == ResetStep::Mend && self.spec.ready_command.is_some() {
+                    return self.reset_step(ResetStep::ReadyCommand, "runs readyCommand", out);
+                }
+                self.learn(Lesson::Reset(out.now.mono - self.since), out);
+                self.enter(State::Ready, out);
+                self.lease_over(out);
+            }
+            Ok(ran) => {
+                let name = if step == ResetStep::Mend { "mend" } else { "readyCommand" };
+                let text = describe_failure(name, &ran);
+                self.reset_failed(Fault::new(FaultKind::Broken, Culprit::Guest, text), out);
+            }
+            Err(fault) if can_pass(&fault.kind) => {
+                self.hinder(fault);
+                self.retry_in(GREET_PAUSE, out);
+            }
+            Err(fault) => self.reset_failed(fault, out),
+        }
+    }
+}

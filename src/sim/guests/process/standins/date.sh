@@ -1,0 +1,11 @@
+#!/bin/sh
+# A guest that is a folder has no clock of its own: the host's is read, and never set.
+for word; do
+    case $word in
+    -s | -s?* | --set | --set=*) exit 0 ;;
+    esac
+done
+for date in /usr/bin/date /bin/date; do
+    [ -x "$date" ] && exec "$date" "$@"
+done
+exit 127
