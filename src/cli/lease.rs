@@ -5,16 +5,18 @@ use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use drover_actors::record::{EXPIRED, LOST};
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::client::CALL_LIMIT;
 use super::identity::{self, Identity};
+use super::remote::path;
 use super::tables::clean;
 use super::{CallError, CliError, Client, LeaseOptions, Term};
 use crate::ssh::{self, Output};
 use crate::web::LeaseIn;
-use crate::web::shapes::{LeaseOut, SshOut};
+use crate::web::shapes::{AgentsOut, LeaseOut, SshOut};
 
 /// A command to run on a leased agent.
 pub struct SshJob {
@@ -131,7 +133,14 @@ pub(super) async fn lease(
             }
         }
         Ok(Waited::Ready(_, ssh)) => {
-            run(leasing.over, &ssh, &identity, &options.command, stop.as_mut(), term).await
+            let job = run(leasing.over, &ssh, &identity, &options.command, stop.as_mut(), term);
+            match job.await {
+                Ok(Ran::Stopped(code)) => Ok(code),
+                Ok(Ran::Ended(ended)) => {
+                    judge(leasing.client, &lease.id, ended, stop.as_mut()).await
+                }
+                Err(fault) => Err(fault),
+            }
         }
         Ok(Waited::Stopped(code)) => Ok(code),
         Err(fault) => Err(fault),
@@ -258,6 +267,14 @@ fn say(lease: &LeaseOut, said: &mut String, term: &mut Term<'_>) -> Result<(), C
     Ok(())
 }
 
+/// How a command went.
+enum Ran {
+    /// To its end: its exit status, or why there is none.
+    Ended(Result<u32, String>),
+    /// Somebody wanted an end, with this exit code.
+    Stopped(u8),
+}
+
 async fn run(
     over: &dyn RunOverSsh,
     ssh: &SshOut,
@@ -265,7 +282,7 @@ async fn run(
     words: &[String],
     mut stop: Pin<&mut impl Future<Output = u8>>,
     term: &mut Term<'_>,
-) -> Result<u8, CliError> {
+) -> Result<Ran, CliError> {
     let (output, mut pieces) = mpsc::channel(64);
     let command = match words {
         [one] => one.clone(),
@@ -285,18 +302,18 @@ async fn run(
     loop {
         tokio::select! {
             biased;
-            code = stop.as_mut() => return Ok(code),
+            code = stop.as_mut() => return Ok(Ran::Stopped(code)),
             piece = pieces.recv() => match (piece, ended.take()) {
                 (Some(piece), before) => {
                     ended = before;
                     print(piece, term)?;
                 }
-                (None, Some(result)) => return exit_code(result),
+                (None, Some(result)) => return Ok(Ran::Ended(result)),
                 // The output ended before the command did: only its status is left to come.
                 (None, None) => {
                     return tokio::select! {
-                        code = stop.as_mut() => Ok(code),
-                        result = &mut running => exit_code(result),
+                        code = stop.as_mut() => Ok(Ran::Stopped(code)),
+                        result = &mut running => Ok(Ran::Ended(result)),
                     };
                 }
             },
@@ -309,11 +326,60 @@ async fn run(
     }
 }
 
-fn exit_code(result: Result<u32, String>) -> Result<u8, CliError> {
-    match result {
+/// The status of a command that was killed, which one may also end with by itself.
+const KILLED: u32 = 255;
+
+/// The exit code of a command that ended; where it was cut off, what became of its lease.
+async fn judge(
+    client: &Client,
+    lease: &str,
+    ended: Result<u32, String>,
+    mut stop: Pin<&mut impl Future<Output = u8>>,
+) -> Result<u8, CliError> {
+    if !matches!(ended, Ok(status) if status != KILLED) {
+        let how = tokio::select! {
+            biased;
+            code = stop.as_mut() => return Ok(code),
+            how = how_it_ended(client, lease) => how,
+        };
+        if let Some(how) = how {
+            let text = format!("the lease ended while the command ran: {how}");
+            return Err(CliError::Failed(text));
+        }
+    }
+    match ended {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(255)),
         Err(fault) => Err(CliError::Failed(format!("the command could not be run: {fault}"))),
     }
+}
+
+/// How a lease ended; none while it lasts, or where that cannot be told.
+async fn how_it_ended(client: &Client, lease: &str) -> Option<String> {
+    let seen: LeaseOut = client.get(&path("leases", lease, ""), CALL_LIMIT).await.ok()?;
+    if seen.state != "ended" {
+        return None;
+    }
+    Some(match seen.detail.as_str() {
+        EXPIRED => match seen.expires_at {
+            Some(at) => format!("it expired at {}", clean(&at)),
+            None => "it expired".to_owned(),
+        },
+        LOST => match why_it_went(client, seen.agent.as_deref()).await {
+            Some(why) => format!("its agent went: {}", clean(&why)),
+            None => "its agent went".to_owned(),
+        },
+        "released" | "cancelled" => format!("it was {}", seen.detail),
+        why => format!("its agent went: {}", clean(why)),
+    })
+}
+
+/// Why an agent goes or went, as far as the service still knows.
+async fn why_it_went(client: &Client, agent: Option<&str>) -> Option<String> {
+    let agent = agent?;
+    let all: AgentsOut = client.get("/v1/agents", CALL_LIMIT).await.ok()?;
+    let gone = all.gone.into_iter().rev().find(|gone| gone.id == agent).map(|gone| gone.detail);
+    let going = || all.agents.into_iter().find(|one| one.id == agent).map(|one| one.detail);
+    gone.or_else(going).filter(|why| !why.is_empty())
 }
 
 fn print(piece: Output, term: &mut Term<'_>) -> Result<(), CliError> {

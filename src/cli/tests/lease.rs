@@ -27,6 +27,8 @@ const PATIENCE: Patience = Patience { tries: 3, pause: Duration::ZERO, wait_seco
 struct Guest {
     jobs: Mutex<Vec<(String, String)>>,
     fails: bool,
+    killed: bool,
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     hangs: Mutex<Option<oneshot::Sender<()>>>,
 }
 
@@ -36,6 +38,10 @@ impl RunOverSsh for Guest {
         self.jobs.lock().unwrap().push((login, job.command));
         assert_eq!(job.host_keys.len(), 2);
         let fails = self.fails;
+        let status = if self.killed { 255 } else { 7 };
+        if let Some(happens) = self.meanwhile.lock().unwrap().take() {
+            happens();
+        }
         let hangs = self.hangs.lock().unwrap().take();
         Box::pin(async move {
             if let Some(begun) = hangs {
@@ -48,7 +54,7 @@ impl RunOverSsh for Guest {
             job.output.send(Output::Stdout("one\n".into())).await.unwrap();
             job.output.send(Output::Stderr("two\n".into())).await.unwrap();
             job.output.send(Output::Stdout("three\n".into())).await.unwrap();
-            Ok(7)
+            Ok(status)
         })
     }
 }
@@ -140,6 +146,55 @@ async fn a_lease_is_released_when_ssh_fails() {
         @"the command could not be run: connection reset"
     );
     assert_eq!(states(&served), ["ended"]);
+    served.stop().await;
+}
+
+/// What is said when a lease ends with this detail under its command, which is killed or whose
+/// connection is lost.
+async fn cut_off(detail: &str, killed: bool) -> Result<u8, String> {
+    let served = Served::new();
+    let (view, detail) = (served.view.clone(), detail.to_owned());
+    let ends = move || {
+        let ended = testing::lease("l1", "ended", Some("a1"), &detail);
+        told(&view, What::Lease(Box::new(ended)));
+        let mut goes = testing::agent("a1", "Retiring");
+        goes.detail = "asked".into();
+        told(&view, What::Agent(Box::new(goes)));
+    };
+    let meanwhile = Mutex::new(Some(Box::new(ends) as Box<dyn FnOnce() + Send>));
+    let guest = Guest { fails: !killed, killed, meanwhile, ..Guest::default() };
+    let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
+    served.stop().await;
+    printed.result
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_under_its_command_says_how() {
+    let mut said = Vec::new();
+    for (detail, killed) in [
+        ("expired", false),
+        ("expired", true),
+        ("lost", false),
+        ("no key", false),
+        ("released", true),
+    ] {
+        said.push(cut_off(detail, killed).await.unwrap_err());
+    }
+    insta::assert_snapshot!(said.join("\n"), @r"
+    the lease ended while the command ran: it expired at 2026-11-21T09:11:02Z
+    the lease ended while the command ran: it expired at 2026-11-21T09:11:02Z
+    the lease ended while the command ran: its agent went: asked
+    the lease ended while the command ran: its agent went: no key
+    the lease ended while the command ran: it was released
+    ");
+}
+
+#[tokio::test]
+async fn a_command_that_ends_with_255_by_itself_gives_that() {
+    let served = Served::new();
+    let guest = Guest { killed: true, ..Guest::default() };
+    let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
+    assert_eq!(printed.result, Ok(255));
     served.stop().await;
 }
 
