@@ -4,6 +4,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::client::CALL_LIMIT;
+use super::identity;
 use super::remote::{path, print};
 use super::{CliError, Client, HoldNextOptions, HoldOptions, Term};
 use crate::web::{HoldIn, HoldNextOut, HoldOut};
@@ -17,7 +18,7 @@ pub(super) async fn hold(
 ) -> Result<(), CliError> {
     let wish = HoldIn {
         seconds: Some(options.span.as_secs()),
-        ssh_public_key: options.public_key.as_deref().map(read_key).transpose()?,
+        ssh_public_key: options.public_key.as_deref().map(identity::public_line).transpose()?,
     };
     let path = path("agents", &options.agent, "/hold");
     let out: HoldOut = client.post(&path, &wish, CALL_LIMIT).await?;
@@ -39,7 +40,7 @@ pub(super) async fn hold_next(
     }
     let wish = HoldIn {
         seconds: Some(options.span.as_secs()),
-        ssh_public_key: options.public_key.as_deref().map(read_key).transpose()?,
+        ssh_public_key: options.public_key.as_deref().map(identity::public_line).transpose()?,
     };
     let out: HoldNextOut = client.post(&path, &wish, CALL_LIMIT).await?;
     print(term, json, &out, told_next)
@@ -57,13 +58,6 @@ fn told_next(out: &HoldNextOut) -> String {
 fn key_told(private_key: Option<&str>) -> String {
     let Some(key) = private_key else { return String::new() };
     format!("the key to log in with, told once; keep it in a file of mode 600:\n{key}")
-}
-
-fn read_key(path: &std::path::Path) -> Result<String, CliError> {
-    let shown = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|fault| CliError::Usage(format!("cannot read the key file `{shown}`: {fault}")))?;
-    Ok(text.trim().to_owned())
 }
 
 fn told(out: &HoldOut) -> String {

@@ -12,10 +12,14 @@ use secrecy::{ExposeSecret, SecretString};
 use super::{CliError, LeaseOptions};
 use crate::causes::chain;
 use crate::ssh::{PrivateKey, quote};
+use crate::web::check_public_key;
 use crate::web::shapes::{LeaseOut, SshOut};
 
 /// What to do besides when a key of the user's own cannot be used.
 const WITHOUT: &str = "or leave out -i to have a key made for this lease";
+
+/// What stands in files of private keys.
+const PRIVATE_MARKS: [&str; 2] = ["PRIVATE KEY", "PuTTY-User-Key-File"];
 
 /// A key pair to log in with.
 pub(super) struct Identity {
@@ -50,6 +54,35 @@ fn read(path: &Path, passphrase_file: Option<&Path>) -> Result<PrivateKey, CliEr
         let remedy = fault.remedy("DROVER_KEY_PASSPHRASE_FILE");
         CliError::Usage(format!("{}; {remedy}, {WITHOUT}", chain(&fault)))
     })
+}
+
+/// Reads the one public key line of a file; a private key is never let out of here.
+pub(super) fn public_line(path: &Path) -> Result<String, CliError> {
+    let shown = path.display();
+    let text = fs::read_to_string(path)
+        .map_err(|fault| CliError::Usage(format!("cannot read the key file `{shown}`: {fault}")))?;
+    if PRIVATE_MARKS.iter().any(|mark| text.contains(mark)) {
+        return Err(CliError::Usage(format!(
+            "`{shown}` holds a private key, which is never sent; give the public one, the line in \
+             the `.pub` file beside it"
+        )));
+    }
+    let no_key = |why: &str| {
+        CliError::Usage(format!(
+            "`{shown}` must hold one public key line, such as a `.pub` file: {why}"
+        ))
+    };
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let line = lines.next().ok_or_else(|| no_key("it is empty"))?;
+    if lines.next().is_some() {
+        return Err(no_key("it has several lines"));
+    }
+    // What stands there is not repeated: it may be any secret.
+    if !["ssh-", "ecdsa-", "sk-"].iter().any(|kind| line.starts_with(kind)) {
+        return Err(no_key("it begins with no type of key"));
+    }
+    check_public_key(line).map_err(|why| no_key(&format!("it {why}")))?;
+    Ok(line.to_owned())
 }
 
 fn passphrase(path: &Path) -> Result<SecretString, CliError> {

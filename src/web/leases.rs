@@ -210,7 +210,11 @@ fn key_hash(principal: &str, key: &str) -> String {
     hex(&hash.finalize())
 }
 
-pub(super) fn check_public_key(line: &str) -> Result<(), String> {
+/// Checks that a text is one public key line of a type that guests take.
+///
+/// # Errors
+/// What it is instead, to be put behind its name.
+pub fn check_public_key(line: &str) -> Result<(), String> {
     if line.contains("PRIVATE KEY") {
         return Err("is a private key; give the public one, the line in the .pub file".into());
     }

@@ -41,7 +41,7 @@ pub use control::{
     FoundOut, LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
 };
 pub use holds::{HoldIn, HoldNextOut, HoldOut};
-pub use leases::{LeaseIn, RenewIn};
+pub use leases::{LeaseIn, RenewIn, check_public_key};
 pub use problem::{FieldFault, Problem};
 pub use server::{Bound, Listen, Running, StartError, bind};
 pub use templates::{ProvisionIn, ProvisionOut};
