@@ -1,7 +1,7 @@
 //! What a configuration is made into for the parts: connections, keys, callers, the state folder.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -46,7 +46,10 @@ pub fn down_time(state: &Path) -> Duration {
 
 /// Notes that the service is alive; a failure only costs leases their credit for down time.
 pub fn pulse(state: &Path) {
-    if let Err(error) = std::fs::write(state.join(PULSE), b"") {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let touched = options.open(state.join(PULSE)).map(drop);
+    if let Err(error) = touched {
         tracing::warn!(%error, "the pulse file cannot be written");
     }
 }
@@ -155,5 +158,20 @@ mod tests {
         ways.forget(&cloud);
         let fault: Fault = answered().unwrap().unwrap_err();
         assert!(fault.text.contains("not configured"), "{fault}");
+    }
+
+    // Invariant: what the service keeps is for its owner alone.
+
+    #[test]
+    fn the_state_directory_and_the_pulse_are_made_for_their_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let spec = checked(YAML).service;
+        let state = state_directory(Some(dir.path().join("a/b")), &spec).unwrap();
+        pulse(&state);
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&state), mode(&state.join(PULSE))), (0o700, 0o600));
+        pulse(&state);
+        assert!(down_time(&state) < Duration::from_secs(60));
     }
 }

@@ -5,6 +5,7 @@
 //! without being durable may then be missing from it, and what was refused may be in it: the next
 //! write mends both.
 
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use redb::backends::InMemoryBackend;
@@ -127,6 +128,17 @@ fn look(path: &Path) -> Result<(), LogError> {
     })
 }
 
+/// Opens the file, or makes one that its owner alone may read.
+fn owners_file(path: &Path) -> Result<std::fs::File, LogError> {
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.open(path).map_err(|source| LogError::Io {
+        path: path.to_owned(),
+        doing: "opened",
+        source: Box::new(source),
+    })
+}
+
 fn open(path: &Path) -> Result<Database, LogError> {
     // An empty file would be taken for a new one, and a lost journal for a first start.
     if std::fs::metadata(path).is_ok_and(|meta| meta.len() == 0) {
@@ -136,7 +148,8 @@ fn open(path: &Path) -> Result<Database, LogError> {
         });
     }
     look(path)?;
-    let database = Database::create(path).map_err(|error| opening(path, error))?;
+    let file = owners_file(path)?;
+    let database = Database::builder().create_file(file).map_err(|error| opening(path, error))?;
     let check = || -> Result<u64, redb::Error> {
         let transaction = database.begin_write()?;
         let found = {
@@ -296,6 +309,18 @@ mod tests {
     fn set_back(log: &mut RedbLog, file: &[u8]) {
         log.database = None;
         std::fs::write(&log.path, file).unwrap();
+    }
+
+    // Invariant: what the journal holds is for its owner alone.
+
+    #[test]
+    fn a_new_file_can_be_read_by_nobody_else() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal.redb");
+        let mut log = RedbLog::open(&path).unwrap();
+        log.append(0, &record("one"), true).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     // Invariant: after a failed write the log holds what was accepted, and nothing that was refused.
