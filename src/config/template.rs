@@ -335,6 +335,12 @@ fn advise(raw: &RawAgent, layer: &Layer, key: Option<&SshKeySpec>, warnings: &mu
         let fault = layer.fault("diskSizeGb", message);
         warnings.push(fault.help("10 or more is recommended, or 0 for the template's size"));
     }
+    let storages = named(raw.target_storages.as_deref()).next().map(|_| "targetStorages");
+    let storage = given(&raw.target_storage).map(|_| "targetStorage").or(storages);
+    if let Some(name) = storage.filter(|_| raw.clone_strategy == CloneStrategy::Linked) {
+        let fault = layer.fault(name, "linked clones do not use it: they stay on the template's");
+        warnings.push(fault.help("take it out, or set cloneStrategy to FULL"));
+    }
     if let Some(key) = key
         && !raw.ci_user.is_empty()
         && raw.ci_user != key.username

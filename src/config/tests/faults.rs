@@ -193,6 +193,20 @@ fn warnings_are_shown_apart() {
 }
 
 #[test]
+fn storages_that_linked_clones_do_not_use_are_warned_about() {
+    let said = |lines: &str| Scene::new().good(&with_agent(lines)).rendered_warnings();
+    for storages in ["targetStorage: nfs", "targetStorages: [nfs, ceph]"] {
+        assert_eq!(said(&format!("cloneStrategy: FULL\n{storages}")), "");
+        let shown = said(&format!("cloneStrategy: LINKED\n{storages}"));
+        let key = storages.split(':').next().unwrap();
+        let text = format!("agentConfigurations.a.{key}: linked clones do not use it");
+        assert!(shown.contains(&text), "{shown}");
+    }
+    assert_eq!(said("cloneStrategy: LINKED\ntargetStorage: ''"), "");
+    assert_eq!(said("cloneStrategy: LINKED\ntargetStorages: []"), "");
+}
+
+#[test]
 fn a_repository_that_is_no_url_is_shown() {
     let text = with_agent("correttoRepositoryUrl: apt.corretto.aws\ncorrettoKeyUrl: file:///key");
     assert_snapshot!(Scene::new().faults(&text));
