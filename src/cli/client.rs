@@ -66,6 +66,18 @@ impl CallError {
             Self::NotAllowed { .. } | Self::NotDrover { .. } => false,
         }
     }
+
+    /// Whether the service could make nothing of what was asked, whatever it has; that it lacks
+    /// what was named is no wrong usage.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Refused(problem) => problem.status == 400,
+            Self::NoService { .. }
+            | Self::NotAllowed { .. }
+            | Self::Broken { .. }
+            | Self::NotDrover { .. } => false,
+        }
+    }
 }
 
 /// What to do when nobody listens.

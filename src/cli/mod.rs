@@ -50,6 +50,7 @@ impl CliError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
+            Self::Call(fault) if fault.is_usage() => 2,
             Self::Call(_) | Self::Failed(_) | Self::Output(_) => 1,
         }
     }

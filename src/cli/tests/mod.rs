@@ -89,6 +89,29 @@ async fn a_remote_service_takes_a_token_from_a_file() {
     served.stop().await;
 }
 
+// Invariant: what nobody can understand is wrong usage, what the service refuses has failed.
+
+#[tokio::test]
+async fn what_was_typed_wrong_is_told_by_the_exit_code() {
+    let served = Served::new();
+    let code = async |words: &[&str]| {
+        let line = ["drover"].iter().chain(words);
+        let cli = Cli::try_parse_from(line).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut term = Term { out: &mut out, err: &mut err };
+        let fault = remote::run(&global(&served.socket), cli.command, &mut term).await;
+        fault.unwrap_err().exit_code()
+    };
+    assert_eq!(code(&["lease", "--label-expression", "linux &&", "--", "true"]).await, 2);
+    assert_eq!(code(&["lease", "--labels", "a b", "--", "true"]).await, 2);
+    assert_eq!(code(&["lease", "--template", "nope", "--", "true"]).await, 1);
+    assert_eq!(code(&["provision", "nope"]).await, 1);
+    assert_eq!(code(&["retire", "nope"]).await, 1);
+    assert_eq!(code(&["breakers", "reset", "nope"]).await, 1);
+    assert_eq!(code(&["reload"]).await, 1);
+    served.stop().await;
+}
+
 #[tokio::test]
 async fn another_server_is_not_taken_for_drover() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
