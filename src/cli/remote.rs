@@ -47,9 +47,17 @@ pub(super) async fn run(
             print(term, json, &out, |out| tables::breakers(&out.breakers))?;
         }
         Command::Breakers { action: Some(BreakerAction::Reset { breaker }) } => {
+            if breaker.trim().is_empty() {
+                let text = "name a breaker: a template, or such as node:pve1; `drover breakers` \
+                            lists those that do not flow";
+                return Err(CliError::Usage(text.into()));
+            }
             let path = path("breakers", &breaker, "/reset");
             let out: ResetOut = client.post(&path, &json!({}), CALL_LIMIT).await?;
-            print(term, json, &out, |out| format!("breaker {} flows\n", tables::clean(&out.id)))?;
+            print(term, json, &out, |out| {
+                let does = if out.flowed { ": it flows already" } else { " flows" };
+                format!("breaker {}{does}\n", tables::clean(&out.id))
+            })?;
         }
         Command::AddressPools => {
             let pools: AddressPoolsOut = client.get("/v1/address-pools", CALL_LIMIT).await?;

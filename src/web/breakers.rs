@@ -1,6 +1,8 @@
 //! Breakers of templates, nodes, storages and clouds: those that do not flow, and how an operator
 //! resets one.
 
+use std::collections::BTreeSet;
+
 use actix_web::web;
 use drover_actors::message::HerdCommand;
 use serde::{Deserialize, Serialize};
@@ -38,6 +40,9 @@ pub struct BreakersOut {
 pub struct ResetOut {
     /// The breaker.
     pub id: String,
+    /// Whether it flowed already.
+    #[serde(default)]
+    pub flowed: bool,
 }
 
 impl From<&BreakerPicture> for BreakerOut {
@@ -85,7 +90,10 @@ pub(super) async fn reset(
     id: web::Path<String>,
 ) -> Result<web::Json<ResetOut>, Problem> {
     let name = id.into_inner();
+    let shut: BTreeSet<String> =
+        breakers(&state.doors.view).into_iter().map(|one| one.id).collect();
     let wish = |reply| HerdCommand::ResetBreaker { name, reply };
     let answer = state.ask(state.limits.reply, wish).await?;
-    answer.map(|id| web::Json(ResetOut { id })).map_err(Problem::refused)
+    let out = |id| ResetOut { flowed: !shut.contains(&id), id };
+    answer.map(|id| web::Json(out(id))).map_err(Problem::refused)
 }

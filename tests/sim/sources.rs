@@ -215,7 +215,25 @@ async fn an_operator_resets_a_breaker() {
     world.ready(&lease).await;
     assert!(before.elapsed() < 3 * MINUTE, "it did not wait for the cool-down");
     assert_eq!(reset("linux").await.unwrap(), "rack/linux");
+    // What flows is known by its name where the configuration or an agent names it.
+    assert!(reset("storage:shared").await.unwrap().ends_with("/shared"));
+    assert!(reset("node:pve1").await.unwrap().ends_with("/pve1"));
+    assert_eq!(reset("cloud:rack").await.unwrap(), "cloud:rack");
+    for unknown in ["node:pve9", "storage:other", "cloud:attic", "other/linux", "pve1", ""] {
+        assert!(matches!(reset(unknown).await, Err(Refusal::Unknown(_))), "{unknown}");
+    }
     end(world, &[lease]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_never_charged_is_known_by_its_name_all_the_same() {
+    let world = World::started(broken_storage()).await;
+    for name in ["storage:shared", "cloud:rack", "linux"] {
+        let wish = |reply| HerdCommand::ResetBreaker { name: name.to_owned(), reply };
+        assert!(world.wish(wish).await.is_ok(), "{name}");
+    }
+    assert_eq!(world.view().places(), []);
+    world.end().await;
 }
 
 // Invariant: what is repaired is another version, and is tried at once; who stands in helps until then.

@@ -1,5 +1,7 @@
 //! Breakers that an operator resets.
 
+use std::collections::BTreeSet;
+
 use actix::Context;
 use tokio::sync::oneshot;
 
@@ -15,7 +17,10 @@ impl Herd {
     /// Lets a breaker flow: of a template by its name, else of a node, a storage or a cloud.
     pub(super) fn reset_breaker(&mut self, name: &str, reply: ResetReply, ctx: &mut Context<Self>) {
         let template = self.template_named(name);
-        let named = self.common.board.named(name);
+        let mut named = self.common.board.named(name);
+        if named.is_empty() && matches!(template, Err(Refusal::Unknown(_))) {
+            named = self.places().into_iter().filter(|scope| scope.answers_to(name)).collect();
+        }
         let answer = match (&named[..], template) {
             ([scope], _) => {
                 self.let_flow(scope, ctx);
@@ -37,12 +42,29 @@ impl Herd {
             ([], Err(refusal @ (Refusal::Conflict(_) | Refusal::Unavailable(_)))) => Err(refusal),
             ([], Err(Refusal::Unknown(_))) => {
                 let text = format!(
-                    "no template is called `{name}`, and no breaker of a node, storage or cloud"
+                    "no template is called `{name}`, and no node, storage or cloud that is known"
                 );
                 Err(Refusal::Unknown(text))
             }
         };
         reply.send(answer).ok(); // an error: nobody waits any more
+    }
+
+    /// Every node, storage and cloud that the configuration names or an agent makes use of.
+    fn places(&self) -> BTreeSet<Scope> {
+        let mut all: BTreeSet<Scope> = self.spec.clouds.keys().cloned().map(Scope::Cloud).collect();
+        for spec in self.spec.templates.values() {
+            let Some(cluster) = self.leads.get(&spec.id.cloud) else { continue };
+            let nodes = spec.nodes().into_iter().map(|node| Scope::Node(cluster.clone(), node));
+            let storages = spec.target_storage.iter().chain(&spec.storages);
+            let storages = storages.map(|name| Scope::Storage(cluster.clone(), name.clone()));
+            all.extend(nodes.chain(storages));
+        }
+        for living in self.common.roster.select(|_| true).into_values() {
+            let cloud = &living.template.cloud;
+            all.extend(living.place.iter().flat_map(|place| Scope::used(place, cloud)));
+        }
+        all
     }
 
     fn let_flow(&mut self, scope: &Scope, ctx: &mut Context<Self>) {

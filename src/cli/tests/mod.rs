@@ -104,6 +104,8 @@ async fn what_was_typed_wrong_is_told_by_the_exit_code() {
     };
     assert_eq!(code(&["lease", "--label-expression", "linux &&", "--", "true"]).await, 2);
     assert_eq!(code(&["lease", "--labels", "a b", "--", "true"]).await, 2);
+    assert_eq!(code(&["breakers", "reset", ""]).await, 2);
+    assert_eq!(code(&["breakers", "reset", " "]).await, 2);
     assert_eq!(code(&["lease", "--template", "nope", "--", "true"]).await, 1);
     assert_eq!(code(&["provision", "nope"]).await, 1);
     assert_eq!(code(&["retire", "nope"]).await, 1);

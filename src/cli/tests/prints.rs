@@ -480,3 +480,24 @@ async fn resets_and_a_hold_of_the_next_failure_are_told_below_the_templates() {
     ");
     served.stop().await;
 }
+
+#[tokio::test]
+async fn a_breaker_that_flows_already_is_told_as_that() {
+    let served = Served::new();
+    let node = |name: &str| format!("node:9f31c0aa52e7d410/{name}");
+    for (name, breaker) in [("pve1", "flowing"), ("pve2", "tripped")] {
+        let template = TemplateId::new(CloudId::new("lab"), "linux");
+        let tripped = (breaker == "tripped").then(|| (THEN, "no answer".to_owned()));
+        let (scope, breaker) = (node(name).parse().unwrap(), breaker.to_owned());
+        told(&served.view, What::Breaker { scope, breaker, tripped, template });
+    }
+    let reset = |breaker| Command::Breakers { action: Some(BreakerAction::Reset { breaker }) };
+    let (flows, first) = cli(&served, false, reset(node("pve1"))).await;
+    let (flowed, second) = cli(&served, false, reset(node("pve2"))).await;
+    assert_eq!((flows, flowed), (Ok(0), Ok(0)));
+    insta::assert_snapshot!([first, second].concat(), @r"
+    breaker node:9f31c0aa52e7d410/pve1: it flows already
+    breaker node:9f31c0aa52e7d410/pve2 flows
+    ");
+    served.stop().await;
+}
