@@ -78,7 +78,9 @@ impl Mind {
         let step = RetireStep::Fence;
         let graceful = is_courteous(&self.spec, self.address().is_some());
         self.since = out.now.mono;
+        let why = reason.to_string();
         self.enter(State::Retiring { reason, step, graceful, alarmed: false }, out);
+        self.detail = why;
         self.alarm_cut_off(out);
         self.act(out);
     }

@@ -38,6 +38,12 @@ fn the_usual_way_out_is_fence_stop_destroy() {
 }
 
 #[test]
+fn why_it_goes_is_told_while_it_goes() {
+    let drive = retiring();
+    assert_eq!((drive.state(), drive.mind.detail.as_str()), ("Retiring", "asked"));
+}
+
+#[test]
 fn the_intent_is_written_before_the_fence() {
     let drive = retiring();
     let place = |wanted: fn(&Effect) -> bool| drive.effects.iter().position(wanted);
