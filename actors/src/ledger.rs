@@ -152,6 +152,8 @@ pub struct Wishes {
     pub hold: Option<Hold>,
     /// When that is over, once it is held.
     pub held_until: Option<WallTime>,
+    /// Why it would have gone, when it is held instead.
+    pub held_why: Option<String>,
 }
 
 /// A lease on an agent.
@@ -273,8 +275,11 @@ impl Ledger {
             Body::LeaseReturned { agent, lease } => self.return_lease(agent, lease),
             Body::LeaseEnded { lease, why } => self.end_lease(lease, why, at),
             Body::OverrideSet { agent, change } => self.set_override(agent, *change),
-            Body::HoldSet { agent, hold, until, next } => {
+            Body::HoldSet { agent, hold, until, next, why } => {
                 self.set_hold(agent, hold.as_deref(), *until);
+                if let Some(why) = why {
+                    self.wishes(agent).held_why = Some(why.clone());
+                }
                 if let Some(template) = next {
                     self.hold_next.remove(template);
                 }
@@ -354,6 +359,7 @@ impl Ledger {
         let wishes = self.wishes(agent);
         wishes.hold = hold.cloned();
         wishes.held_until = until;
+        wishes.held_why = wishes.held_why.take().filter(|_| hold.is_some());
         if let Some(entry) = self.agents.get_mut(agent).filter(|_| until.is_some()) {
             // Its phase is told too, and may be lost when this is not. Nobody else comes after it.
             entry.state = "Held".into();

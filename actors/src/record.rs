@@ -348,6 +348,9 @@ pub enum Body {
         /// The template whose next failure this is, when it is held for that.
         #[serde(default)]
         next: Option<TemplateId>,
+        /// Why it would have gone, when it is held instead; none leaves what was said before.
+        #[serde(default)]
+        why: Option<String>,
     },
     /// *Before acting.* The next agent of a template that fails on its way will be held, or none.
     HoldNextSet {

@@ -53,6 +53,7 @@ impl Mind {
         mind.uses = entry.uses;
         mind.overrides = entry.wishes.overrides;
         mind.hold.clone_from(&entry.wishes.hold);
+        mind.held_why.clone_from(&entry.wishes.held_why);
         mind.addresses.clone_from(&entry.addresses);
         mind.called = entry.called;
         mind.spoken = !entry.addresses.is_empty();
@@ -84,6 +85,9 @@ impl Mind {
         mind.clean = entry.clean;
         mind.state = adopted_state(entry, now);
         mind.observing = mind.state.is_alive();
+        if let (State::Held { .. }, Some(why)) = (&mind.state, &mind.held_why) {
+            mind.detail.clone_from(why);
+        }
         mind
     }
 

@@ -19,6 +19,7 @@ impl Mind {
     pub(super) fn hold(&mut self, hold: Option<Hold>, out: &mut Out) {
         let held = matches!(self.state, State::Held { .. });
         self.hold = hold;
+        self.held_why = self.held_why.take().filter(|_| self.hold.is_some());
         match (&self.hold, held) {
             (Some(_), true) if !self.observing => self.be_held("", out),
             (None, true) => self.retire(Reason::HoldOver, out),
@@ -59,11 +60,14 @@ impl Mind {
         let span = Duration::from_millis(hold.span_ms);
         let (until, ends) = (out.now.wall + span, out.now.mono + span);
         let (agent, hold) = (self.agent.clone(), Some(Box::new(hold.clone())));
+        let said = (!why.is_empty()).then(|| why.to_owned());
+        // A hold that is made longer keeps what was said when it began.
+        self.held_why = said.clone().or(self.held_why.take());
         self.observing = false;
         self.lose_leases(out);
-        out.record(Body::HoldSet { agent, hold, until: Some(until), next });
+        out.record(Body::HoldSet { agent, hold, until: Some(until), next, why: said });
         self.enter(State::Held { until, ends, login: Login::Owed }, out);
-        why.clone_into(&mut self.detail);
+        self.detail = self.held_why.clone().unwrap_or_default();
         if self.address().is_none() {
             self.closed("it has no address", out);
         } else {
@@ -112,7 +116,9 @@ impl Mind {
     }
 
     fn tell_login(&mut self, told: &str) {
-        let before = std::mem::take(&mut self.detail);
-        self.detail = if before.is_empty() { told.to_owned() } else { format!("{before}; {told}") };
+        self.detail = match &self.held_why {
+            Some(why) => format!("{why}; {told}"),
+            None => told.to_owned(),
+        };
     }
 }

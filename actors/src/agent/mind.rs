@@ -44,6 +44,8 @@ pub struct Mind {
     pub(super) overrides: Overrides,
     /// That it is held for debugging as soon as no lease is on it, and on what terms.
     pub(super) hold: Option<Hold>,
+    /// Why it would have gone, when it is held instead.
+    pub(super) held_why: Option<String>,
     /// The stamp of the latest effect.
     pub(super) stamp: Attempt,
     /// The call this state waits for.
@@ -190,6 +192,7 @@ impl Mind {
             uses: 0,
             overrides: Overrides::default(),
             hold: None,
+            held_why: None,
             stamp: Attempt { epoch, incarnation, n: 0 },
             asked: None,
             asked_at: now.mono,

@@ -183,6 +183,7 @@ impl Drive {
             hold: hold.clone(),
             until: None,
             next: None,
+            why: None,
         });
         self.command(AgentCommand::Hold(hold));
     }

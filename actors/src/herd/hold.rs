@@ -22,8 +22,13 @@ impl Herd {
             reply.send(Err(refusal)).ok(); // an error: nobody waits any more
             return;
         }
-        let body =
-            Body::HoldSet { agent: agent.clone(), hold: hold.clone(), until: None, next: None };
+        let body = Body::HoldSet {
+            agent: agent.clone(),
+            hold: hold.clone(),
+            until: None,
+            next: None,
+            why: None,
+        };
         self.append(body, ctx, move |herd, done, _| {
             let told = done.map_err(|fault| unavailable(&fault)).and_then(|_| {
                 tracing::info!(agent = %agent, held = hold.is_some(), "hold is set");

@@ -175,11 +175,46 @@ fn a_held_agent_is_held_after_a_crash_until_the_same_moment() {
 }
 
 #[test]
+fn why_an_agent_failed_that_is_held_is_told_after_a_crash_too() {
+    for next in [false, true] {
+        let mut drive = if next { armed("Preparing") } else { Drive::new(spec()) };
+        drive.go_to("Preparing");
+        if !next {
+            drive.be_held();
+        }
+        drive.answer(Answer::Ran(Err(fault(FaultKind::Broken))));
+        drive.answer(Answer::Unlocked(Ok(())));
+        let told = drive.mind.detail.clone();
+        assert!(told.starts_with("held instead of retired: ") && told.contains("a planned broken"));
+        assert!(told.ends_with("; the login is open"), "{told}");
+        let mut adopted = drive.adopt(secs(5));
+        for crash in ["first", "second"] {
+            let seen = Answer::Looked(Ok(adopted.sight()));
+            adopted.answer(seen);
+            adopted.answer(Answer::Unlocked(Ok(())));
+            assert_eq!(adopted.mind.detail, told, "after the {crash} crash");
+            adopted = adopted.adopt(secs(5));
+        }
+        let seen = Answer::Looked(Ok(adopted.sight()));
+        adopted.answer(seen);
+        adopted.answer(Answer::Unlocked(Ok(())));
+        adopted.be_held();
+        adopted.answer(Answer::Unlocked(Ok(())));
+        assert_eq!(adopted.mind.detail, told, "a hold made longer forgets nothing");
+        let mut adopted = adopted.adopt(secs(5));
+        let seen = Answer::Looked(Ok(adopted.sight()));
+        adopted.answer(seen);
+        adopted.answer(Answer::Unlocked(Ok(())));
+        assert_eq!(adopted.mind.detail, told);
+    }
+}
+
+#[test]
 fn a_hold_written_just_before_a_crash_is_carried_out_after_it() {
     let mut drive = Drive::new(spec());
     drive.go_to("Ready");
     let hold = Some(Box::new(a_hold()));
-    drive.record(Body::HoldSet { agent: agent_id(), hold, until: None, next: None });
+    drive.record(Body::HoldSet { agent: agent_id(), hold, until: None, next: None, why: None });
     let mut adopted = drive.adopt(secs(5));
     let seen = Answer::Looked(Ok(adopted.sight()));
     adopted.answer(seen);
@@ -189,7 +224,13 @@ fn a_hold_written_just_before_a_crash_is_carried_out_after_it() {
 #[test]
 fn a_release_written_just_before_a_crash_is_carried_out_after_it() {
     let mut drive = held();
-    drive.record(Body::HoldSet { agent: agent_id(), hold: None, until: None, next: None });
+    drive.record(Body::HoldSet {
+        agent: agent_id(),
+        hold: None,
+        until: None,
+        next: None,
+        why: None,
+    });
     let mut adopted = drive.adopt(secs(5));
     let seen = Answer::Looked(Ok(adopted.sight()));
     adopted.answer(seen);
