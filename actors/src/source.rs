@@ -238,11 +238,12 @@ fn take(
         return Err(why);
     }
     let wanted: Vec<&String> = match (&spec.storages[..], spec.clone) {
+        // It stays on the template's storage, whatever else is named.
         (_, CloneStrategy::Linked) => Vec::new(),
         ([], CloneStrategy::Full) => spec.target_storage.iter().collect(),
         (several, CloneStrategy::Full) => several.iter().collect(),
     };
-    let mut storage = spec.target_storage.clone();
+    let mut storage = None;
     if !wanted.is_empty() {
         let mut passed = Vec::new();
         let fits = wanted.into_iter().find(|one| {

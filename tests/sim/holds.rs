@@ -177,6 +177,9 @@ async fn a_hold_of_the_next_failure_outlives_a_crash_and_can_be_taken_back() {
     world.crash();
     world.start().await;
     assert_eq!(world.until_state("Held").await.agent, held.agent);
+    world.until("its login is open", |_| held_now(&world)[0].detail.contains("is open")).await;
+    let told = held_now(&world)[0].detail.clone();
+    assert!(told.contains("readyCommand"), "why it failed is known after the crash: {told}");
     world.release_hold(&held.agent).await;
     world.until("it goes", |view| view.agents().is_empty()).await;
     world.end().await;

@@ -175,6 +175,19 @@ fn target_storages_are_tried_in_order_and_must_be_shared_for_another_node() {
 }
 
 #[test]
+fn a_linked_clone_uses_its_templates_storage_alone() {
+    let found = found(vec![on("pve1", 9000, 100, "lvm")]);
+    let spec = TemplateSpec {
+        clone: CloneStrategy::Linked,
+        target_storage: Some("nfs".into()),
+        ..sought(tag(), &["pve1"])
+    };
+    let bed = Bed { storages: set(&["nfs"]), ..Bed::default() };
+    let choice = choose(&spec, &found, &bed).unwrap();
+    assert_eq!((choice.storage, choice.origin.storages), (None, set(&["lvm"])));
+}
+
+#[test]
 fn nothing_found_is_said_with_what_was_sought() {
     let why = choose(&sought(tag(), &[]), &found(Vec::new()), &Bed::default()).unwrap_err();
     assert_eq!(why, "no template carries the tag `golden` on cloud `c`");
