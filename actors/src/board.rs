@@ -146,12 +146,25 @@ struct Entry {
 
 impl Board {
     /// Takes in the breakers that the journal knows.
+    ///
+    /// A trial under way is not written. Where one is due, an agent that lives there and has not
+    /// told yet whether it works is taken for it: what it comes to decides, and no second one is
+    /// begun beside it.
     pub fn restore(&self, ledger: &Ledger, now: Now) {
         let all = ledger.places.iter().map(|(scope, (template, entry))| {
             let breaker = Breaker::restore(entry, now);
             (scope.clone(), Entry { breaker, template: template.clone() })
         });
         self.0.borrow_mut().extend(all);
+        for (agent, entry) in ledger.agents.iter().filter(|(_, entry)| entry.is_unproven()) {
+            let place = Place {
+                cluster: entry.marks.cluster.clone(),
+                vmid: entry.marks.vmid,
+                node: entry.node.clone(),
+                origin: entry.spec.origin.clone(),
+            };
+            self.begun(&Scope::used(&place, &entry.spec.id.cloud), agent, now.mono);
+        }
     }
 
     /// Why nothing may be begun there at this moment; none when it may.

@@ -143,7 +143,7 @@ impl TemplateMind {
     /// Takes an agent over that lived before.
     pub fn adopt(&mut self, agent: &AgentId, entry: &AgentEntry, now: Now) {
         let held = entry.state == "Held";
-        if self.breaker.label() != "flowing" && entry.leases.is_empty() && !held {
+        if entry.is_unproven() {
             self.breaker.begun(agent, now.mono);
         }
         let leases: Vec<LeaseId> = entry.leases.keys().cloned().collect();
