@@ -128,3 +128,30 @@ fn a_held_agent_counts_against_the_cap_until_its_hold_runs_out() {
     assert_eq!(gone["agent"]["id"], agent.as_str());
     assert_ne!(ready(&site, &next)["agent"], agent.as_str());
 }
+
+// Invariant: a volume that a destroy leaves behind is found, and removed when it was the guest's.
+
+#[test]
+fn a_volume_that_a_destroy_left_behind_is_removed() {
+    let (dir, sim, site) = world();
+    let faults = dir.path().join("faults.yaml");
+    std::fs::write(&faults, "frees: [{times: 1, error: device is busy}]\n").unwrap();
+    site.write_yaml(&yaml(&site, &sim, &[], &[("linux", "")]));
+    let _service = Service::start(&site);
+    let lease = ask(&site, "linux", "wire");
+    ready(&site, &lease);
+    let vmid = agents(&site, "linux")[0]["vmid"].as_u64().unwrap();
+    let volumes = || {
+        let path = format!("/nodes/pve1/storage/local-lvm/content?vmid={vmid}");
+        sim.call("GET", &path)["data"].as_array().unwrap().len()
+    };
+    assert!(volumes() > 0);
+    release(&site, &lease);
+    sim.order(&format!("faults {}", faults.display()));
+    let mut events = Events::follow(&site);
+    assert!(site.cli(&["reap", "--all"]).status.success());
+    events.until("agentGone", |_| true);
+    assert_eq!(volumes(), 0);
+    let log = sim.call("GET", "/nodes/pve1/tasks?typefilter=imgdel")["data"].clone();
+    assert_eq!(log.as_array().unwrap().len(), 1, "it did stay behind: {log}");
+}
