@@ -11,23 +11,24 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use drover_actors::id::AgentId;
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use rand::TryRng;
 use rand::rngs::SysRng;
 use secrecy::SecretString;
-use sha2::{Digest as _, Sha256};
+use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 
 /// The name of the key in the state directory.
 const FILE: &str = "call-in.key";
-/// SHA-256's block, in bytes.
-const BLOCK: usize = 64;
+/// Bytes of the key.
+const KEY: usize = 32;
 /// Characters of an agent's id, which a token begins with.
 const AGENT: usize = 16;
 /// Bytes of the digest that are kept.
 const KEPT: usize = 16;
 
 /// The key of all tokens of this service.
-pub struct CallInKey([u8; 32]);
+pub struct CallInKey(Hmac<Sha256>);
 
 impl fmt::Debug for CallInKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,8 +38,11 @@ impl fmt::Debug for CallInKey {
 
 impl CallInKey {
     /// A key of these bytes.
-    pub fn of(key: [u8; 32]) -> Self {
-        Self(key)
+    pub fn of(key: [u8; KEY]) -> Self {
+        // A key shorter than a block is filled up with zeros (RFC 2104).
+        let mut block = hmac::digest::Key::<Hmac<Sha256>>::default();
+        block[..KEY].copy_from_slice(&key);
+        Self(Hmac::new(&block))
     }
 
     /// Reads the key from the state directory, or makes one there.
@@ -57,17 +61,17 @@ impl CallInKey {
     fn read(file: fs::File) -> io::Result<Self> {
         let mut bytes = Vec::new();
         file.take(33).read_to_end(&mut bytes)?;
-        let key = bytes.try_into().map_err(|_| {
+        let key: [u8; KEY] = bytes.try_into().map_err(|_| {
             let text =
                 format!("`{FILE}` is no key of 32 bytes; take it away to have a new one made");
             io::Error::new(io::ErrorKind::InvalidData, text)
         })?;
-        Ok(Self(key))
+        Ok(Self::of(key))
     }
 
     /// Whole or not at all: under another name first.
     fn make(path: &Path) -> io::Result<Self> {
-        let mut key = [0; 32];
+        let mut key = [0; KEY];
         SysRng.try_fill_bytes(&mut key).map_err(io::Error::other)?;
         let beside = path.with_extension("new");
         let mut file =
@@ -75,7 +79,7 @@ impl CallInKey {
         file.write_all(&key)?;
         file.sync_all()?;
         fs::rename(&beside, path)?;
-        Ok(Self(key))
+        Ok(Self::of(key))
     }
 
     /// The token of an agent's guest.
@@ -98,22 +102,13 @@ impl CallInKey {
     }
 
     fn digest(&self, agent: &AgentId) -> [u8; KEPT] {
-        let whole = hmac(&self.0, format!("drover call-in {agent}").as_bytes());
+        let mut whole = self.0.clone();
+        whole.update(format!("drover call-in {agent}").as_bytes());
+        let whole = whole.finalize().into_bytes();
         let mut kept = [0; KEPT];
         kept.copy_from_slice(&whole[..KEPT]);
         kept
     }
-}
-
-/// HMAC-SHA-256 (RFC 2104) under a key that is no longer than a block.
-fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
-    let padded = |with: u8| {
-        let mut block = [with; BLOCK];
-        block.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
-        block
-    };
-    let inner = Sha256::new().chain_update(padded(0x36)).chain_update(message).finalize();
-    Sha256::new().chain_update(padded(0x5c)).chain_update(inner).finalize().into()
 }
 
 #[cfg(test)]
@@ -126,31 +121,17 @@ mod tests {
 
     use super::*;
 
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
     // Invariant: a token is its agent's alone, and cannot be made without the key.
 
     #[test]
-    fn the_digest_is_that_of_rfc_4231() {
-        let digest = hmac(&[0x0b; 20], b"Hi There");
-        let wanted = "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7";
-        assert_eq!(hex(&digest), wanted);
-        let digest = hmac(b"Jefe", b"what do ya want for nothing?");
-        let wanted = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
-        assert_eq!(hex(&digest), wanted);
-    }
-
-    #[test]
     fn only_the_whole_token_of_this_service_names_its_agent() {
-        let key = CallInKey([7; 32]);
+        let key = CallInKey::of([7; KEY]);
         let agent = AgentId::new("4f8z1c3px9t2vkab");
         let token = key.token(&agent).expose_secret().to_owned();
         assert_eq!(token.len(), 48);
         assert!(token.bytes().all(|byte| byte.is_ascii_alphanumeric()));
         assert_eq!(key.agent(&token), Some(agent));
-        assert_eq!(CallInKey([8; 32]).agent(&token), None);
+        assert_eq!(CallInKey::of([8; KEY]).agent(&token), None);
         let other = format!("5{}", &token[1..]);
         let last = if token.ends_with('0') { '1' } else { '0' };
         let changed = format!("{}{last}", &token[..47]);
@@ -166,7 +147,9 @@ mod tests {
     fn a_key_is_made_once_and_read_by_nobody_else() {
         let dir = tempfile::tempdir().unwrap();
         let first = CallInKey::open(dir.path()).unwrap();
-        assert_eq!(CallInKey::open(dir.path()).unwrap().0, first.0);
+        let again = CallInKey::open(dir.path()).unwrap();
+        let agent = AgentId::new("4f8z1c3px9t2vkab");
+        assert_eq!(again.digest(&agent), first.digest(&agent));
         let meta = fs::metadata(dir.path().join(FILE)).unwrap();
         assert_eq!(meta.permissions().mode() & 0o777, 0o600);
         assert_eq!(format!("{first:?}"), "CallInKey");

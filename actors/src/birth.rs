@@ -2,7 +2,7 @@
 //! through which every child is started, so that supervision can be put around all of them.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -244,6 +244,13 @@ impl Roster {
     /// Strikes an agent out.
     pub fn leave(&self, agent: &AgentId) {
         self.0.borrow_mut().remove(agent);
+    }
+
+    /// The agents that are not among these.
+    pub fn others(&self, known: &BTreeSet<AgentId>) -> Vec<(AgentId, Living)> {
+        let roster = self.0.borrow();
+        let others = roster.iter().filter(|(agent, _)| !known.contains(*agent));
+        others.map(|(agent, living)| (agent.clone(), living.clone())).collect()
     }
 
     /// Changes an agent's entry where there is one.

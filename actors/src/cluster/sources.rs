@@ -114,6 +114,9 @@ impl Cluster {
                     [] => FaultKind::Gone,
                     [_, ..] => FaultKind::Contention,
                 };
+                // What stands in the way may have gone when it is looked for again.
+                let key = self.key(&spec);
+                self.located.remove(&key);
                 let text = format!("nothing can be cloned: {why}");
                 self.refuse(agent, Fault::new(kind, Culprit::Template, text));
             }

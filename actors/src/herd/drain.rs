@@ -13,6 +13,10 @@ use crate::record::Reason;
 
 /// A stop under way.
 pub(super) struct Drain {
+    policy: StopPolicy,
+    /// Agents that were told what becomes of them; those that were being begun when it stopped come
+    /// later.
+    met: BTreeSet<AgentId>,
     /// Agents that must be gone first.
     leaving: BTreeSet<AgentId>,
     /// Agents that live on, and of which a lease begins or ends at this moment: a key would be
@@ -31,15 +35,30 @@ impl Herd {
         for cloud in self.clouds.values() {
             cloud.do_send(CloudCommand::Stop);
         }
-        let (mut leaving, mut settling) = (BTreeSet::new(), BTreeSet::new());
-        for (agent, living) in self.common.roster.select(|_| true) {
+        let mut drain = Drain {
+            policy,
+            met: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            settling: BTreeSet::new(),
+            replies: vec![reply],
+        };
+        let agents = self.meet(&mut drain);
+        self.drain = Some(drain);
+        tracing::info!(agents, "service stops, agents leave first");
+    }
+
+    /// Tells agents that were not met before what the policy wants of them; gives how many leave.
+    fn meet(&self, drain: &mut Drain) -> usize {
+        let policy = drain.policy;
+        for (agent, living) in self.common.roster.others(&drain.met) {
+            drain.met.insert(agent.clone());
             let goes = match policy {
                 StopPolicy::Keep => false,
                 StopPolicy::RetireIdle => self.broker.unused(&agent) && is_idle(&living),
                 StopPolicy::RetireAll => true,
             };
             if !goes && self.broker.settling(&agent) {
-                settling.insert(agent);
+                drain.settling.insert(agent);
                 continue;
             }
             let command = match (goes, policy) {
@@ -52,18 +71,18 @@ impl Herd {
             living.address.do_send(command);
             // A stranded guest waits for an administrator, not for us.
             if goes && living.state != "Stranded" && living.standing != Standing::Parked {
-                leaving.insert(agent);
+                drain.leaving.insert(agent);
             }
         }
-        tracing::info!(agents = leaving.len(), "service stops, agents leave first");
-        self.drain = Some(Drain { leaving, settling, replies: vec![reply] });
+        drain.leaving.len()
     }
 
     /// Answers when every agent that had to leave is gone, no lease is half begun or half ended, and
     /// no record is on its way.
     pub(super) fn check_drained(&mut self) {
         let writes = self.writes;
-        let Some(drain) = &mut self.drain else { return };
+        let Some(mut drain) = self.drain.take() else { return };
+        self.meet(&mut drain);
         let roster = &self.common.roster;
         drain
             .leaving
@@ -81,6 +100,7 @@ impl Herd {
                 reply.send(()).ok(); // an error: nobody waits any more
             }
         }
+        self.drain = Some(drain);
     }
 }
 

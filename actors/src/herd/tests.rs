@@ -541,3 +541,18 @@ fn retire_all_waits_until_nobody_is_left() {
         assert_eq!(bed.born(), 2);
     });
 }
+
+#[test]
+fn agents_that_are_being_begun_while_it_stops_leave_too() {
+    on_paused_system(|| async {
+        let bed = Bed::new(herd(vec![cloud("c", None)], vec![template("c/t", &[])]));
+        pass(seconds(1)).await;
+        let (reply, _begun) = oneshot::channel();
+        bed.herd.do_send(HerdCommand::Provision { template: "c/t".into(), count: 2, reply });
+        let (reply, done) = oneshot::channel();
+        bed.herd.do_send(HerdCommand::Drain { policy: StopPolicy::RetireAll, reply });
+        done.await.unwrap();
+        pass(seconds(60)).await;
+        assert_eq!((bed.born(), bed.states().as_str()), (2, ""));
+    });
+}

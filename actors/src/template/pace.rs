@@ -7,6 +7,9 @@ use crate::time::Moment;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
+/// The longest pause after an agent for which there was no place: nothing was asked of the cluster
+/// but what it has.
+const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
 /// A growing pause between starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,12 +22,13 @@ impl Pace {
     /// An agent ended before it was ready, through nobody's fault.
     ///
     /// Agents that end during a pause were begun together with the one that caused it, and do
-    /// not lengthen it.
-    pub fn stumbled(&mut self, now: Moment) {
+    /// not lengthen it. One that was not `placed` can be tried again soon.
+    pub fn stumbled(&mut self, placed: bool, now: Moment) {
         if self.until.is_some_and(|until| now < until) {
             return;
         }
-        let pause = FIRST.saturating_mul(1 << self.in_a_row.min(6)).min(LONGEST);
+        let longest = if placed { LONGEST } else { LONGEST_LOOK };
+        let pause = FIRST.saturating_mul(1 << self.in_a_row.min(6)).min(longest);
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.until = Some(now + pause);
     }
@@ -52,7 +56,7 @@ mod tests {
         let mut now = Moment(0);
         let mut pauses = Vec::new();
         for _ in 0..8 {
-            pace.stumbled(now);
+            pace.stumbled(true, now);
             let until = pace.pause(now).unwrap_or_default();
             pauses.push((until - now).as_secs());
             now = until;
@@ -63,10 +67,22 @@ mod tests {
     }
 
     #[test]
+    fn a_place_is_looked_for_again_within_ten_seconds() {
+        let mut pace = Pace::default();
+        let mut now = Moment(0);
+        for longest in [1, 2, 4, 8, 10, 10] {
+            pace.stumbled(false, now);
+            let until = pace.pause(now).unwrap_or_default();
+            assert_eq!((until - now).as_secs(), longest);
+            now = until;
+        }
+    }
+
+    #[test]
     fn agents_that_stumble_together_count_as_one() {
         let mut pace = Pace::default();
         for _ in 0..50 {
-            pace.stumbled(Moment(10));
+            pace.stumbled(true, Moment(10));
         }
         assert_eq!(pace.pause(Moment(10)), Some(Moment(1010)));
     }

@@ -306,6 +306,7 @@ impl TemplateMind {
     pub fn report(&mut self, report: &AgentReport, now: Now) -> Vec<Effect> {
         let Some(held) = self.agents.get_mut(&report.agent) else { return Vec::new() };
         let (before, was_ready) = (held.standing, held.was_ready);
+        let placed = held.state != "Queued";
         held.standing = report.standing;
         report.state.clone_into(&mut held.state);
         // Stranded, it heard nothing of what it was told; mended, it is one like any other.
@@ -338,7 +339,7 @@ impl TemplateMind {
                     && report.state != "InDoubt"
                     && matches!(before, Standing::Coming | Standing::Parked) =>
             {
-                effects.extend(self.charge(&report.agent, report.fault.as_ref(), now));
+                effects.extend(self.charge(&report.agent, report.fault.as_ref(), placed, now));
             }
             Standing::Coming
             | Standing::Free { .. }
@@ -364,27 +365,33 @@ impl TemplateMind {
     }
 
     /// An agent ended before it was ready: the breaker's, the pace's or nobody's matter.
-    fn charge(&mut self, agent: &AgentId, fault: Option<&Fault>, now: Now) -> Vec<Effect> {
+    fn charge(
+        &mut self,
+        agent: &AgentId,
+        fault: Option<&Fault>,
+        placed: bool,
+        now: Now,
+    ) -> Vec<Effect> {
         let Some(fault) = fault else { return Vec::new() };
         let mut effects = Vec::new();
         if Scope::is_charged(fault) {
-            self.stumbled(agent, fault, now);
+            self.stumbled(agent, fault, placed, now);
             effects.push(Effect::Charge(agent.clone(), fault.clone()));
         } else if fault.kind.counts_against_breaker() {
             if self.breaker.failed(agent, &fault.text, &self.spec.breaker, now) {
                 effects.push(self.record(now));
             }
         } else {
-            self.stumbled(agent, fault, now);
+            self.stumbled(agent, fault, placed, now);
         }
         effects.extend(suspect(Some(fault)));
         effects
     }
 
     /// An agent came to nothing by no fault of its template.
-    fn stumbled(&mut self, agent: &AgentId, fault: &Fault, now: Now) {
+    fn stumbled(&mut self, agent: &AgentId, fault: &Fault, placed: bool, now: Now) {
         self.breaker.left(agent);
-        self.pace.stumbled(now.mono);
+        self.pace.stumbled(placed, now.mono);
         self.obstacle = Some(fault.text.clone());
     }
 
