@@ -236,3 +236,25 @@ async fn a_restart_takes_no_ready_agent_for_the_trial_of_its_template_or_its_sto
     assert_eq!((closed(&world), template(&world, "linux")), (vec![], "flowing".into()));
     end(world, &[again, second]).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_of_one_node_that_is_not_online_keeps_nobody_from_its_like_on_others() {
+    let keys = "templateName: debian-12, nodes: [pve1, pve2], instanceCap: 6, breakerThreshold: 2, \
+                breakerCooldownSec: 600";
+    let world = World::started(Setup::linux(keys).template("other", "nodes: [pve1]")).await;
+    world.notes.allow_slack();
+    world.faults(offline("local-lvm", Some("pve2")));
+    let mut leases = Vec::new();
+    for _ in 0..4 {
+        let (lease, agent) = world.leased("linux").await;
+        assert_eq!(node(&agent), "pve1");
+        leases.push(lease);
+    }
+    only(&world, "storage:local-lvm", "tripped");
+    let id = &world.view().places()[0].id;
+    assert!(id.ends_with("/pve2/local-lvm"), "{id}");
+    let (other, agent) = world.leased("other").await;
+    assert_eq!(node(&agent), "pve1");
+    leases.push(other);
+    end(world, &leases).await;
+}
