@@ -333,7 +333,7 @@ async fn a_volume_that_a_destroy_left_behind_is_removed_and_somebody_elses_is_no
     world.side.plant_volume("pve1", &foreign, 1 << 30);
     world.release(&lease).await;
     world.until_state("Stranded").await;
-    assert_eq!(world.side.volumes_of(vmid), [foreign.clone()]);
+    assert_eq!(world.side.volumes_of(vmid), std::slice::from_ref(&foreign));
     let told = &world.view().alarms()[0];
     assert!(told.command.contains(&foreign) && !told.command.contains("disk-0"), "{told:?}");
     assert!(world.side.remove_volume("pve1", &foreign));

@@ -237,7 +237,7 @@ async fn a_snapshot_whose_node_died_under_it_costs_its_agent_alone_and_an_alarm(
     let locked = world
         .ours()
         .into_iter()
-        .find(|vmid| world.side.config(*vmid).is_some_and(|config| config.get("lock").is_some()));
+        .find(|vmid| world.side.config(*vmid).is_some_and(|config| config.contains_key("lock")));
     let locked = locked.expect("the crash left a lock behind");
     assert_ne!(agent.vmid.unwrap().0, locked, "the lease is served by another");
     world.pass(15 * MINUTE).await;
