@@ -26,8 +26,8 @@ use crate::time::{Moment, Now};
 pub enum Scope {
     /// A node of a cluster.
     Node(ClusterId, NodeName),
-    /// A storage of a cluster.
-    Storage(ClusterId, String),
+    /// A storage of a cluster, or of one of its nodes where it is not shared.
+    Storage(ClusterId, Option<NodeName>, String),
     /// A cloud.
     Cloud(CloudId),
 }
@@ -37,7 +37,8 @@ impl Scope {
     pub fn short(&self) -> String {
         match self {
             Self::Node(_, node) => format!("node:{node}"),
-            Self::Storage(_, storage) => format!("storage:{storage}"),
+            Self::Storage(_, None, storage) => format!("storage:{storage}"),
+            Self::Storage(_, Some(node), storage) => format!("storage:{node}/{storage}"),
             Self::Cloud(cloud) => format!("cloud:{cloud}"),
         }
     }
@@ -51,16 +52,16 @@ impl Scope {
     ///
     /// That a node can not be reached is charged to the node, although nobody is to blame for it:
     /// what else could be begun is begun on another one.
-    pub fn charged(fault: &Fault, cluster: &ClusterId) -> Option<Self> {
+    /// A storage is taken for a shared one while nobody has looked: the next failure is charged to
+    /// what it is.
+    pub fn charged(fault: &Fault, cluster: &ClusterId, place: Option<&Place>) -> Option<Self> {
         let counts = fault.kind.counts_against_breaker();
         let silent = matches!(fault.kind, FaultKind::Contention | FaultKind::Unreachable);
         match &fault.culprit {
             Culprit::Node(node) if counts || silent => {
                 Some(Self::Node(cluster.clone(), node.clone()))
             }
-            Culprit::Storage(storage) if counts => {
-                Some(Self::Storage(cluster.clone(), storage.clone()))
-            }
+            Culprit::Storage(storage) if counts => Some(Self::storage(cluster, storage, place)),
             Culprit::Cloud(cloud) if counts => Some(Self::Cloud(cloud.clone())),
             Culprit::Guest
             | Culprit::Template
@@ -72,7 +73,15 @@ impl Scope {
 
     /// Whether a fault is charged to such a place, whatever its cluster.
     pub fn is_charged(fault: &Fault) -> bool {
-        Self::charged(fault, &ClusterId::new("")).is_some()
+        Self::charged(fault, &ClusterId::new(""), None).is_some()
+    }
+
+    /// A storage that an agent in this place makes use of.
+    fn storage(cluster: &ClusterId, storage: &str, place: Option<&Place>) -> Self {
+        let origin = place.and_then(|place| place.origin.as_ref());
+        let own = origin.filter(|origin| origin.local.contains(storage));
+        let own = own.map(|origin| origin.home.clone());
+        Self::Storage(cluster.clone(), own, storage.to_owned())
     }
 
     /// Everything that an agent in this place makes use of.
@@ -82,7 +91,7 @@ impl Scope {
         let nodes: BTreeSet<&NodeName> = home.into_iter().chain([&place.node]).collect();
         let storages = place.origin.iter().flat_map(|origin| &origin.storages);
         let nodes = nodes.into_iter().map(|node| Self::Node(cluster.clone(), node.clone()));
-        let storages = storages.map(|name| Self::Storage(cluster.clone(), name.clone()));
+        let storages = storages.map(|name| Self::storage(cluster, name, Some(place)));
         nodes.chain(storages).chain([Self::Cloud(cloud.clone())]).collect()
     }
 }
@@ -91,7 +100,10 @@ impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Node(cluster, node) => write!(f, "node:{cluster}/{node}"),
-            Self::Storage(cluster, storage) => write!(f, "storage:{cluster}/{storage}"),
+            Self::Storage(cluster, None, storage) => write!(f, "storage:{cluster}/{storage}"),
+            Self::Storage(cluster, Some(node), storage) => {
+                write!(f, "storage:{cluster}/{node}/{storage}")
+            }
             Self::Cloud(cloud) => write!(f, "cloud:{cloud}"),
         }
     }
@@ -122,7 +134,11 @@ impl FromStr for Scope {
             "node" => parts()
                 .map(|(cluster, node)| Self::Node(ClusterId::new(cluster), NodeName::new(node))),
             "storage" => parts().map(|(cluster, storage)| {
-                Self::Storage(ClusterId::new(cluster), storage.to_owned())
+                let (node, storage) = match storage.split_once('/') {
+                    Some((node, storage)) => (Some(NodeName::new(node)), storage),
+                    None => (None, storage),
+                };
+                Self::Storage(ClusterId::new(cluster), node, storage.to_owned())
             }),
             "cloud" => Ok(Self::Cloud(CloudId::new(name))),
             _ => Err(wrong()),
@@ -146,12 +162,25 @@ struct Entry {
 
 impl Board {
     /// Takes in the breakers that the journal knows.
+    ///
+    /// A trial under way is not written. Where one is due, an agent that lives there and has not
+    /// told yet whether it works is taken for it: what it comes to decides, and no second one is
+    /// begun beside it.
     pub fn restore(&self, ledger: &Ledger, now: Now) {
         let all = ledger.places.iter().map(|(scope, (template, entry))| {
             let breaker = Breaker::restore(entry, now);
             (scope.clone(), Entry { breaker, template: template.clone() })
         });
         self.0.borrow_mut().extend(all);
+        for (agent, entry) in ledger.agents.iter().filter(|(_, entry)| entry.is_unproven()) {
+            let place = Place {
+                cluster: entry.marks.cluster.clone(),
+                vmid: entry.marks.vmid,
+                node: entry.node.clone(),
+                origin: entry.spec.origin.clone(),
+            };
+            self.begun(&Scope::used(&place, &entry.spec.id.cloud), agent, now.mono);
+        }
     }
 
     /// Why nothing may be begun there at this moment; none when it may.
@@ -279,8 +308,9 @@ impl Ground for Standing<'_> {
         self.board.closed(&Scope::Node(self.cluster.clone(), node.clone()), self.now)
     }
 
-    fn storage_closed(&self, storage: &str) -> Option<String> {
-        self.board.closed(&Scope::Storage(self.cluster.clone(), storage.to_owned()), self.now)
+    fn storage_closed(&self, storage: &str, own: Option<&NodeName>) -> Option<String> {
+        let scope = Scope::Storage(self.cluster.clone(), own.cloned(), storage.to_owned());
+        self.board.closed(&scope, self.now)
     }
 
     fn load(&self, node: &NodeName) -> usize {
@@ -324,7 +354,7 @@ mod tests {
     #[test]
     fn each_fault_has_one_who_is_charged_or_none() {
         let cluster = ClusterId::new(CLUSTER);
-        let of = |kind, culprit| Scope::charged(&Fault::new(kind, culprit, "x"), &cluster);
+        let of = |kind, culprit| Scope::charged(&Fault::new(kind, culprit, "x"), &cluster, None);
         let pve1 = || Culprit::Node(NodeName::new("pve1"));
         assert_eq!(of(FaultKind::Broken, pve1()), Some(node("pve1")));
         assert_eq!(of(FaultKind::Contention, pve1()), Some(node("pve1")));
@@ -332,7 +362,7 @@ mod tests {
         let nfs = || Culprit::Storage("nfs".into());
         assert_eq!(
             of(FaultKind::Capacity, nfs()),
-            Some(Scope::Storage(cluster.clone(), "nfs".into()))
+            Some(Scope::Storage(cluster.clone(), None, "nfs".into()))
         );
         assert_eq!(of(FaultKind::Contention, nfs()), None);
         let cloud = || Culprit::Cloud(CloudId::new("c"));
@@ -387,7 +417,11 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_spelled_and_the_cluster_may_be_left_out() {
-        for scope in [node("pve1"), Scope::Cloud(CloudId::new("rack"))] {
+        let storage = |own: Option<&str>| {
+            Scope::Storage(ClusterId::new(CLUSTER), own.map(NodeName::new), "fast".into())
+        };
+        let cloud = Scope::Cloud(CloudId::new("rack"));
+        for scope in [node("pve1"), storage(None), storage(Some("pve2")), cloud] {
             assert_eq!(scope.to_string().parse(), Ok(scope.clone()));
             assert!(scope.answers_to(&scope.short()));
         }

@@ -125,6 +125,20 @@ pub struct AgentEntry {
     pub stranded: Option<(String, String)>,
 }
 
+impl AgentEntry {
+    /// Whether it has not told yet if what it is made of works: it may be a breaker's trial.
+    ///
+    /// One that is called off is such until its clone is over.
+    pub fn is_unproven(&self) -> bool {
+        let before_its_use = match self.state.as_str() {
+            "Cloning" | "InDoubt" => true,
+            "Ready" | "Held" | "Retiring" | "Stranded" => false,
+            _ => self.retiring.is_none(),
+        };
+        before_its_use && self.uses == 0 && self.leases.is_empty()
+    }
+}
+
 /// The rest of an address after use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -128,8 +128,8 @@ impl Hypervisor for Patient<dyn Hypervisor> {
         asked("destroy", &vm.cloud, self.0.destroy(vm))
     }
 
-    fn leftovers(&self, vm: &VmRef) -> Ask<Vec<String>> {
-        asked("leftovers", &vm.cloud, self.0.leftovers(vm))
+    fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>> {
+        asked("leftovers", &vm.cloud, self.0.leftovers(vm, ours))
     }
 }
 

@@ -248,8 +248,9 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn stop(&self, vm: &VmRef) -> Ask<Upid>;
     /// Destroys the stopped guest and its listed disks.
     fn destroy(&self, vm: &VmRef) -> Ask<Upid>;
-    /// Lists volumes that still carry the id on any storage.
-    fn leftovers(&self, vm: &VmRef) -> Ask<Vec<String>>;
+    /// Lists volumes that still carry the id on any storage. Those of `ours` are removed first, and
+    /// only while a quorate cluster says that the id is free; one that can not be removed is listed.
+    fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>>;
 }
 
 /// SSH into guests.

@@ -44,6 +44,9 @@ pub struct Origin {
     pub home: NodeName,
     /// Storages that the clone reads or writes.
     pub storages: BTreeSet<String>,
+    /// Those of them that are its home's own: other nodes have others of that name.
+    #[serde(default)]
+    pub local: BTreeSet<String>,
     /// Why this one, for people.
     pub why: String,
 }
@@ -98,8 +101,8 @@ impl Found {
 pub trait Ground {
     /// Why nothing may be begun on a node; none when it may.
     fn node_closed(&self, node: &NodeName) -> Option<String>;
-    /// Why nothing may be begun on a storage; none when it may.
-    fn storage_closed(&self, storage: &str) -> Option<String>;
+    /// Why nothing may be begun on a storage, which is one node's own or shared; none when it may.
+    fn storage_closed(&self, storage: &str, own: Option<&NodeName>) -> Option<String>;
     /// Drover's own agents on a node.
     fn load(&self, node: &NodeName) -> usize;
 }
@@ -232,7 +235,8 @@ fn take(
         }
     }
     let closed = |storage: &str| {
-        ground.storage_closed(storage).map(|why| format!("storage `{storage}`: {why}"))
+        let own = (!found.shared.contains(storage)).then_some(&candidate.node);
+        ground.storage_closed(storage, own).map(|why| format!("storage `{storage}`: {why}"))
     };
     if let Some(why) = candidate.storages.iter().find_map(|storage| closed(storage)) {
         return Err(why);
@@ -264,8 +268,9 @@ fn take(
             None => return Err(passed.join("; ")),
         }
     }
-    let storages = candidate.storages.iter().chain(&storage).cloned().collect();
-    let origin = Origin { home: candidate.node.clone(), storages, why: String::new() };
+    let storages: BTreeSet<String> = candidate.storages.iter().chain(&storage).cloned().collect();
+    let local = storages.difference(&found.shared).cloned().collect();
+    let origin = Origin { home: candidate.node.clone(), storages, local, why: String::new() };
     Ok(Choice { vmid: candidate.vmid, node: node.clone(), storage, origin })
 }
 

@@ -374,7 +374,7 @@ pub(super) static SERVICE: &[Key] = &[
         "onStop",
         Kind::Choice(&["keep", "retireIdle", "retireAll"]),
         Preset::Text("keep"),
-        "agents at a stop",
+        "agents at a stop: keep them all, retireIdle, or retireAll with their leases and holds",
     ),
     key(
         "orphanCleanupPeriodSeconds",

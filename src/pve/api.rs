@@ -246,6 +246,14 @@ impl Client {
         self.get(&path, params([("content", "images"), ("vmid", &vmid.to_string())])).await
     }
 
+    /// Removes a volume that no guest's configuration names.
+    pub async fn free_volume(&self, node: &NodeName, volume: &str) -> Result<Upid, PveError> {
+        let storage = volume.split(':').next().unwrap_or_default();
+        let (node, storage) = (encode(node.as_str()), encode(storage));
+        let path = format!("/nodes/{node}/storage/{storage}/content/{}", encode(volume));
+        self.job(Method::Delete, &path, Params::new()).await
+    }
+
     /// How a task stands.
     pub async fn task_status(&self, upid: &Upid) -> Result<TaskStatus, PveError> {
         self.get(&task(upid, "status"), Params::new()).await

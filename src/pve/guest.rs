@@ -64,9 +64,9 @@ impl Cidr {
 
 /// Chooses the address to connect to, if any fits.
 ///
-/// With networks given, an address must lie in one of them and nothing else is ruled out.
-/// Without, loopback, link-local and inner interfaces are, and once an interface has net0's MAC
-/// only that one counts. IPv4 goes before IPv6, earlier before later.
+/// Inner interfaces are ruled out, unless one has net0's MAC: they are up before the others. With
+/// networks given, an address must lie in one of them. Without, loopback and link-local ones are
+/// ruled out too, and once an interface has net0's MAC only that one counts. IPv4 goes before IPv6, earlier before later.
 pub fn choose(interfaces: &[Interface], mac: Option<&str>, networks: &[String]) -> Option<IpAddr> {
     let ranges: Vec<_> = networks.iter().filter_map(|text| Cidr::parse(text)).collect();
     let has_mac = |interface: &Interface| match (mac, &interface.hardware_address) {
@@ -77,9 +77,9 @@ pub fn choose(interfaces: &[Interface], mac: Option<&str>, networks: &[String]) 
     let mut fitting = Vec::new();
     for interface in interfaces.iter().take(256) {
         let by_mac = has_mac(interface);
-        let ruled_out = networks.is_empty()
-            && !by_mac
-            && (mac_shows || INNER.iter().any(|inner| interface.name.starts_with(inner)));
+        let inner = INNER.iter().any(|inner| interface.name.starts_with(inner));
+        let other = mac_shows && networks.is_empty();
+        let ruled_out = !by_mac && (inner || other);
         if ruled_out {
             continue;
         }

@@ -34,6 +34,9 @@ use crate::call_in::CallInKey;
 /// The shortest time between two looks at the tasks of a cluster.
 pub const TICK: Duration = Duration::from_millis(250);
 
+/// How long the removal of one volume is waited for.
+const FREE_LIMIT: Duration = Duration::from_secs(60);
+
 /// Every cloud's Proxmox.
 pub struct Proxmox {
     runtime: Option<Handle>,
@@ -180,6 +183,30 @@ impl Cloud {
         let destroyed = task_guest(upid).filter(|_| task_kind(upid) == "qmdestroy");
         let _leaving = destroyed.map(|vmid| cluster.gate.leaving(vmid));
         cluster.watcher.wait(self.client.clone(), upid, limit).await
+    }
+
+    /// Volumes that still carry an id, once those that are ours were removed.
+    async fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Result<Vec<String>, PveError> {
+        let found = sight::leftovers(&self.client, vm).await?;
+        let is_ours = |volume: &&String| ours.iter().any(|one| is_same_volume(one, volume));
+        let mine: Vec<&String> = found.iter().filter(is_ours).collect();
+        // Whoever takes the id up makes volumes of these very names.
+        if mine.is_empty() || sight::id_taken(&self.client, vm.vmid).await? != IdSight::Free {
+            return Ok(found);
+        }
+        for volume in mine {
+            match self.client.free_volume(&vm.node, volume).await {
+                Ok(upid) => {
+                    let end = self.await_task(&upid, FREE_LIMIT).await;
+                    tracing::info!(vmid = vm.vmid.0, volume, end = ?end, "volume left behind");
+                }
+                Err(error) => {
+                    let fault = self.client.fault(&error);
+                    tracing::warn!(vmid = vm.vmid.0, volume, error = %fault, "volume stays behind");
+                }
+            }
+        }
+        sight::leftovers(&self.client, vm).await
     }
 
     /// Destroys a guest as soon as its storages have room for that.
@@ -385,13 +412,19 @@ impl Hypervisor for Proxmox {
         self.ask(&cloud, move |cloud| async move { cloud.destroy(&node, vmid).await })
     }
 
-    fn leftovers(&self, vm: &VmRef) -> Ask<Vec<String>> {
-        let vm = vm.clone();
-        self.ask(
-            &vm.cloud.clone(),
-            |cloud| async move { sight::leftovers(&cloud.client, &vm).await },
-        )
+    fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>> {
+        let (vm, ours) = (vm.clone(), ours.to_vec());
+        self.ask(&vm.cloud.clone(), |cloud| async move { cloud.leftovers(&vm, &ours).await })
     }
+}
+
+/// Whether two names mean one volume: that of a linked clone may go before its own with its base's.
+fn is_same_volume(one: &str, other: &str) -> bool {
+    let parts = |volume: &str| {
+        let (storage, path) = volume.split_once(':')?;
+        Some((storage.to_owned(), path.rsplit('/').next()?.to_owned()))
+    };
+    parts(one).is_some_and(|one| parts(other) == Some(one))
 }
 
 /// Tries a connection over the wire and gives Proxmox's version, for checks before anything runs.

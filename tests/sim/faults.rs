@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use drover::sim::guests::Quirk;
-use drover::sim::world::{CallFault, Faults, Spread, TaskFault};
+use drover::sim::world::{CallFault, Faults, FreeFault, Spread, TaskFault};
 use drover_actors::fact::What;
 use drover_actors::fault::FaultKind;
 use drover_actors::record::Reason;
@@ -302,7 +302,7 @@ async fn a_storage_that_is_out_of_reach_for_a_while_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_on_a_storage_that_is_out_of_reach_are_not_forgotten() {
+async fn volumes_on_a_storage_that_was_out_of_reach_are_removed_when_it_is_back() {
     let world = World::started(Setup::linux("maxTotalUses: 1, instanceCap: 2")).await;
     let (lease, agent) = world.leased("linux").await;
     let vmid = agent.vmid.unwrap().0;
@@ -311,10 +311,32 @@ async fn volumes_on_a_storage_that_is_out_of_reach_are_not_forgotten() {
     world.pass(30 * MINUTE).await;
     assert_eq!(world.view().agents().len(), 1, "nobody knows what is left of it");
     world.side.set_storage_reachable("local-lvm", true);
+    world.until("the agent is gone", |view| view.agents().is_empty()).await;
+    assert_eq!(world.side.volumes_of(vmid), Vec::<String>::new());
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_a_destroy_left_behind_is_removed_and_somebody_elses_is_not() {
+    let world = World::started(Setup::linux("maxTotalUses: 1")).await;
+    let (lease, agent) = world.leased("linux").await;
+    let vmid = agent.vmid.unwrap().0;
+    let free = FreeFault {
+        storage: None,
+        chance: 1.0,
+        skip: 0,
+        times: Some(1),
+        error: "device is busy".into(),
+    };
+    world.faults(Faults { frees: vec![free], ..Faults::default() });
+    let foreign = format!("shared:{vmid}/vm-{vmid}-disk-5.qcow2");
+    world.side.plant_volume("pve1", &foreign, 1 << 30);
+    world.release(&lease).await;
     world.until_state("Stranded").await;
-    let disk = format!("local-lvm:vm-{vmid}-disk-0");
-    assert!(alarms(&world).last().unwrap().contains(&disk), "{:?}", alarms(&world));
-    world.administer(vmid);
+    assert_eq!(world.side.volumes_of(vmid), std::slice::from_ref(&foreign));
+    let told = &world.view().alarms()[0];
+    assert!(told.command.contains(&foreign) && !told.command.contains("disk-0"), "{told:?}");
+    assert!(world.side.remove_volume("pve1", &foreign));
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
     world.end().await;
 }

@@ -218,3 +218,34 @@ async fn a_crash_before_the_intent_is_durable_puts_nothing_back() {
     assert_eq!(world.guests.put_back(agent.vmid.unwrap().0), 0);
     world.end().await;
 }
+
+// Invariant: a lock that a crash of the node left behind costs one agent, and is told.
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_whose_node_died_under_it_costs_its_agent_alone_and_an_alarm() {
+    let mut setup = Setup::linux("reset: DISK, instanceCap: 2, retireTimeoutSec: 600");
+    let killed = TaskFault {
+        kind: Some("qmsnapshot".into()),
+        after: 0.05,
+        times: Some(1),
+        ..TaskFault::default()
+    };
+    setup.faults = Faults { tasks: vec![killed], ..Faults::default() };
+    let world = World::started(setup).await;
+    world.notes.allow_slack();
+    let (lease, agent) = world.leased("linux").await;
+    let locked = world
+        .ours()
+        .into_iter()
+        .find(|vmid| world.side.config(*vmid).is_some_and(|config| config.contains_key("lock")));
+    let locked = locked.expect("the crash left a lock behind");
+    assert_ne!(agent.vmid.unwrap().0, locked, "the lease is served by another");
+    world.pass(15 * MINUTE).await;
+    let told = &world.view().alarms()[0];
+    assert!(told.text.contains("is locked by Proxmox (`snapshot`)"), "{told:?}");
+    assert!(told.command.contains(&format!("qm unlock {locked}")), "{told:?}");
+    world.release(&lease).await;
+    world.side.set_config(locked, "lock", None);
+    world.until("it goes by itself", |_| !world.ours().contains(&locked)).await;
+    world.end().await;
+}

@@ -78,6 +78,43 @@ fn the_session_and_the_key_of_a_lease_are_gone_with_it() {
     assert_eq!(sim.guests().len(), 1, "in the same machine");
 }
 
+// Invariant: without the rights for it agents are destroyed after their lease, as without resets, and
+// what is missing is told.
+
+#[test]
+fn without_the_right_to_take_snapshots_agents_are_destroyed_and_that_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = dir.path().join("cluster.yaml");
+    std::fs::write(&cluster, include_str!("reset_cluster.yaml")).unwrap();
+    let options = ["--guests", "process", "--cluster", cluster.to_str().unwrap()];
+    let sim = Sim::start_with(dir.path(), &options);
+    let site = Site::new(&sim);
+    site.write_secret("token", "11111111-2222-3333-4444-555555555555");
+    let own = format!("\"{}\"", sim.fact("tokenId"));
+    site.write_yaml(&site.yaml(&sim, "    reset: DISK\n").replace(&own, "\"ci@pve!plain\""));
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let mut told = Vec::new();
+    let mut served = Vec::new();
+    for _ in 0..2 {
+        let lease = ask(&site, "linux", "ann");
+        served.push(ready(&site, &lease)["agent"].clone());
+        release(&site, &lease);
+        events.all_until(|fact| fact["kind"] == "agentGone");
+        let resets = site.json(&["templates"])["templates"][0]["resets"].clone();
+        told.push(resets["detail"].as_str().unwrap_or_default().to_owned());
+    }
+    assert_ne!(served[0], served[1]);
+    let clear = "needs the privilege `VM.Snapshot` on `/vms/";
+    assert!(told.iter().all(|text| text.contains(clear)), "{told:?}");
+    let shown = String::from_utf8_lossy(&site.cli(&["templates"]).stdout).into_owned();
+    assert_eq!(shown.matches(clear).count(), 1, "told once: {shown}");
+    assert_eq!(site.json(&["templates"])["templates"][0]["breaker"], "flowing");
+    let status = site.json(&["status"]);
+    assert_eq!(status["alarms"].as_array().map(Vec::len), Some(0), "{status}");
+    assert_eq!(sim.guests(), Vec::<u64>::new());
+}
+
 // Invariant: the next failure of a template is kept with its cause and a way in, and no other.
 
 #[test]

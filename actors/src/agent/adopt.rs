@@ -66,6 +66,7 @@ impl Mind {
             mac: None,
             address: entry.address.as_deref().and_then(|text| text.parse().ok()),
             host_keys: entry.host_keys.clone(),
+            volumes: entry.volumes.clone(),
         });
         let lease = |id: &LeaseId, granted: &GrantedLease, stage| {
             let mut granted = granted.clone();

@@ -216,8 +216,12 @@ impl Mind {
         }
     }
 
-    /// Uses that still fit: none while a key is in the guest whose lease is over.
+    /// Uses that still fit: none while a key is in the guest whose lease is over, and none once an
+    /// operator waits to hold it.
     pub(super) fn free_executors(&self) -> u32 {
+        if self.hold.is_some() {
+            return 0;
+        }
         if self.leases.values().any(|lease| lease.stage == Stage::Expelling) {
             return 0;
         }

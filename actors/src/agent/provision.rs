@@ -65,6 +65,7 @@ impl Mind {
             mac: None,
             address: None,
             host_keys: Vec::new(),
+            volumes: Vec::new(),
         });
         self.enter(State::Cloning { step: CloneStep::Call, cancelled: None }, out);
         self.act(out);
@@ -86,6 +87,7 @@ impl Mind {
         };
         if let Some(guest) = &mut self.guest {
             guest.mac = done.mac;
+            guest.volumes.clone_from(&done.volumes);
         }
         out.record(Body::VolumesKnown { agent: self.agent.clone(), volumes: done.volumes });
         self.enter(State::Booting(BootStep::Start), out);

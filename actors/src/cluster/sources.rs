@@ -127,8 +127,11 @@ impl Cluster {
         let cluster = &self.id;
         let nodes = [&choice.node, &choice.origin.home];
         let nodes = nodes.map(|node| Scope::Node(cluster.clone(), node.clone()));
-        let storages = choice.origin.storages.iter();
-        let storages = storages.map(|name| Scope::Storage(cluster.clone(), name.clone()));
+        let origin = &choice.origin;
+        let storages = origin.storages.iter().map(|name| {
+            let own = origin.local.contains(name).then(|| origin.home.clone());
+            Scope::Storage(cluster.clone(), own, name.clone())
+        });
         let cloud = Scope::Cloud(spec.id.cloud.clone());
         let scopes: Vec<Scope> = nodes.into_iter().chain(storages).chain([cloud]).collect();
         for scope in self.common.board.begun(&scopes, agent, now) {

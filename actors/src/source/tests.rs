@@ -39,7 +39,7 @@ impl Ground for Bed {
         self.nodes.contains(node).then(|| "its breaker is tripped".into())
     }
 
-    fn storage_closed(&self, storage: &str) -> Option<String> {
+    fn storage_closed(&self, storage: &str, _: Option<&NodeName>) -> Option<String> {
         self.storages.contains(storage).then(|| "its breaker is tripped".into())
     }
 

@@ -171,6 +171,8 @@ pub struct Template {
     flushing: bool,
     /// Whether it looks at what can be cloned, or will soon.
     seeking: bool,
+    /// Where the agent was that left last: what it came to may yet be charged to that place.
+    left: Option<(AgentId, Place)>,
     /// Whether it will hear of a change of the addresses.
     following: bool,
 }
@@ -218,6 +220,7 @@ impl Template {
             timer: None,
             flushing: false,
             seeking: false,
+            left: None,
             following: false,
         }
     }
@@ -502,6 +505,8 @@ impl Handler<AgentReport> for Template {
         self.kept.refused.extend(refused);
         if report.standing == Standing::Gone {
             self.kept.gone.push(report.agent.clone());
+            let place = self.common.roster.get(&report.agent).and_then(|living| living.place);
+            self.left = place.map(|place| (report.agent.clone(), place));
             self.common.roster.leave(&report.agent);
             self.common.addresses.give_back(&report.agent, self.common.ports.ambient.now());
         } else {

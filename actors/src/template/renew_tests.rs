@@ -2,6 +2,7 @@
 
 use super::renew::Renewal;
 use super::*;
+use crate::addresses::Supply;
 
 const LIFE: u64 = 10_000;
 
@@ -93,6 +94,25 @@ fn an_old_agent_stays_while_no_other_can_be_had() {
     let failed = fail_three(&mut mind, &FaultKind::Broken);
     assert_eq!(failed.len(), 3);
     assert!(mind.settle(at(LIFE - 1).mono).is_empty());
+}
+
+#[test]
+fn an_old_agent_stays_while_there_is_no_address_for_another_one() {
+    let (mut mind, _) = pool(4, |spec| spec.cap = Some(4));
+    let lack = Some("address pool `lab` is used up".into());
+    mind.supplied(Supply { free: 0, lack, next: None });
+    assert!(mind.settle(at(LIFE - 1).mono).is_empty());
+    mind.supplied(Supply::endless());
+    assert_eq!(told(&mind.settle(at(LIFE - 1).mono)).len(), 1);
+}
+
+#[test]
+fn no_second_one_goes_before_the_first_was_replaced() {
+    let (mut mind, _) = pool(4, |spec| spec.cap = Some(4));
+    let first = told(&mind.settle(at(LIFE - 1).mono));
+    let agent = AgentId::new(first[0].split(' ').next().unwrap());
+    gone(&mut mind, &agent, None, LIFE - 1);
+    assert!(mind.settle(at(LIFE - 1).mono).is_empty(), "three of four are left");
 }
 
 #[test]

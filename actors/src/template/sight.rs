@@ -9,7 +9,7 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use super::Template;
 use crate::board::{Scope, Standing};
 use crate::fault::{Fault, FaultKind};
-use crate::id::{AgentId, ClusterId};
+use crate::id::AgentId;
 use crate::source::{Found, choose};
 use crate::spec::TemplateSpec;
 
@@ -68,9 +68,13 @@ impl Template {
 
     /// Charges a node, a storage or a cloud with what became of an agent.
     pub(super) fn charge(&mut self, agent: &AgentId, fault: &Fault, ctx: &mut Context<Self>) {
-        let Some(scope) = self.cluster_of(agent).and_then(|at| Scope::charged(fault, &at)) else {
-            return;
-        };
+        let left = || self.left.clone().filter(|(gone, _)| gone == agent).map(|(_, place)| place);
+        let place = self.common.roster.get(agent).and_then(|living| living.place).or_else(left);
+        // One that has no place yet was to be in its template's cluster.
+        let lanes = || self.lanes.as_ref().map(|lanes| lanes.cluster.clone());
+        let cluster = place.as_ref().map(|place| place.cluster.clone()).or_else(lanes);
+        let scope = cluster.and_then(|at| Scope::charged(fault, &at, place.as_ref()));
+        let Some(scope) = scope else { return };
         let (spec, now) = (Arc::clone(self.mind.spec()), self.common.ports.ambient.now());
         let board = &self.common.board;
         if board.failed(&scope, (&spec.id, agent), &fault.text, &spec.breaker, now) {
@@ -96,12 +100,5 @@ impl Template {
             }
             self.common.show_breaker(scope);
         }
-    }
-
-    /// The cluster of an agent: its place's, or the one it was to be in.
-    fn cluster_of(&self, agent: &AgentId) -> Option<ClusterId> {
-        let place = self.common.roster.get(agent).and_then(|living| living.place);
-        let lanes = || self.lanes.as_ref().map(|lanes| lanes.cluster.clone());
-        place.map(|place| place.cluster).or_else(lanes)
     }
 }

@@ -143,7 +143,7 @@ impl TemplateMind {
     /// Takes an agent over that lived before.
     pub fn adopt(&mut self, agent: &AgentId, entry: &AgentEntry, now: Now) {
         let held = entry.state == "Held";
-        if self.breaker.label() != "flowing" && entry.leases.is_empty() && !held {
+        if entry.is_unproven() {
             self.breaker.begun(agent, now.mono);
         }
         let leases: Vec<LeaseId> = entry.leases.keys().cloned().collect();
@@ -222,10 +222,15 @@ impl TemplateMind {
         permits::slots(self.agents.values().map(|held| held.standing))
     }
 
+    /// Whether agents are begun at this moment, where there is room for them.
+    fn begins(&self, now: Moment) -> bool {
+        let closed = !self.open || !self.configured || self.stopping;
+        !closed && self.pace.pause(now).is_none() && !matches!(self.source, Some(Err(_)))
+    }
+
     /// How many agents may be begun at this moment, as far as the template knows.
     pub fn room(&self, now: Moment) -> u32 {
-        let closed = !self.open || !self.configured || self.stopping;
-        if closed || self.pace.pause(now).is_some() || matches!(self.source, Some(Err(_))) {
+        if !self.begins(now) {
             return 0;
         }
         let room = permits::room(self.spec.cap, self.live()).min(self.breaker.allowance(now));

@@ -232,7 +232,7 @@ impl Hypervisor for World {
     fn destroy(&self, _: &VmRef) -> Ask<Upid> {
         never()
     }
-    fn leftovers(&self, vm: &VmRef) -> Ask<Vec<String>> {
+    fn leftovers(&self, vm: &VmRef, _: &[String]) -> Ask<Vec<String>> {
         now(self.with(|script| {
             script.calls.push(format!("leftovers {}", vm.vmid));
             Ok(script.leftovers.clone())

@@ -61,9 +61,14 @@ fn without_net0_inner_interfaces_are_ruled_out() {
 }
 
 #[test]
-fn named_networks_decide_alone() {
+fn named_networks_decide_among_all_but_inner_interfaces() {
     assert_eq!(chosen(&busy_guest(), &["10.9.0.0/16"]), "10.9.0.5");
-    assert_eq!(chosen(&busy_guest(), &["127.0.0.0/8"]), "127.0.0.1");
+    assert_eq!(chosen(&busy_guest(), &["127.0.0.0/8"]), "", "lo is up before eth0");
+    assert_eq!(chosen(&busy_guest()[..3], &["172.16.0.0/12"]), "", "docker0 is, too");
+    let bridged = [interface("br-lan", MAC, &["172.16.0.9"])];
+    assert_eq!(chosen(&bridged, &["172.16.0.0/12"]), "172.16.0.9", "a bridge over net0 is net0");
+    let other = [interface("eth0", "x", &["127.77.0.9"])];
+    assert_eq!(chosen(&other, &["127.0.0.0/8"]), "127.77.0.9");
     assert_eq!(chosen(&busy_guest(), &["172.16.0.0/12", "fd00::/8"]), "fd00::5");
     assert_eq!(chosen(&busy_guest(), &["192.168.0.0/16"]), "");
     assert_eq!(chosen(&busy_guest(), &["nonsense"]), "");

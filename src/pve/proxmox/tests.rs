@@ -397,14 +397,55 @@ async fn leftovers_are_looked_for_on_every_storage() {
         "GET /nodes/pve1/storage/fast/content content=images vmid=101" => Step::Data(json!([])),
         _ => Step::Data(json!([{"volid": "slow:101/vm-101-disk-0.qcow2", "vmid": "101"}])),
     });
-    let left = port(&script, &["primary"]).leftovers(&vm()).await.unwrap();
+    let left = port(&script, &["primary"]).leftovers(&vm(), &[]).await.unwrap();
     assert_eq!(left, ["slow:101/vm-101-disk-0.qcow2"]);
     let script = Script::new(|_| Step::Data(json!([{"storage": "nfs", "active": 0}])));
-    let fault = port(&script, &["primary"]).leftovers(&vm()).await.unwrap_err();
+    let fault = port(&script, &["primary"]).leftovers(&vm(), &[]).await.unwrap_err();
     assert_eq!(
         (fault.kind, fault.culprit),
         (FaultKind::Contention, Culprit::Storage("nfs".into()))
     );
+}
+
+// Invariant: of what stays behind only volumes are removed that were the guest's, while its id is
+// free; what can not be removed is told.
+
+/// What remains on a storage of one volume that was the guest's and one that was not, and how
+/// often one was to be removed.
+async fn remains(taken: bool) -> (Vec<String>, usize) {
+    let script = Script::new(move |asked| match asked {
+        "GET /nodes/pve1/storage content=images enabled=1" => {
+            Step::Data(json!([{"storage": "nfs"}]))
+        }
+        "GET /cluster/nextid vmid=101" if taken => {
+            Step::Errors(json!({"vmid": "VM 101 already exists"}))
+        }
+        "GET /cluster/nextid vmid=101" => Step::Data(json!("101")),
+        "GET /cluster/status" => Step::Data(status(1)),
+        _ if asked.starts_with("DELETE") => {
+            Step::Refuse(403, "Permission check failed (/storage/nfs, Datastore.Allocate)")
+        }
+        _ => Step::Data(json!([
+            {"volid": "nfs:101/vm-101-disk-0.qcow2", "vmid": "101"},
+            {"volid": "nfs:101/vm-101-disk-7.qcow2", "vmid": "101"},
+        ])),
+    });
+    let ours = ["nfs:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2".to_owned()];
+    let left = port(&script, &["primary"]).leftovers(&vm(), &ours).await.unwrap();
+    let freed = "a DELETE /nodes/pve1/storage/nfs/content/nfs%3A101%2Fvm-101-disk-0.qcow2";
+    let deletes: Vec<String> =
+        script.seen().into_iter().filter(|one| one.contains("DELETE")).collect();
+    assert!(deletes.iter().all(|one| one.trim_end() == freed), "{deletes:?}");
+    (left, deletes.len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_that_were_the_guests_are_removed_once_its_id_is_free() {
+    let both = ["nfs:101/vm-101-disk-0.qcow2", "nfs:101/vm-101-disk-7.qcow2"];
+    let (left, deletes) = remains(true).await;
+    assert_eq!((left, deletes), (both.map(str::to_owned).to_vec(), 0), "somebody has the id");
+    let (left, deletes) = remains(false).await;
+    assert_eq!((left, deletes), (both.map(str::to_owned).to_vec(), 1), "refused, and told");
 }
 
 // Invariant: with a runtime of its own, a call goes on when nobody waits for it any more.

@@ -290,8 +290,8 @@ impl Hypervisor for Tapped<dyn Hypervisor> {
     fn destroy(&self, vm: &VmRef) -> Ask<Upid> {
         self.tap.ask("destroy", Some(vm.vmid), || self.inner.destroy(vm))
     }
-    fn leftovers(&self, vm: &VmRef) -> Ask<Vec<String>> {
-        self.tap.ask("leftovers", Some(vm.vmid), || self.inner.leftovers(vm))
+    fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>> {
+        self.tap.ask("leftovers", Some(vm.vmid), || self.inner.leftovers(vm, ours))
     }
 }
 

@@ -151,7 +151,7 @@ impl Hypervisor for Ground {
     fn destroy(&self, _: &VmRef) -> Ask<Upid> {
         self.call("destroy", upid("qmdestroy"))
     }
-    fn leftovers(&self, _: &VmRef) -> Ask<Vec<String>> {
+    fn leftovers(&self, _: &VmRef, _: &[String]) -> Ask<Vec<String>> {
         self.call("leftovers", Vec::new())
     }
 }

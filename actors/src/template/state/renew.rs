@@ -4,7 +4,7 @@
 //! Each has a time of its own, drawn from its id so that it is the same after a restart: between 0.7
 //! and 0.9 of the most it may live. From then on it counts for less than an agent: another one is
 //! begun beside it, and it goes once that is ready. Where there is no room beside it, it goes first,
-//! while no other is on its way. At the end of its life its own mind drains it.
+//! while all others are there and another one can be had. At the end of its life its own mind drains it.
 
 use std::time::Duration;
 
@@ -82,12 +82,20 @@ impl TemplateMind {
             self.ripe().into_iter().filter(|(renewal, _)| renewal.from <= now).collect();
         let mut due: Vec<AgentId> =
             ripe.iter().take(self.spare()).map(|(_, agent)| agent.clone()).collect();
-        if due.is_empty() && self.breaker.label() == "flowing" && self.at_rest() {
+        let another = self.breaker.label() == "flowing" && self.begins(now) && self.supply.free > 0;
+        if due.is_empty() && another && self.at_rest() && self.is_whole() {
             let full = permits::room(self.spec.cap, self.live()) == 0;
             let first = ripe.into_iter().find(|(renewal, _)| full || renewal.at_last <= now);
             due.extend(first.map(|(_, agent)| agent));
         }
         due.iter().filter_map(|agent| self.tell_to_go(agent, Reason::Old)).collect()
+    }
+
+    /// Whether all that is kept is there: whoever went before was replaced.
+    fn is_whole(&self) -> bool {
+        let Minimums { all, idle } = self.kept();
+        let ready = self.agents.values().filter(|held| held.is_ready()).count();
+        ready >= all as usize && self.idle().len() >= idle as usize
     }
 
     /// Whether nothing comes and nothing goes.

@@ -42,7 +42,7 @@ impl Held {
     }
 
     /// Whether it is or can be in use, and goes on to be after that.
-    fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         let ready = match self.standing {
             Standing::Free { .. } => true,
             Standing::Busy => self.state != "InDoubt",

@@ -306,7 +306,7 @@ impl Draw {
         Faults { frees: vec![free], calls: vec![destroy], ..Faults::default() }
     }
 
-    /// A template that can not be cloned for a while, the power gone meanwhile, and demand for more
+    /// A template, a storage or a node that can not be cloned for a while, the power gone meanwhile, and demand for more
     /// than the one agent that tries it again.
     fn broken(&mut self, at: u64, span: u64) -> Faults {
         let count = self.stage.templates.iter().flatten().count();
@@ -319,12 +319,26 @@ impl Draw {
         let away = one_of(&mut self.dice, &[0, 5, 60]);
         let cut = self.within(at + 5_000, span);
         self.push(cut, Deed::Crash { away });
-        let task = TaskFault {
-            kind: Some("qmclone".into()),
-            error: Some("clone failed: no such logical volume".into()),
-            times: Some(3 + u32::try_from(self.dice.below(6)).unwrap()),
-            ..TaskFault::default()
+        let times = Some(3 + u32::try_from(self.dice.below(6)).unwrap());
+        let errors = [
+            Some("clone failed: no such logical volume"),
+            Some("storage 'local-lvm' is not online"),
+            None,
+        ];
+        let Some(error) = one_of(&mut self.dice, &errors) else {
+            let silent = CallFault {
+                method: Some("POST".into()),
+                route: Some("/clone".into()),
+                node: Some(one_of(&mut self.dice, &["pve1", "pve2"]).into()),
+                status: Some(595),
+                message: "No route to host".into(),
+                times,
+                ..CallFault::default()
+            };
+            return Faults { calls: vec![silent], ..Faults::default() };
         };
+        let (kind, error) = (Some("qmclone".into()), Some(error.into()));
+        let task = TaskFault { kind, error, times, ..TaskFault::default() };
         Faults { tasks: vec![task], ..Faults::default() }
     }
 

@@ -7,6 +7,7 @@ mod asked;
 mod askers;
 mod draw;
 mod outage;
+mod places;
 mod plan;
 mod run;
 mod seen;

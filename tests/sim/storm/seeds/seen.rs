@@ -9,6 +9,7 @@ use drover_actors::spec::HerdSpec;
 use drover_actors::time::WallTime;
 
 use super::outage::Outage;
+use super::places::Places;
 use super::usage::{Losses, Used};
 use crate::world::addresses::Addresses;
 
@@ -74,6 +75,26 @@ pub(super) struct Trip {
     pub(super) trials: BTreeSet<AgentId>,
 }
 
+impl Seen {
+    /// A record of a template's breaker.
+    pub(super) fn tripped(&mut self, template: &TemplateId, until: Option<WallTime>) {
+        match until {
+            Some(until) => {
+                self.trips.insert(template.clone(), Trip { until, trials: BTreeSet::new() });
+            }
+            None => drop(self.trips.remove(template)),
+        }
+    }
+
+    /// An agent tells something of its template and its place, or nothing any more.
+    pub(super) fn proven(&mut self, agent: &AgentId, template: &TemplateId) {
+        if let Some(trip) = self.trips.get_mut(template) {
+            trip.trials.remove(agent);
+        }
+        self.places.told(agent);
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) spec: HerdSpec,
@@ -98,6 +119,7 @@ pub(super) struct Seen {
     /// Nodes that were down once.
     pub(super) frail: BTreeSet<String>,
     pub(super) trips: BTreeMap<TemplateId, Trip>,
+    pub(super) places: Places,
     /// Configurations of guests that got ready, by agent.
     pub(super) past: BTreeMap<AgentId, (u32, BTreeMap<String, String>)>,
     pub(super) unowned: BTreeMap<u32, Duration>,

@@ -1,7 +1,7 @@
 //! What must hold at every fact, record and request, judged as each comes: incremental, so that a
 //! storm costs little more than the herd itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::outage::Outage;
-use super::seen::{LeaseSeen, Live, Seen, Trip, Wrong};
+use super::seen::{LeaseSeen, Live, Seen, Wrong};
 use super::usage::{self, Used};
 use crate::world::World;
 use crate::world::eye::Eye;
@@ -125,10 +125,9 @@ impl Watch {
         // One that left before the start is tried anew when it comes back, as without a start.
         let there = ledger.breakers.iter().filter(|(id, _)| spec.templates.contains_key(*id));
         for (id, entry) in there {
-            if let Some(until) = entry.until {
-                seen.trips.insert(id.clone(), Trip { until, trials: BTreeSet::new() });
-            }
+            seen.tripped(id, entry.until);
         }
+        seen.places.restored(ledger, self.now());
     }
 
     /// Something is about to happen that can cost leases and agents.
@@ -236,6 +235,7 @@ impl Watch {
     }
 
     fn born(&self, seen: &mut Seen, picture: &AgentPicture) {
+        seen.places.born(&picture.agent, self.now());
         let template = &picture.template;
         // A guest that was there and is gone holds no slot, though its record may stand a moment.
         let lost = |live: &Live| {
@@ -313,10 +313,8 @@ impl Watch {
         let recorded = live.recorded;
         let working = matches!(&*picture.state, "Ready" | "Leased");
         let leaving = matches!(&*picture.state, "Draining" | "Retiring" | "Stranded" | "Gone");
-        if (working || leaving)
-            && let Some(trip) = seen.trips.get_mut(&picture.template)
-        {
-            trip.trials.remove(agent);
+        if working || leaving {
+            seen.proven(agent, &picture.template);
         }
         let Some(vmid) = picture.vmid.map(|vmid| vmid.0).filter(|_| working) else { return };
         if !recorded && !seen.orphans.contains(&vmid) {
@@ -431,9 +429,7 @@ impl Watch {
 
     fn gone(&self, seen: &mut Seen, agent: &AgentId) {
         let Some(live) = seen.live.remove(agent) else { return };
-        if let Some(trip) = seen.trips.get_mut(&live.template) {
-            trip.trials.remove(agent);
-        }
+        seen.proven(agent, &live.template);
         let Some(vmid) = live.vmid else { return };
         if seen.owners.get(&vmid) == Some(agent) {
             seen.owners.remove(&vmid);
@@ -486,8 +482,11 @@ impl Eye for Watch {
             self.blame(&mut seen, "an-address-is-one-agents", text);
         }
         match body {
-            Body::CloneIntended { marks, spec, .. } => {
+            Body::CloneIntended { marks, node, spec } => {
                 let vmid = marks.vmid.0;
+                if let Some(text) = seen.places.cloned(marks, node, spec, self.wall()) {
+                    self.blame(&mut seen, "one-trial-while-half-open", text);
+                }
                 self.shell.forget(vmid);
                 let freed = seen.freed.get(&vmid).filter(|at| **at + REST > self.wall()).copied();
                 if let Some(at) = freed {
@@ -549,13 +548,10 @@ impl Eye for Watch {
                     live.retiring = true;
                 }
             }
-            Body::BreakerMoved { scope: None, template, until: Some(until), .. } => {
-                let trip = seen.trips.entry(template.clone()).or_default();
-                (trip.until, trip.trials) = (*until, BTreeSet::new());
-            }
-            Body::BreakerMoved { scope: None, template, until: None, .. } => {
-                seen.trips.remove(template);
-            }
+            Body::BreakerMoved { scope, template, until, .. } => match scope {
+                Some(scope) => seen.places.moved(scope, *until, self.now()),
+                None => seen.tripped(template, *until),
+            },
             Body::Gone { agent, burned, .. } => {
                 let vmid = seen.intended.get(agent).copied();
                 if let Some(vmid) = vmid.filter(|_| !burned) {

@@ -63,6 +63,20 @@ fn a_used_agent_is_held_after_its_last_lease_even_where_that_was_its_last_use() 
 }
 
 #[test]
+fn an_agent_that_is_to_be_held_takes_no_further_lease() {
+    let mut drive = Drive::new(TemplateSpec { executors: 3, ..spec() });
+    drive.go_to("Ready");
+    take(&mut drive, "l1");
+    drive.be_held();
+    take(&mut drive, "l2");
+    let report = drive.reports().last().copied().cloned().expect("a report");
+    assert_eq!((report.refused, report.standing), (vec![LeaseId::new("l2")], Standing::Busy));
+    drive.command(AgentCommand::Hold(None));
+    take(&mut drive, "l3");
+    assert_eq!(drive.mind.uses, 2);
+}
+
+#[test]
 fn an_agent_on_its_way_is_held_when_it_is_ready_or_when_it_fails() {
     for fails in [false, true] {
         let mut drive = Drive::new(spec());
