@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::Herd;
 use crate::board::Scope;
 use crate::cloud::CloudCommand;
+use crate::id::ClusterId;
 use crate::message::Refusal;
 
 /// Where the name of the breaker goes that was reset.
@@ -53,16 +54,23 @@ impl Herd {
     /// Every node, storage and cloud that the configuration names or an agent makes use of.
     fn places(&self) -> BTreeSet<Scope> {
         let mut all: BTreeSet<Scope> = self.spec.clouds.keys().cloned().map(Scope::Cloud).collect();
+        for living in self.common.roster.select(|_| true).into_values() {
+            let cloud = &living.template.cloud;
+            all.extend(living.place.iter().flat_map(|place| Scope::used(place, cloud)));
+        }
+        // A storage that nodes have for themselves has a breaker for each of them, and none of all.
+        let charged = self.common.board.all();
+        let apart: BTreeSet<(ClusterId, String)> =
+            all.iter().chain(&charged).filter_map(node_storage).collect();
         for spec in self.spec.templates.values() {
             let Some(cluster) = self.leads.get(&spec.id.cloud) else { continue };
             let nodes = spec.nodes().into_iter().map(|node| Scope::Node(cluster.clone(), node));
             let storages = spec.target_storage.iter().chain(&spec.storages);
-            let storages = storages.map(|name| Scope::Storage(cluster.clone(), name.clone()));
+            let storages = storages
+                .map(|name| (cluster.clone(), name.clone()))
+                .filter(|storage| !apart.contains(storage))
+                .map(|(cluster, name)| Scope::Storage(cluster, None, name));
             all.extend(nodes.chain(storages));
-        }
-        for living in self.common.roster.select(|_| true).into_values() {
-            let cloud = &living.template.cloud;
-            all.extend(living.place.iter().flat_map(|place| Scope::used(place, cloud)));
         }
         all
     }
@@ -77,5 +85,13 @@ impl Herd {
         if let Some(body) = self.common.board.record(scope, now) {
             self.append(body, ctx, |_, _, _| ());
         }
+    }
+}
+
+/// The storage that this is, where it is one of a single node.
+fn node_storage(scope: &Scope) -> Option<(ClusterId, String)> {
+    match scope {
+        Scope::Storage(cluster, Some(_), name) => Some((cluster.clone(), name.clone())),
+        Scope::Storage(_, None, _) | Scope::Node(..) | Scope::Cloud(_) => None,
     }
 }
