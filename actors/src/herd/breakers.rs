@@ -31,7 +31,7 @@ impl Herd {
                 let which: Vec<String> = named.iter().map(|one| format!("`{one}`")).collect();
                 let which = which.join(", ");
                 Err(Refusal::Conflict(format!(
-                    "`{name}` is in several clusters: name one of {which}"
+                    "`{name}` is the name of several: say one of {which}"
                 )))
             }
             ([], Ok(template)) => {
