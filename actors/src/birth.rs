@@ -202,6 +202,18 @@ pub struct Place {
     pub origin: Option<Origin>,
 }
 
+impl Place {
+    /// Where an agent is that the journal knows.
+    pub fn of(entry: &AgentEntry) -> Self {
+        Self {
+            cluster: entry.marks.cluster.clone(),
+            vmid: entry.marks.vmid,
+            node: entry.node.clone(),
+            origin: entry.spec.origin.clone(),
+        }
+    }
+}
+
 /// A living agent as others see it.
 #[derive(Debug, Clone)]
 pub struct Living {

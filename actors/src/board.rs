@@ -15,7 +15,7 @@ use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, ClusterId, NodeName, TemplateId};
 use crate::ledger::Ledger;
 use crate::record::Body;
-use crate::source::Ground;
+use crate::source::{Ground, Origin};
 use crate::spec::BreakerSpec;
 use crate::template::breaker::Breaker;
 use crate::time::{Moment, Now};
@@ -61,7 +61,10 @@ impl Scope {
             Culprit::Node(node) if counts || silent => {
                 Some(Self::Node(cluster.clone(), node.clone()))
             }
-            Culprit::Storage(storage) if counts => Some(Self::storage(cluster, storage, place)),
+            Culprit::Storage(storage) if counts => {
+                let origin = place.and_then(|place| place.origin.as_ref());
+                Some(Self::storage(cluster, storage, origin))
+            }
             Culprit::Cloud(cloud) if counts => Some(Self::Cloud(cloud.clone())),
             Culprit::Guest
             | Culprit::Template
@@ -76,9 +79,8 @@ impl Scope {
         Self::charged(fault, &ClusterId::new(""), None).is_some()
     }
 
-    /// A storage that an agent in this place makes use of.
-    fn storage(cluster: &ClusterId, storage: &str, place: Option<&Place>) -> Self {
-        let origin = place.and_then(|place| place.origin.as_ref());
+    /// A storage that a clone of this origin makes use of.
+    fn storage(cluster: &ClusterId, storage: &str, origin: Option<&Origin>) -> Self {
         let own = origin.filter(|origin| origin.local.contains(storage));
         let own = own.map(|origin| origin.home.clone());
         Self::Storage(cluster.clone(), own, storage.to_owned())
@@ -86,12 +88,21 @@ impl Scope {
 
     /// Everything that an agent in this place makes use of.
     pub fn used(place: &Place, cloud: &CloudId) -> Vec<Self> {
-        let cluster = &place.cluster;
-        let home = place.origin.as_ref().map(|origin| &origin.home);
-        let nodes: BTreeSet<&NodeName> = home.into_iter().chain([&place.node]).collect();
-        let storages = place.origin.iter().flat_map(|origin| &origin.storages);
+        Self::of(&place.cluster, &place.node, place.origin.as_ref(), cloud)
+    }
+
+    /// Everything that a clone of this origin makes use of that runs on a node.
+    pub fn of(
+        cluster: &ClusterId,
+        node: &NodeName,
+        origin: Option<&Origin>,
+        cloud: &CloudId,
+    ) -> Vec<Self> {
+        let home = origin.map(|origin| &origin.home);
+        let nodes: BTreeSet<&NodeName> = home.into_iter().chain([node]).collect();
+        let storages = origin.into_iter().flat_map(|origin| &origin.storages);
         let nodes = nodes.into_iter().map(|node| Self::Node(cluster.clone(), node.clone()));
-        let storages = storages.map(|name| Self::storage(cluster, name, Some(place)));
+        let storages = storages.map(|name| Self::storage(cluster, name, origin));
         nodes.chain(storages).chain([Self::Cloud(cloud.clone())]).collect()
     }
 }
@@ -173,13 +184,8 @@ impl Board {
         });
         self.0.borrow_mut().extend(all);
         for (agent, entry) in ledger.agents.iter().filter(|(_, entry)| entry.is_unproven()) {
-            let place = Place {
-                cluster: entry.marks.cluster.clone(),
-                vmid: entry.marks.vmid,
-                node: entry.node.clone(),
-                origin: entry.spec.origin.clone(),
-            };
-            self.begun(&Scope::used(&place, &entry.spec.id.cloud), agent, now.mono);
+            let scopes = Scope::used(&Place::of(entry), &entry.spec.id.cloud);
+            self.begun(&scopes, agent, now.mono);
         }
     }
 

@@ -66,19 +66,14 @@ pub(super) async fn hold(
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<HttpResponse, Problem> {
-    let (seconds, given) = read(body)?;
-    let (public_key, private_key) = match given {
-        Some(key) => (key, None),
-        None => made(&id)?,
-    };
+    let terms = Terms::read(body, &id)?;
     let agent = AgentId::new(&*id);
-    let terms = Hold { span_ms: seconds * 1000, public_key: public_key.clone() };
-    let wish = |reply| HerdCommand::Hold { agent, hold: Some(Box::new(terms)), reply };
+    let hold = Some(terms.hold());
+    let wish = |reply| HerdCommand::Hold { agent, hold, reply };
     state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
-    let out = HoldOut { agent: id.into_inner(), seconds, ssh_public_key: public_key, private_key };
-    let mut response = HttpResponse::Accepted().json(out);
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    let Terms { seconds, public_key, private_key } = terms;
+    let agent = id.into_inner();
+    Ok(told_once(HoldOut { agent, seconds, ssh_public_key: public_key, private_key }))
 }
 
 /// Ends a hold: the agent is destroyed, or no longer held once it is free. Safe to repeat.
@@ -130,17 +125,10 @@ pub(super) async fn hold_next(
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<HttpResponse, Problem> {
-    let (seconds, given) = read(body)?;
-    let (public_key, private_key) = match given {
-        Some(key) => (key, None),
-        None => made(&id)?,
-    };
-    let hold = Hold { span_ms: seconds * 1000, public_key: public_key.clone() };
-    let template = wish_next(&state, id.into_inner(), Some(Box::new(hold))).await?;
-    let out = HoldNextOut { template, seconds, ssh_public_key: public_key, private_key };
-    let mut response = HttpResponse::Accepted().json(out);
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    let terms = Terms::read(body, &id)?;
+    let template = wish_next(&state, id.into_inner(), Some(terms.hold())).await?;
+    let Terms { seconds, public_key, private_key } = terms;
+    Ok(told_once(HoldNextOut { template, seconds, ssh_public_key: public_key, private_key }))
 }
 
 /// Holds no failure of a template; safe to repeat.
@@ -171,16 +159,40 @@ async fn wish_next(
     Ok(done.to_string())
 }
 
-/// The span and the caller's own key of a hold.
-fn read(body: Result<web::Bytes, actix_web::Error>) -> Result<(u64, Option<String>), Problem> {
-    let mut fields = Fields::parse(body)?;
-    let seconds = fields.count("seconds", LONGEST_SECONDS).unwrap_or(DEFAULT_SECONDS);
-    let key = fields.text("sshPublicKey", 16 * 1024);
-    if let Some(fault) = key.as_deref().and_then(|key| check_public_key(key).err()) {
-        fields.fault("sshPublicKey", fault);
+/// How long a hold lasts, and whom it lets in.
+struct Terms {
+    seconds: u64,
+    public_key: String,
+    private_key: Option<String>,
+}
+
+impl Terms {
+    /// Reads them; where the caller gives no key, one is made under this name.
+    fn read(body: Result<web::Bytes, actix_web::Error>, name: &str) -> Result<Self, Problem> {
+        let mut fields = Fields::parse(body)?;
+        let seconds = fields.count("seconds", LONGEST_SECONDS).unwrap_or(DEFAULT_SECONDS);
+        let given = fields.text("sshPublicKey", 16 * 1024);
+        if let Some(fault) = given.as_deref().and_then(|key| check_public_key(key).err()) {
+            fields.fault("sshPublicKey", fault);
+        }
+        fields.finish()?;
+        let (public_key, private_key) = match given {
+            Some(key) => (key, None),
+            None => made(name)?,
+        };
+        Ok(Self { seconds, public_key, private_key })
     }
-    fields.finish()?;
-    Ok((seconds, key))
+
+    fn hold(&self) -> Box<Hold> {
+        Box::new(Hold { span_ms: self.seconds * 1000, public_key: self.public_key.clone() })
+    }
+}
+
+/// An answer with a secret that nobody may keep on its way.
+fn told_once(out: impl Serialize) -> HttpResponse {
+    let mut response = HttpResponse::Accepted().json(out);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// A new key pair; the private half goes into the answer and is forgotten here.

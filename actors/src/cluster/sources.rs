@@ -124,16 +124,7 @@ impl Cluster {
     }
 
     fn take(&mut self, agent: &AgentId, spec: &TemplateSpec, choice: &Choice, now: Moment) {
-        let cluster = &self.id;
-        let nodes = [&choice.node, &choice.origin.home];
-        let nodes = nodes.map(|node| Scope::Node(cluster.clone(), node.clone()));
-        let origin = &choice.origin;
-        let storages = origin.storages.iter().map(|name| {
-            let own = origin.local.contains(name).then(|| origin.home.clone());
-            Scope::Storage(cluster.clone(), own, name.clone())
-        });
-        let cloud = Scope::Cloud(spec.id.cloud.clone());
-        let scopes: Vec<Scope> = nodes.into_iter().chain(storages).chain([cloud]).collect();
+        let scopes = Scope::of(&self.id, &choice.node, Some(&choice.origin), &spec.id.cloud);
         for scope in self.common.board.begun(&scopes, agent, now) {
             tracing::info!(agent = %agent, scope = %scope, "agent is its breaker's trial");
             self.common.show_breaker(&scope);

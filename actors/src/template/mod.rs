@@ -290,10 +290,7 @@ impl Template {
         let (leases, place, overrides, owner) = match &start {
             Start::Fresh => (Vec::new(), None, Overrides::default(), None),
             Start::Adopted { entry, .. } => {
-                let marks = &entry.marks;
-                let (cluster, node) = (marks.cluster.clone(), entry.node.clone());
-                let place =
-                    Place { cluster, vmid: marks.vmid, node, origin: entry.spec.origin.clone() };
+                let place = Place::of(entry);
                 let owner = entry.owner.clone().filter(|_| spec.reset.is_some());
                 let leases = entry.leases.keys().cloned().collect();
                 (leases, Some(place), entry.wishes.overrides, owner)

@@ -48,23 +48,23 @@ fn tell(
     fault: Option<Fault>,
     now: u64,
 ) -> Vec<Effect> {
-    let template = mind.spec().id.clone();
-    let (agent, leases) = (agent.clone(), Vec::new());
-    let state = "State";
-    let refused = Vec::new();
-    let overrides = Overrides::default();
-    let report = AgentReport {
-        agent,
-        template,
-        standing,
-        state,
-        leases,
-        overrides,
-        owner: None,
-        fault,
-        refused,
-    };
+    let report = AgentReport { fault, ..a_report(mind, agent, standing) };
     mind.report(&report, at(now))
+}
+
+/// What an agent of this standing reports that has nothing else to say.
+fn a_report(mind: &TemplateMind, agent: &AgentId, standing: Standing) -> AgentReport {
+    AgentReport {
+        agent: agent.clone(),
+        template: mind.spec().id.clone(),
+        standing,
+        state: "State",
+        leases: Vec::new(),
+        overrides: Overrides::default(),
+        owner: None,
+        fault: None,
+        refused: Vec::new(),
+    }
 }
 
 const IDLE: Standing = Standing::Free { executors: 1, idle: true };
@@ -206,17 +206,8 @@ fn idle_agents_go_one_by_one_as_their_time_comes() {
 /// An agent's own idle time, in minutes, as it reports it.
 fn idle_for(mind: &mut TemplateMind, agent: &str, minutes: u32, now: u64) {
     let overrides = Overrides { idle_minutes: Some(minutes), ..Overrides::default() };
-    let report = AgentReport {
-        agent: AgentId::new(agent),
-        template: mind.spec().id.clone(),
-        standing: IDLE,
-        state: "Ready",
-        leases: Vec::new(),
-        overrides,
-        owner: None,
-        fault: None,
-        refused: Vec::new(),
-    };
+    let agent = AgentId::new(agent);
+    let report = AgentReport { state: "Ready", overrides, ..a_report(mind, &agent, IDLE) };
     mind.report(&report, at(now));
 }
 
@@ -288,15 +279,9 @@ fn what_was_leased_since_it_was_reaped_stays() {
     let begun = begin(&mut mind, 1, Some(1), 0);
     mind.reap(true, &Reason::Reaped);
     let report = AgentReport {
-        agent: begun[0].clone(),
-        template: mind.spec().id.clone(),
-        standing: Standing::Busy,
         state: "Leased",
         leases: vec![LeaseId::new("l1")],
-        overrides: Overrides::default(),
-        owner: None,
-        fault: None,
-        refused: Vec::new(),
+        ..a_report(&mind, &begun[0], Standing::Busy)
     };
     mind.report(&report, at(1));
     tell(&mut mind, &begun[0], IDLE, None, 2);
@@ -409,22 +394,8 @@ fn a_trial_called_off_while_it_clones_is_the_only_one_until_the_clone_is_over() 
     let mut mind = mind(|_| ());
     fail_three(&mut mind, &FaultKind::Broken);
     let trial = begin(&mut mind, 1, Some(1), 121).remove(0);
-    let template = mind.spec().id.clone();
     let mut room_in = |state, now| {
-        let (agent, template, standing) = (trial.clone(), template.clone(), Standing::Leaving);
-        let (leases, refused, fault) = (Vec::new(), Vec::new(), None);
-        let overrides = Overrides::default();
-        let report = AgentReport {
-            agent,
-            template,
-            standing,
-            state,
-            leases,
-            overrides,
-            owner: None,
-            fault,
-            refused,
-        };
+        let report = AgentReport { state, ..a_report(&mind, &trial, Standing::Leaving) };
         mind.report(&report, at(now));
         mind.room(at(now).mono)
     };
@@ -569,17 +540,8 @@ fn an_agent_of_one_owner_counts_for_no_minimum_and_goes_when_it_was_idle_for_lon
     tell(&mut mind, &agent, IDLE, None, 1);
     assert_eq!(mind.warm_need(at(1).mono), 0);
     let owner = Owner { principal: "alice".into(), owner: "build".into() };
-    let report = AgentReport {
-        agent: agent.clone(),
-        template: mind.spec().id.clone(),
-        standing: IDLE,
-        state: "Ready",
-        leases: Vec::new(),
-        overrides: Overrides::default(),
-        owner: Some(owner),
-        fault: None,
-        refused: Vec::new(),
-    };
+    let report =
+        AgentReport { state: "Ready", owner: Some(owner), ..a_report(&mind, &agent, IDLE) };
     mind.report(&report, at(2));
     assert_eq!(mind.warm_need(at(2).mono), 1);
     assert_eq!(mind.wake(at(2).mono), Some(at(601).mono));

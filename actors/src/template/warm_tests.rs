@@ -33,17 +33,7 @@ fn an_agent_in_use_counts_for_the_minimum_and_not_for_the_idle_one() {
 
 /// An agent is in use and serves nobody after that.
 fn last_use(mind: &mut TemplateMind, agent: &AgentId, state: &'static str, now: u64) {
-    let report = AgentReport {
-        agent: agent.clone(),
-        template: mind.spec().id.clone(),
-        standing: Standing::Busy,
-        state,
-        leases: Vec::new(),
-        overrides: Overrides::default(),
-        owner: None,
-        fault: None,
-        refused: Vec::new(),
-    };
+    let report = AgentReport { state, ..a_report(mind, agent, Standing::Busy) };
     mind.report(&report, at(now));
 }
 
