@@ -255,7 +255,7 @@ impl Door {
                     needs: None,
                 };
                 let old_agent =
-                    self.version == PveVersion::V8_4 && route.path.contains("/{vmid}/agent");
+                    self.version != PveVersion::V9_2 && route.path.contains("/{vmid}/agent");
                 let check = if old_agent { &monitor } else { check };
                 check.judge(&self.access, caller, &texts)
             }

@@ -165,12 +165,9 @@ impl Cluster {
     fn missing_bridge(&self, node: &str, vmid: u32) -> Result<Option<String>, String> {
         let state = self.state();
         let config = &state.guest(node, vmid)?.config;
-        let Some(known) = state.nodes.get(node).map(|node| &node.spec.bridges) else {
-            return Ok(None);
-        };
         let nics = config.iter().filter(|(key, _)| numbered(key, "net").is_some());
         let mut bridges = nics.filter_map(|(_, v)| Nic::parse(v)?.options.get("bridge").cloned());
-        Ok(bridges.find(|bridge| !known.contains(bridge)).map(|bridge| {
+        Ok(bridges.find(|bridge| !state.has_bridge(node, bridge)).map(|bridge| {
             format!(
                 "bridge '{bridge}' does not exist\nkvm: -netdev type=tap: network script failed"
             )
@@ -180,7 +177,7 @@ impl Cluster {
     fn memory_left(&self, node: &str, vmid: u32) -> Option<String> {
         let state = self.state();
         let total = state.nodes.get(node)?.spec.memory_bytes;
-        let running = state.guests.values().filter(|guest| guest.node == node);
+        let running = state.everyone().filter(|guest| guest.node == node);
         let used: u64 = running
             .filter(|guest| guest.run.is_some() && guest.vmid != vmid)
             .map(|guest| conf::memory(&guest.config))
