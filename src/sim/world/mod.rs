@@ -30,6 +30,7 @@ mod power;
 mod resize;
 mod resources;
 mod routes;
+mod seed;
 mod side;
 mod sight;
 mod snapshot;
@@ -41,6 +42,7 @@ mod tasklist;
 mod template;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod worker;
 
 use std::collections::BTreeMap;

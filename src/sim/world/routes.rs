@@ -10,7 +10,7 @@ use super::ask::Ask;
 use super::state::State;
 use super::{
     Cluster, agent, bulk, clone, cloudinit, config, content, create, destroy, drives, nodes, power,
-    resize, resources, snapshot, status, tasklist, template,
+    resize, resources, snapshot, status, tasklist, template, upload,
 };
 use crate::sim::call::{Answer, ApiError, Call, Outcome};
 
@@ -134,6 +134,7 @@ async fn dispatch(ask: Ask) -> Outcome {
         ("GET", "/nodes/{node}/storage") => content::storages(&ask),
         ("GET", "/nodes/{node}/storage/{storage}/status") => content::status(&ask),
         ("GET", "/nodes/{node}/storage/{storage}/content") => content::list(&ask),
+        ("POST", "/nodes/{node}/storage/{storage}/upload") => upload::upload(&ask),
         ("POST", "/nodes/{node}/storage/{storage}/content") => content::allocate(&ask).await,
         ("GET", "/nodes/{node}/storage/{storage}/content/{volume}") => content::volume(&ask),
         ("DELETE", "/nodes/{node}/storage/{storage}/content/{volume}") => {
