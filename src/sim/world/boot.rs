@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Cluster;
 use super::conf::{self, Drive, Nic, numbered};
+use super::seed;
 use super::state::{Guest, Pending, Run, State};
 use super::worker::Worker;
 use crate::sim::guest::GuestBoot;
@@ -138,12 +139,16 @@ impl Cluster {
         if !resumed {
             guest.boots += 1;
         }
-        let config = guest.config.clone();
+        let mut config = guest.config.clone();
         let name = config.get("name").cloned().unwrap_or_else(|| format!("VM{vmid}"));
-        let hostname = name.split('.').next().unwrap_or(&name).to_owned();
+        let mut hostname = name.split('.').next().unwrap_or(&name).to_owned();
         let mac = config.get("net0").and_then(|net| Nic::parse(net)).and_then(|nic| nic.mac);
-        let (node, boot) = (node.to_owned(), guest.boots);
-        Ok(GuestBoot { vmid, node, hostname, config, mac, boot, resumed })
+        let (boots, disc) = (guest.boots, Self::seed_of(&state, node, &config));
+        if let Some(disc) = &disc {
+            hostname = seed::heed(&mut config, &hostname, mac.as_deref(), disc);
+        }
+        let (node, boot, disc) = (node.to_owned(), boots, disc.is_some());
+        Ok(GuestBoot { vmid, node, hostname, config, mac, boot, resumed, disc })
     }
 
     fn volumes_exist(&self, node: &str, vmid: u32) -> Result<(), String> {

@@ -40,6 +40,7 @@ mod resources;
 mod routes;
 mod rrd;
 mod sdn;
+mod seed;
 mod side;
 mod sight;
 mod snapshot;
@@ -51,6 +52,7 @@ mod tasklist;
 mod template;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod worker;
 
 use std::collections::BTreeMap;

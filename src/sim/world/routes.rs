@@ -11,7 +11,7 @@ use super::state::State;
 use super::{
     Cluster, agent, appliance, bulk, clone, cloudinit, config, content, create, destroy, download,
     drives, firewall, ha, lxc, machine, migrate, nodes, power, prune, resize, resources, rrd, sdn,
-    snapshot, status, tasklist, template,
+    snapshot, status, tasklist, template, upload,
 };
 use crate::sim::call::{Answer, ApiError, Call, Outcome};
 
@@ -166,6 +166,7 @@ async fn storage(ask: Ask, rest: &str) -> Outcome {
         ("POST", "content") => content::allocate(&ask).await,
         ("GET", "content/{volume}") => content::volume(&ask),
         ("DELETE", "content/{volume}") => content::delete(&ask).await,
+        ("POST", "upload") => upload::upload(&ask),
         ("POST", "download-url") => download::from_url(&ask),
         ("GET", "prunebackups") => prune::show(&ask),
         ("DELETE", "prunebackups") => prune::prune(&ask),

@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
+
 use crate::sim::spec::StorageSpec;
 
 /// Size of a cloud-init image.
@@ -64,12 +66,14 @@ pub struct Storage {
     /// Whether nodes can reach it.
     pub reachable: bool,
     volumes: BTreeMap<String, BTreeMap<String, Volume>>,
+    /// What is in files that were uploaded, by place and id.
+    files: BTreeMap<(String, String), Bytes>,
 }
 
 impl Storage {
     /// An empty storage.
     pub fn new(spec: StorageSpec) -> Self {
-        Self { spec, reachable: true, volumes: BTreeMap::new() }
+        Self { spec, reachable: true, volumes: BTreeMap::new(), files: BTreeMap::new() }
     }
 
     /// Whether a node has it.
@@ -157,7 +161,51 @@ impl Storage {
     /// Takes a volume away without any question.
     pub fn take(&mut self, node: &str, volid: &str) -> Option<Volume> {
         let place = self.place(node).to_owned();
-        self.volumes.get_mut(&place)?.remove(volid)
+        let taken = self.volumes.get_mut(&place)?.remove(volid);
+        self.files.remove(&(place, volid.to_owned()));
+        taken
+    }
+
+    /// Enters an uploaded file over what was there.
+    ///
+    /// # Errors
+    /// When the storage is not there, or full.
+    pub fn write_file(
+        &mut self,
+        node: &str,
+        volid: &str,
+        content: &str,
+        file: Bytes,
+        now: u64,
+    ) -> Result<(), String> {
+        self.ready(node)?;
+        let size = file.len() as u64;
+        let before = self.volume(node, volid).map_or(0, |old| old.size);
+        if size > self.spec.size_bytes.saturating_sub(self.used(node)) + before {
+            let path = self.path(volid);
+            return Err(format!(
+                "import failed: cp: error writing '{path}': No space left on device"
+            ));
+        }
+        let format = volid.rsplit('.').next().unwrap_or_default().to_owned();
+        let volume = Volume {
+            size,
+            vmid: None,
+            format,
+            content: content.to_owned(),
+            ctime: now,
+            base: None,
+            stuck: None,
+            snapshots: BTreeSet::new(),
+        };
+        self.put(node, volid, volume);
+        self.files.insert((self.place(node).to_owned(), volid.to_owned()), file);
+        Ok(())
+    }
+
+    /// What is in a file that was uploaded.
+    pub fn file(&self, node: &str, volid: &str) -> Option<&Bytes> {
+        self.files.get(&(self.place(node).to_owned(), volid.to_owned()))
     }
 
     /// Bytes in use on a node.

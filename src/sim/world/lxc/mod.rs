@@ -286,7 +286,6 @@ fn boot_of(guest: &Guest) -> GuestBoot {
         ("ciuser", "root".to_owned()),
         ("sshkeys", utf8_percent_encode(&keys, NON_ALPHANUMERIC).to_string()),
         ("ipconfig0", addresses.collect::<Vec<_>>().join(",")),
-        ("ide2", "local:cloudinit,media=cdrom".to_owned()),
         ("agent", "1".to_owned()),
     ];
     GuestBoot {
@@ -297,5 +296,6 @@ fn boot_of(guest: &Guest) -> GuestBoot {
         mac: option("hwaddr"),
         boot: guest.boots,
         resumed: false,
+        disc: true,
     }
 }
