@@ -215,6 +215,23 @@ impl SideDoor {
         true
     }
 
+    /// Puts a container into the world that nobody asked for; false when its id is taken.
+    pub fn plant_container(&self, vmid: u32, node: &str, hostname: &str) -> bool {
+        let mut state = self.cluster.state();
+        if state.holder(vmid).is_some() {
+            return false;
+        }
+        let config = Config::from([("hostname".to_owned(), hostname.to_owned())]);
+        let now = state.clock.now();
+        state.containers.insert(vmid, Guest::container(vmid, node, config, now));
+        true
+    }
+
+    /// Whether a container of this id exists.
+    pub fn has_container(&self, vmid: u32) -> bool {
+        self.cluster.state().containers.contains_key(&vmid)
+    }
+
     /// Replaces the fault rules; what has a time begins to count from here.
     pub fn set_faults(&self, faults: Faults) {
         self.cluster.state().faults.replace(faults);

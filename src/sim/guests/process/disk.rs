@@ -204,7 +204,11 @@ impl Disk {
         let to = self.place.join("snapshots").join(name);
         remove(&to)?;
         // A guest that never booted has an empty disk.
-        if self.folder().exists() { copy(&self.folder(), &to) } else { std::fs::create_dir_all(&to) }
+        if self.folder().exists() {
+            copy(&self.folder(), &to)
+        } else {
+            std::fs::create_dir_all(&to)
+        }
     }
 
     pub(super) fn rollback(&self, name: &str) -> io::Result<()> {
