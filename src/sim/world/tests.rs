@@ -7,6 +7,7 @@ mod clones;
 mod configs;
 mod containers;
 mod destroys;
+mod entitled;
 mod fakes;
 mod freshness;
 mod locks;
