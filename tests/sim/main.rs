@@ -15,6 +15,7 @@ mod crash;
 mod faults;
 mod gotchas;
 mod holds;
+mod lanes;
 mod lifecycle;
 mod lives;
 mod lost_cloud;
