@@ -20,6 +20,7 @@
 //! | 15 rights of tokens, pools and networks            | here: rights on the pool alone, each one missing in turn |
 //! | tags come back sorted and in lower case            | here: tags in capitals |
 //! | one template name on two nodes                     | `sources::agents_are_spread_over_the_nodes_that_are_named` |
+//! | the capacity of other nodes is counted wrongly    | `placement`: one reading of all nodes, with what is on its way |
 //! | full clones outlast fixed time-outs                | here: a clone of twenty minutes |
 //! | a container's clones lock their source             | `src/sim/world/tests/containers.rs`: drover clones no containers |
 
