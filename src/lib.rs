@@ -8,6 +8,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod demo;
+pub mod iso;
 pub mod journal;
 pub mod pve;
 pub mod shell;

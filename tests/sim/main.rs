@@ -13,6 +13,7 @@ mod addresses;
 mod breaker;
 mod crash;
 mod faults;
+mod gotchas;
 mod holds;
 mod lanes;
 mod lifecycle;
