@@ -110,7 +110,9 @@ pub fn token_place(
     }
     let text = match places.len() {
         1 => return Ok(places.remove(0)),
-        0 => format!("no credential in the YAML has the tokenId `{token}`: it comes from elsewhere"),
+        0 => {
+            format!("no credential in the YAML has the tokenId `{token}`: it comes from elsewhere")
+        }
         _ => {
             let names: Vec<_> = places.iter().map(|one| format!("`{}`", one.credential)).collect();
             let names = names.join(", ");

@@ -26,8 +26,7 @@ impl Patient<'_> {
         let mut answers = false;
         for endpoint in &self.connection.endpoints.clone() {
             let about = format!("endpoint {endpoint}");
-            let alone =
-                Connection { endpoints: vec![endpoint.clone()], ..self.connection.clone() };
+            let alone = Connection { endpoints: vec![endpoint.clone()], ..self.connection.clone() };
             let version = match Client::new(self.cloud.id.clone(), &alone, self.ways.dialer) {
                 Ok(client) => client.version().await.map_err(|error| client.fault(&error).text),
                 Err(error) => Err(error.chain()),
@@ -58,7 +57,9 @@ impl Patient<'_> {
             Tls::Bundle(_) => ("by the configured authorities", true),
             Tls::Pins(_) => ("by its fingerprint", false),
             Tls::Ignore => {
-                let mend = [format!("in the YAML: pinSha256: [\"{sha256}\"], once compared with `pvenode cert info`")];
+                let mend = [format!(
+                    "in the YAML: pinSha256: [\"{sha256}\"], once compared with `pvenode cert info`"
+                )];
                 let text = "is not verified: whoever stands between can read the token";
                 return self.report.warn(about, text, mend);
             }
@@ -71,7 +72,11 @@ impl Patient<'_> {
                     ..0 => format!("verified {how}, expired {} days ago", -left),
                     _ => format!("verified {how}, expires in {left} days"),
                 };
-                self.report.warn(about, text, ["pvecm updatecerts --force && systemctl restart pveproxy"]);
+                self.report.warn(
+                    about,
+                    text,
+                    ["pvecm updatecerts --force && systemctl restart pveproxy"],
+                );
             }
             Some(left) => self.report.ok(about, format!("verified {how}, {left} days left")),
             None => self.report.ok(about, format!("verified {how}")),
@@ -133,7 +138,11 @@ impl Patient<'_> {
         match oldest {
             Some(old) if old < 7 => {
                 let text = format!("Proxmox VE {version} is too old: 8 is the least");
-                self.report.fail("version", text, ["https://pve.proxmox.com/wiki/Upgrade_from_7_to_8"]);
+                self.report.fail(
+                    "version",
+                    text,
+                    ["https://pve.proxmox.com/wiki/Upgrade_from_7_to_8"],
+                );
             }
             Some(7) => {
                 let text = format!("Proxmox VE {version} gets no updates any more: 8 is the least");
@@ -173,7 +182,8 @@ impl Patient<'_> {
             }
         }
         if !off && told > 0 {
-            self.report.ok("clocks", format!("of {told} nodes within {CLOCK_WARN} s of this machine's"));
+            self.report
+                .ok("clocks", format!("of {told} nodes within {CLOCK_WARN} s of this machine's"));
         }
     }
 }

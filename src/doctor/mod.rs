@@ -126,6 +126,3 @@ impl Patient<'_> {
         self.client.fault(error).text
     }
 }
-
-#[cfg(test)]
-mod tests;

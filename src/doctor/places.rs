@@ -37,7 +37,8 @@ impl Patient<'_> {
     pub(super) async fn storages(&mut self, cluster: &Cluster) {
         let mut wanted: BTreeMap<String, (BTreeSet<NodeName>, bool)> = BTreeMap::new();
         for spec in self.specs() {
-            let sources = cluster.facts.sources.get(&spec.id).map(Vec::as_slice).unwrap_or_default();
+            let sources =
+                cluster.facts.sources.get(&spec.id).map(Vec::as_slice).unwrap_or_default();
             for storage in storages_of(spec, sources) {
                 let (nodes, links) = wanted.entry(storage).or_default();
                 nodes.extend(nodes_of(spec, cluster));
@@ -80,7 +81,11 @@ impl Patient<'_> {
         }
         if found.active == Some(false) {
             let mend = format!("ssh {node} pvesm status --storage {name}");
-            return self.report.fail(about, "is not active: the node does not reach it", [mend.as_str()]);
+            return self.report.fail(
+                about,
+                "is not active: the node does not reach it",
+                [mend.as_str()],
+            );
         }
         if !found.content.split(',').any(|content| content == "images") {
             let mend = format!("pvesm set {name} --content {},images", found.content);
@@ -110,9 +115,12 @@ impl Patient<'_> {
     pub(super) async fn bridges(&mut self, cluster: &Cluster) {
         let mut wanted: BTreeMap<NodeName, BTreeSet<String>> = BTreeMap::new();
         for spec in self.specs() {
-            let sources = cluster.facts.sources.get(&spec.id).map(Vec::as_slice).unwrap_or_default();
-            let mut names: BTreeSet<String> =
-                sources.iter().flat_map(|one| one.bridges.iter().map(|(name, _)| name.clone())).collect();
+            let sources =
+                cluster.facts.sources.get(&spec.id).map(Vec::as_slice).unwrap_or_default();
+            let mut names: BTreeSet<String> = sources
+                .iter()
+                .flat_map(|one| one.bridges.iter().map(|(name, _)| name.clone()))
+                .collect();
             names.extend(spec.network.bridge.clone());
             for node in nodes_of(spec, cluster) {
                 wanted.entry(node).or_default().extend(names.clone());
@@ -185,7 +193,9 @@ impl Patient<'_> {
             self.report.fail(about, "none is free", [mend]);
         } else if free < 2 * wanted {
             // An id rests an hour after its guest is gone.
-            let text = format!("{free} of {size} are free, for up to {wanted} agents whose ids rest an hour");
+            let text = format!(
+                "{free} of {size} are free, for up to {wanted} agents whose ids rest an hour"
+            );
             self.report.warn(about, text, ["in the YAML: a lower startVmId or a higher endVmId"]);
         } else {
             self.report.ok(about, format!("{free} of {size} are free"));

@@ -13,8 +13,11 @@ impl Patient<'_> {
     /// Compares, and says what is missing, where, and how to give it.
     pub(super) async fn privileges(&mut self, cluster: &Cluster, login: Option<&Known>) {
         let needs = Needs::of(self.herd, &self.cloud.id, cluster.release, &cluster.facts);
-        let wanted: Vec<&Need> =
-            needs.all.iter().filter(|need| !need.asked.iter().any(|path| path.contains('<'))).collect();
+        let wanted: Vec<&Need> = needs
+            .all
+            .iter()
+            .filter(|need| !need.asked.iter().any(|path| path.contains('<')))
+            .collect();
         let paths: BTreeSet<&str> =
             wanted.iter().flat_map(|need| need.asked.iter().map(String::as_str)).collect();
         let mut held: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
@@ -37,7 +40,8 @@ impl Patient<'_> {
         if missing.iter().all(|need| need.row.feature.is_optional()) {
             let about = "privileges";
             let paths: BTreeSet<&str> = there.iter().map(|need| need.path.as_str()).collect();
-            let text = format!("all {} that are needed on {} paths are held", there.len(), paths.len());
+            let text =
+                format!("all {} that are needed on {} paths are held", there.len(), paths.len());
             self.report.ok(about, text);
         }
         let roles = self.client.roles().await.unwrap_or_default();
@@ -53,9 +57,7 @@ impl Patient<'_> {
             }
             let (mark, text) = match row.lack {
                 Lack::Fails => (Mark::Fail, format!("is missing ({for_what})")),
-                Lack::Milder(effect) => {
-                    (Mark::Warn, format!("is missing ({for_what}): {effect}"))
-                }
+                Lack::Milder(effect) => (Mark::Warn, format!("is missing ({for_what}): {effect}")),
             };
             let mend = self.give(need, &needs, &roles, login).await;
             self.report.add(mark, about, text, mend);

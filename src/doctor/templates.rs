@@ -9,7 +9,7 @@ use drover_actors::spec::TemplateSpec;
 
 use super::Patient;
 use crate::pve::client::Client;
-use crate::pve::configure::{has_cloud_init, has_agent, primary_disk};
+use crate::pve::configure::{has_agent, has_cloud_init, primary_disk};
 use crate::pve::types::VmConfig;
 use crate::pve::{PveError, locate};
 use crate::rights::Source;
@@ -17,7 +17,8 @@ use crate::rights::Source;
 /// Bridges of a configuration's network cards, with their VLAN tags.
 fn bridges(config: &VmConfig) -> BTreeSet<(String, Option<u16>)> {
     let is_card = |key: &str| {
-        key.strip_prefix("net").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        key.strip_prefix("net")
+            .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
     };
     let cards = config.iter().filter(|(key, _)| is_card(key));
     let part = |card: &str, name: &str| {

@@ -25,6 +25,8 @@ pub enum Part {
     AgentService,
     /// The agent answers, and there is no address.
     Dhcp,
+    /// It has addresses, and none of them counts.
+    GuestNetworks,
     /// The guest has not called drover.
     CallIn,
     /// Nobody answers at the address.
@@ -77,9 +79,7 @@ pub fn diagnose(end: &End, config: Option<&VmConfig>, template: &str) -> Diagnos
     let state = end.state.split(':').next().unwrap_or_default();
     match state {
         "Queued" => found(Part::Place, whole, "drover status; drover breakers"),
-        "Cloning" | "InDoubt" | "Configuring" => {
-            found(Part::Clone, whole, "drover doctor")
-        }
+        "Cloning" | "InDoubt" | "Configuring" => found(Part::Clone, whole, "drover doctor"),
         "Booting" => booting(&said, whole, config, template),
         "Connecting" => connecting(&said, whole, template),
         _ if end.state.contains("cloud-init") => {
@@ -100,6 +100,9 @@ fn booting(said: &str, whole: String, config: Option<&VmConfig>, template: &str)
                     not reach `service.listen`";
         return found(Part::CallIn, text, "drover hold-next TEMPLATE");
     }
+    if said.contains("that counts, but") {
+        return found(Part::GuestNetworks, whole, "in the YAML: guestNetworks, a network of these");
+    }
     if said.contains("no address") {
         let text = format!("the guest agent answers, but no DHCP server gave an address ({whole})");
         return found(Part::Dhcp, text, "check bridge, VLAN and the DHCP server of that network");
@@ -114,7 +117,11 @@ fn booting(said: &str, whole: String, config: Option<&VmConfig>, template: &str)
     let port = config.and_then(|config| config.get("agent")).unwrap_or_default();
     if port.contains("type=isa") {
         let text = "the guest agent has an ISA port, and images listen on the virtio one";
-        return found(Part::AgentDevice, text, format!("qm set {template} --agent enabled=1,type=virtio"));
+        return found(
+            Part::AgentDevice,
+            text,
+            format!("qm set {template} --agent enabled=1,type=virtio"),
+        );
     }
     let text = "the guest runs and has the agent's virtio port, and nobody answers there: \
                 qemu-guest-agent is not installed, or not started";
@@ -175,6 +182,9 @@ mod tests {
         let off = "`GET …` failed: 500 No QEMU guest agent configured";
         assert_eq!(part("Booting", "", off, "0"), Part::AgentOption);
         assert_eq!(part("Booting", "the guest has no address", slow, "1"), Part::Dhcp);
+        let other =
+            "the guest has no address that counts, but 10.0.0.5; `guestNetworks` says which";
+        assert_eq!(part("Booting", other, slow, "1"), Part::GuestNetworks);
         assert_eq!(part("Booting", "VM 101 is not running", slow, "1"), Part::Power);
         assert_eq!(part("Booting", "waits for the guest's call", slow, "1"), Part::CallIn);
         let refused = "`10.0.0.5:22` is not reachable: Connection refused";

@@ -208,8 +208,7 @@ impl Client {
 
     /// The pool of each guest that is in one.
     pub async fn pool_of_guests(&self) -> Result<BTreeMap<u64, String>, PveError> {
-        let rows: Vec<Pooled> =
-            self.get("/cluster/resources", params([("type", "vm")])).await?;
+        let rows: Vec<Pooled> = self.get("/cluster/resources", params([("type", "vm")])).await?;
         Ok(rows.into_iter().filter_map(|row| Some((row.vmid?, row.pool?))).collect())
     }
 

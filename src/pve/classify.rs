@@ -163,6 +163,15 @@ fn denied(place: Place<'_>, what: &str, text: &str) -> Option<Fault> {
             let text = format!("{what} failed: {missing}");
             return Some(Fault::new(FaultKind::Broken, Culprit::Template, text));
         }
+        // Of a clone's rights Proxmox names all but this one, which it wants in one of two places.
+        (None, None) if what.contains("/clone`") => {
+            let text = format!(
+                "{what} needs the privilege `VM.Allocate` on the target pool (without one on the new \
+                 id): give `{login}` a role with it there"
+            );
+            let kind = FaultKind::Denied { privilege: Some("VM.Allocate".into()), path: None };
+            return Some(Fault::new(kind, Culprit::Template, text));
+        }
         (None, _) => {
             let text = format!("{what} is not allowed to `{login}`: {text}");
             let kind = FaultKind::Denied { privilege: None, path: None };

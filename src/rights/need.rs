@@ -53,6 +53,18 @@ pub struct Needs {
     pub unknown: Vec<String>,
 }
 
+impl Facts {
+    /// Paths of templates that are sought, rather than named by VMID, and lie in a pool: the next
+    /// image that fits comes into that pool, and not under the same id.
+    pub fn template_pools(&self, herd: &HerdSpec) -> BTreeMap<String, String> {
+        let sought = |id| herd.templates.get(id).is_some_and(|spec| spec.search.is_some());
+        let sources = self.sources.iter().filter(|(id, _)| sought(*id)).flat_map(|(_, all)| all);
+        let pooled =
+            sources.filter_map(|one| Some((format!("/vms/{}", one.vmid), one.pool.clone()?)));
+        pooled.collect()
+    }
+}
+
 /// Whether a path stands for one that is not known.
 pub fn is_guess(path: &str) -> bool {
     path.contains('<')
@@ -153,16 +165,13 @@ fn storages(spec: &TemplateSpec, known: &[Source]) -> Vec<String> {
     if known.is_empty() {
         return vec![format!("/storage/<storages of {}>", spec.id.name)];
     }
-    let all: BTreeSet<String> = known.iter().flat_map(|one| one.storages.iter().map(path)).collect();
+    let all: BTreeSet<String> =
+        known.iter().flat_map(|one| one.storages.iter().map(path)).collect();
     all.into_iter().collect()
 }
 
 /// The bridges of the template, since the clone is checked with them, and those it is given.
-fn bridges(
-    spec: &TemplateSpec,
-    known: &[Source],
-    zones: &BTreeMap<String, String>,
-) -> Vec<String> {
+fn bridges(spec: &TemplateSpec, known: &[Source], zones: &BTreeMap<String, String>) -> Vec<String> {
     let path = |bridge: &str, tag: Option<u16>| {
         let zone = zones.get(bridge).map_or("localnetwork", String::as_str);
         let tag = tag.map(|tag| format!("/{tag}")).unwrap_or_default();

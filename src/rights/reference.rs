@@ -24,11 +24,7 @@ const fn needed(privilege: &'static str, theirs: &'static str) -> Reference {
     Reference { privilege, theirs, standing: Standing::Needed }
 }
 
-const fn without(
-    privilege: &'static str,
-    theirs: &'static str,
-    reason: &'static str,
-) -> Reference {
+const fn without(privilege: &'static str, theirs: &'static str, reason: &'static str) -> Reference {
     Reference { privilege, theirs, standing: Standing::NotNeeded(reason) }
 }
 

@@ -165,12 +165,7 @@ impl Row {
     }
 }
 
-const fn fails(
-    feature: Feature,
-    at: At,
-    any: &'static [&'static str],
-    calls: &'static str,
-) -> Row {
+const fn fails(feature: Feature, at: At, any: &'static [&'static str], calls: &'static str) -> Row {
     Row { calls, eight: any, nine: any, at, feature, lack: Lack::Fails }
 }
 
