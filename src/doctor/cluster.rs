@@ -1,8 +1,9 @@
 //! Endpoints, their certificates, versions, quorum and clocks.
 
+use drover_actors::fault::FaultKind;
 use drover_actors::id::NodeName;
 
-use super::{Patient, Shown};
+use super::{Mark, Patient, Shown};
 use crate::pve::client::Client;
 use crate::pve::{Connection, Endpoint, Tls};
 use crate::rights::Release;
@@ -20,25 +21,60 @@ fn major(version: &str) -> Option<u32> {
     version.split('.').next()?.parse().ok()
 }
 
+/// What is to be said of the versions of all nodes.
+fn judge(
+    version: &str,
+    mut all: Vec<String>,
+    told: &[String],
+) -> (Mark, String, Option<&'static str>) {
+    all.sort();
+    all.dedup();
+    let upgrade = Some("https://pve.proxmox.com/wiki/Upgrade_from_7_to_8");
+    match all.iter().filter_map(|one| major(one)).min() {
+        Some(old) if old < 7 => {
+            let text = format!("Proxmox VE {version}: a node is too old, 8 is the least");
+            (Mark::Fail, text, upgrade)
+        }
+        Some(7) => {
+            let text = format!("Proxmox VE {version}: a node gets no updates any more, 8 is the least");
+            (Mark::Warn, text, upgrade)
+        }
+        Some(_) | None if all.len() > 1 => {
+            let text = format!("nodes run different versions: {}", told.join(", "));
+            (Mark::Warn, text, Some("apt update && apt full-upgrade"))
+        }
+        Some(_) | None => (Mark::Ok, format!("every node runs {version}"), None),
+    }
+}
+
 impl Patient<'_> {
     /// Tries every endpoint; whether any answers.
     pub(super) async fn endpoints(&mut self) -> bool {
-        let mut answers = false;
-        for endpoint in &self.connection.endpoints.clone() {
+        let endpoints = self.connection.endpoints.clone();
+        let mut versions = Vec::new();
+        for endpoint in &endpoints {
+            let alone =
+                Connection { endpoints: vec![endpoint.clone()], ..self.connection.clone() };
+            versions.push(match Client::new(self.cloud.id.clone(), &alone, self.ways.dialer) {
+                Ok(client) => client.version().await.map_err(|error| client.fault(&error)),
+                Err(error) => Err(error.fault(&self.cloud.id, self.client.login())),
+            });
+        }
+        let answers = versions.iter().any(Result::is_ok);
+        // Where another one answers drover goes on by that.
+        let mark = if answers { Mark::Warn } else { Mark::Fail };
+        for (endpoint, version) in endpoints.iter().zip(versions) {
             let about = format!("endpoint {endpoint}");
-            let alone = Connection { endpoints: vec![endpoint.clone()], ..self.connection.clone() };
-            let version = match Client::new(self.cloud.id.clone(), &alone, self.ways.dialer) {
-                Ok(client) => client.version().await.map_err(|error| client.fault(&error).text),
-                Err(error) => Err(error.chain()),
-            };
             match version {
-                Ok(version) => {
-                    answers = true;
-                    self.report.ok(about, format!("Proxmox VE {}", version.version));
-                }
-                Err(text) => {
-                    let mend = format!("curl -k https://{}:{}/", endpoint.host(), endpoint.port());
-                    self.report.fail(about, text, [mend.as_str()]);
+                Ok(version) => self.report.ok(about, format!("Proxmox VE {}", version.version)),
+                Err(fault) => {
+                    let cloud = &self.cloud.id;
+                    let mend = if matches!(fault.kind, FaultKind::Denied { .. }) {
+                        format!("drover setup rights --cloud {cloud} --renew --user root@pam")
+                    } else {
+                        format!("curl -k https://{}:{}/", endpoint.host(), endpoint.port())
+                    };
+                    self.report.add(mark, about, fault.text, vec![mend]);
                 }
             }
             self.certificate(endpoint).await;
@@ -132,29 +168,9 @@ impl Patient<'_> {
                 all.push(own);
             }
         }
-        all.sort();
-        all.dedup();
-        let oldest = all.iter().filter_map(|one| major(one)).min();
-        match oldest {
-            Some(old) if old < 7 => {
-                let text = format!("Proxmox VE {version} is too old: 8 is the least");
-                self.report.fail(
-                    "version",
-                    text,
-                    ["https://pve.proxmox.com/wiki/Upgrade_from_7_to_8"],
-                );
-            }
-            Some(7) => {
-                let text = format!("Proxmox VE {version} gets no updates any more: 8 is the least");
-                let mend = ["https://pve.proxmox.com/wiki/Upgrade_from_7_to_8"];
-                self.report.warn("version", text, mend);
-            }
-            Some(_) | None if all.len() > 1 => {
-                let text = format!("nodes run different versions: {}", told.join(", "));
-                self.report.warn("version", text, ["apt update && apt full-upgrade"]);
-            }
-            Some(_) | None => self.report.ok("version", format!("every node runs {version}")),
-        }
+        let (mark, text, mend) = judge(version, all, &told);
+        let mend = mend.into_iter().map(str::to_owned).collect();
+        self.report.add(mark, "version".into(), text, mend);
     }
 
     /// Compares each node's clock with this machine's.
@@ -185,5 +201,29 @@ impl Patient<'_> {
             self.report
                 .ok("clocks", format!("of {told} nodes within {CLOCK_WARN} s of this machine's"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(all: &[&str]) -> (Mark, String) {
+        let told: Vec<String> = all.iter().map(|one| format!("pve {one}")).collect();
+        let all: Vec<String> = all.iter().map(|one| (*one).to_owned()).collect();
+        let (mark, text, mend) = judge(&all[0].clone(), all, &told);
+        assert_eq!(mend.is_some(), mark != Mark::Ok);
+        (mark, text)
+    }
+
+    // Invariant: 8 is the least, 7 is warned of, and so are nodes of different versions.
+
+    #[test]
+    fn versions_are_judged_by_the_oldest_and_by_their_differences() {
+        assert_eq!(said(&["8.4.21", "8.4.21"]), (Mark::Ok, "every node runs 8.4.21".into()));
+        assert_eq!(said(&["9.2.11", "8.4.21"]).0, Mark::Warn);
+        assert_eq!(said(&["8.4.21", "7.4-17"]).0, Mark::Warn);
+        assert!(said(&["7.4-17"]).1.contains("8 is the least"));
+        assert_eq!(said(&["6.4-15"]).0, Mark::Fail);
     }
 }
