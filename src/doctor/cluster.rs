@@ -36,7 +36,8 @@ fn judge(
             (Mark::Fail, text, upgrade)
         }
         Some(7) => {
-            let text = format!("Proxmox VE {version}: a node gets no updates any more, 8 is the least");
+            let text =
+                format!("Proxmox VE {version}: a node gets no updates any more, 8 is the least");
             (Mark::Warn, text, upgrade)
         }
         Some(_) | None if all.len() > 1 => {
@@ -53,8 +54,7 @@ impl Patient<'_> {
         let endpoints = self.connection.endpoints.clone();
         let mut versions = Vec::new();
         for endpoint in &endpoints {
-            let alone =
-                Connection { endpoints: vec![endpoint.clone()], ..self.connection.clone() };
+            let alone = Connection { endpoints: vec![endpoint.clone()], ..self.connection.clone() };
             versions.push(match Client::new(self.cloud.id.clone(), &alone, self.ways.dialer) {
                 Ok(client) => client.version().await.map_err(|error| client.fault(&error)),
                 Err(error) => Err(error.fault(&self.cloud.id, self.client.login())),

@@ -19,7 +19,8 @@ fn setup(version: PveVersion, keys: &str) -> Setup {
     let mut setup = Setup::linux(&format!("node: pve1, targetPool: ci, {keys}"));
     setup.version = version;
     setup.token = "ci@pve!drover";
-    let token = TokenSpec { name: "drover".into(), secret: SECRET.into(), privsep: false, expire: 0 };
+    let token =
+        TokenSpec { name: "drover".into(), secret: SECRET.into(), privsep: false, expire: 0 };
     let (userid, password) = ("ci@pve".to_owned(), None);
     setup.cluster.users = vec![UserSpec { userid, password, enabled: true, tokens: vec![token] }];
     let (path, who, role) = ("/".to_owned(), "ci@pve".to_owned(), "Administrator".to_owned());
@@ -84,7 +85,11 @@ fn template(cluster: &mut ClusterSpec) -> &mut GuestSpec {
 }
 
 const CHANGES: [(&str, &str, Change); 16] = [
-    ("a template by a name that nothing has", "templateVmId: null, templateName: debian-99", |_| {}),
+    (
+        "a template by a name that nothing has",
+        "templateVmId: null, templateName: debian-99",
+        |_| {},
+    ),
     ("a VMID that nothing has", "templateVmId: 8999", |_| {}),
     ("a guest that is no template", "", |setup| template(&mut setup.cluster).template = false),
     ("no cloud-init drive", "", |setup| {
@@ -163,7 +168,8 @@ async fn each_fault_of_nodes_ids_and_certificates_is_told_with_what_mends_it() {
     tell("a storage that is nearly full", examined(&world, 100, 0).await);
     let unverified = setup(PveVersion::V8_4, "").rack("ignoreSslErrors: true");
     tell("certificates that nobody verifies", of(unverified).await);
-    let narrow = setup(PveVersion::V8_4, "").rack("startVmId: 10000, endVmId: 10002, instanceCap: 2");
+    let narrow =
+        setup(PveVersion::V8_4, "").rack("startVmId: 10000, endVmId: 10002, instanceCap: 2");
     tell("few ids", of(narrow).await);
     let none = setup(PveVersion::V8_4, "").rack("startVmId: 9000, endVmId: 9002");
     tell("no ids", of(none).await);

@@ -1,11 +1,12 @@
 //! `drover setup rights` and `drover doctor` on real sockets: least rights made, found to be there,
 //! mended, and a token replaced under a running service.
 
+use std::io::{Read as _, Write as _};
 use std::process::Output;
 
 use serde_json::Value;
 
-use super::harness::{Service, Sim, Site};
+use super::harness::{Service, Sim, Site, drover};
 
 /// A site whose token is yet to be made.
 fn site(sim: &Sim, keys: &str) -> Site {
@@ -57,8 +58,12 @@ fn rights_are_made_once_and_mended_when_they_drift() {
         let site = site(sim, "    cores: 2\n    reset: DISK\n");
         let (code, dry) = setup(&site, &["--dry-run"]);
         assert_eq!(code, 0, "{dry}");
-        insta::assert_snapshot!(format!("dry run on {version}"), dry);
-        assert_eq!(sim.call("GET", "/access/users/drover@pve")["data"], Value::Null, "nothing is made");
+        insta::assert_snapshot!(format!("dry_run_on_{}", version.replace('.', "_")), dry);
+        assert_eq!(
+            sim.call("GET", "/access/users/drover@pve")["data"],
+            Value::Null,
+            "nothing is made"
+        );
         let (code, done) = setup(&site, &[]);
         assert_eq!(code, 0, "{done}");
         let did = done.lines().filter_map(|line| line.strip_prefix("done: pveum "));
@@ -67,7 +72,10 @@ fn rights_are_made_once_and_mended_when_they_drift() {
         let secret = std::fs::read_to_string(site.dir.path().join("token")).unwrap();
         assert!(!done.contains(secret.trim()), "the secret is not shown");
         let (code, again) = setup(&site, &[]);
-        assert_eq!((code, again.lines().next()), (0, Some("nothing to do: drover@pve!ci holds what is needed")));
+        assert_eq!(
+            (code, again.lines().next()),
+            (0, Some("nothing to do: drover@pve!ci holds what is needed"))
+        );
         let out = run(&site, &["doctor"]);
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(out.status.success() && text.ends_with("0 warn, 0 fail\n"), "{text}");
@@ -75,7 +83,12 @@ fn rights_are_made_once_and_mended_when_they_drift() {
         // Somebody narrows a role, takes an entry away, and gives more than is needed.
         let privs = [("privs", "VM.Audit,VM.Allocate,Pool.Audit,VM.Backup")];
         sim.send("PUT", "/access/roles/DroverGuests", &privs);
-        let entry = [("path", "/vms/9000"), ("users", "drover@pve"), ("roles", "DroverTemplates"), ("delete", "1")];
+        let entry = [
+            ("path", "/vms/9000"),
+            ("users", "drover@pve"),
+            ("roles", "DroverTemplates"),
+            ("delete", "1"),
+        ];
         sim.send("PUT", "/access/acl", &entry);
         let out = run(&site, &["doctor"]);
         assert_eq!(out.status.code(), Some(1));
@@ -84,7 +97,7 @@ fn rights_are_made_once_and_mended_when_they_drift() {
         assert!(text.contains("> pveum role modify DroverGuests --privs "), "{text}");
         let (code, mended) = setup(&site, &[]);
         assert_eq!(code, 0, "{mended}");
-        insta::assert_snapshot!(format!("mended on {version}"), mended);
+        insta::assert_snapshot!(format!("mended_on_{}", version.replace('.', "_")), mended);
         assert!(run(&site, &["doctor"]).status.success());
     });
 }
@@ -171,16 +184,19 @@ fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
     };
 
     // The new token can not be tried.
-    order("calls: [{route: /access/permissions, method: GET, status: 596, times: 1}]\n");
+    order("calls: [{route: /access/permissions, method: GET, reset: true, times: 2}]\n");
     let (code, told) = setup(&site, &["--rotate", "--grace", "0"]);
     assert_eq!(code, 1);
-    assert!(told.contains("the old token `drover@pve!ci` is in use and works; nothing is left over"), "{told}");
+    assert!(
+        told.contains("the old token `drover@pve!ci` is in use and works; nothing is left over"),
+        "{told}"
+    );
     stands(&["ci"]);
 
     // Nor be taken away again.
     order(
-        "calls: [{route: /access/permissions, method: GET, status: 596, times: 1}, \
-         {route: \"/access/users/{userid}/token/{tokenid}\", method: DELETE, status: 596, times: 1}]\n",
+        "calls: [{route: /access/permissions, method: GET, reset: true, times: 2}, \
+         {route: \"/access/users/{userid}/token/{tokenid}\", method: DELETE, reset: true, times: 1}]\n",
     );
     let (code, told) = setup(&site, &["--rotate", "--grace", "0"]);
     assert_eq!(code, 1);
@@ -196,9 +212,47 @@ fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
     stands(&["ci", "ci-2"]);
     std::fs::remove_dir_all(third).unwrap();
 
+    // The service does not take it: something else is on its socket.
+    let socket = dir.path().join("other.sock");
+    let other = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let answers = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut stream, _) = other.accept().unwrap();
+            let _read = stream.read(&mut [0; 4096]).unwrap();
+            let answer =
+                "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno";
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let password = site.dir.path().join("admin");
+    let out = drover()
+        .arg("--config")
+        .arg(site.config())
+        .arg("--socket")
+        .arg(&socket)
+        .args([
+            "setup",
+            "rights",
+            "--rotate",
+            "--grace",
+            "0",
+            "--user",
+            "root@pam",
+            "--password-file",
+        ])
+        .arg(password)
+        .output()
+        .unwrap();
+    answers.join().unwrap();
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(told.contains("the running service did not take it"), "{told}");
+    assert!(site.cli(&["reload"]).status.success());
+    stands(&["ci", "ci-2"]);
+    assert!(!site.dir.path().join("token.ci-3").exists());
+
     // The old one can not be removed.
     order(
-        "calls: [{route: \"/access/users/{userid}/token/{tokenid}\", method: DELETE, status: 596, times: 1}]\n",
+        "calls: [{route: \"/access/users/{userid}/token/{tokenid}\", method: DELETE, reset: true, times: 1}]\n",
     );
     let (code, told) = setup(&site, &["--rotate", "--grace", "0"]);
     assert_eq!(code, 1);
