@@ -14,7 +14,7 @@ const SPACE_LEFT: u64 = 10;
 
 /// Storages by whose plug-in a linked clone can not be made (behaviour section 9).
 fn never_links(kind: &str) -> bool {
-    matches!(kind, "lvm" | "iscsi" | "iscsidirect" | "zfs")
+    matches!(kind, "lvm" | "iscsi" | "iscsidirect")
 }
 
 /// The nodes that a template's agents may be on.

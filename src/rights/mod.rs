@@ -7,9 +7,15 @@
 mod need;
 mod reference;
 mod role;
+mod spelled;
 mod table;
 
 pub use need::{Facts, Need, Needs, Source};
 pub use reference::{REFERENCES, Reference, Standing};
 pub use role::{Grants, RoleKind, Wishes, grants};
+pub use spelled::markdown;
 pub use table::{At, Feature, Lack, Release, Row, TABLE};
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+mod tests;

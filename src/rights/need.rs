@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use drover_actors::id::{CloudId, TemplateId, VmId};
 use drover_actors::spec::{CloneStrategy, HerdSpec, TemplateSpec};
 
-use super::table::{At, Feature, Release, Row, TABLE};
+use super::table::{At, Release, Row, TABLE};
 
 /// A guest that a template is cloned from, as much as rights hang on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,12 +194,4 @@ fn bridges(spec: &TemplateSpec, known: &[Source], zones: &BTreeMap<String, Strin
         all.insert(format!("/sdn/zones/localnetwork/<bridges of {}>", spec.id.name));
     }
     all.into_iter().collect()
-}
-
-impl Feature {
-    /// Whether any template of a cloud makes use of it.
-    pub fn in_use(self, herd: &HerdSpec, cloud: &CloudId) -> bool {
-        let mut templates = herd.templates.values().filter(|spec| spec.id.cloud == *cloud);
-        templates.any(|spec| self.used(spec))
-    }
 }

@@ -225,5 +225,120 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
             ));
         }
     }
+    if grants.entries.contains(&("/vms".to_owned(), RoleKind::Guests)) {
+        let text = "a template names no targetPool, so these rights count for every guest of the \
+                    cluster: give it one, and run this again";
+        beyond.push(text.to_owned());
+    }
     Plan { actions, beyond }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(privsep: bool) -> Wanted {
+        let role = BTreeSet::from(["VM.Clone".to_owned()]);
+        Wanted {
+            grants: Grants {
+                roles: [(RoleKind::Templates, role)].into(),
+                entries: [("/vms/9000".to_owned(), RoleKind::Templates)].into(),
+                pools: ["ci".to_owned()].into(),
+            },
+            user: "a@pve".into(),
+            token: "ci".into(),
+            privsep,
+            prefix: "Drover".into(),
+            renew: false,
+        }
+    }
+
+    /// The cluster once a plan was carried out.
+    fn after(wanted: &Wanted, plan: &Plan) -> Now {
+        let mut now = Now { regenerates: true, ..Now::default() };
+        for action in &plan.actions {
+            match action {
+                Action::MakePool(pool) => drop(now.pools.insert(pool.clone())),
+                Action::MakeRole(role, all) | Action::ExtendRole(role, all) => {
+                    now.roles.entry(role.clone()).or_default().extend(all.clone());
+                }
+                Action::MakeUser(_) => now.tokens = Some(BTreeMap::new()),
+                Action::MakeToken(_, name, privsep) => {
+                    now.tokens.get_or_insert_default().insert(name.clone(), *privsep);
+                }
+                Action::RenewToken(..) | Action::RemoveToken(..) => {}
+                Action::Grant(path, who, role) => {
+                    let (path, ugid, roleid) = (path.clone(), who.clone(), role.clone());
+                    let kind = if who.contains('!') { "token" } else { "user" }.to_owned();
+                    now.entries.insert(Entry { path, ugid, kind, roleid, propagate: true });
+                }
+            }
+        }
+        assert!(now.tokens.is_some(), "{wanted:?}");
+        now
+    }
+
+    // Invariant: after what is planned there is nothing to do, and each thing that is taken away is
+    // planned again, alone.
+
+    #[test]
+    fn what_was_done_is_not_planned_again_and_what_was_undone_is() {
+        for privsep in [false, true] {
+            let wanted = wanted(privsep);
+            let first = plan(&wanted, &Now::default());
+            assert_eq!(first.actions.len(), if privsep { 6 } else { 5 });
+            let done = after(&wanted, &first);
+            assert_eq!(plan(&wanted, &done), Plan::default());
+            // A token that is there stays as it is, whatever is asked for.
+            let other = Wanted { privsep: !privsep, ..wanted.clone() };
+            assert_eq!(plan(&other, &done), Plan::default());
+            for entry in &done.entries {
+                let mut now = done.clone();
+                now.entries.remove(entry);
+                let again =
+                    Action::Grant(entry.path.clone(), entry.ugid.clone(), entry.roleid.clone());
+                assert_eq!(plan(&wanted, &now).actions, std::slice::from_ref(&again));
+                // One that does not count below its path is as good as none.
+                now.entries.insert(Entry { propagate: false, ..entry.clone() });
+                assert_eq!(plan(&wanted, &now).actions, [again]);
+            }
+            let mut now = done.clone();
+            now.pools.clear();
+            assert_eq!(plan(&wanted, &now).actions, [Action::MakePool("ci".into())]);
+        }
+    }
+
+    // Invariant: a lost secret costs the token itself only where Proxmox can not make another in place.
+
+    #[test]
+    fn a_token_is_renewed_in_place_or_made_anew_with_its_entries() {
+        let wanted = Wanted { renew: true, ..wanted(true) };
+        let done = after(&wanted, &plan(&wanted, &Now::default()));
+        let (user, token) = ("a@pve".to_owned(), "ci".to_owned());
+        let renewed = plan(&wanted, &done).actions;
+        assert_eq!(renewed, [Action::RenewToken(user.clone(), token.clone())]);
+        let anew = plan(&wanted, &Now { regenerates: false, ..done }).actions;
+        let granted =
+            Action::Grant("/vms/9000".into(), "a@pve!ci".into(), "DroverTemplates".into());
+        let removed = Action::RemoveToken(user.clone(), token.clone());
+        assert_eq!(anew, [removed, Action::MakeToken(user, token, true), granted]);
+    }
+
+    // Invariant: what is there beyond need is told with how to take it back, and left.
+
+    #[test]
+    fn rights_beyond_need_are_told_and_left() {
+        let wanted = wanted(false);
+        let mut now = after(&wanted, &plan(&wanted, &Now::default()));
+        now.roles.entry("DroverTemplates".into()).or_default().insert("VM.Backup".into());
+        let (path, ugid, kind) = ("/".to_owned(), "a@pve".to_owned(), "user".to_owned());
+        let roleid = "Administrator".to_owned();
+        now.entries.insert(Entry { path, ugid, kind, roleid, propagate: true });
+        let Plan { actions, beyond } = plan(&wanted, &now);
+        assert_eq!(actions, []);
+        insta::assert_snapshot!(beyond.join("\n"), @r"
+        role DroverTemplates holds VM.Backup beyond what is needed: pveum role modify DroverTemplates --privs 'VM.Clone'
+        a@pve has the role Administrator on / beside: pveum acl delete '/' --users 'a@pve' --roles Administrator
+        ");
+    }
 }

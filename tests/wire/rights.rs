@@ -80,6 +80,10 @@ fn rights_are_made_once_and_mended_when_they_drift() {
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(out.status.success() && text.ends_with("0 warn, 0 fail\n"), "{text}");
 
+        let out = run(&site, &["--json", "doctor", "--cloud", "lab"]);
+        let told: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(told["clouds"][0]["lines"][0]["mark"], "ok", "{told}");
+
         // Somebody narrows a role, takes an entry away, and gives more than is needed.
         let privs = [("privs", "VM.Audit,VM.Allocate,Pool.Audit,VM.Backup")];
         sim.send("PUT", "/access/roles/DroverGuests", &privs);
@@ -117,6 +121,14 @@ fn lines_are_printed_without_a_cluster() {
     assert!(line("9.2").contains("VM.GuestAgent.Audit"));
     let out = run(&site, &["setup", "rights"]);
     assert_eq!(out.status.code(), Some(2), "an administrator must be named: {out:?}");
+    let out = run(&site, &["setup", "rights", "--dry-run", "--cloud", "nope"]);
+    assert_eq!(out.status.code(), Some(2), "{out:?}");
+    site.write_secret("token", "x");
+    let out = run(&site, &["doctor", "--cloud", "nope"]);
+    assert_eq!(out.status.code(), Some(2), "{out:?}");
+    // Nobody is there any more.
+    let out = run(&site, &["doctor"]);
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
 }
 
 // Invariant: a token whose secret is lost is told of, and made anew when that is asked for.
