@@ -170,7 +170,7 @@ fn denied(place: Place<'_>, what: &str, text: &str) -> Option<Fault> {
                  id): give `{login}` a role with it there"
             );
             let kind = FaultKind::Denied { privilege: Some("VM.Allocate".into()), path: None };
-            return Some(Fault::new(kind, Culprit::Template, text));
+            return Some(Fault::new(kind, Culprit::Cloud(place.cloud.clone()), text));
         }
         (None, _) => {
             let text = format!("{what} is not allowed to `{login}`: {text}");

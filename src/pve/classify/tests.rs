@@ -146,7 +146,7 @@ fn texts_of_requests_are_told_apart() {
             "broken Template",
         ),
         // The one right of a clone that Proxmox does not name.
-        (Post, CLONE, 403, "Permission check failed", "denied(VM.Allocate -) Template"),
+        (Post, CLONE, 403, "Permission check failed", "denied(VM.Allocate -) Cloud(primary)"),
         (Post, "/nodes/pve1/qemu", 403, "Permission check failed", "denied(- -) Cloud(primary)"),
         (Get, "/nodes", 401, "No ticket", "denied(- -) Cloud(primary)"),
         (Get, VM, 595, "No route to host", "contention Node(pve1)"),
