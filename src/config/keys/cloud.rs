@@ -54,6 +54,18 @@ pub(in crate::config) static CLOUD: &[Key] = &[
         300,
         "seconds before an offline node's agents are parked; 0: none",
     ),
-    whole("clonesPerStorage", 1, 1000, 4, "clones at once on one storage"),
-    whole("operationsPerNode", 1, 1000, 8, "clones and starts at once on one node"),
+    whole(
+        "clonesPerStorage",
+        1,
+        1000,
+        16,
+        "most clones, and most destroys, at once on one storage",
+    ),
+    whole("operationsPerNode", 1, 1000, 16, "most clones, and most starts, at once on one node"),
+    key(
+        "adaptLanes",
+        Kind::Flag,
+        Preset::Flag(true),
+        "fewer at once where more would only wait or fail; false: always as many as that",
+    ),
 ];
