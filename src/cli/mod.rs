@@ -5,6 +5,7 @@
 //! Commands that start a service hand over to [`service`]; all others talk to a running one.
 
 mod client;
+mod doctor;
 mod events;
 mod hold;
 mod identity;
@@ -12,6 +13,7 @@ mod lease;
 mod options;
 mod remote;
 mod service;
+mod setup;
 mod tables;
 
 use std::io::{self, Write};
@@ -22,12 +24,14 @@ use clap::Parser;
 use crate::causes::chain;
 
 pub use client::{CallError, Client};
+pub use doctor::{DoctorAction, DoctorOptions};
 pub use lease::{RunOverSsh, SshJob};
 pub use options::{
     AgentAction, BreakerAction, CheckOptions, Cli, Command, CopyOptions, DEFAULT_SOCKET,
     DemoOptions, EventsOptions, Global, GuestKind, HoldNextOptions, HoldOptions, LeaseOptions,
     Limit, PveVersion, RunOptions, SimOptions, TemplateAction,
 };
+pub use setup::{RightsOptions, SetupAction};
 
 /// Why a command did not do what it was told.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +80,12 @@ pub fn main() -> ExitCode {
         Command::Template { action: TemplateAction::Copy(options) } => {
             service::copy(&cli.global, &options)
         }
-        Command::Status
+        Command::Doctor(options) if options.action.is_none() => {
+            doctor::examine(&cli.global, &options)
+        }
+        Command::Setup { action } => setup::run(&cli.global, &action),
+        Command::Doctor(_)
+        | Command::Status
         | Command::Agents { .. }
         | Command::Templates
         | Command::Breakers { .. }

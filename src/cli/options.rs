@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
+use super::doctor::DoctorOptions;
+use super::setup::SetupAction;
+
 /// Where the service listens when nothing is said.
 pub const DEFAULT_SOCKET: &str = "/run/drover/drover.sock";
 
@@ -54,6 +57,15 @@ pub enum Command {
     Sim(SimOptions),
     /// Check a configuration
     Check(CheckOptions),
+    /// Look at each cloud: endpoints, rights, storages, bridges, templates; say what mends it
+    #[command(args_conflicts_with_subcommands = true)]
+    Doctor(DoctorOptions),
+    /// Set up, with an administrator's rights, what drover needs on a cluster
+    Setup {
+        /// What to set up
+        #[command(subcommand)]
+        action: SetupAction,
+    },
     /// Print the JSON Schema of the configuration, for editors
     Schema,
     /// Show clouds, templates, agents, leases, configuration and alarms

@@ -8,8 +8,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::client::CALL_LIMIT;
 use super::lease::{Leasing, OverSsh, Patience, lease};
 use super::{
-    AgentAction, BreakerAction, CliError, Client, Command, Global, Limit, Term, events, hold,
-    identity, tables,
+    AgentAction, BreakerAction, CliError, Client, Command, DoctorAction, DoctorOptions, Global,
+    Limit, Term, doctor, events, hold, identity, tables,
 };
 use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
 use crate::web::{
@@ -125,7 +125,15 @@ pub(super) async fn run(
             print(term, json, &out, |out| format!("generation {} in force\n", out.generation))?;
         }
         Command::Events(options) => events::follow(&client, &options, json, term).await?,
+        Command::Doctor(DoctorOptions {
+            action: Some(DoctorAction::Template { template }),
+            ..
+        }) => {
+            return doctor::template(global, &template, term).await;
+        }
         Command::Run(_)
+        | Command::Doctor(_)
+        | Command::Setup { .. }
         | Command::Demo(_)
         | Command::Sim(_)
         | Command::Check(_)

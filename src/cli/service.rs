@@ -21,12 +21,12 @@ pub const DEFAULT_CONFIG: &str = "/etc/drover";
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
-fn config_path(global: &Global) -> PathBuf {
+pub(super) fn config_path(global: &Global) -> PathBuf {
     global.config.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_CONFIG))
 }
 
 /// Reads a configuration; prints what is wrong with it, and the exit code, when it cannot be used.
-fn load(path: &Path) -> Result<Checked, ExitCode> {
+pub(super) fn load(path: &Path) -> Result<Checked, ExitCode> {
     match config::load(path, &Environment::of_process()) {
         Ok(checked) => {
             eprint!("{}", checked.rendered_warnings());
@@ -39,7 +39,7 @@ fn load(path: &Path) -> Result<Checked, ExitCode> {
     }
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, ExitCode> {
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, ExitCode> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
         eprintln!("drover: the runtime cannot be started: {error}");
         ExitCode::from(FAILED)
@@ -154,7 +154,7 @@ pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
 }
 
 /// Puts a whole text in a file's place at once, with the file's own rights.
-fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+pub(super) fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     // A link keeps leading where it does.
     let target = if file.exists() { file.canonicalize()? } else { file.to_owned() };
     let name = target.file_name().unwrap_or_default().to_string_lossy();

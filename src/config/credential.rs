@@ -112,7 +112,10 @@ impl Vault<'_> {
         let credential = if *kind == "sshKey" {
             Credential::SshKey(self.ssh_key(&layer, text("username"))?)
         } else {
-            let secret = self.secret(&layer, &SECRET_KEYS)?;
+            let secret = match self.secret_to_come(&layer) {
+                Some(none) => none,
+                None => self.secret(&layer, &SECRET_KEYS)?,
+            };
             Credential::Proxmox(if *kind == "proxmoxToken" {
                 Login::Token { id: text("tokenId"), secret }
             } else {
@@ -120,6 +123,13 @@ impl Vault<'_> {
             })
         };
         (self.faults.len() == before).then_some(credential)
+    }
+
+    /// A word in the place of a secret whose file is about to be made.
+    fn secret_to_come(&self, layer: &Layer) -> Option<SecretString> {
+        let name = layer.text("secretFile").filter(|_| self.environment.is_secretless())?;
+        let path = self.path(layer.fault("secretFile", "").place, name);
+        (!path.exists()).then(|| "to-come".into())
     }
 
     /// The secret of a mapping, given in exactly one of these ways.

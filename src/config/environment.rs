@@ -48,6 +48,8 @@ const AGENT: [(&str, &str); 3] = [
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
+    /// Whether the file of a Proxmox secret may not be there yet.
+    secretless: bool,
 }
 
 impl std::fmt::Debug for Environment {
@@ -60,13 +62,24 @@ impl Environment {
     /// The variables of this process.
     pub fn of_process() -> Self {
         let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
-        Self { variables: std::env::vars_os().map(|(k, v)| (text(k), text(v))).collect() }
+        let variables = std::env::vars_os().map(|(k, v)| (text(k), text(v))).collect();
+        Self { variables, secretless: false }
     }
 
     /// Just these variables.
     pub fn of(variables: &[(&str, &str)]) -> Self {
         let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        Self { variables: variables.iter().map(owned).collect() }
+        Self { variables: variables.iter().map(owned).collect(), secretless: false }
+    }
+
+    /// The same, for those who make the secrets: a file of a Proxmox secret may not be there yet.
+    pub fn without_secrets(self) -> Self {
+        Self { secretless: true, ..self }
+    }
+
+    /// Whether the file of a Proxmox secret may not be there yet.
+    pub(super) fn is_secretless(&self) -> bool {
+        self.secretless
     }
 
     /// A variable that is set and not blank.

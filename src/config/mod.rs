@@ -26,6 +26,7 @@ mod survey;
 mod template;
 #[cfg(test)]
 mod tests;
+mod token;
 mod value;
 pub mod watch;
 
@@ -48,6 +49,7 @@ pub use prepare::Uploads;
 pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec};
 pub use source::{SourceFile, Sources};
+pub use token::{TokenError, TokenPlace, token_place};
 
 /// A configuration without faults.
 #[derive(Debug, Clone)]

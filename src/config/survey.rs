@@ -131,7 +131,7 @@ fn nothing_to_log_in_with(top: &[Entry], faults: &[Fault]) -> bool {
 }
 
 /// The sections of all files together; a syntax fault ends it.
-fn top(sources: &Sources, faults: &mut Vec<Fault>) -> Result<Vec<Entry>, Box<Fault>> {
+pub(super) fn top(sources: &Sources, faults: &mut Vec<Fault>) -> Result<Vec<Entry>, Box<Fault>> {
     let mut top: Vec<Entry> = Vec::new();
     for (index, file) in sources.files().iter().enumerate() {
         if let Some(sound) = file.sound {
@@ -157,6 +157,14 @@ fn top(sources: &Sources, faults: &mut Vec<Fault>) -> Result<Vec<Entry>, Box<Fau
         }
     }
     Ok(top)
+}
+
+/// A path as a file of the configuration names it.
+pub(super) fn base_of(environment: &Environment, file: &Path, name: &str) -> PathBuf {
+    if let (Some(rest), Some(home)) = (name.strip_prefix("~/"), environment.get("HOME")) {
+        return Path::new(home).join(rest);
+    }
+    file.parent().map_or_else(|| PathBuf::from(name), |base| base.join(name))
 }
 
 /// Joins a section of one file with the same section of an earlier one; what both give is a fault.

@@ -171,6 +171,16 @@ fn decode_keys(encoded: &str) -> String {
     percent_decode_str(encoded).decode_utf8_lossy().trim().to_owned()
 }
 
+/// Whether a guest has a cloud-init drive.
+pub fn has_cloud_init(config: &VmConfig) -> bool {
+    config.iter().any(|(key, value)| is_drive(key) && value.contains("cloudinit"))
+}
+
+/// Whether a guest's agent is switched on.
+pub fn has_agent(config: &VmConfig) -> bool {
+    enable_agent(config.get("agent")).is_none()
+}
+
 /// The `agent` value with the agent on; none when it is on already.
 fn enable_agent(now: Option<&str>) -> Option<String> {
     let now = now.unwrap_or_default();
@@ -290,7 +300,7 @@ pub async fn begin(
     let mut plan = plan(&config, call);
     let serial = serial.and_then(|serial| number(config.get("smbios1"), serial.expose_secret()));
     plan.changes.extend(serial.map(|smbios| ("smbios1".to_owned(), smbios)));
-    if !config.iter().any(|(key, value)| is_drive(key) && value.contains("cloudinit")) {
+    if !has_cloud_init(&config) {
         tracing::warn!(
             cloud = %call.vm.cloud,
             template = %call.spec.id,

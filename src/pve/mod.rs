@@ -3,6 +3,7 @@
 //! Real nodes are reached by [`wire`]; the simulated cluster brings a transport of its own, so
 //! that texts, classification, retries and the task watcher are the same beneath both.
 
+pub mod admin;
 pub mod api;
 pub mod auth;
 pub mod classify;
@@ -34,5 +35,5 @@ pub use connection::{Connection, Login, Tls, parse_pin};
 pub use endpoint::Endpoint;
 pub use error::PveError;
 pub use proxmox::{Proxmox, TICK, probe};
-pub use source::name_pattern;
+pub use source::{locate, name_pattern};
 pub use wire::WireDialer;

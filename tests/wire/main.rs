@@ -26,6 +26,7 @@ mod proxy;
 mod recovery;
 mod reload;
 mod resets;
+mod rights;
 mod service;
 mod sim;
 mod sources;

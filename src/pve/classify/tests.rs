@@ -145,7 +145,9 @@ fn texts_of_requests_are_told_apart() {
             "Permission check failed (pool 'nope' does not exist)",
             "broken Template",
         ),
-        (Post, CLONE, 403, "Permission check failed", "denied(- -) Cloud(primary)"),
+        // The one right of a clone that Proxmox does not name.
+        (Post, CLONE, 403, "Permission check failed", "denied(VM.Allocate -) Cloud(primary)"),
+        (Post, "/nodes/pve1/qemu", 403, "Permission check failed", "denied(- -) Cloud(primary)"),
         (Get, "/nodes", 401, "No ticket", "denied(- -) Cloud(primary)"),
         (Get, VM, 595, "No route to host", "contention Node(pve1)"),
         (Post, CLONE, 595, "Connection refused", "contention Node(pve1)"),
@@ -282,6 +284,12 @@ fn a_missing_privilege_says_what_to_grant() {
     let text = "Permission check failed (/storage/store, Datastore.Audit|Datastore.AllocateSpace)";
     let fault = judged(Method::Get, "/nodes/pve1/storage/store/status", 403, text, "");
     insta::assert_snapshot!(fault, @"`GET /nodes/pve1/storage/store/status` needs one of the privileges `Datastore.Audit|Datastore.AllocateSpace` on `/storage/store`: give `ci@pve!limited` a role with it there (a token with separated privileges needs it beside its user)");
+}
+
+#[test]
+fn a_clone_that_may_not_make_a_guest_says_where_that_is_granted() {
+    let fault = judged(Method::Post, CLONE, 403, "Permission check failed", "");
+    insta::assert_snapshot!(fault, @"`POST /nodes/pve1/qemu/100/clone` needs the privilege `VM.Allocate` on the target pool (without one on the new id): give `ci@pve!limited` a role with it there");
 }
 
 #[test]

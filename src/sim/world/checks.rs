@@ -145,7 +145,11 @@ impl Ask {
             return one("VM.Config.Disk");
         }
         if CLOUDINIT.contains(&key) || numbered(key, "ipconfig").is_some() {
-            return one("VM.Config.Cloudinit").or_else(|_| one("VM.Config.Network"));
+            let any = ["VM.Config.Cloudinit", "VM.Config.Network"];
+            if any.iter().any(|privilege| one(privilege).is_ok()) {
+                return Ok(());
+            }
+            return self.check_any(&format!("/vms/{}", self.vmid), &any);
         }
         if numbered(key, "net").is_some() {
             return one("VM.Config.Network");

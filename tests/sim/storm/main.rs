@@ -13,6 +13,7 @@
 
 mod panics;
 mod points;
+mod rights;
 mod seeds;
 #[path = "../world/mod.rs"]
 mod world;
@@ -75,6 +76,7 @@ fn main() {
     let mut trials = seeds::trials(&seeds);
     trials.extend(panics::trials());
     trials.extend(points::trials());
+    trials.extend(rights::trials());
     let conclusion: Conclusion = libtest_mimic::run(&Arguments::from_iter(rest), trials);
     if let Some((played, took)) = seeds::played() {
         eprintln!("note: {played} seeds, {:.1} a second", played as f64 / took);

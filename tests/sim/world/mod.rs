@@ -165,6 +165,11 @@ impl World {
         world
     }
 
+    /// A way to the cluster past everything that counts calls.
+    pub fn dialer(&self) -> drover::sim::memory::MemoryDialer {
+        self.simulation.dialer()
+    }
+
     /// Puts an eye on everything that happens; the notebook leaves the judging to it.
     pub fn watch(&self, eye: &Arc<dyn eye::Eye>) {
         for socket in [&self.notes.socket, &self.wire.socket, &self.shell.socket] {

@@ -9,7 +9,8 @@ use drover::sim::world::{Faults, Latency};
 use drover::ssh::PrivateKey;
 use secrecy::ExposeSecret;
 
-const SECRET: &str = "token-secret";
+/// The secret of the token.
+pub const SECRET: &str = "token-secret";
 
 /// The private key of the credential `ssh`, as a line of YAML takes it.
 static KEY: LazyLock<String> = LazyLock::new(|| {
@@ -37,6 +38,8 @@ pub struct Setup {
     pub templates: Vec<(&'static str, String)>,
     /// Further sections of the YAML.
     pub sections: String,
+    /// Who logs in.
+    pub token: &'static str,
     /// The YAML that was read last, and what it says.
     read: Mutex<Option<(String, Checked)>>,
 }
@@ -54,6 +57,7 @@ impl Setup {
             clouds: vec![("rack", String::new())],
             templates: vec![("linux", keys.to_owned())],
             sections: String::new(),
+            token: "root@pam!drover",
             read: Mutex::default(),
         }
     }
@@ -100,12 +104,13 @@ impl Setup {
             self.cluster.nodes.iter().map(|node| format!("https://{}", node.name)).collect();
         let mut text = format!(
             "credentials:\n  \
-               api: {{kind: proxmoxToken, tokenId: \"root@pam!drover\", secret: {SECRET}}}\n  \
+               api: {{kind: proxmoxToken, tokenId: \"{token}\", secret: {SECRET}}}\n  \
                ssh: {{kind: sshKey, username: debian, secret: \"{key}\"}}\n\
              cloudDefaults: {{credentialsId: api, apiUrls: [{hosts}], startVmId: 10000}}\n\
              agentDefaults: {{cloudIds: [rack], templateVmId: 9000, cloneStrategy: LINKED, \
                credentialsId: ssh, ciUser: debian}}\n\
              cloudConfigurations:\n",
+            token = self.token,
             key = *KEY,
             hosts = hosts.join(", "),
         );

@@ -1,0 +1,221 @@
+//! `drover doctor`: what it looks at is decided by [`crate::doctor`]; here it is run and printed.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use drover_actors::id::{NodeName, VmId};
+use reqwest::Method;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::client::CALL_LIMIT;
+use super::remote::path;
+use super::service::{config_path, load, runtime};
+use super::{CliError, Client, Global, Term};
+use crate::clock::unix_now;
+use crate::config::Checked;
+use crate::doctor::trial::{Diagnosis, End, diagnose, timeline};
+use crate::doctor::{self, Report, Ways, WireCertificates};
+use crate::pve::WireDialer;
+use crate::pve::types::VmConfig;
+use crate::web::shapes::{AgentOut, GoneOut, PhaseOut};
+use crate::web::{ProvisionIn, ProvisionOut};
+
+/// How often the agent on trial is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Options of `doctor`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct DoctorOptions {
+    /// Only this cloud
+    #[arg(long, value_name = "CLOUD")]
+    pub cloud: Option<String>,
+    /// What to do instead
+    #[command(subcommand)]
+    pub action: Option<DoctorAction>,
+}
+
+/// What the doctor does beside looking.
+#[derive(Debug, Clone, Subcommand)]
+pub enum DoctorAction {
+    /// Make one agent of a template, tell where its way ends, and destroy it
+    Template {
+        /// The template, `cloud/template` or its bare name
+        template: String,
+    },
+}
+
+/// Looks at the configured clouds; nothing is changed and no service is needed.
+pub(super) fn examine(global: &Global, options: &DoctorOptions) -> ExitCode {
+    match run(global, options) {
+        Ok(code) | Err(code) => code,
+    }
+}
+
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line talks to people")]
+fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
+    let checked = load(&config_path(global))?;
+    if let Some(wanted) = &options.cloud
+        && !checked.connections.keys().any(|cloud| cloud.as_str() == wanted)
+    {
+        let known: Vec<_> = checked.connections.keys().map(ToString::to_string).collect();
+        eprintln!("drover: no cloud is called `{wanted}`; known are {}", known.join(", "));
+        return Err(ExitCode::from(2));
+    }
+    let report = runtime()?.block_on(look(&checked, options.cloud.as_deref()));
+    if global.json {
+        println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());
+    } else {
+        print!("{}", report.text());
+    }
+    Ok(ExitCode::from(u8::from(!report.is_well())))
+}
+
+async fn look(checked: &Checked, only: Option<&str>) -> Report {
+    let ways = Ways { dialer: &WireDialer, certificates: &WireCertificates, clock: &unix_now };
+    let mut clouds = Vec::new();
+    for (cloud, connection) in &checked.connections {
+        if only.is_none_or(|only| only == cloud.as_str()) {
+            clouds.push(doctor::examine(ways, &checked.herd, cloud, connection).await);
+        }
+    }
+    Report { clouds }
+}
+
+/// What came of a trial.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TrialOut {
+    template: String,
+    agent: String,
+    ready: bool,
+    phases: Vec<PhaseOut>,
+    diagnosis: Option<Diagnosis>,
+}
+
+/// Makes one agent by the running service, follows it, and retires it.
+///
+/// The service makes it, so that caps, the journal and the marks hold for it as for any other: it
+/// can not leak, whatever ends this command.
+pub(super) async fn template(
+    global: &Global,
+    template: &str,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let client = Client::new(global)?;
+    let begin = path("templates", template, "/provision");
+    let begun: ProvisionOut = client.post(&begin, &ProvisionIn { count: 1 }, CALL_LIMIT).await?;
+    let Some(agent) = begun.agents.first().cloned() else {
+        let why = begun.short.unwrap_or_default();
+        return Err(CliError::Failed(format!("no agent was begun: {why}")));
+    };
+    writeln!(term.err, "agent {agent} of {} is on trial", begun.template)?;
+    let followed = follow(&client, global, &agent, term).await;
+    // It is not to stay, whatever came of it; one that is gone is refused, and that is as good.
+    let _ = client.tell(Method::POST, &path("agents", &agent, "/retire")).await;
+    let (phases, end, config) = followed?;
+    let diagnosis = match &end {
+        None => None,
+        Some(end) => {
+            let vmid = config.as_ref().map_or_else(|| "VMID".to_owned(), |(vmid, _)| vmid.clone());
+            Some(diagnose(end, config.as_ref().map(|(_, config)| config), &vmid))
+        }
+    };
+    gone(&client, &agent).await?;
+    let spans: Vec<(String, u64)> =
+        phases.iter().map(|phase| (phase.state.clone(), phase.ms)).collect();
+    let out =
+        TrialOut { template: begun.template, agent, ready: diagnosis.is_none(), phases, diagnosis };
+    super::remote::print(term, global.json, &out, |out| {
+        let mut text = timeline(&spans);
+        match &out.diagnosis {
+            None => text.push_str("ok    it is ready, and was destroyed again\n"),
+            Some(Diagnosis { part, text: why, mend }) => {
+                let part = serde_json::to_value(part).unwrap_or_default();
+                let part = part.as_str().unwrap_or_default().to_owned();
+                text.push_str(&format!("fail  {part}: {why}\n      > {mend}\n"));
+            }
+        }
+        text
+    })?;
+    Ok(u8::from(!out.ready))
+}
+
+type Followed = (Vec<PhaseOut>, Option<End>, Option<(String, VmConfig)>);
+
+/// Follows an agent until it is ready or on its way out.
+async fn follow(
+    client: &Client,
+    global: &Global,
+    agent: &str,
+    term: &mut Term<'_>,
+) -> Result<Followed, CliError> {
+    let mut end = End::default();
+    let mut config = None;
+    let mut seen = String::new();
+    loop {
+        let answer: Value = client.get(&path("agents", agent, ""), CALL_LIMIT).await?;
+        if let Ok(gone) = serde_json::from_value::<GoneOut>(answer.clone()) {
+            end.reason = gone.detail;
+            return Ok((gone.phases, Some(end), config));
+        }
+        let now: AgentOut = serde_json::from_value(answer)
+            .map_err(|fault| CliError::Failed(format!("cannot read the answer: {fault}")))?;
+        let state = now.phases.last().map_or(now.state.clone(), |phase| phase.state.clone());
+        if state != seen {
+            writeln!(term.err, "  {state}")?;
+            seen.clone_from(&state);
+        }
+        match now.state.as_str() {
+            "Ready" | "Leased" => return Ok((now.phases, None, config)),
+            "Retiring" | "Stranded" | "Gone" => end.reason = now.detail,
+            _ => {
+                end.state = state;
+                end.detail = now.detail;
+                if config.is_none() && end.state == "Booting" {
+                    config = read_config(global, &now.template, now.node, now.vmid).await;
+                }
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// How the guest is configured, when this machine has the YAML of the service.
+async fn read_config(
+    global: &Global,
+    template: &str,
+    node: Option<String>,
+    vmid: Option<u32>,
+) -> Option<(String, VmConfig)> {
+    let (node, vmid) = (NodeName::new(node?), VmId(vmid?));
+    let environment = crate::config::Environment::of_process();
+    let checked = crate::config::load(&config_path(global), &environment).ok()?;
+    let cloud = template.split('/').next()?;
+    let (cloud, connection) = checked.connections.iter().find(|(id, _)| id.as_str() == cloud)?;
+    let client = crate::pve::client::Client::new(cloud.clone(), connection, &WireDialer).ok()?;
+    let config = client.config(&node, vmid).await.ok()?;
+    let source = checked.herd.templates.values().find(|spec| spec.id.to_string() == template)?;
+    let source = match source.search {
+        None => source.source.to_string(),
+        Some(_) => "VMID".to_owned(),
+    };
+    Some((source, config))
+}
+
+/// Waits until the agent is gone: nothing of it is left then.
+async fn gone(client: &Client, agent: &str) -> Result<(), CliError> {
+    loop {
+        let answer: Value = client.get(&path("agents", agent, ""), CALL_LIMIT).await?;
+        if serde_json::from_value::<GoneOut>(answer.clone()).is_ok() {
+            return Ok(());
+        }
+        let stranded = answer.get("state").and_then(Value::as_str) == Some("Stranded");
+        if stranded {
+            let text = format!("agent {agent} is stranded: `drover status` tells what to run");
+            return Err(CliError::Failed(text));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

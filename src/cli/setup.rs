@@ -1,0 +1,469 @@
+//! `drover setup`: what is to be done is decided by [`crate::setup`]; here an administrator is asked
+//! for a password, and what is done is printed.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command as Program, ExitCode, Stdio};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use drover_actors::id::CloudId;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::json;
+
+use super::client::CALL_LIMIT;
+use super::service::{config_path, replace, runtime};
+use super::{CliError, Client as Service, Global, PveVersion};
+use crate::config::{self, Checked, Environment, TokenPlace, token_place};
+use crate::doctor::{PREFIX, facts};
+use crate::pve::client::Client;
+use crate::pve::{Connection, Endpoint, Login, WireDialer};
+use crate::rights::{Facts, Needs, Release, Wishes, grants};
+use crate::setup::{Action, Now, Plan, Rotation, Wanted, plan, rotate, write_secret};
+use crate::web::ReloadOut;
+
+/// The administrator's password, for scripts.
+const PASSWORD: &str = "DROVER_ADMIN_PASSWORD";
+/// How long a service may take to bring the new token into force.
+const RELOAD_LIMIT: Duration = Duration::from_secs(60);
+
+/// What to set up.
+#[derive(Debug, Clone, Subcommand)]
+pub enum SetupAction {
+    /// Make user, token, pool, roles and access entries: the least that the configuration needs
+    Rights(RightsOptions),
+}
+
+/// Options of `setup rights`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RightsOptions {
+    /// The cloud of the configuration; may be left out where there is one
+    #[arg(long, value_name = "CLOUD")]
+    pub cloud: Option<String>,
+    /// A node's address [default: the cloud's own]
+    #[arg(long, value_name = "URL")]
+    pub api_url: Option<Endpoint>,
+    /// An administrator, such as root@pam; without one nothing is looked at, for --dry-run
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// File with the administrator's password [default: $DROVER_ADMIN_PASSWORD, else it is asked for]
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Print the pveum lines that would be done, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Replace the token by a new one, while drover runs
+    #[arg(long, conflicts_with_all = ["dry_run", "renew", "print_secret"])]
+    pub rotate: bool,
+    /// Seconds between taking the new token into use and removing the old one, for calls under way
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "rotate")]
+    pub grace: u64,
+    /// Give a token that is there another secret: its file is lost
+    #[arg(long)]
+    pub renew: bool,
+    /// Give the token access entries of its own (privsep 1) beside its user's
+    #[arg(long)]
+    pub privsep: bool,
+    /// Grant what drover works without, too: Datastore.Allocate, to remove volumes left behind
+    #[arg(long)]
+    pub leftovers: bool,
+    /// What the names of roles begin with
+    #[arg(long, value_name = "WORD", default_value = PREFIX)]
+    pub role_prefix: String,
+    /// The Proxmox VE to print lines for when nothing is looked at
+    #[arg(long, value_enum, default_value = "9.2")]
+    pub pve: Option<PveVersion>,
+    /// Print the token's secret instead of writing it into its file
+    #[arg(long)]
+    pub print_secret: bool,
+}
+
+/// Runs `setup`.
+pub(super) fn run(global: &Global, action: &SetupAction) -> ExitCode {
+    let SetupAction::Rights(options) = action;
+    let mut out = io::stdout();
+    let done = runtime().and_then(|runtime| {
+        let work = Work::new(global, options).and_then(|work| runtime.block_on(work.run(&mut out)));
+        work.map_err(|error| {
+            // Nothing is left to tell it to when even this fails.
+            let _ = writeln!(io::stderr(), "drover: {error}");
+            ExitCode::from(error.exit_code())
+        })
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(code) => code,
+    }
+}
+
+fn failed(text: impl Into<String>) -> CliError {
+    CliError::Failed(text.into())
+}
+
+/// Everything that is known before the cluster is asked.
+struct Work<'a> {
+    global: &'a Global,
+    options: &'a RightsOptions,
+    path: PathBuf,
+    environment: Environment,
+    checked: Checked,
+    cloud: CloudId,
+    connection: Connection,
+    user: String,
+    token: String,
+}
+
+impl<'a> Work<'a> {
+    fn new(global: &'a Global, options: &'a RightsOptions) -> Result<Self, CliError> {
+        let path = config_path(global);
+        let environment = Environment::of_process().without_secrets();
+        let checked = config::load(&path, &environment)
+            .map_err(|error| CliError::Usage(error.render().trim_end().to_owned()))?;
+        let mut clouds: Vec<&CloudId> = checked.connections.keys().collect();
+        let known = clouds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        if let Some(wanted) = &options.cloud {
+            clouds.retain(|cloud| cloud.as_str() == wanted);
+        }
+        let [cloud] = clouds[..] else {
+            let text = format!("name one cloud with --cloud; known are {known}");
+            return Err(CliError::Usage(text));
+        };
+        let cloud = cloud.clone();
+        let connection = checked.connections[&cloud].clone();
+        let Login::Token { id, .. } = &connection.login else {
+            let text = format!(
+                "cloud `{cloud}` logs in with a password: give it a credential of kind proxmoxToken, \
+                 with the tokenId and secretFile that are to be made"
+            );
+            return Err(CliError::Usage(text));
+        };
+        let Some((user, token)) = id.split_once('!') else {
+            return Err(CliError::Usage(format!("`{id}` is no token: write user@realm!name")));
+        };
+        let (user, token) = (user.to_owned(), token.to_owned());
+        if user == "root@pam" {
+            let text = "the YAML's tokenId is root's, which may do everything: write another one \
+                        there, such as drover@pve!ci, and it is made";
+            return Err(CliError::Usage(text.into()));
+        }
+        Ok(Self { global, options, path, environment, checked, cloud, connection, user, token })
+    }
+
+    async fn run(self, out: &mut (dyn io::Write + Send)) -> Result<(), CliError> {
+        let Some(admin) = self.admin()? else {
+            return self.offline(out);
+        };
+        let told = |error| failed(admin.fault(&error).text);
+        let (version, facts) =
+            facts(&admin, &self.checked.herd, &self.cloud).await.map_err(told)?;
+        if self.options.rotate {
+            return self.rotate(&admin, out).await;
+        }
+        let release = Release::of(&version);
+        let now = Now::read(&admin, &self.user, release == Release::V9).await.map_err(told)?;
+        let wanted = self.wanted(release, &facts);
+        if let Some(guess) = wanted.grants.guesses().next() {
+            let text = format!("nothing on the cluster fits `{guess}`: make the template first");
+            return Err(failed(text));
+        }
+        let Plan { actions, beyond } = plan(&wanted, &now);
+        if self.options.dry_run {
+            print(out, &actions, &beyond)?;
+            return Ok(());
+        }
+        let place = self.place()?;
+        let has_secret = place.is_some_and(|file| file.exists());
+        let makes =
+            |action: &Action| matches!(action, Action::MakeToken(..) | Action::RenewToken(..));
+        if !has_secret && !actions.iter().any(makes) && !self.options.print_secret {
+            let text = format!(
+                "the token {}!{} is there, and the file of its secret is not; the secret is told only \
+                 once: --renew makes another one, and the old one ends",
+                self.user, self.token
+            );
+            return Err(failed(text));
+        }
+        for action in &actions {
+            let secret = action.run(&admin).await.map_err(told)?;
+            writeln!(out, "done: {action}")?;
+            if let Some(secret) = secret {
+                self.keep(&admin, &secret, out).await?;
+            }
+        }
+        for line in &beyond {
+            writeln!(out, "note: {line}")?;
+        }
+        if actions.is_empty() {
+            writeln!(out, "nothing to do: {} holds what is needed", self.connection.login.name())?;
+        }
+        self.verify(out).await
+    }
+
+    /// The administrator's client; none where nobody was named.
+    fn admin(&self) -> Result<Option<Client>, CliError> {
+        let Some(username) = self.options.user.clone() else {
+            if self.options.dry_run {
+                return Ok(None);
+            }
+            let text = "name an administrator with --user, such as root@pam";
+            return Err(CliError::Usage(text.into()));
+        };
+        let secret = self.password(&username)?;
+        let mut connection = self.connection.clone();
+        connection.login = Login::Password { username, secret };
+        if let Some(endpoint) = &self.options.api_url {
+            connection.endpoints = vec![endpoint.clone()];
+        }
+        let client = Client::new(self.cloud.clone(), &connection, &WireDialer);
+        client.map(Some).map_err(|error| failed(error.chain()))
+    }
+
+    fn password(&self, username: &str) -> Result<SecretString, CliError> {
+        if let Some(file) = &self.options.password_file {
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| failed(format!("{} can not be read: {error}", file.display())))?;
+            return Ok(text.trim_end_matches(['\r', '\n']).into());
+        }
+        if let Some(secret) = self.environment.get(PASSWORD) {
+            return Ok(secret.into());
+        }
+        if !io::stdin().is_terminal() {
+            let text = format!("no password: give --password-file, or set {PASSWORD}");
+            return Err(CliError::Usage(text));
+        }
+        ask(&format!("password of {username}: "))
+    }
+
+    fn wanted(&self, release: Release, facts: &Facts) -> Wanted {
+        let needs = Needs::of(&self.checked.herd, &self.cloud, release, facts);
+        let wishes = Wishes { optional: self.options.leftovers };
+        Wanted {
+            grants: grants(&needs, &facts.template_pools(&self.checked.herd), wishes),
+            user: self.user.clone(),
+            token: self.token.clone(),
+            privsep: self.options.privsep,
+            prefix: self.options.role_prefix.clone(),
+            renew: self.options.renew,
+        }
+    }
+
+    /// The lines for a cluster that nobody looked at.
+    fn offline(&self, out: &mut dyn io::Write) -> Result<(), CliError> {
+        let release = match self.options.pve {
+            Some(PveVersion::V7_4 | PveVersion::V8_4) => Release::V8,
+            Some(PveVersion::V9_2) | None => Release::V9,
+        };
+        let wanted = self.wanted(release, &Facts::default());
+        let Plan { actions, beyond } = plan(&wanted, &Now::default());
+        writeln!(
+            out,
+            "# nothing was looked at: for a new cluster with {}",
+            match release {
+                Release::V8 => "Proxmox VE 8",
+                Release::V9 => "Proxmox VE 9",
+            }
+        )?;
+        if wanted.grants.guesses().next().is_some() {
+            writeln!(out, "# put in what stands between < and >, or give --user to look there")?;
+        }
+        print(out, &actions, &beyond)?;
+        Ok(())
+    }
+
+    /// The file that the secret is written into; none where it is to be printed.
+    fn place(&self) -> Result<Option<PathBuf>, CliError> {
+        if self.options.print_secret {
+            return Ok(None);
+        }
+        let place = self.token_place()?;
+        place.secret_file.map(Some).ok_or_else(|| {
+            let text = format!(
+                "credential `{}` has no secretFile that the secret could be written into: give it \
+                 one, or use --print-secret",
+                place.credential
+            );
+            CliError::Usage(text)
+        })
+    }
+
+    fn token_place(&self) -> Result<TokenPlace, CliError> {
+        let token = self.connection.login.name();
+        token_place(&self.path, &self.environment, token)
+            .map_err(|error| CliError::Usage(error.render()))
+    }
+
+    /// Keeps a token's secret; where it can not be kept the token goes again.
+    async fn keep(
+        &self,
+        admin: &Client,
+        secret: &SecretString,
+        out: &mut (dyn io::Write + Send),
+    ) -> Result<(), CliError> {
+        let Some(file) = self.place()? else {
+            writeln!(out, "secret: {}", secret.expose_secret())?;
+            return Ok(());
+        };
+        if let Err(error) = write_secret(&file, secret) {
+            let gone = match admin.remove_token(&self.user, &self.token).await {
+                Ok(()) => "the token was removed again".to_owned(),
+                Err(_) => format!(
+                    "the token is left: pveum user token remove {} {}",
+                    self.user, self.token
+                ),
+            };
+            return Err(failed(format!("{} can not be written: {error}; {gone}", file.display())));
+        }
+        writeln!(out, "done: secret written into {}", file.display())?;
+        Ok(())
+    }
+
+    /// Asks as the token whether it can log in and holds what is needed.
+    async fn verify(&self, out: &mut (dyn io::Write + Send)) -> Result<(), CliError> {
+        if self.options.print_secret {
+            return Ok(());
+        }
+        let again = config::load(&self.path, &Environment::of_process())
+            .map_err(|error| failed(error.render()))?;
+        let Some(connection) = again.connections.get(&self.cloud) else { return Ok(()) };
+        let client = Client::new(self.cloud.clone(), connection, &WireDialer)
+            .map_err(|error| failed(error.chain()))?;
+        let told = |error| failed(client.fault(&error).text);
+        let (version, facts) = facts(&client, &again.herd, &self.cloud).await.map_err(told)?;
+        let needs = Needs::of(&again.herd, &self.cloud, Release::of(&version), &facts);
+        let (mut count, mut missing) = (0, Vec::new());
+        for need in needs.usual() {
+            count += 1;
+            let mut held = false;
+            for path in &need.asked {
+                let found = client.privileges(path, None).await.map_err(told)?;
+                held |= need.any_of.iter().any(|name| found.contains_key(*name));
+            }
+            if !held {
+                missing.push(format!("{} on {}", need.any_of.join(" or "), need.path));
+            }
+        }
+        if missing.is_empty() {
+            writeln!(out, "ok: {} logs in and holds all {count} privileges", client.login())?;
+            return Ok(());
+        }
+        let missing = missing.join(", ");
+        Err(failed(format!("{} still lacks {missing}: `drover doctor` tells more", client.login())))
+    }
+
+    async fn rotate(
+        &self,
+        admin: &Client,
+        out: &mut (dyn io::Write + Send),
+    ) -> Result<(), CliError> {
+        let place = self.token_place()?;
+        let (Some(old_file), Some(_)) = (place.secret_file.clone(), place.file_for("")) else {
+            let text = format!(
+                "the secret of credential `{}` is not in a secretFile, so that drover can not put \
+                 another one there: rotate it where it comes from",
+                place.credential
+            );
+            return Err(CliError::Usage(text));
+        };
+        let rotation = Rotation { admin, dialer: &WireDialer, connection: &self.connection };
+        let swap = |name: String, secret: SecretString| self.swap(&place, name, secret);
+        let new = rotate(rotation, swap, |text| writeln!(out, "done: {text}")).await;
+        let new = new.map_err(|stand| failed(stand.to_string()))?;
+        writeln!(out, "done: removed {}", self.connection.login.name())?;
+        if let Err(error) = std::fs::remove_file(&old_file) {
+            writeln!(out, "note: {} can not be removed: {error}", old_file.display())?;
+        }
+        writeln!(out, "ok: {new} is in use")?;
+        Ok(())
+    }
+
+    /// Puts a token in use: its secret in a file of its own, then both keys of the YAML at once, and
+    /// a reload where a service runs. Whatever fails, the YAML is as it was.
+    async fn swap(
+        &self,
+        place: &TokenPlace,
+        name: String,
+        secret: SecretString,
+    ) -> Result<(), String> {
+        let written = place.file_for(&name).unwrap_or_default();
+        let file = place.resolve(&self.environment, &written);
+        let shown = |path: &Path, error: io::Error| {
+            format!("{} can not be written: {error}", path.display())
+        };
+        let before =
+            std::fs::read_to_string(&place.file).map_err(|error| shown(&place.file, error))?;
+        write_secret(&file, &secret).map_err(|error| shown(&file, error))?;
+        let token = format!("{}!{name}", self.user);
+        let undo = |why: String| {
+            // The old token's file is still there; this one is of no use any more.
+            let _ = std::fs::remove_file(&file);
+            why
+        };
+        let environment = Environment::of_process();
+        let text = place
+            .replaced(&self.path, &environment, &token, &written)
+            .map_err(|error| undo(error.render()))?;
+        replace(&place.file, &text).map_err(|error| undo(shown(&place.file, error)))?;
+        match self.reload().await {
+            Ok(()) => {
+                tokio::time::sleep(Duration::from_secs(self.options.grace)).await;
+                Ok(())
+            }
+            Err(why) => {
+                let back = replace(&place.file, &before);
+                // It is running with what was there before, or takes that up again.
+                let _ = self.reload().await;
+                match back {
+                    Ok(()) => Err(undo(why)),
+                    Err(error) => Err(format!("{why}; {}", shown(&place.file, error))),
+                }
+            }
+        }
+    }
+
+    /// Has a running service read the YAML; one that does not run needs nothing.
+    async fn reload(&self) -> Result<(), String> {
+        let service = Service::new(self.global).map_err(|error| error.to_string())?;
+        let answer = service.post("/v1/reload", &json!({}), RELOAD_LIMIT.max(CALL_LIMIT)).await;
+        let answer: Result<ReloadOut, _> = answer;
+        match answer {
+            Ok(_) | Err(super::CallError::NoService { .. }) => Ok(()),
+            Err(error) => Err(format!("the running service did not take it: {error}")),
+        }
+    }
+}
+
+fn print(out: &mut dyn io::Write, actions: &[Action], beyond: &[String]) -> io::Result<()> {
+    for action in actions {
+        writeln!(out, "{action}")?;
+    }
+    for line in beyond {
+        writeln!(out, "# {line}")?;
+    }
+    if actions.is_empty() {
+        writeln!(out, "# nothing to do")?;
+    }
+    Ok(())
+}
+
+/// Asks on the terminal, without showing what is typed.
+fn ask(what: &str) -> Result<SecretString, CliError> {
+    let echo = |on: bool| {
+        let word = if on { "echo" } else { "-echo" };
+        let set = Program::new("stty").arg(word).stdin(Stdio::inherit()).status();
+        set.is_ok_and(|status| status.success())
+    };
+    write!(io::stderr(), "{what}")?;
+    io::stderr().flush()?;
+    if !echo(false) {
+        let text = format!(
+            "the terminal can not hide a password: give --password-file, or set {PASSWORD}"
+        );
+        return Err(failed(text));
+    }
+    let mut line = String::new();
+    let read = io::stdin().read_line(&mut line);
+    echo(true);
+    writeln!(io::stderr())?;
+    read?;
+    Ok(line.trim_end_matches(['\r', '\n']).into())
+}

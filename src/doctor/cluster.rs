@@ -1,0 +1,229 @@
+//! Endpoints, their certificates, versions, quorum and clocks.
+
+use drover_actors::fault::FaultKind;
+use drover_actors::id::NodeName;
+
+use super::{Mark, Patient, Shown};
+use crate::pve::client::Client;
+use crate::pve::{Connection, Endpoint, Tls};
+use crate::rights::Release;
+
+/// Certificates that end sooner are told.
+const CERTIFICATE_DAYS: i64 = 30;
+const DAY: i64 = 86_400;
+/// Clocks may differ so many seconds; a call's way and whole seconds are in it.
+const CLOCK_WARN: u64 = 5;
+/// Proxmox takes tickets up to so many seconds from the future (behaviour section 3).
+const CLOCK_FAIL: u64 = 300;
+
+/// A version's first number.
+fn major(version: &str) -> Option<u32> {
+    version.split('.').next()?.parse().ok()
+}
+
+/// What is to be said of the versions of all nodes.
+fn judge(
+    version: &str,
+    mut all: Vec<String>,
+    told: &[String],
+) -> (Mark, String, Option<&'static str>) {
+    all.sort();
+    all.dedup();
+    let upgrade = Some("https://pve.proxmox.com/wiki/Upgrade_from_7_to_8");
+    match all.iter().filter_map(|one| major(one)).min() {
+        Some(old) if old < 7 => {
+            let text = format!("Proxmox VE {version}: a node is too old, 8 is the least");
+            (Mark::Fail, text, upgrade)
+        }
+        Some(7) => {
+            let text =
+                format!("Proxmox VE {version}: a node gets no updates any more, 8 is the least");
+            (Mark::Warn, text, upgrade)
+        }
+        Some(_) | None if all.len() > 1 => {
+            let text = format!("nodes run different versions: {}", told.join(", "));
+            (Mark::Warn, text, Some("apt update && apt full-upgrade"))
+        }
+        Some(_) | None => (Mark::Ok, format!("every node runs {version}"), None),
+    }
+}
+
+impl Patient<'_> {
+    /// Tries every endpoint; whether any answers.
+    pub(super) async fn endpoints(&mut self) -> bool {
+        let endpoints = self.connection.endpoints.clone();
+        let mut versions = Vec::new();
+        for endpoint in &endpoints {
+            let alone = Connection { endpoints: vec![endpoint.clone()], ..self.connection.clone() };
+            versions.push(match Client::new(self.cloud.id.clone(), &alone, self.ways.dialer) {
+                Ok(client) => client.version().await.map_err(|error| client.fault(&error)),
+                Err(error) => Err(error.fault(&self.cloud.id, self.client.login())),
+            });
+        }
+        let answers = versions.iter().any(Result::is_ok);
+        // Where another one answers drover goes on by that.
+        let mark = if answers { Mark::Warn } else { Mark::Fail };
+        for (endpoint, version) in endpoints.iter().zip(versions) {
+            let about = format!("endpoint {endpoint}");
+            match version {
+                Ok(version) => self.report.ok(about, format!("Proxmox VE {}", version.version)),
+                Err(fault) => {
+                    let cloud = &self.cloud.id;
+                    let mend = if matches!(fault.kind, FaultKind::Denied { .. }) {
+                        format!("drover setup rights --cloud {cloud} --renew --user root@pam")
+                    } else {
+                        format!("curl -k https://{}:{}/", endpoint.host(), endpoint.port())
+                    };
+                    self.report.add(mark, about, fault.text, vec![mend]);
+                }
+            }
+            self.certificate(endpoint).await;
+        }
+        answers
+    }
+
+    async fn certificate(&mut self, endpoint: &Endpoint) {
+        let about = format!("certificate of {endpoint}");
+        let Some(shown) = self.ways.certificates.look(endpoint, self.connection).await else {
+            return;
+        };
+        let Shown { sha256, until } = shown;
+        let (how, dated) = match &self.connection.tls {
+            Tls::System => ("by the system's authorities", true),
+            Tls::Bundle(_) => ("by the configured authorities", true),
+            Tls::Pins(_) => ("by its fingerprint", false),
+            Tls::Ignore => {
+                let mend = [format!(
+                    "in the YAML: pinSha256: [\"{sha256}\"], once compared with `pvenode cert info`"
+                )];
+                let text = "is not verified: whoever stands between can read the token";
+                return self.report.warn(about, text, mend);
+            }
+        };
+        let now = i64::try_from((self.ways.clock)()).unwrap_or(i64::MAX);
+        let left = until.map(|until| (until - now).div_euclid(DAY));
+        match left {
+            Some(left) if dated && left < CERTIFICATE_DAYS => {
+                let text = match left {
+                    ..0 => format!("verified {how}, expired {} days ago", -left),
+                    _ => format!("verified {how}, expires in {left} days"),
+                };
+                self.report.warn(
+                    about,
+                    text,
+                    ["pvecm updatecerts --force && systemctl restart pveproxy"],
+                );
+            }
+            Some(left) => self.report.ok(about, format!("verified {how}, {left} days left")),
+            None => self.report.ok(about, format!("verified {how}")),
+        }
+    }
+
+    /// Quorum, nodes and their versions; none when the cluster can not be asked.
+    pub(super) async fn cluster(&mut self) -> Option<(Release, Vec<NodeName>)> {
+        let version = match self.client.version().await {
+            Ok(version) => version.version,
+            Err(error) => {
+                let text = self.told(&error);
+                self.report.fail("version", text, []);
+                return None;
+            }
+        };
+        let release = Release::of(&version);
+        let (_, status) = match self.client.cluster_status().await {
+            Ok(status) => status,
+            Err(error) => {
+                let text = self.told(&error);
+                self.report.fail("quorum", text, []);
+                // Nodes are in the list that needs no right, and so are those of the templates.
+                return Some((release, Vec::new()));
+            }
+        };
+        let quorate = status.iter().find(|item| item.kind == "cluster").is_none_or(|c| c.quorate);
+        if quorate {
+            self.report.ok("quorum", "the cluster is quorate");
+        } else {
+            let text = "the cluster has no quorum: nothing can be made or destroyed";
+            self.report.fail("quorum", text, ["pvecm status"]);
+        }
+        let mut online = Vec::new();
+        for item in status.iter().filter(|item| item.kind == "node") {
+            if item.online {
+                online.push(NodeName::new(&item.name));
+            } else {
+                let mend = [format!("ssh {} systemctl status corosync pve-cluster", item.name)];
+                self.report.warn(format!("node {}", item.name), "is offline", mend);
+            }
+        }
+        self.versions(&version, &online).await;
+        Some((release, online))
+    }
+
+    async fn versions(&mut self, version: &str, online: &[NodeName]) {
+        let mut all = vec![version.to_owned()];
+        let mut told = Vec::new();
+        for node in online {
+            if let Ok(own) = self.client.node_version(node).await {
+                told.push(format!("{node} {own}"));
+                all.push(own);
+            }
+        }
+        let (mark, text, mend) = judge(version, all, &told);
+        let mend = mend.into_iter().map(str::to_owned).collect();
+        self.report.add(mark, "version".into(), text, mend);
+    }
+
+    /// Compares each node's clock with this machine's.
+    pub(super) async fn clocks(&mut self, online: &[NodeName]) {
+        let (mut told, mut off) = (0, false);
+        for node in online {
+            let before = (self.ways.clock)();
+            let time = self.client.node_time(node).await;
+            let after = (self.ways.clock)();
+            let Ok(Some(time)) = time else { continue };
+            told += 1;
+            let apart = if time < before { before - time } else { time.saturating_sub(after) };
+            if apart <= CLOCK_WARN {
+                continue;
+            }
+            off = true;
+            let way = if time < before { "behind" } else { "ahead of" };
+            let text = format!("{apart} s {way} this machine's");
+            let about = format!("clock of {node}");
+            let mend = format!("ssh {node} chronyc tracking; timedatectl");
+            if apart > CLOCK_FAIL {
+                self.report.fail(about, text, [mend.as_str()]);
+            } else {
+                self.report.warn(about, text, [mend]);
+            }
+        }
+        if !off && told > 0 {
+            self.report
+                .ok("clocks", format!("of {told} nodes within {CLOCK_WARN} s of this machine's"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(all: &[&str]) -> (Mark, String) {
+        let told: Vec<String> = all.iter().map(|one| format!("pve {one}")).collect();
+        let all: Vec<String> = all.iter().map(|one| (*one).to_owned()).collect();
+        let (mark, text, mend) = judge(&all[0].clone(), all, &told);
+        assert_eq!(mend.is_some(), mark != Mark::Ok);
+        (mark, text)
+    }
+
+    // Invariant: 8 is the least, 7 is warned of, and so are nodes of different versions.
+
+    #[test]
+    fn versions_are_judged_by_the_oldest_and_by_their_differences() {
+        assert_eq!(said(&["8.4.21", "8.4.21"]), (Mark::Ok, "every node runs 8.4.21".into()));
+        assert_eq!(said(&["9.2.11", "8.4.21"]).0, Mark::Warn);
+        assert_eq!(said(&["8.4.21", "7.4-17"]).0, Mark::Warn);
+        assert!(said(&["7.4-17"]).1.contains("8 is the least"));
+        assert_eq!(said(&["6.4-15"]).0, Mark::Fail);
+    }
+}

@@ -1,0 +1,128 @@
+//! `drover doctor`: looks at each configured cloud as it is, and says of everything that drover
+//! needs there whether it is so, and what mends it. Changes nothing.
+
+mod certificate;
+mod cluster;
+mod places;
+mod privileges;
+mod report;
+mod templates;
+mod token;
+pub mod trial;
+
+use std::collections::BTreeMap;
+
+use drover_actors::id::{CloudId, NodeName};
+use drover_actors::spec::{CloudSpec, HerdSpec, TemplateSpec};
+
+use crate::pve::client::Client;
+use crate::pve::transport::Dialer;
+use crate::pve::{Connection, PveError};
+use crate::rights::{Facts, Release};
+
+pub use certificate::{Certificates, Shown, ToldCertificates, WireCertificates};
+pub use privileges::PREFIX;
+pub use report::{CloudReport, Line, Mark, Report};
+
+/// The ways out that the doctor looks through.
+#[derive(Clone, Copy)]
+pub struct Ways<'a> {
+    /// To the nodes' API.
+    pub dialer: &'a dyn Dialer,
+    /// To their certificates.
+    pub certificates: &'a dyn Certificates,
+    /// This machine's clock, Unix seconds.
+    pub clock: &'a (dyn Fn() -> u64 + Sync),
+}
+
+/// One cloud under the doctor's eyes.
+pub(crate) struct Patient<'a> {
+    ways: Ways<'a>,
+    herd: &'a HerdSpec,
+    cloud: &'a CloudSpec,
+    connection: &'a Connection,
+    client: Client,
+    report: CloudReport,
+}
+
+/// What is known of the cluster before its parts are looked at.
+struct Cluster {
+    release: Release,
+    /// Nodes that are online.
+    online: Vec<NodeName>,
+    facts: Facts,
+}
+
+/// Examines one cloud.
+pub async fn examine(
+    ways: Ways<'_>,
+    herd: &HerdSpec,
+    cloud: &CloudId,
+    connection: &Connection,
+) -> CloudReport {
+    let mut report = CloudReport::new(cloud, herd.clouds.get(cloud).map_or("", |one| &one.name));
+    let Some(spec) = herd.clouds.get(cloud) else { return report };
+    let client = match Client::new(cloud.clone(), connection, ways.dialer) {
+        Ok(client) => client,
+        Err(error) => {
+            report.fail("connection", error.chain(), []);
+            return report;
+        }
+    };
+    let mut patient = Patient { ways, herd, cloud: spec, connection, client, report };
+    patient.examine().await;
+    patient.report
+}
+
+/// The release and the facts that rights hang on, for those who only want these.
+///
+/// # Errors
+/// What the cluster could not be asked for.
+pub async fn facts(
+    client: &Client,
+    herd: &HerdSpec,
+    cloud: &CloudId,
+) -> Result<(String, Facts), PveError> {
+    let version = client.version().await?.version;
+    let mut facts = Facts { zones: client.vnet_zones().await?, ..Facts::default() };
+    let pools = client.pool_of_guests().await?;
+    for spec in herd.templates.values().filter(|spec| spec.id.cloud == *cloud) {
+        let found = templates::sources(client, spec, &pools).await?;
+        facts.sources.insert(spec.id.clone(), found.into_iter().map(|(one, _)| one).collect());
+    }
+    Ok((version, facts))
+}
+
+impl Patient<'_> {
+    async fn examine(&mut self) {
+        if !self.endpoints().await {
+            return;
+        }
+        let Some((release, online)) = self.cluster().await else { return };
+        self.clocks(&online).await;
+        let token = self.token().await;
+        let templates = self.templates().await;
+        let mut sources = BTreeMap::new();
+        for (id, found) in &templates {
+            sources.insert(id.clone(), found.iter().map(|(one, _)| one.clone()).collect());
+        }
+        let zones = self.client.vnet_zones().await.unwrap_or_default();
+        let cluster = Cluster { release, online, facts: Facts { sources, zones } };
+        self.privileges(&cluster, token.as_ref()).await;
+        self.storages(&cluster).await;
+        self.bridges(&cluster).await;
+        self.pools().await;
+        self.ids().await;
+    }
+
+    /// The templates of this cloud.
+    fn specs(&self) -> Vec<&TemplateSpec> {
+        let all = self.herd.templates.values().map(AsRef::as_ref);
+        all.filter(|spec: &&TemplateSpec| spec.id.cloud == self.cloud.id).collect()
+    }
+
+    /// A failure of a call, as one line.
+    fn told(&self, error: &PveError) -> String {
+        self.client.fault(error).text
+    }
+}

@@ -1,0 +1,117 @@
+//! Privileges held, against those that the configuration in use needs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::token::Known;
+use super::{Cluster, Mark, Patient};
+use crate::rights::{Lack, Need, Needs, RoleKind, Wishes, grants};
+
+/// What roles are called that the commands make.
+pub const PREFIX: &str = "Drover";
+
+impl Patient<'_> {
+    /// Compares, and says what is missing, where, and how to give it.
+    pub(super) async fn privileges(&mut self, cluster: &Cluster, login: Option<&Known>) {
+        let needs = Needs::of(self.herd, &self.cloud.id, cluster.release, &cluster.facts);
+        let wanted: Vec<&Need> = needs
+            .all
+            .iter()
+            .filter(|need| !need.asked.iter().any(|path| path.contains('<')))
+            .collect();
+        let paths: BTreeSet<&str> =
+            wanted.iter().flat_map(|need| need.asked.iter().map(String::as_str)).collect();
+        let mut held: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        for path in paths {
+            match self.client.privileges(path, None).await {
+                Ok(found) => drop(held.insert(path, found.into_keys().collect())),
+                Err(error) => {
+                    let text = self.told(&error);
+                    self.report.fail("privileges", text, []);
+                    return;
+                }
+            }
+        }
+        let holds = |need: &Need, held: &BTreeMap<&str, BTreeSet<String>>| {
+            let mut sets = need.asked.iter().filter_map(|path| held.get(path.as_str()));
+            sets.any(|set| need.any_of.iter().any(|name| set.contains(*name)))
+        };
+        let (there, missing): (Vec<&Need>, Vec<&Need>) =
+            wanted.into_iter().partition(|need| holds(need, &held));
+        if missing.iter().all(|need| need.row.feature.is_optional()) {
+            let about = "privileges";
+            let paths: BTreeSet<&str> = there.iter().map(|need| need.path.as_str()).collect();
+            let text =
+                format!("all {} that are needed on {} paths are held", there.len(), paths.len());
+            self.report.ok(about, text);
+        }
+        let roles = self.client.roles().await.unwrap_or_default();
+        for need in missing {
+            let name = need.any_of.join(" or ");
+            let about = format!("privilege {name} on {}", need.path);
+            let row = need.row;
+            let for_what = format!("{}: {}", row.feature.label(), row.calls);
+            if row.feature.is_optional() {
+                let Lack::Milder(effect) = row.lack else { continue };
+                self.report.ok(about, format!("not held, and not needed: {effect}"));
+                continue;
+            }
+            let (mark, text) = match row.lack {
+                Lack::Fails => (Mark::Fail, format!("is missing ({for_what})")),
+                Lack::Milder(effect) => (Mark::Warn, format!("is missing ({for_what}): {effect}")),
+            };
+            let mend = self.give(need, &needs, &roles, login).await;
+            self.report.add(mark, about, text, mend);
+        }
+    }
+
+    /// The commands that give what is missing.
+    async fn give(
+        &self,
+        need: &Need,
+        needs: &Needs,
+        roles: &BTreeMap<String, BTreeSet<String>>,
+        login: Option<&Known>,
+    ) -> Vec<String> {
+        let kind = RoleKind::of(need.row.at);
+        let role = kind.name(PREFIX);
+        let all = grants(needs, &BTreeMap::new(), Wishes { optional: false });
+        let whole = all.roles.get(&kind).cloned().unwrap_or_default();
+        let mut lines = Vec::new();
+        let spell = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
+        match roles.get(&role) {
+            None => lines.push(format!("pveum role add {role} --privs \"{}\"", spell(&whole))),
+            Some(now) => {
+                let lacks: BTreeSet<String> = whole.difference(now).cloned().collect();
+                if !lacks.is_empty() {
+                    let lacks = spell(&lacks);
+                    lines.push(format!("pveum role modify {role} --privs \"{lacks}\" --append 1"));
+                }
+            }
+        }
+        let path = if kind == RoleKind::Reader { "/" } else { need.path.as_str() };
+        let Some(login) = login else { return lines };
+        let mut subjects = String::new();
+        if !self.user_holds(need, login).await {
+            subjects.push_str(&format!(" --users {}", login.user));
+        }
+        if let (Some(token), true) = (&login.token, login.separate != Some(false)) {
+            subjects.push_str(&format!(" --tokens '{token}'"));
+        }
+        lines.push(format!("pveum acl modify {path}{subjects} --roles {role}"));
+        lines
+    }
+
+    /// Whether the user behind a token with separate privileges holds what the token does not.
+    async fn user_holds(&self, need: &Need, login: &Known) -> bool {
+        if login.token.is_none() || login.separate == Some(false) {
+            return false;
+        }
+        for path in &need.asked {
+            let found = self.client.privileges(path, Some(&login.user)).await.unwrap_or_default();
+            if need.any_of.iter().any(|name| found.contains_key(*name)) {
+                return true;
+            }
+        }
+        false
+    }
+}

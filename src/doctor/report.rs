@@ -1,0 +1,131 @@
+//! What the doctor says, for people and as JSON.
+
+use std::fmt::Write as _;
+
+use drover_actors::id::CloudId;
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mark {
+    /// As it should be.
+    Ok,
+    /// drover works, with less than it could.
+    Warn,
+    /// Something that the configuration asks for does not work.
+    Fail,
+}
+
+impl Mark {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// How bad it is.
+    pub mark: Mark,
+    /// What was looked at.
+    pub about: String,
+    /// What was found.
+    pub text: String,
+    /// Commands that mend it, or what to do; empty for what is well.
+    pub mend: Vec<String>,
+}
+
+/// All findings about one cloud.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CloudReport {
+    /// The cloud.
+    pub cloud: String,
+    /// Its name.
+    pub name: String,
+    /// The findings, in the order they were made.
+    pub lines: Vec<Line>,
+}
+
+/// All clouds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Each cloud.
+    pub clouds: Vec<CloudReport>,
+}
+
+impl CloudReport {
+    /// Begins without findings.
+    pub fn new(cloud: &CloudId, name: &str) -> Self {
+        Self { cloud: cloud.to_string(), name: name.to_owned(), lines: Vec::new() }
+    }
+
+    pub(super) fn ok(&mut self, about: impl Into<String>, text: impl Into<String>) {
+        self.add(Mark::Ok, about.into(), text.into(), Vec::new());
+    }
+
+    pub(super) fn warn<I>(&mut self, about: impl Into<String>, text: impl Into<String>, mend: I)
+    where
+        I: IntoIterator<Item: Into<String>>,
+    {
+        let mend = mend.into_iter().map(Into::into).collect();
+        self.add(Mark::Warn, about.into(), text.into(), mend);
+    }
+
+    pub(super) fn fail<const N: usize>(
+        &mut self,
+        about: impl Into<String>,
+        text: impl Into<String>,
+        mend: [&str; N],
+    ) {
+        let mend = mend.map(str::to_owned).into();
+        self.add(Mark::Fail, about.into(), text.into(), mend);
+    }
+
+    pub(super) fn add(&mut self, mark: Mark, about: String, text: String, mend: Vec<String>) {
+        self.lines.push(Line { mark, about, text, mend });
+    }
+
+    /// The worst of its findings.
+    pub fn worst(&self) -> Mark {
+        self.lines.iter().map(|line| line.mark).max().unwrap_or(Mark::Ok)
+    }
+}
+
+/// Text from elsewhere on one line, without anything that could move the cursor.
+fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+impl Report {
+    /// Whether nothing has failed.
+    pub fn is_well(&self) -> bool {
+        self.clouds.iter().all(|cloud| cloud.worst() < Mark::Fail)
+    }
+
+    /// The findings for people: a line each, and below it what mends it.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for cloud in &self.clouds {
+            let _ = writeln!(out, "cloud {} ({})", cloud.cloud, clean(&cloud.name));
+            for line in &cloud.lines {
+                let (about, text) = (clean(&line.about), clean(&line.text));
+                let _ = writeln!(out, "  {:<4}  {about}: {text}", line.mark.word());
+                for mend in &line.mend {
+                    let _ = writeln!(out, "        > {}", clean(mend));
+                }
+            }
+        }
+        let count = |mark| {
+            self.clouds.iter().flat_map(|one| &one.lines).filter(|line| line.mark == mark).count()
+        };
+        let (ok, warn, fail) = (count(Mark::Ok), count(Mark::Warn), count(Mark::Fail));
+        let _ = writeln!(out, "{ok} ok, {warn} warn, {fail} fail");
+        out
+    }
+}

@@ -1,0 +1,120 @@
+//! What templates are cloned from: whether it is there, and fit for what is wanted of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drover_actors::addresses::AddressSource;
+use drover_actors::id::TemplateId;
+use drover_actors::source::Candidate;
+use drover_actors::spec::TemplateSpec;
+
+use super::Patient;
+use crate::pve::client::Client;
+use crate::pve::configure::{has_agent, has_cloud_init, primary_disk};
+use crate::pve::types::VmConfig;
+use crate::pve::{PveError, locate};
+use crate::rights::Source;
+
+/// Bridges of a configuration's network cards, with their VLAN tags.
+fn bridges(config: &VmConfig) -> BTreeSet<(String, Option<u16>)> {
+    let is_card = |key: &str| {
+        key.strip_prefix("net")
+            .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let cards = config.iter().filter(|(key, _)| is_card(key));
+    let part = |card: &str, name: &str| {
+        let mut parts = card.split(',').filter_map(|part| part.split_once('='));
+        parts.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
+    };
+    cards
+        .filter_map(|(_, card)| {
+            Some((part(card, "bridge")?, part(card, "tag").and_then(|tag| tag.parse().ok())))
+        })
+        .collect()
+}
+
+/// The guests a template is cloned from, with their configurations.
+pub(super) async fn sources(
+    client: &Client,
+    spec: &TemplateSpec,
+    pools: &BTreeMap<u64, String>,
+) -> Result<Vec<(Source, VmConfig)>, PveError> {
+    let found = locate(client, &spec.sought(), None).await?;
+    let mut all = Vec::new();
+    for Candidate { vmid, node, storages, .. } in found.candidates {
+        let config = client.config(&node, vmid).await?;
+        let source = Source {
+            vmid,
+            pool: pools.get(&u64::from(vmid.0)).cloned(),
+            storages,
+            bridges: bridges(&config),
+        };
+        all.push((source, config));
+    }
+    Ok(all)
+}
+
+impl Patient<'_> {
+    /// Looks at every template of the cloud; gives what each is cloned from.
+    pub(super) async fn templates(&mut self) -> BTreeMap<TemplateId, Vec<(Source, VmConfig)>> {
+        let pools = self.client.pool_of_guests().await.unwrap_or_default();
+        let mut all = BTreeMap::new();
+        let specs: Vec<TemplateSpec> = self.specs().into_iter().cloned().collect();
+        for spec in &specs {
+            let about = format!("template {}", spec.id.name);
+            let found = match sources(&self.client, spec, &pools).await {
+                Ok(found) => found,
+                Err(error) => {
+                    let text = self.told(&error);
+                    self.report.fail(about, text, []);
+                    continue;
+                }
+            };
+            if found.is_empty() {
+                let text = format!("no template of the cluster {}", spec.sought());
+                self.report.fail(about, text, ["qm list; qm template VMID"]);
+            }
+            for (source, config) in &found {
+                self.template(spec, source, config);
+            }
+            all.insert(spec.id.clone(), found);
+        }
+        all
+    }
+
+    fn template(&mut self, spec: &TemplateSpec, source: &Source, config: &VmConfig) {
+        let vmid = source.vmid;
+        let about = format!("template {} ({vmid})", spec.id.name);
+        let before = self.report.lines.len();
+        if primary_disk(config).is_none() {
+            let mend = format!("qm set {vmid} --boot order=scsi0");
+            self.report.fail(&about, "has no disk to boot from", [mend.as_str()]);
+        }
+        if !has_cloud_init(config) {
+            let mend = [format!("qm set {vmid} --ide2 STORAGE:cloudinit")];
+            let text = "has no cloud-init drive: agents get no user, key or address from drover";
+            self.report.warn(&about, text, mend);
+        }
+        if spec.address == AddressSource::GuestAgent && !has_agent(config) {
+            let mend = [format!("qm set {vmid} --agent enabled=1")];
+            let text = "has its guest agent switched off: drover switches it on in each clone, and \
+                        the image needs qemu-guest-agent";
+            self.report.warn(&about, text, mend);
+        }
+        if config.get("agent").is_some_and(|agent| agent.contains("type=isa")) {
+            let mend = [format!("qm set {vmid} --agent enabled=1")];
+            let text = "has an ISA port for its guest agent: most images listen on the virtio one";
+            self.report.warn(&about, text, mend);
+        }
+        let no_generation = config.get("vmgenid").is_none_or(|value| value == "0");
+        if spec.reset.is_some() && no_generation {
+            let mend = [format!("qm set {vmid} --vmgenid 1")];
+            let text = "has no vmgenid: a guest that is reset is not told so";
+            self.report.warn(&about, text, mend);
+        }
+        if self.report.lines.len() == before {
+            let drive = if has_agent(config) { "agent on, " } else { "" };
+            let disk = primary_disk(config).unwrap_or_default();
+            self.report.ok(about, format!("{drive}cloud-init drive, boots from {disk}"));
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What a configuration in use needs on one cloud: lines of the table, each on its paths.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drover_actors::id::{CloudId, TemplateId, VmId};
+use drover_actors::spec::{CloneStrategy, HerdSpec, TemplateSpec};
+
+use super::table::{At, Release, Row, TABLE};
+
+/// A guest that a template is cloned from, as much as rights hang on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The template's VMID.
+    pub vmid: VmId,
+    /// The pool it is in.
+    pub pool: Option<String>,
+    /// Storages of its drives.
+    pub storages: BTreeSet<String>,
+    /// Bridges of its network cards, with their VLAN tags.
+    pub bridges: BTreeSet<(String, Option<u16>)>,
+}
+
+/// What is known of a cluster beside the configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The guests that each template is cloned from at this moment; none where nobody looked.
+    pub sources: BTreeMap<TemplateId, Vec<Source>>,
+    /// The zone of each VNet; all other bridges are in `localnetwork`.
+    pub zones: BTreeMap<String, String>,
+}
+
+/// One privilege that is needed on one path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need {
+    /// The line of the table.
+    pub row: &'static Row,
+    /// Any one of these.
+    pub any_of: &'static [&'static str],
+    /// Where it is granted.
+    pub path: String,
+    /// Where it is looked for: on any of these it may be held.
+    pub asked: Vec<String>,
+    /// The templates that need it; empty where the cloud does.
+    pub templates: BTreeSet<TemplateId>,
+}
+
+/// What is needed on one cloud.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// In order of the table, then of paths.
+    pub all: Vec<Need>,
+    /// What could not be worked out without a look at the cluster.
+    pub unknown: Vec<String>,
+}
+
+impl Facts {
+    /// Paths of templates that are sought, rather than named by VMID, and lie in a pool: the next
+    /// image that fits comes into that pool, and not under the same id.
+    pub fn template_pools(&self, herd: &HerdSpec) -> BTreeMap<String, String> {
+        let sought = |id| herd.templates.get(id).is_some_and(|spec| spec.search.is_some());
+        let sources = self.sources.iter().filter(|(id, _)| sought(*id)).flat_map(|(_, all)| all);
+        let pooled =
+            sources.filter_map(|one| Some((format!("/vms/{}", one.vmid), one.pool.clone()?)));
+        pooled.collect()
+    }
+}
+
+/// Whether a path stands for one that is not known.
+pub fn is_guess(path: &str) -> bool {
+    path.contains('<')
+}
+
+impl Needs {
+    /// Works out what the templates of a cloud need on a release of Proxmox VE.
+    pub fn of(herd: &HerdSpec, cloud: &CloudId, release: Release, facts: &Facts) -> Self {
+        let mut needs = Self::default();
+        let templates: Vec<&TemplateSpec> =
+            herd.templates.values().map(AsRef::as_ref).filter(|t| t.id.cloud == *cloud).collect();
+        let floor = herd.clouds.get(cloud).map_or(VmId(100), |cloud| cloud.vmid_floor);
+        for row in TABLE {
+            match row.at {
+                At::Root => needs.add(row, release, "/", None),
+                At::Access => needs.add(row, release, "/access", None),
+                At::AllGuests => needs.add(row, release, "/vms", None),
+                At::Guests | At::Template | At::Storage | At::Bridge => {
+                    for spec in templates.iter().filter(|spec| row.feature.used(spec)) {
+                        for path in paths(row.at, spec, facts) {
+                            needs.add(row, release, &path, Some(&spec.id));
+                        }
+                    }
+                }
+            }
+        }
+        for need in &mut needs.all {
+            if need.row.at == At::Guests {
+                need.asked.push(format!("/vms/{floor}"));
+                need.asked.dedup();
+            }
+        }
+        needs.unknown = templates
+            .iter()
+            .filter(|spec| facts.sources.get(&spec.id).is_none_or(Vec::is_empty))
+            .map(|spec| spec.id.to_string())
+            .collect();
+        needs
+    }
+
+    fn add(&mut self, row: &'static Row, release: Release, path: &str, by: Option<&TemplateId>) {
+        let same = |need: &&mut Need| need.row == row && need.path == path;
+        if let Some(need) = self.all.iter_mut().find(same) {
+            need.templates.extend(by.cloned());
+            return;
+        }
+        self.all.push(Need {
+            row,
+            any_of: row.any_of(release),
+            path: path.to_owned(),
+            asked: vec![path.to_owned()],
+            templates: by.cloned().into_iter().collect(),
+        });
+    }
+
+    /// All but what is granted only when asked for.
+    pub fn usual(&self) -> impl Iterator<Item = &Need> {
+        self.all.iter().filter(|need| !need.row.feature.is_optional())
+    }
+}
+
+/// Where a template needs what is needed on a kind of path.
+fn paths(at: At, spec: &TemplateSpec, facts: &Facts) -> Vec<String> {
+    let known = facts.sources.get(&spec.id).map(Vec::as_slice).unwrap_or_default();
+    match at {
+        At::Root | At::Access | At::AllGuests => Vec::new(),
+        At::Guests => vec![match &spec.target_pool {
+            Some(pool) => format!("/pool/{pool}"),
+            None => "/vms".to_owned(),
+        }],
+        At::Template => template_paths(spec, known),
+        At::Storage => storages(spec, known),
+        At::Bridge => bridges(spec, known, &facts.zones),
+    }
+}
+
+fn template_paths(spec: &TemplateSpec, known: &[Source]) -> Vec<String> {
+    if spec.search.is_none() {
+        return vec![format!("/vms/{}", spec.source)];
+    }
+    if known.is_empty() {
+        return vec![format!("/vms/<{}>", what_is_sought(spec))];
+    }
+    known.iter().map(|source| format!("/vms/{}", source.vmid)).collect()
+}
+
+fn what_is_sought(spec: &TemplateSpec) -> String {
+    format!("templates of {}", spec.id.name)
+}
+
+fn storages(spec: &TemplateSpec, known: &[Source]) -> Vec<String> {
+    let path = |storage: &String| format!("/storage/{storage}");
+    let mut targets: Vec<String> = spec.storages.iter().map(path).collect();
+    targets.extend(spec.target_storage.iter().map(path));
+    if spec.clone == CloneStrategy::Full && !targets.is_empty() {
+        return targets;
+    }
+    if known.is_empty() {
+        return vec![format!("/storage/<storages of {}>", spec.id.name)];
+    }
+    let all: BTreeSet<String> =
+        known.iter().flat_map(|one| one.storages.iter().map(path)).collect();
+    all.into_iter().collect()
+}
+
+/// The bridges of the template, since the clone is checked with them, and those it is given.
+fn bridges(spec: &TemplateSpec, known: &[Source], zones: &BTreeMap<String, String>) -> Vec<String> {
+    let path = |bridge: &str, tag: Option<u16>| {
+        let zone = zones.get(bridge).map_or("localnetwork", String::as_str);
+        let tag = tag.map(|tag| format!("/{tag}")).unwrap_or_default();
+        format!("/sdn/zones/{zone}/{bridge}{tag}")
+    };
+    let cards = known.iter().flat_map(|one| &one.bridges);
+    let mut all: BTreeSet<String> = cards.clone().map(|(name, tag)| path(name, *tag)).collect();
+    let wanted = &spec.network;
+    match (&wanted.bridge, wanted.vlan) {
+        (Some(bridge), vlan) => {
+            let own = vlan.or_else(|| cards.clone().next().and_then(|(_, tag)| *tag));
+            all.insert(path(bridge, own));
+        }
+        (None, Some(vlan)) => {
+            all.extend(cards.take(1).map(|(name, _)| path(name, Some(vlan))));
+        }
+        (None, None) => {}
+    }
+    if known.is_empty() {
+        all.insert(format!("/sdn/zones/localnetwork/<bridges of {}>", spec.id.name));
+    }
+    all.into_iter().collect()
+}

@@ -1,0 +1,80 @@
+//! The table as the README shows it.
+
+use super::table::{At, Feature, Lack, Release, Row, TABLE};
+
+impl At {
+    /// Every kind of path, in the order of the table.
+    pub const ALL: [Self; 7] = [
+        Self::Root,
+        Self::Access,
+        Self::AllGuests,
+        Self::Guests,
+        Self::Template,
+        Self::Storage,
+        Self::Bridge,
+    ];
+
+    /// The kind of path for people.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Root => "`/`",
+            Self::Access => "`/access`",
+            Self::AllGuests => "`/vms`",
+            Self::Guests => "`/pool/{targetPool}`, without one `/vms`",
+            Self::Template => "`/vms/{templateVmId}`",
+            Self::Storage => "`/storage/{storage}` of the disks",
+            Self::Bridge => "`/sdn/zones/{zone}/{bridge}`",
+        }
+    }
+}
+
+/// One privilege with what it is for; a star where drover does with less.
+fn item(row: &Row) -> String {
+    let star = if row.lack == Lack::Fails { "" } else { "\\*" };
+    let names = match (row.any_of(Release::V8), row.any_of(Release::V9)) {
+        ([eight, ..], [nine, ..]) if eight != nine => format!("`{eight}` (8), `{nine}` (9){star}"),
+        ([name, ..], _) => format!("`{name}`{star}"),
+        ([], _) => String::new(),
+    };
+    match row.feature {
+        Feature::Cluster | Feature::Life => names,
+        Feature::AgentAddress
+        | Feature::HostKeys
+        | Feature::Cores
+        | Feature::Memory
+        | Feature::DiskSize
+        | Feature::Network
+        | Feature::CallIn
+        | Feature::Reset
+        | Feature::Leftovers
+        | Feature::Pool
+        | Feature::Doctor => format!("{names}: {}", row.feature.label()),
+    }
+}
+
+/// The table in Markdown, a line for each kind of path.
+pub fn markdown() -> String {
+    let mut text = "| on | privileges |\n|---|---|\n".to_owned();
+    for at in At::ALL {
+        let items: Vec<String> = TABLE.iter().filter(|row| row.at == at).map(item).collect();
+        text.push_str(&format!("| {} | {} |\n", at.label(), items.join("; ")));
+    }
+    text
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    // Invariant: the README says what the code asks for.
+
+    #[test]
+    fn the_readme_holds_the_table() {
+        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+        let readme = std::fs::read_to_string(readme).unwrap();
+        let table = markdown();
+        assert!(readme.contains(&table), "put this into README.md:\n{table}");
+        assert!(TABLE.iter().all(|row| At::ALL.contains(&row.at)));
+    }
+}

@@ -1,0 +1,308 @@
+//! The table: each call drover makes, the privilege it needs, on what kind of path, for which
+//! feature, and what becomes of it without.
+
+use drover_actors::addresses::AddressSource;
+use drover_actors::spec::TemplateSpec;
+
+/// A line of Proxmox VE whose privileges differ from the others'.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Release {
+    /// 8: every call to a guest agent needs `VM.Monitor`. 7 is taken for it.
+    V8,
+    /// 9 and later: `VM.GuestAgent.*`.
+    V9,
+}
+
+impl Release {
+    /// The release of a version such as `8.4.21`.
+    pub fn of(version: &str) -> Self {
+        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        if major.is_some_and(|major| major <= 8) { Self::V8 } else { Self::V9 }
+    }
+}
+
+/// The kind of path a privilege is held on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum At {
+    /// `/`.
+    Root,
+    /// `/access`.
+    Access,
+    /// `/vms`: guests that are not drover's too.
+    AllGuests,
+    /// `/pool/{targetPool}`, or `/vms` where a template names no pool: the agents.
+    Guests,
+    /// `/vms/{templateVmId}`.
+    Template,
+    /// `/storage/{storage}`, for each that the clones' disks lie on.
+    Storage,
+    /// `/sdn/zones/{zone}/{bridge}` and its VLAN tag, for each bridge of the clones.
+    Bridge,
+}
+
+/// What a privilege is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Feature {
+    /// Looking after a cluster at all.
+    Cluster,
+    /// Clone, boot, destroy.
+    Life,
+    /// Addresses that the guest agent tells.
+    AgentAddress,
+    /// SSH host keys that the guest agent tells.
+    HostKeys,
+    /// `cores`.
+    Cores,
+    /// `memoryMb`.
+    Memory,
+    /// `diskSizeGb`.
+    DiskSize,
+    /// `bridge`, `vlan`.
+    Network,
+    /// `addressFrom: call`.
+    CallIn,
+    /// `reset`.
+    Reset,
+    /// Removing volumes that a destroy left behind.
+    Leftovers,
+    /// `targetPool`.
+    Pool,
+    /// What `drover doctor` looks at beside.
+    Doctor,
+}
+
+impl Feature {
+    /// Every one of them.
+    pub const ALL: [Self; 13] = [
+        Self::Cluster,
+        Self::Life,
+        Self::AgentAddress,
+        Self::HostKeys,
+        Self::Cores,
+        Self::Memory,
+        Self::DiskSize,
+        Self::Network,
+        Self::CallIn,
+        Self::Reset,
+        Self::Leftovers,
+        Self::Pool,
+        Self::Doctor,
+    ];
+
+    /// Whether a template makes use of it.
+    pub fn used(self, spec: &TemplateSpec) -> bool {
+        match self {
+            Self::Cluster | Self::Life | Self::HostKeys | Self::Leftovers | Self::Doctor => true,
+            Self::AgentAddress => spec.address == AddressSource::GuestAgent,
+            Self::Cores => spec.cores.is_some(),
+            Self::Memory => spec.memory_mb.is_some(),
+            Self::DiskSize => spec.disk_gb.is_some(),
+            Self::Network => spec.network.bridge.is_some() || spec.network.vlan.is_some(),
+            Self::CallIn => spec.address == AddressSource::Call,
+            Self::Reset => spec.reset.is_some(),
+            Self::Pool => spec.target_pool.is_some(),
+        }
+    }
+
+    /// Whether drover works as documented without it, so that it is granted only when asked for.
+    pub fn is_optional(self) -> bool {
+        self == Self::Leftovers
+    }
+
+    /// Its name for people.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster",
+            Self::Life => "agents",
+            Self::AgentAddress => "addresses by guest agent",
+            Self::HostKeys => "host keys by guest agent",
+            Self::Cores => "cores",
+            Self::Memory => "memoryMb",
+            Self::DiskSize => "diskSizeGb",
+            Self::Network => "bridge, vlan",
+            Self::CallIn => "addressFrom: call",
+            Self::Reset => "reset",
+            Self::Leftovers => "left volumes",
+            Self::Pool => "targetPool",
+            Self::Doctor => "doctor",
+        }
+    }
+}
+
+/// What becomes of a feature without the privilege.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// It fails with a 403 of Proxmox.
+    Fails,
+    /// This instead.
+    Milder(&'static str),
+}
+
+/// One line of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// The calls, for people.
+    pub calls: &'static str,
+    /// The privilege on 8; of several any one does, and the first is granted.
+    pub eight: &'static [&'static str],
+    /// The same on 9.
+    pub nine: &'static [&'static str],
+    /// On what.
+    pub at: At,
+    /// For what.
+    pub feature: Feature,
+    /// What becomes of it without.
+    pub lack: Lack,
+}
+
+impl Row {
+    /// Any one of these is needed.
+    pub fn any_of(&self, release: Release) -> &'static [&'static str] {
+        match release {
+            Release::V8 => self.eight,
+            Release::V9 => self.nine,
+        }
+    }
+}
+
+const fn fails(feature: Feature, at: At, any: &'static [&'static str], calls: &'static str) -> Row {
+    Row { calls, eight: any, nine: any, at, feature, lack: Lack::Fails }
+}
+
+const fn milder(
+    feature: Feature,
+    at: At,
+    any: &'static [&'static str],
+    calls: &'static str,
+    effect: &'static str,
+) -> Row {
+    Row { calls, eight: any, nine: any, at, feature, lack: Lack::Milder(effect) }
+}
+
+/// Everything that drover needs. A call that is in no line needs no privilege: `GET /version`,
+/// `/cluster/nextid`, `/nodes/localhost/certificates/info`, `/access/permissions`, and status and
+/// log of its own tasks.
+pub static TABLE: &[Row] = &[
+    fails(
+        Feature::Cluster,
+        At::Root,
+        &["Sys.Audit"],
+        "GET /cluster/status, /cluster/tasks, /nodes/{node}/tasks",
+    ),
+    milder(
+        Feature::Cluster,
+        At::AllGuests,
+        &["VM.Audit"],
+        "GET /cluster/resources",
+        "copies of agents and guests outside the pool are not seen, so nobody is told of them",
+    ),
+    fails(Feature::Life, At::Template, &["VM.Audit"], "GET template's config"),
+    fails(Feature::Life, At::Template, &["VM.Clone"], "POST clone"),
+    fails(Feature::Life, At::Guests, &["VM.Allocate"], "POST clone, DELETE guest"),
+    fails(Feature::Life, At::Guests, &["VM.Audit"], "GET config, status/current, list"),
+    fails(
+        Feature::Life,
+        At::Guests,
+        &["VM.Config.Cloudinit", "VM.Config.Network"],
+        "PUT config: ciuser, sshkeys, ipconfigN, nameserver, searchdomain, ciupgrade",
+    ),
+    fails(
+        Feature::Life,
+        At::Guests,
+        &["VM.Config.Options"],
+        "PUT config: tags, onboot, agent, protection",
+    ),
+    fails(Feature::Life, At::Guests, &["VM.PowerMgmt"], "POST status/start, shutdown, stop"),
+    fails(Feature::Life, At::Storage, &["Datastore.AllocateSpace"], "POST clone: its disks"),
+    fails(Feature::Life, At::Bridge, &["SDN.Use"], "POST clone, PUT config: netN"),
+    Row {
+        calls: "GET agent/network-get-interfaces",
+        eight: &["VM.Monitor"],
+        nine: &["VM.GuestAgent.Audit", "VM.GuestAgent.Unrestricted"],
+        at: At::Guests,
+        feature: Feature::AgentAddress,
+        lack: Lack::Fails,
+    },
+    Row {
+        calls: "GET agent/file-read: host keys",
+        eight: &["VM.Monitor"],
+        nine: &["VM.GuestAgent.FileRead", "VM.GuestAgent.Unrestricted"],
+        at: At::Guests,
+        feature: Feature::HostKeys,
+        lack: Lack::Milder("SSH host keys are taken on first sight, not told by the guest agent"),
+    },
+    fails(Feature::Cores, At::Guests, &["VM.Config.CPU"], "PUT config: cores"),
+    fails(Feature::Memory, At::Guests, &["VM.Config.Memory"], "PUT config: memory, balloon"),
+    fails(Feature::DiskSize, At::Guests, &["VM.Config.Disk"], "PUT resize"),
+    fails(Feature::Network, At::Guests, &["VM.Config.Network"], "PUT config: netN"),
+    fails(Feature::CallIn, At::Guests, &["VM.Config.HWType"], "PUT config: smbios1"),
+    milder(
+        Feature::Reset,
+        At::Guests,
+        &["VM.Snapshot"],
+        "POST snapshot, rollback",
+        "agents are destroyed after their lease instead of being reset",
+    ),
+    milder(
+        Feature::Leftovers,
+        At::Storage,
+        &["Datastore.Allocate"],
+        "GET and DELETE storage content",
+        "volumes that a destroy left behind are neither seen nor removed",
+    ),
+    milder(
+        Feature::Pool,
+        At::Guests,
+        &["Pool.Audit"],
+        "GET /pools, pools in /cluster/resources",
+        "whether the pool exists is seen only when something is cloned into it",
+    ),
+    milder(
+        Feature::Doctor,
+        At::Access,
+        &["Sys.Audit"],
+        "GET /access/users",
+        "the doctor can not tell when the token expires, nor whether its privileges are separate",
+    ),
+    milder(
+        Feature::Doctor,
+        At::Root,
+        &["Datastore.Audit"],
+        "GET /nodes/{node}/storage",
+        "storages on which nothing may be allocated are not seen",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::door::access::roles;
+    use crate::sim::spec::PveVersion;
+
+    // Invariant: every privilege of the table exists where it is asked for, and every feature has a
+    // line.
+
+    #[test]
+    fn privileges_exist_in_the_release_they_are_needed_on() {
+        for row in TABLE {
+            for (release, version) in
+                [(Release::V8, PveVersion::V8_4), (Release::V9, PveVersion::V9_2)]
+            {
+                assert!(!row.any_of(release).is_empty());
+                for name in row.any_of(release) {
+                    assert!(roles::is_privilege(name, version), "{name} on {version:?}");
+                }
+            }
+        }
+        for feature in Feature::ALL {
+            assert!(TABLE.iter().any(|row| row.feature == feature), "{feature:?}");
+        }
+    }
+
+    #[test]
+    fn versions_before_nine_are_taken_for_eight() {
+        let of = |version: &str| Release::of(version);
+        assert_eq!([of("7.4-1"), of("8.4.21")], [Release::V8; 2]);
+        assert_eq!([of("9.2.11"), of("10.0")], [Release::V9; 2]);
+    }
+}

@@ -1,0 +1,119 @@
+//! What configurations need, and where: by the YAML alone and by what a cluster has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use drover_actors::id::{CloudId, TemplateId, VmId};
+use drover_actors::spec::HerdSpec;
+
+use super::*;
+use crate::config::{Environment, Sources, check};
+use crate::ssh::PrivateKey;
+
+fn herd(templates: &str) -> HerdSpec {
+    let key = PrivateKey::from_seed(&[7; 32], "drover-test").to_openssh().unwrap();
+    let key = secrecy::ExposeSecret::expose_secret(&key).replace('\n', "\\n");
+    let yaml = format!(
+        "credentials:\n  api: {{kind: proxmoxToken, tokenId: \"a@pve!ci\", secret: 0123456789}}\n  \
+           ssh: {{kind: sshKey, username: debian, secret: \"{key}\"}}\n\
+         cloudConfigurations:\n  rack: {{name: R, credentialsId: api}}\n  other: {{name: O, credentialsId: api}}\n\
+         agentDefaults: {{cloudIds: [rack], credentialsId: ssh, ciUser: debian}}\n\
+         agentConfigurations:\n{templates}"
+    );
+    let checked = check(Sources::of_text("drover.yaml", &yaml), &Environment::default());
+    checked.unwrap_or_else(|error| panic!("{}", error.render())).herd
+}
+
+fn source(vmid: u32, pool: Option<&str>, storage: &str, bridge: &str) -> Source {
+    Source {
+        vmid: VmId(vmid),
+        pool: pool.map(str::to_owned),
+        storages: [storage.to_owned()].into(),
+        bridges: [(bridge.to_owned(), None)].into(),
+    }
+}
+
+/// Roles and entries, a line each.
+fn shown(herd: &HerdSpec, facts: &Facts) -> String {
+    let needs = Needs::of(herd, &CloudId::new("rack"), Release::V9, facts);
+    let Grants { roles, entries, pools } =
+        grants(&needs, &facts.template_pools(herd), Wishes::default());
+    let mut text = String::new();
+    for (kind, privileges) in roles {
+        let all: Vec<String> = privileges.into_iter().collect();
+        let _ = writeln!(text, "{}: {}", kind.name(""), all.join(" "));
+    }
+    for (path, kind) in entries {
+        let _ = writeln!(text, "{path} {}", kind.name(""));
+    }
+    let _ = writeln!(text, "pools: {pools:?}");
+    text
+}
+
+fn facts(sources: &[(&str, Source)]) -> Facts {
+    let mut facts = Facts::default();
+    for (name, source) in sources {
+        let id = TemplateId { cloud: CloudId::new("rack"), name: (*name).into() };
+        facts.sources.entry(id).or_default().push(source.clone());
+    }
+    facts
+}
+
+// Invariant: nothing is granted that no template of the cloud makes use of, and each thing where it
+// is made use of.
+
+#[test]
+fn a_template_by_its_id_has_an_entry_of_its_own() {
+    let herd = herd("  small: {templateVmId: 9000, targetPool: ci, cloneStrategy: LINKED}\n");
+    let facts = facts(&[("small", source(9000, None, "local-lvm", "vmbr0"))]);
+    insta::assert_snapshot!(shown(&herd, &facts));
+}
+
+#[test]
+fn templates_that_are_sought_are_granted_on_their_pool_where_they_are_in_one() {
+    let herd = herd(
+        "  pooled: {templateName: image, targetPool: ci, targetStorages: [fast, slow], bridge: lab, vlan: 5}\n  \
+           alone: {templateTag: golden, cores: 2}\n  \
+           elsewhere: {cloudIds: [other], templateVmId: 1, memoryMb: 64, reset: DISK}\n"
+            .replace("templateVmId: 1,", "templateVmId: 100,")
+            .as_str(),
+    );
+    let mut facts = facts(&[
+        ("pooled", source(9001, Some("images"), "nfs", "vmbr0")),
+        ("alone", source(9002, None, "nfs", "vmbr1")),
+        ("alone", source(9003, None, "ceph", "vmbr1")),
+    ]);
+    facts.zones.insert("lab".into(), "blue".into());
+    insta::assert_snapshot!(shown(&herd, &facts));
+}
+
+#[test]
+fn what_hangs_on_the_cluster_is_left_open_where_nobody_looked() {
+    let herd = herd("  small: {templateName: image}\n");
+    let needs = Needs::of(&herd, &CloudId::new("rack"), Release::V8, &Facts::default());
+    assert_eq!(needs.unknown, ["rack/small"]);
+    let grants = grants(&needs, &BTreeMap::new(), Wishes::default());
+    let guesses: BTreeSet<&str> = grants.guesses().collect();
+    let all = [
+        "/sdn/zones/localnetwork/<bridges of small>",
+        "/storage/<storages of small>",
+        "/vms/<templates of small>",
+    ];
+    assert_eq!(guesses, all.into());
+}
+
+// Invariant: of several privileges that do, none is granted where one of them is granted anyway.
+
+#[test]
+fn the_network_privilege_makes_up_for_that_of_cloud_init() {
+    let roles = |keys: &str| {
+        let herd = herd(&format!("  small: {{templateVmId: 9000, {keys}}}\n"));
+        let needs = Needs::of(&herd, &CloudId::new("rack"), Release::V9, &Facts::default());
+        let grants = grants(&needs, &BTreeMap::new(), Wishes { optional: true });
+        assert!(grants.roles[&RoleKind::Storage].contains("Datastore.Allocate"));
+        let role = &grants.roles[&RoleKind::Guests];
+        ["VM.Config.Cloudinit", "VM.Config.Network"].map(|name| role.contains(name))
+    };
+    assert_eq!(roles("cores: 2"), [true, false]);
+    assert_eq!(roles("bridge: vmbr1"), [false, true]);
+}

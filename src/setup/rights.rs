@@ -1,0 +1,344 @@
+//! The least rights for a configuration: what is there, what is wanted, and the steps between, each
+//! both a call and the `pveum` line that does the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use secrecy::SecretString;
+
+use crate::pve::PveError;
+use crate::pve::admin::{Entry, User};
+use crate::pve::client::Client;
+use crate::rights::{Grants, RoleKind};
+
+/// What is written beside users, pools and tokens that are made here.
+pub const COMMENT: &str = "made by drover setup rights";
+
+/// What is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Roles, entries and pools.
+    pub grants: Grants,
+    /// The user, `user@realm`.
+    pub user: String,
+    /// The token's name.
+    pub token: String,
+    /// Whether the token has privileges of its own, and so entries of its own.
+    pub privsep: bool,
+    /// What the names of roles begin with.
+    pub prefix: String,
+    /// Whether a token that is there is given another secret.
+    pub renew: bool,
+}
+
+/// What is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Privileges by role.
+    pub roles: BTreeMap<String, BTreeSet<String>>,
+    /// Pools.
+    pub pools: BTreeSet<String>,
+    /// The user's tokens with whether they are separate; none where there is no such user.
+    pub tokens: Option<BTreeMap<String, bool>>,
+    /// Access entries.
+    pub entries: BTreeSet<Entry>,
+    /// Whether a token's secret can be made anew in place.
+    pub regenerates: bool,
+}
+
+impl Now {
+    /// Reads it as an administrator.
+    ///
+    /// # Errors
+    /// What Proxmox refused.
+    pub async fn read(admin: &Client, user: &str, regenerates: bool) -> Result<Self, PveError> {
+        let users = admin.users().await?;
+        let own = users.into_iter().find(|one| one.userid == user);
+        let names =
+            |own: User| own.tokens.into_iter().map(|one| (one.tokenid, one.privsep)).collect();
+        Ok(Self {
+            roles: admin.roles().await?,
+            pools: admin.pools().await?,
+            tokens: own.map(names),
+            entries: admin.entries().await?,
+            regenerates,
+        })
+    }
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Makes a pool.
+    MakePool(String),
+    /// Makes a role with these privileges.
+    MakeRole(String, BTreeSet<String>),
+    /// Adds these privileges to a role.
+    ExtendRole(String, BTreeSet<String>),
+    /// Makes a user.
+    MakeUser(String),
+    /// Makes a token of a user: its name, and whether its privileges are its own.
+    MakeToken(String, String, bool),
+    /// Gives a token of a user another secret.
+    RenewToken(String, String),
+    /// Removes a token of a user.
+    RemoveToken(String, String),
+    /// Gives somebody a role on a path.
+    Grant(String, String, String),
+}
+
+fn spell(privileges: &BTreeSet<String>) -> String {
+    privileges.iter().cloned().collect::<Vec<_>>().join(" ")
+}
+
+impl fmt::Display for Action {
+    /// The line that an administrator would type on a node.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MakePool(pool) => write!(f, "pveum pool add {pool} --comment '{COMMENT}'"),
+            Self::MakeRole(role, all) => {
+                write!(f, "pveum role add {role} --privs '{}'", spell(all))
+            }
+            Self::ExtendRole(role, more) => {
+                write!(f, "pveum role modify {role} --privs '{}' --append 1", spell(more))
+            }
+            Self::MakeUser(user) => write!(f, "pveum user add {user} --comment '{COMMENT}'"),
+            Self::MakeToken(user, name, privsep) => {
+                let privsep = u8::from(*privsep);
+                write!(
+                    f,
+                    "pveum user token add {user} {name} --privsep {privsep} --comment '{COMMENT}'"
+                )
+            }
+            Self::RenewToken(user, name) => {
+                write!(f, "pveum user token modify {user} {name} --regenerate 1")
+            }
+            Self::RemoveToken(user, name) => write!(f, "pveum user token remove {user} {name}"),
+            Self::Grant(path, who, role) => {
+                let kind = if who.contains('!') { "tokens" } else { "users" };
+                write!(f, "pveum acl modify '{path}' --{kind} '{who}' --roles {role}")
+            }
+        }
+    }
+}
+
+impl Action {
+    /// Does it; gives the secret of a token that was made.
+    ///
+    /// # Errors
+    /// What Proxmox refused.
+    pub async fn run(&self, admin: &Client) -> Result<Option<SecretString>, PveError> {
+        match self {
+            Self::MakePool(pool) => admin.create_pool(pool, COMMENT).await?,
+            Self::MakeRole(role, all) => admin.create_role(role, &spell(all)).await?,
+            Self::ExtendRole(role, more) => admin.extend_role(role, &spell(more)).await?,
+            Self::MakeUser(user) => admin.create_user(user, COMMENT).await?,
+            Self::MakeToken(user, name, privsep) => {
+                return admin.create_token(user, name, *privsep, COMMENT).await.map(Some);
+            }
+            Self::RenewToken(user, name) => {
+                return admin.regenerate_token(user, name).await.map(Some);
+            }
+            Self::RemoveToken(user, name) => admin.remove_token(user, name).await?,
+            Self::Grant(path, who, role) => admin.grant(path, who, role).await?,
+        }
+        Ok(None)
+    }
+}
+
+/// The steps from what is there to what is wanted, and what is there beyond that.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// In the order in which they can be done.
+    pub actions: Vec<Action>,
+    /// Rights beyond what is needed, and how to take them back; that is left to people.
+    pub beyond: Vec<String>,
+}
+
+/// Works out the steps. Pure: nothing in `now` means a cluster that nobody looked at.
+pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
+    let Wanted { grants, user, token, privsep, prefix, renew } = wanted;
+    let (mut actions, mut beyond) = (Vec::new(), Vec::new());
+    for pool in grants.pools.difference(&now.pools) {
+        actions.push(Action::MakePool(pool.clone()));
+    }
+    for (kind, privileges) in &grants.roles {
+        let role = kind.name(prefix);
+        let Some(there) = now.roles.get(&role) else {
+            actions.push(Action::MakeRole(role, privileges.clone()));
+            continue;
+        };
+        let lacks: BTreeSet<String> = privileges.difference(there).cloned().collect();
+        let more: BTreeSet<String> = there.difference(privileges).cloned().collect();
+        if !more.is_empty() {
+            let (more, only) = (spell(&more), spell(privileges));
+            beyond.push(format!(
+                "role {role} holds {more} beyond what is needed: pveum role modify {role} --privs '{only}'"
+            ));
+        }
+        if !lacks.is_empty() {
+            actions.push(Action::ExtendRole(role, lacks));
+        }
+    }
+    if now.tokens.is_none() {
+        actions.push(Action::MakeUser(user.clone()));
+    }
+    let there = now.tokens.as_ref().and_then(|tokens| tokens.get(token)).copied();
+    let separate = there.unwrap_or(*privsep);
+    match there {
+        None => actions.push(Action::MakeToken(user.clone(), token.clone(), *privsep)),
+        Some(_) if *renew && now.regenerates => {
+            actions.push(Action::RenewToken(user.clone(), token.clone()));
+        }
+        Some(own) if *renew => {
+            actions.push(Action::RemoveToken(user.clone(), token.clone()));
+            actions.push(Action::MakeToken(user.clone(), token.clone(), own));
+        }
+        Some(_) => {}
+    }
+    // Entries of a token that is removed go with it.
+    let anew = actions.iter().any(|action| matches!(action, Action::RemoveToken(..)));
+    let full = format!("{user}!{token}");
+    let mut subjects = vec![user.clone()];
+    subjects.extend(separate.then(|| full.clone()));
+    for who in &subjects {
+        for (path, kind) in &grants.entries {
+            let role = kind.name(prefix);
+            let there = now.entries.iter().any(|one| {
+                one.path == *path && one.ugid == *who && one.roleid == role && one.propagate
+            });
+            if !there || (anew && *who == full) {
+                actions.push(Action::Grant(path.clone(), who.clone(), role));
+            }
+        }
+    }
+    for entry in now.entries.iter().filter(|entry| subjects.contains(&entry.ugid)) {
+        let ours = grants.entries.iter().any(|(path, kind): &(String, RoleKind)| {
+            *path == entry.path && kind.name(prefix) == entry.roleid
+        });
+        if !ours {
+            let Entry { path, ugid, roleid, .. } = entry;
+            let kind = if ugid.contains('!') { "tokens" } else { "users" };
+            beyond.push(format!(
+                "{ugid} has the role {roleid} on {path} beside: \
+                 pveum acl delete '{path}' --{kind} '{ugid}' --roles {roleid}"
+            ));
+        }
+    }
+    if grants.entries.contains(&("/vms".to_owned(), RoleKind::Guests)) {
+        let text = "a template names no targetPool, so these rights count for every guest of the \
+                    cluster: give it one, and run this again";
+        beyond.push(text.to_owned());
+    }
+    Plan { actions, beyond }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(privsep: bool) -> Wanted {
+        let role = BTreeSet::from(["VM.Clone".to_owned()]);
+        Wanted {
+            grants: Grants {
+                roles: [(RoleKind::Templates, role)].into(),
+                entries: [("/vms/9000".to_owned(), RoleKind::Templates)].into(),
+                pools: ["ci".to_owned()].into(),
+            },
+            user: "a@pve".into(),
+            token: "ci".into(),
+            privsep,
+            prefix: "Drover".into(),
+            renew: false,
+        }
+    }
+
+    /// The cluster once a plan was carried out.
+    fn after(wanted: &Wanted, plan: &Plan) -> Now {
+        let mut now = Now { regenerates: true, ..Now::default() };
+        for action in &plan.actions {
+            match action {
+                Action::MakePool(pool) => drop(now.pools.insert(pool.clone())),
+                Action::MakeRole(role, all) | Action::ExtendRole(role, all) => {
+                    now.roles.entry(role.clone()).or_default().extend(all.clone());
+                }
+                Action::MakeUser(_) => now.tokens = Some(BTreeMap::new()),
+                Action::MakeToken(_, name, privsep) => {
+                    now.tokens.get_or_insert_default().insert(name.clone(), *privsep);
+                }
+                Action::RenewToken(..) | Action::RemoveToken(..) => {}
+                Action::Grant(path, who, role) => {
+                    let (path, ugid, roleid) = (path.clone(), who.clone(), role.clone());
+                    let kind = if who.contains('!') { "token" } else { "user" }.to_owned();
+                    now.entries.insert(Entry { path, ugid, kind, roleid, propagate: true });
+                }
+            }
+        }
+        assert!(now.tokens.is_some(), "{wanted:?}");
+        now
+    }
+
+    // Invariant: after what is planned there is nothing to do, and each thing that is taken away is
+    // planned again, alone.
+
+    #[test]
+    fn what_was_done_is_not_planned_again_and_what_was_undone_is() {
+        for privsep in [false, true] {
+            let wanted = wanted(privsep);
+            let first = plan(&wanted, &Now::default());
+            assert_eq!(first.actions.len(), if privsep { 6 } else { 5 });
+            let done = after(&wanted, &first);
+            assert_eq!(plan(&wanted, &done), Plan::default());
+            // A token that is there stays as it is, whatever is asked for.
+            let other = Wanted { privsep: !privsep, ..wanted.clone() };
+            assert_eq!(plan(&other, &done), Plan::default());
+            for entry in &done.entries {
+                let mut now = done.clone();
+                now.entries.remove(entry);
+                let again =
+                    Action::Grant(entry.path.clone(), entry.ugid.clone(), entry.roleid.clone());
+                assert_eq!(plan(&wanted, &now).actions, std::slice::from_ref(&again));
+                // One that does not count below its path is as good as none.
+                now.entries.insert(Entry { propagate: false, ..entry.clone() });
+                assert_eq!(plan(&wanted, &now).actions, [again]);
+            }
+            let mut now = done.clone();
+            now.pools.clear();
+            assert_eq!(plan(&wanted, &now).actions, [Action::MakePool("ci".into())]);
+        }
+    }
+
+    // Invariant: a lost secret costs the token itself only where Proxmox can not make another in place.
+
+    #[test]
+    fn a_token_is_renewed_in_place_or_made_anew_with_its_entries() {
+        let wanted = Wanted { renew: true, ..wanted(true) };
+        let done = after(&wanted, &plan(&wanted, &Now::default()));
+        let (user, token) = ("a@pve".to_owned(), "ci".to_owned());
+        let renewed = plan(&wanted, &done).actions;
+        assert_eq!(renewed, [Action::RenewToken(user.clone(), token.clone())]);
+        let anew = plan(&wanted, &Now { regenerates: false, ..done }).actions;
+        let granted =
+            Action::Grant("/vms/9000".into(), "a@pve!ci".into(), "DroverTemplates".into());
+        let removed = Action::RemoveToken(user.clone(), token.clone());
+        assert_eq!(anew, [removed, Action::MakeToken(user, token, true), granted]);
+    }
+
+    // Invariant: what is there beyond need is told with how to take it back, and left.
+
+    #[test]
+    fn rights_beyond_need_are_told_and_left() {
+        let wanted = wanted(false);
+        let mut now = after(&wanted, &plan(&wanted, &Now::default()));
+        now.roles.entry("DroverTemplates".into()).or_default().insert("VM.Backup".into());
+        let (path, ugid, kind) = ("/".to_owned(), "a@pve".to_owned(), "user".to_owned());
+        let roleid = "Administrator".to_owned();
+        now.entries.insert(Entry { path, ugid, kind, roleid, propagate: true });
+        let Plan { actions, beyond } = plan(&wanted, &now);
+        assert_eq!(actions, []);
+        insta::assert_snapshot!(beyond.join("\n"), @r"
+        role DroverTemplates holds VM.Backup beyond what is needed: pveum role modify DroverTemplates --privs 'VM.Clone'
+        a@pve has the role Administrator on / beside: pveum acl delete '/' --users 'a@pve' --roles Administrator
+        ");
+    }
+}

@@ -1,0 +1,177 @@
+//! A token replaced by another one while drover runs. At every moment one of the two works and is
+//! the one in use; where a step fails it is said which.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+
+use secrecy::SecretString;
+use serde_json::Value;
+
+use super::rights::COMMENT;
+use crate::pve::admin::User;
+use crate::pve::client::Client;
+use crate::pve::transport::Dialer;
+use crate::pve::{Connection, Login, PveError};
+
+/// What a rotation works with.
+pub struct Rotation<'a> {
+    /// An administrator.
+    pub admin: &'a Client,
+    /// The way to the nodes.
+    pub dialer: &'a dyn Dialer,
+    /// How drover reaches the cluster; its login is the old token.
+    pub connection: &'a Connection,
+}
+
+/// Why a rotation ended early, and where it stands.
+#[derive(Debug)]
+pub struct Stand {
+    /// What failed.
+    pub what: String,
+    /// Which token is in use, and what is left to do.
+    pub stands: String,
+}
+
+impl fmt::Display for Stand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n  {}", self.what, self.stands)
+    }
+}
+
+/// The name of the next token: `ci`, `ci-2`, `ci-3`, and so on, that no token has.
+fn next_name(name: &str, own: &User) -> String {
+    let (bare, number) = match name.rsplit_once('-') {
+        Some((bare, digits)) => (bare, digits.parse::<u32>().ok()),
+        None => (name, None),
+    };
+    let bare = if number.is_some() { bare } else { name };
+    let mut next = number.unwrap_or(1);
+    loop {
+        next = next.saturating_add(1);
+        let name = format!("{bare}-{next}");
+        if own.tokens.iter().all(|token| token.tokenid != name) {
+            return name;
+        }
+    }
+}
+
+/// Replaces the token of a connection. `swap` puts the new one in use: it is given the new token's
+/// name and secret, and leaves the old one in use when it fails. Gives the new token's full id.
+///
+/// # Errors
+/// What failed, and where that leaves things.
+pub async fn rotate<S, F>(
+    rotation: Rotation<'_>,
+    swap: S,
+    mut told: impl FnMut(&str) -> io::Result<()>,
+) -> Result<String, Stand>
+where
+    S: FnOnce(String, SecretString) -> F,
+    F: Future<Output = Result<(), String>>,
+{
+    let Rotation { admin, dialer, connection } = rotation;
+    let old = connection.login.name().to_owned();
+    let in_use = format!("the old token `{old}` is in use and works; nothing is left over");
+    let early = |what: String| Stand { what, stands: in_use.clone() };
+    let (user, name) = old.split_once('!').ok_or_else(|| early(format!("`{old}` is no token")))?;
+    let explain = |error: &PveError| admin.fault(error).text;
+    let users = admin.users().await.map_err(|error| early(explain(&error)))?;
+    let own = users.iter().find(|one| one.userid == user);
+    let own = own.ok_or_else(|| early(format!("there is no user `{user}`")))?;
+    let found = own.tokens.iter().find(|token| token.tokenid == name);
+    let privsep = found.ok_or_else(|| early(format!("there is no token `{old}`")))?.privsep;
+    let entries = admin.entries().await.map_err(|error| early(explain(&error)))?;
+    let next = next_name(name, own);
+    let new = format!("{user}!{next}");
+    let secret = admin.create_token(user, &next, privsep, COMMENT).await;
+    let secret = secret.map_err(|error| early(explain(&error)))?;
+    let mut say = |text: String| told(&text).map_err(|error| error.to_string());
+    let tried = async {
+        say(format!("made {new}"))?;
+        for entry in entries.iter().filter(|entry| privsep && entry.ugid == old) {
+            let given = admin.grant(&entry.path, &new, &entry.roleid).await;
+            given.map_err(|error| explain(&error))?;
+        }
+        try_out(admin, dialer, connection, (&old, &new), &secret).await?;
+        say(format!("{new} works and may do the same as {old}"))?;
+        swap(next.clone(), secret.clone()).await?;
+        say(format!("{new} is in use"))
+    };
+    if let Err(what) = tried.await {
+        let stands = match admin.remove_token(user, &next).await {
+            Ok(()) => in_use,
+            Err(error) => format!(
+                "the old token `{old}` is in use and works; the new one is left over ({}): \
+                 pveum user token remove {user} {next}",
+                explain(&error)
+            ),
+        };
+        return Err(Stand { what, stands });
+    }
+    match admin.remove_token(user, name).await {
+        Ok(()) => Ok(new),
+        Err(error) => Err(Stand {
+            what: explain(&error),
+            stands: format!(
+                "the new token `{new}` is in use and works; the old one is still there: \
+                 pveum user token remove {user} {name}"
+            ),
+        }),
+    }
+}
+
+/// Logs in as the new token, and compares what both may do.
+async fn try_out(
+    admin: &Client,
+    dialer: &dyn Dialer,
+    connection: &Connection,
+    (old, new): (&str, &str),
+    secret: &SecretString,
+) -> Result<(), String> {
+    let login = Login::Token { id: new.to_owned(), secret: secret.clone() };
+    let connection = Connection { login, ..connection.clone() };
+    let client = Client::new(admin.cloud().clone(), &connection, dialer);
+    let client = client.map_err(|error| error.chain())?;
+    client.version().await.map_err(|error| client.fault(&error).text)?;
+    let mut trees = Vec::new();
+    for who in [old, new] {
+        let filter = vec![("userid".to_owned(), who.to_owned())];
+        let tree: Result<Value, PveError> = admin.get("/access/permissions", filter).await;
+        trees.push(tree.map_err(|error| admin.fault(&error).text)?);
+    }
+    if trees.first() != trees.last() {
+        return Err(format!("`{new}` may not do the same as `{old}`"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pve::admin::Token;
+
+    // Invariant: a rotation never takes a name that somebody has.
+
+    #[test]
+    fn the_next_token_counts_on_and_skips_names_that_are_taken() {
+        let own = |names: &[&str]| User {
+            userid: "a@pve".into(),
+            enable: None,
+            expire: None,
+            tokens: names
+                .iter()
+                .map(|name| Token {
+                    tokenid: (*name).to_owned(),
+                    expire: None,
+                    privsep: false,
+                    comment: None,
+                })
+                .collect(),
+        };
+        assert_eq!(next_name("ci", &own(&["ci"])), "ci-2");
+        assert_eq!(next_name("ci-2", &own(&["ci-2"])), "ci-3");
+        assert_eq!(next_name("ci", &own(&["ci", "ci-2", "ci-3"])), "ci-4");
+        assert_eq!(next_name("my-ci", &own(&["my-ci"])), "my-ci-2");
+    }
+}

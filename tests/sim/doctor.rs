@@ -1,0 +1,177 @@
+//! What `drover doctor` says of a cluster: that all is well, and each thing that is not, with what
+//! mends it.
+
+use std::fmt::Write as _;
+use std::sync::Mutex;
+
+use drover::doctor::{CloudReport, Mark, Report, Shown, ToldCertificates, Ways, examine};
+use drover::sim::spec::{AclSpec, ClusterSpec, GuestSpec, PveVersion, TokenSpec, UserSpec};
+use drover::sim::world::EPOCH;
+use drover_actors::id::CloudId;
+
+use super::world::World;
+use super::world::setup::{SECRET, Setup};
+
+const DAY: i64 = 86_400;
+
+/// A cluster with a user of drover's own that may do everything, and a pool.
+fn setup(version: PveVersion, keys: &str) -> Setup {
+    let mut setup = Setup::linux(&format!("node: pve1, targetPool: ci, {keys}"));
+    setup.version = version;
+    setup.token = "ci@pve!drover";
+    let token =
+        TokenSpec { name: "drover".into(), secret: SECRET.into(), privsep: false, expire: 0 };
+    let (userid, password) = ("ci@pve".to_owned(), None);
+    setup.cluster.users = vec![UserSpec { userid, password, enabled: true, tokens: vec![token] }];
+    let (path, who, role) = ("/".to_owned(), "ci@pve".to_owned(), "Administrator".to_owned());
+    setup.cluster.acl = vec![AclSpec { path, who, role, propagate: true }];
+    setup
+}
+
+fn certificate(days: i64) -> ToldCertificates {
+    let until = i64::try_from(EPOCH).unwrap() + days * DAY;
+    ToldCertificates(Mutex::new(Some(Shown { sha256: "AA:BB".into(), until: Some(until) })))
+}
+
+async fn examined(world: &World, days: i64, ahead: i64) -> CloudReport {
+    let checked = world.setup.checked();
+    let rack = CloudId::new("rack");
+    let clock = move || EPOCH.checked_add_signed(-ahead).unwrap();
+    let certificates = certificate(days);
+    let ways = Ways { dialer: &world.dialer(), certificates: &certificates, clock: &clock };
+    examine(ways, &checked.herd, &rack, &checked.connections[&rack]).await
+}
+
+async fn of(setup: Setup) -> CloudReport {
+    examined(&World::new(setup), 100, 0).await
+}
+
+/// What is not well, as people see it.
+fn amiss(report: CloudReport) -> String {
+    let lines = report.lines.into_iter().filter(|line| line.mark != Mark::Ok).collect();
+    let text = Report { clouds: vec![CloudReport { lines, ..report }] }.text();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[1..lines.len() - 1].join("\n")
+}
+
+// Invariant: where all is well nothing else is said, and it is said of everything.
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_as_it_should_be_is_well() {
+    let report = |version| async move {
+        let report = of(setup(version, "reset: DISK, bridge: vmbr0")).await;
+        let report = Report { clouds: vec![report] };
+        assert!(report.is_well());
+        report.text()
+    };
+    let eight = report(PveVersion::V8_4).await;
+    insta::assert_snapshot!(eight);
+    let nine = report(PveVersion::V9_2).await;
+    // The same, with one privilege more: on 8 one is for two things.
+    insta::assert_snapshot!(nine);
+}
+
+// Invariant: each thing that is not as it should be is told with what mends it.
+
+/// A change of the cluster or of the configuration before anything is looked at.
+type Change = fn(&mut Setup);
+
+fn storage<'a>(cluster: &'a mut ClusterSpec, name: &str) -> &'a mut drover::sim::spec::StorageSpec {
+    cluster.storages.iter_mut().find(|one| one.name == name).unwrap()
+}
+
+fn template(cluster: &mut ClusterSpec) -> &mut GuestSpec {
+    &mut cluster.guests[0]
+}
+
+const CHANGES: [(&str, &str, Change); 16] = [
+    (
+        "a template by a name that nothing has",
+        "templateVmId: null, templateName: debian-99",
+        |_| {},
+    ),
+    ("a VMID that nothing has", "templateVmId: 8999", |_| {}),
+    ("a guest that is no template", "", |setup| template(&mut setup.cluster).template = false),
+    ("no cloud-init drive", "", |setup| {
+        template(&mut setup.cluster).config.remove("ide2");
+    }),
+    ("no disk", "", |setup| {
+        template(&mut setup.cluster).config.remove("scsi0");
+    }),
+    ("agent off", "", |setup| {
+        template(&mut setup.cluster).config.remove("agent");
+    }),
+    ("an ISA port", "", |setup| {
+        template(&mut setup.cluster).config.insert("agent".into(), "1,type=isa".into());
+    }),
+    ("no vmgenid", "reset: MEMORY", |setup| {
+        template(&mut setup.cluster).config.insert("vmgenid".into(), "0".into());
+    }),
+    ("a storage that is nowhere", "cloneStrategy: FULL, targetStorage: ceph", |_| {}),
+    ("a storage without images", "cloneStrategy: FULL, targetStorage: local", |_| {}),
+    ("a storage that makes no linked clones", "", |setup| {
+        storage(&mut setup.cluster, "local-lvm").kind = "lvm".into();
+    }),
+    ("a bridge that is nowhere", "bridge: vmbr7", |_| {}),
+    ("a pool that is nowhere", "targetPool: nope", |_| {}),
+    ("a token that expires", "", |setup| {
+        setup.cluster.users[0].tokens[0].expire = EPOCH + 3 * 86_400;
+    }),
+    ("root", "", |setup| setup.token = "root@pam!drover"),
+    ("a wrong token", "", |setup| setup.cluster.users[0].tokens[0].secret = "other".into()),
+];
+
+#[tokio::test(start_paused = true)]
+async fn each_fault_of_cluster_or_configuration_is_told_with_what_mends_it() {
+    let mut all = String::new();
+    for (name, keys, change) in CHANGES {
+        let mut setup = setup(PveVersion::V8_4, "");
+        // Keys of the template win over those that it has of the setup.
+        setup.templates = vec![("linux", merged(keys))];
+        change(&mut setup);
+        let _ = writeln!(all, "{name}:\n{}", amiss(of(setup).await));
+    }
+    insta::assert_snapshot!(all);
+}
+
+/// The usual keys with these over them.
+fn merged(keys: &str) -> String {
+    let usual = ["node: pve1", "targetPool: ci"];
+    let name = |pair: &str| pair.split(':').next().unwrap_or_default().trim().to_owned();
+    let given: Vec<String> = keys.split(", ").map(name).collect();
+    let kept = usual.into_iter().filter(|pair| !given.contains(&name(pair)));
+    kept.chain([keys]).collect::<Vec<_>>().join(", ")
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_fault_of_nodes_ids_and_certificates_is_told_with_what_mends_it() {
+    let mut all = String::new();
+    let mut tell = |name: &str, report| {
+        let _ = writeln!(all, "{name}:\n{}", amiss(report));
+    };
+    let fresh = || World::new(setup(PveVersion::V8_4, ""));
+    tell("a certificate that ends", examined(&fresh(), 10, 0).await);
+    tell("a certificate that has ended", examined(&fresh(), -2, 0).await);
+    tell("a clock that is ahead", examined(&fresh(), 100, 20).await);
+    tell("a clock that is behind", examined(&fresh(), 100, -400).await);
+    let world = fresh();
+    world.side.node_down("pve3").await;
+    tell("a node that is down", examined(&world, 100, 0).await);
+    let world = fresh();
+    world.side.set_apart("pve1", true);
+    tell("a node without quorum", examined(&world, 100, 0).await);
+    let world = fresh();
+    world.side.set_storage_reachable("local-lvm", false);
+    tell("a storage that is out of reach", examined(&world, 100, 0).await);
+    let world = fresh();
+    world.side.plant_volume("pve1", "local-lvm:vm-777-disk-0", 980 << 30);
+    tell("a storage that is nearly full", examined(&world, 100, 0).await);
+    let unverified = setup(PveVersion::V8_4, "").rack("ignoreSslErrors: true");
+    tell("certificates that nobody verifies", of(unverified).await);
+    let narrow =
+        setup(PveVersion::V8_4, "").rack("startVmId: 10000, endVmId: 10002, instanceCap: 2");
+    tell("few ids", of(narrow).await);
+    let none = setup(PveVersion::V8_4, "").rack("startVmId: 9000, endVmId: 9002");
+    tell("no ids", of(none).await);
+    insta::assert_snapshot!(all);
+}

@@ -1,0 +1,111 @@
+//! Rights, made from the table of privileges itself: every feature works with exactly what is
+//! documented, and with each privilege taken away the 403 that names it is seen, or the documented
+//! milder effect. The doctor tells of it either way.
+
+mod play;
+mod stage;
+
+use drover::doctor::Mark;
+use drover::rights::{At, Feature, Lack, Row, TABLE};
+use drover::sim::spec::PveVersion;
+use libtest_mimic::Trial;
+
+use crate::on_paused_clock;
+use play::{denied, doctored, served};
+use stage::{Layout, Stage};
+
+const VERSIONS: [(PveVersion, &str); 2] = [(PveVersion::V8_4, "8.4"), (PveVersion::V9_2, "9.2")];
+
+/// All of them.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (version, named) in VERSIONS {
+        for feature in Feature::ALL {
+            let name =
+                format!("rights: {named}: {} works with what is documented", feature.label());
+            trials.push(Trial::test(name, move || {
+                on_paused_clock(works(version, &[feature], Layout::Least));
+                Ok(())
+            }));
+        }
+        for layout in Layout::ALL {
+            let name = format!("rights: {named}: everything works {}", layout.label());
+            trials.push(Trial::test(name, move || {
+                on_paused_clock(works(version, &Feature::ALL, layout));
+                Ok(())
+            }));
+        }
+        for row in TABLE {
+            let without = row.any_of(stage::release(version)).join(" and ");
+            let (at, what) = (row.at, row.feature.label());
+            let name = format!("rights: {named}: without {without} on {at:?} for {what}");
+            trials.push(Trial::test(name, move || {
+                on_paused_clock(lacks(version, row));
+                Ok(())
+            }));
+        }
+    }
+    trials
+}
+
+/// The doctor finds nothing missing, and the features do what they are for.
+async fn works(version: PveVersion, features: &[Feature], layout: Layout) {
+    let stage = Stage::of(version, features, layout).await;
+    let setup = stage.setup();
+    let report = doctored(&setup).await;
+    let lines = report.lines.iter().filter(|line| line.about.starts_with("privilege"));
+    let bad = lines.filter(|line| line.mark != Mark::Ok).map(|line| line.about.as_str());
+    let expected: &[&str] = match layout {
+        Layout::Pool => &["privilege VM.Audit on /vms"],
+        Layout::Least | Layout::Separate | Layout::BuiltIn => &[],
+    };
+    assert_eq!(bad.collect::<Vec<_>>(), expected);
+    let world = served(setup, features).await;
+    world.end().await;
+}
+
+/// One privilege is taken away.
+async fn lacks(version: PveVersion, row: &'static Row) {
+    let mut stage = Stage::of(version, &[row.feature], Layout::Least).await;
+    stage.take(row);
+    let release = stage::release(version);
+    let any_of = row.any_of(release);
+    // The doctor names it, where, and how to give it.
+    let report = doctored(&stage.setup()).await;
+    let path = match row.at {
+        At::Root => "/",
+        At::Access => "/access",
+        At::AllGuests => "/vms",
+        At::Guests => "/pool/ci",
+        At::Template => "/vms/9000",
+        At::Storage => "/storage/local-lvm",
+        At::Bridge => "/sdn/zones/localnetwork/vmbr0",
+    };
+    let wanted = format!("privilege {} on {path}", any_of.join(" or "));
+    let of_feature = |text: &str| text.contains(row.calls) || row.feature.is_optional();
+    let mut lines = report.lines.iter();
+    let line = lines.find(|line| line.about == wanted && of_feature(&line.text));
+    let line = line.unwrap_or_else(|| panic!("no `{wanted}` in {:#?}", report.lines));
+    let mark = match (row.lack, row.feature.is_optional()) {
+        (_, true) => Mark::Ok,
+        (Lack::Fails, false) => Mark::Fail,
+        (Lack::Milder(_), false) => Mark::Warn,
+    };
+    assert_eq!(line.mark, mark, "{line:?}");
+    if !row.feature.is_optional() {
+        let given = line.mend.iter().any(|mend| mend.starts_with("pveum acl modify "));
+        let named = line.mend.iter().any(|mend| any_of.iter().any(|name| mend.contains(name)));
+        // There the role is whole, and something else is in its way.
+        assert!(given && (named || row.at == At::Access), "{line:?}");
+    }
+    match row.lack {
+        Lack::Fails => denied(stage.setup(), row, any_of).await,
+        Lack::Milder(effect) => {
+            assert!(line.text.contains(effect), "{line:?}");
+            // What it is for is left out; all else is as before.
+            let world = served(stage.setup(), &[Feature::Life]).await;
+            play::milder(&world, row).await;
+            world.end().await;
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What a feature is for, done; and what is seen where it can not be.
+
+use std::time::Duration;
+
+use drover::doctor::{CloudReport, ToldCertificates, Ways, examine};
+use drover::rights::{At, Feature, Row};
+use drover::sim::guest::GuestHost;
+use drover::sim::world::{EPOCH, Faults, FreeFault};
+use drover_actors::fact::What;
+use drover_actors::id::CloudId;
+use drover_actors::message::HerdCommand;
+
+use crate::world::setup::Setup;
+use crate::world::{World, call_in_key};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What the doctor says of a cluster.
+pub async fn doctored(setup: &Setup) -> CloudReport {
+    let checked = setup.checked();
+    let rack = CloudId::new("rack");
+    let mut twin = Setup::linux("");
+    twin.cluster.clone_from(&setup.cluster);
+    twin.version = setup.version;
+    let world = World::new(twin);
+    let ways = Ways {
+        dialer: &world.dialer(),
+        certificates: &ToldCertificates::default(),
+        clock: &|| EPOCH,
+    };
+    examine(ways, &checked.herd, &rack, &checked.connections[&rack]).await
+}
+
+/// A lease is served, and everything that these features are for is done meanwhile.
+pub async fn served(setup: Setup, features: &[Feature]) -> World {
+    let calls = features == [Feature::CallIn];
+    let resets = features.contains(&Feature::Reset);
+    let world = World::started(setup).await;
+    let lease = world.lease("linux").await;
+    if calls {
+        call(&world).await;
+    }
+    let agent = world.ready(&lease).await;
+    let vmid = agent.vmid.unwrap().0;
+    let config = world.side.config(vmid).unwrap();
+    let says = |key: &str| config.get(key).cloned().unwrap_or_default();
+    assert!(says("tags").contains("drover"), "{config:?}");
+    for feature in features {
+        match feature {
+            Feature::Cores => assert_eq!(says("cores"), "4"),
+            Feature::Memory => assert_eq!(says("memory"), "4096"),
+            Feature::DiskSize => assert!(says("scsi0").contains("size=20G"), "{config:?}"),
+            Feature::Network => {
+                assert!(says("net0").contains("bridge=vmbr1") && says("net0").contains("tag=5"));
+            }
+            Feature::CallIn if calls => assert!(says("smbios1").contains("serial=")),
+            Feature::AgentAddress | Feature::HostKeys => {
+                assert!(agent.address.is_some() && agent.host_keys.len() == 1, "{agent:?}");
+            }
+            Feature::Reset
+            | Feature::CallIn
+            | Feature::Cluster
+            | Feature::Life
+            | Feature::Leftovers
+            | Feature::Pool
+            | Feature::Doctor => {}
+        }
+    }
+    world.release(&lease).await;
+    if resets {
+        let clean = |world: &World| {
+            let told = world.notes.facts(|what| match what {
+                What::Resets { resets, .. } => Some(resets.count),
+                _ => None,
+            });
+            told.last().is_some_and(|count| *count > 0)
+        };
+        world.until("it is clean again", |_| clean(&world)).await;
+    }
+    if features.contains(&Feature::Leftovers) {
+        assert_eq!(leftovers(&world, vmid).await, Vec::<String>::new());
+        assert_eq!(world.view().agents().len(), 0, "nobody has to be called");
+    }
+    world.reap(true).await;
+    world.until("it is gone", |view| view.agents().is_empty()).await;
+    world
+}
+
+/// The next destroy leaves a volume of a guest behind: it is removed by itself, or stays.
+async fn leftovers(world: &World, vmid: u32) -> Vec<String> {
+    let free = FreeFault {
+        storage: None,
+        chance: 1.0,
+        skip: 0,
+        times: Some(1),
+        error: "device is busy".into(),
+    };
+    world.faults(Faults { frees: vec![free], ..Faults::default() });
+    world.reap(true).await;
+    world.pass(10 * MINUTE).await;
+    world.faults(Faults::default());
+    world.side.volumes_of(vmid)
+}
+
+async fn call(world: &World) {
+    let waits = |view: &drover::view::View| {
+        view.agents().iter().any(|agent| agent.detail == "waits for the guest's call")
+    };
+    world.until("it waits", waits).await;
+    let vmid = world.view().agents()[0].vmid.unwrap().0;
+    let place = world.guests.address(vmid).unwrap().ip;
+    let config = world.side.config(vmid).unwrap();
+    let serial =
+        config["smbios1"].split(',').find_map(|part| part.strip_prefix("serial=")).unwrap();
+    let agent = call_in_key().agent(serial).unwrap();
+    let wish = |reply| HerdCommand::CallIn { agent, peer: Some(place), said: Vec::new(), reply };
+    world.wish(wish).await.unwrap();
+}
+
+/// Nothing becomes ready, and what is told names the privilege and where it is missing.
+pub async fn denied(setup: Setup, row: &Row, any_of: &[&str]) {
+    let mut world = World::started(setup).await;
+    world.judged = true;
+    let lease = world.lease("linux").await;
+    world.pass(20 * MINUTE).await;
+    if row.feature == Feature::CallIn {
+        assert!(world.view().agents().iter().all(|agent| !agent.detail.contains("call")));
+    }
+    let picture = world.view().lease(&lease).unwrap();
+    assert_ne!(picture.state, "ready", "{picture:?}");
+    let told = world.notes.facts(|what| Some(format!("{what:?}")));
+    let path = match row.at {
+        At::Root => "`/`",
+        At::Access => "`/access`",
+        // Proxmox names no path for this one.
+        At::Guests if any_of == ["VM.Allocate"] => "target pool",
+        At::AllGuests | At::Guests | At::Template => "`/vms/",
+        At::Storage => "`/storage/local-lvm`",
+        At::Bridge => "`/sdn/zones/localnetwork/vmbr0`",
+    };
+    let privilege = any_of.join("|");
+    let names = |text: &String| text.contains(&privilege) && text.contains(path);
+    let named = told.iter().any(names);
+    let some: Vec<_> = told.iter().filter(|text| text.contains("ermission")).take(3).collect();
+    assert!(named, "nothing names {privilege} on {path}: {some:#?}\n{told:#?}");
+}
+
+/// What is documented to become of a feature has become of it.
+pub async fn milder(world: &World, row: &Row) {
+    let any = |wanted: &str| {
+        let told = world.notes.facts(|what| Some(format!("{what:?}")));
+        told.iter().any(|text| text.contains(wanted))
+    };
+    match (row.feature, row.at) {
+        (Feature::Reset, _) => {
+            assert!(any("VM.Snapshot"), "it is told why there are no resets");
+            assert!(!any("count: 1,"), "there was none");
+        }
+        (Feature::HostKeys, _) => {
+            let asked = world.wire.take();
+            assert!(asked.iter().any(|call| call.contains("file-read")), "{asked:?}");
+        }
+        (Feature::Leftovers, _) => {
+            let (lease, agent) = world.leased("linux").await;
+            world.release(&lease).await;
+            let vmid = agent.vmid.unwrap().0;
+            let left = leftovers(world, vmid).await;
+            assert_eq!(left.len(), 1, "{left:?}");
+            world.side.remove_volume("pve1", &left[0]);
+        }
+        (Feature::Cluster | Feature::Pool | Feature::Doctor, _) => {}
+        (other, at) => panic!("say what is seen without {other:?} on {at:?}"),
+    }
+}

@@ -1,0 +1,315 @@
+//! `drover setup rights` and `drover doctor` on real sockets: least rights made, found to be there,
+//! mended, and a token replaced under a running service.
+
+use std::io::{Read as _, Write as _};
+use std::process::Output;
+
+use serde_json::Value;
+
+use super::harness::{Service, Sim, Site, drover};
+
+/// A site whose token is yet to be made.
+fn site(sim: &Sim, keys: &str) -> Site {
+    let site = Site::new(sim);
+    let yaml = site.yaml(sim, &format!("    targetPool: drover\n{keys}"));
+    let token = yaml.replace(sim.fact("tokenId"), "drover@pve!ci");
+    site.write_yaml(&token);
+    site.write_secret("admin", sim.fact("adminPassword"));
+    std::fs::remove_file(site.dir.path().join("token")).unwrap();
+    site
+}
+
+fn run(site: &Site, args: &[&str]) -> Output {
+    let config = site.config();
+    let line = ["--config", config.to_str().unwrap()];
+    site.command(line.iter().chain(args)).output().unwrap()
+}
+
+/// What `setup rights` says, where nothing of this one site is in it.
+fn setup(site: &Site, args: &[&str]) -> (i32, String) {
+    let password = site.dir.path().join("admin");
+    let admin = ["--user", "root@pam", "--password-file", password.to_str().unwrap()];
+    let out = run(site, &[&["setup", "rights"], &admin[..], args].concat());
+    let text = [out.stdout, out.stderr].concat();
+    let text = String::from_utf8(text).unwrap();
+    (out.status.code().unwrap(), text.replace(&site.dir.path().display().to_string(), "SITE"))
+}
+
+fn versions(mut test: impl FnMut(&Sim, &str)) {
+    for version in ["8.4", "9.2"] {
+        let dir = tempfile::tempdir().unwrap();
+        let sim = Sim::start_with(dir.path(), &["--guests", "process", "--pve", version]);
+        test(&sim, version);
+    }
+}
+
+fn tokens(sim: &Sim) -> Vec<String> {
+    let all = sim.call("GET", "/access/users/drover@pve/token")["data"].clone();
+    let names = all.as_array().cloned().unwrap_or_default().into_iter();
+    names.filter_map(|one| Some(one["tokenid"].as_str()?.to_owned())).collect()
+}
+
+// Invariant: what is printed is what is done, the second time there is nothing to do, and what was
+// taken away since is mended.
+
+#[test]
+fn rights_are_made_once_and_mended_when_they_drift() {
+    versions(|sim, version| {
+        let site = site(sim, "    cores: 2\n    reset: DISK\n");
+        let (code, dry) = setup(&site, &["--dry-run"]);
+        assert_eq!(code, 0, "{dry}");
+        insta::assert_snapshot!(format!("dry_run_on_{}", version.replace('.', "_")), dry);
+        assert_eq!(
+            sim.call("GET", "/access/users/drover@pve")["data"],
+            Value::Null,
+            "nothing is made"
+        );
+        let (code, done) = setup(&site, &[]);
+        assert_eq!(code, 0, "{done}");
+        let did = done.lines().filter_map(|line| line.strip_prefix("done: pveum "));
+        let planned = dry.lines().filter_map(|line| line.strip_prefix("pveum "));
+        assert_eq!(did.collect::<Vec<_>>(), planned.collect::<Vec<_>>());
+        let secret = std::fs::read_to_string(site.dir.path().join("token")).unwrap();
+        assert!(!done.contains(secret.trim()), "the secret is not shown");
+        let (code, again) = setup(&site, &[]);
+        assert_eq!(
+            (code, again.lines().next()),
+            (0, Some("nothing to do: drover@pve!ci holds what is needed"))
+        );
+        let out = run(&site, &["doctor"]);
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && text.ends_with("0 warn, 0 fail\n"), "{text}");
+
+        let out = run(&site, &["--json", "doctor", "--cloud", "lab"]);
+        let told: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(told["clouds"][0]["lines"][0]["mark"], "ok", "{told}");
+
+        // Somebody narrows a role, takes an entry away, and gives more than is needed.
+        let privs = [("privs", "VM.Audit,VM.Allocate,Pool.Audit,VM.Backup")];
+        sim.send("PUT", "/access/roles/DroverGuests", &privs);
+        let entry = [
+            ("path", "/vms/9000"),
+            ("users", "drover@pve"),
+            ("roles", "DroverTemplates"),
+            ("delete", "1"),
+        ];
+        sim.send("PUT", "/access/acl", &entry);
+        let out = run(&site, &["doctor"]);
+        assert_eq!(out.status.code(), Some(1));
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(text.contains("fail  privilege VM.Clone on /vms/9000: is missing"), "{text}");
+        assert!(text.contains("> pveum role modify DroverGuests --privs "), "{text}");
+        let (code, mended) = setup(&site, &[]);
+        assert_eq!(code, 0, "{mended}");
+        insta::assert_snapshot!(format!("mended_on_{}", version.replace('.', "_")), mended);
+        assert!(run(&site, &["doctor"]).status.success());
+    });
+}
+
+#[test]
+fn lines_are_printed_without_a_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start_with(dir.path(), &["--guests", "none"]);
+    let site = site(&sim, "");
+    drop(sim);
+    let line = |version| {
+        let out = run(&site, &["setup", "rights", "--dry-run", "--pve", version, "--privsep"]);
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    insta::assert_snapshot!(line("8.4"));
+    assert!(line("9.2").contains("VM.GuestAgent.Audit"));
+    let out = run(&site, &["setup", "rights"]);
+    assert_eq!(out.status.code(), Some(2), "an administrator must be named: {out:?}");
+    let out = run(&site, &["setup", "rights", "--dry-run", "--cloud", "nope"]);
+    assert_eq!(out.status.code(), Some(2), "{out:?}");
+    site.write_secret("token", "x");
+    let out = run(&site, &["doctor", "--cloud", "nope"]);
+    assert_eq!(out.status.code(), Some(2), "{out:?}");
+    // Nobody is there any more.
+    let out = run(&site, &["doctor"]);
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
+}
+
+// Invariant: a token whose secret is lost is told of, and made anew when that is asked for.
+
+#[test]
+fn a_lost_secret_is_made_anew_when_asked_for() {
+    versions(|sim, _| {
+        let site = site(sim, "");
+        assert_eq!(setup(&site, &["--privsep"]).0, 0);
+        std::fs::remove_file(site.dir.path().join("token")).unwrap();
+        let (code, told) = setup(&site, &[]);
+        assert_eq!(code, 1);
+        assert!(told.contains("--renew makes another one"), "{told}");
+        let (code, done) = setup(&site, &["--renew"]);
+        assert_eq!(code, 0, "{done}");
+        assert!(run(&site, &["doctor"]).status.success());
+        assert_eq!(tokens(sim), ["ci"]);
+    });
+}
+
+// Invariant: a rotation leaves one token that works and is in use, however it ends.
+
+#[test]
+fn a_token_is_rotated_under_a_running_service() {
+    versions(|sim, _| {
+        let site = site(sim, "");
+        assert_eq!(setup(&site, &["--privsep"]).0, 0);
+        let _service = Service::start(&site);
+        let works = || {
+            let out = site.cli(&["lease", "--labels", "linux", "--", "true"]);
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        };
+        works();
+        let (code, done) = setup(&site, &["--rotate", "--grace", "0"]);
+        assert_eq!(code, 0, "{done}");
+        assert!(done.ends_with("ok: drover@pve!ci-2 is in use\n"), "{done}");
+        assert_eq!(tokens(sim), ["ci-2"]);
+        assert!(!site.dir.path().join("token").exists());
+        let yaml = std::fs::read_to_string(site.config()).unwrap();
+        assert!(yaml.contains("tokenId: \"drover@pve!ci-2\""), "{yaml}");
+        site.cli(&["reap", "--all"]);
+        works();
+        assert!(run(&site, &["doctor"]).status.success());
+    });
+}
+
+#[test]
+fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path());
+    let site = site(&sim, "");
+    assert_eq!(setup(&site, &[]).0, 0);
+    let _service = Service::start(&site);
+    let before = std::fs::read_to_string(site.config()).unwrap();
+    let faults = dir.path().join("faults.yaml");
+    let order = |rules: &str| {
+        std::fs::write(&faults, rules).unwrap();
+        sim.order(&format!("faults {}", faults.display()));
+    };
+    let stands = |after: &[&str]| {
+        assert_eq!(std::fs::read_to_string(site.config()).unwrap(), before);
+        assert_eq!(tokens(&sim), after);
+        let out = site.cli(&["lease", "--labels", "linux", "--", "true"]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    };
+
+    // The new token can not be tried.
+    order("calls: [{route: /access/permissions, method: GET, reset: true, times: 2}]\n");
+    let (code, told) = setup(&site, &["--rotate", "--grace", "0"]);
+    assert_eq!(code, 1);
+    assert!(
+        told.contains("the old token `drover@pve!ci` is in use and works; nothing is left over"),
+        "{told}"
+    );
+    stands(&["ci"]);
+
+    // Nor be taken away again.
+    order(
+        "calls: [{route: /access/permissions, method: GET, reset: true, times: 2}, \
+         {route: \"/access/users/{userid}/token/{tokenid}\", method: DELETE, reset: true, times: 1}]\n",
+    );
+    let (code, told) = setup(&site, &["--rotate", "--grace", "0"]);
+    assert_eq!(code, 1);
+    assert!(told.contains("pveum user token remove drover@pve ci-2"), "{told}");
+    stands(&["ci", "ci-2"]);
+
+    // The file of the new secret can not be written: something is in its place.
+    let third = site.dir.path().join("token.ci-3");
+    std::fs::create_dir_all(third.join("full")).unwrap();
+    let (code, told) = setup(&site, &["--rotate", "--grace", "0"]);
+    assert_eq!(code, 1);
+    assert!(told.contains("token.ci-3 can not be written"), "{told}");
+    stands(&["ci", "ci-2"]);
+    std::fs::remove_dir_all(third).unwrap();
+
+    // The service does not take it: something else is on its socket.
+    let socket = dir.path().join("other.sock");
+    let other = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let answers = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut stream, _) = other.accept().unwrap();
+            let _read = stream.read(&mut [0; 4096]).unwrap();
+            let answer =
+                "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno";
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let password = site.dir.path().join("admin");
+    let out = drover()
+        .arg("--config")
+        .arg(site.config())
+        .arg("--socket")
+        .arg(&socket)
+        .args([
+            "setup",
+            "rights",
+            "--rotate",
+            "--grace",
+            "0",
+            "--user",
+            "root@pam",
+            "--password-file",
+        ])
+        .arg(password)
+        .output()
+        .unwrap();
+    answers.join().unwrap();
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(told.contains("the running service did not take it"), "{told}");
+    assert!(site.cli(&["reload"]).status.success());
+    stands(&["ci", "ci-2"]);
+    assert!(!site.dir.path().join("token.ci-3").exists());
+
+    // The old one can not be removed.
+    order(
+        "calls: [{route: \"/access/users/{userid}/token/{tokenid}\", method: DELETE, reset: true, times: 1}]\n",
+    );
+    let (code, told) = setup(&site, &["--rotate", "--grace", "0"]);
+    assert_eq!(code, 1);
+    assert!(told.contains("the new token `drover@pve!ci-3` is in use and works"), "{told}");
+    assert_eq!(tokens(&sim), ["ci", "ci-2", "ci-3"]);
+    let out = site.cli(&["lease", "--labels", "linux", "--", "true"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+// Invariant: the doctor's trial tells where the way ends, and leaves nothing.
+
+#[test]
+fn one_agent_of_a_template_is_made_and_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path());
+    let site = site(&sim, "");
+    assert_eq!(setup(&site, &[]).0, 0);
+    let _service = Service::start(&site);
+    let trial = |template: &str| {
+        let out = run(&site, &["--json", "doctor", "template", template]);
+        let told: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
+        (out.status.code(), told, String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let (code, told, said) = trial("linux");
+    assert_eq!((code, &told["ready"]), (Some(0), &true.into()), "{said}");
+    let states: Vec<&str> =
+        told["phases"].as_array().unwrap().iter().filter_map(|one| one["state"].as_str()).collect();
+    assert!(states.starts_with(&["Queued", "Cloning", "Configuring", "Booting"]), "{states:?}");
+    assert_eq!(sim.guests(), Vec::<u64>::new());
+
+    // An address that does not count, then nobody at the port.
+    for (from, to, part) in [
+        ("127.77.0.0/16", "10.9.0.0/16", "guestNetworks"),
+        ("sshPort: 2222", "sshPort: 2223", "sshPort"),
+    ] {
+        let yaml = std::fs::read_to_string(site.config()).unwrap();
+        let slow = yaml.replace("instanceCap: 4", "instanceCap: 4\n    startupWaitSeconds: 4");
+        site.write_yaml(&slow.replace(from, to));
+        assert!(site.cli(&["reload"]).status.success());
+        let (code, told, said) = trial("linux");
+        assert_eq!((code, &told["diagnosis"]["part"]), (Some(1), &part.into()), "{told} {said}");
+        assert_eq!(sim.guests(), Vec::<u64>::new());
+        site.write_yaml(&yaml);
+        assert!(site.cli(&["reload"]).status.success());
+    }
+    let (code, _, said) = trial("nope");
+    assert_eq!(code, Some(1), "{said}");
+}
