@@ -289,7 +289,7 @@ fn a_missing_privilege_says_what_to_grant() {
 #[test]
 fn a_clone_that_may_not_make_a_guest_says_where_that_is_granted() {
     let fault = judged(Method::Post, CLONE, 403, "Permission check failed", "");
-    insta::assert_snapshot!(fault, @"`POST /nodes/pve1/qemu/100/clone` needs the privilege `VM.Allocate` on the target pool (without one on the new id): give `ci@pve!limited` a role with it there");
+    insta::assert_snapshot!(fault, @"`POST /nodes/pve1/qemu/100/clone` needs the privilege `VM.Allocate` on the new guest or, with `targetPool`, on that pool: give `ci@pve!limited` a role with it there (a token with separated privileges needs it beside its user)");
 }
 
 #[test]
