@@ -11,6 +11,7 @@ pub mod demo;
 pub mod iso;
 pub mod journal;
 pub mod pve;
+pub mod seed;
 pub mod shell;
 pub mod sim;
 pub mod ssh;

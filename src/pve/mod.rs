@@ -16,8 +16,10 @@ pub mod guest;
 #[cfg(test)]
 mod life;
 pub mod loose;
+mod nics;
 pub mod proxmox;
 pub mod route;
+mod seed;
 pub mod sight;
 mod snapshot;
 mod source;

@@ -1,7 +1,7 @@
 //! The port itself: clouds by id, each with its client and its cluster's watcher, and the calls
 //! of `Hypervisor` on them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use drover_actors::id::{CloudId, ClusterId, NodeName, Upid, VmId};
 use drover_actors::marks::Marks;
 use drover_actors::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
-    Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
+    ImageSight, Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
 use drover_actors::source::{Found, Sought};
 use drover_actors::spec::CloneStrategy;
@@ -28,7 +28,7 @@ use super::gate::Gate;
 use super::transport::Dialer;
 use super::watcher::Watcher;
 use super::wire::WireDialer;
-use super::{guest, sight, snapshot, source};
+use super::{guest, seed, sight, snapshot, source};
 use crate::call_in::CallInKey;
 
 /// The shortest time between two looks at the tasks of a cluster.
@@ -54,8 +54,8 @@ struct Cluster {
     gate: Gate,
 }
 
-struct Cloud {
-    client: Arc<Client>,
+pub(super) struct Cloud {
+    pub(super) client: Arc<Client>,
     /// Used until the cluster is known.
     own: Arc<Cluster>,
     /// The cluster's, shared with other clouds that lead there; known once the cloud said so.
@@ -63,6 +63,8 @@ struct Cloud {
     /// Where the connection led that this one replaces.
     before: Option<ClusterId>,
     clusters: Arc<Mutex<BTreeMap<ClusterId, Arc<Cluster>>>>,
+    /// Storages that were found to take disc images from this login.
+    pub(super) discs: Mutex<BTreeSet<String>>,
 }
 
 impl Proxmox {
@@ -103,6 +105,7 @@ impl Proxmox {
             shared: OnceLock::new(),
             before: clouds.get(&id).and_then(|old| old.led_to()),
             clusters: self.clusters.clone(),
+            discs: Mutex::default(),
         };
         if let Some(old) = clouds.insert(id, Arc::new(cloud)) {
             old.client.replace_by(client);
@@ -178,15 +181,21 @@ impl Cloud {
         let _ = self.shared.set((id.clone(), cluster.clone()));
     }
 
-    async fn await_task(&self, upid: &Upid, limit: Duration) -> TaskEnd {
+    pub(super) async fn await_task(&self, upid: &Upid, limit: Duration) -> TaskEnd {
         let cluster = self.cluster();
         let destroyed = task_guest(upid).filter(|_| task_kind(upid) == "qmdestroy");
         let _leaving = destroyed.map(|vmid| cluster.gate.leaving(vmid));
         cluster.watcher.wait(self.client.clone(), upid, limit).await
     }
 
-    /// Volumes that still carry an id, once those that are ours were removed.
+    /// Volumes that still carry an id, once those that are ours were removed, and disc images of ours.
     async fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Result<Vec<String>, PveError> {
+        let mut left = self.remove_images(vm, ours).await?;
+        left.extend(self.volumes_left(vm, ours).await?);
+        Ok(left)
+    }
+
+    async fn volumes_left(&self, vm: &VmRef, ours: &[String]) -> Result<Vec<String>, PveError> {
         let found = sight::leftovers(&self.client, vm).await?;
         let is_ours = |volume: &&String| ours.iter().any(|one| is_same_volume(one, volume));
         let mine: Vec<&String> = found.iter().filter(is_ours).collect();
@@ -225,7 +234,11 @@ impl Cloud {
         call: ConfigureCall,
         serial: Option<SecretString>,
     ) -> Result<Configured, PveError> {
-        let begun = configure::begin(&self.client, &call, serial.as_ref()).await?;
+        let config = configure::read(&self.client, &call).await?;
+        let disc = self.disc(&call, &config).await?;
+        let client = &self.client;
+        let begun =
+            configure::begin(client, &call, &config, disc.as_ref(), serial.as_ref()).await?;
         if let Some(upid) = &begun.resize {
             match self.await_task(upid, call.spec.limits.operation).await {
                 TaskEnd::Done { .. } => {}
@@ -410,6 +423,16 @@ impl Hypervisor for Proxmox {
     fn destroy(&self, vm: &VmRef) -> Ask<Upid> {
         let VmRef { cloud, node, vmid } = vm.clone();
         self.ask(&cloud, move |cloud| async move { cloud.destroy(&node, vmid).await })
+    }
+
+    fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageSight>> {
+        let storages = storages.clone();
+        self.ask(cloud, move |cloud| async move { seed::list(&cloud.client, &storages).await })
+    }
+
+    fn remove_image(&self, cloud: &CloudId, image: &ImageSight) -> Ask<()> {
+        let image = image.clone();
+        self.ask(cloud, move |cloud| async move { cloud.remove_image(&image).await })
     }
 
     fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>> {

@@ -58,6 +58,7 @@ fn section(name: &str, keys: &[Key]) -> String {
             Preset::Whole(number) => format!("{}: {number}", key.name),
             Preset::Flag(flag) => format!("{}: {flag}", key.name),
             Preset::Text(preset) => format!("{}: \"{preset}\"", key.name),
+            Preset::Empty if matches!(key.kind, Kind::Names) => format!("{}: {{}}", key.name),
             Preset::Empty => format!("{}: []", key.name),
             Preset::Unset => format!("# {}: {}", key.name, example(name, key)),
             Preset::Required => format!("# {}: {}  # required", key.name, example(name, key)),

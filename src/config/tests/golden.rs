@@ -27,13 +27,17 @@ fn wrong(key: &Key) -> Vec<String> {
         Kind::Choice(_) => vec!["[]".to_owned(), "none-of-them".to_owned()],
         Kind::Texts => vec!["{}".to_owned(), "[{}]".to_owned()],
         Kind::Wholes => vec!["{}".to_owned(), "[many]".to_owned()],
-        Kind::Mapping(_) | Kind::Mappings(_) => vec!["5".to_owned()],
+        Kind::Mapping(_) | Kind::Mappings(_) | Kind::Names => vec!["5".to_owned()],
     };
     if let Some(check) = key.check {
         let odd = ODD.into_iter().find(|odd| check(odd).is_err());
         let odd = odd.unwrap_or_else(|| panic!("`{}` takes all of {ODD:?}", key.name));
         let list = matches!(key.kind, Kind::Texts);
-        wrong.push(if list { format!("[\"{odd}\"]") } else { format!("\"{odd}\"") });
+        wrong.push(match key.kind {
+            Kind::Names => format!("{{x: \"{odd}\"}}"),
+            _ if list => format!("[\"{odd}\"]"),
+            _ => format!("\"{odd}\""),
+        });
     }
     wrong
 }
@@ -55,6 +59,7 @@ fn said(keys: &[Key], around: &dyn Fn(&str) -> String) -> String {
             | Kind::Flag
             | Kind::Choice(_)
             | Kind::Texts
+            | Kind::Names
             | Kind::Wholes => None,
         };
         if let Some((shape, [open, close])) = nested {
