@@ -33,7 +33,7 @@ const GROUPS: [&[&str]; 6] = [&SOUGHT, &NODES, &STORAGES, &TEXTS[0], &TEXTS[1], 
 /// of those below.
 pub(super) fn over(lower: &Layer, upper: &Layer) -> Layer {
     let mut lower = lower.clone();
-    if upper.has("networks") {
+    if !upper.nested("networks").is_empty() {
         network::REPLACED.iter().for_each(|key| lower.forget(key));
     } else if network::REPLACED.iter().any(|key| upper.has(key)) {
         lower.forget("networks");

@@ -26,6 +26,9 @@ use crate::seed;
 
 /// How long the removal of one image is waited for.
 const REMOVE_LIMIT: Duration = Duration::from_secs(60);
+/// How often an image is looked for whose upload nobody knows the end of, and the time between.
+const LOOKS: u32 = 3;
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// Drives an image may be put into where there is no cloud-init drive, the usual one first.
 const DRIVES: [&str; 10] =
     ["ide2", "ide3", "ide0", "ide1", "sata5", "sata4", "sata3", "sata2", "sata1", "sata0"];
@@ -127,10 +130,13 @@ impl Cloud {
             Err(error) => self.client.fault(&error),
         };
         if fault.kind == FaultKind::UnknownOutcome {
-            let there = self.client.iso_images(node, storage).await?;
-            let whole = |one: &super::types::Volume| one.volid == volume && one.size == Some(size);
-            if there.iter().any(whole) {
-                return Ok(());
+            // What is under way may still be copied; another upload would put the same there.
+            for _ in 0..LOOKS {
+                let there = self.client.iso_images(node, storage).await?;
+                if there.iter().any(|one| one.volid == volume && one.size == Some(size)) {
+                    return Ok(());
+                }
+                tokio::time::sleep(LOOK_PAUSE).await;
             }
         }
         Err(self.explained(fault, node, storage).await.into())

@@ -80,7 +80,8 @@ fn faults_of(key: &Key, value: &str, around: &dyn Fn(&str) -> String) -> String 
     // A value of a list has its number behind the key.
     let of_it = |path: &str| match path.strip_suffix(']').and_then(|path| path.rsplit_once('[')) {
         Some((list, _)) => list.ends_with(&own),
-        None => path.ends_with(&own),
+        // That of a name in it stands behind a dot.
+        None => path.ends_with(&own) || path.contains(&format!("{own}.")),
     };
     let told: Vec<_> = faults.iter().filter(|fault| of_it(&fault.path)).collect();
     assert!(!told.is_empty(), "`{line}` has no fault of its own: {faults:?}");
