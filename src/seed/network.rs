@@ -64,14 +64,11 @@ fn one(n: usize, mac: &str, said: &str, config: &VmConfig, nic: Option<&NicSpec>
     if !addresses.is_empty() {
         card.insert(text("addresses"), texts(addresses));
     }
-    let ways = [("0.0.0.0/0", setting("gw")), ("::/0", setting("gw6"))];
-    let ways = ways.into_iter().filter_map(|(to, way)| {
-        let pairs = [("to", to), ("via", way?)].map(|(key, value)| (text(key), text(value)));
-        Some(Value::Mapping(pairs.into_iter().collect()))
-    });
-    let ways: Vec<Value> = ways.collect();
-    if !ways.is_empty() {
-        card.insert(text("routes"), Value::Sequence(ways));
+    // Older names than routes, but those that every renderer of cloud-init's gets right.
+    for (key, way) in [("gateway4", setting("gw")), ("gateway6", setting("gw6"))] {
+        if let Some(way) = way {
+            card.insert(text(key), text(way));
+        }
     }
     let servers: Vec<&str> = match nic {
         Some(nic) if !nic.dns.is_empty() => nic.dns.iter().map(String::as_str).collect(),
@@ -163,11 +160,8 @@ mod tests {
             addresses:
             - 10.1.0.5/24
             - fd00::5/64
-            routes:
-            - to: 0.0.0.0/0
-              via: 10.1.0.1
-            - to: ::/0
-              via: fd00::1
+            gateway4: 10.1.0.1
+            gateway6: fd00::1
             nameservers:
               addresses:
               - 10.1.0.2

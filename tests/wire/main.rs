@@ -26,6 +26,7 @@ mod proxy;
 mod recovery;
 mod reload;
 mod resets;
+mod seeds;
 mod service;
 mod sim;
 mod sources;

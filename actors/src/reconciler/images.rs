@@ -129,3 +129,7 @@ impl Reconciler {
         }));
     }
 }
+
+#[cfg(test)]
+#[path = "images_tests.rs"]
+mod tests;

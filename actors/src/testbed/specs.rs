@@ -1,6 +1,6 @@
 //! Specs, entries and asks with plain values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
