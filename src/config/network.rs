@@ -54,6 +54,8 @@ pub(super) struct Cards {
 
 #[derive(Debug)]
 struct Card {
+    /// Its place in the list.
+    at: usize,
     /// Of the first network card: what `networks` says of it in all.
     nic: NicSpec,
     network: Option<String>,
@@ -169,7 +171,7 @@ fn card(
         search: raw.search_domain.split_whitespace().map(str::to_owned).collect(),
     };
     let network = named.filter(|_| raw.bridge.is_none()).map(str::to_owned);
-    Some(Card { nic, network })
+    Some(Card { at: n, nic, network })
 }
 
 /// What a card is to have, as `ipconfigN` says it.
@@ -189,7 +191,8 @@ fn twice(cards: &Cards, layer: &Layer, faults: &mut Vec<Fault>) {
     for (at, card) in cards.cards.iter().enumerate() {
         let same = |other: &Card| card.nic.mac.is_some() && other.nic.mac == card.nic.mac;
         if cards.cards[..at].iter().any(same) {
-            let fault = layer.item_fault("networks", at, "another card has this MAC address");
+            let message = "another card has this MAC address";
+            let fault = layer.item_fault("networks", card.at, message);
             faults.push(fault.help("give each its own"));
         }
     }
@@ -271,7 +274,7 @@ impl Cards {
         faults: &mut Vec<Fault>,
     ) -> Vec<NicSpec> {
         let mut nics = Vec::new();
-        for (at, card) in self.cards.iter().enumerate() {
+        for card in &self.cards {
             let Some(network) = &card.network else {
                 nics.push(card.nic.clone());
                 continue;
@@ -281,7 +284,7 @@ impl Cards {
                 bridge.or_else(|| network.starts_with("vmbr").then(|| network.clone()))
             else {
                 let message = format!("cloud `{cloud}` has no network called `{network}`");
-                let fault = layer.item_fault("networks", at, message);
+                let fault = layer.item_fault("networks", card.at, message);
                 faults.push(match nearest(network, names.keys().map(String::as_str)) {
                     Some(near) => fault.help(format!("did you mean `{near}`?")),
                     None => fault.help("give a bridge, or add it to the cloud's networkNames"),

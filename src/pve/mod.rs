@@ -30,7 +30,7 @@ pub mod watcher;
 pub mod wire;
 
 #[cfg(test)]
-mod script;
+pub(crate) mod script;
 
 pub use connection::{Connection, Login, Tls, parse_pin};
 pub use endpoint::Endpoint;

@@ -249,3 +249,6 @@ pub async fn list(
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests;

@@ -178,3 +178,6 @@ fn native_user_data(marks: &Marks, spec: &TemplateSpec, config: &VmConfig) -> St
     set("package_upgrade", Value::Bool(config.get("ciupgrade").is_none_or(|word| word != "0")));
     format!("#cloud-config\n{}", yaml(mapping))
 }
+
+#[cfg(test)]
+mod tests;
