@@ -107,9 +107,13 @@ fn unknown(key: &str, text: &str, known: &[&str], layer: &Layer, vault: &mut Vau
     let bad = match placeholder::names(text) {
         Ok(names) => names.into_iter().find(|name| !known.contains(name)).map(|name| {
             let help = match nearest(name, known.iter().copied()) {
-                Some(near) => format!("did you mean `${{{near}}}`?"),
+                Some(near) => {
+                    format!(
+                        "did you mean `${{{near}}}`? Else write `$${{{name}}}` for the guest's own"
+                    )
+                }
                 None => {
-                    format!("add it to userDataValues, or write `$${{{name}}}` for the guest's")
+                    format!("add it to userDataValues, or write `$${{{name}}}` for the guest's own")
                 }
             };
             (Bad::Unknown(name.to_owned()), help)

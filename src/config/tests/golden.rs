@@ -33,10 +33,11 @@ fn wrong(key: &Key) -> Vec<String> {
         let odd = ODD.into_iter().find(|odd| check(odd).is_err());
         let odd = odd.unwrap_or_else(|| panic!("`{}` takes all of {ODD:?}", key.name));
         let list = matches!(key.kind, Kind::Texts);
-        wrong.push(match key.kind {
-            Kind::Names => format!("{{x: \"{odd}\"}}"),
-            _ if list => format!("[\"{odd}\"]"),
-            _ => format!("\"{odd}\""),
+        let names = matches!(key.kind, Kind::Names);
+        wrong.push(match (names, list) {
+            (true, _) => format!("{{x: \"{odd}\"}}"),
+            (false, true) => format!("[\"{odd}\"]"),
+            (false, false) => format!("\"{odd}\""),
         });
     }
     wrong
