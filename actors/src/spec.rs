@@ -74,6 +74,8 @@ pub struct CloudSpec {
     pub operations_per_node: u32,
     /// Storages on which disc images of its agents may be.
     pub image_storages: BTreeSet<String>,
+    /// Whether fewer run at once where more would only wait.
+    pub adapt_lanes: bool,
     /// Changes whenever endpoints, credentials or TLS of the connection change; opaque.
     pub connection: u64,
 }

@@ -45,6 +45,7 @@ struct RawCloud {
     network_names: BTreeMap<String, String>,
     clones_per_storage: u32,
     operations_per_node: u32,
+    adapt_lanes: bool,
 }
 
 /// A cloud, checked; without a connection when a fault stands in its way.
@@ -241,6 +242,7 @@ fn spec(id: &str, raw: &RawCloud, connection: u64) -> CloudSpec {
         clones_per_storage: raw.clones_per_storage,
         operations_per_node: raw.operations_per_node,
         image_storages: BTreeSet::new(),
+        adapt_lanes: raw.adapt_lanes,
         connection,
     }
 }

@@ -15,6 +15,7 @@ mod crash;
 mod discs;
 mod faults;
 mod holds;
+mod lanes;
 mod lifecycle;
 mod lives;
 mod lost_cloud;

@@ -71,6 +71,7 @@ pub fn cloud(id: &str, cap: Option<u32>) -> CloudSpec {
         clones_per_storage: 100,
         operations_per_node: 100,
         image_storages: BTreeSet::new(),
+        adapt_lanes: false,
         connection: 1,
     }
 }

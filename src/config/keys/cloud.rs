@@ -67,6 +67,18 @@ pub(in crate::config) static CLOUD: &[Key] = &[
         "bridges by names, beside lan, default, dmz, mgmt and management; also `vmbr0.100`",
     )
     .checked(value::network),
-    whole("clonesPerStorage", 1, 1000, 4, "clones at once on one storage"),
-    whole("operationsPerNode", 1, 1000, 8, "clones and starts at once on one node"),
+    whole(
+        "clonesPerStorage",
+        1,
+        1000,
+        16,
+        "most clones, and most destroys, at once on one storage",
+    ),
+    whole("operationsPerNode", 1, 1000, 16, "most clones, and most starts, at once on one node"),
+    key(
+        "adaptLanes",
+        Kind::Flag,
+        Preset::Flag(true),
+        "fewer at once where more would only wait or fail; false: always as many as that",
+    ),
 ];

@@ -48,8 +48,9 @@ const CLOUD_ROWS: &[Row] = &[
     ("nodeGracePeriodSeconds", NUMBER, "300s", ("60", "60s"), "0ns"),
     ("cloudInitIsoStorage", TEXT, "local", ("nfs", "nfs"), REFUSED),
     ("networkNames", NAMES, "vmbr0 None", ("{lan: vmbr7.30}", "vmbr7 Some(30)"), "vmbr0 None"),
-    ("clonesPerStorage", NUMBER, "4", ("1", "1"), REFUSED),
-    ("operationsPerNode", NUMBER, "8", ("1", "1"), REFUSED),
+    ("clonesPerStorage", NUMBER, "16", ("1", "1"), REFUSED),
+    ("operationsPerNode", NUMBER, "16", ("1", "1"), REFUSED),
+    ("adaptLanes", FLAG, "true", ("false", "false"), "false"),
 ];
 
 #[rustfmt::skip]
@@ -186,6 +187,7 @@ fn cloud(checked: &Checked, key: &str) -> String {
         }
         "clonesPerStorage" => text(&spec.clones_per_storage),
         "operationsPerNode" => text(&spec.operations_per_node),
+        "adaptLanes" => text(&spec.adapt_lanes),
         other => panic!("{other}"),
     }
 }
