@@ -13,6 +13,7 @@ pub mod iso;
 pub mod journal;
 pub mod pve;
 pub mod rights;
+pub mod seed;
 pub mod setup;
 pub mod shell;
 pub mod sim;

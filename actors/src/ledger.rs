@@ -244,6 +244,11 @@ impl Ledger {
                 self.with(agent, |entry| entry.addresses.clone_from(addresses));
             }
             Body::GuestCalled { agent, address } => self.set_called(agent, *address),
+            Body::IsoIntended { agent, volume } => self.with(agent, |entry| {
+                if !entry.volumes.contains(volume) {
+                    entry.volumes.push(volume.clone());
+                }
+            }),
             Body::VolumesKnown { agent, volumes } => {
                 self.with(agent, |entry| entry.volumes.clone_from(volumes));
             }

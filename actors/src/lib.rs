@@ -23,6 +23,7 @@ pub mod patience;
 pub mod ports;
 pub mod reconciler;
 pub mod record;
+pub mod seed;
 pub mod source;
 pub mod spec;
 pub mod supervise;

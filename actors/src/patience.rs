@@ -4,6 +4,7 @@
 //! The ports keep limits of their own, which are shorter; this is the net beneath them. A call that
 //! is given up may have had its effect, and may still have it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use crate::id::{CloudId, NodeName, Upid, VmId};
 use crate::marks::Marks;
 use crate::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
-    Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
+    ImageSight, Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall, Survey, TaskEnd, VmRef,
+    VmSight,
 };
 use crate::source::{Found, Sought};
 use crate::spec::UploadSpec;
@@ -126,6 +128,14 @@ impl Hypervisor for Patient<dyn Hypervisor> {
 
     fn destroy(&self, vm: &VmRef) -> Ask<Upid> {
         asked("destroy", &vm.cloud, self.0.destroy(vm))
+    }
+
+    fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageSight>> {
+        asked("images", cloud, self.0.images(cloud, storages))
+    }
+
+    fn remove_image(&self, cloud: &CloudId, image: &ImageSight) -> Ask<()> {
+        asked("remove image", cloud, self.0.remove_image(cloud, image))
     }
 
     fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>> {

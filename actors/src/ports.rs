@@ -4,6 +4,7 @@
 //! Every future is driven on the actors' thread and only waits; work happens on the ports' own
 //! runtime. Dropping a future does not take the call back.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -162,6 +163,15 @@ pub struct Configured {
     pub tags_refused: Option<String>,
 }
 
+/// A disc image of drover's on a storage, whoever's it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ImageSight {
+    /// The node that sees it.
+    pub node: NodeName,
+    /// Its volume id.
+    pub volume: String,
+}
+
 /// How a task ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskEnd {
@@ -227,7 +237,8 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn clone_vm(&self, call: CloneCall) -> Ask<Upid>;
     /// Waits for a task's end by the cluster's shared watcher, at most `limit`.
     fn await_task(&self, cloud: &CloudId, upid: &Upid, limit: Duration) -> Ask<TaskEnd>;
-    /// Verifies the marks, sets cloud-init, sizes and tags, resizes the disk and awaits that.
+    /// Verifies the marks, uploads the disc image where there is to be one, sets cloud-init, network
+    /// cards, sizes and tags, resizes the disk and awaits that.
     fn configure(&self, call: ConfigureCall) -> Ask<Configured>;
     /// Verifies the marks and takes the snapshot, unless it is there already; awaits that.
     fn snapshot(&self, call: SnapshotCall) -> Ask<Snapped>;
@@ -250,7 +261,13 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn destroy(&self, vm: &VmRef) -> Ask<Upid>;
     /// Lists volumes that still carry the id on any storage. Those of `ours` are removed first, and
     /// only while a quorate cluster says that the id is free; one that can not be removed is listed.
+    /// So are disc images among `ours`, which carry no id.
     fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>>;
+    /// Lists the files on these storages that are called as disc images of drover's, on each node
+    /// that is online; where one can not be read, none of it.
+    fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageSight>>;
+    /// Removes a disc image and awaits that; one that is gone already is fine.
+    fn remove_image(&self, cloud: &CloudId, image: &ImageSight) -> Ask<()>;
 }
 
 /// SSH into guests.

@@ -267,7 +267,14 @@ pub enum Body {
         /// The address.
         address: IpAddr,
     },
-    /// The guest's volumes.
+    /// *Before acting.* A disc image for cloud-init will be uploaded for an agent's guest.
+    IsoIntended {
+        /// The agent.
+        agent: AgentId,
+        /// Proxmox's volume id of it.
+        volume: String,
+    },
+    /// The guest's volumes, its disc image with them.
     VolumesKnown {
         /// The agent.
         agent: AgentId,
@@ -453,6 +460,7 @@ impl Body {
             | Self::ClusterPinned { .. }
             | Self::CloneIntended { .. }
             | Self::AddressAssigned { .. }
+            | Self::IsoIntended { .. }
             | Self::GuestCalled { .. }
             | Self::LeaseAsked(_)
             | Self::LeaseGranted { .. }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::addresses::{AddressPoolSpec, AddressSource};
 use crate::ambient::fnv1a;
 use crate::id::{AddressPoolId, CloudId, Generation, NodeName, TemplateId, VmId};
+use crate::seed::{NicSpec, SeedSpec};
 use crate::source::{Origin, Sought};
 
 /// Everything one drover looks after.
@@ -71,6 +72,8 @@ pub struct CloudSpec {
     pub clones_per_storage: u32,
     /// Clones and starts at once per node.
     pub operations_per_node: u32,
+    /// Storages on which disc images of its agents may be.
+    pub image_storages: BTreeSet<String>,
     /// Whether fewer run at once where more would only wait.
     pub adapt_lanes: bool,
     /// Changes whenever endpoints, credentials or TLS of the connection change; opaque.
@@ -156,6 +159,9 @@ pub struct TemplateSpec {
     /// What of its first network card differs from the template's.
     #[serde(default)]
     pub network: NetworkSpec,
+    /// All of its network cards, in place of `network` and of the template's; empty for those.
+    #[serde(default)]
+    pub nics: Vec<NicSpec>,
     /// Whether it starts with its node.
     #[serde(default)]
     pub on_boot: bool,
@@ -282,6 +288,7 @@ impl TemplateSpec {
             memory_mb: None,
             disk_gb: None,
             network: NetworkSpec::default(),
+            nics: Vec::new(),
             on_boot: false,
             remote_fs: String::new(),
             mode: Mode::Exclusive,
@@ -464,6 +471,12 @@ pub struct CloudInitSpec {
     /// `ciupgrade`: whether packages are upgraded at the first boot.
     #[serde(default)]
     pub upgrade: bool,
+    /// `cicustom`: snippets that lie on the storages already.
+    #[serde(default)]
+    pub custom: Option<String>,
+    /// Texts for a disc image in the place of Proxmox's cloud-init drive; none for that drive.
+    #[serde(default)]
+    pub seed: Option<SeedSpec>,
 }
 
 /// What the snapshot from before a guest's first use holds, to which it goes back after each.

@@ -1,7 +1,7 @@
 //! Clouds: `cloudDefaults` under each entry of `cloudConfigurations`, made into a [`CloudSpec`]
 //! and its [`Connection`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_actors::id::{CloudId, VmId};
@@ -13,6 +13,7 @@ use super::credential::{Credential, Vault};
 use super::environment::{Defaults, EnvironmentLogin};
 use super::keys::CLOUD;
 use super::layer::Layer;
+use super::network;
 use crate::pve::{Connection, Endpoint, Login, Tls, parse_pin};
 
 /// The keys that say what makes a certificate trusted; ignoreSslErrors counts when it is true.
@@ -40,6 +41,8 @@ struct RawCloud {
     orphan_cleanup_period_seconds: u64,
     orphan_cleanup_grace_period_seconds: u64,
     node_grace_period_seconds: u64,
+    cloud_init_iso_storage: String,
+    network_names: BTreeMap<String, String>,
     clones_per_storage: u32,
     operations_per_node: u32,
     adapt_lanes: bool,
@@ -51,6 +54,10 @@ pub(super) struct CheckedCloud {
     pub connection: Option<Connection>,
     /// What one call may take; its templates judge clones in doubt by it.
     pub call_timeout: Duration,
+    /// Where disc images for cloud-init are put.
+    pub iso_storage: String,
+    /// Its networks and their bridges.
+    pub networks: BTreeMap<String, String>,
     pub layer: Layer,
 }
 
@@ -85,7 +92,9 @@ pub(super) fn cloud(
     });
     let fingerprint = connection.as_ref().map_or(0, fingerprint);
     let spec = spec(id, &raw, fingerprint);
-    Some(CheckedCloud { spec, connection, call_timeout, layer })
+    let networks = network::names(&raw.network_names);
+    let iso_storage = raw.cloud_init_iso_storage.trim().to_owned();
+    Some(CheckedCloud { spec, connection, call_timeout, iso_storage, networks, layer })
 }
 
 /// Lays a layer over another; what a layer says about endpoints or trust replaces, as a whole,
@@ -232,6 +241,7 @@ fn spec(id: &str, raw: &RawCloud, connection: u64) -> CloudSpec {
         node_grace: Duration::from_secs(raw.node_grace_period_seconds),
         clones_per_storage: raw.clones_per_storage,
         operations_per_node: raw.operations_per_node,
+        image_storages: BTreeSet::new(),
         adapt_lanes: raw.adapt_lanes,
         connection,
     }

@@ -272,20 +272,20 @@ impl Reader<'_> {
             let (Some(text), Some(key)) = (self.environment.get(variable), key(name)) else {
                 continue;
             };
-            let value = match key.kind {
-                Kind::Whole(least, most) => {
-                    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
-                    number.map(Yaml::from).ok_or_else(|| {
-                        let fault = Fault::nowhere(*variable, "expected a whole number");
-                        fault.help(format!("set one from {least} to {most}, or unset it"))
-                    })
-                }
+            let value = if let Kind::Whole(least, most) = key.kind {
+                let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+                number.map(Yaml::from).ok_or_else(|| {
+                    let fault = Fault::nowhere(*variable, "expected a whole number");
+                    fault.help(format!("set one from {least} to {most}, or unset it"))
+                })
+            } else if *name == "labelString" {
                 // Lists of labels have commas in the environment, and blanks in the YAML.
-                _ if *name == "labelString" => Ok(Yaml::from(text.replace(',', " "))),
-                _ => match key.check.map(|check| check(text)) {
+                Ok(Yaml::from(text.replace(',', " ")))
+            } else {
+                match key.check.map(|check| check(text)) {
                     Some(Err(bad)) => Err(Fault::nowhere(*variable, bad.message).help(bad.help)),
                     Some(Ok(_)) | None => Ok(Yaml::from(text)),
-                },
+                }
             };
             match value {
                 Ok(value) => layer.put(key.name, variable, value),

@@ -4,12 +4,14 @@
 mod addresses;
 
 mod cloud;
+mod guest;
 
 use super::value::{self, Check};
 
 pub(super) use cloud::CLOUD;
 
 pub(super) use addresses::ADDRESS_POOL;
+pub(super) use guest::{NIC, SNIPPETS};
 
 /// The most a duration in seconds or minutes may be: about three years of seconds.
 const LONG: u64 = 100_000_000;
@@ -41,6 +43,8 @@ pub(super) enum Kind {
     Texts,
     /// A list of whole numbers.
     Wholes,
+    /// A mapping of names, whatever they are, to texts.
+    Names,
     /// A mapping with keys of its own.
     Mapping(&'static Shape),
     /// A list of mappings with keys of their own.
@@ -166,6 +170,7 @@ pub(super) static AGENT: &[Key] = &[
     text("bridge", Preset::Text(""), "bridge of net0; blank: the template's")
         .checked(value::bridge),
     whole("vlan", 0, 4094, 0, "VLAN tag of net0; 0: the template's"),
+    guest::NETWORKS,
     key("onBoot", Kind::Flag, Preset::Flag(false), "true: agents start with their node"),
     text("remoteFs", Preset::Text(""), "working directory; blank: /home/<user>/agent")
         .checked(value::directory),
@@ -240,6 +245,15 @@ pub(super) static AGENT: &[Key] = &[
         .checked(value::nameserver),
     text("searchDomain", Preset::Text(""), "cloud-init DNS search domain; blank: the node's")
         .also("searchdomain"),
+    guest::USER_DATA,
+    guest::USER_DATA_FILE,
+    guest::META_DATA,
+    guest::META_DATA_FILE,
+    guest::NETWORK_CONFIG,
+    guest::NETWORK_CONFIG_FILE,
+    guest::VALUES,
+    guest::ISO_STORAGE,
+    guest::CUSTOM,
     whole("sshPort", 1, 65_535, 22, "port of SSH in the guest"),
     key(
         "guestNetworks",
@@ -517,7 +531,7 @@ pub(super) const LATER: [&str; 3] = ["demand", "images", "machines"];
 
 /// Whether a word is the name of a key or of a section.
 pub(super) fn is_known(word: &str) -> bool {
-    let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys];
+    let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys, NIC.keys, SNIPPETS.keys];
     let tables =
         [CLOUD, AGENT, MAPPING, ADDRESS_POOL, SERVICE, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
     TOP.contains(&word) || tables.into_iter().chain(nested).flatten().any(|key| key.is(word))
@@ -554,7 +568,7 @@ mod tests {
 
     #[test]
     fn every_preset_is_of_its_kind_and_in_its_range() {
-        let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys].concat();
+        let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys, NIC.keys].concat();
         for key in [CLOUD, AGENT, MAPPING, ADDRESS_POOL, SERVICE].concat().into_iter().chain(nested)
         {
             let sound = match (key.kind, key.preset) {
@@ -565,7 +579,9 @@ mod tests {
                 }
                 (Kind::Flag, Preset::Flag(_)) | (Kind::Text, Preset::Text(_)) => true,
                 (Kind::Choice(words), Preset::Text(word)) => words.contains(&word),
-                (Kind::Texts | Kind::Wholes | Kind::Mappings(_), Preset::Empty) => true,
+                (Kind::Texts | Kind::Wholes | Kind::Names | Kind::Mappings(_), Preset::Empty) => {
+                    true
+                }
                 _ => false,
             };
             assert!(sound, "{}", key.name);

@@ -191,6 +191,7 @@ impl Layer {
                 | Kind::Flag
                 | Kind::Choice(_)
                 | Kind::Texts
+                | Kind::Names
                 | Kind::Wholes => given.sound().cloned(),
             };
             if let Some(value) = value.filter(|_| !matches!(given.state, State::Null)) {
@@ -268,6 +269,9 @@ fn preset(key: &Key) -> Option<Yaml> {
         Preset::Whole(number) => Some(Yaml::from(number)),
         Preset::Flag(flag) => Some(Yaml::from(flag)),
         Preset::Text(text) => Some(Yaml::from(text)),
+        Preset::Empty if matches!(key.kind, Kind::Names) => {
+            Some(Yaml::Mapping(serde_yaml::Mapping::new()))
+        }
         Preset::Empty => Some(Yaml::Sequence(Vec::new())),
         Preset::Required => Some(match key.kind {
             Kind::Text => Yaml::from(""),
@@ -276,7 +280,7 @@ fn preset(key: &Key) -> Option<Yaml> {
             Kind::ZeroOr(..) => Yaml::from(0),
             Kind::Flag => Yaml::from(false),
             Kind::Texts | Kind::Wholes | Kind::Mappings(_) => Yaml::Sequence(Vec::new()),
-            Kind::Mapping(_) => Yaml::Mapping(serde_yaml::Mapping::new()),
+            Kind::Mapping(_) | Kind::Names => Yaml::Mapping(serde_yaml::Mapping::new()),
         }),
     }
 }
@@ -328,6 +332,7 @@ fn value_of(node: &Node, path: &str, key: &Key, faults: &mut Vec<Fault>) -> Opti
             let range = (0, u64::from(u32::MAX));
             return list_of(node, path, faults, |item, path| whole_of(item, path, range, false));
         }
+        Kind::Names => return names_of(node, path, key, faults),
         Kind::Mapping(_) => match &node.value {
             Value::Map(_) => Ok(Yaml::Mapping(serde_yaml::Mapping::new())),
             Value::Scalar { .. } | Value::List(_) => Err(wrong_type(node, path, "a mapping")),
@@ -359,6 +364,22 @@ fn nested(node: &Node, path: &str, kind: Kind, faults: &mut Vec<Fault>) -> Vec<L
         Some(Layer::check(item, item.place, &path, shape.keys, faults))
     });
     layers.collect()
+}
+
+/// A mapping of names to texts; a text may be empty.
+fn names_of(node: &Node, path: &str, key: &Key, faults: &mut Vec<Fault>) -> Option<Yaml> {
+    let Value::Map(entries) = &node.value else {
+        faults.push(wrong_type(node, path, "a mapping of names to texts"));
+        return None;
+    };
+    let mut names = serde_yaml::Mapping::new();
+    for entry in entries {
+        match text_of(&entry.value, &format!("{path}.{}", entry.key), key) {
+            Ok(value) => drop(names.insert(Yaml::from(entry.key.as_str()), value)),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    (names.len() == entries.len()).then_some(Yaml::Mapping(names))
 }
 
 fn list_of(

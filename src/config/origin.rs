@@ -10,6 +10,7 @@ use serde_yaml::Value as Yaml;
 use super::fault::Fault;
 use super::keys::nearest;
 use super::layer::Layer;
+use super::network;
 use super::template::CheckedTemplate;
 
 /// By what a template is found.
@@ -19,12 +20,24 @@ const NODES: [&str; 2] = ["node", "nodes"];
 /// What full clones are written to.
 const STORAGES: [&str; 2] = ["targetStorage", "targetStorages"];
 
-const GROUPS: [&[&str]; 3] = [&SOUGHT, &NODES, &STORAGES];
+/// Texts for cloud-init, here or in a file.
+const TEXTS: [[&str; 2]; 3] = [
+    ["userData", "userDataFile"],
+    ["metaData", "metaDataFile"],
+    ["networkConfig", "networkConfigFile"],
+];
+
+const GROUPS: [&[&str]; 6] = [&SOUGHT, &NODES, &STORAGES, &TEXTS[0], &TEXTS[1], &TEXTS[2]];
 
 /// Lays a layer over another; of keys that say the same in several ways, the ones above replace all
 /// of those below.
 pub(super) fn over(lower: &Layer, upper: &Layer) -> Layer {
     let mut lower = lower.clone();
+    if !upper.nested("networks").is_empty() {
+        network::REPLACED.iter().for_each(|key| lower.forget(key));
+    } else if network::REPLACED.iter().any(|key| upper.has(key)) {
+        lower.forget("networks");
+    }
     for group in GROUPS.into_iter().filter(|group| group.iter().any(|key| upper.has(key))) {
         group.iter().for_each(|key| lower.forget(key));
     }

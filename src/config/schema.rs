@@ -112,6 +112,9 @@ fn value(key: &Key) -> Value {
             let item = json!({"type": "integer", "minimum": 0, "maximum": u32::MAX});
             json!({"type": ["array", "null"], "items": item})
         }
+        Kind::Names => {
+            json!({"type": ["object", "null"], "additionalProperties": {"type": ["string", "number"]}})
+        }
         Kind::Mapping(shape) => Value::Object(shaped(shape)),
         Kind::Mappings(shape) => {
             json!({"type": ["array", "null"], "items": Value::Object(shaped(shape))})
@@ -122,6 +125,7 @@ fn value(key: &Key) -> Value {
         Preset::Whole(number) => Some(json!(number)),
         Preset::Flag(flag) => Some(json!(flag)),
         Preset::Text(text) => Some(json!(text)),
+        Preset::Empty if matches!(key.kind, Kind::Names) => Some(json!({})),
         Preset::Empty => Some(json!([])),
     };
     let mut of_kind = of_kind;

@@ -389,6 +389,11 @@ impl Parts {
         for (name, template) in self.templates {
             layers.insert(name, template.layer);
             for spec in template.specs {
+                if let Some(seed) = &spec.cloud_init.seed
+                    && let Some(cloud) = herd.clouds.get_mut(&spec.id.cloud)
+                {
+                    Arc::make_mut(cloud).image_storages.insert(seed.storage.clone());
+                }
                 herd.templates.insert(spec.id.clone(), Arc::new(spec));
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use drover_actors::addresses::AddressSource;
 use drover_actors::id::{CloudId, Generation, NodeName, TemplateId, VmId};
+use drover_actors::seed::NicSpec;
 use drover_actors::spec::{
     BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, Mode,
     NetworkSpec, ResetKind, SshSpec, StepSpec, TemplateSpec, WindowSpec,
@@ -19,8 +20,10 @@ use super::environment::Defaults;
 use super::fault::Fault;
 use super::keys::{AGENT, WINDOW, nearest};
 use super::layer::Layer;
+use super::network::{self, Beside};
 use super::origin;
 use super::prepare;
+use super::seed;
 
 /// Below this Jenkins agents are on their way out.
 const RECOMMENDED_JAVA: u32 = 21;
@@ -84,6 +87,21 @@ struct RawAgent {
     ci_upgrade: bool,
     nameserver: String,
     search_domain: String,
+    /// The six are read from the layers.
+    #[serde(rename = "userData")]
+    _user_data: Option<String>,
+    #[serde(rename = "userDataFile")]
+    _user_data_file: Option<String>,
+    #[serde(rename = "metaData")]
+    _meta_data: Option<String>,
+    #[serde(rename = "metaDataFile")]
+    _meta_data_file: Option<String>,
+    #[serde(rename = "networkConfig")]
+    _network_config: Option<String>,
+    #[serde(rename = "networkConfigFile")]
+    _network_config_file: Option<String>,
+    user_data_values: BTreeMap<String, String>,
+    cloud_init_iso_storage: Option<String>,
     ssh_port: u16,
     guest_networks: Vec<String>,
     tags: BTreeSet<String>,
@@ -153,27 +171,54 @@ pub(super) fn template(
     let layer = laid(own, ground);
     let raw: RawAgent = layer.typed(AGENT, vault.faults)?;
     let steps = prepare::steps(&layer, raw.prepare_timeout_sec, vault);
+    let storage = raw.cloud_init_iso_storage.as_deref();
+    let told = seed::told(&layer, &raw.user_data_values, storage, vault);
     let (faults, warnings) = (&mut *vault.faults, &mut *vault.warnings);
     let clouds = clouds(&raw, &layer, ground, faults);
     let key = ssh_key(&raw, &layer, ground, faults);
     numbers(&raw, &layer, faults);
     let search = origin::search(&layer, faults);
     let windows = windows(&raw, &layer, faults);
+    let beside = Beside {
+        cap: raw.instance_cap,
+        pooled: !raw.address_pool.is_empty() || !raw.address_pool6.is_empty(),
+        nameserver: &raw.nameserver,
+        search: &raw.search_domain,
+    };
+    let cards = network::cards(&layer, &beside, faults);
+    let ip_config = match cards.any() {
+        true => cards.first().unwrap_or_default(),
+        false => &raw.ip_config,
+    };
     let wanted = Wanted {
         pool: &raw.address_pool,
         pool6: &raw.address_pool6,
         from: raw.address_from.as_deref(),
-        ip_config: &raw.ip_config,
+        ip_config,
         listens: ground.listens,
     };
     let address = addresses::source(&wanted, &layer, ground.pools, faults);
     advise(&raw, &layer, key, warnings);
     let kept = (raw.instance_cap, raw.instance_min.max(raw.idle_min));
     addresses::advise(&address, kept, &layer, ground.pools, warnings);
+    seed::advise(&told, &cards, &layer, warnings);
     let key = key?;
+    let nics: BTreeMap<&CloudId, Vec<NicSpec>> = clouds
+        .iter()
+        .map(|cloud| {
+            let id = &cloud.spec.id;
+            (id, cards.on(id.as_str(), &cloud.networks, &layer, faults))
+        })
+        .collect();
     let make = |cloud: &&CheckedCloud| {
         let made = spec(id, (&raw, &steps, &windows), cloud, key);
-        TemplateSpec { address: address.clone(), search: search.clone(), ..made }
+        let seed = told.on(&cloud.iso_storage, cards.apart);
+        let custom = told.custom.clone();
+        let cloud_init = CloudInitSpec { seed, custom, ..made.cloud_init };
+        let cloud_init = cards.tell(cloud_init);
+        let nics = nics.get(&cloud.spec.id).cloned().unwrap_or_default();
+        let (address, search) = (address.clone(), search.clone());
+        TemplateSpec { address, search, nics, cloud_init, ..made }
     };
     let specs = clouds.iter().map(make).collect();
     Some(CheckedTemplate { specs, layer })
@@ -411,6 +456,7 @@ fn spec(
             bridge: given(&raw.bridge),
             vlan: (raw.vlan > 0).then_some(raw.vlan),
         },
+        nics: Vec::new(),
         on_boot: raw.on_boot,
         remote_fs: given(&raw.remote_fs).unwrap_or_else(home),
         mode: raw.mode,
@@ -445,6 +491,8 @@ fn spec(
             nameserver: given(&raw.nameserver),
             search_domain: given(&raw.search_domain),
             upgrade: raw.ci_upgrade,
+            custom: None,
+            seed: None,
         },
         address: AddressSource::default(),
         guest_networks: raw.guest_networks.clone(),

@@ -8,6 +8,7 @@ use drover_actors::addresses::AddressRange;
 
 use crate::calendar;
 use crate::pve::{Endpoint, name_pattern, parse_pin};
+use crate::seed::network::is_mac;
 use crate::telemetry;
 
 /// What is wrong with a text, and what to do.
@@ -215,6 +216,59 @@ pub(super) fn bridge(text: &str) -> Result<(), Complaint> {
     ))
 }
 
+/// Checks a bridge's name, perhaps with a VLAN behind a dot.
+pub(super) fn network(text: &str) -> Result<(), Complaint> {
+    filled(text)?;
+    let name = text.rsplit_once('.').filter(|(_, vlan)| vlan.parse::<u16>().is_ok());
+    bridge(name.map_or(text, |(name, _)| name))
+}
+
+/// Checks the MAC address of a card: one card's own, not that of a group.
+pub(super) fn mac(text: &str) -> Result<(), Complaint> {
+    const FORM: &str = "write it as `BC:24:11:00:00:01`";
+    let group = text.get(..2).and_then(|byte| u8::from_str_radix(byte, 16).ok());
+    if !is_mac(text) || group.is_none_or(|byte| byte & 1 == 1) {
+        return Err(complain(format!("`{text}` is no MAC address of a card"), FORM));
+    }
+    Ok(())
+}
+
+/// Checks a card's IPv4 settings.
+pub(super) fn ip4(text: &str) -> Result<(), Complaint> {
+    const FORM: &str = "write it as `dhcp`, `none` or `10.0.0.50/24`";
+    let of_it = !text.contains(':') && cidr(text).is_ok();
+    let sound = matches!(text, "dhcp" | "none") || of_it;
+    if sound { Ok(()) } else { Err(complain(format!("`{text}` is no IPv4 setting"), FORM)) }
+}
+
+/// Checks a card's IPv6 settings.
+pub(super) fn ip6(text: &str) -> Result<(), Complaint> {
+    const FORM: &str = "write it as `dhcp`, `auto` or `fd00::50/64`";
+    let of_it = text.contains(':') && cidr(text).is_ok();
+    let sound = matches!(text, "dhcp" | "auto") || of_it;
+    if sound { Ok(()) } else { Err(complain(format!("`{text}` is no IPv6 setting"), FORM)) }
+}
+
+/// Checks the volume of a snippet.
+pub(super) fn snippet(text: &str) -> Result<(), Complaint> {
+    let parts = text.split_once(":snippets/");
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    match parts {
+        Some((storage, name))
+            if !storage.is_empty()
+                && !name.is_empty()
+                && (storage.to_owned() + name).chars().all(plain) =>
+        {
+            Ok(())
+        }
+        Some(_) | None => Err(complain(
+            format!("`{text}` is no snippet on a storage"),
+            "put the file into the storage's `snippets` folder on the node, and name it as \
+             `local:snippets/ci.yaml`: the API can not upload snippets; a file here goes by userDataFile",
+        )),
+    }
+}
+
 /// Checks DNS servers: addresses separated by blanks or commas.
 pub(super) fn nameserver(text: &str) -> Result<(), Complaint> {
     let mut servers = text.split([' ', ',', ';']).filter(|server| !server.is_empty());
@@ -296,7 +350,7 @@ mod tests {
 
     #[test]
     fn single_texts_are_told_right_from_wrong() {
-        let cases: [(Check, &[&str], &[&str]); 15] = [
+        let cases: [(Check, &[&str], &[&str]); 20] = [
             (bridge, &["", "vmbr0", "dmz.7"], &["vmbr0,firewall=0", "a b", "sixteen-letters-x"]),
             (cidr, &["10.0.0.0/8", "fd00::/8"], &["10.0.0.0", "10.0.0.0/33", "x/8", "::/129"]),
             (step_name, &["docker", "the cache"], &["", " ", "a\nb", &"x".repeat(41)]),
@@ -321,6 +375,15 @@ mod tests {
             (tag, &["linux", "a.b-c"], &["", "-a", "Über", "drover", "drover-7k2m9qxw"]),
             (ip_config, &["", "ip=dhcp", "ip=10.0.0.5/24,gw=10.0.0.1"], &["dhcp", "ip=x", "a=b"]),
             (nameserver, &["", "1.1.1.1 8.8.8.8", "1.1.1.1,::1"], &["dns.example.com"]),
+            (network, &["vmbr0", "vmbr0.100"], &["", "a b", "vmbr0,tag=5"]),
+            (mac, &["bc:24:11:00:00:01"], &["", "bc:24:11:00:00", "01:00:5e:00:00:01", "é1"]),
+            (ip4, &["dhcp", "none", "10.0.0.5/24"], &["", "auto", "10.0.0.5", "fd00::5/64"]),
+            (ip6, &["dhcp", "auto", "fd00::5/64"], &["", "none", "10.0.0.5/24"]),
+            (
+                snippet,
+                &["local:snippets/a.yaml"],
+                &["", "a.yaml", "local:iso/a.iso", ":snippets/a"],
+            ),
             (directory, &["", "/home/ci"], &["agent", "~/agent"]),
             (
                 token_id,

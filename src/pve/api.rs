@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::client::{Client, Params};
 use super::error::{Call, PveError};
-use super::transport::{Method, encode};
+use super::transport::{File, Method, encode};
 use super::types::{
     Certificate, Current, FileRead, Interface, LogLine, Resource, StatusItem, Storage, TaskRow,
     TaskStatus, Version, VmConfig, Volume,
@@ -244,6 +244,45 @@ impl Client {
         let (node, storage) = (encode(node.as_str()), encode(storage));
         let path = format!("/nodes/{node}/storage/{storage}/content");
         self.get(&path, params([("content", "images"), ("vmid", &vmid.to_string())])).await
+    }
+
+    /// Uploads an ISO image over what is there by that name; its SHA-256 in hexadecimal digits is
+    /// checked there.
+    pub async fn upload_iso(
+        &self,
+        node: &NodeName,
+        storage: &str,
+        file: File,
+        sha256: &str,
+    ) -> Result<Upid, PveError> {
+        let path = format!("/nodes/{}/storage/{}/upload", encode(node.as_str()), encode(storage));
+        // In this order alone.
+        let how =
+            params([("content", "iso"), ("checksum-algorithm", "sha256"), ("checksum", sha256)]);
+        let upid: String = self.send_file(&path, how, file).await?;
+        Ok(Upid::new(upid))
+    }
+
+    /// The ISO images on a storage.
+    pub async fn iso_images(
+        &self,
+        node: &NodeName,
+        storage: &str,
+    ) -> Result<Vec<Volume>, PveError> {
+        let (node, storage) = (encode(node.as_str()), encode(storage));
+        let path = format!("/nodes/{node}/storage/{storage}/content");
+        self.get(&path, params([("content", "iso")])).await
+    }
+
+    /// One storage of a node.
+    pub async fn storage(
+        &self,
+        node: &NodeName,
+        storage: &str,
+    ) -> Result<Option<Storage>, PveError> {
+        let path = format!("/nodes/{}/storage", encode(node.as_str()));
+        let found: Vec<Storage> = self.get(&path, params([("storage", storage)])).await?;
+        Ok(found.into_iter().find(|one| one.storage == storage))
     }
 
     /// Removes a volume that no guest's configuration names.

@@ -98,7 +98,7 @@ async fn fetch(client: &Client, username: &str, secret: &SecretString) -> Result
         ("username".to_owned(), username.to_owned()),
         ("password".to_owned(), secret.expose_secret().to_owned()),
     ];
-    let answer = client.exchange(&call, params, Vec::new()).await?;
+    let answer = client.exchange(&call, (params, None), Vec::new()).await?;
     let ticket: Ticket = answer.read(&call)?;
     if ticket.need_tfa {
         return Err(PveError::SecondFactor(username.to_owned()));

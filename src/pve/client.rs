@@ -15,7 +15,7 @@ use super::classify::Refusal;
 use super::connection::Connection;
 use super::error::{Call, PveError};
 use super::route::Route;
-use super::transport::{Dialer, Method, Reply, Request, Sent, Transport, TransportError};
+use super::transport::{Dialer, File, Method, Reply, Request, Sent, Transport, TransportError};
 use crate::causes::chain;
 
 /// A login's headers.
@@ -143,18 +143,37 @@ impl Client {
         self.call(&call, params).await?.read(&call)
     }
 
+    /// Sends a file with parameters before it, and reads what came back.
+    pub async fn send_file<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        params: Params,
+        file: File,
+    ) -> Result<T, PveError> {
+        let call = Call::new(Method::Post, path);
+        self.call_with(&call, (params, Some(file))).await?.read(&call)
+    }
+
     /// Makes a call as the login; a ticket that was refused is fetched anew, once: a 401 comes
     /// before anything was done, so writes may be asked again.
     pub async fn call(&self, call: &Call, params: Params) -> Result<Answer, PveError> {
+        self.call_with(call, (params, None)).await
+    }
+
+    async fn call_with(
+        &self,
+        call: &Call,
+        body: (Params, Option<File>),
+    ) -> Result<Answer, PveError> {
         let headers = self.session.headers(self, call.method).await?;
-        let first = self.exchange(call, params.clone(), headers.clone()).await;
+        let first = self.exchange(call, body.clone(), headers.clone()).await;
         match &first {
             Err(PveError::Refused { refusal, .. })
                 if refusal.status == 401 && self.session.renewable() =>
             {
                 self.session.forget(&headers).await;
                 let headers = self.session.headers(self, call.method).await?;
-                self.exchange(call, params, headers).await
+                self.exchange(call, body, headers).await
             }
             _ => first,
         }
@@ -164,19 +183,25 @@ impl Client {
     pub(super) async fn exchange(
         &self,
         call: &Call,
-        params: Params,
+        (params, file): (Params, Option<File>),
         headers: Headers,
     ) -> Result<Answer, PveError> {
+        let order = match &file {
+            // `/nodes/NODE/…`.
+            Some(_) => self.route.order_near(call.path.split('/').nth(2).unwrap_or_default()),
+            None => self.route.order(),
+        };
         let request = Request {
             method: call.method,
             path: call.path.clone(),
             params,
+            file,
             headers,
             timeout: self.call_timeout,
         };
         let mut tried = Vec::new();
         let mut distrusted = true;
-        for index in self.route.order() {
+        for index in order {
             let Some((endpoint, transport)) = self.route.way(index) else { continue };
             match self.send(transport, &request).await {
                 Ok(reply) => {

@@ -15,6 +15,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::client::{Client, Params};
 use super::error::PveError;
+use super::nics;
+use super::seed::{self, Disc};
 use super::transport::encode;
 use super::types::VmConfig;
 
@@ -106,7 +108,10 @@ pub fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
         set(&key, Some(ip_config.clone()), config.get(&key));
     }
     set("ciupgrade", Some(flag(init.upgrade)), config.get("ciupgrade"));
-    set("net0", rewire(config.get("net0"), &spec.network), None);
+    if spec.nics.is_empty() {
+        set("net0", rewire(config.get("net0"), &spec.network), None);
+    }
+    set("cicustom", init.custom.clone(), config.get("cicustom"));
     set("onboot", Some(flag(spec.on_boot)), Some(config.get("onboot").unwrap_or("0")));
     set("cores", spec.cores.map(|cores| cores.to_string()), config.get("cores"));
     let memory = config.get("memory").map(|text| text.strip_prefix("current=").unwrap_or(text));
@@ -121,6 +126,7 @@ pub fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
     if config.get("protection").is_some_and(|value| value == "1") {
         set("protection", Some("0".into()), None);
     }
+    changes.extend(nics::changes(config, call));
     Plan {
         changes,
         tags: retag(config, &call.marks.installation, &spec.tags),
@@ -134,7 +140,7 @@ fn flag(on: bool) -> String {
 
 /// `net0` on the wanted bridge and VLAN, all else of it kept; none when it is so already, and when
 /// there is no card and no bridge to put one on.
-fn rewire(now: Option<&str>, wanted: &NetworkSpec) -> Option<String> {
+pub(super) fn rewire(now: Option<&str>, wanted: &NetworkSpec) -> Option<String> {
     let card = match (now, &wanted.bridge) {
         (Some(card), _) => card,
         (None, Some(_)) => "virtio",
@@ -216,7 +222,7 @@ fn retag(
 }
 
 /// Whether a key holds a drive.
-fn is_drive(key: &str) -> bool {
+pub(super) fn is_drive(key: &str) -> bool {
     let digits = key.trim_start_matches(|ch: char| ch.is_ascii_alphabetic());
     let bus = &key[..key.len() - digits.len()];
     let numbered = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -286,21 +292,30 @@ pub fn mac(config: &VmConfig) -> Option<String> {
     values.map(|(_, value)| value).find(|value| is_mac(value)).map(str::to_uppercase)
 }
 
-/// Reads, verifies and writes; gives the resize's task to be awaited. A serial number is the
-/// guest's secret.
+/// Reads a guest's configuration and verifies that it is the agent's, and nobody else's for now.
+pub async fn read(client: &Client, call: &ConfigureCall) -> Result<VmConfig, PveError> {
+    let vmid = call.vm.vmid;
+    let config = client.config(&call.vm.node, vmid).await?;
+    verify(&config, &call.marks, vmid)?;
+    unlocked(&config, vmid)?;
+    Ok(config)
+}
+
+/// Writes what differs from what was read; gives the resize's task to be awaited. A serial number is
+/// the guest's secret, a disc the image in its drive.
 pub async fn begin(
     client: &Client,
     call: &ConfigureCall,
+    config: &VmConfig,
+    disc: Option<&Disc>,
     serial: Option<&SecretString>,
 ) -> Result<Begun, PveError> {
     let (node, vmid) = (&call.vm.node, call.vm.vmid);
-    let config = client.config(node, vmid).await?;
-    verify(&config, &call.marks, vmid)?;
-    unlocked(&config, vmid)?;
-    let mut plan = plan(&config, call);
+    let mut plan = plan(config, call);
+    plan.changes.extend(disc.and_then(|disc| disc.change(config)));
     let serial = serial.and_then(|serial| number(config.get("smbios1"), serial.expose_secret()));
     plan.changes.extend(serial.map(|smbios| ("smbios1".to_owned(), smbios)));
-    if !has_cloud_init(&config) {
+    if disc.is_none() && seed::drive(config).is_none() {
         tracing::warn!(
             cloud = %call.vm.cloud,
             template = %call.spec.id,
@@ -322,8 +337,13 @@ pub async fn begin(
         Some((disk, gib)) => client.resize(node, vmid, disk, *gib).await?,
         None => None,
     };
-    let configured =
-        Configured { volumes: volumes(&config, vmid), mac: mac(&config), tags_refused };
+    let written = nics::after(config, &plan.changes);
+    // Proxmox frees a cloud-init image itself when another disc takes its drive.
+    let replaced = disc.and_then(|disc| disc.replaced(config));
+    let mut volumes = volumes(config, vmid);
+    volumes.retain(|volume| Some(volume.as_str()) != replaced);
+    volumes.extend(disc.map(|disc| disc.volume.clone()));
+    let configured = Configured { volumes, mac: mac(&written), tags_refused };
     Ok(Begun { configured, resize })
 }
 

@@ -17,8 +17,10 @@ pub mod guest;
 #[cfg(test)]
 mod life;
 pub mod loose;
+mod nics;
 pub mod proxmox;
 pub mod route;
+mod seed;
 pub mod sight;
 mod snapshot;
 mod source;
@@ -29,7 +31,7 @@ pub mod watcher;
 pub mod wire;
 
 #[cfg(test)]
-mod script;
+pub(crate) mod script;
 
 pub use connection::{Connection, Login, Tls, parse_pin};
 pub use endpoint::Endpoint;

@@ -1,7 +1,7 @@
 //! The port itself: clouds by id, each with its client and its cluster's watcher, and the calls
 //! of `Hypervisor` on them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use drover_actors::id::{CloudId, ClusterId, NodeName, Upid, VmId};
 use drover_actors::marks::Marks;
 use drover_actors::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
-    Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
+    ImageSight, Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
 use drover_actors::source::{Found, Sought};
 use drover_actors::spec::{CloneStrategy, CloudSpec};
@@ -29,7 +29,7 @@ use super::gate::{Gate, Line};
 use super::transport::Dialer;
 use super::watcher::Watcher;
 use super::wire::WireDialer;
-use super::{guest, sight, snapshot, source};
+use super::{guest, seed, sight, snapshot, source};
 use crate::call_in::CallInKey;
 
 /// The shortest time between two looks at the tasks of a cluster.
@@ -59,8 +59,8 @@ struct Cluster {
     gate: Gate,
 }
 
-struct Cloud {
-    client: Arc<Client>,
+pub(super) struct Cloud {
+    pub(super) client: Arc<Client>,
     /// Used until the cluster is known.
     own: Arc<Cluster>,
     /// The cluster's, shared with other clouds that lead there; known once the cloud said so.
@@ -68,6 +68,8 @@ struct Cloud {
     /// Where the connection led that this one replaces.
     before: Option<ClusterId>,
     clusters: Arc<Mutex<BTreeMap<ClusterId, Arc<Cluster>>>>,
+    /// Storages that were found to take disc images from this login.
+    pub(super) discs: Mutex<BTreeSet<String>>,
 }
 
 impl Proxmox {
@@ -108,6 +110,7 @@ impl Proxmox {
             shared: OnceLock::new(),
             before: clouds.get(&id).and_then(|old| old.led_to()),
             clusters: self.clusters.clone(),
+            discs: Mutex::default(),
         };
         if let Some(old) = clouds.insert(id, Arc::new(cloud)) {
             old.client.replace_by(client);
@@ -198,7 +201,7 @@ impl Cloud {
         let _ = self.shared.set((id.clone(), cluster.clone()));
     }
 
-    async fn await_task(&self, upid: &Upid, limit: Duration) -> TaskEnd {
+    pub(super) async fn await_task(&self, upid: &Upid, limit: Duration) -> TaskEnd {
         let cluster = self.cluster();
         let line = Line::of_task(task_kind(upid)).zip(task_guest(upid));
         let leaving = line.map(|(line, vmid)| cluster.gate.leaving(line, vmid));
@@ -209,8 +212,14 @@ impl Cloud {
         end
     }
 
-    /// Volumes that still carry an id, once those that are ours were removed.
+    /// Volumes that still carry an id, once those that are ours were removed, and disc images of ours.
     async fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Result<Vec<String>, PveError> {
+        let mut left = self.remove_images(vm, ours).await?;
+        left.extend(self.volumes_left(vm, ours).await?);
+        Ok(left)
+    }
+
+    async fn volumes_left(&self, vm: &VmRef, ours: &[String]) -> Result<Vec<String>, PveError> {
         let found = sight::leftovers(&self.client, vm).await?;
         let is_ours = |volume: &&String| ours.iter().any(|one| is_same_volume(one, volume));
         let mine: Vec<&String> = found.iter().filter(is_ours).collect();
@@ -260,7 +269,11 @@ impl Cloud {
         call: ConfigureCall,
         serial: Option<SecretString>,
     ) -> Result<Configured, PveError> {
-        let begun = configure::begin(&self.client, &call, serial.as_ref()).await?;
+        let config = configure::read(&self.client, &call).await?;
+        let disc = self.disc(&call, &config).await?;
+        let client = &self.client;
+        let begun =
+            configure::begin(client, &call, &config, disc.as_ref(), serial.as_ref()).await?;
         if let Some(upid) = &begun.resize {
             match self.await_task(upid, call.spec.limits.operation).await {
                 TaskEnd::Done { .. } => {}
@@ -447,6 +460,16 @@ impl Hypervisor for Proxmox {
         let VmRef { cloud, node, vmid } = vm.clone();
         let width = self.width(&cloud);
         self.ask(&cloud, move |cloud| async move { cloud.destroy(&node, vmid, width).await })
+    }
+
+    fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageSight>> {
+        let storages = storages.clone();
+        self.ask(cloud, move |cloud| async move { seed::list(&cloud.client, &storages).await })
+    }
+
+    fn remove_image(&self, cloud: &CloudId, image: &ImageSight) -> Ask<()> {
+        let image = image.clone();
+        self.ask(cloud, move |cloud| async move { cloud.remove_image(&image).await })
     }
 
     fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>> {

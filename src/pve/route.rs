@@ -39,6 +39,18 @@ impl Route {
         (0..count).map(|step| (first + step) % count).collect()
     }
 
+    /// The same, but those first that are called as a node: a file is best sent to the node that is to
+    /// have it.
+    pub fn order_near(&self, node: &str) -> Vec<usize> {
+        let mut order = self.order();
+        let is_it = |index: &usize| {
+            let host = self.ways.get(*index).map_or("", |(endpoint, _)| endpoint.host());
+            host.split('.').next() == Some(node)
+        };
+        order.sort_by_key(|index| !is_it(index));
+        order
+    }
+
     /// The endpoint and the way to it.
     pub fn way(&self, index: usize) -> Option<(&Endpoint, &Arc<dyn Transport>)> {
         self.ways.get(index).map(|(endpoint, transport)| (endpoint, transport))

@@ -143,6 +143,12 @@ pub struct Storage {
     /// Whether the node reaches it.
     #[serde(default, deserialize_with = "loose::maybe_flag")]
     pub active: Option<bool>,
+    /// What it takes, separated by commas.
+    #[serde(default, deserialize_with = "loose::maybe_text")]
+    pub content: Option<String>,
+    /// Whether every node sees the same one.
+    #[serde(default, deserialize_with = "loose::maybe_flag")]
+    pub shared: Option<bool>,
 }
 
 /// One volume of a storage's content.
@@ -153,6 +159,9 @@ pub struct Volume {
     /// The guest it belongs to.
     #[serde(default, deserialize_with = "loose::maybe_number")]
     pub vmid: Option<u64>,
+    /// Its size in bytes.
+    #[serde(default, deserialize_with = "loose::maybe_number")]
+    pub size: Option<u64>,
 }
 
 /// What the guest agent says of one interface; from a hostile guest, so every field may lack.

@@ -17,7 +17,8 @@ use super::connection::{Connection, Tls};
 use super::endpoint::Endpoint;
 use super::error::PveError;
 use super::tls::{self, CertificateRefused};
-use super::transport::{Dialer, Method, Reply, Request, Transport, TransportError, encode_params};
+use super::transport::{Dialer, Method, Reply, Request, Transport, TransportError};
+use super::transport::{encode_body, encode_params};
 use crate::causes::causes;
 
 /// Proxmox closes an idle connection after 5 s; ours go earlier.
@@ -89,9 +90,10 @@ impl Wire {
     }
 
     fn build(&self, request: &Request) -> Result<reqwest::RequestBuilder, TransportError> {
-        let params = encode_params(&request.params);
+        let params =
+            if request.method.has_body() { String::new() } else { encode_params(&request.params) };
         let mut url = format!("{}{}", self.base, request.path);
-        if !request.method.has_body() && !params.is_empty() {
+        if !params.is_empty() {
             url.push('?');
             url.push_str(&params);
         }
@@ -103,12 +105,12 @@ impl Wire {
         };
         let mut builder = self.client.request(method, url);
         if request.method.has_body() {
+            let (kind, body) = encode_body(request);
             // An empty body would go without the length that Proxmox wants to see.
-            if params.is_empty() {
+            if body.is_empty() {
                 builder = builder.header(CONTENT_LENGTH, 0);
             }
-            builder =
-                builder.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(params);
+            builder = builder.header(CONTENT_TYPE, kind).body(body);
         }
         for (name, value) in &request.headers {
             let mut value = HeaderValue::from_str(value.expose_secret())

@@ -16,7 +16,8 @@ use super::door::http;
 use crate::pve::connection::Connection;
 use crate::pve::endpoint::Endpoint;
 use crate::pve::error::PveError;
-use crate::pve::transport::{Dialer, Reply, Request, Transport, TransportError, encode_params};
+use crate::pve::transport::{Dialer, Reply, Request, Transport, TransportError};
+use crate::pve::transport::{encode_body, encode_params};
 
 /// How long a node that is down lets a caller wait.
 const NO_ROUTE: Duration = Duration::from_secs(3);
@@ -76,7 +77,6 @@ impl Transport for MemoryTransport {
 }
 
 fn translate(request: &Request, node: &str) -> http::Request {
-    let params = encode_params(&request.params);
     let mut headers: Vec<(String, String)> = request
         .headers
         .iter()
@@ -85,11 +85,12 @@ fn translate(request: &Request, node: &str) -> http::Request {
     let mut target = format!("/api2/json{}", request.path);
     let mut body = bytes::Bytes::new();
     if request.method.has_body() {
-        body = params.into();
-        headers.push(("Content-Type".into(), "application/x-www-form-urlencoded".into()));
+        let (kind, encoded) = encode_body(request);
+        body = encoded;
+        headers.push(("Content-Type".into(), kind));
         headers.push(("Content-Length".into(), body.len().to_string()));
-    } else if !params.is_empty() {
-        target = format!("{target}?{params}");
+    } else if !request.params.is_empty() {
+        target = format!("{target}?{}", encode_params(&request.params));
     }
     http::Request {
         method: request.method.as_str().to_owned(),
@@ -133,6 +134,7 @@ mod tests {
             method: Method::Post,
             path: "/nodes/pve1/qemu".into(),
             params: vec![("vmid".into(), "100".into())],
+            file: None,
             headers: vec![("Authorization", token)],
             timeout: Duration::from_secs(60),
         };

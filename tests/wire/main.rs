@@ -27,6 +27,7 @@ mod recovery;
 mod reload;
 mod resets;
 mod rights;
+mod seeds;
 mod service;
 mod sim;
 mod sources;

@@ -41,6 +41,7 @@ impl Mind {
             let (agent, addresses) = (self.agent.clone(), self.addresses.clone());
             out.record(Body::AddressAssigned { agent, addresses });
         }
+        self.intend_image(out);
         Some(Call::Configure)
     }
 

@@ -414,7 +414,10 @@ impl Mind {
     /// A quorate endpoint says that the id of a proven guest is free.
     pub(super) fn vanished(&mut self, out: &mut Out) {
         let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
-        if settled {
+        if settled && self.has_image() {
+            // Nobody but drover takes its disc image away.
+            self.send_out(Reason::Vanished, out);
+        } else if settled {
             self.gone(Reason::Vanished, false, out);
         }
     }

@@ -213,6 +213,6 @@ pub struct Guest {
     pub address: Option<IpAddr>,
     /// Its host keys, public key lines.
     pub host_keys: Vec<String>,
-    /// Its volumes, as its configuration named them once it was made.
+    /// Its volumes, as its configuration named them once it was made, and its disc image.
     pub volumes: Vec<String>,
 }

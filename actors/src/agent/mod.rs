@@ -14,6 +14,7 @@ pub mod guest;
 mod hear;
 mod hold;
 pub mod hold_next;
+mod image;
 pub mod lessons;
 pub mod mind;
 pub mod picture;

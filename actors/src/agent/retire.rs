@@ -222,7 +222,9 @@ impl Mind {
     pub(super) fn retire_task_ended(&mut self, result: Result<TaskEnd, Fault>, out: &mut Out) {
         let State::Retiring { step, .. } = &self.state else { return };
         match (step, result) {
-            (RetireStep::DestroyTask(_), Ok(TaskEnd::Done { warnings })) if warnings.is_empty() => {
+            (RetireStep::DestroyTask(_), Ok(TaskEnd::Done { warnings }))
+                if warnings.is_empty() && !self.has_image() =>
+            {
                 self.retired(out);
             }
             (RetireStep::DestroyTask(_), Ok(TaskEnd::Done { warnings })) => {

@@ -2,6 +2,7 @@
 //! [`plan`], and tells the herd what it found.
 
 pub mod finding;
+mod images;
 pub mod plan;
 mod preview;
 
@@ -219,6 +220,7 @@ impl Reconciler {
             self.common.roster.send(agent, command.clone());
         }
         let templates = templates(&survey);
+        let named = images::named(&survey, &self.common.installation);
         let answers = self.ask(&cloud, &plan);
         let mut findings = plan.findings;
         ctx.spawn(answers.into_actor(self).map(move |(looks, checks), actor, ctx| {
@@ -233,7 +235,7 @@ impl Reconciler {
                 }
                 findings.extend(checked(&agent, vmid, sight));
             }
-            actor.end(findings, ctx);
+            actor.sweep_images(&cloud, named, findings, ctx);
         }));
     }
 

@@ -10,7 +10,7 @@ use crate::birth::Living;
 use crate::id::{AgentId, ClusterId, Installation, NodeName, VmId};
 use crate::marks::{Kind, Marks, Reading, parse_name};
 use crate::message::AgentCommand;
-use crate::ports::{IdSight, Listed, Survey, VmSight};
+use crate::ports::{IdSight, ImageSight, Listed, Survey, VmSight};
 use crate::time::Moment;
 
 /// What is known before the list is read.
@@ -66,6 +66,8 @@ struct Candidate {
 pub struct Memory {
     candidates: BTreeMap<VmId, Candidate>,
     offline: BTreeMap<NodeName, Moment>,
+    /// Disc images without an agent, and since when.
+    pub(super) images: BTreeMap<ImageSight, Moment>,
     down_told: BTreeSet<AgentId>,
     /// A guest's marks were ahead of the journal: its VMID and their sequence.
     ahead: Option<(VmId, u64)>,

@@ -5,7 +5,7 @@
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::finding::Finding;
-use super::{NO_WAY, Plans, Reconciler, checked, plan, templates, told, unread};
+use super::{NO_WAY, Plans, Reconciler, checked, images, plan, templates, told, unread};
 use crate::id::CloudId;
 use crate::ports::Survey;
 
@@ -29,9 +29,12 @@ impl Reconciler {
         memory.look_again();
         let plan = plan::plan(survey, &known, config, &mut memory, now);
         let templates = templates(survey);
+        let named = images::named(survey, &self.common.installation);
+        let listed = self.list_images(cloud);
         let answers = self.ask(cloud, &plan);
+        let answers = async move { (answers.await, listed.await) };
         let mut findings = plan.findings;
-        ctx.spawn(answers.into_actor(self).map(move |(looks, checks), actor, _| {
+        ctx.spawn(answers.into_actor(self).map(move |((looks, checks), listed), actor, _| {
             let looks = told(looks);
             for (vmid, _, sight) in &looks {
                 memory.learn(*vmid, sight, &known);
@@ -44,6 +47,8 @@ impl Reconciler {
             let gone =
                 checks.into_iter().filter_map(|(agent, vmid, sight)| checked(&agent, vmid, sight));
             findings.extend(gone);
+            let judged = images::judge(listed, &named, &known, config, &mut memory, now);
+            findings.extend(judged.findings);
             actor.planned(findings, &plans);
         }));
     }

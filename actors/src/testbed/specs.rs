@@ -1,6 +1,6 @@
 //! Specs, entries and asks with plain values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +70,7 @@ pub fn cloud(id: &str, cap: Option<u32>) -> CloudSpec {
         node_grace: seconds(120),
         clones_per_storage: 100,
         operations_per_node: 100,
+        image_storages: BTreeSet::new(),
         adapt_lanes: false,
         connection: 1,
     }

@@ -1,6 +1,6 @@
 //! The scripted world behind the ports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::marks::Marks;
 use crate::message::AgentCommand;
 use crate::ports::{
     AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor,
-    IdSight, Journal, JournalFault, Observer, Ports, Ran, Shell, ShellTarget, Snapped,
+    IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran, Shell, ShellTarget, Snapped,
     SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
 use crate::record::{Body, Record};
@@ -41,6 +41,8 @@ pub struct Script {
     /// The node that templates are found on, `pve1` where nothing is said.
     pub locate: Option<Result<NodeName, Fault>>,
     pub leftovers: Vec<String>,
+    /// Disc images on the storages that are asked about.
+    pub images: Vec<ImageSight>,
     pub calls: Vec<String>,
     pub bodies: Vec<Body>,
     pub ledger: Ledger,
@@ -231,6 +233,20 @@ impl Hypervisor for World {
     }
     fn destroy(&self, _: &VmRef) -> Ask<Upid> {
         never()
+    }
+    fn images(&self, _: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageSight>> {
+        now(self.with(|script| {
+            let shown = storages.iter().cloned().collect::<Vec<_>>().join(",");
+            script.calls.push(format!("images {shown}"));
+            Ok(script.images.clone())
+        }))
+    }
+    fn remove_image(&self, _: &CloudId, image: &ImageSight) -> Ask<()> {
+        now(self.with(|script| {
+            script.calls.push(format!("remove {} on {}", image.volume, image.node));
+            script.images.retain(|other| other != image);
+            Ok(())
+        }))
     }
     fn leftovers(&self, vm: &VmRef, _: &[String]) -> Ask<Vec<String>> {
         now(self.with(|script| {

@@ -54,6 +54,19 @@ pub(in crate::config) static CLOUD: &[Key] = &[
         300,
         "seconds before an offline node's agents are parked; 0: none",
     ),
+    text(
+        "cloudInitIsoStorage",
+        Preset::Text("local"),
+        "storage of ISO images for cloud-init, of templates with user data of their own",
+    )
+    .checked(value::filled),
+    key(
+        "networkNames",
+        Kind::Names,
+        Preset::Empty,
+        "bridges by names, beside lan, default, dmz, mgmt and management; also `vmbr0.100`",
+    )
+    .checked(value::network),
     whole(
         "clonesPerStorage",
         1,

@@ -28,6 +28,24 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("agent", "templateTag") => "\"golden\"",
         ("agent", "targetStorages") => "[\"nfs\", \"ceph\"]",
         ("agent", "credentialsId") => "\"agent-key\"",
+        ("agent", "userData") => "\"#cloud-config\\nhostname: ${hostname}\\n\"",
+        ("agent", "userDataFile") => "\"files/user-data.yaml\"",
+        ("agent", "metaData") => "\"instance-id: ${instanceId}\"",
+        ("agent", "metaDataFile") => "\"files/meta-data.yaml\"",
+        ("agent", "networkConfig") => "\"version: 2\"",
+        ("agent", "networkConfigFile") => "\"files/network-config.yaml\"",
+        ("agent", "cloudInitIsoStorage") => "\"local\"",
+        ("agent", "cloudInitCustom") => "{user: \"local:snippets/ci.yaml\"}",
+        ("networks", "name") => "\"lan\"",
+        ("networks", "bridge") => "\"vmbr0\"",
+        ("networks", "mac") => "\"BC:24:11:00:00:01\"",
+        ("networks", "ip") => "\"10.20.0.50/24\"",
+        ("networks", "gateway") => "\"10.20.0.1\"",
+        ("networks", "ip6") => "auto",
+        ("networks", "gateway6") => "\"fd00::1\"",
+        ("networks", "dns") => "[\"10.20.0.2\"]",
+        ("networks", "firewall") => "true",
+        ("networks", "model") => "virtio",
         ("step", "cron") => "\"0 8 * * mon-fri\"",
         ("step", "durationMinutes") => "600",
         ("agent", "addressFrom") => "guestAgent",
@@ -58,30 +76,34 @@ fn section(name: &str, keys: &[Key]) -> String {
             Preset::Whole(number) => format!("{}: {number}", key.name),
             Preset::Flag(flag) => format!("{}: {flag}", key.name),
             Preset::Text(preset) => format!("{}: \"{preset}\"", key.name),
+            Preset::Empty if matches!(key.kind, Kind::Names) => format!("{}: {{}}", key.name),
             Preset::Empty => format!("{}: []", key.name),
             Preset::Unset => format!("# {}: {}", key.name, example(name, key)),
             Preset::Required => format!("# {}: {}  # required", key.name, example(name, key)),
         };
         writeln!(text, "  # {}\n  {line}", key.about).unwrap();
         if let ("agent", Kind::Mappings(shape)) = (name, key.kind) {
-            text += &inner(shape, "  # ");
+            text += &inner(key.name, shape, "  # ");
         }
     }
     text
 }
 
 /// Every key of the mappings in a key, commented out.
-fn inner(shape: &Shape, margin: &str) -> String {
+fn inner(of: &str, shape: &Shape, margin: &str) -> String {
+    let of = if of == "networks" { of } else { "step" };
     let mut text = String::new();
     if !shape.one_of.is_empty() {
         writeln!(text, "{margin}each with exactly one of {}:", shape.one_of.join(", ")).unwrap();
     }
     for key in shape.keys {
         let value = match (key.kind, key.preset) {
-            (Kind::Mapping(shape), _) => format!("\n{}", inner(shape, &format!("{margin}    "))),
+            (Kind::Mapping(shape), _) => {
+                format!("\n{}", inner(of, shape, &format!("{margin}    ")))
+            }
             (_, Preset::Whole(number)) => format!(" {number}\n"),
             (_, Preset::Text(preset)) => format!(" \"{preset}\"\n"),
-            _ => format!(" {}\n", example("step", key)),
+            _ => format!(" {}\n", example(of, key)),
         };
         write!(text, "{margin}  # {}\n{margin}  {}:{value}", key.about, key.name).unwrap();
     }

@@ -27,13 +27,18 @@ fn wrong(key: &Key) -> Vec<String> {
         Kind::Choice(_) => vec!["[]".to_owned(), "none-of-them".to_owned()],
         Kind::Texts => vec!["{}".to_owned(), "[{}]".to_owned()],
         Kind::Wholes => vec!["{}".to_owned(), "[many]".to_owned()],
-        Kind::Mapping(_) | Kind::Mappings(_) => vec!["5".to_owned()],
+        Kind::Mapping(_) | Kind::Mappings(_) | Kind::Names => vec!["5".to_owned()],
     };
     if let Some(check) = key.check {
         let odd = ODD.into_iter().find(|odd| check(odd).is_err());
         let odd = odd.unwrap_or_else(|| panic!("`{}` takes all of {ODD:?}", key.name));
         let list = matches!(key.kind, Kind::Texts);
-        wrong.push(if list { format!("[\"{odd}\"]") } else { format!("\"{odd}\"") });
+        let names = matches!(key.kind, Kind::Names);
+        wrong.push(match (names, list) {
+            (true, _) => format!("{{x: \"{odd}\"}}"),
+            (false, true) => format!("[\"{odd}\"]"),
+            (false, false) => format!("\"{odd}\""),
+        });
     }
     wrong
 }
@@ -55,6 +60,7 @@ fn said(keys: &[Key], around: &dyn Fn(&str) -> String) -> String {
             | Kind::Flag
             | Kind::Choice(_)
             | Kind::Texts
+            | Kind::Names
             | Kind::Wholes => None,
         };
         if let Some((shape, [open, close])) = nested {
@@ -75,7 +81,8 @@ fn faults_of(key: &Key, value: &str, around: &dyn Fn(&str) -> String) -> String 
     // A value of a list has its number behind the key.
     let of_it = |path: &str| match path.strip_suffix(']').and_then(|path| path.rsplit_once('[')) {
         Some((list, _)) => list.ends_with(&own),
-        None => path.ends_with(&own),
+        // That of a name in it stands behind a dot.
+        None => path.ends_with(&own) || path.contains(&format!("{own}.")),
     };
     let told: Vec<_> = faults.iter().filter(|fault| of_it(&fault.path)).collect();
     assert!(!told.is_empty(), "`{line}` has no fault of its own: {faults:?}");

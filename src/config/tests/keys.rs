@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use drover_actors::id::{CloudId, TemplateId};
-use drover_actors::spec::{StepSpec, StepWork, UploadSpec, WindowSpec};
+use drover_actors::spec::{StepSpec, StepWork, TemplateSpec, UploadSpec, WindowSpec};
 
 use super::super::Checked;
 use super::super::keys::{AGENT, CLOUD, Key, SERVICE};
@@ -23,6 +23,8 @@ const LIST: &str = "a list";
 const TEXT: &str = "text";
 const FLAG: &str = "true or false";
 const MAPPINGS: &str = "a list of mappings";
+const MAPPING: &str = "a mapping";
+const NAMES: &str = "a mapping of names to texts";
 
 #[rustfmt::skip]
 const CLOUD_ROWS: &[Row] = &[
@@ -44,6 +46,8 @@ const CLOUD_ROWS: &[Row] = &[
     ("orphanCleanupPeriodSeconds", NUMBER, "600s", ("30", "30s"), REFUSED),
     ("orphanCleanupGracePeriodSeconds", NUMBER, "300s", ("60", "60s"), "0ns"),
     ("nodeGracePeriodSeconds", NUMBER, "300s", ("60", "60s"), "0ns"),
+    ("cloudInitIsoStorage", TEXT, "local", ("nfs", "nfs"), REFUSED),
+    ("networkNames", NAMES, "vmbr0 None", ("{lan: vmbr7.30}", "vmbr7 Some(30)"), "vmbr0 None"),
     ("clonesPerStorage", NUMBER, "16", ("1", "1"), REFUSED),
     ("operationsPerNode", NUMBER, "16", ("1", "1"), REFUSED),
     ("adaptLanes", FLAG, "true", ("false", "false"), "false"),
@@ -71,6 +75,7 @@ const AGENT_ROWS: &[Row] = &[
     ("diskSizeGb", NUMBER, "None", ("40", "Some(40)"), "None"),
     ("bridge", TEXT, "None", ("vmbr1", r#"Some("vmbr1")"#), "None"),
     ("vlan", NUMBER, "None", ("30", "Some(30)"), "None"),
+    ("networks", MAPPINGS, "[]", ("[{bridge: vmbr1.7, ip: none}, {name: dmz}]", r#"["vmbr1 Some(7) None", "vmbr1 None Some(\"ip=dhcp\")"]"#), "[]"),
     ("onBoot", FLAG, "false", ("true", "true"), "false"),
     ("remoteFs", TEXT, "/home/ci/agent", ("/srv/ci", "/srv/ci"), "/home/ci/agent"),
     ("mode", "one of NORMAL, EXCLUSIVE", "Exclusive", ("NORMAL", "Normal"), REFUSED),
@@ -99,6 +104,15 @@ const AGENT_ROWS: &[Row] = &[
     ("ciUpgrade", FLAG, "false", ("true", "true"), "false"),
     ("nameserver", TEXT, "None", ("1.1.1.1", r#"Some("1.1.1.1")"#), "None"),
     ("searchDomain", TEXT, "None", ("lan", r#"Some("lan")"#), "None"),
+    ("userData", TEXT, "None", ("\"#!/bin/sh\"", r##"Some("#!/bin/sh")"##), REFUSED),
+    ("userDataFile", TEXT, "None", ("boot.sh", r##"Some("#!/bin/sh\nid\n")"##), REFUSED),
+    ("metaData", TEXT, "None", ("\"{a: b}\"", r#"Some("{a: b}")"#), REFUSED),
+    ("metaDataFile", TEXT, "None", ("data.yaml", r#"Some("{c: d}\n")"#), REFUSED),
+    ("networkConfig", TEXT, "None", ("\"{version: 2}\"", r#"Some("{version: 2}")"#), REFUSED),
+    ("networkConfigFile", TEXT, "None", ("data.yaml", r#"Some("{c: d}\n")"#), REFUSED),
+    ("userDataValues", NAMES, "None", ("{x: y}\nuserData: \"#!${x}\"", r#"Some({"x": "y"})"#), "None"),
+    ("cloudInitIsoStorage", TEXT, "None", ("nfs\nuserData: \"#!\"", r#"Some("nfs")"#), "None"),
+    ("cloudInitCustom", MAPPING, "None", ("{user: \"local:snippets/a.yaml\"}", r#"Some("user=local:snippets/a.yaml")"#), REFUSED),
     ("sshPort", NUMBER, "22", ("2222", "2222"), REFUSED),
     ("guestNetworks", LIST, "[]", ("[127.77.0.0/16]", r#"["127.77.0.0/16"]"#), "[]"),
     ("tags", LIST, "{}", ("[ci]", r#"{"ci"}"#), "{}"),
@@ -166,6 +180,11 @@ fn cloud(checked: &Checked, key: &str) -> String {
         "orphanCleanupPeriodSeconds" => text(&spec.reconcile_period),
         "orphanCleanupGracePeriodSeconds" => text(&spec.orphan_grace),
         "nodeGracePeriodSeconds" => text(&spec.node_grace),
+        "cloudInitIsoStorage" => in_use(checked).cloud_init.seed.as_ref().unwrap().storage.clone(),
+        "networkNames" => {
+            let nic = &in_use(checked).nics[0];
+            format!("{} {:?}", nic.bridge, nic.vlan)
+        }
         "clonesPerStorage" => text(&spec.clones_per_storage),
         "operationsPerNode" => text(&spec.operations_per_node),
         "adaptLanes" => text(&spec.adapt_lanes),
@@ -173,8 +192,13 @@ fn cloud(checked: &Checked, key: &str) -> String {
     }
 }
 
+fn in_use(checked: &Checked) -> &TemplateSpec {
+    &checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")]
+}
+
 fn agent(checked: &Checked, key: &str) -> String {
-    let spec = &checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")];
+    let spec = in_use(checked);
+    let seed = spec.cloud_init.seed.as_ref();
     match key {
         "name" => spec.name.clone(),
         "cloudIds" => spec.id.cloud.to_string(),
@@ -195,6 +219,19 @@ fn agent(checked: &Checked, key: &str) -> String {
         "diskSizeGb" => text(&spec.disk_gb),
         "bridge" => text(&spec.network.bridge),
         "vlan" => text(&spec.network.vlan),
+        "networks" => {
+            let nics = spec.nics.iter();
+            let nics = nics.map(|nic| format!("{} {:?} {:?}", nic.bridge, nic.vlan, nic.ip_config));
+            text(&nics.collect::<Vec<_>>())
+        }
+        "userData" | "userDataFile" => text(&seed.and_then(|seed| seed.user_data.clone())),
+        "metaData" | "metaDataFile" => text(&seed.and_then(|seed| seed.meta_data.clone())),
+        "networkConfig" | "networkConfigFile" => {
+            text(&seed.and_then(|seed| seed.network_config.clone()))
+        }
+        "userDataValues" => text(&seed.map(|seed| seed.values.clone())),
+        "cloudInitIsoStorage" => text(&seed.map(|seed| seed.storage.clone())),
+        "cloudInitCustom" => text(&spec.cloud_init.custom),
         "onBoot" => text(&spec.on_boot),
         "remoteFs" => spec.remote_fs.clone(),
         "mode" => text(&spec.mode),
@@ -290,6 +327,8 @@ fn holds(
     show: impl Fn(&Checked, &str) -> String,
 ) {
     let scene = Scene::new();
+    scene.put("boot.sh", 0o644, "#!/bin/sh\nid\n");
+    scene.put("data.yaml", 0o644, "{c: d}\n");
     let pem = fs::read_to_string(scene.path("ca.pem")).unwrap();
     let pem = format!("\"{}\"", pem.replace('\n', "\\n"));
     let other = "\n  other: {kind: sshKey, username: root, privateKeyFile: ecdsa}\n";
@@ -301,12 +340,14 @@ fn holds(
         let value = value.replace("PEM", &pem);
         let given = scene.good(&around(&format!("{key}: {value}")));
         assert_eq!(show(&given, key), *outcome, "{key}: {value}");
-        let wrong = scene.faults(&around(&format!("{key}: {{}}")));
-        assert!(wrong.contains(&format!("expected {kind}, found a mapping")), "{wrong}");
+        let of_another_kind = if [MAPPING, NAMES].contains(kind) { "5" } else { "{}" };
+        let wrong = scene.faults(&around(&format!("{key}: {of_another_kind}")));
+        assert!(wrong.contains(&format!("expected {kind}, found a")), "{wrong}");
         let nought = match *kind {
             NUMBER => "0",
             FLAG => "false",
             LIST | MAPPINGS => "[]",
+            MAPPING | NAMES => "{}",
             _ => "\"\"",
         };
         match scene.check(&around(&format!("{key}: {nought}"))) {
@@ -323,7 +364,14 @@ fn holds(
 
 #[test]
 fn every_key_of_a_cloud_means_what_it_says() {
-    holds(CLOUD_ROWS, CLOUD, with_cloud, cloud);
+    let in_use = |lines: &str| {
+        format!(
+            "{}agentConfigurations:\n  a: {{cloudIds: [c], templateVmId: 9000, credentialsId: ssh, \
+             userData: '#!', networks: [{{name: lan}}]}}\n",
+            with_cloud(lines)
+        )
+    };
+    holds(CLOUD_ROWS, CLOUD, in_use, cloud);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod copies;
 mod faults;
 mod files;
 mod golden;
+mod guests;
 mod keys;
 mod layers;
 mod mappings;

@@ -150,6 +150,12 @@ impl SideDoor {
         }
     }
 
+    /// What is in a file that was uploaded.
+    pub fn file(&self, node: &str, volid: &str) -> Option<Vec<u8>> {
+        let state = self.cluster.state();
+        Some(state.storages.get(conf::storage_of(volid)?)?.file(node, volid)?.to_vec())
+    }
+
     /// Ids of the volumes a node sees on a storage.
     pub fn volumes(&self, node: &str, storage: &str) -> Vec<String> {
         let state = self.cluster.state();

@@ -4,6 +4,7 @@
 //! the client, where it is one or more requests.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,7 +16,7 @@ use drover_actors::id::{CloudId, NodeName, Upid, VmId};
 use drover_actors::marks::Marks;
 use drover_actors::ports::{
     AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor,
-    IdSight, Journal, JournalFault, Observer, Ports, Ran, Shell, ShellTarget, Snapped,
+    IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran, Shell, ShellTarget, Snapped,
     SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
 use drover_actors::record::Body;
@@ -289,6 +290,12 @@ impl Hypervisor for Tapped<dyn Hypervisor> {
     }
     fn destroy(&self, vm: &VmRef) -> Ask<Upid> {
         self.tap.ask("destroy", Some(vm.vmid), || self.inner.destroy(vm))
+    }
+    fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageSight>> {
+        self.tap.ask("images", None, || self.inner.images(cloud, storages))
+    }
+    fn remove_image(&self, cloud: &CloudId, image: &ImageSight) -> Ask<()> {
+        self.tap.ask("remove_image", None, || self.inner.remove_image(cloud, image))
     }
     fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>> {
         self.tap.ask("leftovers", Some(vm.vmid), || self.inner.leftovers(vm, ours))

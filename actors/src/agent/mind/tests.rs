@@ -5,6 +5,7 @@ mod address;
 mod calls;
 mod chance;
 mod hold;
+mod image;
 mod lease;
 mod prepare;
 mod provision;

@@ -2,7 +2,7 @@
 //! unless a twist was asked for.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -151,6 +151,14 @@ impl Hypervisor for Ground {
     fn destroy(&self, _: &VmRef) -> Ask<Upid> {
         self.call("destroy", upid("qmdestroy"))
     }
+    fn images(&self, _: &CloudId, _: &BTreeSet<String>) -> Ask<Vec<ImageSight>> {
+        self.call("images", Vec::new())
+    }
+
+    fn remove_image(&self, _: &CloudId, _: &ImageSight) -> Ask<()> {
+        self.call("remove_image", ())
+    }
+
     fn leftovers(&self, _: &VmRef, _: &[String]) -> Ask<Vec<String>> {
         self.call("leftovers", Vec::new())
     }

@@ -201,6 +201,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::CloneSettled { agent, .. }
         | Body::AddressAssigned { agent, .. }
         | Body::GuestCalled { agent, .. }
+        | Body::IsoIntended { agent, .. }
         | Body::VolumesKnown { agent, .. }
         | Body::HostKeyPinned { agent, .. }
         | Body::Phase { agent, .. }

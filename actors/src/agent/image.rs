@@ -1,0 +1,27 @@
+//! The disc image by which cloud-init hears what Proxmox has no keys for. It is written down before
+//! it is uploaded, stays in the guest's drive as long as the guest lives, since each boot looks for
+//! it, and is removed once the guest is gone.
+
+use crate::agent::mind::{Mind, Out};
+use crate::record::Body;
+use crate::seed;
+
+impl Mind {
+    /// Writes down the image that configuring the guest will upload, once.
+    pub(super) fn intend_image(&mut self, out: &mut Out) {
+        let Some(seed) = &self.spec.cloud_init.seed else { return };
+        let Some(guest) = &mut self.guest else { return };
+        let volume = seed::volume(&seed.storage, &guest.marks);
+        if guest.volumes.contains(&volume) {
+            return;
+        }
+        guest.volumes.push(volume.clone());
+        out.record(Body::IsoIntended { agent: self.agent.clone(), volume });
+    }
+
+    /// Whether a disc image of its guest's may be on a storage.
+    pub(super) fn has_image(&self) -> bool {
+        let volumes = self.guest.as_ref().map(|guest| &guest.volumes);
+        volumes.is_some_and(|volumes| volumes.iter().any(|volume| seed::is_image(volume)))
+    }
+}

@@ -1,0 +1,107 @@
+//! Disc images: intended before they are uploaded, and removed with their guests.
+
+use crate::agent::event::{Answer, Call, Effect};
+use crate::agent::testing::*;
+use crate::fault::FaultKind;
+use crate::message::AgentCommand;
+use crate::ports::{Configured, IdSight, TaskEnd, VmSight};
+use crate::record::{Body, Reason};
+use crate::seed::SeedSpec;
+use crate::spec::{CloudInitSpec, TemplateSpec};
+
+const IMAGE: &str = "local:iso/drover-7k2m9qxw-4f8z1c3px9t2vkab.iso";
+
+fn with_image() -> TemplateSpec {
+    let seed = SeedSpec { storage: "local".into(), ..SeedSpec::default() };
+    TemplateSpec {
+        cloud_init: CloudInitSpec { seed: Some(seed), ..CloudInitSpec::default() },
+        ..spec()
+    }
+}
+
+fn intents(drive: &Drive) -> usize {
+    let is_intent = |effect: &&Effect| matches!(effect, Effect::Record(Body::IsoIntended { volume, .. }) if volume == IMAGE);
+    drive.effects.iter().filter(is_intent).count()
+}
+
+// Invariant: an image is written down before anything may upload it, once.
+
+#[test]
+fn the_image_is_written_down_before_the_guest_is_configured() {
+    let mut drive = Drive::new(with_image());
+    drive.go_to("Configuring");
+    let place = |wanted: fn(&Effect) -> bool| drive.effects.iter().position(wanted);
+    let written = place(|e| matches!(e, Effect::Record(Body::IsoIntended { .. })));
+    let asked = place(|e| matches!(e, Effect::Ask(_, Call::Configure)));
+    assert!(written.is_some() && written < asked, "{:?}", drive.effects);
+    assert!(Body::IsoIntended { agent: agent_id(), volume: IMAGE.into() }.before_acting());
+    assert_eq!(drive.ledger.agents[&agent_id()].volumes, [IMAGE]);
+    drive.answer(Answer::Configured(Err(fault(FaultKind::Contention))));
+    drive.go_to("Ready");
+    assert_eq!(intents(&drive), 1);
+}
+
+#[test]
+fn a_guest_without_user_data_has_none() {
+    let mut drive = Drive::new(spec());
+    drive.go_to("Ready");
+    assert_eq!(intents(&drive), 0);
+}
+
+// Invariant: an agent is not gone before its image is.
+
+fn ready() -> Drive {
+    let mut drive = Drive::new(with_image());
+    drive.go_to("Configuring");
+    let volumes = vec!["local:vm-10417-disk-0".into(), IMAGE.into()];
+    drive.answer(Answer::Configured(Ok(Configured { volumes, mac: None, tags_refused: None })));
+    drive.go_to("Ready");
+    drive.effects.clear();
+    drive
+}
+
+#[test]
+fn a_destroy_without_a_warning_is_followed_by_the_image() {
+    let mut drive = ready();
+    drive.command(AgentCommand::Retire(Reason::Asked));
+    drive.go_to("Gone");
+    let calls = drive.calls();
+    let place = |wanted: &Call| calls.iter().position(|call| call == wanted);
+    assert!(place(&Call::Destroy).is_some() && place(&Call::Destroy) < place(&Call::Leftovers));
+    assert_eq!(drive.ledger.agents.len(), 0);
+}
+
+#[test]
+fn an_image_that_stays_strands_its_agent_with_the_command() {
+    let mut drive = ready();
+    drive.command(AgentCommand::Retire(Reason::Asked));
+    for _ in 0..20 {
+        match drive.asked() {
+            Some((_, Call::Leftovers)) => break,
+            Some((_, Call::Await(..))) => {
+                drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
+            }
+            Some((_, Call::Fence)) => {
+                let sight = drive.sight();
+                drive.answer(Answer::Fenced(Ok(sight)));
+            }
+            _ => drop(drive.answer(Answer::Accepted(Ok(upid("qm"))))),
+        }
+    }
+    drive.answer(Answer::Leftovers(Ok(vec![IMAGE.into()])));
+    assert_eq!(drive.state(), "Stranded");
+    assert_eq!(drive.mind.detail, format!("the guest is destroyed, but remain: {IMAGE}"));
+}
+
+#[test]
+fn a_guest_that_vanished_is_not_gone_before_its_image() {
+    let mut drive = ready();
+    drive.command(AgentCommand::Vanished);
+    assert_eq!(drive.state(), "Retiring");
+    drive.answer(Answer::Fenced(Err(fault(FaultKind::Gone))));
+    let free = VmSight { id: IdSight::Free, node: None, marks: None, lock: None, running: None };
+    drive.answer(Answer::Looked(Ok(free)));
+    assert_eq!(drive.asked().map(|(_, call)| call), Some(Call::Leftovers));
+    drive.answer(Answer::Leftovers(Ok(Vec::new())));
+    assert_eq!(drive.state(), "Gone");
+}

@@ -1,0 +1,135 @@
+//! Disc images whose agent is gone: an upload may come about after everybody has stopped waiting for
+//! it. They are this installation's by their exact names; others' are never touched.
+
+use std::collections::BTreeSet;
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use futures_util::StreamExt as _;
+
+use super::finding::{Does, Finding};
+use super::plan::{Config, Known, Memory};
+use super::{AT_ONCE, Reconciler};
+use crate::fault::Fault;
+use crate::id::{AgentId, CloudId, Installation};
+use crate::marks::parse_name;
+use crate::ports::{Ask, ImageSight, Survey};
+use crate::seed;
+use crate::time::Moment;
+
+/// What follows from a list of disc images.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Judged {
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// Images whose time has come.
+    pub remove: Vec<ImageSight>,
+}
+
+/// The agents of this installation whose guests are listed, by their names.
+pub(super) fn named(survey: &Survey, installation: &Installation) -> BTreeSet<AgentId> {
+    let names = survey.guests.iter().filter_map(|guest| parse_name(guest.name.as_deref()?));
+    names.filter(|(whose, _)| whose == installation).map(|(_, agent)| agent).collect()
+}
+
+/// Judges disc images: one whose agent nobody knows, of which no guest is listed either, is removed
+/// after the grace of an orphan. `known` was read after the list was.
+pub(super) fn judge(
+    listed: Result<Vec<ImageSight>, Fault>,
+    named: &BTreeSet<AgentId>,
+    known: &Known,
+    config: Config,
+    memory: &mut Memory,
+    now: Moment,
+) -> Judged {
+    let mut judged = Judged::default();
+    let listed = match listed {
+        Ok(listed) => listed,
+        Err(fault) => {
+            let text = format!("disc images could not be listed: {fault}");
+            judged.findings.push(Finding::told(text));
+            return judged;
+        }
+    };
+    let strays: Vec<(ImageSight, AgentId)> = listed
+        .into_iter()
+        .filter_map(|image| {
+            let (whose, agent) = seed::owner(&image.volume)?;
+            let lives = known.agents.contains_key(&agent) || named.contains(&agent);
+            (whose == known.installation && !lives).then_some((image, agent))
+        })
+        .collect();
+    memory.images.retain(|image, _| strays.iter().any(|(stray, _)| stray == image));
+    for (image, agent) in strays {
+        let waited = now - *memory.images.entry(image.clone()).or_insert(now);
+        let (does, what) = if memory.ahead().is_some() {
+            (Does::Leave, "not removed: the journal is older than the world".to_owned())
+        } else if !config.cleanup_orphans {
+            (Does::Leave, "only reported: cleaning is off".to_owned())
+        } else if waited < config.orphan_grace {
+            let left = (config.orphan_grace - waited).as_secs();
+            (Does::Leave, format!("left alone for {left} s more"))
+        } else {
+            (Does::Destroy, "is removed".to_owned())
+        };
+        let ImageSight { node, volume } = &image;
+        let text = format!("`{volume}` on `{node}` is an image of agent `{agent}`: {what}");
+        judged.findings.push(Finding { does, vmid: None, text });
+        if does == Does::Destroy {
+            judged.remove.push(image);
+        }
+    }
+    judged
+}
+
+impl Reconciler {
+    /// The disc images where there may be any; nobody is asked where there can be none.
+    pub(super) fn list_images(&self, cloud: &CloudId) -> Ask<Vec<ImageSight>> {
+        let specs = self.clouds.values();
+        let storages: BTreeSet<String> =
+            specs.flat_map(|spec| spec.image_storages.iter().cloned()).collect();
+        if storages.is_empty() {
+            return Box::pin(async { Ok(Vec::new()) });
+        }
+        self.common.ports.hypervisor.images(cloud, &storages)
+    }
+
+    /// Removes disc images whose agents are gone, and ends the reconciliation.
+    pub(super) fn sweep_images(
+        &mut self,
+        cloud: &CloudId,
+        named: BTreeSet<AgentId>,
+        mut findings: Vec<Finding>,
+        ctx: &mut Context<Self>,
+    ) {
+        let cloud = cloud.clone();
+        let listed = self.list_images(&cloud);
+        ctx.spawn(listed.into_actor(self).map(move |listed, actor, ctx| {
+            let now = actor.common.ports.ambient.now().mono;
+            let (known, config) = (actor.known(), actor.config());
+            let judged = {
+                let memory = &mut actor.memory.borrow_mut();
+                judge(listed, &named, &known, config, memory, now)
+            };
+            findings.extend(judged.findings);
+            let hypervisor = actor.common.ports.hypervisor.clone();
+            let removals = judged.remove.into_iter().map(move |image| {
+                let removal = hypervisor.remove_image(&cloud, &image);
+                async move { (image, removal.await) }
+            });
+            let removals = futures_util::stream::iter(removals).buffered(AT_ONCE);
+            let removals = removals.collect::<Vec<_>>();
+            ctx.spawn(removals.into_actor(actor).map(move |removed, actor, ctx| {
+                findings.extend(removed.into_iter().filter_map(|(image, result)| {
+                    let fault = result.err()?;
+                    let text = format!("`{}` stays on `{}`: {fault}", image.volume, image.node);
+                    Some(Finding::told(text))
+                }));
+                actor.end(findings, ctx);
+            }));
+        }));
+    }
+}
+
+#[cfg(test)]
+#[path = "images_tests.rs"]
+mod tests;
