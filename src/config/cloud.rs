@@ -13,6 +13,7 @@ use super::credential::{Credential, Vault};
 use super::environment::{Defaults, EnvironmentLogin};
 use super::keys::CLOUD;
 use super::layer::Layer;
+use super::placement::{self, Region};
 use crate::pve::{Connection, Endpoint, Login, Tls, parse_pin};
 
 /// The keys that say what makes a certificate trusted; ignoreSslErrors counts when it is true.
@@ -42,6 +43,11 @@ struct RawCloud {
     node_grace_period_seconds: u64,
     clones_per_storage: u32,
     operations_per_node: u32,
+    region: String,
+    zone: String,
+    node_labels: Option<BTreeMap<String, Vec<String>>>,
+    storage_classes: Option<BTreeMap<String, Vec<String>>>,
+    memory_overcommit_percent: u64,
 }
 
 /// A cloud, checked; without a connection when a fault stands in its way.
@@ -50,6 +56,8 @@ pub(super) struct CheckedCloud {
     pub connection: Option<Connection>,
     /// What one call may take; its templates judge clones in doubt by it.
     pub call_timeout: Duration,
+    /// Where it is, and what it says about its nodes and storages.
+    pub region: Region,
     pub layer: Layer,
 }
 
@@ -84,7 +92,15 @@ pub(super) fn cloud(
     });
     let fingerprint = connection.as_ref().map_or(0, fingerprint);
     let spec = spec(id, &raw, fingerprint);
-    Some(CheckedCloud { spec, connection, call_timeout, layer })
+    let headroom = placement::headroom(&layer, raw.memory_overcommit_percent, vault.faults);
+    let region = Region {
+        region: raw.region,
+        zone: raw.zone,
+        node_labels: raw.node_labels.unwrap_or_default(),
+        classes: raw.storage_classes.unwrap_or_default(),
+        headroom,
+    };
+    Some(CheckedCloud { spec, connection, call_timeout, region, layer })
 }
 
 /// Lays a layer over another; what a layer says about endpoints or trust replaces, as a whole,

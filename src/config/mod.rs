@@ -18,6 +18,7 @@ mod mapping;
 mod mask;
 mod node;
 mod origin;
+mod placement;
 mod prepare;
 mod schema;
 mod service;

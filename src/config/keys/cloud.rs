@@ -1,6 +1,6 @@
 //! The keys that clouds know.
 
-use super::{Key, Kind, LAST_VMID, LONG, Preset, key, text, whole};
+use super::{Key, Kind, LAST_VMID, LONG, Preset, key, placement, text, whole};
 use crate::config::value;
 
 /// Keys of `cloudDefaults` and each entry of `cloudConfigurations`.
@@ -56,4 +56,10 @@ pub(in crate::config) static CLOUD: &[Key] = &[
     ),
     whole("clonesPerStorage", 1, 1000, 4, "clones at once on one storage"),
     whole("operationsPerNode", 1, 1000, 8, "clones and starts at once on one node"),
+    placement::REGION,
+    placement::ZONE,
+    placement::NODE_LABELS,
+    placement::STORAGE_CLASSES,
+    placement::OVERCOMMIT,
+    placement::HEADROOM,
 ];

@@ -23,6 +23,7 @@ use crate::marks::{Marks, Reading};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::ports::*;
 use crate::record::{Body, Record};
+use crate::placement::Fleet;
 use crate::source::{Found, Sought};
 use crate::spec::UploadSpec;
 use crate::supervise::Census;
@@ -104,6 +105,9 @@ impl Hypervisor for Ground {
     }
     fn locate(&self, _: &CloudId, _: &Sought, _: Option<&[NodeName]>) -> Ask<Found> {
         unreachable!("an agent does not locate templates")
+    }
+    fn fleet(&self, _: &CloudId) -> Ask<Fleet> {
+        unreachable!("an agent does not look at nodes")
     }
     fn look(&self, _: &VmRef) -> Ask<VmSight> {
         let sight = self.sight();

@@ -1,0 +1,71 @@
+//! What the herd knows of each cluster's nodes: their names, and those that operators drained.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use crate::id::{ClusterId, NodeName};
+use crate::ledger::Ledger;
+
+/// Why nothing is begun on a node that an operator drained.
+pub const DRAINED: &str = "it is drained: `drover node drain --undrain` lets it be used again";
+
+#[derive(Debug, Clone, Default)]
+struct Site {
+    nodes: BTreeSet<NodeName>,
+    drained: BTreeSet<NodeName>,
+}
+
+/// The nodes of every cluster, shared by the actors of one thread; written by the reconcilers and
+/// clusters (names) and the herd (drains, once they are durable).
+#[derive(Debug, Clone, Default)]
+pub struct Sites(Rc<RefCell<BTreeMap<ClusterId, Site>>>);
+
+impl Sites {
+    /// Takes in what the journal knows.
+    pub fn restore(&self, ledger: &Ledger) {
+        let mut all = self.0.borrow_mut();
+        for (cluster, drained) in &ledger.drained {
+            all.entry(cluster.clone()).or_default().drained.clone_from(drained);
+        }
+    }
+
+    /// A cluster has these nodes.
+    pub fn seen<'a>(&self, cluster: &ClusterId, nodes: impl Iterator<Item = &'a NodeName>) {
+        let mut all = self.0.borrow_mut();
+        all.entry(cluster.clone()).or_default().nodes.extend(nodes.cloned());
+    }
+
+    /// Whether a cluster is known to have a node; one that is drained is known.
+    pub fn has(&self, cluster: &ClusterId, node: &NodeName) -> bool {
+        let all = self.0.borrow();
+        let site = all.get(cluster);
+        site.is_some_and(|site| site.nodes.contains(node) || site.drained.contains(node))
+    }
+
+    /// The nodes a cluster is known to have.
+    pub fn nodes(&self, cluster: &ClusterId) -> BTreeSet<NodeName> {
+        self.0.borrow().get(cluster).map(|site| site.nodes.clone()).unwrap_or_default()
+    }
+
+    /// Whether an operator drained a node.
+    pub fn is_drained(&self, cluster: &ClusterId, node: &NodeName) -> bool {
+        self.0.borrow().get(cluster).is_some_and(|site| site.drained.contains(node))
+    }
+
+    /// Whether any node of any cluster is drained.
+    pub fn any_drained(&self) -> bool {
+        self.0.borrow().values().any(|site| !site.drained.is_empty())
+    }
+
+    /// Drains a node, or lets it be used again.
+    pub fn drain(&self, cluster: &ClusterId, node: &NodeName, drained: bool) {
+        let mut all = self.0.borrow_mut();
+        let site = all.entry(cluster.clone()).or_default();
+        if drained {
+            site.drained.insert(node.clone());
+        } else {
+            site.drained.remove(node);
+        }
+    }
+}
