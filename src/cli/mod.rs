@@ -9,6 +9,7 @@ mod events;
 mod hold;
 mod identity;
 mod lease;
+mod nodes;
 mod options;
 mod remote;
 mod service;
@@ -26,7 +27,7 @@ pub use lease::{RunOverSsh, SshJob};
 pub use options::{
     AgentAction, BreakerAction, CheckOptions, Cli, Command, CopyOptions, DEFAULT_SOCKET,
     DemoOptions, EventsOptions, Global, GuestKind, HoldNextOptions, HoldOptions, LeaseOptions,
-    Limit, PveVersion, RunOptions, SimOptions, TemplateAction,
+    Limit, NodeAction, PveVersion, RunOptions, SimOptions, TemplateAction,
 };
 
 /// Why a command did not do what it was told.
@@ -80,6 +81,9 @@ pub fn main() -> ExitCode {
         | Command::Agents { .. }
         | Command::Templates
         | Command::Breakers { .. }
+        | Command::Nodes
+        | Command::Node { .. }
+        | Command::Why { .. }
         | Command::AddressPools
         | Command::Provision { .. }
         | Command::Lease(_)

@@ -26,7 +26,9 @@ impl Region {
     /// Labels that every template of the cloud carries.
     pub fn labels(&self) -> impl Iterator<Item = String> {
         let all = [("region", &self.region), ("zone", &self.zone)];
-        all.into_iter().filter(|(_, name)| !name.is_empty()).map(|(of, name)| format!("{of}:{name}"))
+        all.into_iter()
+            .filter(|(_, name)| !name.is_empty())
+            .map(|(of, name)| format!("{of}:{name}"))
     }
 }
 
@@ -84,17 +86,12 @@ struct RawTerm {
 }
 
 /// What holds on every cloud; the rest is each cloud's.
-pub(super) fn stated(
-    wanted: &Wanted<'_>,
-    layer: &Layer,
-    faults: &mut Vec<Fault>,
-) -> PlacementSpec {
+pub(super) fn stated(wanted: &Wanted<'_>, layer: &Layer, faults: &mut Vec<Fault>) -> PlacementSpec {
     let selector: BTreeSet<String> = wanted.selector.iter().cloned().collect();
-    let free = layer.has("placement") || !selector.is_empty();
     PlacementSpec {
         strategy: wanted.strategy,
         weights: weights(layer, faults),
-        anywhere: wanted.all || (!wanted.named && free),
+        anywhere: wanted.all || (!wanted.named && !selector.is_empty()),
         selector,
         affinity: terms("affinity", layer, faults),
         anti_affinity: terms("antiAffinity", layer, faults),
@@ -158,7 +155,8 @@ pub(super) fn on_cloud(
     let placement = PlacementSpec { labels, headroom: region.headroom, ..stated.clone() };
     for label in &stated.selector {
         if !placement.labels.values().any(|labels| labels.contains(label)) {
-            let fault = layer.fault("nodeSelector", format!("no node of cloud `{id}` has `{label}`"));
+            let fault =
+                layer.fault("nodeSelector", format!("no node of cloud `{id}` has `{label}`"));
             faults.push(fault.help("add it to the cloud's nodeLabels"));
         }
     }

@@ -110,7 +110,10 @@ pub(super) fn place(text: &str) -> Result<(), Complaint> {
     if text.chars().all(sound) {
         return Ok(());
     }
-    Err(complain(format!("`{text}` can not stand in a label"), "use letters, digits, `-`, `_`, `.`"))
+    Err(complain(
+        format!("`{text}` can not stand in a label"),
+        "use letters, digits, `-`, `_`, `.`",
+    ))
 }
 
 /// Checks a regular expression over templates' names.

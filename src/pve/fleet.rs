@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use drover_actors::id::{NodeName, VmId};
-use drover_actors::placement::{
-    Fleet, GuestSight, NodeFigures, NodeSight, Sizes, StorageSight,
-};
+use drover_actors::placement::{Fleet, GuestSight, NodeFigures, NodeSight, Sizes, StorageSight};
 
 use super::client::Client;
 use super::configure::split_tags;
@@ -158,8 +156,7 @@ mod tests {
 
     #[test]
     fn a_template_is_as_big_as_its_configuration_says() {
-        let config =
-            VmConfig::new([("memory", "current=4096"), ("cores", "2"), ("sockets", "2")]);
+        let config = VmConfig::new([("memory", "current=4096"), ("cores", "2"), ("sockets", "2")]);
         let size = sizes(None, Some(&config));
         assert_eq!((size.cores, size.memory_mb, size.disk_gb), (4, 4096, 0));
         let bare = sizes(None, Some(&VmConfig::new([("name", "x")])));

@@ -145,7 +145,8 @@ impl<'a> Scene<'a> {
             placement.headroom;
         let mib = |bytes: i64| bytes.div_euclid(signed(MIB));
         let free = mib(room.free_memory(overcommit_percent));
-        let kept = memory_mb.max(placement.min_free_mb).max(share(room.memory, memory_percent) / MIB);
+        let kept =
+            memory_mb.max(placement.min_free_mb).max(share(room.memory, memory_percent) / MIB);
         let (needed, kept) = (signed(sizes.memory_mb), signed(kept));
         if needed + kept > free {
             return Some(Refusal::Memory { free, needed, kept });
@@ -153,8 +154,11 @@ impl<'a> Scene<'a> {
         let (free, needed) = (room.free_cpus(), i64::from(sizes.cores) * 1000);
         let kept = signed(share(room.cpus, cpu_percent));
         // Processors are shared: they are counted only where some must stay free.
-        (cpu_percent > 0 && needed + kept > free)
-            .then_some(Refusal::Processors { free, needed, kept })
+        (cpu_percent > 0 && needed + kept > free).then_some(Refusal::Processors {
+            free,
+            needed,
+            kept,
+        })
     }
 
     /// Which term of affinity keeps an agent from a node.
@@ -187,7 +191,13 @@ impl<'a> Scene<'a> {
     }
 
     /// What is left of a node for the ranking, once it has an agent of this size.
-    pub fn seat(&self, placement: &PlacementSpec, sizes: Sizes, at: usize, node: &NodeName) -> Seat {
+    pub fn seat(
+        &self,
+        placement: &PlacementSpec,
+        sizes: Sizes,
+        at: usize,
+        node: &NodeName,
+    ) -> Seat {
         let room = self.room(node);
         let left = room.known.then(|| {
             let memory = room.free_memory(placement.headroom.overcommit_percent)

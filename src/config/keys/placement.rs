@@ -10,8 +10,7 @@ pub(super) const PLACEMENT: Key = key(
     "placement",
     Kind::Choice(&["TOPSIS", "SPREAD", "PACK", "FIXED"]),
     Preset::Text("TOPSIS"),
-    "which of several nodes with room: most free, fewest agents, fullest, first; any node where given \
-     without node and nodes",
+    "which of several nodes that have room: the one with most free, fewest agents, fullest, or first",
 );
 
 pub(super) const WEIGHTS: Key = key(
@@ -100,7 +99,12 @@ pub(in crate::config) static TERM: Shape = Shape {
 /// Keys of each entry of `sizes`.
 pub(in crate::config) static SIZES: &[Key] = &[
     whole("cpu", 0, 8192, 0, "processor cores; 0: the template's"),
-    key("memory", Kind::ZeroOr(16, MOST_MEMORY), Preset::Whole(0), "memory in MiB; 0: the template's"),
+    key(
+        "memory",
+        Kind::ZeroOr(16, MOST_MEMORY),
+        Preset::Whole(0),
+        "memory in MiB; 0: the template's",
+    ),
     whole("disk", 0, 131_072, 0, "size of the disk it boots from in GB; 0: the template's"),
 ];
 

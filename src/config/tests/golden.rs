@@ -27,6 +27,7 @@ fn wrong(key: &Key) -> Vec<String> {
         Kind::Choice(_) => vec!["[]".to_owned(), "none-of-them".to_owned()],
         Kind::Texts => vec!["{}".to_owned(), "[{}]".to_owned()],
         Kind::Wholes => vec!["{}".to_owned(), "[many]".to_owned()],
+        Kind::Lists => vec!["5".to_owned(), "{a: 5}".to_owned()],
         Kind::Mapping(_) | Kind::Mappings(_) => vec!["5".to_owned()],
     };
     if let Some(check) = key.check {
@@ -55,7 +56,8 @@ fn said(keys: &[Key], around: &dyn Fn(&str) -> String) -> String {
             | Kind::Flag
             | Kind::Choice(_)
             | Kind::Texts
-            | Kind::Wholes => None,
+            | Kind::Wholes
+            | Kind::Lists => None,
         };
         if let Some((shape, [open, close])) = nested {
             let within = |line: &str| around(&format!("{}: {open}{line}{close}", key.name));
@@ -75,7 +77,7 @@ fn faults_of(key: &Key, value: &str, around: &dyn Fn(&str) -> String) -> String 
     // A value of a list has its number behind the key.
     let of_it = |path: &str| match path.strip_suffix(']').and_then(|path| path.rsplit_once('[')) {
         Some((list, _)) => list.ends_with(&own),
-        None => path.ends_with(&own),
+        None => path.ends_with(&own) || path.contains(&format!("{own}.")),
     };
     let told: Vec<_> = faults.iter().filter(|fault| of_it(&fault.path)).collect();
     assert!(!told.is_empty(), "`{line}` has no fault of its own: {faults:?}");
