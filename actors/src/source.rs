@@ -2,7 +2,7 @@
 //! them, on which node and onto which storage, the next agent takes. Pure.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -150,9 +150,8 @@ impl Choice {
 /// age is not told, the highest VMID wins. Where no node is named the newest of all is taken, on
 /// its own node, and an older one only where nothing can be begun there.
 pub fn choose(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Result<Choice, String> {
-    let sought = spec.sought();
     if found.candidates.is_empty() {
-        return Err(format!("no template {sought} on cloud `{}`", spec.id.cloud));
+        return Err(format!("no template {} on cloud `{}`", spec.sought(), spec.id.cloud));
     }
     let choosing = Choosing::new(spec, found, ground);
     let mut passed: Vec<String> = Vec::new();
@@ -180,7 +179,7 @@ pub fn choose(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Result
         return Err(passed.join("; "));
     };
     let mut choice = choices.swap_remove(first);
-    choice.origin.why = explain(&choice, &sought, &choosing.best, &passed);
+    choice.origin.why = explain(&choice, &choosing.sought, &choosing.best, &passed);
     Ok(choice)
 }
 
@@ -212,15 +211,26 @@ struct Choosing<'a> {
     found: &'a Found,
     ground: &'a dyn Ground,
     scene: Scene<'a>,
+    sought: Sought,
     /// The candidates, the newest first.
     best: Vec<&'a Candidate>,
+    /// How many of them each node has.
+    homes: BTreeMap<&'a NodeName, usize>,
+    /// Those of them that other nodes reach over shared storage, the newest first.
+    shared: Vec<&'a Candidate>,
 }
 
 impl<'a> Choosing<'a> {
     fn new(spec: &'a TemplateSpec, found: &'a Found, ground: &'a dyn Ground) -> Self {
         let mut best: Vec<&Candidate> = found.candidates.iter().collect();
         best.sort_by_key(|one| Reverse((one.created, one.vmid)));
-        Self { spec, found, ground, scene: Scene::new(&found.fleet, ground.claims()), best }
+        let mut homes: BTreeMap<&NodeName, usize> = BTreeMap::new();
+        for one in &best {
+            *homes.entry(&one.node).or_default() += 1;
+        }
+        let shared = best.iter().copied().filter(|one| found.is_shared(&one.storages)).collect();
+        let scene = Scene::new(&found.fleet, ground.claims());
+        Self { spec, found, ground, scene, sought: spec.sought(), best, homes, shared }
     }
 
     /// The nodes an agent may be on; empty for those of its templates.
@@ -241,25 +251,32 @@ impl<'a> Choosing<'a> {
         if let Some(why) = self.shut(node) {
             return Err(why);
         }
-        let mut order = self.best.clone();
-        let own_first = matches!(self.spec.sought(), Sought::Name(_));
-        // The sort is stable: what is equal stays in the order of age.
-        order.sort_by_key(|one| own_first && one.node != *node);
         let mut passed = Vec::new();
-        for candidate in order {
-            if candidate.node != *node && !self.found.is_shared(&candidate.storages) {
-                continue;
-            }
+        for candidate in self.order(node) {
             match self.take(candidate, node) {
                 Ok(choice) => return Ok(choice),
                 Err(why) => note(&mut passed, why),
             }
         }
         if passed.is_empty() {
-            let sought = self.spec.sought();
+            let sought = &self.sought;
             passed.push(format!("no template {sought} on node `{node}`, or on storage it shares"));
         }
         Err(passed.join("; "))
+    }
+
+    /// The candidates that a node reaches: by name its own first, else the newest first.
+    fn order(&self, node: &NodeName) -> Vec<&'a Candidate> {
+        let own: Vec<&Candidate> = match self.homes.get(node) {
+            Some(_) => self.best.iter().copied().filter(|one| one.node == *node).collect(),
+            None => Vec::new(),
+        };
+        let others = self.shared.iter().copied().filter(|one| one.node != *node);
+        let mut order: Vec<&Candidate> = own.into_iter().chain(others).collect();
+        if !matches!(self.sought, Sought::Name(_)) {
+            order.sort_by_key(|one| Reverse((one.created, one.vmid)));
+        }
+        order
     }
 
     /// Why nothing can be done on a node.
@@ -277,19 +294,20 @@ impl<'a> Choosing<'a> {
 
     /// Several templates of one name on one node: nobody can tell which is meant.
     fn is_doubled(&self, candidate: &Candidate) -> Option<String> {
-        let Sought::Name(name) = self.spec.sought() else { return None };
+        let Sought::Name(name) = &self.sought else { return None };
+        if self.homes.get(&candidate.node).is_none_or(|count| *count < 2) {
+            return None;
+        }
         let same = self.best.iter().filter(|one| one.node == candidate.node);
         let mut all: Vec<u32> = same.map(|one| one.vmid.0).collect();
         all.sort_unstable();
         let all: Vec<String> = all.iter().map(u32::to_string).collect();
-        (all.len() > 1).then(|| {
-            format!(
-                "several templates on node `{}` are called `{name}`: {}; rename all but one, or \
-                 use templateTag, of which the newest is taken",
-                candidate.node,
-                all.join(", ")
-            )
-        })
+        Some(format!(
+            "several templates on node `{}` are called `{name}`: {}; rename all but one, or use \
+             templateTag, of which the newest is taken",
+            candidate.node,
+            all.join(", ")
+        ))
     }
 
     /// A clone of one candidate for a node, where nothing forbids it.

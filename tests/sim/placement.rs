@@ -306,7 +306,7 @@ async fn full_clones_go_where_the_most_space_is_free() {
         setup.cluster.storages.push(StorageSpec { name: name.into(), size_bytes, ..like });
     }
     let mut world = World::new(setup);
-    world.side.plant_volume("pve1", "nvme1:300/vm-300-disk-0.qcow2", 50 * GIB);
+    world.side.plant_volume("pve1", "nvme1:iso/big.iso", 50 * GIB);
     world.keep_ground();
     world.start().await;
     provision(&world, 2).await;

@@ -1,6 +1,6 @@
 //! What one read of the cluster's list (`/cluster/resources`) tells of nodes, storages and guests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::spec::Thickness;
 use crate::id::{NodeName, VmId};
@@ -92,7 +92,9 @@ pub(super) struct Sums {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fleet {
     nodes: BTreeMap<NodeName, NodeSight>,
-    storages: Vec<StorageSight>,
+    storages: BTreeMap<NodeName, Vec<StorageSight>>,
+    /// Storages that all nodes see as one.
+    shared: BTreeSet<String>,
     guests: BTreeMap<VmId, GuestSight>,
     sums: BTreeMap<NodeName, Sums>,
 }
@@ -116,7 +118,12 @@ impl Fleet {
                 }
             }
         }
-        Self { nodes, storages, guests, sums }
+        let shared = storages.iter().filter(|one| one.shared).map(|one| one.name.clone()).collect();
+        let mut by_node: BTreeMap<NodeName, Vec<StorageSight>> = BTreeMap::new();
+        for storage in storages {
+            by_node.entry(storage.node.clone()).or_default().push(storage);
+        }
+        Self { nodes, storages: by_node, shared, guests, sums }
     }
 
     /// Its nodes.
@@ -141,16 +148,16 @@ impl Fleet {
 
     /// Whether every node sees a storage of this name as the same one.
     pub fn is_shared(&self, storage: &str) -> bool {
-        self.storages.iter().any(|one| one.shared && one.name == storage)
+        self.shared.contains(storage)
     }
 
     /// A storage as a node sees it.
     pub fn storage(&self, name: &str, node: &NodeName) -> Option<&StorageSight> {
-        self.storages.iter().find(|one| one.name == name && one.node == *node)
+        self.storages.get(node)?.iter().find(|one| one.name == name)
     }
 
     /// Storages of a node that take disks of virtual machines, by name.
-    pub fn for_images<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = &'a StorageSight> {
-        self.storages.iter().filter(move |one| one.images && one.node == *node)
+    pub fn for_images(&self, node: &NodeName) -> impl Iterator<Item = &StorageSight> {
+        self.storages.get(node).into_iter().flatten().filter(|one| one.images)
     }
 }
