@@ -20,7 +20,10 @@ fn a_drained_node_is_told_everywhere_takes_nothing_and_is_used_again_when_told()
         assert!(out.status.success(), "{out:?}");
         String::from_utf8_lossy(&out.stdout).into_owned()
     };
-    let lease = ask(&site, "zone:dc2", "wire");
+    let body = json!({"labels": ["linux", "zone:dc2"], "owner": "wire", "ttlSeconds": 3600});
+    let (status, asked) = call(&site, "POST", "/v1/leases", Some(&body));
+    assert_eq!(status, 201, "{asked}");
+    let lease = asked["id"].as_str().unwrap().to_owned();
     let agent = ready(&site, &lease)["agent"].clone();
     let (_, shown) = call(&site, "GET", &format!("/v1/agents/{}", agent.as_str().unwrap()), None);
     assert_eq!(shown["node"], "pve1");
