@@ -190,12 +190,20 @@ pub fn survey(
     ground: &dyn Ground,
 ) -> Vec<(NodeName, Option<String>)> {
     let choosing = Choosing::new(spec, found, ground);
-    let mut nodes = choosing.nodes();
-    if nodes.is_empty() {
-        let homes: BTreeSet<&NodeName> = found.candidates.iter().map(|one| &one.node).collect();
-        nodes = homes.into_iter().cloned().collect();
+    let nodes = choosing.places().into_iter();
+    nodes.map(|node| (node.clone(), choosing.reach(&node).err())).collect()
+}
+
+/// How many more agents of a template there is room for at this moment; none where that is not told.
+pub fn room(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Option<u64> {
+    let choosing = Choosing::new(spec, found, ground);
+    let mut all = 0;
+    for node in choosing.places() {
+        if let Ok(choice) = choosing.reach(&node) {
+            all += choosing.scene.fits(&spec.placement, choice.origin.sizes, &node)?;
+        }
     }
-    nodes.into_iter().map(|node| (node.clone(), choosing.reach(&node).err())).collect()
+    Some(all)
 }
 
 /// What stands in the way once is told once.
@@ -239,6 +247,14 @@ impl<'a> Choosing<'a> {
             return self.found.fleet.nodes().keys().cloned().collect();
         }
         self.spec.nodes()
+    }
+
+    /// The same; where no node is named those of its templates.
+    fn places(&self) -> Vec<NodeName> {
+        match self.nodes() {
+            nodes if nodes.is_empty() => self.homes.keys().copied().cloned().collect(),
+            nodes => nodes,
+        }
     }
 
     /// What a node has left once it takes a choice.

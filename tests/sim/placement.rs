@@ -339,3 +339,27 @@ async fn a_lease_for_a_zone_is_served_by_a_cloud_of_that_zone() {
     assert!(world.try_lease("zone:dc3", MINUTE).await.is_err());
     end(world, &[first, second, third]).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn demand_that_several_serve_goes_where_more_fits() {
+    let setup = Setup::linux("node: pve1").rack("region: eu");
+    let setup = setup.template("other", "node: pve2, templateVmId: 9001");
+    let world = World::started(setup).await;
+    world.side.set_others("pve1", Others { memory: 54 * GIB, ..Others::default() });
+    world.pass(MINUTE).await;
+    let mut leases = Vec::new();
+    for template in ["linux", "other"] {
+        leases.push(world.leased(template).await.0);
+    }
+    for _ in 0..20 {
+        leases.push(world.lease("region:eu").await);
+    }
+    for lease in &leases {
+        world.ready(lease).await;
+    }
+    let all = spread(&world);
+    assert!(all["pve1"] <= 4 && all["pve1"] + all["pve2"] == 22, "{all:?}");
+    let gone = world.view().gone_agents();
+    assert!(gone.is_empty(), "none was begun in vain: {gone:?}");
+    end(world, &leases).await;
+}

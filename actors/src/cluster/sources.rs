@@ -11,7 +11,7 @@ use crate::board::{Scope, Standing};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, NodeName};
 use crate::placement::Claim;
-use crate::source::{Choice, Found, Sought, choose};
+use crate::source::{Choice, Found, Sought, choose, room};
 use crate::spec::TemplateSpec;
 use crate::time::Moment;
 
@@ -112,8 +112,25 @@ impl Cluster {
     /// Chooses for agents, one after the other; each that nothing can be begun for hears why.
     fn place(&mut self, agents: &[AgentId], found: &Found) {
         let mut claims = self.claims();
+        let spec = agents.first().and_then(|agent| self.asks.get(agent));
+        let spec = spec.map(|ask| Arc::clone(&ask.spec));
         for agent in agents {
             self.place_one(agent, found, &mut claims);
+        }
+        if let Some(spec) = spec {
+            let now = self.common.ports.ambient.now().mono;
+            let left = room(&spec, found, &self.standing(&claims, now));
+            self.common.sites.has_room(&spec.id, left, now);
+        }
+    }
+
+    fn standing<'a>(&'a self, claims: &'a [Claim], now: Moment) -> Standing<'a> {
+        Standing {
+            board: &self.common.board,
+            sites: &self.common.sites,
+            cluster: &self.id,
+            now,
+            claims,
         }
     }
 
@@ -121,14 +138,7 @@ impl Cluster {
         let Some(ask) = self.asks.get(agent) else { return };
         let spec = Arc::clone(&ask.spec);
         let now = self.common.ports.ambient.now().mono;
-        let standing = Standing {
-            board: &self.common.board,
-            sites: &self.common.sites,
-            cluster: &self.id,
-            now,
-            claims,
-        };
-        match choose(&spec, found, &standing) {
+        match choose(&spec, found, &self.standing(claims, now)) {
             Ok(choice) => {
                 let chosen = self.take(agent, &spec, &choice, now);
                 claims.push(Claim::coming(&chosen, choice.node, chosen.origin.as_ref()));

@@ -399,6 +399,8 @@ impl Handler<Settle> for Herd {
     fn handle(&mut self, _: Settle, ctx: &mut Context<Self>) {
         heard(ctx);
         self.settling = false;
+        let now = self.common.ports.ambient.now().mono;
+        self.broker.fits(self.common.sites.rooms(now));
         let orders = self.broker.decide();
         self.carry_out(orders, ctx);
         self.explain(ctx);

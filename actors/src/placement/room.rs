@@ -208,6 +208,22 @@ impl<'a> Scene<'a> {
         Seat { at, agents: room.agents, left }
     }
 
+    /// How many agents of this size a node has memory for; none where its figures are not known.
+    pub fn fits(&self, placement: &PlacementSpec, sizes: Sizes, node: &NodeName) -> Option<u64> {
+        let room = self.room(node);
+        if !room.known || sizes.memory_mb == 0 {
+            return None;
+        }
+        let share = share(room.memory, placement.headroom.memory_percent);
+        let kept = placement.headroom.memory_mb.max(placement.min_free_mb) * MIB;
+        let free =
+            room.free_memory(placement.headroom.overcommit_percent) - signed(kept.max(share));
+        let fits = free.max(0).unsigned_abs() / (sizes.memory_mb * MIB);
+        let guests = room.guests + room.agents;
+        let most = placement.max_guests.map(|most| (most as usize).saturating_sub(guests) as u64);
+        Some(most.map_or(fits, |most| fits.min(most)))
+    }
+
     /// Bytes free on a storage, less what is being copied to it; none where that is not told.
     pub fn free_space(&self, storage: &StorageSight) -> Option<i64> {
         let (used, size) = storage.space?;
