@@ -11,6 +11,7 @@ mod keys;
 mod layers;
 mod mappings;
 mod origins;
+mod placing;
 mod schema;
 mod secrets;
 
