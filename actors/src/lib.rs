@@ -30,5 +30,6 @@ pub mod supervise;
 pub mod template;
 #[cfg(test)]
 mod testbed;
+pub mod throttle;
 pub mod time;
 pub mod ways;

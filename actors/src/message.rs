@@ -11,6 +11,7 @@ use std::time::Duration;
 use actix::Message;
 use tokio::sync::oneshot;
 
+use crate::cluster::LaneEnd;
 use crate::fault::Fault;
 use crate::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
 use crate::overrides::{OverrideChange, Overrides};
@@ -358,6 +359,8 @@ pub struct LaneAsk {
 pub struct LaneFree {
     /// The agent.
     pub agent: AgentId,
+    /// What came of it.
+    pub end: LaneEnd,
 }
 
 /// To a cluster, from an agent: a VMID is given back.

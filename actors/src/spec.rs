@@ -72,6 +72,8 @@ pub struct CloudSpec {
     pub clones_per_storage: u32,
     /// Clones and starts at once per node.
     pub operations_per_node: u32,
+    /// Whether fewer run at once where more would only wait.
+    pub adapt_lanes: bool,
     /// Changes whenever endpoints, credentials or TLS of the connection change; opaque.
     pub connection: u64,
 }

@@ -71,6 +71,9 @@ impl Ways {
     pub fn connect(&self, checked: &Checked, before: &HerdSpec) {
         let mut configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
         *configured = checked.connections.keys().cloned().collect();
+        for spec in checked.herd.clouds.values() {
+            self.proxmox.set_width(spec);
+        }
         for (id, connection) in &checked.connections {
             let now = checked.herd.clouds.get(id).map(|cloud| cloud.connection);
             let was = before.clouds.get(id).map(|cloud| cloud.connection);

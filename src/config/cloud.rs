@@ -43,6 +43,7 @@ struct RawCloud {
     node_grace_period_seconds: u64,
     clones_per_storage: u32,
     operations_per_node: u32,
+    adapt_lanes: bool,
     region: String,
     zone: String,
     node_labels: Option<BTreeMap<String, Vec<String>>>,
@@ -247,6 +248,7 @@ fn spec(id: &str, raw: &RawCloud, connection: u64) -> CloudSpec {
         node_grace: Duration::from_secs(raw.node_grace_period_seconds),
         clones_per_storage: raw.clones_per_storage,
         operations_per_node: raw.operations_per_node,
+        adapt_lanes: raw.adapt_lanes,
         connection,
     }
 }

@@ -10,15 +10,19 @@ use serde::Deserialize;
 use serde_yaml::Value as Yaml;
 
 use super::fault::Fault;
+use super::keys::{self, Key, Kind};
 use super::layer::Layer;
 use super::node::flag_of;
 use super::value::{self, Check};
 
-/// The variables read, with the names both families share here.
-const NAMES: [(&str, &str); 10] = [
+/// The variables of connections, with the names both families share here; of two of one family the
+/// first wins.
+const NAMES: [(&str, &str); 12] = [
     ("PROXMOX_API_URL", "API_URL"),
+    ("PROXMOX_URL", "API_URL"),
     ("PROXMOX_TOKEN_ID", "TOKEN_ID"),
     ("PROXMOX_TOKEN_SECRET", "TOKEN_SECRET"),
+    ("PROXMOX_VERIFY_SSL", "VERIFY_SSL"),
     ("PVE_ENDPOINT", "API_URL"),
     ("PVE_TOKEN_ID", "TOKEN_ID"),
     ("PVE_TOKEN_SECRET", "TOKEN_SECRET"),
@@ -27,8 +31,18 @@ const NAMES: [(&str, &str); 10] = [
     ("PVE_INSECURE_SKIP_VERIFY", "INSECURE_SKIP_VERIFY"),
     ("PVE_CA_BUNDLE", "CA_BUNDLE"),
 ];
-/// Preferred nodes, separated by commas.
-const NODES: &str = "PVE_NODE_SELECTOR";
+/// The nodes of agents, separated by commas.
+const NODES: [&str; 2] = ["PROXMOX_NODE", "PVE_NODE_SELECTOR"];
+
+/// Variables that give one key of every cloud.
+const CLOUD: [(&str, &str); 2] = [("RUNNER_ID_START", "startVmId"), ("RUNNER_ID_END", "endVmId")];
+
+/// Variables that give one key of every agent.
+const AGENT: [(&str, &str); 3] = [
+    ("TEMPLATE_NAME", "templateName"),
+    ("RUNNER_NAME_PREFIX", "namePrefix"),
+    ("RUNNER_LABELS", "labelString"),
+];
 
 /// The environment a configuration is read in, as a value.
 #[derive(Clone, Default)]
@@ -81,6 +95,7 @@ struct Layered {
     username: Option<String>,
     password: Option<String>,
     insecure_skip_verify: Option<String>,
+    verify_ssl: Option<String>,
     ca_bundle: Option<String>,
 }
 
@@ -100,19 +115,13 @@ pub(super) struct Defaults {
     pub agent: Layer,
     /// The login of clouds without credentialsId.
     pub login: Option<EnvironmentLogin>,
-    /// A variable that asks for something drover does not do.
-    pub warnings: Vec<Fault>,
 }
 
 impl Defaults {
     /// Reads the variables; what is wrong with them goes to `faults`.
     pub fn of(environment: &Environment, faults: &mut Vec<Fault>) -> Self {
-        let mut defaults = Self {
-            cloud: Layer::empty(None, ""),
-            agent: Layer::empty(None, ""),
-            login: None,
-            warnings: Vec::new(),
-        };
+        let mut defaults =
+            Self { cloud: Layer::empty(None, ""), agent: Layer::empty(None, ""), login: None };
         let layered = layered(environment).unwrap_or_else(|error| {
             faults.push(Fault::nowhere("environment", error.to_string()));
             Layered::default()
@@ -126,7 +135,9 @@ impl Defaults {
             defaults.cloud.put("apiUrl", variable, Yaml::from(url.as_str()));
         }
         defaults.login = reader.login(layered);
-        reader.nodes(&mut defaults);
+        reader.nodes(&mut defaults.agent);
+        reader.settings(&CLOUD, cloud_key, &mut defaults.cloud);
+        reader.settings(&AGENT, agent_key, &mut defaults.agent);
         defaults
     }
 }
@@ -134,8 +145,9 @@ impl Defaults {
 /// `PVE_*` under `PROXMOX_*`, both by the names they share.
 fn layered(environment: &Environment) -> Result<Layered, config::ConfigError> {
     let family = |prefix: &str| {
-        let given = NAMES.iter().filter(|(name, _)| name.starts_with(prefix));
-        let shared = given.filter_map(|(name, shared)| {
+        let given = NAMES.iter().filter(move |(name, _)| name.starts_with(prefix));
+        // Of equal names the last one given would win.
+        let shared = given.rev().filter_map(|(name, shared)| {
             Some((format!("DROVER_{shared}"), environment.get(name)?.to_owned()))
         });
         config::Environment::with_prefix("DROVER").source(Some(shared.collect()))
@@ -163,23 +175,31 @@ impl Reader<'_> {
     }
 
     fn tls(&mut self, layered: &Layered, cloud: &mut Layer) {
-        if let Some(bundle) = &layered.ca_bundle {
-            cloud.put("caPem", "PVE_CA_BUNDLE", Yaml::from(bundle.as_str()));
-        } else if let Some(text) = &layered.insecure_skip_verify {
-            match flag_of(text).or(match text.as_str() {
-                "1" => Some(true),
-                "0" => Some(false),
-                _ => None,
-            }) {
-                Some(flag) => {
-                    cloud.put("ignoreSslErrors", "PVE_INSECURE_SKIP_VERIFY", Yaml::from(flag));
-                }
-                None => self.faults.push(
-                    Fault::nowhere("PVE_INSECURE_SKIP_VERIFY", "expected true or false")
-                        .help("set it to `false`, or unset it"),
-                ),
-            }
+        // An unset flag verifies.
+        let verify = layered.verify_ssl.as_deref().and_then(|text| self.flag("VERIFY_SSL", text));
+        if let Some(bundle) = layered.ca_bundle.as_deref().filter(|_| verify != Some(false)) {
+            cloud.put("caPem", "PVE_CA_BUNDLE", Yaml::from(bundle));
+        } else if let Some(verify) = verify {
+            cloud.put("ignoreSslErrors", "PROXMOX_VERIFY_SSL", Yaml::from(!verify));
+        } else if let Some(text) = &layered.insecure_skip_verify
+            && let Some(flag) = self.flag("INSECURE_SKIP_VERIFY", text)
+        {
+            cloud.put("ignoreSslErrors", "PVE_INSECURE_SKIP_VERIFY", Yaml::from(flag));
         }
+    }
+
+    fn flag(&mut self, shared: &str, text: &str) -> Option<bool> {
+        let flag = flag_of(text).or(match text {
+            "1" => Some(true),
+            "0" => Some(false),
+            _ => None,
+        });
+        if flag.is_none() {
+            let name = self.environment.source_of(shared);
+            let fault = Fault::nowhere(name, "expected true or false");
+            self.faults.push(fault.help("set it to `true` or `false`, or unset it"));
+        }
+        flag
     }
 
     fn login(&mut self, layered: Layered) -> Option<EnvironmentLogin> {
@@ -214,18 +234,60 @@ impl Reader<'_> {
         None
     }
 
-    fn nodes(&mut self, defaults: &mut Defaults) {
-        let Some(text) = self.environment.get(NODES) else { return };
-        let nodes: Vec<_> = text.split(',').map(str::trim).filter(|n| !n.is_empty()).collect();
-        match nodes.as_slice() {
+    fn nodes(&mut self, agent: &mut Layer) {
+        let given = NODES.into_iter().find_map(|name| Some((name, self.environment.get(name)?)));
+        let Some((variable, text)) = given else { return };
+        let nodes = text.split(',').map(str::trim).filter(|node| !node.is_empty());
+        match nodes.collect::<Vec<_>>()[..] {
             [] => {}
-            [node] => defaults.agent.put("node", NODES, Yaml::from(*node)),
-            [_, _, ..] => defaults.warnings.push(
-                Fault::nowhere(NODES, "several nodes are named, so none is preferred")
-                    .help("name one node, or give each agent its `node`"),
-            ),
+            [node] => agent.put("node", variable, Yaml::from(node)),
+            ref several => {
+                let several = several.iter().map(|node| Yaml::from(*node)).collect();
+                agent.put("nodes", variable, Yaml::Sequence(several));
+            }
         }
     }
+
+    /// Variables that give one key each, read as that key is.
+    fn settings(
+        &mut self,
+        variables: &[(&'static str, &'static str)],
+        key: fn(&str) -> Option<&'static Key>,
+        layer: &mut Layer,
+    ) {
+        for (variable, name) in variables {
+            let (Some(text), Some(key)) = (self.environment.get(variable), key(name)) else {
+                continue;
+            };
+            let value = match key.kind {
+                Kind::Whole(least, most) => {
+                    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+                    number.map(Yaml::from).ok_or_else(|| {
+                        let fault = Fault::nowhere(*variable, "expected a whole number");
+                        fault.help(format!("set one from {least} to {most}, or unset it"))
+                    })
+                }
+                // Lists of labels have commas in the environment, and blanks in the YAML.
+                _ if *name == "labelString" => Ok(Yaml::from(text.replace(',', " "))),
+                _ => match key.check.map(|check| check(text)) {
+                    Some(Err(bad)) => Err(Fault::nowhere(*variable, bad.message).help(bad.help)),
+                    Some(Ok(_)) | None => Ok(Yaml::from(text)),
+                },
+            };
+            match value {
+                Ok(value) => layer.put(key.name, variable, value),
+                Err(fault) => self.faults.push(fault),
+            }
+        }
+    }
+}
+
+fn cloud_key(name: &str) -> Option<&'static Key> {
+    keys::CLOUD.iter().find(|key| key.name == name)
+}
+
+fn agent_key(name: &str) -> Option<&'static Key> {
+    keys::AGENT.iter().find(|key| key.name == name)
 }
 
 #[cfg(test)]
@@ -290,11 +352,64 @@ mod tests {
             ("PROXMOX_TOKEN_ID", "a@pve!a"),
             ("PVE_PASSWORD", "x"),
             ("PVE_INSECURE_SKIP_VERIFY", "maybe"),
+            ("RUNNER_ID_START", "7"),
         ]);
         let mut named: Vec<_> = faults.iter().map(|fault| fault.path.as_str()).collect();
         named.sort_unstable();
-        let expected =
-            ["PROXMOX_TOKEN_ID", "PVE_ENDPOINT", "PVE_INSECURE_SKIP_VERIFY", "PVE_PASSWORD"];
+        let expected = [
+            "PROXMOX_TOKEN_ID",
+            "PVE_ENDPOINT",
+            "PVE_INSECURE_SKIP_VERIFY",
+            "PVE_PASSWORD",
+            "RUNNER_ID_START",
+        ];
         assert_eq!(named, expected);
+    }
+
+    #[test]
+    fn a_flag_that_is_not_set_verifies_and_proxmoxs_wins() {
+        let flag = |variables: &[(&str, &str)]| {
+            let (defaults, faults) = read(variables);
+            assert_eq!(faults, []);
+            let ignores = defaults.cloud.get("ignoreSslErrors").and_then(Yaml::as_bool);
+            (ignores, defaults.cloud.text("caPem").map(str::to_owned))
+        };
+        assert_eq!(flag(&[]), (None, None));
+        assert_eq!(flag(&[("PROXMOX_VERIFY_SSL", "false")]), (Some(true), None));
+        let both = [("PROXMOX_VERIFY_SSL", "true"), ("PVE_INSECURE_SKIP_VERIFY", "true")];
+        assert_eq!(flag(&both), (Some(false), None));
+        let bundle = [("PROXMOX_VERIFY_SSL", "true"), ("PVE_CA_BUNDLE", "PEM")];
+        assert_eq!(flag(&bundle), (None, Some("PEM".to_owned())));
+        let bundle = [("PROXMOX_VERIFY_SSL", "0"), ("PVE_CA_BUNDLE", "PEM")];
+        assert_eq!(flag(&bundle), (Some(true), None));
+    }
+
+    #[test]
+    fn the_variables_of_a_runners_dispatcher_are_defaults_too() {
+        let (defaults, faults) = read(&[
+            ("PROXMOX_URL", "https://one:8006/api2/json"),
+            ("PROXMOX_NODE", "proxmox"),
+            ("PVE_NODE_SELECTOR", "pve-1,pve-2"),
+            ("TEMPLATE_NAME", "ubuntu-2204-runner-template"),
+            ("RUNNER_ID_START", "200"),
+            ("RUNNER_ID_END", "299"),
+            ("RUNNER_NAME_PREFIX", "energy-"),
+            ("RUNNER_LABELS", "linux,x64,ubuntu-22.04"),
+        ]);
+        assert_eq!(faults, []);
+        assert_eq!(defaults.cloud.text("apiUrl"), Some("https://one:8006/api2/json"));
+        assert_eq!(defaults.cloud.get("endVmId"), Some(&Yaml::from(299)));
+        let agent = |key| defaults.agent.text(key).unwrap_or_default().to_owned();
+        let keys = ["node", "templateName", "namePrefix", "labelString"].map(agent);
+        let wanted =
+            ["proxmox", "ubuntu-2204-runner-template", "energy-", "linux x64 ubuntu-22.04"];
+        assert_eq!(keys, wanted);
+    }
+
+    #[test]
+    fn several_preferred_nodes_are_chosen_among() {
+        let (defaults, _) = read(&[("PVE_NODE_SELECTOR", "pve-1, pve-2")]);
+        let nodes: Yaml = serde_yaml::from_str("[pve-1, pve-2]").unwrap();
+        assert_eq!(defaults.agent.get("nodes"), Some(&nodes));
     }
 }

@@ -91,7 +91,6 @@ fn checked(
     let mut warnings = Vec::new();
     let parts = {
         let defaults = Defaults::of(environment, &mut faults);
-        warnings.extend(defaults.warnings.iter().cloned());
         let bases: Vec<PathBuf> = sources
             .files()
             .iter()

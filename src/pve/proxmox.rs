@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use drover_actors::addresses::AddressSource;
+use drover_actors::cluster::lanes::{LaneEnd, Width};
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{CloudId, ClusterId, NodeName, Upid, VmId};
 use drover_actors::marks::Marks;
@@ -16,7 +17,7 @@ use drover_actors::ports::{
     Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
 use drover_actors::source::{Found, Sought};
-use drover_actors::spec::CloneStrategy;
+use drover_actors::spec::{CloneStrategy, CloudSpec};
 use secrecy::SecretString;
 use tokio::runtime::Handle;
 
@@ -25,7 +26,7 @@ use super::client::{Client, Params};
 use super::configure::{self, RETIRING, split_tags};
 use super::connection::Connection;
 use super::error::PveError;
-use super::gate::Gate;
+use super::gate::{Gate, Line};
 use super::transport::Dialer;
 use super::watcher::Watcher;
 use super::wire::WireDialer;
@@ -34,6 +35,9 @@ use crate::call_in::CallInKey;
 
 /// The shortest time between two looks at the tasks of a cluster.
 pub const TICK: Duration = Duration::from_millis(250);
+
+/// What holds for a cloud of which nothing was said.
+const UNSAID: Width = Width { per_storage: 16, per_node: 16, adapts: true };
 
 /// How long the removal of one volume is waited for.
 const FREE_LIMIT: Duration = Duration::from_secs(60);
@@ -44,6 +48,7 @@ pub struct Proxmox {
     dialer: Arc<dyn Dialer>,
     tick: Duration,
     clouds: Mutex<BTreeMap<CloudId, Arc<Cloud>>>,
+    widths: Mutex<BTreeMap<CloudId, Width>>,
     clusters: Arc<Mutex<BTreeMap<ClusterId, Arc<Cluster>>>>,
     /// What guests that call are given a secret by.
     call_ins: Option<Arc<CallInKey>>,
@@ -70,8 +75,8 @@ impl Proxmox {
     /// Builds the port with no clouds. Calls run on `runtime`, or where they are polled when
     /// there is none; `tick` is the time between two looks at running tasks.
     pub fn new(runtime: Option<Handle>, dialer: Arc<dyn Dialer>, tick: Duration) -> Self {
-        let (clouds, clusters) = (Mutex::default(), Arc::default());
-        Self { runtime, dialer, tick, clouds, clusters, call_ins: None }
+        let (clouds, widths, clusters) = (Mutex::default(), Mutex::default(), Arc::default());
+        Self { runtime, dialer, tick, clouds, widths, clusters, call_ins: None }
     }
 
     /// Gives guests that are to call the tokens of this key.
@@ -111,9 +116,24 @@ impl Proxmox {
         Ok(())
     }
 
+    /// How many guests may be started and destroyed at once through a cloud.
+    pub fn set_width(&self, spec: &CloudSpec) {
+        let width = Width::of(spec);
+        self.widths().insert(spec.id.clone(), width);
+    }
+
+    fn width(&self, id: &CloudId) -> Width {
+        self.widths().get(id).copied().unwrap_or(UNSAID)
+    }
+
+    fn widths(&self) -> MutexGuard<'_, BTreeMap<CloudId, Width>> {
+        self.widths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Forgets a cloud; calls under way go on.
     pub fn drop_cloud(&self, id: &CloudId) {
         self.clouds.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.widths().remove(id);
     }
 
     fn cloud(&self, id: &CloudId) -> Result<Arc<Cloud>, Fault> {
@@ -181,9 +201,13 @@ impl Cloud {
 
     async fn await_task(&self, upid: &Upid, limit: Duration) -> TaskEnd {
         let cluster = self.cluster();
-        let destroyed = task_guest(upid).filter(|_| task_kind(upid) == "qmdestroy");
-        let _leaving = destroyed.map(|vmid| cluster.gate.leaving(vmid));
-        cluster.watcher.wait(self.client.clone(), upid, limit).await
+        let line = Line::of_task(task_kind(upid)).zip(task_guest(upid));
+        let leaving = line.map(|(line, vmid)| cluster.gate.leaving(line, vmid));
+        let end = cluster.watcher.wait(self.client.clone(), upid, limit).await;
+        if let Some(mut leaving) = leaving {
+            leaving.tell(&end);
+        }
+        end
     }
 
     /// Volumes that still carry an id, once those that are ours were removed.
@@ -211,12 +235,23 @@ impl Cloud {
     }
 
     /// Destroys a guest as soon as its storages have room for that.
-    async fn destroy(&self, node: &NodeName, vmid: VmId) -> Result<Upid, PveError> {
+    async fn destroy(&self, node: &NodeName, vmid: VmId, width: Width) -> Result<Upid, PveError> {
         let gate = &self.cluster().gate;
-        gate.enter(&self.client, node, vmid).await;
+        gate.enter_destroy(&self.client, node, vmid, width).await;
         let begun = self.client.destroy(node, vmid).await;
         if begun.is_err() {
-            gate.leave(vmid);
+            gate.leave(Line::Destroy, vmid, LaneEnd::Void);
+        }
+        begun
+    }
+
+    /// Starts a guest as soon as its node has room for that.
+    async fn start(&self, node: &NodeName, vmid: VmId, width: Width) -> Result<Upid, PveError> {
+        let gate = &self.cluster().gate;
+        gate.enter_start(node, vmid, width).await;
+        let begun = self.client.start(node, vmid).await;
+        if begun.is_err() {
+            gate.leave(Line::Start, vmid, LaneEnd::Void);
         }
         begun
     }
@@ -375,7 +410,8 @@ impl Hypervisor for Proxmox {
 
     fn start(&self, vm: &VmRef) -> Ask<Upid> {
         let VmRef { cloud, node, vmid } = vm.clone();
-        self.ask(&cloud, move |cloud| async move { cloud.client.start(&node, vmid).await })
+        let width = self.width(&cloud);
+        self.ask(&cloud, move |cloud| async move { cloud.start(&node, vmid, width).await })
     }
 
     fn address(&self, vm: &VmRef, mac: Option<&str>, networks: &[String]) -> Ask<AddressSight> {
@@ -414,7 +450,8 @@ impl Hypervisor for Proxmox {
 
     fn destroy(&self, vm: &VmRef) -> Ask<Upid> {
         let VmRef { cloud, node, vmid } = vm.clone();
-        self.ask(&cloud, move |cloud| async move { cloud.destroy(&node, vmid).await })
+        let width = self.width(&cloud);
+        self.ask(&cloud, move |cloud| async move { cloud.destroy(&node, vmid, width).await })
     }
 
     fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>> {

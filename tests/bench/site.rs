@@ -240,6 +240,7 @@ impl Site {
         if self.lanes == Lanes::Wide {
             cloud["clonesPerStorage"] = 1000.into();
             cloud["operationsPerNode"] = 1000.into();
+            cloud["adaptLanes"] = false.into();
         }
         let agents = self.templates.iter().map(|(n, node, vmid)| {
             let minimum = if warm { PER_TEMPLATE } else { 0 };

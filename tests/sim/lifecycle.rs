@@ -269,8 +269,8 @@ async fn two_executors_take_two_leases_and_the_third_starts_another_agent() {
 
 #[tokio::test(start_paused = true)]
 async fn twenty_clones_on_one_storage_all_come_through_its_lock() {
-    let mut setup =
-        Setup::linux("instanceCap: 20").rack("clonesPerStorage: 20, operationsPerNode: 40");
+    let lanes = "clonesPerStorage: 20, operationsPerNode: 40, adaptLanes: false";
+    let mut setup = Setup::linux("instanceCap: 20").rack(lanes);
     setup.latency.clone_linked = Spread::of(0.8, 1.6);
     let world = World::started(setup).await;
     let mut leases = Vec::new();

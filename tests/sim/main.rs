@@ -14,6 +14,7 @@ mod breaker;
 mod crash;
 mod faults;
 mod holds;
+mod lanes;
 mod lifecycle;
 mod lives;
 mod lost_cloud;

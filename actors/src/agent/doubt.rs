@@ -6,6 +6,7 @@ use crate::agent::event::{Call, Effect};
 use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out, slow};
 use crate::agent::state::{BootStep, CloneStep, ResetStep, State};
+use crate::cluster::LaneEnd;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::Upid;
@@ -419,9 +420,9 @@ impl Mind {
     }
 
     /// Gives the place in the lanes back, once.
-    pub(super) fn lane_back(&mut self, out: &mut Out) {
+    pub(super) fn lane_back(&mut self, end: LaneEnd, out: &mut Out) {
         if std::mem::take(&mut self.lane) {
-            out.effects.push(Effect::LaneFree);
+            out.effects.push(Effect::LaneFree(end));
         }
     }
 
@@ -432,7 +433,7 @@ impl Mind {
         }
         self.observing = false;
         self.lose_leases(out);
-        self.lane_back(out);
+        self.lane_back(lane_end(&self.state, out.fault.as_ref()), out);
         self.enter(State::Gone { reason: reason.clone(), burned }, out);
         out.observe(What::AgentGone {
             agent: self.agent.clone(),
@@ -448,6 +449,16 @@ impl Mind {
         out.record(Body::Gone { agent: self.agent.clone(), reason, burned });
         out.effects.push(Effect::IdBack { vmid, burned });
         self.act(out);
+    }
+}
+
+/// What a clone that was not made says of who had to serve it.
+fn lane_end(state: &State, fault: Option<&Fault>) -> LaneEnd {
+    let cloning = matches!(state, State::Cloning { .. } | State::InDoubt { .. });
+    match fault.filter(|fault| cloning && fault.kind == FaultKind::Contention) {
+        Some(Fault { culprit: Culprit::Storage(_), .. }) => LaneEnd::StorageBusy,
+        Some(Fault { culprit: Culprit::Node(_), .. }) => LaneEnd::NodeBusy,
+        Some(_) | None => LaneEnd::Void,
     }
 }
 

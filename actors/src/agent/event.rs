@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::agent::boots::Booted;
 use crate::agent::lessons::Lesson;
+use crate::cluster::LaneEnd;
 use crate::fact::What;
 use crate::fault::Fault;
 use crate::id::{Attempt, LeaseId, NodeName, Upid, VmId};
@@ -92,7 +93,7 @@ pub enum Effect {
     /// Ask the cluster for a place in the lanes and a VMID.
     LaneAsk,
     /// Give the place back.
-    LaneFree,
+    LaneFree(LaneEnd),
     /// Give the VMID back.
     IdBack {
         /// Which.

@@ -17,6 +17,7 @@ use crate::agent::picture::{Told, Waterfall};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{BootStep, CloneStep, Lease, State};
 use crate::ambient::jittered;
+use crate::cluster::LaneEnd;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, Attempt, Installation, LeaseId};
@@ -313,6 +314,8 @@ impl Mind {
             State::Cloning { .. } => Some((now + limits.operation).min(self.clone_until)),
             State::InDoubt { .. } => Some(self.clone_until),
             State::Configuring => Some(now + limits.operation),
+            // Its turn to start may have to be waited for, before its startup begins.
+            State::Booting(BootStep::Start) => Some(now + limits.operation + limits.startup),
             State::Booting(_) | State::Connecting { .. } => Some(now + limits.startup),
             State::Preparing(_) => Some(now + limits.prepare),
             State::Resetting(_) => Some(now + limits.reset),
@@ -449,7 +452,7 @@ impl Mind {
     fn late(&mut self, out: &mut Out) {
         match &self.state {
             State::Queued => {
-                self.lane_back(out);
+                self.lane_back(LaneEnd::Void, out);
                 self.gone(Reason::TooSlow { state: "Queued".into() }, false, out);
             }
             State::Cloning { step, cancelled } => {

@@ -202,7 +202,7 @@ impl Agent {
                 effect @ (Effect::Record(_)
                 | Effect::Observe(_)
                 | Effect::LaneAsk
-                | Effect::LaneFree
+                | Effect::LaneFree(_)
                 | Effect::IdBack { .. }
                 | Effect::Ask(..)
                 | Effect::Booted(_)
@@ -224,7 +224,7 @@ impl Agent {
             | Effect::WakeAt(..)
             | Effect::Observe(_)
             | Effect::LaneAsk
-            | Effect::LaneFree
+            | Effect::LaneFree(_)
             | Effect::IdBack { .. }
             | Effect::Ask(..)
             | Effect::Booted(_)
@@ -272,7 +272,7 @@ impl Agent {
                 let (spec, reply) = (Arc::clone(&self.birth.spec), ctx.address().recipient());
                 lanes.ask.do_send(LaneAsk { agent, spec, reply });
             }
-            Effect::LaneFree => lanes.free.do_send(LaneFree { agent }),
+            Effect::LaneFree(end) => lanes.free.do_send(LaneFree { agent, end }),
             Effect::IdBack { vmid, burned } => lanes.id_back.do_send(IdBack { vmid, burned }),
             Effect::Ask(attempt, call) => self.ask(attempt, call, ctx),
             Effect::Booted(booted) => self.birth.boots.note(booted),

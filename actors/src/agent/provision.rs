@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::agent::event::{Call, Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{BootStep, CloneStep, State};
+use crate::cluster::LaneEnd;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{ClusterId, NodeName, Upid, VmId};
 use crate::marks::{Kind, Marks};
@@ -77,7 +78,9 @@ impl Mind {
         guest.settled = true;
         let node = guest.node.clone();
         out.record(Body::CloneSettled { agent: self.agent.clone(), node });
-        self.lane_back(out);
+        // How long it took to make sure of it is not the storage's doing.
+        let cloned = matches!(self.state, State::Cloning { .. });
+        self.lane_back(if cloned { LaneEnd::Done } else { LaneEnd::Void }, out);
     }
 
     pub(super) fn configured(&mut self, result: Result<Configured, Fault>, out: &mut Out) {
@@ -114,7 +117,11 @@ impl Mind {
 
     pub(super) fn start_accepted(&mut self, result: Result<Upid, Fault>, out: &mut Out) {
         match result {
-            Ok(upid) => self.boot_step(BootStep::Task(upid), out),
+            Ok(upid) => {
+                let until = out.now.mono + self.spec.limits.startup;
+                self.deadline = self.deadline.map(|due| due.min(until));
+                self.boot_step(BootStep::Task(upid), out);
+            }
             Err(fault) if fault.kind == FaultKind::UnknownOutcome => {
                 self.boot_step(BootStep::Check(fault), out);
             }

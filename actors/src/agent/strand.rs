@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::agent::doubt::Verdict;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::State;
+use crate::cluster::LaneEnd;
 use crate::fact::What;
 use crate::fault::Fault;
 use crate::ports::VmSight;
@@ -59,7 +60,7 @@ impl Mind {
     pub(super) fn strand_with(&mut self, why: &str, command: String, out: &mut Out) {
         let reason = self.state.leaving().cloned();
         self.observing = false;
-        self.lane_back(out);
+        self.lane_back(LaneEnd::Void, out);
         self.lose_leases(out);
         out.record(Body::Stranded {
             agent: self.agent.clone(),

@@ -28,7 +28,7 @@ use crate::spec::{CloudSpec, TemplateSpec};
 use crate::supervise::{heard, take_turns};
 use allocator::Allocator;
 use lanes::Width;
-pub use lanes::{Lanes, Track};
+pub use lanes::{LaneEnd, Lanes, Track};
 use sources::Located;
 
 /// How long one that is not needed any more still takes ids back: an agent gives its own back when
@@ -135,9 +135,8 @@ impl Cluster {
 
     /// The narrowest widths of the clouds that lead here.
     fn width(&self) -> Width {
-        let storage = self.clouds.values().map(|spec| spec.clones_per_storage).min();
-        let node = self.clouds.values().map(|spec| spec.operations_per_node).min();
-        Width { per_storage: storage.unwrap_or(1), per_node: node.unwrap_or(1) }
+        let all = self.clouds.values().map(|spec| Width::of(spec));
+        all.reduce(Width::narrower).unwrap_or(Width { per_storage: 1, per_node: 1, adapts: true })
     }
 
     fn set_stage(&mut self, agent: &AgentId, stage: Stage) {
@@ -148,7 +147,8 @@ impl Cluster {
 
     /// Lets into the lanes whoever may, and finds them an id.
     fn advance(&mut self, ctx: &mut Context<Self>) {
-        for (agent, _) in self.lanes.admit(self.width()) {
+        let now = self.common.ports.ambient.now().mono;
+        for (agent, _) in self.lanes.admit(self.width(), now) {
             self.find_id(&agent, ctx);
         }
     }
@@ -228,7 +228,7 @@ impl Cluster {
         let Some(ask) = self.asks.get_mut(agent) else { return };
         let Some(node) = ask.node.clone().filter(|_| ask.reply.connected()) else {
             self.ids.borrow_mut().withdraw(vmid);
-            self.forget(agent);
+            self.forget(agent, LaneEnd::Void);
             return self.advance(ctx);
         };
         ask.stage = Stage::Granted;
@@ -247,12 +247,12 @@ impl Cluster {
             tracing::warn!(agent = %agent, error = %fault, "place refused");
             ask.reply.do_send(AgentCommand::NotGranted(fault));
         }
-        self.forget(agent);
+        self.forget(agent, LaneEnd::Void);
     }
 
-    fn forget(&mut self, agent: &AgentId) {
+    fn forget(&mut self, agent: &AgentId, end: LaneEnd) {
         self.asks.remove(agent);
-        self.lanes.free(agent);
+        self.lanes.free(agent, end, self.common.ports.ambient.now().mono);
     }
 
     /// Looks at one burned id: free and without volumes on any node it may be used again.
@@ -312,7 +312,7 @@ impl Cluster {
         let all: BTreeSet<&AgentId> = self.asks.keys().chain(self.lanes.running()).collect();
         let dead: Vec<AgentId> = all.into_iter().filter(|agent| !lives(agent)).cloned().collect();
         for agent in dead {
-            self.forget(&agent);
+            self.forget(&agent, LaneEnd::Void);
         }
     }
 }
@@ -337,6 +337,7 @@ impl Supervised for Cluster {
         for place in held.into_values().filter_map(|living| living.place) {
             self.ids.borrow_mut().hold(place.vmid);
         }
+        let now = self.common.ports.ambient.now().mono;
         let waiting: Vec<AgentId> = self
             .asks
             .iter()
@@ -347,7 +348,7 @@ impl Supervised for Cluster {
             if let Some(Ask { stage: Stage::Checking(vmid), .. }) = self.asks.get(&agent) {
                 self.ids.borrow_mut().withdraw(*vmid);
             }
-            self.lanes.free(&agent);
+            self.lanes.free(&agent, LaneEnd::Void, now);
             self.set_stage(&agent, Stage::Locating);
             self.locate(&agent, ctx);
         }
@@ -376,7 +377,7 @@ impl Handler<LaneFree> for Cluster {
 
     fn handle(&mut self, message: LaneFree, ctx: &mut Context<Self>) {
         heard(ctx);
-        self.forget(&message.agent);
+        self.forget(&message.agent, message.end);
         self.advance(ctx);
     }
 }

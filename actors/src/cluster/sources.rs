@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
-use super::{Ask, Cluster, Stage, Track};
+use super::{Ask, Cluster, LaneEnd, Stage, Track};
 use crate::board::{Scope, Standing};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, NodeName};
@@ -188,11 +188,12 @@ impl Cluster {
         };
         let leave: Vec<AgentId> =
             self.asks.iter().filter(|(_, ask)| there(ask)).map(|(id, _)| id.clone()).collect();
+        let now = self.common.ports.ambient.now().mono;
         for agent in &leave {
             if let Some(Ask { stage: Stage::Checking(vmid), .. }) = self.asks.get(agent) {
                 self.ids.borrow_mut().withdraw(*vmid);
             }
-            self.lanes.free(agent);
+            self.lanes.free(agent, LaneEnd::Void, now);
             if let Some(ask) = self.asks.get_mut(agent) {
                 (ask.stage, ask.node, ask.chosen) = (Stage::Locating, None, None);
             }

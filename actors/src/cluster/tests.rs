@@ -8,7 +8,7 @@ use super::*;
 use crate::birth::{Living, Roster};
 use crate::message::Standing;
 use crate::testbed::{self, CLUSTER, World, cloud, on_paused_system, pass, seconds, template};
-use crate::time::WallTime;
+use crate::time::{Moment, WallTime};
 
 /// An agent that only listens.
 struct Listener(Arc<Mutex<Vec<String>>>, &'static str);
@@ -219,7 +219,7 @@ fn the_lane_of_one_clone_is_the_next_ones_turn() {
         bed.ask("a", |_| ());
         bed.ask("b", |_| ());
         assert_eq!(bed.heard().await, ["a 10000 on pve1"]);
-        bed.cluster.do_send(LaneFree { agent: AgentId::new("a") });
+        bed.cluster.do_send(LaneFree { agent: AgentId::new("a"), end: LaneEnd::Void });
         assert_eq!(bed.heard().await, ["b 10001 on pve1"]);
     });
 }
@@ -229,7 +229,7 @@ fn an_agent_that_gives_up_while_its_id_is_asked_about_is_granted_nothing() {
     on_paused_system(|| async {
         let bed = Bed::new(|_| ());
         bed.ask("a", |_| ());
-        bed.cluster.do_send(LaneFree { agent: AgentId::new("a") });
+        bed.cluster.do_send(LaneFree { agent: AgentId::new("a"), end: LaneEnd::Void });
         assert!(bed.heard().await.is_empty());
         bed.ask("b", |_| ());
         assert_eq!(bed.heard().await, ["b 10000 on pve1"]);
@@ -268,11 +268,11 @@ fn a_clone_of_an_earlier_start_keeps_its_lane_until_it_is_given_back() {
     on_paused_system(|| async {
         let mut lanes = Lanes::default();
         let spec = template("c/t", &[]);
-        lanes.hold(AgentId::new("old"), Track::of(&spec, NodeName::new("pve1")));
+        lanes.hold(AgentId::new("old"), Track::of(&spec, NodeName::new("pve1")), Moment(0));
         let bed = Bed::with_lanes(|spec| spec.operations_per_node = 1, lanes);
         bed.ask("a", |_| ());
         assert!(bed.heard().await.is_empty());
-        bed.cluster.do_send(LaneFree { agent: AgentId::new("old") });
+        bed.cluster.do_send(LaneFree { agent: AgentId::new("old"), end: LaneEnd::Void });
         assert_eq!(bed.heard().await, ["a 10000 on pve1"]);
     });
 }

@@ -183,8 +183,9 @@ impl Herd {
             let here = || ledger.agents.iter().filter(|(_, entry)| entry.marks.cluster == *id);
             let held = here().map(|(_, entry)| entry.marks.vmid);
             let mut lanes = cluster::Lanes::default();
+            let now = common.ports.ambient.now().mono;
             for (agent, entry) in here().filter(|(_, entry)| !entry.settled) {
-                lanes.hold(agent.clone(), Track::of(&entry.spec, entry.node.clone()));
+                lanes.hold(agent.clone(), Track::of(&entry.spec, entry.node.clone()), now);
             }
             let resting = ledger.resting.get(id).cloned().unwrap_or_default();
             let burned = ledger.burned.get(id).into_iter().flatten().map(|(vmid, _)| *vmid);

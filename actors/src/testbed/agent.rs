@@ -5,6 +5,7 @@ use actix::{Actor, AsyncContext, Context, Handler};
 use super::specs::{at, seconds};
 use super::world::World;
 use crate::birth::{AgentBirth, Start};
+use crate::cluster::LaneEnd;
 use crate::fault::Fault;
 use crate::id::{LeaseId, VmId};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
@@ -81,7 +82,10 @@ impl FakeAgent {
             return;
         }
         self.become_state("Retiring", fault);
-        self.birth.lanes.free.do_send(LaneFree { agent: self.birth.id.clone() });
+        self.birth
+            .lanes
+            .free
+            .do_send(LaneFree { agent: self.birth.id.clone(), end: LaneEnd::Void });
         ctx.run_later(seconds(5), |agent, _| {
             let (gone, burned) = (Reason::Asked, false);
             let body = Body::Gone { agent: agent.birth.id.clone(), reason: gone, burned };
@@ -154,7 +158,11 @@ impl Handler<AgentCommand> for FakeAgent {
                     return;
                 }
                 ctx.run_later(seconds(10), |agent, ctx| {
-                    agent.birth.lanes.free.do_send(LaneFree { agent: agent.birth.id.clone() });
+                    agent
+                        .birth
+                        .lanes
+                        .free
+                        .do_send(LaneFree { agent: agent.birth.id.clone(), end: LaneEnd::Void });
                     match fail {
                         Some(fault) => agent.retire(Some(fault), ctx),
                         None if agent.at == "Cloning" => agent.become_state("Ready", None),

@@ -70,6 +70,7 @@ pub fn cloud(id: &str, cap: Option<u32>) -> CloudSpec {
         node_grace: seconds(120),
         clones_per_storage: 100,
         operations_per_node: 100,
+        adapt_lanes: false,
         connection: 1,
     }
 }

@@ -47,8 +47,9 @@ const CLOUD_ROWS: &[Row] = &[
     ("orphanCleanupPeriodSeconds", NUMBER, "600s", ("30", "30s"), REFUSED),
     ("orphanCleanupGracePeriodSeconds", NUMBER, "300s", ("60", "60s"), "0ns"),
     ("nodeGracePeriodSeconds", NUMBER, "300s", ("60", "60s"), "0ns"),
-    ("clonesPerStorage", NUMBER, "4", ("1", "1"), REFUSED),
-    ("operationsPerNode", NUMBER, "8", ("1", "1"), REFUSED),
+    ("clonesPerStorage", NUMBER, "16", ("1", "1"), REFUSED),
+    ("operationsPerNode", NUMBER, "16", ("1", "1"), REFUSED),
+    ("adaptLanes", FLAG, "true", ("false", "false"), "false"),
     ("region", TEXT, "{}", ("eu", r#"{"region:eu"}"#), "{}"),
     ("zone", TEXT, "{}", ("dc2", r#"{"zone:dc2"}"#), "{}"),
     ("nodeLabels", LISTS, "{}", ("{pve1: [ssd, gpu]}\nBESIDEnodeSelector: [gpu]", r#"{pve1: {"gpu"}}"#), "{}"),
@@ -185,6 +186,7 @@ fn cloud(checked: &Checked, key: &str) -> String {
         "nodeGracePeriodSeconds" => text(&spec.node_grace),
         "clonesPerStorage" => text(&spec.clones_per_storage),
         "operationsPerNode" => text(&spec.operations_per_node),
+        "adaptLanes" => text(&spec.adapt_lanes),
         other => placed(checked, other),
     }
 }

@@ -548,6 +548,9 @@ pub fn call_in_key() -> CallInKey {
 }
 
 fn connect(proxmox: &Proxmox, checked: &Checked, before: &HerdSpec) {
+    for spec in checked.herd.clouds.values() {
+        proxmox.set_width(spec);
+    }
     for (id, connection) in &checked.connections {
         let connection_of = |spec: &HerdSpec| spec.clouds.get(id).map(|cloud| cloud.connection);
         if connection_of(&checked.herd) != connection_of(before) {

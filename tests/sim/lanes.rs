@@ -1,0 +1,118 @@
+//! How many clones, starts and destroys run at once: on storages with Proxmox's lock, which is
+//! waited for 10 s, none fails, and next to nothing is lost against the best setting there is.
+
+use drover::sim::world::{Latency, Spread};
+use drover::view::View;
+
+use super::world::World;
+use super::world::setup::Setup;
+
+const AGENTS: usize = 60;
+/// The settings that somebody could have chosen.
+const FIXED: [u32; 5] = [1, 2, 4, 8, 16];
+
+/// A storage that holds its lock for so many seconds per volume.
+fn locked(seconds: f64) -> Latency {
+    let held = Spread::of(seconds * 0.8, seconds * 1.2);
+    Latency { allocate: held, clone_linked: held, free: held, ..Latency::default() }
+}
+
+/// What came of bringing many agents up and taking them down again.
+#[derive(Debug)]
+struct Churn {
+    failed: usize,
+    /// Seconds until all were ready.
+    up: u64,
+    /// Seconds until all were gone.
+    down: u64,
+}
+
+/// Agents that were not just reaped.
+fn failures(view: &View) -> usize {
+    view.gone_agents().iter().filter(|gone| gone.reason.label() == "failed").count()
+}
+
+/// Brings them up and takes them down so many times; tells of the last.
+async fn churn(latency: &Latency, template: &str, lanes: &str, rounds: u32) -> Churn {
+    let keys = format!(
+        "startupWaitSeconds: 600, queueTimeoutSec: 100000, retireTimeoutSec: 100000, \
+         idleTerminationMinutes: 0, {template}"
+    );
+    let mut setup = Setup::linux(&keys).rack(lanes);
+    setup.latency = latency.clone();
+    setup.cluster.nodes.iter_mut().for_each(|node| node.memory_bytes = 1 << 40);
+    let world = World::started(setup).await;
+    // Two come first, as on any day: what is compared is not how a storage is got to know.
+    world.provision("linux", 2).await;
+    world.until("two are ready", |view| ready(view) == 2).await;
+    let (mut up, mut down) = (0, 0);
+    for round in 0..rounds {
+        let count = if round == 0 { AGENTS } else { AGENTS + 2 };
+        let begun = world.elapsed();
+        world.provision("linux", count as u32).await;
+        // One that fails is not begun again: nobody asks for it.
+        let over = |view: &View| ready(view) == AGENTS + 2 || failures(view) > 0;
+        world.until("all are ready, or one failed", over).await;
+        up = (world.elapsed() - begun).as_secs();
+        let begun = world.elapsed();
+        world.reap(true).await;
+        world.until("all are gone", |view| view.agents().is_empty()).await;
+        down = (world.elapsed() - begun).as_secs();
+    }
+    let failed = failures(world.view());
+    world.end().await;
+    Churn { failed, up, down }
+}
+
+fn ready(view: &View) -> usize {
+    view.agents().iter().filter(|agent| agent.state == "Ready").count()
+}
+
+/// The adapted run, and the shortest of the fixed ones in which nothing failed.
+async fn beside_fixed(latency: &Latency, template: &str, rounds: u32) -> (Churn, u64, u64) {
+    let adapted = churn(latency, template, "", rounds).await;
+    let (mut up, mut down) = (u64::MAX, u64::MAX);
+    for width in FIXED {
+        let lanes = format!(
+            "adaptLanes: false, clonesPerStorage: {width}, operationsPerNode: {}",
+            width.max(4)
+        );
+        let fixed = churn(latency, template, &lanes, 1).await;
+        if fixed.failed == 0 {
+            (up, down) = (up.min(fixed.up), down.min(fixed.down));
+        }
+    }
+    (adapted, up, down)
+}
+
+// Invariant: no provision fails for a lock, and the width is within a tenth of the best fixed one.
+
+async fn holds(seconds: f64) {
+    let (adapted, up, down) = beside_fixed(&locked(seconds), "", 1).await;
+    assert_eq!(adapted.failed, 0, "{seconds}: {adapted:?}");
+    assert!(adapted.up * 100 <= up * 110, "{seconds}: {adapted:?} beside {up}");
+    assert!(adapted.down * 100 <= down * 115, "{seconds}: {adapted:?} beside {down}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_held_for_a_moment_is_shared_by_many() {
+    holds(0.3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_held_for_a_second_is_kept_busy_and_never_waited_for_in_vain() {
+    holds(1.0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_held_for_four_seconds_is_kept_busy_and_never_waited_for_in_vain() {
+    holds(4.0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn full_copies_run_side_by_side_once_the_storage_is_known_to_bear_it() {
+    let latency = Latency { copy_bytes_per_second: Spread::of(150e6, 450e6), ..Latency::default() };
+    let (adapted, up, _) = beside_fixed(&latency, "cloneStrategy: FULL", 2).await;
+    assert_eq!(adapted.failed, 0, "{adapted:?}");
+    assert!(adapted.up * 100 <= up * 110, "{adapted:?} beside {up}");
+}
