@@ -45,7 +45,15 @@ async fn nodes_drains_and_reasons_are_told() {
         assert_eq!(code, Ok(0));
         all += &said;
     }
-    insta::assert_snapshot!(all, @"");
+    insta::assert_snapshot!(all, @r"
+    NODE  STATE   AGENTS  GUESTS  MEMORY    OTHERS    RESERVED  FREE      CPUS  FREE
+    pve1  online  3       1       8192 MiB  2048 MiB  6400 MiB  -256 MiB  8     1.5
+    pve1 takes none of lab/linux: no room
+    node pve1 is drained: nothing is begun there; 2 agents on it, idle ones go
+    node pve1 is used again
+    lab/linux
+      pve1: it is in maintenance
+    ");
     let (unknown, _) = cli(&served, drain("pve9", false)).await;
     assert!(unknown.unwrap_err().contains("no node is called `pve9`"));
     let (unknown, _) = cli(&served, why(Some("linus"))).await;
