@@ -21,6 +21,7 @@ use crate::id::{
 use crate::ledger::AgentEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::overrides::Overrides;
+use crate::placement::Sites;
 use crate::ports::Ports;
 use crate::record::Owner;
 use crate::source::Origin;
@@ -116,6 +117,8 @@ pub struct Common {
     pub ways: Ways,
     /// The breakers that belong to no template.
     pub board: Board,
+    /// The nodes of each cluster, and those that are drained.
+    pub sites: Sites,
     /// Whose each address is.
     pub addresses: Addresses,
     /// Starts agents.
@@ -290,6 +293,11 @@ impl Roster {
             .filter(|(_, living)| wanted(living))
             .map(|(agent, living)| (agent.clone(), living.clone()))
             .collect()
+    }
+
+    /// Looks at every agent.
+    pub fn each(&self, mut look: impl FnMut(&Living)) {
+        self.0.borrow().values().for_each(&mut look);
     }
 
     /// How many agents there are for which `wanted` holds.

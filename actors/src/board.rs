@@ -9,11 +9,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::birth::{Place, Roster};
+use crate::birth::Place;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, ClusterId, NodeName, TemplateId};
 use crate::ledger::Ledger;
+use crate::placement::sites::DRAINED;
+use crate::placement::{Claim, Sites};
 use crate::record::Body;
 use crate::source::{Ground, Origin};
 use crate::spec::BreakerSpec;
@@ -295,22 +297,25 @@ impl Board {
     }
 }
 
-/// The board as one cluster's choices see it, with drover's own agents there.
+/// The board as one cluster's choices see it, with what drover's own agents take there.
 pub struct Standing<'a> {
     /// The breakers.
     pub board: &'a Board,
-    /// Who lives.
-    pub roster: &'a Roster,
+    /// The nodes that are drained.
+    pub sites: &'a Sites,
     /// The cluster.
     pub cluster: &'a ClusterId,
     /// The moment.
     pub now: Moment,
-    /// Nodes of agents that have no place yet.
-    pub coming: Vec<NodeName>,
+    /// What agents take that have a place, or are on their way to one.
+    pub claims: &'a [Claim],
 }
 
 impl Ground for Standing<'_> {
     fn node_closed(&self, node: &NodeName) -> Option<String> {
+        if self.sites.is_drained(self.cluster, node) {
+            return Some(DRAINED.to_owned());
+        }
         self.board.closed(&Scope::Node(self.cluster.clone(), node.clone()), self.now)
     }
 
@@ -319,10 +324,8 @@ impl Ground for Standing<'_> {
         self.board.closed(&scope, self.now)
     }
 
-    fn load(&self, node: &NodeName) -> usize {
-        let there = |place: &Place| place.cluster == *self.cluster && place.node == *node;
-        let living = self.roster.count(|living| living.place.as_ref().is_some_and(there));
-        living + self.coming.iter().filter(|other| *other == node).count()
+    fn claims(&self) -> &[Claim] {
+        self.claims
     }
 }
 

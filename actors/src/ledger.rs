@@ -3,7 +3,7 @@
 //! A [`Ledger`] is also the body of a snapshot: folding the records after it gives the same ledger
 //! as folding all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -55,6 +55,8 @@ pub struct Ledger {
     /// What operators want of agents whose clone is not intended yet; such agents end with their
     /// service.
     pub early: BTreeMap<AgentId, Wishes>,
+    /// Nodes that operators drained.
+    pub drained: BTreeMap<ClusterId, BTreeSet<NodeName>>,
     /// Templates whose next agent that fails on its way is to be held.
     pub hold_next: BTreeMap<TemplateId, Hold>,
 }
@@ -352,6 +354,7 @@ impl Ledger {
             Body::MarksAhead { cluster, vmid, seq } => {
                 self.ahead.insert(cluster.clone(), (*vmid, *seq));
             }
+            Body::NodeDrained { cluster, node, drained } => self.drain(cluster, node, *drained),
             Body::Stranded { agent, why, command } => self.with(agent, |entry| {
                 entry.stranded = Some((why.clone(), command.clone()));
             }),
@@ -397,6 +400,15 @@ impl Ledger {
         match self.agents.get_mut(agent) {
             Some(entry) => &mut entry.wishes,
             None => self.early.entry(agent.clone()).or_default(),
+        }
+    }
+
+    fn drain(&mut self, cluster: &ClusterId, node: &NodeName, drained: bool) {
+        let nodes = self.drained.entry(cluster.clone()).or_default();
+        if drained {
+            nodes.insert(node.clone());
+        } else {
+            nodes.remove(node);
         }
     }
 

@@ -20,6 +20,7 @@ pub mod marks;
 pub mod message;
 pub mod overrides;
 pub mod patience;
+pub mod placement;
 pub mod ports;
 pub mod reconciler;
 pub mod record;

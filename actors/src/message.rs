@@ -13,8 +13,9 @@ use tokio::sync::oneshot;
 
 use crate::cluster::LaneEnd;
 use crate::fault::Fault;
-use crate::id::{AgentId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
+use crate::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
 use crate::overrides::{OverrideChange, Overrides};
+use crate::placement::report::{NodeReport, WhyReport};
 use crate::reconciler::finding::Finding;
 use crate::record::{Hold, LeaseAsk, Owner, Reason};
 use crate::spec::HerdSpec;
@@ -134,6 +135,30 @@ pub enum HerdCommand {
     },
     /// An operator knows that the journal is older than the world: orphans may go all the same.
     ConfirmOlderJournal,
+    /// A node is drained: nothing is begun there, idle agents go, busy ones finish; or it is used
+    /// again.
+    DrainNode {
+        /// The node.
+        node: NodeName,
+        /// A cloud that leads to its cluster, where several clusters have such a node.
+        cloud: Option<CloudId>,
+        /// Whether it is drained.
+        drained: bool,
+        /// Filled when that is durable.
+        reply: oneshot::Sender<Result<NodeDrained, Refusal>>,
+    },
+    /// Look at all nodes, at what is free there, and at what is begun nowhere.
+    Nodes {
+        /// Filled with the nodes of each cluster that could be read, and why others could not.
+        reply: oneshot::Sender<NodesSeen>,
+    },
+    /// Look at what keeps a template from beginning agents, on each node.
+    Why {
+        /// The template, by `cloud/template` or bare name.
+        template: String,
+        /// Filled with what was found, or why it could not be looked at.
+        reply: oneshot::Sender<Result<WhyReport, Refusal>>,
+    },
     /// Take no new work; `reply` when nothing is in flight that must not be cut.
     Drain {
         /// What becomes of the agents.
@@ -155,6 +180,28 @@ pub struct Provisioned {
     pub agents: Vec<AgentId>,
     /// Why they are fewer than wanted, when they are.
     pub short: Option<String>,
+}
+
+/// What came of draining a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeDrained {
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// The node.
+    pub node: NodeName,
+    /// Whether it is drained.
+    pub drained: bool,
+    /// Agents on it at this moment.
+    pub agents: usize,
+}
+
+/// What was seen of all nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodesSeen {
+    /// Nodes, by cluster and name.
+    pub nodes: Vec<NodeReport>,
+    /// Clusters that could not be read, each with why.
+    pub unread: Vec<(ClusterId, String)>,
 }
 
 /// What becomes of the agents when the service stops.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{CloudId, NodeName, Upid, VmId};
 use crate::marks::Marks;
+use crate::placement::Fleet;
 use crate::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
     ImageSight, Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall, Survey, TaskEnd, VmRef,
@@ -66,6 +67,10 @@ impl Hypervisor for Patient<dyn Hypervisor> {
 
     fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found> {
         asked("locate", cloud, self.0.locate(cloud, sought, near))
+    }
+
+    fn fleet(&self, cloud: &CloudId) -> Ask<Fleet> {
+        asked("fleet", cloud, self.0.fleet(cloud))
     }
 
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {

@@ -14,6 +14,7 @@ use crate::fact::Fact;
 use crate::fault::Fault;
 use crate::id::{CloudId, ClusterId, NodeName, Upid, VmId};
 use crate::marks::{Marks, Reading};
+use crate::placement::Fleet;
 use crate::record::Body;
 use crate::source::{Found, Sought};
 use crate::spec::{SshSpec, TemplateSpec, UploadSpec, WindowSpec};
@@ -229,6 +230,8 @@ pub trait Hypervisor: Send + Sync + 'static {
     /// With `near` a template by VMID is not read that is on the only one of these nodes, or on any
     /// where none is named: its node is all that must be known.
     fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found>;
+    /// Reads what the list of the cloud's cluster tells of nodes, storages and guests (one call).
+    fn fleet(&self, cloud: &CloudId) -> Ask<Fleet>;
     /// Looks at one id and its guest: `nextid?vmid`, then its config and status where it has one.
     fn look(&self, vm: &VmRef) -> Ask<VmSight>;
     /// Whether the id is taken (one call).

@@ -76,6 +76,8 @@ pub enum Reason {
     Orphaned,
     /// Its node came back from being parked.
     ReturnedFromPark,
+    /// An operator drains its node.
+    NodeDrained,
     /// It was kept for one owner, and another had no place.
     MadeRoom,
     /// The window of the schedule closed that it was kept for.
@@ -115,6 +117,7 @@ impl Reason {
             Self::Vanished => "vanished",
             Self::Orphaned => "orphaned",
             Self::ReturnedFromPark => "returned-from-park",
+            Self::NodeDrained => "node-drained",
             Self::MadeRoom => "made-room",
             Self::WindowClosed => "window-closed",
             Self::Cancelled => "cancelled",
@@ -142,6 +145,7 @@ impl fmt::Display for Reason {
             | Self::Vanished
             | Self::Orphaned
             | Self::ReturnedFromPark
+            | Self::NodeDrained
             | Self::MadeRoom
             | Self::WindowClosed
             | Self::Cancelled => f.write_str(self.label()),
@@ -432,6 +436,15 @@ pub enum Body {
         /// The sequence in its marks.
         seq: u64,
     },
+    /// *Before acting.* An operator drains a node, or lets it be used again.
+    NodeDrained {
+        /// The cluster.
+        cluster: ClusterId,
+        /// The node.
+        node: NodeName,
+        /// Whether it is drained.
+        drained: bool,
+    },
     /// An agent's guest cannot be finished without an administrator.
     Stranded {
         /// The agent.
@@ -469,6 +482,7 @@ impl Body {
             | Self::LeaseEnded { .. }
             | Self::AheadConfirmed { .. }
             | Self::MarksAhead { .. }
+            | Self::NodeDrained { .. }
             | Self::OverrideSet { .. }
             | Self::HoldSet { .. }
             | Self::HoldNextSet { .. }

@@ -2,13 +2,16 @@
 //! them, on which node and onto which storage, the next agent takes. Pure.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ambient::fnv1a;
 use crate::id::{NodeName, VmId};
+use crate::placement::rank::{self, Seat};
+use crate::placement::{Claim, Fleet, Refusal, Scene, Sizes, Strategy, Thickness};
 use crate::spec::{CloneStrategy, TemplateSpec};
 
 /// By what a template's guest is found.
@@ -47,6 +50,12 @@ pub struct Origin {
     /// Those of them that are its home's own: other nodes have others of that name.
     #[serde(default)]
     pub local: BTreeSet<String>,
+    /// The storage that its disk is on, where that is known.
+    #[serde(default)]
+    pub target: Option<String>,
+    /// How big the clone is, its template's sizes where its spec says nothing.
+    #[serde(default)]
+    pub sizes: Sizes,
     /// Why this one, for people.
     pub why: String,
 }
@@ -66,6 +75,8 @@ pub struct Candidate {
     pub storages: BTreeSet<String>,
     /// A digest of its configuration.
     pub digest: String,
+    /// How big it is, by its configuration, else by the list.
+    pub sizes: Sizes,
 }
 
 /// What was found for a template.
@@ -73,10 +84,8 @@ pub struct Candidate {
 pub struct Found {
     /// Templates that fit.
     pub candidates: Vec<Candidate>,
-    /// Nodes that are offline.
-    pub offline: BTreeSet<NodeName>,
-    /// Storages that every node sees as the same one.
-    pub shared: BTreeSet<String>,
+    /// What the same read tells of the cluster.
+    pub fleet: Arc<Fleet>,
     /// Whether every template that fits could be read.
     pub whole: bool,
 }
@@ -93,18 +102,18 @@ impl Found {
 
     fn is_shared(&self, storages: &BTreeSet<String>) -> bool {
         // None are known of one that was not read.
-        !storages.is_empty() && storages.is_subset(&self.shared)
+        !storages.is_empty() && storages.iter().all(|one| self.fleet.is_shared(one))
     }
 }
 
-/// What stands in the way of nodes and storages, and what they carry.
+/// What stands in the way of nodes and storages, and what drover's own agents take of them.
 pub trait Ground {
     /// Why nothing may be begun on a node; none when it may.
     fn node_closed(&self, node: &NodeName) -> Option<String>;
     /// Why nothing may be begun on a storage, which is one node's own or shared; none when it may.
     fn storage_closed(&self, storage: &str, own: Option<&NodeName>) -> Option<String>;
-    /// Drover's own agents on a node.
-    fn load(&self, node: &NodeName) -> usize;
+    /// What drover's own agents take of the cluster.
+    fn claims(&self) -> &[Claim];
 }
 
 /// What the next agent is cloned from, and where to.
@@ -135,26 +144,24 @@ impl Choice {
 
 /// Chooses; or says why nothing can be cloned at this moment.
 ///
-/// On nodes that are named, the one with the fewest agents goes first, then the one named first.
-/// Each takes the newest template it can reach, by name the newest of its own before any other;
+/// Of several nodes that have room one is taken as [`rank`] says. Each takes the newest template it
+/// can reach, by name its own before any other, of which there must be one alone;
 /// the age is that of creation as Proxmox tells it, and of several that are equally old, or whose
 /// age is not told, the highest VMID wins. Where no node is named the newest of all is taken, on
 /// its own node, and an older one only where nothing can be begun there.
 pub fn choose(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Result<Choice, String> {
-    let sought = spec.sought();
     if found.candidates.is_empty() {
-        return Err(format!("no template {sought} on cloud `{}`", spec.id.cloud));
+        return Err(format!("no template {} on cloud `{}`", spec.sought(), spec.id.cloud));
     }
-    let mut best: Vec<&Candidate> = found.candidates.iter().collect();
-    best.sort_by_key(|one| Reverse((one.created, one.vmid)));
-    let named = spec.nodes();
+    let choosing = Choosing::new(spec, found, ground);
     let mut passed: Vec<String> = Vec::new();
-    let mut fit: Vec<(usize, usize, Choice)> = Vec::new();
+    let named = choosing.nodes();
+    let mut fit: Vec<(Seat, Choice)> = Vec::new();
     if named.is_empty() {
-        for candidate in &best {
-            match take(spec, found, ground, candidate, &candidate.node) {
+        for candidate in &choosing.best {
+            match choosing.take(candidate, &candidate.node) {
                 Ok(choice) => {
-                    fit.push((0, 0, choice));
+                    fit.push((Seat { at: 0, agents: 0, left: None }, choice));
                     break;
                 }
                 Err(why) => note(&mut passed, why),
@@ -162,19 +169,41 @@ pub fn choose(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Result
         }
     }
     for (at, node) in named.iter().enumerate() {
-        let mut order = best.clone();
-        let own_first = matches!(sought, Sought::Name(_));
-        // The sort is stable: what is equal stays in the order of age.
-        order.sort_by_key(|one| own_first && one.node != *node);
-        match reach(spec, found, ground, &order, node) {
-            Ok(choice) => fit.push((ground.load(node), at, choice)),
+        match choosing.reach(node) {
+            Ok(choice) => fit.push((choosing.seat(at, &choice), choice)),
             Err(why) => note(&mut passed, why),
         }
     }
-    let chosen = fit.into_iter().min_by_key(|(load, at, _)| (*load, *at));
-    let Some((_, _, mut choice)) = chosen else { return Err(passed.join("; ")) };
-    choice.origin.why = explain(&choice, &sought, &best, &passed);
+    let (seats, mut choices): (Vec<Seat>, Vec<Choice>) = fit.into_iter().unzip();
+    let Some(first) = rank::order(&spec.placement, &seats).first().copied() else {
+        return Err(passed.join("; "));
+    };
+    let mut choice = choices.swap_remove(first);
+    choice.origin.why = explain(&choice, &choosing.sought, &choosing.best, &passed);
     Ok(choice)
+}
+
+/// What keeps a template's agents from each node they may be on; none where nothing does.
+pub fn survey(
+    spec: &TemplateSpec,
+    found: &Found,
+    ground: &dyn Ground,
+) -> Vec<(NodeName, Option<String>)> {
+    let choosing = Choosing::new(spec, found, ground);
+    let nodes = choosing.places().into_iter();
+    nodes.map(|node| (node.clone(), choosing.reach(&node).err())).collect()
+}
+
+/// How many more agents of a template there is room for at this moment; none where that is not told.
+pub fn room(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Option<u64> {
+    let choosing = Choosing::new(spec, found, ground);
+    let mut all = 0;
+    for node in choosing.places() {
+        if let Ok(choice) = choosing.reach(&node) {
+            all += choosing.scene.fits(&spec.placement, choice.origin.sizes, &node)?;
+        }
+    }
+    Some(all)
 }
 
 /// What stands in the way once is told once.
@@ -184,94 +213,227 @@ fn note(passed: &mut Vec<String>, why: String) {
     }
 }
 
-/// The first of some candidates that a node can take.
-fn reach(
-    spec: &TemplateSpec,
-    found: &Found,
-    ground: &dyn Ground,
-    order: &[&Candidate],
-    node: &NodeName,
-) -> Result<Choice, String> {
-    if let Some(why) = shut(found, ground, node) {
-        return Err(why);
-    }
-    let mut passed = Vec::new();
-    for candidate in order {
-        if candidate.node != *node && !found.is_shared(&candidate.storages) {
-            continue;
-        }
-        match take(spec, found, ground, candidate, node) {
-            Ok(choice) => return Ok(choice),
-            Err(why) => note(&mut passed, why),
-        }
-    }
-    if passed.is_empty() {
-        let sought = spec.sought();
-        passed.push(format!("no template {sought} on node `{node}`, or on storage it shares"));
-    }
-    Err(passed.join("; "))
+/// One choice under way.
+struct Choosing<'a> {
+    spec: &'a TemplateSpec,
+    found: &'a Found,
+    ground: &'a dyn Ground,
+    scene: Scene<'a>,
+    sought: Sought,
+    /// The candidates, the newest first.
+    best: Vec<&'a Candidate>,
+    /// How many of them each node has.
+    homes: BTreeMap<&'a NodeName, usize>,
+    /// Those of them that other nodes reach over shared storage, the newest first.
+    shared: Vec<&'a Candidate>,
 }
 
-/// Why nothing can be done on a node.
-fn shut(found: &Found, ground: &dyn Ground, node: &NodeName) -> Option<String> {
-    if found.offline.contains(node) {
-        return Some(format!("node `{node}` is offline"));
+impl<'a> Choosing<'a> {
+    fn new(spec: &'a TemplateSpec, found: &'a Found, ground: &'a dyn Ground) -> Self {
+        let mut best: Vec<&Candidate> = found.candidates.iter().collect();
+        best.sort_by_key(|one| Reverse((one.created, one.vmid)));
+        let mut homes: BTreeMap<&NodeName, usize> = BTreeMap::new();
+        for one in &best {
+            *homes.entry(&one.node).or_default() += 1;
+        }
+        let shared = best.iter().copied().filter(|one| found.is_shared(&one.storages)).collect();
+        let scene = Scene::new(&found.fleet, ground.claims());
+        Self { spec, found, ground, scene, sought: spec.sought(), best, homes, shared }
     }
-    ground.node_closed(node).map(|why| format!("node `{node}`: {why}"))
-}
 
-/// A clone of one candidate for a node, where nothing forbids it.
-fn take(
-    spec: &TemplateSpec,
-    found: &Found,
-    ground: &dyn Ground,
-    candidate: &Candidate,
-    node: &NodeName,
-) -> Result<Choice, String> {
-    // The work is done on the template's own node, wherever the clone goes (behaviour section 9).
-    for at in [&candidate.node, node] {
-        if let Some(why) = shut(found, ground, at) {
+    /// The nodes an agent may be on; empty for those of its templates.
+    fn nodes(&self) -> Vec<NodeName> {
+        if self.spec.placement.anywhere {
+            return self.found.fleet.nodes().keys().cloned().collect();
+        }
+        self.spec.nodes()
+    }
+
+    /// The same; where no node is named those of its templates.
+    fn places(&self) -> Vec<NodeName> {
+        match self.nodes() {
+            nodes if nodes.is_empty() => self.homes.keys().copied().cloned().collect(),
+            nodes => nodes,
+        }
+    }
+
+    /// What a node has left once it takes a choice.
+    fn seat(&self, at: usize, choice: &Choice) -> Seat {
+        self.scene.seat(&self.spec.placement, choice.origin.sizes, at, &choice.node)
+    }
+
+    /// The first of the candidates that a node can take.
+    fn reach(&self, node: &NodeName) -> Result<Choice, String> {
+        if let Some(why) = self.shut(node) {
             return Err(why);
         }
-    }
-    let closed = |storage: &str| {
-        let own = (!found.shared.contains(storage)).then_some(&candidate.node);
-        ground.storage_closed(storage, own).map(|why| format!("storage `{storage}`: {why}"))
-    };
-    if let Some(why) = candidate.storages.iter().find_map(|storage| closed(storage)) {
-        return Err(why);
-    }
-    let wanted: Vec<&String> = match (&spec.storages[..], spec.clone) {
-        // It stays on the template's storage, whatever else is named.
-        (_, CloneStrategy::Linked) => Vec::new(),
-        ([], CloneStrategy::Full) => spec.target_storage.iter().collect(),
-        (several, CloneStrategy::Full) => several.iter().collect(),
-    };
-    let mut storage = None;
-    if !wanted.is_empty() {
         let mut passed = Vec::new();
-        let fits = wanted.into_iter().find(|one| {
-            let local = candidate.node != *node && !found.shared.contains(*one);
-            let away = local.then(|| {
+        for candidate in self.order(node) {
+            match self.take(candidate, node) {
+                Ok(choice) => return Ok(choice),
+                Err(why) => note(&mut passed, why),
+            }
+        }
+        if passed.is_empty() {
+            let sought = &self.sought;
+            passed.push(format!("no template {sought} on node `{node}`, or on storage it shares"));
+        }
+        Err(passed.join("; "))
+    }
+
+    /// The candidates that a node reaches: by name its own first, else the newest first.
+    fn order(&self, node: &NodeName) -> Vec<&'a Candidate> {
+        let own: Vec<&Candidate> = match self.homes.get(node) {
+            Some(_) => self.best.iter().copied().filter(|one| one.node == *node).collect(),
+            None => Vec::new(),
+        };
+        let others = self.shared.iter().copied().filter(|one| one.node != *node);
+        let mut order: Vec<&Candidate> = own.into_iter().chain(others).collect();
+        if !matches!(self.sought, Sought::Name(_)) {
+            order.sort_by_key(|one| Reverse((one.created, one.vmid)));
+        }
+        order
+    }
+
+    /// Why nothing can be done on a node.
+    fn shut(&self, node: &NodeName) -> Option<String> {
+        let told = |why: Refusal| Some(format!("node `{node}`: {why}"));
+        let nodes = self.found.fleet.nodes();
+        match nodes.get(node) {
+            Some(sight) if sight.offline => return Some(format!("node `{node}` is offline")),
+            Some(sight) if sight.maintenance => return told(Refusal::Maintenance),
+            None if !nodes.is_empty() => return told(Refusal::Unknown),
+            Some(_) | None => {}
+        }
+        self.ground.node_closed(node).and_then(|why| told(Refusal::Closed(why)))
+    }
+
+    /// Several templates of one name on one node: nobody can tell which is meant.
+    fn is_doubled(&self, candidate: &Candidate) -> Option<String> {
+        let Sought::Name(name) = &self.sought else { return None };
+        if self.homes.get(&candidate.node).is_none_or(|count| *count < 2) {
+            return None;
+        }
+        let same = self.best.iter().filter(|one| one.node == candidate.node);
+        let mut all: Vec<u32> = same.map(|one| one.vmid.0).collect();
+        all.sort_unstable();
+        let all: Vec<String> = all.iter().map(u32::to_string).collect();
+        Some(format!(
+            "several templates on node `{}` are called `{name}`: {}; rename all but one, or use \
+             templateTag, of which the newest is taken",
+            candidate.node,
+            all.join(", ")
+        ))
+    }
+
+    /// A clone of one candidate for a node, where nothing forbids it.
+    fn take(&self, candidate: &Candidate, node: &NodeName) -> Result<Choice, String> {
+        // The work is done on the template's own node, wherever the clone goes (behaviour section 9).
+        for at in [&candidate.node, node] {
+            if let Some(why) = self.shut(at) {
+                return Err(why);
+            }
+        }
+        if let Some(why) = self.is_doubled(candidate) {
+            return Err(why);
+        }
+        let closed = candidate.storages.iter().find_map(|one| self.storage_closed(candidate, one));
+        if let Some(why) = closed {
+            return Err(why);
+        }
+        let sizes = candidate.sizes.cloned(self.spec);
+        if let Some(why) = self.scene.refusal(self.spec, sizes, node) {
+            return Err(format!("node `{node}`: {why}"));
+        }
+        let storage = self.storage(candidate, node, sizes)?;
+        let storages: BTreeSet<String> =
+            candidate.storages.iter().chain(&storage).cloned().collect();
+        let local = storages.iter().filter(|one| !self.found.fleet.is_shared(one));
+        let local = local.cloned().collect();
+        let own = || (candidate.storages.len() == 1).then(|| candidate.storages.first().cloned());
+        let target = storage.clone().or_else(|| own().flatten());
+        let home = candidate.node.clone();
+        let origin = Origin { home, storages, local, target, sizes, why: String::new() };
+        Ok(Choice { vmid: candidate.vmid, node: node.clone(), storage, origin })
+    }
+
+    fn storage_closed(&self, candidate: &Candidate, storage: &str) -> Option<String> {
+        let own = (!self.found.fleet.is_shared(storage)).then_some(&candidate.node);
+        let why = self.ground.storage_closed(storage, own)?;
+        Some(format!("storage `{storage}`: {why}"))
+    }
+
+    /// The storage of a full clone's disk, where it is not to be the template's; the one with the
+    /// most free space, or the first where that is not told of all.
+    fn storage(
+        &self,
+        candidate: &Candidate,
+        node: &NodeName,
+        sizes: Sizes,
+    ) -> Result<Option<String>, String> {
+        let placement = &self.spec.placement;
+        let fleet = &self.found.fleet;
+        let kind = placement.thickness;
+        let of_kind = || fleet.for_images(&candidate.node).map(|one| one.name.clone()).collect();
+        let wanted: Vec<String> = match (&self.spec.storages[..], self.spec.clone) {
+            // It stays on the template's storage, whatever else is named.
+            (_, CloneStrategy::Linked) => Vec::new(),
+            ([], CloneStrategy::Full) => match (&self.spec.target_storage, kind) {
+                (Some(one), _) => vec![one.clone()],
+                (None, Some(_)) => of_kind(),
+                (None, None) => Vec::new(),
+            },
+            (several, CloneStrategy::Full) => several.to_vec(),
+        };
+        if wanted.is_empty() {
+            let copied = self.spec.clone == CloneStrategy::Full;
+            let disk = if copied { sizes.disk_gb } else { 0 };
+            let lacks = candidate.storages.iter().find_map(|one| self.lacks(candidate, one, disk));
+            return lacks.map_or(Ok(None), Err);
+        }
+        let mut passed = Vec::new();
+        let mut fit: Vec<(String, Option<i64>)> = Vec::new();
+        for one in wanted {
+            let away = candidate.node != *node && !fleet.is_shared(&one);
+            let away = away.then(|| {
                 format!(
                     "storage `{one}` is not shared, and the template is on `{}`",
                     candidate.node
                 )
             });
-            let why = away.or_else(|| closed(one));
-            let fits = why.is_none();
-            passed.extend(why);
-            fits
-        });
-        match fits {
-            Some(fits) => storage = Some(fits.clone()),
-            None => return Err(passed.join("; ")),
+            let sight = fleet.storage(&one, &candidate.node);
+            let other = kind.filter(|kind| sight.is_none_or(|one| one.thickness() != *kind));
+            let other = other.map(|kind| format!("storage `{one}` is not {}", kind.word()));
+            let why = away
+                .or(other)
+                .or_else(|| self.storage_closed(candidate, &one))
+                .or_else(|| self.lacks(candidate, &one, sizes.disk_gb));
+            match why {
+                Some(why) => passed.push(why),
+                None => fit.push((one, sight.and_then(|sight| self.scene.free_space(sight)))),
+            }
+        }
+        let told = fit.iter().all(|(_, free)| free.is_some());
+        if told && placement.strategy != Strategy::Fixed {
+            fit.sort_by_key(|(_, free)| Reverse(*free));
+        }
+        match fit.into_iter().next() {
+            Some((first, _)) => Ok(Some(first)),
+            None if passed.is_empty() => {
+                let word = kind.map_or("fit", Thickness::word);
+                Err(format!("no storage of node `{}` takes {word} disks", candidate.node))
+            }
+            None => Err(passed.join("; ")),
         }
     }
-    let storages: BTreeSet<String> = candidate.storages.iter().chain(&storage).cloned().collect();
-    let local = storages.difference(&found.shared).cloned().collect();
-    let origin = Origin { home: candidate.node.clone(), storages, local, why: String::new() };
-    Ok(Choice { vmid: candidate.vmid, node: node.clone(), storage, origin })
+
+    /// Why a storage has no room for a disk.
+    fn lacks(&self, candidate: &Candidate, storage: &str, disk_gb: u64) -> Option<String> {
+        let sight = self.found.fleet.storage(storage, &candidate.node)?;
+        let headroom = &self.spec.placement.headroom;
+        let why = self.scene.lacks_space(sight, disk_gb, headroom)?;
+        Some(format!("storage `{storage}`: {why}"))
+    }
 }
 
 /// Says what was chosen, from how many, and what was passed over.

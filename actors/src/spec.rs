@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::addresses::{AddressPoolSpec, AddressSource};
 use crate::ambient::fnv1a;
 use crate::id::{AddressPoolId, CloudId, Generation, NodeName, TemplateId, VmId};
+use crate::placement::PlacementSpec;
 use crate::seed::{NicSpec, SeedSpec};
 use crate::source::{Origin, Sought};
 
@@ -134,6 +135,9 @@ pub struct TemplateSpec {
     /// Where the clone comes from; known of agents whose place was granted.
     #[serde(default)]
     pub origin: Option<Origin>,
+    /// Where its agents are put, and how that is chosen.
+    #[serde(default)]
+    pub placement: PlacementSpec,
     /// Templates of the same cloud that stand in for it while it can not be used, in order.
     #[serde(default)]
     pub fallbacks: Vec<TemplateId>,
@@ -225,6 +229,7 @@ impl TemplateSpec {
         let same = Self {
             generation: bare.generation,
             fallbacks: bare.fallbacks,
+            placement: bare.placement,
             labels: bare.labels,
             mode: bare.mode,
             idle: bare.idle,
@@ -278,6 +283,7 @@ impl TemplateSpec {
             search: None,
             origin: None,
             fallbacks: Vec::new(),
+            placement: PlacementSpec::default(),
             labels: BTreeSet::new(),
             executors: 1,
             clone: CloneStrategy::Full,

@@ -10,6 +10,7 @@ mod events;
 mod hold;
 mod identity;
 mod lease;
+mod nodes;
 mod options;
 mod remote;
 mod service;
@@ -29,7 +30,7 @@ pub use lease::{RunOverSsh, SshJob};
 pub use options::{
     AgentAction, BreakerAction, CheckOptions, Cli, Command, CopyOptions, DEFAULT_SOCKET,
     DemoOptions, EventsOptions, Global, GuestKind, HoldNextOptions, HoldOptions, LeaseOptions,
-    Limit, PveVersion, RunOptions, SimOptions, TemplateAction,
+    Limit, NodeAction, PveVersion, RunOptions, SimOptions, TemplateAction,
 };
 pub use setup::{RightsOptions, SetupAction};
 
@@ -89,6 +90,9 @@ pub fn main() -> ExitCode {
         | Command::Agents { .. }
         | Command::Templates
         | Command::Breakers { .. }
+        | Command::Nodes
+        | Command::Node { .. }
+        | Command::Why { .. }
         | Command::AddressPools
         | Command::Provision { .. }
         | Command::Lease(_)

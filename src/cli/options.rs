@@ -95,6 +95,19 @@ pub enum Command {
         #[command(subcommand)]
         action: Option<BreakerAction>,
     },
+    /// List nodes: what is free, what agents take, and what is begun on none of them
+    Nodes,
+    /// Work with one node
+    Node {
+        /// What to do
+        #[command(subcommand)]
+        action: NodeAction,
+    },
+    /// Show what keeps templates from beginning agents, on each node
+    Why {
+        /// The template, `cloud/template` or its bare name [default: all]
+        template: Option<String>,
+    },
     /// List pools of addresses: size, used, resting, free, and when the next is free
     AddressPools,
     /// Begin agents of a template at once, without demand
@@ -176,6 +189,22 @@ pub enum BreakerAction {
     Reset {
         /// A template, or such as node:pve1, storage:nfs, cloud:rack
         breaker: String,
+    },
+}
+
+/// What to do with one node.
+#[derive(Debug, Clone, Subcommand)]
+pub enum NodeAction {
+    /// Begin nothing there any more: idle agents go, busy ones finish; across restarts
+    Drain {
+        /// The node
+        node: String,
+        /// Use it again
+        #[arg(long)]
+        undrain: bool,
+        /// A cloud of its cluster, where several clusters have such a node
+        #[arg(long)]
+        cloud: Option<String>,
     },
 }
 

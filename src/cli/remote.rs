@@ -9,7 +9,7 @@ use super::client::CALL_LIMIT;
 use super::lease::{Leasing, OverSsh, Patience, lease};
 use super::{
     AgentAction, BreakerAction, CliError, Client, Command, DoctorAction, DoctorOptions, Global,
-    Limit, Term, doctor, events, hold, identity, tables,
+    Limit, Term, doctor, events, hold, identity, nodes, tables,
 };
 use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
 use crate::web::{
@@ -18,7 +18,7 @@ use crate::web::{
 };
 
 /// How long a reload or a full reconciliation may take.
-const LONG_LIMIT: std::time::Duration = std::time::Duration::from_secs(180);
+pub(super) const LONG_LIMIT: std::time::Duration = std::time::Duration::from_secs(180);
 
 /// Runs one of the commands; gives the exit code.
 pub(super) async fn run(
@@ -59,6 +59,9 @@ pub(super) async fn run(
                 format!("breaker {}{does}\n", tables::clean(&out.id))
             })?;
         }
+        Command::Nodes => nodes::list(&client, json, term).await?,
+        Command::Node { action } => nodes::act(&client, action, json, term).await?,
+        Command::Why { template } => nodes::why(&client, template, json, term).await?,
         Command::AddressPools => {
             let pools: AddressPoolsOut = client.get("/v1/address-pools", CALL_LIMIT).await?;
             print(term, json, &pools, |out| tables::address_pools(&out.address_pools))?;

@@ -13,7 +13,7 @@ pub(super) fn clean(text: &str) -> String {
 }
 
 /// Rows under headings, columns two spaces apart.
-fn table<const N: usize>(headings: [&str; N], rows: Vec<[String; N]>) -> String {
+pub(super) fn table<const N: usize>(headings: [&str; N], rows: Vec<[String; N]>) -> String {
     let rows: Vec<[String; N]> = rows.into_iter().map(|row| row.map(|cell| clean(&cell))).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());

@@ -14,6 +14,7 @@ use super::environment::{Defaults, EnvironmentLogin};
 use super::keys::CLOUD;
 use super::layer::Layer;
 use super::network;
+use super::placement::{self, Region};
 use crate::pve::{Connection, Endpoint, Login, Tls, parse_pin};
 
 /// The keys that say what makes a certificate trusted; ignoreSslErrors counts when it is true.
@@ -46,6 +47,11 @@ struct RawCloud {
     clones_per_storage: u32,
     operations_per_node: u32,
     adapt_lanes: bool,
+    region: String,
+    zone: String,
+    node_labels: Option<BTreeMap<String, Vec<String>>>,
+    storage_classes: Option<BTreeMap<String, Vec<String>>>,
+    memory_overcommit_percent: u64,
 }
 
 /// A cloud, checked; without a connection when a fault stands in its way.
@@ -58,6 +64,8 @@ pub(super) struct CheckedCloud {
     pub iso_storage: String,
     /// Its networks and their bridges.
     pub networks: BTreeMap<String, String>,
+    /// Where it is, and what it says about its nodes and storages.
+    pub region: Region,
     pub layer: Layer,
 }
 
@@ -94,7 +102,15 @@ pub(super) fn cloud(
     let spec = spec(id, &raw, fingerprint);
     let networks = network::names(&raw.network_names);
     let iso_storage = raw.cloud_init_iso_storage.trim().to_owned();
-    Some(CheckedCloud { spec, connection, call_timeout, iso_storage, networks, layer })
+    let headroom = placement::headroom(&layer, raw.memory_overcommit_percent, vault.faults);
+    let region = Region {
+        region: raw.region,
+        zone: raw.zone,
+        node_labels: raw.node_labels.unwrap_or_default(),
+        classes: raw.storage_classes.unwrap_or_default(),
+        headroom,
+    };
+    Some(CheckedCloud { spec, connection, call_timeout, iso_storage, networks, region, layer })
 }
 
 /// Lays a layer over another; what a layer says about endpoints or trust replaces, as a whole,

@@ -2,16 +2,16 @@
 //! zero means. The one place that says so; `configs/full.yaml` and the checks follow it.
 
 mod addresses;
-
 mod cloud;
 mod guest;
+mod placement;
 
 use super::value::{self, Check};
 
-pub(super) use cloud::CLOUD;
-
 pub(super) use addresses::ADDRESS_POOL;
+pub(super) use cloud::CLOUD;
 pub(super) use guest::{NIC, SNIPPETS};
+pub(super) use placement::{HEADROOM_KEYS, SIZES, TERM, WEIGHT_KEYS};
 
 /// The most a duration in seconds or minutes may be: about three years of seconds.
 const LONG: u64 = 100_000_000;
@@ -45,6 +45,8 @@ pub(super) enum Kind {
     Wholes,
     /// A mapping of names, whatever they are, to texts.
     Names,
+    /// A mapping of names to lists of texts.
+    Lists,
     /// A mapping with keys of its own.
     Mapping(&'static Shape),
     /// A list of mappings with keys of their own.
@@ -124,8 +126,15 @@ pub(super) static AGENT: &[Key] = &[
         "nodes",
         Kind::Texts,
         Preset::Unset,
-        "several nodes for its agents, for node: the one with the fewest, then in order",
+        "several nodes for its agents, for node, or \"*\" for all; placement says which is taken",
     ),
+    placement::PLACEMENT,
+    placement::WEIGHTS,
+    placement::SELECTOR,
+    placement::AFFINITY,
+    placement::ANTI_AFFINITY,
+    placement::MAX_VMS,
+    placement::MIN_FREE,
     key(
         "templateVmId",
         Kind::Whole(100, LAST_VMID),
@@ -135,7 +144,7 @@ pub(super) static AGENT: &[Key] = &[
     text(
         "templateName",
         Preset::Unset,
-        "name of the template, a node's own first, then the newest",
+        "name of the template, one alone on each node, a node's own first",
     )
     .checked(value::filled),
     text(
@@ -150,7 +159,13 @@ pub(super) static AGENT: &[Key] = &[
     whole("numExecutors", 1, 1000, 1, "uses at once on one agent"),
     key("cloneStrategy", Kind::Choice(&["FULL", "LINKED"]), Preset::Text("FULL"), "FULL or LINKED"),
     text("targetStorage", Preset::Text(""), "storage of full clones; blank: the template's"),
-    key("targetStorages", Kind::Texts, Preset::Unset, "several, tried in order, for targetStorage"),
+    key(
+        "targetStorages",
+        Kind::Texts,
+        Preset::Unset,
+        "several, for targetStorage: the one with most free space, with placement FIXED the first",
+    ),
+    placement::STORAGE_CLASS,
     key(
         "fallbackTemplates",
         Kind::Texts,
@@ -158,6 +173,7 @@ pub(super) static AGENT: &[Key] = &[
         "templates that stand in while this one is tripped or can not be cloned, in order",
     ),
     text("targetPool", Preset::Text(""), "resource pool of clones; blank: none"),
+    placement::SIZE,
     whole("cores", 0, 8192, 0, "processor cores; 0: the template's"),
     key("memoryMb", Kind::ZeroOr(16, 67_108_864), Preset::Whole(0), "memory; 0: the template's"),
     whole(
@@ -515,13 +531,14 @@ pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 3] =
     [("proxmoxToken", PROXMOX_TOKEN), ("proxmoxPassword", PROXMOX_PASSWORD), ("sshKey", SSH_KEY)];
 
 /// The top level; `agentDefaults-<node>` beside.
-pub(super) const TOP: [&str; 8] = [
+pub(super) const TOP: [&str; 9] = [
     "cloudDefaults",
     "cloudConfigurations",
     "agentDefaults",
     "agentConfigurations",
     "labelMappings",
     "addressPools",
+    "sizes",
     "credentials",
     "service",
 ];
@@ -532,6 +549,8 @@ pub(super) const LATER: [&str; 3] = ["demand", "images", "machines"];
 /// Whether a word is the name of a key or of a section.
 pub(super) fn is_known(word: &str) -> bool {
     let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys, NIC.keys, SNIPPETS.keys];
+    let placing = [TERM.keys, WEIGHT_KEYS.keys, HEADROOM_KEYS.keys, SIZES];
+    let nested = nested.into_iter().chain(placing);
     let tables =
         [CLOUD, AGENT, MAPPING, ADDRESS_POOL, SERVICE, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
     TOP.contains(&word) || tables.into_iter().chain(nested).flatten().any(|key| key.is(word))
@@ -568,7 +587,8 @@ mod tests {
 
     #[test]
     fn every_preset_is_of_its_kind_and_in_its_range() {
-        let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys, NIC.keys].concat();
+        let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys, NIC.keys, TERM.keys, SIZES];
+        let nested = nested.concat();
         for key in [CLOUD, AGENT, MAPPING, ADDRESS_POOL, SERVICE].concat().into_iter().chain(nested)
         {
             let sound = match (key.kind, key.preset) {

@@ -192,7 +192,8 @@ impl Layer {
                 | Kind::Choice(_)
                 | Kind::Texts
                 | Kind::Names
-                | Kind::Wholes => given.sound().cloned(),
+                | Kind::Wholes
+                | Kind::Lists => given.sound().cloned(),
             };
             if let Some(value) = value.filter(|_| !matches!(given.state, State::Null)) {
                 map.insert(Yaml::from(key.name), value);
@@ -280,7 +281,9 @@ fn preset(key: &Key) -> Option<Yaml> {
             Kind::ZeroOr(..) => Yaml::from(0),
             Kind::Flag => Yaml::from(false),
             Kind::Texts | Kind::Wholes | Kind::Mappings(_) => Yaml::Sequence(Vec::new()),
-            Kind::Mapping(_) | Kind::Names => Yaml::Mapping(serde_yaml::Mapping::new()),
+            Kind::Mapping(_) | Kind::Names | Kind::Lists => {
+                Yaml::Mapping(serde_yaml::Mapping::new())
+            }
         }),
     }
 }
@@ -333,6 +336,7 @@ fn value_of(node: &Node, path: &str, key: &Key, faults: &mut Vec<Fault>) -> Opti
             return list_of(node, path, faults, |item, path| whole_of(item, path, range, false));
         }
         Kind::Names => return names_of(node, path, key, faults),
+        Kind::Lists => return lists_of(node, path, key, faults),
         Kind::Mapping(_) => match &node.value {
             Value::Map(_) => Ok(Yaml::Mapping(serde_yaml::Mapping::new())),
             Value::Scalar { .. } | Value::List(_) => Err(wrong_type(node, path, "a mapping")),
@@ -400,6 +404,21 @@ fn list_of(
         }
     }
     (values.len() == items.len()).then_some(Yaml::Sequence(values))
+}
+
+fn lists_of(node: &Node, path: &str, key: &Key, faults: &mut Vec<Fault>) -> Option<Yaml> {
+    let Value::Map(entries) = &node.value else {
+        let fault = wrong_type(node, path, "a mapping of lists");
+        faults.push(fault.help("write it as `{name: [one, two]}`"));
+        return None;
+    };
+    let mut lists = serde_yaml::Mapping::new();
+    for entry in entries {
+        let path = format!("{path}.{}", entry.key);
+        let list = list_of(&entry.value, &path, faults, |item, path| text_of(item, path, key));
+        lists.insert(Yaml::from(entry.key.as_str()), list?);
+    }
+    Some(Yaml::Mapping(lists))
 }
 
 fn text_of(node: &Node, path: &str, key: &Key) -> Result<Yaml, Fault> {

@@ -19,6 +19,7 @@ mod mask;
 mod network;
 mod node;
 mod origin;
+mod placement;
 mod prepare;
 mod schema;
 mod seed;

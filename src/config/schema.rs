@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::keys::{
-    ADDRESS_POOL, AGENT, CLOUD, CREDENTIAL_KINDS, Key, Kind, MAPPING, Preset, SERVICE, Shape,
+    ADDRESS_POOL, AGENT, CLOUD, CREDENTIAL_KINDS, Key, Kind, MAPPING, Preset, SERVICE, SIZES, Shape,
 };
 
 /// The schema of a whole configuration.
@@ -39,6 +39,7 @@ pub fn schema() -> Value {
             "agentConfigurations": entries(Value::Object(mapping(AGENT)), "kinds of agents"),
             "labelMappings": entries(Value::Object(labels), "labels that a list of templates serves"),
             "addressPools": entries(Value::Object(pool), "addresses given to agents one by one"),
+            "sizes": entries(Value::Object(mapping(SIZES)), "sizes of agents by name, for size"),
             "credentials": entries(credential(), "what the ids in credentialsId stand for"),
             "service": layer(SERVICE, "drover itself"),
         },
@@ -115,6 +116,10 @@ fn value(key: &Key) -> Value {
         Kind::Names => {
             json!({"type": ["object", "null"], "additionalProperties": {"type": ["string", "number"]}})
         }
+        Kind::Lists => json!({
+            "type": ["object", "null"],
+            "additionalProperties": {"type": "array", "items": {"type": ["string", "number"]}},
+        }),
         Kind::Mapping(shape) => Value::Object(shaped(shape)),
         Kind::Mappings(shape) => {
             json!({"type": ["array", "null"], "items": Value::Object(shaped(shape))})

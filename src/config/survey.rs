@@ -13,11 +13,12 @@ use super::cloud::{self, CheckedCloud};
 use super::credential::{Credential, Vault};
 use super::environment::{Defaults, Environment};
 use super::fault::{self, Fault, Place};
-use super::keys::{ADDRESS_POOL, AGENT, CLOUD, Key, LATER, MAPPING, TOP};
+use super::keys::{ADDRESS_POOL, AGENT, CLOUD, Key, LATER, MAPPING, SIZES, TOP};
 use super::layer::{Layer, unknown, wrong_type};
 use super::mapping;
 use super::node::{self, Entries, Entry, Value};
 use super::origin;
+use super::placement;
 use super::prepare::{Shelf, Uploads};
 use super::service::{self, ServiceSpec};
 use super::source::{Sources, is_control};
@@ -220,7 +221,10 @@ fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Par
     let agent_defaults = one(top, "agentDefaults", AGENT, vault.faults);
     let pools = many(top, "addressPools", ADDRESS_POOL, vault.faults);
     let pools = addresses::pools(pools, vault.faults);
+    let sizes = many(top, "sizes", SIZES, vault.faults);
+    let sizes = placement::sizes(&sizes, vault.faults);
     let ground = Ground {
+        sizes: &sizes,
         environment: defaults,
         defaults: &agent_defaults,
         nodes: &nodes,

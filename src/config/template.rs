@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use drover_actors::addresses::AddressSource;
 use drover_actors::id::{CloudId, Generation, NodeName, TemplateId, VmId};
+use drover_actors::placement::{PlacementSpec, Strategy};
 use drover_actors::seed::NicSpec;
 use drover_actors::spec::{
     BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, Mode,
@@ -22,6 +23,7 @@ use super::keys::{AGENT, WINDOW, nearest};
 use super::layer::Layer;
 use super::network::{self, Beside};
 use super::origin;
+use super::placement::{self, Size};
 use super::prepare;
 use super::seed;
 
@@ -29,6 +31,9 @@ use super::seed;
 const RECOMMENDED_JAVA: u32 = 21;
 /// On a smaller disk Java, its packages and a build's files hardly fit, in GiB.
 const DISK_WITH_JAVA: u32 = 10;
+
+/// Stands for every node of a cluster.
+const EVERY_NODE: &str = "*";
 
 /// A template as written, defaults filled in.
 #[derive(Debug, Deserialize)]
@@ -38,6 +43,12 @@ struct RawAgent {
     cloud_ids: Vec<String>,
     node: Option<String>,
     nodes: Option<Vec<String>>,
+    placement: Strategy,
+    node_selector: Vec<String>,
+    max_vms_per_node: u32,
+    min_free_memory_mb: u64,
+    storage_class: String,
+    size: String,
     template_vm_id: Option<u32>,
     /// The three are read from the layers.
     #[serde(rename = "templateName")]
@@ -151,6 +162,8 @@ pub(super) struct Ground<'a> {
     pub clouds: &'a BTreeMap<CloudId, CheckedCloud>,
     pub credentials: &'a BTreeMap<String, Credential>,
     pub pools: &'a Pools,
+    /// `sizes`, by name.
+    pub sizes: &'a BTreeMap<String, Size>,
     /// Whether guests can call drover.
     pub listens: bool,
 }
@@ -169,7 +182,7 @@ pub(super) fn template(
     vault: &mut Vault<'_>,
 ) -> Option<CheckedTemplate> {
     let layer = laid(own, ground);
-    let raw: RawAgent = layer.typed(AGENT, vault.faults)?;
+    let mut raw: RawAgent = layer.typed(AGENT, vault.faults)?;
     let steps = prepare::steps(&layer, raw.prepare_timeout_sec, vault);
     let storage = raw.cloud_init_iso_storage.as_deref();
     let told = seed::told(&layer, &raw.user_data_values, storage, vault);
@@ -179,6 +192,8 @@ pub(super) fn template(
     numbers(&raw, &layer, faults);
     let search = origin::search(&layer, faults);
     let windows = windows(&raw, &layer, faults);
+    let size = placement::size(raw.size.trim(), ground.sizes, &layer, faults);
+    fill(&mut raw, size);
     let beside = Beside {
         cap: raw.instance_cap,
         pooled: !raw.address_pool.is_empty() || !raw.address_pool6.is_empty(),
@@ -190,6 +205,7 @@ pub(super) fn template(
         true => cards.first().unwrap_or_default(),
         false => &raw.ip_config,
     };
+    let placements = placements(&raw, &layer, &clouds, faults);
     let wanted = Wanted {
         pool: &raw.address_pool,
         pool6: &raw.address_pool6,
@@ -217,11 +233,62 @@ pub(super) fn template(
         let cloud_init = CloudInitSpec { seed, custom, ..made.cloud_init };
         let cloud_init = cards.tell(cloud_init);
         let nics = nics.get(&cloud.spec.id).cloned().unwrap_or_default();
+        let (placement, storages) = placements.get(&cloud.spec.id).cloned().unwrap_or_default();
+        let storages = storages.unwrap_or_else(|| made.storages.clone());
+        let labels = made.labels.iter().cloned().chain(cloud.region.labels()).collect();
         let (address, search) = (address.clone(), search.clone());
-        TemplateSpec { address, search, nics, cloud_init, ..made }
+        TemplateSpec { address, search, nics, cloud_init, placement, storages, labels, ..made }
     };
     let specs = clouds.iter().map(make).collect();
     Some(CheckedTemplate { specs, layer })
+}
+
+/// What is said about where its agents are put, on each cloud.
+fn placements(
+    raw: &RawAgent,
+    layer: &Layer,
+    clouds: &[&CheckedCloud],
+    faults: &mut Vec<Fault>,
+) -> BTreeMap<CloudId, (PlacementSpec, Option<Vec<String>>)> {
+    let nodes = || named(raw.nodes.as_deref());
+    let wanted = placement::Wanted {
+        strategy: raw.placement,
+        selector: &raw.node_selector,
+        max_guests: raw.max_vms_per_node,
+        min_free_mb: raw.min_free_memory_mb,
+        class: raw.storage_class.trim(),
+        named: raw.node.as_deref().and_then(given).is_some() || nodes().next().is_some(),
+        all: nodes().any(|node| node == EVERY_NODE),
+    };
+    if wanted.all && nodes().count() > 1 {
+        let fault = layer.fault("nodes", "`*` names every node already");
+        faults.push(fault.help("keep it alone, or name the nodes"));
+    }
+    let stated = placement::stated(&wanted, layer, faults);
+    let class = wanted.class;
+    if !class.is_empty() && stated.thickness.is_none() && layer.has("targetStorages") {
+        let fault = layer.fault("storageClass", "targetStorages names the storages already");
+        faults.push(fault.help("take one of them out"));
+    }
+    let on = clouds.iter().map(|cloud| {
+        let id = &cloud.spec.id;
+        let at = (id.as_str(), &cloud.region);
+        (id.clone(), placement::on_cloud(&stated, class, at, layer, faults))
+    });
+    on.collect()
+}
+
+/// Fills what a template leaves to its size.
+fn fill(raw: &mut RawAgent, size: Size) {
+    for (own, of_size) in [
+        (&mut raw.cores, size.cpu),
+        (&mut raw.memory_mb, size.memory),
+        (&mut raw.disk_size_gb, size.disk),
+    ] {
+        if *own == 0 {
+            *own = of_size;
+        }
+    }
 }
 
 /// The layers of a template: the node that selects the third is the first one given of its own,
@@ -438,11 +505,15 @@ fn spec(
         name: raw.name.clone().unwrap_or_else(|| id.to_owned()),
         generation: Generation::default(),
         node: raw.node.as_deref().and_then(given).map(NodeName::new),
-        nodes: named(raw.nodes.as_deref()).map(NodeName::new).collect(),
+        nodes: named(raw.nodes.as_deref())
+            .filter(|node| *node != EVERY_NODE)
+            .map(NodeName::new)
+            .collect(),
         source: VmId(raw.template_vm_id.unwrap_or(0)),
         search: None,
         origin: None,
         fallbacks: Vec::new(),
+        placement: PlacementSpec::default(),
         labels: raw.label_string.split_whitespace().map(str::to_owned).collect(),
         executors: raw.num_executors,
         clone: raw.clone_strategy,

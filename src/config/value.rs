@@ -105,6 +105,18 @@ pub(super) fn filled(text: &str) -> Result<(), Complaint> {
     Ok(())
 }
 
+/// Checks the name of a region or zone: it is part of a label; blank is fine.
+pub(super) fn place(text: &str) -> Result<(), Complaint> {
+    let sound = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    if text.chars().all(sound) {
+        return Ok(());
+    }
+    Err(complain(
+        format!("`{text}` can not stand in a label"),
+        "use letters, digits, `-`, `_`, `.`",
+    ))
+}
+
 /// Checks a regular expression over templates' names.
 pub(super) fn pattern(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "it must match whole names; write it as `debian-13-\\d+`";

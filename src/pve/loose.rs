@@ -35,6 +35,16 @@ pub fn maybe_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D
     }
 }
 
+/// Reads a figure that nothing but a judgement hangs on: what is none is as if it were not there.
+pub fn figure<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    let figure = match Value::deserialize(from)? {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    Ok(figure.filter(|figure: &f64| figure.is_finite() && *figure >= 0.0))
+}
+
 /// Reads text that may have come as a number, be absent or null.
 pub fn maybe_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     match Value::deserialize(from)? {

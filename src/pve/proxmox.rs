@@ -11,6 +11,7 @@ use drover_actors::cluster::lanes::{LaneEnd, Width};
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{CloudId, ClusterId, NodeName, Upid, VmId};
 use drover_actors::marks::Marks;
+use drover_actors::placement::Fleet;
 use drover_actors::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
     ImageSight, Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
@@ -29,7 +30,7 @@ use super::gate::{Gate, Line};
 use super::transport::Dialer;
 use super::watcher::Watcher;
 use super::wire::WireDialer;
-use super::{guest, seed, sight, snapshot, source};
+use super::{fleet, guest, seed, sight, snapshot, source};
 use crate::call_in::CallInKey;
 
 /// The shortest time between two looks at the tasks of a cluster.
@@ -372,6 +373,10 @@ impl Hypervisor for Proxmox {
         self.ask(cloud, move |cloud| async move {
             source::locate(&cloud.client, &sought, near.as_deref()).await
         })
+    }
+
+    fn fleet(&self, cloud: &CloudId) -> Ask<Fleet> {
+        self.ask(cloud, |cloud| async move { fleet::fleet(&cloud.client).await })
     }
 
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {

@@ -2,10 +2,12 @@
 //! what their configurations say of them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{NodeName, VmId};
 use drover_actors::marks::{Kind, Reading};
+use drover_actors::placement::Fleet;
 use drover_actors::ports::{IdSight, Listed};
 use drover_actors::source::{Candidate, Found, Sought};
 use regex_lite::Regex;
@@ -14,8 +16,9 @@ use sha2::{Digest, Sha256};
 use super::client::Client;
 use super::configure::reading;
 use super::error::PveError;
+use super::fleet;
 use super::sight::{id_taken, listed, passes};
-use super::types::{Resource, VmConfig};
+use super::types::VmConfig;
 
 /// The pattern as it is matched: against a whole name, with or without anchors of its own.
 pub fn name_pattern(pattern: &str) -> Result<Regex, regex_lite::Error> {
@@ -32,29 +35,27 @@ pub async fn locate(
     near: Option<&[NodeName]>,
 ) -> Result<Found, PveError> {
     let rows = client.resources(false).await?;
-    let offline = rows.iter().filter(|row| row.kind == "node");
-    let offline = offline.filter(|row| row.status.as_deref() == Some("offline"));
-    let offline: BTreeSet<NodeName> =
-        offline.filter_map(|row| row.node.as_deref().map(NodeName::new)).collect();
-    let shared = shared(&rows);
+    let fleet = Arc::new(fleet::of_rows(&rows));
     let guests: Vec<Listed> = rows.into_iter().filter_map(listed).collect();
     let by_id = matches!(sought, Sought::Id(_));
     let (mut candidates, mut whole) = (Vec::new(), true);
     for guest in fitting(client, &guests, sought).await? {
         let here = |near: &[NodeName]| near.is_empty() || near == [guest.node.clone()];
         if by_id && guest.template && near.is_some_and(here) {
-            candidates.push(unread(&guest));
+            candidates.push(unread(&guest, &fleet));
             whole = false;
             continue;
         }
-        if offline.contains(&guest.node) {
+        if fleet.is_offline(&guest.node) {
             // Nobody can read it; that its node is offline is what stands in the way.
-            candidates.extend(guest.template.then(|| unread(&guest)));
+            candidates.extend(guest.template.then(|| unread(&guest, &fleet)));
             whole = false;
             continue;
         }
         match client.config(&guest.node, guest.vmid).await {
-            Ok(config) if config.is_template() => candidates.extend(candidate(&guest, &config)),
+            Ok(config) if config.is_template() => {
+                candidates.extend(candidate(&guest, &config, &fleet));
+            }
             Ok(_) if by_id => return Err(no_template(client, guest.vmid).into()),
             Ok(_) => {}
             // It went meanwhile, or its node does not answer: the others do.
@@ -68,7 +69,7 @@ pub async fn locate(
             Err(error) => return Err(error),
         }
     }
-    Ok(Found { candidates, offline, shared, whole })
+    Ok(Found { candidates, fleet, whole })
 }
 
 fn blame(kind: FaultKind, text: String) -> Fault {
@@ -81,12 +82,6 @@ fn no_template(client: &Client, vmid: VmId) -> Fault {
         "guest `{vmid}` on cloud `{cloud}` is no template: make it one with `qm template {vmid}`"
     );
     blame(FaultKind::Broken, text)
-}
-
-/// Storages that all nodes see as one.
-fn shared(rows: &[Resource]) -> BTreeSet<String> {
-    let rows = rows.iter().filter(|row| row.kind == "storage" && row.shared);
-    rows.filter_map(|row| row.storage.clone()).collect()
 }
 
 /// Guests that may be what is sought; whether they are templates their configurations tell, since
@@ -157,7 +152,7 @@ async fn missing(client: &Client, source: VmId) -> Result<Fault, PveError> {
     })
 }
 
-fn unread(guest: &Listed) -> Candidate {
+fn unread(guest: &Listed, fleet: &Fleet) -> Candidate {
     Candidate {
         vmid: guest.vmid,
         node: guest.node.clone(),
@@ -165,11 +160,12 @@ fn unread(guest: &Listed) -> Candidate {
         created: None,
         storages: BTreeSet::new(),
         digest: String::new(),
+        sizes: fleet::sizes(fleet.guests().get(&guest.vmid), None),
     }
 }
 
 /// A template by its configuration; none for what carries an agent's marks.
-fn candidate(guest: &Listed, config: &VmConfig) -> Option<Candidate> {
+fn candidate(guest: &Listed, config: &VmConfig, fleet: &Fleet) -> Option<Candidate> {
     if let Reading::Marked(marks) = reading(config)
         && marks.kind == Kind::Agent
     {
@@ -183,6 +179,7 @@ fn candidate(guest: &Listed, config: &VmConfig) -> Option<Candidate> {
         created: created(config),
         storages: storages(config),
         digest: digest(config),
+        sizes: fleet::sizes(fleet.guests().get(&guest.vmid), Some(config)),
     })
 }
 

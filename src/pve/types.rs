@@ -81,6 +81,36 @@ pub struct Resource {
     /// Whether all nodes see the same storage.
     #[serde(default, deserialize_with = "loose::flag")]
     pub shared: bool,
+    /// The part of its processors that is busy, from 0 to 1.
+    #[serde(default, deserialize_with = "loose::figure")]
+    pub cpu: Option<f64>,
+    /// Processors.
+    #[serde(rename = "maxcpu", default, deserialize_with = "loose::figure")]
+    pub max_cpu: Option<f64>,
+    /// Bytes of memory in use.
+    #[serde(default, deserialize_with = "loose::figure")]
+    pub mem: Option<f64>,
+    /// The same of a guest as its node counts it (since 9).
+    #[serde(rename = "memhost", default, deserialize_with = "loose::figure")]
+    pub mem_host: Option<f64>,
+    /// Bytes of memory.
+    #[serde(rename = "maxmem", default, deserialize_with = "loose::figure")]
+    pub max_mem: Option<f64>,
+    /// Bytes of a storage in use.
+    #[serde(default, deserialize_with = "loose::figure")]
+    pub disk: Option<f64>,
+    /// Bytes of a storage, or of the disk a guest boots from.
+    #[serde(rename = "maxdisk", default, deserialize_with = "loose::figure")]
+    pub max_disk: Option<f64>,
+    /// A storage's type, such as `lvmthin`.
+    #[serde(rename = "plugintype", default, deserialize_with = "loose::maybe_text")]
+    pub plugin_type: Option<String>,
+    /// What a storage takes, joined.
+    #[serde(default, deserialize_with = "loose::maybe_text")]
+    pub content: Option<String>,
+    /// What high availability says of a node or guest.
+    #[serde(rename = "hastate", default, deserialize_with = "loose::maybe_text")]
+    pub ha_state: Option<String>,
 }
 
 /// One item of `GET /nodes/{node}/certificates/info`.

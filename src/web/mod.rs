@@ -15,6 +15,7 @@ mod health;
 mod holds;
 mod leases;
 mod metrics;
+mod nodes;
 mod openapi;
 mod problem;
 mod server;
@@ -42,6 +43,9 @@ pub use control::{
 };
 pub use holds::{HoldIn, HoldNextOut, HoldOut};
 pub use leases::{LeaseIn, RenewIn, check_public_key};
+pub use nodes::{
+    DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut, WhyNodeOut, WhyOut,
+};
 pub use problem::{FieldFault, Problem};
 pub use server::{Bound, Listen, Running, StartError, bind};
 pub use templates::{ProvisionIn, ProvisionOut};
@@ -204,6 +208,9 @@ fn routes(config: &mut ServiceConfig) {
         )
         .service(resource("/v1/breakers").route(web::get().to(breakers::list)))
         .service(resource("/v1/breakers/{id}/reset").route(web::post().to(breakers::reset)))
+        .service(resource("/v1/templates/{id}/why").route(web::get().to(nodes::why)))
+        .service(resource("/v1/nodes").route(web::get().to(nodes::list)))
+        .service(resource("/v1/nodes/{node}/drain").route(web::post().to(nodes::drain)))
         .service(resource("/v1/address-pools").route(web::get().to(addresses::list)))
         .service(resource("/v1/call-in").route(web::post().to(call_in::call)))
         .service(resource("/v1/clouds").route(web::get().to(agents::clouds)))

@@ -5,7 +5,7 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
 use super::{
-    addresses, agents, breakers, call_in, control, events, health, holds, leases, metrics,
+    addresses, agents, breakers, call_in, control, events, health, holds, leases, metrics, nodes,
     templates,
 };
 
@@ -18,7 +18,7 @@ use super::{
         holds::hold_next, holds::hold_none, agents::clouds,
         agents::status, addresses::list, call_in::call, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
-        control::log_level, breakers::list, breakers::reset, health::healthz, health::readyz, metrics::show, show,
+        control::log_level, breakers::list, breakers::reset, nodes::list, nodes::drain, nodes::why, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer),
     security(("bearer" = [])),

@@ -11,8 +11,9 @@ use std::time::Duration;
 use actix::{Actor, Context, Handler, Recipient, System};
 use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
 use drover_actors::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
-use drover_actors::message::{HerdCommand, Provisioned, Refusal};
+use drover_actors::message::{HerdCommand, NodeDrained, NodesSeen, Provisioned, Refusal};
 use drover_actors::overrides::Overrides;
+use drover_actors::placement::report::{NodeReport, WhyReport};
 use drover_actors::ports::Observer;
 use drover_actors::reconciler::finding::{Does, Finding};
 use drover_actors::record::{LeaseAsk, Want};
@@ -209,9 +210,51 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let findings = vec!["destroy orphan 10417 on pve1".to_owned()];
             reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), findings)])).ok();
         }
+        HerdCommand::DrainNode { node, drained, reply, .. } => {
+            let cluster = ClusterId::new("9f31c0aa52e7d410");
+            let missing = || Refusal::Unknown(format!("no node is called `{node}`"));
+            let known = node.as_str() == "pve1";
+            let done =
+                known.then(|| NodeDrained { cluster, node: node.clone(), drained, agents: 2 });
+            reply.send(done.ok_or_else(missing)).ok();
+        }
+        HerdCommand::Nodes { reply } => {
+            reply.send(NodesSeen { nodes: vec![a_node()], unread: Vec::new() }).ok();
+        }
+        HerdCommand::Why { template, reply } => {
+            let missing = Refusal::Unknown(format!("no template is called `{template}`"));
+            let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));
+            let report = known.map(|one| WhyReport {
+                template: one.template,
+                waits: None,
+                verdict: Err("node `pve1`: it is in maintenance".into()),
+                nodes: vec![(NodeName::new("pve1"), Some("it is in maintenance".into()))],
+            });
+            reply.send(report.ok_or(missing)).ok();
+        }
         HerdCommand::Drain { reply, .. } => {
             reply.send(()).ok();
         }
+    }
+}
+
+/// A node with more promised than there is.
+fn a_node() -> NodeReport {
+    let linux = TemplateId::new(CloudId::new("lab"), "linux");
+    NodeReport {
+        cluster: ClusterId::new("9f31c0aa52e7d410"),
+        node: NodeName::new("pve1"),
+        state: "online".into(),
+        agents: 3,
+        guests: 1,
+        known: true,
+        memory_mb: 8192,
+        others_mb: 2048,
+        own_mb: 6400,
+        free_mb: -256,
+        cpus: 8000,
+        free_cpus: 1500,
+        refuses: vec![(linux, "no room".into())],
     }
 }
 

@@ -19,6 +19,7 @@ mod herd;
 mod journal;
 mod lease;
 mod naive;
+mod placement;
 mod process;
 mod provision;
 mod record;
@@ -31,7 +32,7 @@ use herd::Herd;
 use site::Lanes;
 
 /// What can be measured, by name.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "provision-200",
     "lanes-200",
     "teardown-200",
@@ -39,6 +40,7 @@ const NAMES: [&str; 10] = [
     "idle",
     "recovery-1000",
     "journal",
+    "placement",
     "lease-warm",
     "reset",
     "storm",
@@ -92,6 +94,9 @@ fn main() {
     }
     if wanted("journal") {
         journal::tell(&mut report);
+    }
+    if wanted("placement") {
+        placement::tell(&mut report);
     }
     if wanted("lease-warm") {
         lease::tell(&mut report);

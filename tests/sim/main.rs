@@ -23,6 +23,7 @@ mod lives;
 mod lost_cloud;
 mod nodes;
 mod operators;
+mod placement;
 mod places;
 mod prepare;
 mod reload;

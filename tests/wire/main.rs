@@ -10,6 +10,7 @@ mod faults;
 mod harness;
 mod hostile;
 mod journal;
+mod nodes;
 mod operators;
 mod outage;
 mod parity;

@@ -61,6 +61,8 @@ pub struct Broker {
     pub(super) routing: Routing,
     /// Wants of leases given up, for which agents may have been begun.
     pub(super) given_up: Vec<Want>,
+    /// How many more agents of a template its cluster has room for, where that is known.
+    fits: BTreeMap<TemplateId, u64>,
     clock: u64,
     stopping: bool,
 }
@@ -114,6 +116,11 @@ impl Broker {
     /// Takes label mappings into force.
     pub fn route(&mut self, routing: Routing) {
         self.routing = routing;
+    }
+
+    /// How many more agents of templates their clusters have room for.
+    pub fn fits(&mut self, fits: BTreeMap<TemplateId, u64>) {
+        self.fits = fits;
     }
 
     /// Nothing is handed out or begun any more.
@@ -529,6 +536,10 @@ impl Broker {
             let rank = self.rank(&view.spec, want)?;
             let fits = view.configured && room > 0;
             // Without a cap all rooms look alike: then what was begun here spreads them.
+            // Caps say what may be begun, its cluster what can be: more goes where more fits.
+            let left = |fits: &u64| u32::try_from(*fits).unwrap_or(u32::MAX);
+            let left = self.fits.get(id).map_or(room, left);
+            let room = room.min(left.saturating_sub(view.pending + more));
             fits.then_some((Reverse(rank), room, view.flowing, Reverse(more), Reverse(id)))
         });
         candidates.max().map(|(_, _, _, _, Reverse(id))| id.clone())

@@ -336,7 +336,9 @@ mod tests {
             let local = if local { storages.clone() } else { BTreeSet::new() };
             let home = NodeName::new(home);
             let why = String::new();
-            spec.origin = Some(crate::source::Origin { home: home.clone(), storages, local, why });
+            let (target, sizes, from) = (None, crate::placement::Sizes::default(), home.clone());
+            let origin = crate::source::Origin { home: from, storages, local, target, sizes, why };
+            spec.origin = Some(origin);
             Track::of(&spec, home).storages
         };
         assert_eq!(on(9000, "pve1", true), on(9001, "pve1", true));

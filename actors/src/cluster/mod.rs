@@ -54,6 +54,8 @@ pub enum ClusterCommand {
     },
     /// The list could not be read through this cloud.
     Unread(CloudId),
+    /// A node is drained: nothing is begun there.
+    Drained(NodeName),
     /// The actor is not needed any more.
     Leave,
 }
@@ -412,6 +414,7 @@ impl Handler<ClusterCommand> for Cluster {
                 }
                 self.advance(ctx);
             }
+            ClusterCommand::Drained(node) => self.leave_node(&node, ctx),
             ClusterCommand::Unread(cloud) => self.herd.do_send(CloudReport::Silent(cloud)),
             ClusterCommand::Leave => {
                 ctx.run_later(LINGER, |_, ctx| ctx.stop());

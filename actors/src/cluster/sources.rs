@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
-use super::{Ask, Cluster, Stage, Track};
+use super::{Ask, Cluster, LaneEnd, Stage, Track};
 use crate::board::{Scope, Standing};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, NodeName};
-use crate::source::{Choice, Found, Sought, choose};
+use crate::placement::Claim;
+use crate::source::{Choice, Found, Sought, choose, room};
 use crate::spec::TemplateSpec;
 use crate::time::Moment;
 
-/// How long what was found is believed.
-const LOCATED: Duration = Duration::from_secs(60);
+/// How long what was found is believed: it is read once for all that ask meanwhile. What drover
+/// itself does is known without it, so this is how late it hears of others' guests, beside the ten
+/// seconds that Proxmox's own list is behind.
+const LOCATED: Duration = Duration::from_secs(20);
 
 /// What was found, and when.
 pub(super) type Located = BTreeMap<Key, (Found, Moment)>;
@@ -35,7 +38,7 @@ impl Cluster {
         }
         let known = self.located.get(&key).filter(|(_, at)| now - *at < LOCATED);
         if let Some((found, _)) = known.cloned() {
-            return self.place(agent, &found);
+            return self.place(std::slice::from_ref(agent), &found);
         }
         let alike = |other: &Ask| self.key(&other.spec) == key;
         let under_way = self
@@ -53,7 +56,9 @@ impl Cluster {
 
     /// What must be known of a spec's templates. Their storages must be where one may be at fault.
     fn key(&self, spec: &TemplateSpec) -> Key {
-        let near = self.common.board.rests().then(|| spec.nodes());
+        // Whether it reaches other nodes hangs on its storages too.
+        let near = self.common.board.rests() && !spec.placement.anywhere;
+        let near = near.then(|| spec.nodes());
         (spec.id.cloud.clone(), spec.sought(), near)
     }
 
@@ -68,9 +73,8 @@ impl Cluster {
             self.asks.iter().filter(|(_, ask)| alike(ask)).map(|(id, _)| id.clone()).collect();
         match found {
             Ok(found) => {
-                for agent in &agents {
-                    self.place(agent, &found);
-                }
+                self.common.sites.seen(&self.id, found.fleet.nodes().keys());
+                self.place(&agents, &found);
                 let now = self.common.ports.ambient.now().mono;
                 self.located.retain(|_, (_, at)| now - *at < LOCATED);
                 // What is not there yet may come at any time.
@@ -91,24 +95,54 @@ impl Cluster {
         self.advance(ctx);
     }
 
-    /// Chooses for one agent; where nothing can be begun it hears why.
-    fn place(&mut self, agent: &AgentId, found: &Found) {
+    /// What drover's own agents take here: those that have a place, and those that were promised
+    /// one.
+    fn claims(&self) -> Vec<Claim> {
+        let mut claims = Claim::of_roster(&self.common.roster, &self.id);
+        let coming = self.asks.values().filter(|ask| {
+            matches!(ask.stage, Stage::Waiting | Stage::Checking(_) | Stage::Pausing)
+        });
+        claims.extend(coming.filter_map(|ask| {
+            let spec = ask.chosen.as_ref().unwrap_or(&ask.spec);
+            Some(Claim::coming(spec, ask.node.clone()?, spec.origin.as_ref()))
+        }));
+        claims
+    }
+
+    /// Chooses for agents, one after the other; each that nothing can be begun for hears why.
+    fn place(&mut self, agents: &[AgentId], found: &Found) {
+        let mut claims = self.claims();
+        let spec = agents.first().and_then(|agent| self.asks.get(agent));
+        let spec = spec.map(|ask| Arc::clone(&ask.spec));
+        for agent in agents {
+            self.place_one(agent, found, &mut claims);
+        }
+        if let Some(spec) = spec {
+            let now = self.common.ports.ambient.now().mono;
+            let left = room(&spec, found, &self.standing(&claims, now));
+            self.common.sites.has_room(&spec.id, left, now);
+        }
+    }
+
+    fn standing<'a>(&'a self, claims: &'a [Claim], now: Moment) -> Standing<'a> {
+        Standing {
+            board: &self.common.board,
+            sites: &self.common.sites,
+            cluster: &self.id,
+            now,
+            claims,
+        }
+    }
+
+    fn place_one(&mut self, agent: &AgentId, found: &Found, claims: &mut Vec<Claim>) {
         let Some(ask) = self.asks.get(agent) else { return };
         let spec = Arc::clone(&ask.spec);
         let now = self.common.ports.ambient.now().mono;
-        let coming = self.asks.iter().filter(|(id, other)| {
-            *id != agent
-                && matches!(other.stage, Stage::Waiting | Stage::Checking(_) | Stage::Pausing)
-        });
-        let standing = Standing {
-            board: &self.common.board,
-            roster: &self.common.roster,
-            cluster: &self.id,
-            now,
-            coming: coming.filter_map(|(_, other)| other.node.clone()).collect(),
-        };
-        match choose(&spec, found, &standing) {
-            Ok(choice) => self.take(agent, &spec, &choice, now),
+        match choose(&spec, found, &self.standing(claims, now)) {
+            Ok(choice) => {
+                let chosen = self.take(agent, &spec, &choice, now);
+                claims.push(Claim::coming(&chosen, choice.node, chosen.origin.as_ref()));
+            }
             Err(why) => {
                 let kind = match found.candidates[..] {
                     [] => FaultKind::Gone,
@@ -123,16 +157,51 @@ impl Cluster {
         }
     }
 
-    fn take(&mut self, agent: &AgentId, spec: &TemplateSpec, choice: &Choice, now: Moment) {
+    /// Takes a place for an agent; gives its spec with what was chosen.
+    fn take(
+        &mut self,
+        agent: &AgentId,
+        spec: &TemplateSpec,
+        choice: &Choice,
+        now: Moment,
+    ) -> Arc<TemplateSpec> {
         let scopes = Scope::of(&self.id, &choice.node, Some(&choice.origin), &spec.id.cloud);
         for scope in self.common.board.begun(&scopes, agent, now) {
             tracing::info!(agent = %agent, scope = %scope, "agent is its breaker's trial");
             self.common.show_breaker(&scope);
         }
+        let chosen = Arc::new(choice.apply(spec));
         if let Some(ask) = self.asks.get_mut(agent) {
-            ask.chosen = Some(Arc::new(choice.apply(spec)));
+            ask.chosen = Some(Arc::clone(&chosen));
         }
         self.line_up(agent, choice.node.clone(), choice.origin.home.clone());
+        chosen
+    }
+
+    /// Looks anew for those that were to be begun on a node, and have no guest yet: it is drained.
+    pub(super) fn leave_node(&mut self, node: &NodeName, ctx: &mut Context<Self>) {
+        let there = |ask: &Ask| {
+            let origin = ask.chosen.as_ref().and_then(|spec| spec.origin.as_ref());
+            let waits = matches!(ask.stage, Stage::Waiting | Stage::Checking(_) | Stage::Pausing);
+            let home = origin.is_some_and(|origin| origin.home == *node);
+            waits && (home || ask.node.as_ref() == Some(node))
+        };
+        let leave: Vec<AgentId> =
+            self.asks.iter().filter(|(_, ask)| there(ask)).map(|(id, _)| id.clone()).collect();
+        let now = self.common.ports.ambient.now().mono;
+        for agent in &leave {
+            if let Some(Ask { stage: Stage::Checking(vmid), .. }) = self.asks.get(agent) {
+                self.ids.borrow_mut().withdraw(*vmid);
+            }
+            self.lanes.free(agent, LaneEnd::Void, now);
+            if let Some(ask) = self.asks.get_mut(agent) {
+                (ask.stage, ask.node, ask.chosen) = (Stage::Locating, None, None);
+            }
+        }
+        for agent in &leave {
+            self.locate(agent, ctx);
+        }
+        self.advance(ctx);
     }
 
     /// Lines an agent up for a clone that is made on `home` and meant for `node`.
@@ -162,6 +231,9 @@ fn named(spec: &TemplateSpec, fault: &Fault) -> Option<NodeName> {
         | FaultKind::Impostor
         | FaultKind::Broken => false,
     };
-    let whole = spec.search.is_none() && spec.nodes.is_empty() && spec.storages.is_empty();
+    let whole = spec.search.is_none()
+        && spec.nodes.is_empty()
+        && spec.storages.is_empty()
+        && spec.placement.thickness.is_none();
     spec.node.clone().filter(|_| unknown && whole)
 }

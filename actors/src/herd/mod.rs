@@ -9,12 +9,13 @@ mod drain;
 mod explain;
 mod hold;
 mod leases;
+mod nodes;
 mod orphan;
 mod overrides;
 mod provision;
 mod start;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +72,8 @@ pub struct Herd {
     settling: bool,
     explained: explain::Explained,
     pools: addresses::ShownPools,
+    /// Agents on drained nodes that were told to go.
+    leaving: BTreeSet<AgentId>,
     /// Where guests of living agents called from in this start.
     called: BTreeMap<AgentId, IpAddr>,
 }
@@ -396,10 +399,13 @@ impl Handler<Settle> for Herd {
     fn handle(&mut self, _: Settle, ctx: &mut Context<Self>) {
         heard(ctx);
         self.settling = false;
+        let now = self.common.ports.ambient.now().mono;
+        self.broker.fits(self.common.sites.rooms(now));
         let orders = self.broker.decide();
         self.carry_out(orders, ctx);
         self.explain(ctx);
         self.leave_clusters();
+        self.empty_drained();
         self.check_drained();
     }
 }
@@ -488,6 +494,11 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::PlanResync { reply } => {
                 self.findings(ReconcilerCommand::Preview, reply, ctx);
             }
+            HerdCommand::DrainNode { node, cloud, drained, reply } => {
+                self.drain_node(node, cloud.as_ref(), drained, reply, ctx);
+            }
+            HerdCommand::Nodes { reply } => self.look_at_nodes(reply, ctx),
+            HerdCommand::Why { template, reply } => self.why(&template, reply, ctx),
             HerdCommand::Drain { policy, reply } => self.begin_drain(policy, reply),
         }
         self.settle_soon(ctx);

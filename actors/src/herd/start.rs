@@ -2,7 +2,7 @@
 //! taken over.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,7 @@ use crate::cluster::{self, Cluster, Track};
 use crate::id::{CloudId, ClusterId, Installation};
 use crate::ledger::Ledger;
 use crate::patience::patient;
+use crate::placement::Sites;
 use crate::ports::Ports;
 use crate::reconciler::Reconciler;
 use crate::reconciler::plan::Memory;
@@ -92,6 +93,7 @@ impl Herd {
             census: census.clone(),
             ways: Ways::default(),
             board: Board::default(),
+            sites: Sites::default(),
             resets: Resets::default(),
             hold_next: HoldNext::of_ledger(&start.ledger.hold_next),
             addresses: Addresses::default(),
@@ -119,6 +121,7 @@ impl Herd {
                 settling: false,
                 explained: Explained::default(),
                 pools: ShownPools::default(),
+                leaving: BTreeSet::new(),
                 called: {
                     let all = ledger.agents.iter();
                     all.filter_map(|(id, entry)| Some((id.clone(), entry.called?))).collect()
@@ -138,6 +141,7 @@ impl Herd {
         ctx: &mut Context<Self>,
     ) {
         self.show_known(ledger, down);
+        self.common.sites.restore(ledger);
         if !ledger.places.is_empty() {
             self.common.board.restore(ledger, self.common.ports.ambient.now());
         }

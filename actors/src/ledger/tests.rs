@@ -144,3 +144,37 @@ fn an_ended_lease_is_kept_for_a_day_and_forgotten_within_ten_minutes() {
         assert_eq!(ledger.ended.len(), known, "after {second} s");
     }
 }
+
+// Invariant: a drain holds until it is taken back, and what an agent takes is known after a start.
+
+#[test]
+fn a_drained_node_is_drained_in_every_later_start_until_it_is_used_again() {
+    let drained = |node: &str, drained| Body::NodeDrained {
+        cluster: marks("a", 1).cluster,
+        node: NodeName::new(node),
+        drained,
+    };
+    let mut ledger = folded(vec![drained("pve1", true), drained("pve2", true)]);
+    apply(&mut ledger, 3, drained("pve2", false));
+    let kept: Ledger = serde_json::from_str(&serde_json::to_string(&ledger).unwrap()).unwrap();
+    let sites = crate::placement::Sites::default();
+    sites.restore(&kept);
+    let at = marks("a", 1).cluster;
+    assert!(sites.is_drained(&at, &NodeName::new("pve1")));
+    assert!(!sites.is_drained(&at, &NodeName::new("pve2")));
+}
+
+#[test]
+fn a_journal_from_before_sizes_were_written_still_folds() {
+    let Body::CloneIntended { marks, node, spec } = intended("a1", 10_001) else { unreachable!() };
+    let mut written = serde_json::to_value(&*spec).unwrap();
+    written.as_object_mut().unwrap().remove("placement");
+    let home = "{\"home\": \"pve1\", \"storages\": [\"nfs\"], \"why\": \"\"}";
+    let origin: serde_json::Value = serde_json::from_str(home).unwrap();
+    written["origin"] = origin;
+    let spec = Box::new(serde_json::from_value(written).unwrap());
+    let ledger = folded(vec![Body::CloneIntended { marks, node, spec }]);
+    let entry = ledger.agents.values().next().unwrap();
+    let origin = entry.spec.origin.clone().unwrap();
+    assert_eq!((origin.sizes, origin.target), (crate::placement::Sizes::default(), None));
+}

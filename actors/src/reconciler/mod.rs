@@ -202,6 +202,7 @@ impl Reconciler {
         let now = self.common.ports.ambient.now().mono;
         let (known, config) = (self.known(), self.config());
         let plan = plan::plan(&survey, &known, config, &mut self.memory.borrow_mut(), now);
+        self.common.sites.seen(&self.id, survey.nodes.iter().map(|(node, _)| node));
         if survey.quorate {
             let seen: BTreeSet<VmId> = survey.guests.iter().map(|guest| guest.vmid).collect();
             let nodes = survey.nodes.iter().map(|(node, _)| node.clone()).collect();

@@ -2,7 +2,10 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::placement::{GuestSight, Headroom, NodeFigures, NodeSight, PlacementSpec, StorageSight};
 use crate::testbed::template;
+
+const GIB: u64 = 1 << 30;
 
 fn node(name: &str) -> NodeName {
     NodeName::new(name)
@@ -20,18 +23,62 @@ fn on(at: &str, vmid: u32, created: u64, storage: &str) -> Candidate {
         created: (created > 0).then_some(created),
         storages: set(&[storage]),
         digest: "d".into(),
+        sizes: Sizes::default(),
     }
 }
 
 fn found(candidates: Vec<Candidate>) -> Found {
-    Found { candidates, offline: BTreeSet::new(), shared: set(&["nfs"]), whole: true }
+    Found { candidates, fleet: fleet(&[]), whole: true }
+}
+
+/// Three nodes, of which these are offline, that share `nfs`; their figures are not told.
+fn fleet(offline: &[&str]) -> Arc<Fleet> {
+    let nodes = ["pve1", "pve2", "pve3"].map(|name| {
+        let offline = offline.contains(&name);
+        (node(name), NodeSight { offline, ..NodeSight::default() })
+    });
+    let storages = nodes.iter().flat_map(|(node, _)| {
+        [storage(node, "nfs", None), storage(node, "lvm", None), storage(node, "zfs", None)]
+    });
+    let storages = storages.collect();
+    Arc::new(Fleet::new(nodes.into(), storages, BTreeMap::new()))
+}
+
+fn storage(node: &NodeName, name: &str, free_gib: Option<u64>) -> StorageSight {
+    StorageSight {
+        node: node.clone(),
+        name: name.into(),
+        shared: name == "nfs",
+        kind: if name == "lvm" { "lvm" } else { "dir" }.into(),
+        images: true,
+        space: free_gib.map(|free| ((100 - free) * GIB, 100 * GIB)),
+    }
+}
+
+/// The same with memory free on each node, in GiB of 64, and space on its storages, of 100.
+fn roomy(free: &[(&str, u64)], space: &[(&str, u64)]) -> Arc<Fleet> {
+    let nodes = free.iter().map(|(name, free)| {
+        let used = (64 - free) * GIB;
+        let figures = NodeFigures { cpus: 16, busy: 0, memory: 64 * GIB, used };
+        (node(name), NodeSight { figures: Some(figures), ..NodeSight::default() })
+    });
+    let nodes: BTreeMap<_, _> = nodes.collect();
+    let storages = nodes
+        .keys()
+        .flat_map(|node| space.iter().map(|(name, free)| storage(node, name, Some(*free))));
+    let storages = storages.collect();
+    Arc::new(Fleet::new(nodes, storages, BTreeMap::new()))
+}
+
+fn claim(at: &str) -> Claim {
+    Claim::coming(&Arc::new(template("c/t", &["x"])), node(at), None)
 }
 
 #[derive(Default)]
 struct Bed {
     nodes: BTreeSet<NodeName>,
     storages: BTreeSet<String>,
-    load: BTreeMap<NodeName, usize>,
+    claims: Vec<Claim>,
 }
 
 impl Ground for Bed {
@@ -43,8 +90,8 @@ impl Ground for Bed {
         self.storages.contains(storage).then(|| "its breaker is tripped".into())
     }
 
-    fn load(&self, node: &NodeName) -> usize {
-        self.load.get(node).copied().unwrap_or(0)
+    fn claims(&self) -> &[Claim] {
+        &self.claims
     }
 }
 
@@ -110,7 +157,7 @@ fn of_equally_old_ones_the_highest_vmid_wins_and_that_is_said() {
 #[test]
 fn an_older_one_is_taken_where_the_newest_is_out_of_reach() {
     let mut found = found(vec![on("pve1", 9001, 10, "lvm"), on("pve2", 9002, 20, "lvm")]);
-    found.offline.insert(node("pve2"));
+    found.fleet = fleet(&["pve2"]);
     let spec = sought(tag(), &[]);
     assert_eq!(chosen(&spec, &found, &Bed::default()), ok(9001, "pve1", "pve1"));
     let why = choose(&spec, &found, &Bed::default()).unwrap().origin.why;
@@ -125,7 +172,7 @@ fn by_name_each_node_takes_its_own_and_the_emptiest_node_goes_first() {
     let spec = sought(name(), &["pve1", "pve2"]);
     let mut bed = Bed::default();
     assert_eq!(chosen(&spec, &found, &bed), ok(9001, "pve1", "pve1"), "in order");
-    bed.load.insert(node("pve1"), 1);
+    bed.claims.push(claim("pve1"));
     assert_eq!(chosen(&spec, &found, &bed), ok(9002, "pve2", "pve2"), "the emptiest");
 }
 
@@ -204,4 +251,138 @@ fn a_repaired_image_is_another_version_and_the_order_of_a_list_is_not() {
     assert_ne!(found(vec![repaired, two.clone()]).version(), version);
     let in_part = Found { whole: false, ..found(vec![two]) };
     assert_eq!(in_part.version(), None, "what could not be read was not changed by that");
+}
+
+// Invariant: of several nodes the one with the most free is taken, and one without room never.
+
+#[test]
+fn the_node_with_the_most_free_memory_is_taken_until_others_have_more() {
+    let candidates = vec![on("pve1", 9001, 10, "lvm"), on("pve2", 9002, 20, "lvm")];
+    let fleet = roomy(&[("pve1", 30), ("pve2", 20)], &[]);
+    let found = Found { candidates, fleet, whole: true };
+    let spec = TemplateSpec { memory_mb: Some(8192), ..sought(name(), &["pve2", "pve1"]) };
+    let mut bed = Bed::default();
+    let mut taken = Vec::new();
+    while let Ok(choice) = choose(&spec, &found, &bed) {
+        taken.push(choice.node.to_string());
+        let chosen = Arc::new(choice.apply(&spec));
+        bed.claims.push(Claim::coming(&chosen, choice.node, chosen.origin.as_ref()));
+    }
+    assert_eq!(taken, ["pve1", "pve1", "pve2", "pve1", "pve2"]);
+    let why = choose(&spec, &found, &bed).unwrap_err();
+    assert_eq!(
+        why,
+        "node `pve2`: 4096 MiB of its memory are free, 8192 MiB are needed; \
+         node `pve1`: 6144 MiB of its memory are free, 8192 MiB are needed"
+    );
+}
+
+#[test]
+fn where_nothing_is_said_an_agent_takes_what_its_template_has() {
+    let sizes = Sizes { cores: 2, memory_mb: 40 * 1024, disk_gb: 0 };
+    let candidates = vec![Candidate { sizes, ..on("pve1", 9001, 10, "lvm") }];
+    let found = Found { candidates, fleet: roomy(&[("pve1", 30)], &[]), whole: true };
+    let why = choose(&sought(tag(), &[]), &found, &Bed::default()).unwrap_err();
+    assert_eq!(why, "node `pve1`: 30720 MiB of its memory are free, 40960 MiB are needed");
+}
+
+// Invariant: a name means one template on a node.
+
+#[test]
+fn several_templates_of_one_name_on_a_node_are_refused_with_their_ids() {
+    let double = found(vec![
+        on("pve1", 9001, 10, "lvm"),
+        on("pve1", 9003, 30, "lvm"),
+        on("pve2", 9002, 20, "lvm"),
+    ]);
+    let why = choose(&sought(name(), &["pve1"]), &double, &Bed::default()).unwrap_err();
+    assert_eq!(
+        why,
+        "several templates on node `pve1` are called `debian-13`: 9001, 9003; rename all but one, or \
+         use templateTag, of which the newest is taken"
+    );
+    let both = sought(name(), &["pve1", "pve2"]);
+    assert_eq!(chosen(&both, &double, &Bed::default()), ok(9002, "pve2", "pve2"));
+    assert_eq!(chosen(&sought(name(), &[]), &double, &Bed::default()), ok(9002, "pve2", "pve2"));
+    assert_eq!(
+        chosen(&sought(tag(), &["pve1"]), &double, &Bed::default()),
+        ok(9003, "pve1", "pve1")
+    );
+}
+
+// Invariant: where every node will do, each that can reach a template is one of them.
+
+#[test]
+fn anywhere_means_every_node_that_reaches_a_template() {
+    let mut spec = sought(name(), &[]);
+    spec.placement.anywhere = true;
+    let fleet = roomy(&[("pve1", 10), ("pve2", 20), ("pve3", 30)], &[("nfs", 50), ("lvm", 50)]);
+    let local =
+        Found { candidates: vec![on("pve1", 9001, 1, "lvm")], fleet: fleet.clone(), whole: true };
+    assert_eq!(chosen(&spec, &local, &Bed::default()), ok(9001, "pve1", "pve1"));
+    let shared = Found { candidates: vec![on("pve1", 9001, 1, "nfs")], fleet, whole: true };
+    assert_eq!(chosen(&spec, &shared, &Bed::default()), ok(9001, "pve1", "pve3"));
+    let told = survey(&spec, &local, &Bed::default());
+    let refused: Vec<&str> =
+        told.iter().filter(|(_, why)| why.is_some()).map(|(node, _)| node.as_str()).collect();
+    assert_eq!(refused, ["pve2", "pve3"]);
+}
+
+// Invariant: a full clone goes where the most space is free, copies under way counted.
+
+#[test]
+fn of_several_storages_the_one_with_the_most_free_space_is_taken() {
+    let mut spec = sought(tag(), &["pve1"]);
+    spec.clone = CloneStrategy::Full;
+    spec.disk_gb = Some(30);
+    spec.storages = vec!["lvm".into(), "nfs".into()];
+    let fleet = roomy(&[("pve1", 60)], &[("lvm", 70), ("nfs", 90)]);
+    let found = Found { candidates: vec![on("pve1", 9001, 1, "zfs")], fleet, whole: true };
+    let mut bed = Bed::default();
+    let mut taken = Vec::new();
+    while let Ok(choice) = choose(&spec, &found, &bed) {
+        taken.push(choice.storage.clone().unwrap());
+        let chosen = Arc::new(choice.apply(&spec));
+        bed.claims.push(Claim::coming(&chosen, choice.node, chosen.origin.as_ref()));
+    }
+    assert_eq!(taken, ["nfs", "lvm", "nfs", "lvm", "nfs"]);
+    let why = choose(&spec, &found, &bed).unwrap_err();
+    assert!(why.contains("storage `nfs`: 0 GiB are free, 30 GiB are needed"), "{why}");
+    bed.claims.clear();
+    let headroom = Headroom { disk_percent: 50, ..Headroom::default() };
+    spec.placement = PlacementSpec { headroom, ..PlacementSpec::default() };
+    assert_eq!(choose(&spec, &found, &bed).unwrap().storage.as_deref(), Some("nfs"));
+    spec.placement.thickness = Some(Thickness::Thick);
+    let why = choose(&spec, &found, &bed).unwrap_err();
+    assert_eq!(
+        why,
+        "storage `lvm`: 70 GiB are free, 30 GiB are needed and 50 GiB must stay free; \
+         storage `nfs` is not thick"
+    );
+}
+
+#[test]
+fn a_class_of_thin_storage_takes_any_that_holds_disks() {
+    let mut spec = sought(tag(), &["pve1"]);
+    spec.clone = CloneStrategy::Full;
+    spec.placement.thickness = Some(Thickness::Thin);
+    let fleet = roomy(&[("pve1", 60)], &[("lvm", 90), ("nfs", 40), ("zfs", 60)]);
+    let found = Found { candidates: vec![on("pve1", 9001, 1, "lvm")], fleet, whole: true };
+    let choice = choose(&spec, &found, &Bed::default()).unwrap();
+    assert_eq!(choice.storage.as_deref(), Some("zfs"));
+}
+
+// Invariant: maintenance and unknown nodes take nothing.
+
+#[test]
+fn a_node_in_maintenance_or_of_no_cluster_takes_nothing() {
+    let kept = [("pve1", true), ("pve2", false)]
+        .map(|(name, maintenance)| (node(name), NodeSight { maintenance, ..NodeSight::default() }));
+    let guests: BTreeMap<VmId, GuestSight> = BTreeMap::new();
+    let fleet = Arc::new(Fleet::new(kept.into(), Vec::new(), guests));
+    let candidates = vec![on("pve1", 9001, 1, "lvm"), on("pve2", 9002, 1, "lvm")];
+    let found = Found { candidates, fleet, whole: true };
+    let spec = sought(name(), &["pve1", "pve9"]);
+    let why = choose(&spec, &found, &Bed::default()).unwrap_err();
+    assert_eq!(why, "node `pve1`: it is in maintenance; node `pve9`: the cluster has no such node");
 }

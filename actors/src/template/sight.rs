@@ -10,6 +10,7 @@ use super::Template;
 use crate::board::{Scope, Standing};
 use crate::fault::{Fault, FaultKind};
 use crate::id::AgentId;
+use crate::placement::Claim;
 use crate::source::{Found, choose};
 use crate::spec::TemplateSpec;
 
@@ -41,12 +42,13 @@ impl Template {
     fn found(&mut self, spec: &TemplateSpec, found: Result<Found, Fault>, ctx: &mut Context<Self>) {
         let Some(cluster) = self.lanes.as_ref().map(|lanes| lanes.cluster.clone()) else { return };
         let now = self.common.ports.ambient.now();
+        let claims = Claim::of_roster(&self.common.roster, &cluster);
         let standing = Standing {
             board: &self.common.board,
-            roster: &self.common.roster,
+            sites: &self.common.sites,
             cluster: &cluster,
             now: now.mono,
-            coming: Vec::new(),
+            claims: &claims,
         };
         let effects = match found {
             Ok(found) => {

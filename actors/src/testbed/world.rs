@@ -19,6 +19,7 @@ use crate::id::{AgentId, CloudId, ClusterId, Installation, NodeName, Upid, VmId}
 use crate::ledger::Ledger;
 use crate::marks::Marks;
 use crate::message::AgentCommand;
+use crate::placement::Fleet;
 use crate::ports::{
     AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor,
     IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran, Shell, ShellTarget, Snapped,
@@ -40,6 +41,8 @@ pub struct Script {
     pub looks: BTreeMap<u32, VmSight>,
     /// The node that templates are found on, `pve1` where nothing is said.
     pub locate: Option<Result<NodeName, Fault>>,
+    /// What the cluster's list tells of nodes, storages and guests.
+    pub fleet: Fleet,
     pub leftovers: Vec<String>,
     /// Disc images on the storages that are asked about.
     pub images: Vec<ImageSight>,
@@ -117,6 +120,7 @@ impl World {
             census: Census::default(),
             ways: Ways::default(),
             board: Board::default(),
+            sites: crate::placement::Sites::default(),
             addresses: Addresses::default(),
             spawner: self.spawner(),
             installation: Installation::new("7k2m9qxw"),
@@ -179,8 +183,17 @@ impl Hypervisor for World {
                 created: None,
                 storages: ["local-lvm".to_owned()].into(),
                 digest: "d".into(),
+                sizes: crate::placement::Sizes::default(),
             };
-            Ok(Found { candidates: vec![candidate], whole: true, ..Found::default() })
+            let fleet = Arc::new(script.fleet.clone());
+            Ok(Found { candidates: vec![candidate], fleet, whole: true })
+        }))
+    }
+
+    fn fleet(&self, cloud: &CloudId) -> Ask<Fleet> {
+        now(self.with(|script| {
+            script.calls.push(format!("fleet {cloud}"));
+            Ok(script.fleet.clone())
         }))
     }
 

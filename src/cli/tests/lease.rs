@@ -381,6 +381,9 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::ConfirmOlderJournal
         | HerdCommand::Resync { .. }
         | HerdCommand::PlanResync { .. }
+        | HerdCommand::DrainNode { .. }
+        | HerdCommand::Nodes { .. }
+        | HerdCommand::Why { .. }
         | HerdCommand::Drain { .. } => panic!("not asked for here"),
     };
     let served = Served::scripted(view, Arc::clone(&asks), script, Limits::default());

@@ -1,6 +1,6 @@
 //! The keys that clouds know.
 
-use super::{Key, Kind, LAST_VMID, LONG, Preset, key, text, whole};
+use super::{Key, Kind, LAST_VMID, LONG, Preset, key, placement, text, whole};
 use crate::config::value;
 
 /// Keys of `cloudDefaults` and each entry of `cloudConfigurations`.
@@ -81,4 +81,10 @@ pub(in crate::config) static CLOUD: &[Key] = &[
         Preset::Flag(true),
         "fewer at once where more would only wait or fail; false: always as many as that",
     ),
+    placement::REGION,
+    placement::ZONE,
+    placement::NODE_LABELS,
+    placement::STORAGE_CLASSES,
+    placement::OVERCOMMIT,
+    placement::HEADROOM,
 ];

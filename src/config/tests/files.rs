@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::super::keys::{ADDRESS_POOL, AGENT, CLOUD, Key, Kind, MAPPING, Preset, SERVICE, Shape};
+use super::super::keys::{
+    ADDRESS_POOL, AGENT, CLOUD, Key, Kind, MAPPING, Preset, SERVICE, SIZES, Shape,
+};
 use super::*;
 
 fn shipped(name: &str) -> PathBuf {
@@ -18,6 +20,12 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("cloud", "caFile") => "/etc/drover/pve-root-ca.pem",
         ("cloud", "caPem") => "\"-----BEGIN CERTIFICATE-----\\n...\"",
         ("cloud", "pinSha256") => "[\"AB:CD:...\"]",
+        ("cloud", "nodeLabels") => "{pve1: [\"ssd\", \"gpu\"]}",
+        ("cloud", "storageClasses") => "{fast: [\"nvme1\", \"nvme2\"]}",
+        ("cloud", "headroom") => "{memoryMb: 4096, memoryPercent: 10}",
+        ("agent", "placementWeights") => "{memory: 60, cpu: 40}",
+        ("step", "key") => "\"vm.type\"",
+        ("step", "values") => "[\"database\"]",
         ("agent", "name") => "\"linux-builder\"",
         ("agent", "cloudIds") => "[\"primary\"]",
         ("agent", "node") => "\"pve1\"",
@@ -82,7 +90,8 @@ fn section(name: &str, keys: &[Key]) -> String {
             Preset::Required => format!("# {}: {}  # required", key.name, example(name, key)),
         };
         writeln!(text, "  # {}\n  {line}", key.about).unwrap();
-        if let ("agent", Kind::Mappings(shape)) = (name, key.kind) {
+        if let ("agent" | "cloud", Kind::Mappings(shape) | Kind::Mapping(shape)) = (name, key.kind)
+        {
             text += &inner(key.name, shape, "  # ");
         }
     }
@@ -160,6 +169,10 @@ labelMappings:
 addressPools:
   lab:
 {pools}
+# Sizes of agents by name, for size.
+sizes:
+  small:
+{sizes}
 # What the ids in credentialsId stand for.
 credentials:
   proxmox-token:
@@ -190,6 +203,7 @@ service:
         agents = section("agent", AGENT),
         mappings = entry("mapping", MAPPING),
         pools = entry("pool", ADDRESS_POOL),
+        sizes = entry("size", SIZES),
         service = section("service", SERVICE),
     )
 }

@@ -27,6 +27,7 @@ fn wrong(key: &Key) -> Vec<String> {
         Kind::Choice(_) => vec!["[]".to_owned(), "none-of-them".to_owned()],
         Kind::Texts => vec!["{}".to_owned(), "[{}]".to_owned()],
         Kind::Wholes => vec!["{}".to_owned(), "[many]".to_owned()],
+        Kind::Lists => vec!["5".to_owned(), "{a: 5}".to_owned()],
         Kind::Mapping(_) | Kind::Mappings(_) | Kind::Names => vec!["5".to_owned()],
     };
     if let Some(check) = key.check {
@@ -61,7 +62,8 @@ fn said(keys: &[Key], around: &dyn Fn(&str) -> String) -> String {
             | Kind::Choice(_)
             | Kind::Texts
             | Kind::Names
-            | Kind::Wholes => None,
+            | Kind::Wholes
+            | Kind::Lists => None,
         };
         if let Some((shape, [open, close])) = nested {
             let within = |line: &str| around(&format!("{}: {open}{line}{close}", key.name));

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use drover_actors::id::{CloudId, TemplateId};
+use drover_actors::placement::Term;
 use drover_actors::spec::{StepSpec, StepWork, TemplateSpec, UploadSpec, WindowSpec};
 
 use super::super::Checked;
@@ -25,6 +26,7 @@ const FLAG: &str = "true or false";
 const MAPPINGS: &str = "a list of mappings";
 const MAPPING: &str = "a mapping";
 const NAMES: &str = "a mapping of names to texts";
+const LISTS: &str = "a mapping of lists";
 
 #[rustfmt::skip]
 const CLOUD_ROWS: &[Row] = &[
@@ -51,6 +53,12 @@ const CLOUD_ROWS: &[Row] = &[
     ("clonesPerStorage", NUMBER, "16", ("1", "1"), REFUSED),
     ("operationsPerNode", NUMBER, "16", ("1", "1"), REFUSED),
     ("adaptLanes", FLAG, "true", ("false", "false"), "false"),
+    ("region", TEXT, "{}", ("eu", r#"{"region:eu"}"#), "{}"),
+    ("zone", TEXT, "{}", ("dc2", r#"{"zone:dc2"}"#), "{}"),
+    ("nodeLabels", LISTS, "{}", ("{pve1: [ssd, gpu]}\nBESIDEnodeSelector: [gpu]", r#"{pve1: {"gpu"}}"#), "{}"),
+    ("storageClasses", LISTS, "[]", ("{fast: [nvme]}\nBESIDEstorageClass: fast", r#"["nvme"]"#), "[]"),
+    ("memoryOvercommitPercent", NUMBER, "100", ("150", "150"), REFUSED),
+    ("headroom", MAPPING, "0 0 0 0 0", ("{memoryMb: 1, memoryPercent: 2, cpuPercent: 3, diskGb: 4, diskPercent: 5}", "1 2 3 4 5"), "0 0 0 0 0"),
 ];
 
 #[rustfmt::skip]
@@ -59,6 +67,13 @@ const AGENT_ROWS: &[Row] = &[
     ("cloudIds", LIST, "c", ("[c]", "c"), REFUSED),
     ("node", TEXT, "None", ("pve1", "Some(pve1)"), "None"),
     ("nodes", LIST, "[]", ("[pve1, pve2]", "[pve1, pve2]"), "[]"),
+    ("placement", "one of TOPSIS, SPREAD, PACK, FIXED", "Topsis", ("SPREAD", "Spread"), REFUSED),
+    ("placementWeights", MAPPING, "60 40", ("{memory: 1}", "1 40"), "60 40"),
+    ("nodeSelector", LIST, "{} false", ("[]", "{} false"), "{} false"),
+    ("affinity", MAPPINGS, "[]", ("[{key: vm.type, values: [database]}]", r#"["vm.type in [database]"]"#), "[]"),
+    ("antiAffinity", MAPPINGS, "[]", ("[{key: big, operator: Exists}]", r#"["big"]"#), "[]"),
+    ("maxVmsPerNode", NUMBER, "None", ("10", "Some(10)"), "None"),
+    ("minFreeMemoryMb", NUMBER, "0", ("4096", "4096"), "0"),
     ("templateVmId", NUMBER, "Id(VmId(9000))", ("9001", "Id(VmId(9001))"), REFUSED),
     ("templateName", TEXT, "Id(VmId(9000))", ("debian-13", r#"Name("debian-13")"#), REFUSED),
     ("templateNamePattern", TEXT, "Id(VmId(9000))", (r"debian-\d+", r#"Pattern("debian-\\d+")"#), REFUSED),
@@ -68,8 +83,10 @@ const AGENT_ROWS: &[Row] = &[
     ("cloneStrategy", "one of FULL, LINKED", "Full", ("LINKED", "Linked"), REFUSED),
     ("targetStorage", TEXT, "None", ("ceph", r#"Some("ceph")"#), "None"),
     ("targetStorages", LIST, "[]", ("[nfs, ceph]", r#"["nfs", "ceph"]"#), "[]"),
+    ("storageClass", TEXT, "None", ("thin", "Some(Thin)"), "None"),
     ("fallbackTemplates", LIST, "[]", ("[]", "[]"), "[]"),
     ("targetPool", TEXT, "None", ("ci", r#"Some("ci")"#), "None"),
+    ("size", TEXT, "None None None", ("\"cpu:4,memory:8192,disk:50\"", "Some(4) Some(8192) Some(50)"), "None None None"),
     ("cores", NUMBER, "None", ("8", "Some(8)"), "None"),
     ("memoryMb", NUMBER, "None", ("4096", "Some(4096)"), "None"),
     ("diskSizeGb", NUMBER, "None", ("40", "Some(40)"), "None"),
@@ -188,12 +205,45 @@ fn cloud(checked: &Checked, key: &str) -> String {
         "clonesPerStorage" => text(&spec.clones_per_storage),
         "operationsPerNode" => text(&spec.operations_per_node),
         "adaptLanes" => text(&spec.adapt_lanes),
+        other => placed(checked, other),
+    }
+}
+
+/// What a cloud says about where agents are put, as its template has it.
+fn placed(checked: &Checked, key: &str) -> String {
+    let spec = &checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")];
+    let headroom = spec.placement.headroom;
+    match key {
+        "region" | "zone" => text(&spec.labels),
+        "nodeLabels" => text(&spec.placement.labels),
+        "storageClasses" => text(&spec.storages),
+        "memoryOvercommitPercent" => headroom.overcommit_percent.to_string(),
+        "headroom" => {
+            let (memory, disk) = (headroom.memory_mb, headroom.disk_gb);
+            let percent = (headroom.memory_percent, headroom.cpu_percent, headroom.disk_percent);
+            format!("{memory} {} {} {disk} {}", percent.0, percent.1, percent.2)
+        }
         other => panic!("{other}"),
     }
 }
 
 fn in_use(checked: &Checked) -> &TemplateSpec {
     &checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")]
+}
+
+fn terms(terms: &[Term]) -> String {
+    text(&terms.iter().map(ToString::to_string).collect::<Vec<_>>())
+}
+
+/// A cloud with these lines and an agent on it; what stands behind `BESIDE` is the agent's.
+fn with_cloud_and_agent(lines: &str) -> String {
+    let (lines, beside) = lines.split_once("\nBESIDE").unwrap_or((lines, "{}"));
+    let agent = format!(
+        "agentConfigurations:\n  a:\n    cloudIds: [c]\n    templateVmId: 9000\n    \
+         credentialsId: ssh\n    userData: '#!'\n    networks: [{{name: lan}}]\n    {}\n",
+        if beside == "{}" { "" } else { beside }
+    );
+    with_cloud(lines) + &agent
 }
 
 fn agent(checked: &Checked, key: &str) -> String {
@@ -207,6 +257,18 @@ fn agent(checked: &Checked, key: &str) -> String {
         "templateVmId" | "templateName" | "templateNamePattern" | "templateTag" => {
             text(&spec.sought())
         }
+        "placement" => text(&spec.placement.strategy),
+        "placementWeights" => {
+            let weights = spec.placement.weights;
+            format!("{} {}", weights.memory, weights.cpu)
+        }
+        "nodeSelector" => format!("{:?} {}", spec.placement.selector, spec.placement.anywhere),
+        "affinity" => terms(&spec.placement.affinity),
+        "antiAffinity" => terms(&spec.placement.anti_affinity),
+        "maxVmsPerNode" => text(&spec.placement.max_guests),
+        "minFreeMemoryMb" => text(&spec.placement.min_free_mb),
+        "storageClass" => text(&spec.placement.thickness),
+        "size" => format!("{:?} {:?} {:?}", spec.cores, spec.memory_mb, spec.disk_gb),
         "targetStorages" => text(&spec.storages),
         "fallbackTemplates" => text(&spec.fallbacks),
         "labelString" => text(&spec.labels),
@@ -340,14 +402,17 @@ fn holds(
         let value = value.replace("PEM", &pem);
         let given = scene.good(&around(&format!("{key}: {value}")));
         assert_eq!(show(&given, key), *outcome, "{key}: {value}");
-        let of_another_kind = if [MAPPING, NAMES].contains(kind) { "5" } else { "{}" };
-        let wrong = scene.faults(&around(&format!("{key}: {of_another_kind}")));
-        assert!(wrong.contains(&format!("expected {kind}, found a")), "{wrong}");
+        let (other, found) = match *kind {
+            MAPPING | NAMES | LISTS => ("5", "a whole number"),
+            _ => ("{}", "a mapping"),
+        };
+        let wrong = scene.faults(&around(&format!("{key}: {other}")));
+        assert!(wrong.contains(&format!("expected {kind}, found {found}")), "{wrong}");
         let nought = match *kind {
             NUMBER => "0",
             FLAG => "false",
             LIST | MAPPINGS => "[]",
-            MAPPING | NAMES => "{}",
+            MAPPING | NAMES | LISTS => "{}",
             _ => "\"\"",
         };
         match scene.check(&around(&format!("{key}: {nought}"))) {
@@ -364,14 +429,7 @@ fn holds(
 
 #[test]
 fn every_key_of_a_cloud_means_what_it_says() {
-    let in_use = |lines: &str| {
-        format!(
-            "{}agentConfigurations:\n  a: {{cloudIds: [c], templateVmId: 9000, credentialsId: ssh, \
-             userData: '#!', networks: [{{name: lan}}]}}\n",
-            with_cloud(lines)
-        )
-    };
-    holds(CLOUD_ROWS, CLOUD, in_use, cloud);
+    holds(CLOUD_ROWS, CLOUD, with_cloud_and_agent, cloud);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod keys;
 mod layers;
 mod mappings;
 mod origins;
+mod placing;
 mod schema;
 mod secrets;
 

@@ -70,6 +70,7 @@ pub use self::fault::{
 };
 pub use self::latency::{Latency, Spread};
 pub use self::side::SideDoor;
+pub use self::state::Others;
 
 use self::clock::Clock;
 use self::dice::Dice;

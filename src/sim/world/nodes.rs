@@ -10,6 +10,8 @@ use crate::sim::call::{Answer, ApiError, Outcome};
 const ROOT: u64 = 252 << 30;
 /// What of it is in use.
 const ROOT_USED: u64 = 24 << 30;
+/// Processors that a running guest keeps busy.
+pub(super) const GUEST_LOAD: f64 = 0.2;
 
 /// A node's entry in lists; its load only for those who may see it.
 pub fn entry(ask: &Ask, state: &State, name: &str, resource: bool) -> Value {
@@ -25,6 +27,9 @@ pub fn entry(ask: &Ask, state: &State, name: &str, resource: bool) -> Value {
         entry["ssl_fingerprint"] = ask.cluster.certificates().shown().into();
     }
     let Some(node) = node.filter(|_| online) else { return entry };
+    if resource && node.others.maintenance {
+        entry["hastate"] = "maintenance".into();
+    }
     if ask.has(&format!("/nodes/{name}"), "Sys.Audit") {
         entry["cpu"] = load(state, name).into();
         entry["maxcpu"] = node.spec.cpus.into();
@@ -40,13 +45,15 @@ pub fn entry(ask: &Ask, state: &State, name: &str, resource: bool) -> Value {
 fn memory_used(state: &State, name: &str) -> u64 {
     let running = state.everyone().filter(|guest| guest.node == name && guest.run.is_some());
     let guests: u64 = running.map(|guest| super::conf::memory(&guest.config) / 4).sum();
-    guests + (1 << 30)
+    let others = state.nodes.get(name).map_or(0, |node| node.others.memory);
+    guests + others + (1 << 30)
 }
 
 fn load(state: &State, name: &str) -> f64 {
     let running = state.everyone().filter(|guest| guest.node == name && guest.run.is_some());
     let cpus = state.nodes.get(name).map_or(1, |node| node.spec.cpus.max(1));
-    (0.03 + running.count() as f64 * 0.2 / f64::from(cpus)).min(1.0)
+    let others = state.nodes.get(name).map_or(0.0, |node| node.others.cpus);
+    (0.03 + (running.count() as f64 * GUEST_LOAD + others) / f64::from(cpus)).min(1.0)
 }
 
 /// `GET /nodes`.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::Cluster;
 use super::ask::Ask;
+use super::nodes::GUEST_LOAD;
 use super::state::{Guest, Kind, State};
 use crate::sim::call::{Answer, ApiError, Outcome};
 
@@ -99,9 +100,10 @@ fn entry(state: &State, guest: &Guest) -> Map<String, Value> {
     };
     let uptime = view.since.map_or(0, |since| at.saturating_sub(since).as_secs());
     let used = if view.since.is_some() { view.memory / 4 } else { 0 };
+    let busy = if view.since.is_some() { GUEST_LOAD / view.cpus.max(1) as f64 } else { 0.0 };
     let values = json!({
         "status": view.status, "name": view.name, "template": u8::from(view.template),
-        "uptime": uptime, "maxmem": view.memory, "mem": used, "maxcpu": view.cpus, "cpu": 0,
+        "uptime": uptime, "maxmem": view.memory, "mem": used, "maxcpu": view.cpus, "cpu": busy,
         "maxdisk": view.disk, "disk": 0, "diskread": 0, "diskwrite": 0,
         "netin": uptime * 70, "netout": uptime * 90,
     });

@@ -9,7 +9,7 @@ use super::conf::{self, Config};
 use super::create::complete;
 use super::fault::{AgentHealth, Faults, HoldFault, NodeFault};
 use super::lock::{LockName, Mode};
-use super::state::Guest;
+use super::state::{Guest, Others};
 use super::storage::{CLOUDINIT_SIZE, Storage, Volume, owner_in_name};
 use super::{Certificates, Cluster};
 use crate::sim::spec::{ClusterSpec, GuestSpec, WebFile};
@@ -79,6 +79,13 @@ impl SideDoor {
     pub fn set_apart(&self, node: &str, apart: bool) {
         if let Some(node) = self.cluster.state().nodes.get_mut(node) {
             node.apart = apart;
+        }
+    }
+
+    /// Says what of a node is in use by something that is no guest, and how it stands.
+    pub fn set_others(&self, node: &str, others: Others) {
+        if let Some(node) = self.cluster.state().nodes.get_mut(node) {
+            node.others = others;
         }
     }
 

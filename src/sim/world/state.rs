@@ -18,6 +18,17 @@ use crate::sim::spec::{NodeSpec, WebFile};
 /// Length of a cycle of the status daemon.
 pub const CYCLE: Duration = Duration::from_secs(10);
 
+/// What of a node is in use by something that is no guest, and how it stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Others {
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Processors.
+    pub cpus: f64,
+    /// Whether high availability has the node in maintenance.
+    pub maintenance: bool,
+}
+
 /// A node.
 #[derive(Debug)]
 pub struct Node {
@@ -35,6 +46,8 @@ pub struct Node {
     pub phase: Moment,
     /// When it booted, if that was after the world began.
     pub booted: Option<Moment>,
+    /// What else is on it.
+    pub others: Others,
     last_pid: u32,
 }
 
@@ -49,6 +62,7 @@ impl Node {
             frozen: None,
             phase,
             booted: None,
+            others: Others::default(),
             last_pid: 1_000,
         }
     }

@@ -14,6 +14,7 @@ use drover_actors::fact::Fact;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{CloudId, NodeName, Upid, VmId};
 use drover_actors::marks::Marks;
+use drover_actors::placement::Fleet;
 use drover_actors::ports::{
     AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor,
     IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran, Shell, ShellTarget, Snapped,
@@ -240,6 +241,9 @@ impl Hypervisor for Tapped<dyn Hypervisor> {
     }
     fn survey(&self, cloud: &CloudId) -> Ask<Survey> {
         self.tap.ask("survey", None, || self.inner.survey(cloud))
+    }
+    fn fleet(&self, cloud: &CloudId) -> Ask<Fleet> {
+        self.tap.ask("fleet", None, || self.inner.fleet(cloud))
     }
     fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found> {
         let vmid = match sought {

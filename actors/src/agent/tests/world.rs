@@ -21,6 +21,7 @@ use crate::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, Upid, VmId};
 use crate::ledger::{AgentEntry, Ledger};
 use crate::marks::{Marks, Reading};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
+use crate::placement::Fleet;
 use crate::ports::*;
 use crate::record::{Body, Record};
 use crate::source::{Found, Sought};
@@ -104,6 +105,9 @@ impl Hypervisor for Ground {
     }
     fn locate(&self, _: &CloudId, _: &Sought, _: Option<&[NodeName]>) -> Ask<Found> {
         unreachable!("an agent does not locate templates")
+    }
+    fn fleet(&self, _: &CloudId) -> Ask<Fleet> {
+        unreachable!("an agent does not look at nodes")
     }
     fn look(&self, _: &VmRef) -> Ask<VmSight> {
         let sight = self.sight();

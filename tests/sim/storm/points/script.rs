@@ -188,7 +188,9 @@ fn is_agents(knock: &Knock) -> bool {
             .records
             .iter()
             .any(|body| matches!(body, Body::LeaseEnded { .. }) || agent_of(body).is_some()),
-        "identify" | "survey" | "locate" | "id_taken" | "observe" | "now" | "draw" => false,
+        "identify" | "survey" | "locate" | "fleet" | "id_taken" | "observe" | "now" | "draw" => {
+            false
+        }
         _ => true,
     }
 }
@@ -222,6 +224,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::IdBurned { .. }
         | Body::IdCleared { .. }
         | Body::AheadConfirmed { .. }
+        | Body::NodeDrained { .. }
         | Body::OverrideSet { .. }
         | Body::HoldSet { .. }
         | Body::HoldNextSet { .. }

@@ -135,6 +135,7 @@ pub(super) fn going(
         | Reason::ReturnedFromPark
         | Reason::WindowClosed
         | Reason::MadeRoom
+        | Reason::NodeDrained
         | Reason::Cancelled => false,
     };
     if used && !fair {

@@ -1,0 +1,310 @@
+//! Nodes as operators see them: what is free there, what keeps templates from them, and draining.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use futures_util::future::join_all;
+use tokio::sync::oneshot;
+
+use super::Herd;
+use crate::birth::Living;
+use crate::board::{Scope, Standing};
+use crate::broker::waiting::Ground as Trouble;
+use crate::cluster::ClusterCommand;
+use crate::fault::Fault;
+use crate::id::{CloudId, ClusterId, NodeName, TemplateId};
+use crate::message::{AgentCommand, NodeDrained, NodesSeen, Refusal, Standing as Stands};
+use crate::placement::report::{NodeReport, WhyReport};
+use crate::placement::{Claim, Fleet, NodeSight, Room, Scene, Sizes};
+use crate::record::{Body, Reason, Want};
+use crate::source::{Found, choose, survey};
+use crate::spec::TemplateSpec;
+
+const MIB: u64 = 1 << 20;
+
+/// What stands before a wait that nothing but time is needed for.
+const NOTHING_AMISS: &str = "waits for an agent";
+
+type DrainReply = oneshot::Sender<Result<NodeDrained, Refusal>>;
+type WhyReply = oneshot::Sender<Result<WhyReport, Refusal>>;
+
+impl Herd {
+    /// Drains a node, or lets it be used again, once that is durable.
+    pub(super) fn drain_node(
+        &mut self,
+        node: NodeName,
+        cloud: Option<&CloudId>,
+        drained: bool,
+        reply: DrainReply,
+        ctx: &mut Context<Self>,
+    ) {
+        let cluster = match self.cluster_of(&node, cloud) {
+            Ok(cluster) => cluster,
+            Err(refusal) => {
+                reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+                return;
+            }
+        };
+        tracing::warn!(cluster = %cluster, node = %node, drained, "operator drains a node");
+        let body = Body::NodeDrained { cluster: cluster.clone(), node: node.clone(), drained };
+        self.append(body, ctx, move |actor, done, _| {
+            let answer = match done {
+                Ok(_) => Ok(actor.drained(cluster, node, drained)),
+                Err(fault) => Err(Refusal::Unavailable(fault.to_string())),
+            };
+            reply.send(answer).ok(); // an error: nobody waits any more
+        });
+    }
+
+    fn drained(&mut self, cluster: ClusterId, node: NodeName, drained: bool) -> NodeDrained {
+        self.common.sites.drain(&cluster, &node, drained);
+        if let Some(actors) = self.clusters.get(&cluster).filter(|_| drained) {
+            actors.cluster.do_send(ClusterCommand::Drained(node.clone()));
+        }
+        self.empty_drained();
+        let here = |living: &Living| is_on(living, &cluster, &node);
+        let agents = self.common.roster.count(here);
+        NodeDrained { cluster, node, drained, agents }
+    }
+
+    /// The cluster that a node is meant to be of.
+    fn cluster_of(&self, node: &NodeName, cloud: Option<&CloudId>) -> Result<ClusterId, Refusal> {
+        let sites = &self.common.sites;
+        let among: Vec<&ClusterId> = match cloud {
+            Some(cloud) => match self.leads.get(cloud) {
+                Some(cluster) => vec![cluster],
+                None => {
+                    let text = format!("no cloud `{cloud}` is known to lead to a cluster");
+                    return Err(Refusal::Unknown(text));
+                }
+            },
+            None => self.clusters.keys().collect(),
+        };
+        let with: Vec<&ClusterId> =
+            among.iter().copied().filter(|cluster| sites.has(cluster, node)).collect();
+        match with[..] {
+            [cluster] => Ok(cluster.clone()),
+            [] => {
+                let nodes: BTreeSet<NodeName> =
+                    among.into_iter().flat_map(|cluster| sites.nodes(cluster)).collect();
+                let nodes: Vec<&str> = nodes.iter().map(NodeName::as_str).collect();
+                let known = match nodes[..] {
+                    [] => "none was read yet".to_owned(),
+                    [_, ..] => format!("known are {}", nodes.join(", ")),
+                };
+                Err(Refusal::Unknown(format!("no node is called `{node}`; {known}")))
+            }
+            [_, ..] => {
+                let text = format!("node `{node}` is in several clusters: name a cloud of its own");
+                Err(Refusal::Conflict(text))
+            }
+        }
+    }
+
+    /// Tells agents on drained nodes to go, each of them once: idle ones go, busy ones when their
+    /// last lease ends. Those that are held for debugging go with their hold.
+    pub(super) fn empty_drained(&mut self) {
+        if !self.common.sites.any_drained() {
+            self.leaving.clear();
+            return;
+        }
+        let sites = self.common.sites.clone();
+        let there = |living: &Living| {
+            let place = living.place.as_ref();
+            place.is_some_and(|place| sites.is_drained(&place.cluster, &place.node))
+        };
+        let all = self.common.roster.select(there);
+        self.leaving.retain(|agent| all.contains_key(agent));
+        for (agent, living) in all {
+            if !stays(&living) && self.leaving.insert(agent.clone()) {
+                tracing::info!(agent = %agent, "agent goes: its node is drained");
+                self.common.roster.send(&agent, AgentCommand::Retire(Reason::NodeDrained));
+            }
+        }
+    }
+
+    /// A cloud that works and leads to a cluster.
+    fn way_to(&self, cluster: &ClusterId) -> Option<CloudId> {
+        let works = |cloud: &CloudId| self.tried.get(cloud).is_some_and(Result::is_ok);
+        let leads = self.leads.iter().filter(|(_, at)| *at == cluster);
+        leads.map(|(cloud, _)| cloud).find(|cloud| works(cloud)).cloned()
+    }
+
+    /// Reads every cluster once and says what is free on its nodes.
+    pub(super) fn look_at_nodes(
+        &mut self,
+        reply: oneshot::Sender<NodesSeen>,
+        ctx: &mut Context<Self>,
+    ) {
+        let mut seen = NodesSeen::default();
+        let mut reads = Vec::new();
+        for cluster in self.clusters.keys() {
+            match self.way_to(cluster) {
+                Some(cloud) => {
+                    let fleet = self.common.ports.hypervisor.fleet(&cloud);
+                    let cluster = cluster.clone();
+                    reads.push(async move { (cluster, fleet.await) });
+                }
+                None => {
+                    let why = "no cloud that works leads here".to_owned();
+                    seen.unread.push((cluster.clone(), why));
+                }
+            }
+        }
+        ctx.spawn(join_all(reads).into_actor(self).map(move |read, actor, _| {
+            for (cluster, fleet) in read {
+                actor.note_fleet(cluster, fleet, &mut seen);
+            }
+            reply.send(seen).ok(); // an error: nobody waits any more
+        }));
+    }
+
+    fn note_fleet(&self, cluster: ClusterId, fleet: Result<Fleet, Fault>, seen: &mut NodesSeen) {
+        let fleet = match fleet {
+            Ok(fleet) => fleet,
+            Err(fault) => return seen.unread.push((cluster, fault.text)),
+        };
+        self.common.sites.seen(&cluster, fleet.nodes().keys());
+        let claims = Claim::of_roster(&self.common.roster, &cluster);
+        let scene = Scene::new(&fleet, &claims);
+        for (node, sight) in fleet.nodes() {
+            let room = scene.room(node);
+            let state = self.state_of(&cluster, node, *sight);
+            seen.nodes.push(NodeReport {
+                refuses: self.refused_by(&cluster, node, &scene),
+                ..report(cluster.clone(), node.clone(), state, room)
+            });
+        }
+    }
+
+    fn state_of(&self, cluster: &ClusterId, node: &NodeName, sight: NodeSight) -> String {
+        let now = self.common.ports.ambient.now().mono;
+        let scope = Scope::Node(cluster.clone(), node.clone());
+        if sight.offline {
+            "offline".into()
+        } else if self.common.sites.is_drained(cluster, node) {
+            "drained".into()
+        } else if sight.maintenance {
+            "maintenance".into()
+        } else {
+            self.common.board.closed(&scope, now).unwrap_or_else(|| "online".into())
+        }
+    }
+
+    /// Templates that name a node, or every node, and that have no room on this one.
+    fn refused_by(
+        &self,
+        cluster: &ClusterId,
+        node: &NodeName,
+        scene: &Scene<'_>,
+    ) -> Vec<(TemplateId, String)> {
+        let here = |spec: &TemplateSpec| {
+            self.leads.get(&spec.id.cloud) == Some(cluster)
+                && (spec.placement.anywhere || spec.nodes().contains(node))
+        };
+        let specs = self.spec.templates.values().filter(|spec| here(spec));
+        let refused = specs.filter_map(|spec| {
+            let why = scene.refusal(spec, Sizes::default().cloned(spec), node)?;
+            Some((spec.id.clone(), why.to_string()))
+        });
+        refused.collect()
+    }
+
+    /// Looks at what a template's next agent would be cloned from and where, and what keeps it from
+    /// each node.
+    pub(super) fn why(&mut self, name: &str, reply: WhyReply, ctx: &mut Context<Self>) {
+        let found = self.template_named(name).and_then(|id| {
+            let spec = self.spec.templates.get(&id).cloned();
+            let spec = spec.ok_or_else(|| Refusal::Unknown(format!("no template `{id}`")))?;
+            match self.tried.get(&id.cloud) {
+                Some(Ok(_)) => Ok(spec),
+                Some(Err(why)) => Err(Refusal::Unavailable(format!("cloud {}: {why}", id.cloud))),
+                None => Err(Refusal::Unavailable(format!("cloud {} was not tried yet", id.cloud))),
+            }
+        });
+        let spec = match found {
+            Ok(spec) => spec,
+            Err(refusal) => {
+                reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+                return;
+            }
+        };
+        let found = self.common.ports.hypervisor.locate(&spec.id.cloud, &spec.sought(), None);
+        ctx.spawn(found.into_actor(self).map(move |found, actor, _| {
+            reply.send(Ok(actor.report_why(&spec, found))).ok(); // an error: nobody waits any more
+        }));
+    }
+
+    fn report_why(&self, spec: &TemplateSpec, found: Result<Found, Fault>) -> WhyReport {
+        let template = spec.id.clone();
+        let waits = self.waits(&template);
+        let (found, cluster) = match (found, self.leads.get(&template.cloud)) {
+            (Ok(found), Some(cluster)) => (found, cluster),
+            (Err(fault), _) => {
+                return WhyReport { template, waits, verdict: Err(fault.text), nodes: Vec::new() };
+            }
+            (Ok(_), None) => {
+                let verdict = Err(format!("cloud {} leads to no cluster", template.cloud));
+                return WhyReport { template, waits, verdict, nodes: Vec::new() };
+            }
+        };
+        let claims = Claim::of_roster(&self.common.roster, cluster);
+        let standing = Standing {
+            board: &self.common.board,
+            sites: &self.common.sites,
+            cluster,
+            now: self.common.ports.ambient.now().mono,
+            claims: &claims,
+        };
+        let verdict = choose(spec, &found, &standing)
+            .map(|choice| format!("node {}: {}", choice.node, choice.origin.why));
+        let nodes = survey(spec, &found, &standing);
+        WhyReport { template, waits, verdict, nodes }
+    }
+
+    /// What keeps a template from beginning agents that is no matter of nodes.
+    fn waits(&self, template: &TemplateId) -> Option<String> {
+        let failed = |(cloud, outcome): (&CloudId, &Result<String, String>)| {
+            Some((cloud.clone(), outcome.clone().err()?))
+        };
+        let trouble: BTreeMap<CloudId, String> = self.tried.iter().filter_map(failed).collect();
+        let ground = Trouble {
+            templates: &self.spec.templates,
+            clouds: &self.spec.clouds,
+            trouble: &trouble,
+        };
+        let why = self.broker.why(&Want::Template(template.to_string()), &ground);
+        (!why.starts_with(NOTHING_AMISS)).then_some(why)
+    }
+}
+
+fn is_on(living: &Living, cluster: &ClusterId, node: &NodeName) -> bool {
+    living.place.as_ref().is_some_and(|place| place.cluster == *cluster && place.node == *node)
+}
+
+/// Whether an agent goes without being told, or can not hear it.
+fn stays(living: &Living) -> bool {
+    match living.standing {
+        Stands::Coming | Stands::Free { .. } => false,
+        Stands::Busy => living.state == "Held",
+        Stands::Leaving | Stands::Parked | Stands::Gone => true,
+    }
+}
+
+fn report(cluster: ClusterId, node: NodeName, state: String, room: Room) -> NodeReport {
+    NodeReport {
+        cluster,
+        node,
+        state,
+        agents: room.agents,
+        guests: room.guests,
+        known: room.known,
+        memory_mb: room.memory / MIB,
+        others_mb: room.others / MIB,
+        own_mb: room.own / MIB,
+        free_mb: room.free_memory(100).div_euclid(i64::try_from(MIB).unwrap_or(1)),
+        cpus: room.cpus,
+        free_cpus: room.free_cpus(),
+        refuses: Vec::new(),
+    }
+}

@@ -1,0 +1,105 @@
+//! What drover's own agents take of nodes and storages, derived from the agents themselves.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::birth::{Living, Place, Roster};
+use crate::id::{ClusterId, NodeName, VmId};
+use crate::source::Origin;
+use crate::spec::{CloneStrategy, TemplateSpec};
+
+/// How big a guest is; zero for what is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Sizes {
+    /// Processors.
+    pub cores: u32,
+    /// Memory, in MiB.
+    pub memory_mb: u64,
+    /// The disk it boots from, in GiB, rounded up.
+    pub disk_gb: u64,
+}
+
+impl Sizes {
+    /// What a clone of a template of these sizes has by its spec; a disk is never shrunk.
+    pub fn cloned(self, spec: &TemplateSpec) -> Self {
+        Self {
+            cores: spec.cores.unwrap_or(self.cores),
+            memory_mb: spec.memory_mb.map_or(self.memory_mb, u64::from),
+            disk_gb: self.disk_gb.max(spec.disk_gb.map_or(0, u64::from)),
+        }
+    }
+}
+
+/// What one agent takes.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The node it is on, or will be.
+    pub node: NodeName,
+    /// Its VMID, once it has one.
+    pub vmid: Option<VmId>,
+    /// How big it is.
+    pub sizes: Sizes,
+    /// The storage its disk is being copied to, and the node where that is not shared.
+    pub storage: Option<(String, Option<NodeName>)>,
+    /// As it was born.
+    pub spec: Arc<TemplateSpec>,
+}
+
+impl Claim {
+    /// What an agent takes that is on its way to a node.
+    pub fn coming(spec: &Arc<TemplateSpec>, node: NodeName, origin: Option<&Origin>) -> Self {
+        Self {
+            node,
+            vmid: None,
+            sizes: sizes(spec, origin),
+            storage: copied_to(spec, origin),
+            spec: Arc::clone(spec),
+        }
+    }
+
+    /// What an agent takes that has a place.
+    fn placed(living: &Living, place: &Place) -> Self {
+        let origin = place.origin.as_ref();
+        let storage = if is_made(&living.state) { None } else { copied_to(&living.spec, origin) };
+        Self {
+            node: place.node.clone(),
+            vmid: Some(place.vmid),
+            sizes: sizes(&living.spec, origin),
+            storage,
+            spec: Arc::clone(&living.spec),
+        }
+    }
+
+    /// What all agents take that have a place in a cluster.
+    pub fn of_roster(roster: &Roster, cluster: &ClusterId) -> Vec<Self> {
+        let mut claims = Vec::new();
+        roster.each(|living| {
+            let place = living.place.as_ref().filter(|place| place.cluster == *cluster);
+            claims.extend(place.map(|place| Self::placed(living, place)));
+        });
+        claims
+    }
+}
+
+/// What is known of an agent's size: as it was chosen, else as its spec says.
+fn sizes(spec: &TemplateSpec, origin: Option<&Origin>) -> Sizes {
+    let known = origin.map(|origin| origin.sizes).unwrap_or_default();
+    known.cloned(spec)
+}
+
+fn copied_to(spec: &TemplateSpec, origin: Option<&Origin>) -> Option<(String, Option<NodeName>)> {
+    let origin = origin.filter(|_| spec.clone == CloneStrategy::Full)?;
+    let name = origin.target.clone()?;
+    let own = origin.local.contains(&name).then(|| origin.home.clone());
+    Some((name, own))
+}
+
+/// Whether an agent's disk has been there for so long that its storage's figures show it.
+fn is_made(state: &str) -> bool {
+    !matches!(
+        state,
+        "Queued" | "Cloning" | "InDoubt" | "Configuring" | "Booting" | "Connecting" | "Preparing"
+    )
+}

@@ -1,0 +1,163 @@
+//! What one read of the cluster's list (`/cluster/resources`) tells of nodes, storages and guests.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::spec::Thickness;
+use crate::id::{NodeName, VmId};
+
+/// How much of a node is there and in use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeFigures {
+    /// Processor threads.
+    pub cpus: u32,
+    /// Thousandths of a processor thread in use.
+    pub busy: u64,
+    /// Memory, in bytes.
+    pub memory: u64,
+    /// Memory in use, in bytes.
+    pub used: u64,
+}
+
+/// A node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeSight {
+    /// Whether it is offline.
+    pub offline: bool,
+    /// Whether Proxmox's high availability has it in maintenance.
+    pub maintenance: bool,
+    /// Its figures; none where they may not be seen, or it is offline.
+    pub figures: Option<NodeFigures>,
+}
+
+/// A storage as one node sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StorageSight {
+    /// The node.
+    pub node: NodeName,
+    /// Its name.
+    pub name: String,
+    /// Whether all nodes see the same one.
+    pub shared: bool,
+    /// Proxmox's type of it, such as `lvmthin`.
+    pub kind: String,
+    /// Whether it takes disks of virtual machines.
+    pub images: bool,
+    /// Bytes in use and bytes in all; none while the node does not reach it.
+    pub space: Option<(u64, u64)>,
+}
+
+impl StorageSight {
+    /// Whether its volumes take their whole size at once.
+    pub fn thickness(&self) -> Thickness {
+        match self.kind.as_str() {
+            "lvm" | "iscsi" | "iscsidirect" | "zfs" => Thickness::Thick,
+            _ => Thickness::Thin,
+        }
+    }
+}
+
+/// A guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestSight {
+    /// The node it is on.
+    pub node: NodeName,
+    /// Whether it runs.
+    pub running: bool,
+    /// Whether it is a template.
+    pub template: bool,
+    /// Its memory, in bytes; 0 while the list does not tell.
+    pub memory: u64,
+    /// What of it is in use, in bytes.
+    pub used: u64,
+    /// Its processors; 0 while the list does not tell.
+    pub cpus: u32,
+    /// Thousandths of a processor in use.
+    pub busy: u64,
+    /// The size of the disk it boots from, in bytes; 0 while the list does not tell.
+    pub disk: u64,
+    /// Its tags.
+    pub tags: Vec<String>,
+}
+
+/// What all running guests of a node come to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    /// Their memory, in bytes.
+    pub memory: u64,
+    /// Guests.
+    pub guests: usize,
+}
+
+/// One reading of a whole cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fleet {
+    nodes: BTreeMap<NodeName, NodeSight>,
+    storages: BTreeMap<NodeName, Vec<StorageSight>>,
+    /// Storages that all nodes see as one.
+    shared: BTreeSet<String>,
+    guests: BTreeMap<VmId, GuestSight>,
+    sums: BTreeMap<NodeName, Sums>,
+}
+
+impl Fleet {
+    /// A reading of these.
+    pub fn new(
+        nodes: BTreeMap<NodeName, NodeSight>,
+        storages: Vec<StorageSight>,
+        guests: BTreeMap<VmId, GuestSight>,
+    ) -> Self {
+        let mut sums: BTreeMap<NodeName, Sums> = BTreeMap::new();
+        for guest in guests.values().filter(|guest| guest.running && !guest.template) {
+            match sums.get_mut(&guest.node) {
+                Some(sum) => {
+                    sum.memory += guest.memory;
+                    sum.guests += 1;
+                }
+                None => {
+                    sums.insert(guest.node.clone(), Sums { memory: guest.memory, guests: 1 });
+                }
+            }
+        }
+        let shared = storages.iter().filter(|one| one.shared).map(|one| one.name.clone()).collect();
+        let mut by_node: BTreeMap<NodeName, Vec<StorageSight>> = BTreeMap::new();
+        for storage in storages {
+            by_node.entry(storage.node.clone()).or_default().push(storage);
+        }
+        Self { nodes, storages: by_node, shared, guests, sums }
+    }
+
+    /// Its nodes.
+    pub fn nodes(&self) -> &BTreeMap<NodeName, NodeSight> {
+        &self.nodes
+    }
+
+    /// Its guests.
+    pub fn guests(&self) -> &BTreeMap<VmId, GuestSight> {
+        &self.guests
+    }
+
+    /// What the running guests of a node come to.
+    pub(super) fn sums(&self, node: &NodeName) -> Sums {
+        self.sums.get(node).copied().unwrap_or_default()
+    }
+
+    /// Whether a node is known to be offline.
+    pub fn is_offline(&self, node: &NodeName) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.offline)
+    }
+
+    /// Whether every node sees a storage of this name as the same one.
+    pub fn is_shared(&self, storage: &str) -> bool {
+        self.shared.contains(storage)
+    }
+
+    /// A storage as a node sees it.
+    pub fn storage(&self, name: &str, node: &NodeName) -> Option<&StorageSight> {
+        self.storages.get(node)?.iter().find(|one| one.name == name)
+    }
+
+    /// Storages of a node that take disks of virtual machines, by name.
+    pub fn for_images(&self, node: &NodeName) -> impl Iterator<Item = &StorageSight> {
+        self.storages.get(node).into_iter().flatten().filter(|one| one.images)
+    }
+}

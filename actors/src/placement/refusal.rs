@@ -1,0 +1,68 @@
+//! Why a node takes no agent.
+
+use thiserror::Error;
+
+/// Why a node takes no agent of a template, in words that stand behind its name.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// The cluster lists no such node.
+    #[error("the cluster has no such node")]
+    Unknown,
+    /// It is offline.
+    #[error("it is offline")]
+    Offline,
+    /// High availability has it in maintenance.
+    #[error("it is in maintenance")]
+    Maintenance,
+    /// An operator drained it, or a breaker stands before it.
+    #[error("{0}")]
+    Closed(String),
+    /// It lacks a label of `nodeSelector`.
+    #[error("it lacks the label `{0}` (nodeSelector)")]
+    Label(String),
+    /// Its memory does not do; in MiB.
+    #[error("{free} MiB of its memory are free, {needed} MiB are needed{}", and_kept(*.kept))]
+    Memory {
+        /// Free at this moment; below zero where more is promised than there is.
+        free: i64,
+        /// What the agent takes.
+        needed: i64,
+        /// What must stay free.
+        kept: i64,
+    },
+    /// Its processors do not do; in thousandths.
+    #[error("{} of its processors are free, {} are needed and {} must stay free",
+        thousandths(*.free), thousandths(*.needed), thousandths(*.kept))]
+    Processors {
+        /// Free at this moment; below zero where more is promised than there is.
+        free: i64,
+        /// What the agent takes.
+        needed: i64,
+        /// What must stay free.
+        kept: i64,
+    },
+    /// So many guests are on it that no other may be.
+    #[error("{count} guests are on it, and {most} may be (maxVmsPerNode)")]
+    Guests {
+        /// Guests on it.
+        count: usize,
+        /// The most.
+        most: u32,
+    },
+    /// No guest is on it that must be.
+    #[error("no guest on it has {0} (affinity)")]
+    Alone(String),
+    /// A guest is on it that must not be.
+    #[error("a guest on it has {0} (antiAffinity)")]
+    Crowded(String),
+}
+
+fn and_kept(kept: i64) -> String {
+    if kept > 0 { format!(" and {kept} MiB must stay free") } else { String::new() }
+}
+
+fn thousandths(millis: i64) -> String {
+    let sign = if millis < 0 { "-" } else { "" };
+    let millis = millis.unsigned_abs();
+    format!("{sign}{}.{}", millis / 1000, millis % 1000 / 100)
+}

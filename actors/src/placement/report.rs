@@ -1,0 +1,47 @@
+//! What operators are told of nodes, and of why templates begin nothing on them.
+
+use crate::id::{ClusterId, NodeName, TemplateId};
+
+/// One node as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeReport {
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// The node.
+    pub node: NodeName,
+    /// `online`, `offline`, `maintenance` or `drained`; or that a breaker stands before it.
+    pub state: String,
+    /// Drover's own agents on it, those on their way included.
+    pub agents: usize,
+    /// Running guests of others.
+    pub guests: usize,
+    /// Whether its figures may be seen.
+    pub known: bool,
+    /// Its memory, in MiB.
+    pub memory_mb: u64,
+    /// What others take of it.
+    pub others_mb: u64,
+    /// What drover's own agents take of it.
+    pub own_mb: u64,
+    /// What is free; below zero where more is promised than there is.
+    pub free_mb: i64,
+    /// Its processors, in thousandths.
+    pub cpus: u64,
+    /// What of them is free.
+    pub free_cpus: i64,
+    /// Templates that begin nothing on it at this moment, each with why.
+    pub refuses: Vec<(TemplateId, String)>,
+}
+
+/// Why a template begins nothing, or where it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WhyReport {
+    /// The template.
+    pub template: TemplateId,
+    /// What keeps it from beginning agents that is no matter of nodes, if anything.
+    pub waits: Option<String>,
+    /// What would be cloned where at this moment, or why nothing would.
+    pub verdict: Result<String, String>,
+    /// Each node it may be on with what keeps it from there; none where nothing does.
+    pub nodes: Vec<(NodeName, Option<String>)>,
+}

@@ -1,0 +1,95 @@
+//! What the herd knows of each cluster's nodes: their names, and those that operators drained.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::id::{ClusterId, NodeName, TemplateId};
+use crate::ledger::Ledger;
+use crate::time::Moment;
+
+/// Why nothing is begun on a node that an operator drained.
+pub const DRAINED: &str = "it is drained: `drover node drain --undrain` lets it be used again";
+
+#[derive(Debug, Clone, Default)]
+struct Site {
+    nodes: BTreeSet<NodeName>,
+    drained: BTreeSet<NodeName>,
+}
+
+/// How long it is believed how many more agents of a template there is room for.
+const BELIEVED: Duration = Duration::from_secs(60);
+
+/// How many more agents of each template there is room for, and when that was worked out.
+type Rooms = BTreeMap<TemplateId, (u64, Moment)>;
+
+/// The nodes of every cluster, shared by the actors of one thread; written by the reconcilers and
+/// clusters (names, room) and the herd (drains, once they are durable).
+#[derive(Debug, Clone, Default)]
+pub struct Sites(Rc<RefCell<BTreeMap<ClusterId, Site>>>, Rc<RefCell<Rooms>>);
+
+impl Sites {
+    /// Takes in what the journal knows.
+    pub fn restore(&self, ledger: &Ledger) {
+        let mut all = self.0.borrow_mut();
+        for (cluster, drained) in &ledger.drained {
+            all.entry(cluster.clone()).or_default().drained.clone_from(drained);
+        }
+    }
+
+    /// A cluster has these nodes.
+    pub fn seen<'a>(&self, cluster: &ClusterId, nodes: impl Iterator<Item = &'a NodeName>) {
+        let mut all = self.0.borrow_mut();
+        all.entry(cluster.clone()).or_default().nodes.extend(nodes.cloned());
+    }
+
+    /// There is room for so many more agents of a template; none where that is not told.
+    pub fn has_room(&self, template: &TemplateId, room: Option<u64>, now: Moment) {
+        let mut all = self.1.borrow_mut();
+        match room {
+            Some(room) => drop(all.insert(template.clone(), (room, now))),
+            None => drop(all.remove(template)),
+        }
+    }
+
+    /// How many more agents of each template there is room for, where that is known.
+    pub fn rooms(&self, now: Moment) -> BTreeMap<TemplateId, u64> {
+        let mut all = self.1.borrow_mut();
+        all.retain(|_, (_, at)| now - *at < BELIEVED);
+        all.iter().map(|(template, (room, _))| (template.clone(), *room)).collect()
+    }
+
+    /// Whether a cluster is known to have a node; one that is drained is known.
+    pub fn has(&self, cluster: &ClusterId, node: &NodeName) -> bool {
+        let all = self.0.borrow();
+        let site = all.get(cluster);
+        site.is_some_and(|site| site.nodes.contains(node) || site.drained.contains(node))
+    }
+
+    /// The nodes a cluster is known to have.
+    pub fn nodes(&self, cluster: &ClusterId) -> BTreeSet<NodeName> {
+        self.0.borrow().get(cluster).map(|site| site.nodes.clone()).unwrap_or_default()
+    }
+
+    /// Whether an operator drained a node.
+    pub fn is_drained(&self, cluster: &ClusterId, node: &NodeName) -> bool {
+        self.0.borrow().get(cluster).is_some_and(|site| site.drained.contains(node))
+    }
+
+    /// Whether any node of any cluster is drained.
+    pub fn any_drained(&self) -> bool {
+        self.0.borrow().values().any(|site| !site.drained.is_empty())
+    }
+
+    /// Drains a node, or lets it be used again.
+    pub fn drain(&self, cluster: &ClusterId, node: &NodeName, drained: bool) {
+        let mut all = self.0.borrow_mut();
+        let site = all.entry(cluster.clone()).or_default();
+        if drained {
+            site.drained.insert(node.clone());
+        } else {
+            site.drained.remove(node);
+        }
+    }
+}

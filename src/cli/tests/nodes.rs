@@ -1,0 +1,62 @@
+//! What is printed of nodes and of why templates begin nothing on them.
+
+use drover_actors::fact::What;
+use drover_actors::id::{CloudId, TemplateId};
+
+use super::super::*;
+use super::global;
+use crate::web::testing::{Served, told};
+
+/// Runs a command; gives its result, and what it printed.
+async fn cli(served: &Served, command: Command) -> (Result<u8, String>, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut term = Term { out: &mut out, err: &mut err };
+    let result = remote::run(&global(&served.socket), command, &mut term).await;
+    (result.map_err(|fault| chain(&fault)), String::from_utf8(out).unwrap())
+}
+
+fn drain(node: &str, undrain: bool) -> Command {
+    Command::Node { action: NodeAction::Drain { node: node.into(), undrain, cloud: None } }
+}
+
+// Invariant: what is free is told with what takes it, and each refusal with its node.
+
+#[tokio::test]
+async fn nodes_drains_and_reasons_are_told() {
+    let served = Served::new();
+    let what = What::Template {
+        template: TemplateId::new(CloudId::new("lab"), "linux"),
+        states: [].into(),
+        cap: None,
+        minimum: 0,
+        idle_minimum: 0,
+        labels: Vec::new(),
+        breaker: "flowing".into(),
+        tripped: None,
+        lack: None,
+        source: None,
+        paused: None,
+    };
+    told(&served.view, what);
+    let mut all = String::new();
+    let why = |template: Option<&str>| Command::Why { template: template.map(str::to_owned) };
+    for command in [Command::Nodes, drain("pve1", false), drain("pve1", true), why(None)] {
+        let (code, said) = cli(&served, command).await;
+        assert_eq!(code, Ok(0));
+        all += &said;
+    }
+    insta::assert_snapshot!(all, @r"
+    NODE  STATE   AGENTS  GUESTS  MEMORY    OTHERS    RESERVED  FREE      CPUS  FREE
+    pve1  online  3       1       8192 MiB  2048 MiB  6400 MiB  -256 MiB  8     1.5
+    pve1 takes none of lab/linux: no room
+    node pve1 is drained: nothing is begun there; 2 agents on it, idle ones go
+    node pve1 is used again
+    lab/linux
+      pve1: it is in maintenance
+    ");
+    let (unknown, _) = cli(&served, drain("pve9", false)).await;
+    assert!(unknown.unwrap_err().contains("no node is called `pve9`"));
+    let (unknown, _) = cli(&served, why(Some("linus"))).await;
+    assert!(unknown.unwrap_err().contains("did you mean `linux`?"));
+    served.stop().await;
+}

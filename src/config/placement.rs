@@ -1,0 +1,253 @@
+//! Where agents are put, and how big they are: what templates and clouds say about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drover_actors::id::NodeName;
+use drover_actors::placement::{
+    Headroom, Operator, PlacementSpec, Strategy, Term, Thickness, Weights,
+};
+use serde::Deserialize;
+
+use super::fault::Fault;
+use super::keys::{HEADROOM_KEYS, SIZES, TERM, WEIGHT_KEYS, nearest};
+use super::layer::Layer;
+
+/// What a cloud says, beside its own spec.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Region {
+    pub region: String,
+    pub zone: String,
+    pub node_labels: BTreeMap<String, Vec<String>>,
+    pub classes: BTreeMap<String, Vec<String>>,
+    pub headroom: Headroom,
+}
+
+impl Region {
+    /// Labels that every template of the cloud carries.
+    pub fn labels(&self) -> impl Iterator<Item = String> {
+        let all = [("region", &self.region), ("zone", &self.zone)];
+        all.into_iter()
+            .filter(|(_, name)| !name.is_empty())
+            .map(|(of, name)| format!("{of}:{name}"))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawHeadroom {
+    memory_mb: u64,
+    memory_percent: u64,
+    cpu_percent: u64,
+    disk_gb: u64,
+    disk_percent: u64,
+}
+
+/// Reads a cloud's `headroom`.
+pub(super) fn headroom(layer: &Layer, overcommit: u64, faults: &mut Vec<Fault>) -> Headroom {
+    let written = layer.nested("headroom").first();
+    let raw = written.and_then(|layer| layer.typed::<RawHeadroom>(HEADROOM_KEYS.keys, faults));
+    let bare = Headroom { overcommit_percent: overcommit, ..Headroom::default() };
+    raw.map_or(bare, |raw| Headroom {
+        memory_mb: raw.memory_mb,
+        memory_percent: raw.memory_percent,
+        cpu_percent: raw.cpu_percent,
+        disk_gb: raw.disk_gb,
+        disk_percent: raw.disk_percent,
+        ..bare
+    })
+}
+
+/// What a template says about where its agents are put.
+pub(super) struct Wanted<'a> {
+    pub strategy: Strategy,
+    pub selector: &'a [String],
+    pub max_guests: u32,
+    pub min_free_mb: u64,
+    pub class: &'a str,
+    /// Whether it names its nodes.
+    pub named: bool,
+    /// Whether every node is named.
+    pub all: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawWeights {
+    memory: u32,
+    cpu: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTerm {
+    key: String,
+    operator: Operator,
+    values: Vec<String>,
+}
+
+/// What holds on every cloud; the rest is each cloud's.
+pub(super) fn stated(wanted: &Wanted<'_>, layer: &Layer, faults: &mut Vec<Fault>) -> PlacementSpec {
+    let selector: BTreeSet<String> = wanted.selector.iter().cloned().collect();
+    PlacementSpec {
+        strategy: wanted.strategy,
+        weights: weights(layer, faults),
+        anywhere: wanted.all || (!wanted.named && !selector.is_empty()),
+        selector,
+        affinity: terms("affinity", layer, faults),
+        anti_affinity: terms("antiAffinity", layer, faults),
+        max_guests: (wanted.max_guests > 0).then_some(wanted.max_guests),
+        min_free_mb: wanted.min_free_mb,
+        thickness: thickness(wanted.class),
+        ..PlacementSpec::default()
+    }
+}
+
+fn thickness(class: &str) -> Option<Thickness> {
+    [Thickness::Thin, Thickness::Thick].into_iter().find(|kind| kind.word() == class)
+}
+
+fn weights(layer: &Layer, faults: &mut Vec<Fault>) -> Weights {
+    let Some(written) = layer.nested("placementWeights").first() else { return Weights::default() };
+    let Some(raw) = written.typed::<RawWeights>(WEIGHT_KEYS.keys, faults) else {
+        return Weights::default();
+    };
+    if raw.memory + raw.cpu == 0 {
+        let fault = layer.fault("placementWeights", "nothing counts: both weights are 0");
+        faults.push(fault.help("give one of them at least 1"));
+    }
+    Weights { memory: raw.memory, cpu: raw.cpu }
+}
+
+fn terms(key: &str, layer: &Layer, faults: &mut Vec<Fault>) -> Vec<Term> {
+    let mut terms = Vec::new();
+    for (at, item) in layer.nested(key).iter().enumerate() {
+        let Some(raw) = item.typed::<RawTerm>(TERM.keys, faults) else { continue };
+        let wrong = match raw.operator {
+            Operator::In | Operator::NotIn => raw.values.is_empty(),
+            Operator::Exists => !raw.values.is_empty(),
+        };
+        if wrong && !item.is_faulty("values") {
+            let (message, help) = match raw.operator {
+                Operator::In | Operator::NotIn => ("no value is listed", "give values, or Exists"),
+                Operator::Exists => ("Exists looks at no values", "take them out, or give In"),
+            };
+            faults.push(layer.item_fault(key, at, message).help(help));
+        }
+        terms.push(Term { key: raw.key, operator: raw.operator, values: raw.values });
+    }
+    terms
+}
+
+/// The same on one cloud, with the storages of its class.
+pub(super) fn on_cloud(
+    stated: &PlacementSpec,
+    class: &str,
+    cloud: (&str, &Region),
+    layer: &Layer,
+    faults: &mut Vec<Fault>,
+) -> (PlacementSpec, Option<Vec<String>>) {
+    let (id, region) = cloud;
+    let carried = region.node_labels.iter().map(|(node, labels)| {
+        let looked_at = labels.iter().filter(|label| stated.selector.contains(*label));
+        (NodeName::new(node), looked_at.cloned().collect::<BTreeSet<_>>())
+    });
+    let labels = carried.filter(|(_, labels)| !labels.is_empty()).collect();
+    let placement = PlacementSpec { labels, headroom: region.headroom, ..stated.clone() };
+    for label in &stated.selector {
+        if !placement.labels.values().any(|labels| labels.contains(label)) {
+            let fault =
+                layer.fault("nodeSelector", format!("no node of cloud `{id}` has `{label}`"));
+            faults.push(fault.help("add it to the cloud's nodeLabels"));
+        }
+    }
+    if class.is_empty() || stated.thickness.is_some() {
+        return (placement, None);
+    }
+    match region.classes.get(class) {
+        Some(storages) => (placement, Some(storages.clone())),
+        None => {
+            let known = || region.classes.keys().map(String::as_str).chain(["thin", "thick"]);
+            let message = format!("no storage class of cloud `{id}` is called `{class}`");
+            let fault = layer.fault("storageClass", message);
+            faults.push(match nearest(class, known()) {
+                Some(near) => fault.help(format!("did you mean `{near}`?")),
+                None => fault.help("add it to the cloud's storageClasses, or give thin or thick"),
+            });
+            (placement, None)
+        }
+    }
+}
+
+/// How big agents are; zero for what is their template's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Size {
+    pub cpu: u32,
+    pub memory: u32,
+    pub disk: u32,
+}
+
+/// Reads `sizes`.
+pub(super) fn sizes(
+    entries: &[(String, Layer)],
+    faults: &mut Vec<Fault>,
+) -> BTreeMap<String, Size> {
+    let read = entries.iter().filter_map(|(name, layer)| {
+        let size = layer.typed::<Size>(SIZES, faults)?;
+        Some((name.clone(), size))
+    });
+    read.collect()
+}
+
+/// Reads a template's `size`: a name of `sizes`, or the sizes themselves.
+pub(super) fn size(
+    written: &str,
+    sizes: &BTreeMap<String, Size>,
+    layer: &Layer,
+    faults: &mut Vec<Fault>,
+) -> Size {
+    const FORM: &str = "write it as `cpu:4,memory:8192,disk:50`, or name one of sizes";
+    if written.is_empty() {
+        return Size::default();
+    }
+    if let Some(known) = sizes.get(written) {
+        return *known;
+    }
+    if !written.contains(':') {
+        let fault = layer.fault("size", format!("no size is called `{written}`"));
+        faults.push(match nearest(written, sizes.keys().map(String::as_str)) {
+            Some(near) => fault.help(format!("did you mean `{near}`?")),
+            None => fault.help(FORM),
+        });
+        return Size::default();
+    }
+    inline(written).unwrap_or_else(|message| {
+        faults.push(layer.fault("size", message).help(FORM));
+        Size::default()
+    })
+}
+
+/// Reads `cpu:4,memory:8192,disk:50`; each may be left out.
+fn inline(written: &str) -> Result<Size, String> {
+    let mut size = Size::default();
+    let mut seen = BTreeSet::new();
+    for part in written.split(',').map(str::trim) {
+        let (name, number) = part.split_once(':').ok_or(format!("`{part}` is no `name:number`"))?;
+        let wrong = || format!("`{}` is no number for {name}", number.trim());
+        let number: u32 = number.trim().parse().map_err(|_| wrong())?;
+        let (into, range) = match name.trim() {
+            "cpu" => (&mut size.cpu, 1..=8192),
+            "memory" => (&mut size.memory, 16..=67_108_864),
+            "disk" => (&mut size.disk, 1..=131_072),
+            other => return Err(format!("`{other}` is not cpu, memory or disk")),
+        };
+        if !range.contains(&number) {
+            return Err(format!("{number} is out of the range of {name}"));
+        }
+        if !seen.insert(name.trim().to_owned()) {
+            return Err(format!("{name} is given twice"));
+        }
+        *into = number;
+    }
+    Ok(size)
+}

@@ -1,0 +1,365 @@
+//! Where agents are put: by what is free, what must stay free, what nodes are for, and what operators
+//! say of nodes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use drover::sim::spec::{GuestSpec, StorageSpec};
+use drover::sim::world::Others;
+use drover_actors::fact::AgentPicture;
+use drover_actors::id::{CloudId, LeaseId, NodeName};
+use drover_actors::message::{HerdCommand, NodeDrained, NodesSeen, Refusal};
+use drover_actors::placement::report::WhyReport;
+use drover_actors::record::Reason;
+
+use super::world::World;
+use super::world::setup::Setup;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const GIB: u64 = 1 << 30;
+/// Each node has a template of its own, and any will do.
+const ANYWHERE: &str = "templateName: debian-12, nodes: [\"*\"]";
+
+fn node(agent: &AgentPicture) -> &str {
+    agent.node.as_ref().unwrap().as_str()
+}
+
+/// Agents that have a place, by node.
+fn spread(world: &World) -> BTreeMap<String, usize> {
+    let mut all = BTreeMap::new();
+    for agent in world.view().agents() {
+        if let Some(node) = agent.node {
+            *all.entry(node.to_string()).or_default() += 1;
+        }
+    }
+    all
+}
+
+async fn provision(world: &World, count: u32) {
+    let template = "linux".to_owned();
+    world.wish(|reply| HerdCommand::Provision { template, count, reply }).await.unwrap();
+}
+
+async fn drain(world: &World, node: &str, drained: bool) -> Result<NodeDrained, Refusal> {
+    let node = NodeName::new(node);
+    world.wish(|reply| HerdCommand::DrainNode { node, cloud: None, drained, reply }).await
+}
+
+async fn nodes(world: &World) -> NodesSeen {
+    world.wish(|reply| HerdCommand::Nodes { reply }).await
+}
+
+async fn why(world: &World, template: &str) -> WhyReport {
+    let template = template.to_owned();
+    world.wish(|reply| HerdCommand::Why { template, reply }).await.unwrap()
+}
+
+async fn end(world: World, leases: &[LeaseId]) {
+    for lease in leases {
+        world.release(lease).await;
+    }
+    world.end().await;
+}
+
+// Invariant: what was promised counts from the decision on, so that a burst is spread.
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_forty_is_spread_over_all_nodes() {
+    let world = World::started(Setup::linux(ANYWHERE)).await;
+    provision(&world, 40).await;
+    world
+        .until("all have a place", |view| {
+            view.agents().iter().filter(|agent| agent.node.is_some()).count() == 40
+        })
+        .await;
+    let all = spread(&world);
+    assert!(all.len() == 3 && all.values().all(|count| (12..=15).contains(count)), "{all:?}");
+    end(world, &[]).await;
+}
+
+/// Three nodes with room for seven agents each, and a herd that wants more.
+fn small(keys: &str) -> Setup {
+    let mut setup = Setup::linux(&format!("{ANYWHERE}, {keys}"));
+    for node in &mut setup.cluster.nodes {
+        node.memory_bytes = 16 * GIB;
+    }
+    setup
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_node_is_ever_promised_more_than_it_has_crash_or_not() {
+    let mut world = World::started(small("instanceMin: 30")).await;
+    world.until_state("Cloning").await;
+    world.pass(Duration::from_secs(2)).await;
+    world.restart(Duration::from_secs(5)).await;
+    world.until_state("Booting").await;
+    world.restart(MINUTE).await;
+    world
+        .until("as many as fit are ready", |view| {
+            view.agents().iter().filter(|agent| agent.state == "Ready").count() == 21
+        })
+        .await;
+    for _ in 0..20 {
+        let all = spread(&world);
+        assert!(all.values().all(|count| *count <= 7), "{all:?}");
+        world.pass(Duration::from_secs(20)).await;
+    }
+    let paused = world.view().templates()[0].paused.clone().unwrap_or_default();
+    assert!(paused.contains("MiB of its memory are free, 2048 MiB are needed"), "{paused}");
+    let seen = nodes(&world).await;
+    let free: Vec<(i64, u64, usize)> =
+        seen.nodes.iter().map(|one| (one.free_mb, one.own_mb, one.agents)).collect();
+    assert_eq!(free, [(1024, 14_336, 7); 3]);
+    let report = why(&world, "linux").await;
+    assert!(report.verdict.is_err());
+    assert!(report.nodes.iter().all(|(_, why)| why.is_some()), "{report:?}");
+    end(world, &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn headroom_stays_free_and_minimums_of_a_template_too() {
+    let setup = small("instanceMin: 30").rack("headroom: {memoryPercent: 50}");
+    let world = World::started(setup).await;
+    world.pass(10 * MINUTE).await;
+    // Half of 16 GiB less the node's own one leave room for three.
+    assert_eq!(spread(&world).into_values().collect::<Vec<_>>(), [3, 3, 3]);
+    end(world, &[]).await;
+    let world = World::started(small("instanceMin: 30, minFreeMemoryMb: 12288")).await;
+    world.pass(10 * MINUTE).await;
+    assert_eq!(spread(&world).into_values().collect::<Vec<_>>(), [1, 1, 1]);
+    end(world, &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_use_is_left_to_them() {
+    let world = World::started(Setup::linux(ANYWHERE)).await;
+    let busy = |memory| Others { memory, cpus: 2.0, maintenance: false };
+    world.side.set_others("pve1", busy(50 * GIB));
+    world.side.set_others("pve3", busy(20 * GIB));
+    world.pass(MINUTE).await;
+    provision(&world, 20).await;
+    world.pass(5 * MINUTE).await;
+    let all = spread(&world);
+    assert!(all["pve2"] > all["pve3"] && !all.contains_key("pve1"), "{all:?}");
+    end(world, &[]).await;
+}
+
+// Invariant: each strategy puts agents where it says.
+
+#[tokio::test(start_paused = true)]
+async fn pack_fills_a_node_before_the_next_and_fixed_goes_in_order() {
+    let world = World::started(small("placement: PACK, instanceMin: 9")).await;
+    world.pass(5 * MINUTE).await;
+    let mut all: Vec<usize> = spread(&world).into_values().collect();
+    all.sort_unstable();
+    assert_eq!(all, [2, 7]);
+    end(world, &[]).await;
+    let mut setup = small("placement: FIXED, instanceMin: 9");
+    setup.templates[0].1 = setup.templates[0].1.replace("[\"*\"]", "[pve3, pve2, pve1]");
+    let world = World::started(setup).await;
+    world.pass(5 * MINUTE).await;
+    let all: Vec<(String, usize)> = spread(&world).into_iter().collect();
+    assert_eq!(all, [("pve2".to_owned(), 2), ("pve3".to_owned(), 7)]);
+    end(world, &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn agents_that_must_be_apart_are_one_on_a_node() {
+    let keys =
+        format!("{ANYWHERE}, antiAffinity: [{{key: linux, operator: Exists}}], instanceMin: 5");
+    let world = World::started(Setup::linux(&keys)).await;
+    world.pass(10 * MINUTE).await;
+    assert_eq!(spread(&world).into_values().collect::<Vec<_>>(), [1, 1, 1]);
+    let report = why(&world, "linux").await;
+    let told: Vec<&str> = report.nodes.iter().filter_map(|(_, why)| why.as_deref()).collect();
+    assert!(told.len() == 3 && told[0].ends_with("a guest on it has linux (antiAffinity)"));
+    end(world, &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_nodes_with_the_label_and_guests_with_the_tag_are_joined() {
+    let keys = "templateName: debian-12, nodeSelector: [gpu]";
+    let rack = "nodeLabels: {pve2: [gpu, ssd], pve3: [ssd]}, headroom: {}";
+    let mut setup = Setup::linux(keys)
+        .rack(rack)
+        .template("beside", &format!("{ANYWHERE}, affinity: [{{key: vm.type, values: [cache]}}]"));
+    let template = &setup.cluster.guests[0];
+    let mut config = template.config.clone();
+    config.insert("tags".into(), "vm.type.cache".into());
+    config.insert("name".into(), "cache".into());
+    config.retain(|key, _| key != "scsi0" && key != "ide2");
+    setup.cluster.guests.push(GuestSpec {
+        vmid: 300,
+        node: "pve3".into(),
+        template: false,
+        running: true,
+        config,
+        ..template.clone()
+    });
+    let world = World::started(setup).await;
+    let (first, one) = world.leased("linux").await;
+    let (second, other) = world.leased("linux").await;
+    assert_eq!([node(&one), node(&other)], ["pve2", "pve2"]);
+    let (third, beside) = world.leased("beside").await;
+    assert_eq!(node(&beside), "pve3");
+    end(world, &[first, second, third]).await;
+}
+
+// Invariant: on a drained node nothing is begun, idle agents go, busy ones finish; across restarts.
+
+#[tokio::test(start_paused = true)]
+async fn a_drained_node_empties_itself_and_stays_so_until_it_is_used_again() {
+    let mut world = World::started(Setup::linux(&format!("{ANYWHERE}, instanceMin: 3"))).await;
+    world
+        .until("three are ready", |view| {
+            view.agents().iter().filter(|agent| agent.state == "Ready").count() == 3
+        })
+        .await;
+    assert_eq!(spread(&world).len(), 3);
+    let (lease, busy) = world.leased("linux").await;
+    let home = node(&busy).to_owned();
+    let other = if home == "pve1" { "pve2" } else { "pve1" };
+    assert!(matches!(drain(&world, "pve9", true).await, Err(Refusal::Unknown(_))));
+    let done = drain(&world, &home, true).await.unwrap();
+    assert_eq!((done.drained, done.agents), (true, 1));
+    drain(&world, other, true).await.unwrap();
+    world.pass(5 * MINUTE).await;
+    let left = spread(&world);
+    assert_eq!(left.get(other), None, "its idle agent is gone");
+    assert_eq!(left[&home], 1, "its busy one is not");
+    assert!(world.view().gone_agents().iter().all(|gone| gone.reason == Reason::NodeDrained));
+    world.restart(MINUTE).await;
+    world.pass(5 * MINUTE).await;
+    assert_eq!(world.view().lease(&lease).unwrap().state, "ready");
+    world.release(&lease).await;
+    world.until("it goes", |view| view.agent(&busy.agent).is_none()).await;
+    world.pass(5 * MINUTE).await;
+    let third = ["pve1", "pve2", "pve3"].into_iter().find(|one| *one != home && *one != other);
+    assert_eq!(spread(&world).into_keys().collect::<Vec<_>>(), [third.unwrap()]);
+    let seen = nodes(&world).await;
+    let state = |name: &str| {
+        let one = seen.nodes.iter().find(|one| one.node.as_str() == name).unwrap();
+        one.state.clone()
+    };
+    assert_eq!((state(&home), state(third.unwrap())), ("drained".into(), "online".into()));
+    assert!(!drain(&world, &home, false).await.unwrap().drained);
+    provision(&world, 4).await;
+    world.pass(2 * MINUTE).await;
+    let all = spread(&world);
+    assert!(all.contains_key(&home) && !all.contains_key(other), "{all:?}");
+    end(world, &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn agents_that_wait_for_a_lane_of_a_drained_node_go_to_another_one() {
+    let setup = Setup::linux(ANYWHERE).rack("clonesPerStorage: 1, operationsPerNode: 1");
+    let world = World::started(setup).await;
+    provision(&world, 12).await;
+    world.pass(Duration::from_secs(1)).await;
+    drain(&world, "pve1", true).await.unwrap();
+    world.pass(20 * MINUTE).await;
+    let all = spread(&world);
+    assert!(!all.contains_key("pve1") && all.len() == 2, "{all:?}");
+    assert!(world.notes.intended() <= 13, "at most one was under way: {}", world.notes.intended());
+    end(world, &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_in_maintenance_takes_nothing_new() {
+    let world = World::started(Setup::linux(ANYWHERE)).await;
+    world.side.set_others("pve2", Others { maintenance: true, ..Others::default() });
+    provision(&world, 9).await;
+    world.pass(5 * MINUTE).await;
+    let all = spread(&world);
+    assert!(!all.contains_key("pve2") && all.len() == 2, "{all:?}");
+    let report = why(&world, "rack/linux").await;
+    let told = report.nodes.iter().find(|(name, _)| name.as_str() == "pve2").unwrap();
+    assert_eq!(told.1.as_deref(), Some("node `pve2`: it is in maintenance"));
+    end(world, &[]).await;
+}
+
+// Invariant: a name means one template on each node, and several are told with their ids.
+
+#[tokio::test(start_paused = true)]
+async fn two_templates_of_one_name_on_a_node_are_refused_there_and_named() {
+    let mut setup = Setup::linux(ANYWHERE);
+    setup.cluster.guests[1].node = "pve1".into();
+    let world = World::started(setup).await;
+    let (lease, agent) = world.leased("linux").await;
+    assert_eq!(node(&agent), "pve3");
+    let report = why(&world, "linux").await;
+    let told = report.nodes[0].1.clone().unwrap();
+    assert!(told.contains("several templates on node `pve1` are called `debian-12`: 9000, 9001"));
+    assert!(report.nodes[1].1.as_ref().unwrap().contains("no template is called `debian-12`"));
+    end(world, &[lease]).await;
+}
+
+// Invariant: a full clone goes to the storage with the most free space.
+
+#[tokio::test(start_paused = true)]
+async fn full_clones_go_where_the_most_space_is_free() {
+    let keys = "cloneStrategy: FULL, diskSizeGb: 20, storageClass: fast";
+    let mut setup = Setup::linux(keys).rack("storageClasses: {fast: [nvme1, nvme2]}");
+    for name in ["nvme1", "nvme2"] {
+        let like = setup.cluster.storages[2].clone();
+        let size_bytes = 100 * GIB;
+        setup.cluster.storages.push(StorageSpec { name: name.into(), size_bytes, ..like });
+    }
+    let mut world = World::new(setup);
+    world.side.plant_volume("pve1", "nvme1:iso/big.iso", 50 * GIB);
+    world.keep_ground();
+    world.start().await;
+    provision(&world, 2).await;
+    world
+        .until("both live", |view| view.agents().iter().filter(|a| a.state == "Ready").count() == 2)
+        .await;
+    let agents = world.ledger().agents;
+    let mut storages: Vec<String> =
+        agents.values().filter_map(|entry| entry.spec.target_storage.clone()).collect();
+    storages.sort();
+    assert_eq!(storages, ["nvme2", "nvme2"]);
+    end(world, &[]).await;
+}
+
+// Invariant: a zone is a label of every template on its clouds, and of no other.
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_for_a_zone_is_served_by_a_cloud_of_that_zone() {
+    let mut setup = Setup::linux("cloudIds: [rack, attic]");
+    setup.clouds = vec![
+        ("rack", "region: eu, zone: dc1".into()),
+        ("attic", "region: eu, zone: dc2, startVmId: 20000".into()),
+    ];
+    let world = World::started(setup).await;
+    let (first, one) = world.leased("zone:dc2").await;
+    let (second, other) = world.leased("zone:dc1").await;
+    assert_eq!(one.template.cloud, CloudId::new("attic"));
+    assert_eq!(other.template.cloud, CloudId::new("rack"));
+    let (third, _) = world.leased("region:eu").await;
+    assert!(world.try_lease("zone:dc3", MINUTE).await.is_err());
+    end(world, &[first, second, third]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn demand_that_several_serve_goes_where_more_fits() {
+    let setup = Setup::linux("node: pve1").rack("region: eu");
+    let setup = setup.template("other", "node: pve2, templateVmId: 9001");
+    let world = World::started(setup).await;
+    world.side.set_others("pve1", Others { memory: 54 * GIB, ..Others::default() });
+    world.pass(MINUTE).await;
+    let mut leases = Vec::new();
+    for template in ["linux", "other"] {
+        leases.push(world.leased(template).await.0);
+    }
+    for _ in 0..20 {
+        leases.push(world.lease("region:eu").await);
+    }
+    for lease in &leases {
+        world.ready(lease).await;
+    }
+    let all = spread(&world);
+    assert!(all["pve1"] <= 4 && all["pve1"] + all["pve2"] == 22, "{all:?}");
+    let gone = world.view().gone_agents();
+    assert!(gone.is_empty(), "none was begun in vain: {gone:?}");
+    end(world, &leases).await;
+}
