@@ -9,6 +9,7 @@ pub mod clock;
 pub mod config;
 pub mod demo;
 pub mod doctor;
+pub mod iso;
 pub mod journal;
 pub mod pve;
 pub mod rights;

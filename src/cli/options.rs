@@ -252,6 +252,9 @@ pub enum GuestKind {
 /// Which Proxmox VE is simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PveVersion {
+    /// Proxmox VE 7.4, by what it says of itself
+    #[value(name = "7.4")]
+    V7_4,
     /// Proxmox VE 8.4
     #[value(name = "8.4")]
     V8_4,

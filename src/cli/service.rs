@@ -105,6 +105,7 @@ pub(super) fn sim(options: SimOptions) -> ExitCode {
             GuestKind::Qemu => guests::GuestKind::Qemu,
         },
         version: match options.pve {
+            PveVersion::V7_4 => spec::PveVersion::V7_4,
             PveVersion::V8_4 => spec::PveVersion::V8_4,
             PveVersion::V9_2 => spec::PveVersion::V9_2,
         },

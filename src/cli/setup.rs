@@ -250,7 +250,7 @@ impl<'a> Work<'a> {
     /// The lines for a cluster that nobody looked at.
     fn offline(&self, out: &mut dyn io::Write) -> Result<(), CliError> {
         let release = match self.options.pve {
-            Some(PveVersion::V8_4) => Release::V8,
+            Some(PveVersion::V7_4 | PveVersion::V8_4) => Release::V8,
             Some(PveVersion::V9_2) | None => Release::V9,
         };
         let wanted = self.wanted(release, &Facts::default());

@@ -133,7 +133,7 @@ fn judge(
     (fallback, node): (Culprit, Option<Culprit>),
     cloning: bool,
 ) -> Fault {
-    if let Some(denied) = denied(place, what, text) {
+    if let Some(denied) = denied(place, what, text, cloning) {
         return denied;
     }
     let guest = if cloning { Culprit::Template } else { Culprit::Guest };
@@ -147,7 +147,7 @@ fn judge(
 }
 
 /// A missing right, with the path and privilege when the text names them.
-fn denied(place: Place<'_>, what: &str, text: &str) -> Option<Fault> {
+fn denied(place: Place<'_>, what: &str, text: &str, cloning: bool) -> Option<Fault> {
     if let Some(rest) = text.strip_prefix("only root can ") {
         let text = format!("{what} is kept for root@pam: only root can {rest}");
         let kind = FaultKind::Denied { privilege: Some("root@pam".into()), path: None };
@@ -163,11 +163,12 @@ fn denied(place: Place<'_>, what: &str, text: &str) -> Option<Fault> {
             let text = format!("{what} failed: {missing}");
             return Some(Fault::new(FaultKind::Broken, Culprit::Template, text));
         }
-        // Of a clone's rights Proxmox names all but this one, which it wants in one of two places.
-        (None, None) if what.contains("/clone`") => {
+        (None, _) if cloning => {
+            // Proxmox names neither where one of two rights would do.
             let text = format!(
-                "{what} needs the privilege `VM.Allocate` on the target pool (without one on the new \
-                 id): give `{login}` a role with it there"
+                "{what} needs the privilege `VM.Allocate` on the new guest or, with `targetPool`, on \
+                 that pool: give `{login}` a role with it there (a token with separated privileges \
+                 needs it beside its user)"
             );
             let kind = FaultKind::Denied { privilege: Some("VM.Allocate".into()), path: None };
             return Some(Fault::new(kind, Culprit::Cloud(place.cloud.clone()), text));

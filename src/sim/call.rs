@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use serde_json::Value;
 
 /// Who calls: an authenticated user, perhaps through one of its API tokens.
@@ -76,6 +77,8 @@ pub struct Call {
     pub node: Option<String>,
     /// Path, query and body parameters, validated.
     pub params: Params,
+    /// The file that came with it, of an upload.
+    pub file: Option<Bytes>,
 }
 
 /// A refused or failed call, as Proxmox words it.

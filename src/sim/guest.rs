@@ -26,6 +26,8 @@ pub struct GuestBoot {
     pub boot: u32,
     /// Whether it goes on from saved memory: nothing boots, and no key is made.
     pub resumed: bool,
+    /// Whether the cloud-init keys are those of a disc image in one of its drives.
+    pub disc: bool,
 }
 
 impl GuestBoot {
@@ -39,7 +41,7 @@ impl GuestBoot {
             let (_, value) = parts.find(|(key, _)| *key == name)?;
             value.split_once('/')?.0.parse().ok()
         };
-        let told = self.config.values().any(|value| value.contains("cloudinit"));
+        let told = self.disc || self.config.values().any(|value| value.contains("cloudinit"));
         of("ip").or_else(|| of("ip6")).filter(|_| told)
     }
 }

@@ -209,7 +209,7 @@ pub async fn run(options: Options) -> Result<(), SimError> {
         "nodes": names,
         "urls": urls(&wires),
         "templateVmId": template.map(|guest| guest.vmid),
-        "release": if options.version == PveVersion::V8_4 { "8.4" } else { "9.2" },
+        "release": options.version.facts().0,
         "pid": std::process::id(),
     });
     let mut stdout = std::io::stdout().lock();

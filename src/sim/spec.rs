@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// Which Proxmox VE the simulator plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum PveVersion {
+    /// 7.4: behind the oldest that drover supports; as 8.4 in all but what it says of itself.
+    #[serde(rename = "7.4")]
+    V7_4,
     /// 8.4: `VM.Monitor`, no `file-read` parameters.
     #[default]
     #[serde(rename = "8.4")]
@@ -21,6 +24,7 @@ impl PveVersion {
     /// What `GET /version` says: the release, the version, the repository id.
     pub fn facts(self) -> (&'static str, &'static str, &'static str) {
         match self {
+            Self::V7_4 => ("7.4", "7.4-19", "f98bf8d4"),
             Self::V8_4 => ("8.4", "8.4.21", "2606ac850d46da29"),
             Self::V9_2 => ("9.2", "9.2.11", "52b3e1f9a4c07d68"),
         }
@@ -51,6 +55,8 @@ pub struct ClusterSpec {
     pub root_password: String,
     /// API tokens of `root@pam`.
     pub root_tokens: Vec<TokenSpec>,
+    /// What `download-url` finds on the web.
+    pub web: Vec<WebFile>,
     /// Whether error bodies carry `message` (false plays nodes before January 2025).
     pub old_errors: bool,
     /// Whether scalar types of answers are varied at random, as Perl's are.
@@ -72,6 +78,9 @@ pub struct NodeSpec {
     /// Bridges on it.
     #[serde(default = "default_bridges")]
     pub bridges: Vec<String>,
+    /// Those of them that take VLAN tags.
+    #[serde(default)]
+    pub vlan_aware: Vec<String>,
 }
 
 fn default_cpus() -> u32 {
@@ -110,6 +119,19 @@ pub struct StorageSpec {
 
 fn default_storage_size() -> u64 {
     1 << 40
+}
+
+/// A file that the nodes can download.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct WebFile {
+    /// Its address.
+    pub url: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its SHA-256, lower-case hexadecimal.
+    #[serde(default)]
+    pub sha256: String,
 }
 
 /// A guest that exists at the start; disks named in `config` are allocated.

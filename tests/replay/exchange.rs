@@ -22,6 +22,9 @@ pub struct Exchange {
     pub headers: BTreeMap<String, String>,
     #[serde(default)]
     pub body: Option<String>,
+    /// The form of an upload.
+    #[serde(default)]
+    pub upload: Option<Upload>,
     pub status: u16,
     pub reason: String,
     #[serde(default)]
@@ -59,6 +62,38 @@ pub struct Exchange {
     /// What was done on the host beforehand.
     #[serde(default)]
     pub host: Vec<HostAct>,
+}
+
+/// The multipart form of an upload. What was in the recorded files is not known: here it is the
+/// letter `x` again and again, and recorded checksums are those of that.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Upload {
+    fields: Vec<(String, String)>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    size: usize,
+}
+
+impl Upload {
+    const KIND: &str = "multipart/form-data; boundary=b0undary";
+
+    fn body(&self) -> String {
+        let mut body = String::new();
+        let head = "--b0undary\r\nContent-Disposition: form-data; name=";
+        for (name, value) in &self.fields {
+            body.push_str(&format!("{head}\"{name}\"\r\n\r\n{value}\r\n"));
+        }
+        if let Some(name) = &self.name {
+            let kind = "Content-Type: application/octet-stream";
+            let file = "x".repeat(self.size);
+            body.push_str(&format!(
+                "{head}\"filename\"; filename=\"{name}\"\r\n{kind}\r\n\r\n{file}\r\n"
+            ));
+        }
+        body + "--b0undary--\r\n"
+    }
 }
 
 /// Something done on the host between two exchanges, without a trace in the recording.
@@ -127,10 +162,14 @@ impl Exchange {
         if let Some(token) = token {
             headers.entry("authorization".into()).or_insert_with(|| format!("PVEAPIToken={token}"));
         }
-        let body = match &self.body {
-            Some(body) => body.clone(),
-            None if writes => form,
-            None => String::new(),
+        let body = match (&self.body, &self.upload) {
+            (Some(body), _) => body.clone(),
+            (None, Some(upload)) => {
+                headers.insert("content-type".into(), Upload::KIND.into());
+                upload.body()
+            }
+            (None, None) if writes => form,
+            (None, None) => String::new(),
         };
         if writes && self.body.is_none() && !body.is_empty() {
             let kind = "application/x-www-form-urlencoded";

@@ -14,6 +14,7 @@ mod breaker;
 mod crash;
 mod doctor;
 mod faults;
+mod gotchas;
 mod holds;
 mod lanes;
 mod lifecycle;

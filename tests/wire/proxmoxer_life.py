@@ -5,6 +5,7 @@ Reads the simulator's first line (JSON) from the file named as the only argument
 """
 
 import json
+import os
 import sys
 import time
 from urllib.parse import quote, urlparse
@@ -69,6 +70,18 @@ def main():
     config = vm.config.get()
     step(config["tags"] == "a;b", "tags are sorted, lower-cased and without doubles")
     step(config["cores"] == 2 and config["description"].rstrip() == "two\nlines", "config is kept")
+    with open(os.path.join(os.path.dirname(sys.argv[1]), "life.iso"), "w+b") as image:
+        image.write(bytes(32768) + b"\x01CD001\x01" + bytes(8185))
+        image.seek(0)
+        wait(node, node.storage("local").upload.post(content="iso", filename=image))
+    volid = "local:iso/life.iso"
+    sizes = {item["volid"]: item["size"] for item in node.storage("local").content.get(content="iso")}
+    step(sizes.get(volid) == 40960, f"the disc image went up: {sizes}")
+    vm.config.put(net1="virtio,bridge=vmbr0,tag=20,firewall=1", net2="e1000=BC:24:11:AA:BB:CC,bridge=vmbr0",
+                  ide3=f"{volid},media=cdrom")
+    cards = vm.config.get()
+    step("tag=20" in cards["net1"] and cards["net2"].startswith("e1000=BC:24:11:AA:BB:CC"), "more cards")
+    step(cards["ide3"].startswith(volid), "the disc is in its drive")
     wait(node, vm.resize.put(disk="scsi0", size="12G"))
     wait(node, vm.resize.put(disk="scsi0", size="1G"), "shrinking disks is not supported")
     refused(lambda: vm.config.put(cores="many"), "type check ('integer') failed")
@@ -107,6 +120,8 @@ def main():
     wait(node, vm.snapshot("before").delete())
     wait(node, vm.status.stop.post())
     wait(node, vm.delete())
+    wait(node, node.storage("local").content(volid).delete())
+    step(not node.storage("local").content.get(content="iso"), "the disc image is gone")
     refused(vm.config.get, f"Configuration file 'nodes/{name}/qemu-server/{vmid}.conf' does not exist")
     step(all(int(guest["vmid"]) != vmid for guest in api.cluster.resources.get(type="vm")), "it is gone")
     print(f"proxmoxer: {STEPS} steps ok")

@@ -1,26 +1,48 @@
 //! `drover sim` as a product of its own.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::harness::{Kept, Lines, Sim, drover};
 
 // Invariant: any Proxmox client can use the simulator.
 
-#[test]
-fn proxmoxer_drives_a_virtual_machines_whole_life() {
+/// Runs a foreign client's life of a machine on a fresh simulator.
+fn drive(program: impl FnOnce(&Path) -> Command) {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path());
     let facts = dir.path().join("facts.json");
     std::fs::write(&facts, sim.facts.to_string()).unwrap();
-    let python = std::env::var("DROVER_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/proxmoxer_life.py");
-    let out = Command::new(python).arg(script).arg(&facts).output().unwrap();
+    let out = program(&facts).output().unwrap();
     let said = String::from_utf8_lossy(&out.stdout);
     assert!(
         out.status.success() && said.contains("steps ok"),
         "{said}{}",
         String::from_utf8_lossy(&out.stderr)
     );
+}
+
+#[test]
+fn proxmoxer_drives_a_virtual_machines_whole_life() {
+    drive(|facts| {
+        let python = std::env::var("DROVER_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/proxmoxer_life.py");
+        let mut command = Command::new(python);
+        command.arg(script).arg(facts);
+        command
+    });
+}
+
+#[test]
+fn go_proxmox_drives_a_virtual_machines_and_a_containers_whole_life() {
+    drive(|facts| {
+        let go = std::env::var("DROVER_TEST_GO").unwrap_or_else(|_| "go".into());
+        let mut command = Command::new(go);
+        command.args(["run", "."]).arg(facts);
+        command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/go"));
+        command.env("GOFLAGS", "-buildvcs=false").env("GOTOOLCHAIN", "local");
+        command
+    });
 }
 
 #[test]

@@ -287,12 +287,6 @@ fn a_missing_privilege_says_what_to_grant() {
 }
 
 #[test]
-fn a_clone_that_may_not_make_a_guest_says_where_that_is_granted() {
-    let fault = judged(Method::Post, CLONE, 403, "Permission check failed", "");
-    insta::assert_snapshot!(fault, @"`POST /nodes/pve1/qemu/100/clone` needs the privilege `VM.Allocate` on the target pool (without one on the new id): give `ci@pve!limited` a role with it there");
-}
-
-#[test]
 fn a_refused_login_says_what_to_check() {
     let fault = judged(Method::Get, "/version", 401, "Authentication failed!", "");
     insta::assert_snapshot!(fault, @"cloud `primary` refused the login `ci@pve!limited`: Authentication failed!: check its id and secret, that it has not expired, and that its user is enabled");

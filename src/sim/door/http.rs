@@ -8,6 +8,9 @@ use bytes::Bytes;
 /// Greatest body, in bytes.
 pub const BODY_LIMIT: usize = 512 * 1024;
 
+/// Greatest file that is uploaded, in bytes: it is kept in memory here, Proxmox writes it to a disk.
+pub const UPLOAD_LIMIT: usize = 64 << 20;
+
 const BASE: &str = "/api2";
 
 /// A request as a node of the cluster takes it.
@@ -113,10 +116,20 @@ pub fn refuse_head(request: &Request) -> Option<Response> {
     chunked.then(|| Response::plain(501, "chunked transfer encoding not supported"))
 }
 
-/// Refuses bodies: on the wrong method, too large, or of another type than form and JSON.
-pub fn refuse_body(request: &Request) -> Option<Response> {
+/// Whether a call brings a file: its body is larger than others, and of a type of its own.
+pub fn is_upload(method: &str, path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    method == "POST" && matches!(parts[..], ["nodes", _, "storage", _, "upload"])
+}
+
+/// Refuses bodies: on the wrong method, too large, or of another type than form and JSON; of an
+/// upload that is no multipart form nothing is heard any more.
+pub fn refuse_body(request: &Request, path: &str) -> Option<Response> {
     let length = request.content_length();
     let method = request.method.as_str();
+    if is_upload(method, path) {
+        return (content_type(request) != "multipart/form-data").then(Response::reset);
+    }
     if length > 0 && method != "PUT" && method != "POST" {
         let text = format!("Unexpected content for method '{method}'");
         return Some(Response::plain(501, &text));
@@ -173,6 +186,10 @@ mod tests {
         }
     }
 
+    fn refuse(request: &Request) -> Option<Response> {
+        refuse_body(request, "/nodes")
+    }
+
     // Invariant: section 23 item 10, transport refusals that bite a new client.
     #[test]
     fn chunked_bodies_are_refused() {
@@ -194,9 +211,9 @@ mod tests {
     #[test]
     fn a_body_on_get_or_delete_is_refused_and_an_empty_one_is_not() {
         for method in ["GET", "DELETE"] {
-            let refusal = refuse_body(&request(method, "/", &[], "purge=1")).unwrap();
+            let refusal = refuse(&request(method, "/", &[], "purge=1")).unwrap();
             assert_eq!(refusal.reason, format!("Unexpected content for method '{method}'"));
-            assert!(refuse_body(&request(method, "/", &[("Content-Length", "0")], "")).is_none());
+            assert!(refuse(&request(method, "/", &[("Content-Length", "0")], "")).is_none());
         }
     }
 
@@ -204,17 +221,27 @@ mod tests {
     fn bodies_over_half_a_mebibyte_are_refused() {
         let length = (BODY_LIMIT + 1).to_string();
         let sent = request("POST", "/", &[("content-length", &length)], "");
-        assert_eq!(refuse_body(&sent).unwrap().reason, "for data too large");
+        assert_eq!(refuse(&sent).unwrap().reason, "for data too large");
         let length = BODY_LIMIT.to_string();
-        assert!(refuse_body(&request("POST", "/", &[("content-length", &length)], "")).is_none());
+        assert!(refuse(&request("POST", "/", &[("content-length", &length)], "")).is_none());
     }
 
     #[test]
     fn other_content_types_are_refused() {
         let sent = request("PUT", "/", &[("Content-Type", "text/plain")], "a=b");
-        assert_eq!(refuse_body(&sent).unwrap().status, 506);
+        assert_eq!(refuse(&sent).unwrap().status, 506);
         let kind = "application/x-www-form-urlencoded; charset=utf-8";
-        assert!(refuse_body(&request("PUT", "/", &[("Content-Type", kind)], "a=b")).is_none());
+        assert!(refuse(&request("PUT", "/", &[("Content-Type", kind)], "a=b")).is_none());
+    }
+
+    #[test]
+    fn uploads_are_multipart_forms_of_any_size_or_are_not_answered() {
+        let path = "/nodes/pve1/storage/local/upload";
+        let length = (BODY_LIMIT + 1).to_string();
+        let kind = ("Content-Type", "multipart/form-data; boundary=x");
+        let sent = request("POST", path, &[kind, ("Content-Length", &length)], "");
+        assert!(refuse_body(&sent, path).is_none());
+        assert!(refuse_body(&request("POST", path, &[], "content=iso"), path).unwrap().reset);
     }
 
     #[test]

@@ -91,6 +91,28 @@ const GUEST: &[&str] = &[
     "remote_migrate",
 ];
 const STATUS: &[&str] = &["current", "start", "stop", "reset", "shutdown", "suspend", "reboot"];
+const CONTAINER: &[&str] = &[
+    "config",
+    "pending",
+    "status",
+    "vncproxy",
+    "termproxy",
+    "vncwebsocket",
+    "spiceproxy",
+    "migrate",
+    "clone",
+    "template",
+    "resize",
+    "move_volume",
+    "rrd",
+    "rrddata",
+    "feature",
+    "firewall",
+    "snapshot",
+    "interfaces",
+];
+const CONTAINER_STATUS: &[&str] =
+    &["current", "start", "stop", "shutdown", "suspend", "resume", "reboot"];
 const AGENT: &[&str] = &[
     "exec",
     "exec-status",
@@ -141,6 +163,9 @@ pub fn list(route: &str) -> Option<Value> {
         "/nodes/{node}/qemu/{vmid}/status" => ("subdir", STATUS),
         "/nodes/{node}/qemu/{vmid}/agent" => ("name", AGENT),
         "/nodes/{node}/qemu/{vmid}/snapshot/{snapname}" => ("cmd", &["rollback", "config"][..]),
+        "/nodes/{node}/lxc/{vmid}" => ("subdir", CONTAINER),
+        "/nodes/{node}/lxc/{vmid}/status" => ("subdir", CONTAINER_STATUS),
+        "/nodes/{node}/lxc/{vmid}/snapshot/{snapname}" => ("cmd", &["rollback", "config"][..]),
         "/nodes/{node}/storage/{storage}" => ("subdir", STORAGE),
         "/nodes/{node}/tasks/{upid}" => ("name", &["log", "status"][..]),
         _ => return None,

@@ -11,6 +11,7 @@ pub mod certificates;
 mod format;
 pub mod http;
 mod index;
+mod multipart;
 mod permission;
 mod schema;
 mod validate;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::json;
 
 use super::call::{Answer, ApiError, Call, Caller, Outcome, Params};
@@ -101,15 +103,22 @@ impl Door {
             let text = format!("no formatter for uri {}, {}", place.path, place.format);
             return Response::plain(501, &text);
         }
-        if let Some(refusal) = http::refuse_body(&request) {
+        if let Some(refusal) = http::refuse_body(&request, &place.path) {
             return refusal;
         }
-        let inputs = match body::inputs(&request, &place.query) {
-            Ok(inputs) => inputs,
-            Err(text) => return Response::plain(500, &text),
+        let (inputs, file) = if http::is_upload(&request.method, &place.path) {
+            match multipart::parts(&request) {
+                Ok(form) => (form.inputs, Some(form.file)),
+                Err(refusal) => return refusal,
+            }
+        } else {
+            match body::inputs(&request, &place.query) {
+                Ok(inputs) => (inputs, None),
+                Err(text) => return Response::plain(500, &text),
+            }
         };
         let asked = self.record.as_ref().map(|_| self.asked(&request, &place.path, &inputs));
-        let outcome = self.call(&request, &place.path, caller, inputs).await;
+        let outcome = self.call(&request, &place.path, caller, (inputs, file)).await;
         if let (Some(record), Some(asked)) = (&self.record, &asked) {
             record.call(asked, &outcome);
         }
@@ -180,7 +189,7 @@ impl Door {
         request: &Request,
         path: &str,
         caller: Option<Caller>,
-        mut inputs: BTreeMap<String, Input>,
+        (mut inputs, file): (BTreeMap<String, Input>, Option<Bytes>),
     ) -> Outcome {
         let found = SCHEMA.find(&request.method, path, self.version);
         let Some((route, in_path)) = found else {
@@ -208,8 +217,16 @@ impl Door {
         if reset == Some(Reset::Before) {
             return Err(ApiError::hop(NO_ANSWER, ""));
         }
-        let at = request.node.clone();
-        let outcome = writable(self.run(route, at, caller, node, params).await).await;
+        let call = |(method, route)| Call {
+            caller,
+            at: request.node.clone(),
+            method,
+            route,
+            node,
+            params,
+            file,
+        };
+        let outcome = writable(self.run(route, call).await).await;
         if reset == Some(Reset::After) {
             return Err(ApiError::hop(NO_ANSWER, ""));
         }
@@ -255,7 +272,7 @@ impl Door {
                     needs: None,
                 };
                 let old_agent =
-                    self.version == PveVersion::V8_4 && route.path.contains("/{vmid}/agent");
+                    self.version != PveVersion::V9_2 && route.path.contains("/{vmid}/agent");
                 let check = if old_agent { &monitor } else { check };
                 check.judge(&self.access, caller, &texts)
             }
@@ -289,10 +306,7 @@ impl Door {
     async fn run(
         &self,
         route: &'static Route,
-        at: String,
-        caller: Caller,
-        node: Option<String>,
-        params: Params,
+        call: impl FnOnce((&'static str, &'static str)) -> Call,
     ) -> Outcome {
         if route.method == "GET"
             && let Some(list) = index::list(&route.path)
@@ -302,8 +316,10 @@ impl Door {
         if route.path == "/version" || route.path == "/nodes/{node}/version" {
             return Ok(Answer::new(version(self.version)));
         }
-        let route = agent_command(route, &params).unwrap_or(route);
-        let call = Call { caller, at, method: &route.method, route: &route.path, node, params };
+        let mut call = call((&route.method, &route.path));
+        if let Some(route) = agent_command(route, &call.params) {
+            (call.method, call.route) = (&route.method, &route.path);
+        }
         if call.route.starts_with("/access") || call.route.starts_with("/pools") {
             return self.access.serve(&call, self.world.as_ref());
         }

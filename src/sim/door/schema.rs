@@ -1,7 +1,7 @@
 //! The API schema the simulator serves: routes, parameters, permissions, and the search for a route.
 //!
-//! The facts are in `schema.json` (Proxmox VE 9.2's, reduced to the served routes; what 8.4 lacks
-//! is marked). Checking of values is in `validate`.
+//! The facts are in `schema.json` and its neighbours (Proxmox VE 9.2's, reduced to the served
+//! routes; what 8.4 lacks is marked). Checking of values is in `validate`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,11 +13,24 @@ use crate::sim::spec::PveVersion;
 
 use super::permission::Permission;
 
+/// The parts of the schema: virtual machines and access, containers, the cluster's services, nodes.
+const PARTS: [&str; 4] = [
+    include_str!("schema.json"),
+    include_str!("schema-lxc.json"),
+    include_str!("schema-cluster.json"),
+    include_str!("schema-nodes.json"),
+];
+
 /// The schema, parsed once.
-#[expect(clippy::expect_used, reason = "the file is part of the binary and a test parses it")]
+#[expect(clippy::expect_used, reason = "the files are part of the binary and a test parses them")]
 pub static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
-    let mut schema: Schema =
-        serde_json::from_str(include_str!("schema.json")).expect("schema.json is well-formed");
+    let mut schema = Schema::default();
+    for part in PARTS {
+        let part: Schema = serde_json::from_str(part).expect("the schema's parts are well-formed");
+        schema.formats.extend(part.formats);
+        schema.sets.extend(part.sets);
+        schema.routes.extend(part.routes);
+    }
     for route in &mut schema.routes {
         route.segments = parts_of(&route.path).map(Segment::of).collect();
     }
@@ -25,7 +38,7 @@ pub static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 /// All served routes and the formats their parameters use.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {
     /// Property-string formats by name.

@@ -28,7 +28,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::Door;
 use super::certificates::Certificates;
-use super::http::{BODY_LIMIT, Request, Response};
+use super::http::{BODY_LIMIT, Request, Response, UPLOAD_LIMIT, is_upload};
 
 /// Requests after which a connection is closed.
 const KEEP_ALIVE: usize = 100;
@@ -298,7 +298,11 @@ async fn answer(
         node: face.node.clone(),
     };
     let declared = request.header("content-length").and_then(|text| text.parse::<usize>().ok());
-    if declared.is_some_and(|length| length > 0 && length <= BODY_LIMIT) {
+    let path = request.target.split('?').next().unwrap_or_default();
+    let path = path.strip_prefix("/api2/json").or_else(|| path.strip_prefix("/api2/extjs"));
+    let upload = path.is_some_and(|path| is_upload(&request.method, path));
+    let limit = if upload { UPLOAD_LIMIT } else { BODY_LIMIT };
+    if declared.is_some_and(|length| length > 0 && length <= limit) {
         match body.collect().await {
             Ok(body) => request.body = body.to_bytes(),
             Err(error) => {

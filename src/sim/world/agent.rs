@@ -41,6 +41,7 @@ pub async fn serve(ask: &Ask, rest: &str) -> Outcome {
             ask.cluster.guests.shutdown(ask.vmid).await;
             Ok(result(json!({})))
         }
+        "set-user-password" => set_password(ask).await,
         "fsfreeze-status" => Ok(result("thawed".into())),
         "fsfreeze-freeze" | "fsfreeze-thaw" => Ok(result(1.into())),
         "fstrim" => Ok(result(json!({ "paths": [{ "path": "/", "minimum": 0, "trimmed": 0 }] }))),
@@ -49,6 +50,38 @@ pub async fn serve(ask: &Ask, rest: &str) -> Outcome {
         }
         _ => Err(ApiError::failed(format!("agent command '{command}' is not simulated"))),
     }
+}
+
+/// The agent has a program of the guest do it, and waits for that.
+async fn set_password(ask: &Ask) -> Outcome {
+    let text = |name: &str| ask.text(name).unwrap_or_default();
+    let input = format!("{}:{}\n", text("username"), text("password")).into_bytes();
+    let command = vec!["chpasswd".to_owned()];
+    let begun = Instant::now();
+    let started = send(ask, "guest-exec", AgentCall::Exec { command, input: Some(input) }).await;
+    let pid = match started {
+        Ok(answer) => answer["pid"].as_i64().unwrap_or(0),
+        Err(Refusal::Agent { desc, .. }) if desc.contains("No such file") => {
+            return Err(failed("Agent error: cannot find 'passwd' program in PATH".into()));
+        }
+        Err(refusal) => return Err(refusal.into()),
+    };
+    while begun.elapsed() < COMMAND {
+        let end = demand(ask, "guest-exec-status", AgentCall::ExecStatus { pid }).await?;
+        if end["exited"] == true {
+            return match end["exitcode"].as_i64() {
+                Some(0) => Ok(result(json!({}))),
+                _ => {
+                    let text = "Agent error: child process has failed to set user password";
+                    Err(failed(text.into()))
+                }
+            };
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let text =
+        format!("VM {} qga command 'guest-set-user-password' failed - got timeout", ask.vmid);
+    Err(failed(text))
 }
 
 fn result(value: Value) -> Answer {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Cluster;
 use super::conf::{self, Drive, Nic, numbered};
+use super::seed;
 use super::state::{Guest, Pending, Run, State};
 use super::worker::Worker;
 use crate::sim::guest::GuestBoot;
@@ -138,12 +139,16 @@ impl Cluster {
         if !resumed {
             guest.boots += 1;
         }
-        let config = guest.config.clone();
+        let mut config = guest.config.clone();
         let name = config.get("name").cloned().unwrap_or_else(|| format!("VM{vmid}"));
-        let hostname = name.split('.').next().unwrap_or(&name).to_owned();
+        let mut hostname = name.split('.').next().unwrap_or(&name).to_owned();
         let mac = config.get("net0").and_then(|net| Nic::parse(net)).and_then(|nic| nic.mac);
-        let (node, boot) = (node.to_owned(), guest.boots);
-        Ok(GuestBoot { vmid, node, hostname, config, mac, boot, resumed })
+        let (boots, disc) = (guest.boots, Self::seed_of(&state, node, &config));
+        if let Some(disc) = &disc {
+            hostname = seed::heed(&mut config, &hostname, mac.as_deref(), disc);
+        }
+        let (node, boot, disc) = (node.to_owned(), boots, disc.is_some());
+        Ok(GuestBoot { vmid, node, hostname, config, mac, boot, resumed, disc })
     }
 
     fn volumes_exist(&self, node: &str, vmid: u32) -> Result<(), String> {
@@ -165,12 +170,9 @@ impl Cluster {
     fn missing_bridge(&self, node: &str, vmid: u32) -> Result<Option<String>, String> {
         let state = self.state();
         let config = &state.guest(node, vmid)?.config;
-        let Some(known) = state.nodes.get(node).map(|node| &node.spec.bridges) else {
-            return Ok(None);
-        };
         let nics = config.iter().filter(|(key, _)| numbered(key, "net").is_some());
         let mut bridges = nics.filter_map(|(_, v)| Nic::parse(v)?.options.get("bridge").cloned());
-        Ok(bridges.find(|bridge| !known.contains(bridge)).map(|bridge| {
+        Ok(bridges.find(|bridge| !state.has_bridge(node, bridge)).map(|bridge| {
             format!(
                 "bridge '{bridge}' does not exist\nkvm: -netdev type=tap: network script failed"
             )
@@ -180,7 +182,7 @@ impl Cluster {
     fn memory_left(&self, node: &str, vmid: u32) -> Option<String> {
         let state = self.state();
         let total = state.nodes.get(node)?.spec.memory_bytes;
-        let running = state.guests.values().filter(|guest| guest.node == node);
+        let running = state.everyone().filter(|guest| guest.node == node);
         let used: u64 = running
             .filter(|guest| guest.run.is_some() && guest.vmid != vmid)
             .map(|guest| conf::memory(&guest.config))

@@ -94,7 +94,7 @@ impl Ask {
             .collect()
     }
 
-    fn on_guest(&self, pool: Option<&str>, privileges: &[&str]) -> Result<(), ApiError> {
+    pub(crate) fn on_guest(&self, pool: Option<&str>, privileges: &[&str]) -> Result<(), ApiError> {
         if let Some(pool) = pool {
             let path = format!("/pool/{pool}");
             if privileges.iter().all(|privilege| self.has(&path, privilege)) {
@@ -228,7 +228,7 @@ impl Ask {
         self.may_use_volume(source)
     }
 
-    fn may_use_volume(&self, volid: &str) -> Result<(), ApiError> {
+    pub(crate) fn may_use_volume(&self, volid: &str) -> Result<(), ApiError> {
         if volid.starts_with('/') {
             if self.call.caller.is_root() {
                 return Ok(());
@@ -269,13 +269,19 @@ impl Ask {
             let Some(bridge) = nic.options.get("bridge") else {
                 return Err(ApiError::failed("no sdn vnet ID specified"));
             };
-            let mut path = format!("/sdn/zones/localnetwork/{bridge}");
-            if let Some(tag) = nic.options.get("tag") {
-                path.push_str(&format!("/{tag}"));
-            }
-            self.check(&path, &["SDN.Use"])?;
+            self.may_use_bridge(bridge, nic.options.get("tag").map(String::as_str))?;
         }
         Ok(())
+    }
+
+    /// Requires that the caller may use one bridge or VNet.
+    ///
+    /// # Errors
+    /// 403.
+    pub(crate) fn may_use_bridge(&self, bridge: &str, tag: Option<&str>) -> Result<(), ApiError> {
+        let zone = self.cluster.state().sdn.zone_of(bridge);
+        let tag = tag.map(|tag| format!("/{tag}")).unwrap_or_default();
+        self.check(&format!("/sdn/zones/{zone}/{bridge}{tag}"), &["SDN.Use"])
     }
 }
 

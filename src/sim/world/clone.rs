@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::ask::{Ask, failed};
 use super::conf::{self, Config, Nic, numbered};
 use super::lock::{LockName, Mode};
-use super::state::{Guest, State};
+use super::state::{Guest, Kind, State};
 use super::worker::Worker;
 use super::{Cluster, checks};
 use crate::sim::call::{ApiError, Outcome};
@@ -199,8 +199,8 @@ impl Cluster {
         let source = state.guest(&job.node, job.source)?;
         source.unlocked()?;
         let config = source_config(source, job.snapshot.as_deref())?;
-        if let Some(other) = state.guests.get(&newid) {
-            if other.node == job.node {
+        if let Some(other) = state.holder(newid) {
+            if other.node == job.node && other.kind == Kind::Vm {
                 return Err(format!("unable to create VM {newid}: config file already exists"));
             }
             let file = format!("/etc/pve/nodes/{}/qemu-server/{newid}.conf", job.node);

@@ -408,6 +408,10 @@ impl Cluster {
         let wished = Drive::parse(value);
         let old = self.state().guest(node, vmid)?.config.get(key).map(|old| Drive::parse(old));
         let (drive, _) = self.make_drive(node, vmid, key, &wished, worker).await?;
+        // A cloud-init image that makes room for something else is never kept.
+        if let Some(old) = old.as_ref().filter(|old| old.is_cloudinit() && old.file != drive.file) {
+            self.free(node, &old.file, worker).await?;
+        }
         let mut state = self.state();
         let guest = state.guest_mut(node, vmid)?;
         if let Some(old) = old.filter(|old| old.file != drive.file) {

@@ -279,11 +279,9 @@ pub async fn delete(ask: &Ask) -> Outcome {
 
 fn may_delete(ask: &Ask, storage: &str, volid: &str) -> Result<(), ApiError> {
     let path = format!("/storage/{storage}");
-    let needed = match content_of(volid) {
-        "iso" | "vztmpl" | "import" => "Datastore.AllocateTemplate",
-        "backup" => "Datastore.AllocateSpace",
-        _ => "Datastore.Allocate",
-    };
+    // Who may upload an ISO image or a template may not remove it for that reason.
+    let backup = content_of(volid) == "backup";
+    let needed = if backup { "Datastore.AllocateSpace" } else { "Datastore.Allocate" };
     if ask.has(&path, "Datastore.Allocate") {
         return Ok(());
     }

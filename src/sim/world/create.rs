@@ -224,14 +224,8 @@ pub async fn create(ask: &Ask) -> Outcome {
 
 fn take_id(ask: &Ask) -> Result<(), ApiError> {
     let mut state = ask.cluster.state();
-    if let Some(other) = state.guests.get(&ask.vmid) {
-        let text = format!(
-            "unable to create VM {vmid} - VM {vmid} already exists on node '{}'",
-            other.node,
-            vmid = ask.vmid
-        );
-        return Err(ApiError::failed(text));
-    }
+    let fail = |text| ApiError::failed(format!("unable to create VM {} - {text}", ask.vmid));
+    state.id_is_free(ask.vmid).map_err(fail)?;
     let now = state.clock.now();
     let locked = Config::from([("lock".to_owned(), "create".to_owned())]);
     state.guests.insert(ask.vmid, Guest::new(ask.vmid, &ask.node, locked, now));
@@ -289,6 +283,7 @@ pub fn complete(config: &mut Config, state: &mut super::state::State, version: P
         if order.is_empty() { " ".into() } else { format!("order={}", order.join(";")) }
     });
     let qemu = match version {
+        PveVersion::V7_4 => "7.2.0",
         PveVersion::V8_4 => "9.2.0",
         PveVersion::V9_2 => "11.0.0",
     };

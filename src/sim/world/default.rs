@@ -38,6 +38,7 @@ fn node(name: &str) -> NodeSpec {
         cpus: 16,
         memory_bytes: 64 << 30,
         bridges: vec!["vmbr0".into()],
+        vlan_aware: vec!["vmbr0".into()],
     }
 }
 

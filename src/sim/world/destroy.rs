@@ -8,13 +8,20 @@ use super::conf::{self, Config, Drive, numbered};
 use super::lock::{LockName, Mode};
 use super::state::State;
 use super::worker::Worker;
-use super::{Cluster, STORAGE_WAIT};
+use super::{Cluster, STORAGE_WAIT, firewall};
 use crate::sim::call::{ApiError, Outcome};
 
 /// `DELETE /nodes/{node}/qemu/{vmid}`.
 pub fn destroy(ask: &Ask) -> Outcome {
     ask.root_only(&["skiplock"])?;
     ask.cluster.may_destroy(&ask.node, ask.vmid).map_err(ApiError::failed)?;
+    if !ask.flag("purge") && ask.cluster.state().ha.manages(&format!("vm:{}", ask.vmid)) {
+        let vmid = ask.vmid;
+        let text = format!(
+            "unable to remove VM {vmid} - used in HA resources and purge parameter not set."
+        );
+        return Err(ApiError::failed(text));
+    }
     let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
     let (purge, skiplock) = (ask.flag("purge"), ask.flag("skiplock"));
     let unreferenced = ask.flag("destroy-unreferenced-disks");
@@ -34,7 +41,10 @@ pub fn destroy(ask: &Ask) -> Outcome {
         drop(access);
         cluster.guests.forget(vmid);
         // The id is free from here on.
-        cluster.state().guests.remove(&vmid);
+        let mut state = cluster.state();
+        state.ha.forget(&format!("vm:{vmid}"));
+        firewall::forget_guest(&mut state, vmid);
+        state.guests.remove(&vmid);
         Ok(())
     }))
 }

@@ -39,6 +39,11 @@ impl LockName {
         Self::file(node, &file)
     }
 
+    /// The configuration file of a container on one node.
+    pub fn container(node: &str, vmid: u32) -> Self {
+        Self::file(node, &format!("/run/lock/lxc/pve-config-{vmid}.lock"))
+    }
+
     /// A storage: a file lock of one node, or the cluster's when it is shared.
     pub fn storage(node: &str, storage: &str, shared: bool) -> Self {
         if shared {

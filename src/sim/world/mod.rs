@@ -6,6 +6,7 @@
 //! seed fixes all chance.
 
 mod agent;
+mod appliance;
 mod ask;
 mod boot;
 mod bulk;
@@ -21,15 +22,25 @@ mod create;
 mod default;
 mod destroy;
 mod dice;
+mod download;
 mod drives;
 mod fault;
+mod firewall;
+mod ha;
 mod latency;
 mod lock;
+mod lxc;
+mod machine;
+mod migrate;
 mod nodes;
 mod power;
+mod prune;
 mod resize;
 mod resources;
 mod routes;
+mod rrd;
+mod sdn;
+mod seed;
 mod side;
 mod sight;
 mod snapshot;
@@ -41,6 +52,7 @@ mod tasklist;
 mod template;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -198,7 +210,7 @@ impl Routes for World {
     }
 
     fn guest_exists(&self, vmid: u32) -> bool {
-        self.cluster.state().guests.contains_key(&vmid)
+        self.cluster.state().holder(vmid).is_some()
     }
 }
 
@@ -271,6 +283,11 @@ impl Cluster {
                 clock: Clock::starting_at(options.epoch),
                 nodes,
                 guests: BTreeMap::new(),
+                containers: BTreeMap::new(),
+                ha: ha::Ha::default(),
+                sdn: sdn::Sdn::default(),
+                firewalls: BTreeMap::new(),
+                web: appliance::on_the_web().chain(spec.web.iter().cloned()).collect(),
                 storages: storages
                     .map(|spec| (spec.name.clone(), storage::Storage::new(spec.clone())))
                     .collect(),

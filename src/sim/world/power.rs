@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Cluster;
 use super::ask::{Ask, failed};
 use super::conf;
+use super::ha;
 use super::state::Run;
 use super::worker::Worker;
 use crate::sim::call::{ApiError, Outcome};
@@ -31,6 +32,9 @@ pub fn start(ask: &Ask) -> Outcome {
         "with-conntrack-state",
     ])?;
     ask.quorate()?;
+    if let Some(answer) = ha::ask_for(ask, &format!("vm:{}", ask.vmid), true) {
+        return Ok(answer);
+    }
     let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
     let skiplock = ask.flag("skiplock");
     Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmstart", vmid, |worker| async move {
@@ -99,6 +103,9 @@ impl Cluster {
 /// `POST …/status/stop`.
 pub fn stop(ask: &Ask) -> Outcome {
     ask.root_only(&["skiplock", "migratedfrom", "keepActive"])?;
+    if let Some(answer) = ha::ask_for(ask, &format!("vm:{}", ask.vmid), false) {
+        return Ok(answer);
+    }
     let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
     let (skiplock, overrule) = (ask.flag("skiplock"), ask.flag("overrule-shutdown"));
     Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmstop", vmid, |worker| async move {
@@ -144,6 +151,9 @@ pub fn shutdown(ask: &Ask) -> Outcome {
     let paused = ask.cluster.runs(&ask.node, ask.vmid).ok().flatten().is_some_and(|run| run.paused);
     if paused && !force {
         return Err(ApiError::failed("VM is paused - cannot shutdown"));
+    }
+    if let Some(answer) = ha::ask_for(ask, &format!("vm:{}", ask.vmid), false) {
+        return Ok(answer);
     }
     let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
     let timeout = ask.number("timeout");

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::Cluster;
 use super::ask::Ask;
-use super::state::{Guest, State};
+use super::state::{Guest, Kind, State};
 use crate::sim::call::{Answer, ApiError, Outcome};
 
 /// Ids that `nextid` looks among, the upper one not included.
@@ -50,16 +50,20 @@ fn settle(cluster: &Cluster, state: &mut State) {
     for vmid in running {
         cluster.refresh(state, vmid);
     }
+    let containers: Vec<u32> = state.containers.keys().copied().collect();
+    for vmid in containers {
+        cluster.look_at_container(state, vmid);
+    }
     let cycles: BTreeMap<String, _> =
         state.nodes.iter().map(|(name, node)| (name.clone(), node.last_cycle(now))).collect();
-    for guest in state.guests.values_mut() {
+    for guest in state.guests.values_mut().chain(state.containers.values_mut()) {
         guest.settle(cycles.get(&guest.node).copied().flatten());
     }
 }
 
 fn guest_entries(ask: &Ask, state: &State) -> Vec<Value> {
     let visible = |guest: &&Guest| ask.has(&format!("/vms/{}", guest.vmid), "VM.Audit");
-    let guests = state.guests.values().filter(visible);
+    let guests = state.everyone().filter(visible);
     guests
         .map(|guest| {
             let mut entry = entry(state, guest);
@@ -67,6 +71,10 @@ fn guest_entries(ask: &Ask, state: &State) -> Vec<Value> {
                 if let Some(value) = guest.config.get(key) {
                     entry.insert(key.into(), value.clone().into());
                 }
+            }
+            let kind = if guest.kind == Kind::Vm { "vm" } else { "ct" };
+            if let Some(wish) = state.ha.state(&format!("{kind}:{}", guest.vmid)) {
+                entry.insert("hastate".into(), wish.into());
             }
             if let Some(pool) = ask.cluster.rights.pool_of(guest.vmid)
                 && ask.has(&format!("/pool/{pool}"), "Pool.Audit")
@@ -81,8 +89,8 @@ fn guest_entries(ask: &Ask, state: &State) -> Vec<Value> {
 /// A guest's entry: where it is, fresh; how it is, as of the last cycle.
 fn entry(state: &State, guest: &Guest) -> Map<String, Value> {
     let mut entry = Map::new();
-    entry.insert("id".into(), format!("qemu/{}", guest.vmid).into());
-    entry.insert("type".into(), "qemu".into());
+    entry.insert("id".into(), format!("{}/{}", guest.kind.name(), guest.vmid).into());
+    entry.insert("type".into(), guest.kind.name().into());
     entry.insert("vmid".into(), guest.vmid.into());
     entry.insert("node".into(), guest.node.clone().into());
     let Some((at, view)) = guest.sight.fresh(state.clock.now()) else {
@@ -114,7 +122,7 @@ fn pool_entry(ask: &Ask, state: &State, pool: &str) -> Value {
     let mut line = json!({ "id": format!("/pool/{pool}"), "type": "pool", "pool": pool });
     let now = state.clock.now();
     let (mut uptime, mut memory, mut cpus) = (0, 0, 0);
-    for guest in state.guests.values() {
+    for guest in state.everyone() {
         let Some((at, view)) = guest.sight.fresh(now) else { continue };
         let Some(since) = view.since else { continue };
         if ask.cluster.rights.pool_of(guest.vmid).as_deref() == Some(pool) {
@@ -162,7 +170,7 @@ fn storage_entries(ask: &Ask, state: &State) -> Vec<Value> {
 pub fn pool_members(cluster: &Cluster, vmids: &[u32]) -> Vec<Value> {
     let mut state = cluster.state();
     settle(cluster, &mut state);
-    let guests = vmids.iter().filter_map(|vmid| state.guests.get(vmid));
+    let guests = vmids.iter().filter_map(|vmid| state.holder(*vmid));
     guests.map(|guest| entry(&state, guest).into()).collect()
 }
 
@@ -191,12 +199,12 @@ pub fn status(ask: &Ask) -> Outcome {
 pub fn next_id(ask: &Ask) -> Outcome {
     let state = ask.cluster.state();
     if let Some(vmid) = ask.id("vmid") {
-        if state.guests.contains_key(&vmid) {
+        if state.holder(vmid).is_some() {
             return Err(ApiError::parameter("vmid", format!("VM {vmid} already exists")));
         }
         return Ok(Answer::new(vmid.to_string().into()));
     }
-    match IDS.into_iter().find(|vmid| !state.guests.contains_key(vmid)) {
+    match IDS.into_iter().find(|vmid| state.holder(*vmid).is_none()) {
         Some(vmid) => Ok(Answer::new(vmid.to_string().into())),
         None => Err(ApiError::failed(format!(
             "unable to get any free VMID in range [{}, {}]",
@@ -208,7 +216,7 @@ pub fn next_id(ask: &Ask) -> Outcome {
 /// `GET /cluster/options`.
 pub fn options(ask: &Ask) -> Outcome {
     let state = ask.cluster.state();
-    let guests = state.guests.values();
+    let guests = state.everyone();
     let visible = guests.filter(|g| ask.has(&format!("/vms/{}", g.vmid), "VM.Audit"));
     let tags: BTreeSet<&str> = visible
         .filter_map(|guest| guest.config.get("tags"))

@@ -9,8 +9,9 @@ use serde_json::json;
 use super::ask::Ask;
 use super::state::State;
 use super::{
-    Cluster, agent, bulk, clone, cloudinit, config, content, create, destroy, drives, nodes, power,
-    resize, resources, snapshot, status, tasklist, template,
+    Cluster, agent, appliance, bulk, clone, cloudinit, config, content, create, destroy, download,
+    drives, firewall, ha, lxc, machine, migrate, nodes, power, prune, resize, resources, rrd, sdn,
+    snapshot, status, tasklist, template, upload,
 };
 use crate::sim::call::{Answer, ApiError, Call, Outcome};
 
@@ -95,22 +96,32 @@ impl Cluster {
 }
 
 /// Lists that a cluster without such things leaves empty.
-const EMPTY: &[&str] = &[
-    "/cluster/backup",
-    "/cluster/config/nodes",
-    "/cluster/replication",
-    "/cluster/sdn/zones",
-    "/nodes/{node}/lxc",
-];
+const EMPTY: &[&str] = &["/cluster/backup", "/cluster/config/nodes", "/cluster/replication"];
 
 async fn dispatch(ask: Ask) -> Outcome {
     let route = ask.call.route;
+    if let Some((_, rest)) = route.split_once("/firewall/") {
+        return firewall::serve(&ask, rest).unwrap_or_else(|| Err(unknown(&ask)));
+    }
     if let Some(rest) = route.strip_prefix("/nodes/{node}/qemu/{vmid}/") {
         return guest(ask, rest).await;
+    }
+    if let Some(rest) = route.strip_prefix("/nodes/{node}/lxc") {
+        return lxc::serve(&ask, rest).await.unwrap_or_else(|| Err(unknown(&ask)));
+    }
+    if let Some(rest) = route.strip_prefix("/cluster/ha/") {
+        return ha::serve(&ask, rest).unwrap_or_else(|| Err(unknown(&ask)));
+    }
+    if let Some(rest) = route.strip_prefix("/cluster/sdn") {
+        return sdn::serve(&ask, rest).unwrap_or_else(|| Err(unknown(&ask)));
+    }
+    if let Some(rest) = route.strip_prefix("/nodes/{node}/storage/{storage}/") {
+        return storage(ask, rest).await;
     }
     match (ask.call.method, route) {
         ("GET", "/cluster/resources") => resources::list(&ask),
         ("GET", "/cluster/status") => resources::status(&ask),
+        ("GET", "/cluster/log") => machine::log(&ask),
         ("GET", "/cluster/tasks") => tasklist::cluster(&ask),
         ("GET", "/cluster/nextid") => resources::next_id(&ask),
         ("GET", "/cluster/options") => resources::options(&ask),
@@ -121,6 +132,17 @@ async fn dispatch(ask: Ask) -> Outcome {
         ("GET", "/nodes/{node}/version") => nodes::version(&ask),
         ("GET", "/nodes/{node}/time") => nodes::time(&ask),
         ("GET", "/nodes/{node}/network") => nodes::network(&ask),
+        ("GET", "/nodes/{node}/rrddata") => rrd::node(&ask),
+        ("GET", "/nodes/{node}/hardware/pci") => machine::pci(),
+        ("GET", "/nodes/{node}/subscription") => machine::subscription(&ask),
+        ("GET", "/nodes/{node}/syslog") => machine::syslog(),
+        ("GET", "/nodes/{node}/dns") => machine::dns(),
+        ("GET", "/nodes/{node}/config") => machine::config(),
+        ("GET", "/nodes/{node}/aplinfo") => appliance::list(),
+        ("POST", "/nodes/{node}/aplinfo") => appliance::fetch(&ask),
+        ("GET", "/nodes/{node}/query-url-metadata") => download::metadata(&ask),
+        ("GET", "/nodes/{node}/sdn/zones") => sdn::zones_of_node(&ask),
+        ("GET", "/nodes/{node}/sdn/zones/{zone}/content") => sdn::content(&ask),
         ("GET", "/nodes/{node}/certificates/info") => nodes::certificates(&ask),
         ("GET", "/nodes/{node}/tasks") => tasklist::list(&ask),
         ("GET", "/nodes/{node}/tasks/{upid}/log") => tasklist::log(&ask),
@@ -132,14 +154,23 @@ async fn dispatch(ask: Ask) -> Outcome {
         ("GET", "/storage") => content::definitions(&ask),
         ("GET", "/storage/{storage}") => content::definition(&ask),
         ("GET", "/nodes/{node}/storage") => content::storages(&ask),
-        ("GET", "/nodes/{node}/storage/{storage}/status") => content::status(&ask),
-        ("GET", "/nodes/{node}/storage/{storage}/content") => content::list(&ask),
-        ("POST", "/nodes/{node}/storage/{storage}/content") => content::allocate(&ask).await,
-        ("GET", "/nodes/{node}/storage/{storage}/content/{volume}") => content::volume(&ask),
-        ("DELETE", "/nodes/{node}/storage/{storage}/content/{volume}") => {
-            content::delete(&ask).await
-        }
         ("GET", route) if EMPTY.contains(&route) => Ok(Answer::new(json!([]))),
+        _ => Err(unknown(&ask)),
+    }
+}
+
+async fn storage(ask: Ask, rest: &str) -> Outcome {
+    match (ask.call.method, rest) {
+        ("GET", "status") => content::status(&ask),
+        ("GET", "content") => content::list(&ask),
+        ("POST", "content") => content::allocate(&ask).await,
+        ("GET", "content/{volume}") => content::volume(&ask),
+        ("DELETE", "content/{volume}") => content::delete(&ask).await,
+        ("POST", "upload") => upload::upload(&ask),
+        ("POST", "download-url") => download::from_url(&ask),
+        ("GET", "prunebackups") => prune::show(&ask),
+        ("DELETE", "prunebackups") => prune::prune(&ask),
+        ("GET", "rrddata") => rrd::storage(&ask),
         _ => Err(unknown(&ask)),
     }
 }
@@ -159,6 +190,11 @@ async fn guest(ask: Ask, rest: &str) -> Outcome {
         ("POST", "status/suspend") => power::suspend(&ask),
         ("POST", "status/resume") => power::resume(&ask),
         ("POST", "clone") => clone::clone(&ask),
+        ("GET", "migrate") => migrate::preconditions(&ask),
+        ("POST", "migrate") => migrate::migrate(&ask),
+        ("POST", "monitor") => machine::monitor(&ask),
+        ("PUT", "sendkey") => machine::sendkey(&ask),
+        ("GET", "rrddata") => rrd::guest(&ask),
         ("POST", "template") => template::template(&ask),
         ("PUT", "resize") => resize::resize(&ask),
         ("PUT", "unlink") => drives::unlink(&ask).await,

@@ -12,7 +12,7 @@ use super::lock::{LockName, Mode};
 use super::state::Guest;
 use super::storage::{CLOUDINIT_SIZE, Storage, Volume, owner_in_name};
 use super::{Certificates, Cluster};
-use crate::sim::spec::{ClusterSpec, GuestSpec};
+use crate::sim::spec::{ClusterSpec, GuestSpec, WebFile};
 
 /// Acts on a world without its API.
 #[derive(Debug, Clone)]
@@ -116,6 +116,11 @@ impl SideDoor {
         self.cluster.hold(LockName::guest(node, vmid), time);
     }
 
+    /// Puts a file on the web, from where nodes can download it.
+    pub fn publish(&self, file: WebFile) {
+        self.cluster.state().web.push(file);
+    }
+
     /// Takes a volume away.
     pub fn remove_volume(&self, node: &str, volid: &str) -> bool {
         let mut state = self.cluster.state();
@@ -210,6 +215,23 @@ impl SideDoor {
         true
     }
 
+    /// Puts a container into the world that nobody asked for; false when its id is taken.
+    pub fn plant_container(&self, vmid: u32, node: &str, hostname: &str) -> bool {
+        let mut state = self.cluster.state();
+        if state.holder(vmid).is_some() {
+            return false;
+        }
+        let config = Config::from([("hostname".to_owned(), hostname.to_owned())]);
+        let now = state.clock.now();
+        state.containers.insert(vmid, Guest::container(vmid, node, config, now));
+        true
+    }
+
+    /// Whether a container of this id exists.
+    pub fn has_container(&self, vmid: u32) -> bool {
+        self.cluster.state().containers.contains_key(&vmid)
+    }
+
     /// Replaces the fault rules; what has a time begins to count from here.
     pub fn set_faults(&self, faults: Faults) {
         self.cluster.state().faults.replace(faults);
@@ -285,11 +307,14 @@ impl Cluster {
             node.up = false;
             node.frozen.get_or_insert(now);
             let guests: Vec<u32> =
-                state.guests.values().filter(|g| g.node == name).map(|g| g.vmid).collect();
+                state.everyone().filter(|g| g.node == name).map(|g| g.vmid).collect();
             let tasks: Vec<String> =
                 state.tasks.running(name).map(|task| task.upid.to_string()).collect();
             for vmid in &guests {
                 if let Ok(guest) = state.guest_mut(name, *vmid) {
+                    guest.run = None;
+                }
+                if let Ok(guest) = state.container_mut(name, *vmid) {
                     guest.run = None;
                 }
             }
@@ -312,7 +337,7 @@ impl Cluster {
             node.up = true;
             node.frozen = None;
             node.booted = Some(now);
-            let here = state.guests.values().filter(|guest| guest.node == name);
+            let here = state.everyone().filter(|guest| guest.node == name);
             let onboot = here.filter(|g| conf::flag(&g.config, "onboot") && !g.is_template());
             onboot.map(|guest| guest.vmid).collect()
         };
@@ -323,7 +348,13 @@ impl Cluster {
         let root = crate::sim::call::Caller { userid: "root@pam".into(), token: None };
         self.fork(&root, name, "startall", "", |worker| async move {
             for vmid in starting {
-                if let Err(error) = cluster.start_one(&worker, &node, vmid).await {
+                let container = cluster.state().containers.contains_key(&vmid);
+                let started = if container {
+                    cluster.launch_container(&node, vmid, Some(&worker)).await
+                } else {
+                    cluster.start_one(&worker, &node, vmid).await
+                };
+                if let Err(error) = started {
                     worker.warn(error);
                 }
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::clock::Moment;
 use super::conf;
-use super::state::Guest;
+use super::state::{Guest, Kind};
 
 /// After this long values of a silent node are dropped (behaviour section 8).
 const EXPIRY: Duration = Duration::from_secs(300);
@@ -40,14 +40,29 @@ impl View {
         };
         Self {
             status,
-            name: config.get("name").cloned().unwrap_or_else(|| format!("VM {}", guest.vmid)),
+            name: name_of(guest),
             template: conf::flag(config, "template"),
             since: guest.run.as_ref().map(|run| run.since),
             memory: conf::memory(config),
             cpus: conf::cpus(config),
-            disk: conf::boot_disk_size(config),
+            disk: match guest.kind {
+                Kind::Vm => conf::boot_disk_size(config),
+                Kind::Ct => config.get("rootfs").map_or(0, |root| conf::Drive::parse(root).size()),
+            },
         }
     }
+}
+
+fn name_of(guest: &Guest) -> String {
+    let key = match guest.kind {
+        Kind::Vm => "name",
+        Kind::Ct => "hostname",
+    };
+    let name = guest.config.get(key).cloned();
+    name.unwrap_or_else(|| match guest.kind {
+        Kind::Vm => format!("VM {}", guest.vmid),
+        Kind::Ct => format!("CT{}", guest.vmid),
+    })
 }
 
 /// What is published of a guest, and since when its values differ from that.

@@ -7,10 +7,13 @@ use super::clock::{Clock, Moment, UPTIME_AT_START};
 use super::conf::Config;
 use super::dice::Dice;
 use super::fault::{AgentHealth, Fate, FaultBook};
+use super::firewall::Firewall;
+use super::ha::Ha;
+use super::sdn::Sdn;
 use super::sight::{Sight, View};
 use super::storage::Storage;
 use super::task::Tasks;
-use crate::sim::spec::NodeSpec;
+use crate::sim::spec::{NodeSpec, WebFile};
 
 /// Length of a cycle of the status daemon.
 pub const CYCLE: Duration = Duration::from_secs(10);
@@ -105,9 +108,38 @@ pub struct Snapshot {
     pub boots: u32,
 }
 
+/// What a guest is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A virtual machine.
+    Vm,
+    /// A container.
+    Ct,
+}
+
+impl Kind {
+    /// Its name in messages.
+    pub fn short(self) -> &'static str {
+        match self {
+            Self::Vm => "VM",
+            Self::Ct => "CT",
+        }
+    }
+
+    /// Its name in lists and ids.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vm => "qemu",
+            Self::Ct => "lxc",
+        }
+    }
+}
+
 /// A guest.
 #[derive(Debug, Clone)]
 pub struct Guest {
+    /// What it is.
+    pub kind: Kind,
     /// Its id.
     pub vmid: u32,
     /// The node that has its configuration.
@@ -132,6 +164,7 @@ impl Guest {
     /// A guest that has just been made.
     pub fn new(vmid: u32, node: &str, config: Config, now: Moment) -> Self {
         Self {
+            kind: Kind::Vm,
             vmid,
             node: node.to_owned(),
             config,
@@ -142,6 +175,11 @@ impl Guest {
             sight: Sight::new(now),
             agent: AgentHealth::Well,
         }
+    }
+
+    /// A container that has just been made.
+    pub fn container(vmid: u32, node: &str, config: Config, now: Moment) -> Self {
+        Self { kind: Kind::Ct, ..Self::new(vmid, node, config, now) }
     }
 
     /// What the status daemon would say of it.
@@ -155,7 +193,7 @@ impl Guest {
     /// `VM is locked (x)`.
     pub fn unlocked(&self) -> Result<(), String> {
         match self.config.get("lock") {
-            Some(lock) => Err(format!("VM is locked ({lock})")),
+            Some(lock) => Err(format!("{} is locked ({lock})", self.kind.short())),
             None => Ok(()),
         }
     }
@@ -192,9 +230,12 @@ impl Guest {
     /// The text of behaviour section 6.
     pub fn digest_is(&self, wanted: Option<&str>) -> Result<(), String> {
         match wanted {
-            Some(wanted) if wanted != self.digest() => {
-                Err("checksum mismatch (file change by other user?)".into())
-            }
+            Some(wanted) if wanted != self.digest() => Err(match self.kind {
+                Kind::Vm => "checksum mismatch (file change by other user?)".into(),
+                Kind::Ct => "detected modified configuration - file changed by other user? Try \
+                             again."
+                    .into(),
+            }),
             _ => Ok(()),
         }
     }
@@ -207,8 +248,18 @@ pub struct State {
     pub clock: Clock,
     /// Nodes by name.
     pub nodes: BTreeMap<String, Node>,
-    /// Guests by id: one space for the whole cluster.
+    /// Virtual machines by id: one space with the containers for the whole cluster.
     pub guests: BTreeMap<u32, Guest>,
+    /// Containers by id.
+    pub containers: BTreeMap<u32, Guest>,
+    /// High availability.
+    pub ha: Ha,
+    /// Software-defined networks.
+    pub sdn: Sdn,
+    /// Firewalls by what they protect.
+    pub firewalls: BTreeMap<String, Firewall>,
+    /// Files that nodes can download.
+    pub web: Vec<WebFile>,
     /// Storages by name.
     pub storages: BTreeMap<String, Storage>,
     /// Tasks.
@@ -251,6 +302,54 @@ impl State {
         guest.settle(cycle);
         guest.sight.changed = now;
         Ok(guest)
+    }
+
+    /// A container's configuration on a node.
+    ///
+    /// # Errors
+    /// `Configuration file '…' does not exist`.
+    pub fn container(&self, node: &str, vmid: u32) -> Result<&Guest, String> {
+        let guest = self.containers.get(&vmid).filter(|guest| guest.node == node);
+        guest.ok_or_else(|| no_container(node, vmid))
+    }
+
+    /// A container that is about to be changed, as [`State::guest_mut`].
+    ///
+    /// # Errors
+    /// `Configuration file '…' does not exist`.
+    pub fn container_mut(&mut self, node: &str, vmid: u32) -> Result<&mut Guest, String> {
+        let now = self.clock.now();
+        let cycle = self.nodes.get(node).and_then(|node| node.last_cycle(now));
+        let guest = self.containers.get_mut(&vmid).filter(|guest| guest.node == node);
+        let guest = guest.ok_or_else(|| no_container(node, vmid))?;
+        guest.settle(cycle);
+        guest.sight.changed = now;
+        Ok(guest)
+    }
+
+    /// Virtual machines, then containers.
+    pub fn everyone(&self) -> impl Iterator<Item = &Guest> {
+        self.guests.values().chain(self.containers.values())
+    }
+
+    /// Who has an id.
+    pub fn holder(&self, vmid: u32) -> Option<&Guest> {
+        self.guests.get(&vmid).or_else(|| self.containers.get(&vmid))
+    }
+
+    /// Refuses an id that is taken anywhere.
+    ///
+    /// # Errors
+    /// `VM 101 already exists on node 'pve1'`, or the same of a container.
+    pub fn id_is_free(&self, vmid: u32) -> Result<(), String> {
+        match self.holder(vmid) {
+            Some(other) => Err(format!(
+                "{} {vmid} already exists on node '{}'",
+                other.kind.short(),
+                other.node
+            )),
+            None => Ok(()),
+        }
     }
 
     /// A storage.
@@ -311,4 +410,8 @@ impl State {
 /// The text for a guest whose configuration is not on a node.
 pub fn no_file(node: &str, vmid: u32) -> String {
     format!("Configuration file 'nodes/{node}/qemu-server/{vmid}.conf' does not exist")
+}
+
+fn no_container(node: &str, vmid: u32) -> String {
+    format!("Configuration file 'nodes/{node}/lxc/{vmid}.conf' does not exist")
 }

@@ -35,7 +35,7 @@ pub fn current(ask: &Ask) -> Outcome {
     let guest = state.guest(&ask.node, ask.vmid).map_err(ApiError::failed)?;
     let mut entry = fields(&state, guest);
     detail(&mut entry, guest);
-    entry["ha"] = json!({ "managed": 0 });
+    entry["ha"] = state.ha.of(&format!("vm:{}", ask.vmid));
     if conf::agent_enabled(&guest.config) {
         entry["agent"] = 1.into();
     }

@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
+
 use crate::sim::spec::StorageSpec;
 
 /// Size of a cloud-init image.
@@ -37,6 +39,8 @@ pub enum Purpose {
     Disk,
     /// The cloud-init image.
     Cloudinit,
+    /// The root of a container.
+    Root,
     /// The memory of a snapshot.
     State(String),
 }
@@ -62,12 +66,14 @@ pub struct Storage {
     /// Whether nodes can reach it.
     pub reachable: bool,
     volumes: BTreeMap<String, BTreeMap<String, Volume>>,
+    /// What is in files that were uploaded, by place and id.
+    files: BTreeMap<(String, String), Bytes>,
 }
 
 impl Storage {
     /// An empty storage.
     pub fn new(spec: StorageSpec) -> Self {
-        Self { spec, reachable: true, volumes: BTreeMap::new() }
+        Self { spec, reachable: true, volumes: BTreeMap::new(), files: BTreeMap::new() }
     }
 
     /// Whether a node has it.
@@ -103,12 +109,21 @@ impl Storage {
         if snapshot {
             return matches!(self.spec.kind.as_str(), "rbd" | "lvmthin");
         }
-        self.makes_bases() && name_of(volid).starts_with("base-")
+        self.makes_bases() && is_base(volid)
     }
 
     /// The format of a new volume when none is asked for.
     pub fn default_format(&self, purpose: &Purpose) -> &'static str {
-        if self.is_files() && *purpose == Purpose::Cloudinit { "qcow2" } else { "raw" }
+        match purpose {
+            Purpose::Cloudinit if self.is_files() => "qcow2",
+            Purpose::Root if self.has_subvolumes() => "subvol",
+            Purpose::Disk | Purpose::Cloudinit | Purpose::Root | Purpose::State(_) => "raw",
+        }
+    }
+
+    /// Whether a container's root is a file system of its own rather than an image.
+    pub fn has_subvolumes(&self) -> bool {
+        matches!(self.spec.kind.as_str(), "zfspool" | "btrfs")
     }
 
     /// Whether volumes can have this format.
@@ -146,7 +161,51 @@ impl Storage {
     /// Takes a volume away without any question.
     pub fn take(&mut self, node: &str, volid: &str) -> Option<Volume> {
         let place = self.place(node).to_owned();
-        self.volumes.get_mut(&place)?.remove(volid)
+        let taken = self.volumes.get_mut(&place)?.remove(volid);
+        self.files.remove(&(place, volid.to_owned()));
+        taken
+    }
+
+    /// Enters an uploaded file over what was there.
+    ///
+    /// # Errors
+    /// When the storage is not there, or full.
+    pub fn write_file(
+        &mut self,
+        node: &str,
+        volid: &str,
+        content: &str,
+        file: Bytes,
+        now: u64,
+    ) -> Result<(), String> {
+        self.ready(node)?;
+        let size = file.len() as u64;
+        let before = self.volume(node, volid).map_or(0, |old| old.size);
+        if size > self.spec.size_bytes.saturating_sub(self.used(node)) + before {
+            let path = self.path(volid);
+            return Err(format!(
+                "import failed: cp: error writing '{path}': No space left on device"
+            ));
+        }
+        let format = volid.rsplit('.').next().unwrap_or_default().to_owned();
+        let volume = Volume {
+            size,
+            vmid: None,
+            format,
+            content: content.to_owned(),
+            ctime: now,
+            base: None,
+            stuck: None,
+            snapshots: BTreeSet::new(),
+        };
+        self.put(node, volid, volume);
+        self.files.insert((self.place(node).to_owned(), volid.to_owned()), file);
+        Ok(())
+    }
+
+    /// What is in a file that was uploaded.
+    pub fn file(&self, node: &str, volid: &str) -> Option<&Bytes> {
+        self.files.get(&(self.place(node).to_owned(), volid.to_owned()))
     }
 
     /// Bytes in use on a node.
@@ -157,7 +216,7 @@ impl Storage {
 
     /// Bytes a volume takes: thin ones next to nothing.
     pub fn occupied(&self, volume: &Volume) -> u64 {
-        if self.spec.kind == "lvm" || volume.content != "images" {
+        if self.spec.kind == "lvm" || !matches!(volume.content.as_str(), "images" | "rootdir") {
             volume.size
         } else {
             volume.size / 16
@@ -189,6 +248,7 @@ impl Storage {
         let name = self.new_name(node, order.vmid, &order.purpose);
         let volid = self.volid(order.vmid, &name, &format);
         let line = self.made_line(&volid, &name, &format, order.size);
+        let content = if order.purpose == Purpose::Root { "rootdir" } else { "images" };
         self.put(
             node,
             &volid,
@@ -196,7 +256,7 @@ impl Storage {
                 size: order.size,
                 vmid: Some(order.vmid),
                 format,
-                content: "images".into(),
+                content: content.into(),
                 ctime: now,
                 base: None,
                 stuck: None,
@@ -298,11 +358,15 @@ impl Storage {
 
     /// Makes a guest's volume a base: its new id.
     pub fn make_base(&mut self, node: &str, volid: &str) -> Option<String> {
-        if !self.makes_bases() || name_of(volid).starts_with("base-") {
+        if !self.makes_bases() || is_base(volid) {
             return None;
         }
-        let renamed =
-            volid.replacen(name_of(volid), &name_of(volid).replacen("vm-", "base-", 1), 1);
+        let name = name_of(volid);
+        let renamed = match name.strip_prefix("subvol-") {
+            Some(rest) => format!("basevol-{rest}"),
+            None => name.replacen("vm-", "base-", 1),
+        };
+        let renamed = volid.replacen(name, &renamed, 1);
         // A linked clone that becomes a template keeps its own base behind it.
         let volume = self.take(node, volid)?;
         self.put(node, &renamed, volume);
@@ -373,14 +437,16 @@ impl Storage {
         match purpose {
             Purpose::Cloudinit => format!("vm-{vmid}-cloudinit"),
             Purpose::State(snapshot) => format!("vm-{vmid}-state-{snapshot}"),
-            Purpose::Disk => {
+            Purpose::Disk | Purpose::Root => {
                 let taken: BTreeSet<u32> = self
                     .volumes(node)
                     .filter(|(_, volume)| volume.vmid == Some(vmid))
                     .filter_map(|(volid, _)| disk_number(volid))
                     .collect();
                 let free = (0..).find(|n| !taken.contains(n)).unwrap_or(0);
-                format!("vm-{vmid}-disk-{free}")
+                let subvolume = *purpose == Purpose::Root && self.has_subvolumes();
+                let stem = if subvolume { "subvol" } else { "vm" };
+                format!("{stem}-{vmid}-disk-{free}")
             }
         }
     }
@@ -418,8 +484,14 @@ pub fn name_of(volid: &str) -> &str {
 /// The guest whose id stands in a volume's name.
 pub fn owner_in_name(volid: &str) -> Option<u32> {
     let name = name_of(volid);
-    let rest = name.strip_prefix("vm-").or_else(|| name.strip_prefix("base-"))?;
+    let rest =
+        ["vm-", "base-", "subvol-", "basevol-"].iter().find_map(|stem| name.strip_prefix(stem))?;
     rest.split('-').next()?.parse().ok()
+}
+
+/// Whether linked clones can hang on a volume of this name.
+fn is_base(volid: &str) -> bool {
+    ["base-", "basevol-"].iter().any(|stem| name_of(volid).starts_with(stem))
 }
 
 fn disk_number(volid: &str) -> Option<u32> {

@@ -5,10 +5,13 @@
 mod agents;
 mod clones;
 mod configs;
+mod containers;
 mod destroys;
+mod entitled;
 mod fakes;
 mod freshness;
 mod locks;
+mod services;
 mod storages;
 mod tasks;
 mod vmids;

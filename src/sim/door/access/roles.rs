@@ -91,7 +91,7 @@ const AUDIT_9: &[&str] = &["VM.GuestAgent.Audit"];
 
 fn version_extras(version: PveVersion) -> (&'static [&'static str], &'static [&'static str]) {
     match version {
-        PveVersion::V8_4 => (ADMIN_8, &[]),
+        PveVersion::V7_4 | PveVersion::V8_4 => (ADMIN_8, &[]),
         PveVersion::V9_2 => (ADMIN_9, AUDIT_9),
     }
 }

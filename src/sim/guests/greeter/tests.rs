@@ -28,9 +28,8 @@ async fn boot(host: &GreeterGuests, vmid: u32, key: &PrivateKey) -> (Target, Hos
     let config = BTreeMap::from([("sshkeys".to_owned(), sshkeys)]);
     let hostname = format!("agent-{vmid}");
     let node = "pve1".to_owned();
-    host.boot(GuestBoot { vmid, node, hostname, config, mac: None, boot: 1, resumed: false })
-        .await
-        .unwrap();
+    let (mac, boot, resumed, disc) = (None, 1, false, false);
+    host.boot(GuestBoot { vmid, node, hostname, config, mac, boot, resumed, disc }).await.unwrap();
     let GuestAddress { ip, port } = host.address(vmid).unwrap();
     let line = host.none.host_key(vmid).unwrap().public_line("");
     let target = Target { host: ip, port, user: "debian".to_owned() };

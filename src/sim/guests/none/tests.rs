@@ -18,6 +18,7 @@ fn guest(vmid: u32, boot: u32) -> GuestBoot {
         mac: Some(MAC.to_owned()),
         boot,
         resumed: false,
+        disc: false,
     }
 }
 

@@ -203,7 +203,12 @@ impl Disk {
     pub(super) fn snapshot(&self, name: &str) -> io::Result<()> {
         let to = self.place.join("snapshots").join(name);
         remove(&to)?;
-        copy(&self.folder(), &to)
+        // A guest that never booted has an empty disk.
+        if self.folder().exists() {
+            copy(&self.folder(), &to)
+        } else {
+            std::fs::create_dir_all(&to)
+        }
     }
 
     pub(super) fn rollback(&self, name: &str) -> io::Result<()> {

@@ -159,6 +159,7 @@ impl Sandbox {
             mac: None,
             boot: 1,
             resumed: false,
+            disc: false,
         };
         let inside = Inside::new(&boot, std::net::Ipv4Addr::LOCALHOST)?;
         let disk = Disk::new(place, 0);

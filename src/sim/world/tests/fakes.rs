@@ -241,7 +241,9 @@ impl Play {
         }
         let node = params.text("node");
         let caller = caller.clone();
-        self.world.call(Call { caller, at: "pve1".into(), method, route, node, params }).await
+        self.world
+            .call(Call { caller, at: "pve1".into(), method, route, node, params, file: None })
+            .await
     }
 
     /// The data of a call that must succeed.

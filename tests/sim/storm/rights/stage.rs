@@ -40,7 +40,7 @@ impl Layout {
 /// The release a simulated cluster plays.
 pub fn release(version: PveVersion) -> Release {
     match version {
-        PveVersion::V8_4 => Release::V8,
+        PveVersion::V7_4 | PveVersion::V8_4 => Release::V8,
         PveVersion::V9_2 => Release::V9,
     }
 }

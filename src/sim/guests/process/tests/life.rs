@@ -187,6 +187,20 @@ async fn snapshots_bring_back_and_clones_get_a_host_key_of_their_own() {
 }
 
 #[tokio::test]
+async fn a_snapshot_from_before_the_first_boot_puts_back_an_empty_disk() {
+    let Some(rig) = Rig::isolated() else { return };
+    rig.guests.snapshot(1012, "new");
+    rig.up(1012, 1).await;
+    let session = rig.log_in(1012).await;
+    says(&session, "echo old > file").await;
+    rig.guests.stop(1012).await;
+    rig.guests.rollback(1012, "new");
+    rig.up(1012, 1).await;
+    let session = rig.log_in(1012).await;
+    assert_eq!(says(&session, "ls").await, "");
+}
+
+#[tokio::test]
 async fn a_guest_that_can_not_be_is_refused_with_the_reason() {
     let Some(rig) = Rig::isolated() else { return };
     let mut bad = guest(1010, 1);

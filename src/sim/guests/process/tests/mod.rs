@@ -124,6 +124,7 @@ pub(super) fn guest(vmid: u32, boot: u32) -> GuestBoot {
         mac: Some("BC:24:11:AA:BB:CC".to_owned()),
         boot,
         resumed: false,
+        disc: false,
     }
 }
 

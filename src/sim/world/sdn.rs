@@ -1,0 +1,365 @@
+//! Software-defined networks: zones and VNets, as configured and as applied.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::ask::{Ask, failed};
+use super::conf::{Config, digest};
+use super::state::State;
+use crate::sim::call::{Answer, ApiError, Outcome};
+
+/// The zone of plain bridges.
+pub const LOCAL: &str = "localnetwork";
+
+/// Sections by name.
+type Sections = BTreeMap<String, Config>;
+
+/// Zones and VNets.
+#[derive(Debug, Default)]
+pub struct Sdn {
+    zones: Sections,
+    vnets: Sections,
+    applied_zones: Sections,
+    applied_vnets: Sections,
+}
+
+impl Sdn {
+    /// The zone that a bridge of this name is in.
+    pub fn zone_of(&self, bridge: &str) -> String {
+        let vnet = self.vnets.get(bridge).or_else(|| self.applied_vnets.get(bridge));
+        vnet.and_then(|vnet| vnet.get("zone").cloned()).unwrap_or_else(|| LOCAL.into())
+    }
+
+    /// The applied VNets on a node, with their zones.
+    pub fn on_node(&self, node: &str) -> impl Iterator<Item = (&String, &Config)> {
+        let node = node.to_owned();
+        self.applied_vnets.iter().filter(move |(_, vnet)| {
+            let zone = vnet.get("zone").and_then(|zone| self.applied_zones.get(zone));
+            zone.is_some_and(|zone| zone_is_on(zone, &node))
+        })
+    }
+}
+
+fn zone_is_on(zone: &Config, node: &str) -> bool {
+    zone.get("nodes").is_none_or(|nodes| nodes.split([',', ';', ' ']).any(|name| name == node))
+}
+
+impl State {
+    /// Whether guests on a node can be put on a bridge or VNet of this name.
+    pub fn has_bridge(&self, node: &str, bridge: &str) -> bool {
+        let plain = self
+            .nodes
+            .get(node)
+            .is_none_or(|node| node.spec.bridges.iter().any(|name| name == bridge));
+        plain || self.sdn.on_node(node).any(|(name, _)| name == bridge)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Zone,
+    Vnet,
+}
+
+impl Part {
+    fn key(self) -> &'static str {
+        match self {
+            Self::Zone => "zone",
+            Self::Vnet => "vnet",
+        }
+    }
+
+    fn now(self, sdn: &mut Sdn) -> &mut Sections {
+        match self {
+            Self::Zone => &mut sdn.zones,
+            Self::Vnet => &mut sdn.vnets,
+        }
+    }
+
+    fn both(self, sdn: &Sdn) -> (&Sections, &Sections) {
+        match self {
+            Self::Zone => (&sdn.zones, &sdn.applied_zones),
+            Self::Vnet => (&sdn.vnets, &sdn.applied_vnets),
+        }
+    }
+
+    fn missing(self, id: &str) -> ApiError {
+        failed(format!("sdn '{id}' does not exist"))
+    }
+}
+
+/// Serves a call below `/cluster/sdn`; none for routes that are not served.
+pub fn serve(ask: &Ask, rest: &str) -> Option<Outcome> {
+    let outcome = match (ask.call.method, rest) {
+        ("GET", "") => Ok(Answer::new(json!([{ "id": "zones" }, { "id": "vnets" }]))),
+        ("PUT", "") => apply(ask),
+        ("GET", "/zones") => list(ask, Part::Zone),
+        ("POST", "/zones") => create_zone(ask),
+        ("GET", "/zones/{zone}") => one(ask, Part::Zone),
+        ("PUT", "/zones/{zone}") => change(ask, Part::Zone),
+        ("DELETE", "/zones/{zone}") => delete_zone(ask),
+        ("GET", "/vnets") => list(ask, Part::Vnet),
+        ("POST", "/vnets") => create_vnet(ask),
+        ("GET", "/vnets/{vnet}") => one(ask, Part::Vnet),
+        ("PUT", "/vnets/{vnet}") => change(ask, Part::Vnet),
+        ("DELETE", "/vnets/{vnet}") => delete_vnet(ask),
+        _ => return None,
+    };
+    Some(outcome)
+}
+
+/// The access path of a section.
+fn path_of(part: Part, id: &str, config: &Config) -> String {
+    match part {
+        Part::Zone => format!("/sdn/zones/{id}"),
+        Part::Vnet => {
+            let zone = config.get("zone").map(String::as_str).unwrap_or_default();
+            format!("/sdn/zones/{zone}/{id}")
+        }
+    }
+}
+
+const SEE: &[&str] = &["SDN.Audit", "SDN.Use", "SDN.Allocate"];
+
+fn sees(ask: &Ask, path: &str) -> bool {
+    SEE.iter().any(|privilege| ask.has(path, privilege))
+}
+
+fn line(part: Part, id: &str, config: &Config) -> Map<String, Value> {
+    let mut entry: Map<String, Value> =
+        config.iter().map(|(key, value)| (key.clone(), number_or_text(value))).collect();
+    entry.insert(part.key().into(), id.into());
+    entry.insert("digest".into(), digest(config).into());
+    if part == Part::Vnet {
+        entry.insert("type".into(), "vnet".into());
+    }
+    entry
+}
+
+fn number_or_text(text: &str) -> Value {
+    text.parse::<i64>().map_or_else(|_| text.into(), Value::from)
+}
+
+/// A section as `pending` shows it: with what will become of it.
+fn pending_line(part: Part, id: &str, now: Option<&Config>, applied: Option<&Config>) -> Value {
+    let mut entry = line(part, id, applied.or(now).unwrap_or(&Config::new()));
+    let state = match (now, applied) {
+        (Some(_), None) => Some("new"),
+        (None, Some(_)) => Some("deleted"),
+        (Some(now), Some(applied)) => (now != applied).then_some("changed"),
+        (None, None) => None,
+    };
+    if let (Some(state), changed) = (state, now) {
+        entry.insert("state".into(), state.into());
+        let keys = changed.into_iter().flatten();
+        let changed: Map<String, Value> =
+            keys.map(|(key, value)| (key.clone(), number_or_text(value))).collect();
+        entry.insert("pending".into(), changed.into());
+    }
+    entry.into()
+}
+
+fn list(ask: &Ask, part: Part) -> Outcome {
+    let (pending, running) = (ask.flag("pending"), ask.flag("running"));
+    let kind = ask.text("type");
+    let state = ask.cluster.state();
+    let (now, applied) = part.both(&state.sdn);
+    let mut ids: Vec<&String> = if running { applied } else { now }.keys().collect();
+    if pending {
+        ids.extend(applied.keys().filter(|id| !now.contains_key(*id)));
+    }
+    let mut lines: Vec<Value> = Vec::new();
+    for id in ids {
+        let (mine, theirs) = (now.get(id), applied.get(id));
+        let Some(config) = (if running { theirs } else { mine.or(theirs) }) else { continue };
+        let wanted = kind.is_none() || config.get("type") == kind.as_ref();
+        if !wanted || !sees(ask, &path_of(part, id, config)) {
+            continue;
+        }
+        lines.push(if pending {
+            pending_line(part, id, mine, theirs)
+        } else {
+            line(part, id, config).into()
+        });
+    }
+    Ok(Answer::new(lines.into()))
+}
+
+fn one(ask: &Ask, part: Part) -> Outcome {
+    let id = ask.text(part.key()).unwrap_or_default();
+    let state = ask.cluster.state();
+    let (now, applied) = part.both(&state.sdn);
+    let source = if ask.flag("running") { applied } else { now };
+    let Some(config) = source.get(&id) else { return Err(part.missing(&id)) };
+    if !sees(ask, &path_of(part, &id, config)) {
+        return Err(ApiError::denied(""));
+    }
+    if ask.flag("pending") {
+        return Ok(Answer::new(pending_line(part, &id, now.get(&id), applied.get(&id))));
+    }
+    Ok(Answer::new(line(part, &id, config).into()))
+}
+
+fn stored(ask: &Ask, part: Part) -> Config {
+    let left_out = ["delete", "digest", "lock-token", part.key()];
+    let keys = ask.params().0.keys().filter(|key| !left_out.contains(&key.as_str()));
+    keys.filter_map(|key| Some((key.clone(), ask.text(key)?))).collect()
+}
+
+fn is_id(id: &str) -> bool {
+    let mut letters = id.chars();
+    id.len() <= 8
+        && letters.next().is_some_and(|first| first.is_ascii_lowercase())
+        && letters.all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit())
+}
+
+fn create_zone(ask: &Ask) -> Outcome {
+    let id = ask.text("zone").unwrap_or_default();
+    ask.quorate()?;
+    let config = stored(ask, Part::Zone);
+    let kind = config.get("type").map(String::as_str).unwrap_or_default();
+    let needed: &[&str] = match kind {
+        "vlan" => &["bridge"],
+        "qinq" => &["bridge", "tag"],
+        "vxlan" => &["peers"],
+        "evpn" => &["controller", "vrf-vxlan"],
+        _ => &[],
+    };
+    if let Some(key) = needed.iter().find(|key| !config.contains_key(**key)) {
+        return Err(ApiError::parameter(key, "property is missing and it is not optional"));
+    }
+    let mut state = ask.cluster.state();
+    if id == LOCAL || state.sdn.zones.contains_key(&id) {
+        return Err(failed(format!("sdn zone object ID '{id}' already defined")));
+    }
+    state.sdn.zones.insert(id, config);
+    Ok(Answer::null())
+}
+
+fn create_vnet(ask: &Ask) -> Outcome {
+    let id = ask.text("vnet").unwrap_or_default();
+    ask.quorate()?;
+    if !is_id(&id) {
+        let text = format!("invalid format - vnet ID '{id}' contains illegal characters\n");
+        return Err(ApiError::parameter("vnet", text));
+    }
+    let config = stored(ask, Part::Vnet);
+    let mut state = ask.cluster.state();
+    if state.sdn.vnets.contains_key(&id) {
+        return Err(failed(format!("sdn vnet object ID '{id}' already defined")));
+    }
+    let zone = config.get("zone").cloned().unwrap_or_default();
+    let Some(found) = state.sdn.zones.get(&zone) else {
+        return Err(failed(format!("create sdn vnet object failed: zone {zone} doesn't exist")));
+    };
+    let tagged = matches!(found.get("type").map(String::as_str), Some("vlan" | "qinq" | "vxlan"));
+    if tagged && !config.contains_key("tag") {
+        return Err(failed("create sdn vnet object failed: missing vlan tag".into()));
+    }
+    state.sdn.vnets.insert(id, config);
+    Ok(Answer::null())
+}
+
+/// May the caller change this section; for VNets that is checked in code.
+fn may_allocate(ask: &Ask, part: Part, id: &str) -> Result<(), ApiError> {
+    let path = {
+        let state = ask.cluster.state();
+        match part.both(&state.sdn).0.get(id) {
+            Some(config) => path_of(part, id, config),
+            None => return Err(part.missing(id)),
+        }
+    };
+    ask.check(&path, &["SDN.Allocate"])
+}
+
+fn change(ask: &Ask, part: Part) -> Outcome {
+    let id = ask.text(part.key()).unwrap_or_default();
+    may_allocate(ask, part, &id)?;
+    ask.quorate()?;
+    let set = stored(ask, part);
+    let mut state = ask.cluster.state();
+    let Some(config) = part.now(&mut state.sdn).get_mut(&id) else {
+        return Err(part.missing(&id));
+    };
+    if ask.text("digest").is_some_and(|wanted| wanted != digest(&*config)) {
+        let text = "detected modified configuration - file changed by other user? Try again.";
+        return Err(failed(text.into()));
+    }
+    for key in ask.text("delete").unwrap_or_default().split([',', ';', ' ']) {
+        config.remove(key);
+    }
+    config.extend(set);
+    Ok(Answer::null())
+}
+
+fn delete_zone(ask: &Ask) -> Outcome {
+    let id = ask.text("zone").unwrap_or_default();
+    may_allocate(ask, Part::Zone, &id)?;
+    let mut state = ask.cluster.state();
+    if let Some((vnet, _)) = state.sdn.vnets.iter().find(|(_, v)| v.get("zone") == Some(&id)) {
+        let text = format!("delete sdn zone object failed: zone {id} is used by vnet {vnet}");
+        return Err(failed(text));
+    }
+    state.sdn.zones.remove(&id);
+    Ok(Answer::null())
+}
+
+fn delete_vnet(ask: &Ask) -> Outcome {
+    let id = ask.text("vnet").unwrap_or_default();
+    may_allocate(ask, Part::Vnet, &id)?;
+    ask.cluster.state().sdn.vnets.remove(&id);
+    Ok(Answer::null())
+}
+
+/// `PUT /cluster/sdn`: a task that makes what is configured real on all nodes.
+fn apply(ask: &Ask) -> Outcome {
+    ask.quorate()?;
+    let cluster = ask.cluster.clone();
+    let at = ask.call.at.clone();
+    Ok(ask.cluster.fork(
+        &ask.call.caller,
+        &at.clone(),
+        "reloadnetworkall",
+        "",
+        |worker| async move {
+            cluster.work(&at, cluster.latency.config, None).await;
+            let mut state = cluster.state();
+            let Sdn { zones, vnets, applied_zones, applied_vnets } = &mut state.sdn;
+            applied_zones.clone_from(zones);
+            applied_vnets.clone_from(vnets);
+            let names: Vec<String> = state.nodes.keys().cloned().collect();
+            drop(state);
+            for name in names {
+                worker.log(format!("{name}: reloading network config"));
+            }
+            Ok(())
+        },
+    ))
+}
+
+/// `GET /nodes/{node}/sdn/zones`.
+pub fn zones_of_node(ask: &Ask) -> Outcome {
+    let state = ask.cluster.state();
+    let applied = state.sdn.applied_zones.iter();
+    let here = applied.filter(|(_, zone)| zone_is_on(zone, &ask.node)).map(|(id, _)| id.as_str());
+    let seen = here.chain([LOCAL]).filter(|id| sees(ask, &format!("/sdn/zones/{id}")));
+    let lines: Vec<Value> = seen.map(|id| json!({ "zone": id, "status": "available" })).collect();
+    Ok(Answer::new(lines.into()))
+}
+
+/// `GET /nodes/{node}/sdn/zones/{zone}/content`: its VNets, or the bridges of the local zone.
+pub fn content(ask: &Ask) -> Outcome {
+    let zone = ask.text("zone").unwrap_or_default();
+    let state = ask.cluster.state();
+    let names: Vec<String> = if zone == LOCAL {
+        state.nodes.get(&ask.node).map(|node| node.spec.bridges.clone()).unwrap_or_default()
+    } else if state.sdn.applied_zones.contains_key(&zone) {
+        let here = state.sdn.on_node(&ask.node);
+        here.filter(|(_, v)| v.get("zone") == Some(&zone)).map(|(id, _)| id.clone()).collect()
+    } else {
+        return Err(failed(format!("zone '{zone}' does not exist on this node")));
+    };
+    let line = |name: &String| json!({ "vnet": name, "status": "available" });
+    Ok(Answer::new(names.iter().map(line).collect::<Vec<_>>().into()))
+}

@@ -1,0 +1,168 @@
+//! What cloud-init in a guest hears from a disc image of the data source `NoCloud`, in the place of
+//! Proxmox's own: who it is, who may log in, and the address of its first network card.
+
+use serde_yaml::Value;
+
+use super::Cluster;
+use super::conf::{self, Config};
+use super::state::State;
+use crate::iso::{self, Disc, LABEL};
+use crate::pve::transport::encode;
+
+/// Keys of a configuration that are told by Proxmox's own drive alone.
+const OWN: [&str; 3] = ["ciuser", "sshkeys", "cipassword"];
+
+impl Cluster {
+    /// The disc that cloud-init finds in a guest's drives, if there is one.
+    pub(crate) fn seed_of(state: &State, node: &str, config: &Config) -> Option<Disc> {
+        let drives = conf::drives(config);
+        let discs = drives.iter().filter(|(_, drive)| drive.is_cdrom()).filter_map(|(_, drive)| {
+            let storage = state.storage_of(&drive.file).ok()?;
+            iso::read(storage.file(node, &drive.file)?)
+        });
+        discs.into_iter().find(|disc| disc.label.eq_ignore_ascii_case(LABEL))
+    }
+}
+
+/// Puts what a disc tells in the place of what Proxmox's own drive would; gives the host name.
+pub fn heed(config: &mut Config, hostname: &str, mac: Option<&str>, disc: &Disc) -> String {
+    config
+        .retain(|key, _| !OWN.contains(&key.as_str()) && conf::numbered(key, "ipconfig").is_none());
+    let yaml = |name: &str| -> Value {
+        let text = disc.text(name).unwrap_or_default();
+        serde_yaml::from_str(&text).unwrap_or(Value::Null)
+    };
+    let (meta, network) = (yaml("meta-data"), yaml("network-config"));
+    let is_config = disc.text("user-data").is_some_and(|text| text.starts_with("#cloud-config"));
+    let user = if is_config { yaml("user-data") } else { Value::Null };
+    let login = login(&user);
+    let mut keys = texts(&user["ssh_authorized_keys"]);
+    keys.extend(texts(&meta["public-keys"]));
+    keys.extend(login.as_ref().map(|(_, keys)| keys.clone()).unwrap_or_default());
+    if !keys.is_empty() {
+        config.insert("sshkeys".into(), encode(&keys.join("\n")));
+    }
+    if let Some((name, _)) = login {
+        config.insert("ciuser".into(), name);
+    }
+    if let Some(address) = mac.and_then(|mac| address(&network, mac)) {
+        config.insert("ipconfig0".into(), address);
+    }
+    let named = [&user["hostname"], &user["fqdn"], &meta["local-hostname"]];
+    let named = named.into_iter().find_map(Value::as_str).unwrap_or(hostname);
+    named.split('.').next().unwrap_or(named).to_owned()
+}
+
+/// Texts of a list, or the only one.
+fn texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Sequence(items) => {
+            items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        }
+        Value::Mapping(map) => map.values().flat_map(texts).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Tagged(_) => Vec::new(),
+    }
+}
+
+/// Who logs in, with keys of its own: the one user that simulated guests have.
+fn login(user: &Value) -> Option<(String, Vec<String>)> {
+    let one = |value: &Value| match value {
+        Value::String(name) if name != "default" => Some((name.clone(), Vec::new())),
+        Value::Mapping(_) => {
+            let name = value["name"].as_str()?.to_owned();
+            Some((name, texts(&value["ssh_authorized_keys"])))
+        }
+        Value::String(_)
+        | Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::Sequence(_)
+        | Value::Tagged(_) => None,
+    };
+    let listed = user["users"].as_sequence().map(Vec::as_slice).unwrap_or_default();
+    let default = &user["system_info"]["default_user"];
+    one(&user["user"]).or_else(|| listed.iter().find_map(one)).or_else(|| one(default))
+}
+
+/// The address of the card with this MAC address, as `ipconfig0` says it; in version 1 or 2.
+fn address(network: &Value, mac: &str) -> Option<String> {
+    let inner = if network["network"].is_null() { network } else { &network["network"] };
+    let is_it = |value: &Value| value.as_str().is_some_and(|text| text.eq_ignore_ascii_case(mac));
+    if let Some(cards) = inner["ethernets"].as_mapping() {
+        let card = cards.values().find(|card| is_it(&card["match"]["macaddress"]))?;
+        if card["dhcp4"].as_bool() == Some(true) {
+            return Some("ip=dhcp".to_owned());
+        }
+        return said(&texts(&card["addresses"]));
+    }
+    let cards = inner["config"].as_sequence()?;
+    let card = cards.iter().find(|card| is_it(&card["mac_address"]))?;
+    let subnets = card["subnets"].as_sequence()?;
+    if subnets.iter().any(|one| one["type"].as_str().is_some_and(|kind| kind.starts_with("dhcp"))) {
+        return Some("ip=dhcp".to_owned());
+    }
+    said(&subnets.iter().flat_map(|one| texts(&one["address"])).collect::<Vec<_>>())
+}
+
+fn said(addresses: &[String]) -> Option<String> {
+    let parts = addresses.iter().map(|address| {
+        let name = if address.contains(':') { "ip6" } else { "ip" };
+        format!("{name}={address}")
+    });
+    let said = parts.collect::<Vec<_>>().join(",");
+    (!said.is_empty()).then_some(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disc(user: &str, meta: &str, network: &str) -> Disc {
+        let files = [("user-data", user), ("meta-data", meta), ("network-config", network)];
+        let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec())).into();
+        Disc { label: LABEL.into(), files }
+    }
+
+    fn heard(user: &str, meta: &str, network: &str) -> (String, Config) {
+        let mut config = Config::from([
+            ("ciuser".to_owned(), "old".to_owned()),
+            ("ipconfig0".to_owned(), "ip=10.0.0.1/24".to_owned()),
+            ("memory".to_owned(), "512".to_owned()),
+        ]);
+        let disc = disc(user, meta, network);
+        let name = heed(&mut config, "vm", Some("BC:24:11:00:00:01"), &disc);
+        (name, config)
+    }
+
+    // Invariant: a guest with a disc hears what stands on it, and nothing of Proxmox's own drive.
+
+    #[test]
+    fn a_disc_names_host_user_keys_and_address() {
+        let user = "#cloud-config\nhostname: build-1\nuser: ci\nssh_authorized_keys: [k1]\n";
+        let network = "version: 2\nethernets:\n  e0:\n    match: {macaddress: 'bc:24:11:00:00:01'}\n    addresses: [127.0.0.9/8]\n";
+        let (name, config) = heard(user, "public-keys: [k2]\n", network);
+        assert_eq!(name, "build-1");
+        assert_eq!(config["ciuser"], "ci");
+        assert_eq!(config["sshkeys"], "k1%0Ak2");
+        assert_eq!(config["ipconfig0"], "ip=127.0.0.9/8");
+        assert_eq!(config["memory"], "512");
+    }
+
+    #[test]
+    fn a_script_leaves_all_but_what_the_meta_data_says() {
+        let (name, config) = heard("#!/bin/sh\n", "local-hostname: h.example.com\n", "");
+        assert_eq!(name, "h");
+        assert_eq!(config.keys().collect::<Vec<_>>(), ["memory"]);
+    }
+
+    #[test]
+    fn users_with_names_of_their_own_are_found_and_version_1_is_read() {
+        let user =
+            "#cloud-config\nusers:\n  - default\n  - name: runner\n    ssh_authorized_keys: [k]\n";
+        let network = "version: 1\nconfig:\n  - {type: physical, mac_address: 'bc:24:11:00:00:01', subnets: [{type: dhcp4}]}\n";
+        let (name, config) = heard(user, "", network);
+        assert_eq!((name.as_str(), config["ciuser"].as_str()), ("vm", "runner"));
+        assert_eq!((config["sshkeys"].as_str(), config["ipconfig0"].as_str()), ("k", "ip=dhcp"));
+    }
+}

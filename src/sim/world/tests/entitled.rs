@@ -1,0 +1,230 @@
+// Invariant: behaviour sections 4 and 18, containers and the cluster's services ask for the same
+// rights as on a real node, each named with its place. Here the door and access control are real.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::fakes::Hollow;
+use crate::sim::clock::WallClock;
+use crate::sim::door::Door;
+use crate::sim::door::access::Access;
+use crate::sim::door::http::Request;
+use crate::sim::spec::{AclSpec, ClusterSpec, PveVersion};
+use crate::sim::world::{EPOCH, Latency, World, WorldOptions};
+
+const TEMPLATE: &str = "local:vztmpl/debian-12-standard_12.12-1_amd64.tar.zst";
+const GUESTS: &[&str] = &[
+    "VM.Allocate",
+    "VM.Audit",
+    "VM.Clone",
+    "VM.Config.CPU",
+    "VM.Config.Disk",
+    "VM.Config.Memory",
+    "VM.Config.Network",
+    "VM.Config.Options",
+    "VM.PowerMgmt",
+];
+
+/// A cluster seen through a token that has these rights: path and privileges.
+struct Seen {
+    door: Arc<Door>,
+}
+
+impl Seen {
+    fn with(version: PveVersion, rights: &[(&str, &[&str])]) -> Self {
+        let mut spec = ClusterSpec::three_nodes("secret", "token");
+        spec.root_tokens[0].privsep = true;
+        for (number, (path, privileges)) in rights.iter().enumerate() {
+            let role = format!("Role{number}");
+            let privileges = privileges.iter().map(|name| (*name).to_owned()).collect();
+            spec.roles.insert(role.clone(), privileges);
+            let (path, who) = ((*path).to_owned(), "root@pam!drover".to_owned());
+            spec.acl.push(AclSpec { path, who, role, propagate: true });
+        }
+        let access = Access::new(&spec, version, WallClock::starting_at(EPOCH));
+        let options = WorldOptions { version, latency: Latency::none(), ..WorldOptions::default() };
+        let guests = Arc::new(Hollow::default());
+        let world = World::new(&spec, options, Arc::clone(&access) as _, guests);
+        world.side_door().plant_volume("pve1", TEMPLATE, 100 << 20);
+        Self { door: Door::new(&spec, version, 1, access, world, None) }
+    }
+
+    async fn call(&self, method: &str, path: &str, form: &str) -> (u16, Value) {
+        let writes = matches!(method, "POST" | "PUT");
+        let query = if writes || form.is_empty() { String::new() } else { format!("?{form}") };
+        let mut headers =
+            vec![("authorization".to_owned(), "PVEAPIToken=root@pam!drover=token".to_owned())];
+        if writes {
+            let kind = "application/x-www-form-urlencoded".to_owned();
+            headers.push(("content-type".to_owned(), kind));
+        }
+        let body = if writes { form.to_owned().into_bytes() } else { Vec::new() };
+        let answer = self.door.serve(Request {
+            method: method.to_owned(),
+            target: format!("/api2/json{path}{query}"),
+            headers: headers.into_iter().collect(),
+            body: body.into(),
+            node: "pve1".into(),
+        });
+        let answer = answer.await;
+        (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
+    }
+
+    /// The refusal of a call.
+    async fn refused(&self, method: &str, path: &str, form: &str) -> String {
+        let (status, body) = self.call(method, path, form).await;
+        assert_eq!(status, 403, "{method} {path}: {body}");
+        body["message"].as_str().unwrap().trim_end().to_owned()
+    }
+
+    /// A call that is taken.
+    async fn taken(&self, method: &str, path: &str, form: &str) -> Value {
+        let (status, body) = self.call(method, path, form).await;
+        assert_eq!(status, 200, "{method} {path}: {body}");
+        body["data"].clone()
+    }
+}
+
+/// The rights for containers on local storage and the bridge, but one.
+fn without(missing: &str) -> Vec<(&'static str, Vec<&'static str>)> {
+    let rights = [
+        ("/pool/ci", GUESTS.to_vec()),
+        ("/storage/local", vec!["Datastore.Audit"]),
+        ("/storage/local-lvm", vec!["Datastore.AllocateSpace"]),
+        ("/sdn/zones/localnetwork", vec!["SDN.Use"]),
+    ];
+    let kept = |(path, privileges): (&'static str, Vec<&'static str>)| {
+        (path, privileges.into_iter().filter(|name| *name != missing).collect())
+    };
+    rights.map(kept).to_vec()
+}
+
+fn seen(version: PveVersion, missing: &str) -> Seen {
+    let rights = without(missing);
+    let rights: Vec<(&str, &[&str])> =
+        rights.iter().map(|(path, privileges)| (*path, privileges.as_slice())).collect();
+    Seen::with(version, &rights)
+}
+
+fn wishes(more: &str) -> String {
+    format!(
+        "vmid=101&pool=ci&ostemplate={TEMPLATE}&rootfs=local-lvm:8&hostname=box&memory=1024&cores=2\
+         &net0=name%3Deth0%2Cbridge%3Dvmbr0%2Cip%3Ddhcp&features=nesting%3D1&onboot=1&start=1\
+         &ssh-public-keys=ssh-ed25519%20AAAA%20me{more}"
+    )
+}
+
+const CREATE: &str = "/nodes/pve1/lxc";
+
+#[tokio::test(start_paused = true)]
+async fn each_right_that_a_container_needs_is_named_when_it_is_missing() {
+    for version in [PveVersion::V8_4, PveVersion::V9_2] {
+        let upid = seen(version, "").taken("POST", CREATE, &wishes("")).await;
+        assert!(upid.as_str().unwrap().contains(":vzcreate:101:root@pam!drover:"));
+        let cases = [
+            ("VM.Allocate", "Permission check failed"),
+            ("VM.Config.Disk", "Permission check failed (/vms/101, VM.Config.Disk)"),
+            ("VM.Config.Network", "Permission check failed (/vms/101, VM.Config.Network)"),
+            ("VM.Config.Memory", "Permission check failed (/vms/101, VM.Config.Memory)"),
+            ("VM.Config.CPU", "Permission check failed (/vms/101, VM.Config.CPU)"),
+            ("VM.Config.Options", "Permission check failed (/vms/101, VM.Config.Options)"),
+            ("VM.PowerMgmt", "Permission check failed (/vms/101, VM.PowerMgmt)"),
+            ("SDN.Use", "Permission check failed (/sdn/zones/localnetwork/vmbr0, SDN.Use)"),
+            (
+                "Datastore.AllocateSpace",
+                "Permission check failed (/storage/local-lvm, Datastore.AllocateSpace)",
+            ),
+            (
+                "Datastore.Audit",
+                "Permission check failed (/storage/local, Datastore.Audit|Datastore.AllocateSpace)",
+            ),
+        ];
+        for (missing, text) in cases {
+            let told = seen(version, missing).refused("POST", CREATE, &wishes("")).await;
+            assert_eq!(told, text, "{missing}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_privileged_container_needs_more_since_9() {
+    let more = wishes("&unprivileged=0").replace("&features=nesting%3D1", "");
+    seen(PveVersion::V8_4, "").taken("POST", CREATE, &more).await;
+    let told = seen(PveVersion::V9_2, "").refused("POST", CREATE, &more).await;
+    assert_eq!(told, "Permission check failed (/, Sys.Modify)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn parameters_of_containers_are_checked_as_the_schema_says() {
+    let seen = seen(PveVersion::V8_4, "");
+    let (status, body) =
+        seen.call("POST", CREATE, &wishes("&net1=bridge%3Dvmbr0&ha-managed=1")).await;
+    assert_eq!(status, 400);
+    let errors = body["errors"].as_object().unwrap();
+    assert!(errors["net1"].as_str().unwrap().contains("net1.name: property is missing"), "{body}");
+    assert!(errors["ha-managed"].as_str().unwrap().contains("not defined in schema"), "{body}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vnet_asks_for_its_own_zone_and_a_tag_for_itself() {
+    let admin: &[&str] = &["SDN.Allocate", "SDN.Audit"];
+    let rights: &[(&str, &[&str])] = &[
+        ("/sdn", admin),
+        ("/pool/ci", &["VM.Allocate", "VM.Config.Network", "VM.Config.Options"]),
+        ("/sdn/zones/lab/one", &["SDN.Use"]),
+    ];
+    let seen = Seen::with(PveVersion::V8_4, rights);
+    seen.taken("POST", "/cluster/sdn/zones", "zone=lab&type=vlan&bridge=vmbr0").await;
+    for (vnet, tag) in [("one", 1), ("two", 2)] {
+        let form = format!("vnet={vnet}&zone=lab&tag={tag}");
+        seen.taken("POST", "/cluster/sdn/vnets", &form).await;
+    }
+    let card =
+        |vnet: &str, more: &str| format!("vmid=101&pool=ci&net0=virtio%2Cbridge%3D{vnet}{more}");
+    let told = seen.refused("POST", "/nodes/pve1/qemu", &card("two", "")).await;
+    assert_eq!(told, "Permission check failed (/sdn/zones/lab/two, SDN.Use)");
+    let told = seen.refused("POST", "/nodes/pve1/qemu", &card("vmbr0", "%2Ctag%3D7")).await;
+    assert_eq!(told, "Permission check failed (/sdn/zones/localnetwork/vmbr0/7, SDN.Use)");
+    seen.taken("POST", "/nodes/pve1/qemu", &card("one", "")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_of_the_cluster_are_an_administrators() {
+    let seen = seen(PveVersion::V8_4, "");
+    let cases = [
+        ("POST", "/cluster/ha/resources", "sid=vm:9000", "/, Sys.Console"),
+        ("GET", "/cluster/ha/status/current", "", "/, Sys.Audit"),
+        ("POST", "/cluster/sdn/zones", "zone=lab&type=simple", "/sdn/zones, SDN.Allocate"),
+        ("PUT", "/cluster/sdn", "", "/sdn, SDN.Allocate"),
+        ("POST", "/cluster/firewall/rules", "type=in&action=ACCEPT&proto=vrrp", "/, Sys.Modify"),
+        (
+            "POST",
+            "/nodes/pve1/aplinfo",
+            "storage=local&template=x",
+            "/storage/local, Datastore.AllocateTemplate",
+        ),
+        (
+            "POST",
+            "/nodes/pve1/storage/local/download-url",
+            "content=iso&filename=x.iso&url=https://example.com/x.iso",
+            "/storage/local, Datastore.AllocateTemplate",
+        ),
+    ];
+    for (method, path, form, place) in cases {
+        let told = seen.refused(method, path, form).await;
+        assert_eq!(told, format!("Permission check failed ({place})"), "{method} {path}");
+    }
+    // Lists show what may be seen.
+    let bridges = seen.taken("GET", "/nodes/pve1/network", "type=any_bridge").await;
+    assert_eq!(bridges.as_array().unwrap().len(), 1);
+    assert_eq!(seen.taken("GET", "/cluster/sdn/vnets", "").await, serde_json::json!([]));
+    assert_eq!(seen.taken("GET", "/nodes/pve1/lxc", "").await, serde_json::json!([]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_node_says_what_it_is() {
+    let seen = Seen::with(PveVersion::V7_4, &[]);
+    let version = seen.taken("GET", "/version", "").await;
+    assert_eq!((&version["release"], &version["version"]), (&"7.4".into(), &"7.4-19".into()));
+}

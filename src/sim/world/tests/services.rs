@@ -1,0 +1,184 @@
+// Invariant: behaviour sections 4, 13 and 19, the cluster's services as far as they concern guests:
+// management, networks, firewalls, downloads.
+
+use serde_json::{Value, json};
+
+use super::Play;
+use super::fakes::{refusal, seconds};
+use crate::sim::spec::{PveVersion, WebFile};
+use crate::sim::world::WorldOptions;
+
+const RESOURCES: &str = "/cluster/ha/resources";
+
+async fn end(play: &Play, outcome: crate::sim::call::Outcome) -> String {
+    let upid = outcome.unwrap().data.as_str().unwrap().to_owned();
+    play.end_of(&upid).await
+}
+
+async fn status(play: &Play, vmid: u32) -> Value {
+    play.on(vmid, "GET", "status/current", json!({})).await.unwrap().data
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_managed_guest_starts_and_stops_when_the_manager_comes_round() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    let with = json!({ "sid": "vm:101", "state": "stopped" });
+    play.call("POST", RESOURCES, with.clone()).await.unwrap();
+    let twice = refusal(play.call("POST", RESOURCES, with).await);
+    assert_eq!(twice, "resource ID 'vm:101' already defined");
+    let upid = play.begin(101, "POST", "status/start", json!({})).await;
+    assert!(upid.contains(":hastart:101:"), "{upid}");
+    assert_eq!(play.end_of(&upid).await, "OK");
+    let early = status(&play, 101).await;
+    assert_eq!((&early["status"], &early["ha"]["state"]), (&json!("stopped"), &json!("started")));
+    seconds(11).await;
+    assert_eq!(status(&play, 101).await["status"], "running");
+    assert_eq!(play.line(101).await.unwrap()["hastate"], "started");
+    assert_eq!(play.run(101, "POST", "status/stop", json!({})).await, "OK");
+    seconds(11).await;
+    assert_eq!(status(&play, 101).await["status"], "stopped");
+    let kept = refusal(play.on(101, "DELETE", "", json!({})).await);
+    assert!(kept.ends_with("used in HA resources and purge parameter not set."), "{kept}");
+    assert_eq!(play.run(101, "DELETE", "", json!({ "purge": true })).await, "OK");
+    assert_eq!(play.get(RESOURCES, json!({})).await, json!([]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn groups_are_of_8_and_rules_of_9() {
+    let group = json!({ "group": "near", "nodes": "pve1:2,pve2" });
+    let rule = json!({
+        "rule": "near", "type": "node-affinity", "nodes": "pve1", "resources": "vm:101",
+    });
+    let eight = Play::at_once();
+    eight.call("POST", "/cluster/ha/groups", group.clone()).await.unwrap();
+    let found = eight.get("/cluster/ha/groups/{group}", json!({ "group": "near" })).await;
+    assert_eq!(found["nodes"], "pve1:2,pve2");
+    let nine = Play::with(WorldOptions { version: PveVersion::V9_2, ..WorldOptions::default() });
+    let refused = refusal(nine.call("POST", "/cluster/ha/groups", group).await);
+    assert_eq!(refused, "ha groups have been migrated to rules");
+    nine.call("POST", "/cluster/ha/rules", rule).await.unwrap();
+    let rules = nine.get("/cluster/ha/rules", json!({ "type": "node-affinity" })).await;
+    assert_eq!(rules[0]["rule"], "near");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vnet_carries_guests_once_it_is_applied() {
+    let play = Play::at_once();
+    let zone = json!({ "zone": "lab", "type": "vlan", "bridge": "vmbr0", "nodes": "pve1" });
+    play.call("POST", "/cluster/sdn/zones", zone).await.unwrap();
+    let untagged = json!({ "vnet": "vlab", "zone": "lab" });
+    let refused = refusal(play.call("POST", "/cluster/sdn/vnets", untagged).await);
+    assert_eq!(refused, "create sdn vnet object failed: missing vlan tag");
+    let vnet = json!({ "vnet": "vlab", "zone": "lab", "tag": 5 });
+    play.call("POST", "/cluster/sdn/vnets", vnet).await.unwrap();
+    let pending = play.get("/cluster/sdn/vnets", json!({ "pending": true })).await;
+    assert_eq!((&pending[0]["state"], &pending[0]["pending"]["tag"]), (&json!("new"), &json!(5)));
+    play.clone_to(101).await;
+    let net = json!({ "net0": "virtio,bridge=vlab" });
+    play.on(101, "PUT", "config", net).await.unwrap();
+    let early = play.run(101, "POST", "status/start", json!({})).await;
+    assert_eq!(early, "start failed: QEMU exited with code 1");
+    assert_eq!(end(&play, play.call("PUT", "/cluster/sdn", json!({})).await).await, "OK");
+    assert_eq!(play.run(101, "POST", "status/start", json!({})).await, "OK");
+    let content = "/nodes/{node}/sdn/zones/{zone}/content";
+    let here = play.get(content, json!({ "zone": "lab" })).await;
+    assert_eq!(here, json!([{ "vnet": "vlab", "status": "available" }]));
+    let elsewhere = play.get(content, json!({ "zone": "lab", "node": "pve2" })).await;
+    assert_eq!(elsewhere, json!([]));
+    let used =
+        refusal(play.call("DELETE", "/cluster/sdn/zones/{zone}", json!({ "zone": "lab" })).await);
+    assert_eq!(used, "delete sdn zone object failed: zone lab is used by vnet vlab");
+    let bridges = play.get("/nodes/{node}/network", json!({ "type": "any_bridge" })).await;
+    assert_eq!(
+        (&bridges[0]["bridge_vlan_aware"], &bridges[1]["type"]),
+        (&json!(1), &json!("vnet"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_firewall_rule_comes_first_and_goes_by_its_place() {
+    let play = Play::at_once();
+    let rules = "/cluster/firewall/rules";
+    for (action, proto) in [("DROP", "udp"), ("ACCEPT", "vrrp")] {
+        let with = json!({ "type": "in", "action": action, "proto": proto, "enable": 1 });
+        play.call("POST", rules, with).await.unwrap();
+    }
+    let list = play.get(rules, json!({})).await;
+    assert_eq!((&list[0]["proto"], &list[0]["pos"]), (&json!("vrrp"), &json!(0)));
+    let wrong = play.call("POST", rules, json!({ "type": "in", "action": "NOPE" })).await;
+    assert_eq!(wrong.unwrap_err().errors["action"], "unknown action 'NOPE'");
+    play.call("DELETE", "/cluster/firewall/rules/{pos}", json!({ "pos": 1 })).await.unwrap();
+    assert_eq!(play.get(rules, json!({})).await.as_array().unwrap().len(), 1);
+    play.call("PUT", "/cluster/firewall/options", json!({ "enable": 1 })).await.unwrap();
+    let other = play.get("/nodes/{node}/firewall/options", json!({})).await;
+    assert_eq!(other.get("enable"), None);
+    assert_eq!(play.get("/cluster/firewall/options", json!({})).await["enable"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_downloads_what_is_there_and_never_over_something_else() {
+    let play = Play::at_once();
+    let url = "https://example.com/disc.iso";
+    play.side.publish(WebFile { url: url.into(), size: 4096, sha256: "ab12".into() });
+    let meta = play.get("/nodes/{node}/query-url-metadata", json!({ "url": url })).await;
+    assert_eq!((&meta["filename"], &meta["size"]), (&json!("disc.iso"), &json!(4096)));
+    let route = "/nodes/{node}/storage/{storage}/download-url";
+    let with = |url: &str, sum: Option<&str>| {
+        let mut with = json!({
+            "storage": "local", "content": "iso", "filename": "my disc.iso", "url": url,
+        });
+        if let Some(sum) = sum {
+            with["checksum"] = sum.into();
+            with["checksum-algorithm"] = "sha256".into();
+        }
+        with
+    };
+    let lost =
+        end(&play, play.call("POST", route, with("https://example.com/x", None)).await).await;
+    assert!(lost.starts_with("download failed: "), "{lost}");
+    let wrong = end(&play, play.call("POST", route, with(url, Some("ff"))).await).await;
+    assert_eq!(wrong, "checksum mismatch: got 'ab12' != expect 'ff', aborting");
+    assert_eq!(end(&play, play.call("POST", route, with(url, Some("AB12"))).await).await, "OK");
+    assert!(play.side.volumes("pve1", "local").contains(&"local:iso/my_disc.iso".to_owned()));
+    assert_eq!(end(&play, play.call("POST", route, with(url, Some("ab12"))).await).await, "OK");
+    let there = end(&play, play.call("POST", route, with(url, None)).await).await;
+    let path = "/var/lib/vz/template/iso/my_disc.iso";
+    assert_eq!(there, format!("refusing to override existing file '{path}'"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_backups_are_pruned_by_policy() {
+    let play = Play::at_once();
+    for day in 1..=3 {
+        let volid = format!("local:backup/vzdump-qemu-101-2026_01_0{day}-00_00_00.vma.zst");
+        play.side.plant_volume("pve1", &volid, 1 << 20);
+        seconds(60).await;
+    }
+    let route = "/nodes/{node}/storage/{storage}/prunebackups";
+    let with = json!({ "storage": "local", "prune-backups": "keep-last=1" });
+    let marks = play.get(route, with.clone()).await;
+    let marks: Vec<&str> =
+        marks.as_array().unwrap().iter().map(|line| line["mark"].as_str().unwrap()).collect();
+    assert_eq!(marks, ["keep", "remove", "remove"]);
+    assert_eq!(end(&play, play.call("DELETE", route, with).await).await, "OK");
+    let left = play.side.volumes("pve1", "local");
+    assert_eq!(left, ["local:backup/vzdump-qemu-101-2026_01_03-00_00_00.vma.zst"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_migration_takes_the_disks_along() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    assert_eq!(play.run(101, "POST", "status/start", json!({})).await, "OK");
+    let running = refusal(play.on(101, "POST", "migrate", json!({ "target": "pve2" })).await);
+    assert_eq!(running, "can't migrate running VM without --online");
+    assert_eq!(play.run(101, "POST", "status/stop", json!({})).await, "OK");
+    assert_eq!(play.run(101, "POST", "migrate", json!({ "target": "pve2" })).await, "OK");
+    let config = play.on(101, "GET", "config", json!({ "node": "pve2" })).await.unwrap().data;
+    assert_eq!(config.get("lock"), None);
+    assert!(play.side.volumes("pve2", "local-lvm").contains(&"local-lvm:vm-101-disk-0".to_owned()));
+    assert!(
+        !play.side.volumes("pve1", "local-lvm").contains(&"local-lvm:vm-101-disk-0".to_owned())
+    );
+}

@@ -1,0 +1,106 @@
+//! Files that come with a call: `POST …/upload`.
+
+use sha2::{Digest as _, Sha224, Sha256, Sha384, Sha512};
+
+use super::ask::Ask;
+use crate::sim::call::{ApiError, Outcome};
+
+/// `POST /nodes/{node}/storage/{storage}/upload`: the file is where the call came in, and a task of
+/// that node copies it to where it belongs.
+pub fn upload(ask: &Ask) -> Outcome {
+    let name = ask.text("storage").unwrap_or_default();
+    let content = ask.text("content").unwrap_or_default();
+    let file = ask.call.file.clone().unwrap_or_default();
+    let (volid, target) = {
+        let state = ask.cluster.state();
+        let storage = state.storage(&name).map_err(ApiError::failed)?;
+        if !storage.on(&ask.node) {
+            let text = format!("storage '{name}' is not available on node '{}'", ask.node);
+            return Err(ApiError::failed(text));
+        }
+        if !storage.is_files() {
+            let text = format!("can't upload to storage type '{}'", storage.spec.kind);
+            return Err(ApiError::failed(text));
+        }
+        let filename = normal(&ask.text("filename").unwrap_or_default());
+        if !fits(&content, &filename) {
+            return Err(ApiError::parameter("filename", "wrong file extension"));
+        }
+        if !storage.takes(&content) {
+            let text = format!("storage '{name}' does not support '{content}' content");
+            return Err(ApiError::failed(text));
+        }
+        let volid = format!("{name}:{content}/{filename}");
+        let target = storage.path(&volid);
+        (volid, target)
+    };
+    let sum = ask.text("checksum-algorithm").zip(ask.text("checksum"));
+    let (cluster, node) = (ask.cluster.clone(), ask.node.clone());
+    let serial = cluster.state().dice.uuid().replace('-', "");
+    let spooled = format!("/var/tmp/pveupload-{serial}");
+    let at = ask.call.at.clone();
+    let here = node == at;
+    Ok(ask.cluster.fork(&ask.call.caller, &at, "imgcopy", "", |worker| async move {
+        worker.log(format!("starting file import from: {spooled}"));
+        if let Some((algorithm, wanted)) = sum {
+            let got = digest(&algorithm, &file)?;
+            if got != wanted.to_lowercase() {
+                worker.log("calculating checksum...");
+                return Err(format!("checksum mismatch: got '{got}' != expect '{wanted}'"));
+            }
+            worker.log("calculating checksum...OK, checksum verified");
+        }
+        if volid.ends_with(".qcow2") && !file.starts_with(b"QFI\xfb") {
+            worker.log(format!(
+                "command '/usr/bin/qemu-img info '--output=json' {spooled} -f qcow2' failed: exit \
+                 code 1"
+            ));
+            let text = "Image is not in qcow2 format";
+            return Err(format!("qemu-img: Could not open '{spooled}': {text}"));
+        }
+        worker.log(format!("target node: {node}"));
+        worker.log(format!("target file: {target}"));
+        worker.log(format!("file size is: {}", file.len()));
+        let command = if here { "cp --" } else { "/usr/bin/scp -o BatchMode=yes -p --" };
+        worker.log(format!("command: {command} {spooled} {target}"));
+        if !cluster.work(&node, cluster.latency.allocate, Some(&worker)).await {
+            return Err("import failed: received interrupt".into());
+        }
+        let mut state = cluster.state();
+        let now = state.clock.unix();
+        state.storage_mut(&name)?.write_file(&node, &volid, &content, file, now)?;
+        drop(state);
+        worker.log("finished file import successfully");
+        Ok(())
+    }))
+}
+
+/// A file's name without a path, odd letters replaced.
+fn normal(name: &str) -> String {
+    let last = name.rsplit(['/', '\\']).next().unwrap_or_default().trim();
+    let good = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    last.chars().map(|c| if good(c) { c } else { '_' }).collect()
+}
+
+/// Whether a name is one of such a content.
+fn fits(content: &str, name: &str) -> bool {
+    let endings: &[&str] = match content {
+        "iso" => &[".iso", ".img"],
+        "vztmpl" => &[".tar", ".tar.gz", ".tar.xz", ".tar.zst", ".tar.bz2"],
+        _ => &[".qcow2", ".raw", ".vmdk", ".ova"],
+    };
+    let lower = name.to_ascii_lowercase();
+    endings.iter().any(|ending| lower.len() > ending.len() && lower.ends_with(ending))
+}
+
+/// A checksum in hexadecimal digits.
+fn digest(algorithm: &str, file: &[u8]) -> Result<String, String> {
+    let bytes = match algorithm {
+        "sha224" => Sha224::digest(file).to_vec(),
+        "sha256" => Sha256::digest(file).to_vec(),
+        "sha384" => Sha384::digest(file).to_vec(),
+        "sha512" => Sha512::digest(file).to_vec(),
+        other => return Err(format!("the simulator has no checksums of '{other}'")),
+    };
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
