@@ -133,7 +133,7 @@ pub async fn denied(setup: Setup, row: &Row, any_of: &[&str]) {
         At::Root => "`/`",
         At::Access => "`/access`",
         // Proxmox names no path for this one.
-        At::Guests if any_of == ["VM.Allocate"] => "target pool",
+        At::Guests if any_of == ["VM.Allocate"] => "with `targetPool`",
         At::AllGuests | At::Guests | At::Template => "`/vms/",
         At::Storage => "`/storage/local-lvm`",
         At::Bridge => "`/sdn/zones/localnetwork/vmbr0`",
