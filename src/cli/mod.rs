@@ -32,7 +32,7 @@ pub use options::{
     DemoOptions, EventsOptions, Global, GuestKind, HoldNextOptions, HoldOptions, LeaseOptions,
     Limit, NodeAction, PveVersion, RunOptions, SimOptions, TemplateAction,
 };
-pub use setup::{RightsOptions, SetupAction};
+pub use setup::{DhcpOptions, RightsOptions, ServiceOptions, SetupAction, VipOptions};
 
 /// Why a command did not do what it was told.
 #[derive(Debug, thiserror::Error)]

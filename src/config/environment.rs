@@ -77,6 +77,24 @@ impl Environment {
         Self { secretless: true, ..self }
     }
 
+    /// The same with a variable where it is not set.
+    pub fn or(mut self, name: &str, value: &str) -> Self {
+        self.variables.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+        self
+    }
+
+    /// The names of all variables.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.variables.keys().map(String::as_str)
+    }
+
+    /// The variables that stand for keys of the configuration and are set, with their values.
+    pub fn given(&self) -> BTreeMap<String, String> {
+        let names = NAMES.iter().chain(&CLOUD).chain(&AGENT).map(|(name, _)| *name);
+        let set = |name: &str| Some((name.to_owned(), self.get(name)?.to_owned()));
+        names.chain(NODES).filter_map(set).collect()
+    }
+
     /// Whether the file of a Proxmox secret may not be there yet.
     pub(super) fn is_secretless(&self) -> bool {
         self.secretless

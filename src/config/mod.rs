@@ -168,6 +168,12 @@ impl LoadError {
     }
 }
 
+/// The files that a configuration is made of beside its YAML, found or not: keys, secrets, bundles,
+/// and what is put into guests.
+pub fn inputs(path: &Path, environment: &Environment) -> Vec<PathBuf> {
+    survey::load(path, environment).inputs
+}
+
 /// Reads and checks a configuration: a file, or a directory of YAML files.
 ///
 /// # Errors

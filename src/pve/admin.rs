@@ -51,6 +51,9 @@ pub struct NodeStorage {
     /// Whether it may be used.
     #[serde(default, deserialize_with = "loose::maybe_flag")]
     pub enabled: Option<bool>,
+    /// Whether all nodes see the same.
+    #[serde(default, deserialize_with = "loose::flag")]
+    pub shared: bool,
     /// Free bytes.
     #[serde(default, deserialize_with = "loose::maybe_number")]
     pub avail: Option<u64>,

@@ -30,6 +30,8 @@ mod resets;
 mod rights;
 mod seeds;
 mod service;
+mod setup_network;
+mod setup_service;
 mod sim;
 mod sources;
 mod spine;

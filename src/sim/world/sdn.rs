@@ -20,8 +20,10 @@ type Sections = BTreeMap<String, Config>;
 pub struct Sdn {
     zones: Sections,
     vnets: Sections,
+    subnets: Sections,
     applied_zones: Sections,
     applied_vnets: Sections,
+    applied_subnets: Sections,
 }
 
 impl Sdn {
@@ -60,6 +62,7 @@ impl State {
 enum Part {
     Zone,
     Vnet,
+    Subnet,
 }
 
 impl Part {
@@ -67,6 +70,7 @@ impl Part {
         match self {
             Self::Zone => "zone",
             Self::Vnet => "vnet",
+            Self::Subnet => "subnet",
         }
     }
 
@@ -74,6 +78,7 @@ impl Part {
         match self {
             Self::Zone => &mut sdn.zones,
             Self::Vnet => &mut sdn.vnets,
+            Self::Subnet => &mut sdn.subnets,
         }
     }
 
@@ -81,6 +86,7 @@ impl Part {
         match self {
             Self::Zone => (&sdn.zones, &sdn.applied_zones),
             Self::Vnet => (&sdn.vnets, &sdn.applied_vnets),
+            Self::Subnet => (&sdn.subnets, &sdn.applied_subnets),
         }
     }
 
@@ -104,6 +110,9 @@ pub fn serve(ask: &Ask, rest: &str) -> Option<Outcome> {
         ("GET", "/vnets/{vnet}") => one(ask, Part::Vnet),
         ("PUT", "/vnets/{vnet}") => change(ask, Part::Vnet),
         ("DELETE", "/vnets/{vnet}") => delete_vnet(ask),
+        ("GET", "/vnets/{vnet}/subnets") => list(ask, Part::Subnet),
+        ("POST", "/vnets/{vnet}/subnets") => create_subnet(ask),
+        ("DELETE", "/vnets/{vnet}/subnets/{subnet}") => delete_subnet(ask),
         _ => return None,
     };
     Some(outcome)
@@ -116,6 +125,10 @@ fn path_of(part: Part, id: &str, config: &Config) -> String {
         Part::Vnet => {
             let zone = config.get("zone").map(String::as_str).unwrap_or_default();
             format!("/sdn/zones/{zone}/{id}")
+        }
+        Part::Subnet => {
+            let of = |key: &str| config.get(key).map(String::as_str).unwrap_or_default();
+            format!("/sdn/zones/{}/{}", of("zone"), of("vnet"))
         }
     }
 }
@@ -131,8 +144,8 @@ fn line(part: Part, id: &str, config: &Config) -> Map<String, Value> {
         config.iter().map(|(key, value)| (key.clone(), number_or_text(value))).collect();
     entry.insert(part.key().into(), id.into());
     entry.insert("digest".into(), digest(config).into());
-    if part == Part::Vnet {
-        entry.insert("type".into(), "vnet".into());
+    if part != Part::Zone {
+        entry.insert("type".into(), part.key().into());
     }
     entry
 }
@@ -173,7 +186,8 @@ fn list(ask: &Ask, part: Part) -> Outcome {
     for id in ids {
         let (mine, theirs) = (now.get(id), applied.get(id));
         let Some(config) = (if running { theirs } else { mine.or(theirs) }) else { continue };
-        let wanted = kind.is_none() || config.get("type") == kind.as_ref();
+        let wanted = (kind.is_none() || config.get("type") == kind.as_ref())
+            && (part != Part::Subnet || config.get("vnet") == ask.text("vnet").as_ref());
         if !wanted || !sees(ask, &path_of(part, id, config)) {
             continue;
         }
@@ -261,6 +275,41 @@ fn create_vnet(ask: &Ask) -> Outcome {
     Ok(Answer::null())
 }
 
+/// A subnet is named by its zone and its network, and is allocated in its VNet's zone.
+fn create_subnet(ask: &Ask) -> Outcome {
+    let (vnet, cidr) = (ask.text("vnet").unwrap_or_default(), ask.text("subnet"));
+    let cidr = cidr.unwrap_or_default();
+    may_allocate(ask, Part::Vnet, &vnet)?;
+    ask.quorate()?;
+    let Some((network, mask)) = cidr.split_once('/') else {
+        return Err(ApiError::parameter("subnet", "invalid format - no network"));
+    };
+    let mut config = stored(ask, Part::Subnet);
+    let mut state = ask.cluster.state();
+    let zone = state.sdn.vnets.get(&vnet).and_then(|vnet| vnet.get("zone")).cloned();
+    let zone = zone.unwrap_or_default();
+    let id = format!("{zone}-{network}-{mask}");
+    if state.sdn.subnets.contains_key(&id) {
+        return Err(failed(format!("sdn subnet object ID '{id}' already defined")));
+    }
+    let dhcp = state.sdn.zones.get(&zone).is_some_and(|zone| zone.contains_key("dhcp"));
+    if config.contains_key("dhcp-range") && !dhcp {
+        let text = format!("zone {zone} has no DHCP configured");
+        return Err(failed(text));
+    }
+    let told = [("cidr", &*cidr), ("network", network), ("mask", mask), ("zone", &zone)];
+    config.extend(told.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    state.sdn.subnets.insert(id, config);
+    Ok(Answer::null())
+}
+
+fn delete_subnet(ask: &Ask) -> Outcome {
+    let id = ask.text("subnet").unwrap_or_default();
+    may_allocate(ask, Part::Subnet, &id)?;
+    ask.cluster.state().sdn.subnets.remove(&id);
+    Ok(Answer::null())
+}
+
 /// May the caller change this section; for VNets that is checked in code.
 fn may_allocate(ask: &Ask, part: Part, id: &str) -> Result<(), ApiError> {
     let path = {
@@ -325,9 +374,10 @@ fn apply(ask: &Ask) -> Outcome {
         |worker| async move {
             cluster.work(&at, cluster.latency.config, None).await;
             let mut state = cluster.state();
-            let Sdn { zones, vnets, applied_zones, applied_vnets } = &mut state.sdn;
-            applied_zones.clone_from(zones);
-            applied_vnets.clone_from(vnets);
+            let sdn = &mut state.sdn;
+            sdn.applied_zones.clone_from(&sdn.zones);
+            sdn.applied_vnets.clone_from(&sdn.vnets);
+            sdn.applied_subnets.clone_from(&sdn.subnets);
             let names: Vec<String> = state.nodes.keys().cloned().collect();
             drop(state);
             for name in names {

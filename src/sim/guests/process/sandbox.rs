@@ -264,17 +264,20 @@ impl Sandbox {
         }
         add(&["--tmpfs", "/run", "--tmpfs", "/guest/run"]);
         add(&["--ro-bind", &self.standins.to_string_lossy(), "/guest/bin"]);
+        if inside.family().is_some() || inside.user == "root" {
+            let own = disk.folder().join(USR_LOCAL).display().to_string();
+            words.extend(["--bind".to_owned(), own, "/usr/local".to_owned()]);
+        }
         if let Some(family) = inside.family() {
-            words.extend(self.bare_machine(disk, family));
+            words.extend(self.bare_machine(family));
         }
         words.extend(["--remount-ro", "/", "--chdir", "/", "--"].map(str::to_owned));
         words
     }
 
     /// Hides what a machine of one family has not: the host's Java, other package managers.
-    fn bare_machine(&self, disk: &Disk, family: &str) -> Vec<String> {
-        let own = disk.folder().join(USR_LOCAL).display().to_string();
-        let mut words = vec!["--bind".to_owned(), own, "/usr/local".to_owned()];
+    fn bare_machine(&self, family: &str) -> Vec<String> {
+        let mut words = Vec::new();
         if Path::new("/usr/lib/jvm").is_dir() {
             words.extend(["--tmpfs", "/usr/lib/jvm"].map(str::to_owned));
         }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Names and texts; one text may stand in for several programs and looks at its name.
-const STANDINS: [(&str, &str); 20] = [
+const STANDINS: [(&str, &str); 23] = [
     ("shutdown", include_str!("standins/power.sh")),
     ("poweroff", include_str!("standins/power.sh")),
     ("halt", include_str!("standins/power.sh")),
@@ -22,6 +22,9 @@ const STANDINS: [(&str, &str); 20] = [
     ("cloud-init", include_str!("standins/cloud-init.sh")),
     ("hostname", include_str!("standins/hostname.sh")),
     ("ip", include_str!("standins/ip.sh")),
+    ("useradd", include_str!("standins/useradd.sh")),
+    ("id", include_str!("standins/id.sh")),
+    ("journalctl", include_str!("standins/journalctl.sh")),
     ("service", "#!/bin/sh\nexit 0\n"),
     ("dhclient", "#!/bin/sh\nexit 0\n"),
     ("networkctl", "#!/bin/sh\nexit 0\n"),

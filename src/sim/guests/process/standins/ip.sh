@@ -1,9 +1,10 @@
 #!/bin/sh
 # ip: one card with one address.
 . "${GUEST_ETC:-/etc}/guest.env"
-object=
+object= brief=
 for word in "$@"; do
     case "$word" in
+    -o) brief=1 ;;
     -*) ;;
     *)
         object=$word
@@ -11,9 +12,13 @@ for word in "$@"; do
         ;;
     esac
 done
-case "$object" in
+case "$brief$object" in
 r | ro*)
     echo "127.0.0.0/8 dev eth0 scope link src $address"
+    ;;
+1*)
+    echo "1: lo    inet 127.0.0.1/8 scope host lo"
+    echo "2: eth0    inet $address/8 scope global eth0"
     ;;
 *)
     echo "1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 state UNKNOWN"

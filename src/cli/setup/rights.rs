@@ -1,19 +1,19 @@
-//! `drover setup`: what is to be done is decided by [`crate::setup`]; here an administrator is asked
-//! for a password, and what is done is printed.
+//! `drover setup rights`: what is to be done is decided by [`crate::setup`]; here it is asked for,
+//! carried out and printed.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command as Program, ExitCode, Stdio};
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use drover_actors::id::CloudId;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
-use super::client::CALL_LIMIT;
-use super::service::{config_path, replace, runtime};
-use super::{CliError, Client as Service, Global, PveVersion};
+use super::super::client::CALL_LIMIT;
+use super::super::service::{config_path, replace};
+use super::super::{CallError, CliError, Client as Service, Global, PveVersion};
+use super::{failed, one_cloud, password};
 use crate::config::{self, Checked, Environment, TokenPlace, token_place};
 use crate::doctor::{PREFIX, facts};
 use crate::pve::client::Client;
@@ -22,17 +22,8 @@ use crate::rights::{Facts, Needs, Release, Wishes, grants};
 use crate::setup::{Action, Now, Plan, Rotation, Wanted, plan, rotate, write_secret};
 use crate::web::ReloadOut;
 
-/// The administrator's password, for scripts.
-const PASSWORD: &str = "DROVER_ADMIN_PASSWORD";
 /// How long a service may take to bring the new token into force.
 const RELOAD_LIMIT: Duration = Duration::from_secs(60);
-
-/// What to set up.
-#[derive(Debug, Clone, Subcommand)]
-pub enum SetupAction {
-    /// Make user, token, pool, roles and access entries: the least that the configuration needs
-    Rights(RightsOptions),
-}
 
 /// Options of `setup rights`.
 #[derive(Debug, Clone, Default, Args)]
@@ -78,26 +69,13 @@ pub struct RightsOptions {
     pub print_secret: bool,
 }
 
-/// Runs `setup`.
-pub(super) fn run(global: &Global, action: &SetupAction) -> ExitCode {
-    let SetupAction::Rights(options) = action;
-    let mut out = io::stdout();
-    let done = runtime().and_then(|runtime| {
-        let work = Work::new(global, options).and_then(|work| runtime.block_on(work.run(&mut out)));
-        work.map_err(|error| {
-            // Nothing is left to tell it to when even this fails.
-            let _ = writeln!(io::stderr(), "drover: {error}");
-            ExitCode::from(error.exit_code())
-        })
-    });
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(code) => code,
-    }
-}
-
-fn failed(text: impl Into<String>) -> CliError {
-    CliError::Failed(text.into())
+/// Runs `setup rights`.
+pub(super) async fn run(
+    global: &Global,
+    options: &RightsOptions,
+    out: &mut (dyn io::Write + Send),
+) -> Result<(), CliError> {
+    Work::new(global, options)?.run(out).await
 }
 
 /// Everything that is known before the cluster is asked.
@@ -119,16 +97,7 @@ impl<'a> Work<'a> {
         let environment = Environment::of_process().without_secrets();
         let checked = config::load(&path, &environment)
             .map_err(|error| CliError::Usage(error.render().trim_end().to_owned()))?;
-        let mut clouds: Vec<&CloudId> = checked.connections.keys().collect();
-        let known = clouds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        if let Some(wanted) = &options.cloud {
-            clouds.retain(|cloud| cloud.as_str() == wanted);
-        }
-        let [cloud] = clouds[..] else {
-            let text = format!("name one cloud with --cloud; known are {known}");
-            return Err(CliError::Usage(text));
-        };
-        let cloud = cloud.clone();
+        let cloud = one_cloud(&checked, options.cloud.as_deref())?;
         let connection = checked.connections[&cloud].clone();
         let Login::Token { id, .. } = &connection.login else {
             let text = format!(
@@ -208,7 +177,8 @@ impl<'a> Work<'a> {
             let text = "name an administrator with --user, such as root@pam";
             return Err(CliError::Usage(text.into()));
         };
-        let secret = self.password(&username)?;
+        let file = self.options.password_file.as_deref();
+        let secret = password(&self.environment, file, &username)?;
         let mut connection = self.connection.clone();
         connection.login = Login::Password { username, secret };
         if let Some(endpoint) = &self.options.api_url {
@@ -216,22 +186,6 @@ impl<'a> Work<'a> {
         }
         let client = Client::new(self.cloud.clone(), &connection, &WireDialer);
         client.map(Some).map_err(|error| failed(error.chain()))
-    }
-
-    fn password(&self, username: &str) -> Result<SecretString, CliError> {
-        if let Some(file) = &self.options.password_file {
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| failed(format!("{} can not be read: {error}", file.display())))?;
-            return Ok(text.trim_end_matches(['\r', '\n']).into());
-        }
-        if let Some(secret) = self.environment.get(PASSWORD) {
-            return Ok(secret.into());
-        }
-        if !io::stdin().is_terminal() {
-            let text = format!("no password: give --password-file, or set {PASSWORD}");
-            return Err(CliError::Usage(text));
-        }
-        ask(&format!("password of {username}: "))
     }
 
     fn wanted(&self, release: Release, facts: &Facts) -> Wanted {
@@ -426,7 +380,7 @@ impl<'a> Work<'a> {
         let answer = service.post("/v1/reload", &json!({}), RELOAD_LIMIT.max(CALL_LIMIT)).await;
         let answer: Result<ReloadOut, _> = answer;
         match answer {
-            Ok(_) | Err(super::CallError::NoService { .. }) => Ok(()),
+            Ok(_) | Err(CallError::NoService { .. }) => Ok(()),
             Err(error) => Err(format!("the running service did not take it: {error}")),
         }
     }
@@ -443,27 +397,4 @@ fn print(out: &mut dyn io::Write, actions: &[Action], beyond: &[String]) -> io::
         writeln!(out, "# nothing to do")?;
     }
     Ok(())
-}
-
-/// Asks on the terminal, without showing what is typed.
-fn ask(what: &str) -> Result<SecretString, CliError> {
-    let echo = |on: bool| {
-        let word = if on { "echo" } else { "-echo" };
-        let set = Program::new("stty").arg(word).stdin(Stdio::inherit()).status();
-        set.is_ok_and(|status| status.success())
-    };
-    write!(io::stderr(), "{what}")?;
-    io::stderr().flush()?;
-    if !echo(false) {
-        let text = format!(
-            "the terminal can not hide a password: give --password-file, or set {PASSWORD}"
-        );
-        return Err(failed(text));
-    }
-    let mut line = String::new();
-    let read = io::stdin().read_line(&mut line);
-    echo(true);
-    writeln!(io::stderr())?;
-    read?;
-    Ok(line.trim_end_matches(['\r', '\n']).into())
 }

@@ -1,0 +1,186 @@
+//! `drover setup vip`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::super::{CliError, Global};
+use super::{LoginOptions, NodeOptions, as_root, carry_out, failed, read, usage};
+use crate::config::Environment;
+use crate::pve::PveError;
+use crate::pve::client::Params;
+use crate::pve::loose::{as_flag, as_text};
+use crate::setup::vip::{CONFIG, PASSWORD_MAX, UNIT, Wanted, address, rule};
+
+/// Options of `setup vip`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+Run it on every member, with a --priority of its own. Whoever is ready (GET /readyz of its drover, so \
+service.listen must be set) and has the highest priority holds the address. Members hear each other \
+by VRRP, which the cluster's firewall drops where it is on: with --user the rule that lets it through \
+is made there too. Containers that Proxmox's firewall filters need it as well.")]
+pub struct VipOptions {
+    #[command(flatten)]
+    login: LoginOptions,
+    #[command(flatten)]
+    node: NodeOptions,
+    /// The virtual address, 10.0.0.9 or 10.0.0.9/24
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    address: (Ipv4Addr, Option<u8>),
+    /// The interface [default: the one on whose network the address is]
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// Who has most of it holds the address, 1 to 254
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=254))]
+    priority: u8,
+    /// The number that its members have in common, and nobody else on the network, 1 to 255
+    #[arg(long, value_name = "N", default_value_t = 51, value_parser = clap::value_parser!(u8).range(1..))]
+    router_id: u8,
+    /// All members' own addresses, with commas, where the network has no multicast
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
+    peers: Vec<Ipv4Addr>,
+    /// File with a password that members have in common, 1 to 8 characters, clear on the network
+    #[arg(long, value_name = "FILE")]
+    auth_file: Option<PathBuf>,
+    /// Where drover answers on the member itself
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080/readyz")]
+    ready_url: String,
+    /// Print what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl VipOptions {
+    fn wanted(&self) -> Result<Wanted, CliError> {
+        let mut password = None;
+        if let Some(file) = &self.auth_file {
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| failed(format!("{} can not be read: {error}", file.display())))?;
+            let word = text.trim().to_owned();
+            let plain = word.chars().all(|letter| letter.is_ascii_alphanumeric());
+            if word.is_empty() || word.len() > PASSWORD_MAX || !plain {
+                let text = format!("{} must hold 1 to 8 letters or digits", file.display());
+                return Err(usage(text));
+            }
+            password = Some(word);
+        }
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || ":/.-_[]%".contains(letter);
+        let url = &self.ready_url;
+        if !url.starts_with("http") || !url.chars().all(plain) {
+            return Err(usage(format!("`{url}` is no address of drover's")));
+        }
+        Ok(Wanted {
+            address: self.address.0,
+            prefix: self.address.1,
+            interface: self.interface.clone(),
+            router: self.router_id,
+            priority: self.priority,
+            peers: self.peers.clone(),
+            password,
+            ready: url.clone(),
+        })
+    }
+}
+
+/// Runs it.
+pub(super) async fn run(
+    global: &Global,
+    options: &VipOptions,
+    out: &mut (dyn io::Write + Send),
+) -> Result<(), CliError> {
+    let wanted = options.wanted()?;
+    let machine = options.node.machine(out).await?;
+    let said = machine.ask(&Wanted::questions()).await.map_err(failed)?;
+    let face = wanted.check(&said).map_err(failed)?;
+    firewall(global, options, &Wanted::network(&face), out).await?;
+    let text = |name: &str| said.get(name).map(|text| text.trim()).unwrap_or_default();
+    let files = wanted.files(&face);
+    let same =
+        files.iter().zip(["config", "check"]).all(|(file, name)| file.text.trim() == text(name));
+    if same && text("state") == "active" {
+        writeln!(out, "nothing to do: {UNIT} runs, with {} on {}", wanted.address, face.name)?;
+        return Ok(());
+    }
+    let has = |name: &str| text("programs").lines().any(|line| line.ends_with(name));
+    let lacks = !has("/keepalived") || !has("/curl");
+    if options.dry_run {
+        for file in &files {
+            let shown = match &wanted.password {
+                Some(password) => {
+                    file.text.replace(&format!("auth_pass {password}"), "auth_pass ********")
+                }
+                None => file.text.clone(),
+            };
+            writeln!(out, "# {}, mode {:04o}:\n{shown}", file.path, file.mode)?;
+        }
+        if lacks {
+            writeln!(out, "apt-get install -y --no-install-recommends keepalived curl")?;
+        }
+        writeln!(out, "systemctl enable {UNIT}\nsystemctl restart {UNIT}")?;
+        return Ok(());
+    }
+    as_root(&said)?;
+    if lacks {
+        let install = "apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y \
+                       --no-install-recommends keepalived curl";
+        machine.run(install).await.map_err(failed)?;
+        writeln!(out, "done: installed keepalived and curl")?;
+    }
+    // The check comes first: keepalived looks for it when it reads its configuration.
+    for file in files.iter().rev() {
+        machine.put(file).await.map_err(failed)?;
+        writeln!(out, "done: wrote {}", file.path)?;
+    }
+    let start = format!(
+        "keepalived -t -f {CONFIG} && systemctl enable {UNIT} && systemctl restart {UNIT} && \
+         systemctl is-active {UNIT}"
+    );
+    machine.run(&start).await.map_err(failed)?;
+    let (address, name, priority) = (wanted.address, &face.name, wanted.priority);
+    writeln!(
+        out,
+        "ok: {address} is held on {name} with priority {priority} while drover is ready"
+    )?;
+    Ok(())
+}
+
+/// Lets VRRP through the cluster's firewall, where somebody logs in who may.
+async fn firewall(
+    global: &Global,
+    options: &VipOptions,
+    network: &str,
+    out: &mut (dyn io::Write + Send),
+) -> Result<(), CliError> {
+    if options.login.user.is_none() {
+        writeln!(
+            out,
+            "# the cluster's firewall was not looked at: give --user, or where it is on"
+        )?;
+        let step = rule(network, true, &[]);
+        if let Some(step) = &step {
+            writeln!(out, "# {step}")?;
+        }
+        return Ok(());
+    }
+    let environment = Environment::of_process().without_secrets();
+    let (_, checked) = read(global, &environment)?;
+    let client = options.login.client(&checked, &environment)?;
+    let told = |error: PveError| failed(client.fault(&error).text);
+    let settings: Value =
+        client.get("/cluster/firewall/options", Params::new()).await.map_err(told)?;
+    let rules: Vec<BTreeMap<String, Value>> =
+        client.get("/cluster/firewall/rules", Params::new()).await.map_err(told)?;
+    let texts = |rule: BTreeMap<String, Value>| -> BTreeMap<String, String> {
+        rule.into_iter().filter_map(|(key, value)| Some((key, as_text(&value)?))).collect()
+    };
+    let rules: Vec<_> = rules.into_iter().map(texts).collect();
+    let enabled = as_flag(&settings["enable"]).unwrap_or(false);
+    let step = rule(network, enabled, &rules);
+    let needed = vec![("/".to_owned(), "Sys.Modify")];
+    let steps: Vec<_> = step.into_iter().collect();
+    carry_out(&client, (&steps, &needed), options.dry_run, out).await
+}

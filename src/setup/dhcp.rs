@@ -1,0 +1,351 @@
+//! A DHCP server for a bridge: dnsmasq on one node, or Proxmox's own of an SDN zone.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use super::machine::Written;
+use super::step::{Needed, Step};
+
+const HEAD: &str = "# made by drover setup dhcp";
+
+/// What is wanted of dnsmasq.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The bridge.
+    pub bridge: String,
+    /// The first and the last address that is given out.
+    pub range: (Ipv4Addr, Ipv4Addr),
+    /// The router that is told; none for the bridge's own address.
+    pub gateway: Option<Ipv4Addr>,
+    /// The DNS servers that are told; none for the router.
+    pub dns: Vec<Ipv4Addr>,
+    /// For how long an address is given out, such as `12h`.
+    pub lease: String,
+}
+
+/// Reads `10.0.0.50-10.0.0.99`.
+///
+/// # Errors
+/// What it should be.
+pub fn range(text: &str) -> Result<(Ipv4Addr, Ipv4Addr), String> {
+    let fault = || format!("`{text}` is no range: write 10.0.0.50-10.0.0.99");
+    let (first, last) = text.split_once('-').ok_or_else(fault)?;
+    let read = |word: &str| word.trim().parse::<Ipv4Addr>().map_err(|_| fault());
+    let (first, last) = (read(first)?, read(last)?);
+    if first > last { Err(fault()) } else { Ok((first, last)) }
+}
+
+/// Reads a time as dnsmasq takes it.
+///
+/// # Errors
+/// What it should be.
+pub fn lease(text: &str) -> Result<String, String> {
+    let number = text.trim_end_matches(['s', 'm', 'h', 'd']);
+    let good = text.len() <= number.len() + 1 && number.parse::<u32>().is_ok_and(|n| n > 0);
+    if good {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{text}` is no time: write 30m, 12h or 1d"))
+    }
+}
+
+/// An address of an interface, as `ip -o -4 addr show` tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Face {
+    /// The interface.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// The length of its prefix.
+    pub prefix: u8,
+}
+
+impl Face {
+    /// The mask of its network.
+    pub fn mask(&self) -> u32 {
+        u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0)
+    }
+
+    /// Whether an address is on its network.
+    pub fn reaches(&self, address: Ipv4Addr) -> bool {
+        (u32::from(address) ^ u32::from(self.address)) & self.mask() == 0
+    }
+}
+
+/// Reads what `ip -o -4 addr show` says.
+pub fn faces(said: &str) -> Vec<Face> {
+    let read = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let name = words.next()?.split('@').next()?.to_owned();
+        let (address, prefix) = words.skip_while(|word| *word != "inet").nth(1)?.split_once('/')?;
+        let prefix = prefix.parse().ok().filter(|prefix| *prefix <= 32)?;
+        Some(Face { name, address: address.parse().ok()?, prefix })
+    };
+    said.lines().filter_map(read).collect()
+}
+
+impl Wanted {
+    fn at(&self, folder: &str, end: &str) -> String {
+        format!("{folder}/{}{end}", self.bridge)
+    }
+
+    /// The unit's name.
+    pub fn unit(&self) -> String {
+        format!("drover-dhcp-{}.service", self.bridge)
+    }
+
+    /// Where dnsmasq's configuration is.
+    pub fn config(&self) -> String {
+        self.at("/etc/drover-dhcp", ".conf")
+    }
+
+    fn unit_path(&self) -> String {
+        format!("/etc/systemd/system/{}", self.unit())
+    }
+
+    /// What the node is asked before anything is done.
+    pub fn questions(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("user", "id -u".to_owned()),
+            ("addresses", "ip -o -4 addr show".to_owned()),
+            ("links", "ls /sys/class/net".to_owned()),
+            // Who listens: a line each, with the process.
+            ("servers", "ss -Hlnup 'sport = :67'".to_owned()),
+            ("config", format!("cat {}", self.config())),
+            ("unit", format!("cat {}", self.unit_path())),
+            ("state", format!("systemctl is-active {}", self.unit())),
+            ("program", "command -v dnsmasq".to_owned()),
+        ]
+    }
+
+    /// Asks on the bridge whether anybody answers; perl is on every node.
+    pub fn probe(&self) -> String {
+        let script = include_str!("dhcp-probe.pl").replace('\'', "'\\''");
+        format!("perl -e '{script}' {}", crate::ssh::quote(&self.bridge))
+    }
+
+    /// The address of the bridge whose network the range is on.
+    ///
+    /// # Errors
+    /// What does not fit: the bridge, its network, or a server that is there already.
+    pub fn check(&self, said: &BTreeMap<String, String>) -> Result<Face, String> {
+        let text = |name: &str| said.get(name).map(|text| text.trim()).unwrap_or_default();
+        let bridge = &self.bridge;
+        let all = faces(text("addresses"));
+        let own: Vec<&Face> = all.iter().filter(|face| face.name == *bridge).collect();
+        if own.is_empty() {
+            let names: Vec<&str> = text("links").split_whitespace().collect();
+            return Err(match names.contains(&bridge.as_str()) {
+                true => format!(
+                    "{bridge} has no IPv4 address here: dnsmasq needs one on the range's network"
+                ),
+                false => {
+                    format!("there is no bridge {bridge} here: there are {}", names.join(", "))
+                }
+            });
+        }
+        let (first, last) = self.range;
+        let fits = |face: &&&Face| face.reaches(first) && face.reaches(last);
+        let Some(face) = own.iter().find(fits) else {
+            let known: Vec<String> =
+                own.iter().map(|face| format!("{}/{}", face.address, face.prefix)).collect();
+            let known = known.join(", ");
+            return Err(format!("{first}-{last} is not on the network of {bridge}: {known}"));
+        };
+        if (first..=last).contains(&face.address) {
+            return Err(format!("the range holds {bridge}'s own address {}", face.address));
+        }
+        if let Some(gateway) = self.gateway
+            && (!face.reaches(gateway) || (first..=last).contains(&gateway))
+        {
+            let text =
+                format!("the gateway {gateway} must be on the network, and not in the range");
+            return Err(text);
+        }
+        for (name, path) in [("config", self.config()), ("unit", self.unit_path())] {
+            if !text(name).is_empty() && !text(name).starts_with(HEAD) {
+                return Err(format!("{path} is there and not drover's own: it is not touched"));
+            }
+        }
+        let running = text("state") == "active";
+        let port = |line: &&str| {
+            line.split_whitespace().nth(3).is_some_and(|at| {
+                let (host, _) = at.rsplit_once(':').unwrap_or((at, ""));
+                let (host, link) = host.split_once('%').unwrap_or((host, ""));
+                (link.is_empty() || link == bridge)
+                    && (matches!(host, "0.0.0.0" | "*") || host == face.address.to_string())
+            })
+        };
+        // Other bridges' own servers are bound to those.
+        let server = text("servers").lines().find(port);
+        if let Some(server) = server.filter(|_| !running) {
+            let server = server.split_whitespace().skip(3).collect::<Vec<_>>().join(" ");
+            return Err(format!("a DHCP server is here already: {server}"));
+        }
+        Ok((*face).clone())
+    }
+
+    /// Whether somebody answered the probe who is not this node's own server.
+    ///
+    /// # Errors
+    /// Who answers.
+    pub fn heard(&self, face: &Face, probe: &str) -> Result<(), String> {
+        let others = probe.lines().filter_map(|line| line.strip_prefix("offer "));
+        let mut others = others.filter(|who| *who != face.address.to_string());
+        match others.next() {
+            Some(who) => Err(format!("a DHCP server answers on {} already: {who}", self.bridge)),
+            None => Ok(()),
+        }
+    }
+
+    /// The files: dnsmasq's configuration and the unit.
+    pub fn files(&self, face: &Face, program: &str) -> [Written; 2] {
+        let Self { bridge, range: (first, last), lease, .. } = self;
+        let mask = Ipv4Addr::from(face.mask());
+        let router = self.gateway.unwrap_or(face.address);
+        let dns = if self.dns.is_empty() { vec![router] } else { self.dns.clone() };
+        let dns = dns.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let leases = self.at("/var/lib/drover-dhcp", ".leases");
+        let config = format!(
+            "{HEAD}\n\
+             # Addresses alone: names are others' affair.\n\
+             port=0\n\
+             interface={bridge}\n\
+             except-interface=lo\n\
+             bind-dynamic\n\
+             dhcp-range={first},{last},{mask},{lease}\n\
+             dhcp-option=option:router,{router}\n\
+             dhcp-option=option:dns-server,{dns}\n\
+             dhcp-leasefile={leases}\n\
+             dhcp-authoritative\n"
+        );
+        let path = self.config();
+        let unit = format!(
+            "{HEAD}\n\
+             [Unit]\n\
+             Description=DHCP server on {bridge}\n\
+             Wants=network-online.target\n\
+             After=network-online.target\n\n\
+             [Service]\n\
+             ExecStart={program} --keep-in-foreground --conf-file={path}\n\
+             Restart=on-failure\n\
+             RestartSec=5\n\
+             StateDirectory=drover-dhcp\n\n\
+             [Install]\n\
+             WantedBy=multi-user.target\n"
+        );
+        [
+            Written { path, text: config, mode: 0o644 },
+            Written { path: self.unit_path(), text: unit, mode: 0o644 },
+        ]
+    }
+}
+
+/// A simple zone of Proxmox's SDN with addresses by DHCP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Zone {
+    /// The zone.
+    pub zone: String,
+    /// Its VNet, which is the bridge of agents then.
+    pub vnet: String,
+    /// The subnet, `10.0.0.0/24`.
+    pub subnet: (Ipv4Addr, u8),
+    /// The address of the nodes on it.
+    pub gateway: Ipv4Addr,
+    /// What is given out.
+    pub range: (Ipv4Addr, Ipv4Addr),
+    /// The DNS server that is told.
+    pub dns: Option<Ipv4Addr>,
+    /// Whether the nodes hide the addresses behind their own.
+    pub snat: bool,
+}
+
+/// What is there of a zone: settings by their names.
+#[derive(Debug, Clone, Default)]
+pub struct Sdn {
+    /// The zone.
+    pub zone: Option<BTreeMap<String, String>>,
+    /// The VNet.
+    pub vnet: Option<BTreeMap<String, String>>,
+    /// The VNet's subnets, each with its settings.
+    pub subnets: Vec<BTreeMap<String, String>>,
+    /// Whether something of them waits to be applied.
+    pub waiting: bool,
+}
+
+impl Zone {
+    fn cidr(&self) -> String {
+        format!("{}/{}", self.subnet.0, self.subnet.1)
+    }
+
+    /// The calls, and what they need; nothing where all is there.
+    ///
+    /// # Errors
+    /// What is there and is something else.
+    pub fn plan(&self, now: &Sdn) -> Result<(Vec<Step>, Needed), String> {
+        let Self { zone, vnet, gateway, range: (first, last), .. } = self;
+        let net = Face { name: String::new(), address: self.subnet.0, prefix: self.subnet.1 };
+        for address in [*gateway, *first, *last] {
+            if !net.reaches(address) {
+                return Err(format!("{address} is not in {}", self.cidr()));
+            }
+        }
+        if (first..=last).contains(&gateway) {
+            return Err(format!("the range holds the gateway {gateway}"));
+        }
+        let mut steps = Vec::new();
+        match &now.zone {
+            None => {
+                let all = [("zone", &**zone), ("type", "simple"), ("ipam", "pve")];
+                let step = Step::create("/cluster/sdn/zones", all);
+                steps.push(step.with("dhcp", Some("dnsmasq")));
+            }
+            Some(there) => {
+                let has = |key: &str, value: &str| there.get(key).is_some_and(|one| one == value);
+                if !has("type", "simple") {
+                    return Err(format!("zone {zone} is no simple zone: only those have DHCP"));
+                }
+                if !has("dhcp", "dnsmasq") {
+                    let path = format!("/cluster/sdn/zones/{zone}");
+                    steps.push(Step::set(path, [("dhcp", "dnsmasq"), ("ipam", "pve")]));
+                }
+            }
+        }
+        match &now.vnet {
+            None => {
+                let all = [("vnet", &**vnet), ("zone", zone)];
+                steps.push(Step::create("/cluster/sdn/vnets", all));
+            }
+            Some(there) if there.get("zone") != Some(zone) => {
+                return Err(format!("VNet {vnet} is in another zone: it is not touched"));
+            }
+            Some(_) => {}
+        }
+        let cidr = self.cidr();
+        let own = |one: &&BTreeMap<String, String>| one.get("cidr") == Some(&cidr);
+        if now.subnets.iter().find(own).is_none() {
+            let path = format!("/cluster/sdn/vnets/{vnet}/subnets");
+            let given = format!("start-address={first},end-address={last}");
+            let gateway = gateway.to_string();
+            let all = [
+                ("subnet", &*cidr),
+                ("type", "subnet"),
+                ("gateway", &gateway),
+                ("dhcp-range", &given),
+            ];
+            let dns = self.dns.map(|dns| dns.to_string());
+            let step = Step::create(path, all).with("dhcp-dns-server", dns.as_deref());
+            steps.push(step.with("snat", self.snat.then_some("1")));
+        }
+        if !steps.is_empty() || now.waiting {
+            steps.push(Step::set("/cluster/sdn", []));
+        }
+        let zones =
+            if now.zone.is_some() { format!("/sdn/zones/{zone}") } else { "/sdn/zones".into() };
+        let needed = vec![("/sdn".to_owned(), "SDN.Allocate"), (zones, "SDN.Allocate")];
+        Ok((steps, needed))
+    }
+}
+
+#[cfg(test)]
+mod tests;

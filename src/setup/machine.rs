@@ -1,0 +1,181 @@
+//! A machine that files are written on and commands run: this one, or one over SSH.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::causes::chain;
+use crate::ssh::{HostKeyPolicy, Keep, Limits, PrivateKey, Session, Target, connect};
+
+/// How long one command may take: packages are installed by it.
+const LIMIT: Duration = Duration::from_secs(600);
+const LOGIN_LIMIT: Duration = Duration::from_secs(20);
+
+/// A machine.
+#[derive(Debug)]
+pub enum Machine {
+    /// This one.
+    Here,
+    /// One that drover is logged in to.
+    There(Box<Session>),
+}
+
+/// A file that is to be on a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// Where.
+    pub path: String,
+    /// What.
+    pub text: String,
+    /// Its rights.
+    pub mode: u32,
+}
+
+/// Marks a part of what a script says.
+const PART: &str = "== ";
+
+impl Machine {
+    /// Logs in; gives the host key's fingerprint where it was not known before.
+    ///
+    /// # Errors
+    /// In words.
+    pub async fn reach(
+        target: &Target,
+        key: &PrivateKey,
+        host_key: Option<&str>,
+    ) -> Result<(Self, Option<String>), String> {
+        let policy = match host_key {
+            Some(line) => HostKeyPolicy::Pinned(vec![line.to_owned()]),
+            None => HostKeyPolicy::TrustOnFirst,
+        };
+        let session = connect(target, key, &policy, LOGIN_LIMIT).await;
+        let session = session.map_err(|error| chain(&error))?;
+        let seen = host_key.is_none().then(|| session.host_key().fingerprint());
+        Ok((Self::There(Box::new(session)), seen))
+    }
+
+    /// Runs a script for a POSIX shell; what it said, if it succeeded.
+    ///
+    /// # Errors
+    /// What it said otherwise.
+    pub async fn run(&self, script: &str) -> Result<String, String> {
+        let (good, out, err) = match self {
+            Self::Here => {
+                let mut command = tokio::process::Command::new("/bin/sh");
+                command.args(["-c", script]).stdin(Stdio::null()).kill_on_drop(true);
+                let ended = tokio::time::timeout(LIMIT, command.output()).await;
+                let ended = ended.map_err(|_| format!("not done within {} s", LIMIT.as_secs()))?;
+                let ended = ended.map_err(|error| format!("no shell: {error}"))?;
+                (ended.status.success(), ended.stdout, ended.stderr)
+            }
+            Self::There(session) => {
+                let limits = Limits { time: LIMIT, output_bytes_max: 256 * 1024, keep: Keep::Last };
+                let ended = session.exec(script, None, limits, None).await;
+                let ended = ended.map_err(|error| chain(&error))?;
+                (ended.succeeded(), ended.stdout, ended.stderr)
+            }
+        };
+        let out = String::from_utf8_lossy(&out).into_owned();
+        if good {
+            return Ok(out);
+        }
+        Err(format!("{out}{}", String::from_utf8_lossy(&err)).trim().to_owned())
+    }
+
+    /// Runs scripts, each with what it said; one that fails said nothing.
+    ///
+    /// # Errors
+    /// Where none of them can be run.
+    pub async fn ask(&self, parts: &[(&str, String)]) -> Result<BTreeMap<String, String>, String> {
+        let each = parts.iter().map(|(name, script)| {
+            format!("echo '{PART}{name}'; {{ {script}; }} 2>/dev/null || :\n")
+        });
+        let said = self.run(&each.collect::<String>()).await?;
+        let mut found = BTreeMap::new();
+        for part in said.split(PART).skip(1) {
+            let (name, text) = part.split_once('\n').unwrap_or((part, ""));
+            found.insert(name.to_owned(), text.to_owned());
+        }
+        Ok(found)
+    }
+
+    /// Writes a file, whole or not at all.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub async fn put(&self, file: &Written) -> Result<(), String> {
+        let Written { path, text, mode } = file;
+        match self {
+            Self::Here => here(Path::new(path), text, *mode)
+                .map_err(|error| format!("{path} can not be written: {error}")),
+            Self::There(session) => {
+                let folder = path.rsplit_once('/').map_or("/", |(folder, _)| folder);
+                self.run(&format!("mkdir -p {}", crate::ssh::quote(folder))).await?;
+                let sent = session.upload(path, Bytes::from(text.clone()), *mode, LIMIT).await;
+                sent.map_err(|error| chain(&error))
+            }
+        }
+    }
+}
+
+fn here(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
+    std::fs::create_dir_all(path.parent().unwrap_or(path))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = path.with_file_name(format!(".{name}.drover-{}", std::process::id()));
+    let done = (|| {
+        let mut options = std::fs::File::options();
+        let mut file = options.write(true).create_new(true).mode(mode).open(&beside)?;
+        std::io::Write::write_all(&mut file, text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    })();
+    if done.is_err() {
+        // Whatever is left of it is of no use; that it can not be removed adds nothing.
+        let _ = std::fs::remove_file(&beside);
+    }
+    done
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    // Invariant: each script is heard on its own, whatever becomes of the others.
+
+    #[tokio::test]
+    async fn what_scripts_say_is_told_apart() {
+        let parts = [("a", "echo 1; echo 2".to_owned()), ("b", "echo no >&2; exit 3".to_owned())];
+        let parts = [&parts[..], &[("c", "printf x".to_owned())]].concat();
+        // A script that ends the shell takes the rest along; a part is a group for this reason alone.
+        let parts: Vec<_> = parts
+            .into_iter()
+            .map(|(name, script)| (name, script.replace("exit 3", "false")))
+            .collect();
+        let said = Machine::Here.ask(&parts).await.unwrap();
+        assert_eq!((&*said["a"], &*said["b"], &*said["c"]), ("1\n2\n", "", "x"));
+        let refused = Machine::Here.run("echo out; echo err >&2; exit 1").await.unwrap_err();
+        assert_eq!(refused, "out\nerr");
+    }
+
+    #[tokio::test]
+    async fn a_file_is_written_whole_with_its_rights() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        let path = path.to_str().unwrap().to_owned();
+        for text in ["one", "two"] {
+            let file = Written { path: path.clone(), text: text.into(), mode: 0o600 };
+            Machine::Here.put(&file).await.unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let file = Written { path: "/proc/no/file".into(), text: String::new(), mode: 0o600 };
+        assert!(Machine::Here.put(&file).await.is_err());
+    }
+}

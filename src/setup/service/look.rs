@@ -1,0 +1,234 @@
+//! What is there: nodes, storages, bridges, templates, VMIDs, and drover's own guest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drover_actors::id::{NodeName, VmId};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Marks, Source, TAG, Wanted};
+use crate::pve::admin::NodeStorage;
+use crate::pve::client::{Client, Params};
+use crate::pve::error::PveError;
+use crate::pve::sight::identify;
+use crate::pve::transport::encode;
+use crate::pve::types::{Resource, VmConfig};
+
+/// The guest that drover runs in already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Own {
+    /// Its VMID.
+    pub vmid: u32,
+    /// The node it is on.
+    pub node: String,
+    /// Whether it is a container.
+    pub container: bool,
+    /// Whether it runs.
+    pub running: bool,
+    /// Whether high availability looks after it.
+    pub managed: bool,
+}
+
+/// What a virtual machine is cloned from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Original {
+    /// Its VMID.
+    pub vmid: u32,
+    /// The node it is on.
+    pub node: String,
+    /// Its configuration.
+    pub config: VmConfig,
+}
+
+/// What is there.
+#[derive(Debug, Clone, Default)]
+pub struct Now {
+    /// The cluster.
+    pub cluster: Option<drover_actors::id::ClusterId>,
+    /// Drover's own guest.
+    pub own: Option<Own>,
+    /// VMIDs in use.
+    pub taken: BTreeSet<u32>,
+    /// The node that is taken.
+    pub node: String,
+    /// Its storages.
+    pub storages: Vec<NodeStorage>,
+    /// Its bridges.
+    pub bridges: BTreeSet<String>,
+    /// The zone of each VNet.
+    pub vnets: BTreeMap<String, String>,
+    /// The appliance templates that lie on its storages, as volumes.
+    pub templates: BTreeSet<String>,
+    /// The appliance templates that Proxmox offers for download.
+    pub offered: BTreeSet<String>,
+    /// What a virtual machine is cloned from.
+    pub original: Option<Original>,
+}
+
+/// Looks.
+///
+/// # Errors
+/// In words: what Proxmox refused, or what does not fit.
+pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
+    let told = |error: PveError| client.fault(&error).text;
+    let sight = identify(client).await.map_err(told)?;
+    if !sight.quorate {
+        return Err("the cluster has no quorum, so nothing can be made on it".to_owned());
+    }
+    let rows = client.resources(false).await.map_err(told)?;
+    let vmid = |row: &Resource| row.vmid.and_then(|id| u32::try_from(id).ok());
+    let mut now = Now { taken: rows.iter().filter_map(vmid).collect(), ..Now::default() };
+    for row in rows.iter().filter(|row| is_tagged(row)) {
+        let Some(own) = own(client, wanted, &sight.cluster, row).await.map_err(told)? else {
+            continue;
+        };
+        if let Some(other) = now.own.replace(own) {
+            let name = &wanted.hostname;
+            let text = format!("two guests are drover's own `{name}`: {} and another", other.vmid);
+            return Err(text);
+        }
+    }
+    now.cluster = Some(sight.cluster);
+    let online: Vec<String> = sight
+        .nodes
+        .iter()
+        .filter(|(_, online)| *online)
+        .map(|(name, _)| name.to_string())
+        .collect();
+    if let Some(own) = &mut now.own {
+        if wanted.ha && own.managed {
+            return Ok(now);
+        }
+        now.node.clone_from(&own.node);
+    } else {
+        if let Source::Machine(name) = &wanted.source {
+            now.original = Some(original(client, &rows, name).await?);
+        }
+        now.node = node(wanted, &online, &rows, now.original.as_ref())?;
+    }
+    let node = NodeName::new(&now.node);
+    now.storages = client.storages_of(&node).await.map_err(told)?;
+    now.vnets = client.vnet_zones().await.map_err(told)?;
+    let faces = client.interfaces_of(&node).await.map_err(told)?;
+    let bridges = faces.into_iter().filter(|one| matches!(&*one.kind, "bridge" | "OVSBridge"));
+    now.bridges = bridges.map(|one| one.iface).collect();
+    if now.own.is_none() && wanted.is_container() {
+        for storage in takers(&now.storages, "vztmpl") {
+            now.templates.extend(templates(client, &now.node, &storage).await.map_err(told)?);
+        }
+        now.offered = offered(client, &now.node).await.map_err(told)?;
+    }
+    Ok(now)
+}
+
+/// The storages that are up and take a kind of content.
+pub(super) fn takers(storages: &[NodeStorage], content: &str) -> Vec<String> {
+    let takes = |one: &&NodeStorage| {
+        one.active != Some(false)
+            && one.enabled != Some(false)
+            && one.content.split(',').any(|kind| kind == content)
+    };
+    storages.iter().filter(takes).map(|one| one.storage.clone()).collect()
+}
+
+fn is_tagged(row: &Resource) -> bool {
+    let tags = row.tags.as_deref().unwrap_or_default();
+    row.node.is_some() && tags.split([';', ',', ' ']).any(|tag| tag == TAG)
+}
+
+/// The guest of a row, if its marks say that it is the one that is wanted.
+async fn own(
+    client: &Client,
+    wanted: &Wanted,
+    cluster: &drover_actors::id::ClusterId,
+    row: &Resource,
+) -> Result<Option<Own>, PveError> {
+    let (Some(vmid), Some(node)) = (row.vmid.and_then(|id| u32::try_from(id).ok()), &row.node)
+    else {
+        return Ok(None);
+    };
+    let container = row.kind == "lxc";
+    let kind = if container { "lxc" } else { "qemu" };
+    let place = format!("/nodes/{}/{kind}/{vmid}", encode(node));
+    let config: VmConfig = client.get(&format!("{place}/config"), Params::new()).await?;
+    let marks = Marks { name: wanted.hostname.clone(), vmid, cluster: cluster.clone() };
+    if !marks.are_in(config.get("description").unwrap_or_default()) {
+        return Ok(None);
+    }
+    let status: Value = client.get(&format!("{place}/status/current"), Params::new()).await?;
+    let managed = crate::pve::loose::as_flag(&status["ha"]["managed"]).unwrap_or(false);
+    let running = status["status"] == "running";
+    Ok(Some(Own { vmid, node: node.clone(), container, running, managed }))
+}
+
+async fn original(client: &Client, rows: &[Resource], name: &str) -> Result<Original, String> {
+    let fits = |row: &&Resource| {
+        row.kind == "qemu"
+            && row.template
+            && (row.name.as_deref() == Some(name)
+                || row.vmid.is_some_and(|id| id.to_string() == name))
+    };
+    // Of several with one name the newest image has the highest VMID.
+    let row = rows.iter().filter(fits).max_by_key(|row| row.vmid);
+    let found = row.and_then(|row| Some((u32::try_from(row.vmid?).ok()?, row.node.clone()?)));
+    let Some((vmid, node)) = found else {
+        return Err(format!("no template of a virtual machine is called `{name}`"));
+    };
+    let config = client.config(&NodeName::new(&node), VmId(vmid)).await;
+    let config = config.map_err(|error| client.fault(&error).text)?;
+    if !config.iter().any(|(_, value)| value.contains("cloudinit")) {
+        let text = format!(
+            "template {vmid} has no cloud-init drive, so no key reaches its clones: \
+             qm set {vmid} --ide2 STORAGE:cloudinit"
+        );
+        return Err(text);
+    }
+    Ok(Original { vmid, node, config })
+}
+
+/// The node that was named, the template's, or the first on which the storage is.
+fn node(
+    wanted: &Wanted,
+    online: &[String],
+    rows: &[Resource],
+    original: Option<&Original>,
+) -> Result<String, String> {
+    if let Some(name) = &wanted.node {
+        let known = online.join(", ");
+        let fault = || format!("no node `{name}` is online; there are {known}");
+        return online.contains(name).then(|| name.clone()).ok_or_else(fault);
+    }
+    if let Some(original) = original {
+        return Ok(original.node.clone());
+    }
+    let has = |node: &&String| {
+        rows.iter().any(|row| {
+            row.storage.as_deref() == Some(&wanted.storage)
+                && row.node.as_ref() == Some(*node)
+                && row.status.as_deref() == Some("available")
+        })
+    };
+    let found = online.iter().find(has).or(online.first()).cloned();
+    found.ok_or_else(|| "no node is online".to_owned())
+}
+
+async fn templates(client: &Client, node: &str, storage: &str) -> Result<Vec<String>, PveError> {
+    #[derive(Deserialize)]
+    struct Row {
+        volid: String,
+    }
+    let path = format!("/nodes/{}/storage/{}/content", encode(node), encode(storage));
+    let filter = vec![("content".to_owned(), "vztmpl".to_owned())];
+    let rows: Vec<Row> = client.get(&path, filter).await?;
+    Ok(rows.into_iter().map(|row| row.volid).collect())
+}
+
+async fn offered(client: &Client, node: &str) -> Result<BTreeSet<String>, PveError> {
+    #[derive(Deserialize)]
+    struct Row {
+        template: Option<String>,
+    }
+    let rows: Vec<Row> =
+        client.get(&format!("/nodes/{}/aplinfo", encode(node)), Params::new()).await?;
+    Ok(rows.into_iter().filter_map(|row| row.template).collect())
+}

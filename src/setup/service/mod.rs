@@ -1,0 +1,140 @@
+//! The container or virtual machine that drover itself runs in: what is wanted, whose it is, and
+//! the calls that make it.
+
+mod bundle;
+mod install;
+mod look;
+mod plan;
+
+use drover_actors::id::ClusterId;
+
+pub use bundle::{Bundle, Part};
+pub use install::{Installed, Lack, Target, install, reach};
+pub use look::{Now, Own, look};
+pub use plan::plan;
+
+/// What the guest is called where nothing is said.
+pub const HOSTNAME: &str = "drover-1";
+/// The VMIDs that are tried where none is given.
+pub const VMIDS: std::ops::Range<u32> = 300..1000;
+/// The tag of guests that drover runs in.
+pub const TAG: &str = "drover-service";
+
+const FENCE: &str = "```drover-service-1";
+
+/// What the guest is made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A container of this appliance template.
+    Container {
+        /// Its file, such as `debian-12-standard_12.2-1_amd64.tar.zst`.
+        template: String,
+        /// Where it is kept, or downloaded to; none for any storage that takes templates.
+        storage: Option<String>,
+    },
+    /// A virtual machine, a full clone of the template with this VMID or name.
+    Machine(String),
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// What it is made from.
+    pub source: Source,
+    /// Its VMID; none for the first that is free.
+    pub vmid: Option<u32>,
+    /// Its name, by which it is found again.
+    pub hostname: String,
+    /// The node; none for the first that fits.
+    pub node: Option<String>,
+    /// Where its disk goes.
+    pub storage: String,
+    /// Its bridge or VNet, `vmbr0.100` for VLAN 100.
+    pub bridge: String,
+    /// Processors.
+    pub cores: u32,
+    /// Memory in MiB.
+    pub memory: u32,
+    /// Disk in GiB.
+    pub disk: u32,
+    /// `dhcp`, or an address with its prefix.
+    pub ip: String,
+    /// The gateway of an address.
+    pub gateway: Option<String>,
+    /// The pool it joins.
+    pub pool: Option<String>,
+    /// Whether high availability keeps it running.
+    pub ha: bool,
+    /// The key that lets drover in.
+    pub public_key: String,
+}
+
+impl Wanted {
+    /// The bridge without its VLAN, and the VLAN.
+    pub fn bridge(&self) -> (&str, Option<&str>) {
+        match self.bridge.split_once('.') {
+            Some((bridge, tag)) => (bridge, Some(tag)),
+            None => (&self.bridge, None),
+        }
+    }
+
+    /// Whether it is a container.
+    pub fn is_container(&self) -> bool {
+        matches!(self.source, Source::Container { .. })
+    }
+}
+
+/// The marks of a guest that drover runs in: which one it is, and that it is no copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marks {
+    /// Its name.
+    pub name: String,
+    /// Its VMID.
+    pub vmid: u32,
+    /// Its cluster.
+    pub cluster: ClusterId,
+}
+
+impl Marks {
+    /// The description of a guest with these marks.
+    pub fn describe(&self) -> String {
+        let Self { name, vmid, cluster } = self;
+        format!(
+            "drover runs here; made by drover setup service\n\n\
+             {FENCE}\nname {name}\nvmid {vmid}\ncluster {cluster}\n```\n"
+        )
+    }
+
+    /// Whether a description has exactly these marks, once.
+    pub fn are_in(&self, description: &str) -> bool {
+        let mut blocks = description.split(FENCE).skip(1);
+        let (Some(block), None) = (blocks.next(), blocks.next()) else { return false };
+        let Self { name, vmid, cluster } = self;
+        let lines = [format!("name {name}"), format!("vmid {vmid}"), format!("cluster {cluster}")];
+        let there = block.split("```").next().unwrap_or_default();
+        there.trim().lines().map(str::trim).eq(lines.iter().map(String::as_str))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: a guest is drover's own by its name, its VMID and its cluster together.
+
+    #[test]
+    fn marks_are_read_as_they_were_written_and_no_copy_has_them() {
+        let cluster = ClusterId::new("9f31c0aa52e7d410");
+        let marks = Marks { name: "drover-1".into(), vmid: 300, cluster };
+        let text = marks.describe();
+        insta::assert_snapshot!(text);
+        assert!(marks.are_in(&text));
+        // Proxmox gives a description back with line ends of its own.
+        assert!(marks.are_in(&text.replace('\n', "\r\n")));
+        assert!(!Marks { vmid: 301, ..marks.clone() }.are_in(&text), "a copy");
+        assert!(!Marks { name: "drover-2".into(), ..marks.clone() }.are_in(&text));
+        assert!(!Marks { cluster: ClusterId::new("0"), ..marks.clone() }.are_in(&text));
+        assert!(!marks.are_in(&format!("{text}{text}")), "marks that are there twice");
+        assert!(!marks.are_in("drover-1"));
+    }
+}

@@ -1,0 +1,141 @@
+//! One call to Proxmox that a set-up makes, and the `pvesh` line that does the same.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_actors::id::Upid;
+use drover_actors::ports::TaskEnd;
+use serde_json::Value;
+
+use crate::pve::TICK;
+use crate::pve::client::{Client, Params};
+use crate::pve::error::PveError;
+use crate::pve::transport::Method;
+use crate::pve::watcher::Watcher;
+use crate::ssh::quote;
+
+/// How long one task may take: a template may come over a slow line.
+const TASK_LIMIT: Duration = Duration::from_secs(1800);
+
+/// Privileges that a login needs: each with the path it is needed on.
+pub type Needed = Vec<(String, &'static str)>;
+
+/// One call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// How.
+    pub method: Method,
+    /// Where, without `/api2/json`.
+    pub path: String,
+    /// With what.
+    pub params: Params,
+}
+
+impl Step {
+    /// Makes something.
+    pub fn create<const N: usize>(path: impl Into<String>, params: [(&str, &str); N]) -> Self {
+        Self::new(Method::Post, path, params)
+    }
+
+    /// Changes something.
+    pub fn set<const N: usize>(path: impl Into<String>, params: [(&str, &str); N]) -> Self {
+        Self::new(Method::Put, path, params)
+    }
+
+    fn new<const N: usize>(
+        method: Method,
+        path: impl Into<String>,
+        params: [(&str, &str); N],
+    ) -> Self {
+        let params = params.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        Self { method, path: path.into(), params: params.into() }
+    }
+
+    /// The same with one parameter more, where it is given.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: Option<&str>) -> Self {
+        self.params.extend(value.map(|value| (key.to_owned(), value.to_owned())));
+        self
+    }
+
+    /// Does it, and waits for the task that it begins.
+    ///
+    /// # Errors
+    /// In words, with the privilege where one is missing.
+    pub async fn run(&self, client: &Arc<Client>) -> Result<(), String> {
+        let told = |error: PveError| client.fault(&error).text;
+        let answer: Value =
+            client.write(self.method, &self.path, self.params.clone()).await.map_err(told)?;
+        let Some(upid) = answer.as_str().filter(|text| text.starts_with("UPID:")) else {
+            return Ok(());
+        };
+        let watcher = Watcher::new(TICK);
+        match watcher.wait(Arc::clone(client), &Upid::new(upid), TASK_LIMIT).await {
+            TaskEnd::Done { .. } => Ok(()),
+            TaskEnd::Failed(fault) => Err(fault.text),
+            TaskEnd::Unknown(text) => Err(text),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    /// The line that an administrator would type on a node.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self.method {
+            Method::Get => "get",
+            Method::Post => "create",
+            Method::Put => "set",
+            Method::Delete => "delete",
+        };
+        write!(f, "pvesh {verb} {}", quote(&self.path))?;
+        for (key, value) in &self.params {
+            write!(f, " --{key} {}", quote(value))?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses where the login lacks a privilege, before anything is done.
+///
+/// # Errors
+/// All that is missing, each with its path; or what Proxmox refused.
+pub async fn holds(client: &Client, needed: &Needed) -> Result<(), String> {
+    let mut paths: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (path, privilege) in needed {
+        paths.entry(path).or_default().push(privilege);
+    }
+    let mut missing = Vec::new();
+    for (path, privileges) in paths {
+        let told = |error: PveError| client.fault(&error).text;
+        let held = client.privileges(path, None).await.map_err(told)?;
+        let lacks = privileges.into_iter().filter(|one| !held.contains_key(*one));
+        missing.extend(lacks.map(|one| format!("{one} on {path}")));
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let (who, missing) = (client.login(), missing.join(", "));
+    Err(format!("{who} lacks {missing}: log in as an administrator with --user"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: a step is told as the line that does the same, which a shell reads as it is meant.
+
+    #[test]
+    fn a_step_is_told_as_a_line_for_a_shell() {
+        let step = Step::create("/nodes/pve1/lxc", [("vmid", "300"), ("description", "it's\nso")])
+            .with("pool", Some("ci"))
+            .with("start", None);
+        insta::assert_snapshot!(step.to_string(), @r"
+        pvesh create /nodes/pve1/lxc --vmid 300 --description 'it'\''s
+        so' --pool ci
+        ");
+        let path = "/cluster/ha/resources/ct:300";
+        assert_eq!(Step::set(path, []).to_string(), format!("pvesh set {path}"));
+    }
+}

@@ -1,0 +1,197 @@
+//! A virtual IP address before several drovers or nodes: keepalived, and the firewall's rule that
+//! lets its members hear each other.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use super::dhcp::{Face, faces};
+use super::machine::Written;
+use super::step::Step;
+
+const HEAD: &str = "# made by drover setup vip";
+
+/// keepalived's configuration.
+pub const CONFIG: &str = "/etc/keepalived/keepalived.conf";
+/// What tells whether drover is ready.
+pub const CHECK: &str = "/etc/keepalived/drover-ready";
+/// The unit, which the package brings.
+pub const UNIT: &str = "keepalived.service";
+
+/// The longest password of VRRP's, in characters.
+pub const PASSWORD_MAX: usize = 8;
+
+/// What is wanted.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The virtual address.
+    pub address: Ipv4Addr,
+    /// Its prefix; none for that of the interface.
+    pub prefix: Option<u8>,
+    /// The interface; none for the one on whose network the address is.
+    pub interface: Option<String>,
+    /// The number that its members have in common.
+    pub router: u8,
+    /// Who has most of it holds the address.
+    pub priority: u8,
+    /// The other members; none for multicast.
+    pub peers: Vec<Ipv4Addr>,
+    /// What members know each other by, in clear text on the network.
+    pub password: Option<String>,
+    /// Where drover says that it is ready.
+    pub ready: String,
+}
+
+impl std::fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wanted").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Reads `10.0.0.9` or `10.0.0.9/24`.
+///
+/// # Errors
+/// What it should be.
+pub fn address(text: &str) -> Result<(Ipv4Addr, Option<u8>), String> {
+    let fault = || format!("`{text}` is no address: write 10.0.0.9 or 10.0.0.9/24");
+    let (address, prefix) = match text.split_once('/') {
+        Some((address, prefix)) => {
+            let prefix = prefix.parse::<u8>().ok().filter(|prefix| (1..=32).contains(prefix));
+            (address, Some(prefix.ok_or_else(fault)?))
+        }
+        None => (text, None),
+    };
+    Ok((address.parse().map_err(|_| fault())?, prefix))
+}
+
+impl Wanted {
+    /// What the machine is asked before anything is done.
+    pub fn questions() -> Vec<(&'static str, String)> {
+        vec![
+            ("user", "id -u".to_owned()),
+            ("addresses", "ip -o -4 addr show".to_owned()),
+            ("config", format!("cat {CONFIG}")),
+            ("check", format!("cat {CHECK}")),
+            ("state", format!("systemctl is-active {UNIT}")),
+            ("programs", "command -v keepalived; command -v curl".to_owned()),
+        ]
+    }
+
+    /// The interface and its own address, on whose network the virtual one is.
+    ///
+    /// # Errors
+    /// What does not fit, and what is there.
+    pub fn check(&self, said: &BTreeMap<String, String>) -> Result<Face, String> {
+        let text = |name: &str| said.get(name).map(|text| text.trim()).unwrap_or_default();
+        // The address itself is there where this machine holds it at the moment.
+        let all: Vec<Face> = faces(text("addresses"))
+            .into_iter()
+            .filter(|face| face.address != self.address && !face.address.is_loopback())
+            .collect();
+        let known: Vec<String> =
+            all.iter().map(|one| format!("{} {}/{}", one.name, one.address, one.prefix)).collect();
+        let known = known.join(", ");
+        let named = |face: &&Face| self.interface.as_ref().is_none_or(|name| face.name == *name);
+        let mut fitting = all.iter().filter(named).filter(|face| face.reaches(self.address));
+        let Some(face) = fitting.next() else {
+            return Err(match &self.interface {
+                Some(name) => {
+                    format!("{} is not on the network of {name}; there are {known}", self.address)
+                }
+                None => format!("{} is on no network of this machine: {known}", self.address),
+            });
+        };
+        if let Some(other) = fitting.find(|other| other.name != face.name) {
+            return Err(format!(
+                "{} is on the networks of {} and {}: name one with --interface",
+                self.address, face.name, other.name
+            ));
+        }
+        if let Some(peer) = self.peers.iter().find(|peer| !face.reaches(**peer)) {
+            let name = &face.name;
+            return Err(format!("peer {peer} is not on the network of {name}"));
+        }
+        for (name, path) in [("config", CONFIG), ("check", CHECK)] {
+            if !text(name).is_empty() && !text(name).contains(HEAD) {
+                return Err(format!(
+                    "{path} is there and not drover's own, so it is not touched: remove it, or put \
+                     in it what --dry-run prints"
+                ));
+            }
+        }
+        Ok(face.clone())
+    }
+
+    /// The network that members are on.
+    pub fn network(face: &Face) -> String {
+        let network = Ipv4Addr::from(u32::from(face.address) & face.mask());
+        format!("{network}/{}", face.prefix)
+    }
+
+    /// The files: keepalived's configuration and the check.
+    pub fn files(&self, face: &Face) -> [Written; 2] {
+        let Self { address, router, priority, ready, .. } = self;
+        let interface = &face.name;
+        let prefix = self.prefix.unwrap_or(face.prefix);
+        let mut more = String::new();
+        let others = self.peers.iter().filter(|peer| **peer != face.address);
+        let others: Vec<String> = others.map(|peer| format!("        {peer}\n")).collect();
+        if !others.is_empty() {
+            let (own, others) = (face.address, others.concat());
+            more.push_str(&format!(
+                "    unicast_src_ip {own}\n    unicast_peer {{\n{others}    }}\n"
+            ));
+        }
+        if let Some(password) = &self.password {
+            more.push_str(&format!(
+                "    authentication {{\n        auth_type PASS\n        auth_pass {password}\n    }}\n"
+            ));
+        }
+        let config = format!(
+            "{HEAD}\n\
+             global_defs {{\n    enable_script_security\n    script_user nobody\n}}\n\n\
+             vrrp_script drover_ready {{\n    script \"{CHECK}\"\n    interval 2\n    timeout 3\n    \
+             fall 2\n    rise 2\n}}\n\n\
+             vrrp_instance drover {{\n    state BACKUP\n    interface {interface}\n    \
+             virtual_router_id {router}\n    priority {priority}\n    advert_int 1\n{more}    \
+             virtual_ipaddress {{\n        {address}/{prefix} dev {interface}\n    }}\n    \
+             track_script {{\n        drover_ready\n    }}\n}}\n"
+        );
+        let check = format!(
+            "#!/bin/sh\n{HEAD}\n# Whoever's drover is not ready gives the address up.\n\
+             exec curl -fsS -m 2 -o /dev/null {ready}\n"
+        );
+        [
+            Written { path: CONFIG.into(), text: config, mode: 0o600 },
+            Written { path: CHECK.into(), text: check, mode: 0o755 },
+        ]
+    }
+}
+
+/// The rule that lets members hear each other, where the cluster's firewall is on and has none.
+pub fn rule(network: &str, enabled: bool, rules: &[BTreeMap<String, String>]) -> Option<Step> {
+    let has = |rule: &BTreeMap<String, String>| {
+        let is = |key: &str, value: &str| rule.get(key).is_some_and(|one| one == value);
+        is("type", "in")
+            && is("action", "ACCEPT")
+            && (is("proto", "vrrp") || is("proto", "112"))
+            && !is("enable", "0")
+            && rule.get("source").is_none_or(|source| source == network)
+    };
+    if !enabled || rules.iter().any(has) {
+        return None;
+    }
+    Some(Step::create(
+        "/cluster/firewall/rules",
+        [
+            ("type", "in"),
+            ("action", "ACCEPT"),
+            ("source", network),
+            ("proto", "vrrp"),
+            ("enable", "1"),
+            ("comment", "made by drover setup vip"),
+        ],
+    ))
+}
+
+#[cfg(test)]
+mod tests;
