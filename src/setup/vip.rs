@@ -85,7 +85,7 @@ impl Wanted {
         // The address itself is there where this machine holds it at the moment.
         let all: Vec<Face> = faces(text("addresses"))
             .into_iter()
-            .filter(|face| face.address != self.address && !face.address.is_loopback())
+            .filter(|face| face.address != self.address && face.name != "lo")
             .collect();
         let known: Vec<String> =
             all.iter().map(|one| format!("{} {}/{}", one.name, one.address, one.prefix)).collect();

@@ -135,9 +135,11 @@ pub(super) async fn run(
         machine.put(file).await.map_err(failed)?;
         writeln!(out, "done: wrote {}", file.path)?;
     }
+    // keepalived 2.2.7 ends itself when it is to test with another user for scripts than its own.
     let start = format!(
-        "keepalived -t -f {CONFIG} && systemctl enable {UNIT} && systemctl restart {UNIT} && \
-         systemctl is-active {UNIT}"
+        "sed 's/script_user nobody/script_user root/' {CONFIG} >{CONFIG}.test && \
+         {{ keepalived -t -f {CONFIG}.test; good=$?; rm -f {CONFIG}.test; [ $good = 0 ]; }} && \
+         systemctl enable {UNIT} && systemctl restart {UNIT} && systemctl is-active {UNIT}"
     );
     machine.run(&start).await.map_err(failed)?;
     let (address, name, priority) = (wanted.address, &face.name, wanted.priority);

@@ -7,6 +7,7 @@ mod lease;
 mod nodes;
 mod prints;
 mod secrets;
+mod setup;
 
 use std::path::Path;
 
