@@ -97,6 +97,35 @@ async fn a_vnet_carries_guests_once_it_is_applied() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_subnet_gives_out_addresses_where_its_zone_does() {
+    let play = Play::at_once();
+    let subnets = "/cluster/sdn/vnets/{vnet}/subnets";
+    let subnet = json!({
+        "vnet": "ci0", "subnet": "10.9.0.0/24", "type": "subnet", "gateway": "10.9.0.1",
+        "dhcp-range": "start-address=10.9.0.50,end-address=10.9.0.99",
+    });
+    let zone = json!({ "zone": "ci", "type": "simple" });
+    play.call("POST", "/cluster/sdn/zones", zone).await.unwrap();
+    play.call("POST", "/cluster/sdn/vnets", json!({ "vnet": "ci0", "zone": "ci" })).await.unwrap();
+    let refused = refusal(play.call("POST", subnets, subnet.clone()).await);
+    assert_eq!(refused, "zone ci has no DHCP configured");
+    let dhcp = json!({ "zone": "ci", "dhcp": "dnsmasq", "ipam": "pve" });
+    play.call("PUT", "/cluster/sdn/zones/{zone}", dhcp).await.unwrap();
+    play.call("POST", subnets, subnet.clone()).await.unwrap();
+    let again = refusal(play.call("POST", subnets, subnet).await);
+    assert_eq!(again, "sdn subnet object ID 'ci-10.9.0.0-24' already defined");
+    let running = json!({ "vnet": "ci0", "running": true });
+    assert_eq!(play.get(subnets, running.clone()).await, json!([]));
+    let pending = play.get(subnets, json!({ "vnet": "ci0", "pending": true })).await;
+    assert_eq!((&pending[0]["state"], &pending[0]["cidr"]), (&json!("new"), &json!("10.9.0.0/24")));
+    assert_eq!(end(&play, play.call("PUT", "/cluster/sdn", json!({})).await).await, "OK");
+    assert_eq!(play.get(subnets, running).await[0]["gateway"], "10.9.0.1");
+    let one = json!({ "vnet": "ci0", "subnet": "ci-10.9.0.0-24" });
+    play.call("DELETE", "/cluster/sdn/vnets/{vnet}/subnets/{subnet}", one).await.unwrap();
+    assert_eq!(play.get(subnets, json!({ "vnet": "ci0" })).await, json!([]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_firewall_rule_comes_first_and_goes_by_its_place() {
     let play = Play::at_once();
     let rules = "/cluster/firewall/rules";

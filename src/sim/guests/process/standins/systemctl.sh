@@ -1,6 +1,6 @@
 #!/bin/sh
 # systemctl: units that have a file are run, all others are well; power verbs end the guest.
-verb= now= units=
+verb="" now="" units=""
 for word in "$@"; do
     case "$word" in
     --now) now=1 ;;
