@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use drover_actors::id::{CloudId, TemplateId, VmId};
+use drover_actors::id::{CloudId, NodeName, TemplateId, VmId};
 use drover_actors::spec::HerdSpec;
 
 use super::*;
@@ -27,6 +27,7 @@ fn herd(templates: &str) -> HerdSpec {
 fn source(vmid: u32, pool: Option<&str>, storage: &str, bridge: &str) -> Source {
     Source {
         vmid: VmId(vmid),
+        node: NodeName::new("pve1"),
         pool: pool.map(str::to_owned),
         storages: [storage.to_owned()].into(),
         bridges: [(bridge.to_owned(), None)].into(),
