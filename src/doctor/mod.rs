@@ -27,6 +27,7 @@ use crate::rights::{Facts, Release, Source};
 
 pub use certificate::{Certificates, Shown, ToldCertificates, WireCertificates};
 pub use privileges::PREFIX;
+pub(crate) use report::clean;
 pub use report::{CloudReport, Line, Mark, Report};
 
 /// The ways out that the doctor looks through.

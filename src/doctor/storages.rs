@@ -17,6 +17,11 @@ fn never_links(kind: &str) -> bool {
     matches!(kind, "lvm" | "iscsi" | "iscsidirect")
 }
 
+/// Storages by whose plug-in files can be kept, such as ISO images.
+fn holds_files(kind: &str) -> bool {
+    matches!(kind, "dir" | "nfs" | "cifs" | "cephfs" | "glusterfs" | "btrfs")
+}
+
 /// What is wanted of a storage on a node.
 #[derive(Debug, Clone, Copy, Default)]
 struct Use {
@@ -165,8 +170,10 @@ impl Patient<'_> {
             match amiss(&name, &node, found, "iso") {
                 Ok(()) => self.report.ok(about, "takes ISO images"),
                 Err((text, mend)) => {
-                    let other = "in the YAML: another cloudInitIsoStorage";
-                    self.report.fail(about, text, [mend.as_str(), other]);
+                    let other = "in the YAML: another cloudInitIsoStorage".to_owned();
+                    let able = found.is_none_or(|one| holds_files(&one.kind));
+                    let mend = able.then_some(mend).into_iter().chain([other]).collect();
+                    self.report.add(Mark::Fail, about, text, mend);
                 }
             }
         }

@@ -88,7 +88,7 @@ fn template(cluster: &mut ClusterSpec) -> &mut GuestSpec {
     &mut cluster.guests[0]
 }
 
-const CHANGES: [(&str, &str, Change); 25] = [
+const CHANGES: [(&str, &str, Change); 26] = [
     (
         "a template by a name that nothing has",
         "templateVmId: null, templateName: debian-99",
@@ -130,8 +130,11 @@ const CHANGES: [(&str, &str, Change); 25] = [
         |_| {},
     ),
     ("a class that no storage is of", "cloneStrategy: FULL, storageClass: thick", |_| {}),
+    ("a storage without ISO images", "userData: \"#cloud-config\"", |setup| {
+        storage(&mut setup.cluster, "local").content.retain(|content| content != "iso");
+    }),
     (
-        "a storage without ISO images",
+        "a storage that never has ISO images",
         "userData: \"#cloud-config\", cloudInitIsoStorage: local-lvm",
         |_| {},
     ),
