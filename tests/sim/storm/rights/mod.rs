@@ -11,7 +11,7 @@ use drover::sim::spec::PveVersion;
 use libtest_mimic::Trial;
 
 use crate::on_paused_clock;
-use play::{denied, doctored, served};
+use play::{denied, doctored, refused, served};
 use stage::{Layout, Stage};
 
 const VERSIONS: [(PveVersion, &str); 2] = [(PveVersion::V8_4, "8.4"), (PveVersion::V9_2, "9.2")];
@@ -35,6 +35,11 @@ pub fn trials() -> Vec<Trial> {
                 Ok(())
             }));
         }
+        let name = format!("rights: {named}: without SDN.Use on the bridge of a further card");
+        trials.push(Trial::test(name, move || {
+            on_paused_clock(lacks_a_bridge(version));
+            Ok(())
+        }));
         for row in TABLE {
             let without = row.any_of(stage::release(version)).join(" and ");
             let (at, what) = (row.at, row.feature.label());
@@ -115,4 +120,16 @@ async fn lacks(version: PveVersion, row: &'static Row) {
             world.end().await;
         }
     }
+}
+
+/// The bridges of the template may be used, and one of a card beside them may not.
+async fn lacks_a_bridge(version: PveVersion) {
+    const PATH: &str = "/sdn/zones/localnetwork/vmbr1/5";
+    let mut stage = Stage::of(version, &[Feature::Networks], Layout::Least).await;
+    stage.close(PATH);
+    let report = doctored(&stage.setup()).await;
+    let about = format!("privilege SDN.Use on {PATH}");
+    let line = report.lines.iter().find(|line| line.about == about).unwrap();
+    assert_eq!(line.mark, Mark::Fail, "{line:?}");
+    refused(stage.setup(), Feature::Networks, "SDN.Use", &format!("`{PATH}`")).await;
 }

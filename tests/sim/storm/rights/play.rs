@@ -162,18 +162,8 @@ async fn call(world: &World) {
     world.wish(wish).await.unwrap();
 }
 
-/// Nothing becomes ready, and what is told names the privilege and where it is missing.
+/// Nothing becomes ready for want of what a line of the table is about.
 pub async fn denied(setup: Setup, row: &Row, any_of: &[&str]) {
-    let mut world = World::started(setup).await;
-    world.judged = true;
-    let lease = world.lease("linux").await;
-    world.pass(20 * MINUTE).await;
-    if row.feature == Feature::CallIn {
-        assert!(world.view().agents().iter().all(|agent| !agent.detail.contains("call")));
-    }
-    let picture = world.view().lease(&lease).unwrap();
-    assert_ne!(picture.state, "ready", "{picture:?}");
-    let told = world.notes.facts(|what| Some(format!("{what:?}")));
     let path = match row.at {
         At::Root => "`/`",
         At::Access => "`/access`",
@@ -185,8 +175,22 @@ pub async fn denied(setup: Setup, row: &Row, any_of: &[&str]) {
         At::DiscStorage => "`/storage/local`",
         At::Bridge => "`/sdn/zones/localnetwork/vmbr0`",
     };
-    let privilege = any_of.join("|");
-    let names = |text: &String| text.contains(&privilege) && text.contains(path);
+    refused(setup, row.feature, &any_of.join("|"), path).await;
+}
+
+/// Nothing becomes ready, and what is told names the privilege and where it is missing.
+pub async fn refused(setup: Setup, feature: Feature, privilege: &str, path: &str) {
+    let mut world = World::started(setup).await;
+    world.judged = true;
+    let lease = world.lease("linux").await;
+    world.pass(20 * MINUTE).await;
+    if feature == Feature::CallIn {
+        assert!(world.view().agents().iter().all(|agent| !agent.detail.contains("call")));
+    }
+    let picture = world.view().lease(&lease).unwrap();
+    assert_ne!(picture.state, "ready", "{picture:?}");
+    let told = world.notes.facts(|what| Some(format!("{what:?}")));
+    let names = |text: &String| text.contains(privilege) && text.contains(path);
     let named = told.iter().any(names);
     let some: Vec<_> = told.iter().filter(|text| text.contains("ermission")).take(3).collect();
     assert!(named, "nothing names {privilege} on {path}: {some:#?}\n{told:#?}");

@@ -182,6 +182,13 @@ impl Stage {
         }
     }
 
+    /// Takes everything on one path away.
+    pub fn close(&mut self, path: &str) {
+        let before = self.acl.len();
+        self.acl.retain(|entry| entry.path != path);
+        assert_ne!(self.acl.len(), before, "nothing was given on {path}");
+    }
+
     /// The cluster with these rights, and the YAML of a token that holds them.
     pub fn setup(&self) -> Setup {
         let mut setup = Setup::linux(&self.keys);
