@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drover_actors::placement::{Fleet, NodeFigures, NodeSight, Refusal, Scene};
+use drover_actors::placement::{Crowds, Fleet, NodeFigures, NodeSight, Refusal, Scene};
 
 use super::{Cluster, Found, Patient};
 use crate::pve::fleet::sizes;
@@ -30,7 +30,7 @@ impl Patient<'_> {
             let wanted = sizes(guest, Some(config)).cloned(spec);
             let nodes = self.nodes_of(spec, cluster);
             let refused = nodes.iter().filter_map(|node| {
-                let refusal = scene.refusal(spec, wanted, node)?;
+                let refusal = scene.refusal(spec, &Crowds::default(), wanted, node)?;
                 never_passes(&refusal).then(|| format!("{node}: {refusal}"))
             });
             let refused: Vec<String> = refused.collect();
