@@ -206,6 +206,7 @@ fn variables(environment: &Environment, texts: &[String]) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
     use super::*;
 

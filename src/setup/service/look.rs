@@ -53,7 +53,7 @@ pub struct Now {
     pub node: String,
     /// Its storages.
     pub storages: Vec<NodeStorage>,
-    /// Its bridges.
+    /// Its bridges, and the VNets that are applied on it.
     pub bridges: BTreeSet<String>,
     /// The zone of each VNet.
     pub vnets: BTreeMap<String, String>,
@@ -109,9 +109,8 @@ pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
     let node = NodeName::new(&now.node);
     now.storages = client.storages_of(&node).await.map_err(told)?;
     now.vnets = client.vnet_zones().await.map_err(told)?;
-    let faces = client.interfaces_of(&node).await.map_err(told)?;
-    let bridges = faces.into_iter().filter(|one| matches!(&*one.kind, "bridge" | "OVSBridge"));
-    now.bridges = bridges.map(|one| one.iface).collect();
+    let bridges = client.bridges_of(&node).await.map_err(told)?;
+    now.bridges = bridges.into_iter().map(|one| one.iface).collect();
     if now.own.is_none() && wanted.is_container() {
         for storage in takers(&now.storages, "vztmpl") {
             now.templates.extend(templates(client, &now.node, &storage).await.map_err(told)?);

@@ -129,9 +129,8 @@ fn fits(wanted: &Wanted, now: &Now) -> Result<(), String> {
         return Err(format!("{why}; name one with --storage: {}", able.join(", ")));
     }
     let (bridge, _) = wanted.bridge();
-    if !now.bridges.contains(bridge) && !now.vnets.contains_key(bridge) {
-        let known = now.bridges.iter().chain(now.vnets.keys()).map(String::as_str);
-        let known = known.collect::<Vec<_>>().join(", ");
+    if !now.bridges.contains(bridge) {
+        let known = now.bridges.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         let text = format!("node {node} has no bridge `{bridge}`; name one with --bridge: {known}");
         return Err(text);
     }
@@ -316,8 +315,8 @@ fn boot_disk(original: &Original) -> Option<(&str, u32)> {
     };
     let keys = ["scsi0", "virtio0", "sata0", "ide0"].into_iter();
     let disks = keys.filter_map(|key| Some((key, original.config.get(key)?)));
-    let mut disks = disks.filter(|(_, value)| !value.contains("media=cdrom"));
-    disks.find_map(|(key, value)| Some((key, size(value).unwrap_or(0))))
+    let disks = disks.filter(|(_, value)| !value.contains("media=cdrom"));
+    disks.map(|(key, value)| (key, size(value).unwrap_or(0))).next()
 }
 
 fn machine(
