@@ -26,11 +26,14 @@ const PATIENCE: Duration = Duration::from_secs(6 * 3600);
 const START: Duration = Duration::from_secs(3600);
 /// The longest an orderly stop may take before it is cut.
 const STOP: Duration = Duration::from_secs(120);
+/// How long a disc image may outlive its agent: until two reconciliations and their grace are over.
+const SWEPT: Duration = Duration::from_secs(600);
 /// How long a guest of ours may be without a record: never, but for the time of a look.
 const UNOWNED: Duration = Duration::from_secs(60);
 
-/// How often the herd looks at the clock for a reload that changes nothing.
-const OWN_LOOKS: u64 = 1;
+/// How often the herd looks at the clock for a reload that changes nothing: for what follows of it, and for
+/// whether what it knows of room is still believed.
+const OWN_LOOKS: u64 = 2;
 
 /// What came of a plan that went well.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,10 +61,12 @@ pub struct Play {
     pub(super) world: World,
     pub(super) watch: Arc<Watch>,
     pub(super) askers: Askers,
-    pub(super) clouds: [Option<CloudConf>; 2],
+    pub(super) clouds: [Option<CloudConf>; 3],
     pub(super) templates: [Option<TemplateConf>; 3],
     pub(super) orphans: BTreeSet<u32>,
-    plan: Plan,
+    /// Nodes that were ever drained, by number.
+    pub(super) drained: BTreeSet<usize>,
+    pub(super) plan: Plan,
     /// The steps of actors at each reload that changes nothing.
     heard: Vec<String>,
     /// What follows when the trap springs: how long others go on, and how long it is down.
@@ -132,10 +137,10 @@ fn unheard(with: &[String], without: &[String]) -> Result<(), Failure> {
 impl Play {
     fn new(plan: &Plan, logging: bool) -> Self {
         let world = World::new(stage::setup(&plan.stage));
-        let watch = Watch::over(&world, logging);
+        let watch = Watch::over(&world, &plan.stage, logging);
         let eye: Arc<dyn crate::world::eye::Eye> = Arc::clone(&watch) as _;
         world.watch(&eye);
-        for vmid in world.side.guests() {
+        for vmid in world.sides.guests() {
             watch.stranger(vmid);
         }
         Self {
@@ -145,6 +150,7 @@ impl Play {
             clouds: plan.stage.clouds.clone(),
             templates: plan.stage.templates.clone(),
             orphans: BTreeSet::new(),
+            drained: BTreeSet::new(),
             plan: plan.clone(),
             heard: Vec::new(),
             trap: None,
@@ -176,6 +182,7 @@ impl Play {
     /// Reads everything again.
     async fn look(&mut self) -> Result<(), Failure> {
         self.watch.unowned(UNOWNED);
+        self.watch.linger();
         let mut wrongs = self.wrongs();
         if !wrongs.is_empty() && self.world.runs() {
             // Messages of this very moment may be on their way.
@@ -292,7 +299,8 @@ impl Play {
 
     /// The YAML as it stands comes into force.
     pub(super) fn reload(&mut self) {
-        stage::configure(&mut self.world.setup, &self.clouds, &self.templates);
+        let stage = &self.plan.stage;
+        stage::configure(&mut self.world.setup, stage, &self.clouds, &self.templates);
         self.watch.spec(&self.world.setup.checked().herd);
         self.world.reload();
         self.askers.hope();
@@ -315,9 +323,17 @@ impl Play {
         self.world.wire.disarm();
         self.trap = None;
         self.act(Deed::Weather(Box::<Faults>::default())).await?;
-        for number in 0..self.world.setup.cluster.nodes.len() {
-            self.act(Deed::Stale(number, false)).await?;
-            self.act(Deed::NodeUp(number)).await?;
+        let (clusters, nodes) = (self.plan.stage.clusters(), self.plan.stage.nodes);
+        for cluster in 0..clusters {
+            self.act(Deed::Afar(cluster, Box::default())).await?;
+            self.act(Deed::Cut(cluster, false)).await?;
+            for storage in 0..stage::STORAGES.len() {
+                self.act(Deed::Offline(cluster, storage, false)).await?;
+            }
+            for number in 0..nodes {
+                self.act(Deed::Stale(10 * cluster + number, false)).await?;
+                self.act(Deed::NodeUp(10 * cluster + number)).await?;
+            }
         }
         let stage = self.plan.stage.clone();
         if (&self.clouds, &self.templates) != (&stage.clouds, &stage.templates) {
@@ -341,6 +357,7 @@ impl Play {
         }
         let fates = self.askers.fates(&self.watch);
         let pool = self.pool();
+        self.sweep_images().await?;
         self.retire_all().await?;
         let mut log = self.watch.log();
         if !log.is_empty() {
@@ -356,8 +373,42 @@ impl Play {
         self.run_to(until).await?;
         self.look().await?;
         self.administer();
+        for number in self.drained.clone() {
+            self.drain(number, false);
+        }
         self.askers.hope();
         Ok(())
+    }
+
+    /// Disc images that outlived their agents are removed by drover where it may, and by whoever reads
+    /// its reports where it may not.
+    async fn sweep_images(&mut self) -> Result<(), Failure> {
+        let begun = self.world.elapsed();
+        while !self.stray_images().is_empty() && self.world.elapsed() < begun + SWEPT {
+            self.turn().await?;
+        }
+        for (cluster, node, volume) in self.stray_images() {
+            let clouds =
+                self.clouds.iter().zip(self.plan.stage.leads).filter(|(_, at)| *at == cluster);
+            let clean = clouds.filter_map(|(conf, _)| conf.as_ref()).all(|conf| conf.cleanup);
+            if clean {
+                let text = format!("image {volume} of nobody is on {node} of cluster {cluster}");
+                self.watch.complain("no-image-without-an-owner", text);
+            }
+            self.world.sides.at(cluster).remove_volume(&node, &volume);
+        }
+        self.sound()
+    }
+
+    /// Disc images of agents that nobody knows.
+    fn stray_images(&self) -> Vec<(usize, String, String)> {
+        let live = self.watch.live();
+        let stray = |volume: &str| {
+            let owner = drover_actors::seed::owner(volume);
+            owner.is_some_and(|(_, agent)| !live.contains_key(&agent))
+        };
+        let all = self.world.images().into_iter();
+        all.filter(|(_, _, volume)| stray(volume)).collect()
     }
 
     async fn retire_all(&mut self) -> Result<(), Failure> {

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use drover::pve::transport::{Method, Request};
-use drover::sim::world::{EPOCH, SideDoor};
+use drover::sim::world::EPOCH;
 use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
 use drover_actors::id::{AgentId, LeaseId};
 use drover_actors::ledger::Ledger;
 use drover_actors::marks::parse_name;
+use drover_actors::message::NodeDrained;
 use drover_actors::record::{Body, LeaseAsk, Reason};
 use drover_actors::spec::HerdSpec;
 use drover_actors::time::WallTime;
@@ -18,9 +19,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::outage::Outage;
+use super::plan::Stage;
+use super::rooms::Rooms;
 use super::seen::{LeaseSeen, Live, Seen, Wrong};
 use super::usage::{self, Used};
 use crate::world::World;
+use crate::world::clusters::Sides;
 use crate::world::eye::Eye;
 use crate::world::shell::Scripted;
 
@@ -36,7 +40,7 @@ const REST: Duration = Duration::from_secs(60 * 60);
 /// The eye of a storm.
 pub struct Watch {
     seen: Mutex<Seen>,
-    side: SideDoor,
+    side: Sides,
     shell: Scripted,
     pulse: Arc<Notify>,
     begun: Instant,
@@ -44,11 +48,12 @@ pub struct Watch {
 
 impl Watch {
     /// Looks at a world that has not begun.
-    pub fn over(world: &World, logging: bool) -> Arc<Self> {
-        let seen = Seen { log: logging.then(Vec::new), ..Seen::default() };
+    pub fn over(world: &World, stage: &Stage, logging: bool) -> Arc<Self> {
+        let (log, rooms) = (logging.then(Vec::new), Rooms::of(stage));
+        let seen = Seen { log, rooms, ..Seen::default() };
         Arc::new(Self {
             seen: Mutex::new(seen),
-            side: world.side.clone(),
+            side: world.sides.clone(),
             shell: world.shell.clone(),
             pulse: Arc::clone(&world.notes.pulse),
             begun: Instant::now(),
@@ -111,7 +116,7 @@ impl Watch {
                 state: entry.state.clone(),
                 vmid: Some(vmid),
                 recorded: true,
-                node: Some(entry.node.to_string()),
+                place: Some(seen.rooms.place(&entry.spec.id.cloud, &entry.node)),
                 leases: entry.leases.keys().cloned().collect(),
                 executors: entry.spec.executors.max(1),
                 retiring: entry.retiring.is_some(),
@@ -128,6 +133,9 @@ impl Watch {
             seen.tripped(id, entry.until);
         }
         seen.places.restored(ledger, self.now());
+        if let Some(text) = seen.rooms.restored(ledger, self.now()) {
+            self.blame(&mut seen, "drains-are-kept", text);
+        }
     }
 
     /// Something is about to happen that can cost leases and agents.
@@ -148,12 +156,32 @@ impl Watch {
     }
 
     /// A node lost its power.
-    pub fn node_down(&self, node: &str) {
+    pub fn node_down(&self, cluster: usize, node: &str) {
         let mut seen = self.seen();
-        let hit = seen.live.iter().filter(|(_, live)| live.node.as_deref() == Some(node));
+        let place = (cluster, node.to_owned());
+        let hit = seen.live.iter().filter(|(_, live)| live.place.as_ref() == Some(&place));
         let hit: Vec<AgentId> = hit.map(|(agent, _)| agent.clone()).collect();
         seen.shaken.extend(hit);
-        seen.frail.insert(node.to_owned());
+        seen.frail.insert(place);
+    }
+
+    /// An operator was told that a node is drained, or used again.
+    pub fn drained(&self, cluster: usize, done: &NodeDrained) {
+        self.seen().rooms.drained(cluster, done, self.now());
+    }
+
+    /// An operator is about to let a node be used again.
+    pub fn undrains(&self, cluster: usize, node: &str) {
+        self.seen().rooms.undrains(cluster, node);
+    }
+
+    /// Looks for agents that should have left drained nodes.
+    pub fn linger(&self) {
+        let mut seen = self.seen();
+        let Seen { rooms, live, .. } = &mut *seen;
+        if let Some(text) = rooms.linger(live, self.now()) {
+            self.blame(&mut seen, "drained-nodes-empty", text);
+        }
     }
 
     /// A guest is somebody else's from here on.
@@ -289,7 +317,7 @@ impl Watch {
                 state: String::new(),
                 vmid: None,
                 recorded: false,
-                node: None,
+                place: None,
                 leases: Vec::new(),
                 executors: 1,
                 retiring: false,
@@ -300,14 +328,15 @@ impl Watch {
             seen.live.insert(agent.clone(), live);
         }
         let now = self.now();
-        let Seen { live, losses, frail, shaken, .. } = &mut *seen;
+        let Seen { live, losses, frail, shaken, rooms, .. } = &mut *seen;
         let live = live.get_mut(agent).unwrap();
         losses.told(now, agent, live, &picture.state);
         live.state.clone_from(&picture.state);
-        live.node = picture.node.as_ref().map(ToString::to_string);
+        let cloud = &picture.template.cloud;
+        live.place = picture.node.as_ref().map(|node| rooms.place(cloud, node));
         live.leases.clone_from(&picture.leases);
         live.vmid = picture.vmid.map(|vmid| vmid.0).or(live.vmid);
-        if live.node.as_ref().is_some_and(|node| frail.contains(node)) {
+        if live.place.as_ref().is_some_and(|place| frail.contains(place)) {
             shaken.insert(agent.clone());
         }
         let recorded = live.recorded;
@@ -428,6 +457,7 @@ impl Watch {
     }
 
     fn gone(&self, seen: &mut Seen, agent: &AgentId) {
+        seen.rooms.gone(agent);
         let Some(live) = seen.live.remove(agent) else { return };
         seen.proven(agent, &live.template);
         let Some(vmid) = live.vmid else { return };
@@ -486,6 +516,9 @@ impl Eye for Watch {
                 let vmid = marks.vmid.0;
                 if let Some(text) = seen.places.cloned(marks, node, spec, self.wall()) {
                     self.blame(&mut seen, "one-trial-while-half-open", text);
+                }
+                if let Some((invariant, text)) = seen.rooms.cloned(marks, node, spec, self.now()) {
+                    self.blame(&mut seen, invariant, text);
                 }
                 self.shell.forget(vmid);
                 let freed = seen.freed.get(&vmid).filter(|at| **at + REST > self.wall()).copied();
@@ -567,8 +600,9 @@ impl Eye for Watch {
         let now = self.now();
         let mut seen = self.seen();
         self.beat(&mut seen);
-        let agents = seen.live.len();
-        let excess = seen.outage.as_mut().and_then(|outage| outage.count(request, now, agents));
+        let (agents, clusters) = (seen.live.len(), seen.rooms.clusters());
+        let outage = seen.outage.as_mut();
+        let excess = outage.and_then(|outage| outage.count(request, now, agents, clusters));
         if let Some(text) = excess {
             self.blame(&mut seen, "attempts-are-bounded", text);
         }
