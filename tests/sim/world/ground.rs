@@ -1,5 +1,7 @@
 //! What the clusters hold besides drover's guests, and what an administrator changes of it.
 
+use drover_actors::seed::owner;
+
 use super::*;
 
 /// Guests and volumes that are not drover's, each with the number of its cluster.
@@ -31,22 +33,26 @@ impl World {
     /// A guest that was planted belongs to the cluster from here on, with its volumes.
     pub fn keep_planted(&mut self, vmid: u32) {
         let (number, config) = (self.sides.number(vmid), self.sides.config(vmid));
-        self.ground.guests.insert((number, vmid), config.unwrap_or_default().into_iter().collect());
-        let mine = format!("vm-{vmid}-");
+        let config = config.unwrap_or_default();
+        let ours = self.ledger().installation;
         for (place, volumes) in self.survey().volumes {
             let kept = self.ground.volumes.entry(place).or_default();
-            kept.extend(volumes.into_iter().filter(|volid| volid.contains(&mine)));
+            kept.extend(volumes.into_iter().filter(|volid| {
+                let foreign = owner(volid).is_none_or(|(whose, _)| Some(whose) != ours);
+                foreign && is_of(vmid, &config, volid)
+            }));
             kept.sort();
             kept.dedup();
         }
+        self.ground.guests.insert((number, vmid), config);
     }
 
     /// A guest of the cluster's own that was taken away belongs to it no more.
     pub fn drop_planted(&mut self, vmid: u32) {
-        self.ground.guests.retain(|(_, other), _| *other != vmid);
-        let mine = format!("vm-{vmid}-");
+        let number = self.sides.number(vmid);
+        let config = self.ground.guests.remove(&(number, vmid)).unwrap_or_default();
         for volumes in self.ground.volumes.values_mut() {
-            volumes.retain(|volid| !volid.contains(&mine));
+            volumes.retain(|volid| !is_of(vmid, &config, volid));
         }
     }
 
@@ -65,15 +71,16 @@ impl World {
         self.sides.all().flat_map(of).collect()
     }
 
-    /// Disc images of drover's, each with its cluster and a node that sees it.
+    /// This drover's disc images, each with its cluster and a node that sees it.
     pub fn images(&self) -> Vec<(usize, String, String)> {
+        let ours = self.ledger().installation;
+        let is_ours = |volid: &String| owner(volid).is_some_and(|(whose, _)| Some(whose) == ours);
         let all = self.survey().volumes.into_iter();
-        all.flat_map(|((number, node, _), volumes)| {
-            let images =
-                volumes.into_iter().filter(|volid| drover_actors::seed::owner(volid).is_some());
+        let images = all.flat_map(|((number, node, _), volumes)| {
+            let images = volumes.into_iter().filter(is_ours);
             images.map(move |volid| (number, node.clone(), volid)).collect::<Vec<_>>()
-        })
-        .collect()
+        });
+        images.collect()
     }
 
     pub(super) fn survey(&self) -> Ground {
@@ -93,4 +100,10 @@ impl World {
         }
         ground
     }
+}
+
+/// Whether a volume is a guest's: it carries its id, or is in one of its drives.
+fn is_of(vmid: u32, config: &BTreeMap<String, String>, volid: &str) -> bool {
+    let drive = |value: &String| value.split(',').next() == Some(volid);
+    volid.contains(&format!("vm-{vmid}-")) || config.values().any(drive)
 }

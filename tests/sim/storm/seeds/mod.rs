@@ -7,6 +7,7 @@ mod around;
 mod asked;
 mod askers;
 mod draw;
+mod leases;
 mod outage;
 mod places;
 mod plan;

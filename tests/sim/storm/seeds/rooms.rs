@@ -30,6 +30,8 @@ pub(super) struct Rooms {
     limit: Option<u64>,
     /// What each agent was promised, from its record until it is gone.
     promised: BTreeMap<AgentId, (Place, u64)>,
+    /// The nodes of agents with disc images.
+    images: BTreeMap<AgentId, Place>,
     /// Since when nodes are drained, as an operator was told.
     drained: BTreeMap<Place, Duration>,
     /// What clusters are called.
@@ -61,6 +63,7 @@ impl Rooms {
     /// What a start reads in the journal; says which drain is missing there.
     pub(super) fn restored(&mut self, ledger: &Ledger, now: Duration) -> Option<String> {
         self.promised.clear();
+        self.images.clear();
         self.idle.clear();
         for entry in ledger.agents.values() {
             self.promise(&entry.marks, &entry.node, &entry.spec);
@@ -78,6 +81,9 @@ impl Rooms {
         let Some(origin) = &spec.origin else { return };
         let sizes = origin.sizes.cloned(spec);
         let place = self.place(&spec.id.cloud, node);
+        if spec.cloud_init.seed.is_some() {
+            self.images.insert(marks.agent.clone(), place.clone());
+        }
         self.promised.insert(marks.agent.clone(), (place, sizes.memory_mb));
     }
 
@@ -108,9 +114,10 @@ impl Rooms {
         })
     }
 
-    /// An agent is gone.
-    pub(super) fn gone(&mut self, agent: &AgentId) {
+    /// An agent is gone; gives its node where it may have had a disc image there.
+    pub(super) fn gone(&mut self, agent: &AgentId) -> Option<Place> {
         self.promised.remove(agent);
+        self.images.remove(agent)
     }
 
     /// An operator was told that a node of this cluster is drained, or used again.

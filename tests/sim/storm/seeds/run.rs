@@ -31,9 +31,9 @@ const SWEPT: Duration = Duration::from_secs(600);
 /// How long a guest of ours may be without a record: never, but for the time of a look.
 const UNOWNED: Duration = Duration::from_secs(60);
 
-/// How often the herd looks at the clock for a reload that changes nothing: for what follows of it, and for
-/// whether what it knows of room is still believed.
-const OWN_LOOKS: u64 = 2;
+/// How often the herd looks at the clock for a reload that changes nothing: for the fact that it tells,
+/// and for the decision after it, which is none of its own where one is due at that moment anyway.
+const OWN_LOOKS: std::ops::RangeInclusive<u64> = 1..=2;
 
 /// What came of a plan that went well.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,9 +42,10 @@ pub struct Outcome {
     pub fates: BTreeMap<u32, String>,
     /// Agents ready in the end, by template.
     pub pool: BTreeMap<String, usize>,
-    /// Everything that was told and asked, where that was kept; and when actors did something at
-    /// the moments of reloads that may change nothing.
+    /// Everything that was told and asked, where that was kept.
     pub log: Vec<String>,
+    /// How often actors looked at the clock at the moments of reloads that may change nothing.
+    looks: Vec<u64>,
 }
 
 /// What went wrong in a plan, with what was seen last.
@@ -67,8 +68,8 @@ pub struct Play {
     /// Nodes that were ever drained, by number.
     pub(super) drained: BTreeSet<usize>,
     pub(super) plan: Plan,
-    /// The steps of actors at each reload that changes nothing.
-    heard: Vec<String>,
+    /// How often actors looked at the clock at each reload that changes nothing.
+    looks: Vec<u64>,
     /// What follows when the trap springs: how long others go on, and how long it is down.
     trap: Option<(Duration, Duration)>,
 }
@@ -99,7 +100,7 @@ pub fn judge(plan: &Plan) -> Result<(), Failure> {
     let untouched = plan.untouched();
     let outcome = play(plan, untouched != *plan)?;
     if untouched != *plan {
-        return unheard(&outcome.log, &play(&untouched, true)?.log);
+        return unheard(&outcome, &play(&untouched, true)?);
     }
     let uncut = plan.uncut();
     if !plan.is_strict() || uncut == *plan {
@@ -116,20 +117,25 @@ pub fn judge(plan: &Plan) -> Result<(), Failure> {
 
 /// Nobody but the herd's root hears of a reload that changes nothing: all else is the same, each
 /// request and fact at its moment, in whatever order at that.
-fn unheard(with: &[String], without: &[String]) -> Result<(), Failure> {
-    let told = |log: &[String]| {
-        let told = log.iter().filter(|line| !line.contains("ConfigApplied"));
+fn unheard(with: &Outcome, without: &Outcome) -> Result<(), Failure> {
+    let told = |outcome: &Outcome| {
+        let told = outcome.log.iter().filter(|line| !line.contains("ConfigApplied"));
         let mut told: Vec<String> = told.cloned().collect();
         told.sort();
         told
     };
-    let (with, without) = (told(with), told(without));
-    if with == without {
+    let mut looks = with.looks.iter().zip(&without.looks);
+    let looked = looks.find(|(with, without)| !OWN_LOOKS.contains(&with.saturating_sub(**without)));
+    let (lines, others) = (told(with), told(without));
+    let text = if let Some((with, without)) = looked {
+        format!("with them {with} looks at the clock, without {without}")
+    } else if lines == others {
         return Ok(());
-    }
-    let differs = with.iter().zip(&without).position(|(with, without)| with != without);
-    let at = differs.unwrap_or_else(|| with.len().min(without.len()));
-    let text = format!("with them {:?}\nwithout   {:?}", with.get(at), without.get(at));
+    } else {
+        let differs = lines.iter().zip(&others).position(|(with, without)| with != without);
+        let at = differs.unwrap_or_else(|| lines.len().min(others.len()));
+        format!("with them {:?}\nwithout   {:?}", lines.get(at), others.get(at))
+    };
     let wrong = Wrong { invariant: "reloads-reach-whom-they-concern", text, at: Duration::ZERO };
     Err(Failure { wrong, portrait: String::new() })
 }
@@ -152,7 +158,7 @@ impl Play {
             orphans: BTreeSet::new(),
             drained: BTreeSet::new(),
             plan: plan.clone(),
-            heard: Vec::new(),
+            looks: Vec::new(),
             trap: None,
         }
     }
@@ -306,16 +312,14 @@ impl Play {
         self.askers.hope();
     }
 
-    /// The YAML is saved again as it was; told is how often actors looked at the clock at that, but
-    /// for the herd's own looks.
+    /// The YAML is saved again as it was, or not; noted is how often actors looked at the clock then.
     pub(super) async fn touch(&mut self, saved: bool) {
         let before = self.world.tap.looks();
         if saved {
             self.world.reload();
         }
         self.world.pass(Duration::from_millis(1)).await;
-        let own = if saved { OWN_LOOKS } else { 0 };
-        self.heard.push(format!("{} looks", self.world.tap.looks() - before - own));
+        self.looks.push(self.world.tap.looks() - before);
     }
 
     async fn finale(&mut self) -> Result<Outcome, Failure> {
@@ -362,9 +366,8 @@ impl Play {
         let mut log = self.watch.log();
         if !log.is_empty() {
             log.extend(self.world.notes.log());
-            log.append(&mut self.heard);
         }
-        Ok(Outcome { fates, pool, log })
+        Ok(Outcome { fates, pool, log, looks: std::mem::take(&mut self.looks) })
     }
 
     /// A while passes, and administrators do what they are asked to.

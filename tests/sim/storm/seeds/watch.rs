@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use drover::pve::transport::{Method, Request};
 use drover::sim::world::EPOCH;
-use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover_actors::fact::{AgentPicture, Fact, What};
 use drover_actors::id::{AgentId, LeaseId};
 use drover_actors::ledger::Ledger;
 use drover_actors::marks::parse_name;
 use drover_actors::message::NodeDrained;
-use drover_actors::record::{Body, LeaseAsk, Reason};
+use drover_actors::record::{Body, Reason};
+use drover_actors::seed::owner;
 use drover_actors::spec::HerdSpec;
 use drover_actors::time::WallTime;
 use tokio::sync::Notify;
@@ -32,6 +33,8 @@ use crate::world::shell::Scripted;
 const HOLD: &str = "hold";
 /// How long the caps of before a reload are allowed for.
 const RELOAD_SLACK: Duration = Duration::from_secs(1);
+/// Where disc images of agents are.
+const IMAGES: &str = "local";
 /// Facts, records and requests that may come at one moment.
 const MOST: u32 = 5_000;
 /// How long an id that was freed is not given to another agent.
@@ -41,7 +44,7 @@ const REST: Duration = Duration::from_secs(60 * 60);
 pub struct Watch {
     seen: Mutex<Seen>,
     side: Sides,
-    shell: Scripted,
+    pub(super) shell: Scripted,
     pulse: Arc<Notify>,
     begun: Instant,
 }
@@ -64,11 +67,11 @@ impl Watch {
         self.seen.lock().unwrap()
     }
 
-    fn now(&self) -> Duration {
+    pub(super) fn now(&self) -> Duration {
         Instant::now() - self.begun
     }
 
-    fn wall(&self) -> WallTime {
+    pub(super) fn wall(&self) -> WallTime {
         WallTime(i64::try_from(EPOCH).unwrap() * 1000) + self.now()
     }
 
@@ -358,89 +361,6 @@ impl Watch {
         }
     }
 
-    /// A guest that is given out holds the keys of these leases and no others.
-    fn swept(&self, seen: &mut Seen, vmid: u32, leases: &[LeaseId]) {
-        let keys = self.shell.admitted(vmid);
-        let stale = keys.iter().find(|key| !leases.iter().any(|lease| lease.as_str() == **key));
-        if let Some(key) = stale {
-            let text = format!("the key of {key} is in {vmid} yet, with {leases:?}");
-            self.blame(seen, "key-removed-at-the-end", text);
-        }
-    }
-
-    fn lease_told(&self, seen: &mut Seen, picture: &LeasePicture) {
-        let known = seen.leases.entry(picture.lease.clone()).or_default();
-        if picture.state != "ready" {
-            return;
-        }
-        (known.served, known.holds) = (true, true);
-        let granted = known.agent.clone();
-        if granted.is_none() || granted != picture.agent {
-            let text = format!("{} is ready on {:?}", picture.lease, picture.agent);
-            self.blame(seen, "journal-before-acting", text);
-        }
-        let vmid = granted.and_then(|agent| seen.live.get(&agent)?.vmid);
-        if vmid.is_none_or(|vmid| !self.shell.admitted(vmid).contains(picture.lease.as_str())) {
-            let text = format!("{} is ready without its key in {vmid:?}", picture.lease);
-            self.blame(seen, "key-installed-before-ready", text);
-        }
-    }
-
-    fn granted(&self, seen: &mut Seen, agent: &AgentId, lease: &LeaseId, expires: WallTime) {
-        if let Some(text) = seen.used.get_mut(agent).and_then(|used| used.another(self.now())) {
-            self.blame(seen, "uses-never-exceed-the-maximum", format!("{agent}: {text}"));
-        }
-        let known = seen.leases.entry(lease.clone()).or_default();
-        let again = known.agent.replace(agent.clone());
-        known.expires = Some(expires);
-        // Before it was ready, another agent may be found for it.
-        let held = std::mem::take(&mut known.holds) || again.as_ref() == Some(agent);
-        if held || known.over.is_some() {
-            let text = format!("{lease} is granted on {agent} after {again:?}: {:?}", known.over);
-            self.blame(seen, "one-holder-an-executor", text);
-        }
-        let here = |seen: &LeaseSeen| seen.over.is_none() && seen.agent.as_ref() == Some(agent);
-        let holders = seen.leases.values().filter(|lease| here(lease)).count();
-        let live = seen.live.get(agent);
-        let room = live.map_or(0, |live| live.executors);
-        if let Some((vmid, leases)) = live.and_then(|live| Some((live.vmid?, live.leases.clone())))
-        {
-            self.swept(seen, vmid, &leases);
-        }
-        if holders > room as usize {
-            let text = format!("{agent} has {holders} leases and {room} executors");
-            self.blame(seen, "one-holder-an-executor", text);
-        }
-    }
-
-    /// An agent that is reset serves one owner, and never while it is being put back.
-    fn owned(&self, seen: &mut Seen, agent: &AgentId, ask: &LeaseAsk) {
-        let Some(live) = seen.live.get_mut(agent).filter(|live| live.resets) else { return };
-        let before = live.owner.replace(ask.whose());
-        let strange = before.as_ref().is_some_and(|before| *before != ask.whose());
-        if strange || live.resetting {
-            let text = format!("{agent} of {before:?} is given to {}", ask.owner);
-            self.blame(seen, "a-reset-agent-serves-its-owner", text);
-        }
-    }
-
-    fn ended(&self, seen: &mut Seen, lease: &LeaseId, why: &str) {
-        let wall = self.wall();
-        let harmed = seen.harmed;
-        let known = seen.leases.entry(lease.clone()).or_default();
-        let before = known.over.replace(why.to_owned());
-        let due = known.expires.is_some_and(|expires| expires <= wall);
-        let fair = match why {
-            "released" | "cancelled" => known.wished,
-            "expired" => due,
-            _ => harmed,
-        };
-        if before.is_some() || !fair {
-            let text = format!("{lease} ends as {why}, before {before:?}: {known:?}");
-            self.blame(seen, "leases-are-honoured", text);
-        }
-    }
-
     /// The configuration in force, and the one before as long as that may be believed.
     fn specs(&self, seen: &Seen) -> Vec<HerdSpec> {
         let now = self.now();
@@ -457,7 +377,14 @@ impl Watch {
     }
 
     fn gone(&self, seen: &mut Seen, agent: &AgentId) {
-        seen.rooms.gone(agent);
+        if let Some((cluster, node)) = seen.rooms.gone(agent) {
+            let images = self.side.at(cluster).volumes(&node, IMAGES);
+            let own = |volid: &&String| owner(volid).is_some_and(|(_, of)| of == *agent);
+            if let Some(image) = images.iter().find(own) {
+                let text = format!("{agent} is gone, and {image} stays");
+                self.blame(seen, "no-image-without-an-owner", text);
+            }
+        }
         let Some(live) = seen.live.remove(agent) else { return };
         seen.proven(agent, &live.template);
         let Some(vmid) = live.vmid else { return };
