@@ -49,6 +49,9 @@ impl Play {
             Deed::HoldStorage(number, time) => self.stall(number, 0, seconds(time)),
             Deed::Stall(number, storage, time) => self.stall(number, storage, seconds(time)),
             Deed::Offline(cluster, storage, offline) => {
+                if offline {
+                    self.watch.offline();
+                }
                 let side = self.world.sides.at(cluster);
                 side.set_storage_reachable(stage::STORAGES[storage], !offline);
             }
@@ -287,8 +290,11 @@ impl Play {
             let value = value.replace(&format!("vm-{like}-"), &format!("vm-{vmid}-"));
             if sort == Stranger::Foreign { value.replace(&ours, "0123abcd") } else { value }
         };
+        // A disc image under an agent's name is that agent's, whoever else has it in a drive.
+        let own = |value: &str| sort == Stranger::Orphan || !value.contains("iso/drover-");
+        let config = config.into_iter().filter(|(_, value)| own(value));
         let config: BTreeMap<String, String> =
-            config.into_iter().map(|(key, value)| (key, change(value))).collect();
+            config.map(|(key, value)| (key, change(value))).collect();
         let node = "pve1".to_owned();
         let spec = GuestSpec { vmid, node, template: false, running: false, pool: None, config };
         if sort == Stranger::Orphan {
@@ -329,6 +335,11 @@ impl Play {
     pub(super) fn sweep_orphans(&mut self) {
         for vmid in std::mem::take(&mut self.orphans) {
             if self.world.sides.config(vmid).is_some() {
+                self.world.administer(vmid);
+            }
+        }
+        for vmid in self.watch.remains() {
+            if self.world.sides.config(vmid).is_none() {
                 self.world.administer(vmid);
             }
         }
