@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::ambient::fnv1a;
 use crate::id::{NodeName, VmId};
 use crate::placement::rank::{self, Seat};
-use crate::placement::{Claim, Fleet, Refusal, Scene, Sizes, Strategy, Thickness};
+use crate::placement::{Claim, Crowds, Fleet, Refusal, Scene, Sizes, Strategy, Thickness};
 use crate::spec::{CloneStrategy, TemplateSpec};
 
 /// By what a template's guest is found.
@@ -219,6 +219,7 @@ struct Choosing<'a> {
     found: &'a Found,
     ground: &'a dyn Ground,
     scene: Scene<'a>,
+    crowds: Crowds<'a>,
     sought: Sought,
     /// The candidates, the newest first.
     best: Vec<&'a Candidate>,
@@ -238,7 +239,8 @@ impl<'a> Choosing<'a> {
         }
         let shared = best.iter().copied().filter(|one| found.is_shared(&one.storages)).collect();
         let scene = Scene::new(&found.fleet, ground.claims());
-        Self { spec, found, ground, scene, sought: spec.sought(), best, homes, shared }
+        let crowds = scene.crowds(spec);
+        Self { spec, found, ground, scene, crowds, sought: spec.sought(), best, homes, shared }
     }
 
     /// The nodes an agent may be on; empty for those of its templates.
@@ -342,7 +344,7 @@ impl<'a> Choosing<'a> {
             return Err(why);
         }
         let sizes = candidate.sizes.cloned(self.spec);
-        if let Some(why) = self.scene.refusal(self.spec, sizes, node) {
+        if let Some(why) = self.scene.refusal(self.spec, &self.crowds, sizes, node) {
             return Err(format!("node `{node}`: {why}"));
         }
         let storage = self.storage(candidate, node, sizes)?;

@@ -16,7 +16,7 @@ use super::{CliError, Client, Global, Term};
 use crate::clock::unix_now;
 use crate::config::Checked;
 use crate::doctor::trial::{Diagnosis, End, diagnose, timeline};
-use crate::doctor::{self, Report, Ways, WireCertificates};
+use crate::doctor::{self, Report, Ways, WireCertificates, clean};
 use crate::pve::WireDialer;
 use crate::pve::types::VmConfig;
 use crate::web::shapes::{AgentOut, GoneOut, PhaseOut};
@@ -92,6 +92,9 @@ struct TrialOut {
     ready: bool,
     phases: Vec<PhaseOut>,
     diagnosis: Option<Diagnosis>,
+    /// What was told of it when it was ready: errors that cloud-init got over.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    warning: String,
 }
 
 /// Makes one agent by the running service, follows it, and retires it.
@@ -114,7 +117,7 @@ pub(super) async fn template(
     let followed = follow(&client, global, &agent, term).await;
     // It is not to stay, whatever came of it; one that is gone is refused, and that is as good.
     let _ = client.tell(Method::POST, &path("agents", &agent, "/retire")).await;
-    let (phases, end, config) = followed?;
+    let Followed { phases, end, config, warning } = followed?;
     let diagnosis = match &end {
         None => None,
         Some(end) => {
@@ -125,10 +128,13 @@ pub(super) async fn template(
     gone(&client, &agent).await?;
     let spans: Vec<(String, u64)> =
         phases.iter().map(|phase| (phase.state.clone(), phase.ms)).collect();
-    let out =
-        TrialOut { template: begun.template, agent, ready: diagnosis.is_none(), phases, diagnosis };
+    let (template, ready) = (begun.template, diagnosis.is_none());
+    let out = TrialOut { template, agent, ready, phases, diagnosis, warning };
     super::remote::print(term, global.json, &out, |out| {
         let mut text = timeline(&spans);
+        for line in out.warning.lines() {
+            text.push_str(&format!("warn  {}\n", clean(line)));
+        }
         match &out.diagnosis {
             None => text.push_str("ok    it is ready, and was destroyed again\n"),
             Some(Diagnosis { part, text: why, mend }) => {
@@ -142,7 +148,16 @@ pub(super) async fn template(
     Ok(u8::from(!out.ready))
 }
 
-type Followed = (Vec<PhaseOut>, Option<End>, Option<(String, VmConfig)>);
+/// What was seen of an agent on trial.
+struct Followed {
+    phases: Vec<PhaseOut>,
+    /// Where its way ended; none where it became ready.
+    end: Option<End>,
+    /// The VMID of its template and its configuration.
+    config: Option<(String, VmConfig)>,
+    /// What was told of it when it was ready.
+    warning: String,
+}
 
 /// Follows an agent until it is ready or on its way out.
 async fn follow(
@@ -157,8 +172,10 @@ async fn follow(
     loop {
         let answer: Value = client.get(&path("agents", agent, ""), CALL_LIMIT).await?;
         if let Ok(gone) = serde_json::from_value::<GoneOut>(answer.clone()) {
+            end = at_last(end, &gone.phases);
             end.reason = gone.detail;
-            return Ok((gone.phases, Some(end), config));
+            let (phases, end) = (gone.phases, Some(end));
+            return Ok(Followed { phases, end, config, warning: String::new() });
         }
         let now: AgentOut = serde_json::from_value(answer)
             .map_err(|fault| CliError::Failed(format!("cannot read the answer: {fault}")))?;
@@ -168,7 +185,10 @@ async fn follow(
             seen.clone_from(&state);
         }
         match now.state.as_str() {
-            "Ready" | "Leased" => return Ok((now.phases, None, config)),
+            "Ready" | "Leased" => {
+                let (phases, end, warning) = (now.phases, None, now.detail);
+                return Ok(Followed { phases, end, config, warning });
+            }
             "Retiring" | "Stranded" | "Gone" => end.reason = now.detail,
             _ => {
                 end.state = state;
@@ -179,6 +199,15 @@ async fn follow(
             }
         }
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Where its way ended by its phases, of which a short one may have come and gone between two looks.
+fn at_last(end: End, phases: &[PhaseOut]) -> End {
+    let leaving = |state: &str| matches!(state, "Retiring" | "Stranded" | "Gone");
+    match phases.iter().map(|phase| phase.state.as_str()).rfind(|state| !leaving(state)) {
+        Some(state) if state != end.state => End { state: state.to_owned(), ..End::default() },
+        Some(_) | None => end,
     }
 }
 

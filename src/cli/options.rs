@@ -492,7 +492,7 @@ mod tests {
             &["drover", "agents", "set", "a1"],
             &["drover", "agents", "set", "a1", "--idle", "soon"],
             &["drover", "agents", "--gone", "set", "a1", "--idle", "0"],
-            &["drover", "sim", "--pve", "7.4"],
+            &["drover", "sim", "--pve", "6.4"],
             &["drover", "nothing"],
         ] {
             assert_eq!(Cli::try_parse_from(line).unwrap_err().exit_code(), 2, "{line:?}");

@@ -35,13 +35,18 @@ const NAMES: [(&str, &str); 12] = [
 const NODES: [&str; 2] = ["PROXMOX_NODE", "PVE_NODE_SELECTOR"];
 
 /// Variables that give one key of every cloud.
-const CLOUD: [(&str, &str); 2] = [("RUNNER_ID_START", "startVmId"), ("RUNNER_ID_END", "endVmId")];
+const CLOUD: [(&str, &str); 3] = [
+    ("RUNNER_ID_START", "startVmId"),
+    ("RUNNER_ID_END", "endVmId"),
+    ("PROXMOX_STORAGE", "cloudInitIsoStorage"),
+];
 
 /// Variables that give one key of every agent.
-const AGENT: [(&str, &str); 3] = [
+const AGENT: [(&str, &str); 4] = [
     ("TEMPLATE_NAME", "templateName"),
     ("RUNNER_NAME_PREFIX", "namePrefix"),
     ("RUNNER_LABELS", "labelString"),
+    ("USER_DATA_TEMPLATE", "userDataFile"),
 ];
 
 /// The environment a configuration is read in, as a value.
@@ -408,8 +413,12 @@ mod tests {
             ("RUNNER_ID_END", "299"),
             ("RUNNER_NAME_PREFIX", "energy-"),
             ("RUNNER_LABELS", "linux,x64,ubuntu-22.04"),
+            ("PROXMOX_STORAGE", "iso"),
+            ("USER_DATA_TEMPLATE", "runner.pkrtpl"),
         ]);
         assert_eq!(faults, []);
+        assert_eq!(defaults.cloud.text("cloudInitIsoStorage"), Some("iso"));
+        assert_eq!(defaults.agent.text("userDataFile"), Some("runner.pkrtpl"));
         assert_eq!(defaults.cloud.text("apiUrl"), Some("https://one:8006/api2/json"));
         assert_eq!(defaults.cloud.get("endVmId"), Some(&Yaml::from(299)));
         let agent = |key| defaults.agent.text(key).unwrap_or_default().to_owned();

@@ -6,22 +6,28 @@ mod cluster;
 mod places;
 mod privileges;
 mod report;
+mod room;
+mod storages;
 mod templates;
 mod token;
 pub mod trial;
 
 use std::collections::BTreeMap;
 
-use drover_actors::id::{CloudId, NodeName};
+use drover_actors::id::{CloudId, NodeName, TemplateId};
+use drover_actors::placement::{Fleet, Thickness};
 use drover_actors::spec::{CloudSpec, HerdSpec, TemplateSpec};
 
 use crate::pve::client::Client;
+use crate::pve::fleet::fleet;
 use crate::pve::transport::Dialer;
+use crate::pve::types::VmConfig;
 use crate::pve::{Connection, PveError};
-use crate::rights::{Facts, Release};
+use crate::rights::{Facts, Release, Source};
 
 pub use certificate::{Certificates, Shown, ToldCertificates, WireCertificates};
 pub use privileges::PREFIX;
+pub(crate) use report::clean;
 pub use report::{CloudReport, Line, Mark, Report};
 
 /// The ways out that the doctor looks through.
@@ -51,7 +57,12 @@ struct Cluster {
     /// Nodes that are online.
     online: Vec<NodeName>,
     facts: Facts,
+    /// Nodes, storages and guests as the cluster lists them.
+    fleet: Fleet,
 }
+
+/// What each template is cloned from, with its configuration.
+type Found = BTreeMap<TemplateId, Vec<(Source, VmConfig)>>;
 
 /// Examines one cloud.
 pub async fn examine(
@@ -90,7 +101,14 @@ pub async fn facts(
         let found = templates::sources(client, spec, &pools).await?;
         facts.sources.insert(spec.id.clone(), found.into_iter().map(|(one, _)| one).collect());
     }
+    facts.storages = thicknesses(&fleet(client).await?);
     Ok((version, facts))
+}
+
+/// The storages that take disks, and how their volumes grow.
+fn thicknesses(fleet: &Fleet) -> BTreeMap<String, Thickness> {
+    let all = fleet.nodes().keys().flat_map(|node| fleet.for_images(node));
+    all.map(|one| (one.name.clone(), one.thickness())).collect()
 }
 
 impl Patient<'_> {
@@ -107,8 +125,11 @@ impl Patient<'_> {
             sources.insert(id.clone(), found.iter().map(|(one, _)| one.clone()).collect());
         }
         let zones = self.client.vnet_zones().await.unwrap_or_default();
-        let cluster = Cluster { release, online, facts: Facts { sources, zones } };
+        let fleet = fleet(&self.client).await.unwrap_or_default();
+        let facts = Facts { sources, zones, storages: thicknesses(&fleet) };
+        let cluster = Cluster { release, online, facts, fleet };
         self.privileges(&cluster, token.as_ref()).await;
+        self.room(&cluster, &templates);
         self.storages(&cluster).await;
         self.bridges(&cluster).await;
         self.pools().await;
@@ -119,6 +140,23 @@ impl Patient<'_> {
     fn specs(&self) -> Vec<&TemplateSpec> {
         let all = self.herd.templates.values().map(AsRef::as_ref);
         all.filter(|spec: &&TemplateSpec| spec.id.cloud == self.cloud.id).collect()
+    }
+
+    /// The nodes of which something may be asked, that a template's agents may be on.
+    fn nodes_of(&self, spec: &TemplateSpec, cluster: &Cluster) -> Vec<NodeName> {
+        let mut nodes = spec.nodes();
+        if nodes.is_empty() && !spec.placement.anywhere {
+            // They are where their template is.
+            let sources = cluster.facts.sources.get(&spec.id).into_iter().flatten();
+            nodes.extend(sources.map(|one| one.node.clone()));
+            nodes.sort();
+            nodes.dedup();
+        }
+        if nodes.is_empty() {
+            nodes.clone_from(&cluster.online);
+        }
+        nodes.retain(|node| cluster.online.is_empty() || cluster.online.contains(node));
+        nodes
     }
 
     /// A failure of a call, as one line.

@@ -52,7 +52,8 @@ impl Patient<'_> {
             let for_what = format!("{}: {}", row.feature.label(), row.calls);
             if row.feature.is_optional() {
                 let Lack::Milder(effect) = row.lack else { continue };
-                self.report.ok(about, format!("not held, and not needed: {effect}"));
+                let mend = format!("drover setup rights --cloud {} --leftovers", self.cloud.id);
+                self.report.warn(about, format!("is not held: {effect}"), [mend]);
                 continue;
             }
             let (mark, text) = match row.lack {

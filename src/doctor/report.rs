@@ -98,7 +98,7 @@ impl CloudReport {
 }
 
 /// Text from elsewhere on one line, without anything that could move the cursor.
-fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

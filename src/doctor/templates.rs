@@ -44,6 +44,7 @@ pub(super) async fn sources(
         let config = client.config(&node, vmid).await?;
         let source = Source {
             vmid,
+            node,
             pool: pools.get(&u64::from(vmid.0)).cloned(),
             storages,
             bridges: bridges(&config),

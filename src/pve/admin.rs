@@ -12,7 +12,7 @@ use super::client::{Client, Params};
 use super::error::PveError;
 use super::loose;
 use super::transport::{Method, encode};
-use super::types::Version;
+use super::types::{Version, Volume};
 
 /// `GET /nodes/{node}/time`.
 #[derive(Debug, Clone, Deserialize)]
@@ -157,10 +157,23 @@ impl Client {
         Ok(self.get::<Version>(&path, Params::new()).await?.version)
     }
 
-    /// A node's interfaces that the login may see.
-    pub async fn interfaces_of(&self, node: &NodeName) -> Result<Vec<Interface>, PveError> {
+    /// A node's bridges that the login may see, and the VNets that are in force there.
+    pub async fn bridges_of(&self, node: &NodeName) -> Result<Vec<Interface>, PveError> {
         let path = format!("/nodes/{}/network", encode(node.as_str()));
-        self.get(&path, Params::new()).await
+        self.get(&path, params([("type", "any_bridge")])).await
+    }
+
+    /// The snippets on a storage of a node; Proxmox shows them only to who holds
+    /// `Datastore.Allocate` there.
+    pub async fn snippets(
+        &self,
+        node: &NodeName,
+        storage: &str,
+    ) -> Result<BTreeSet<String>, PveError> {
+        let (node, storage) = (encode(node.as_str()), encode(storage));
+        let path = format!("/nodes/{node}/storage/{storage}/content");
+        let found: Vec<Volume> = self.get(&path, params([("content", "snippets")])).await?;
+        Ok(found.into_iter().map(|one| one.volid).collect())
     }
 
     /// A node's storages that the login may see, disabled ones too.

@@ -12,7 +12,7 @@ pub mod configure;
 pub mod connection;
 pub mod endpoint;
 pub mod error;
-mod fleet;
+pub(crate) mod fleet;
 pub mod gate;
 pub mod guest;
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod role;
 mod spelled;
 mod table;
 
-pub use need::{Facts, Need, Needs, Source};
+pub use need::{Facts, Need, Needs, Source, storages};
 pub use reference::{REFERENCES, Reference, Standing};
 pub use role::{Grants, RoleKind, Wishes, grants};
 pub use spelled::markdown;

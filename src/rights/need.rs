@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_actors::id::{CloudId, TemplateId, VmId};
+use drover_actors::id::{CloudId, NodeName, TemplateId, VmId};
+use drover_actors::placement::Thickness;
 use drover_actors::spec::{CloneStrategy, HerdSpec, TemplateSpec};
 
 use super::table::{At, Release, Row, TABLE};
@@ -12,6 +13,8 @@ use super::table::{At, Release, Row, TABLE};
 pub struct Source {
     /// The template's VMID.
     pub vmid: VmId,
+    /// The node it is on.
+    pub node: NodeName,
     /// The pool it is in.
     pub pool: Option<String>,
     /// Storages of its drives.
@@ -27,6 +30,8 @@ pub struct Facts {
     pub sources: BTreeMap<TemplateId, Vec<Source>>,
     /// The zone of each VNet; all other bridges are in `localnetwork`.
     pub zones: BTreeMap<String, String>,
+    /// The storages that take disks, and how their volumes grow; empty where nobody looked.
+    pub storages: BTreeMap<String, Thickness>,
 }
 
 /// One privilege that is needed on one path.
@@ -81,8 +86,9 @@ impl Needs {
             match row.at {
                 At::Root => needs.add(row, release, "/", None),
                 At::Access => needs.add(row, release, "/access", None),
+                At::Nodes => needs.add(row, release, "/nodes", None),
                 At::AllGuests => needs.add(row, release, "/vms", None),
-                At::Guests | At::Template | At::Storage | At::Bridge => {
+                At::Guests | At::Template | At::Storage | At::DiscStorage | At::Bridge => {
                     for spec in templates.iter().filter(|spec| row.feature.used(spec)) {
                         for path in paths(row.at, spec, facts) {
                             needs.add(row, release, &path, Some(&spec.id));
@@ -130,13 +136,20 @@ impl Needs {
 fn paths(at: At, spec: &TemplateSpec, facts: &Facts) -> Vec<String> {
     let known = facts.sources.get(&spec.id).map(Vec::as_slice).unwrap_or_default();
     match at {
-        At::Root | At::Access | At::AllGuests => Vec::new(),
+        At::Root | At::Access | At::Nodes | At::AllGuests => Vec::new(),
         At::Guests => vec![match &spec.target_pool {
             Some(pool) => format!("/pool/{pool}"),
             None => "/vms".to_owned(),
         }],
         At::Template => template_paths(spec, known),
-        At::Storage => storages(spec, known),
+        At::Storage => match storages(spec, facts) {
+            all if all.is_empty() => vec![format!("/storage/<storages of {}>", spec.id.name)],
+            all => all.iter().map(|name| format!("/storage/{name}")).collect(),
+        },
+        At::DiscStorage => {
+            let seed = spec.cloud_init.seed.iter();
+            seed.map(|seed| format!("/storage/{}", seed.storage)).collect()
+        }
         At::Bridge => bridges(spec, known, &facts.zones),
     }
 }
@@ -155,19 +168,27 @@ fn what_is_sought(spec: &TemplateSpec) -> String {
     format!("templates of {}", spec.id.name)
 }
 
-fn storages(spec: &TemplateSpec, known: &[Source]) -> Vec<String> {
-    let path = |storage: &String| format!("/storage/{storage}");
-    let mut targets: Vec<String> = spec.storages.iter().map(path).collect();
-    targets.extend(spec.target_storage.iter().map(path));
-    if spec.clone == CloneStrategy::Full && !targets.is_empty() {
-        return targets;
+/// The storages that the disks of a template's clones may lie on; empty where that hangs on the
+/// cluster and nobody looked.
+pub fn storages(spec: &TemplateSpec, facts: &Facts) -> BTreeSet<String> {
+    let of_template = || {
+        let known = facts.sources.get(&spec.id).into_iter().flatten();
+        known.flat_map(|one| one.storages.iter().cloned()).collect()
+    };
+    // A linked clone stays where its template is, whatever else is named.
+    if spec.clone == CloneStrategy::Linked {
+        return of_template();
     }
-    if known.is_empty() {
-        return vec![format!("/storage/<storages of {}>", spec.id.name)];
+    let named: BTreeSet<String> =
+        spec.storages.iter().chain(&spec.target_storage).cloned().collect();
+    match spec.placement.thickness {
+        _ if !named.is_empty() => named,
+        Some(kind) => {
+            let of_kind = facts.storages.iter().filter(|(_, one)| **one == kind);
+            of_kind.map(|(name, _)| name.clone()).collect()
+        }
+        None => of_template(),
     }
-    let all: BTreeSet<String> =
-        known.iter().flat_map(|one| one.storages.iter().map(path)).collect();
-    all.into_iter().collect()
 }
 
 /// The bridges of the template, since the clone is checked with them, and those it is given.
@@ -190,6 +211,8 @@ fn bridges(spec: &TemplateSpec, known: &[Source], zones: &BTreeMap<String, Strin
         }
         (None, None) => {}
     }
+    let given = spec.nics.iter();
+    all.extend(given.map(|card| path(&card.bridge, card.vlan)));
     if known.is_empty() {
         all.insert(format!("/sdn/zones/localnetwork/<bridges of {}>", spec.id.name));
     }

@@ -39,11 +39,7 @@ pub static REFERENCES: &[Reference] = &[
     needed("VM.Config.Memory", "memory"),
     needed("VM.Config.Network", "net0"),
     needed("VM.Config.Disk", "resize, boot order"),
-    without(
-        "VM.Config.CDROM",
-        "a cloud-init image in ide2",
-        "drover fills the template's own cloud-init drive, which counts as a disk of it",
-    ),
+    needed("VM.Config.CDROM", "a cloud-init image in ide2"),
     needed("VM.Config.Options", "tags, description, onboot"),
     needed("VM.Config.Cloudinit", "cloud-init keys"),
     needed("VM.Config.HWType", "any hardware key (VM.Config.*)"),
@@ -53,11 +49,7 @@ pub static REFERENCES: &[Reference] = &[
     needed("Datastore.Audit", "storages and their contents"),
     needed("Datastore.Allocate", "removing volumes"),
     needed("Datastore.AllocateSpace", "disks of clones"),
-    without(
-        "Datastore.AllocateTemplate",
-        "upload of cloud-init images",
-        "drover uploads nothing: cloud-init is Proxmox's own",
-    ),
+    needed("Datastore.AllocateTemplate", "upload of cloud-init images"),
     needed("SDN.Use", "bridges"),
     without(
         "Pool.Allocate",

@@ -16,6 +16,8 @@ pub enum RoleKind {
     Templates,
     /// Allocating disks.
     Storage,
+    /// Disc images, on the storage they are uploaded to.
+    Discs,
     /// Using bridges.
     Network,
 }
@@ -24,10 +26,11 @@ impl RoleKind {
     /// The role that holds what is needed on such paths.
     pub fn of(at: At) -> Self {
         match at {
-            At::Root | At::Access | At::AllGuests => Self::Reader,
+            At::Root | At::Access | At::Nodes | At::AllGuests => Self::Reader,
             At::Guests => Self::Guests,
             At::Template => Self::Templates,
             At::Storage => Self::Storage,
+            At::DiscStorage => Self::Discs,
             At::Bridge => Self::Network,
         }
     }
@@ -39,6 +42,7 @@ impl RoleKind {
             Self::Guests => "Guests",
             Self::Templates => "Templates",
             Self::Storage => "Storage",
+            Self::Discs => "Discs",
             Self::Network => "Network",
         };
         format!("{prefix}{rest}")
@@ -77,12 +81,12 @@ pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, wishes: Wishes) -
     for need in wanted() {
         let kind = RoleKind::of(need.row.at);
         let path = match need.row.at {
-            At::Root | At::Access | At::AllGuests => "/".to_owned(),
+            At::Root | At::Access | At::Nodes | At::AllGuests => "/".to_owned(),
             At::Template => match pools.get(&need.path) {
                 Some(pool) => format!("/pool/{pool}"),
                 None => need.path.clone(),
             },
-            At::Guests | At::Storage | At::Bridge => need.path.clone(),
+            At::Guests | At::Storage | At::DiscStorage | At::Bridge => need.path.clone(),
         };
         if let (At::Guests, Some(pool)) = (need.row.at, need.path.strip_prefix("/pool/")) {
             grants.pools.insert(pool.to_owned());

@@ -4,13 +4,15 @@ use super::table::{At, Feature, Lack, Release, Row, TABLE};
 
 impl At {
     /// Every kind of path, in the order of the table.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Root,
         Self::Access,
+        Self::Nodes,
         Self::AllGuests,
         Self::Guests,
         Self::Template,
         Self::Storage,
+        Self::DiscStorage,
         Self::Bridge,
     ];
 
@@ -19,10 +21,12 @@ impl At {
         match self {
             Self::Root => "`/`",
             Self::Access => "`/access`",
+            Self::Nodes => "`/nodes`",
             Self::AllGuests => "`/vms`",
             Self::Guests => "`/pool/{targetPool}`, without one `/vms`",
             Self::Template => "`/vms/{templateVmId}`",
             Self::Storage => "`/storage/{storage}` of the disks",
+            Self::DiscStorage => "`/storage/{cloudInitIsoStorage}`",
             Self::Bridge => "`/sdn/zones/{zone}/{bridge}`",
         }
     }
@@ -44,6 +48,10 @@ fn item(row: &Row) -> String {
         | Feature::Memory
         | Feature::DiskSize
         | Feature::Network
+        | Feature::Networks
+        | Feature::Discs
+        | Feature::Snippets
+        | Feature::Placement
         | Feature::CallIn
         | Feature::Reset
         | Feature::Leftovers

@@ -28,6 +28,8 @@ pub enum At {
     Root,
     /// `/access`.
     Access,
+    /// `/nodes`: every node.
+    Nodes,
     /// `/vms`: guests that are not drover's too.
     AllGuests,
     /// `/pool/{targetPool}`, or `/vms` where a template names no pool: the agents.
@@ -36,6 +38,8 @@ pub enum At {
     Template,
     /// `/storage/{storage}`, for each that the clones' disks lie on.
     Storage,
+    /// `/storage/{cloudInitIsoStorage}`, on which disc images are.
+    DiscStorage,
     /// `/sdn/zones/{zone}/{bridge}` and its VLAN tag, for each bridge of the clones.
     Bridge,
 }
@@ -59,6 +63,14 @@ pub enum Feature {
     DiskSize,
     /// `bridge`, `vlan`.
     Network,
+    /// `networks`.
+    Networks,
+    /// `userData`, `metaData`, `networkConfig`: disc images.
+    Discs,
+    /// `cloudInitCustom`.
+    Snippets,
+    /// Room on nodes, for placing agents.
+    Placement,
     /// `addressFrom: call`.
     CallIn,
     /// `reset`.
@@ -73,7 +85,7 @@ pub enum Feature {
 
 impl Feature {
     /// Every one of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::Cluster,
         Self::Life,
         Self::AgentAddress,
@@ -82,6 +94,10 @@ impl Feature {
         Self::Memory,
         Self::DiskSize,
         Self::Network,
+        Self::Networks,
+        Self::Discs,
+        Self::Snippets,
+        Self::Placement,
         Self::CallIn,
         Self::Reset,
         Self::Leftovers,
@@ -92,12 +108,20 @@ impl Feature {
     /// Whether a template makes use of it.
     pub fn used(self, spec: &TemplateSpec) -> bool {
         match self {
-            Self::Cluster | Self::Life | Self::HostKeys | Self::Leftovers | Self::Doctor => true,
+            Self::Cluster
+            | Self::Life
+            | Self::HostKeys
+            | Self::Placement
+            | Self::Leftovers
+            | Self::Doctor => true,
             Self::AgentAddress => spec.address == AddressSource::GuestAgent,
             Self::Cores => spec.cores.is_some(),
             Self::Memory => spec.memory_mb.is_some(),
             Self::DiskSize => spec.disk_gb.is_some(),
             Self::Network => spec.network.bridge.is_some() || spec.network.vlan.is_some(),
+            Self::Networks => !spec.nics.is_empty(),
+            Self::Discs => spec.cloud_init.seed.is_some(),
+            Self::Snippets => spec.cloud_init.custom.is_some(),
             Self::CallIn => spec.address == AddressSource::Call,
             Self::Reset => spec.reset.is_some(),
             Self::Pool => spec.target_pool.is_some(),
@@ -120,6 +144,10 @@ impl Feature {
             Self::Memory => "memoryMb",
             Self::DiskSize => "diskSizeGb",
             Self::Network => "bridge, vlan",
+            Self::Networks => "networks",
+            Self::Discs => "userData",
+            Self::Snippets => "cloudInitCustom",
+            Self::Placement => "placement",
             Self::CallIn => "addressFrom: call",
             Self::Reset => "reset",
             Self::Leftovers => "left volumes",
@@ -179,7 +207,8 @@ const fn milder(
     Row { calls, eight: any, nine: any, at, feature, lack: Lack::Milder(effect) }
 }
 
-/// Everything that drover needs. A call that is in no line needs no privilege: `GET /version`,
+/// Everything that drover needs. Snippets themselves ask for nothing up to Proxmox VE 9.2. A call
+/// that is in no line needs no privilege: `GET /version`,
 /// `/cluster/nextid`, `/nodes/localhost/certificates/info`, `/access/permissions`, and status and
 /// log of its own tasks.
 pub static TABLE: &[Row] = &[
@@ -235,6 +264,41 @@ pub static TABLE: &[Row] = &[
     fails(Feature::Memory, At::Guests, &["VM.Config.Memory"], "PUT config: memory, balloon"),
     fails(Feature::DiskSize, At::Guests, &["VM.Config.Disk"], "PUT resize"),
     fails(Feature::Network, At::Guests, &["VM.Config.Network"], "PUT config: netN"),
+    fails(Feature::Networks, At::Guests, &["VM.Config.Network"], "PUT config: every netN"),
+    fails(
+        Feature::Discs,
+        At::Guests,
+        &["VM.Config.CDROM"],
+        "PUT config: the drive that the image goes into",
+    ),
+    fails(
+        Feature::Discs,
+        At::Guests,
+        &["VM.Config.Cloudinit"],
+        "PUT config: Proxmox's own image that goes out of it",
+    ),
+    fails(Feature::Discs, At::DiscStorage, &["Datastore.AllocateTemplate"], "POST upload"),
+    fails(Feature::Discs, At::DiscStorage, &["Datastore.Allocate"], "DELETE content: the image"),
+    milder(
+        Feature::Discs,
+        At::DiscStorage,
+        &["Datastore.Audit", "Datastore.AllocateSpace"],
+        "GET content: images",
+        "images that a lost answer left behind are not found, and stay",
+    ),
+    fails(
+        Feature::Snippets,
+        At::Guests,
+        &["VM.Config.Cloudinit", "VM.Config.Network"],
+        "PUT config: cicustom",
+    ),
+    milder(
+        Feature::Placement,
+        At::Nodes,
+        &["Sys.Audit"],
+        "GET /cluster/resources: memory and processors of nodes",
+        "nothing is known of the nodes' room, and nothing is refused for it",
+    ),
     fails(Feature::CallIn, At::Guests, &["VM.Config.HWType"], "PUT config: smbios1"),
     milder(
         Feature::Reset,
@@ -248,7 +312,7 @@ pub static TABLE: &[Row] = &[
         At::Storage,
         &["Datastore.Allocate"],
         "GET and DELETE storage content",
-        "volumes that a destroy left behind are neither seen nor removed",
+        "volumes that a destroy left behind are neither seen nor removed, and nobody is told",
     ),
     milder(
         Feature::Pool,

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use drover_actors::id::{CloudId, TemplateId, VmId};
+use drover_actors::id::{CloudId, NodeName, TemplateId, VmId};
+use drover_actors::placement::Thickness;
 use drover_actors::spec::HerdSpec;
 
 use super::*;
@@ -27,6 +28,7 @@ fn herd(templates: &str) -> HerdSpec {
 fn source(vmid: u32, pool: Option<&str>, storage: &str, bridge: &str) -> Source {
     Source {
         vmid: VmId(vmid),
+        node: NodeName::new("pve1"),
         pool: pool.map(str::to_owned),
         storages: [storage.to_owned()].into(),
         bridges: [(bridge.to_owned(), None)].into(),
@@ -116,4 +118,32 @@ fn the_network_privilege_makes_up_for_that_of_cloud_init() {
     };
     assert_eq!(roles("cores: 2"), [true, false]);
     assert_eq!(roles("bridge: vmbr1"), [false, true]);
+}
+
+// Invariant: what a template is given beside the image is needed on each path it is found on: every
+// card's bridge, and every storage its disks or its disc images may be put on.
+
+#[test]
+fn cards_discs_and_classes_are_needed_wherever_they_may_be() {
+    let herd = herd(
+        "  cards: {templateVmId: 9000, targetPool: ci, cloneStrategy: FULL, storageClass: thick, \
+             networks: [{bridge: vmbr0}, {bridge: vmbr1.30}, {bridge: lab}], \
+             userData: \"#cloud-config\", cloudInitIsoStorage: nfs}\n  \
+           snippet: {templateVmId: 9000, targetPool: ci, cloneStrategy: LINKED, \
+             targetStorages: [fast], cloudInitCustom: {user: \"nfs:snippets/a\"}}\n",
+    );
+    let mut facts = facts(&[
+        ("cards", source(9000, None, "local-lvm", "vmbr0")),
+        ("snippet", source(9000, None, "local-lvm", "vmbr0")),
+    ]);
+    facts.zones.insert("lab".into(), "blue".into());
+    for (name, kind) in
+        [("local-lvm", Thickness::Thin), ("raid", Thickness::Thick), ("old", Thickness::Thick)]
+    {
+        facts.storages.insert(name.into(), kind);
+    }
+    insta::assert_snapshot!(shown(&herd, &facts));
+    facts.storages.clear();
+    let blind = shown(&herd, &facts);
+    assert!(blind.contains("/storage/<storages of cards> Storage"), "{blind}");
 }

@@ -115,6 +115,9 @@ pub struct StorageSpec {
     /// Size in bytes.
     #[serde(default = "default_storage_size")]
     pub size_bytes: u64,
+    /// Whether it is switched off.
+    #[serde(default)]
+    pub disabled: bool,
 }
 
 fn default_storage_size() -> u64 {

@@ -3,8 +3,12 @@
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use drover::doctor::{CloudReport, Mark, Report, Shown, ToldCertificates, Ways, examine};
+use drover::pve::client::Client;
+use drover::pve::transport::Method;
+use drover::sim::door::access::roles;
 use drover::sim::spec::{AclSpec, ClusterSpec, GuestSpec, PveVersion, TokenSpec, UserSpec};
 use drover::sim::world::EPOCH;
 use drover_actors::id::CloudId;
@@ -84,7 +88,7 @@ fn template(cluster: &mut ClusterSpec) -> &mut GuestSpec {
     &mut cluster.guests[0]
 }
 
-const CHANGES: [(&str, &str, Change); 16] = [
+const CHANGES: [(&str, &str, Change); 26] = [
     (
         "a template by a name that nothing has",
         "templateVmId: null, templateName: debian-99",
@@ -112,12 +116,38 @@ const CHANGES: [(&str, &str, Change); 16] = [
     ("a storage that makes no linked clones", "", |setup| {
         storage(&mut setup.cluster, "local-lvm").kind = "lvm".into();
     }),
+    ("a storage that is disabled", "", |setup| {
+        storage(&mut setup.cluster, "local-lvm").disabled = true;
+    }),
+    (
+        "one storage of several that is nowhere",
+        "cloneStrategy: FULL, targetStorages: [local-lvm, ceph]",
+        |_| {},
+    ),
+    (
+        "several storages that are nowhere",
+        "cloneStrategy: FULL, targetStorages: [ceph, nvme]",
+        |_| {},
+    ),
+    ("a class that no storage is of", "cloneStrategy: FULL, storageClass: thick", |_| {}),
+    ("a storage without ISO images", "userData: \"#cloud-config\"", |setup| {
+        storage(&mut setup.cluster, "local").content.retain(|content| content != "iso");
+    }),
+    (
+        "a storage that never has ISO images",
+        "userData: \"#cloud-config\", cloudInitIsoStorage: local-lvm",
+        |_| {},
+    ),
+    ("a snippet that is nowhere", "cloudInitCustom: {user: \"local:snippets/ci.yaml\"}", |_| {}),
+    ("more memory than there is", "nodes: [pve1, pve2], node: null, memoryMb: 70000", |_| {}),
     ("a bridge that is nowhere", "bridge: vmbr7", |_| {}),
+    ("a card's bridge that is nowhere", "networks: [{bridge: vmbr0}, {bridge: vmbr8.7}]", |_| {}),
     ("a pool that is nowhere", "targetPool: nope", |_| {}),
     ("a token that expires", "", |setup| {
         setup.cluster.users[0].tokens[0].expire = EPOCH + 3 * 86_400;
     }),
     ("root", "", |setup| setup.token = "root@pam!drover"),
+    ("an old release", "", |setup| setup.version = PveVersion::V7_4),
     ("a wrong token", "", |setup| setup.cluster.users[0].tokens[0].secret = "other".into()),
 ];
 
@@ -174,4 +204,58 @@ async fn each_fault_of_nodes_ids_and_certificates_is_told_with_what_mends_it() {
     let none = setup(PveVersion::V8_4, "").rack("startVmId: 9000, endVmId: 9002");
     tell("no ids", of(none).await);
     insta::assert_snapshot!(all);
+}
+
+// Invariant: a VNet counts once it is in force on the node.
+
+#[tokio::test(start_paused = true)]
+async fn a_vnet_that_is_not_applied_is_told_and_one_that_is_counts() {
+    let world = World::new(setup(PveVersion::V9_2, "bridge: lab1"));
+    let checked = world.setup.checked();
+    let rack = CloudId::new("rack");
+    let client = Client::new(rack.clone(), &checked.connections[&rack], &world.dialer()).unwrap();
+    let send = async |method, path: &str, pairs: &[(&str, &str)]| {
+        let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        client.write::<serde_json::Value>(method, path, pairs.collect()).await.unwrap()
+    };
+    let told = amiss(examined(&world, 100, 0).await);
+    assert!(told.contains("bridge lab1 on pve1: is no bridge and no VNet there"), "{told}");
+
+    let zone = [("zone", "lab"), ("type", "simple"), ("nodes", "pve1,pve2")];
+    send(Method::Post, "/cluster/sdn/zones", &zone).await;
+    send(Method::Post, "/cluster/sdn/vnets", &[("vnet", "lab1"), ("zone", "lab")]).await;
+    insta::assert_snapshot!(amiss(examined(&world, 100, 0).await));
+
+    send(Method::Put, "/cluster/sdn", &[]).await;
+    world.pass(Duration::from_secs(60)).await;
+    let report = examined(&world, 100, 0).await;
+    let line = report.lines.iter().find(|line| line.about == "bridge lab1 on pve1").unwrap();
+    assert_eq!((line.mark, line.text.as_str()), (Mark::Ok, "a VNet of zone lab"));
+
+    // The zone leaves the node out.
+    send(Method::Put, "/cluster/sdn/zones/lab", &[("nodes", "pve2")]).await;
+    send(Method::Put, "/cluster/sdn", &[]).await;
+    world.pass(Duration::from_secs(60)).await;
+    let told = amiss(examined(&world, 100, 0).await);
+    assert!(told.contains("a VNet of zone lab that is not in force there"), "{told}");
+}
+
+// Invariant: what may not be seen is not said to be missing, and what is there is found.
+
+#[tokio::test(start_paused = true)]
+async fn snippets_are_told_apart_by_what_may_be_seen() {
+    const SNIPPET: &str = "local:snippets/ci.yaml";
+    let keys = "cloudInitCustom: {user: \"local:snippets/ci.yaml\"}";
+    let mut blind = setup(PveVersion::V8_4, keys);
+    let all = roles::all(PveVersion::V8_4).into_iter();
+    let all = all.filter(|name| name != "Datastore.Allocate").collect();
+    blind.cluster.roles.insert("Blind".into(), all);
+    blind.cluster.acl[0].role = "Blind".into();
+    let world = World::new(blind);
+    world.side.plant_volume("pve1", SNIPPET, 100);
+    insta::assert_snapshot!(amiss(examined(&world, 100, 0).await));
+
+    let world = World::new(setup(PveVersion::V8_4, keys));
+    world.side.plant_volume("pve1", SNIPPET, 100);
+    assert_eq!(amiss(examined(&world, 100, 0).await), "");
 }

@@ -204,7 +204,8 @@ impl Herd {
         };
         let specs = self.spec.templates.values().filter(|spec| here(spec));
         let refused = specs.filter_map(|spec| {
-            let why = scene.refusal(spec, Sizes::default().cloned(spec), node)?;
+            let sizes = Sizes::default().cloned(spec);
+            let why = scene.refusal(spec, &scene.crowds(spec), sizes, node)?;
             Some((spec.id.clone(), why.to_string()))
         });
         refused.collect()

@@ -27,7 +27,7 @@ pub mod term;
 pub use claim::{Claim, Sizes};
 pub use fleet::{Fleet, GuestSight, NodeFigures, NodeSight, StorageSight};
 pub use refusal::Refusal;
-pub use room::{Room, Scene};
+pub use room::{Crowds, Room, Scene};
 pub use sites::Sites;
 pub use spec::{Headroom, PlacementSpec, Strategy, Thickness, Weights};
 pub use term::{Operator, Term};

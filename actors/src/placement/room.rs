@@ -1,6 +1,6 @@
 //! What is free on each node at this moment, and whether a node may take an agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::claim::{Claim, Sizes};
 use super::fleet::{Fleet, StorageSight};
@@ -8,7 +8,7 @@ use super::rank::Seat;
 use super::refusal::Refusal;
 use super::spec::{Headroom, PlacementSpec};
 use super::term::Term;
-use crate::id::NodeName;
+use crate::id::{NodeName, VmId};
 use crate::spec::TemplateSpec;
 
 const MIB: u64 = 1 << 20;
@@ -54,6 +54,13 @@ impl Room {
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The nodes with guests that each term of affinity of a template means.
+#[derive(Debug, Default)]
+pub struct Crowds<'a> {
+    apart: Vec<BTreeSet<&'a NodeName>>,
+    together: Vec<BTreeSet<&'a NodeName>>,
 }
 
 /// One cluster at the moment of a decision.
@@ -116,8 +123,23 @@ impl<'a> Scene<'a> {
         self.rooms.get(node).copied().unwrap_or_default()
     }
 
+    /// Where the guests are that a template's terms of affinity mean: one pass over all guests for
+    /// each term, whatever the nodes.
+    pub fn crowds(&self, spec: &TemplateSpec) -> Crowds<'a> {
+        let own: BTreeSet<VmId> = self.claims.iter().filter_map(|claim| claim.vmid).collect();
+        let of =
+            |terms: &[Term]| terms.iter().map(|term| self.matched(term, &own)).collect::<Vec<_>>();
+        Crowds { apart: of(&spec.placement.anti_affinity), together: of(&spec.placement.affinity) }
+    }
+
     /// Why a node takes no agent of this size, whatever stands before it otherwise.
-    pub fn refusal(&self, spec: &TemplateSpec, sizes: Sizes, node: &NodeName) -> Option<Refusal> {
+    pub fn refusal(
+        &self,
+        spec: &TemplateSpec,
+        crowds: &Crowds<'_>,
+        sizes: Sizes,
+        node: &NodeName,
+    ) -> Option<Refusal> {
         let placement = &spec.placement;
         let carried = placement.labels.get(node);
         let lacks = |label: &&String| carried.is_none_or(|carried| !carried.contains(*label));
@@ -129,7 +151,7 @@ impl<'a> Scene<'a> {
         if let Some(most) = placement.max_guests.filter(|most| guests >= *most as usize) {
             return Some(Refusal::Guests { count: guests, most });
         }
-        self.short_of_room(placement, sizes, &room).or_else(|| self.unfit(spec, node))
+        self.short_of_room(placement, sizes, &room).or_else(|| unfit(spec, crowds, node))
     }
 
     fn short_of_room(
@@ -161,33 +183,14 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Which term of affinity keeps an agent from a node.
-    fn unfit(&self, spec: &TemplateSpec, node: &NodeName) -> Option<Refusal> {
-        let placement = &spec.placement;
-        let crowded = placement.anti_affinity.iter().find(|term| self.matched(term, Some(node)));
-        if let Some(term) = crowded {
-            return Some(Refusal::Crowded(term.to_string()));
-        }
-        let alone = placement.affinity.iter().find(|term| {
-            // The first of those that keep together may be anywhere.
-            let first = || term.matches(labels(spec)) && !self.matched(term, None);
-            !self.matched(term, Some(node)) && !first()
-        });
-        alone.map(|term| Refusal::Alone(term.to_string()))
-    }
-
-    /// Whether a guest matches a term, on one node or on any.
-    fn matched(&self, term: &Term, node: Option<&NodeName>) -> bool {
-        let here = |at: &NodeName| node.is_none_or(|node| node == at);
-        let own = |claim: &Claim| here(&claim.node) && term.matches(labels(&claim.spec));
-        if self.claims.iter().any(own) {
-            return true;
-        }
-        let mine = |vmid| self.claims.iter().any(|claim| claim.vmid == Some(vmid));
-        self.fleet.guests().iter().any(|(vmid, guest)| {
+    /// The nodes with a guest that matches a term; of its own agents what their templates say counts.
+    fn matched(&self, term: &Term, own: &BTreeSet<VmId>) -> BTreeSet<&'a NodeName> {
+        let claims = self.claims.iter().filter(|claim| term.matches(labels(&claim.spec)));
+        let others = self.fleet.guests().iter().filter(|(vmid, guest)| {
             let tags = || guest.tags.iter().map(String::as_str);
-            !guest.template && here(&guest.node) && term.matches(tags()) && !mine(*vmid)
-        })
+            !guest.template && !own.contains(vmid) && term.matches(tags())
+        });
+        claims.map(|claim| &claim.node).chain(others.map(|(_, guest)| &guest.node)).collect()
     }
 
     /// What is left of a node for the ranking, once it has an agent of this size.
@@ -258,6 +261,22 @@ impl<'a> Scene<'a> {
         };
         Some(format!("{} GiB are free, {disk_gb} GiB are needed{stays}", gib(free)))
     }
+}
+
+/// Which term of affinity keeps an agent from a node.
+fn unfit(spec: &TemplateSpec, crowds: &Crowds<'_>, node: &NodeName) -> Option<Refusal> {
+    let placement = &spec.placement;
+    let mut apart = placement.anti_affinity.iter().zip(&crowds.apart);
+    if let Some((term, _)) = apart.find(|(_, nodes)| nodes.contains(node)) {
+        return Some(Refusal::Crowded(term.to_string()));
+    }
+    let mut together = placement.affinity.iter().zip(&crowds.together);
+    let alone = together.find(|(term, nodes)| {
+        // The first of those that keep together may be anywhere.
+        let first = nodes.is_empty() && term.matches(labels(spec));
+        !nodes.contains(node) && !first
+    });
+    alone.map(|(term, _)| Refusal::Alone(term.to_string()))
 }
 
 fn share(of: u64, percent: u64) -> u64 {

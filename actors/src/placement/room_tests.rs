@@ -93,7 +93,8 @@ fn refused(change: impl FnOnce(&mut PlacementSpec), memory_mb: u64) -> Option<St
     let fleet = fleet(24, &guests);
     let claims = [claim("pve1", None, 1024, &["gpu"])];
     let sizes = Sizes { cores: 4, memory_mb, disk_gb: 0 };
-    let why = Scene::new(&fleet, &claims).refusal(&spec, sizes, &node("pve1"));
+    let scene = Scene::new(&fleet, &claims);
+    let why = scene.refusal(&spec, &scene.crowds(&spec), sizes, &node("pve1"));
     why.map(|why| why.to_string())
 }
 
@@ -152,7 +153,8 @@ fn nothing_is_refused_for_room_that_is_not_told() {
     let fleet = Fleet::new(nodes.into(), Vec::new(), std::collections::BTreeMap::new());
     let spec = template("c/t", &[]);
     let sizes = Sizes { cores: 4, memory_mb: 1 << 30, disk_gb: 0 };
-    assert_eq!(Scene::new(&fleet, &[]).refusal(&spec, sizes, &node("pve1")), None);
+    let scene = Scene::new(&fleet, &[]);
+    assert_eq!(scene.refusal(&spec, &Crowds::default(), sizes, &node("pve1")), None);
 }
 
 proptest! {
@@ -180,7 +182,7 @@ proptest! {
         for gib in asks {
             let sizes = Sizes { cores: 1, memory_mb: gib * 1024, disk_gb: 0 };
             let scene = Scene::new(&fleet, &claims);
-            let fits = |name: &&NodeName| scene.refusal(&spec, sizes, name).is_none();
+            let fits = |name: &&NodeName| scene.refusal(&spec, &Crowds::default(), sizes, name).is_none();
             let fit: Vec<&NodeName> = names.iter().filter(fits).collect();
             let seats: Vec<Seat> = fit
                 .iter()

@@ -44,6 +44,10 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("agent", "networkConfigFile") => "\"files/network-config.yaml\"",
         ("agent", "cloudInitIsoStorage") => "\"local\"",
         ("agent", "cloudInitCustom") => "{user: \"local:snippets/ci.yaml\"}",
+        ("cloudInitCustom", "user") => "\"local:snippets/ci.yaml\"",
+        ("cloudInitCustom", "meta") => "\"local:snippets/meta.yaml\"",
+        ("cloudInitCustom", "network") => "\"local:snippets/network.yaml\"",
+        ("cloudInitCustom", "vendor") => "\"local:snippets/vendor.yaml\"",
         ("networks", "name") => "\"lan\"",
         ("networks", "bridge") => "\"vmbr0\"",
         ("networks", "mac") => "\"BC:24:11:00:00:01\"",
@@ -100,7 +104,7 @@ fn section(name: &str, keys: &[Key]) -> String {
 
 /// Every key of the mappings in a key, commented out.
 fn inner(of: &str, shape: &Shape, margin: &str) -> String {
-    let of = if of == "networks" { of } else { "step" };
+    let of = if ["networks", "cloudInitCustom"].contains(&of) { of } else { "step" };
     let mut text = String::new();
     if !shape.one_of.is_empty() {
         writeln!(text, "{margin}each with exactly one of {}:", shape.one_of.join(", ")).unwrap();

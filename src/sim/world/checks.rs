@@ -137,9 +137,10 @@ impl Ask {
         let text = value.or(old).unwrap_or_default();
         let one = |privilege: &str| self.on_guest(pool, &[privilege]);
         if conf::is_drive(key) {
-            let cdrom = Drive::parse(text);
-            let cdrom = cdrom.is_cdrom() && !cdrom.is_cloudinit();
-            return one(if cdrom { "VM.Config.CDROM" } else { "VM.Config.Disk" });
+            // What is taken out of the drive, and what is put into it.
+            let held = [old, value].into_iter().flatten();
+            let mut wanted = held.flat_map(of_drive);
+            return wanted.try_for_each(|privilege| one(privilege));
         }
         if numbered(key, "unused").is_some() || DISK.contains(&key) {
             return one("VM.Config.Disk");
@@ -255,6 +256,7 @@ impl Ask {
                 Some(owner) => self.check(&format!("/vms/{owner}"), &["VM.Config.Disk"]),
                 None => self.check(&path, &["Datastore.Allocate"]),
             },
+            _ if self.has(&path, "Datastore.Allocate") => Ok(()),
             _ => self.check_any(&path, &["Datastore.Audit", "Datastore.AllocateSpace"]),
         }
     }
@@ -282,6 +284,18 @@ impl Ask {
         let zone = self.cluster.state().sdn.zone_of(bridge);
         let tag = tag.map(|tag| format!("/{tag}")).unwrap_or_default();
         self.check(&format!("/sdn/zones/{zone}/{bridge}{tag}"), &["SDN.Use"])
+    }
+}
+
+/// What is asked for to change a drive that holds this.
+fn of_drive(text: &str) -> &'static [&'static str] {
+    let drive = Drive::parse(text);
+    if drive.is_cloudinit() {
+        &["VM.Config.Cloudinit", "VM.Config.CDROM"]
+    } else if drive.is_cdrom() {
+        &["VM.Config.CDROM"]
+    } else {
+        &["VM.Config.Disk"]
     }
 }
 

@@ -66,11 +66,13 @@ pub fn definition(ask: &Ask) -> Outcome {
 
 fn figures(storage: &Storage, node: &str) -> Value {
     let (total, used) = (storage.spec.size_bytes, storage.used(node));
-    let active = storage.reachable;
+    let enabled = !storage.spec.disabled;
+    let active = enabled && storage.reachable;
     let shown = |bytes: u64| if active { bytes } else { 0 };
     json!({
         "type": storage.spec.kind, "content": storage.spec.content.join(","),
-        "shared": u8::from(storage.spec.shared), "enabled": 1, "active": u8::from(active),
+        "shared": u8::from(storage.spec.shared), "enabled": u8::from(enabled),
+        "active": u8::from(active),
         "total": shown(total), "used": shown(used), "avail": shown(total - used),
     })
 }
@@ -91,7 +93,8 @@ pub fn storages(ask: &Ask) -> Outcome {
             .as_ref()
             .is_none_or(|list| list.split([',', ';', ' ']).any(|content| storage.takes(content)));
         let reaches = target.as_ref().is_none_or(|node| storage.spec.shared && storage.on(node));
-        let asked = one.as_ref().is_none_or(|one| one == name);
+        let asked = one.as_ref().is_none_or(|one| one == name)
+            && !(ask.flag("enabled") && storage.spec.disabled);
         if !(storage.on(&ask.node) && takes && reaches && asked && sees(ask, name)) {
             continue;
         }
@@ -132,14 +135,22 @@ pub fn list(ask: &Ask) -> Outcome {
     Ok(Answer::new(entries.into()))
 }
 
-/// Images show only to those who may change their guest's disks, or all of the storage.
+/// What a guest owns shows only to those who may change its disks or back it up, snippets to nobody
+/// but those who may do all on the storage; so does each volume to them.
 fn may_see(ask: &Ask, storage: &str, volid: &str, volume: &Volume) -> bool {
     let path = format!("/storage/{storage}");
-    if volume.content != "images" || ask.has(&path, "Datastore.Allocate") {
+    if ask.has(&path, "Datastore.Allocate") {
         return true;
     }
     let owner = volume.vmid.or_else(|| owner_in_name(volid));
-    owner.is_some_and(|vmid| ask.has(&format!("/vms/{vmid}"), "VM.Config.Disk"))
+    let of_owner =
+        |privilege| owner.is_some_and(|vmid| ask.has(&format!("/vms/{vmid}"), privilege));
+    match volume.content.as_str() {
+        "images" | "rootdir" => ask.has(&path, "Datastore.Audit") && of_owner("VM.Config.Disk"),
+        "backup" => ask.has(&path, "Datastore.AllocateSpace") && of_owner("VM.Backup"),
+        "snippets" => false,
+        _ => true,
+    }
 }
 
 fn line(storage: &Storage, volid: &str, volume: &Volume) -> Value {

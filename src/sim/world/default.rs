@@ -50,6 +50,7 @@ fn storage(name: &str, kind: &str, content: &[&str], shared: bool) -> StorageSpe
         shared,
         nodes: Vec::new(),
         size_bytes: 1 << 40,
+        disabled: false,
     }
 }
 

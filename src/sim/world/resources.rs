@@ -147,6 +147,9 @@ fn storage_entries(ask: &Ask, state: &State) -> Vec<Value> {
     let mut entries = Vec::new();
     for (name, node) in &state.nodes {
         for (storage, found) in state.storages.iter().filter(|(_, found)| found.on(name)) {
+            if found.spec.disabled {
+                continue;
+            }
             let path = format!("/storage/{storage}");
             if !ask.has(&path, "Datastore.Audit") && !ask.has(&path, "Datastore.AllocateSpace") {
                 continue;

@@ -411,6 +411,9 @@ impl Storage {
         if !self.on(node) {
             return Err(format!("storage '{name}' is not available on node '{node}'"));
         }
+        if self.spec.disabled {
+            return Err(format!("storage '{name}' is disabled"));
+        }
         if !self.reachable {
             return Err(format!("storage '{name}' is not online"));
         }

@@ -11,7 +11,7 @@ use crate::sim::door::Door;
 use crate::sim::door::access::Access;
 use crate::sim::door::http::Request;
 use crate::sim::spec::{AclSpec, ClusterSpec, PveVersion};
-use crate::sim::world::{EPOCH, Latency, World, WorldOptions};
+use crate::sim::world::{EPOCH, Latency, SideDoor, World, WorldOptions};
 
 const TEMPLATE: &str = "local:vztmpl/debian-12-standard_12.12-1_amd64.tar.zst";
 const GUESTS: &[&str] = &[
@@ -29,6 +29,7 @@ const GUESTS: &[&str] = &[
 /// A cluster seen through a token that has these rights: path and privileges.
 struct Seen {
     door: Arc<Door>,
+    world: SideDoor,
 }
 
 impl Seen {
@@ -47,7 +48,8 @@ impl Seen {
         let guests = Arc::new(Hollow::default());
         let world = World::new(&spec, options, Arc::clone(&access) as _, guests);
         world.side_door().plant_volume("pve1", TEMPLATE, 100 << 20);
-        Self { door: Door::new(&spec, version, 1, access, world, None) }
+        let side = world.side_door();
+        Self { door: Door::new(&spec, version, 1, access, world, None), world: side }
     }
 
     async fn call(&self, method: &str, path: &str, form: &str) -> (u16, Value) {
@@ -227,4 +229,79 @@ async fn an_old_node_says_what_it_is() {
     let seen = Seen::with(PveVersion::V7_4, &[]);
     let version = seen.taken("GET", "/version", "").await;
     assert_eq!((&version["release"], &version["version"]), (&"7.4".into(), &"7.4-19".into()));
+}
+
+// Invariant: behaviour section 4, a drive asks for what goes out of it and for what comes into it.
+
+#[tokio::test(start_paused = true)]
+async fn a_drive_asks_for_what_is_in_it_and_for_what_is_put_into_it() {
+    let image = "local%3Aiso%2Fa.iso%2Cmedia%3Dcdrom";
+    let cloudinit = "local-lvm%3Acloudinit";
+    let disk = "local-lvm%3A1";
+    for version in [PveVersion::V8_4, PveVersion::V9_2] {
+        let with = async |privileges: &[&str]| {
+            let own = [&["VM.Allocate", "VM.Config.Options"], privileges].concat();
+            let storage: &[&str] = &["Datastore.AllocateSpace"];
+            let rights = [("/vms", &own[..]), ("/storage", storage)];
+            let seen = Seen::with(version, &rights);
+            seen.world.plant_volume("pve1", "local:iso/a.iso", 1 << 20);
+            seen
+        };
+        let config = "/nodes/pve1/qemu/9000/config";
+        let refused = |name: &str| format!("Permission check failed (/vms/9000, {name})");
+        let [init, cdrom, disks] = ["VM.Config.Cloudinit", "VM.Config.CDROM", "VM.Config.Disk"];
+        for (drive, what, needed) in [
+            // ide2 holds the image of cloud-init, ide3 and sata0 nothing, scsi0 a disk.
+            ("ide2", image, vec![init, cdrom]),
+            ("ide2", cloudinit, vec![init, cdrom]),
+            ("ide3", image, vec![cdrom]),
+            ("ide3", "none%2Cmedia%3Dcdrom", vec![cdrom]),
+            ("sata0", cloudinit, vec![init, cdrom]),
+            ("sata0", disk, vec![disks]),
+            ("scsi0", image, vec![disks, cdrom]),
+        ] {
+            let form = format!("{drive}={what}");
+            for missing in &needed {
+                let rest: Vec<&str> =
+                    needed.iter().filter(|one| *one != missing).copied().collect();
+                let told = with(&[&rest[..], &["VM.Config.CPU"]].concat()).await;
+                let told = told.refused("PUT", config, &form).await;
+                assert_eq!(told, refused(missing), "{form}");
+            }
+            with(&needed).await.taken("PUT", config, &form).await;
+        }
+        // Taking something out asks for what it is.
+        let told = with(&[init, disks]).await.refused("PUT", config, "delete=ide2").await;
+        assert_eq!(told, refused(cdrom));
+        with(&[init, cdrom]).await.taken("PUT", config, "delete=ide2").await;
+    }
+}
+
+// Invariant: a list of volumes shows of each what its reader may have.
+
+#[tokio::test(start_paused = true)]
+async fn volumes_are_shown_to_those_who_may_have_them() {
+    let volumes = ["vm-777-disk-0.qcow2", "iso/a.iso", "snippets/a.yaml"];
+    let seen = async |rights: &[(&str, &[&str])]| -> Vec<String> {
+        let seen = Seen::with(PveVersion::V8_4, rights);
+        for volume in volumes {
+            let directory = if volume.contains('/') { "" } else { "777/" };
+            seen.world.plant_volume("pve1", &format!("shared:{directory}{volume}"), 1 << 20);
+        }
+        let all = seen.taken("GET", "/nodes/pve1/storage/shared/content", "").await;
+        let all = all.as_array().unwrap().iter();
+        let ids = all.map(|one| one["volid"].as_str().unwrap().replace("shared:", ""));
+        let mut ids: Vec<String> = ids.map(|id| id.replace("777/", "")).collect();
+        ids.sort();
+        ids
+    };
+    let audit: &[&str] = &["Datastore.Audit"];
+    assert_eq!(seen(&[("/storage", audit)]).await, ["iso/a.iso"]);
+    let disks: &[&str] = &["VM.Config.Disk"];
+    let own = seen(&[("/storage", audit), ("/vms/777", disks)]).await;
+    assert_eq!(own, ["iso/a.iso", "vm-777-disk-0.qcow2"]);
+    let space: &[&str] = &["Datastore.AllocateSpace"];
+    assert_eq!(seen(&[("/storage", space), ("/vms/777", disks)]).await, ["iso/a.iso"]);
+    let all: &[&str] = &["Datastore.Audit", "Datastore.Allocate"];
+    assert_eq!(seen(&[("/storage", all)]).await, ["iso/a.iso", "snippets/a.yaml", volumes[0]]);
 }

@@ -11,7 +11,7 @@ use drover::sim::spec::PveVersion;
 use libtest_mimic::Trial;
 
 use crate::on_paused_clock;
-use play::{denied, doctored, served};
+use play::{denied, doctored, refused, served};
 use stage::{Layout, Stage};
 
 const VERSIONS: [(PveVersion, &str); 2] = [(PveVersion::V8_4, "8.4"), (PveVersion::V9_2, "9.2")];
@@ -35,6 +35,11 @@ pub fn trials() -> Vec<Trial> {
                 Ok(())
             }));
         }
+        let name = format!("rights: {named}: without SDN.Use on the bridge of a further card");
+        trials.push(Trial::test(name, move || {
+            on_paused_clock(lacks_a_bridge(version));
+            Ok(())
+        }));
         for row in TABLE {
             let without = row.any_of(stage::release(version)).join(" and ");
             let (at, what) = (row.at, row.feature.label());
@@ -55,10 +60,14 @@ async fn works(version: PveVersion, features: &[Feature], layout: Layout) {
     let report = doctored(&setup).await;
     let lines = report.lines.iter().filter(|line| line.about.starts_with("privilege"));
     let bad = lines.filter(|line| line.mark != Mark::Ok).map(|line| line.about.as_str());
-    let expected: &[&str] = match layout {
-        Layout::Pool => &["privilege VM.Audit on /vms"],
-        Layout::Least | Layout::Separate | Layout::BuiltIn => &[],
-    };
+    let mut expected = Vec::new();
+    if layout == Layout::Pool {
+        expected.push("privilege VM.Audit on /vms");
+    }
+    // It is given where it is asked for, and told where it is not.
+    if !features.contains(&Feature::Leftovers) {
+        expected.push("privilege Datastore.Allocate on /storage/local-lvm");
+    }
     assert_eq!(bad.collect::<Vec<_>>(), expected);
     let world = served(setup, features).await;
     world.end().await;
@@ -75,10 +84,12 @@ async fn lacks(version: PveVersion, row: &'static Row) {
     let path = match row.at {
         At::Root => "/",
         At::Access => "/access",
+        At::Nodes => "/nodes",
         At::AllGuests => "/vms",
         At::Guests => "/pool/ci",
         At::Template => "/vms/9000",
         At::Storage => "/storage/local-lvm",
+        At::DiscStorage => "/storage/local",
         At::Bridge => "/sdn/zones/localnetwork/vmbr0",
     };
     let wanted = format!("privilege {} on {path}", any_of.join(" or "));
@@ -86,17 +97,18 @@ async fn lacks(version: PveVersion, row: &'static Row) {
     let mut lines = report.lines.iter();
     let line = lines.find(|line| line.about == wanted && of_feature(&line.text));
     let line = line.unwrap_or_else(|| panic!("no `{wanted}` in {:#?}", report.lines));
-    let mark = match (row.lack, row.feature.is_optional()) {
-        (_, true) => Mark::Ok,
-        (Lack::Fails, false) => Mark::Fail,
-        (Lack::Milder(_), false) => Mark::Warn,
+    let mark = match row.lack {
+        Lack::Fails => Mark::Fail,
+        Lack::Milder(_) => Mark::Warn,
     };
     assert_eq!(line.mark, mark, "{line:?}");
-    if !row.feature.is_optional() {
+    if row.feature.is_optional() {
+        assert_eq!(line.mend, ["drover setup rights --cloud rack --leftovers"]);
+    } else {
         let given = line.mend.iter().any(|mend| mend.starts_with("pveum acl modify "));
         let named = line.mend.iter().any(|mend| any_of.iter().any(|name| mend.contains(name)));
         // There the role is whole, and something else is in its way.
-        assert!(given && (named || row.at == At::Access), "{line:?}");
+        assert!(given && (named || matches!(row.at, At::Access | At::Nodes)), "{line:?}");
     }
     match row.lack {
         Lack::Fails => denied(stage.setup(), row, any_of).await,
@@ -108,4 +120,16 @@ async fn lacks(version: PveVersion, row: &'static Row) {
             world.end().await;
         }
     }
+}
+
+/// The bridges of the template may be used, and one of a card beside them may not.
+async fn lacks_a_bridge(version: PveVersion) {
+    const PATH: &str = "/sdn/zones/localnetwork/vmbr1/5";
+    let mut stage = Stage::of(version, &[Feature::Networks], Layout::Least).await;
+    stage.close(PATH);
+    let report = doctored(&stage.setup()).await;
+    let about = format!("privilege SDN.Use on {PATH}");
+    let line = report.lines.iter().find(|line| line.about == about).unwrap();
+    assert_eq!(line.mark, Mark::Fail, "{line:?}");
+    refused(stage.setup(), Feature::Networks, "SDN.Use", &format!("`{PATH}`")).await;
 }

@@ -13,6 +13,8 @@ use drover_actors::message::HerdCommand;
 use crate::world::setup::Setup;
 use crate::world::{World, call_in_key};
 
+/// The snippet that templates name.
+const SNIPPET: &str = "local:snippets/ci.yaml";
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// What the doctor says of a cluster.
@@ -36,6 +38,9 @@ pub async fn served(setup: Setup, features: &[Feature]) -> World {
     let calls = features == [Feature::CallIn];
     let resets = features.contains(&Feature::Reset);
     let world = World::started(setup).await;
+    if features.contains(&Feature::Snippets) {
+        world.side.plant_volume("pve1", SNIPPET, 100);
+    }
     let lease = world.lease("linux").await;
     if calls {
         call(&world).await;
@@ -50,6 +55,19 @@ pub async fn served(setup: Setup, features: &[Feature]) -> World {
             Feature::Cores => assert_eq!(says("cores"), "4"),
             Feature::Memory => assert_eq!(says("memory"), "4096"),
             Feature::DiskSize => assert!(says("scsi0").contains("size=20G"), "{config:?}"),
+            Feature::Networks => {
+                let first = says("net0").contains("bridge=vmbr0");
+                let second =
+                    says("net1").contains("bridge=vmbr1") && says("net1").contains("tag=5");
+                assert!(first && second, "{config:?}");
+            }
+            Feature::Discs => {
+                assert!(says("ide2").starts_with("local:iso/drover-"), "{config:?}");
+            }
+            Feature::Snippets if features.contains(&Feature::Discs) => {}
+            Feature::Snippets => assert_eq!(says("cicustom"), format!("user={SNIPPET}")),
+            Feature::Network if features.contains(&Feature::Networks) => {}
+            Feature::Placement => assert!(knows_room(&world).await),
             Feature::Network => {
                 assert!(says("net0").contains("bridge=vmbr1") && says("net0").contains("tag=5"));
             }
@@ -83,7 +101,34 @@ pub async fn served(setup: Setup, features: &[Feature]) -> World {
     }
     world.reap(true).await;
     world.until("it is gone", |view| view.agents().is_empty()).await;
+    let left = world.side.volumes("pve1", "local");
+    assert!(left.iter().all(|volume| !volume.contains("iso/drover-")), "{left:?}");
+    if features.contains(&Feature::Discs) {
+        assert!(sweeps(&world).await);
+    }
+    if features.contains(&Feature::Snippets) {
+        world.side.remove_volume("pve1", SNIPPET);
+    }
     world
+}
+
+/// Whether drover knows what is free on the nodes.
+async fn knows_room(world: &World) -> bool {
+    let seen = world.wish(|reply| HerdCommand::Nodes { reply }).await;
+    assert!(!seen.nodes.is_empty());
+    seen.nodes.iter().all(|node| node.known)
+}
+
+/// Whether an image of nobody's is removed.
+async fn sweeps(world: &World) -> bool {
+    let installation = world.ledger().installation.unwrap();
+    let stray = format!("local:iso/drover-{installation}-0123456789abcdef.iso");
+    world.side.plant_volume("pve1", &stray, 400_000);
+    for _ in 0..3 {
+        world.resync().await;
+        world.pass(5 * MINUTE).await;
+    }
+    !world.side.remove_volume("pve1", &stray)
 }
 
 /// The next destroy leaves a volume of a guest behind: it is removed by itself, or stays.
@@ -117,29 +162,35 @@ async fn call(world: &World) {
     world.wish(wish).await.unwrap();
 }
 
-/// Nothing becomes ready, and what is told names the privilege and where it is missing.
+/// Nothing becomes ready for want of what a line of the table is about.
 pub async fn denied(setup: Setup, row: &Row, any_of: &[&str]) {
-    let mut world = World::started(setup).await;
-    world.judged = true;
-    let lease = world.lease("linux").await;
-    world.pass(20 * MINUTE).await;
-    if row.feature == Feature::CallIn {
-        assert!(world.view().agents().iter().all(|agent| !agent.detail.contains("call")));
-    }
-    let picture = world.view().lease(&lease).unwrap();
-    assert_ne!(picture.state, "ready", "{picture:?}");
-    let told = world.notes.facts(|what| Some(format!("{what:?}")));
     let path = match row.at {
         At::Root => "`/`",
         At::Access => "`/access`",
         // Proxmox names no path for this one.
         At::Guests if any_of == ["VM.Allocate"] => "with `targetPool`",
+        At::Nodes => "`/nodes`",
         At::AllGuests | At::Guests | At::Template => "`/vms/",
         At::Storage => "`/storage/local-lvm`",
+        At::DiscStorage => "`/storage/local`",
         At::Bridge => "`/sdn/zones/localnetwork/vmbr0`",
     };
-    let privilege = any_of.join("|");
-    let names = |text: &String| text.contains(&privilege) && text.contains(path);
+    refused(setup, row.feature, &any_of.join("|"), path).await;
+}
+
+/// Nothing becomes ready, and what is told names the privilege and where it is missing.
+pub async fn refused(setup: Setup, feature: Feature, privilege: &str, path: &str) {
+    let mut world = World::started(setup).await;
+    world.judged = true;
+    let lease = world.lease("linux").await;
+    world.pass(20 * MINUTE).await;
+    if feature == Feature::CallIn {
+        assert!(world.view().agents().iter().all(|agent| !agent.detail.contains("call")));
+    }
+    let picture = world.view().lease(&lease).unwrap();
+    assert_ne!(picture.state, "ready", "{picture:?}");
+    let told = world.notes.facts(|what| Some(format!("{what:?}")));
+    let names = |text: &String| text.contains(privilege) && text.contains(path);
     let named = told.iter().any(names);
     let some: Vec<_> = told.iter().filter(|text| text.contains("ermission")).take(3).collect();
     assert!(named, "nothing names {privilege} on {path}: {some:#?}\n{told:#?}");
@@ -168,6 +219,8 @@ pub async fn milder(world: &World, row: &Row) {
             assert_eq!(left.len(), 1, "{left:?}");
             world.side.remove_volume("pve1", &left[0]);
         }
+        (Feature::Placement, _) => assert!(!knows_room(world).await),
+        (Feature::Discs, _) => assert!(!sweeps(world).await),
         (Feature::Cluster | Feature::Pool | Feature::Doctor, _) => {}
         (other, at) => panic!("say what is seen without {other:?} on {at:?}"),
     }

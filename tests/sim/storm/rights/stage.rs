@@ -62,6 +62,7 @@ fn keys(feature: Feature) -> &'static str {
         | Feature::Life
         | Feature::AgentAddress
         | Feature::HostKeys
+        | Feature::Placement
         | Feature::Leftovers
         | Feature::Pool
         | Feature::Doctor => "",
@@ -69,6 +70,9 @@ fn keys(feature: Feature) -> &'static str {
         Feature::Memory => "memoryMb: 4096, ",
         Feature::DiskSize => "diskSizeGb: 20, ",
         Feature::Network => "bridge: vmbr1, vlan: 5, ",
+        Feature::Networks => "networks: [{bridge: vmbr0}, {bridge: vmbr1, vlan: 5}], ",
+        Feature::Discs => "userData: \"#cloud-config\\nhostname: ${hostname}\\n\", ",
+        Feature::Snippets => "cloudInitCustom: {user: \"local:snippets/ci.yaml\"}, ",
         Feature::CallIn => "addressFrom: call, startupWaitSeconds: 300, ",
         Feature::Reset => "reset: DISK, ",
     }
@@ -79,7 +83,14 @@ impl Stage {
     pub async fn of(version: PveVersion, features: &[Feature], layout: Layout) -> Self {
         // A guest that calls is not asked for its address.
         let calls = features == [Feature::CallIn];
-        let used = features.iter().filter(|one| calls || **one != Feature::CallIn);
+        // Nor can all cards be listed beside one of them.
+        let apart = |one: Feature| match one {
+            Feature::CallIn => !calls,
+            Feature::Network => features.contains(&Feature::Networks),
+            Feature::Snippets => features.contains(&Feature::Discs),
+            _ => false,
+        };
+        let used = features.iter().filter(|one| !apart(**one));
         let mut all: String = used.map(|one| keys(*one)).collect();
         if features == [Feature::HostKeys] {
             // On 8 the same privilege is for addresses, too.
@@ -123,7 +134,9 @@ impl Stage {
                 (Layout::BuiltIn, RoleKind::Reader) => "PVEAuditor".to_owned(),
                 (Layout::BuiltIn, RoleKind::Guests) => "PVEVMAdmin".to_owned(),
                 (Layout::BuiltIn, RoleKind::Templates) => "PVETemplateUser".to_owned(),
-                (Layout::BuiltIn, RoleKind::Storage) => "PVEDatastoreAdmin".to_owned(),
+                (Layout::BuiltIn, RoleKind::Storage | RoleKind::Discs) => {
+                    "PVEDatastoreAdmin".to_owned()
+                }
                 (Layout::BuiltIn, RoleKind::Network) => "PVESDNUser".to_owned(),
                 _ => kind.name("Drover"),
             };
@@ -159,6 +172,9 @@ impl Stage {
             // What is given on `/` counts there too, and is wanted on `/` itself.
             return self.entry("/access", "NoAccess");
         }
+        if row.at == At::Nodes {
+            return self.entry("/nodes", "NoAccess");
+        }
         for name in row.any_of(release(self.version)) {
             self.role(RoleKind::of(row.at)).remove(*name);
             // Reading is given on `/` as well, and counts below it.
@@ -166,10 +182,18 @@ impl Stage {
         }
     }
 
+    /// Takes everything on one path away.
+    pub fn close(&mut self, path: &str) {
+        let before = self.acl.len();
+        self.acl.retain(|entry| entry.path != path);
+        assert_ne!(self.acl.len(), before, "nothing was given on {path}");
+    }
+
     /// The cluster with these rights, and the YAML of a token that holds them.
     pub fn setup(&self) -> Setup {
         let mut setup = Setup::linux(&self.keys);
         setup.version = self.version;
+        setup.clouds = vec![("rack", "cleanupOrphanedAgents: true".into())];
         setup.sections.clone_from(&self.sections);
         setup.token = "ci@pve!drover";
         for node in &mut setup.cluster.nodes {

@@ -1,0 +1,220 @@
+//! Storages: of disks, of disc images for cloud-init, and of snippets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drover_actors::id::NodeName;
+use drover_actors::spec::CloneStrategy;
+
+use super::{Cluster, Mark, Patient};
+use crate::pve::admin::NodeStorage;
+use crate::rights::storages;
+
+/// Storages with less of them free are told, in per cent.
+const SPACE_LEFT: u64 = 10;
+
+/// Storages by whose plug-in a linked clone can not be made (behaviour section 9).
+fn never_links(kind: &str) -> bool {
+    matches!(kind, "lvm" | "iscsi" | "iscsidirect")
+}
+
+/// Storages by whose plug-in files can be kept, such as ISO images.
+fn holds_files(kind: &str) -> bool {
+    matches!(kind, "dir" | "nfs" | "cifs" | "cephfs" | "glusterfs" | "btrfs")
+}
+
+/// What is wanted of a storage on a node.
+#[derive(Debug, Clone, Copy, Default)]
+struct Use {
+    /// Linked clones are made on it.
+    links: bool,
+    /// Something has no other storage there.
+    alone: bool,
+}
+
+/// What is amiss with a storage, and what mends it.
+type Amiss = (String, String);
+
+/// Why a node can not put this kind of content on a storage.
+fn amiss(
+    name: &str,
+    node: &NodeName,
+    found: Option<&NodeStorage>,
+    content: &str,
+) -> Result<(), Amiss> {
+    let Some(found) = found else {
+        let mend = format!("pvesm status --storage {name}; pvesm set {name} --nodes …,{node}");
+        return Err(("is not there, or may not be seen".into(), mend));
+    };
+    if found.enabled == Some(false) {
+        return Err(("is disabled".into(), format!("pvesm set {name} --disable 0")));
+    }
+    if found.active == Some(false) {
+        let mend = format!("ssh {node} pvesm status --storage {name}");
+        return Err(("is not active: the node does not reach it".into(), mend));
+    }
+    if !found.content.split(',').any(|one| one == content) {
+        let what = match content {
+            "images" => "disk images",
+            "iso" => "ISO images",
+            other => other,
+        };
+        let mend = format!("pvesm set {name} --content {},{content}", found.content);
+        return Err((format!("takes no {what}, only {}", found.content), mend));
+    }
+    Ok(())
+}
+
+impl Patient<'_> {
+    pub(super) async fn storages(&mut self, cluster: &Cluster) {
+        let on = self.storages_on(cluster).await;
+        self.disks(cluster, &on);
+        self.discs(cluster, &on);
+        self.snippets(cluster).await;
+    }
+
+    /// The storages of every node that agents may be on.
+    async fn storages_on(&mut self, cluster: &Cluster) -> BTreeMap<NodeName, Vec<NodeStorage>> {
+        let specs = self.specs();
+        let nodes: BTreeSet<NodeName> =
+            specs.iter().flat_map(|spec| self.nodes_of(spec, cluster)).collect();
+        let mut on = BTreeMap::new();
+        for node in nodes {
+            match self.client.storages_of(&node).await {
+                Ok(all) => drop(on.insert(node, all)),
+                Err(error) => {
+                    let text = self.told(&error);
+                    self.report.fail(format!("storages of {node}"), text, []);
+                }
+            }
+        }
+        on
+    }
+
+    fn disks(&mut self, cluster: &Cluster, on: &BTreeMap<NodeName, Vec<NodeStorage>>) {
+        let mut wanted: BTreeMap<(String, NodeName), Use> = BTreeMap::new();
+        let mut nowhere: BTreeSet<(String, NodeName)> = BTreeSet::new();
+        for spec in self.specs() {
+            let several = storages(spec, &cluster.facts);
+            let of_class = spec.placement.thickness.is_some();
+            let chosen = spec.clone == CloneStrategy::Full && (of_class || several.len() > 1);
+            for node in self.nodes_of(spec, cluster) {
+                let Some(all) = on.get(&node) else { continue };
+                let found = |name: &str| all.iter().find(|one| one.storage == name);
+                let fit = |name: &String| amiss(name, &node, found(name), "images").is_ok();
+                if chosen && !several.iter().any(fit) {
+                    nowhere.insert((spec.id.name.to_string(), node.clone()));
+                }
+                for name in &several {
+                    // Of a class are all there are, and none has to be everywhere.
+                    if of_class && found(name).is_none() {
+                        continue;
+                    }
+                    let wanted = wanted.entry((name.clone(), node.clone())).or_default();
+                    wanted.links |= spec.clone == CloneStrategy::Linked;
+                    wanted.alone |= !chosen;
+                }
+            }
+        }
+        for ((name, node), wanted) in wanted {
+            let found = on.get(&node).and_then(|all| all.iter().find(|one| one.storage == name));
+            self.disk(&name, &node, found, wanted);
+        }
+        for (template, node) in nowhere {
+            let about = format!("storages of {template} on {node}");
+            let text = "none of them takes its disks there";
+            let mend = "in the YAML: targetStorages, storageClass, or other nodes";
+            self.report.fail(about, text, [mend]);
+        }
+    }
+
+    fn disk(&mut self, name: &str, node: &NodeName, found: Option<&NodeStorage>, wanted: Use) {
+        let about = format!("storage {name} on {node}");
+        // Where there are others they are taken.
+        let mark = if wanted.alone { Mark::Fail } else { Mark::Warn };
+        if let Err((text, mend)) = amiss(name, node, found, "images") {
+            return self.report.add(mark, about, text, vec![mend]);
+        }
+        let Some(found) = found else { return };
+        if wanted.links && never_links(&found.kind) {
+            let text = format!("of type {} makes no linked clones", found.kind);
+            let mend = "in the YAML: cloneStrategy: FULL";
+            return self.report.fail(about, text, [mend]);
+        }
+        match (found.avail, found.total.filter(|total| *total > 0)) {
+            (Some(avail), Some(total)) => {
+                let (gib, share) = (avail >> 30, avail.saturating_mul(100) / total);
+                let text = format!("{}, {gib} GiB free ({share} %)", found.kind);
+                if share < SPACE_LEFT {
+                    let mend = [format!("pvesm list {name}")];
+                    self.report.warn(about, text, mend);
+                } else {
+                    self.report.ok(about, text);
+                }
+            }
+            _ => self.report.ok(about, found.kind.clone()),
+        }
+    }
+
+    /// Where disc images for cloud-init are put.
+    fn discs(&mut self, cluster: &Cluster, on: &BTreeMap<NodeName, Vec<NodeStorage>>) {
+        let mut wanted: BTreeSet<(String, NodeName)> = BTreeSet::new();
+        for spec in self.specs() {
+            let Some(seed) = &spec.cloud_init.seed else { continue };
+            let nodes = self.nodes_of(spec, cluster).into_iter();
+            wanted.extend(nodes.map(|node| (seed.storage.clone(), node)));
+        }
+        for (name, node) in wanted {
+            let Some(all) = on.get(&node) else { continue };
+            let found = all.iter().find(|one| one.storage == name);
+            let about = format!("ISO storage {name} on {node}");
+            match amiss(&name, &node, found, "iso") {
+                Ok(()) => self.report.ok(about, "takes ISO images"),
+                Err((text, mend)) => {
+                    let other = "in the YAML: another cloudInitIsoStorage".to_owned();
+                    let able = found.is_none_or(|one| holds_files(&one.kind));
+                    let mend = able.then_some(mend).into_iter().chain([other]).collect();
+                    self.report.add(Mark::Fail, about, text, mend);
+                }
+            }
+        }
+    }
+
+    /// Snippets that are named; nobody but who may do all on their storage can see them.
+    async fn snippets(&mut self, cluster: &Cluster) {
+        let mut wanted: BTreeSet<(String, NodeName)> = BTreeSet::new();
+        for spec in self.specs() {
+            let named = spec.cloud_init.custom.iter().flat_map(|text| text.split(','));
+            let volumes: Vec<&str> =
+                named.filter_map(|part| Some(part.split_once('=')?.1)).collect();
+            for node in self.nodes_of(spec, cluster) {
+                wanted.extend(volumes.iter().map(|one| ((*one).to_owned(), node.clone())));
+            }
+        }
+        for (volume, node) in wanted {
+            let about = format!("snippet {volume} on {node}");
+            let storage = volume.split(':').next().unwrap_or_default().to_owned();
+            let found = match self.client.snippets(&node, &storage).await {
+                Ok(found) => found,
+                Err(error) => {
+                    let text = self.told(&error);
+                    self.report.warn(about, text, [format!("ssh {node} pvesm path {volume}")]);
+                    continue;
+                }
+            };
+            if found.contains(&volume) {
+                self.report.ok(about, "is there");
+                continue;
+            }
+            let path = format!("/storage/{storage}");
+            let held = self.client.privileges(&path, None).await.unwrap_or_default();
+            if held.contains_key("Datastore.Allocate") {
+                let mend = format!("scp FILE {node}:$(ssh {node} pvesm path {volume})");
+                let text = "is not there, and the API can not upload it";
+                self.report.fail(about, text, [mend.as_str()]);
+            } else {
+                let text = format!("can not be seen without Datastore.Allocate on {path}");
+                self.report.warn(about, text, [format!("ssh {node} pvesm path {volume}")]);
+            }
+        }
+    }
+}
