@@ -114,6 +114,13 @@ impl Rooms {
         })
     }
 
+    /// An agent tells where its guest is: one that moved is followed.
+    pub(super) fn told(&mut self, agent: &AgentId, at: &Place) {
+        if let Some((place, _)) = self.promised.get_mut(agent).filter(|(place, _)| place != at) {
+            place.clone_from(at);
+        }
+    }
+
     /// An agent is gone; gives its node where it may have had a disc image there.
     pub(super) fn gone(&mut self, agent: &AgentId) -> Option<Place> {
         self.promised.remove(agent);

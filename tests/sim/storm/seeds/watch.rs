@@ -347,6 +347,7 @@ impl Watch {
         live.state.clone_from(&picture.state);
         let cloud = &picture.template.cloud;
         live.place = picture.node.as_ref().map(|node| rooms.place(cloud, node));
+        live.place.iter().for_each(|place| rooms.told(agent, place));
         live.leases.clone_from(&picture.leases);
         live.vmid = picture.vmid.map(|vmid| vmid.0).or(live.vmid);
         if live.place.as_ref().is_some_and(|place| frail.contains(place)) {
