@@ -80,7 +80,7 @@ impl Herd {
     /// Answers when every agent that had to leave is gone, no lease is half begun or half ended, and
     /// no record is on its way.
     pub(super) fn check_drained(&mut self) {
-        let writes = self.writes;
+        let written = self.writes.is_empty();
         let Some(mut drain) = self.drain.take() else { return };
         self.meet(&mut drain);
         let roster = &self.common.roster;
@@ -95,7 +95,7 @@ impl Herd {
             }
             settles
         });
-        if drain.leaving.is_empty() && drain.settling.is_empty() && writes == 0 {
+        if drain.leaving.is_empty() && drain.settling.is_empty() && written {
             for reply in drain.replies.drain(..) {
                 reply.send(()).ok(); // an error: nobody waits any more
             }

@@ -25,7 +25,7 @@ impl Handler<Tell> for Herd {
     type Result = ();
 
     fn handle(&mut self, tell: Tell, _: &mut Context<Self>) {
-        let asked = (self.asking.len(), self.releasing.len(), self.writes);
+        let asked = (self.asking.len(), self.releasing.len(), self.writes.len());
         let names = (self.clouds.keys(), self.clusters.keys(), &self.leads, self.tried.keys());
         let text = format!("{:?} {names:?} {asked:?} {:?}", self.broker, self.explained);
         tell.0.send(format!("herd {text} {}", self.common.roster.len())).unwrap();

@@ -14,13 +14,14 @@ mod orphan;
 mod overrides;
 mod provision;
 mod start;
+mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::birth::{Adoption, Common, Lanes, same_template};
@@ -32,9 +33,8 @@ use crate::cluster::{Cluster, ClusterCommand};
 use crate::fact::{Fact, What};
 use crate::id::{AgentId, CloudId, ClusterId, LeaseId, TemplateId};
 use crate::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
-use crate::ports::JournalFault;
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
-use crate::record::{Body, Reason};
+use crate::record::Reason;
 use crate::spec::{CloudSpec, HerdSpec, TemplateSpec};
 use crate::supervise::{heard, take_turns};
 pub use start::{HerdStart, Started};
@@ -67,7 +67,7 @@ pub struct Herd {
     asking: BTreeMap<LeaseId, Vec<LeaseReply>>,
     releasing: BTreeMap<LeaseId, Vec<ReleaseReply>>,
     /// Appends under way.
-    writes: u32,
+    writes: writes::Writes,
     drain: Option<drain::Drain>,
     settling: bool,
     explained: explain::Explained,
@@ -102,25 +102,6 @@ impl Herd {
     fn observe(&self, what: What) {
         let at = self.common.ports.ambient.now().wall;
         self.common.ports.observer.observe(Fact { at, what });
-    }
-
-    /// Appends one record and does the rest when its fate is known.
-    fn append(
-        &mut self,
-        body: Body,
-        ctx: &mut Context<Self>,
-        then: impl FnOnce(&mut Self, Result<u64, JournalFault>, &mut Context<Self>) + 'static,
-    ) {
-        self.writes += 1;
-        let write = self.common.ports.journal.append(vec![body]);
-        ctx.spawn(write.into_actor(self).map(move |done, actor, ctx| {
-            actor.writes -= 1;
-            if let Err(fault) = &done {
-                tracing::error!(error = %fault, "record was not written");
-            }
-            then(actor, done, ctx);
-            actor.settle_soon(ctx);
-        }));
     }
 
     fn carry_out(&mut self, orders: Vec<Order>, ctx: &mut Context<Self>) {

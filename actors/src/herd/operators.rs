@@ -48,6 +48,30 @@ fn limits_of_one_agent_are_written_then_told_and_others_are_left_alone() {
     });
 }
 
+#[test]
+fn of_several_wishes_at_one_moment_the_last_one_holds_as_in_the_journal() {
+    on_paused_system(|| async {
+        let mut spec = template("c/t", &["x"]);
+        spec.minimum = 1;
+        let bed = Bed::new(herd(vec![cloud("c", None)], vec![spec]));
+        pass(seconds(30)).await;
+        let agent = bed.roster.select(|_| true).into_keys().next().unwrap();
+        for uses in 1..6 {
+            let change = OverrideChange { max_uses: Change::Set(uses), ..Default::default() };
+            let (reply, _) = oneshot::channel();
+            bed.herd.do_send(HerdCommand::Override { agent: agent.clone(), change, reply });
+        }
+        pass(seconds(1)).await;
+        let told = bed.on(agent.as_str()).into_iter().filter_map(|command| match command {
+            AgentCommand::Override(change) => Some(change.max_uses),
+            _ => None,
+        });
+        let sent: Vec<Change> = (1..6).map(Change::Set).collect();
+        assert_eq!(told.collect::<Vec<_>>(), sent);
+        assert_eq!(bed.roster.get(&agent).unwrap().overrides.max_uses, Some(5));
+    });
+}
+
 // Invariant: agents that an operator wants are begun at once, within the caps, and stay.
 
 async fn provisioned(bed: &Bed, template: &str, count: u32) -> Result<(usize, String), Refusal> {

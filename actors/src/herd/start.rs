@@ -116,7 +116,7 @@ impl Herd {
                 ready: Some(ready),
                 asking: BTreeMap::new(),
                 releasing: BTreeMap::new(),
-                writes: 0,
+                writes: super::writes::Writes::default(),
                 drain: None,
                 settling: false,
                 explained: Explained::default(),

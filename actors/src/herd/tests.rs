@@ -11,7 +11,7 @@ use crate::ledger::{GrantedLease, Ledger};
 use crate::marks::Reading;
 use crate::message::{Standing, StopPolicy};
 use crate::ports::{IdSight, Listed, VmSight};
-use crate::record::{LeaseAsk, Want};
+use crate::record::{Body, LeaseAsk, Want};
 use crate::testbed::{
     CLUSTER, World, ask, cloud, entry, herd, labels, marks, on_paused_system, pass, seconds, sight,
     template, unreachable,

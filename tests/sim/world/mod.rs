@@ -6,7 +6,9 @@
 #![allow(dead_code, reason = "two test programs share it, and each uses a part")]
 
 pub mod addresses;
+pub mod clusters;
 pub mod eye;
+mod ground;
 mod judge;
 pub mod notes;
 mod play;
@@ -49,12 +51,16 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
+use clusters::{Sides, Ways};
+use ground::Ground;
 use notes::{Listener, Notes, Recorder};
 use setup::Setup;
 use shell::Scripted;
 use tally::{Tallied, Tally};
 use tap::Tap;
 
+/// Between the seeds of one world's clusters.
+const BEYOND: u64 = 1_000_003;
 /// The longest a wait may take, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(4 * 3600);
 
@@ -62,8 +68,12 @@ const PATIENCE: Duration = Duration::from_secs(4 * 3600);
 pub struct World {
     /// What it is made of; change it and [`World::reload`].
     pub setup: Setup,
-    /// The way round Proxmox's API.
+    /// The way round Proxmox's API, of the first cluster.
     pub side: SideDoor,
+    /// The same of every cluster.
+    pub sides: Sides,
+    /// The ways to the clusters.
+    pub ways: Ways,
     /// The insides of guests.
     pub guests: Arc<NoneGuests>,
     /// The wire under watch.
@@ -74,7 +84,7 @@ pub struct World {
     pub shell: Scripted,
     /// What was seen.
     pub notes: Notes,
-    simulation: Arc<Simulation>,
+    simulations: Vec<Arc<Simulation>>,
     log: MemoryLog,
     spec: HerdSpec,
     begun: Instant,
@@ -100,37 +110,31 @@ struct Life {
     given_up: Arc<Mutex<Vec<GivenUp>>>,
 }
 
-/// What the cluster holds besides drover's guests.
-#[derive(Debug, Clone, PartialEq, Default)]
-struct Ground {
-    guests: BTreeMap<u32, BTreeMap<String, String>>,
-    volumes: BTreeMap<(String, String), Vec<String>>,
-}
-
 impl World {
     /// A cluster without a service yet.
     pub fn new(setup: Setup) -> Self {
-        let names: Vec<String> = setup.cluster.nodes.iter().map(|node| node.name.clone()).collect();
         let guests = Arc::new(NoneGuests::new(setup.guests.clone()));
-        let options = SimulationOptions {
-            version: setup.version,
-            seed: setup.seed,
-            latency: setup.latency.clone(),
-            faults: setup.faults.clone(),
-            ..SimulationOptions::default()
-        };
-        let simulation = Arc::new(Simulation::new(
-            &setup.cluster,
-            options,
-            Certificates::imitate(setup.seed, &names),
-            Arc::clone(&guests) as _,
-        ));
-        Self::on(simulation, guests, setup)
+        let all = std::iter::once(&setup.cluster).chain(&setup.beyond);
+        let simulations = all.zip(0..).map(|(cluster, number)| {
+            let names: Vec<String> = cluster.nodes.iter().map(|node| node.name.clone()).collect();
+            let seed = setup.seed + number * BEYOND;
+            let options = SimulationOptions {
+                version: setup.version,
+                seed,
+                latency: setup.latency.clone(),
+                faults: setup.faults.clone(),
+                ..SimulationOptions::default()
+            };
+            let certificates = Certificates::imitate(seed, &names);
+            Arc::new(Simulation::new(cluster, options, certificates, Arc::clone(&guests) as _))
+        });
+        let simulations = simulations.collect();
+        Self::on(simulations, guests, setup)
     }
 
     /// Another service without a start yet on the same cluster, with a journal of its own.
     pub fn beside(&self, setup: Setup) -> Self {
-        let mut other = Self::on(Arc::clone(&self.simulation), Arc::clone(&self.guests), setup);
+        let mut other = Self::on(self.simulations.clone(), Arc::clone(&self.guests), setup);
         other.begun = self.begun;
         other.ground.clone_from(&self.ground);
         other.notes.allow_neighbours();
@@ -138,19 +142,22 @@ impl World {
         other
     }
 
-    fn on(simulation: Arc<Simulation>, guests: Arc<NoneGuests>, setup: Setup) -> Self {
-        let side = simulation.world.side_door();
+    fn on(simulations: Vec<Arc<Simulation>>, guests: Arc<NoneGuests>, setup: Setup) -> Self {
+        let sides = Sides::of(&simulations);
+        let side = sides.at(0).clone();
         let pulse = Arc::new(Notify::new());
         let wire = Tally::new(Arc::clone(&pulse));
         let mut world = Self {
             side: side.clone(),
+            sides,
+            ways: Ways::to(&simulations),
             tap: Tap::new(wire.clone()),
             wire,
             shell: Scripted::new(Arc::clone(&guests)),
             notes: Notes::new(side, pulse),
             setup,
             guests,
-            simulation,
+            simulations,
             log: MemoryLog::new(),
             spec: HerdSpec::default(),
             begun: Instant::now(),
@@ -167,7 +174,7 @@ impl World {
 
     /// A way to the cluster past everything that counts calls.
     pub fn dialer(&self) -> drover::sim::memory::MemoryDialer {
-        self.simulation.dialer()
+        self.simulations[0].dialer()
     }
 
     /// Puts an eye on everything that happens; the notebook leaves the judging to it.
@@ -182,11 +189,6 @@ impl World {
         let mut world = Self::new(setup);
         world.start().await;
         world
-    }
-
-    /// What stands on the cluster belongs to it from here on and must stay.
-    pub fn keep_ground(&mut self) {
-        self.ground = self.survey();
     }
 
     /// Starts the service as `drover run` does, and waits until every cloud was tried once.
@@ -207,7 +209,7 @@ impl World {
         let takeover = Body::Takeover { installation: installation.clone() };
         journal.append(vec![takeover]).now_or_never().unwrap().unwrap();
 
-        let dialer = Tallied { dialer: self.simulation.dialer(), tally: self.wire.clone() };
+        let dialer = Tallied { dialer: self.ways.clone(), tally: self.wire.clone() };
         let proxmox = Proxmox::new(None, Arc::new(dialer), TICK);
         let proxmox = Arc::new(proxmox.with_call_ins(Arc::new(call_in_key())));
         let view = View::new(ledger.epoch + 1);
@@ -511,39 +513,6 @@ impl World {
     /// Replaces what goes wrong on the cluster.
     pub fn faults(&self, faults: Faults) {
         self.side.set_faults(faults);
-    }
-
-    /// What an administrator does on a node to be rid of a guest, config and volumes.
-    pub fn administer(&self, vmid: u32) {
-        self.side.remove_guest(vmid);
-        let mine = format!("vm-{vmid}-");
-        for ((node, _), volumes) in self.survey().volumes {
-            for volid in volumes.iter().filter(|volid| volid.contains(&mine)) {
-                self.side.remove_volume(&node, volid);
-            }
-        }
-    }
-
-    /// VMIDs of drover's guests that are on the cluster.
-    pub fn ours(&self) -> Vec<u32> {
-        let all = self.side.guests().into_iter();
-        all.filter(|vmid| !self.ground.guests.contains_key(vmid)).collect()
-    }
-
-    fn survey(&self) -> Ground {
-        let guests = self.side.guests().into_iter();
-        let guests = guests.filter_map(|vmid| Some((vmid, self.side.config(vmid)?)));
-        let mut volumes = BTreeMap::new();
-        for node in &self.setup.cluster.nodes {
-            for storage in &self.setup.cluster.storages {
-                let place = (node.name.clone(), storage.name.clone());
-                volumes.insert(place, self.side.volumes(&node.name, &storage.name));
-            }
-        }
-        Ground {
-            guests: guests.map(|(vmid, config)| (vmid, config.into_iter().collect())).collect(),
-            volumes,
-        }
     }
 }
 

@@ -125,38 +125,11 @@ impl World {
         true
     }
 
-    /// A guest that was planted belongs to the cluster from here on, with its volumes.
-    pub fn keep_planted(&mut self, vmid: u32) {
-        let config = self.side.config(vmid).unwrap_or_default();
-        self.ground.guests.insert(vmid, config.into_iter().collect());
-        let mine = format!("vm-{vmid}-");
-        for (place, volumes) in self.survey().volumes {
-            let kept = self.ground.volumes.entry(place).or_default();
-            kept.extend(volumes.into_iter().filter(|volid| volid.contains(&mine)));
-            kept.sort();
-            kept.dedup();
-        }
-    }
-
-    /// A guest of the cluster's own that was taken away belongs to it no more.
-    pub fn drop_planted(&mut self, vmid: u32) {
-        self.ground.guests.remove(&vmid);
-        let mine = format!("vm-{vmid}-");
-        for volumes in self.ground.volumes.values_mut() {
-            volumes.retain(|volid| !volid.contains(&mine));
-        }
-    }
-
-    /// Whether a guest belongs to the cluster rather than to drover.
-    pub fn is_ground(&self, vmid: u32) -> bool {
-        self.ground.guests.contains_key(&vmid)
-    }
-
     /// What is wrong at a quiet moment, each with the name of what must hold.
     pub fn wrongs(&self) -> Vec<(&'static str, String)> {
         let mut wrongs = Vec::new();
-        for (vmid, before) in &self.ground.guests {
-            let now = self.side.config(*vmid);
+        for ((number, vmid), before) in &self.ground.guests {
+            let now = self.sides.at(*number).config(*vmid);
             let now = now.map(|config| config.into_iter().collect::<BTreeMap<_, _>>());
             if now.as_ref() != Some(before) {
                 let text = format!("guest {vmid} was {before:?}, is {now:?}");

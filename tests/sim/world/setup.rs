@@ -24,6 +24,8 @@ pub struct Setup {
     pub seed: u64,
     /// The cluster.
     pub cluster: ClusterSpec,
+    /// Further ones, which only clouds with `apiUrls` of their own lead to.
+    pub beyond: Vec<ClusterSpec>,
     /// The Proxmox VE it runs.
     pub version: PveVersion,
     /// How long things take there.
@@ -49,7 +51,8 @@ impl Setup {
     pub fn linux(keys: &str) -> Self {
         Self {
             seed: 1,
-            cluster: ClusterSpec::three_nodes("secret123", SECRET),
+            cluster: Self::three_nodes(),
+            beyond: Vec::new(),
             version: PveVersion::default(),
             latency: Latency::default(),
             faults: Faults::default(),
@@ -60,6 +63,11 @@ impl Setup {
             token: "root@pam!drover",
             read: Mutex::default(),
         }
+    }
+
+    /// The cluster that is played where nothing else is said.
+    pub fn three_nodes() -> ClusterSpec {
+        ClusterSpec::three_nodes("secret123", SECRET)
     }
 
     /// With another seed.

@@ -2,23 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover::sim::guests::Quirk;
 use drover::sim::spec::GuestSpec;
 use drover::sim::world::Faults;
-use drover_actors::id::AgentId;
+use drover_actors::id::{AgentId, CloudId, NodeName};
 use drover_actors::message::HerdCommand;
 use drover_actors::overrides::{Change, OverrideChange};
 use drover_actors::record::Reason;
 use tokio::sync::oneshot;
 
-use super::plan::{Deed, QuirkName, Stranger, TEMPLATES};
+use super::plan::{CLOUDS, Deed, QuirkName, Stranger, TEMPLATES};
 use super::run::{Failure, Play};
 use super::stage;
 use crate::world::World;
+use crate::world::clusters::floor;
 
-/// Where copies are put.
+/// Where copies are put, above the ids of agents of the clusters before theirs.
 const COPIES: u32 = 500;
 
 impl Play {
@@ -32,38 +34,51 @@ impl Play {
             Deed::Weather(faults) => self.weather(*faults),
             Deed::Quirk(name) => self.world.guests.quirk_next_boot(quirk(name)),
             Deed::NodeDown(number) => {
-                let node = stage::node(&self.world.setup.cluster, number);
-                self.watch.node_down(&node);
-                self.world.side.node_down(&node).await;
+                let (cluster, node) = stage::node(&self.world.setup.cluster, number);
+                self.watch.node_down(cluster, &node);
+                self.world.sides.at(cluster).node_down(&node).await;
             }
             Deed::NodeUp(number) => {
-                self.world.side.node_up(&stage::node(&self.world.setup.cluster, number));
+                let (cluster, node) = stage::node(&self.world.setup.cluster, number);
+                self.world.sides.at(cluster).node_up(&node);
             }
             Deed::Stale(number, stale) => {
-                let node = stage::node(&self.world.setup.cluster, number);
-                self.world.side.set_stale(&node, stale);
+                let (cluster, node) = stage::node(&self.world.setup.cluster, number);
+                self.world.sides.at(cluster).set_stale(&node, stale);
             }
-            Deed::HoldStorage(number, time) => {
-                let node = stage::node(&self.world.setup.cluster, number);
-                self.world.side.hold_storage(&node, "local-lvm", seconds(time));
+            Deed::HoldStorage(number, time) => self.stall(number, 0, seconds(time)),
+            Deed::Stall(number, storage, time) => self.stall(number, storage, seconds(time)),
+            Deed::Offline(cluster, storage, offline) => {
+                if offline {
+                    self.watch.offline();
+                }
+                let side = self.world.sides.at(cluster);
+                side.set_storage_reachable(stage::STORAGES[storage], !offline);
             }
+            Deed::Cut(cluster, cut) => self.world.ways.cut(cluster, cut),
+            Deed::Afar(cluster, faults) => self.world.sides.at(cluster).set_faults(*faults),
+            Deed::Drain(number, drained) => self.drain(number, drained),
             Deed::HoldGuest { pick, seconds: time } => {
                 if let Some((agent, vmid)) = self.guest(pick, false) {
                     let node = self.world.view().agent(&agent).and_then(|seen| seen.node);
                     let node = node.map(|node| node.to_string()).unwrap_or_default();
-                    self.world.side.hold_guest(&node, vmid, seconds(time));
+                    self.world.sides.side(vmid).hold_guest(&node, vmid, seconds(time));
                 }
             }
             Deed::Health { pick, health } => {
                 if let Some((_, vmid)) = self.guest(pick, false) {
-                    self.world.side.set_agent(vmid, health);
+                    self.world.sides.side(vmid).set_agent(vmid, health);
                 }
             }
             Deed::Plant { sort, pick } => self.plant(sort, pick),
             Deed::Alter(pick) => {
                 if let Some((_, vmid)) = self.guest(pick, true) {
                     self.watch.stranger(vmid);
-                    self.world.side.set_config(vmid, "description", Some("mine from here on"));
+                    self.world.sides.side(vmid).set_config(
+                        vmid,
+                        "description",
+                        Some("mine from here on"),
+                    );
                 }
             }
             Deed::Jam(pick) => {
@@ -73,7 +88,7 @@ impl Play {
             }
             Deed::Kill(pick) => {
                 if let Some((_, vmid)) = self.guest(pick, false) {
-                    self.world.side.kill_guest(vmid).await;
+                    self.world.sides.side(vmid).kill_guest(vmid).await;
                 }
             }
             Deed::PowerOff(pick) => {
@@ -93,7 +108,8 @@ impl Play {
                 }
             }
             // A YAML without any cloud is refused.
-            Deed::Cloud(number, None) if self.clouds[1 - number].is_none() => {}
+            Deed::Cloud(number, None)
+                if (0..self.clouds.len()).all(|at| at == number || self.clouds[at].is_none()) => {}
             Deed::Cloud(number, conf) => {
                 self.clouds[number] = conf;
                 self.reload();
@@ -190,7 +206,7 @@ impl Play {
             .filter_map(|(agent, live)| Some((agent, live.vmid.filter(|_| live.recorded)?)))
             .filter(|(_, vmid)| !self.watch.is_stranger(*vmid))
             .filter(|(agent, vmid)| {
-                let config = self.world.side.config(*vmid);
+                let config = self.world.sides.config(*vmid);
                 config.is_some_and(|config| {
                     config.get("name").is_some_and(|name| name.ends_with(agent.as_str()))
                 })
@@ -199,20 +215,52 @@ impl Play {
         fits.get(pick % fits.len().max(1)).cloned()
     }
 
+    /// How many clusters there are.
+    fn clusters(&self) -> usize {
+        self.world.sides.all().count()
+    }
+
+    fn stall(&self, number: usize, storage: usize, time: Duration) {
+        let (cluster, node) = stage::node(&self.world.setup.cluster, number);
+        self.world.sides.at(cluster).hold_storage(&node, stage::STORAGES[storage], time);
+    }
+
+    /// An operator drains a node of a cluster that some cloud leads to, or lets it be used again.
+    pub(super) fn drain(&mut self, number: usize, drained: bool) {
+        let (cluster, node) = stage::node(&self.world.setup.cluster, number);
+        let leads = self.plan.stage.leads.iter().zip(&self.clouds).zip(CLOUDS);
+        let mut there = leads.filter(|((at, conf), _)| **at == cluster && conf.is_some());
+        let Some((_, cloud)) = there.next() else { return };
+        let (reply, answer) = oneshot::channel();
+        let (cloud, name) = (Some(CloudId::new(cloud)), NodeName::new(&node));
+        if drained {
+            self.drained.insert(number);
+        } else {
+            self.watch.undrains(cluster, &node);
+        }
+        self.world.send(HerdCommand::DrainNode { node: name, cloud, drained, reply });
+        let watch = Arc::clone(&self.watch);
+        tokio::spawn(async move {
+            if let Ok(Ok(done)) = answer.await {
+                watch.drained(cluster, &done);
+            }
+        });
+    }
+
     fn jam(&self, vmid: u32) {
         let volume = format!("local-lvm:vm-{vmid}-cloudinit");
         for node in &self.world.setup.cluster.nodes {
-            self.world.side.jam_volume(&node.name, &volume, "it is busy");
+            self.world.sides.side(vmid).jam_volume(&node.name, &volume, "it is busy");
         }
     }
 
     fn plant(&mut self, sort: Stranger, pick: usize) {
         let taken = |vmid: &u32| {
-            self.world.side.config(*vmid).is_some()
+            self.world.sides.config(*vmid).is_some()
                 || self.watch.live().values().any(|live| live.vmid == Some(*vmid))
         };
         if sort == Stranger::Plain {
-            let vmid = (10_000..).find(|vmid| !taken(vmid)).unwrap();
+            let vmid = (floor(pick % self.clusters())..).find(|vmid| !taken(vmid)).unwrap();
             return self.settle(&stage::plain_guest(vmid));
         }
         let live = self.watch.live();
@@ -227,7 +275,11 @@ impl Play {
         let Some((_, (like, config))) = fits.get(pick % fits.len().max(1)).cloned() else {
             return;
         };
-        let copies = COPIES + u32::try_from(self.orphans.len()).unwrap();
+        let above = match self.world.sides.number(like) {
+            0 => 0,
+            number => floor(number),
+        };
+        let copies = above + COPIES + u32::try_from(self.orphans.len()).unwrap();
         let vmid = match sort {
             Stranger::Copy => (copies..).find(|vmid| !taken(vmid)).unwrap(),
             Stranger::Plain | Stranger::Orphan | Stranger::Foreign => like,
@@ -238,14 +290,18 @@ impl Play {
             let value = value.replace(&format!("vm-{like}-"), &format!("vm-{vmid}-"));
             if sort == Stranger::Foreign { value.replace(&ours, "0123abcd") } else { value }
         };
+        // A disc image under an agent's name is that agent's, whoever else has it in a drive.
+        let own = |value: &str| sort == Stranger::Orphan || !value.contains("iso/drover-");
+        let config = config.into_iter().filter(|(_, value)| own(value));
         let config: BTreeMap<String, String> =
-            config.into_iter().map(|(key, value)| (key, change(value))).collect();
+            config.map(|(key, value)| (key, change(value))).collect();
         let node = "pve1".to_owned();
         let spec = GuestSpec { vmid, node, template: false, running: false, pool: None, config };
         if sort == Stranger::Orphan {
+            let number = self.world.sides.number(vmid);
             self.watch.orphan(vmid);
             self.orphans.insert(vmid);
-            self.world.side.plant_guest(&spec);
+            self.world.sides.at(number).plant_guest(&spec);
         } else {
             self.settle(&spec);
         }
@@ -255,7 +311,7 @@ impl Play {
     fn settle(&mut self, spec: &GuestSpec) {
         self.orphans.remove(&spec.vmid);
         self.watch.stranger(spec.vmid);
-        self.world.side.plant_guest(spec);
+        self.world.sides.side(spec.vmid).plant_guest(spec);
         self.world.keep_planted(spec.vmid);
     }
 
@@ -278,7 +334,12 @@ impl Play {
     /// Orphans that nobody cleans up are taken away.
     pub(super) fn sweep_orphans(&mut self) {
         for vmid in std::mem::take(&mut self.orphans) {
-            if self.world.side.config(vmid).is_some() {
+            if self.world.sides.config(vmid).is_some() {
+                self.world.administer(vmid);
+            }
+        }
+        for vmid in self.watch.remains() {
+            if self.world.sides.config(vmid).is_none() {
                 self.world.administer(vmid);
             }
         }

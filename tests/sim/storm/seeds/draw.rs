@@ -6,6 +6,7 @@ use drover::sim::world::{
 use drover_actors::ambient::Dice;
 use drover_actors::message::StopPolicy;
 
+use super::around;
 use super::plan::{
     Bait, CloudConf, Deed, Event, Found, Plan, QuirkName, ResetName, Speed, Stage, Stranger,
     TemplateConf,
@@ -39,14 +40,18 @@ pub fn plan(seed: u64) -> Plan {
         Kind::Full => draw.trouble(),
     }
     draw.events.sort_by_key(|event| event.at);
-    Plan { stage: draw.stage, events: draw.events }
+    let mut plan = Plan { stage: draw.stage, events: draw.events };
+    if kind == Kind::Full {
+        around::lay(seed, &mut plan);
+    }
+    plan
 }
 
-fn one_of<T: Copy>(dice: &mut Dice, of: &[T]) -> T {
+pub(super) fn one_of<T: Copy>(dice: &mut Dice, of: &[T]) -> T {
     of[usize::try_from(dice.below(of.len() as u64)).unwrap()]
 }
 
-fn index(dice: &mut Dice, below: usize) -> usize {
+pub(super) fn index(dice: &mut Dice, below: usize) -> usize {
     usize::try_from(dice.below(below as u64)).unwrap()
 }
 
@@ -57,7 +62,7 @@ fn stage(seed: u64, kind: Kind, dice: &mut Dice) -> Stage {
         cap: one_of(dice, &[0, 0, 5, 6, 8]),
         cleanup: dice.below(2) == 0,
     };
-    let clouds = [Some(cloud(dice)), two.then(|| cloud(dice))];
+    let clouds = [Some(cloud(dice)), two.then(|| cloud(dice)), None];
     let count = one_of(dice, &[1, 1, 2, 2, 3]);
     let mut templates = [None, None, None];
     // What is kept warm must fit under a cloud's cap with one to spare.
@@ -73,6 +78,9 @@ fn stage(seed: u64, kind: Kind, dice: &mut Dice) -> Stage {
         addresses: one_of(&mut pools, &[0, 0, 12, 20]),
         seed,
         nodes,
+        leads: [0; 3],
+        memory: 0,
+        headroom: 0,
         new_version: dice.below(2) == 0,
         speed: one_of(dice, &[Speed::Swift, Speed::Usual, Speed::Usual, Speed::Slow]),
         clouds,
@@ -105,6 +113,8 @@ fn template(dice: &mut Dice, nodes: usize, two: bool, count: usize) -> TemplateC
         ),
         window: 0,
         life: 0,
+        target: None,
+        image: false,
     }
 }
 

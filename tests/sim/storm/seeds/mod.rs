@@ -3,12 +3,15 @@
 //! request, and a plan that fails is made small and printed so that it can be played again.
 
 mod act;
+mod around;
 mod asked;
 mod askers;
 mod draw;
+mod leases;
 mod outage;
 mod places;
 mod plan;
+mod rooms;
 mod run;
 mod seen;
 mod shrink;

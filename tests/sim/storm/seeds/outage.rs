@@ -5,7 +5,7 @@ use std::time::Duration;
 use drover::pve::transport::Request;
 
 const WINDOW: Duration = Duration::from_secs(60);
-/// Calls a window may have, beside those of agents: the cloud's and the cluster's own polls.
+/// Calls a window may have for each cluster, beside those of agents: its clouds' and its own polls.
 const BASE: u32 = 200;
 /// Calls of one agent in a window.
 const EACH: u32 = 60;
@@ -28,15 +28,21 @@ impl Outage {
     }
 
     /// Counts a call; what is wrong when it is one too many.
-    pub fn count(&mut self, request: &Request, now: Duration, agents: usize) -> Option<String> {
+    pub fn count(
+        &mut self,
+        request: &Request,
+        now: Duration,
+        agents: usize,
+        clusters: u32,
+    ) -> Option<String> {
         if now >= self.from + WINDOW {
             *self = Self::from(now);
         }
         self.calls += 1;
         self.clones += u32::from(request.path.ends_with("/clone"));
         self.most = self.most.max(agents);
-        let bound = BASE + EACH * u32::try_from(self.most).unwrap();
-        let over = self.calls > bound || self.clones > CLONES;
+        let bound = BASE * clusters + EACH * u32::try_from(self.most).unwrap();
+        let over = self.calls > bound || self.clones > CLONES * clusters;
         over.then(|| {
             format!("{} calls and {} clones since {:?}", self.calls, self.clones, self.from)
         })

@@ -5,7 +5,7 @@ use drover_actors::message::StopPolicy;
 use serde::{Deserialize, Serialize};
 
 /// Keys of clouds, by number.
-pub const CLOUDS: [&str; 2] = ["rack", "edge"];
+pub const CLOUDS: [&str; 3] = ["rack", "edge", "attic"];
 /// Keys of templates, by number; each is its template's label too.
 pub const TEMPLATES: [&str; 3] = ["linux", "tools", "heavy"];
 
@@ -23,8 +23,17 @@ pub struct Plan {
 pub struct Stage {
     /// Fixes all other chance.
     pub seed: u64,
-    /// Nodes, one to three; each has a template.
+    /// Nodes of each cluster, one to three; each has a template.
     pub nodes: usize,
+    /// The cluster that each cloud leads to, by number.
+    #[serde(default)]
+    pub leads: [usize; 3],
+    /// GiB of memory of each node; 0 for plenty.
+    #[serde(default)]
+    pub memory: u64,
+    /// The part of it that must stay free, in hundredths.
+    #[serde(default)]
+    pub headroom: u64,
     /// Whether Proxmox VE is 9.2 rather than 8.4.
     pub new_version: bool,
     /// How fast the cluster is.
@@ -33,7 +42,7 @@ pub struct Stage {
     #[serde(default)]
     pub addresses: u32,
     /// Each cloud of [`CLOUDS`], where it is configured.
-    pub clouds: [Option<CloudConf>; 2],
+    pub clouds: [Option<CloudConf>; 3],
     /// Each template of [`TEMPLATES`], where it is configured.
     pub templates: [Option<TemplateConf>; 3],
 }
@@ -69,6 +78,8 @@ pub enum Found {
     Name,
     /// By a tag of its own.
     Tag,
+    /// By its name, on any node, chosen by the strategy of this number.
+    Any(usize),
 }
 
 /// What is configured of a template.
@@ -96,6 +107,12 @@ pub struct TemplateConf {
     pub idle: u32,
     /// Full clones rather than linked ones.
     pub full: bool,
+    /// The storage of full clones, by number, before any other.
+    #[serde(default)]
+    pub target: Option<usize>,
+    /// Whether agents have a disc image of their own.
+    #[serde(default)]
+    pub image: bool,
     /// One more idle agent is kept in every second part of so many minutes; 0 for never.
     #[serde(default)]
     pub window: u32,
@@ -162,7 +179,7 @@ pub enum Deed {
     Weather(Box<Faults>),
     /// The next guest that boots misbehaves.
     Quirk(QuirkName),
-    /// A node loses its power.
+    /// A node loses its power; ten times its cluster's number stands before its own.
     NodeDown(usize),
     /// A node comes back.
     NodeUp(usize),
@@ -170,6 +187,16 @@ pub enum Deed {
     Stale(usize, bool),
     /// Somebody holds a storage's lock on a node for some seconds.
     HoldStorage(usize, u64),
+    /// Somebody holds the lock of a storage, of this number, on a node for some seconds.
+    Stall(usize, usize, u64),
+    /// A cluster does not reach a storage of this number from here on, or reaches it again.
+    Offline(usize, usize, bool),
+    /// A cluster can not be reached from here on, or it can again.
+    Cut(usize, bool),
+    /// Other things go wrong on a further cluster, or none.
+    Afar(usize, Box<Faults>),
+    /// An operator drains a node, or lets it be used again.
+    Drain(usize, bool),
     /// Somebody holds the lock of an agent's guest for some seconds.
     HoldGuest {
         /// Which agent.
@@ -320,7 +347,29 @@ pub enum QuirkName {
     PowersOff,
 }
 
+impl Stage {
+    /// How many clusters there are: those that clouds lead to.
+    pub fn clusters(&self) -> usize {
+        let led = self.leads.iter().zip(&self.clouds).filter(|(_, cloud)| cloud.is_some());
+        led.map(|(cluster, _)| cluster + 1).max().unwrap_or(1)
+    }
+}
+
 impl Deed {
+    /// Whether the cluster it is about is there.
+    fn is_on(&self, stage: &Stage) -> bool {
+        match self {
+            Self::NodeDown(number)
+            | Self::NodeUp(number)
+            | Self::Stall(number, ..)
+            | Self::Drain(number, _) => number / 10 < stage.clusters(),
+            Self::Offline(cluster, ..) | Self::Cut(cluster, _) | Self::Afar(cluster, _) => {
+                *cluster < stage.clusters()
+            }
+            _ => true,
+        }
+    }
+
     /// Whether the service is cut down by it.
     pub fn cuts(&self) -> bool {
         matches!(self, Self::Crash { .. } | Self::Trap { .. })
@@ -336,6 +385,7 @@ impl Deed {
             | Self::Cloud(..)
             | Self::Template(..)
             | Self::Touch(_)
+            | Self::Drain(..)
             | Self::Retire(_)
             | Self::Limit { .. }
             | Self::Hold { .. }
@@ -349,6 +399,10 @@ impl Deed {
             Self::Plant { sort, .. } => *sort == Stranger::Orphan,
             Self::Stop { policy, .. } => *policy == StopPolicy::RetireAll,
             Self::Weather(_)
+            | Self::Stall(..)
+            | Self::Offline(..)
+            | Self::Cut(..)
+            | Self::Afar(..)
             | Self::Quirk(_)
             | Self::NodeDown(_)
             | Self::NodeUp(_)
@@ -433,6 +487,7 @@ impl Plan {
             Deed::Cloud(number, _) => stage.clouds[*number].is_some(),
             _ => true,
         });
-        placed && named
+        let led = stage.leads.iter().all(|cluster| *cluster < stage.clusters());
+        placed && named && led && (self.events.iter()).all(|event| event.deed.is_on(stage))
     }
 }

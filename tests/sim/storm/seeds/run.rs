@@ -26,11 +26,14 @@ const PATIENCE: Duration = Duration::from_secs(6 * 3600);
 const START: Duration = Duration::from_secs(3600);
 /// The longest an orderly stop may take before it is cut.
 const STOP: Duration = Duration::from_secs(120);
+/// How long a disc image may outlive its agent: until two reconciliations and their grace are over.
+const SWEPT: Duration = Duration::from_secs(600);
 /// How long a guest of ours may be without a record: never, but for the time of a look.
 const UNOWNED: Duration = Duration::from_secs(60);
 
-/// How often the herd looks at the clock for a reload that changes nothing.
-const OWN_LOOKS: u64 = 1;
+/// How often the herd looks at the clock for a reload that changes nothing: for the fact that it tells,
+/// and for the decision after it, which is none of its own where one is due at that moment anyway.
+const OWN_LOOKS: std::ops::RangeInclusive<u64> = 1..=2;
 
 /// What came of a plan that went well.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,9 +42,10 @@ pub struct Outcome {
     pub fates: BTreeMap<u32, String>,
     /// Agents ready in the end, by template.
     pub pool: BTreeMap<String, usize>,
-    /// Everything that was told and asked, where that was kept; and when actors did something at
-    /// the moments of reloads that may change nothing.
+    /// Everything that was told and asked, where that was kept.
     pub log: Vec<String>,
+    /// How often actors looked at the clock at the moments of reloads that may change nothing.
+    looks: Vec<u64>,
 }
 
 /// What went wrong in a plan, with what was seen last.
@@ -58,12 +62,14 @@ pub struct Play {
     pub(super) world: World,
     pub(super) watch: Arc<Watch>,
     pub(super) askers: Askers,
-    pub(super) clouds: [Option<CloudConf>; 2],
+    pub(super) clouds: [Option<CloudConf>; 3],
     pub(super) templates: [Option<TemplateConf>; 3],
     pub(super) orphans: BTreeSet<u32>,
-    plan: Plan,
-    /// The steps of actors at each reload that changes nothing.
-    heard: Vec<String>,
+    /// Nodes that were ever drained, by number.
+    pub(super) drained: BTreeSet<usize>,
+    pub(super) plan: Plan,
+    /// How often actors looked at the clock at each reload that changes nothing.
+    looks: Vec<u64>,
     /// What follows when the trap springs: how long others go on, and how long it is down.
     trap: Option<(Duration, Duration)>,
 }
@@ -94,7 +100,7 @@ pub fn judge(plan: &Plan) -> Result<(), Failure> {
     let untouched = plan.untouched();
     let outcome = play(plan, untouched != *plan)?;
     if untouched != *plan {
-        return unheard(&outcome.log, &play(&untouched, true)?.log);
+        return unheard(&outcome, &play(&untouched, true)?);
     }
     let uncut = plan.uncut();
     if !plan.is_strict() || uncut == *plan {
@@ -111,20 +117,25 @@ pub fn judge(plan: &Plan) -> Result<(), Failure> {
 
 /// Nobody but the herd's root hears of a reload that changes nothing: all else is the same, each
 /// request and fact at its moment, in whatever order at that.
-fn unheard(with: &[String], without: &[String]) -> Result<(), Failure> {
-    let told = |log: &[String]| {
-        let told = log.iter().filter(|line| !line.contains("ConfigApplied"));
+fn unheard(with: &Outcome, without: &Outcome) -> Result<(), Failure> {
+    let told = |outcome: &Outcome| {
+        let told = outcome.log.iter().filter(|line| !line.contains("ConfigApplied"));
         let mut told: Vec<String> = told.cloned().collect();
         told.sort();
         told
     };
-    let (with, without) = (told(with), told(without));
-    if with == without {
+    let mut looks = with.looks.iter().zip(&without.looks);
+    let looked = looks.find(|(with, without)| !OWN_LOOKS.contains(&with.saturating_sub(**without)));
+    let (lines, others) = (told(with), told(without));
+    let text = if let Some((with, without)) = looked {
+        format!("with them {with} looks at the clock, without {without}")
+    } else if lines == others {
         return Ok(());
-    }
-    let differs = with.iter().zip(&without).position(|(with, without)| with != without);
-    let at = differs.unwrap_or_else(|| with.len().min(without.len()));
-    let text = format!("with them {:?}\nwithout   {:?}", with.get(at), without.get(at));
+    } else {
+        let differs = lines.iter().zip(&others).position(|(with, without)| with != without);
+        let at = differs.unwrap_or_else(|| lines.len().min(others.len()));
+        format!("with them {:?}\nwithout   {:?}", lines.get(at), others.get(at))
+    };
     let wrong = Wrong { invariant: "reloads-reach-whom-they-concern", text, at: Duration::ZERO };
     Err(Failure { wrong, portrait: String::new() })
 }
@@ -132,10 +143,10 @@ fn unheard(with: &[String], without: &[String]) -> Result<(), Failure> {
 impl Play {
     fn new(plan: &Plan, logging: bool) -> Self {
         let world = World::new(stage::setup(&plan.stage));
-        let watch = Watch::over(&world, logging);
+        let watch = Watch::over(&world, &plan.stage, logging);
         let eye: Arc<dyn crate::world::eye::Eye> = Arc::clone(&watch) as _;
         world.watch(&eye);
-        for vmid in world.side.guests() {
+        for vmid in world.sides.guests() {
             watch.stranger(vmid);
         }
         Self {
@@ -145,8 +156,9 @@ impl Play {
             clouds: plan.stage.clouds.clone(),
             templates: plan.stage.templates.clone(),
             orphans: BTreeSet::new(),
+            drained: BTreeSet::new(),
             plan: plan.clone(),
-            heard: Vec::new(),
+            looks: Vec::new(),
             trap: None,
         }
     }
@@ -176,6 +188,7 @@ impl Play {
     /// Reads everything again.
     async fn look(&mut self) -> Result<(), Failure> {
         self.watch.unowned(UNOWNED);
+        self.watch.linger();
         let mut wrongs = self.wrongs();
         if !wrongs.is_empty() && self.world.runs() {
             // Messages of this very moment may be on their way.
@@ -292,22 +305,21 @@ impl Play {
 
     /// The YAML as it stands comes into force.
     pub(super) fn reload(&mut self) {
-        stage::configure(&mut self.world.setup, &self.clouds, &self.templates);
+        let stage = &self.plan.stage;
+        stage::configure(&mut self.world.setup, stage, &self.clouds, &self.templates);
         self.watch.spec(&self.world.setup.checked().herd);
         self.world.reload();
         self.askers.hope();
     }
 
-    /// The YAML is saved again as it was; told is how often actors looked at the clock at that, but
-    /// for the herd's own looks.
+    /// The YAML is saved again as it was, or not; noted is how often actors looked at the clock then.
     pub(super) async fn touch(&mut self, saved: bool) {
         let before = self.world.tap.looks();
         if saved {
             self.world.reload();
         }
         self.world.pass(Duration::from_millis(1)).await;
-        let own = if saved { OWN_LOOKS } else { 0 };
-        self.heard.push(format!("{} looks", self.world.tap.looks() - before - own));
+        self.looks.push(self.world.tap.looks() - before);
     }
 
     async fn finale(&mut self) -> Result<Outcome, Failure> {
@@ -315,9 +327,17 @@ impl Play {
         self.world.wire.disarm();
         self.trap = None;
         self.act(Deed::Weather(Box::<Faults>::default())).await?;
-        for number in 0..self.world.setup.cluster.nodes.len() {
-            self.act(Deed::Stale(number, false)).await?;
-            self.act(Deed::NodeUp(number)).await?;
+        let (clusters, nodes) = (self.plan.stage.clusters(), self.plan.stage.nodes);
+        for cluster in 0..clusters {
+            self.act(Deed::Afar(cluster, Box::default())).await?;
+            self.act(Deed::Cut(cluster, false)).await?;
+            for storage in 0..stage::STORAGES.len() {
+                self.act(Deed::Offline(cluster, storage, false)).await?;
+            }
+            for number in 0..nodes {
+                self.act(Deed::Stale(10 * cluster + number, false)).await?;
+                self.act(Deed::NodeUp(10 * cluster + number)).await?;
+            }
         }
         let stage = self.plan.stage.clone();
         if (&self.clouds, &self.templates) != (&stage.clouds, &stage.templates) {
@@ -341,13 +361,13 @@ impl Play {
         }
         let fates = self.askers.fates(&self.watch);
         let pool = self.pool();
+        self.sweep_images().await?;
         self.retire_all().await?;
         let mut log = self.watch.log();
         if !log.is_empty() {
             log.extend(self.world.notes.log());
-            log.append(&mut self.heard);
         }
-        Ok(Outcome { fates, pool, log })
+        Ok(Outcome { fates, pool, log, looks: std::mem::take(&mut self.looks) })
     }
 
     /// A while passes, and administrators do what they are asked to.
@@ -356,8 +376,42 @@ impl Play {
         self.run_to(until).await?;
         self.look().await?;
         self.administer();
+        for number in self.drained.clone() {
+            self.drain(number, false);
+        }
         self.askers.hope();
         Ok(())
+    }
+
+    /// Disc images that outlived their agents are removed by drover where it may, and by whoever reads
+    /// its reports where it may not.
+    async fn sweep_images(&mut self) -> Result<(), Failure> {
+        let begun = self.world.elapsed();
+        while !self.stray_images().is_empty() && self.world.elapsed() < begun + SWEPT {
+            self.turn().await?;
+        }
+        for (cluster, node, volume) in self.stray_images() {
+            let clouds =
+                self.clouds.iter().zip(self.plan.stage.leads).filter(|(_, at)| *at == cluster);
+            let clean = clouds.filter_map(|(conf, _)| conf.as_ref()).all(|conf| conf.cleanup);
+            if clean {
+                let text = format!("image {volume} of nobody is on {node} of cluster {cluster}");
+                self.watch.complain("no-image-without-an-owner", text);
+            }
+            self.world.sides.at(cluster).remove_volume(&node, &volume);
+        }
+        self.sound()
+    }
+
+    /// Disc images of agents that nobody knows.
+    fn stray_images(&self) -> Vec<(usize, String, String)> {
+        let live = self.watch.live();
+        let stray = |volume: &str| {
+            let owner = drover_actors::seed::owner(volume);
+            owner.is_some_and(|(_, agent)| !live.contains_key(&agent))
+        };
+        let all = self.world.images().into_iter();
+        all.filter(|(_, _, volume)| stray(volume)).collect()
     }
 
     async fn retire_all(&mut self) -> Result<(), Failure> {

@@ -10,6 +10,7 @@ use drover_actors::time::WallTime;
 
 use super::outage::Outage;
 use super::places::Places;
+use super::rooms::Rooms;
 use super::usage::{Losses, Used};
 use crate::world::addresses::Addresses;
 
@@ -35,7 +36,8 @@ pub struct Live {
     pub vmid: Option<u32>,
     /// Whether its intent is in the journal.
     pub recorded: bool,
-    pub(super) node: Option<String>,
+    /// The number of its node's cluster, and the node.
+    pub(super) place: Option<(usize, String)>,
     pub(super) leases: Vec<LeaseId>,
     pub(super) executors: u32,
     pub(super) retiring: bool,
@@ -117,9 +119,10 @@ pub(super) struct Seen {
     /// Agents whose node was down once: they may have left the caps.
     pub(super) shaken: BTreeSet<AgentId>,
     /// Nodes that were down once.
-    pub(super) frail: BTreeSet<String>,
+    pub(super) frail: BTreeSet<(usize, String)>,
     pub(super) trips: BTreeMap<TemplateId, Trip>,
     pub(super) places: Places,
+    pub(super) rooms: Rooms,
     /// Configurations of guests that got ready, by agent.
     pub(super) past: BTreeMap<AgentId, (u32, BTreeMap<String, String>)>,
     pub(super) unowned: BTreeMap<u32, Duration>,
@@ -127,6 +130,10 @@ pub(super) struct Seen {
     /// This moment, and how much happened at it.
     pub(super) moment: (Duration, u32),
     pub(super) harmed: bool,
+    /// Whether a storage was ever out of reach.
+    pub(super) offline: bool,
+    /// Ids of which clones that failed then left something.
+    pub(super) remains: BTreeSet<u32>,
     pub(super) addresses: Addresses,
     pub(super) log: Option<Vec<String>>,
     pub(super) wrong: Option<Wrong>,

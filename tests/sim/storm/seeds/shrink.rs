@@ -61,7 +61,11 @@ impl Shrink {
     }
 
     fn stage(&mut self) {
-        let simpler: [fn(&mut Plan); 13] = [
+        let simpler: [fn(&mut Plan); 17] = [
+            |plan| plan.stage.clouds[2] = None,
+            |plan| plan.stage.memory = 0,
+            |plan| plan.stage.headroom = 0,
+            |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.image = false),
             |plan| plan.stage.templates[2] = None,
             |plan| plan.stage.templates[1] = None,
             |plan| plan.stage.clouds[1] = None,

@@ -5,7 +5,13 @@ use drover::sim::spec::{ClusterSpec, GuestSpec, PveVersion};
 use drover::sim::world::{Latency, Spread};
 
 use super::plan::{CLOUDS, CloudConf, Found, ResetName, Speed, Stage, TEMPLATES, TemplateConf};
+use crate::world::clusters::{floor, host};
 use crate::world::setup::Setup;
+
+/// Storages that hold disks, by number.
+pub const STORAGES: [&str; 2] = ["local-lvm", "shared"];
+/// How nodes are chosen, by number.
+pub const STRATEGIES: [&str; 4] = ["TOPSIS", "SPREAD", "PACK", "FIXED"];
 
 /// The setup of a stage.
 pub fn setup(stage: &Stage) -> Setup {
@@ -15,6 +21,10 @@ pub fn setup(stage: &Stage) -> Setup {
     for (number, guest) in setup.cluster.guests.iter_mut().enumerate() {
         guest.config.insert("tags".into(), format!("image-{number}"));
     }
+    if stage.memory > 0 {
+        setup.cluster.nodes.iter_mut().for_each(|node| node.memory_bytes = stage.memory << 30);
+    }
+    setup.beyond = vec![setup.cluster.clone(); stage.clusters() - 1];
     setup.version = if stage.new_version { PveVersion::V9_2 } else { PveVersion::V8_4 };
     setup.latency = latency(stage.speed);
     setup.guests = NoneOptions { seed: stage.seed, ..NoneOptions::default() };
@@ -23,25 +33,36 @@ pub fn setup(stage: &Stage) -> Setup {
         let keys = format!("ranges: [{range}], prefix: 24, cooldownSeconds: 45");
         setup = setup.pools(&format!("lab: {{{keys}}}"));
     }
-    configure(&mut setup, &stage.clouds, &stage.templates);
+    configure(&mut setup, stage, &stage.clouds, &stage.templates);
     setup
 }
 
 /// Puts clouds and templates into a setup; a template whose clouds are not there is left out.
 pub fn configure(
     setup: &mut Setup,
-    clouds: &[Option<CloudConf>; 2],
+    stage: &Stage,
+    clouds: &[Option<CloudConf>; 3],
     templates: &[Option<TemplateConf>; 3],
 ) {
-    let cloud = |(id, conf): (&'static str, &Option<CloudConf>)| {
+    let cloud = |((id, conf), cluster): ((&'static str, &Option<CloudConf>), &usize)| {
         let CloudConf { cap, cleanup } = conf.as_ref()?;
-        let keys = format!(
+        let mut keys = String::new();
+        if *cluster > 0 {
+            let nodes = setup.beyond[cluster - 1].nodes.iter();
+            let hosts: Vec<String> =
+                nodes.map(|node| format!("https://{}", host(&node.name, *cluster))).collect();
+            keys = format!("apiUrls: [{}], startVmId: {}, ", hosts.join(", "), floor(*cluster));
+        }
+        if stage.headroom > 0 {
+            keys += &format!("headroom: {{memoryPercent: {}}}, ", stage.headroom);
+        }
+        keys += &format!(
             "instanceCap: {cap}, cleanupOrphanedAgents: {cleanup}, nodeGracePeriodSeconds: 120, \
              orphanCleanupPeriodSeconds: 60, orphanCleanupGracePeriodSeconds: 60"
         );
         Some((id, keys))
     };
-    setup.clouds = CLOUDS.into_iter().zip(clouds).filter_map(cloud).collect();
+    setup.clouds = CLOUDS.into_iter().zip(clouds).zip(&stage.leads).filter_map(cloud).collect();
     let pool = if setup.sections.is_empty() { "" } else { "addressPool: lab, " };
     let there = |number: &&usize| clouds[**number].is_some();
     let template = |(id, conf): (&'static str, &Option<TemplateConf>)| {
@@ -61,7 +82,7 @@ pub fn configure(
         let keys = format!(
             "{pool}reset: {reset}, cloudIds: [{}], {}, instanceCap: {}, instanceMin: {}, \
              idleMin: {}, numExecutors: {}, maxTotalUses: {}, idleTerminationMinutes: {}, \
-             cloneStrategy: {}, maxLifetimeMinutes: {}, schedule: [{}]",
+             cloneStrategy: {}, maxLifetimeMinutes: {}, schedule: [{}]{}",
             on.join(", "),
             source(conf, setup.cluster.nodes.len()),
             conf.cap,
@@ -73,6 +94,7 @@ pub fn configure(
             if conf.full { "FULL" } else { "LINKED" },
             conf.life,
             window(conf),
+            further(conf),
         );
         Some((id, keys))
     };
@@ -90,7 +112,24 @@ fn source(conf: &TemplateConf, nodes: usize) -> String {
             let (own, next) = (name(conf.source), name(conf.source + 1));
             format!("templateName: debian-12, nodes: [{own}, {next}]")
         }
+        Found::Any(strategy) => {
+            let strategy = STRATEGIES[strategy];
+            format!("templateName: debian-12, nodes: [\"*\"], placement: {strategy}")
+        }
     }
+}
+
+/// Keys that few templates have.
+fn further(conf: &TemplateConf) -> String {
+    let mut keys = String::new();
+    if let Some(first) = conf.target.filter(|_| conf.full) {
+        let (first, second) = (STORAGES[first], STORAGES[1 - first]);
+        keys += &format!(", targetStorages: [{first}, {second}]");
+    }
+    if conf.image {
+        keys += ", userData: \"#cloud-config\"";
+    }
+    keys
 }
 
 /// Windows of a schedule that raise what is kept by one idle agent for half of the time.
@@ -136,7 +175,7 @@ pub fn plain_guest(vmid: u32) -> GuestSpec {
     GuestSpec { vmid, node: "pve1".into(), template: false, running: true, pool: None, config }
 }
 
-/// The cluster's nodes, by number.
-pub fn node(cluster: &ClusterSpec, number: usize) -> String {
-    cluster.nodes[number % cluster.nodes.len()].name.clone()
+/// The number of a node's cluster, and the node's name.
+pub fn node(cluster: &ClusterSpec, number: usize) -> (usize, String) {
+    (number / 10, cluster.nodes[number % 10 % cluster.nodes.len()].name.clone())
 }

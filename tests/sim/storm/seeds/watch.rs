@@ -1,26 +1,31 @@
 //! What must hold at every fact, record and request, judged as each comes: incremental, so that a
 //! storm costs little more than the herd itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use drover::pve::transport::{Method, Request};
-use drover::sim::world::{EPOCH, SideDoor};
-use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover::sim::world::EPOCH;
+use drover_actors::fact::{AgentPicture, Fact, What};
 use drover_actors::id::{AgentId, LeaseId};
 use drover_actors::ledger::Ledger;
 use drover_actors::marks::parse_name;
-use drover_actors::record::{Body, LeaseAsk, Reason};
+use drover_actors::message::NodeDrained;
+use drover_actors::record::{Body, Reason};
+use drover_actors::seed::owner;
 use drover_actors::spec::HerdSpec;
 use drover_actors::time::WallTime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::outage::Outage;
+use super::plan::Stage;
+use super::rooms::Rooms;
 use super::seen::{LeaseSeen, Live, Seen, Wrong};
 use super::usage::{self, Used};
 use crate::world::World;
+use crate::world::clusters::Sides;
 use crate::world::eye::Eye;
 use crate::world::shell::Scripted;
 
@@ -28,6 +33,8 @@ use crate::world::shell::Scripted;
 const HOLD: &str = "hold";
 /// How long the caps of before a reload are allowed for.
 const RELOAD_SLACK: Duration = Duration::from_secs(1);
+/// Where disc images of agents are.
+const IMAGES: &str = "local";
 /// Facts, records and requests that may come at one moment.
 const MOST: u32 = 5_000;
 /// How long an id that was freed is not given to another agent.
@@ -36,19 +43,20 @@ const REST: Duration = Duration::from_secs(60 * 60);
 /// The eye of a storm.
 pub struct Watch {
     seen: Mutex<Seen>,
-    side: SideDoor,
-    shell: Scripted,
+    side: Sides,
+    pub(super) shell: Scripted,
     pulse: Arc<Notify>,
     begun: Instant,
 }
 
 impl Watch {
     /// Looks at a world that has not begun.
-    pub fn over(world: &World, logging: bool) -> Arc<Self> {
-        let seen = Seen { log: logging.then(Vec::new), ..Seen::default() };
+    pub fn over(world: &World, stage: &Stage, logging: bool) -> Arc<Self> {
+        let (log, rooms) = (logging.then(Vec::new), Rooms::of(stage));
+        let seen = Seen { log, rooms, ..Seen::default() };
         Arc::new(Self {
             seen: Mutex::new(seen),
-            side: world.side.clone(),
+            side: world.sides.clone(),
             shell: world.shell.clone(),
             pulse: Arc::clone(&world.notes.pulse),
             begun: Instant::now(),
@@ -59,11 +67,11 @@ impl Watch {
         self.seen.lock().unwrap()
     }
 
-    fn now(&self) -> Duration {
+    pub(super) fn now(&self) -> Duration {
         Instant::now() - self.begun
     }
 
-    fn wall(&self) -> WallTime {
+    pub(super) fn wall(&self) -> WallTime {
         WallTime(i64::try_from(EPOCH).unwrap() * 1000) + self.now()
     }
 
@@ -111,7 +119,7 @@ impl Watch {
                 state: entry.state.clone(),
                 vmid: Some(vmid),
                 recorded: true,
-                node: Some(entry.node.to_string()),
+                place: Some(seen.rooms.place(&entry.spec.id.cloud, &entry.node)),
                 leases: entry.leases.keys().cloned().collect(),
                 executors: entry.spec.executors.max(1),
                 retiring: entry.retiring.is_some(),
@@ -128,6 +136,9 @@ impl Watch {
             seen.tripped(id, entry.until);
         }
         seen.places.restored(ledger, self.now());
+        if let Some(text) = seen.rooms.restored(ledger, self.now()) {
+            self.blame(&mut seen, "drains-are-kept", text);
+        }
     }
 
     /// Something is about to happen that can cost leases and agents.
@@ -148,12 +159,42 @@ impl Watch {
     }
 
     /// A node lost its power.
-    pub fn node_down(&self, node: &str) {
+    pub fn node_down(&self, cluster: usize, node: &str) {
         let mut seen = self.seen();
-        let hit = seen.live.iter().filter(|(_, live)| live.node.as_deref() == Some(node));
+        let place = (cluster, node.to_owned());
+        let hit = seen.live.iter().filter(|(_, live)| live.place.as_ref() == Some(&place));
         let hit: Vec<AgentId> = hit.map(|(agent, _)| agent.clone()).collect();
         seen.shaken.extend(hit);
-        seen.frail.insert(node.to_owned());
+        seen.frail.insert(place);
+    }
+
+    /// An operator was told that a node is drained, or used again.
+    pub fn drained(&self, cluster: usize, done: &NodeDrained) {
+        self.seen().rooms.drained(cluster, done, self.now());
+    }
+
+    /// A storage is out of reach from here on.
+    pub fn offline(&self) {
+        self.seen().offline = true;
+    }
+
+    /// Ids of which something was left by clones that failed.
+    pub fn remains(&self) -> BTreeSet<u32> {
+        self.seen().remains.clone()
+    }
+
+    /// An operator is about to let a node be used again.
+    pub fn undrains(&self, cluster: usize, node: &str) {
+        self.seen().rooms.undrains(cluster, node);
+    }
+
+    /// Looks for agents that should have left drained nodes.
+    pub fn linger(&self) {
+        let mut seen = self.seen();
+        let Seen { rooms, live, .. } = &mut *seen;
+        if let Some(text) = rooms.linger(live, self.now()) {
+            self.blame(&mut seen, "drained-nodes-empty", text);
+        }
     }
 
     /// A guest is somebody else's from here on.
@@ -289,7 +330,7 @@ impl Watch {
                 state: String::new(),
                 vmid: None,
                 recorded: false,
-                node: None,
+                place: None,
                 leases: Vec::new(),
                 executors: 1,
                 retiring: false,
@@ -300,14 +341,16 @@ impl Watch {
             seen.live.insert(agent.clone(), live);
         }
         let now = self.now();
-        let Seen { live, losses, frail, shaken, .. } = &mut *seen;
+        let Seen { live, losses, frail, shaken, rooms, .. } = &mut *seen;
         let live = live.get_mut(agent).unwrap();
         losses.told(now, agent, live, &picture.state);
         live.state.clone_from(&picture.state);
-        live.node = picture.node.as_ref().map(ToString::to_string);
+        let cloud = &picture.template.cloud;
+        live.place = picture.node.as_ref().map(|node| rooms.place(cloud, node));
+        live.place.iter().for_each(|place| rooms.told(agent, place));
         live.leases.clone_from(&picture.leases);
         live.vmid = picture.vmid.map(|vmid| vmid.0).or(live.vmid);
-        if live.node.as_ref().is_some_and(|node| frail.contains(node)) {
+        if live.place.as_ref().is_some_and(|place| frail.contains(place)) {
             shaken.insert(agent.clone());
         }
         let recorded = live.recorded;
@@ -329,89 +372,6 @@ impl Watch {
         }
     }
 
-    /// A guest that is given out holds the keys of these leases and no others.
-    fn swept(&self, seen: &mut Seen, vmid: u32, leases: &[LeaseId]) {
-        let keys = self.shell.admitted(vmid);
-        let stale = keys.iter().find(|key| !leases.iter().any(|lease| lease.as_str() == **key));
-        if let Some(key) = stale {
-            let text = format!("the key of {key} is in {vmid} yet, with {leases:?}");
-            self.blame(seen, "key-removed-at-the-end", text);
-        }
-    }
-
-    fn lease_told(&self, seen: &mut Seen, picture: &LeasePicture) {
-        let known = seen.leases.entry(picture.lease.clone()).or_default();
-        if picture.state != "ready" {
-            return;
-        }
-        (known.served, known.holds) = (true, true);
-        let granted = known.agent.clone();
-        if granted.is_none() || granted != picture.agent {
-            let text = format!("{} is ready on {:?}", picture.lease, picture.agent);
-            self.blame(seen, "journal-before-acting", text);
-        }
-        let vmid = granted.and_then(|agent| seen.live.get(&agent)?.vmid);
-        if vmid.is_none_or(|vmid| !self.shell.admitted(vmid).contains(picture.lease.as_str())) {
-            let text = format!("{} is ready without its key in {vmid:?}", picture.lease);
-            self.blame(seen, "key-installed-before-ready", text);
-        }
-    }
-
-    fn granted(&self, seen: &mut Seen, agent: &AgentId, lease: &LeaseId, expires: WallTime) {
-        if let Some(text) = seen.used.get_mut(agent).and_then(|used| used.another(self.now())) {
-            self.blame(seen, "uses-never-exceed-the-maximum", format!("{agent}: {text}"));
-        }
-        let known = seen.leases.entry(lease.clone()).or_default();
-        let again = known.agent.replace(agent.clone());
-        known.expires = Some(expires);
-        // Before it was ready, another agent may be found for it.
-        let held = std::mem::take(&mut known.holds) || again.as_ref() == Some(agent);
-        if held || known.over.is_some() {
-            let text = format!("{lease} is granted on {agent} after {again:?}: {:?}", known.over);
-            self.blame(seen, "one-holder-an-executor", text);
-        }
-        let here = |seen: &LeaseSeen| seen.over.is_none() && seen.agent.as_ref() == Some(agent);
-        let holders = seen.leases.values().filter(|lease| here(lease)).count();
-        let live = seen.live.get(agent);
-        let room = live.map_or(0, |live| live.executors);
-        if let Some((vmid, leases)) = live.and_then(|live| Some((live.vmid?, live.leases.clone())))
-        {
-            self.swept(seen, vmid, &leases);
-        }
-        if holders > room as usize {
-            let text = format!("{agent} has {holders} leases and {room} executors");
-            self.blame(seen, "one-holder-an-executor", text);
-        }
-    }
-
-    /// An agent that is reset serves one owner, and never while it is being put back.
-    fn owned(&self, seen: &mut Seen, agent: &AgentId, ask: &LeaseAsk) {
-        let Some(live) = seen.live.get_mut(agent).filter(|live| live.resets) else { return };
-        let before = live.owner.replace(ask.whose());
-        let strange = before.as_ref().is_some_and(|before| *before != ask.whose());
-        if strange || live.resetting {
-            let text = format!("{agent} of {before:?} is given to {}", ask.owner);
-            self.blame(seen, "a-reset-agent-serves-its-owner", text);
-        }
-    }
-
-    fn ended(&self, seen: &mut Seen, lease: &LeaseId, why: &str) {
-        let wall = self.wall();
-        let harmed = seen.harmed;
-        let known = seen.leases.entry(lease.clone()).or_default();
-        let before = known.over.replace(why.to_owned());
-        let due = known.expires.is_some_and(|expires| expires <= wall);
-        let fair = match why {
-            "released" | "cancelled" => known.wished,
-            "expired" => due,
-            _ => harmed,
-        };
-        if before.is_some() || !fair {
-            let text = format!("{lease} ends as {why}, before {before:?}: {known:?}");
-            self.blame(seen, "leases-are-honoured", text);
-        }
-    }
-
     /// The configuration in force, and the one before as long as that may be believed.
     fn specs(&self, seen: &Seen) -> Vec<HerdSpec> {
         let now = self.now();
@@ -428,6 +388,14 @@ impl Watch {
     }
 
     fn gone(&self, seen: &mut Seen, agent: &AgentId) {
+        if let Some((cluster, node)) = seen.rooms.gone(agent) {
+            let images = self.side.at(cluster).volumes(&node, IMAGES);
+            let own = |volid: &&String| owner(volid).is_some_and(|(_, of)| of == *agent);
+            if let Some(image) = images.iter().find(own) {
+                let text = format!("{agent} is gone, and {image} stays");
+                self.blame(seen, "no-image-without-an-owner", text);
+            }
+        }
         let Some(live) = seen.live.remove(agent) else { return };
         seen.proven(agent, &live.template);
         let Some(vmid) = live.vmid else { return };
@@ -440,18 +408,22 @@ impl Watch {
             let text = format!("{agent} is gone and its guest {vmid} is there");
             return self.blame(seen, "no-guest-without-a-record", text);
         }
-        self.left(seen, agent, vmid);
+        self.left(seen, agent, &live, vmid);
     }
 
-    /// Nothing of an agent's guest outlives it on any storage.
-    fn left(&self, seen: &mut Seen, agent: &AgentId, vmid: u32) {
+    /// Nothing of an agent's guest outlives it on any storage, but what a clone that failed could not
+    /// free again while its storage was out of reach: nobody can tell whose that is.
+    fn left(&self, seen: &mut Seen, agent: &AgentId, live: &Live, vmid: u32) {
         // Whose volumes they are is plain only where nobody else came under that id.
         let others = seen.strangers.contains(&vmid) || seen.orphans.contains(&vmid);
         if others || self.side.config(vmid).is_some() {
             return;
         }
         let volumes = self.side.volumes_of(vmid);
-        if !volumes.is_empty() {
+        let unmade = matches!(&*live.state, "Cloning" | "InDoubt" | "Gone") && seen.offline;
+        if unmade && !volumes.is_empty() && !seen.past.contains_key(agent) {
+            seen.remains.insert(vmid);
+        } else if !volumes.is_empty() {
             let text = format!("{agent} is gone, and of its guest stay {volumes:?}");
             self.blame(seen, "no-volume-without-an-owner", text);
         }
@@ -486,6 +458,9 @@ impl Eye for Watch {
                 let vmid = marks.vmid.0;
                 if let Some(text) = seen.places.cloned(marks, node, spec, self.wall()) {
                     self.blame(&mut seen, "one-trial-while-half-open", text);
+                }
+                if let Some((invariant, text)) = seen.rooms.cloned(marks, node, spec, self.now()) {
+                    self.blame(&mut seen, invariant, text);
                 }
                 self.shell.forget(vmid);
                 let freed = seen.freed.get(&vmid).filter(|at| **at + REST > self.wall()).copied();
@@ -567,8 +542,9 @@ impl Eye for Watch {
         let now = self.now();
         let mut seen = self.seen();
         self.beat(&mut seen);
-        let agents = seen.live.len();
-        let excess = seen.outage.as_mut().and_then(|outage| outage.count(request, now, agents));
+        let (agents, clusters) = (seen.live.len(), seen.rooms.clusters());
+        let outage = seen.outage.as_mut();
+        let excess = outage.and_then(|outage| outage.count(request, now, agents, clusters));
         if let Some(text) = excess {
             self.blame(&mut seen, "attempts-are-bounded", text);
         }

@@ -1,0 +1,101 @@
+//! What must hold of leases, judged at every fact and record of one: who holds an agent, whose keys
+//! are in its guest, and why a lease ends.
+
+use drover_actors::fact::LeasePicture;
+use drover_actors::id::{AgentId, LeaseId};
+use drover_actors::record::LeaseAsk;
+use drover_actors::time::WallTime;
+
+use super::seen::{LeaseSeen, Seen};
+use super::watch::Watch;
+
+impl Watch {
+    /// A guest that is given out holds the keys of these leases and no others.
+    pub(super) fn swept(&self, seen: &mut Seen, vmid: u32, leases: &[LeaseId]) {
+        let keys = self.shell.admitted(vmid);
+        let stale = keys.iter().find(|key| !leases.iter().any(|lease| lease.as_str() == **key));
+        if let Some(key) = stale {
+            let text = format!("the key of {key} is in {vmid} yet, with {leases:?}");
+            self.blame(seen, "key-removed-at-the-end", text);
+        }
+    }
+
+    pub(super) fn lease_told(&self, seen: &mut Seen, picture: &LeasePicture) {
+        let known = seen.leases.entry(picture.lease.clone()).or_default();
+        if picture.state != "ready" {
+            return;
+        }
+        (known.served, known.holds) = (true, true);
+        let granted = known.agent.clone();
+        if granted.is_none() || granted != picture.agent {
+            let text = format!("{} is ready on {:?}", picture.lease, picture.agent);
+            self.blame(seen, "journal-before-acting", text);
+        }
+        let vmid = granted.and_then(|agent| seen.live.get(&agent)?.vmid);
+        if vmid.is_none_or(|vmid| !self.shell.admitted(vmid).contains(picture.lease.as_str())) {
+            let text = format!("{} is ready without its key in {vmid:?}", picture.lease);
+            self.blame(seen, "key-installed-before-ready", text);
+        }
+    }
+
+    pub(super) fn granted(
+        &self,
+        seen: &mut Seen,
+        agent: &AgentId,
+        lease: &LeaseId,
+        expires: WallTime,
+    ) {
+        if let Some(text) = seen.used.get_mut(agent).and_then(|used| used.another(self.now())) {
+            self.blame(seen, "uses-never-exceed-the-maximum", format!("{agent}: {text}"));
+        }
+        let known = seen.leases.entry(lease.clone()).or_default();
+        let again = known.agent.replace(agent.clone());
+        known.expires = Some(expires);
+        // Before it was ready, another agent may be found for it.
+        let held = std::mem::take(&mut known.holds) || again.as_ref() == Some(agent);
+        if held || known.over.is_some() {
+            let text = format!("{lease} is granted on {agent} after {again:?}: {:?}", known.over);
+            self.blame(seen, "one-holder-an-executor", text);
+        }
+        let here = |seen: &LeaseSeen| seen.over.is_none() && seen.agent.as_ref() == Some(agent);
+        let holders = seen.leases.values().filter(|lease| here(lease)).count();
+        let live = seen.live.get(agent);
+        let room = live.map_or(0, |live| live.executors);
+        if let Some((vmid, leases)) = live.and_then(|live| Some((live.vmid?, live.leases.clone())))
+        {
+            self.swept(seen, vmid, &leases);
+        }
+        if holders > room as usize {
+            let text = format!("{agent} has {holders} leases and {room} executors");
+            self.blame(seen, "one-holder-an-executor", text);
+        }
+    }
+
+    /// An agent that is reset serves one owner, and never while it is being put back.
+    pub(super) fn owned(&self, seen: &mut Seen, agent: &AgentId, ask: &LeaseAsk) {
+        let Some(live) = seen.live.get_mut(agent).filter(|live| live.resets) else { return };
+        let before = live.owner.replace(ask.whose());
+        let strange = before.as_ref().is_some_and(|before| *before != ask.whose());
+        if strange || live.resetting {
+            let text = format!("{agent} of {before:?} is given to {}", ask.owner);
+            self.blame(seen, "a-reset-agent-serves-its-owner", text);
+        }
+    }
+
+    pub(super) fn ended(&self, seen: &mut Seen, lease: &LeaseId, why: &str) {
+        let wall = self.wall();
+        let harmed = seen.harmed;
+        let known = seen.leases.entry(lease.clone()).or_default();
+        let before = known.over.replace(why.to_owned());
+        let due = known.expires.is_some_and(|expires| expires <= wall);
+        let fair = match why {
+            "released" | "cancelled" => known.wished,
+            "expired" => due,
+            _ => harmed,
+        };
+        if before.is_some() || !fair {
+            let text = format!("{lease} ends as {why}, before {before:?}: {known:?}");
+            self.blame(seen, "leases-are-honoured", text);
+        }
+    }
+}
