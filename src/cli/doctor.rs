@@ -1,5 +1,6 @@
 //! `drover doctor`: what it looks at is decided by [`crate::doctor`]; here it is run and printed.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ pub(super) fn examine(global: &Global, options: &DoctorOptions) -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line talks to people")]
+#[expect(clippy::print_stderr, reason = "the command line talks to people")]
 fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
     let checked = load(&config_path(global))?;
     if let Some(wanted) = &options.cloud
@@ -64,11 +65,13 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
         return Err(ExitCode::from(2));
     }
     let report = runtime()?.block_on(look(&checked, options.cloud.as_deref()));
-    if global.json {
-        println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());
+    let text = if global.json {
+        serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
     } else {
-        print!("{}", report.text());
-    }
+        report.text()
+    };
+    // Whoever closed the pipe has read enough.
+    let _ = io::stdout().write_all(text.as_bytes());
     Ok(ExitCode::from(u8::from(!report.is_well())))
 }
 

@@ -214,7 +214,9 @@ impl Reader<'_> {
         // An unset flag verifies.
         let verify = layered.verify_ssl.as_deref().and_then(|text| self.flag("VERIFY_SSL", text));
         if let Some(bundle) = layered.ca_bundle.as_deref().filter(|_| verify != Some(false)) {
-            cloud.put("caPem", "PVE_CA_BUNDLE", Yaml::from(bundle));
+            // As with other programs' variables of the kind, a path does as well as the text.
+            let key = if bundle.starts_with('/') { "caFile" } else { "caPem" };
+            cloud.put(key, "PVE_CA_BUNDLE", Yaml::from(bundle));
         } else if let Some(verify) = verify {
             cloud.put("ignoreSslErrors", "PROXMOX_VERIFY_SSL", Yaml::from(!verify));
         } else if let Some(text) = &layered.insecure_skip_verify
@@ -298,8 +300,9 @@ impl Reader<'_> {
             let value = if let Kind::Whole(least, most) = key.kind {
                 let number = text.parse().ok().filter(|number| (least..=most).contains(number));
                 number.map(Yaml::from).ok_or_else(|| {
-                    let fault = Fault::nowhere(*variable, "expected a whole number");
-                    fault.help(format!("set one from {least} to {most}, or unset it"))
+                    let message = format!("`{text}` is no whole number from {least} to {most}");
+                    Fault::nowhere(*variable, message)
+                        .help(format!("set one from {least} to {most}, or unset it"))
                 })
             } else if *name == "labelString" {
                 // Lists of labels have commas in the environment, and blanks in the YAML.
@@ -416,6 +419,8 @@ mod tests {
         assert_eq!(flag(&both), (Some(false), None));
         let bundle = [("PROXMOX_VERIFY_SSL", "true"), ("PVE_CA_BUNDLE", "PEM")];
         assert_eq!(flag(&bundle), (None, Some("PEM".to_owned())));
+        let (of_file, _) = read(&[("PVE_CA_BUNDLE", "/etc/pve-root-ca.pem")]);
+        assert_eq!(of_file.cloud.text("caFile"), Some("/etc/pve-root-ca.pem"));
         let bundle = [("PROXMOX_VERIFY_SSL", "0"), ("PVE_CA_BUNDLE", "PEM")];
         assert_eq!(flag(&bundle), (Some(true), None));
     }

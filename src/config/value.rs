@@ -231,7 +231,13 @@ pub(super) fn bridge(text: &str) -> Result<(), Complaint> {
 /// Checks a bridge's name, perhaps with a VLAN behind a dot.
 pub(super) fn network(text: &str) -> Result<(), Complaint> {
     filled(text)?;
-    let name = text.rsplit_once('.').filter(|(_, vlan)| vlan.parse::<u16>().is_ok());
+    let name = text.rsplit_once('.').filter(|(_, vlan)| vlan.bytes().all(|b| b.is_ascii_digit()));
+    if let Some((_, vlan)) = name
+        && !vlan.parse().is_ok_and(|vlan: u16| (1..=4094).contains(&vlan))
+    {
+        let what = format!("`{vlan}` is no VLAN");
+        return Err(complain(what, "VLANs have numbers from 1 to 4094"));
+    }
     bridge(name.map_or(text, |(name, _)| name))
 }
 

@@ -11,5 +11,5 @@ pub mod step;
 pub mod vip;
 
 pub use rights::{Action, Now, Plan, Wanted, plan};
-pub use rotate::{Rotation, Stand, rotate};
+pub use rotate::{Rotated, Rotation, Stand, rotate};
 pub use secret::write_secret;

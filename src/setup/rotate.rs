@@ -57,7 +57,8 @@ fn next_name(name: &str, own: &User) -> String {
 }
 
 /// Replaces the token of a connection. `swap` puts the new one in use: it is given the new token's
-/// name and secret, and leaves the old one in use when it fails. Gives the new token's full id.
+/// name and secret, tells whether a running service took it up, and leaves the old one in use when it
+/// fails. Where none took it up, somebody may still use the old one: it stays.
 ///
 /// # Errors
 /// What failed, and where that leaves things.
@@ -65,10 +66,10 @@ pub async fn rotate<S, F>(
     rotation: Rotation<'_>,
     swap: S,
     mut told: impl FnMut(&str) -> io::Result<()>,
-) -> Result<String, Stand>
+) -> Result<Rotated, Stand>
 where
     S: FnOnce(String, SecretString) -> F,
-    F: Future<Output = Result<(), String>>,
+    F: Future<Output = Result<bool, String>>,
 {
     let Rotation { admin, dialer, connection } = rotation;
     let old = connection.login.name().to_owned();
@@ -95,22 +96,26 @@ where
         }
         try_out(admin, dialer, connection, (&old, &new), &secret).await?;
         say(format!("{new} works and may do the same as {old}"))?;
-        swap(next.clone(), secret.clone()).await?;
-        say(format!("{new} is in use"))
+        let taken = swap(next.clone(), secret.clone()).await?;
+        say(if taken {
+            format!("{new} is in use")
+        } else {
+            format!("{new} is in the YAML, and no running service took it up")
+        })?;
+        Ok(taken)
     };
-    if let Err(what) = tried.await {
-        let stands = match admin.remove_token(user, &next).await {
-            Ok(()) => in_use,
-            Err(error) => format!(
-                "the old token `{old}` is in use and works; the new one is left over ({}): \
-                 pveum user token remove {user} {next}",
-                explain(&error)
-            ),
-        };
-        return Err(Stand { what, stands });
+    let taken = match tried.await {
+        Ok(taken) => taken,
+        Err(what) => {
+            return Err(Stand { what, stands: withdraw(admin, user, &next, in_use, &old).await });
+        }
+    };
+    if !taken {
+        let remove = format!("pveum user token remove {user} {name}");
+        return Ok(Rotated::Beside { new, old, remove });
     }
     match admin.remove_token(user, name).await {
-        Ok(()) => Ok(new),
+        Ok(()) => Ok(Rotated::Instead { new }),
         Err(error) => Err(Stand {
             what: explain(&error),
             stands: format!(
@@ -118,6 +123,37 @@ where
                  pveum user token remove {user} {name}"
             ),
         }),
+    }
+}
+
+/// What came of a rotation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rotated {
+    /// The old token is gone.
+    Instead {
+        /// The new token's full id.
+        new: String,
+    },
+    /// The old token is still there: nobody took the new one up.
+    Beside {
+        /// The new token's full id.
+        new: String,
+        /// The old one's.
+        old: String,
+        /// The command that removes it.
+        remove: String,
+    },
+}
+
+/// Removes a new token that came to nothing, and says where that leaves things.
+async fn withdraw(admin: &Client, user: &str, next: &str, in_use: String, old: &str) -> String {
+    match admin.remove_token(user, next).await {
+        Ok(()) => in_use,
+        Err(error) => format!(
+            "the old token `{old}` is in use and works; the new one is left over ({}): \
+             pveum user token remove {user} {next}",
+            admin.fault(&error).text
+        ),
     }
 }
 

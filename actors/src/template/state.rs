@@ -205,7 +205,10 @@ impl TemplateMind {
         };
         let mended = self.spec.version() != spec.version() && self.breaker.succeeded();
         if self.spec.version() != spec.version() {
+            // What kept the old one from beginning agents may not keep this one.
             self.source = None;
+            self.obstacle = None;
+            self.pace = Pace::default();
         }
         self.configured = true;
         self.spec = spec;

@@ -19,8 +19,9 @@ use crate::doctor::{PREFIX, facts};
 use crate::pve::client::Client;
 use crate::pve::{Connection, Endpoint, Login, WireDialer};
 use crate::rights::{Facts, Needs, Release, Wishes, grants};
-use crate::setup::{Action, Now, Plan, Rotation, Wanted, plan, rotate, write_secret};
+use crate::setup::{Action, Now, Plan, Rotated, Rotation, Wanted, plan, rotate, write_secret};
 use crate::web::ReloadOut;
+use crate::web::shapes::StatusOut;
 
 /// How long a service may take to bring the new token into force.
 const RELOAD_LIMIT: Duration = Duration::from_secs(60);
@@ -59,7 +60,7 @@ pub struct RightsOptions {
     #[arg(long)]
     pub leftovers: bool,
     /// What the names of roles begin with
-    #[arg(long, value_name = "WORD", default_value = PREFIX)]
+    #[arg(long, value_name = "WORD", default_value = PREFIX, value_parser = role_prefix)]
     pub role_prefix: String,
     /// The Proxmox VE to print lines for when nothing is looked at
     #[arg(long, value_enum, default_value = "9.2")]
@@ -321,7 +322,19 @@ impl<'a> Work<'a> {
         let rotation = Rotation { admin, dialer: &WireDialer, connection: &self.connection };
         let swap = |name: String, secret: SecretString| self.swap(&place, name, secret);
         let new = rotate(rotation, swap, |text| writeln!(out, "done: {text}")).await;
-        let new = new.map_err(|stand| failed(stand.to_string()))?;
+        let new = match new.map_err(|stand| failed(stand.to_string()))? {
+            Rotated::Instead { new } => new,
+            Rotated::Beside { new, old, remove } => {
+                writeln!(
+                    out,
+                    "note: {old} and {} are left for whoever uses them",
+                    old_file.display()
+                )?;
+                writeln!(out, "note: once nothing does: {remove}")?;
+                writeln!(out, "ok: {new} works")?;
+                return Ok(());
+            }
+        };
         writeln!(out, "done: removed {}", self.connection.login.name())?;
         if let Err(error) = std::fs::remove_file(&old_file) {
             writeln!(out, "note: {} can not be removed: {error}", old_file.display())?;
@@ -331,13 +344,14 @@ impl<'a> Work<'a> {
     }
 
     /// Puts a token in use: its secret in a file of its own, then both keys of the YAML at once, and
-    /// a reload where a service runs. Whatever fails, the YAML is as it was.
+    /// a reload where a service runs, which tells whether it took that up. Whatever fails, the YAML is
+    /// as it was.
     async fn swap(
         &self,
         place: &TokenPlace,
         name: String,
         secret: SecretString,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let written = place.file_for(&name).unwrap_or_default();
         let file = place.resolve(&self.environment, &written);
         let shown = |path: &Path, error: io::Error| {
@@ -356,11 +370,16 @@ impl<'a> Work<'a> {
         let text = place
             .replaced(&self.path, &environment, &token, &written)
             .map_err(|error| undo(error.render()))?;
+        let was = self.generation().await;
         replace(&place.file, &text).map_err(|error| undo(shown(&place.file, error)))?;
         match self.reload().await {
             Ok(()) => {
-                tokio::time::sleep(Duration::from_secs(self.options.grace)).await;
-                Ok(())
+                // One that reads other files has nothing new of this.
+                let taken = was.is_some() && self.generation().await > was;
+                if taken {
+                    tokio::time::sleep(Duration::from_secs(self.options.grace)).await;
+                }
+                Ok(taken)
             }
             Err(why) => {
                 let back = replace(&place.file, &before);
@@ -374,6 +393,13 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// The generation of the configuration that a running service has; none without a service.
+    async fn generation(&self) -> Option<u64> {
+        let service = Service::new(self.global).ok()?;
+        let status: Result<StatusOut, _> = service.get("/v1/status", CALL_LIMIT).await;
+        status.ok()?.config.generation
+    }
+
     /// Has a running service read the YAML; one that does not run needs nothing.
     async fn reload(&self) -> Result<(), String> {
         let service = Service::new(self.global).map_err(|error| error.to_string())?;
@@ -384,6 +410,18 @@ impl<'a> Work<'a> {
             Err(error) => Err(format!("the running service did not take it: {error}")),
         }
     }
+}
+
+/// Checks the beginning of roles' names: letters, digits, `-` and `_`, and none of Proxmox's own.
+fn role_prefix(text: &str) -> Result<String, String> {
+    let sound = |ch: char| ch.is_ascii_alphanumeric() || matches!(ch, '-' | '_');
+    if text.is_empty() || !text.chars().all(sound) {
+        return Err("use letters, digits, `-` and `_`".into());
+    }
+    if text.to_ascii_uppercase().starts_with("PVE") {
+        return Err("`PVE` begins Proxmox's own roles: use another word".into());
+    }
+    Ok(text.to_owned())
 }
 
 fn print(out: &mut dyn io::Write, actions: &[Action], beyond: &[String]) -> io::Result<()> {
