@@ -62,9 +62,8 @@ fn of_several_wishes_at_one_moment_the_last_one_holds_as_in_the_journal() {
             bed.herd.do_send(HerdCommand::Override { agent: agent.clone(), change, reply });
         }
         pass(seconds(1)).await;
-        let told = bed.on(agent.as_str()).into_iter().filter_map(|command| match command {
-            AgentCommand::Override(change) => Some(change.max_uses),
-            _ => None,
+        let told = bed.on(agent.as_str()).into_iter().filter_map(|command| {
+            if let AgentCommand::Override(change) = command { Some(change.max_uses) } else { None }
         });
         let sent: Vec<Change> = (1..6).map(Change::Set).collect();
         assert_eq!(told.collect::<Vec<_>>(), sent);
