@@ -537,9 +537,10 @@ impl Broker {
             let fits = view.configured && room > 0;
             // Without a cap all rooms look alike: then what was begun here spreads them.
             // Caps say what may be begun, its cluster what can be: more goes where more fits.
-            let left = |fits: &u64| u32::try_from(*fits).unwrap_or(u32::MAX);
-            let left = self.fits.get(id).map_or(room, left);
-            let room = room.min(left.saturating_sub(view.pending + more));
+            let room = self.fits.get(id).map_or(room, |fits| {
+                let fits = u32::try_from(*fits).unwrap_or(u32::MAX);
+                room.min(fits.saturating_sub(view.pending + more))
+            });
             fits.then_some((Reverse(rank), room, view.flowing, Reverse(more), Reverse(id)))
         });
         candidates.max().map(|(_, _, _, _, Reverse(id))| id.clone())
