@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use drover_actors::id::{NodeName, VmId};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::client::CALL_LIMIT;
 use super::remote::path;
 use super::service::{config_path, load, runtime};
-use super::{CliError, Client, Global, Term};
+use super::{CallError, CliError, Client, Global, Term};
 use crate::clock::unix_now;
 use crate::config::Checked;
 use crate::doctor::trial::{Diagnosis, End, diagnose, timeline};
@@ -25,6 +25,8 @@ use crate::web::{ProvisionIn, ProvisionOut};
 
 /// How often the agent on trial is looked at.
 const LOOK: Duration = Duration::from_millis(250);
+/// How long an agent that was just begun may be unheard of.
+const UNHEARD: Duration = Duration::from_secs(10);
 
 /// Options of `doctor`.
 #[derive(Debug, Clone, Default, Args)]
@@ -172,8 +174,18 @@ async fn follow(
     let mut end = End::default();
     let mut config = None;
     let mut seen = String::new();
+    let begun = Instant::now();
     loop {
-        let answer: Value = client.get(&path("agents", agent, ""), CALL_LIMIT).await?;
+        let answer: Value = match client.get(&path("agents", agent, ""), CALL_LIMIT).await {
+            // The service says that it begins an agent before the agent itself is heard of.
+            Err(CallError::Refused(problem))
+                if problem.status == 404 && begun.elapsed() < UNHEARD =>
+            {
+                tokio::time::sleep(LOOK).await;
+                continue;
+            }
+            answer => answer?,
+        };
         if let Ok(gone) = serde_json::from_value::<GoneOut>(answer.clone()) {
             end = at_last(end, &gone.phases);
             end.reason = gone.detail;
