@@ -67,6 +67,10 @@ text_id!(
     LeaseId
 );
 text_id!(
+    /// A source of demand: its key in `demand`.
+    SourceId
+);
+text_id!(
     /// A Proxmox task (behaviour section 5).
     Upid
 );

@@ -10,6 +10,7 @@ pub mod broker;
 pub mod changes;
 pub mod cloud;
 pub mod cluster;
+pub mod demand;
 pub mod fact;
 pub mod fault;
 pub mod herd;

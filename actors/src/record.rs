@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::addresses::AssignedAddress;
 use crate::board::Scope;
 use crate::id::{
-    AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, Upid, VmId,
+    AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, SourceId, TemplateId, Upid,
+    VmId,
 };
 use crate::labels::LabelExpression;
 use crate::marks::Marks;
@@ -187,6 +188,10 @@ pub struct LeaseAsk {
     pub body_hash: String,
     /// When it was asked for.
     pub asked: WallTime,
+    /// The source of demand it serves, whose runner takes the agent; none for whoever asked for the
+    /// lease themselves.
+    #[serde(default)]
+    pub source: Option<SourceId>,
 }
 
 /// For whom a lease is: who asked, and for whom they said. Only the same may have a guest again.

@@ -170,6 +170,7 @@ fn read_ask(
         key_hash: key.map(|key| key_hash(&caller.principal, &key)),
         body_hash,
         asked: WallTime(jiff::Timestamp::now().as_millisecond()),
+        source: None,
     })
 }
 

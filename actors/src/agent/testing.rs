@@ -92,6 +92,7 @@ pub fn ask(lease: &str, key: Option<&str>) -> LeaseAsk {
         key_hash: None,
         body_hash: "00".into(),
         asked: WallTime(WALL),
+        source: None,
     }
 }
 

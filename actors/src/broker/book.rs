@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::id::{AgentId, LeaseId};
+use crate::id::{AgentId, LeaseId, SourceId};
 use crate::ledger::{ENDED_KEEP_MS, Ledger};
 use crate::message::Refusal;
 use crate::record::LeaseAsk;
@@ -39,6 +39,8 @@ pub struct Entry {
     pub number: u64,
     /// How often an agent gave it back in this start of the service.
     pub returns: u32,
+    /// Jobs of its source that run on it.
+    pub jobs: u32,
 }
 
 /// What becomes of an ask.
@@ -93,7 +95,7 @@ impl Book {
             self.keys.insert((ask.principal.clone(), key.clone()), lease.clone());
         }
         let entry =
-            Entry { ask, stand: stand.clone(), releasing: false, number: self.count, returns: 0 };
+            Entry { ask, stand: stand.clone(), releasing: false, number: self.count, returns: 0, jobs: 0 };
         self.entries.insert(lease.clone(), entry);
         self.stand(&lease, stand);
     }
@@ -121,8 +123,34 @@ impl Book {
         self.enter(ask.lease.clone(), ask.clone(), Stand::Recording);
     }
 
-    /// Forgets a lease that could not be recorded.
+    /// Enters a use of a source that is sent to an agent: it never waited.
+    pub fn send(&mut self, ask: LeaseAsk, agent: &AgentId) {
+        self.enter(ask.lease.clone(), ask, Stand::Sent(agent.clone()));
+    }
+
+    /// The source that a lease serves.
+    pub fn of_source(&self, lease: &LeaseId) -> Option<SourceId> {
+        self.entries.get(lease)?.ask.source.clone()
+    }
+
+    /// Notes how many jobs of its source run on a lease.
+    pub fn jobs(&mut self, lease: &LeaseId, jobs: u32) {
+        if let Some(entry) = self.entries.get_mut(lease) {
+            entry.jobs = jobs;
+        }
+    }
+
+    /// Leases sent to or standing on agents, with the agents.
+    pub fn placed(&self) -> impl Iterator<Item = (&AgentId, &Entry)> {
+        self.agents.iter().flat_map(move |(agent, leases)| {
+            leases.iter().filter_map(move |lease| Some((agent, self.entries.get(lease)?)))
+        })
+    }
+
+    /// Forgets a lease that could not be recorded, or that its source is to want anew.
     pub fn forget(&mut self, lease: &LeaseId) {
+        // Out of every index first.
+        self.stand(lease, Stand::Cancelling);
         if let Some(entry) = self.entries.remove(lease) {
             self.waiting.remove(&(entry.ask.asked, entry.number));
             if let Some(key) = entry.ask.key_hash {

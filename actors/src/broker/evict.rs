@@ -1,7 +1,7 @@
 //! Idle agents that are kept for one owner make room where others wait.
 
 use super::state::Broker;
-use super::{AgentView, Order, takes};
+use super::{AgentView, Demand, Order, takes};
 use crate::id::{AgentId, TemplateId};
 use crate::message::Standing;
 use crate::spec::TemplateSpec;
@@ -9,7 +9,7 @@ use crate::spec::TemplateSpec;
 impl Broker {
     /// Idle agents that are kept for one owner, where others wait and their template or its cloud is
     /// full: as many as are wanted beyond those that leave already.
-    pub(super) fn evict(&mut self) -> Vec<Order> {
+    pub(super) fn evict(&mut self, levels: &[Demand]) -> Vec<Order> {
         let kept = |view: &AgentView| {
             let idle = matches!(view.standing, Standing::Free { idle: true, .. });
             view.owner.is_some() && idle && !view.going
@@ -19,7 +19,7 @@ impl Broker {
         }
         let coming = self.coming();
         let mut orders = Vec::new();
-        for level in self.demands() {
+        for level in levels {
             let serves = |spec: &TemplateSpec| self.serves(spec, &level.want);
             let on_their_way = coming
                 .iter()

@@ -65,7 +65,7 @@ fn an_agent_the_journal_knows_is_in_flight_before_its_template_tells_of_it() {
     let spec = Arc::new(template("c/t", &[]));
     broker.cloud(&spec.id.cloud, u32::MAX);
     broker.news(&news(&spec, u32::MAX), at(0).wall);
-    assert!(broker.decide().is_empty());
+    assert!(broker.decided().is_empty());
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_waiting_lease_is_cancelled_and_not_handed_out_meanwhile() {
     let lease = LeaseId::new("l1");
     let (orders, over) = broker.release(&lease).unwrap();
     assert_eq!((text(&orders), over), (vec!["cancelled l1".into()], false));
-    assert!(broker.decide().is_empty());
+    assert!(broker.decided().is_empty());
     broker.cancelled(&lease, true, at(1).wall);
     assert_eq!(broker.release(&lease), Ok((Vec::new(), true)));
 }
@@ -99,7 +99,7 @@ fn a_lease_released_on_its_way_is_ended_when_the_agent_confirms_it() {
     let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
     wait(&mut broker, &specs, "l1", named("t"), 0);
-    broker.decide();
+    broker.decided();
     assert_eq!(broker.release(&LeaseId::new("l1")), Ok((Vec::new(), false)));
     let orders = tell(&mut broker, &specs[0], "a1", Standing::Busy, &["l1"]);
     assert_eq!(text(&orders), ["end l1 on a1"]);
@@ -112,7 +112,7 @@ fn a_lease_released_on_its_way_to_an_agent_that_leaves_is_cancelled() {
     let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
     wait(&mut broker, &specs, "l1", named("t"), 0);
-    broker.decide();
+    broker.decided();
     broker.release(&LeaseId::new("l1")).unwrap();
     let orders = tell(&mut broker, &specs[0], "a1", Standing::Leaving, &[]);
     assert_eq!(text(&orders), ["cancelled l1"]);
@@ -129,7 +129,7 @@ fn one_granted() -> (Broker, Vec<Arc<TemplateSpec>>) {
     let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
     wait(&mut broker, &specs, "l1", named("t"), 0);
-    broker.decide();
+    broker.decided();
     tell(&mut broker, &specs[0], "a1", Standing::Busy, &["l1"]);
     (broker, specs)
 }
@@ -141,7 +141,7 @@ fn a_lease_that_is_given_back_waits_again_until_that_happened_too_often() {
         assert_eq!(text(&give_back(&mut broker, &specs[0], agent)), ["again l1"]);
         let next = format!("a{}", agent[1..].parse::<u32>().unwrap() + 1);
         tell(&mut broker, &specs[0], &next, IDLE, &[]);
-        assert_eq!(text(&broker.decide()), [format!("l1 on {next}")]);
+        assert_eq!(text(&broker.decided()), [format!("l1 on {next}")]);
         tell(&mut broker, &specs[0], &next, Standing::Busy, &["l1"]);
     }
     assert_eq!(text(&give_back(&mut broker, &specs[0], "a4")), ["lost l1"]);
@@ -159,13 +159,13 @@ fn a_lease_that_came_and_ended_between_two_reports_is_over() {
     let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
     wait(&mut broker, &specs, "l1", named("t"), 0);
-    broker.decide();
+    broker.decided();
     let mut told = news(&specs[0], 0);
     let over = vec![LeaseId::new("l1")];
     told.gone = vec![AgentLevel { over, ..level(&specs[0], "a1", Standing::Gone, &[]) }];
     assert_eq!(text(&broker.news(&told, at(1).wall)), ["over l1"]);
     tell(&mut broker, &specs[0], "a2", IDLE, &[]);
-    assert!(broker.decide().is_empty(), "it is not given out twice");
+    assert!(broker.decided().is_empty(), "it is not given out twice");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn only_a_granted_lease_can_be_renewed() {
     assert!(matches!(broker.renewable(&lease), Err(Refusal::Conflict(_))));
     assert!(matches!(broker.renewable(&LeaseId::new("no")), Err(Refusal::Unknown(_))));
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
-    broker.decide();
+    broker.decided();
     tell(&mut broker, &specs[0], "a1", Standing::Busy, &["l1"]);
     assert_eq!(broker.renewable(&lease), Ok(AgentId::new("a1")));
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);

@@ -2,17 +2,20 @@
 //! the herd alone; it knows levels, not events, so that whatever is refused, dies or crosses
 //! another message on the way is simply served again.
 
+mod begin;
 pub mod book;
 mod evict;
 pub mod matching;
 pub mod routing;
+mod serve;
 pub mod state;
 mod surplus;
+pub mod uses;
 pub mod waiting;
 
 use std::sync::Arc;
 
-use crate::id::{AgentId, LeaseId, TemplateId};
+use crate::id::{AgentId, LeaseId, SourceId, TemplateId};
 use crate::message::Standing;
 use crate::record::{LeaseAsk, Owner, Want};
 use crate::spec::TemplateSpec;
@@ -23,6 +26,8 @@ use crate::time::WallTime;
 pub enum Source {
     /// Leases that wait.
     Leases,
+    /// A configured source.
+    Named(SourceId),
 }
 
 /// One level of demand: so many uses of that kind are wanted at this moment.
@@ -38,18 +43,6 @@ pub struct Demand {
     pub count: u32,
     /// Since when the oldest of them waits.
     pub oldest: WallTime,
-}
-
-impl Demand {
-    /// Whether an ask belongs to this level of these.
-    pub(crate) fn is_of(&self, ask: &LeaseAsk, levels: &[Self]) -> bool {
-        let whose = ask.whose();
-        let own = |level: &Self| level.want == ask.want && level.whose.as_ref() == Some(&whose);
-        if own(self) {
-            return true;
-        }
-        self.want == ask.want && self.whose.is_none() && !levels.iter().any(own)
-    }
 }
 
 /// What the herd is to do.
@@ -96,6 +89,13 @@ pub enum Order {
     /// A lease lost its agent before it was ready, and waits again.
     Again {
         /// The lease.
+        lease: LeaseId,
+    },
+    /// A source's runner could not be put on its agent.
+    NotServed {
+        /// The source.
+        source: SourceId,
+        /// The lease, which is forgotten.
         lease: LeaseId,
     },
     /// A lease is over; whoever waits for that may be told.

@@ -1,17 +1,17 @@
 //! The broker's mind: leases, agents and room on one page, and what follows from them.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::book::{Asked, Book, Entry, Stand};
-use super::matching::Matching;
 use super::routing::Routing;
-use super::{AgentView, Demand, Order, Source, describe, takes};
-use crate::id::{AgentId, CloudId, LeaseId, TemplateId};
+use super::uses::SourceView;
+use super::{AgentView, Order, describe};
+use crate::demand::spec::ShareSpec;
+use crate::id::{AgentId, CloudId, LeaseId, SourceId, TemplateId};
 use crate::ledger::Ledger;
 use crate::message::{Refusal, Standing};
-use crate::record::{LeaseAsk, Owner, Want};
+use crate::record::{LeaseAsk, Want};
 use crate::spec::{Minimums, TemplateSpec};
 use crate::template::{AgentLevel, TemplateNews};
 use crate::time::WallTime;
@@ -35,22 +35,6 @@ pub(super) struct TemplateView {
     pub(super) pending: u32,
 }
 
-/// A free agent with the places left on it.
-struct Slot {
-    agent: AgentId,
-    spec: Arc<TemplateSpec>,
-    owner: Option<Owner>,
-    left: u32,
-}
-
-/// Uses that agents on their way will have room for.
-#[derive(Debug, Clone)]
-pub(super) struct Coming {
-    pub(super) spec: Arc<TemplateSpec>,
-    pub(super) owner: Option<Owner>,
-    pub(super) uses: u32,
-}
-
 /// All demand and all capacity.
 #[derive(Debug, Clone, Default)]
 pub struct Broker {
@@ -61,8 +45,12 @@ pub struct Broker {
     pub(super) routing: Routing,
     /// Wants of leases given up, for which agents may have been begun.
     pub(super) given_up: Vec<Want>,
+    /// Configured sources of demand, with what they want.
+    pub(super) sources: BTreeMap<SourceId, SourceView>,
+    /// The share of whoever asks for leases themselves.
+    pub(super) asked: ShareSpec,
     /// How many more agents of a template its cluster has room for, where that is known.
-    fits: BTreeMap<TemplateId, u64>,
+    pub(super) fits: BTreeMap<TemplateId, u64>,
     clock: u64,
     stopping: bool,
 }
@@ -290,6 +278,9 @@ impl Broker {
                     if releasing {
                         self.book.stand(&lease, Stand::Cancelling);
                         orders.push(Order::Cancel { lease, why: "cancelled" });
+                    } else if self.book.of_source(&lease).is_some() {
+                        // Its source wants another as long as its job waits.
+                        self.book.forget(&lease);
                     } else {
                         self.book.stand(&lease, Stand::Waiting);
                     }
@@ -315,6 +306,10 @@ impl Broker {
     /// A lease that was reported and never ready waits again. One that is given back too often would
     /// use up one agent after the other: its key may be what no guest takes.
     fn returned(&mut self, lease: LeaseId, releasing: bool) -> Order {
+        if let Some(source) = self.book.of_source(&lease) {
+            self.book.forget(&lease);
+            return Order::NotServed { source, lease };
+        }
         let returns = self.book.returned(&lease);
         if releasing || returns > RETURNS {
             self.book.stand(&lease, Stand::Cancelling);
@@ -332,183 +327,9 @@ impl Broker {
         }
     }
 
-    /// The demand of waiting leases as levels, the oldest first.
-    pub fn demands(&self) -> Vec<Demand> {
-        let kept: BTreeSet<&Owner> =
-            self.agents.values().filter_map(|view| view.owner.as_ref()).collect();
-        let mut levels: Vec<Demand> = Vec::new();
-        for ask in self.book.waiting() {
-            // Only those for whom an agent is kept differ from all others.
-            let whose = if kept.is_empty() { None } else { Some(ask.whose()) };
-            let whose = whose.filter(|whose| kept.contains(whose));
-            match levels.iter_mut().find(|level| level.want == ask.want && level.whose == whose) {
-                Some(level) => level.count += 1,
-                None => levels.push(Demand {
-                    source: Source::Leases,
-                    want: ask.want.clone(),
-                    whose,
-                    count: 1,
-                    oldest: ask.asked,
-                }),
-            }
-        }
-        levels
-    }
-
-    /// What to do about all demand at this moment.
-    ///
-    /// Hand-outs first, in the order of asking; what they leave is set against agents on their
-    /// way, and only the rest is begun.
-    pub fn decide(&mut self) -> Vec<Order> {
-        if self.stopping {
-            return Vec::new();
-        }
-        let mut orders = self.hand_out();
-        orders.extend(self.start());
-        orders.extend(self.evict());
-        orders.extend(self.withdraw());
-        orders
-    }
-
-    /// Free agents with the places left on them, in the order of preference: agents already in
-    /// use first, so that idle ones may go or stay warm, then the longest ready.
-    ///
-    /// An agent that is kept for one owner goes before the others, which anybody can have.
-    fn free(&self) -> Vec<Slot> {
-        let mut free: Vec<(bool, bool, u64, Slot)> = Vec::new();
-        for (agent, view) in &self.agents {
-            if let Standing::Free { executors, idle } = view.standing {
-                let sent = self.book.sent_to(agent);
-                let left = executors.saturating_sub(sent);
-                if left > 0 && !view.going {
-                    let unused = idle && sent == 0;
-                    let (agent, spec) = (agent.clone(), view.spec.clone());
-                    let owner = view.owner.clone();
-                    let slot = Slot { agent, spec, owner, left };
-                    free.push((view.owner.is_none(), unused, view.order, slot));
-                }
-            }
-        }
-        free.sort_by(|one, other| {
-            (one.0, one.1, one.2, &one.3.agent).cmp(&(other.0, other.1, other.2, &other.3.agent))
-        });
-        free.into_iter().map(|(.., slot)| slot).collect()
-    }
-
-    fn hand_out(&mut self) -> Vec<Order> {
-        let free = self.free();
-        if free.is_empty() {
-            return Vec::new();
-        }
-        let levels = self.demands();
-        let kinds = levels.iter().map(|level| {
-            let ranks = free.iter().enumerate().filter_map(|(index, slot)| {
-                let rank = self.rank(&slot.spec, &level.want)?;
-                takes(slot.owner.as_ref(), level.whose.as_ref()).then_some((rank, index))
-            });
-            let mut fits: Vec<(usize, usize)> = ranks.collect();
-            fits.sort_unstable();
-            fits.into_iter().map(|(_, index)| index).collect()
-        });
-        let places = free.iter().map(|slot| slot.left).collect();
-        let mut matching = Matching::new(kinds.collect(), places);
-        let kind_of = |ask: &LeaseAsk| levels.iter().position(|level| level.is_of(ask, &levels));
-        let mut placed: Vec<(LeaseAsk, usize)> = Vec::new();
-        let mut full = vec![false; levels.len()];
-        for ask in self.book.waiting() {
-            let Some(kind) = kind_of(ask).filter(|kind| !full[*kind]) else { continue };
-            if matching.place(kind) {
-                placed.push((ask.clone(), kind));
-            } else {
-                full[kind] = true;
-            }
-        }
-        let mut used: Vec<Vec<u32>> =
-            (0..levels.len()).map(|kind| matching.used_by(kind).to_vec()).collect();
-        let mut orders = Vec::new();
-        for (ask, kind) in placed {
-            let Some(index) = used[kind].iter().position(|count| *count > 0) else { continue };
-            used[kind][index] -= 1;
-            let agent = free[index].agent.clone();
-            self.book.stand(&ask.lease, Stand::Sent(agent.clone()));
-            orders.push(Order::HandOut { agent, ask: Box::new(ask) });
-        }
-        orders
-    }
-
-    /// Uses that agents on their way will have room for, by the spec they are born with and by whom
-    /// they are kept for.
-    pub(super) fn coming(&self) -> Vec<Coming> {
-        let mut coming: Vec<Coming> = Vec::new();
-        let mut add = |spec: &Arc<TemplateSpec>, owner: Option<&Owner>, uses: u32| {
-            let same = |other: &&mut Coming| {
-                Arc::ptr_eq(&other.spec, spec) && other.owner.as_ref() == owner
-            };
-            match coming.iter_mut().find(same) {
-                Some(known) => known.uses += uses,
-                None => coming.push(Coming { spec: spec.clone(), owner: owner.cloned(), uses }),
-            }
-        };
-        for view in self.agents.values() {
-            if view.standing == Standing::Coming && !view.going {
-                add(&view.spec, view.owner.as_ref(), view.spec.executors.max(1));
-            }
-        }
-        for view in self.templates.values() {
-            add(&view.spec, None, view.pending.saturating_mul(view.spec.executors.max(1)));
-        }
-        coming
-    }
-
-    fn start(&mut self) -> Vec<Order> {
-        let levels = self.demands();
-        if levels.is_empty() {
-            return Vec::new();
-        }
-        let coming = self.coming();
-        let fresh: Vec<TemplateId> = self.templates.keys().cloned().collect();
-        let kinds: Vec<Vec<usize>> = levels
-            .iter()
-            .map(|level| {
-                let serves = |spec: &Arc<TemplateSpec>| self.serves(spec, &level.want);
-                let on_the_way = coming.iter().map(|one| {
-                    serves(&one.spec) && takes(one.owner.as_ref(), level.whose.as_ref())
-                });
-                let begun = self.templates.values().map(|view| serves(&view.spec));
-                let fits = on_the_way.chain(begun).enumerate();
-                fits.filter(|(_, fits)| *fits).map(|(index, _)| index).collect()
-            })
-            .collect();
-        let mut places: Vec<u32> = coming.iter().map(|one| one.uses).collect();
-        places.resize(coming.len() + fresh.len(), 0);
-        let mut matching = Matching::new(kinds, places);
-        let mut missing: Vec<u32> = (0..levels.len())
-            .map(|kind| levels[kind].count - matching.place_many(kind, levels[kind].count))
-            .collect();
-        let mut starts: BTreeMap<TemplateId, u32> = BTreeMap::new();
-        for kind in 0..levels.len() {
-            while missing[kind] > 0 {
-                let Some(template) = self.choose(&levels[kind].want, &starts) else { break };
-                let Some(index) = fresh.iter().position(|other| *other == template) else { break };
-                let uses = self.templates.get(&template).map_or(1, |v| v.spec.executors.max(1));
-                *starts.entry(template).or_default() += 1;
-                matching.widen(coming.len() + index, uses);
-                for (other, missing) in missing.iter_mut().enumerate().skip(kind) {
-                    *missing -= matching.place_many(other, *missing);
-                }
-            }
-        }
-        for (template, count) in &starts {
-            if let Some(view) = self.templates.get_mut(template) {
-                view.pending += count;
-            }
-        }
-        starts.into_iter().map(|(template, count)| Order::Start { template, count }).collect()
-    }
-
     /// How early a template is tried for a want: as it serves it itself, or for a template that is
     /// tripped or can not be cloned.
-    fn rank(&self, spec: &TemplateSpec, want: &Want) -> Option<usize> {
+    pub(super) fn rank(&self, spec: &TemplateSpec, want: &Want) -> Option<usize> {
         let fails = |id: &TemplateId| {
             let view = self.templates.get(id);
             view.is_some_and(|view| view.configured && (!view.flowing || view.paused.is_some()))
@@ -519,31 +340,6 @@ impl Broker {
     /// Whether a template serves a want at this moment.
     pub(super) fn serves(&self, spec: &TemplateSpec, want: &Want) -> bool {
         self.rank(spec, want).is_some()
-    }
-
-    /// The template to begin one more agent of: the first of its mapping, then the one with the
-    /// most room, then one whose breaker flows, then the one least begun in this round, then by name.
-    fn choose(&self, want: &Want, starts: &BTreeMap<TemplateId, u32>) -> Option<TemplateId> {
-        let candidates = self.templates.iter().filter_map(|(id, view)| {
-            let more = starts.get(id).copied().unwrap_or(0);
-            let own = view.room.saturating_sub(view.pending + more);
-            let of_cloud = |other: &TemplateId| other.cloud == id.cloud;
-            let all = self.templates.iter().filter(|(other, _)| of_cloud(other));
-            let pending: u32 = all.map(|(_, view)| view.pending).sum();
-            let begun: u32 = starts.iter().filter(|(o, _)| of_cloud(o)).map(|(_, n)| *n).sum();
-            let cloud = self.clouds.get(&id.cloud).copied().unwrap_or(0);
-            let room = own.min(cloud.saturating_sub(pending + begun));
-            let rank = self.rank(&view.spec, want)?;
-            let fits = view.configured && room > 0;
-            // Without a cap all rooms look alike: then what was begun here spreads them.
-            // Caps say what may be begun, its cluster what can be: more goes where more fits.
-            let room = self.fits.get(id).map_or(room, |fits| {
-                let fits = u32::try_from(*fits).unwrap_or(u32::MAX);
-                room.min(fits.saturating_sub(view.pending + more))
-            });
-            fits.then_some((Reverse(rank), room, view.flowing, Reverse(more), Reverse(id)))
-        });
-        candidates.max().map(|(_, _, _, _, Reverse(id))| id.clone())
     }
 }
 

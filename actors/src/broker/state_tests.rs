@@ -2,11 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #[path = "lease_tests.rs"]
 mod leases;
+#[path = "source_tests.rs"]
+mod sources;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::labels::LabelExpression;
+use crate::record::Owner;
 use crate::spec::LabelMapping;
 use crate::testbed::{ask, at, entry, labels, template, template_id};
 
@@ -21,6 +24,17 @@ fn broker(templates: &[(&str, &[&str], u32)]) -> (Broker, Vec<Arc<TemplateSpec>>
         specs.push(spec);
     }
     (broker, specs)
+}
+
+impl Broker {
+    /// What it decides a second after the start, with ids of leases that count up.
+    fn decided(&mut self) -> Vec<Order> {
+        let mut minted = 0;
+        self.decide(at(1).wall, &mut || {
+            minted += 1;
+            LeaseId::new(format!("use{minted}"))
+        })
+    }
 }
 
 fn news(spec: &Arc<TemplateSpec>, room: u32) -> TemplateNews {
@@ -88,6 +102,7 @@ fn text(orders: &[Order]) -> Vec<String> {
             Order::End { agent, lease } => format!("end {lease} on {agent}"),
             Order::Cancel { lease, why } => format!("{why} {lease}"),
             Order::Again { lease } => format!("again {lease}"),
+            Order::NotServed { source, lease } => format!("{lease} of {source} is not served"),
             Order::Over { lease } => format!("over {lease}"),
         })
         .collect()
@@ -103,22 +118,22 @@ fn named(name: &str) -> Want {
 fn one_start_for_one_ask_however_often_it_is_decided() {
     let (mut broker, specs) = broker(&[("c/t", &["linux"], 9)]);
     wait(&mut broker, &specs, "l1", labels(&["linux"]), 0);
-    assert_eq!(text(&broker.decide()), ["start 1 c/t"]);
-    assert!(broker.decide().is_empty());
+    assert_eq!(text(&broker.decided()), ["start 1 c/t"]);
+    assert!(broker.decided().is_empty());
     let mut begun = news(&specs[0], 8);
     begun.answered = 1;
     begun.agents = vec![level(&specs[0], "a1", Standing::Coming, &[])];
     broker.news(&begun, at(1).wall);
-    assert!(broker.decide().is_empty());
+    assert!(broker.decided().is_empty());
 }
 
 #[test]
 fn a_start_that_came_to_nothing_is_asked_for_again() {
     let (mut broker, specs) = broker(&[("c/t", &[], 9)]);
     wait(&mut broker, &specs, "l1", named("t"), 0);
-    broker.decide();
+    broker.decided();
     broker.not_begun(&specs[0].id, 1);
-    assert_eq!(text(&broker.decide()), ["start 1 c/t"]);
+    assert_eq!(text(&broker.decided()), ["start 1 c/t"]);
 }
 
 #[test]
@@ -126,9 +141,9 @@ fn an_agent_that_dies_on_its_way_is_replaced() {
     let (mut broker, specs) = broker(&[("c/t", &[], 9)]);
     tell(&mut broker, &specs[0], "a1", Standing::Coming, &[]);
     wait(&mut broker, &specs, "l1", named("t"), 0);
-    assert!(broker.decide().is_empty());
+    assert!(broker.decided().is_empty());
     tell(&mut broker, &specs[0], "a1", Standing::Leaving, &[]);
-    assert_eq!(text(&broker.decide()), ["start 1 c/t"]);
+    assert_eq!(text(&broker.decided()), ["start 1 c/t"]);
 }
 
 #[test]
@@ -142,7 +157,7 @@ fn an_agent_of_four_executors_serves_four_asks() {
     for n in 0..5 {
         wait(&mut broker, &specs, &format!("l{n}"), named("t"), n);
     }
-    assert_eq!(text(&broker.decide()), ["start 2 c/t"]);
+    assert_eq!(text(&broker.decided()), ["start 2 c/t"]);
 }
 
 #[test]
@@ -152,7 +167,7 @@ fn nothing_is_begun_beyond_the_room_of_template_and_cloud() {
     for n in 0..9 {
         wait(&mut broker, &specs, &format!("l{n}"), labels(&["x"]), n);
     }
-    assert_eq!(text(&broker.decide()), ["start 1 c/a", "start 2 c/b"]);
+    assert_eq!(text(&broker.decided()), ["start 1 c/a", "start 2 c/b"]);
 }
 
 #[test]
@@ -161,7 +176,7 @@ fn starts_go_where_the_most_room_is_then_by_name() {
     for n in 0..5 {
         wait(&mut broker, &specs, &format!("l{n}"), labels(&["x"]), n);
     }
-    assert_eq!(text(&broker.decide()), ["start 2 a/t", "start 3 b/t"]);
+    assert_eq!(text(&broker.decided()), ["start 2 a/t", "start 3 b/t"]);
 }
 
 #[test]
@@ -170,7 +185,7 @@ fn templates_without_caps_share_the_starts() {
     for n in 0..4 {
         wait(&mut broker, &specs, &format!("l{n}"), labels(&["x"]), n);
     }
-    assert_eq!(text(&broker.decide()), ["start 2 a/t", "start 2 b/t"]);
+    assert_eq!(text(&broker.decided()), ["start 2 a/t", "start 2 b/t"]);
 }
 
 #[test]
@@ -180,7 +195,7 @@ fn a_flowing_template_is_preferred_to_a_trial() {
     probing.flowing = false;
     broker.news(&probing, at(0).wall);
     wait(&mut broker, &specs, "l1", labels(&["x"]), 0);
-    assert_eq!(text(&broker.decide()), ["start 1 b/t"]);
+    assert_eq!(text(&broker.decided()), ["start 1 b/t"]);
 }
 
 #[test]
@@ -190,7 +205,7 @@ fn what_comes_is_shared_so_that_the_choosy_ask_needs_no_start() {
     tell(&mut broker, &specs[1], "b1", Standing::Coming, &[]);
     wait(&mut broker, &specs, "l1", labels(&["x"]), 0);
     wait(&mut broker, &specs, "l2", named("a"), 1);
-    assert!(broker.decide().is_empty());
+    assert!(broker.decided().is_empty());
 }
 
 // Invariant: who asked first is served first.
@@ -201,7 +216,7 @@ fn the_oldest_ask_gets_the_only_agent() {
     wait(&mut broker, &specs, "young", named("t"), 20);
     wait(&mut broker, &specs, "old", labels(&["x"]), 10);
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
-    assert_eq!(text(&broker.decide()), ["old on a1"]);
+    assert_eq!(text(&broker.decided()), ["old on a1"]);
 }
 
 #[test]
@@ -211,7 +226,7 @@ fn an_easy_older_ask_leaves_the_only_fitting_agent_to_a_choosy_one() {
     tell(&mut broker, &specs[1], "b1", IDLE, &[]);
     wait(&mut broker, &specs, "l1", labels(&["x"]), 0);
     wait(&mut broker, &specs, "l2", named("a"), 1);
-    assert_eq!(text(&broker.decide()), ["l1 on b1", "l2 on a1"]);
+    assert_eq!(text(&broker.decided()), ["l1 on b1", "l2 on a1"]);
 }
 
 #[test]
@@ -224,7 +239,7 @@ fn an_agent_in_use_is_filled_before_an_idle_one_and_the_longest_ready_comes_firs
     for n in 0..3 {
         wait(&mut broker, &specs, &format!("l{n}"), named("t"), n);
     }
-    assert_eq!(text(&broker.decide()), ["l0 on m", "l1 on z", "l2 on a"]);
+    assert_eq!(text(&broker.decided()), ["l0 on m", "l1 on z", "l2 on a"]);
 }
 
 #[test]
@@ -233,12 +248,12 @@ fn an_executor_is_not_handed_out_twice_before_the_agent_confirms() {
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
     wait(&mut broker, &specs, "l1", named("t"), 0);
     wait(&mut broker, &specs, "l2", named("t"), 1);
-    assert_eq!(text(&broker.decide()), ["l1 on a1"]);
+    assert_eq!(text(&broker.decided()), ["l1 on a1"]);
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
-    assert!(broker.decide().is_empty());
+    assert!(broker.decided().is_empty());
     tell(&mut broker, &specs[0], "a1", Standing::Busy, &["l1"]);
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
-    assert_eq!(text(&broker.decide()), ["l2 on a1"]);
+    assert_eq!(text(&broker.decided()), ["l2 on a1"]);
 }
 
 #[test]
@@ -248,7 +263,7 @@ fn nothing_is_handed_out_on_an_agent_that_was_told_to_go() {
     news.agents = vec![AgentLevel { going: true, ..level(&specs[0], "a1", IDLE, &[]) }];
     broker.news(&news, at(0).wall);
     wait(&mut broker, &specs, "l1", named("t"), 0);
-    assert!(broker.decide().is_empty());
+    assert!(broker.decided().is_empty());
 }
 
 #[test]
@@ -256,10 +271,10 @@ fn an_agent_that_leaves_without_taking_its_lease_gives_it_back_to_the_queue() {
     let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
     wait(&mut broker, &specs, "l1", named("t"), 0);
-    broker.decide();
+    broker.decided();
     tell(&mut broker, &specs[0], "a1", Standing::Leaving, &[]);
     tell(&mut broker, &specs[0], "a2", IDLE, &[]);
-    assert_eq!(text(&broker.decide()), ["l1 on a2"]);
+    assert_eq!(text(&broker.decided()), ["l1 on a2"]);
 }
 
 #[test]
@@ -267,13 +282,13 @@ fn a_lease_that_an_agent_could_not_take_waits_again() {
     let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
     wait(&mut broker, &specs, "l1", named("t"), 0);
-    broker.decide();
+    broker.decided();
     let mut told = news(&specs[0], 0);
     let refused = vec![LeaseId::new("l1")];
     told.agents = vec![AgentLevel { refused, ..level(&specs[0], "a1", Standing::Parked, &[]) }];
     broker.news(&told, at(1).wall);
     tell(&mut broker, &specs[0], "a2", IDLE, &[]);
-    assert_eq!(text(&broker.decide()), ["l1 on a2"]);
+    assert_eq!(text(&broker.decided()), ["l1 on a2"]);
 }
 
 #[test]
@@ -281,14 +296,14 @@ fn a_lease_that_was_reported_and_then_refused_was_never_granted_and_waits_again(
     let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
     wait(&mut broker, &specs, "l1", named("t"), 0);
-    broker.decide();
+    broker.decided();
     tell(&mut broker, &specs[0], "a1", Standing::Busy, &["l1"]);
     let mut told = news(&specs[0], 0);
     let refused = vec![LeaseId::new("l1")];
     told.agents = vec![AgentLevel { refused, ..level(&specs[0], "a1", Standing::Coming, &[]) }];
     assert_eq!(text(&broker.news(&told, at(1).wall)), ["again l1"]);
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
-    assert_eq!(text(&broker.decide()), ["l1 on a1"]);
+    assert_eq!(text(&broker.decided()), ["l1 on a1"]);
 }
 
 // Invariant: what was begun for a lease that is given up goes too, if nothing was sent for it yet
@@ -313,14 +328,14 @@ fn begun(queued: &[bool], change: impl FnOnce(&mut TemplateSpec)) -> (Broker, Ar
 fn give_up(broker: &mut Broker, lease: &str) -> Vec<String> {
     broker.release(&LeaseId::new(lease)).unwrap();
     broker.cancelled(&LeaseId::new(lease), true, at(1).wall);
-    text(&broker.decide())
+    text(&broker.decided())
 }
 
 #[test]
 fn each_lease_given_up_takes_one_queued_agent_along_and_none_past_that() {
     let (mut broker, _) = begun(&[false, true, true], |_| ());
     assert_eq!(give_up(&mut broker, "l0"), ["withdraw a2"]);
-    assert!(broker.decide().is_empty());
+    assert!(broker.decided().is_empty());
     assert_eq!(give_up(&mut broker, "l1"), ["withdraw a1"]);
     assert!(give_up(&mut broker, "l2").is_empty());
 }
@@ -344,13 +359,13 @@ fn an_agent_that_others_or_the_warm_minimum_need_is_not_withdrawn() {
 fn an_agent_that_was_being_begun_is_withdrawn_when_it_is_there() {
     let (mut broker, specs) = broker(&[("c/t", &[], 9)]);
     wait(&mut broker, &specs, "l1", named("t"), 0);
-    assert_eq!(text(&broker.decide()), ["start 1 c/t"]);
+    assert_eq!(text(&broker.decided()), ["start 1 c/t"]);
     assert!(give_up(&mut broker, "l1").is_empty());
     let mut there = news(&specs[0], 8);
     there.answered = 1;
     there.agents = vec![level(&specs[0], "a1", Standing::Coming, &[])];
     broker.news(&there, at(1).wall);
-    assert_eq!(text(&broker.decide()), ["withdraw a1"]);
+    assert_eq!(text(&broker.decided()), ["withdraw a1"]);
 }
 
 // Invariant: whoever is asked for serves, and nobody else.
@@ -373,7 +388,7 @@ fn the_templates_of_a_mapping_are_tried_in_order_and_full_ones_skipped() {
         assert_eq!(broker.ask(&asked, &configured), Asked::New);
         broker.recorded(&asked.lease, true);
     }
-    assert_eq!(text(&broker.decide()), ["start 2 c/first", "start 3 c/last"]);
+    assert_eq!(text(&broker.decided()), ["start 2 c/first", "start 3 c/last"]);
 }
 
 #[test]
@@ -392,7 +407,7 @@ fn of_free_agents_the_mappings_first_is_handed_out() {
     let asked = ask("l1", labels(&["l"]), 2);
     assert_eq!(broker.ask(&asked, &configured), Asked::New);
     broker.recorded(&asked.lease, true);
-    assert_eq!(text(&broker.decide()), ["l1 on z1"]);
+    assert_eq!(text(&broker.decided()), ["l1 on z1"]);
 }
 
 #[test]
@@ -411,7 +426,7 @@ fn an_expression_is_served_by_whatever_labels_it_holds_for() {
     let asked = ask("l1", want("linux && !arm"), 0);
     assert_eq!(broker.ask(&asked, &configured), Asked::New);
     broker.recorded(&asked.lease, true);
-    assert_eq!(text(&broker.decide()), ["start 1 c/x64"]);
+    assert_eq!(text(&broker.decided()), ["start 1 c/x64"]);
 }
 
 #[test]
@@ -485,7 +500,7 @@ proptest! {
                 }
                 _ => {}
             }
-            for order in broker.decide() {
+            for order in broker.decided() {
                 match order {
                     Order::Start { template, count } => {
                         begun += u64::from(count);
@@ -504,6 +519,7 @@ proptest! {
                     | Order::Evict { .. }
                     | Order::Cancel { .. }
                     | Order::Again { .. }
+                    | Order::NotServed { .. }
                     | Order::Over { .. } => {}
                 }
             }
@@ -544,13 +560,13 @@ fn wait_for(broker: &mut Broker, specs: &[Arc<TemplateSpec>], lease: &str, owner
 fn a_kept_agent_serves_its_owner_and_makes_room_for_others_where_all_is_full() {
     let (mut broker, specs) = with_kept(IDLE);
     wait_for(&mut broker, &specs, "l1", "second");
-    assert_eq!(text(&broker.decide()), ["evict a1"]);
-    assert!(broker.decide().is_empty(), "one goes for one");
+    assert_eq!(text(&broker.decided()), ["evict a1"]);
+    assert!(broker.decided().is_empty(), "one goes for one");
     let (mut broker, specs) = with_kept(IDLE);
     wait_for(&mut broker, &specs, "l1", "second");
     wait_for(&mut broker, &specs, "l2", "first");
-    assert_eq!(text(&broker.decide()), ["l2 on a1"]);
-    assert!(broker.decide().is_empty(), "it is in use, and nothing else can be had");
+    assert_eq!(text(&broker.decided()), ["l2 on a1"]);
+    assert!(broker.decided().is_empty(), "it is in use, and nothing else can be had");
 }
 
 #[test]
@@ -563,8 +579,8 @@ fn a_kept_agent_stays_where_there_is_room_for_others() {
     (told.live, told.agents) = (1, vec![kept(&roomy, "a1", IDLE, "first")]);
     broker.news(&told, at(0).wall);
     wait_for(&mut broker, &[roomy], "l1", "second");
-    assert_eq!(text(&broker.decide()), ["start 1 c/t"]);
-    assert!(broker.decide().is_empty());
+    assert_eq!(text(&broker.decided()), ["start 1 c/t"]);
+    assert!(broker.decided().is_empty());
 }
 
 #[test]
@@ -572,7 +588,7 @@ fn an_agent_that_is_made_clean_is_waited_for_by_its_owner_alone() {
     let (mut broker, specs) = with_kept(Standing::Coming);
     broker.news(&TemplateNews { live: 1, ..news(&specs[0], 5) }, at(0).wall);
     wait_for(&mut broker, &specs, "l1", "first");
-    assert!(broker.decide().is_empty());
+    assert!(broker.decided().is_empty());
     wait_for(&mut broker, &specs, "l2", "second");
-    assert_eq!(text(&broker.decide()), ["start 1 c/t"]);
+    assert_eq!(text(&broker.decided()), ["start 1 c/t"]);
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::matching::Matching;
-use super::state::{Broker, Coming};
+use super::begin::Coming;
+use super::state::Broker;
 use super::{AgentView, Demand, Order, takes};
 use crate::id::AgentId;
 use crate::message::Standing;
@@ -15,12 +16,11 @@ use crate::spec::TemplateSpec;
 impl Broker {
     /// For each lease given up lets one queued agent go, unless other demand or the warm minimum
     /// needs it.
-    pub(super) fn withdraw(&mut self) -> Vec<Order> {
+    pub(super) fn withdraw(&mut self, levels: &[Demand]) -> Vec<Order> {
         let wants = std::mem::take(&mut self.given_up);
-        let levels = if wants.is_empty() { Vec::new() } else { self.demands() };
         let mut orders = Vec::new();
         for want in wants {
-            if let Some(agent) = self.surplus(&want, &levels) {
+            if let Some(agent) = self.surplus(&want, levels) {
                 if let Some(view) = self.agents.get_mut(&agent) {
                     view.going = true;
                 }

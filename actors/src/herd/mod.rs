@@ -24,6 +24,7 @@ use std::time::Duration;
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::ambient::mint_lease;
 use crate::birth::{Adoption, Common, Lanes, same_template};
 use crate::broker::Order;
 use crate::broker::routing::Routing;
@@ -139,6 +140,9 @@ impl Herd {
                         let detail = "its agent was lost before it was ready: waits for another";
                         self.observe_lease(&ask, "waiting", detail.into());
                     }
+                }
+                Order::NotServed { source, lease } => {
+                    tracing::warn!(lease = %lease, source = %source, "runner was not begun");
                 }
                 Order::Over { lease } => {
                     for reply in self.releasing.remove(&lease).into_iter().flatten() {
@@ -380,9 +384,10 @@ impl Handler<Settle> for Herd {
     fn handle(&mut self, _: Settle, ctx: &mut Context<Self>) {
         heard(ctx);
         self.settling = false;
-        let now = self.common.ports.ambient.now().mono;
-        self.broker.fits(self.common.sites.rooms(now));
-        let orders = self.broker.decide();
+        let ambient = Arc::clone(&self.common.ports.ambient);
+        let now = ambient.now();
+        self.broker.fits(self.common.sites.rooms(now.mono));
+        let orders = self.broker.decide(now.wall, &mut || mint_lease(|| ambient.draw()));
         self.carry_out(orders, ctx);
         self.explain(ctx);
         self.leave_clusters();

@@ -100,6 +100,7 @@ pub fn ask(lease: &str, want: Want, asked: u64) -> LeaseAsk {
         key_hash: None,
         body_hash: "body".into(),
         asked: at(asked).wall,
+        source: None,
     }
 }
 

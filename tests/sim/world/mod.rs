@@ -406,6 +406,7 @@ impl World {
             key_hash: None,
             body_hash: String::new(),
             asked: ambient.now().wall,
+            source: None,
         })
     }
 

@@ -204,6 +204,7 @@ impl Asker {
             key_hash: Some(format!("key-{who}")),
             body_hash: format!("body-{who}"),
             asked: world.wall(),
+            source: None,
         };
         world.send(HerdCommand::Lease { ask: Box::new(ask), reply });
         self.asking = Some(answer);

@@ -1,0 +1,161 @@
+//! Free agents to those who want them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::book::Stand;
+use super::matching::Matching;
+use super::state::Broker;
+use super::uses::{Asker, Use, Uses, owner_of};
+use super::{Order, Source, takes};
+use crate::id::{AgentId, LeaseId};
+use crate::message::Standing;
+use crate::record::{LeaseAsk, Owner};
+use crate::spec::TemplateSpec;
+use crate::time::WallTime;
+
+/// A free agent with the places left on it.
+struct Slot {
+    agent: AgentId,
+    spec: Arc<TemplateSpec>,
+    owner: Option<Owner>,
+    left: u32,
+    /// Whether nobody is on it.
+    unused: bool,
+}
+
+impl Broker {
+    /// What to do about all demand at this moment; `mint` makes ids for leases of sources.
+    ///
+    /// Hand-outs first, in the order of fair shares; what they leave is set against agents on their
+    /// way, and only the rest is begun.
+    pub fn decide(&mut self, now: WallTime, mint: &mut dyn FnMut() -> LeaseId) -> Vec<Order> {
+        if self.stopping() {
+            return Vec::new();
+        }
+        let mut orders = self.hand_out(now, mint);
+        let rest = self.uses(now);
+        orders.extend(self.start(&rest));
+        orders.extend(self.evict(&rest.levels));
+        orders.extend(self.withdraw(&rest.levels));
+        orders
+    }
+
+    /// Free agents with the places left on them, in the order of preference: agents already in
+    /// use first, so that idle ones may go or stay warm, then the longest ready.
+    ///
+    /// An agent that is kept for one owner goes before the others, which anybody can have.
+    fn free(&self) -> Vec<Slot> {
+        let mut free: Vec<(bool, bool, u64, Slot)> = Vec::new();
+        for (agent, view) in &self.agents {
+            if let Standing::Free { executors, idle } = view.standing {
+                let sent = self.book.sent_to(agent);
+                let left = executors.saturating_sub(sent);
+                if left > 0 && !view.going {
+                    let unused = idle && sent == 0;
+                    let (agent, spec) = (agent.clone(), view.spec.clone());
+                    let owner = view.owner.clone();
+                    let slot = Slot { agent, spec, owner, left, unused };
+                    free.push((view.owner.is_none(), unused, view.order, slot));
+                }
+            }
+        }
+        free.sort_by(|one, other| {
+            (one.0, one.1, one.2, &one.3.agent).cmp(&(other.0, other.1, other.2, &other.3.agent))
+        });
+        free.into_iter().map(|(.., slot)| slot).collect()
+    }
+
+    fn hand_out(&mut self, now: WallTime, mint: &mut dyn FnMut() -> LeaseId) -> Vec<Order> {
+        let free = self.free();
+        if free.is_empty() {
+            return Vec::new();
+        }
+        let uses = self.uses(now);
+        let mut orders = Vec::new();
+        // Some runners take their agent whole, and all jobs that there is room for.
+        let mut taken: BTreeMap<usize, bool> = BTreeMap::new();
+        for (one, index) in self.placed(&uses, &free) {
+            let (level, slot) = (&uses.levels[one.level], &free[index]);
+            let whole = self.takes_whole(&level.source);
+            match taken.get(&index) {
+                Some(taken_whole) if *taken_whole || whole => continue,
+                Some(_) | None => taken.insert(index, whole),
+            };
+            let ask = match (&one.asker, &level.source) {
+                (Asker::Lease(lease), _) => {
+                    let Some(entry) = self.book.get(lease) else { continue };
+                    let ask = entry.ask.clone();
+                    self.book.stand(lease, Stand::Sent(slot.agent.clone()));
+                    ask
+                }
+                (Asker::Job(since), Source::Named(source)) => {
+                    let Some(view) = self.sources.get(source) else { continue };
+                    let Owner { principal, owner } = owner_of(source);
+                    let ask = LeaseAsk {
+                        lease: mint(),
+                        want: level.want.clone(),
+                        principal,
+                        owner,
+                        ttl_ms: u64::try_from(view.spec.job.as_millis()).unwrap_or(u64::MAX),
+                        public_key: None,
+                        key_hash: None,
+                        body_hash: String::new(),
+                        asked: *since,
+                        source: Some(source.clone()),
+                    };
+                    self.book.send(ask.clone(), &slot.agent);
+                    ask
+                }
+                (Asker::Job(_), Source::Leases) => continue,
+            };
+            orders.push(Order::HandOut { agent: slot.agent.clone(), ask: Box::new(ask) });
+        }
+        orders
+    }
+
+    /// Whether the runners of a source take an agent with all its executors.
+    fn takes_whole(&self, source: &Source) -> bool {
+        match source {
+            Source::Leases => false,
+            Source::Named(id) => self.sources.get(id).is_some_and(|view| view.spec.whole),
+        }
+    }
+
+    /// Which uses find a place, in their order, and on which of the free agents.
+    fn placed<'a>(&self, uses: &'a Uses, free: &[Slot]) -> Vec<(&'a Use, usize)> {
+        let kinds = uses.levels.iter().map(|level| {
+            let whole = self.takes_whole(&level.source);
+            let ranks = free.iter().enumerate().filter_map(|(index, slot)| {
+                let rank = self.rank(&slot.spec, &level.want)?;
+                let fits = takes(slot.owner.as_ref(), level.whose.as_ref());
+                (fits && (slot.unused || !whole)).then_some((rank, index))
+            });
+            let mut fits: Vec<(usize, usize)> = ranks.collect();
+            fits.sort_unstable();
+            fits.into_iter().map(|(_, index)| index).collect()
+        });
+        let places = free.iter().map(|slot| slot.left).collect();
+        let mut matching = Matching::new(kinds.collect(), places);
+        let mut placed: Vec<&Use> = Vec::new();
+        let mut full = vec![false; uses.levels.len()];
+        for one in &uses.turns {
+            if full[one.level] {
+                continue;
+            }
+            if matching.place(one.level) {
+                placed.push(one);
+            } else {
+                full[one.level] = true;
+            }
+        }
+        let mut used: Vec<Vec<u32>> =
+            (0..uses.levels.len()).map(|kind| matching.used_by(kind).to_vec()).collect();
+        let each = placed.into_iter().filter_map(|one| {
+            let index = used[one.level].iter().position(|count| *count > 0)?;
+            used[one.level][index] -= 1;
+            Some((one, index))
+        });
+        each.collect()
+    }
+}

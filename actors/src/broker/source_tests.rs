@@ -1,0 +1,224 @@
+//! Demand of CI systems: levels, and shares of what is short.
+
+use std::time::Duration;
+
+use super::*;
+use crate::demand::Level;
+use crate::demand::spec::{ShareSpec, SourceSpec};
+use crate::id::SourceId;
+
+fn source(name: &str, share: ShareSpec) -> Arc<SourceSpec> {
+    Arc::new(SourceSpec {
+        id: SourceId::new(name),
+        kind: "gitea",
+        share,
+        labels: None,
+        whole: false,
+        poll: Duration::from_secs(10),
+        register: Duration::from_secs(120),
+        idle: Duration::from_secs(300),
+        job: Duration::from_secs(3600),
+        connection: 1,
+    })
+}
+
+/// Two templates' worth of room, and sources of these names.
+fn with_sources(names: &[&str]) -> (Broker, Vec<Arc<TemplateSpec>>) {
+    let (mut broker, specs) = broker(&[("c/t", &["linux"], 9)]);
+    let all = names.iter().map(|name| source(name, ShareSpec::default()));
+    broker.shares(ShareSpec::default(), all);
+    (broker, specs)
+}
+
+/// So many jobs for these labels wait since then; leases with the jobs that run on them.
+fn wanted(broker: &mut Broker, name: &str, count: usize, since: u64, jobs: &[(&str, u32)]) {
+    let level = Level { want: labels(&["linux"]), since: vec![at(since).wall; count] };
+    let jobs = jobs.iter().map(|(lease, jobs)| (LeaseId::new(lease), *jobs));
+    broker.demanded(&SourceId::new(name), vec![level], jobs);
+}
+
+// Invariant: demand is a level: told twice, or late, it begins nothing twice.
+
+#[test]
+fn a_level_told_again_begins_nothing_more() {
+    let (mut broker, _) = with_sources(&["git"]);
+    wanted(&mut broker, "git", 2, 0, &[]);
+    assert_eq!(text(&broker.decided()), ["start 2 c/t"]);
+    wanted(&mut broker, "git", 2, 0, &[]);
+    assert!(broker.decided().is_empty());
+    wanted(&mut broker, "git", 3, 0, &[]);
+    assert_eq!(text(&broker.decided()), ["start 1 c/t"]);
+}
+
+#[test]
+fn a_job_is_served_once_although_it_is_still_seen_to_wait() {
+    let (mut broker, specs) = with_sources(&["git"]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    wanted(&mut broker, "git", 1, 0, &[]);
+    assert_eq!(text(&broker.decided()), ["use1 on a1"]);
+    // Its runner is on its way, and the job waits until that takes it.
+    tell(&mut broker, &specs[0], "a1", Standing::Busy, &["use1"]);
+    wanted(&mut broker, "git", 1, 0, &[]);
+    assert!(broker.decided().is_empty());
+    // It runs, and another came.
+    wanted(&mut broker, "git", 1, 1, &[("use1", 1)]);
+    assert_eq!(text(&broker.decided()), ["start 1 c/t"]);
+}
+
+#[test]
+fn a_runner_that_could_not_be_begun_is_wanted_anew() {
+    let (mut broker, specs) = with_sources(&["git"]);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    wanted(&mut broker, "git", 1, 0, &[]);
+    broker.decided();
+    tell(&mut broker, &specs[0], "a1", Standing::Busy, &["use1"]);
+    let mut back = news(&specs[0], 9);
+    back.agents = vec![AgentLevel {
+        refused: vec![LeaseId::new("use1")],
+        ..level(&specs[0], "a1", Standing::Leaving, &[])
+    }];
+    let orders = broker.news(&back, at(1).wall);
+    assert_eq!(text(&orders), ["use1 of git is not served"]);
+    assert!(broker.lease(&LeaseId::new("use1")).is_none());
+    assert_eq!(text(&broker.decided()), ["start 1 c/t"]);
+}
+
+#[test]
+fn agents_begun_for_jobs_that_went_away_are_let_go_while_they_cost_nothing() {
+    let (mut broker, specs) = with_sources(&["git"]);
+    wanted(&mut broker, "git", 2, 0, &[]);
+    broker.decided();
+    let mut begun = news(&specs[0], 7);
+    begun.answered = 2;
+    let agents = ["a1", "a2"].map(|agent| level(&specs[0], agent, Standing::Coming, &[]));
+    begun.agents = agents.into();
+    broker.news(&begun, at(1).wall);
+    wanted(&mut broker, "git", 1, 0, &[]);
+    assert_eq!(text(&broker.decided()), ["withdraw a2"]);
+    broker.shares(ShareSpec::default(), std::iter::empty());
+    assert_eq!(text(&broker.decided()), ["withdraw a1"], "its source is not configured any more");
+}
+
+#[test]
+fn one_runner_with_an_agent_of_its_own_is_enough_for_as_many_jobs_as_that_has_executors() {
+    let (mut broker, _) = broker(&[]);
+    let mut spec = template("c/t", &["linux"]);
+    spec.executors = 3;
+    let spec = Arc::new(spec);
+    broker.cloud(&spec.id.cloud, u32::MAX);
+    broker.news(&news(&spec, 9), at(0).wall);
+    let mut whole = (*source("ci", ShareSpec::default())).clone();
+    whole.whole = true;
+    broker.shares(ShareSpec::default(), std::iter::once(Arc::new(whole)));
+    tell(&mut broker, &spec, "a1", Standing::Free { executors: 3, idle: true }, &[]);
+    wanted(&mut broker, "ci", 4, 0, &[]);
+    assert_eq!(text(&broker.decided()), ["use1 on a1", "start 1 c/t"]);
+    tell(&mut broker, &spec, "a1", Standing::Busy, &["use1"]);
+    wanted(&mut broker, "ci", 2, 0, &[("use1", 2)]);
+    assert!(broker.decided().is_empty(), "one more fits there, the other is on its way");
+}
+
+// Invariant: sources and leases share what is short by weight, and lend what they do not want.
+
+#[test]
+fn free_agents_go_to_the_one_that_has_the_least_for_its_weight() {
+    let (mut broker, specs) = with_sources(&["git", "hub"]);
+    let heavy = ShareSpec { weight: 3, ..ShareSpec::default() };
+    let sources = [source("git", heavy), source("hub", ShareSpec::default())];
+    broker.shares(ShareSpec::default(), sources.into_iter());
+    for agent in ["a1", "a2", "a3", "a4"] {
+        tell(&mut broker, &specs[0], agent, IDLE, &[]);
+    }
+    wanted(&mut broker, "hub", 9, 0, &[]);
+    wanted(&mut broker, "git", 9, 1, &[]);
+    let orders = broker.decided();
+    let given = |name: &str| {
+        let of_it = orders.iter().filter(|order| match order {
+            Order::HandOut { ask, .. } => ask.source == Some(SourceId::new(name)),
+            _ => false,
+        });
+        of_it.count()
+    };
+    assert_eq!((given("git"), given("hub")), (3, 1), "{orders:?}");
+}
+
+#[test]
+fn room_for_one_more_is_for_the_one_whose_turn_it_is() {
+    let (mut broker, specs) = broker(&[("c/t", &["linux"], 1), ("d/u", &["arm"], 1)]);
+    let urgent = ShareSpec { priority: 1, ..ShareSpec::default() };
+    broker.shares(ShareSpec::default(), std::iter::once(source("git", urgent)));
+    broker.cloud(&specs[0].id.cloud, 1);
+    wait(&mut broker, &specs, "old", labels(&["linux"]), 0);
+    let level = Level { want: labels(&["arm"]), since: vec![at(1).wall] };
+    broker.cloud(&specs[1].id.cloud, 0);
+    broker.demanded(&SourceId::new("git"), vec![level], std::iter::empty());
+    assert_eq!(text(&broker.decided()), ["start 1 c/t"], "who finds no room leaves it to others");
+}
+
+#[test]
+fn a_cap_holds_for_what_is_begun_too() {
+    let (mut broker, _) = with_sources(&[]);
+    let capped = ShareSpec { cap: Some(2), ..ShareSpec::default() };
+    broker.shares(ShareSpec::default(), std::iter::once(source("git", capped)));
+    wanted(&mut broker, "git", 7, 0, &[]);
+    assert_eq!(text(&broker.decided()), ["start 2 c/t"]);
+}
+
+// Invariant: two sources that never have enough share by weight over time, within three points.
+
+#[test]
+fn two_saturating_sources_of_weights_three_and_one_have_three_quarters_and_one() {
+    let (mut broker, specs) = with_sources(&[]);
+    let heavy = ShareSpec { weight: 3, ..ShareSpec::default() };
+    let sources = [source("git", heavy), source("hub", ShareSpec::default())];
+    broker.shares(ShareSpec::default(), sources.into_iter());
+    let agents: Vec<String> = (0..20).map(|n| format!("a{n:02}")).collect();
+    for agent in &agents {
+        tell(&mut broker, &specs[0], agent, IDLE, &[]);
+    }
+    let (mut minted, mut dice) = (0u64, 7u64);
+    let mut running: Vec<(u64, String, LeaseId, &str)> = Vec::new();
+    let (mut git, mut all) = (0u64, 0u64);
+    for minute in 0..2_000u64 {
+        let (over, still): (Vec<_>, Vec<_>) =
+            running.into_iter().partition(|(until, ..)| *until <= minute);
+        running = still;
+        for (_, agent, ..) in over {
+            tell(&mut broker, &specs[0], &agent, IDLE, &[]);
+        }
+        // The light one has all to itself at first: what it borrowed comes back.
+        for name in ["git", "hub"] {
+            let on: Vec<(&str, u32)> = running
+                .iter()
+                .filter(|(_, _, _, of)| *of == name)
+                .map(|(_, _, lease, _)| (lease.as_str(), 1))
+                .collect();
+            let waits = if name == "git" && minute < 100 { 0 } else { 40 };
+            wanted(&mut broker, name, waits, 0, &on);
+        }
+        let orders = broker.decide(at(1).wall, &mut || {
+            minted += 1;
+            LeaseId::new(format!("use{minted}"))
+        });
+        for order in orders {
+            let Order::HandOut { agent, ask } = order else { continue };
+            let git = ask.source == Some(SourceId::new("git"));
+            tell(&mut broker, &specs[0], agent.as_str(), Standing::Busy, &[ask.lease.as_str()]);
+            // Jobs of one source take longer than the other's, and none is like another.
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let minutes = (dice >> 33) % 20 + if git { 1 } else { 10 };
+            let name = if git { "git" } else { "hub" };
+            running.push((minute + minutes, agent.to_string(), ask.lease, name));
+        }
+        if minute == 130 {
+            let light = running.iter().filter(|(.., of)| *of == "hub").count();
+            assert!(light <= 5, "what was lent came back within a job's length: {light}");
+        }
+        if minute > 200 {
+            all += running.len() as u64;
+            git += running.iter().filter(|(.., of)| *of == "git").count() as u64;
+        }
+    }
+    let share = git * 1000 / all;
+    assert!((720..=780).contains(&share), "{share} of 1000");
+}

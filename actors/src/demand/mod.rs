@@ -1,0 +1,17 @@
+//! Demand from CI systems: each configured source is read as a level, so many jobs of that kind
+//! wait, and the broker turns all levels into starts and hand-outs by weighted fair shares.
+
+pub mod share;
+pub mod spec;
+
+use crate::record::Want;
+use crate::time::WallTime;
+
+/// Jobs of one kind that wait at a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Level {
+    /// What they want.
+    pub want: Want,
+    /// Since when each of them waits, the oldest first.
+    pub since: Vec<WallTime>,
+}

@@ -1,0 +1,50 @@
+//! A configured source of demand, as far as decisions need it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::id::SourceId;
+
+/// What share of the machines a source may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShareSpec {
+    /// Its part beside the other sources' weights when machines are short; at least 1.
+    pub weight: u32,
+    /// Jobs of a higher priority go first, whatever the weights.
+    pub priority: i32,
+    /// The most agents it may have at once; none for no limit.
+    pub cap: Option<u32>,
+}
+
+impl Default for ShareSpec {
+    fn default() -> Self {
+        Self { weight: 1, priority: 0, cap: None }
+    }
+}
+
+/// One configured source of demand.
+///
+/// Never written down: `connection` is drawn from secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceSpec {
+    /// Its key in `demand`.
+    pub id: SourceId,
+    /// The kind of system, as in the configuration.
+    pub kind: &'static str,
+    /// Its share.
+    pub share: ShareSpec,
+    /// Labels that its jobs may want; none for all. Jobs that want others are left alone.
+    pub labels: Option<BTreeSet<String>>,
+    /// Whether a runner takes its agent whole, with all its executors (Jenkins), and not one of them.
+    pub whole: bool,
+    /// Time between two looks.
+    pub poll: Duration,
+    /// How long a runner may take to be seen at its source.
+    pub register: Duration,
+    /// How long a runner may be without a job.
+    pub idle: Duration,
+    /// How long a job may take.
+    pub job: Duration,
+    /// Changes whenever its URL, credentials or scope change; opaque.
+    pub connection: u64,
+}
