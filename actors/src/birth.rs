@@ -14,6 +14,7 @@ use crate::agent::boots::Boots;
 use crate::agent::hold_next::HoldNext;
 use crate::agent::lessons::Resets;
 use crate::board::{Board, Scope};
+use crate::demand::runners::Runners;
 use crate::fact::Fact;
 use crate::id::{
     AgentId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
@@ -99,6 +100,8 @@ pub struct AgentBirth {
     pub hold_next: HoldNext,
     /// Whose each address is.
     pub addresses: Addresses,
+    /// Runners that may be at their sources.
+    pub runners: Runners,
 }
 
 /// Starts an agent's actor and gives its address.
@@ -121,6 +124,8 @@ pub struct Common {
     pub sites: Sites,
     /// Whose each address is.
     pub addresses: Addresses,
+    /// Runners that may be at their sources.
+    pub runners: Runners,
     /// Starts agents.
     pub spawner: AgentSpawner,
     /// What the resets of each template teach.

@@ -72,7 +72,8 @@ impl Scope {
             | Culprit::Template
             | Culprit::Node(_)
             | Culprit::Storage(_)
-            | Culprit::Cloud(_) => None,
+            | Culprit::Cloud(_)
+            | Culprit::Source(_) => None,
         }
     }
 

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Scope;
 use crate::id::{
-    AddressPoolId, AgentId, CloudId, ClusterId, Generation, LeaseId, NodeName, TemplateId, VmId,
+    AddressPoolId, AgentId, CloudId, ClusterId, Generation, LeaseId, NodeName, RunnerName, SourceId,
+    TemplateId, VmId,
 };
 use crate::overrides::Overrides;
 use crate::record::Reason;
@@ -75,6 +76,28 @@ pub struct ResetPicture {
     pub anew_ms: Option<u64>,
     /// Why agents are destroyed all the same; empty when they are not.
     pub detail: String,
+}
+
+/// A fresh picture of one source of demand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourcePicture {
+    /// The source.
+    pub source: SourceId,
+    /// The kind of system.
+    pub kind: String,
+    /// Jobs that wait there for what it may have.
+    pub waiting: usize,
+    /// Since when the oldest of them does.
+    pub oldest: Option<WallTime>,
+    /// Jobs that want labels it may not have.
+    pub ignored: usize,
+    /// Runners of drover's there.
+    pub runners: usize,
+    /// Jobs that run on them.
+    pub running: usize,
+    /// Since when it does not answer, and why.
+    pub outage: Option<(WallTime, String)>,
 }
 
 /// A fresh picture of one lease.
@@ -175,6 +198,24 @@ pub enum What {
     },
     /// A lease changed.
     Lease(Box<LeasePicture>),
+    /// A source of demand changed.
+    Source(Box<SourcePicture>),
+    /// A source of demand left the configuration, and its last runner is gone.
+    SourceGone {
+        /// The source.
+        source: SourceId,
+    },
+    /// A job was lost with its machine; nobody runs it again unasked.
+    JobLost {
+        /// The source.
+        source: SourceId,
+        /// The runner it was on.
+        runner: RunnerName,
+        /// The agent it ran on.
+        agent: AgentId,
+        /// The job, where that is known.
+        job: Option<String>,
+    },
     /// A template's counts changed.
     Template {
         /// The template.

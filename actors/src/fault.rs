@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{CloudId, NodeName};
+use crate::id::{CloudId, NodeName, SourceId};
 
 /// A failure as the minds understand it; the port keeps and logs the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -111,4 +111,6 @@ pub enum Culprit {
     Node(NodeName),
     /// The cloud: login, rights, endpoints.
     Cloud(CloudId),
+    /// A source of demand: no breaker of drover's machines counts it.
+    Source(SourceId),
 }

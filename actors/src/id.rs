@@ -71,9 +71,33 @@ text_id!(
     SourceId
 );
 text_id!(
+    /// A runner at a source of demand: `drover-<installation>-<agent>`, with `-<n>` for the n-th use
+    /// of that agent beyond its first.
+    RunnerName
+);
+text_id!(
     /// A Proxmox task (behaviour section 5).
     Upid
 );
+
+impl RunnerName {
+    /// The name of an agent's runner for its n-th use, counted from 1.
+    pub fn of(installation: &Installation, agent: &AgentId, n: u32) -> Self {
+        let first = format!("drover-{installation}-{agent}");
+        Self::new(if n <= 1 { first } else { format!("{first}-{n}") })
+    }
+
+    /// Reads a name, which must be exactly one that [`RunnerName::of`] makes.
+    pub fn parse(text: &str) -> Option<(Installation, AgentId, u32)> {
+        let mut parts = text.strip_prefix("drover-")?.split('-');
+        let (installation, agent) = (parts.next()?, parts.next()?);
+        let n = parts.next().map_or(Some(1), |n| n.parse().ok())?;
+        let (installation, agent) = (Installation::new(installation), AgentId::new(agent));
+        let well = is_crockford(installation.as_str(), 8) && is_crockford(agent.as_str(), 16);
+        let same = Self::of(&installation, &agent, n).as_str() == text;
+        (well && same).then_some((installation, agent, n))
+    }
+}
 
 /// A template on one cloud; shown as `cloud/template`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

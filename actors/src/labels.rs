@@ -83,6 +83,13 @@ impl LabelExpression {
         self.root.holds(labels)
     }
 
+    /// The labels it speaks of.
+    pub fn names(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        self.root.names(&mut names);
+        names
+    }
+
     /// The expression as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -110,6 +117,19 @@ impl From<LabelExpression> for String {
 }
 
 impl Node {
+    fn names<'a>(&'a self, names: &mut BTreeSet<&'a str>) {
+        match self {
+            Self::Label(label) => {
+                names.insert(label);
+            }
+            Self::Not(inner) => inner.names(names),
+            Self::Pair(_, left, right) => {
+                left.names(names);
+                right.names(names);
+            }
+        }
+    }
+
     fn holds(&self, labels: &BTreeSet<String>) -> bool {
         match self {
             Self::Label(label) => labels.contains(label),

@@ -10,9 +10,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::AssignedAddress;
+use crate::agent::event::Pass;
 use crate::board::Scope;
 use crate::cluster::allocator::REST;
-use crate::id::{AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, TemplateId, VmId};
+use crate::id::{
+    AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
+    VmId,
+};
 use crate::marks::Marks;
 use crate::overrides::{OverrideChange, Overrides};
 use crate::record::{Body, EXPIRED, Hold, LOST, LeaseAsk, Owner, Reason, Record};
@@ -59,6 +63,8 @@ pub struct Ledger {
     pub drained: BTreeMap<ClusterId, BTreeSet<NodeName>>,
     /// Templates whose next agent that fails on its way is to be held.
     pub hold_next: BTreeMap<TemplateId, Hold>,
+    /// Runners that may be at their sources.
+    pub runners: BTreeMap<SourceId, BTreeMap<RunnerName, RunnerEntry>>,
 }
 
 /// One agent as the journal knows it.
@@ -113,6 +119,9 @@ pub struct AgentEntry {
     /// For whom its last lease was.
     #[serde(default)]
     pub owner: Option<Owner>,
+    /// Whether a source's jobs may have run on it since it was clean.
+    #[serde(default)]
+    pub ran: bool,
     /// Whether there is a snapshot from before its first use.
     #[serde(default)]
     pub clean: bool,
@@ -180,6 +189,19 @@ pub struct GrantedLease {
     pub ask: LeaseAsk,
     /// When it runs out.
     pub expires: WallTime,
+    /// Its runner's name, where it serves a source.
+    #[serde(default)]
+    pub runner: Option<RunnerName>,
+}
+
+/// A runner that may be at its source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunnerEntry {
+    /// Its agent.
+    pub agent: AgentId,
+    /// The lease it serves.
+    pub lease: LeaseId,
 }
 
 /// A lease that is over.
@@ -219,6 +241,19 @@ pub const ENDED_KEEP_MS: i64 = 24 * 60 * 60 * 1000;
 /// How often ended leases are pruned, in milliseconds: a busy day leaves hundreds of thousands,
 /// too many to look through at every record.
 const PRUNE_EVERY_MS: i64 = 10 * 60 * 1000;
+
+impl GrantedLease {
+    /// What is put into the guest for it.
+    pub fn pass(&self) -> Option<Pass> {
+        match (&self.ask.public_key, &self.ask.source, &self.runner) {
+            (Some(key), ..) => Some(Pass::Key(key.clone())),
+            (None, Some(source), Some(runner)) => {
+                Some(Pass::Runner(source.clone(), runner.clone()))
+            }
+            (None, ..) => None,
+        }
+    }
+}
 
 impl Ledger {
     /// Folds one record in.
@@ -265,6 +300,8 @@ impl Ledger {
                 if state == "Ready" {
                     entry.expelling.clear();
                     entry.unswept = false;
+                    // Whoever is free again after a reset is clean.
+                    entry.ran &= !entry.clean;
                 }
             }),
             Body::KeyRemoved { agent, lease } => self.with(agent, |entry| {
@@ -273,7 +310,8 @@ impl Ledger {
             Body::LeaseAsked(ask) => self.waiting.push((**ask).clone()),
             Body::LeaseGranted { agent, ask, expires } => {
                 self.waiting.retain(|other| other.lease != ask.lease);
-                let granted = GrantedLease { ask: (**ask).clone(), expires: *expires };
+                let granted =
+                    GrantedLease { ask: (**ask).clone(), expires: *expires, runner: None };
                 // The agent that gave it back may not have been heard yet.
                 for entry in self.agents.values_mut() {
                     entry.leases.remove(&ask.lease);
@@ -281,6 +319,7 @@ impl Ledger {
                 self.with(agent, |entry| {
                     entry.uses += 1;
                     entry.owner = Some(granted.ask.whose());
+                    entry.ran |= granted.ask.source.is_some();
                     // Its phase is told too, and may be lost when this is not.
                     entry.state = "Leased".into();
                     entry.leases.insert(granted.ask.lease.clone(), granted);
@@ -292,6 +331,21 @@ impl Ledger {
                         granted.expires = *expires;
                     }
                 }
+            }
+            Body::RunnerIntended { agent, lease, source, runner } => {
+                self.with(agent, |entry| {
+                    if let Some(granted) = entry.leases.get_mut(lease) {
+                        granted.runner = Some(runner.clone());
+                    }
+                });
+                let entry = RunnerEntry { agent: agent.clone(), lease: lease.clone() };
+                self.runners.entry(source.clone()).or_default().insert(runner.clone(), entry);
+            }
+            Body::RowGone { source, runner } => {
+                if let Some(runners) = self.runners.get_mut(source) {
+                    runners.remove(runner);
+                }
+                self.runners.retain(|_, runners| !runners.is_empty());
             }
             Body::LeaseReturned { agent, lease } => self.return_lease(agent, lease),
             Body::LeaseEnded { lease, why } => self.end_lease(lease, why, at),
@@ -457,6 +511,7 @@ impl Ledger {
             expelling: BTreeMap::new(),
             unswept: false,
             owner: None,
+            ran: false,
             clean: false,
             retiring: None,
             wishes: self.early.remove(&marks.agent).unwrap_or_default(),
@@ -476,7 +531,7 @@ impl Ledger {
                 found = Some((granted.ask.clone(), Some(agent.clone())));
                 if why == EXPIRED || why == LOST {
                     entry.unswept = true;
-                } else if granted.ask.public_key.is_some() {
+                } else if granted.ask.enters() {
                     entry.expelling.insert(lease.clone(), granted);
                 }
             }
@@ -487,11 +542,15 @@ impl Ledger {
         }
     }
 
-    /// Back among those who wait, unless another agent has it already.
+    /// Back among those who wait, unless another agent has it already; a source wants anew what it
+    /// still wants.
     fn return_lease(&mut self, agent: &AgentId, lease: &LeaseId) {
         let Some(entry) = self.agents.get_mut(agent) else { return };
         let Some(granted) = entry.leases.remove(lease) else { return };
-        entry.unswept |= granted.ask.public_key.is_some();
+        entry.unswept |= granted.ask.enters();
+        if granted.ask.source.is_some() {
+            return;
+        }
         let place = self.waiting.partition_point(|other| other.asked <= granted.ask.asked);
         self.waiting.insert(place, granted.ask);
     }

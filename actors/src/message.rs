@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::cluster::LaneEnd;
 use crate::fault::Fault;
-use crate::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
+use crate::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId, VmId};
 use crate::overrides::{OverrideChange, Overrides};
 use crate::placement::report::{NodeReport, WhyReport};
 use crate::reconciler::finding::Finding;
@@ -51,6 +51,13 @@ pub enum HerdCommand {
         /// Which.
         lease: LeaseId,
         /// Filled when the end is durable.
+        reply: oneshot::Sender<Result<(), Refusal>>,
+    },
+    /// A source of demand says that there is news.
+    Wake {
+        /// Which.
+        source: SourceId,
+        /// Filled when it was passed on.
         reply: oneshot::Sender<Result<(), Refusal>>,
     },
     /// One agent goes.
@@ -266,6 +273,13 @@ pub enum AgentCommand {
         lease: LeaseId,
         /// `released`, `expired`, `cancelled`.
         why: String,
+    },
+    /// A lease's runner is not what it should be: it ends, and the agent with it.
+    FailLease {
+        /// Which.
+        lease: LeaseId,
+        /// What is wrong, in words for people.
+        text: String,
     },
     /// Its limits change against its template's (already durable).
     Override(OverrideChange),

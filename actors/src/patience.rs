@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{CloudId, NodeName, Upid, VmId};
+use crate::id::{CloudId, NodeName, RunnerName, SourceId, Upid, VmId};
 use crate::marks::Marks;
 use crate::placement::Fleet;
 use crate::ports::{
-    AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
-    ImageSight, Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall, Survey, TaskEnd, VmRef,
-    VmSight,
+    AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Demand, HireCall,
+    Hypervisor, IdSight, ImageSight, Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall,
+    SourceSight, Survey, TaskEnd, VmRef, VmSight,
 };
 use crate::source::{Found, Sought};
 use crate::spec::UploadSpec;
@@ -29,9 +29,11 @@ const BEYOND: Duration = Duration::from_secs(60);
 /// The ports, none of whose answers is waited for without an end. The journal is not among them:
 /// what it was given cannot be taken back, and nothing may be done before it is durable.
 pub fn patient(ports: Ports) -> Ports {
-    let Ports { hypervisor, shell, journal, observer, ambient, calendar } = ports;
+    let Ports { hypervisor, shell, demand, journal, observer, ambient, calendar } = ports;
     let hypervisor = Arc::new(Patient(hypervisor));
-    Ports { hypervisor, shell: Arc::new(Patient(shell)), journal, observer, ambient, calendar }
+    let shell = Arc::new(Patient(shell));
+    let demand = Arc::new(Patient(demand));
+    Ports { hypervisor, shell, demand, journal, observer, ambient, calendar }
 }
 
 struct Patient<P: ?Sized>(Arc<P>);
@@ -146,6 +148,32 @@ impl Hypervisor for Patient<dyn Hypervisor> {
     fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>> {
         asked("leftovers", &vm.cloud, self.0.leftovers(vm, ours))
     }
+}
+
+impl Demand for Patient<dyn Demand> {
+    fn look(&self, source: &SourceId) -> Ask<SourceSight> {
+        of_source("look at jobs", source, self.0.look(source))
+    }
+
+    fn hire(&self, call: HireCall, limit: Duration) -> Ask<()> {
+        within(limit + BEYOND, "hire", Culprit::Guest, self.0.hire(call, limit))
+    }
+
+    fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()> {
+        within(limit + BEYOND, "dismiss", Culprit::Guest, self.0.dismiss(call, limit))
+    }
+
+    fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
+        of_source("quiet", source, self.0.quiet(source, runner))
+    }
+
+    fn strike(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
+        of_source("strike", source, self.0.strike(source, runner))
+    }
+}
+
+fn of_source<T: Send + 'static>(call: &'static str, source: &SourceId, answer: Ask<T>) -> Ask<T> {
+    within(CALL, call, Culprit::Source(source.clone()), answer)
 }
 
 impl Shell for Patient<dyn Shell> {

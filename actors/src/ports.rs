@@ -5,17 +5,18 @@
 //! runtime. Dropping a future does not take the call back.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::fact::Fact;
-use crate::fault::Fault;
-use crate::id::{CloudId, ClusterId, NodeName, Upid, VmId};
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
 use crate::marks::{Marks, Reading};
 use crate::placement::Fleet;
-use crate::record::Body;
+use crate::record::{Body, Want};
 use crate::source::{Found, Sought};
 use crate::spec::{SshSpec, TemplateSpec, UploadSpec, WindowSpec};
 use crate::time::{Now, WallTime};
@@ -291,6 +292,104 @@ pub trait Shell: Send + Sync + 'static {
     fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()>;
 }
 
+/// A runner to be put on an agent, or taken from it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HireCall {
+    /// Its source.
+    pub source: SourceId,
+    /// Its name there.
+    pub runner: RunnerName,
+    /// The guest it runs in.
+    pub target: ShellTarget,
+    /// The spec of its agent: labels, executors, folders.
+    pub spec: Arc<TemplateSpec>,
+}
+
+/// A job that waits at a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobSight {
+    /// Its id there.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+    /// What it wants.
+    pub want: Want,
+    /// Since when.
+    pub since: WallTime,
+}
+
+/// A runner at a source whose name is one of drover's, of whichever installation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowSight {
+    /// Its name.
+    pub runner: RunnerName,
+    /// Whether it is connected.
+    pub online: bool,
+    /// Jobs that run on it.
+    pub jobs: u32,
+    /// One of them, where that is known.
+    pub job: Option<String>,
+}
+
+/// What a source says at one moment. Runners were read before jobs, so that a job taken meanwhile
+/// is in neither rather than in both.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceSight {
+    /// Runners.
+    pub rows: Vec<RowSight>,
+    /// Jobs that wait for a runner and nothing else.
+    pub jobs: Vec<JobSight>,
+}
+
+/// Sources of demand. A fault of theirs is charged to [`crate::fault::Culprit::Source`].
+pub trait Demand: Send + Sync + 'static {
+    /// Reads runners and waiting jobs.
+    fn look(&self, source: &SourceId) -> Ask<SourceSight>;
+    /// Makes the runner at its source and starts it in the guest, which is given what serves this
+    /// one runner and nothing else; repeatable: one that was started is left alone.
+    fn hire(&self, call: HireCall, limit: Duration) -> Ask<()>;
+    /// Ends the runner in the guest and removes what it was given; repeatable.
+    fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()>;
+    /// Lets the runner take no further job, where its source knows such a thing.
+    fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()>;
+    /// Removes the runner from its source; one that is not there is fine. `Locked` while a job of it
+    /// runs, where the source says so.
+    fn strike(&self, source: &SourceId, runner: &RunnerName) -> Ask<()>;
+}
+
+/// No source of demand.
+pub struct NoDemand;
+
+impl NoDemand {
+    fn none<T: Send + 'static>(source: &SourceId) -> Ask<T> {
+        let text = format!("source `{source}` is not configured");
+        let fault = Fault::new(FaultKind::Gone, Culprit::Source(source.clone()), text);
+        Box::pin(std::future::ready(Err(fault)))
+    }
+}
+
+impl Demand for NoDemand {
+    fn look(&self, source: &SourceId) -> Ask<SourceSight> {
+        Self::none(source)
+    }
+
+    fn hire(&self, call: HireCall, _: Duration) -> Ask<()> {
+        Self::none(&call.source)
+    }
+
+    fn dismiss(&self, call: HireCall, _: Duration) -> Ask<()> {
+        Self::none(&call.source)
+    }
+
+    fn quiet(&self, source: &SourceId, _: &RunnerName) -> Ask<()> {
+        Self::none(source)
+    }
+
+    fn strike(&self, source: &SourceId, _: &RunnerName) -> Ask<()> {
+        Self::none(source)
+    }
+}
+
 /// Why the journal took nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JournalFault {
@@ -346,15 +445,17 @@ pub trait Calendar: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Ports {
     /// Proxmox.
-    pub hypervisor: std::sync::Arc<dyn Hypervisor>,
+    pub hypervisor: Arc<dyn Hypervisor>,
     /// SSH.
-    pub shell: std::sync::Arc<dyn Shell>,
+    pub shell: Arc<dyn Shell>,
+    /// CI systems.
+    pub demand: Arc<dyn Demand>,
     /// The journal.
-    pub journal: std::sync::Arc<dyn Journal>,
+    pub journal: Arc<dyn Journal>,
     /// The read side.
-    pub observer: std::sync::Arc<dyn Observer>,
+    pub observer: Arc<dyn Observer>,
     /// Time and chance.
-    pub ambient: std::sync::Arc<dyn Ambient>,
+    pub ambient: Arc<dyn Ambient>,
     /// Cron patterns and time zones.
-    pub calendar: std::sync::Arc<dyn Calendar>,
+    pub calendar: Arc<dyn Calendar>,
 }

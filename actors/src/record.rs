@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::addresses::AssignedAddress;
 use crate::board::Scope;
 use crate::id::{
-    AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, SourceId, TemplateId, Upid,
-    VmId,
+    AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
+    Upid, VmId,
 };
 use crate::labels::LabelExpression;
 use crate::marks::Marks;
@@ -28,6 +28,8 @@ pub const RECORD_VERSION: u32 = 1;
 
 /// Why a lease ended whose holder overstayed: the guest goes with it.
 pub const EXPIRED: &str = "expired";
+/// Why a lease ended that its holder gave back.
+pub const RELEASED: &str = "released";
 /// Why a lease ended whose agent can not serve it any more.
 pub const LOST: &str = "lost";
 
@@ -192,6 +194,9 @@ pub struct LeaseAsk {
     /// lease themselves.
     #[serde(default)]
     pub source: Option<SourceId>,
+    /// Whether it takes its agent with all executors.
+    #[serde(default)]
+    pub whole: bool,
 }
 
 /// For whom a lease is: who asked, and for whom they said. Only the same may have a guest again.
@@ -208,6 +213,11 @@ impl LeaseAsk {
     /// For whom it is.
     pub fn whose(&self) -> Owner {
         Owner { principal: self.principal.clone(), owner: self.owner.clone() }
+    }
+
+    /// Whether something is put into the guest for it that must be out of there when it is over.
+    pub fn enters(&self) -> bool {
+        self.public_key.is_some() || self.source.is_some()
     }
 }
 
@@ -317,7 +327,25 @@ pub enum Body {
         /// When it runs out.
         expires: WallTime,
     },
-    /// *Before acting.* A lease waits again: its agent was lost before the lease was ready.
+    /// *Before acting.* A runner of this name will be made at a source, for a lease on an agent.
+    RunnerIntended {
+        /// The agent.
+        agent: AgentId,
+        /// The lease.
+        lease: LeaseId,
+        /// The source.
+        source: SourceId,
+        /// Its name there.
+        runner: RunnerName,
+    },
+    /// A runner is known to be at its source no more.
+    RowGone {
+        /// The source.
+        source: SourceId,
+        /// The runner.
+        runner: RunnerName,
+    },
+    /// *Before acting.* A lease waits again, or is given up where a source wanted it: its agent was lost before the lease was ready.
     LeaseReturned {
         /// The agent.
         agent: AgentId,
@@ -482,6 +510,7 @@ impl Body {
             | Self::GuestCalled { .. }
             | Self::LeaseAsked(_)
             | Self::LeaseGranted { .. }
+            | Self::RunnerIntended { .. }
             | Self::LeaseReturned { .. }
             | Self::LeaseRenewed { .. }
             | Self::LeaseEnded { .. }
@@ -499,6 +528,7 @@ impl Body {
             | Self::HostKeyPinned { .. }
             | Self::Phase { .. }
             | Self::KeyRemoved { .. }
+            | Self::RowGone { .. }
             | Self::SnapshotTaken { .. }
             | Self::BreakerMoved { .. }
             | Self::IdBurned { .. }

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::addresses::{AddressPoolSpec, AddressSource};
 use crate::ambient::fnv1a;
-use crate::id::{AddressPoolId, CloudId, Generation, NodeName, TemplateId, VmId};
+use crate::demand::spec::{ShareSpec, SourceSpec};
+use crate::id::{AddressPoolId, CloudId, Generation, NodeName, SourceId, TemplateId, VmId};
 use crate::placement::PlacementSpec;
 use crate::seed::{NicSpec, SeedSpec};
 use crate::source::{Origin, Sought};
@@ -31,6 +32,10 @@ pub struct HerdSpec {
     pub mappings: Vec<Arc<LabelMapping>>,
     /// Addresses for agents, whichever clouds use them.
     pub pools: BTreeMap<AddressPoolId, Arc<AddressPoolSpec>>,
+    /// Sources of demand.
+    pub sources: BTreeMap<SourceId, Arc<SourceSpec>>,
+    /// The share of whoever asks for leases themselves.
+    pub asked: ShareSpec,
 }
 
 /// Labels that a list of templates serves (`labelMappings`).

@@ -73,6 +73,7 @@ fn log(view: &View, what: &What) {
                 tracing::debug!(pool = %pool.pool, used = pool.used, "address pool is used up");
             }
         }
+        What::SourceGone { source } => tracing::info!(%source, "source gone"),
         What::CloudGone { cloud } => tracing::info!(%cloud, "cloud gone"),
         // The agents log their own moves.
         What::Step { agent, template, step, ms, exit, log } => {
@@ -80,6 +81,8 @@ fn log(view: &View, what: &What) {
             tracing::debug!(%agent, step, log, "step said");
         }
         What::Agent(_)
+        | What::Source(_)
+        | What::JobLost { .. }
         | What::TemplateGone { .. }
         | What::Resets { .. }
         | What::HoldNext { .. } => {}

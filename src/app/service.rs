@@ -202,6 +202,7 @@ impl Service {
         let ports = Ports {
             hypervisor: Arc::clone(&proxmox) as _,
             shell: Arc::clone(&shell) as _,
+            demand: std::sync::Arc::new(drover_actors::ports::NoDemand),
             journal: Arc::clone(&journal) as _,
             observer: Arc::clone(&observer),
             ambient: Arc::clone(&ambient),

@@ -11,8 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
 use drover_actors::board::Scope;
-use drover_actors::fact::{AddressPoolPicture, AgentPicture, Fact, LeasePicture, What};
-use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, TemplateId};
+use drover_actors::fact::{
+    AddressPoolPicture, AgentPicture, Fact, LeasePicture, SourcePicture, What,
+};
+use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, SourceId, TemplateId};
 use drover_actors::ports::Observer;
 use drover_actors::time::WallTime;
 use tokio::sync::watch;
@@ -20,7 +22,7 @@ use tokio::time::Instant;
 
 pub use feed::{Event, EventId, Reader, Told};
 pub use pictures::{
-    AlarmPicture, BreakerPicture, CloudPicture, ConfigPicture, GoneAgent, Readiness,
+    AlarmPicture, BreakerPicture, CloudPicture, ConfigPicture, GoneAgent, LostJob, Readiness,
     ReconcilePicture, RestartPicture, TemplateAsides, TemplatePicture,
 };
 
@@ -28,6 +30,8 @@ pub use pictures::{
 pub const ENDED_LEASES_KEPT: usize = 1000;
 /// Agents that are gone and still shown.
 pub const GONE_AGENTS_KEPT: usize = 500;
+/// Jobs lost with their machines that are still shown.
+pub const LOST_JOBS_KEPT: usize = 100;
 /// Restarts of actors that are still shown.
 pub const RESTARTS_KEPT: usize = 100;
 
@@ -40,6 +44,7 @@ pub struct View {
     clouds: DashMap<CloudId, CloudPicture>,
     reconciled: DashMap<ClusterId, ReconcilePicture>,
     pools: Mutex<Vec<AddressPoolPicture>>,
+    sources: DashMap<SourceId, SourcePicture>,
     alarms: DashMap<AgentId, AlarmPicture>,
     /// Breakers of nodes, storages and clouds.
     places: DashMap<Scope, BreakerPicture>,
@@ -58,6 +63,7 @@ struct Past {
     gone: VecDeque<GoneAgent>,
     gone_by_reason: BTreeMap<&'static str, u64>,
     ended: VecDeque<LeaseId>,
+    lost: VecDeque<LostJob>,
     restarts: VecDeque<RestartPicture>,
     restart_count: u64,
 }
@@ -74,6 +80,7 @@ impl View {
             clouds: DashMap::new(),
             reconciled: DashMap::new(),
             pools: Mutex::new(Vec::new()),
+            sources: DashMap::new(),
             alarms: DashMap::new(),
             places: DashMap::new(),
             past: Mutex::new(Past::default()),
@@ -209,6 +216,18 @@ impl View {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Sources of demand, by name.
+    pub fn sources(&self) -> Vec<SourcePicture> {
+        let mut all: Vec<_> = self.sources.iter().map(|entry| entry.value().clone()).collect();
+        all.sort_by(|a, b| a.source.cmp(&b.source));
+        all
+    }
+
+    /// The last jobs that were lost with their machines, oldest first.
+    pub fn lost_jobs(&self) -> Vec<LostJob> {
+        self.past().lost.iter().cloned().collect()
+    }
+
     /// Alarms that stand.
     pub fn alarms(&self) -> Vec<AlarmPicture> {
         let mut all: Vec<_> = self.alarms.iter().map(|entry| entry.value().clone()).collect();
@@ -300,6 +319,22 @@ impl View {
                 self.places.insert(scope.clone(), picture);
             }
             What::Lease(picture) => self.fold_lease(picture),
+            What::Source(picture) => {
+                self.sources.insert(picture.source.clone(), (**picture).clone());
+            }
+            What::SourceGone { source } => {
+                self.sources.remove(source);
+            }
+            What::JobLost { source, runner, agent, job } => {
+                let lost = LostJob {
+                    source: source.clone(),
+                    runner: runner.clone(),
+                    agent: agent.clone(),
+                    job: job.clone(),
+                    at: fact.at,
+                };
+                keep(&mut self.past().lost, lost, LOST_JOBS_KEPT);
+            }
             What::Reconciled { cluster, findings } => {
                 let picture = ReconcilePicture {
                     cluster: cluster.clone(),

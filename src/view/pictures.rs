@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use drover_actors::fact::{ResetPicture, What};
-use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, TemplateId};
+use drover_actors::id::{
+    AgentId, CloudId, ClusterId, Generation, RunnerName, SourceId, TemplateId,
+};
 use drover_actors::record::Reason;
 use drover_actors::time::WallTime;
 
@@ -34,6 +36,21 @@ pub struct ConfigPicture {
     pub applied: Option<WallTime>,
     /// When a newer one was refused, and why; none when the newest is in force.
     pub refused: Option<(WallTime, String)>,
+}
+
+/// A job that was lost with its machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostJob {
+    /// The source.
+    pub source: SourceId,
+    /// The runner it was on.
+    pub runner: RunnerName,
+    /// The agent it ran on.
+    pub agent: AgentId,
+    /// The job, where that is known.
+    pub job: Option<String>,
+    /// When that was found.
+    pub at: WallTime,
 }
 
 /// One template.

@@ -171,6 +171,7 @@ fn read_ask(
         body_hash,
         asked: WallTime(jiff::Timestamp::now().as_millisecond()),
         source: None,
+        whole: false,
     })
 }
 

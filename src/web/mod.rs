@@ -10,6 +10,7 @@ mod body;
 mod breakers;
 mod call_in;
 mod control;
+mod event_shapes;
 mod events;
 mod health;
 mod holds;
@@ -20,6 +21,7 @@ mod openapi;
 mod problem;
 mod server;
 pub mod shapes;
+pub mod sources;
 mod templates;
 
 use std::sync::{Arc, PoisonError, RwLock};

@@ -183,6 +183,10 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let missing = || Refusal::Unknown(format!("no template is called `{template}`"));
             reply.send(answer.ok_or_else(missing)).ok();
         }
+        HerdCommand::Wake { source, reply } => {
+            let missing = || Refusal::Unknown(format!("no source `{source}` is configured"));
+            reply.send((source.as_str() == "git").then_some(()).ok_or_else(missing)).ok();
+        }
         HerdCommand::CallIn { agent, peer, said, reply } => {
             let heard = said.first().copied().or(peer).filter(|_| agent.as_str() == "a1");
             let refusal = || Refusal::Conflict("it waits for no call".into());

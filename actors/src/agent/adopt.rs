@@ -76,13 +76,14 @@ impl Mind {
             (id.clone(), Lease { granted, ends, stage, asked, retry, tries, told_ready })
         };
         let held = entry.leases.iter().map(|(id, granted)| {
-            let keyed = granted.ask.public_key.is_some();
+            let keyed = granted.ask.enters();
             lease(id, granted, if keyed { Stage::Admitting } else { Stage::Ready })
         });
         let over = entry.expelling.iter().map(|(id, granted)| lease(id, granted, Stage::Expelling));
         mind.leases = over.chain(held).collect();
         mind.unswept = entry.unswept;
         mind.owner.clone_from(&entry.owner);
+        mind.ran = entry.ran;
         mind.clean = entry.clean;
         mind.state = adopted_state(entry, now);
         mind.observing = mind.state.is_alive();

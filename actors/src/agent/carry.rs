@@ -6,14 +6,17 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
 use crate::addresses;
-use crate::agent::event::{Answer, Call, Guest};
+use crate::agent::event::{Answer, Call, Guest, Pass};
 use crate::agent::mind::Mind;
 use crate::id::CloudId;
-use crate::ports::{CloneCall, ConfigureCall, Ports, ShellTarget, SnapshotCall, VmRef};
+use crate::ports::{CloneCall, ConfigureCall, HireCall, Ports, ShellTarget, SnapshotCall, VmRef};
 use crate::spec::ResetKind;
 
 /// How long installing or removing a key may take.
 const KEY_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long starting or ending a runner may take; what it needs may be fetched from its source.
+const RUNNER_LIMIT: Duration = Duration::from_secs(120);
 
 /// What marks the key of whoever holds a guest; no lease is called so.
 const HOLD: &str = "hold";
@@ -72,16 +75,28 @@ pub fn carry(
         Call::Upload(address, upload, limit) => {
             ports.shell.upload(target(address), upload, limit).map(Answer::Ran).boxed_local()
         }
-        Call::Admit(address, lease, key) => ports
-            .shell
-            .admit(target(address), lease.as_str(), &key, KEY_LIMIT)
-            .map(|result| Answer::Admitted(lease, result))
-            .boxed_local(),
-        Call::Expel(address, lease) => ports
-            .shell
-            .expel(target(address), lease.as_str(), KEY_LIMIT)
-            .map(|result| Answer::Expelled(lease, result))
-            .boxed_local(),
+        Call::Admit(address, lease, pass) => {
+            let answer = match pass {
+                Pass::Key(key) => {
+                    ports.shell.admit(target(address), lease.as_str(), &key, KEY_LIMIT)
+                }
+                Pass::Runner(source, runner) => {
+                    let (target, spec) = (target(address), spec.clone());
+                    ports.demand.hire(HireCall { source, runner, target, spec }, RUNNER_LIMIT)
+                }
+            };
+            answer.map(|result| Answer::Admitted(lease, result)).boxed_local()
+        }
+        Call::Expel(address, lease, pass) => {
+            let answer = match pass {
+                Pass::Key(_) => ports.shell.expel(target(address), lease.as_str(), KEY_LIMIT),
+                Pass::Runner(source, runner) => {
+                    let (target, spec) = (target(address), spec.clone());
+                    ports.demand.dismiss(HireCall { source, runner, target, spec }, RUNNER_LIMIT)
+                }
+            };
+            answer.map(|result| Answer::Expelled(lease, result)).boxed_local()
+        }
         Call::Unlock(address, key) => ports
             .shell
             .admit(target(address), HOLD, &key, KEY_LIMIT)

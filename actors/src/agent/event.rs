@@ -8,7 +8,7 @@ use crate::agent::lessons::Lesson;
 use crate::cluster::LaneEnd;
 use crate::fact::What;
 use crate::fault::Fault;
-use crate::id::{Attempt, LeaseId, NodeName, Upid, VmId};
+use crate::id::{Attempt, LeaseId, NodeName, RunnerName, SourceId, Upid, VmId};
 use crate::marks::Marks;
 use crate::message::{AgentCommand, AgentReport};
 use crate::ports::{AddressSight, Configured, IdSight, Ran, Snapped, TaskEnd, VmSight};
@@ -109,10 +109,21 @@ pub enum Effect {
     Learnt(Lesson),
     /// It is held as its template's next failure: nobody else is.
     HeldAsNext,
+    /// The runner of a source is in the guest and starts.
+    Hired(SourceId, RunnerName),
     /// Wake the mind at this moment; takes the place of any earlier wish.
     WakeAt(Attempt, Moment),
     /// The actor ends.
     End,
+}
+
+/// What is put into a guest for a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pass {
+    /// The public key of its holder.
+    Key(String),
+    /// A runner of its source.
+    Runner(SourceId, RunnerName),
 }
 
 /// A call to a port about this agent's own guest.
@@ -149,10 +160,10 @@ pub enum Call {
     Run(IpAddr, String, Duration),
     /// Put a file into the guest.
     Upload(IpAddr, UploadSpec, Duration),
-    /// Install a lease's public key.
-    Admit(IpAddr, LeaseId, String),
-    /// Remove a lease's public key.
-    Expel(IpAddr, LeaseId),
+    /// Install a lease's public key, or start its runner.
+    Admit(IpAddr, LeaseId, Pass),
+    /// Remove a lease's public key, or end its runner.
+    Expel(IpAddr, LeaseId, Pass),
     /// Install the public key of whoever holds the guest.
     Unlock(IpAddr, String),
     /// Verify the marks and tag the guest as going.

@@ -23,6 +23,7 @@ impl Mind {
             AgentCommand::Lease { ask } => self.lease(*ask, out),
             AgentCommand::LeaseRenewed { lease, expires } => self.renewed(&lease, expires, out),
             AgentCommand::EndLease { lease, why } => self.end_lease(&lease, &why, out),
+            AgentCommand::FailLease { lease, text } => self.fail_lease(&lease, text, out),
             AgentCommand::Override(change) => self.override_limits(change, out),
             AgentCommand::Hold(hold) => self.hold(hold.map(|hold| *hold), out),
             AgentCommand::Drain(reason) => self.wish(reason, out),

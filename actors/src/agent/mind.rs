@@ -77,6 +77,10 @@ pub struct Mind {
     pub(super) unswept: bool,
     /// For whom its last lease was.
     pub(super) owner: Option<Owner>,
+    /// Whether jobs of a source may have run on it since it was clean.
+    pub(super) ran: bool,
+    /// Whether one that took it whole is over.
+    pub(super) spent: bool,
     /// Whether there is a snapshot from before its first use.
     pub(super) clean: bool,
     /// What its template knows at this moment.
@@ -212,6 +216,8 @@ impl Mind {
             unproven: false,
             unswept: false,
             owner: None,
+            ran: false,
+            spent: false,
             clean: false,
             taught: Taught::default(),
             begun: None,

@@ -49,6 +49,7 @@ pub use state::State;
 use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
 use crate::fact::{Fact, What};
 use crate::id::{Attempt, LeaseId};
+use crate::ledger::RunnerEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::record::Body;
 use crate::supervise::{GivenUp, Intensity, Watch, heard, supervise, take_turns};
@@ -208,6 +209,7 @@ impl Agent {
                 | Effect::Ask(..)
                 | Effect::Booted(_)
                 | Effect::Learnt(_)
+                | Effect::Hired(..)
                 | Effect::End) => self.queue.push_back(effect),
             }
         }
@@ -230,6 +232,7 @@ impl Agent {
             | Effect::Ask(..)
             | Effect::Booted(_)
             | Effect::Learnt(_)
+            | Effect::Hired(..)
             | Effect::HeldAsNext
             | Effect::End => None,
         });
@@ -263,6 +266,11 @@ impl Agent {
                 if matches!(body, Body::AddressAssigned { .. }) {
                     self.birth.addresses.speak(&agent);
                 }
+                if let Body::RunnerIntended { agent, lease, source, runner } = &body {
+                    let entry = RunnerEntry { agent: agent.clone(), lease: lease.clone() };
+                    let now = self.birth.ports.ambient.now().mono;
+                    self.birth.runners.intend(source, runner, entry, now);
+                }
                 let address = ctx.address();
                 self.shadow.append(body, move |progress| {
                     address.do_send(Appended { incarnation, n, progress });
@@ -279,6 +287,10 @@ impl Agent {
             Effect::Booted(booted) => self.birth.boots.note(booted),
             Effect::Learnt(lesson) => self.learnt(lesson),
             Effect::HeldAsNext => self.held_as_next(),
+            Effect::Hired(source, runner) => {
+                let now = self.birth.ports.ambient.now().mono;
+                self.birth.runners.hired(&source, &runner, now);
+            }
             Effect::End => ctx.stop(),
             Effect::Report(report) => self.report(*report),
             Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),

@@ -225,6 +225,9 @@ impl Mind {
         if self.leases.values().any(|lease| lease.stage == Stage::Expelling) {
             return 0;
         }
+        if self.spent || self.leases.values().any(|lease| lease.granted.ask.whole) {
+            return 0;
+        }
         let taken = u32::try_from(self.leases.len()).unwrap_or(u32::MAX);
         let free = self.spec.executors.saturating_sub(taken);
         match self.max_uses() {

@@ -176,6 +176,7 @@ impl Mind {
                     return self.reset_step(ResetStep::ReadyCommand, "runs readyCommand", out);
                 }
                 self.learn(Lesson::Reset(out.now.mono - self.since), out);
+                (self.ran, self.spent) = (false, false);
                 self.enter(State::Ready, out);
                 self.lease_over(out);
             }

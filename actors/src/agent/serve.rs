@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use crate::agent::event::{Call, Effect};
+use crate::agent::event::{Call, Effect, Pass};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{Lease, Stage, State};
 use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::LeaseId;
+use crate::id::{LeaseId, RunnerName};
 use crate::ledger::GrantedLease;
 use crate::overrides::OverrideChange;
 use crate::record::{Body, EXPIRED, LOST, LeaseAsk, Reason};
@@ -31,7 +31,9 @@ impl Mind {
         let open = matches!(self.state, State::Ready | State::Leased);
         let whose = ask.whose();
         let anothers = self.kept_for().is_some_and(|owner| *owner != whose);
-        if !open || anothers || self.observing || self.parked || self.free_executors() == 0 {
+        let crowded = ask.whole && !self.leases.is_empty();
+        let closed = !open || anothers || crowded || self.observing || self.parked;
+        if closed || self.free_executors() == 0 {
             out.refused.push(ask.lease);
             return;
         }
@@ -44,8 +46,15 @@ impl Mind {
         });
         self.uses += 1;
         self.owner = Some(whose);
-        let stage = if ask.public_key.is_some() { Stage::Admitting } else { Stage::Ready };
-        let granted = GrantedLease { ask, expires };
+        let stage = if ask.enters() { Stage::Admitting } else { Stage::Ready };
+        let runner = ask.source.clone().map(|source| {
+            let runner = RunnerName::of(&self.installation, &self.agent, self.uses);
+            let (agent, lease) = (self.agent.clone(), id.clone());
+            out.record(Body::RunnerIntended { agent, lease, source, runner: runner.clone() });
+            runner
+        });
+        self.ran |= runner.is_some();
+        let granted = GrantedLease { ask, expires, runner };
         let told_ready = stage == Stage::Ready;
         let ends = out.now.mono + (expires - out.now.wall);
         let lease = Lease { granted, ends, stage, asked: None, retry: None, tries: 0, told_ready };
@@ -66,10 +75,9 @@ impl Mind {
         if self.observing {
             return;
         }
-        let key = lease.granted.ask.public_key.clone();
-        let call = match (lease.stage, address, key) {
-            (Stage::Admitting, Some(address), Some(key)) => Call::Admit(address, id.clone(), key),
-            (Stage::Expelling, Some(address), Some(_)) => Call::Expel(address, id.clone()),
+        let call = match (lease.stage, address, lease.granted.pass()) {
+            (Stage::Admitting, Some(address), Some(pass)) => Call::Admit(address, id.clone(), pass),
+            (Stage::Expelling, Some(address), Some(pass)) => Call::Expel(address, id.clone(), pass),
             (Stage::Admitting | Stage::Expelling, None, _) => {
                 let text = "the agent has no address to reach its keys at";
                 let fault = Fault::new(FaultKind::Broken, Culprit::Guest, text);
@@ -91,6 +99,9 @@ impl Mind {
                 lease.tries = 0;
                 let lease = lease.clone();
                 self.show_lease(&lease, "", out);
+                if let Some(Pass::Runner(source, runner)) = lease.granted.pass() {
+                    out.effects.push(Effect::Hired(source, runner));
+                }
             }
             Err(fault) => self.key_failed(id, fault, out),
         }
@@ -149,8 +160,16 @@ impl Mind {
         lease.stage = Stage::Expelling;
         lease.asked = None;
         lease.tries = 0;
+        self.spent |= ended.granted.ask.whole;
         self.write_end(ended, why, "", out);
         self.lease_go_on(id, out);
+    }
+
+    /// A source found a lease's runner not to be what it should.
+    pub(super) fn fail_lease(&mut self, id: &LeaseId, text: String, out: &mut Out) {
+        if self.leases.get(id).is_some_and(|lease| lease.stage != Stage::Expelling) {
+            self.lease_failed(id, Fault::new(FaultKind::Broken, Culprit::Template, text), out);
+        }
     }
 
     /// Makes a lease's call, or passes over one whose key need not be removed.
@@ -173,16 +192,19 @@ impl Mind {
     }
 
     fn has_key(&self, id: &LeaseId) -> bool {
-        self.leases.get(id).is_some_and(|lease| lease.granted.ask.public_key.is_some())
+        self.leases.get(id).is_some_and(|lease| lease.granted.ask.enters())
     }
 
-    /// Uses after which it goes; none for no limit.
+    /// Uses after which it goes; none for no limit. Where nobody said it, jobs of a source find no
+    /// guest that one was in before.
     pub(super) fn max_uses(&self) -> Option<u32> {
-        self.overrides.max_uses(&self.spec)
+        let once = self.ran && self.spec.reset.is_none();
+        self.overrides.max_uses(&self.spec).or(once.then_some(self.spec.executors.max(1)))
     }
 
     fn used_up(&self) -> bool {
-        self.max_uses().is_some_and(|most| self.uses >= most)
+        let spent = self.spent && self.spec.reset.is_none();
+        spent || self.max_uses().is_some_and(|most| self.uses >= most)
     }
 
     /// Other limits hold from now on; one that was used often enough goes at once, or at the end of

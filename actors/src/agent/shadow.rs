@@ -18,7 +18,7 @@ use crate::id::{AgentId, LeaseId, VmId};
 use crate::ledger::{AgentEntry, Ledger};
 use crate::message::AgentCommand;
 use crate::ports::{Ambient, Journal, JournalFault};
-use crate::record::{Body, LeaseAsk, RECORD_VERSION, Reason, Record};
+use crate::record::{Body, LOST, LeaseAsk, RECORD_VERSION, Reason, Record};
 use crate::time::WallTime;
 
 /// The pause before a failed append is tried again.
@@ -134,6 +134,13 @@ impl Shadow {
             }
             AgentCommand::EndLease { lease, why } => {
                 orders.ending.insert(lease.clone(), why.clone());
+            }
+            // The lease is over either way, and so is the agent.
+            AgentCommand::FailLease { lease, text } => {
+                orders.ending.insert(lease.clone(), LOST.to_owned());
+                let (state, kind, text) = ("Leased".into(), "broken".into(), text.clone());
+                let reason = Reason::Failed { state, kind, text };
+                orders.going.get_or_insert(AgentCommand::Retire(reason));
             }
             AgentCommand::Rest => orders.rest = true,
             AgentCommand::NotGranted(_)

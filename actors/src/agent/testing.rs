@@ -93,6 +93,7 @@ pub fn ask(lease: &str, key: Option<&str>) -> LeaseAsk {
         body_hash: "00".into(),
         asked: WallTime(WALL),
         source: None,
+        whole: false,
     }
 }
 
@@ -249,7 +250,7 @@ impl Drive {
                 Answer::Ran(Ok(Ran { exit: Some(0), tail: String::new() }))
             }
             Call::Admit(_, lease, _) => Answer::Admitted(lease, Ok(())),
-            Call::Expel(_, lease) => Answer::Expelled(lease, Ok(())),
+            Call::Expel(_, lease, _) => Answer::Expelled(lease, Ok(())),
             Call::Unlock(..) => Answer::Unlocked(Ok(())),
             Call::Fence => Answer::Fenced(Ok(self.sight())),
             Call::Shutdown(_) => Answer::Accepted(Ok(upid("qmshutdown"))),
@@ -443,7 +444,7 @@ pub fn refused(call: &Call, fault: Fault) -> Answer {
         Call::Greet(..) => Answer::Greeted(Err(fault)),
         Call::Run(..) | Call::Upload(..) => Answer::Ran(Err(fault)),
         Call::Admit(_, lease, _) => Answer::Admitted(lease.clone(), Err(fault)),
-        Call::Expel(_, lease) => Answer::Expelled(lease.clone(), Err(fault)),
+        Call::Expel(_, lease, _) => Answer::Expelled(lease.clone(), Err(fault)),
         Call::Unlock(..) => Answer::Unlocked(Err(fault)),
         Call::Fence => Answer::Fenced(Err(fault)),
         Call::Leftovers => Answer::Leftovers(Err(fault)),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::id::{AgentId, LeaseId, SourceId};
 use crate::ledger::{ENDED_KEEP_MS, Ledger};
 use crate::message::Refusal;
-use crate::record::LeaseAsk;
+use crate::record::{LeaseAsk, RELEASED};
 use crate::time::WallTime;
 
 /// Where a lease stands.
@@ -131,6 +131,11 @@ impl Book {
     /// The source that a lease serves.
     pub fn of_source(&self, lease: &LeaseId) -> Option<SourceId> {
         self.entries.get(lease)?.ask.source.clone()
+    }
+
+    /// Why a lease ends that is being released.
+    pub fn ending(&self, lease: &LeaseId) -> &'static str {
+        if self.of_source(lease).is_some() { "done" } else { RELEASED }
     }
 
     /// Notes how many jobs of its source run on a lease.

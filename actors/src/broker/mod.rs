@@ -78,6 +78,8 @@ pub enum Order {
         agent: AgentId,
         /// The lease.
         lease: LeaseId,
+        /// Why, one word, as in the record.
+        why: &'static str,
     },
     /// Record that a lease is over that no agent has.
     Cancel {

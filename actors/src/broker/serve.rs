@@ -103,6 +103,7 @@ impl Broker {
                         body_hash: String::new(),
                         asked: *since,
                         source: Some(source.clone()),
+                        whole,
                     };
                     self.book.send(ask.clone(), &slot.agent);
                     ask

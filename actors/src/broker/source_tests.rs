@@ -14,6 +14,7 @@ fn source(name: &str, share: ShareSpec) -> Arc<SourceSpec> {
         share,
         labels: None,
         whole: false,
+        single: true,
         poll: Duration::from_secs(10),
         register: Duration::from_secs(120),
         idle: Duration::from_secs(300),

@@ -11,7 +11,7 @@ use crate::demand::spec::ShareSpec;
 use crate::id::{AgentId, CloudId, LeaseId, SourceId, TemplateId};
 use crate::ledger::Ledger;
 use crate::message::{Refusal, Standing};
-use crate::record::{LeaseAsk, Want};
+use crate::record::{LeaseAsk, RELEASED, Want};
 use crate::spec::{Minimums, TemplateSpec};
 use crate::template::{AgentLevel, TemplateNews};
 use crate::time::WallTime;
@@ -162,7 +162,7 @@ impl Broker {
             }
             Stand::On(agent) => {
                 self.book.releasing(lease);
-                Ok((vec![Order::End { agent, lease: lease.clone() }], false))
+                Ok((vec![Order::End { agent, lease: lease.clone(), why: RELEASED }], false))
             }
         }
     }
@@ -267,7 +267,8 @@ impl Broker {
                 Stand::Sent(_) if there => {
                     self.book.stand(&lease, Stand::On(agent.clone()));
                     if releasing {
-                        orders.push(Order::End { agent: agent.clone(), lease });
+                        let why = self.book.ending(&lease);
+                        orders.push(Order::End { agent: agent.clone(), lease, why });
                     }
                 }
                 Stand::On(_) | Stand::Sent(_) if level.over.contains(&lease) && !there => {

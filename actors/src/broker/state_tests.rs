@@ -99,7 +99,7 @@ fn text(orders: &[Order]) -> Vec<String> {
             Order::Start { template, count } => format!("start {count} {template}"),
             Order::Withdraw { agent } => format!("withdraw {agent}"),
             Order::Evict { agent } => format!("evict {agent}"),
-            Order::End { agent, lease } => format!("end {lease} on {agent}"),
+            Order::End { agent, lease, .. } => format!("end {lease} on {agent}"),
             Order::Cancel { lease, why } => format!("{why} {lease}"),
             Order::Again { lease } => format!("again {lease}"),
             Order::NotServed { source, lease } => format!("{lease} of {source} is not served"),

@@ -199,7 +199,7 @@ impl Broker {
     }
 
     /// Ends a source's lease because its runner is done there, or was taken away.
-    pub fn dismiss(&mut self, lease: &LeaseId) -> Vec<Order> {
+    pub fn dismiss(&mut self, lease: &LeaseId, why: &'static str) -> Vec<Order> {
         let Some(entry) = self.book.get(lease).filter(|entry| entry.ask.source.is_some()) else {
             return Vec::new();
         };
@@ -210,7 +210,7 @@ impl Broker {
             }
             Stand::On(agent) if !entry.releasing => {
                 self.book.releasing(lease);
-                vec![Order::End { agent, lease: lease.clone() }]
+                vec![Order::End { agent, lease: lease.clone(), why }]
             }
             Stand::On(_)
             | Stand::Recording

@@ -1,6 +1,9 @@
 //! Demand from CI systems: each configured source is read as a level, so many jobs of that kind
 //! wait, and the broker turns all levels into starts and hand-outs by weighted fair shares.
 
+pub mod actor;
+pub mod mind;
+pub mod runners;
 pub mod share;
 pub mod spec;
 

@@ -37,6 +37,8 @@ pub struct SourceSpec {
     pub labels: Option<BTreeSet<String>>,
     /// Whether a runner takes its agent whole, with all its executors (Jenkins), and not one of them.
     pub whole: bool,
+    /// Whether a runner is done after its first job, though its source would give it more.
+    pub single: bool,
     /// Time between two looks.
     pub poll: Duration,
     /// How long a runner may take to be seen at its source.

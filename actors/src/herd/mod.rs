@@ -13,6 +13,7 @@ mod nodes;
 mod orphan;
 mod overrides;
 mod provision;
+mod sources;
 mod start;
 mod writes;
 
@@ -31,8 +32,9 @@ use crate::broker::routing::Routing;
 use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand, CloudReport};
 use crate::cluster::{Cluster, ClusterCommand};
+use crate::demand::actor::Source;
 use crate::fact::{Fact, What};
-use crate::id::{AgentId, CloudId, ClusterId, LeaseId, TemplateId};
+use crate::id::{AgentId, CloudId, ClusterId, LeaseId, SourceId, TemplateId};
 use crate::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
 use crate::record::Reason;
@@ -59,6 +61,7 @@ pub struct Herd {
     broker: Broker,
     clouds: BTreeMap<CloudId, Addr<Cloud>>,
     clusters: BTreeMap<ClusterId, ClusterActors>,
+    sources: BTreeMap<SourceId, Addr<Source>>,
     /// What is known of each cluster for as long as the service runs.
     known: BTreeMap<ClusterId, clusters::Known>,
     /// Which cluster each cloud leads to, once it said so in this start or by the journal.
@@ -129,8 +132,8 @@ impl Herd {
                     tracing::info!(agent = %agent, "agent makes room for another owner");
                     self.common.roster.send(&agent, AgentCommand::Retire(Reason::MadeRoom));
                 }
-                Order::End { agent, lease } => {
-                    let why = "released".to_owned();
+                Order::End { agent, lease, why } => {
+                    let why = why.to_owned();
                     self.common.roster.send(&agent, AgentCommand::EndLease { lease, why });
                 }
                 Order::Cancel { lease, why } => self.cancel(lease, why, ctx),
@@ -180,6 +183,8 @@ impl Herd {
             reconcile_period: new.reconcile_period,
             mappings: new.mappings.clone(),
             pools: new.pools.clone(),
+            sources: new.sources.clone(),
+            asked: new.asked,
             ..HerdSpec::default()
         };
         self.broker.route(Routing::new(&new.mappings).with(new.templates.values()));
@@ -220,6 +225,7 @@ impl Herd {
             self.tried.remove(id);
         }
         self.spec = Arc::new(merged);
+        self.apply_sources(&old, ctx);
         let reconcile_seconds = new.reconcile_period.map(|period| period.as_secs());
         self.observe(What::ConfigApplied { generation: new.generation, reconcile_seconds });
         self.check_ready();
@@ -450,6 +456,7 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::Lease { ask, reply } => self.lease(ask, reply, ctx),
             HerdCommand::Renew { lease, ttl, reply } => self.renew(lease, ttl, reply, ctx),
             HerdCommand::Release { lease, reply } => self.release(lease, reply, ctx),
+            HerdCommand::Wake { source, reply } => self.wake_source(&source, reply),
             HerdCommand::Retire { agent, reason, reply } => {
                 let passed = self.common.roster.send(&agent, AgentCommand::Retire(reason));
                 let unknown = || Refusal::Unknown(format!("no agent `{agent}` lives"));

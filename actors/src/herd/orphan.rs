@@ -38,6 +38,7 @@ pub fn entry(
         retiring: Some(Reason::Orphaned),
         expelling: BTreeMap::new(),
         owner: None,
+        ran: false,
         clean: false,
         unswept: false,
         wishes: Wishes::default(),

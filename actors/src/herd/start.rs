@@ -23,6 +23,7 @@ use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand};
 use crate::cluster::allocator::Allocator;
 use crate::cluster::{self, Cluster, Track};
+use crate::demand::runners::Runners;
 use crate::id::{CloudId, ClusterId, Installation};
 use crate::ledger::Ledger;
 use crate::patience::patient;
@@ -87,6 +88,7 @@ impl Herd {
     pub fn start_from(start: HerdStart) -> Started {
         let (ready, tried) = oneshot::channel();
         let (roster, census) = (Roster::default(), Census::default());
+        let now = start.ports.ambient.now().mono;
         let common = Common {
             ports: patient(start.ports),
             roster: roster.clone(),
@@ -97,6 +99,7 @@ impl Herd {
             resets: Resets::default(),
             hold_next: HoldNext::of_ledger(&start.ledger.hold_next),
             addresses: Addresses::default(),
+            runners: Runners::restore(&start.ledger.runners, now),
             spawner: start.spawner,
             installation: start.installation,
             epoch: start.epoch,
@@ -110,6 +113,7 @@ impl Herd {
                 broker: Broker::restore(&ledger),
                 clouds: BTreeMap::new(),
                 clusters: BTreeMap::new(),
+                sources: BTreeMap::new(),
                 known: BTreeMap::new(),
                 leads: BTreeMap::new(),
                 tried: BTreeMap::new(),

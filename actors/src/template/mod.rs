@@ -324,6 +324,7 @@ impl Template {
             resets: self.common.resets.clone(),
             hold_next: self.common.hold_next.clone(),
             addresses,
+            runners: self.common.runners.clone(),
         };
         let address = (self.common.spawner)(birth);
         let template = spec.id.clone();

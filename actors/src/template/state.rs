@@ -385,6 +385,8 @@ impl TemplateMind {
         if Scope::is_charged(fault) {
             self.stumbled(agent, fault, placed, now);
             effects.push(Effect::Charge(agent.clone(), fault.clone()));
+        } else if matches!(fault.culprit, Culprit::Source(_)) {
+            // Its machines are not to blame for what a CI system does.
         } else if fault.kind.counts_against_breaker() {
             if self.breaker.failed(agent, &fault.text, &self.spec.breaker, now) {
                 effects.push(self.record(now));

@@ -11,7 +11,7 @@ use crate::id::{LeaseId, VmId};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::overrides::Overrides;
 use crate::ports::{IdSight, Journal as _};
-use crate::record::{Body, Reason};
+use crate::record::{Body, LOST, Reason};
 
 /// An agent that walks its life by the clock: ready after 10 s, gone 5 s after it was told.
 pub struct FakeAgent {
@@ -182,6 +182,7 @@ impl Handler<AgentCommand> for FakeAgent {
                 }
             }
             AgentCommand::EndLease { lease, why } => self.end_lease(&lease, &why, ctx),
+            AgentCommand::FailLease { lease, .. } => self.end_lease(&lease, LOST, ctx),
             AgentCommand::Drain(_) | AgentCommand::Retire(_) => {
                 if self.leases.is_empty() {
                     self.retire(None, ctx);

@@ -101,6 +101,7 @@ pub fn ask(lease: &str, want: Want, asked: u64) -> LeaseAsk {
         body_hash: "body".into(),
         asked: at(asked).wall,
         source: None,
+        whole: false,
     }
 }
 
@@ -137,6 +138,7 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEn
         retiring: None,
         expelling: BTreeMap::new(),
         owner: None,
+        ran: false,
         clean: false,
         unswept: false,
         wishes: Wishes::default(),

@@ -103,6 +103,7 @@ impl World {
         Ports {
             hypervisor: all.clone(),
             shell: all.clone(),
+            demand: std::sync::Arc::new(crate::ports::NoDemand),
             journal: all.clone(),
             observer: all.clone(),
             ambient: all,
@@ -122,6 +123,7 @@ impl World {
             board: Board::default(),
             sites: crate::placement::Sites::default(),
             addresses: Addresses::default(),
+            runners: crate::demand::runners::Runners::default(),
             spawner: self.spawner(),
             installation: Installation::new("7k2m9qxw"),
             epoch: 1,

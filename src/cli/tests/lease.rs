@@ -375,6 +375,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::Override { .. }
         | HerdCommand::Hold { .. }
         | HerdCommand::CallIn { .. }
+        | HerdCommand::Wake { .. }
         | HerdCommand::HoldNext { .. }
         | HerdCommand::Reap { .. }
         | HerdCommand::ResetBreaker { .. }

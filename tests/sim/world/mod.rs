@@ -222,6 +222,7 @@ impl World {
         let ports = self.tap.on(Ports {
             hypervisor: Arc::clone(&proxmox) as _,
             shell: Arc::new(self.shell.clone()),
+            demand: std::sync::Arc::new(drover_actors::ports::NoDemand),
             journal,
             observer: Arc::new(listener),
             ambient: Arc::clone(&ambient),
@@ -407,6 +408,7 @@ impl World {
             body_hash: String::new(),
             asked: ambient.now().wall,
             source: None,
+            whole: false,
         })
     }
 

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use drover_actors::fact::Fact;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::{CloudId, NodeName, Upid, VmId};
+use drover_actors::id::{CloudId, NodeName, RunnerName, SourceId, Upid, VmId};
 use drover_actors::marks::Marks;
 use drover_actors::placement::Fleet;
 use drover_actors::ports::{
-    AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor,
-    IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran, Shell, ShellTarget, Snapped,
-    SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
+    AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Demand,
+    HireCall, Hypervisor, IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran, Shell,
+    ShellTarget, Snapped, SnapshotCall, SourceSight, Survey, TaskEnd, VmRef, VmSight,
 };
 use drover_actors::record::Body;
 use drover_actors::source::{Found, Sought};
@@ -138,6 +138,7 @@ impl Tap {
         Ports {
             hypervisor: Arc::new(Tapped { inner: ports.hypervisor, tap: tap.clone() }),
             shell: Arc::new(Tapped { inner: ports.shell, tap: tap.clone() }),
+            demand: Arc::new(Tapped { inner: ports.demand, tap: tap.clone() }),
             journal: Arc::new(Tapped { inner: ports.journal, tap: tap.clone() }),
             observer: Arc::new(Tapped { inner: ports.observer, tap: tap.clone() }),
             ambient: Arc::new(Tapped { inner: ports.ambient, tap }),
@@ -321,6 +322,24 @@ impl Shell for Tapped<dyn Shell> {
     }
     fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()> {
         self.tap.ask("expel", None, || self.inner.expel(target.clone(), lease, limit))
+    }
+}
+
+impl Demand for Tapped<dyn Demand> {
+    fn look(&self, source: &SourceId) -> Ask<SourceSight> {
+        self.tap.ask("look_at_jobs", None, || self.inner.look(source))
+    }
+    fn hire(&self, call: HireCall, limit: Duration) -> Ask<()> {
+        self.tap.ask("hire", None, || self.inner.hire(call.clone(), limit))
+    }
+    fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()> {
+        self.tap.ask("dismiss", None, || self.inner.dismiss(call.clone(), limit))
+    }
+    fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
+        self.tap.ask("quiet", None, || self.inner.quiet(source, runner))
+    }
+    fn strike(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
+        self.tap.ask("strike", None, || self.inner.strike(source, runner))
     }
 }
 

@@ -331,6 +331,7 @@ impl World {
             ports: Ports {
                 hypervisor: Arc::clone(&self.ground) as Arc<dyn Hypervisor>,
                 shell: Arc::clone(&self.ground) as Arc<dyn Shell>,
+                demand: std::sync::Arc::new(crate::ports::NoDemand),
                 journal: Arc::new(Paper(Arc::clone(&self.ground))),
                 observer: Arc::clone(&self.ground) as Arc<dyn Observer>,
                 ambient: Arc::clone(&self.ground) as Arc<dyn Ambient>,
@@ -346,6 +347,7 @@ impl World {
             census: Census::default(),
             ways,
             addresses: Addresses::default(),
+            runners: crate::demand::runners::Runners::default(),
             boots: Boots::default(),
         };
         start(birth, |given_up| panic!("{given_up:?}"))

@@ -188,9 +188,8 @@ fn is_agents(knock: &Knock) -> bool {
             .records
             .iter()
             .any(|body| matches!(body, Body::LeaseEnded { .. }) || agent_of(body).is_some()),
-        "identify" | "survey" | "locate" | "fleet" | "id_taken" | "observe" | "now" | "draw" => {
-            false
-        }
+        "identify" | "survey" | "locate" | "fleet" | "id_taken" | "observe" | "now" | "draw"
+        | "look_at_jobs" | "quiet" | "strike" => false,
         _ => true,
     }
 }
@@ -209,6 +208,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::Phase { agent, .. }
         | Body::LeaseGranted { agent, .. }
         | Body::LeaseReturned { agent, .. }
+        | Body::RunnerIntended { agent, .. }
         | Body::KeyRemoved { agent, .. }
         | Body::SnapshotTaken { agent }
         | Body::ResetIntended { agent }
@@ -220,6 +220,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::LeaseAsked(_)
         | Body::LeaseRenewed { .. }
         | Body::LeaseEnded { .. }
+        | Body::RowGone { .. }
         | Body::BreakerMoved { .. }
         | Body::IdBurned { .. }
         | Body::IdCleared { .. }

@@ -205,6 +205,7 @@ impl Asker {
             body_hash: format!("body-{who}"),
             asked: world.wall(),
             source: None,
+            whole: false,
         };
         world.send(HerdCommand::Lease { ask: Box::new(ask), reply });
         self.asking = Some(answer);

@@ -1,6 +1,6 @@
 //! Leases, age, draining.
 
-use crate::agent::event::{Answer, Call, Effect, Event};
+use crate::agent::event::{Answer, Call, Effect, Event, Pass};
 use crate::agent::testing::*;
 use crate::fact::What;
 use crate::fault::FaultKind;
@@ -163,7 +163,7 @@ fn found(drive: &Drive) -> Drive {
 }
 
 fn expel(lease: &str) -> Call {
-    Call::Expel(ADDRESS.parse().expect("an address"), LeaseId::new(lease))
+    Call::Expel(ADDRESS.parse().expect("an address"), LeaseId::new(lease), Pass::Key(KEY.into()))
 }
 
 fn expelled(drive: &mut Drive, lease: &str) {

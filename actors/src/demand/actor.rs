@@ -1,0 +1,276 @@
+//! The actor of one source of demand: carries out what its mind wants. A panic in it touches no
+//! other source and no agent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Recipient,
+    Supervised, WrapFuture,
+};
+use futures_util::future::abortable;
+use futures_util::stream::AbortHandle;
+
+use crate::birth::Common;
+use crate::demand::Level;
+use crate::demand::mind::{Effect, Runner, SourceMind};
+use crate::demand::spec::SourceSpec;
+use crate::fact::{Fact, SourcePicture, What};
+use crate::fault::Fault;
+use crate::id::{AgentId, LeaseId, RunnerName, SourceId};
+use crate::ports::SourceSight;
+use crate::record::Body;
+use crate::supervise::{heard, take_turns};
+use crate::time::{Moment, Now};
+
+/// To a source, from the herd.
+#[derive(Debug, Clone, Message)]
+#[rtype(result = "()")]
+pub enum SourceCommand {
+    /// A spec comes into force; none when it left the configuration.
+    Apply(Option<Arc<SourceSpec>>),
+    /// Somebody says that there is news.
+    Wake,
+    /// It is not needed any more.
+    Leave,
+}
+
+/// From a source to the herd.
+#[derive(Debug, Clone, PartialEq, Message)]
+#[rtype(result = "()")]
+pub enum SourceReport {
+    /// What is wanted, and how many jobs run on each of its leases.
+    Wanted {
+        /// The source.
+        source: SourceId,
+        /// Jobs that wait.
+        levels: Vec<Level>,
+        /// Jobs that run.
+        jobs: Vec<(LeaseId, u32)>,
+    },
+    /// A lease's runner is done.
+    Over {
+        /// Its agent.
+        agent: AgentId,
+        /// The lease.
+        lease: LeaseId,
+        /// Why, one word.
+        why: &'static str,
+    },
+    /// A lease's runner is not what it should be.
+    Fail {
+        /// Its agent.
+        agent: AgentId,
+        /// The lease.
+        lease: LeaseId,
+        /// What is wrong.
+        text: String,
+    },
+    /// It is not configured, and no runner is left there.
+    Empty(SourceId),
+}
+
+/// The actor of one source.
+pub struct Source {
+    common: Common,
+    herd: Recipient<SourceReport>,
+    id: SourceId,
+    /// The last spec, and whether it is in force.
+    spec: Arc<SourceSpec>,
+    configured: bool,
+    mind: Option<SourceMind>,
+    /// News that were not taken up yet.
+    woken: bool,
+    alarm: Option<AbortHandle>,
+    shown: Option<SourcePicture>,
+}
+
+impl Source {
+    /// A source that was not looked at yet.
+    pub fn new(common: Common, herd: Recipient<SourceReport>, spec: Arc<SourceSpec>) -> Self {
+        Self {
+            common,
+            herd,
+            id: spec.id.clone(),
+            spec,
+            configured: true,
+            mind: None,
+            woken: false,
+            alarm: None,
+            shown: None,
+        }
+    }
+
+    /// Its runners, and whether the lease of each is on its agent.
+    fn runners(&self) -> BTreeMap<RunnerName, Runner> {
+        let all = self.common.runners.of(&self.id).into_iter();
+        all.map(|(name, kept)| {
+            let living = self.common.roster.get(&kept.entry.agent);
+            let lives = living.is_some_and(|living| living.leases.contains(&kept.entry.lease));
+            (name, Runner { kept, lives })
+        })
+        .collect()
+    }
+
+    /// Takes up what it was told, lets the mind do `step` and whatever is due, and carries it out.
+    fn step(
+        &mut self,
+        ctx: &mut Context<Self>,
+        step: impl FnOnce(&mut SourceMind, &BTreeMap<RunnerName, Runner>, Now, &mut Vec<Effect>),
+    ) {
+        let now = self.common.ports.ambient.now();
+        let runners = self.runners();
+        let spec = self.configured.then(|| self.spec.clone());
+        let mut out = Vec::new();
+        let mind = self.mind.get_or_insert_with(|| SourceMind::new(self.spec.clone(), now.mono));
+        if mind.is_configured() != self.configured || !Arc::ptr_eq(mind.spec(), &self.spec) {
+            mind.apply(spec, now, &mut out);
+        }
+        if std::mem::take(&mut self.woken) {
+            mind.wake();
+        }
+        step(mind, &runners, now, &mut out);
+        mind.tick(&runners, now, &mut out);
+        out.into_iter().for_each(|effect| self.carry_out(effect, ctx));
+        self.show(runners.len());
+        if !self.configured && self.common.runners.of(&self.id).is_empty() {
+            self.herd.do_send(SourceReport::Empty(self.id.clone()));
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect, ctx: &mut Context<Self>) {
+        let demand = Arc::clone(&self.common.ports.demand);
+        match effect {
+            Effect::Look => {
+                let look = demand.look(&self.id);
+                ctx.spawn(look.into_actor(self).map(|sight, actor, ctx| actor.looked(sight, ctx)));
+            }
+            Effect::Quiet(runner) => {
+                let quiet = demand.quiet(&self.id, &runner);
+                ctx.spawn(quiet.into_actor(self).map(move |result, actor, ctx| {
+                    if let Err(fault) = result {
+                        tracing::warn!(runner = %runner, error = %fault, "runner takes jobs still");
+                    }
+                    // What it took meanwhile is seen before anything is done to it.
+                    actor.woken = true;
+                    actor.step(ctx, |_, _, _, _| {});
+                }));
+            }
+            Effect::Strike(runner) => {
+                let strike = demand.strike(&self.id, &runner);
+                ctx.spawn(strike.into_actor(self).map(move |result, actor, ctx| {
+                    actor.step(ctx, |mind, _, _, out| mind.struck(&runner, result, out));
+                }));
+            }
+            Effect::Gone(runner) => self.gone(runner, ctx),
+            Effect::Tell(levels, jobs) => {
+                let source = self.id.clone();
+                self.herd.do_send(SourceReport::Wanted { source, levels, jobs });
+            }
+            Effect::Over(agent, lease, why) => {
+                self.herd.do_send(SourceReport::Over { agent, lease, why });
+            }
+            Effect::Fail(agent, lease, text) => {
+                self.herd.do_send(SourceReport::Fail { agent, lease, text });
+            }
+            Effect::Lost { runner, agent, job } => {
+                tracing::error!(source = %self.id, runner = %runner, agent = %agent, job, "job lost");
+                self.observe(What::JobLost { source: self.id.clone(), runner, agent, job });
+            }
+            Effect::WakeAt(at) => self.wake_at(at, ctx),
+        }
+    }
+
+    /// A runner is gone for good once that is written down; a record that is lost only makes it be
+    /// removed again.
+    fn gone(&self, runner: RunnerName, ctx: &mut Context<Self>) {
+        let body = Body::RowGone { source: self.id.clone(), runner: runner.clone() };
+        let append = self.common.ports.journal.append(vec![body]);
+        ctx.spawn(append.into_actor(self).map(move |done, actor, ctx| {
+            match done {
+                Ok(_) => actor.common.runners.gone(&actor.id, &runner),
+                Err(fault) => tracing::warn!(runner = %runner, error = %fault, "not written"),
+            }
+            actor.step(ctx, |_, _, _, _| {});
+        }));
+    }
+
+    fn looked(&mut self, sight: Result<SourceSight, Fault>, ctx: &mut Context<Self>) {
+        let draw = self.common.ports.ambient.draw();
+        self.step(ctx, |mind, runners, now, out| mind.looked(sight, runners, now, draw, out));
+    }
+
+    fn wake_at(&mut self, at: Moment, ctx: &mut Context<Self>) {
+        if let Some(alarm) = self.alarm.take() {
+            alarm.abort();
+        }
+        let span = at - self.common.ports.ambient.now().mono;
+        let (sleep, alarm) = abortable(tokio::time::sleep(span));
+        self.alarm = Some(alarm);
+        ctx.spawn(sleep.into_actor(self).map(|outcome, actor, ctx| {
+            if outcome.is_ok() {
+                actor.step(ctx, |_, _, _, _| {});
+            }
+        }));
+    }
+
+    fn observe(&self, what: What) {
+        let at = self.common.ports.ambient.now().wall;
+        self.common.ports.observer.observe(Fact { at, what });
+    }
+
+    /// Tells the read side what changed.
+    fn show(&mut self, runners: usize) {
+        let Some(mind) = &self.mind else { return };
+        let (jobs, ignored) = mind.jobs();
+        let picture = SourcePicture {
+            source: self.id.clone(),
+            kind: self.spec.kind.to_owned(),
+            waiting: jobs.len(),
+            oldest: jobs.iter().map(|job| job.since).min(),
+            ignored,
+            runners,
+            running: mind.running(),
+            outage: mind.outage().map(|outage| (outage.since, outage.text.clone())),
+        };
+        if self.shown.as_ref() != Some(&picture) {
+            self.observe(What::Source(Box::new(picture.clone())));
+            self.shown = Some(picture);
+        }
+    }
+}
+
+impl Actor for Source {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        take_turns(ctx);
+        self.step(ctx, |_, _, _, _| {});
+    }
+}
+
+impl Supervised for Source {
+    /// What it was told is kept; what it saw is seen again.
+    fn restarting(&mut self, _: &mut Context<Self>) {
+        self.mind = None;
+        self.alarm = None;
+        self.shown = None;
+    }
+}
+
+impl Handler<SourceCommand> for Source {
+    type Result = ();
+
+    fn handle(&mut self, command: SourceCommand, ctx: &mut Context<Self>) {
+        heard(ctx);
+        match command {
+            SourceCommand::Apply(spec) => {
+                self.configured = spec.is_some();
+                self.spec = spec.unwrap_or_else(|| self.spec.clone());
+            }
+            SourceCommand::Wake => self.woken = true,
+            SourceCommand::Leave => return ctx.stop(),
+        }
+        self.step(ctx, |_, _, _, _| {});
+    }
+}

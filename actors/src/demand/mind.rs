@@ -1,0 +1,438 @@
+//! The mind of one source of demand: when it is looked at, what its jobs and runners mean, and what
+//! becomes of runners that do not do what they are there for.
+//!
+//! What a source says is a level: an answer that is lost, late or told twice changes nothing for
+//! good. Guests are hostile: a runner counts by what its source says of it, and by deadlines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ambient::jittered;
+use crate::demand::Level;
+use crate::demand::runners::Kept;
+use crate::demand::spec::SourceSpec;
+use crate::fault::Fault;
+use crate::id::{AgentId, LeaseId, RunnerName};
+use crate::ports::{JobSight, RowSight, SourceSight};
+use crate::record::Want;
+use crate::time::{Moment, Now, WallTime};
+
+/// The longest pause between two looks at a source that does not answer.
+const PAUSE_LONGEST: Duration = Duration::from_secs(300);
+/// Looks that somebody woke it for come no more often than this.
+const WAKE_GAP: Duration = Duration::from_secs(1);
+/// For so long what was heard last still counts while a source does not answer.
+const STALE: Duration = Duration::from_secs(60);
+/// A runner whose lease nobody has heard of may have just been intended.
+const UNHEARD: Duration = Duration::from_secs(60);
+/// Between two tries to remove a runner.
+const STRIKE_PAUSE: Duration = Duration::from_secs(30);
+
+/// What the mind wants done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Read the source.
+    Look,
+    /// Let a runner take no further job.
+    Quiet(RunnerName),
+    /// Remove a runner from the source.
+    Strike(RunnerName),
+    /// Write down that a runner is gone.
+    Gone(RunnerName),
+    /// Tell the herd what is wanted, and the jobs on each lease.
+    Tell(Vec<Level>, Vec<(LeaseId, u32)>),
+    /// A lease's runner is done: it is over.
+    Over(AgentId, LeaseId, &'static str),
+    /// A lease's runner is not what it should be.
+    Fail(AgentId, LeaseId, String),
+    /// A job was lost with its machine.
+    Lost {
+        /// Its runner.
+        runner: RunnerName,
+        /// The agent it ran on.
+        agent: AgentId,
+        /// The job, where that is known.
+        job: Option<String>,
+    },
+    /// Wake it at this moment.
+    WakeAt(Moment),
+}
+
+/// What became of one runner at its source.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Seen {
+    /// When it was first seen connected.
+    online: Option<Moment>,
+    /// Jobs on it by the last look.
+    jobs: u32,
+    /// One of them.
+    job: Option<String>,
+    /// Whether it ever had one.
+    worked: bool,
+    /// Since when it has none, once it is connected.
+    idle: Option<Moment>,
+    /// When it was told to take no further job.
+    quiet: Option<Moment>,
+    /// Whether its lease was ended or failed because of what was seen.
+    settled: bool,
+    /// Whether its lease was seen on its agent.
+    held: bool,
+    /// When its lease was found to be over although a job was on it.
+    died: Option<Moment>,
+    /// When its removal was tried last, and whether that is under way.
+    strike: Option<(Moment, bool)>,
+}
+
+/// A runner whose lease lives, with what this side knows of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Runner {
+    /// What this side knows.
+    pub kept: Kept,
+    /// Whether its lease is on its agent.
+    pub lives: bool,
+}
+
+/// What is told of a source that does not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outage {
+    /// Since when.
+    pub since: WallTime,
+    /// Why, in words for people.
+    pub text: String,
+}
+
+/// The mind of one source.
+#[derive(Debug, Clone)]
+pub struct SourceMind {
+    spec: Arc<SourceSpec>,
+    /// Whether it is configured.
+    configured: bool,
+    /// Whether a look is under way.
+    looking: bool,
+    /// Whether there is a reason for another look at once.
+    woken: bool,
+    looked: Option<Moment>,
+    next: Moment,
+    failures: u32,
+    outage: Option<(Moment, Outage)>,
+    seen: BTreeMap<RunnerName, Seen>,
+    /// Jobs that want what this source may not have, by the last look.
+    ignored: usize,
+    jobs: Vec<JobSight>,
+}
+
+impl SourceMind {
+    /// A mind that has not looked yet.
+    pub fn new(spec: Arc<SourceSpec>, now: Moment) -> Self {
+        Self {
+            spec,
+            configured: true,
+            looking: false,
+            woken: false,
+            looked: None,
+            next: now,
+            failures: 0,
+            outage: None,
+            seen: BTreeMap::new(),
+            ignored: 0,
+            jobs: Vec::new(),
+        }
+    }
+
+    /// The spec in force, or the last one.
+    pub fn spec(&self) -> &Arc<SourceSpec> {
+        &self.spec
+    }
+
+    /// Whether it is configured.
+    pub fn is_configured(&self) -> bool {
+        self.configured
+    }
+
+    /// Jobs that run on its runners, by the last look.
+    pub fn running(&self) -> usize {
+        self.seen.values().map(|seen| seen.jobs as usize).sum()
+    }
+
+    /// Since when it does not answer, and why.
+    pub fn outage(&self) -> Option<&Outage> {
+        self.outage.as_ref().map(|(_, outage)| outage)
+    }
+
+    /// Jobs that wait, by the last look, and how many were left alone for their labels.
+    pub fn jobs(&self) -> (&[JobSight], usize) {
+        (&self.jobs, self.ignored)
+    }
+
+    /// A spec comes into force; none when it left the configuration.
+    pub fn apply(&mut self, spec: Option<Arc<SourceSpec>>, now: Now, out: &mut Vec<Effect>) {
+        self.configured = spec.is_some();
+        if let Some(spec) = spec {
+            if spec.connection != self.spec.connection {
+                self.failures = 0;
+            }
+            self.spec = spec;
+        }
+        self.next = now.mono;
+        if !self.configured {
+            self.jobs.clear();
+            self.tell(&BTreeMap::new(), out);
+        }
+    }
+
+    /// Somebody says that there is news.
+    pub fn wake(&mut self) {
+        self.woken = true;
+    }
+
+    /// Does what is due. Every step ends with this.
+    pub fn tick(
+        &mut self,
+        runners: &BTreeMap<RunnerName, Runner>,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        self.seen.retain(|name, _| runners.contains_key(name));
+        if let Some((since, _)) = &self.outage
+            && now.mono - *since >= STALE
+            && !self.jobs.is_empty()
+        {
+            self.jobs.clear();
+            self.tell(runners, out);
+        }
+        for (name, runner) in runners.iter().filter(|(_, runner)| !runner.lives) {
+            self.bury(name, runner, now, out);
+        }
+        let earliest = self.looked.map_or(now.mono, |looked| looked + WAKE_GAP);
+        let due = if self.woken { earliest.min(self.next) } else { self.next };
+        let wanted = self.configured || !runners.is_empty();
+        if wanted && !self.looking && due <= now.mono {
+            self.looking = true;
+            self.woken = false;
+            self.looked = Some(now.mono);
+            out.push(Effect::Look);
+        }
+        if wanted && !self.looking {
+            out.push(Effect::WakeAt(if self.woken { earliest } else { self.next }));
+        }
+    }
+
+    /// Removes a runner whose lease is over.
+    fn bury(&mut self, name: &RunnerName, runner: &Runner, now: Now, out: &mut Vec<Effect>) {
+        let seen = self.seen.entry(name.clone()).or_default();
+        if !seen.held && now.mono - runner.kept.since < UNHEARD {
+            return;
+        }
+        if seen.jobs > 0 && !seen.settled {
+            // Whether its job was over before its machine was, only its source can tell.
+            if seen.died.is_none() {
+                seen.died = Some(now.mono);
+                self.woken = true;
+            }
+            return;
+        }
+        seen.settled = true;
+        let due = seen.strike.is_none_or(|(at, under_way)| {
+            !under_way && now.mono - at >= STRIKE_PAUSE
+        });
+        if due {
+            seen.strike = Some((now.mono, true));
+            out.push(Effect::Strike(name.clone()));
+        }
+    }
+
+    /// A removal came back.
+    pub fn struck(&mut self, name: &RunnerName, result: Result<(), Fault>, out: &mut Vec<Effect>) {
+        let Some(seen) = self.seen.get_mut(name) else { return };
+        match result {
+            Ok(()) => out.push(Effect::Gone(name.clone())),
+            Err(fault) => {
+                tracing::warn!(
+                    source = %self.spec.id, runner = %name, error = %fault,
+                    "runner can not be removed and is tried again"
+                );
+                if let Some((_, under_way)) = &mut seen.strike {
+                    *under_way = false;
+                }
+            }
+        }
+    }
+
+    /// A look came back.
+    pub fn looked(
+        &mut self,
+        result: Result<SourceSight, Fault>,
+        runners: &BTreeMap<RunnerName, Runner>,
+        now: Now,
+        draw: u64,
+        out: &mut Vec<Effect>,
+    ) {
+        self.looking = false;
+        let sight = match result {
+            Ok(sight) => sight,
+            Err(fault) => return self.failed(&fault, now, draw),
+        };
+        if self.outage.take().is_some() {
+            tracing::info!(source = %self.spec.id, "source answers again");
+        }
+        self.failures = 0;
+        self.next = now.mono + self.spec.poll;
+        let rows: BTreeMap<&RunnerName, &RowSight> =
+            sight.rows.iter().map(|row| (&row.runner, row)).collect();
+        for (name, runner) in runners {
+            let row = rows.get(name).copied();
+            if runner.lives {
+                self.judge(name, runner, row, now, out);
+            } else {
+                self.mourn(name, runner, row, out);
+            }
+        }
+        let all = sight.jobs.len();
+        let allowed = self.spec.labels.clone();
+        self.jobs = if self.configured { sight.jobs } else { Vec::new() };
+        self.jobs.retain(|job| allowed.as_ref().is_none_or(|allowed| is_of(&job.want, allowed)));
+        self.ignored = all - self.jobs.len();
+        self.tell(runners, out);
+    }
+
+    fn failed(&mut self, fault: &Fault, now: Now, draw: u64) {
+        self.failures += 1;
+        let pause = self.spec.poll.max(Duration::from_secs(1));
+        let pause = pause.saturating_mul(1 << self.failures.min(6)).min(PAUSE_LONGEST);
+        self.next = now.mono + jittered(pause, draw);
+        let outage = Outage { since: now.wall, text: fault.text.clone() };
+        match &mut self.outage {
+            Some((_, known)) => known.text = outage.text,
+            None => {
+                tracing::warn!(source = %self.spec.id, error = %fault, "source does not answer");
+                self.outage = Some((now.mono, outage));
+            }
+        }
+    }
+
+    /// What a look says of a runner whose machine went while a job was on it.
+    fn mourn(
+        &mut self,
+        name: &RunnerName,
+        runner: &Runner,
+        row: Option<&RowSight>,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(seen) = self.seen.get_mut(name) else { return };
+        let asked_since = seen.died.is_some_and(|died| self.looked.is_some_and(|at| at >= died));
+        if !asked_since || seen.settled {
+            return;
+        }
+        seen.settled = true;
+        if let Some(row) = row.filter(|row| row.jobs > 0) {
+            let agent = runner.kept.entry.agent.clone();
+            let job = row.job.clone().or(seen.job.take());
+            out.push(Effect::Lost { runner: name.clone(), agent, job });
+        }
+    }
+
+    /// What a look says of one runner.
+    fn judge(
+        &mut self,
+        name: &RunnerName,
+        runner: &Runner,
+        row: Option<&RowSight>,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        let Kept { entry, hired, .. } = &runner.kept;
+        let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
+        let seen = self.seen.entry(name.clone()).or_default();
+        seen.held = true;
+        if seen.settled {
+            return;
+        }
+        let Some(row) = row else {
+            // Made, and gone again: it had its job, or somebody removed it. While it is being made
+            // nothing can be said.
+            if hired.is_some() || seen.online.is_some() {
+                seen.settled = true;
+                seen.jobs = 0;
+                out.push(Effect::Over(agent, lease, "done"));
+            }
+            return;
+        };
+        seen.job.clone_from(&row.job);
+        seen.jobs = row.jobs;
+        if row.jobs > 0 {
+            seen.worked = true;
+            seen.idle = None;
+            seen.online.get_or_insert(now.mono);
+            return;
+        }
+        if row.online {
+            seen.online.get_or_insert(now.mono);
+            let since = *seen.idle.get_or_insert(now.mono);
+            let too_long = now.mono - since >= self.spec.idle || !self.configured;
+            let done = seen.worked && self.spec.single;
+            match seen.quiet {
+                // What it took just before it was told is seen by now.
+                Some(at) if at < now.mono => {
+                    seen.settled = true;
+                    let why = if done { "done" } else { "idle" };
+                    out.push(Effect::Over(agent, lease, why));
+                }
+                Some(_) => {}
+                None if too_long || done => {
+                    seen.quiet = Some(now.mono);
+                    out.push(Effect::Quiet(name.clone()));
+                }
+                None => {}
+            }
+        } else if let (None, Some(hired)) = (seen.online, hired)
+            && now.mono - *hired >= self.spec.register
+        {
+            seen.settled = true;
+            let seconds = self.spec.register.as_secs();
+            let text = format!(
+                "its runner did not connect to source `{}` within {seconds} s: look whether the \
+                 guest reaches it, and at the runner's log in the guest",
+                self.spec.id
+            );
+            out.push(Effect::Fail(agent, lease, text));
+        } else if seen.online.is_some() {
+            // It was connected and is not: a guest that went silent is worth no more than an idle one.
+            let since = *seen.idle.get_or_insert(now.mono);
+            if now.mono - since >= self.spec.register {
+                seen.settled = true;
+                let text = format!("its runner left source `{}` and did not return", self.spec.id);
+                out.push(Effect::Fail(agent, lease, text));
+            }
+        }
+    }
+
+    /// Levels by what is wanted, and the jobs on each lease.
+    fn tell(&self, runners: &BTreeMap<RunnerName, Runner>, out: &mut Vec<Effect>) {
+        let mut levels: Vec<Level> = Vec::new();
+        for job in &self.jobs {
+            match levels.iter_mut().find(|level| level.want == job.want) {
+                Some(level) => level.since.push(job.since),
+                None => levels.push(Level { want: job.want.clone(), since: vec![job.since] }),
+            }
+        }
+        levels.iter_mut().for_each(|level| level.since.sort_unstable());
+        let on = runners.iter().filter(|(_, runner)| runner.lives).map(|(name, runner)| {
+            // One that is settled takes no further job.
+            let jobs = self.seen.get(name).map_or(0, |seen| {
+                if seen.settled || seen.quiet.is_some() { u32::MAX } else { seen.jobs }
+            });
+            (runner.kept.entry.lease.clone(), jobs)
+        });
+        out.push(Effect::Tell(levels, on.collect()));
+    }
+}
+
+/// Whether everything that is wanted is among these labels.
+fn is_of(want: &Want, allowed: &BTreeSet<String>) -> bool {
+    match want {
+        Want::Labels(labels) => labels.is_subset(allowed),
+        Want::Expression(expression) => expression.names().iter().all(|name| allowed.contains(*name)),
+        Want::Template(_) => true,
+    }
+}

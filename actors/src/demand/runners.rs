@@ -1,0 +1,75 @@
+//! Runners that may be at their sources: from the intent to make one until its row is known to be
+//! gone, beyond the life of its agent.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::id::{RunnerName, SourceId};
+use crate::ledger::RunnerEntry;
+use crate::time::Moment;
+
+/// What is known of one runner on this side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Whose it is.
+    pub entry: RunnerEntry,
+    /// When it was intended, or taken over.
+    pub since: Moment,
+    /// When it was started in its guest, in this start of the service.
+    pub hired: Option<Moment>,
+}
+
+type BySource = BTreeMap<SourceId, BTreeMap<RunnerName, Kept>>;
+
+/// All runners; shared by the actors of one thread. Agents enter theirs, sources strike them out.
+#[derive(Debug, Clone, Default)]
+pub struct Runners(Rc<RefCell<BySource>>);
+
+impl Runners {
+    /// The runners that the journal knows.
+    pub fn restore(
+        known: &BTreeMap<SourceId, BTreeMap<RunnerName, RunnerEntry>>,
+        now: Moment,
+    ) -> Self {
+        let kept = |entry: &RunnerEntry| Kept { entry: entry.clone(), since: now, hired: None };
+        let each = known.iter().map(|(source, runners)| {
+            let runners = runners.iter().map(|(name, entry)| (name.clone(), kept(entry)));
+            (source.clone(), runners.collect())
+        });
+        Self(Rc::new(RefCell::new(each.collect())))
+    }
+
+    /// One will be made.
+    pub fn intend(&self, source: &SourceId, runner: &RunnerName, entry: RunnerEntry, now: Moment) {
+        let kept = Kept { entry, since: now, hired: None };
+        self.0.borrow_mut().entry(source.clone()).or_default().insert(runner.clone(), kept);
+    }
+
+    /// One is in its guest and starts.
+    pub fn hired(&self, source: &SourceId, runner: &RunnerName, now: Moment) {
+        let mut all = self.0.borrow_mut();
+        if let Some(kept) = all.get_mut(source).and_then(|runners| runners.get_mut(runner)) {
+            kept.hired.get_or_insert(now);
+        }
+    }
+
+    /// One is known to be gone.
+    pub fn gone(&self, source: &SourceId, runner: &RunnerName) {
+        let mut all = self.0.borrow_mut();
+        if let Some(runners) = all.get_mut(source) {
+            runners.remove(runner);
+        }
+        all.retain(|_, runners| !runners.is_empty());
+    }
+
+    /// Those of a source.
+    pub fn of(&self, source: &SourceId) -> BTreeMap<RunnerName, Kept> {
+        self.0.borrow().get(source).cloned().unwrap_or_default()
+    }
+
+    /// Sources that have any.
+    pub fn sources(&self) -> Vec<SourceId> {
+        self.0.borrow().keys().cloned().collect()
+    }
+}

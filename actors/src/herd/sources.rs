@@ -1,0 +1,92 @@
+//! Sources of demand under the herd: an actor for each, whose levels the broker serves.
+
+use std::sync::Arc;
+
+use actix::{AsyncContext, Context, Handler};
+use tokio::sync::oneshot;
+
+use super::Herd;
+use crate::birth::{Rank, spawn_child};
+use crate::demand::actor::{Source, SourceCommand, SourceReport};
+use crate::fact::What;
+use crate::id::SourceId;
+use crate::message::{AgentCommand, Refusal};
+use crate::spec::HerdSpec;
+use crate::supervise::heard;
+
+impl Herd {
+    /// Sources of a new configuration; those that left it go when their last runner is gone.
+    pub(super) fn apply_sources(&mut self, old: &HerdSpec, ctx: &Context<Self>) {
+        let spec = Arc::clone(&self.spec);
+        self.broker.shares(spec.asked, spec.sources.values().cloned());
+        for (id, source) in &spec.sources {
+            match self.sources.get(id) {
+                Some(_) if old.sources.get(id) == Some(source) => {}
+                Some(address) => address.do_send(SourceCommand::Apply(Some(source.clone()))),
+                None => {
+                    let (common, spec) = (self.common.clone(), source.clone());
+                    let herd = ctx.address().recipient();
+                    let name = format!("source {id}");
+                    let make = move |_: &mut _| Source::new(common, herd, spec);
+                    let address = spawn_child(&self.common, Rank::Branch, &name, make);
+                    self.sources.insert(id.clone(), address);
+                }
+            }
+        }
+        for (id, address) in &self.sources {
+            if old.sources.contains_key(id) && !spec.sources.contains_key(id) {
+                address.do_send(SourceCommand::Apply(None));
+            }
+        }
+        for id in self.common.runners.sources() {
+            if !self.sources.contains_key(&id) {
+                tracing::warn!(source = %id, "runners are left at a source that is not configured");
+            }
+        }
+    }
+
+    pub(super) fn wake_source(&self, id: &SourceId, reply: oneshot::Sender<Result<(), Refusal>>) {
+        let known = self.sources.get(id).filter(|_| self.spec.sources.contains_key(id));
+        let answer = match known {
+            Some(address) => {
+                address.do_send(SourceCommand::Wake);
+                Ok(())
+            }
+            None => Err(Refusal::Unknown(format!("no source `{id}` is configured"))),
+        };
+        reply.send(answer).ok(); // an error: nobody waits any more
+    }
+
+    fn source_empty(&mut self, id: SourceId) {
+        if !self.spec.sources.contains_key(&id)
+            && let Some(address) = self.sources.remove(&id)
+        {
+            address.do_send(SourceCommand::Leave);
+            self.observe(What::SourceGone { source: id });
+        }
+    }
+}
+
+impl Handler<SourceReport> for Herd {
+    type Result = ();
+
+    fn handle(&mut self, report: SourceReport, ctx: &mut Context<Self>) {
+        heard(ctx);
+        match report {
+            SourceReport::Wanted { source, levels, jobs } => {
+                self.broker.demanded(&source, levels, jobs.into_iter());
+            }
+            SourceReport::Over { lease, why, .. } => {
+                tracing::info!(lease = %lease, why, "runner is done");
+                let orders = self.broker.dismiss(&lease, why);
+                self.carry_out(orders, ctx);
+            }
+            SourceReport::Fail { agent, lease, text } => {
+                tracing::warn!(lease = %lease, agent = %agent, error = text, "runner failed");
+                self.common.roster.send(&agent, AgentCommand::FailLease { lease, text });
+            }
+            SourceReport::Empty(source) => self.source_empty(source),
+        }
+        self.settle_soon(ctx);
+    }
+}

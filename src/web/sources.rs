@@ -1,0 +1,77 @@
+//! Sources of demand: how much waits and runs there, and since when one does not answer.
+
+use drover_actors::fact::SourcePicture;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::shapes::rfc3339;
+use crate::view::LostJob;
+
+/// A source of demand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceOut {
+    /// Its key in `demand`.
+    pub id: String,
+    /// The kind of system.
+    pub kind: String,
+    /// Jobs that wait for an agent.
+    pub waiting: usize,
+    /// Since when the oldest of them does (RFC 3339).
+    pub oldest: Option<String>,
+    /// Jobs left alone, since they want labels that it may not have.
+    pub ignored: usize,
+    /// Runners of drover's there.
+    pub runners: usize,
+    /// Jobs that run on them.
+    pub running: usize,
+    /// Since when it does not answer (RFC 3339); null while it does.
+    pub silent_since: Option<String>,
+    /// Why it does not answer.
+    pub detail: Option<String>,
+}
+
+/// A job that was lost with its machine. Nobody runs it again unasked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LostJobOut {
+    /// The source.
+    pub source: String,
+    /// The runner it was on.
+    pub runner: String,
+    /// The agent it ran on.
+    pub agent: String,
+    /// The job's id there, where it is known.
+    pub job: Option<String>,
+    /// When that was found (RFC 3339).
+    pub at: String,
+}
+
+impl From<&SourcePicture> for SourceOut {
+    fn from(one: &SourcePicture) -> Self {
+        let (silent_since, detail) = one.outage.clone().unzip();
+        Self {
+            id: one.source.to_string(),
+            kind: one.kind.clone(),
+            waiting: one.waiting,
+            oldest: one.oldest.map(rfc3339),
+            ignored: one.ignored,
+            runners: one.runners,
+            running: one.running,
+            silent_since: silent_since.map(rfc3339),
+            detail,
+        }
+    }
+}
+
+impl From<&LostJob> for LostJobOut {
+    fn from(one: &LostJob) -> Self {
+        Self {
+            source: one.source.to_string(),
+            runner: one.runner.to_string(),
+            agent: one.agent.to_string(),
+            job: one.job.clone(),
+            at: rfc3339(one.at),
+        }
+    }
+}
