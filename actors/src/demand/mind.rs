@@ -436,3 +436,8 @@ fn is_of(want: &Want, allowed: &BTreeSet<String>) -> bool {
         Want::Template(_) => true,
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::wildcard_enum_match_arm, clippy::expect_used, reason = "tests")]
+#[path = "mind_tests.rs"]
+mod tests;

@@ -1,0 +1,331 @@
+//! What a source's answers mean, and what becomes of runners that do not do their part.
+
+use super::*;
+use crate::fault::{Culprit, FaultKind};
+use crate::id::{Installation, SourceId};
+use crate::ledger::RunnerEntry;
+use crate::testbed::{at, labels, seconds};
+
+fn spec() -> SourceSpec {
+    SourceSpec {
+        id: SourceId::new("git"),
+        kind: "gitea",
+        share: crate::demand::spec::ShareSpec::default(),
+        labels: None,
+        whole: false,
+        single: true,
+        poll: seconds(10),
+        register: seconds(60),
+        idle: seconds(300),
+        job: seconds(3600),
+        connection: 1,
+    }
+}
+
+fn name(n: u32) -> RunnerName {
+    RunnerName::of(&Installation::new("7k2m9qxw"), &AgentId::new("4f8z1c3px9t2vkab"), n)
+}
+
+/// A mind with its runners, and the time.
+struct Play {
+    mind: SourceMind,
+    runners: BTreeMap<RunnerName, Runner>,
+    now: u64,
+}
+
+impl Play {
+    fn new(spec: SourceSpec) -> Self {
+        let mind = SourceMind::new(Arc::new(spec), at(0).mono);
+        Self { mind, runners: BTreeMap::new(), now: 0 }
+    }
+
+    /// A runner that was started in its guest at this moment.
+    fn hire(&mut self, n: u32) {
+        let entry = RunnerEntry {
+            agent: AgentId::new("4f8z1c3px9t2vkab"),
+            lease: LeaseId::new(format!("l{n}")),
+        };
+        let now = at(self.now).mono;
+        let kept = Kept { entry, since: now, hired: Some(now) };
+        self.runners.insert(name(n), Runner { kept, lives: true });
+    }
+
+    fn dies(&mut self, n: u32) {
+        self.runners.get_mut(&name(n)).expect("a runner").lives = false;
+    }
+
+    fn tick(&mut self) -> Vec<Effect> {
+        let mut out = Vec::new();
+        self.mind.tick(&self.runners, at(self.now), &mut out);
+        out
+    }
+
+    fn wait(&mut self, seconds: u64) -> Vec<Effect> {
+        self.now += seconds;
+        self.tick()
+    }
+
+    /// Looks at the next moment it wants to, and is told this.
+    fn look(&mut self, result: Result<SourceSight, Fault>) -> Vec<Effect> {
+        let mut out = self.tick();
+        if !out.contains(&Effect::Look) {
+            let next = out.iter().find_map(|effect| match effect {
+                Effect::WakeAt(next) => Some(*next),
+                _ => None,
+            });
+            let next = next.expect("a wish to be woken") - at(0).mono;
+            self.now = self.now.max(next.as_secs());
+            out.extend(self.tick());
+        }
+        assert!(out.contains(&Effect::Look), "{out:?}");
+        self.mind.looked(result, &self.runners, at(self.now), 0, &mut out);
+        out.extend(self.tick());
+        out
+    }
+
+    fn sees(&mut self, rows: &[(u32, bool, u32)], jobs: &[&[&str]]) -> Vec<Effect> {
+        let sight = sight(rows, jobs);
+        self.look(Ok(sight))
+    }
+}
+
+/// Runners as (number, connected, jobs), and jobs by their labels.
+fn sight(rows: &[(u32, bool, u32)], jobs: &[&[&str]]) -> SourceSight {
+    let rows = rows.iter().map(|(n, online, jobs)| RowSight {
+        runner: name(*n),
+        online: *online,
+        jobs: *jobs,
+        job: (*jobs > 0).then(|| format!("job {n}")),
+    });
+    let jobs = jobs.iter().enumerate().map(|(n, wanted)| JobSight {
+        id: n.to_string(),
+        name: format!("build {n}"),
+        want: labels(wanted),
+        since: at(0).wall,
+    });
+    SourceSight { rows: rows.collect(), jobs: jobs.collect() }
+}
+
+fn silent() -> Result<SourceSight, Fault> {
+    let culprit = Culprit::Source(SourceId::new("git"));
+    Err(Fault::new(FaultKind::Unreachable, culprit, "git.lan refused the connection"))
+}
+
+fn told(effects: &[Effect]) -> Vec<String> {
+    let each = effects.iter().filter_map(|effect| match effect {
+        Effect::Look | Effect::WakeAt(_) => None,
+        Effect::Tell(levels, jobs) => {
+            let levels: Vec<String> =
+                levels.iter().map(|level| format!("{}", level.since.len())).collect();
+            let jobs: Vec<String> = jobs
+                .iter()
+                .map(|(lease, jobs)| match jobs {
+                    &u32::MAX => format!("{lease} full"),
+                    jobs => format!("{lease} {jobs}"),
+                })
+                .collect();
+            Some(format!("wants [{}] on [{}]", levels.join(" "), jobs.join(" ")))
+        }
+        Effect::Quiet(runner) => Some(format!("quiet {}", number(runner))),
+        Effect::Strike(runner) => Some(format!("strike {}", number(runner))),
+        Effect::Gone(runner) => Some(format!("gone {}", number(runner))),
+        Effect::Over(_, lease, why) => Some(format!("{lease} is {why}")),
+        Effect::Fail(_, lease, text) => Some(format!("{lease} fails: {text}")),
+        Effect::Lost { runner, job, .. } => {
+            Some(format!("lost {} of {}", job.as_deref().unwrap_or("?"), number(runner)))
+        }
+    });
+    each.collect()
+}
+
+fn number(runner: &RunnerName) -> u32 {
+    RunnerName::parse(runner.as_str()).expect("a name").2
+}
+
+// Invariant: what waits is told as a level, by what it wants; labels that a source may not have are
+// left alone and counted.
+
+#[test]
+fn jobs_are_told_by_kind_and_those_for_others_are_left_alone() {
+    let allowed = ["linux", "x64"].map(str::to_owned).into();
+    let mut play = Play::new(SourceSpec { labels: Some(allowed), ..spec() });
+    let effects = play.sees(&[], &[&["linux"], &["linux", "x64"], &["linux"], &["gpu"]]);
+    assert_eq!(told(&effects), ["wants [2 1] on []"]);
+    assert_eq!(play.mind.jobs().1, 1);
+}
+
+#[test]
+fn it_looks_at_its_pace_and_sooner_when_it_is_woken_but_not_more_often_than_each_second() {
+    let mut play = Play::new(spec());
+    play.sees(&[], &[]);
+    assert_eq!(play.wait(9), [Effect::WakeAt(at(10).mono)]);
+    assert_eq!(play.wait(1), [Effect::Look]);
+    play.mind.looked(Ok(sight(&[], &[])), &play.runners, at(play.now), 0, &mut Vec::new());
+    play.mind.wake();
+    assert_eq!(play.tick(), [Effect::WakeAt(at(11).mono)]);
+    assert_eq!(play.wait(1), [Effect::Look]);
+    play.mind.wake();
+    assert!(play.tick().is_empty(), "one look at once");
+}
+
+// Invariant: a source that does not answer costs only itself, and what it said is not believed for
+// ever.
+
+#[test]
+fn a_silent_source_is_asked_less_often_and_begins_nothing_after_a_minute() {
+    let mut play = Play::new(spec());
+    play.sees(&[], &[&["linux"]]);
+    let mut pauses = Vec::new();
+    let mut heard = Vec::new();
+    for _ in 0..6 {
+        heard.extend(told(&play.look(silent())));
+        let before = play.now;
+        let Some(Effect::WakeAt(next)) = play.tick().pop() else { panic!("no wish to be woken") };
+        pauses.push((next - at(0).mono).as_secs() - before);
+    }
+    assert_eq!(pauses, [20, 40, 80, 160, 300, 300]);
+    assert_eq!(heard, ["wants [] on []"], "once, when what was heard is stale");
+    let outage = play.mind.outage().expect("an outage");
+    assert_eq!(outage.since, at(10).wall);
+    assert!(outage.text.contains("refused"));
+    let effects = play.sees(&[], &[&["linux"]]);
+    assert_eq!(told(&effects), ["wants [1] on []"]);
+    assert!(play.mind.outage().is_none());
+}
+
+// Invariant: a runner's lease is over when its source says that the runner is done.
+
+#[test]
+fn a_runner_whose_row_went_after_its_job_is_done() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    assert_eq!(told(&play.sees(&[(1, true, 0)], &[&["linux"]])), ["wants [1] on [l1 0]"]);
+    assert_eq!(told(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 1]"]);
+    assert_eq!(told(&play.sees(&[], &[])), ["l1 is done", "wants [] on [l1 full]"]);
+    play.dies(1);
+    assert_eq!(told(&play.tick()), ["strike 1"]);
+    let mut out = Vec::new();
+    play.mind.struck(&name(1), Ok(()), &mut out);
+    assert_eq!(told(&out), ["gone 1"]);
+}
+
+#[test]
+fn a_job_so_short_that_nobody_saw_it_ends_its_runner_too() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    assert_eq!(told(&play.sees(&[], &[])), ["l1 is done", "wants [] on [l1 full]"]);
+}
+
+#[test]
+fn a_runner_that_is_still_being_made_is_not_missed() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.runners.get_mut(&name(1)).expect("a runner").kept.hired = None;
+    assert_eq!(told(&play.sees(&[], &[])), ["wants [] on [l1 0]"]);
+}
+
+#[test]
+fn a_runner_that_would_take_another_job_takes_none_once_its_first_is_over() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.sees(&[(1, true, 1)], &[]);
+    assert_eq!(told(&play.sees(&[(1, true, 0)], &[])), ["quiet 1", "wants [] on [l1 full]"]);
+    assert_eq!(told(&play.sees(&[(1, true, 0)], &[])), ["l1 is done", "wants [] on [l1 full]"]);
+}
+
+#[test]
+fn what_a_runner_took_just_before_it_was_told_to_be_quiet_is_not_cut() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.sees(&[(1, true, 0)], &[]);
+    play.now += 300;
+    assert!(told(&play.sees(&[(1, true, 0)], &[])).contains(&"quiet 1".to_owned()));
+    assert_eq!(told(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 full]"]);
+    assert_eq!(told(&play.sees(&[], &[])), ["l1 is done", "wants [] on [l1 full]"]);
+}
+
+// Invariant: a guest that lies is retired by deadline.
+
+#[test]
+fn a_runner_that_never_connects_fails() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.sees(&[(1, false, 0)], &[]);
+    play.now = 50;
+    assert!(!told(&play.sees(&[(1, false, 0)], &[])).iter().any(|told| told.contains("fails")));
+    play.now = 70;
+    let effects = told(&play.sees(&[(1, false, 0)], &[]));
+    assert!(effects[0].starts_with("l1 fails: its runner did not connect"), "{effects:?}");
+    let again = told(&play.sees(&[(1, false, 0)], &[]));
+    assert_eq!(again, ["wants [] on [l1 full]"], "once");
+}
+
+#[test]
+fn a_runner_that_claims_to_be_idle_for_ever_goes_and_so_does_one_that_left() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.hire(2);
+    play.sees(&[(1, true, 0), (2, true, 0)], &[]);
+    play.sees(&[(1, true, 0), (2, false, 0)], &[]);
+    play.now += 60;
+    let effects = told(&play.sees(&[(1, true, 0), (2, false, 0)], &[]));
+    assert!(effects[0].starts_with("l2 fails: its runner left"), "{effects:?}");
+    play.now += 240;
+    assert_eq!(told(&play.sees(&[(1, true, 0)], &[]))[0], "quiet 1");
+    assert_eq!(told(&play.sees(&[(1, true, 0)], &[]))[0], "l1 is idle");
+}
+
+#[test]
+fn idle_runners_of_a_source_that_left_the_configuration_go_and_busy_ones_finish() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.hire(2);
+    play.sees(&[(1, true, 0), (2, true, 1)], &[&["linux"]]);
+    let mut out = Vec::new();
+    play.mind.apply(None, at(play.now), &mut out);
+    assert_eq!(told(&out), ["wants [] on []"]);
+    play.now += 1;
+    let effects = told(&play.sees(&[(1, true, 0), (2, true, 1)], &[&["linux"]]));
+    assert_eq!(effects, ["quiet 1", "wants [] on [l1 full l2 1]"]);
+}
+
+// Invariant: a job that was lost with its machine is told once, and one that was over before is not.
+
+#[test]
+fn a_job_whose_machine_went_is_lost_when_its_source_still_has_it_there() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.hire(2);
+    play.sees(&[(1, true, 1), (2, true, 1)], &[]);
+    play.now += 2;
+    play.dies(1);
+    play.dies(2);
+    let effects = play.sees(&[(1, false, 1)], &[]);
+    assert_eq!(told(&effects), ["lost job 1 of 1", "wants [] on []", "strike 1", "strike 2"]);
+    assert_eq!(told(&play.tick()), Vec::<String>::new());
+}
+
+#[test]
+fn a_runner_that_can_not_be_removed_is_tried_again() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.sees(&[(1, true, 0)], &[]);
+    play.dies(1);
+    assert_eq!(told(&play.tick()), ["strike 1"]);
+    let mut out = Vec::new();
+    play.mind.struck(&name(1), silent().map(drop), &mut out);
+    assert!(out.is_empty());
+    assert!(told(&play.wait(29)).is_empty());
+    assert_eq!(told(&play.wait(1)), ["strike 1"]);
+    assert!(told(&play.wait(60)).is_empty(), "while one is under way");
+}
+
+#[test]
+fn a_lease_that_nobody_heard_of_yet_is_given_time() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.dies(1);
+    assert!(told(&play.tick()).is_empty());
+    assert!(told(&play.wait(59)).is_empty());
+    assert_eq!(told(&play.wait(1)), ["strike 1"]);
+}
