@@ -7,6 +7,7 @@ pub mod causes;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod demand;
 pub mod demo;
 pub mod doctor;
 pub mod iso;

@@ -145,6 +145,55 @@ impl SshShell {
         .boxed()
     }
 
+    /// Runs a command that ends with 0 or 1; whether it was 0.
+    pub fn begun(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<bool> {
+        self.with_session(target, limit, move |session, left| async move {
+            let ran = exec(session, &command, left).await?;
+            match ran.exit {
+                Some(0) => Ok(true),
+                Some(1) => Ok(false),
+                _ => {
+                    let text = format!("looking for the runner failed: {}", ran.tail);
+                    Err(Fault::new(FaultKind::Broken, Culprit::Guest, text))
+                }
+            }
+        })
+    }
+
+    /// Puts files only their user can read into the guest and runs a command, in one login.
+    pub fn hand_over(
+        &self,
+        target: ShellTarget,
+        files: Vec<(String, Bytes)>,
+        command: String,
+        limit: Duration,
+    ) -> Ask<Ran> {
+        self.with_session(target, limit, move |session, left| async move {
+            for (to, content) in files {
+                match session.upload(&to, content, 0o600, left).await {
+                    Ok(()) => {}
+                    Err(error @ UploadError::Failed { .. }) => {
+                        let text = error.to_string();
+                        return Err(Fault::new(FaultKind::Broken, Culprit::Guest, text));
+                    }
+                    Err(UploadError::Exec { source, .. }) => return ended_early(source),
+                }
+            }
+            exec(session, &command, left).await
+        })
+    }
+
+    /// Runs a command that must end well; `doing` says what it does.
+    pub fn housekeep(
+        &self,
+        target: ShellTarget,
+        command: String,
+        limit: Duration,
+        doing: &'static str,
+    ) -> Ask<()> {
+        self.script(target, command, limit, doing)
+    }
+
     fn script(
         &self,
         target: ShellTarget,

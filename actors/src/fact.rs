@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Scope;
 use crate::id::{
-    AddressPoolId, AgentId, CloudId, ClusterId, Generation, LeaseId, NodeName, RunnerName, SourceId,
-    TemplateId, VmId,
+    AddressPoolId, AgentId, CloudId, ClusterId, Generation, LeaseId, NodeName, RunnerName,
+    SourceId, TemplateId, VmId,
 };
 use crate::overrides::Overrides;
 use crate::record::Reason;

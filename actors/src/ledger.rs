@@ -248,7 +248,7 @@ impl GrantedLease {
         match (&self.ask.public_key, &self.ask.source, &self.runner) {
             (Some(key), ..) => Some(Pass::Key(key.clone())),
             (None, Some(source), Some(runner)) => {
-                Some(Pass::Runner(source.clone(), runner.clone()))
+                Some(Pass::Runner(source.clone(), runner.clone(), self.ask.want.clone()))
             }
             (None, ..) => None,
         }

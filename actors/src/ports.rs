@@ -303,6 +303,8 @@ pub struct HireCall {
     pub target: ShellTarget,
     /// The spec of its agent: labels, executors, folders.
     pub spec: Arc<TemplateSpec>,
+    /// What it was begun for.
+    pub want: Want,
 }
 
 /// A job that waits at a source.

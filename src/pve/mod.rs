@@ -39,4 +39,5 @@ pub use endpoint::Endpoint;
 pub use error::PveError;
 pub use proxmox::{Proxmox, TICK, probe};
 pub use source::{locate, name_pattern};
+pub use tls::client_config;
 pub use wire::WireDialer;

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use super::AddressPoolOut;
 use super::breakers::BreakerOut;
-use super::shapes::{AgentOut, AlarmOut, CloudOut, GoneOut, LeaseOut, ResetsOut, TemplateOut, rfc3339};
+use super::shapes::{
+    AgentOut, AlarmOut, CloudOut, GoneOut, LeaseOut, ResetsOut, TemplateOut, rfc3339,
+};
 use super::sources::{LostJobOut, SourceOut};
 use crate::view::{BreakerPicture, CloudPicture, GoneAgent, LostJob, TemplatePicture, View};
 

@@ -13,8 +13,8 @@ use super::AddressPoolOut;
 use super::breakers::{self, BreakerOut};
 use super::sources::{LostJobOut, SourceOut};
 use crate::view::{
-    AlarmPicture, CloudPicture, ConfigPicture, GoneAgent, ReconcilePicture,
-    RestartPicture, TemplatePicture, View,
+    AlarmPicture, CloudPicture, ConfigPicture, GoneAgent, ReconcilePicture, RestartPicture,
+    TemplatePicture, View,
 };
 
 /// A lease.

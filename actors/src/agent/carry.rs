@@ -80,9 +80,9 @@ pub fn carry(
                 Pass::Key(key) => {
                     ports.shell.admit(target(address), lease.as_str(), &key, KEY_LIMIT)
                 }
-                Pass::Runner(source, runner) => {
+                Pass::Runner(source, runner, want) => {
                     let (target, spec) = (target(address), spec.clone());
-                    ports.demand.hire(HireCall { source, runner, target, spec }, RUNNER_LIMIT)
+                    ports.demand.hire(HireCall { source, runner, target, spec, want }, RUNNER_LIMIT)
                 }
             };
             answer.map(|result| Answer::Admitted(lease, result)).boxed_local()
@@ -90,9 +90,11 @@ pub fn carry(
         Call::Expel(address, lease, pass) => {
             let answer = match pass {
                 Pass::Key(_) => ports.shell.expel(target(address), lease.as_str(), KEY_LIMIT),
-                Pass::Runner(source, runner) => {
+                Pass::Runner(source, runner, want) => {
                     let (target, spec) = (target(address), spec.clone());
-                    ports.demand.dismiss(HireCall { source, runner, target, spec }, RUNNER_LIMIT)
+                    ports
+                        .demand
+                        .dismiss(HireCall { source, runner, target, spec, want }, RUNNER_LIMIT)
                 }
             };
             answer.map(|result| Answer::Expelled(lease, result)).boxed_local()

@@ -12,7 +12,7 @@ use crate::id::{Attempt, LeaseId, NodeName, RunnerName, SourceId, Upid, VmId};
 use crate::marks::Marks;
 use crate::message::{AgentCommand, AgentReport};
 use crate::ports::{AddressSight, Configured, IdSight, Ran, Snapped, TaskEnd, VmSight};
-use crate::record::Body;
+use crate::record::{Body, Want};
 use crate::spec::UploadSpec;
 use crate::time::Moment;
 
@@ -122,8 +122,8 @@ pub enum Effect {
 pub enum Pass {
     /// The public key of its holder.
     Key(String),
-    /// A runner of its source.
-    Runner(SourceId, RunnerName),
+    /// A runner of its source, for what it was begun for.
+    Runner(SourceId, RunnerName, Want),
 }
 
 /// A call to a port about this agent's own guest.

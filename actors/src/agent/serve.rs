@@ -99,7 +99,7 @@ impl Mind {
                 lease.tries = 0;
                 let lease = lease.clone();
                 self.show_lease(&lease, "", out);
-                if let Some(Pass::Runner(source, runner)) = lease.granted.pass() {
+                if let Some(Pass::Runner(source, runner, _)) = lease.granted.pass() {
                     out.effects.push(Effect::Hired(source, runner));
                 }
             }

@@ -94,8 +94,14 @@ impl Book {
         if let Some(key) = &ask.key_hash {
             self.keys.insert((ask.principal.clone(), key.clone()), lease.clone());
         }
-        let entry =
-            Entry { ask, stand: stand.clone(), releasing: false, number: self.count, returns: 0, jobs: 0 };
+        let entry = Entry {
+            ask,
+            stand: stand.clone(),
+            releasing: false,
+            number: self.count,
+            returns: 0,
+            jobs: 0,
+        };
         self.entries.insert(lease.clone(), entry);
         self.stand(&lease, stand);
     }

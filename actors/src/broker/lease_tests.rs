@@ -34,7 +34,8 @@ fn keys_of_waiting_granted_and_ended_leases_outlive_a_restart() {
     let mut agent = entry("a1", 10_000, template("c/t", &[]), "Leased");
     let mut granted = keyed("g", "x");
     granted.key_hash = Some("granted".into());
-    let grant = crate::ledger::GrantedLease { ask: granted.clone(), expires: at(99).wall, runner: None };
+    let grant =
+        crate::ledger::GrantedLease { ask: granted.clone(), expires: at(99).wall, runner: None };
     agent.leases.insert(granted.lease.clone(), grant);
     ledger.agents.insert(AgentId::new("a1"), agent);
     let mut over = keyed("e", "x");

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::matching::Matching;
 use super::begin::Coming;
+use super::matching::Matching;
 use super::state::Broker;
 use super::{AgentView, Demand, Order, takes};
 use crate::id::AgentId;

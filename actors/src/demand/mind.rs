@@ -233,9 +233,8 @@ impl SourceMind {
             return;
         }
         seen.settled = true;
-        let due = seen.strike.is_none_or(|(at, under_way)| {
-            !under_way && now.mono - at >= STRIKE_PAUSE
-        });
+        let due =
+            seen.strike.is_none_or(|(at, under_way)| !under_way && now.mono - at >= STRIKE_PAUSE);
         if due {
             seen.strike = Some((now.mono, true));
             out.push(Effect::Strike(name.clone()));
@@ -432,7 +431,9 @@ impl SourceMind {
 fn is_of(want: &Want, allowed: &BTreeSet<String>) -> bool {
     match want {
         Want::Labels(labels) => labels.is_subset(allowed),
-        Want::Expression(expression) => expression.names().iter().all(|name| allowed.contains(*name)),
+        Want::Expression(expression) => {
+            expression.names().iter().all(|name| allowed.contains(*name))
+        }
         Want::Template(_) => true,
     }
 }

@@ -115,7 +115,8 @@ fn a_start_shows_waiting_granted_and_ended_leases() {
         };
         ledger.ended.insert(LeaseId::new("l1"), gone);
         let mut leased = entry("leased", 10_000, template("c/t", &[]), "Leased");
-        let granted = GrantedLease { ask: ask("l2", t(), 0), expires: at(9_000).wall, runner: None };
+        let granted =
+            GrantedLease { ask: ask("l2", t(), 0), expires: at(9_000).wall, runner: None };
         leased.leases.insert(LeaseId::new("l2"), granted);
         ledger.agents.insert(AgentId::new("leased"), leased);
         ledger.waiting.push(ask("l3", t(), 0));

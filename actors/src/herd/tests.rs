@@ -316,7 +316,9 @@ fn what_the_journal_knows_is_taken_over_before_anything_is_begun() {
         let mut leased = entry("leased", 10_000, spec.clone(), "Leased");
         let lease = ask("l1", t(), 0);
         let expires = crate::testbed::at(9_000).wall;
-        leased.leases.insert(LeaseId::new("l1"), GrantedLease { ask: lease, expires, runner: None });
+        leased
+            .leases
+            .insert(LeaseId::new("l1"), GrantedLease { ask: lease, expires, runner: None });
         ledger.agents.insert(AgentId::new("leased"), leased);
         ledger.agents.insert(AgentId::new("idle"), entry("idle", 10_001, spec.clone(), "Ready"));
         ledger.waiting.push(ask("l2", t(), 1));

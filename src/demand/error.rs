@@ -1,0 +1,70 @@
+//! Why a call of a CI system failed, and what that means to the actors.
+
+use drover_actors::fault::{Culprit, Fault, FaultKind};
+use drover_actors::id::SourceId;
+
+use crate::causes::chain;
+
+/// Why a call of a CI system failed. Never holds a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum DemandError {
+    /// The client could not be made.
+    #[error("{0}")]
+    Setup(String),
+    /// No answer came.
+    #[error("{call} was not answered")]
+    Unreachable {
+        /// Method and path.
+        call: String,
+        /// Why.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// It was answered, and not as hoped.
+    #[error("{call}: {status}{text}")]
+    Status {
+        /// Method and path.
+        call: String,
+        /// The status.
+        status: u16,
+        /// What it said, bounded, with a colon before it.
+        text: String,
+    },
+    /// The answer is not of the form it should have.
+    #[error("{call}: the answer can not be read: {what}")]
+    Shape {
+        /// Method and path.
+        call: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The guest did not take what it was given.
+    #[error("{0}")]
+    Guest(Fault),
+}
+
+impl DemandError {
+    /// What it means, charged to the source where it is the source's.
+    pub fn fault(self, source: &SourceId) -> Fault {
+        let kind = match &self {
+            Self::Guest(fault) => return fault.clone(),
+            Self::Setup(_) | Self::Shape { .. } => FaultKind::Broken,
+            Self::Unreachable { source, .. } if source.is_connect() => FaultKind::Unreachable,
+            Self::Unreachable { .. } => FaultKind::UnknownOutcome,
+            Self::Status { status: 401 | 403, .. } => {
+                FaultKind::Denied { privilege: None, path: None }
+            }
+            Self::Status { status: 404 | 410, .. } => FaultKind::Gone,
+            Self::Status { status: 422, .. } => FaultKind::Locked { lock: "job".into() },
+            Self::Status { status: 429 | 500..=599, .. } => FaultKind::Contention,
+            Self::Status { .. } => FaultKind::Broken,
+        };
+        let culprit = Culprit::Source(source.clone());
+        Fault::new(kind, culprit, format!("source `{source}`: {}", chain(&self)))
+    }
+
+    /// The status it was answered with.
+    pub fn status(&self) -> Option<u16> {
+        if let Self::Status { status, .. } = self { Some(*status) } else { None }
+    }
+}

@@ -1,0 +1,167 @@
+//! HTTP with a CI system: JSON, bounded answers, a login that never prints.
+
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Method, Url};
+use secrecy::{ExposeSecret, SecretString};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::error::DemandError;
+use crate::pve::Tls;
+
+/// The largest answer taken in.
+const BODY_MAX: usize = 16 << 20;
+/// How much of an answer that says no is told.
+const TEXT_MAX: usize = 300;
+/// The most one call may take.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Vec<u8>,
+    /// The call, for what is told of it.
+    pub call: String,
+}
+
+impl Answer {
+    /// The answer if it says yes.
+    pub fn ok(self) -> Result<Self, DemandError> {
+        if (200..300).contains(&self.status) { Ok(self) } else { Err(self.refused()) }
+    }
+
+    /// What it says against it.
+    pub fn refused(self) -> DemandError {
+        let said = String::from_utf8_lossy(&self.body);
+        // A page is for people with browsers: it says less than its status.
+        let said = if said.trim_start().starts_with('<') { String::new() } else { said.into() };
+        let plain = said.chars().map(|ch| if ch.is_control() { ' ' } else { ch });
+        let plain: String = plain.take(TEXT_MAX).collect();
+        let text = if plain.trim().is_empty() { plain } else { format!(": {}", plain.trim()) };
+        DemandError::Status { call: self.call, status: self.status, text }
+    }
+
+    /// Reads it as JSON.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, DemandError> {
+        serde_json::from_slice(&self.body).map_err(|error| DemandError::Shape {
+            call: self.call.clone(),
+            what: error.to_string(),
+        })
+    }
+}
+
+/// A CI system at a URL.
+#[derive(Debug, Clone)]
+pub struct Http {
+    client: Client,
+    base: Url,
+    login: Option<(HeaderName, SecretString)>,
+}
+
+impl Http {
+    /// Prepares a client; connects at the first call. The base may have a path of its own.
+    pub fn new(base: &Url, tls: &Tls) -> Result<Self, DemandError> {
+        let broken = |error: &dyn std::fmt::Display| DemandError::Setup(error.to_string());
+        let tls = crate::pve::client_config(tls).map_err(|error| broken(&error))?;
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls)
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_LIMIT)
+            .timeout(CALL_LIMIT)
+            .tcp_nodelay(true)
+            .user_agent(concat!("drover/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| broken(&error))?;
+        let mut base = base.clone();
+        if !base.path().ends_with('/') {
+            base.set_path(&format!("{}/", base.path()));
+        }
+        Ok(Self { client, base, login: None })
+    }
+
+    /// Sends this value of a header, such as `token …` of `Authorization`, with each call.
+    pub fn with_login(mut self, header: HeaderName, value: SecretString) -> Self {
+        self.login = Some((header, value));
+        self
+    }
+
+    /// Sends this value of `Authorization` with each call.
+    pub fn with_authorization(self, value: SecretString) -> Self {
+        self.with_login(AUTHORIZATION, value)
+    }
+
+    /// The URL it was made for, ending in a slash.
+    pub fn base(&self) -> &Url {
+        &self.base
+    }
+
+    /// One call; `path` is relative to the base and may carry a query.
+    pub async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        more: &[(HeaderName, HeaderValue)],
+    ) -> Result<Answer, DemandError> {
+        let shown = path.split('?').next().unwrap_or(path);
+        let call = format!("{method} {}{shown}", self.base.path());
+        let url = self.base.join(path).map_err(|error| DemandError::Setup(error.to_string()))?;
+        let mut request = self.client.request(method, url).header(ACCEPT, "application/json");
+        if let Some((name, value)) = &self.login {
+            let mut value = HeaderValue::from_str(value.expose_secret())
+                .map_err(|_| DemandError::Setup("the login is no text of a header".into()))?;
+            value.set_sensitive(true);
+            request = request.header(name, value);
+        }
+        for (name, value) in more {
+            request = request.header(name, value);
+        }
+        if let Some(body) = body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
+        }
+        let lost = |source: reqwest::Error| DemandError::Unreachable {
+            call: call.clone(),
+            source: source.without_url(),
+        };
+        let mut answer = request.send().await.map_err(lost)?;
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(lost)? {
+            if body.len() + chunk.len() > BODY_MAX {
+                let what = format!("it is larger than {BODY_MAX} bytes");
+                return Err(DemandError::Shape { call: call.clone(), what });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Answer { status, headers, body, call })
+    }
+
+    /// Reads JSON.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, DemandError> {
+        self.call(Method::GET, path, None, &[]).await?.ok()?.json()
+    }
+
+    /// Posts JSON and reads JSON.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Value,
+    ) -> Result<T, DemandError> {
+        self.call(Method::POST, path, Some(body), &[]).await?.ok()?.json()
+    }
+
+    /// Deletes; what is not there is fine.
+    pub async fn delete(&self, path: &str) -> Result<(), DemandError> {
+        let answer = self.call(Method::DELETE, path, None, &[]).await?;
+        if matches!(answer.status, 404 | 410) { Ok(()) } else { answer.ok().map(drop) }
+    }
+}

@@ -1,0 +1,132 @@
+//! CI systems: the actors' port to all configured sources of demand.
+//!
+//! A source's login stays on this side; a guest is given what serves its one runner, by SSH.
+
+mod connector;
+mod error;
+mod gitea;
+mod guest;
+mod http;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use drover_actors::fault::{Culprit, Fault, FaultKind};
+use drover_actors::id::{RunnerName, SourceId};
+use drover_actors::ports::{Ask, Demand, HireCall, SourceSight};
+use futures_util::FutureExt;
+use tokio::runtime::Handle;
+
+use crate::shell::SshShell;
+use connector::Enlist;
+
+pub use connector::Connector;
+pub use error::DemandError;
+pub use gitea::{Dialect, Gitea, Scope};
+pub use http::Http;
+
+/// The port to the CI systems.
+pub struct CiSystems {
+    connectors: RwLock<BTreeMap<SourceId, Arc<dyn Connector>>>,
+    shell: Arc<SshShell>,
+    runtime: Handle,
+}
+
+impl CiSystems {
+    /// A port without sources; calls run on `runtime`.
+    pub fn new(shell: Arc<SshShell>, runtime: Handle) -> Self {
+        Self { connectors: RwLock::default(), shell, runtime }
+    }
+
+    /// Sets or replaces the way to a source; calls under way keep the old one.
+    pub fn set(&self, id: SourceId, connector: Arc<dyn Connector>) {
+        let mut all = self.connectors.write().unwrap_or_else(PoisonError::into_inner);
+        all.insert(id, connector);
+    }
+
+    /// Forgets a source.
+    pub fn forget(&self, id: &SourceId) {
+        self.connectors.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    /// Runs a call of a source on the port's runtime, so that dropping the answer does not take it
+    /// back.
+    fn call<T, F>(
+        &self,
+        id: &SourceId,
+        call: impl FnOnce(Arc<dyn Connector>) -> F + Send + 'static,
+    ) -> Ask<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, DemandError>> + Send,
+    {
+        let all = self.connectors.read().unwrap_or_else(PoisonError::into_inner);
+        let (connector, id) = (all.get(id).cloned(), id.clone());
+        let task = self.runtime.spawn(async move {
+            let Some(connector) = connector else {
+                let text = format!(
+                    "source `{id}` is not configured: put it back until its runners are gone"
+                );
+                return Err(Fault::new(FaultKind::Unreachable, Culprit::Source(id), text));
+            };
+            call(connector).await.map_err(|error| error.fault(&id))
+        });
+        async move {
+            task.await.unwrap_or_else(|error| {
+                let text = format!("a call of a source ended early: {error}");
+                Err(Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text))
+            })
+        }
+        .boxed()
+    }
+}
+
+impl Demand for CiSystems {
+    fn look(&self, source: &SourceId) -> Ask<SourceSight> {
+        self.call(source, |connector| async move { connector.look().await })
+    }
+
+    fn hire(&self, call: HireCall, limit: Duration) -> Ask<()> {
+        let shell = Arc::clone(&self.shell);
+        let source = call.source.clone();
+        self.call(&source, move |connector| async move {
+            let HireCall { runner, target, spec, want, .. } = call;
+            let at = target.clone();
+            if shell.begun(at, guest::begun(&runner), limit).await.map_err(DemandError::Guest)? {
+                return Ok(());
+            }
+            let wish = Enlist { runner: &runner, spec: &spec, want: &want };
+            let kit = connector.enlist(wish).await?;
+            let files = kit
+                .files
+                .iter()
+                .map(|file| (guest::path(&runner, file.name), file.content.clone()));
+            let start = guest::start(&runner, &kit);
+            let ran = shell.hand_over(target, files.collect(), start, limit).await;
+            let ran = ran.map_err(DemandError::Guest)?;
+            let text = match ran.exit {
+                Some(0) => return Ok(()),
+                Some(127) => {
+                    format!("`{}` is not in the guest: put it into the image", kit.program)
+                }
+                _ => format!("the runner could not be started: {}", ran.tail),
+            };
+            Err(DemandError::Guest(Fault::new(FaultKind::Broken, Culprit::Template, text)))
+        })
+    }
+
+    fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()> {
+        self.shell.housekeep(call.target, guest::end(&call.runner), limit, "ending the runner")
+    }
+
+    fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
+        let runner = runner.clone();
+        self.call(source, |connector| async move { connector.quiet(&runner).await })
+    }
+
+    fn strike(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
+        let runner = runner.clone();
+        self.call(source, |connector| async move { connector.strike(&runner).await })
+    }
+}
