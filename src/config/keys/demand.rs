@@ -1,0 +1,56 @@
+//! Keys of each entry of `demand`.
+
+use super::{Key, Kind, LONG, Preset, SECRET, SECRET_ENV, SECRET_FILE, SECRET_KEYS, SYSTEMD, Shape};
+use super::{key, text, whole};
+use crate::config::value;
+
+/// Keys of `webhook`.
+pub(in crate::config) static WEBHOOK: Shape =
+    Shape { keys: &[SECRET_FILE, SECRET_ENV, SYSTEMD, SECRET], one_of: &SECRET_KEYS };
+
+pub(in crate::config) static DEMAND: &[Key] = &[
+    key(
+        "kind",
+        Kind::Choice(&["gitea", "forgejo", "leases"]),
+        Preset::Required,
+        "the kind of system; leases: the lease API, which has a share like the others",
+    ),
+    text("url", Preset::Unset, "where it is, such as https://git.lan; not of leases")
+        .checked(value::url),
+    text("credentialsId", Preset::Unset, "an apiToken; not of leases"),
+    text(
+        "scope",
+        Preset::Text("server"),
+        "whose jobs: server, org/NAME, user, or repo/OWNER/NAME",
+    )
+    .checked(value::scope),
+    key(
+        "labels",
+        Kind::Texts,
+        Preset::Unset,
+        "labels that its jobs may want; jobs that want others are left alone; unset: all",
+    ),
+    whole("weight", 1, 1000, 1, "its part of the machines beside the others' weights"),
+    whole("priority", 0, 1000, 0, "a higher one goes first, until others have waited long"),
+    whole("instanceCap", 0, 1_000_000, 0, "most agents at once; 0: unlimited"),
+    whole("pollSeconds", 1, 3600, 10, "seconds between two looks"),
+    whole("registerTimeoutSec", 5, LONG, 120, "seconds a runner may take to connect"),
+    whole("idleTimeoutSec", 5, LONG, 300, "seconds a runner may be without a job"),
+    whole("jobTimeoutMinutes", 1, LONG, 360, "minutes a job may take"),
+    text(
+        "runnerCommand",
+        Preset::Unset,
+        "what runs a runner, in its folder in the guest; unset: the kind's own program",
+    )
+    .checked(value::filled),
+    key("webhook", Kind::Mapping(&WEBHOOK), Preset::Unset, "the secret of its webhooks; unset: none"),
+    text("caFile", Preset::Unset, "PEM bundle to trust; with no TLS key at all: system roots"),
+    key(
+        "pinSha256",
+        Kind::Texts,
+        Preset::Unset,
+        "certificate fingerprints, any of them, for caFile",
+    )
+    .checked(value::pin),
+    key("ignoreSslErrors", Kind::Flag, Preset::Flag(false), "true: no verification; warned about"),
+];
