@@ -201,9 +201,15 @@ impl Vault<'_> {
         self.inputs.push(path.clone());
         let shown = path.display();
         let unreadable = |error: &io::Error| {
-            layer
-                .fault(key, format!("`{shown}` can not be read: {error}"))
-                .help("check that the file exists and that drover's user owns it")
+            let help = match error.kind() {
+                io::ErrorKind::NotFound if layer.has("tokenId") => {
+                    "put the token's secret there, mode 0600, drover's user its owner; \
+                     `drover setup rights` makes both"
+                }
+                io::ErrorKind::NotFound => "put it there, mode 0600, drover's user its owner",
+                _ => "check that drover's user owns it",
+            };
+            layer.fault(key, format!("`{shown}` can not be read: {error}")).help(help)
         };
         let mode = fs::metadata(&path).map_err(|error| unreadable(&error))?.permissions().mode();
         if mode & 0o077 != 0 {

@@ -59,7 +59,7 @@ pub(in crate::config) static CLOUD: &[Key] = &[
         Preset::Text("local"),
         "storage of ISO images for cloud-init, of templates with user data of their own",
     )
-    .checked(value::filled),
+    .checked(value::storage),
     key(
         "networkNames",
         Kind::Names,
