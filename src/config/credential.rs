@@ -201,13 +201,13 @@ impl Vault<'_> {
         self.inputs.push(path.clone());
         let shown = path.display();
         let unreadable = |error: &io::Error| {
-            let help = match error.kind() {
-                io::ErrorKind::NotFound if layer.has("tokenId") => {
-                    "put the token's secret there, mode 0600, drover's user its owner; \
-                     `drover setup rights` makes both"
-                }
-                io::ErrorKind::NotFound => "put it there, mode 0600, drover's user its owner",
-                _ => "check that drover's user owns it",
+            let help = if error.kind() != io::ErrorKind::NotFound {
+                "check that drover's user owns it"
+            } else if layer.has("tokenId") {
+                "put the token's secret there, mode 0600, drover's user its owner; \
+                 `drover setup rights` makes both"
+            } else {
+                "put it there, mode 0600, drover's user its owner"
             };
             layer.fault(key, format!("`{shown}` can not be read: {error}")).help(help)
         };
