@@ -304,7 +304,7 @@ async fn a_node_in_maintenance_takes_nothing_new() {
     assert!(!all.contains_key("pve2") && all.len() == 2, "{all:?}");
     let report = why(&world, "rack/linux").await;
     let told = report.nodes.iter().find(|(name, _)| name.as_str() == "pve2").unwrap();
-    assert_eq!(told.1.as_deref(), Some("node `pve2`: it is in maintenance"));
+    assert_eq!(told.1.as_deref(), Some("it is in maintenance"));
     end(world, &[]).await;
 }
 
