@@ -29,6 +29,9 @@ impl Observer for Listener {
         if let What::CloudGone { cloud } = &fact.what {
             self.ways.forget(cloud);
         }
+        if let What::SourceGone { source } = &fact.what {
+            self.ways.forget_source(source);
+        }
         self.view.observe(fact);
     }
 }

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use drover_actors::id::CloudId;
+use drover_actors::id::{CloudId, SourceId};
 use drover_actors::spec::HerdSpec;
 
 use super::RunError;
 use crate::causes::chain;
 use crate::config::{Checked, ServiceSpec, SshKeySpec};
+use crate::demand::{self, CiSystems};
 use crate::pve::Proxmox;
 use crate::shell::SshShell;
 use crate::web::{Auth, Peer, PeerGrant, Role, TokenGrant};
@@ -54,23 +55,45 @@ pub fn pulse(state: &Path) {
     }
 }
 
-/// The ways into the configured clouds. A cloud that left the configuration keeps its way until
-/// its last agent is gone; one that came back meanwhile keeps it for good.
+/// The ways into the configured clouds and to the sources of demand. One that left the
+/// configuration keeps its way until its last agent or runner is gone; one that came back meanwhile
+/// keeps it for good.
 pub struct Ways {
     proxmox: Arc<Proxmox>,
-    configured: Mutex<BTreeSet<CloudId>>,
+    systems: Arc<CiSystems>,
+    configured: Mutex<Configured>,
+}
+
+/// What is configured.
+#[derive(Default)]
+struct Configured {
+    clouds: BTreeSet<CloudId>,
+    sources: BTreeSet<SourceId>,
 }
 
 impl Ways {
     /// No way yet.
-    pub fn new(proxmox: Arc<Proxmox>) -> Self {
-        Self { proxmox, configured: Mutex::default() }
+    pub fn new(proxmox: Arc<Proxmox>, systems: Arc<CiSystems>) -> Self {
+        Self { proxmox, systems, configured: Mutex::default() }
     }
 
     /// Gives the client the connections that are new or changed.
     pub fn connect(&self, checked: &Checked, before: &HerdSpec) {
         let mut configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
-        *configured = checked.connections.keys().cloned().collect();
+        configured.clouds = checked.connections.keys().cloned().collect();
+        configured.sources = checked.demand.keys().cloned().collect();
+        for (id, connection) in &checked.demand {
+            let now = checked.herd.sources.get(id).map(|source| source.connection);
+            if now == before.sources.get(id).map(|source| source.connection) {
+                continue;
+            }
+            match demand::connector(connection) {
+                Ok(connector) => self.systems.set(id.clone(), connector),
+                Err(error) => {
+                    tracing::error!(source = %id, error = chain(&error), "connection refused");
+                }
+            }
+        }
         for spec in checked.herd.clouds.values() {
             self.proxmox.set_width(spec);
         }
@@ -90,8 +113,16 @@ impl Ways {
     /// before they hear of that.
     pub fn forget(&self, cloud: &CloudId) {
         let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
-        if !configured.contains(cloud) {
+        if !configured.clouds.contains(cloud) {
             self.proxmox.drop_cloud(cloud);
+        }
+    }
+
+    /// Forgets a source whose last runner is gone, unless it is configured again.
+    pub fn forget_source(&self, source: &SourceId) {
+        let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
+        if !configured.sources.contains(source) {
+            self.systems.forget(source);
         }
     }
 }
@@ -143,7 +174,10 @@ mod tests {
             Arc::new(WireDialer),
             TICK,
         ));
-        let ways = Ways::new(Arc::clone(&proxmox));
+        let runtime = tokio::runtime::Handle::current();
+        let shell = Arc::new(SshShell::new(runtime.clone()));
+        let systems = Arc::new(CiSystems::new(shell, runtime));
+        let ways = Ways::new(Arc::clone(&proxmox), systems);
         let cloud = CloudId::new("a");
         // A call for a cloud without a way is answered at once.
         let answered = || proxmox.identify(&CloudId::new("a")).now_or_never();

@@ -27,6 +27,7 @@ use crate::call_in::CallInKey;
 use crate::clock::SystemAmbient;
 use crate::config::watch::{Change, Told, Trigger, Watch};
 use crate::config::{Checked, Environment};
+use crate::demand::CiSystems;
 use crate::journal::{Opened, RedbLog, Writer, WriterOptions};
 use crate::pve::{Proxmox, TICK, WireDialer};
 use crate::shell::SshShell;
@@ -187,13 +188,14 @@ impl Service {
         let key = Arc::new(key);
         let proxmox = Proxmox::new(Some(runtime.clone()), Arc::new(WireDialer), TICK);
         let proxmox = Arc::new(proxmox.with_call_ins(Arc::clone(&key)));
-        let shell = Arc::new(SshShell::new(runtime));
+        let shell = Arc::new(SshShell::new(runtime.clone()));
+        let systems = Arc::new(CiSystems::new(Arc::clone(&shell), runtime));
         let view = View::new(epoch);
         view.mark_journal_folded();
         let told = Arc::clone(&view);
         journal.watch(move |trouble| told.mark_journal(trouble.map(str::to_owned)));
         checked.follow(&HerdSpec::default(), Generation(1));
-        let ways = Arc::new(Ways::new(Arc::clone(&proxmox)));
+        let ways = Arc::new(Ways::new(Arc::clone(&proxmox), Arc::clone(&systems)));
         ways.connect(&checked, &HerdSpec::default());
         parts::keys(&shell, &checked.keys);
         shell.set_files(checked.uploads.iter());
@@ -202,7 +204,7 @@ impl Service {
         let ports = Ports {
             hypervisor: Arc::clone(&proxmox) as _,
             shell: Arc::clone(&shell) as _,
-            demand: std::sync::Arc::new(drover_actors::ports::NoDemand),
+            demand: systems,
             journal: Arc::clone(&journal) as _,
             observer: Arc::clone(&observer),
             ambient: Arc::clone(&ambient),

@@ -41,6 +41,8 @@ pub struct SshKeySpec {
 pub(super) enum Credential {
     Proxmox(Login),
     SshKey(SshKeySpec),
+    /// A token of some other API.
+    Token(SecretString),
     /// Its faults are said already.
     Faulty,
 }
@@ -116,6 +118,9 @@ impl Vault<'_> {
                 Some(none) => none,
                 None => self.secret(&layer, &SECRET_KEYS)?,
             };
+            if *kind == "apiToken" {
+                return (self.faults.len() == before).then_some(Credential::Token(secret));
+            }
             Credential::Proxmox(if *kind == "proxmoxToken" {
                 Login::Token { id: text("tokenId"), secret }
             } else {

@@ -126,7 +126,11 @@ fn source(
     let token = token(raw, layer, credentials, vault);
     let tls = tls(raw, layer, vault);
     let webhook = layer.nested("webhook").first();
-    let webhook = webhook.map(|layer| vault.secret(layer, &SECRET_KEYS));
+    // One that is given and can not be read is a fault already.
+    let webhook = match webhook.map(|layer| vault.secret(layer, &SECRET_KEYS)) {
+        Some(secret) => Some(secret?),
+        None => None,
+    };
     let scope = value::scope_of(&raw.scope)?;
     let connection = SourceConnection {
         url: url?,
@@ -135,8 +139,7 @@ fn source(
         dialect: if raw.kind == "gitea" { Dialect::Gitea } else { Dialect::Forgejo },
         scope,
         command: raw.runner_command.clone(),
-        // A secret that can not be read is a fault already.
-        webhook: webhook.transpose_secret()?,
+        webhook,
     };
     let spec = SourceSpec {
         id: SourceId::new(id),
@@ -152,21 +155,6 @@ fn source(
         connection: fingerprint(&connection),
     };
     Some((spec, connection))
-}
-
-/// A secret that was wanted and is not there makes the whole nothing.
-trait TransposeSecret {
-    fn transpose_secret(self) -> Option<Option<SecretString>>;
-}
-
-impl TransposeSecret for Option<Option<SecretString>> {
-    fn transpose_secret(self) -> Option<Option<SecretString>> {
-        match self {
-            None => Some(None),
-            Some(None) => None,
-            Some(Some(secret)) => Some(Some(secret)),
-        }
-    }
 }
 
 fn url(raw: &RawDemand, layer: &Layer, vault: &mut Vault<'_>) -> Option<Url> {

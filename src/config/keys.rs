@@ -4,6 +4,7 @@
 mod addresses;
 mod agent;
 mod cloud;
+mod demand;
 mod guest;
 mod placement;
 
@@ -12,6 +13,7 @@ use super::value::{self, Check};
 pub(super) use addresses::ADDRESS_POOL;
 pub(super) use agent::{AGENT, STEP, STEP_KEYS, UPLOAD, WINDOW};
 pub(super) use cloud::CLOUD;
+pub(super) use demand::DEMAND;
 pub(super) use guest::{NIC, SNIPPETS};
 pub(super) use placement::{HEADROOM_KEYS, SIZES, TERM, WEIGHT_KEYS};
 
@@ -254,33 +256,50 @@ pub(super) static SSH_KEY: &[Key] = &[
     text("passphraseFile", Preset::Unset, "the key's passphrase, a file only its owner can read"),
 ];
 
+/// Keys of a credential of kind `apiToken`.
+pub(super) static API_TOKEN: &[Key] = &[KIND, SECRET_FILE, SECRET_ENV, SYSTEMD, SECRET];
+
 /// The kinds of credentials and their keys.
-pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 3] =
-    [("proxmoxToken", PROXMOX_TOKEN), ("proxmoxPassword", PROXMOX_PASSWORD), ("sshKey", SSH_KEY)];
+pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 4] = [
+    ("proxmoxToken", PROXMOX_TOKEN),
+    ("proxmoxPassword", PROXMOX_PASSWORD),
+    ("sshKey", SSH_KEY),
+    ("apiToken", API_TOKEN),
+];
 
 /// The top level; `agentDefaults-<node>` beside.
-pub(super) const TOP: [&str; 9] = [
+pub(super) const TOP: [&str; 10] = [
     "cloudDefaults",
     "cloudConfigurations",
     "agentDefaults",
     "agentConfigurations",
     "labelMappings",
     "addressPools",
+    "demand",
     "sizes",
     "credentials",
     "service",
 ];
 
 /// Keys of the top level that have a meaning in drover's design, but none in this version.
-pub(super) const LATER: [&str; 3] = ["demand", "images", "machines"];
+pub(super) const LATER: [&str; 2] = ["images", "machines"];
 
 /// Whether a word is the name of a key or of a section.
 pub(super) fn is_known(word: &str) -> bool {
     let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys, NIC.keys, SNIPPETS.keys];
     let placing = [TERM.keys, WEIGHT_KEYS.keys, HEADROOM_KEYS.keys, SIZES];
     let nested = nested.into_iter().chain(placing);
-    let tables =
-        [CLOUD, AGENT, MAPPING, ADDRESS_POOL, SERVICE, PROXMOX_TOKEN, PROXMOX_PASSWORD, SSH_KEY];
+    let tables = [
+        CLOUD,
+        AGENT,
+        MAPPING,
+        ADDRESS_POOL,
+        DEMAND,
+        SERVICE,
+        PROXMOX_TOKEN,
+        PROXMOX_PASSWORD,
+        SSH_KEY,
+    ];
     TOP.contains(&word) || tables.into_iter().chain(nested).flatten().any(|key| key.is(word))
 }
 
@@ -317,7 +336,10 @@ mod tests {
     fn every_preset_is_of_its_kind_and_in_its_range() {
         let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys, NIC.keys, TERM.keys, SIZES];
         let nested = nested.concat();
-        for key in [CLOUD, AGENT, MAPPING, ADDRESS_POOL, SERVICE].concat().into_iter().chain(nested)
+        for key in [CLOUD, AGENT, MAPPING, ADDRESS_POOL, DEMAND, SERVICE]
+            .concat()
+            .into_iter()
+            .chain(nested)
         {
             let sound = match (key.kind, key.preset) {
                 (_, Preset::Required | Preset::Unset) => true,

@@ -9,6 +9,7 @@ mod cloud;
 mod connection;
 mod copy;
 mod credential;
+mod demand;
 mod environment;
 mod fault;
 mod file;
@@ -38,13 +39,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use drover_actors::id::{CloudId, Generation};
+use drover_actors::id::{CloudId, Generation, SourceId};
 use drover_actors::spec::HerdSpec;
 
 use crate::pve::Connection;
 
 pub use copy::{Copied, CopyError, Wish, copy};
 pub use credential::SshKeySpec;
+pub use demand::SourceConnection;
 pub use environment::Environment;
 pub use fault::{Fault, Place, render, render_warnings};
 pub(crate) use keys::nearest;
@@ -63,6 +65,8 @@ pub struct Checked {
     pub connections: BTreeMap<CloudId, Connection>,
     /// The private keys for guests, by their ids in `credentials`.
     pub keys: BTreeMap<String, SshKeySpec>,
+    /// How each source of demand is reached.
+    pub demand: BTreeMap<SourceId, SourceConnection>,
     /// The contents of the files that are put into guests.
     pub uploads: Uploads,
     /// How drover itself runs.

@@ -6,7 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use super::keys::{
-    ADDRESS_POOL, AGENT, CLOUD, CREDENTIAL_KINDS, Key, Kind, MAPPING, Preset, SERVICE, SIZES, Shape,
+    ADDRESS_POOL, AGENT, CLOUD, CREDENTIAL_KINDS, DEMAND, Key, Kind, MAPPING, Preset, SERVICE,
+    SIZES, Shape,
 };
 
 /// The schema of a whole configuration.
@@ -23,6 +24,8 @@ pub fn schema() -> Value {
     labels.insert("required".into(), json!(["labels", "templates"]));
     let mut pool = mapping(ADDRESS_POOL);
     pool.insert("required".into(), json!(["ranges", "prefix"]));
+    let mut source = mapping(DEMAND);
+    source.insert("required".into(), json!(["kind"]));
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "drover",
@@ -39,6 +42,7 @@ pub fn schema() -> Value {
             "agentConfigurations": entries(Value::Object(mapping(AGENT)), "kinds of agents"),
             "labelMappings": entries(Value::Object(labels), "labels that a list of templates serves"),
             "addressPools": entries(Value::Object(pool), "addresses given to agents one by one"),
+            "demand": entries(Value::Object(source), "CI systems whose jobs agents are begun for"),
             "sizes": entries(Value::Object(mapping(SIZES)), "sizes of agents by name, for size"),
             "credentials": entries(credential(), "what the ids in credentialsId stand for"),
             "service": layer(SERVICE, "drover itself"),

@@ -11,9 +11,10 @@ use drover_actors::spec::{HerdSpec, LabelMapping, TemplateSpec};
 use super::addresses::{self, Pools};
 use super::cloud::{self, CheckedCloud};
 use super::credential::{Credential, Vault};
+use super::demand::{self, CheckedDemand};
 use super::environment::{Defaults, Environment};
 use super::fault::{self, Fault, Place};
-use super::keys::{ADDRESS_POOL, AGENT, CLOUD, Key, LATER, MAPPING, SIZES, TOP};
+use super::keys::{ADDRESS_POOL, AGENT, CLOUD, DEMAND, Key, LATER, MAPPING, SIZES, TOP};
 use super::layer::{Layer, unknown, wrong_type};
 use super::mapping;
 use super::node::{self, Entries, Entry, Value};
@@ -207,6 +208,7 @@ struct Parts {
     mappings: Vec<LabelMapping>,
     pools: Pools,
     credentials: BTreeMap<String, Credential>,
+    demand: CheckedDemand,
     uploads: Uploads,
     service: ServiceSpec,
 }
@@ -247,8 +249,11 @@ fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Par
     let mappings = mappings.collect();
     same_names(&clouds, &templates, vault.faults);
     promises(&clouds, &templates, vault.warnings);
+    let sources = many(top, "demand", DEMAND, vault.faults);
+    let demand = demand::demand(&sources, &credentials, &mut vault);
     let uploads = vault.shelf.contents;
-    Some(Parts { clouds, templates, mappings, pools, credentials, uploads, service: service? })
+    let service = service?;
+    Some(Parts { clouds, templates, mappings, pools, credentials, demand, uploads, service })
 }
 
 /// Faults of the top level itself: unknown sections, and sections that are no mappings.
@@ -403,16 +408,22 @@ impl Parts {
         }
         let pools = self.pools.into_iter();
         herd.pools = pools.filter_map(|(id, pool)| Some((id, Arc::new(pool.spec?)))).collect();
+        herd.asked = self.demand.asked;
+        let mut demand = BTreeMap::new();
+        for (id, (spec, connection)) in self.demand.sources {
+            herd.sources.insert(id.clone(), Arc::new(spec));
+            demand.insert(id, connection);
+        }
         herd.mappings = self.mappings.into_iter().map(Arc::new).collect();
         let keys = self
             .credentials
             .into_iter()
             .filter_map(|(id, credential)| match credential {
                 Credential::SshKey(key) => Some((id, key)),
-                Credential::Proxmox(_) | Credential::Faulty => None,
+                Credential::Proxmox(_) | Credential::Token(_) | Credential::Faulty => None,
             })
             .collect();
         let (service, uploads) = (self.service, self.uploads);
-        Checked { herd, connections, keys, uploads, service, warnings, sources, layers }
+        Checked { herd, connections, keys, demand, uploads, service, warnings, sources, layers }
     }
 }

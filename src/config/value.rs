@@ -8,7 +8,10 @@ use drover_actors::addresses::AddressRange;
 use drover_actors::addresses::range::width;
 use drover_actors::marks::SLUG_MAX;
 
+use reqwest::Url;
+
 use crate::calendar;
+use crate::demand::Scope;
 use crate::pve::{Endpoint, name_pattern, parse_pin};
 use crate::seed::network::is_mac;
 use crate::telemetry;
@@ -82,6 +85,46 @@ pub(super) fn address_range(text: &str) -> Result<(), Complaint> {
     match range_of(text) {
         Some(_) => Ok(()),
         None => Err(complain(format!("`{text}` is no range of addresses"), FORM)),
+    }
+}
+
+/// Checks the URL of a CI system.
+pub(super) fn url(text: &str) -> Result<(), Complaint> {
+    const FORM: &str = "write it as `https://git.lan`, with its port and path where it has such";
+    let url: Url = text.parse().map_err(|_| complain(format!("`{text}` is no URL"), FORM))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(complain(format!("`{text}` is no URL of a web server"), FORM));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(complain("a login stands in the URL", "give it by credentialsId"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(complain(format!("`{text}` has a query"), FORM));
+    }
+    Ok(())
+}
+
+/// Reads whose jobs are meant.
+pub(super) fn scope_of(text: &str) -> Option<Scope> {
+    let parts: Vec<&str> = text.trim().split('/').collect();
+    if parts.iter().any(|part| part.is_empty()) {
+        return None;
+    }
+    Some(match parts.as_slice() {
+        ["server"] => Scope::Server,
+        ["user"] => Scope::User,
+        ["org", name] => Scope::Organisation((*name).to_owned()),
+        ["repo", owner, name] => Scope::Repository((*owner).to_owned(), (*name).to_owned()),
+        _ => return None,
+    })
+}
+
+/// Checks whose jobs are meant.
+pub(super) fn scope(text: &str) -> Result<(), Complaint> {
+    const FORM: &str = "write it as `server`, `org/NAME`, `user` or `repo/OWNER/NAME`";
+    match scope_of(text) {
+        Some(_) => Ok(()),
+        None => Err(complain(format!("`{text}` names nobody's jobs"), FORM)),
     }
 }
 

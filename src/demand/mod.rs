@@ -18,6 +18,7 @@ use drover_actors::ports::{Ask, Demand, HireCall, SourceSight};
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
 
+use crate::config::SourceConnection;
 use crate::shell::SshShell;
 use connector::Enlist;
 
@@ -25,6 +26,16 @@ pub use connector::Connector;
 pub use error::DemandError;
 pub use gitea::{Dialect, Gitea, Scope};
 pub use http::Http;
+
+/// The connector of a configured source.
+///
+/// # Errors
+/// [`DemandError::Setup`] where the client can not be made, as of a bundle that holds nothing.
+pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, DemandError> {
+    let http = Http::new(&connection.url, &connection.tls)?;
+    let SourceConnection { token, dialect, scope, command, .. } = connection;
+    Ok(Arc::new(Gitea::new(http, token, *dialect, scope, command.clone())))
+}
 
 /// The port to the CI systems.
 pub struct CiSystems {

@@ -1,11 +1,13 @@
 //! Keys of each entry of `demand`.
 
-use super::{Key, Kind, LONG, Preset, SECRET, SECRET_ENV, SECRET_FILE, SECRET_KEYS, SYSTEMD, Shape};
+use super::{
+    Key, Kind, LONG, Preset, SECRET, SECRET_ENV, SECRET_FILE, SECRET_KEYS, SYSTEMD, Shape,
+};
 use super::{key, text, whole};
 use crate::config::value;
 
 /// Keys of `webhook`.
-pub(in crate::config) static WEBHOOK: Shape =
+static WEBHOOK: Shape =
     Shape { keys: &[SECRET_FILE, SECRET_ENV, SYSTEMD, SECRET], one_of: &SECRET_KEYS };
 
 pub(in crate::config) static DEMAND: &[Key] = &[
@@ -18,12 +20,8 @@ pub(in crate::config) static DEMAND: &[Key] = &[
     text("url", Preset::Unset, "where it is, such as https://git.lan; not of leases")
         .checked(value::url),
     text("credentialsId", Preset::Unset, "an apiToken; not of leases"),
-    text(
-        "scope",
-        Preset::Text("server"),
-        "whose jobs: server, org/NAME, user, or repo/OWNER/NAME",
-    )
-    .checked(value::scope),
+    text("scope", Preset::Text("server"), "whose jobs: server, org/NAME, user, or repo/OWNER/NAME")
+        .checked(value::scope),
     key(
         "labels",
         Kind::Texts,
@@ -43,7 +41,12 @@ pub(in crate::config) static DEMAND: &[Key] = &[
         "what runs a runner, in its folder in the guest; unset: the kind's own program",
     )
     .checked(value::filled),
-    key("webhook", Kind::Mapping(&WEBHOOK), Preset::Unset, "the secret of its webhooks; unset: none"),
+    key(
+        "webhook",
+        Kind::Mapping(&WEBHOOK),
+        Preset::Unset,
+        "the secret of its webhooks; unset: none",
+    ),
     text("caFile", Preset::Unset, "PEM bundle to trust; with no TLS key at all: system roots"),
     key(
         "pinSha256",
