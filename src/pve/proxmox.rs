@@ -214,14 +214,24 @@ impl Cloud {
     }
 
     /// Volumes that still carry an id, once those that are ours were removed, and disc images of ours.
-    async fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Result<Vec<String>, PveError> {
+    async fn leftovers(
+        &self,
+        vm: &VmRef,
+        ours: &[String],
+        only: Option<&BTreeSet<String>>,
+    ) -> Result<Vec<String>, PveError> {
         let mut left = self.remove_images(vm, ours).await?;
-        left.extend(self.volumes_left(vm, ours).await?);
+        left.extend(self.volumes_left(vm, ours, only).await?);
         Ok(left)
     }
 
-    async fn volumes_left(&self, vm: &VmRef, ours: &[String]) -> Result<Vec<String>, PveError> {
-        let found = sight::leftovers(&self.client, vm).await?;
+    async fn volumes_left(
+        &self,
+        vm: &VmRef,
+        ours: &[String],
+        only: Option<&BTreeSet<String>>,
+    ) -> Result<Vec<String>, PveError> {
+        let found = sight::leftovers(&self.client, vm, only).await?;
         let is_ours = |volume: &&String| ours.iter().any(|one| is_same_volume(one, volume));
         let mine: Vec<&String> = found.iter().filter(is_ours).collect();
         // Whoever takes the id up makes volumes of these very names.
@@ -240,7 +250,7 @@ impl Cloud {
                 }
             }
         }
-        sight::leftovers(&self.client, vm).await
+        sight::leftovers(&self.client, vm, only).await
     }
 
     /// Destroys a guest as soon as its storages have room for that.
@@ -477,9 +487,16 @@ impl Hypervisor for Proxmox {
         self.ask(cloud, move |cloud| async move { cloud.remove_image(&image).await })
     }
 
-    fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>> {
-        let (vm, ours) = (vm.clone(), ours.to_vec());
-        self.ask(&vm.cloud.clone(), |cloud| async move { cloud.leftovers(&vm, &ours).await })
+    fn leftovers(
+        &self,
+        vm: &VmRef,
+        ours: &[String],
+        only: Option<&BTreeSet<String>>,
+    ) -> Ask<Vec<String>> {
+        let (vm, ours, only) = (vm.clone(), ours.to_vec(), only.cloned());
+        self.ask(&vm.cloud.clone(), |cloud| async move {
+            cloud.leftovers(&vm, &ours, only.as_ref()).await
+        })
     }
 }
 

@@ -87,6 +87,9 @@ pub struct Mind {
     pub(super) since: Moment,
     /// Told to rest: nothing is done any more.
     pub(super) resting: bool,
+    /// Its clone came to nothing and its id was free: all that is still to be done is to see that
+    /// no volumes are left, which may take as long as a storage is out of reach.
+    pub(super) freed: bool,
     /// Adopted, and not looked at yet.
     pub(super) observing: bool,
     /// To be given up, since the journal does not know it.
@@ -217,6 +220,7 @@ impl Mind {
             begun: None,
             since: now.mono,
             resting: false,
+            freed: false,
             observing: false,
             unborn: None,
             addresses: Vec::new(),

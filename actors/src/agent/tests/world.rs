@@ -163,7 +163,7 @@ impl Hypervisor for Ground {
         self.call("remove_image", ())
     }
 
-    fn leftovers(&self, _: &VmRef, _: &[String]) -> Ask<Vec<String>> {
+    fn leftovers(&self, _: &VmRef, _: &[String], _: Option<&BTreeSet<String>>) -> Ask<Vec<String>> {
         self.call("leftovers", Vec::new())
     }
 }
