@@ -162,6 +162,8 @@ pub struct Configured {
     pub mac: Option<String>,
     /// Tags were refused and left out, with the refusal.
     pub tags_refused: Option<String>,
+    /// The disc image was refused, so that nothing of it was stored; nothing else was done then.
+    pub image_refused: Option<Fault>,
 }
 
 /// A disc image of drover's on a storage, whoever's it is.

@@ -27,6 +27,7 @@ use super::configure::{self, RETIRING, split_tags};
 use super::connection::Connection;
 use super::error::PveError;
 use super::gate::{Gate, Line};
+use super::seed::Sent;
 use super::transport::Dialer;
 use super::watcher::Watcher;
 use super::wire::WireDialer;
@@ -281,7 +282,14 @@ impl Cloud {
         serial: Option<SecretString>,
     ) -> Result<Configured, PveError> {
         let config = configure::read(&self.client, &call).await?;
-        let disc = self.disc(&call, &config).await?;
+        let disc = match self.disc(&call, &config).await? {
+            Sent::Stored(disc) => disc,
+            Sent::Refused(fault) => {
+                let (volumes, mac, tags_refused) = (Vec::new(), None, None);
+                let image_refused = Some(fault);
+                return Ok(Configured { volumes, mac, tags_refused, image_refused });
+            }
+        };
         let client = &self.client;
         let begun =
             configure::begin(client, &call, &config, disc.as_ref(), serial.as_ref()).await?;

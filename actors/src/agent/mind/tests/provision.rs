@@ -353,7 +353,12 @@ fn those_who_failed_together_do_not_try_again_together() {
 fn refused_tags_are_a_remark_and_no_failure() {
     let mut drive = at("Configuring");
     let tags_refused = Some("403".to_owned());
-    drive.answer(Answer::Configured(Ok(Configured { volumes: vec![], mac: None, tags_refused })));
+    drive.answer(Answer::Configured(Ok(Configured {
+        volumes: vec![],
+        mac: None,
+        tags_refused,
+        image_refused: None,
+    })));
     assert_eq!(drive.state(), "Booting");
     assert!(drive.facts().iter().any(|what| matches!(what, What::Agent(picture)
         if picture.detail.contains("tags were refused"))));
