@@ -32,6 +32,10 @@ impl Mind {
                 self.freed = false;
                 self.clone_is_ours(reason, None, out);
             }
+            // Volumes of that id are not to be told apart from those of its new owner any more.
+            Verdict::Foreign(_) if self.freed => {
+                self.gone(reason.unwrap_or(Reason::Vanished), true, out);
+            }
             Verdict::Copying | Verdict::Foreign(_) | Verdict::Damaged(_) | Verdict::Unclear => {
                 self.retry_about(STRANDED_PAUSE, out);
             }

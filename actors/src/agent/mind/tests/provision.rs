@@ -146,6 +146,17 @@ fn what_a_clone_that_failed_left_behind_calls_an_administrator_and_keeps_its_id(
 }
 
 #[test]
+fn nobody_is_told_to_free_what_somebody_elses_guest_may_have_by_now() {
+    let mut drive = undone();
+    drive.answer(Answer::Leftovers(Ok(vec!["nfs:10417/vm-10417-disk-0.qcow2".to_owned()])));
+    drive.wait(secs(60));
+    let strangers = drive.strangers();
+    let effects = drive.answer(Answer::Looked(Ok(strangers)));
+    assert_eq!(drive.state(), "Gone");
+    assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: true, .. })));
+}
+
+#[test]
 fn a_clone_that_failed_on_a_storage_out_of_reach_keeps_its_id_and_leaves_the_caps_with_an_alarm() {
     let mut drive = undone();
     let away = Fault::new(FaultKind::Contention, Culprit::Storage("nfs".into()), "not active");
