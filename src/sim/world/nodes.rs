@@ -31,9 +31,10 @@ pub fn entry(ask: &Ask, state: &State, name: &str, resource: bool) -> Value {
         entry["hastate"] = "maintenance".into();
     }
     if ask.has(&format!("/nodes/{name}"), "Sys.Audit") {
-        entry["cpu"] = load(state, name).into();
+        let running = Running::listed(state, name);
+        entry["cpu"] = running.load(state, name).into();
         entry["maxcpu"] = node.spec.cpus.into();
-        entry["mem"] = memory_used(state, name).into();
+        entry["mem"] = running.memory(state, name).into();
         entry["maxmem"] = node.spec.memory_bytes.into();
         entry["disk"] = ROOT_USED.into();
         entry["maxdisk"] = ROOT.into();
@@ -42,23 +43,43 @@ pub fn entry(ask: &Ask, state: &State, name: &str, resource: bool) -> Value {
     entry
 }
 
-fn memory_used(state: &State, name: &str) -> u64 {
-    let running = state.everyone().filter(|guest| guest.node == name && guest.run.is_some());
-    let guests: u64 = running.map(|guest| super::conf::memory(&guest.config) / 4).sum();
-    let others = state.nodes.get(name).map_or(0, |node| node.others.memory);
-    guests + others + (1 << 30)
-}
+/// The memory of each guest that runs on a node.
+struct Running(Vec<u64>);
 
-fn load(state: &State, name: &str) -> f64 {
-    let running = state.everyone().filter(|guest| guest.node == name && guest.run.is_some());
-    let cpus = state.nodes.get(name).map_or(1, |node| node.spec.cpus.max(1));
-    let others = state.nodes.get(name).map_or(0.0, |node| node.others.cpus);
-    (0.03 + (running.count() as f64 * GUEST_LOAD + others) / f64::from(cpus)).min(1.0)
+impl Running {
+    /// As lists tell of them: the node's status daemon tells of a node and of its guests in one cycle.
+    fn listed(state: &State, name: &str) -> Self {
+        let now = state.clock.now();
+        let guests = state.everyone().filter(|guest| guest.node == name);
+        let told = guests.filter_map(|guest| guest.sight.fresh(now));
+        let running = told.filter(|(_, view)| view.since.is_some());
+        Self(running.map(|(_, view)| view.memory).collect())
+    }
+
+    /// As they are at this moment.
+    fn now(state: &State, name: &str) -> Self {
+        let guests = state.everyone().filter(|guest| guest.node == name && guest.run.is_some());
+        Self(guests.map(|guest| super::conf::memory(&guest.config)).collect())
+    }
+
+    /// Memory in use.
+    fn memory(&self, state: &State, name: &str) -> u64 {
+        let others = state.nodes.get(name).map_or(0, |node| node.others.memory);
+        self.0.iter().map(|memory| memory / 4).sum::<u64>() + others + (1 << 30)
+    }
+
+    /// The part of the processors in use.
+    fn load(&self, state: &State, name: &str) -> f64 {
+        let cpus = state.nodes.get(name).map_or(1, |node| node.spec.cpus.max(1));
+        let others = state.nodes.get(name).map_or(0.0, |node| node.others.cpus);
+        (0.03 + (self.0.len() as f64 * GUEST_LOAD + others) / f64::from(cpus)).min(1.0)
+    }
 }
 
 /// `GET /nodes`.
 pub fn list(ask: &Ask) -> Outcome {
-    let state = ask.cluster.state();
+    let mut state = ask.cluster.state();
+    super::resources::settle(&ask.cluster, &mut state);
     let entries: Vec<Value> =
         state.nodes.keys().map(|name| entry(ask, &state, name, false)).collect();
     Ok(Answer::new(entries.into()))
@@ -71,7 +92,8 @@ pub fn status(ask: &Ask) -> Outcome {
         return Err(ApiError::failed(format!("no such node '{}'", ask.node)));
     };
     let (_, version, repo) = ask.cluster.version.facts();
-    let (total, used) = (node.spec.memory_bytes, memory_used(&state, &ask.node));
+    let running = Running::now(&state, &ask.node);
+    let (total, used) = (node.spec.memory_bytes, running.memory(&state, &ask.node));
     let kernel = "6.8.12-15-pve";
     Ok(Answer::new(json!({
         "pveversion": format!("pve-manager/{version}/{repo}"),
@@ -82,7 +104,7 @@ pub fn status(ask: &Ask) -> Outcome {
         },
         "boot-info": { "mode": "efi" },
         "uptime": node.uptime(state.clock.now()), "idle": 0, "wait": 0,
-        "cpu": load(&state, &ask.node), "loadavg": ["0.57", "0.91", "1.28"],
+        "cpu": running.load(&state, &ask.node), "loadavg": ["0.57", "0.91", "1.28"],
         "memory": { "total": total, "used": used, "free": total.saturating_sub(used) },
         "swap": { "total": 0, "used": 0, "free": 0 }, "ksm": { "shared": 0 },
         "rootfs": {
