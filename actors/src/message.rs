@@ -333,7 +333,8 @@ pub enum Standing {
     Busy,
     /// Going; still holds its permit.
     Leaving,
-    /// On an offline node: reservations stay, the slot left the caps.
+    /// On an offline node: reservations stay, the slot left the caps. Or its clone came to nothing,
+    /// and whether that left volumes will only be known later.
     Parked,
     /// Gone: the permit is free, the actor ends.
     Gone,

@@ -87,6 +87,11 @@ pub struct Mind {
     pub(super) since: Moment,
     /// Told to rest: nothing is done any more.
     pub(super) resting: bool,
+    /// Its clone came to nothing and its id was free: all that is still to be done is to see that
+    /// no volumes are left, which may take as long as a storage is out of reach.
+    pub(super) freed: bool,
+    /// Whether its disc image was written down, and never sent as far as anybody knows.
+    pub(super) image_unsent: bool,
     /// Adopted, and not looked at yet.
     pub(super) observing: bool,
     /// To be given up, since the journal does not know it.
@@ -217,6 +222,8 @@ impl Mind {
             begun: None,
             since: now.mono,
             resting: false,
+            freed: false,
+            image_unsent: false,
             observing: false,
             unborn: None,
             addresses: Vec::new(),

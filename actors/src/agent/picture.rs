@@ -179,6 +179,9 @@ impl Mind {
         if self.parked && !matches!(self.state, State::Gone { .. }) {
             return Standing::Parked;
         }
+        if self.freed && matches!(self.state, State::Retiring { .. } | State::Stranded { .. }) {
+            return Standing::Parked;
+        }
         match &self.state {
             State::Queued | State::Configuring | State::Booting(_) | State::Connecting { .. } => {
                 Standing::Coming

@@ -107,6 +107,88 @@ fn contention_with_the_id_still_free_ends_the_agent_and_lets_the_id_rest() {
     assert!(!charged.kind.counts_against_breaker());
 }
 
+/// A clone whose task failed; its id is free.
+fn undone() -> Drive {
+    let mut drive = at("Cloning");
+    drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Broken)))));
+    drive.answer(Answer::Looked(Ok(Drive::free())));
+    drive
+}
+
+#[test]
+fn the_id_of_a_clone_that_failed_is_given_back_once_its_volumes_are_listed_empty() {
+    let mut drive = undone();
+    assert_eq!(drive.asked().map(|(_, call)| call), Some(Call::Leftovers));
+    let charged = drive.reports().iter().rev().find_map(|r| r.fault.clone()).expect("a fault");
+    assert_eq!(charged, fault(FaultKind::Broken), "told at once");
+    assert!(drive.effects.iter().any(|e| matches!(e, Effect::LaneFree(_))), "and out of the way");
+    assert!(!drive.effects.iter().any(|e| matches!(e, Effect::IdBack { .. })));
+    let effects = drive.answer(Answer::Leftovers(Ok(Vec::new())));
+    assert_eq!(drive.state(), "Gone");
+    assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: false, .. })));
+    assert!(!drive.effects.iter().any(|e| matches!(e, Effect::Learnt(_))), "nothing was retired");
+}
+
+#[test]
+fn what_a_clone_that_failed_left_behind_calls_an_administrator_and_keeps_its_id() {
+    let mut drive = undone();
+    drive.answer(Answer::Leftovers(Ok(vec!["nfs:10417/vm-10417-disk-0.qcow2".to_owned()])));
+    assert_eq!((drive.state(), drive.mind.standing()), ("Stranded", Standing::Parked));
+    assert!(drive.facts().iter().any(|what| matches!(what, What::Alarm { command, .. }
+        if command == "pvesm free nfs:10417/vm-10417-disk-0.qcow2 # on node n1")));
+    let mut drive = drive.adopt(secs(60));
+    assert_eq!(drive.state(), "Stranded");
+    drive.answer(Answer::Looked(Ok(Drive::free())));
+    assert_eq!(drive.mind.standing(), Standing::Parked, "as before");
+    let effects = drive.answer(Answer::Leftovers(Ok(Vec::new())));
+    assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: false, .. })));
+}
+
+#[test]
+fn nobody_is_told_to_free_what_somebody_elses_guest_may_have_by_now() {
+    let mut drive = undone();
+    drive.answer(Answer::Leftovers(Ok(vec!["nfs:10417/vm-10417-disk-0.qcow2".to_owned()])));
+    drive.wait(secs(60));
+    let strangers = drive.strangers();
+    let effects = drive.answer(Answer::Looked(Ok(strangers)));
+    assert_eq!(drive.state(), "Gone");
+    assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: true, .. })));
+}
+
+#[test]
+fn a_clone_that_failed_on_a_storage_out_of_reach_keeps_its_id_and_leaves_the_caps_with_an_alarm() {
+    let mut drive = undone();
+    let away = Fault::new(FaultKind::Contention, Culprit::Storage("nfs".into()), "not active");
+    while !drive.facts().iter().any(|what| matches!(what, What::Alarm { .. })) {
+        assert_eq!((drive.state(), drive.mind.standing()), ("Retiring", Standing::Leaving));
+        if drive.asked().is_some() {
+            drive.answer(Answer::Leftovers(Err(away.clone())));
+        }
+        drive.wait(secs(10));
+    }
+    assert!(drive.facts().iter().any(|what| matches!(what, What::Alarm { command, .. }
+        if command.starts_with("pvesm list nfs --vmid 10417 # on node n1"))));
+    assert_eq!((drive.state(), drive.mind.standing()), ("Retiring", Standing::Parked));
+    while drive.asked().is_none() {
+        drive.wait(secs(10));
+    }
+    drive.answer(Answer::Leftovers(Ok(Vec::new())));
+    assert_eq!(drive.state(), "Gone");
+}
+
+#[test]
+fn a_clone_that_failed_is_looked_after_over_a_restart() {
+    let drive = undone();
+    let why = drive.mind.state().leaving().cloned().expect("why");
+    let mut drive = drive.adopt(secs(60));
+    drive.answer(Answer::Looked(Ok(Drive::free())));
+    drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Broken)))));
+    drive.answer(Answer::Looked(Ok(Drive::free())));
+    drive.answer(Answer::Leftovers(Ok(Vec::new())));
+    assert_eq!((drive.state(), drive.mind.state().leaving()), ("Gone", Some(&why)));
+}
+
 #[test]
 fn an_id_that_was_taken_is_burned_and_left_alone() {
     let mut drive = at("Cloning");
@@ -188,8 +270,10 @@ fn believed_unmade(call: Duration) -> Duration {
         }
         drive.wait(secs(1));
     }
+    let spent = drive.now.mono - begun;
+    drive.answer(Answer::Leftovers(Ok(Vec::new())));
     assert_eq!(drive.state(), "Gone");
-    drive.now.mono - begun
+    spent
 }
 
 #[test]
@@ -280,7 +364,12 @@ fn those_who_failed_together_do_not_try_again_together() {
 fn refused_tags_are_a_remark_and_no_failure() {
     let mut drive = at("Configuring");
     let tags_refused = Some("403".to_owned());
-    drive.answer(Answer::Configured(Ok(Configured { volumes: vec![], mac: None, tags_refused })));
+    drive.answer(Answer::Configured(Ok(Configured {
+        volumes: vec![],
+        mac: None,
+        tags_refused,
+        image_refused: None,
+    })));
     assert_eq!(drive.state(), "Booting");
     assert!(drive.facts().iter().any(|what| matches!(what, What::Agent(picture)
         if picture.detail.contains("tags were refused"))));
