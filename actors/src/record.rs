@@ -82,6 +82,8 @@ pub enum Reason {
     MadeRoom,
     /// The window of the schedule closed that it was kept for.
     WindowClosed,
+    /// It was made for trial, and that is over.
+    TrialOver,
     /// Wanted no longer before it was ready.
     Cancelled,
     /// A phase took too long.
@@ -120,6 +122,7 @@ impl Reason {
             Self::NodeDrained => "node-drained",
             Self::MadeRoom => "made-room",
             Self::WindowClosed => "window-closed",
+            Self::TrialOver => "trial-over",
             Self::Cancelled => "cancelled",
             Self::TooSlow { .. } => "too-slow",
             Self::Failed { .. } => "failed",
@@ -148,6 +151,7 @@ impl fmt::Display for Reason {
             | Self::NodeDrained
             | Self::MadeRoom
             | Self::WindowClosed
+            | Self::TrialOver
             | Self::Cancelled => f.write_str(self.label()),
         }
     }

@@ -20,7 +20,7 @@ use crate::doctor::trial::{Diagnosis, End, diagnose, timeline};
 use crate::doctor::{self, Report, Ways, WireCertificates, clean};
 use crate::pve::WireDialer;
 use crate::pve::types::VmConfig;
-use crate::web::shapes::{AgentOut, GoneOut, PhaseOut};
+use crate::web::shapes::{AgentOut, GoneOut, PhaseOut, StatusOut};
 use crate::web::{ProvisionIn, ProvisionOut};
 
 /// How often the agent on trial is looked at.
@@ -105,7 +105,7 @@ struct TrialOut {
 /// Makes one agent by the running service, follows it, and retires it.
 ///
 /// The service makes it, so that caps, the journal and the marks hold for it as for any other: it
-/// can not leak, whatever ends this command.
+/// can not leak, whatever ends this command. On trial it serves nobody, and goes by itself.
 pub(super) async fn template(
     global: &Global,
     template: &str,
@@ -113,7 +113,8 @@ pub(super) async fn template(
 ) -> Result<u8, CliError> {
     let client = Client::new(global)?;
     let begin = path("templates", template, "/provision");
-    let begun: ProvisionOut = client.post(&begin, &ProvisionIn { count: 1 }, CALL_LIMIT).await?;
+    let wish = ProvisionIn { count: 1, trial: true };
+    let begun: ProvisionOut = client.post(&begin, &wish, CALL_LIMIT).await?;
     let Some(agent) = begun.agents.first().cloned() else {
         let why = begun.short.unwrap_or_default();
         return Err(CliError::Failed(format!("no agent was begun: {why}")));
@@ -204,7 +205,8 @@ async fn follow(
                 let (phases, end, warning) = (now.phases, None, now.detail);
                 return Ok(Followed { phases, end, config, warning });
             }
-            "Retiring" | "Stranded" | "Gone" => end.reason = now.detail,
+            "Stranded" => return Err(stranded(client, agent, now.detail).await),
+            "Retiring" | "Gone" => end.reason = now.detail,
             _ => {
                 end.state = state;
                 end.detail = now.detail;
@@ -248,6 +250,18 @@ async fn read_config(
     Some((source, config))
 }
 
+/// Nobody but an administrator can finish this one: why, and what they are to run.
+async fn stranded(client: &Client, agent: &str, why: String) -> CliError {
+    let status: Result<StatusOut, CallError> = client.get("/v1/status", CALL_LIMIT).await;
+    let alarms = status.map(|status| status.alarms).unwrap_or_default();
+    let mut text = format!("agent {agent} is stranded: {}", clean(&why));
+    match alarms.into_iter().find(|alarm| alarm.agent == agent) {
+        Some(alarm) => text.push_str(&format!("\n  > {}", clean(&alarm.command))),
+        None => text.push_str("\n  > drover status"),
+    }
+    CliError::Failed(text)
+}
+
 /// Waits until the agent is gone: nothing of it is left then.
 async fn gone(client: &Client, agent: &str) -> Result<(), CliError> {
     loop {
@@ -255,10 +269,9 @@ async fn gone(client: &Client, agent: &str) -> Result<(), CliError> {
         if serde_json::from_value::<GoneOut>(answer.clone()).is_ok() {
             return Ok(());
         }
-        let stranded = answer.get("state").and_then(Value::as_str) == Some("Stranded");
-        if stranded {
-            let text = format!("agent {agent} is stranded: `drover status` tells what to run");
-            return Err(CliError::Failed(text));
+        let told = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
+        if told("state") == "Stranded" {
+            return Err(stranded(client, agent, told("detail").to_owned()).await);
         }
         tokio::time::sleep(LOOK).await;
     }
