@@ -1,6 +1,7 @@
 //! `drover doctor`: what it looks at is decided by [`crate::doctor`]; here it is run and printed.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -66,7 +67,8 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
         eprintln!("drover: no cloud is called `{wanted}`; known are {}", known.join(", "));
         return Err(ExitCode::from(2));
     }
-    let report = runtime()?.block_on(look(&checked, options.cloud.as_deref()));
+    let config = global.config.as_deref();
+    let report = runtime()?.block_on(look(&checked, options.cloud.as_deref(), config));
     let text = if global.json {
         serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
     } else {
@@ -77,8 +79,9 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
     Ok(ExitCode::from(u8::from(!report.is_well())))
 }
 
-async fn look(checked: &Checked, only: Option<&str>) -> Report {
-    let ways = Ways { dialer: &WireDialer, certificates: &WireCertificates, clock: &unix_now };
+async fn look(checked: &Checked, only: Option<&str>, config: Option<&Path>) -> Report {
+    let ways =
+        Ways { dialer: &WireDialer, certificates: &WireCertificates, clock: &unix_now, config };
     let mut clouds = Vec::new();
     for (cloud, connection) in &checked.connections {
         if only.is_none_or(|only| only == cloud.as_str()) {
@@ -128,7 +131,11 @@ pub(super) async fn template(
         None => None,
         Some(end) => {
             let vmid = config.as_ref().map_or_else(|| "VMID".to_owned(), |(vmid, _)| vmid.clone());
-            Some(diagnose(end, config.as_ref().map(|(_, config)| config), &vmid))
+            let found = diagnose(end, config.as_ref().map(|(_, config)| config), &vmid);
+            Some(match &global.config {
+                Some(path) => found.with_config(path),
+                None => found,
+            })
         }
     };
     gone(&client, &agent).await?;

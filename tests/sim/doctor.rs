@@ -42,7 +42,8 @@ async fn examined(world: &World, days: i64, ahead: i64) -> CloudReport {
     let rack = CloudId::new("rack");
     let clock = move || EPOCH.checked_add_signed(-ahead).unwrap();
     let certificates = certificate(days);
-    let ways = Ways { dialer: &world.dialer(), certificates: &certificates, clock: &clock };
+    let dialer = world.dialer();
+    let ways = Ways { dialer: &dialer, certificates: &certificates, clock: &clock, config: None };
     examine(ways, &checked.herd, &rack, &checked.connections[&rack]).await
 }
 

@@ -81,6 +81,12 @@ fn rights_are_made_once_and_mended_when_they_drift() {
         assert!(out.status.success() && text.ends_with("1 warn, 0 fail\n"), "{text}");
         let left = "  warn  privilege Datastore.Allocate on /storage/";
         assert!(text.contains(left), "{text}");
+        // Commands name the configuration as it was given here.
+        let config = site.config().display().to_string();
+        let mend = format!(
+            "> drover --config {config} setup rights --cloud lab --leftovers --user root@pam\n"
+        );
+        assert!(text.contains(&mend), "{text}");
 
         let out = run(&site, &["--json", "doctor", "--cloud", "lab"]);
         let told: Value = serde_json::from_slice(&out.stdout).unwrap();
