@@ -202,7 +202,7 @@ impl Board {
             Some((until, cause)) => {
                 format!("its breaker is tripped until {}: {cause}", until.rfc3339())
             }
-            None => "its breaker lets a single agent try first".to_owned(),
+            None => "it failed before, and a single agent tries it first (its breaker)".to_owned(),
         })
     }
 

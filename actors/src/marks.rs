@@ -7,7 +7,8 @@ use crate::id::{AgentId, ClusterId, Installation, VmId, is_crockford};
 
 const FENCE_OPEN: &str = "```drover-1";
 const FENCE_CLOSE: &str = "```";
-const SLUG_MAX: usize = 36;
+/// The longest readable head of a guest's name.
+pub const SLUG_MAX: usize = 36;
 
 /// What a marked guest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -133,27 +133,43 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooSlow { state } => write!(f, "{state} took too long"),
+            Self::TooSlow { state } => match bounds(state) {
+                Some(keys) => write!(f, "{state} took too long ({keys})"),
+                None => write!(f, "{state} took too long"),
+            },
             Self::Failed { state, kind, text } => write!(f, "{state} failed ({kind}): {text}"),
-            Self::Idle
-            | Self::UsedUp
-            | Self::Old
-            | Self::Asked
-            | Self::HoldOver
-            | Self::Reaped
-            | Self::Unconfigured
-            | Self::Stopping
-            | Self::LeaseExpired
-            | Self::PoweredOff
-            | Self::Vanished
-            | Self::Orphaned
-            | Self::ReturnedFromPark
-            | Self::NodeDrained
-            | Self::MadeRoom
-            | Self::WindowClosed
-            | Self::TrialOver
-            | Self::Cancelled => f.write_str(self.label()),
+            Self::Idle => f.write_str("it was idle for as long as it may be"),
+            Self::UsedUp => f.write_str("it served as often as it may (maxTotalUses, singleUse)"),
+            Self::Old => f.write_str("it was as old as it may be (maxLifetimeMinutes)"),
+            Self::Asked => f.write_str("an operator retired it"),
+            Self::HoldOver => f.write_str("its hold for debugging is over"),
+            Self::Reaped => f.write_str("it was idle at a reap"),
+            Self::Unconfigured => f.write_str("its template or cloud left the configuration"),
+            Self::Stopping => f.write_str("the service stopped (service.onStop)"),
+            Self::LeaseExpired => f.write_str("its lease ran out"),
+            Self::PoweredOff => f.write_str("its guest was switched off"),
+            Self::Vanished => f.write_str("its guest was gone from the cluster"),
+            Self::Orphaned => f.write_str("its guest was on the cluster, and no agent had it"),
+            Self::ReturnedFromPark => f.write_str("its node was offline for long, and came back"),
+            Self::NodeDrained => f.write_str("its node is drained (drover node drain)"),
+            Self::MadeRoom => f.write_str("it was one owner's alone, and another needed its place"),
+            Self::WindowClosed => f.write_str("the window that it was kept for closed (schedule)"),
+            Self::TrialOver => f.write_str("it was made for trial, and that is over"),
+            Self::Cancelled => f.write_str("nobody wanted it any more before it was ready"),
         }
+    }
+}
+
+/// The keys that say how long an agent may be in a state.
+fn bounds(state: &str) -> Option<&'static str> {
+    match state {
+        "Queued" => Some("queueTimeoutSec"),
+        "Cloning" => Some("operationTimeoutSec, cloneTimeoutSec"),
+        "Configuring" => Some("operationTimeoutSec"),
+        "Booting" | "Connecting" => Some("startupWaitSeconds"),
+        "Preparing" => Some("prepareTimeoutSec"),
+        "Resetting" => Some("resetTimeoutSec"),
+        _ => None,
     }
 }
 

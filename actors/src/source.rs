@@ -191,7 +191,19 @@ pub fn survey(
 ) -> Vec<(NodeName, Option<String>)> {
     let choosing = Choosing::new(spec, found, ground);
     let nodes = choosing.places().into_iter();
-    nodes.map(|node| (node.clone(), choosing.reach(&node).err())).collect()
+    nodes
+        .map(|node| {
+            let why = choosing.reach(&node).err().map(|why| of_itself(&node, &why));
+            (node, why)
+        })
+        .collect()
+}
+
+/// What is said of a node in words that stand behind its name.
+fn of_itself(node: &NodeName, why: &str) -> String {
+    let named = format!("node `{node}`");
+    let offline = why.replace(&format!("{named} is offline"), "it is offline");
+    offline.replace(&format!("{named}: "), "")
 }
 
 /// How many more agents of a template there is room for at this moment; none where that is not told.

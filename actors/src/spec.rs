@@ -44,6 +44,9 @@ pub struct LabelMapping {
     pub templates: Vec<TemplateId>,
 }
 
+/// How many operations may run at once on a storage, and on a node, where nothing is said of it.
+pub const WIDTH: u32 = 16;
+
 /// One configured way into a Proxmox cluster, as far as decisions need it.
 ///
 /// Never written down: `connection` is drawn from secrets.

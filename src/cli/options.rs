@@ -299,6 +299,9 @@ pub struct SimOptions {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8006")]
     pub listen: SocketAddr,
     /// The cluster's description; without it, three nodes with a template each
+    ///
+    /// YAML with nodes, storages, guests, pools, users, roles, acl and web; only nodes must be there,
+    /// as in `nodes: [{name: pve1}]`. configs/sim-cluster.yaml shows all of it.
     #[arg(long, value_name = "FILE")]
     pub cluster: Option<PathBuf>,
     /// What guests are

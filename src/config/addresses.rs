@@ -57,13 +57,22 @@ fn pool(layer: &Layer, faults: &mut Vec<Fault>) -> Option<AddressPoolSpec> {
         faults.push(fault.help("list at least one, such as `10.20.0.50-10.20.0.99`"));
         return None;
     };
-    let base = raw.gateway.unwrap_or(first.first());
+    // A gateway of the link alone lies in no network of guests.
+    let gateway = raw.gateway.filter(|gateway| !value::of_link(*gateway));
+    let base = gateway.unwrap_or(first.first());
     let Some(network) = AddressRange::network(base, raw.prefix) else {
         let message = format!("an IPv4 address has {} bits", width(base));
         faults
             .push(layer.fault("prefix", message).help("give the bits of the network, such as 24"));
         return None;
     };
+    let at_end = ends(network, raw.prefix).into_iter().find(|(end, _)| raw.gateway == Some(*end));
+    // Routers of IPv6 may answer to the anycast address.
+    if let Some((end, called)) = at_end.filter(|(end, _)| end.is_ipv4()) {
+        let message =
+            format!("{end} is the {called} address of {}/{}", network.first(), raw.prefix);
+        faults.push(layer.fault("gateway", message).help(value::GATEWAY));
+    }
     let mut ranges: Vec<AddressRange> = Vec::new();
     for (at, text) in raw.ranges.iter().enumerate() {
         match range(text, network, &raw, &ranges) {
@@ -98,7 +107,8 @@ fn range(
         return Err((message, "make a pool of each family, and name the second by addressPool6"));
     }
     if !network.covers(&written) {
-        let whose = if raw.gateway.is_some() { "the gateway's" } else { "the first range's" };
+        let named = raw.gateway.is_some_and(|gateway| !value::of_link(gateway));
+        let whose = if named { "the gateway's" } else { "the first range's" };
         let message = format!("`{text}` is not within {shown}, {whose} network");
         return Err((message, "correct prefix, gateway or range; make a pool of each network"));
     }
@@ -249,10 +259,15 @@ fn unpooled(wanted: &Wanted<'_>, layer: &Layer, faults: &mut Vec<Fault>) -> Addr
     let fixed = fixed(wanted.ip_config);
     match (wanted.from, fixed) {
         (Some("static"), None) => {
-            if !layer.is_faulty("ipConfig") {
-                let fault =
-                    layer.fault("addressFrom", "neither addressPool nor ipConfig names an address");
-                faults.push(fault.help("name an addressPool, or set ipConfig to one address"));
+            if !layer.is_faulty("ipConfig") && !layer.is_faulty("networks") {
+                let (key, help) = match layer.nested("networks") {
+                    [] => ("ipConfig", "name an addressPool, or set ipConfig to one address"),
+                    [_, ..] => {
+                        ("networks", "name an addressPool, or give the first card an address")
+                    }
+                };
+                let message = format!("neither addressPool nor {key} names an address");
+                faults.push(layer.fault("addressFrom", message).help(help));
             }
             AddressSource::GuestAgent
         }
@@ -282,6 +297,16 @@ fn fixed(ip_config: &str) -> Option<IpAddr> {
     }
 }
 
+/// The warning of one address for all, where that address is written.
+fn same_address(layer: &Layer) -> Fault {
+    const SAME: &str = "every agent of this template gets the same address";
+    let Some(card) = layer.nested("networks").first() else {
+        return layer.fault("ipConfig", SAME);
+    };
+    let fixed = |key: &&str| card.text(key).is_some_and(|text| text.contains('/'));
+    card.fault(["ip", "ip6"].into_iter().find(fixed).unwrap_or("ip"), SAME)
+}
+
 /// Warns of what a template's addresses can not do.
 pub(super) fn advise(
     source: &AddressSource,
@@ -294,11 +319,13 @@ pub(super) fn advise(
         AddressSource::GuestAgent | AddressSource::Call => return,
         AddressSource::Fixed(_) => {
             if cap != 1 {
-                let fault =
-                    layer.fault("ipConfig", "every agent of this template gets the same address");
-                let help = "only one at once is begun: name an addressPool, use `ip=dhcp`, or set \
-                            instanceCap to 1";
-                warnings.push(fault.help(help));
+                let fault = same_address(layer);
+                let written =
+                    if layer.nested("networks").is_empty() { "ip=dhcp" } else { "ip: dhcp" };
+                warnings.push(fault.help(format!(
+                    "only one at once is begun: name an addressPool, use `{written}`, or set \
+                     instanceCap to 1"
+                )));
             }
             return;
         }

@@ -103,11 +103,13 @@ pub(super) fn cloud(
     let networks = network::names(&raw.network_names);
     let iso_storage = raw.cloud_init_iso_storage.trim().to_owned();
     let headroom = placement::headroom(&layer, raw.memory_overcommit_percent, vault.faults);
+    let classes = raw.storage_classes.unwrap_or_default();
+    placement::classes(&classes, &layer, vault.faults);
     let region = Region {
         region: raw.region,
         zone: raw.zone,
         node_labels: raw.node_labels.unwrap_or_default(),
-        classes: raw.storage_classes.unwrap_or_default(),
+        classes,
         headroom,
     };
     Some(CheckedCloud { spec, connection, call_timeout, iso_storage, networks, region, layer })

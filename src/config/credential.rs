@@ -201,9 +201,15 @@ impl Vault<'_> {
         self.inputs.push(path.clone());
         let shown = path.display();
         let unreadable = |error: &io::Error| {
-            layer
-                .fault(key, format!("`{shown}` can not be read: {error}"))
-                .help("check that the file exists and that drover's user owns it")
+            let help = if error.kind() != io::ErrorKind::NotFound {
+                "check that drover's user owns it"
+            } else if layer.has("tokenId") {
+                "put the token's secret there, mode 0600, drover's user its owner; \
+                 `drover setup rights` makes both"
+            } else {
+                "put it there, mode 0600, drover's user its owner"
+            };
+            layer.fault(key, format!("`{shown}` can not be read: {error}")).help(help)
         };
         let mode = fs::metadata(&path).map_err(|error| unreadable(&error))?.permissions().mode();
         if mode & 0o077 != 0 {

@@ -31,17 +31,21 @@ const HARMLESS: [&str; 21] = [
     "id",
 ];
 
+/// Words that name secrets and are none, though they may stand in what is hidden.
+const NAMING: [&str; 3] = ["password", "passwd", "chpasswd"];
+
 /// Hidden words shorter than this may be told by chance, and tell nothing.
 const TELLING: usize = 6;
 
 /// The sections that hold no secrets; `agentDefaults-<node>` beside.
-const OPEN: [&str; 6] = [
+const OPEN: [&str; 7] = [
     "cloudDefaults",
     "cloudConfigurations",
     "agentDefaults",
     "agentConfigurations",
     "labelMappings",
     "addressPools",
+    "sizes",
 ];
 
 /// The text with secrets replaced by asterisks, as many bytes as before.
@@ -85,7 +89,8 @@ pub(super) fn hidden_words<'a>(text: &'a str, masked: &str) -> Vec<&'a str> {
             words.extend(word.split(marks));
         }
     }
-    words.retain(|word| word.len() >= TELLING && !keys::is_known(word));
+    let names = |word: &str| keys::is_known(word) || NAMING.contains(&word);
+    words.retain(|word| word.len() >= TELLING && !names(word));
     words.sort_by_key(|word| std::cmp::Reverse(word.len()));
     words.dedup();
     words
@@ -135,7 +140,7 @@ fn guarded_from(line: &str) -> usize {
 /// From where a line is hidden because it names a secret, or has a login inside an address.
 fn revealing_from(line: &str) -> usize {
     let lower = line.to_ascii_lowercase();
-    let named = ["secret", "password", "passphrase"]
+    let named = ["secret", "password", "passphrase", "passwd"]
         .iter()
         .filter_map(|word| {
             let at = lower.find(word)? + word.len();
@@ -149,7 +154,9 @@ fn revealing_from(line: &str) -> usize {
         host.contains('@')
     });
     let joined = lower.find("tokenid").and_then(|at| Some(at + lower[at..].find('=')? + 1));
-    named.into_iter().chain(login).chain(joined).min().unwrap_or(line.len())
+    // What a script feeds to it stands before it.
+    let fed = lower.contains("| chpasswd").then(|| key_of(line).map_or(indent(line), |(_, at)| at));
+    named.into_iter().chain(login).chain(joined).chain(fed).min().unwrap_or(line.len())
 }
 
 #[cfg(test)]
@@ -178,6 +185,10 @@ mod tests {
             "service:\n  tokens:\n    - {name: x, secret: hunter2}\n",
             "service:\n  tokens:\n    - secret: hunter2\n",
             "cloudDefaults:\n  apiUrl: https://root:hunter2@pve:8006\n",
+            "agentDefaults:\n  userData: |\n    users: [{plain_text_passwd: hunter2}]\n",
+            "agentDefaults:\n  userData: |\n    chpasswd: {list: ['root:hunter2']}\n",
+            "agentDefaults:\n  userData: \"#!\\necho root:hunter2 | chpasswd\"\n",
+            "agentDefaults:\n  userData: |\n    echo root:hunter2 | chpasswd\n",
             "x: |\n  -----BEGIN OPENSSH PRIVATE KEY-----\n  hunter2\n  \
             -----END OPENSSH PRIVATE KEY-----\n",
         ] {

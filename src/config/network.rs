@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::fault::Fault;
 use super::keys::{NIC, nearest};
 use super::layer::Layer;
+use super::value;
 
 /// Keys that `networks` stands in the place of.
 pub(super) const REPLACED: [&str; 4] = ["bridge", "vlan", "ipConfig", "ipConfigs"];
@@ -154,6 +155,10 @@ fn card(
         if way.is_some() && !fixed(text) {
             let fault = item.fault(key, "there is no address that it is the way out for");
             faults.push(fault.help("give address/prefix beside it, or take it out"));
+        }
+        let parsed = way.as_deref().and_then(|way| way.parse().ok()).zip(text.as_deref());
+        if let Some(what) = parsed.and_then(|(gateway, own)| value::misses(own, gateway)) {
+            faults.push(item.fault(key, what).help(value::GATEWAY));
         }
     }
     if faults.len() > before {

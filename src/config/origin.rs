@@ -11,6 +11,7 @@ use super::fault::Fault;
 use super::keys::nearest;
 use super::layer::Layer;
 use super::network;
+use super::placement;
 use super::template::CheckedTemplate;
 
 /// By what a template is found.
@@ -33,6 +34,7 @@ const GROUPS: [&[&str]; 6] = [&SOUGHT, &NODES, &STORAGES, &TEXTS[0], &TEXTS[1], 
 /// of those below.
 pub(super) fn over(lower: &Layer, upper: &Layer) -> Layer {
     let mut lower = lower.clone();
+    placement::forget_storages(&mut lower, upper);
     if !upper.nested("networks").is_empty() {
         network::REPLACED.iter().for_each(|key| lower.forget(key));
     } else if network::REPLACED.iter().any(|key| upper.has(key)) {

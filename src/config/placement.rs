@@ -7,6 +7,7 @@ use drover_actors::placement::{
     Headroom, Operator, PlacementSpec, Strategy, Term, Thickness, Weights,
 };
 use serde::Deserialize;
+use serde_yaml::Value as Yaml;
 
 use super::fault::Fault;
 use super::keys::{HEADROOM_KEYS, SIZES, TERM, WEIGHT_KEYS, nearest};
@@ -55,6 +56,84 @@ pub(super) fn headroom(layer: &Layer, overcommit: u64, faults: &mut Vec<Fault>) 
         disk_percent: raw.disk_percent,
         ..bare
     })
+}
+
+/// Tells of storage classes that mean nothing.
+pub(super) fn classes(
+    classes: &BTreeMap<String, Vec<String>>,
+    layer: &Layer,
+    faults: &mut Vec<Fault>,
+) {
+    for (name, storages) in classes {
+        let (message, help) = if thickness(name).is_some() {
+            (format!("`{name}` has a meaning of its own"), "give the class another name")
+        } else if name.trim().is_empty() {
+            ("a class has no name".to_owned(), "give it one")
+        } else if storages.is_empty() {
+            (format!("class `{name}` lists no storage"), "list at least one, or take it out")
+        } else {
+            continue;
+        };
+        faults.push(layer.fault("storageClasses", message).help(help));
+    }
+}
+
+/// Keys that name the storage of full clones, beside [`CLASS`].
+const STORAGES: [&str; 2] = ["targetStorage", "targetStorages"];
+/// The key that wants a kind of storage.
+const CLASS: &str = "storageClass";
+
+/// Whether a key names something.
+fn names_any(layer: &Layer, key: &str) -> bool {
+    match layer.get(key) {
+        Some(Yaml::String(text)) => !text.trim().is_empty(),
+        Some(Yaml::Sequence(items)) => !items.is_empty(),
+        Some(_) | None => false,
+    }
+}
+
+/// Whether a template's class and this key, of those that name storages, both say where disks go;
+/// of several storages those of a thickness may be meant.
+fn both_say(layer: &Layer, class: &str, key: &str) -> bool {
+    names_any(layer, key) && (key == STORAGES[0] || thickness(class.trim()).is_none())
+}
+
+/// Takes out of a lower layer what the upper one says in another way about the storage of disks.
+pub(super) fn forget_storages(lower: &mut Layer, upper: &Layer) {
+    if let Some(class) = upper.text(CLASS).filter(|_| names_any(upper, CLASS)) {
+        for key in STORAGES {
+            if both_say(lower, class, key) {
+                lower.forget(key);
+            }
+        }
+    } else if lower.text(CLASS).is_some_and(|class| {
+        names_any(lower, CLASS) && STORAGES.into_iter().any(|key| both_say(upper, class, key))
+    }) {
+        lower.forget(CLASS);
+    }
+}
+
+/// Tells of storages that are named in two ways, and warns of those that linked clones never use.
+pub(super) fn storages(
+    linked: bool,
+    layer: &Layer,
+    faults: &mut Vec<Fault>,
+    warnings: &mut Vec<Fault>,
+) {
+    if linked {
+        let named = STORAGES.into_iter().chain([CLASS]).filter(|key| names_any(layer, key));
+        for key in named {
+            let fault =
+                layer.fault(key, "linked clones do not use it: they stay on the template's");
+            warnings.push(fault.help("take it out, or set cloneStrategy to FULL"));
+        }
+        return;
+    }
+    let Some(class) = layer.text(CLASS).filter(|_| names_any(layer, CLASS)) else { return };
+    if let Some(key) = STORAGES.into_iter().find(|key| both_say(layer, class, key)) {
+        let fault = layer.fault(CLASS, format!("{key} says already where disks go"));
+        faults.push(fault.help("take one of them out"));
+    }
 }
 
 /// What a template says about where its agents are put.
@@ -193,6 +272,11 @@ pub(super) fn sizes(
     faults: &mut Vec<Fault>,
 ) -> BTreeMap<String, Size> {
     let read = entries.iter().filter_map(|(name, layer)| {
+        if name.contains(':') {
+            let mut fault = layer.fault("", format!("`{name}` can not be told from a size itself"));
+            fault.path.clone_from(&layer.path);
+            faults.push(fault.help("give it a name without `:`, such as `large`"));
+        }
         let size = layer.typed::<Size>(SIZES, faults)?;
         Some((name.clone(), size))
     });

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use drover_actors::seed::SeedSpec;
-use serde_yaml::Value;
+use serde_yaml::{Mapping, Value};
 
 use super::credential::Vault;
 use super::fault::Fault;
@@ -79,7 +79,29 @@ pub(super) fn told(
     for (at, (key, file)) in TEXTS.into_iter().enumerate() {
         told.texts[at] = text(key, file, layer, values, vault);
     }
+    unused(&told, layer, vault);
     told
+}
+
+/// Warns of a template's own values that no text has a placeholder for; those of `agentDefaults` may
+/// be meant for others.
+fn unused(told: &Told, layer: &Layer, vault: &mut Vault<'_>) {
+    const KEY: &str = "userDataValues";
+    let given = TEXTS.iter().filter(|(key, file)| layer.has(key) || layer.has(file)).count();
+    let read: Vec<&String> = told.texts.iter().flatten().collect();
+    // One at fault may be the one that uses them.
+    if given != read.len() || !layer.fault(KEY, "").path.starts_with(&layer.path) {
+        return;
+    }
+    let used: Vec<&str> =
+        read.into_iter().filter_map(|text| placeholder::names(text).ok()).flatten().collect();
+    for name in told.values.keys().filter(|name| !used.contains(&name.as_str())) {
+        let fault = layer.fault(KEY, format!("`{name}` is used nowhere"));
+        let help = format!(
+            "write `${{{name}}}` in userData, metaData or networkConfig where it is meant, or take it out"
+        );
+        vault.warnings.push(fault.help(help));
+    }
 }
 
 /// Checks one of `userDataValues`.
@@ -179,19 +201,51 @@ fn understood(
         return;
     }
     if key == "userData" && !text.starts_with("#cloud-config\n") {
+        let code = |line: &&str| !line.trim_start().starts_with('#');
+        if text.lines().filter(code).any(|line| line.contains("chpasswd")) {
+            vault.warnings.push(readable(given, layer));
+        }
         return;
     }
     let sample = |name: &&str| ((*name).to_owned(), "x".to_owned());
     let samples: BTreeMap<String, String> = known.iter().map(sample).collect();
     let Ok(filled) = placeholder::fill(text, &samples) else { return };
     let wrong = match serde_yaml::from_str::<Value>(&filled) {
-        Ok(Value::Mapping(_)) => return,
+        Ok(Value::Mapping(map)) => {
+            let told = key == "userData" && sets_password(&map);
+            vault.warnings.extend(told.then(|| readable(given, layer)));
+            return;
+        }
         Ok(Value::Null) if key == "userData" => return,
         Ok(_) => "it is no mapping".to_owned(),
         Err(error) => error.to_string(),
     };
     let fault = layer.fault(given, format!("this is no YAML that cloud-init reads: {wrong}"));
     vault.faults.push(fault.help("correct it; `cloud-init schema` tells more"));
+}
+
+/// Whether a cloud-config sets a password, as it is or as a hash.
+fn sets_password(map: &Mapping) -> bool {
+    const OF_USERS: [&str; 3] = ["passwd", "plain_text_passwd", "hashed_passwd"];
+    let filled = |value: Option<&Value>| match value {
+        None | Some(Value::Null | Value::Bool(_)) => false,
+        Some(Value::String(text)) => !text.trim().is_empty(),
+        Some(Value::Sequence(items)) => !items.is_empty(),
+        Some(Value::Number(_) | Value::Mapping(_) | Value::Tagged(_)) => true,
+    };
+    let changed = map.get("chpasswd");
+    let users = map.get("users").and_then(Value::as_sequence).into_iter().flatten();
+    let mut users = users.chain(map.get("user"));
+    filled(map.get("password"))
+        || changed.is_some_and(|it| filled(it.get("list")) || filled(it.get("users")))
+        || users.any(|user| OF_USERS.iter().any(|key| filled(user.get(*key))))
+}
+
+/// The warning that whoever reads the disc image reads a password.
+fn readable(given: &str, layer: &Layer) -> Fault {
+    const WHAT: &str = "it sets a password: whoever may read the storage can read an ISO image";
+    let fault = layer.fault(given, WHAT);
+    fault.help("log in by keys, or hand it over by SSH, in a lease or an upload of prepare")
 }
 
 /// Warns of what a disc image can not tell.

@@ -214,11 +214,11 @@ pub(super) fn template(
         listens: ground.listens,
     };
     let address = addresses::source(&wanted, &layer, ground.pools, faults);
+    placement::storages(raw.clone_strategy == CloneStrategy::Linked, &layer, faults, warnings);
     advise(&raw, &layer, key, warnings);
     let kept = (raw.instance_cap, raw.instance_min.max(raw.idle_min));
     addresses::advise(&address, kept, &layer, ground.pools, warnings);
     seed::advise(&told, &cards, &layer, warnings);
-    let key = key?;
     let nics: BTreeMap<&CloudId, Vec<NicSpec>> = clouds
         .iter()
         .map(|cloud| {
@@ -266,10 +266,6 @@ fn placements(
     }
     let stated = placement::stated(&wanted, layer, faults);
     let class = wanted.class;
-    if !class.is_empty() && stated.thickness.is_none() && layer.has("targetStorages") {
-        let fault = layer.fault("storageClass", "targetStorages names the storages already");
-        faults.push(fault.help("take one of them out"));
-    }
     let on = clouds.iter().map(|cloud| {
         let id = &cloud.spec.id;
         let at = (id.as_str(), &cloud.region);
@@ -447,12 +443,6 @@ fn advise(raw: &RawAgent, layer: &Layer, key: Option<&SshKeySpec>, warnings: &mu
         let fault = layer.fault("diskSizeGb", message);
         warnings.push(fault.help("10 or more is recommended, or 0 for the template's size"));
     }
-    let storages = named(raw.target_storages.as_deref()).next().map(|_| "targetStorages");
-    let storage = given(&raw.target_storage).map(|_| "targetStorage").or(storages);
-    if let Some(name) = storage.filter(|_| raw.clone_strategy == CloneStrategy::Linked) {
-        let fault = layer.fault(name, "linked clones do not use it: they stay on the template's");
-        warnings.push(fault.help("take it out, or set cloneStrategy to FULL"));
-    }
     if let Some(key) = key
         && !raw.ci_user.is_empty()
         && raw.ci_user != key.username
@@ -497,9 +487,11 @@ fn spec(
     id: &str,
     (raw, steps, windows): (&RawAgent, &[StepSpec], &[WindowSpec]),
     cloud: &CheckedCloud,
-    key: &SshKeySpec,
+    key: Option<&SshKeySpec>,
 ) -> TemplateSpec {
-    let home = || format!("/home/{}/agent", key.username);
+    // Without a key, of which a fault tells, the template is still there for those that name it.
+    let user = key.map(|key| key.username.clone()).unwrap_or_default();
+    let home = || format!("/home/{user}/agent");
     TemplateSpec {
         id: TemplateId::new(cloud.spec.id.clone(), id),
         name: raw.name.clone().unwrap_or_else(|| id.to_owned()),
@@ -533,9 +525,9 @@ fn spec(
         mode: raw.mode,
         ssh: SshSpec {
             credentials_id: raw.credentials_id.clone(),
-            user: key.username.clone(),
+            user: user.clone(),
             port: raw.ssh_port,
-            public_key: key.public_line.clone(),
+            public_key: key.map(|key| key.public_line.clone()).unwrap_or_default(),
         },
         java: JavaSpec {
             distribution: raw.java_distribution,

@@ -5,6 +5,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use drover_actors::addresses::AddressRange;
+use drover_actors::addresses::range::width;
+use drover_actors::marks::SLUG_MAX;
 
 use crate::calendar;
 use crate::pve::{Endpoint, name_pattern, parse_pin};
@@ -161,7 +163,78 @@ pub(super) fn ip_config(text: &str) -> Result<(), Complaint> {
             return Err(complain(format!("`{setting}` is no value for `{name}`"), FORM));
         }
     }
+    let setting = |wanted: &str| {
+        let mut parts = text.split(',').filter_map(|part| part.trim().split_once('='));
+        parts.find(|(name, _)| *name == wanted).map(|(_, setting)| setting)
+    };
+    for (own, way) in [("ip", "gw"), ("ip6", "gw6")] {
+        let Some(gateway) = setting(way).and_then(|way| way.parse().ok()) else { continue };
+        let Some(own) = setting(own).filter(|own| own.contains('/')) else {
+            let what = format!("there is no address that `{way}` is the way out for");
+            return Err(complain(what, FORM));
+        };
+        if let Some(what) = misses(own, gateway) {
+            return Err(complain(what, GATEWAY));
+        }
+    }
     Ok(())
+}
+
+/// What to do about a gateway that an address does not reach.
+pub(super) const GATEWAY: &str = "correct the gateway, or the address and its prefix";
+
+/// Why an `address/prefix` does not reach a gateway. One of the link alone (`fe80::/10`) lies in every
+/// network, and an address that is a whole network (`/32`) may have any.
+pub(super) fn misses(own: &str, gateway: IpAddr) -> Option<String> {
+    let (address, prefix) = own.split_once('/')?;
+    let (address, prefix): (IpAddr, u8) = (address.parse().ok()?, prefix.parse().ok()?);
+    if address == gateway {
+        return Some(format!("the gateway, {gateway}, is the agent's own address"));
+    }
+    let network = AddressRange::network(address, prefix)?;
+    let any = prefix == width(address) && address.is_ipv4() == gateway.is_ipv4();
+    let reached = any || network.contains(gateway) || (address.is_ipv6() && of_link(gateway));
+    let shown = || format!("{}/{prefix}, the address's network", network.first());
+    (!reached).then(|| format!("the gateway, {gateway}, is not within {}", shown()))
+}
+
+/// Whether an address holds on one link alone.
+pub(super) fn of_link(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+/// Checks a storage's name as Proxmox takes it (its format `pve-storage-id`).
+pub(super) fn storage(text: &str) -> Result<(), Complaint> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let sound = text.len() > 1
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(plain);
+    if sound {
+        return Ok(());
+    }
+    Err(complain(
+        format!("`{text}` is no name of a storage"),
+        "give it as Proxmox shows it, such as `local-lvm`: a letter, then letters, digits, `-`, `_`, \
+         `.`, and no mark at the end",
+    ))
+}
+
+/// Checks a storage's name; blank is fine.
+pub(super) fn storage_or_none(text: &str) -> Result<(), Complaint> {
+    if text.trim().is_empty() { Ok(()) } else { storage(text) }
+}
+
+/// Checks what stands before the names of guests, which Proxmox takes as DNS names; blank is fine.
+pub(super) fn name_prefix(text: &str) -> Result<(), Complaint> {
+    const FORM: &str =
+        "use at most 36 letters, digits, `-` and `.`, and begin with a letter or digit";
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
+    let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if text.is_empty() || (begins && text.len() <= SLUG_MAX && text.chars().all(plain)) {
+        return Ok(());
+    }
+    Err(complain(format!("`{text}` can not begin the name of a guest"), FORM))
 }
 
 /// Checks the name of a step: it is shown in one line.
@@ -368,7 +441,7 @@ mod tests {
 
     #[test]
     fn single_texts_are_told_right_from_wrong() {
-        let cases: [(Check, &[&str], &[&str]); 20] = [
+        let cases: [(Check, &[&str], &[&str]); 23] = [
             (bridge, &["", "vmbr0", "dmz.7"], &["vmbr0,firewall=0", "a b", "sixteen-letters-x"]),
             (cidr, &["10.0.0.0/8", "fd00::/8"], &["10.0.0.0", "10.0.0.0/33", "x/8", "::/129"]),
             (step_name, &["docker", "the cache"], &["", " ", "a\nb", &"x".repeat(41)]),
@@ -391,7 +464,37 @@ mod tests {
                 ],
             ),
             (tag, &["linux", "a.b-c"], &["", "-a", "Über", "drover", "drover-7k2m9qxw"]),
-            (ip_config, &["", "ip=dhcp", "ip=10.0.0.5/24,gw=10.0.0.1"], &["dhcp", "ip=x", "a=b"]),
+            (
+                ip_config,
+                &[
+                    "",
+                    "ip=dhcp",
+                    "ip=10.0.0.5/24,gw=10.0.0.1",
+                    "gw=10.0.0.1,ip=10.0.0.5/24",
+                    "ip=10.0.0.5/32,gw=192.0.2.1",
+                    "ip6=fd00::5/64,gw6=fe80::1",
+                    "ip=dhcp,ip6=fd00::5/64,gw6=fd00::1",
+                ],
+                &[
+                    "dhcp",
+                    "ip=x",
+                    "a=b",
+                    "gw=10.0.0.1",
+                    "ip=dhcp,gw=10.0.0.1",
+                    "ip=10.0.0.5/24,gw=10.0.1.1",
+                    "ip=10.0.0.5/24,gw=10.0.0.5",
+                    "ip=10.0.0.5/24,gw=fe80::1",
+                    "ip=10.0.0.5/32,gw=fd00::1",
+                    "ip6=fd00::5/64,gw6=fd00:1::1",
+                ],
+            ),
+            (storage, &["local", "local-lvm", "a.b_C9"], &["", "a", "a b", "9fs", "nfs-", "x:y"]),
+            (storage_or_none, &["", " ", "nfs"], &["a b"]),
+            (
+                name_prefix,
+                &["", "ci", "energy-", "a.b", &"x".repeat(36)],
+                &["-ci", "ci_", "a b", "Ü", &"x".repeat(37)],
+            ),
             (nameserver, &["", "1.1.1.1 8.8.8.8", "1.1.1.1,::1"], &["dns.example.com"]),
             (network, &["vmbr0", "vmbr0.100"], &["", "a b", "vmbr0,tag=5"]),
             (mac, &["bc:24:11:00:00:01"], &["", "bc:24:11:00:00", "01:00:5e:00:00:01", "é1"]),

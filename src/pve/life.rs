@@ -29,7 +29,15 @@ fn primary() -> CloudId {
 
 /// A port into a fresh cluster of three nodes.
 fn cluster(version: PveVersion, login: Option<Login>) -> (Proxmox, Simulation) {
-    let spec = ClusterSpec::three_nodes("secret123", "token-secret");
+    cluster_of(&ClusterSpec::three_nodes("secret123", "token-secret"), version, login)
+}
+
+/// A port into a fresh cluster as described.
+fn cluster_of(
+    spec: &ClusterSpec,
+    version: PveVersion,
+    login: Option<Login>,
+) -> (Proxmox, Simulation) {
     let token = Login::Token {
         id: format!("root@pam!{}", spec.root_tokens[0].name),
         secret: spec.root_tokens[0].secret.clone().into(),
@@ -37,7 +45,7 @@ fn cluster(version: PveVersion, login: Option<Login>) -> (Proxmox, Simulation) {
     let names: Vec<String> = spec.nodes.iter().map(|node| node.name.clone()).collect();
     let options = SimulationOptions { version, ..SimulationOptions::default() };
     let guests = Arc::new(NoneGuests::new(NoneOptions::default()));
-    let simulation = Simulation::new(&spec, options, Certificates::imitate(1, &names), guests);
+    let simulation = Simulation::new(spec, options, Certificates::imitate(1, &names), guests);
     let port = Proxmox::new(None, Arc::new(simulation.dialer()), TICK);
     let endpoints = names.iter().map(|name| Endpoint::new(name, 8006)).collect();
     let connection = Connection::new(endpoints, login.unwrap_or(token), Tls::System);
@@ -54,6 +62,27 @@ async fn home(port: &Proxmox) -> NodeName {
 async fn finish(port: &Proxmox, upid: &drover_actors::id::Upid) {
     let end = port.await_task(&primary(), upid, LIMIT).await.unwrap();
     assert_eq!(end, TaskEnd::Done { warnings: Vec::new() }, "{upid}");
+}
+
+// Invariant: the description of a cluster that is shipped as an example is one to clone on.
+
+#[tokio::test(start_paused = true)]
+async fn the_example_of_a_cluster_is_cloned_on() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/configs/sim-cluster.yaml");
+    let spec: ClusterSpec = serde_yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let root_tokens = ClusterSpec::three_nodes("", "token-secret").root_tokens;
+    let (port, _simulation) =
+        cluster_of(&ClusterSpec { root_tokens, ..spec }, PveVersion::V9_2, None);
+    tokio::time::sleep(Duration::from_secs(30)).await; // until the lists tell of running guests
+    let fleet = port.fleet(&primary()).await.unwrap();
+    assert_eq!(fleet.nodes().len(), 2);
+    assert!(fleet.guests()[&VmId(9000)].template && fleet.guests()[&VmId(100)].running);
+    let node = home(&port).await;
+    let mut spec = super::script::spec();
+    (spec.clone, spec.target_pool, spec.target_storage) = (CloneStrategy::Full, None, None);
+    let call = CloneCall { cloud: primary(), node, target: None, marks: agent(), spec };
+    finish(&port, &port.clone_vm(call).await.unwrap()).await;
+    assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdSight::Taken);
 }
 
 // Invariant: every call of the port does on a cluster what it says, from clone to gone.

@@ -17,7 +17,7 @@ use drover_actors::ports::{
     ImageSight, Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
 use drover_actors::source::{Found, Sought};
-use drover_actors::spec::{CloneStrategy, CloudSpec};
+use drover_actors::spec::{CloneStrategy, CloudSpec, WIDTH};
 use secrecy::SecretString;
 use tokio::runtime::Handle;
 
@@ -37,7 +37,7 @@ use crate::call_in::CallInKey;
 pub const TICK: Duration = Duration::from_millis(250);
 
 /// What holds for a cloud of which nothing was said.
-const UNSAID: Width = Width { per_storage: 16, per_node: 16, adapts: true };
+const UNSAID: Width = Width { per_storage: WIDTH, per_node: WIDTH, adapts: true };
 
 /// How long the removal of one volume is waited for.
 const FREE_LIMIT: Duration = Duration::from_secs(60);

@@ -3,11 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use drover_actors::fact::What;
-use drover_actors::id::{CloudId, TemplateId};
 use reqwest::Method;
 use serde_json::json;
 
-use super::testing::{Served, agent, told};
+use super::testing::{Served, agent, empty_template, told};
 
 // Invariant: what is set for one agent is told with it; null takes it back, what is absent stays.
 
@@ -80,20 +79,7 @@ async fn a_hold_takes_the_callers_key_or_makes_one() {
 #[tokio::test]
 async fn the_next_failure_of_a_template_is_held_shown_and_taken_back() {
     let served = Served::new();
-    let what = What::Template {
-        template: TemplateId::new(CloudId::new("lab"), "linux"),
-        states: [].into(),
-        cap: None,
-        minimum: 0,
-        idle_minimum: 0,
-        labels: Vec::new(),
-        breaker: "flowing".into(),
-        tripped: None,
-        lack: None,
-        source: None,
-        paused: None,
-    };
-    told(&served.view, what);
+    told(&served.view, empty_template());
     let path = "/v1/templates/lab%2Flinux/hold-next";
     let made = served.admin(Method::POST, path, r#"{"seconds": 60}"#).await;
     assert_eq!((made.status, &made.body["template"]), (202, &json!("lab/linux")));

@@ -91,6 +91,23 @@ pub(crate) fn agent(id: &str, state: &str) -> AgentPicture {
     }
 }
 
+/// A template without agents as the view is told of it.
+pub(crate) fn empty_template() -> What {
+    What::Template {
+        template: TemplateId::new(CloudId::new("lab"), "linux"),
+        states: [].into(),
+        cap: None,
+        minimum: 0,
+        idle_minimum: 0,
+        labels: Vec::new(),
+        breaker: "flowing".into(),
+        tripped: None,
+        lack: None,
+        source: None,
+        paused: None,
+    }
+}
+
 /// Tells the view.
 pub(crate) fn told(view: &View, what: What) {
     view.observe(Fact { at: THEN, what });

@@ -21,7 +21,7 @@ pub enum Refusal {
     #[error("it lacks the label `{0}` (nodeSelector)")]
     Label(String),
     /// Its memory does not do; in MiB.
-    #[error("{free} MiB of its memory are free, {needed} MiB are needed{}", and_kept(*.kept))]
+    #[error("{}, {needed} MiB are needed{}", free_mb(*.free), and_kept(*.kept))]
     Memory {
         /// Free at this moment; below zero where more is promised than there is.
         free: i64,
@@ -31,7 +31,7 @@ pub enum Refusal {
         kept: i64,
     },
     /// Its processors do not do; in thousandths.
-    #[error("{} of its processors are free, {} are needed and {} must stay free",
+    #[error("{} of its processors are free, {} are needed and {} must stay free (headroom)",
         thousandths(*.free), thousandths(*.needed), thousandths(*.kept))]
     Processors {
         /// Free at this moment; below zero where more is promised than there is.
@@ -57,8 +57,16 @@ pub enum Refusal {
     Crowded(String),
 }
 
+fn free_mb(free: i64) -> String {
+    if free < 0 {
+        return format!("{} MiB more of its memory are taken than it has", free.unsigned_abs());
+    }
+    format!("{free} MiB of its memory are free")
+}
+
 fn and_kept(kept: i64) -> String {
-    if kept > 0 { format!(" and {kept} MiB must stay free") } else { String::new() }
+    const BY: &str = "(headroom, minFreeMemoryMb)";
+    if kept > 0 { format!(" and {kept} MiB must stay free {BY}") } else { String::new() }
 }
 
 fn thousandths(millis: i64) -> String {

@@ -126,6 +126,9 @@ impl<'a> Scene<'a> {
     /// Where the guests are that a template's terms of affinity mean: one pass over all guests for
     /// each term, whatever the nodes.
     pub fn crowds(&self, spec: &TemplateSpec) -> Crowds<'a> {
+        if spec.placement.anti_affinity.is_empty() && spec.placement.affinity.is_empty() {
+            return Crowds::default();
+        }
         let own: BTreeSet<VmId> = self.claims.iter().filter_map(|claim| claim.vmid).collect();
         let of =
             |terms: &[Term]| terms.iter().map(|term| self.matched(term, &own)).collect::<Vec<_>>();
@@ -257,7 +260,7 @@ impl<'a> Scene<'a> {
         let gib = |bytes: i64| bytes.div_euclid(signed(GIB));
         let stays = match kept {
             0 => String::new(),
-            kept => format!(" and {} GiB must stay free", kept.div_ceil(GIB)),
+            kept => format!(" and {} GiB must stay free (headroom)", kept.div_ceil(GIB)),
         };
         Some(format!("{} GiB are free, {disk_gb} GiB are needed{stays}", gib(free)))
     }

@@ -84,6 +84,13 @@ fn processors_and_guests_are_counted_the_same_way() {
     assert_eq!(room.free_cpus(), 16_000 - 1500 - 2000);
 }
 
+#[test]
+fn a_node_that_promised_more_than_it_has_is_said_to() {
+    let why = Refusal::Memory { free: -256, needed: 2048, kept: 0 };
+    let told = "256 MiB more of its memory are taken than it has, 2048 MiB are needed";
+    assert_eq!(why.to_string(), told);
+}
+
 // Invariant: what must stay free stays free, and each refusal says what is short.
 
 fn refused(change: impl FnOnce(&mut PlacementSpec), memory_mb: u64) -> Option<String> {
@@ -125,10 +132,10 @@ fn each_refusal_names_what_is_in_the_way() {
     .collect();
     let wanted = [
         "39936 MiB of its memory are free, 39937 MiB are needed",
-        "39936 MiB of its memory are free, 36864 MiB are needed and 4096 MiB must stay free",
-        "39936 MiB of its memory are free, 36864 MiB are needed and 6553 MiB must stay free",
-        "39936 MiB of its memory are free, 36864 MiB are needed and 8192 MiB must stay free",
-        "12.0 of its processors are free, 4.0 are needed and 9.6 must stay free",
+        "39936 MiB of its memory are free, 36864 MiB are needed and 4096 MiB must stay free (headroom, minFreeMemoryMb)",
+        "39936 MiB of its memory are free, 36864 MiB are needed and 6553 MiB must stay free (headroom, minFreeMemoryMb)",
+        "39936 MiB of its memory are free, 36864 MiB are needed and 8192 MiB must stay free (headroom, minFreeMemoryMb)",
+        "12.0 of its processors are free, 4.0 are needed and 9.6 must stay free (headroom)",
         "2 guests are on it, and 2 may be (maxVmsPerNode)",
         "it lacks the label `ssd` (nodeSelector)",
         "a guest on it has vm.type in [database] (antiAffinity)",

@@ -356,7 +356,7 @@ fn of_several_storages_the_one_with_the_most_free_space_is_taken() {
     let why = choose(&spec, &found, &bed).unwrap_err();
     assert_eq!(
         why,
-        "storage `lvm`: 70 GiB are free, 30 GiB are needed and 50 GiB must stay free; \
+        "storage `lvm`: 70 GiB are free, 30 GiB are needed and 50 GiB must stay free (headroom); \
          storage `nfs` is not thick"
     );
 }

@@ -1,11 +1,8 @@
 //! What is printed of nodes and of why templates begin nothing on them.
 
-use drover_actors::fact::What;
-use drover_actors::id::{CloudId, TemplateId};
-
 use super::super::*;
 use super::global;
-use crate::web::testing::{Served, told};
+use crate::web::testing::{Served, empty_template, told};
 
 /// Runs a command; gives its result, and what it printed.
 async fn cli(served: &Served, command: Command) -> (Result<u8, String>, String) {
@@ -24,20 +21,7 @@ fn drain(node: &str, undrain: bool) -> Command {
 #[tokio::test]
 async fn nodes_drains_and_reasons_are_told() {
     let served = Served::new();
-    let what = What::Template {
-        template: TemplateId::new(CloudId::new("lab"), "linux"),
-        states: [].into(),
-        cap: None,
-        minimum: 0,
-        idle_minimum: 0,
-        labels: Vec::new(),
-        breaker: "flowing".into(),
-        tripped: None,
-        lack: None,
-        source: None,
-        paused: None,
-    };
-    told(&served.view, what);
+    told(&served.view, empty_template());
     let mut all = String::new();
     let why = |template: Option<&str>| Command::Why { template: template.map(str::to_owned) };
     for command in [Command::Nodes, drain("pve1", false), drain("pve1", true), why(None)] {

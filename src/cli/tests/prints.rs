@@ -214,6 +214,59 @@ async fn agents_that_went_are_listed_when_asked_for() {
     served.stop().await;
 }
 
+// Invariant: why an agent went is told in words of an operator, and with the keys that decide it.
+
+#[test]
+fn every_reason_to_go_is_told_in_words() {
+    let slow = |state: &str| Reason::TooSlow { state: state.into() };
+    let slow = ["Queued", "Cloning", "InDoubt", "Booting", "Preparing", "Resetting"].map(slow);
+    let others = [
+        Reason::Idle,
+        Reason::UsedUp,
+        Reason::Old,
+        Reason::Asked,
+        Reason::HoldOver,
+        Reason::Reaped,
+        Reason::Unconfigured,
+        Reason::Stopping,
+        Reason::LeaseExpired,
+        Reason::PoweredOff,
+        Reason::Vanished,
+        Reason::Orphaned,
+        Reason::ReturnedFromPark,
+        Reason::NodeDrained,
+        Reason::MadeRoom,
+        Reason::WindowClosed,
+        Reason::Cancelled,
+    ];
+    let told: Vec<String> = others.iter().chain(&slow).map(ToString::to_string).collect();
+    insta::assert_snapshot!(told.join("\n"), @r"
+    it was idle for as long as it may be
+    it served as often as it may (maxTotalUses, singleUse)
+    it was as old as it may be (maxLifetimeMinutes)
+    an operator retired it
+    its hold for debugging is over
+    it was idle at a reap
+    its template or cloud left the configuration
+    the service stopped (service.onStop)
+    its lease ran out
+    its guest was switched off
+    its guest was gone from the cluster
+    its guest was on the cluster, and no agent had it
+    its node was offline for long, and came back
+    its node is drained (drover node drain)
+    it was one owner's alone, and another needed its place
+    the window that it was kept for closed (schedule)
+    nobody wanted it any more before it was ready
+    Queued took too long (queueTimeoutSec)
+    Cloning took too long (operationTimeoutSec, cloneTimeoutSec)
+    InDoubt took too long
+    Booting took too long (startupWaitSeconds)
+    Preparing took too long (prepareTimeoutSec)
+    Resetting took too long (resetTimeoutSec)
+    ");
+}
+
 // Invariant: scripts get JSON, and people a line, from every command.
 
 const RESYNC: Command = Command::Resync { confirm_older_journal: false, dry_run: false };

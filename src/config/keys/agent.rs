@@ -48,13 +48,15 @@ pub(in crate::config) static AGENT: &[Key] = &[
     text("labelString", Preset::Text(""), "labels, separated by blanks"),
     whole("numExecutors", 1, 1000, 1, "uses at once on one agent"),
     key("cloneStrategy", Kind::Choice(&["FULL", "LINKED"]), Preset::Text("FULL"), "FULL or LINKED"),
-    text("targetStorage", Preset::Text(""), "storage of full clones; blank: the template's"),
+    text("targetStorage", Preset::Text(""), "storage of full clones; blank: the template's")
+        .checked(value::storage_or_none),
     key(
         "targetStorages",
         Kind::Texts,
         Preset::Unset,
         "several, for targetStorage: the one with most free space, with placement FIXED the first",
-    ),
+    )
+    .checked(value::storage),
     placement::STORAGE_CLASS,
     key(
         "fallbackTemplates",
@@ -121,7 +123,8 @@ pub(in crate::config) static AGENT: &[Key] = &[
     key("schedule", Kind::Mappings(&WINDOW), Preset::Empty, "times in which more is kept"),
     whole("maxTotalUses", 0, 1_000_000_000, 0, "uses before an agent goes; 0: unlimited"),
     key("singleUse", Kind::Flag, Preset::Flag(false), "true: one use an agent, as maxTotalUses 1"),
-    text("namePrefix", Preset::Text(""), "put before the template's name in guests' names"),
+    text("namePrefix", Preset::Text(""), "put before the template's name in guests' names")
+        .checked(value::name_prefix),
     whole("startupWaitSeconds", 1, LONG, 60, "seconds from start to SSH login"),
     text("ciUser", Preset::Text(""), "cloud-init user; blank: the image's own"),
     text("ipConfig", Preset::Text("ip=dhcp"), "cloud-init ipconfig0; blank: the template's")

@@ -1,5 +1,7 @@
 //! The keys that clouds know.
 
+use drover_actors::spec::WIDTH;
+
 use super::{Key, Kind, LAST_VMID, LONG, Preset, key, placement, text, whole};
 use crate::config::value;
 
@@ -59,7 +61,7 @@ pub(in crate::config) static CLOUD: &[Key] = &[
         Preset::Text("local"),
         "storage of ISO images for cloud-init, of templates with user data of their own",
     )
-    .checked(value::filled),
+    .checked(value::storage),
     key(
         "networkNames",
         Kind::Names,
@@ -71,10 +73,16 @@ pub(in crate::config) static CLOUD: &[Key] = &[
         "clonesPerStorage",
         1,
         1000,
-        16,
+        WIDTH as u64,
         "most clones, and most destroys, at once on one storage",
     ),
-    whole("operationsPerNode", 1, 1000, 16, "most clones, and most starts, at once on one node"),
+    whole(
+        "operationsPerNode",
+        1,
+        1000,
+        WIDTH as u64,
+        "most clones, and most starts, at once on one node",
+    ),
     key(
         "adaptLanes",
         Kind::Flag,

@@ -35,7 +35,8 @@ pub(super) const ISO_STORAGE: Key = text(
     "cloudInitIsoStorage",
     Preset::Unset,
     "storage of the ISO images that these texts go to guests in; unset: the cloud's",
-);
+)
+.checked(value::storage_or_none);
 pub(super) const CUSTOM: Key = key(
     "cloudInitCustom",
     Kind::Mapping(&SNIPPETS),

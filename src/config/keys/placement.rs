@@ -120,7 +120,8 @@ pub(super) const NODE_LABELS: Key =
     key("nodeLabels", Kind::Lists, Preset::Unset, "labels of each node, for nodeSelector");
 
 pub(super) const STORAGE_CLASSES: Key =
-    key("storageClasses", Kind::Lists, Preset::Unset, "storages of each class, for storageClass");
+    key("storageClasses", Kind::Lists, Preset::Unset, "storages of each class, for storageClass")
+        .checked(value::storage);
 
 pub(super) const OVERCOMMIT: Key = whole(
     "memoryOvercommitPercent",
@@ -142,15 +143,15 @@ pub(in crate::config) static HEADROOM_KEYS: Shape = Shape {
     one_of: &[],
     keys: &[
         whole("memoryMb", 0, MOST_MEMORY, 0, "memory of each node in MiB"),
-        whole("memoryPercent", 0, 100, 0, "of a hundred parts of each node's memory"),
+        whole("memoryPercent", 0, 99, 0, "of a hundred parts of each node's memory"),
         whole(
             "cpuPercent",
             0,
-            100,
+            99,
             0,
             "of a hundred parts of each node's processors; 0: they are not counted",
         ),
         whole("diskGb", 0, 1_048_576, 0, "space of each storage in GiB"),
-        whole("diskPercent", 0, 100, 0, "of a hundred parts of each storage"),
+        whole("diskPercent", 0, 99, 0, "of a hundred parts of each storage"),
     ],
 };

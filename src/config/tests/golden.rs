@@ -35,10 +35,12 @@ fn wrong(key: &Key) -> Vec<String> {
         let odd = odd.unwrap_or_else(|| panic!("`{}` takes all of {ODD:?}", key.name));
         let list = matches!(key.kind, Kind::Texts);
         let names = matches!(key.kind, Kind::Names);
-        wrong.push(match (names, list) {
-            (true, _) => format!("{{x: \"{odd}\"}}"),
-            (false, true) => format!("[\"{odd}\"]"),
-            (false, false) => format!("\"{odd}\""),
+        let lists = matches!(key.kind, Kind::Lists);
+        wrong.push(match (names, list, lists) {
+            (true, ..) => format!("{{x: \"{odd}\"}}"),
+            (_, true, _) => format!("[\"{odd}\"]"),
+            (_, _, true) => format!("{{x: [\"{odd}\"]}}"),
+            (false, false, false) => format!("\"{odd}\""),
         });
     }
     wrong
@@ -82,7 +84,8 @@ fn faults_of(key: &Key, value: &str, around: &dyn Fn(&str) -> String) -> String 
     let own = format!(".{}", key.name);
     // A value of a list has its number behind the key.
     let of_it = |path: &str| match path.strip_suffix(']').and_then(|path| path.rsplit_once('[')) {
-        Some((list, _)) => list.ends_with(&own),
+        // A list of several stands behind its own name.
+        Some((list, _)) => list.ends_with(&own) || list.contains(&format!("{own}.")),
         // That of a name in it stands behind a dot.
         None => path.ends_with(&own) || path.contains(&format!("{own}.")),
     };

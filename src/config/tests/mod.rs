@@ -15,6 +15,7 @@ mod origins;
 mod placing;
 mod schema;
 mod secrets;
+mod values;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::ask::Ask;
 use super::conf::{self, Config, Drive, numbered};
 use super::lock::{LockName, Mode};
-use super::state::State;
+use super::state::{Guest, Kind, State};
 use super::worker::Worker;
 use super::{Cluster, STORAGE_WAIT, firewall};
 use crate::sim::call::{ApiError, Outcome};
@@ -31,25 +31,51 @@ pub fn destroy(ask: &Ask) -> Outcome {
         let config = cluster.condemn(&node, vmid, skiplock)?;
         cluster.work(&node, cluster.latency.destroy, None).await;
         cluster.free_guest(&worker, vmid, &config, unreferenced).await;
-        if purge {
-            worker.log(format!("purging VM {vmid} from related configurations.."));
-        }
-        let user_config = LockName::cfs("file-user_cfg");
-        let mode = Mode::Exclusive;
-        let access = cluster.lock(user_config, mode, STORAGE_WAIT, Some(&worker)).await?;
-        cluster.rights.forget_guest(vmid);
-        drop(access);
-        cluster.guests.forget(vmid);
-        // The id is free from here on.
-        let mut state = cluster.state();
-        state.ha.forget(&format!("vm:{vmid}"));
-        firewall::forget_guest(&mut state, vmid);
-        state.guests.remove(&vmid);
-        Ok(())
+        cluster.end_guest(&worker, Kind::Vm, vmid, purge).await
     }))
 }
 
+/// What is left of a guest's configuration is a lock; gives what was there, snapshots too.
+pub(super) fn condemned(guest: &mut Guest) -> Vec<Config> {
+    let locked = Config::from([("lock".to_owned(), "destroyed".to_owned())]);
+    let config = std::mem::replace(&mut guest.config, locked);
+    let snapshots = std::mem::take(&mut guest.snapshots);
+    std::iter::once(config).chain(snapshots.into_values().map(|s| s.config)).collect()
+}
+
 impl Cluster {
+    /// Takes a guest without volumes out of everything that names it; its id is free then.
+    pub(super) async fn end_guest(
+        &self,
+        worker: &Worker,
+        kind: Kind,
+        vmid: u32,
+        purge: bool,
+    ) -> Result<(), String> {
+        if purge {
+            let shown = kind.short();
+            worker.log(format!("purging {shown} {vmid} from related configurations.."));
+        }
+        let user_config = LockName::cfs("file-user_cfg");
+        let access = self.lock(user_config, Mode::Exclusive, STORAGE_WAIT, Some(worker)).await?;
+        self.rights.forget_guest(vmid);
+        drop(access);
+        self.guests.forget(vmid);
+        let mut state = self.state();
+        firewall::forget_guest(&mut state, vmid);
+        match kind {
+            Kind::Vm => {
+                state.ha.forget(&format!("vm:{vmid}"));
+                state.guests.remove(&vmid);
+            }
+            Kind::Ct => {
+                state.ha.forget(&format!("ct:{vmid}"));
+                state.containers.remove(&vmid);
+            }
+        }
+        Ok(())
+    }
+
     fn may_destroy(&self, node: &str, vmid: u32) -> Result<(), String> {
         let mut state = self.state();
         self.refresh(&mut state, vmid);
@@ -81,11 +107,7 @@ impl Cluster {
                 }
             }
         }
-        let guest = state.guest_mut(node, vmid)?;
-        let locked = Config::from([("lock".to_owned(), "destroyed".to_owned())]);
-        let config = std::mem::replace(&mut guest.config, locked);
-        let snapshots = std::mem::take(&mut guest.snapshots);
-        Ok(std::iter::once(config).chain(snapshots.into_values().map(|s| s.config)).collect())
+        Ok(condemned(state.guest_mut(node, vmid)?))
     }
 
     /// Frees the volumes; one that can not be freed is a warning and stays.

@@ -13,7 +13,8 @@ const ROOT_USED: u64 = 24 << 30;
 /// Processors that a running guest keeps busy.
 pub(super) const GUEST_LOAD: f64 = 0.2;
 
-/// A node's entry in lists; its load only for those who may see it.
+/// A node's entry in lists; its load only for those who may see it, and as of the same cycle of its
+/// status daemon as that of its guests.
 pub fn entry(ask: &Ask, state: &State, name: &str, resource: bool) -> Value {
     let node = state.nodes.get(name);
     let online = state.online(&ask.call.at, name);
@@ -31,9 +32,10 @@ pub fn entry(ask: &Ask, state: &State, name: &str, resource: bool) -> Value {
         entry["hastate"] = "maintenance".into();
     }
     if ask.has(&format!("/nodes/{name}"), "Sys.Audit") {
-        entry["cpu"] = load(state, name).into();
+        let (guests, memory) = told(state, name);
+        entry["cpu"] = load(state, name, guests).into();
         entry["maxcpu"] = node.spec.cpus.into();
-        entry["mem"] = memory_used(state, name).into();
+        entry["mem"] = memory_used(state, name, memory).into();
         entry["maxmem"] = node.spec.memory_bytes.into();
         entry["disk"] = ROOT_USED.into();
         entry["maxdisk"] = ROOT.into();
@@ -42,23 +44,38 @@ pub fn entry(ask: &Ask, state: &State, name: &str, resource: bool) -> Value {
     entry
 }
 
-fn memory_used(state: &State, name: &str) -> u64 {
+/// Guests that run on a node as of its status daemon's last cycle, and what they use of its memory.
+fn told(state: &State, name: &str) -> (usize, u64) {
+    let now = state.clock.now();
+    let here = state.everyone().filter(|guest| guest.node == name);
+    let views = here.filter_map(|guest| guest.sight.fresh(now));
+    let running = views.filter(|(_, view)| view.since.is_some());
+    running.fold((0, 0), |(count, sum), (_, view)| (count + 1, sum + view.memory / 4))
+}
+
+/// The same at this moment.
+fn live(state: &State, name: &str) -> (usize, u64) {
     let running = state.everyone().filter(|guest| guest.node == name && guest.run.is_some());
-    let guests: u64 = running.map(|guest| super::conf::memory(&guest.config) / 4).sum();
+    running.fold((0, 0), |(count, sum), guest| {
+        (count + 1, sum + super::conf::memory(&guest.config) / 4)
+    })
+}
+
+fn memory_used(state: &State, name: &str, guests: u64) -> u64 {
     let others = state.nodes.get(name).map_or(0, |node| node.others.memory);
     guests + others + (1 << 30)
 }
 
-fn load(state: &State, name: &str) -> f64 {
-    let running = state.everyone().filter(|guest| guest.node == name && guest.run.is_some());
+fn load(state: &State, name: &str, guests: usize) -> f64 {
     let cpus = state.nodes.get(name).map_or(1, |node| node.spec.cpus.max(1));
     let others = state.nodes.get(name).map_or(0.0, |node| node.others.cpus);
-    (0.03 + (running.count() as f64 * GUEST_LOAD + others) / f64::from(cpus)).min(1.0)
+    (0.03 + (guests as f64 * GUEST_LOAD + others) / f64::from(cpus)).min(1.0)
 }
 
 /// `GET /nodes`.
 pub fn list(ask: &Ask) -> Outcome {
-    let state = ask.cluster.state();
+    let mut state = ask.cluster.state();
+    super::resources::settle(&ask.cluster, &mut state);
     let entries: Vec<Value> =
         state.nodes.keys().map(|name| entry(ask, &state, name, false)).collect();
     Ok(Answer::new(entries.into()))
@@ -71,7 +88,8 @@ pub fn status(ask: &Ask) -> Outcome {
         return Err(ApiError::failed(format!("no such node '{}'", ask.node)));
     };
     let (_, version, repo) = ask.cluster.version.facts();
-    let (total, used) = (node.spec.memory_bytes, memory_used(&state, &ask.node));
+    let (guests, memory) = live(&state, &ask.node);
+    let (total, used) = (node.spec.memory_bytes, memory_used(&state, &ask.node, memory));
     let kernel = "6.8.12-15-pve";
     Ok(Answer::new(json!({
         "pveversion": format!("pve-manager/{version}/{repo}"),
@@ -82,7 +100,7 @@ pub fn status(ask: &Ask) -> Outcome {
         },
         "boot-info": { "mode": "efi" },
         "uptime": node.uptime(state.clock.now()), "idle": 0, "wait": 0,
-        "cpu": load(&state, &ask.node), "loadavg": ["0.57", "0.91", "1.28"],
+        "cpu": load(&state, &ask.node, guests), "loadavg": ["0.57", "0.91", "1.28"],
         "memory": { "total": total, "used": used, "free": total.saturating_sub(used) },
         "swap": { "total": 0, "used": 0, "free": 0 }, "ksm": { "shared": 0 },
         "rootfs": {

@@ -44,7 +44,7 @@ pub fn list(ask: &Ask) -> Outcome {
 }
 
 /// Brings what is published of all guests up to their nodes' last cycles.
-fn settle(cluster: &Cluster, state: &mut State) {
+pub(super) fn settle(cluster: &Cluster, state: &mut State) {
     let now = state.clock.now();
     let running: Vec<u32> =
         state.guests.values().filter(|guest| guest.run.is_some()).map(|guest| guest.vmid).collect();

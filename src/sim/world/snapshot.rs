@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Cluster;
 use super::ask::{Ask, failed};
 use super::conf::{self, Config};
-use super::state::{Guest, Snapshot};
+use super::state::{Guest, Kind, Snapshot, State};
 use super::storage::{Order, Purpose};
 use super::worker::Worker;
 use crate::sim::call::{Answer, ApiError, Outcome};
@@ -20,14 +20,21 @@ pub fn list(ask: &Ask) -> Outcome {
     let mut state = ask.cluster.state();
     ask.cluster.refresh(&mut state, ask.vmid);
     let guest = state.guest(&ask.node, ask.vmid).map_err(ApiError::failed)?;
+    Ok(Answer::new(entries(guest).into()))
+}
+
+/// A guest's snapshots and its present, as lists show them; containers have no memory to tell of.
+pub(super) fn entries(guest: &Guest) -> Vec<Value> {
     let mut entries: Vec<Value> = Vec::new();
     for (name, snapshot) in &guest.snapshots {
         let config = &snapshot.config;
         let mut entry = json!({
             "name": name, "snaptime": snapshot.time,
             "description": config.get("description").cloned().unwrap_or_default(),
-            "vmstate": u8::from(snapshot.vmstate.is_some()),
         });
+        if guest.kind == Kind::Vm {
+            entry["vmstate"] = u8::from(snapshot.vmstate.is_some()).into();
+        }
         if let Some(parent) = config.get("parent") {
             entry["parent"] = parent.clone().into();
         }
@@ -41,10 +48,59 @@ pub fn list(ask: &Ask) -> Outcome {
         current["parent"] = parent.clone().into();
     }
     entries.push(current);
-    Ok(Answer::new(entries.into()))
+    entries
 }
 
-fn missing(name: &str) -> String {
+/// Whether a guest can have a snapshot of this name, wherever its volumes are.
+pub(super) fn may_take(guest: &Guest, name: &str) -> Result<(), String> {
+    if guest.is_template() {
+        return Err("you can't take a snapshot if it's a template".into());
+    }
+    guest.unlocked()?;
+    if guest.snapshots.contains_key(name) {
+        return Err(format!("snapshot name '{name}' already used"));
+    }
+    Ok(())
+}
+
+/// Whether a guest can go back to a snapshot; `volumes` gives those of a configuration.
+pub(super) fn may_go_back(
+    state: &State,
+    guest: &Guest,
+    name: &str,
+    volumes: impl Fn(&Config) -> Vec<(String, conf::Drive)>,
+) -> Result<(), String> {
+    let Some(snapshot) = guest.snapshots.get(name) else { return Err(missing(name)) };
+    guest.unlocked()?;
+    // ZFS and volume chains only go back to the latest.
+    let latest = guest.config.get("parent").is_some_and(|parent| parent == name);
+    for (_, drive) in volumes(&snapshot.config) {
+        if state.storage_of(&drive.file)?.spec.kind == "zfspool" && !latest {
+            let volid = &drive.file;
+            return Err(format!(
+                "can't rollback, '{name}' is not most recent snapshot on '{volid}'"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Takes a snapshot out of a guest; what came after it follows what was before it.
+pub(super) fn forget(guest: &mut Guest, name: &str) -> Result<Snapshot, String> {
+    let Some(gone) = guest.snapshots.remove(name) else { return Err(missing(name)) };
+    let parent = gone.config.get("parent").cloned();
+    let heirs = guest.snapshots.values_mut().map(|snapshot| &mut snapshot.config);
+    for config in heirs.chain(std::iter::once(&mut guest.config)) {
+        if config.get("parent").is_some_and(|old| old == name) {
+            config.remove("parent");
+            config.extend(parent.clone().map(|parent| ("parent".to_owned(), parent)));
+        }
+    }
+    Ok(gone)
+}
+
+/// What is said of a snapshot that is not there.
+pub(super) fn missing(name: &str) -> String {
     format!("snapshot '{name}' does not exist")
 }
 
@@ -101,13 +157,7 @@ impl Cluster {
         let mut state = self.state();
         self.refresh(&mut state, vmid);
         let guest = state.guest(node, vmid)?;
-        if guest.is_template() {
-            return Err("you can't take a snapshot if it's a template".into());
-        }
-        guest.unlocked()?;
-        if guest.snapshots.contains_key(name) {
-            return Err(format!("snapshot name '{name}' already used"));
-        }
+        may_take(guest, name)?;
         for (_, drive) in disks(&guest.config) {
             let storage = state.storage_of(&drive.file)?;
             let format = storage.volume(node, &drive.file).map(|volume| volume.format.as_str());
@@ -250,16 +300,7 @@ impl Cluster {
         }
         let guest = state.guest_mut(&node, vmid)?;
         guest.config.remove("lock");
-        let Some(gone) = guest.snapshots.remove(name) else { return Err(missing(name)) };
-        let parent = gone.config.get("parent").cloned();
-        let heirs = guest.snapshots.values_mut().map(|snapshot| &mut snapshot.config);
-        for config in heirs.chain(std::iter::once(&mut guest.config)) {
-            if config.get("parent").is_some_and(|old| old == name) {
-                config.remove("parent");
-                config.extend(parent.clone().map(|parent| ("parent".to_owned(), parent)));
-            }
-        }
-        Ok(gone.vmstate)
+        Ok(forget(guest, name)?.vmstate)
     }
 }
 
@@ -303,20 +344,7 @@ pub fn rollback(ask: &Ask) -> Outcome {
 impl Cluster {
     fn begin_rollback(&self, node: &str, vmid: u32, name: &str) -> Result<(), String> {
         let mut state = self.state();
-        let guest = state.guest(node, vmid)?;
-        let Some(snapshot) = guest.snapshots.get(name) else { return Err(missing(name)) };
-        guest.unlocked()?;
-        // ZFS and volume chains only go back to the latest.
-        let latest = guest.config.get("parent").is_some_and(|parent| parent == name);
-        for (_, drive) in disks(&snapshot.config) {
-            let storage = state.storage_of(&drive.file)?;
-            if storage.spec.kind == "zfspool" && !latest {
-                let volid = &drive.file;
-                return Err(format!(
-                    "can't rollback, '{name}' is not most recent snapshot on '{volid}'"
-                ));
-            }
-        }
+        may_go_back(&state, state.guest(node, vmid)?, name, disks)?;
         state.guest_mut(node, vmid)?.config.insert("lock".into(), "rollback".into());
         Ok(())
     }

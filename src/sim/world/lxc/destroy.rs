@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use super::super::Cluster;
 use super::super::ask::{Ask, failed};
 use super::super::conf::{self, Config};
-use super::super::lock::{LockName, Mode};
-use super::super::{Cluster, STORAGE_WAIT, firewall};
+use super::super::destroy::condemned;
+use super::super::state::Kind;
 use super::mounts;
 use crate::sim::call::Outcome;
 
@@ -38,20 +39,7 @@ pub async fn destroy(ask: &Ask) -> Outcome {
                 worker.warn(format!("Could not remove disk '{volid}', check manually: {error}"));
             }
         }
-        if purge {
-            worker.log(format!("purging CT {vmid} from related configurations.."));
-        }
-        let user_config = LockName::cfs("file-user_cfg");
-        let mode = Mode::Exclusive;
-        let access = cluster.lock(user_config, mode, STORAGE_WAIT, Some(&worker)).await?;
-        cluster.rights.forget_guest(vmid);
-        drop(access);
-        cluster.guests.forget(vmid);
-        let mut state = cluster.state();
-        state.ha.forget(&format!("ct:{vmid}"));
-        firewall::forget_guest(&mut state, vmid);
-        state.containers.remove(&vmid);
-        Ok(())
+        cluster.end_guest(&worker, Kind::Ct, vmid, purge).await
     }))
 }
 
@@ -90,11 +78,7 @@ impl Cluster {
 
     fn condemn_container(&self, node: &str, vmid: u32) -> Result<Vec<Config>, String> {
         let mut state = self.state();
-        let guest = state.container_mut(node, vmid)?;
-        let locked = Config::from([("lock".to_owned(), "destroyed".to_owned())]);
-        let config = std::mem::replace(&mut guest.config, locked);
-        let snapshots = std::mem::take(&mut guest.snapshots);
-        Ok(std::iter::once(config).chain(snapshots.into_values().map(|s| s.config)).collect())
+        Ok(condemned(state.container_mut(node, vmid)?))
     }
 
     fn roots_of(&self, node: &str, vmid: u32) -> Vec<String> {

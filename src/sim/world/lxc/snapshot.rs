@@ -1,9 +1,10 @@
 //! Snapshots of containers: they hold no memory, and not every storage has them.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::ask::{Ask, failed};
 use super::super::conf::Config;
+use super::super::snapshot::{entries, forget, may_go_back, may_take, missing};
 use super::super::state::Snapshot;
 use super::super::storage::Storage;
 use super::super::{Cluster, checks};
@@ -16,34 +17,12 @@ pub fn possible(storage: &Storage) -> bool {
     matches!(storage.spec.kind.as_str(), "lvmthin" | "zfspool" | "rbd" | "btrfs")
 }
 
-fn missing(name: &str) -> String {
-    format!("snapshot '{name}' does not exist")
-}
-
 /// `GET …/snapshot`.
 pub fn list(ask: &Ask) -> Outcome {
     let mut state = ask.cluster.state();
     ask.cluster.look_at_container(&mut state, ask.vmid);
     let guest = state.container(&ask.node, ask.vmid).map_err(failed)?;
-    let mut entries: Vec<Value> = Vec::new();
-    for (name, snapshot) in &guest.snapshots {
-        let description = snapshot.config.get("description").cloned().unwrap_or_default();
-        let mut entry =
-            json!({ "name": name, "snaptime": snapshot.time, "description": description });
-        if let Some(parent) = snapshot.config.get("parent") {
-            entry["parent"] = parent.clone().into();
-        }
-        entries.push(entry);
-    }
-    let mut current = json!({
-        "name": "current", "description": "You are here!", "digest": guest.digest(),
-        "running": u8::from(guest.run.is_some()),
-    });
-    if let Some(parent) = guest.config.get("parent") {
-        current["parent"] = parent.clone().into();
-    }
-    entries.push(current);
-    Ok(Answer::new(entries.into()))
+    Ok(Answer::new(entries(guest).into()))
 }
 
 /// `GET …/snapshot/{snapname}/config`.
@@ -106,16 +85,7 @@ pub fn delete(ask: &Ask) -> Outcome {
         cluster.mark_volumes(&node, vmid, &name, false)?;
         let mut state = cluster.state();
         let guest = state.container_mut(&node, vmid)?;
-        let Some(gone) = guest.snapshots.remove(&name) else { return Err(missing(&name)) };
-        let parent = gone.config.get("parent").cloned();
-        let heirs = guest.snapshots.values_mut().map(|snapshot| &mut snapshot.config);
-        for config in heirs.chain(std::iter::once(&mut guest.config)) {
-            if config.get("parent").is_some_and(|old| *old == name) {
-                config.remove("parent");
-                config.extend(parent.clone().map(|parent| ("parent".to_owned(), parent)));
-            }
-        }
-        Ok(())
+        forget(guest, &name).map(drop)
     }))
 }
 
@@ -156,13 +126,7 @@ impl Cluster {
     fn may_snapshot_container(&self, node: &str, vmid: u32, name: &str) -> Result<(), String> {
         let state = self.state();
         let guest = state.container(node, vmid)?;
-        if guest.is_template() {
-            return Err("you can't take a snapshot if it's a template".into());
-        }
-        guest.unlocked()?;
-        if guest.snapshots.contains_key(name) {
-            return Err(format!("snapshot name '{name}' already used"));
-        }
+        may_take(guest, name)?;
         for (_, drive) in mounts(&guest.config) {
             if !possible(state.storage_of(&drive.file)?) {
                 return Err("snapshot feature is not available".into());
@@ -173,19 +137,7 @@ impl Cluster {
 
     fn may_roll_back_container(&self, node: &str, vmid: u32, name: &str) -> Result<(), String> {
         let state = self.state();
-        let guest = state.container(node, vmid)?;
-        let Some(snapshot) = guest.snapshots.get(name) else { return Err(missing(name)) };
-        guest.unlocked()?;
-        let latest = guest.config.get("parent").is_some_and(|parent| parent == name);
-        for (_, drive) in mounts(&snapshot.config) {
-            if state.storage_of(&drive.file)?.spec.kind == "zfspool" && !latest {
-                let volid = &drive.file;
-                return Err(format!(
-                    "can't rollback, '{name}' is not most recent snapshot on '{volid}'"
-                ));
-            }
-        }
-        Ok(())
+        may_go_back(&state, state.container(node, vmid)?, name, mounts)
     }
 
     fn mark_volumes(&self, node: &str, vmid: u32, name: &str, there: bool) -> Result<(), String> {

@@ -40,7 +40,7 @@ fn the_usual_way_out_is_fence_stop_destroy() {
 #[test]
 fn why_it_goes_is_told_while_it_goes() {
     let drive = retiring();
-    assert_eq!((drive.state(), drive.mind.detail.as_str()), ("Retiring", "asked"));
+    assert_eq!((drive.state(), drive.mind.detail.as_str()), ("Retiring", "an operator retired it"));
 }
 
 #[test]

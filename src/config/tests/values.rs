@@ -1,0 +1,201 @@
+//! Values that are well written and can not be meant: each is a fault, or a warning where it may be.
+
+use insta::assert_snapshot;
+
+use super::*;
+
+/// What is said of each of these agents, one after the other.
+fn said(agents: &[&str]) -> String {
+    let scene = Scene::new();
+    agents.iter().map(|lines| scene.faults(&with_agent(lines))).collect::<Vec<_>>().join("\n")
+}
+
+/// What is said of each of these agents, which are without faults.
+fn warned(agents: &[&str]) -> String {
+    let scene = Scene::new();
+    let shown = agents.iter().map(|lines| scene.good(&with_agent(lines)).rendered_warnings());
+    shown.collect::<Vec<_>>().join("\n")
+}
+
+// Invariant: a gateway is one that its address reaches.
+
+#[test]
+fn a_gateway_that_no_address_reaches_is_shown() {
+    let card = |keys: &str| format!("instanceCap: 1\nnetworks: [{{bridge: vmbr0, {keys}}}]");
+    let cards = [
+        "ip: 10.0.0.5/24, gateway: 10.0.1.1",
+        "ip: 10.0.0.5/24, gateway: 10.0.0.5",
+        "ip: 10.0.0.5/24, gateway: \"fd00::1\"",
+        "ip6: \"fd00::5/64\", gateway6: \"fd00:1::1\"",
+    ]
+    .map(card);
+    let mut all: Vec<&str> = cards.iter().map(String::as_str).collect();
+    all.extend([
+        "ipConfig: ip=10.0.0.5/24,gw=10.0.1.1\ninstanceCap: 1",
+        "ipConfig: ip=dhcp,gw=10.0.0.1",
+        "ipConfigs: [\"ip6=fd00::5/64,gw6=fd00:1::1\"]",
+    ]);
+    assert_snapshot!(said(&all));
+    let link = card("ip6: \"fd00::5/64\", gateway6: \"fe80::1\"");
+    Scene::new().good(&with_agent(&link));
+}
+
+#[test]
+fn a_gateway_of_a_pool_is_one_of_its_network() {
+    let pools = |pools: &str| format!("{}addressPools: {{lab: {pools}}}\n", with_agent("cores: 1"));
+    let scene = Scene::new();
+    let bad = ["10.5.1.1", "10.5.0.0", "10.5.0.255"].map(|gateway| {
+        let pool = format!("{{ranges: [10.5.0.9-10.5.0.20], prefix: 24, gateway: {gateway}}}");
+        scene.faults(&pools(&pool))
+    });
+    assert_snapshot!(bad.join("\n"));
+    let link = "{ranges: [\"fd00::10-fd00::20\"], prefix: 64, gateway: \"fe80::1\"}";
+    let checked = scene.good(&pools(link));
+    assert!(checked.herd.pools.values().all(|pool| pool.gateway.is_some()));
+}
+
+// Invariant: a storage's name is one that Proxmox could have, and it is said once where disks go.
+
+#[test]
+fn storages_that_can_not_be_are_shown() {
+    let scene = Scene::new();
+    let mut all = said(&[
+        "targetStorage: local lvm",
+        "targetStorages: [nfs, \"ceph:vm\", \"\"]",
+        "cloudInitIsoStorage: 9iso\nuserData: \"#!\"",
+    ]);
+    for cloud in [
+        "cloudInitIsoStorage: local/iso",
+        "storageClasses: {slow: [nvme 1]}",
+        "storageClasses: {fast: [], thin: [nfs], \"\": [nfs]}",
+    ] {
+        all += "\n";
+        all += &scene.faults(&with_cloud(cloud));
+    }
+    assert_snapshot!(all);
+}
+
+#[test]
+fn a_storage_class_beside_storages_is_shown_and_the_upper_layer_wins() {
+    let scene = Scene::new();
+    let fast =
+        |text: String| text.replace("{name: C,", "{name: C, storageClasses: {fast: [nvme]},");
+    let both = [
+        "storageClass: fast\ntargetStorage: nfs",
+        "storageClass: fast\ntargetStorages: [nfs]",
+        "storageClass: thin\ntargetStorage: nfs",
+    ];
+    let faults = both.map(|lines| scene.faults(&fast(with_agent(lines))));
+    assert_snapshot!(faults.join("\n"));
+    scene.good(&with_agent("storageClass: thin\ntargetStorages: [nfs, ceph]"));
+    let layered = |defaults: &str, own: &str| {
+        let text =
+            with_agent(own).replace("agentDefaults:\n", &format!("agentDefaults:\n  {defaults}\n"));
+        let checked = scene.good(&fast(text));
+        let spec = checked.herd.templates.values().next().unwrap().clone();
+        (spec.target_storage.clone(), spec.storages.clone())
+    };
+    let nvme = (None, vec!["nvme".to_owned()]);
+    assert_eq!(layered("targetStorage: nfs", "storageClass: fast"), nvme);
+    assert_eq!(layered("targetStorages: [nfs]", "storageClass: fast"), nvme);
+    assert_eq!(layered("storageClass: fast", "targetStorage: nfs"), (Some("nfs".into()), vec![]));
+}
+
+#[test]
+fn a_storage_class_that_linked_clones_do_not_use_is_warned_about() {
+    assert_snapshot!(warned(&["cloneStrategy: LINKED\nstorageClass: thin"]));
+}
+
+// Invariant: what is kept free leaves something, and a size's name is no size.
+
+#[test]
+fn headroom_that_leaves_nothing_is_shown() {
+    let all = "headroom: {memoryPercent: 100, cpuPercent: 100, diskPercent: 250}";
+    assert_snapshot!(Scene::new().faults(&with_cloud(all)));
+}
+
+#[test]
+fn a_size_that_is_called_like_a_size_is_shown() {
+    let sizes = "sizes: {\"cpu:4\": {cpu: 8}}\n";
+    assert_snapshot!(Scene::new().faults(&(with_agent("size: cpu:4") + sizes)));
+}
+
+// Invariant: what a disc image can not do, or should not hold, is said.
+
+#[test]
+fn values_that_no_text_uses_are_warned_about() {
+    assert_snapshot!(warned(&[
+        "userDataValues: {repo: x}",
+        "userData: \"#!${repo}\"\nuserDataValues: {repo: x, rope: y}",
+    ]));
+    let shared = with_agent("userData: \"#!\"")
+        .replace("agentDefaults:\n", "agentDefaults:\n  userDataValues: {repo: x}\n");
+    assert_eq!(Scene::new().good(&shared).rendered_warnings(), "");
+    let meta = "metaData: \"{a: '${repo}'}\"\nuserDataValues: {repo: x}";
+    assert_eq!(Scene::new().good(&with_agent(meta)).rendered_warnings(), "");
+}
+
+#[test]
+fn passwords_in_user_data_are_warned_about() {
+    let config = |lines: &str| format!("userData: \"#cloud-config\\n{lines}\\n\"");
+    let bad = [
+        "password: hunter2",
+        "chpasswd: {list: ['root:hunter2']}",
+        "chpasswd: {users: [{name: ci, password: hunter2}]}",
+        "users: [{name: ci, plain_text_passwd: hunter2}]",
+        "user: {passwd: $6$x}",
+    ]
+    .map(config);
+    let script = "userData: \"#!/bin/sh\\necho root:hunter2 | chpasswd\\n\"".to_owned();
+    let all: Vec<&str> = bad.iter().chain([&script]).map(String::as_str).collect();
+    let shown = warned(&all);
+    assert!(!shown.contains("hunter2") && !shown.contains("$6$x"));
+    assert_snapshot!(shown);
+    let fine = [
+        config("chpasswd: {expire: false}"),
+        config("users: [default, {name: ci, lock_passwd: true}]"),
+        config("password: ''"),
+        "userData: \"#!/bin/sh\\n# no chpasswd here\\n\"".to_owned(),
+    ];
+    let fine: Vec<&str> = fine.iter().map(String::as_str).collect();
+    assert_eq!(warned(&fine).trim(), "");
+}
+
+// Invariant: a guest's name is one that Proxmox takes.
+
+#[test]
+fn a_prefix_that_begins_no_name_is_shown() {
+    let scene = Scene::with(&[("RUNNER_NAME_PREFIX", "energy runner_")]);
+    let long = "x".repeat(37);
+    let all = [
+        scene.faults(&with_agent("cores: 1")),
+        Scene::new().faults(&with_agent("namePrefix: -ci")),
+        Scene::new().faults(&with_agent(&format!("namePrefix: {long}"))),
+    ];
+    assert_snapshot!(all.join("\n"));
+}
+
+// Invariant: an address is complained of where it is written.
+
+#[test]
+fn an_address_of_a_card_is_warned_about_in_networks() {
+    assert_snapshot!(warned(&[
+        "networks: [{name: lan, ip: 10.0.0.5/24}]",
+        "networks: [{name: lan, ip6: \"fd00::5/64\"}]",
+    ]));
+    assert_snapshot!(said(&["networks: [{name: lan}]\naddressFrom: static"]));
+}
+
+// Invariant: a fault of a secret is the fault of nothing that names what it is for.
+
+#[test]
+fn the_full_file_without_its_secrets_lacks_those_alone() {
+    let scene = Scene::new();
+    for name in ["token", "ed25519"] {
+        fs::remove_file(scene.path(name)).unwrap();
+    }
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/full.yaml");
+    let text = fs::read_to_string(shipped).unwrap();
+    let text = text.replace("/etc/drover", &scene.dir.path().display().to_string());
+    assert_snapshot!(scene.faults(&text));
+}
