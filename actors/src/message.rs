@@ -95,6 +95,8 @@ pub enum HerdCommand {
         template: String,
         /// How many.
         count: u32,
+        /// Whether they are on trial: handed to nobody, and gone soon after they are ready.
+        trial: bool,
         /// Filled with those that were begun, or why none can be.
         reply: ProvisionReply,
     },

@@ -21,6 +21,7 @@ mod problem;
 mod server;
 pub mod shapes;
 mod templates;
+mod told;
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;

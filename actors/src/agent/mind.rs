@@ -30,6 +30,8 @@ use crate::time::{Moment, Now};
 const PAUSE_FIRST: Duration = Duration::from_secs(2);
 /// The longest pause before something is tried again.
 const PAUSE_LONGEST: Duration = Duration::from_secs(30);
+/// How long an agent on trial stays once it is ready: whoever follows it has seen that by then.
+const TRIAL_LIMIT: Duration = Duration::from_secs(60);
 
 /// An agent's mind.
 #[derive(Debug, Clone, PartialEq)]
@@ -328,11 +330,10 @@ impl Mind {
             State::Resetting(_) => Some(now + limits.reset),
             State::Held { ends, .. } => Some(*ends),
             State::Retiring { .. } => Some(now + limits.retire),
-            State::Ready
-            | State::Leased
-            | State::Draining(_)
-            | State::Stranded { .. }
-            | State::Gone { .. } => None,
+            State::Ready => self.spec.trial.then(|| now + TRIAL_LIMIT),
+            State::Leased | State::Draining(_) | State::Stranded { .. } | State::Gone { .. } => {
+                None
+            }
         }
     }
 
@@ -481,11 +482,8 @@ impl Mind {
             | State::Resetting(_) => self.too_slow(out),
             State::Held { .. } => self.retire(Reason::HoldOver, out),
             State::Retiring { .. } => self.retire_late(out),
-            State::Ready
-            | State::Leased
-            | State::Draining(_)
-            | State::Stranded { .. }
-            | State::Gone { .. } => {}
+            State::Ready => self.retire(Reason::TrialOver, out),
+            State::Leased | State::Draining(_) | State::Stranded { .. } | State::Gone { .. } => {}
         }
     }
 

@@ -141,7 +141,7 @@ impl Play {
             Deed::Provision { template, count } => {
                 let (reply, _) = oneshot::channel();
                 let template = TEMPLATES[template].to_owned();
-                self.world.send(HerdCommand::Provision { template, count, reply });
+                self.world.send(HerdCommand::Provision { template, count, trial: false, reply });
             }
             Deed::Reap { all } => {
                 if all {
