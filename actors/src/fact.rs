@@ -58,6 +58,9 @@ pub struct AgentPicture {
     /// Until when it is held for debugging, once it is.
     #[serde(default)]
     pub held_until: Option<WallTime>,
+    /// Whether it was made for trial, and serves nobody.
+    #[serde(default)]
+    pub on_trial: bool,
     /// A line for people about what it waits for or why it goes.
     pub detail: String,
     /// Milliseconds spent in each state so far, in order: the waterfall.

@@ -59,6 +59,8 @@ pub struct Ledger {
     /// What operators want of agents whose clone is not intended yet; such agents end with their
     /// service.
     pub early: BTreeMap<AgentId, Wishes>,
+    /// Storages that disc images were intended on, ever.
+    pub image_storages: BTreeMap<ClusterId, BTreeSet<String>>,
     /// Nodes that operators drained.
     pub drained: BTreeMap<ClusterId, BTreeSet<NodeName>>,
     /// Templates whose next agent that fails on its way is to be held.
@@ -281,11 +283,7 @@ impl Ledger {
                 self.with(agent, |entry| entry.addresses.clone_from(addresses));
             }
             Body::GuestCalled { agent, address } => self.set_called(agent, *address),
-            Body::IsoIntended { agent, volume } => self.with(agent, |entry| {
-                if !entry.volumes.contains(volume) {
-                    entry.volumes.push(volume.clone());
-                }
-            }),
+            Body::IsoIntended { agent, volume } => self.image_intended(agent, volume),
             Body::VolumesKnown { agent, volumes } => {
                 self.with(agent, |entry| entry.volumes.clone_from(volumes));
             }
@@ -519,6 +517,17 @@ impl Ledger {
             marks,
         };
         self.agents.insert(entry.marks.agent.clone(), entry);
+    }
+
+    fn image_intended(&mut self, agent: &AgentId, volume: &str) {
+        let Some(entry) = self.agents.get_mut(agent) else { return };
+        if !entry.volumes.iter().any(|known| known == volume) {
+            entry.volumes.push(volume.to_owned());
+        }
+        if let Some((storage, _)) = volume.split_once(':') {
+            let storages = self.image_storages.entry(entry.marks.cluster.clone()).or_default();
+            storages.insert(storage.to_owned());
+        }
     }
 
     fn end_lease(&mut self, lease: &LeaseId, why: &str, at: WallTime) {

@@ -102,6 +102,8 @@ pub enum HerdCommand {
         template: String,
         /// How many.
         count: u32,
+        /// Whether they are on trial: handed to nobody, and gone soon after they are ready.
+        trial: bool,
         /// Filled with those that were begun, or why none can be.
         reply: ProvisionReply,
     },
@@ -347,7 +349,8 @@ pub enum Standing {
     Busy,
     /// Going; still holds its permit.
     Leaving,
-    /// On an offline node: reservations stay, the slot left the caps.
+    /// On an offline node: reservations stay, the slot left the caps. Or its clone came to nothing,
+    /// and whether that left volumes will only be known later.
     Parked,
     /// Gone: the permit is free, the actor ends.
     Gone,

@@ -145,8 +145,13 @@ impl Hypervisor for Patient<dyn Hypervisor> {
         asked("remove image", cloud, self.0.remove_image(cloud, image))
     }
 
-    fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>> {
-        asked("leftovers", &vm.cloud, self.0.leftovers(vm, ours))
+    fn leftovers(
+        &self,
+        vm: &VmRef,
+        ours: &[String],
+        only: Option<&BTreeSet<String>>,
+    ) -> Ask<Vec<String>> {
+        asked("leftovers", &vm.cloud, self.0.leftovers(vm, ours, only))
     }
 }
 

@@ -163,6 +163,8 @@ pub struct Configured {
     pub mac: Option<String>,
     /// Tags were refused and left out, with the refusal.
     pub tags_refused: Option<String>,
+    /// The disc image was refused, so that nothing of it was stored; nothing else was done then.
+    pub image_refused: Option<Fault>,
 }
 
 /// A disc image of drover's on a storage, whoever's it is.
@@ -265,8 +267,13 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn destroy(&self, vm: &VmRef) -> Ask<Upid>;
     /// Lists volumes that still carry the id on any storage. Those of `ours` are removed first, and
     /// only while a quorate cluster says that the id is free; one that can not be removed is listed.
-    /// So are disc images among `ours`, which carry no id.
-    fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>>;
+    /// So are disc images among `ours`, which carry no id. With `only` no other storages are asked.
+    fn leftovers(
+        &self,
+        vm: &VmRef,
+        ours: &[String],
+        only: Option<&BTreeSet<String>>,
+    ) -> Ask<Vec<String>>;
     /// Lists the files on these storages that are called as disc images of drover's, on each node
     /// that is online; where one can not be read, none of it.
     fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageSight>>;

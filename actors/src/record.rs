@@ -85,6 +85,8 @@ pub enum Reason {
     MadeRoom,
     /// The window of the schedule closed that it was kept for.
     WindowClosed,
+    /// It was made for trial, and that is over.
+    TrialOver,
     /// Wanted no longer before it was ready.
     Cancelled,
     /// A phase took too long.
@@ -123,6 +125,7 @@ impl Reason {
             Self::NodeDrained => "node-drained",
             Self::MadeRoom => "made-room",
             Self::WindowClosed => "window-closed",
+            Self::TrialOver => "trial-over",
             Self::Cancelled => "cancelled",
             Self::TooSlow { .. } => "too-slow",
             Self::Failed { .. } => "failed",
@@ -154,6 +157,7 @@ impl fmt::Display for Reason {
             Self::NodeDrained => f.write_str("its node is drained (drover node drain)"),
             Self::MadeRoom => f.write_str("it was one owner's alone, and another needed its place"),
             Self::WindowClosed => f.write_str("the window that it was kept for closed (schedule)"),
+            Self::TrialOver => f.write_str("it was made for trial, and that is over"),
             Self::Cancelled => f.write_str("nobody wanted it any more before it was ready"),
         }
     }

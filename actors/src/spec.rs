@@ -227,9 +227,17 @@ pub struct TemplateSpec {
     pub limits: LimitSpec,
     /// When the template stops being tried.
     pub breaker: BreakerSpec,
+    /// Whether this is one agent's, made for trial: nobody is served by it, and it goes by itself.
+    #[serde(default)]
+    pub trial: bool,
 }
 
 impl TemplateSpec {
+    /// The same for an agent that is made for trial.
+    pub fn on_trial(&self) -> Self {
+        Self { trial: true, ..self.clone() }
+    }
+
     /// Which version of a template it is: a digest of everything that an agent's way to being ready
     /// may hang on. How many agents there may be, how long and for whom, makes no other version.
     pub fn version(&self) -> String {
@@ -249,6 +257,7 @@ impl TemplateSpec {
             limits: LimitSpec { lifetime: None, ..self.limits.clone() },
             breaker: bare.breaker,
             close_ssh: bare.close_ssh,
+            trial: bare.trial,
             ..self.clone()
         };
         format!("{:016x}", fnv1a(&format!("{same:?}")))
@@ -349,6 +358,7 @@ impl TemplateSpec {
                 lifetime: None,
             },
             breaker: BreakerSpec { threshold: 3, cooldown: minutes(2), cooldown_cap: minutes(30) },
+            trial: false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `drover doctor`: what it looks at is decided by [`crate::doctor`]; here it is run and printed.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use crate::doctor::trial::{Diagnosis, End, diagnose, timeline};
 use crate::doctor::{self, Report, Ways, WireCertificates, clean};
 use crate::pve::WireDialer;
 use crate::pve::types::VmConfig;
-use crate::web::shapes::{AgentOut, GoneOut, PhaseOut};
+use crate::web::shapes::{AgentOut, GoneOut, PhaseOut, StatusOut};
 use crate::web::{ProvisionIn, ProvisionOut};
 
 /// How often the agent on trial is looked at.
@@ -66,7 +67,8 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
         eprintln!("drover: no cloud is called `{wanted}`; known are {}", known.join(", "));
         return Err(ExitCode::from(2));
     }
-    let report = runtime()?.block_on(look(&checked, options.cloud.as_deref()));
+    let config = global.config.as_deref();
+    let report = runtime()?.block_on(look(&checked, options.cloud.as_deref(), config));
     let text = if global.json {
         serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
     } else {
@@ -77,8 +79,9 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
     Ok(ExitCode::from(u8::from(!report.is_well())))
 }
 
-async fn look(checked: &Checked, only: Option<&str>) -> Report {
-    let ways = Ways { dialer: &WireDialer, certificates: &WireCertificates, clock: &unix_now };
+async fn look(checked: &Checked, only: Option<&str>, config: Option<&Path>) -> Report {
+    let ways =
+        Ways { dialer: &WireDialer, certificates: &WireCertificates, clock: &unix_now, config };
     let mut clouds = Vec::new();
     for (cloud, connection) in &checked.connections {
         if only.is_none_or(|only| only == cloud.as_str()) {
@@ -105,7 +108,7 @@ struct TrialOut {
 /// Makes one agent by the running service, follows it, and retires it.
 ///
 /// The service makes it, so that caps, the journal and the marks hold for it as for any other: it
-/// can not leak, whatever ends this command.
+/// can not leak, whatever ends this command. On trial it serves nobody, and goes by itself.
 pub(super) async fn template(
     global: &Global,
     template: &str,
@@ -113,7 +116,8 @@ pub(super) async fn template(
 ) -> Result<u8, CliError> {
     let client = Client::new(global)?;
     let begin = path("templates", template, "/provision");
-    let begun: ProvisionOut = client.post(&begin, &ProvisionIn { count: 1 }, CALL_LIMIT).await?;
+    let wish = ProvisionIn { count: 1, trial: true };
+    let begun: ProvisionOut = client.post(&begin, &wish, CALL_LIMIT).await?;
     let Some(agent) = begun.agents.first().cloned() else {
         let why = begun.short.unwrap_or_default();
         return Err(CliError::Failed(format!("no agent was begun: {why}")));
@@ -127,7 +131,11 @@ pub(super) async fn template(
         None => None,
         Some(end) => {
             let vmid = config.as_ref().map_or_else(|| "VMID".to_owned(), |(vmid, _)| vmid.clone());
-            Some(diagnose(end, config.as_ref().map(|(_, config)| config), &vmid))
+            let found = diagnose(end, config.as_ref().map(|(_, config)| config), &vmid);
+            Some(match &global.config {
+                Some(path) => found.with_config(path),
+                None => found,
+            })
         }
     };
     gone(&client, &agent).await?;
@@ -204,7 +212,8 @@ async fn follow(
                 let (phases, end, warning) = (now.phases, None, now.detail);
                 return Ok(Followed { phases, end, config, warning });
             }
-            "Retiring" | "Stranded" | "Gone" => end.reason = now.detail,
+            "Stranded" => return Err(stranded(client, agent, now.detail).await),
+            "Retiring" | "Gone" => end.reason = now.detail,
             _ => {
                 end.state = state;
                 end.detail = now.detail;
@@ -248,6 +257,18 @@ async fn read_config(
     Some((source, config))
 }
 
+/// Nobody but an administrator can finish this one: why, and what they are to run.
+async fn stranded(client: &Client, agent: &str, why: String) -> CliError {
+    let status: Result<StatusOut, CallError> = client.get("/v1/status", CALL_LIMIT).await;
+    let alarms = status.map(|status| status.alarms).unwrap_or_default();
+    let mut text = format!("agent {agent} is stranded: {}", clean(&why));
+    match alarms.into_iter().find(|alarm| alarm.agent == agent) {
+        Some(alarm) => text.push_str(&format!("\n  > {}", clean(&alarm.command))),
+        None => text.push_str("\n  > drover status"),
+    }
+    CliError::Failed(text)
+}
+
 /// Waits until the agent is gone: nothing of it is left then.
 async fn gone(client: &Client, agent: &str) -> Result<(), CliError> {
     loop {
@@ -255,10 +276,9 @@ async fn gone(client: &Client, agent: &str) -> Result<(), CliError> {
         if serde_json::from_value::<GoneOut>(answer.clone()).is_ok() {
             return Ok(());
         }
-        let stranded = answer.get("state").and_then(Value::as_str) == Some("Stranded");
-        if stranded {
-            let text = format!("agent {agent} is stranded: `drover status` tells what to run");
-            return Err(CliError::Failed(text));
+        let told = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
+        if told("state") == "Stranded" {
+            return Err(stranded(client, agent, told("detail").to_owned()).await);
         }
         tokio::time::sleep(LOOK).await;
     }

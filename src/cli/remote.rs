@@ -68,7 +68,8 @@ pub(super) async fn run(
         }
         Command::Provision { template, count } => {
             let path = path("templates", &template, "/provision");
-            let out: ProvisionOut = client.post(&path, &ProvisionIn { count }, CALL_LIMIT).await?;
+            let out: ProvisionOut =
+                client.post(&path, &ProvisionIn { count, trial: false }, CALL_LIMIT).await?;
             print(term, json, &out, tables::provisioned)?;
             return Ok(u8::from(out.agents.len() < count as usize));
         }

@@ -289,7 +289,8 @@ fn live(agents: &[AgentOut]) -> String {
 /// What an agent waits for, after what was set for it against its template.
 fn detail(agent: &AgentOut) -> String {
     let own = agent.overrides.spell();
-    let parts = [own.as_str(), agent.detail.as_str()];
+    let trial = if agent.on_trial { "on trial" } else { "" };
+    let parts = [trial, own.as_str(), agent.detail.as_str()];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
 }
 

@@ -580,5 +580,6 @@ fn spec(
             cooldown: seconds(raw.breaker_cooldown_sec),
             cooldown_cap: seconds(raw.breaker_cooldown_cap_sec),
         },
+        trial: false,
     }
 }

@@ -125,10 +125,14 @@ pub fn token_place(
 impl TokenPlace {
     /// The name of the secret's file with another token: that of the old one without its ending.
     pub fn file_for(&self, name: &str) -> Option<String> {
+        Some(format!("{}.{name}", self.bare_file()?))
+    }
+
+    /// What the names of the secrets' files begin with, as it is written.
+    pub fn bare_file(&self) -> Option<&str> {
         let written = self.written.as_deref()?;
         let old = self.token.split_once('!').map_or("", |(_, name)| name);
-        let bare = written.strip_suffix(&format!(".{old}")).unwrap_or(written);
-        Some(format!("{bare}.{name}"))
+        Some(written.strip_suffix(&format!(".{old}")).unwrap_or(written))
     }
 
     /// The secret's file of that name, as a path that can be opened.

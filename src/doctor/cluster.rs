@@ -68,9 +68,8 @@ impl Patient<'_> {
             match version {
                 Ok(version) => self.report.ok(about, format!("Proxmox VE {}", version.version)),
                 Err(fault) => {
-                    let cloud = &self.cloud.id;
                     let mend = if matches!(fault.kind, FaultKind::Denied { .. }) {
-                        format!("drover setup rights --cloud {cloud} --renew --user root@pam")
+                        self.set_up(" --renew")
                     } else {
                         format!("curl -k https://{}:{}/", endpoint.host(), endpoint.port())
                     };

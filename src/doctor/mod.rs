@@ -13,6 +13,7 @@ mod token;
 pub mod trial;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use drover_actors::id::{CloudId, NodeName, TemplateId};
 use drover_actors::placement::{Fleet, Thickness};
@@ -22,13 +23,15 @@ use crate::pve::client::Client;
 use crate::pve::fleet::fleet;
 use crate::pve::transport::Dialer;
 use crate::pve::types::VmConfig;
-use crate::pve::{Connection, PveError};
+use crate::pve::{Connection, Login, PveError};
 use crate::rights::{Facts, Release, Source};
+use crate::ssh::quote;
 
 pub use certificate::{Certificates, Shown, ToldCertificates, WireCertificates};
 pub use privileges::PREFIX;
 pub(crate) use report::clean;
 pub use report::{CloudReport, Line, Mark, Report};
+use token::ROOT;
 
 /// The ways out that the doctor looks through.
 #[derive(Clone, Copy)]
@@ -39,6 +42,8 @@ pub struct Ways<'a> {
     pub certificates: &'a dyn Certificates,
     /// This machine's clock, Unix seconds.
     pub clock: &'a (dyn Fn() -> u64 + Sync),
+    /// The configuration as it was named at the command line, for commands that are told.
+    pub config: Option<&'a Path>,
 }
 
 /// One cloud under the doctor's eyes.
@@ -119,6 +124,10 @@ impl Patient<'_> {
         let Some((release, online)) = self.cluster().await else { return };
         self.clocks(&online).await;
         let token = self.token().await;
+        if token.as_ref().is_some_and(|login| login.powerless) {
+            // Whatever else would be told has that cause.
+            return;
+        }
         let templates = self.templates().await;
         let mut sources = BTreeMap::new();
         for (id, found) in &templates {
@@ -129,6 +138,7 @@ impl Patient<'_> {
         let facts = Facts { sources, zones, storages: thicknesses(&fleet) };
         let cluster = Cluster { release, online, facts, fleet };
         self.privileges(&cluster, token.as_ref()).await;
+        self.nodes(&cluster);
         self.room(&cluster, &templates);
         self.storages(&cluster).await;
         self.bridges(&cluster).await;
@@ -157,6 +167,29 @@ impl Patient<'_> {
         }
         nodes.retain(|node| cluster.online.is_empty() || cluster.online.contains(node));
         nodes
+    }
+
+    /// A command of drover's, on the same configuration.
+    fn drover(&self, rest: &str) -> String {
+        match self.ways.config {
+            Some(path) => format!("drover --config {} {rest}", quote(&path.display().to_string())),
+            None => format!("drover {rest}"),
+        }
+    }
+
+    /// The command that makes and mends this cloud's rights.
+    fn set_up(&self, more: &str) -> String {
+        let cloud = &self.cloud.id;
+        let command = self.drover(&format!("setup rights --cloud {cloud}{more} --user root@pam"));
+        // It makes tokens of users of drover's own alone.
+        match &self.connection.login {
+            Login::Token { id, .. } if !id.starts_with(ROOT) => command,
+            Login::Token { .. } | Login::Password { .. } => {
+                let token =
+                    "in the YAML: a credential of kind proxmoxToken with tokenId: drover@pve!ci";
+                format!("{token}; then: {command}")
+            }
+        }
     }
 
     /// A failure of a call, as one line.

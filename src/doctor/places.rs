@@ -6,6 +6,7 @@ use drover_actors::id::NodeName;
 
 use super::{Cluster, Patient};
 use crate::pve::admin::Interface;
+use crate::ssh::quote;
 
 impl Patient<'_> {
     pub(super) async fn bridges(&mut self, cluster: &Cluster) {
@@ -28,8 +29,7 @@ impl Patient<'_> {
             match self.client.bridges_of(&node).await {
                 Ok(seen) => {
                     for name in names {
-                        let seen = seen.iter().find(|one| one.iface == name);
-                        self.bridge(&name, &node, seen, cluster);
+                        self.bridge(&name, &node, &seen, cluster);
                     }
                 }
                 Err(error) => {
@@ -40,8 +40,9 @@ impl Patient<'_> {
         }
     }
 
-    fn bridge(&mut self, name: &str, node: &NodeName, seen: Option<&Interface>, cluster: &Cluster) {
+    fn bridge(&mut self, name: &str, node: &NodeName, all: &[Interface], cluster: &Cluster) {
         let about = format!("bridge {name} on {node}");
+        let seen = all.iter().find(|one| one.iface == name);
         match (seen, cluster.facts.zones.get(name)) {
             (Some(_), Some(zone)) => self.report.ok(about, format!("a VNet of zone {zone}")),
             (None, Some(zone)) => {
@@ -58,10 +59,38 @@ impl Patient<'_> {
                 self.report.warn(about, format!("{}, not active", one.kind), mend);
             }
             (None, None) => {
-                let mend = format!("ssh {node} ip -br link show type bridge");
+                let there: Vec<&str> = all.iter().map(|one| one.iface.as_str()).collect();
                 let text = "is no bridge and no VNet there, or may not be seen";
-                self.report.fail(about, text, [mend.as_str()]);
+                let other = match there.is_empty() {
+                    true => self.set_up(""),
+                    false => format!("in the YAML: one that is there: {}", there.join(", ")),
+                };
+                let net = format!("/nodes/{node}/network");
+                let make = format!(
+                    "pvesh create {net} --iface {} --type bridge --autostart 1 && pvesh set {net}",
+                    quote(name)
+                );
+                self.report.fail(about, text, [other.as_str(), make.as_str()]);
             }
+        }
+    }
+
+    /// Nodes that templates name and the cluster has not got.
+    pub(super) fn nodes(&mut self, cluster: &Cluster) {
+        let known: Vec<String> = cluster.fleet.nodes().keys().map(ToString::to_string).collect();
+        if known.is_empty() {
+            return;
+        }
+        let mut unknown = Vec::new();
+        for spec in self.specs() {
+            let named = spec.nodes().into_iter();
+            let missing = named.filter(|node| !cluster.fleet.nodes().contains_key(node));
+            unknown.extend(missing.map(|node| (spec.id.name.to_string(), node)));
+        }
+        for (template, node) in unknown {
+            let text = format!("the cluster has no node of that name, only {}", known.join(", "));
+            let mend = "in the YAML: node or nodes, by the names of these";
+            self.report.fail(format!("node {node} of {template}"), text, [mend]);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::token::Known;
+use super::token::{Known, ROOT};
 use super::{Cluster, Mark, Patient};
 use crate::rights::{Lack, Need, Needs, RoleKind, Wishes, grants};
 
@@ -52,7 +52,7 @@ impl Patient<'_> {
             let for_what = format!("{}: {}", row.feature.label(), row.calls);
             if row.feature.is_optional() {
                 let Lack::Milder(effect) = row.lack else { continue };
-                let mend = format!("drover setup rights --cloud {} --leftovers", self.cloud.id);
+                let mend = self.set_up(" --leftovers");
                 self.report.warn(about, format!("is not held: {effect}"), [mend]);
                 continue;
             }
@@ -106,6 +106,9 @@ impl Patient<'_> {
     async fn user_holds(&self, need: &Need, login: &Known) -> bool {
         if login.token.is_none() || login.separate == Some(false) {
             return false;
+        }
+        if login.user == ROOT {
+            return true;
         }
         for path in &need.asked {
             let found = self.client.privileges(path, Some(&login.user)).await.unwrap_or_default();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_actors::id::NodeName;
+use drover_actors::placement::Fleet;
 use drover_actors::spec::CloneStrategy;
 
 use super::{Cluster, Mark, Patient};
@@ -34,17 +35,33 @@ struct Use {
 /// What is amiss with a storage, and what mends it.
 type Amiss = (String, String);
 
+/// What is to be said of a storage that a node has not got.
+fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Amiss {
+    let others = fleet.nodes().keys().filter(|other| fleet.storage(name, other).is_some());
+    let others: Vec<String> = others.map(ToString::to_string).collect();
+    if !others.is_empty() {
+        let on = others.join(",");
+        let text = format!("is on {} alone", others.join(", "));
+        return (text, format!("pvesm set {name} --nodes {on},{node}"));
+    }
+    let fit = fleet.storages(node).filter(|one| one.images || content != "images");
+    let there: Vec<&str> = fit.map(|one| one.name.as_str()).collect();
+    let text = "is on no node, or may not be seen".to_owned();
+    if there.is_empty() {
+        return (text, format!("ssh {node} pvesm status; in the YAML: one of these"));
+    }
+    (text, format!("in the YAML: a storage that is there: {}", there.join(", ")))
+}
+
 /// Why a node can not put this kind of content on a storage.
 fn amiss(
     name: &str,
     node: &NodeName,
     found: Option<&NodeStorage>,
     content: &str,
+    fleet: &Fleet,
 ) -> Result<(), Amiss> {
-    let Some(found) = found else {
-        let mend = format!("pvesm status --storage {name}; pvesm set {name} --nodes …,{node}");
-        return Err(("is not there, or may not be seen".into(), mend));
-    };
+    let Some(found) = found else { return Err(missing(name, node, content, fleet)) };
     if found.enabled == Some(false) {
         return Err(("is disabled".into(), format!("pvesm set {name} --disable 0")));
     }
@@ -100,7 +117,9 @@ impl Patient<'_> {
             for node in self.nodes_of(spec, cluster) {
                 let Some(all) = on.get(&node) else { continue };
                 let found = |name: &str| all.iter().find(|one| one.storage == name);
-                let fit = |name: &String| amiss(name, &node, found(name), "images").is_ok();
+                let fit = |name: &String| {
+                    amiss(name, &node, found(name), "images", &cluster.fleet).is_ok()
+                };
                 if chosen && !several.iter().any(fit) {
                     nowhere.insert((spec.id.name.to_string(), node.clone()));
                 }
@@ -117,7 +136,7 @@ impl Patient<'_> {
         }
         for ((name, node), wanted) in wanted {
             let found = on.get(&node).and_then(|all| all.iter().find(|one| one.storage == name));
-            self.disk(&name, &node, found, wanted);
+            self.disk((&name, &node), found, wanted, &cluster.fleet);
         }
         for (template, node) in nowhere {
             let about = format!("storages of {template} on {node}");
@@ -127,11 +146,17 @@ impl Patient<'_> {
         }
     }
 
-    fn disk(&mut self, name: &str, node: &NodeName, found: Option<&NodeStorage>, wanted: Use) {
+    fn disk(
+        &mut self,
+        (name, node): (&str, &NodeName),
+        found: Option<&NodeStorage>,
+        wanted: Use,
+        fleet: &Fleet,
+    ) {
         let about = format!("storage {name} on {node}");
         // Where there are others they are taken.
         let mark = if wanted.alone { Mark::Fail } else { Mark::Warn };
-        if let Err((text, mend)) = amiss(name, node, found, "images") {
+        if let Err((text, mend)) = amiss(name, node, found, "images", fleet) {
             return self.report.add(mark, about, text, vec![mend]);
         }
         let Some(found) = found else { return };
@@ -167,7 +192,7 @@ impl Patient<'_> {
             let Some(all) = on.get(&node) else { continue };
             let found = all.iter().find(|one| one.storage == name);
             let about = format!("ISO storage {name} on {node}");
-            match amiss(&name, &node, found, "iso") {
+            match amiss(&name, &node, found, "iso", &cluster.fleet) {
                 Ok(()) => self.report.ok(about, "takes ISO images"),
                 Err((text, mend)) => {
                     let other = "in the YAML: another cloudInitIsoStorage".to_owned();

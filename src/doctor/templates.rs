@@ -3,16 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_actors::addresses::AddressSource;
+use drover_actors::fault::FaultKind;
 use drover_actors::id::TemplateId;
 use drover_actors::source::Candidate;
 use drover_actors::spec::TemplateSpec;
 
-use super::Patient;
+use super::{Mark, Patient};
 use crate::pve::client::Client;
 use crate::pve::configure::{has_agent, has_cloud_init, primary_disk};
-use crate::pve::types::VmConfig;
+use crate::pve::types::{Resource, VmConfig};
 use crate::pve::{PveError, locate};
 use crate::rights::Source;
+
+/// So many templates are named where the one that is meant is not there.
+const SHOWN: usize = 10;
 
 /// Bridges of a configuration's network cards, with their VLAN tags.
 fn bridges(config: &VmConfig) -> BTreeSet<(String, Option<u16>)> {
@@ -66,13 +70,14 @@ impl Patient<'_> {
                 Ok(found) => found,
                 Err(error) => {
                     let text = self.told(&error);
-                    self.report.fail(about, text, []);
+                    let denied = matches!(self.client.fault(&error).kind, FaultKind::Denied { .. });
+                    self.nothing(spec, about, text, denied).await;
                     continue;
                 }
             };
             if found.is_empty() {
                 let text = format!("no template of the cluster {}", spec.sought());
-                self.report.fail(about, text, ["qm list; qm template VMID"]);
+                self.nothing(spec, about, text, false).await;
             }
             for (source, config) in &found {
                 self.template(spec, source, config);
@@ -80,6 +85,39 @@ impl Patient<'_> {
             all.insert(spec.id.clone(), found);
         }
         all
+    }
+
+    /// Tells that there is nothing to clone, and what there is instead.
+    async fn nothing(&mut self, spec: &TemplateSpec, about: String, text: String, denied: bool) {
+        let rows = self.client.resources(true).await.unwrap_or_default();
+        let guests = || rows.iter().filter(|row| row.kind == "qemu");
+        let of_id = |row: &&Resource| row.vmid == Some(u64::from(spec.source.0));
+        let meant = guests().find(of_id).filter(|_| spec.search.is_none());
+        let mend = match meant {
+            Some(Resource { node: Some(node), template: false, .. }) => {
+                vec![format!("ssh {node} qm template {}", spec.source)]
+            }
+            _ if denied => vec![self.set_up("")],
+            // It is there, and something else is in the way.
+            Some(_) => Vec::new(),
+            None => {
+                let templates = guests().filter(|row| row.template);
+                let there: Vec<String> = templates
+                    .filter_map(|row| {
+                        let name = row.name.as_deref().unwrap_or("without a name");
+                        Some(format!("{} ({name})", row.vmid?))
+                    })
+                    .take(SHOWN)
+                    .collect();
+                if there.is_empty() {
+                    let make = "make a template: https://pve.proxmox.com/wiki/Cloud-Init_Support";
+                    vec![make.to_owned(), self.set_up("")]
+                } else {
+                    vec![format!("in the YAML: a template that is there: {}", there.join(", "))]
+                }
+            }
+        };
+        self.report.add(Mark::Fail, about, text, mend);
     }
 
     fn template(&mut self, spec: &TemplateSpec, source: &Source, config: &VmConfig) {

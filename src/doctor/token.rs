@@ -1,8 +1,12 @@
 //! Who logs in: token, user, expiry, separate privileges.
 
-use super::Patient;
+use super::{Mark, Patient};
 use crate::pve::Login;
 
+/// Who may do everything.
+pub(super) const ROOT: &str = "root@pam";
+/// What only root, or who is as good, holds on `/`.
+const OF_ROOT: &str = "Permissions.Modify";
 const DAY: u64 = 86_400;
 /// Tokens that expire sooner are told.
 const TOKEN_DAYS: u64 = 14;
@@ -15,9 +19,31 @@ pub(super) struct Known {
     pub token: Option<String>,
     /// Whether it has privileges of its own beside its user's; none where that can not be seen.
     pub separate: Option<bool>,
+    /// Whether it holds nothing at all, which was told.
+    pub powerless: bool,
 }
 
 impl Patient<'_> {
+    /// Tells that the login is root's; whether it is a token that has not got root's privileges, and
+    /// whether it holds none.
+    async fn root(&mut self, login: &str, name: Option<&str>) -> (bool, bool) {
+        let held = self.client.privileges("/", None).await.unwrap_or_default();
+        let narrow = name.filter(|_| !held.contains_key(OF_ROOT));
+        let text = match narrow {
+            None => "root may do everything: a user of drover's own needs little",
+            Some(_) => {
+                "root's token with privileges of its own may do what it was given alone: use one of a \
+                 user of drover's own, or let it do everything"
+            }
+        };
+        let whole = narrow.map(|name| format!("pveum user token modify {ROOT} {name} --privsep 0"));
+        let mend = whole.into_iter().chain([self.set_up("")]).collect();
+        let none = narrow.is_some() && held.is_empty();
+        let mark = if none { Mark::Fail } else { Mark::Warn };
+        self.report.add(mark, format!("login {login}"), text.into(), mend);
+        (narrow.is_some(), none)
+    }
+
     /// Looks at the login.
     pub(super) async fn token(&mut self) -> Option<Known> {
         let login = self.client.login().to_owned();
@@ -28,13 +54,12 @@ impl Patient<'_> {
             }
             Login::Password { username, .. } => (username.clone(), None),
         };
-        if user == "root@pam" {
-            let text = "root may do everything: a user of drover's own needs little";
-            let mend = [format!("drover setup rights --cloud {}", self.cloud.id)];
-            self.report.warn(format!("login {login}"), text, mend);
-        }
+        let (narrow, powerless) =
+            if user == ROOT { self.root(&login, name.as_deref()).await } else { (false, false) };
         let token = name.as_ref().map(|_| login.clone());
-        let known = |separate| Some(Known { user: user.clone(), token: token.clone(), separate });
+        let known = |separate| {
+            Some(Known { user: user.clone(), token: token.clone(), separate, powerless })
+        };
         let Some(name) = name else {
             let text = "a password instead of a token: its tickets are renewed every 90 minutes";
             self.report.ok(format!("login {login}"), text);
@@ -43,7 +68,7 @@ impl Patient<'_> {
         let users = self.client.users().await.unwrap_or_default();
         let own = users.iter().find(|one| one.userid == user);
         let found = own.and_then(|own| own.tokens.iter().find(|token| token.tokenid == name));
-        let Some(found) = found else { return known(None) };
+        let Some(found) = found else { return known(narrow.then_some(true)) };
         let about = format!("token {login}");
         let kind = if found.privsep { "separate privileges" } else { "its user's privileges" };
         let now = (self.ways.clock)();
@@ -53,7 +78,7 @@ impl Patient<'_> {
                 let left = at.saturating_sub(now) / DAY;
                 let text = format!("{kind}, expires in {left} days");
                 let mend = [
-                    format!("drover setup rights --cloud {} --rotate", self.cloud.id),
+                    self.set_up(" --rotate"),
                     format!("pveum user token modify {user} {name} --expire 0"),
                 ];
                 self.report.warn(about, text, mend);

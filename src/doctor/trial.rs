@@ -2,10 +2,12 @@
 //! that caps, marks and the journal hold for it as for any other, and it can not leak.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use serde::Serialize;
 
 use crate::pve::types::VmConfig;
+use crate::ssh::quote;
 
 /// The part of the way that did not work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -50,6 +52,16 @@ pub struct Diagnosis {
     pub text: String,
     /// What mends it.
     pub mend: String,
+}
+
+impl Diagnosis {
+    /// The same with commands of drover's on this configuration.
+    #[must_use]
+    pub fn with_config(mut self, path: &Path) -> Self {
+        let named = format!("drover --config {} ", quote(&path.display().to_string()));
+        self.mend = self.mend.replace("drover ", &named);
+        self
+    }
 }
 
 /// Where an agent's way ended.
@@ -196,6 +208,16 @@ mod tests {
         let init = "Preparing failed (broken): cloud-init: status: error";
         assert_eq!(part("Preparing: cloud-init", "", init, "1"), Part::CloudInit);
         assert_eq!(part("Preparing: Java", "", "Preparing failed (broken): x", "1"), Part::Step);
+    }
+
+    #[test]
+    fn commands_of_drovers_name_the_configuration_that_was_given() {
+        let end = End { state: "Queued".into(), ..End::default() };
+        let found = diagnose(&end, None, "9000").with_config(Path::new("/srv/ci.yaml"));
+        assert_eq!(
+            found.mend,
+            "drover --config /srv/ci.yaml status; drover --config /srv/ci.yaml breakers"
+        );
     }
 
     #[test]

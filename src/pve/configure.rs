@@ -343,7 +343,7 @@ pub async fn begin(
     let mut volumes = volumes(config, vmid);
     volumes.retain(|volume| Some(volume.as_str()) != replaced);
     volumes.extend(disc.map(|disc| disc.volume.clone()));
-    let configured = Configured { volumes, mac: mac(&written), tags_refused };
+    let configured = Configured { volumes, mac: mac(&written), tags_refused, image_refused: None };
     Ok(Begun { configured, resize })
 }
 

@@ -137,7 +137,7 @@ async fn live(version: PveVersion, clone: CloneStrategy, login: Option<Login>) {
     finish(&port, &port.stop(&vm).await.unwrap()).await;
     finish(&port, &port.destroy(&vm).await.unwrap()).await;
     assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdSight::Free);
-    assert!(port.leftovers(&vm, &[]).await.unwrap().is_empty());
+    assert!(port.leftovers(&vm, &[], None).await.unwrap().is_empty());
     assert_eq!(port.fence(&vm, &agent()).await.unwrap_err().kind, FaultKind::Gone);
     assert_eq!(port.look(&vm).await.unwrap().id, IdSight::Free);
 }

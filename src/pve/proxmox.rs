@@ -27,6 +27,7 @@ use super::configure::{self, RETIRING, split_tags};
 use super::connection::Connection;
 use super::error::PveError;
 use super::gate::{Gate, Line};
+use super::seed::Sent;
 use super::transport::Dialer;
 use super::watcher::Watcher;
 use super::wire::WireDialer;
@@ -214,14 +215,24 @@ impl Cloud {
     }
 
     /// Volumes that still carry an id, once those that are ours were removed, and disc images of ours.
-    async fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Result<Vec<String>, PveError> {
+    async fn leftovers(
+        &self,
+        vm: &VmRef,
+        ours: &[String],
+        only: Option<&BTreeSet<String>>,
+    ) -> Result<Vec<String>, PveError> {
         let mut left = self.remove_images(vm, ours).await?;
-        left.extend(self.volumes_left(vm, ours).await?);
+        left.extend(self.volumes_left(vm, ours, only).await?);
         Ok(left)
     }
 
-    async fn volumes_left(&self, vm: &VmRef, ours: &[String]) -> Result<Vec<String>, PveError> {
-        let found = sight::leftovers(&self.client, vm).await?;
+    async fn volumes_left(
+        &self,
+        vm: &VmRef,
+        ours: &[String],
+        only: Option<&BTreeSet<String>>,
+    ) -> Result<Vec<String>, PveError> {
+        let found = sight::leftovers(&self.client, vm, only).await?;
         let is_ours = |volume: &&String| ours.iter().any(|one| is_same_volume(one, volume));
         let mine: Vec<&String> = found.iter().filter(is_ours).collect();
         // Whoever takes the id up makes volumes of these very names.
@@ -240,7 +251,7 @@ impl Cloud {
                 }
             }
         }
-        sight::leftovers(&self.client, vm).await
+        sight::leftovers(&self.client, vm, only).await
     }
 
     /// Destroys a guest as soon as its storages have room for that.
@@ -271,7 +282,14 @@ impl Cloud {
         serial: Option<SecretString>,
     ) -> Result<Configured, PveError> {
         let config = configure::read(&self.client, &call).await?;
-        let disc = self.disc(&call, &config).await?;
+        let disc = match self.disc(&call, &config).await? {
+            Sent::Stored(disc) => disc,
+            Sent::Refused(fault) => {
+                let (volumes, mac, tags_refused) = (Vec::new(), None, None);
+                let image_refused = Some(fault);
+                return Ok(Configured { volumes, mac, tags_refused, image_refused });
+            }
+        };
         let client = &self.client;
         let begun =
             configure::begin(client, &call, &config, disc.as_ref(), serial.as_ref()).await?;
@@ -477,9 +495,16 @@ impl Hypervisor for Proxmox {
         self.ask(cloud, move |cloud| async move { cloud.remove_image(&image).await })
     }
 
-    fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>> {
-        let (vm, ours) = (vm.clone(), ours.to_vec());
-        self.ask(&vm.cloud.clone(), |cloud| async move { cloud.leftovers(&vm, &ours).await })
+    fn leftovers(
+        &self,
+        vm: &VmRef,
+        ours: &[String],
+        only: Option<&BTreeSet<String>>,
+    ) -> Ask<Vec<String>> {
+        let (vm, ours, only) = (vm.clone(), ours.to_vec(), only.cloned());
+        self.ask(&vm.cloud.clone(), |cloud| async move {
+            cloud.leftovers(&vm, &ours, only.as_ref()).await
+        })
     }
 }
 

@@ -74,6 +74,14 @@ fn place(config: &VmConfig, volume: &str) -> Option<String> {
     own.or_else(|| drive(config)).or_else(free).map(str::to_owned)
 }
 
+/// What became of a disc image that a guest is to have.
+pub enum Sent {
+    /// It is on its storage, where there is to be one.
+    Stored(Option<Disc>),
+    /// It was refused: this try has stored nothing.
+    Refused(Fault),
+}
+
 fn broken(text: impl Into<String>) -> PveError {
     Fault::new(FaultKind::Broken, Culprit::Template, text).into()
 }
@@ -84,8 +92,8 @@ impl Cloud {
         &self,
         call: &ConfigureCall,
         config: &VmConfig,
-    ) -> Result<Option<Disc>, PveError> {
-        let Some(spec) = &call.spec.cloud_init.seed else { return Ok(None) };
+    ) -> Result<Sent, PveError> {
+        let Some(spec) = &call.spec.cloud_init.seed else { return Ok(Sent::Stored(None)) };
         let volume = volume(&spec.storage, &call.marks);
         let Some(key) = place(config, &volume) else {
             return Err(broken("no drive of the guest is free for the disc image of cloud-init"));
@@ -93,26 +101,30 @@ impl Cloud {
         let disc = Disc { volume, key };
         // It is put into its drive once it is uploaded, and never before.
         if disc.change(config).is_none() {
-            return Ok(Some(disc));
+            return Ok(Sent::Stored(Some(disc)));
         }
         let written = after(config, &configure::plan(config, call).changes);
         let node = call.vm.node.as_str();
         let texts = seed::texts(&call.spec, &call.marks, node, &written);
         let texts = texts.map_err(|error| broken(error.to_string()))?;
-        let Some(texts) = texts else { return Ok(None) };
-        self.upload(call, &spec.storage, &disc.volume, texts.image().into()).await?;
-        Ok(Some(disc))
+        let Some(texts) = texts else { return Ok(Sent::Stored(None)) };
+        if let Err(error) = self.may_have_discs(&spec.storage).await {
+            let fault = self.client.fault(&error);
+            return if passes(&fault.kind) { Err(error) } else { Ok(Sent::Refused(fault)) };
+        }
+        let refused = self.upload(call, &spec.storage, &disc.volume, texts.image().into()).await?;
+        Ok(refused.map_or(Sent::Stored(Some(disc)), Sent::Refused))
     }
 
+    /// Uploads an image; a refusal comes back where nothing was begun, so that nothing is stored.
     async fn upload(
         &self,
         call: &ConfigureCall,
         storage: &str,
         volume: &str,
         image: Bytes,
-    ) -> Result<(), PveError> {
+    ) -> Result<Option<Fault>, PveError> {
         let node = &call.vm.node;
-        self.may_have_discs(storage).await?;
         let size = image.len() as u64;
         let sha256: String =
             Sha256::digest(&image).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -121,20 +133,27 @@ impl Cloud {
         let begun = self.client.upload_iso(node, storage, file, &sha256).await;
         let fault = match begun {
             Ok(upid) => match self.await_task(&upid, call.spec.limits.operation).await {
-                TaskEnd::Done { .. } => return Ok(()),
+                TaskEnd::Done { .. } => return Ok(None),
                 TaskEnd::Failed(fault) => fault,
                 TaskEnd::Unknown(text) => {
                     Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text)
                 }
             },
-            Err(error) => self.client.fault(&error),
+            Err(error) => {
+                let fault = self.client.fault(&error);
+                // The copy is the task's: what was answered without one has come to nothing.
+                if !passes(&fault.kind) {
+                    return Ok(Some(self.explained(fault, node, storage).await));
+                }
+                fault
+            }
         };
         if fault.kind == FaultKind::UnknownOutcome {
             // What is under way may still be copied; another upload would put the same there.
             for _ in 0..LOOKS {
                 let there = self.client.iso_images(node, storage).await?;
                 if there.iter().any(|one| one.volid == volume && one.size == Some(size)) {
-                    return Ok(());
+                    return Ok(None);
                 }
                 tokio::time::sleep(LOOK_PAUSE).await;
             }

@@ -1,6 +1,8 @@
 //! Looking: who the cluster is, what is in it, whether an id is taken, what one guest is.
 //! Absence is believed only from a quorate endpoint that was asked for that very id.
 
+use std::collections::BTreeSet;
+
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{ClusterId, NodeName, VmId};
 use drover_actors::ports::{ClusterSight, IdSight, Listed, Survey, VmRef, VmSight};
@@ -186,11 +188,18 @@ async fn read_config(
     }
 }
 
-/// Volumes that still carry an id, on every storage of its node that holds images.
-pub async fn leftovers(client: &Client, vm: &VmRef) -> Result<Vec<String>, PveError> {
+/// Volumes that still carry an id, on every storage of its node that holds images, or on these.
+pub async fn leftovers(
+    client: &Client,
+    vm: &VmRef,
+    only: Option<&BTreeSet<String>>,
+) -> Result<Vec<String>, PveError> {
     let mut found = Vec::new();
     for storage in client.image_storages(&vm.node).await? {
         let name = storage.storage;
+        if only.is_some_and(|only| !only.contains(&name)) {
+            continue;
+        }
         if storage.active == Some(false) {
             let text = format!(
                 "storage `{name}` of node `{}` is not active, so volumes of guest `{}` on it \

@@ -2,6 +2,7 @@
 //! them.
 
 pub mod dhcp;
+mod leftover;
 pub mod machine;
 mod rights;
 mod rotate;
@@ -10,6 +11,7 @@ pub mod service;
 pub mod step;
 pub mod vip;
 
-pub use rights::{Action, Now, Plan, Wanted, plan};
+pub use leftover::{LeftToken, Leftovers, rotation_comment, secrets_beside};
+pub use rights::{Action, Now, Plan, READS, Wanted, lacking, plan};
 pub use rotate::{Rotated, Rotation, Stand, rotate};
 pub use secret::write_secret;

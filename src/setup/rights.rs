@@ -14,6 +14,9 @@ use crate::rights::{Grants, RoleKind};
 /// What is written beside users, pools and tokens that are made here.
 pub const COMMENT: &str = "made by drover setup rights";
 
+/// The privilege on `/access` that shows entries of everybody.
+const SEES_ENTRIES: &str = "Sys.Audit";
+
 /// What is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
@@ -42,6 +45,8 @@ pub struct Now {
     pub tokens: Option<BTreeMap<String, bool>>,
     /// Access entries.
     pub entries: BTreeSet<Entry>,
+    /// Whether that is all of them: others may have a role otherwise, and nobody sees it.
+    pub sees_all: bool,
     /// Whether a token's secret can be made anew in place.
     pub regenerates: bool,
 }
@@ -61,8 +66,66 @@ impl Now {
             pools: admin.pools().await?,
             tokens: own.map(names),
             entries: admin.entries().await?,
+            sees_all: admin.privileges("/access", None).await?.contains_key(SEES_ENTRIES),
             regenerates,
         })
+    }
+}
+
+/// Who has a role beside what is planned.
+enum Others {
+    /// Nobody.
+    None,
+    /// These, each with the path.
+    Some(Vec<String>),
+    /// That can not be seen.
+    Unseen,
+}
+
+impl Now {
+    fn others_with(&self, role: &str, planned: impl Fn(&Entry) -> bool) -> Others {
+        let of_role = self.entries.iter().filter(|entry| entry.roleid == role);
+        let others = of_role.filter(|entry| !planned(entry));
+        let others: Vec<String> =
+            others.map(|one| format!("the {} {} on {}", one.kind, one.ugid, one.path)).collect();
+        match (others.is_empty(), self.sees_all) {
+            (false, _) => Others::Some(others),
+            (true, true) => Others::None,
+            (true, false) => Others::Unseen,
+        }
+    }
+}
+
+/// What is to be said of a role that holds `more` than is needed, or that others have, too. What
+/// others may need is taken from nobody.
+fn surplus(
+    role: &str,
+    needed: &BTreeSet<String>,
+    more: &BTreeSet<String>,
+    grows: bool,
+    others: Others,
+) -> Option<String> {
+    let (only, held) = (spell(needed), spell(more));
+    let own = "--role-prefix WORD gives this installation roles of its own";
+    match (others, more.is_empty()) {
+        (Others::None | Others::Unseen, true) => None,
+        (Others::None, false) => Some(format!(
+            "role {role} holds {held} beyond what is needed: pveum role modify {role} --privs '{only}'"
+        )),
+        (Others::Unseen, false) => Some(format!(
+            "role {role} holds {held} beyond what is needed; who else has it can not be seen without \
+             {SEES_ENTRIES} on /access, so nothing is to be taken from it"
+        )),
+        (Others::Some(whom), false) => Some(format!(
+            "role {role} is shared with {}, and holds {held} beyond what is needed here: nothing is \
+             taken from it; {own}",
+            whom.join(", ")
+        )),
+        (Others::Some(whom), true) if grows => Some(format!(
+            "role {role} is shared with {}: what is added to it counts for them, too; {own}",
+            whom.join(", ")
+        )),
+        (Others::Some(_), true) => None,
     }
 }
 
@@ -146,6 +209,60 @@ impl Action {
     }
 }
 
+/// What reading the cluster takes: what is not seen would be taken for missing.
+pub const READS: [(&str, &[&str]); 5] = [
+    ("/access", &[SEES_ENTRIES]),
+    ("/vms", &["VM.Audit"]),
+    ("/pool", &["Pool.Audit"]),
+    ("/storage", &["Datastore.Audit"]),
+    ("/sdn/zones", &["SDN.Audit"]),
+];
+
+impl Action {
+    /// The privileges that it takes, any of each, and where (behaviour section 3). Whoever may grant
+    /// on a path by less than `Permissions.Modify` grants no more than they hold.
+    pub fn needs(&self) -> Vec<(String, &'static [&'static str])> {
+        let users: (String, &[_]) = ("/access/groups".to_owned(), &["User.Modify"]);
+        match self {
+            Self::MakePool(pool) => vec![(format!("/pool/{pool}"), &["Pool.Allocate"])],
+            Self::MakeRole(..) | Self::ExtendRole(..) => vec![("/access".into(), &["Sys.Modify"])],
+            Self::MakeUser(user) => {
+                let realm = user.rsplit_once('@').map_or("", |(_, realm)| realm);
+                vec![(format!("/access/realm/{realm}"), &["Realm.AllocateUser"]), users]
+            }
+            Self::MakeToken(..) | Self::RenewToken(..) | Self::RemoveToken(..) => vec![users],
+            Self::Grant(path, ..) => {
+                let any: &[_] = match path.trim_start_matches('/').split('/').next() {
+                    Some("vms") => &["Permissions.Modify", "VM.Allocate"],
+                    Some("storage") => &["Permissions.Modify", "Datastore.Allocate"],
+                    Some("pool") => &["Permissions.Modify", "Pool.Allocate"],
+                    Some(_) | None => &["Permissions.Modify"],
+                };
+                vec![(path.clone(), any)]
+            }
+        }
+    }
+}
+
+/// What of the privileges needed a login does not hold: each with its path, none twice.
+///
+/// # Errors
+/// What Proxmox refused.
+pub async fn lacking(
+    login: &Client,
+    needed: impl IntoIterator<Item = (String, &'static [&'static str])>,
+) -> Result<Vec<String>, PveError> {
+    let needed: BTreeSet<_> = needed.into_iter().collect();
+    let mut lacking = Vec::new();
+    for (path, any) in needed {
+        let held = login.privileges(&path, None).await?;
+        if !any.iter().any(|one| held.contains_key(*one)) {
+            lacking.push(format!("{} on {path}", any.join(" or ")));
+        }
+    }
+    Ok(lacking)
+}
+
 /// The steps from what is there to what is wanted, and what is there beyond that.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -162,6 +279,11 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
     for pool in grants.pools.difference(&now.pools) {
         actions.push(Action::MakePool(pool.clone()));
     }
+    let there = now.tokens.as_ref().and_then(|tokens| tokens.get(token)).copied();
+    let separate = there.unwrap_or(*privsep);
+    let full = format!("{user}!{token}");
+    let mut subjects = vec![user.clone()];
+    subjects.extend(separate.then(|| full.clone()));
     for (kind, privileges) in &grants.roles {
         let role = kind.name(prefix);
         let Some(there) = now.roles.get(&role) else {
@@ -170,12 +292,11 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
         };
         let lacks: BTreeSet<String> = privileges.difference(there).cloned().collect();
         let more: BTreeSet<String> = there.difference(privileges).cloned().collect();
-        if !more.is_empty() {
-            let (more, only) = (spell(&more), spell(privileges));
-            beyond.push(format!(
-                "role {role} holds {more} beyond what is needed: pveum role modify {role} --privs '{only}'"
-            ));
-        }
+        let planned = |entry: &Entry| {
+            subjects.contains(&entry.ugid) && grants.entries.contains(&(entry.path.clone(), *kind))
+        };
+        let others = now.others_with(&role, planned);
+        beyond.extend(surplus(&role, privileges, &more, !lacks.is_empty(), others));
         if !lacks.is_empty() {
             actions.push(Action::ExtendRole(role, lacks));
         }
@@ -183,8 +304,6 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
     if now.tokens.is_none() {
         actions.push(Action::MakeUser(user.clone()));
     }
-    let there = now.tokens.as_ref().and_then(|tokens| tokens.get(token)).copied();
-    let separate = there.unwrap_or(*privsep);
     match there {
         None => actions.push(Action::MakeToken(user.clone(), token.clone(), *privsep)),
         Some(_) if *renew && now.regenerates => {
@@ -198,9 +317,6 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
     }
     // Entries of a token that is removed go with it.
     let anew = actions.iter().any(|action| matches!(action, Action::RemoveToken(..)));
-    let full = format!("{user}!{token}");
-    let mut subjects = vec![user.clone()];
-    subjects.extend(separate.then(|| full.clone()));
     for who in &subjects {
         for (path, kind) in &grants.entries {
             let role = kind.name(prefix);
@@ -255,7 +371,7 @@ mod tests {
 
     /// The cluster once a plan was carried out.
     fn after(wanted: &Wanted, plan: &Plan) -> Now {
-        let mut now = Now { regenerates: true, ..Now::default() };
+        let mut now = Now { regenerates: true, sees_all: true, ..Now::default() };
         for action in &plan.actions {
             match action {
                 Action::MakePool(pool) => drop(now.pools.insert(pool.clone())),
@@ -340,5 +456,38 @@ mod tests {
         role DroverTemplates holds VM.Backup beyond what is needed: pveum role modify DroverTemplates --privs 'VM.Clone'
         a@pve has the role Administrator on / beside: pveum acl delete '/' --users 'a@pve' --roles Administrator
         ");
+    }
+
+    // Invariant: what somebody else may need is taken from no role.
+
+    #[test]
+    fn a_role_that_others_have_is_not_told_to_be_narrowed() {
+        let wanted = wanted(false);
+        let mut now = after(&wanted, &plan(&wanted, &Now::default()));
+        now.roles.entry("DroverTemplates".into()).or_default().insert("VM.Backup".into());
+        let told = |now: &Now| plan(&wanted, now).beyond.join("\n");
+        let blind = Now { sees_all: false, ..now.clone() };
+        insta::assert_snapshot!(told(&blind), @"role DroverTemplates holds VM.Backup beyond what is needed; who else has it can not be seen without Sys.Audit on /access, so nothing is to be taken from it");
+        for (kind, ugid, path) in [
+            ("user", "b@pve", "/vms/9001"),
+            ("token", "a@pve!other", "/vms/9000"),
+            ("group", "ci", "/pool/ci"),
+        ] {
+            let mut now = now.clone();
+            let (path, ugid, kind) = (path.to_owned(), ugid.to_owned(), kind.to_owned());
+            let roleid = "DroverTemplates".to_owned();
+            let whom = format!("the {kind} {ugid} on {path}");
+            now.entries.insert(Entry { path, ugid, kind, roleid, propagate: true });
+            let said = told(&now);
+            assert!(
+                said.contains(&format!("is shared with {whom}, and holds VM.Backup")),
+                "{said}"
+            );
+            assert!(!said.contains("pveum role modify"), "{said}");
+            // Where something is added to it they have that, too.
+            now.roles.insert("DroverTemplates".into(), BTreeSet::new());
+            let said = told(&now);
+            assert!(said.contains(&format!("is shared with {whom}: what is added")), "{said}");
+        }
     }
 }

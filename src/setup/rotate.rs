@@ -5,10 +5,11 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 
+use drover_actors::fault::FaultKind;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use super::rights::COMMENT;
+use super::leftover::numbered;
 use crate::pve::admin::User;
 use crate::pve::client::Client;
 use crate::pve::transport::Dialer;
@@ -22,6 +23,8 @@ pub struct Rotation<'a> {
     pub dialer: &'a dyn Dialer,
     /// How drover reaches the cluster; its login is the old token.
     pub connection: &'a Connection,
+    /// What is written beside the new token.
+    pub comment: &'a str,
 }
 
 /// Why a rotation ended early, and where it stands.
@@ -41,12 +44,7 @@ impl fmt::Display for Stand {
 
 /// The name of the next token: `ci`, `ci-2`, `ci-3`, and so on, that no token has.
 fn next_name(name: &str, own: &User) -> String {
-    let (bare, number) = match name.rsplit_once('-') {
-        Some((bare, digits)) => (bare, digits.parse::<u32>().ok()),
-        None => (name, None),
-    };
-    let bare = if number.is_some() { bare } else { name };
-    let mut next = number.unwrap_or(1);
+    let (bare, mut next) = numbered(name);
     loop {
         next = next.saturating_add(1);
         let name = format!("{bare}-{next}");
@@ -71,7 +69,7 @@ where
     S: FnOnce(String, SecretString) -> F,
     F: Future<Output = Result<bool, String>>,
 {
-    let Rotation { admin, dialer, connection } = rotation;
+    let Rotation { admin, dialer, connection, comment } = rotation;
     let old = connection.login.name().to_owned();
     let in_use = format!("the old token `{old}` is in use and works; nothing is left over");
     let early = |what: String| Stand { what, stands: in_use.clone() };
@@ -85,8 +83,21 @@ where
     let entries = admin.entries().await.map_err(|error| early(explain(&error)))?;
     let next = next_name(name, own);
     let new = format!("{user}!{next}");
-    let secret = admin.create_token(user, &next, privsep, COMMENT).await;
-    let secret = secret.map_err(|error| early(explain(&error)))?;
+    let secret = admin.create_token(user, &next, privsep, comment).await;
+    let secret = match secret {
+        Ok(secret) => secret,
+        Err(error) => {
+            let fault = admin.fault(&error);
+            // Whoever got no answer may have made it all the same.
+            let doubt = fault.kind == FaultKind::UnknownOutcome;
+            let stands = if doubt && !is_missing(admin, user, &next).await {
+                withdraw(admin, user, &next, in_use, &old).await
+            } else {
+                in_use
+            };
+            return Err(Stand { what: fault.text, stands });
+        }
+    };
     let mut say = |text: String| told(&text).map_err(|error| error.to_string());
     let tried = async {
         say(format!("made {new}"))?;
@@ -143,6 +154,13 @@ pub enum Rotated {
         /// The command that removes it.
         remove: String,
     },
+}
+
+/// Whether a token is surely not there.
+async fn is_missing(admin: &Client, user: &str, name: &str) -> bool {
+    let Ok(users) = admin.users().await else { return false };
+    let tokens = users.iter().filter(|one| one.userid == user).flat_map(|one| &one.tokens);
+    tokens.into_iter().all(|token| token.tokenid != name)
 }
 
 /// Removes a new token that came to nothing, and says where that leaves things.

@@ -38,6 +38,7 @@ fn agent(id: &str, state: &str) -> What {
         uses: 0,
         overrides: Overrides::default(),
         held_until: None,
+        on_trial: false,
         detail: String::new(),
         phases: Vec::new(),
     }))

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use serde_json::json;
 
-use super::event_shapes::event_out;
+use super::told::event_out;
 use super::{Problem, State};
 use crate::view::{EventId, Reader, Told, View};
 

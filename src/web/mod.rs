@@ -10,7 +10,6 @@ mod body;
 mod breakers;
 mod call_in;
 mod control;
-mod event_shapes;
 mod events;
 mod health;
 mod holds;
@@ -23,6 +22,7 @@ mod server;
 pub mod shapes;
 pub mod sources;
 mod templates;
+mod told;
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;

@@ -99,6 +99,9 @@ pub struct AgentOut {
     /// Until when it is held for debugging (RFC 3339); null when it is not.
     #[serde(default)]
     pub held_until: Option<String>,
+    /// Whether it was made for trial, and serves nobody.
+    #[serde(default)]
+    pub on_trial: bool,
     /// What it waits for, or why it goes.
     pub detail: String,
     /// Time spent in each state so far, in order.
@@ -395,6 +398,7 @@ impl From<&AgentPicture> for AgentOut {
             uses: agent.uses,
             overrides: agent.overrides.into(),
             held_until: agent.held_until.map(rfc3339),
+            on_trial: agent.on_trial,
             detail: agent.detail.clone(),
             phases: phases(&agent.phases),
         }

@@ -19,6 +19,8 @@ const AT_ONCE: u64 = 10_000;
 pub struct ProvisionIn {
     /// From 1 to 10000; 1 when it is left out.
     pub count: u32,
+    /// Whether they are on trial: handed to nobody, and gone a minute after they are ready.
+    pub trial: bool,
 }
 
 /// What came of it.
@@ -57,11 +59,12 @@ pub(super) async fn provision(
 ) -> Result<HttpResponse, Problem> {
     let mut fields = Fields::parse(body)?;
     let count = fields.count("count", AT_ONCE).unwrap_or(1);
+    let trial = fields.flag("trial");
     fields.finish()?;
     let wanted = u32::try_from(count).unwrap_or(u32::MAX);
     let template = id.into_inner();
     let name = template.clone();
-    let wish = |reply| HerdCommand::Provision { template: name, count: wanted, reply };
+    let wish = |reply| HerdCommand::Provision { template: name, count: wanted, trial, reply };
     let answer = state.ask(state.limits.reply, wish).await?;
     let done = answer.map_err(|refusal| named(&state, &template, refusal))?;
     Ok(HttpResponse::Accepted().json(ProvisionOut {

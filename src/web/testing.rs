@@ -85,6 +85,7 @@ pub(crate) fn agent(id: &str, state: &str) -> AgentPicture {
         uses: 1,
         overrides: Overrides::default(),
         held_until: None,
+        on_trial: false,
         detail: String::new(),
         phases: vec![("Cloning".into(), 1200), ("Booting".into(), 4000)],
     }
@@ -190,7 +191,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let missing = || Refusal::Unknown(format!("no template is called `{template}`"));
             reply.send(answer.ok_or_else(missing)).ok();
         }
-        HerdCommand::Provision { template, count, reply } => {
+        HerdCommand::Provision { template, count, trial: _, reply } => {
             let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));
             let answer = known.map(|one| Provisioned {
                 template: one.template,

@@ -217,6 +217,49 @@ async fn an_upload_whose_task_dies_is_made_again_and_one_that_fails_ends_the_age
     }
 }
 
+/// A call that is answered with this status, however often it is made.
+fn answered(method: &str, route: &str, status: u16, times: Option<u32>) -> CallFault {
+    CallFault {
+        method: Some(method.into()),
+        route: Some(route.into()),
+        times,
+        status: Some(status),
+        message: "Permission check failed".into(),
+        ..CallFault::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_is_refused_leaves_nothing_to_be_removed() {
+    let world = World::started(with_user_data("")).await;
+    let calls = vec![
+        answered("POST", "/upload", 403, Some(1)),
+        answered("DELETE", "/content", 403, Some(1)),
+    ];
+    world.faults(Faults { calls, ..Faults::default() });
+    let _lease = world.lease("linux").await;
+    world.until("an agent failed", |view| !view.gone_agents().is_empty()).await;
+    assert!(failures(&world)[0].contains("Permission check failed"), "{:?}", failures(&world));
+    let alarms = world.notes.facts(|what| matches!(what, What::Alarm { .. }).then_some(()));
+    assert_eq!(alarms.len(), 0);
+    world.faults(Faults::default());
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_is_refused_after_one_nobody_heard_of_is_removed() {
+    let world = World::started(with_user_data("")).await;
+    let refused = answered("POST", "/upload", 403, Some(1));
+    let unseen = answered("GET", "/content", 596, Some(8));
+    world.faults(Faults { calls: vec![upload(true), refused, unseen], ..Faults::default() });
+    let (_, agent) = world.leased("linux").await;
+    world.until("the other agent is gone", |view| view.agents().len() == 1).await;
+    assert!(failures(&world)[0].contains("Permission check failed"), "{:?}", failures(&world));
+    let there = images(&world);
+    assert!(there.len() == 1 && there[0].1.contains(&agent.agent.to_string()), "{there:?}");
+    world.end().await;
+}
+
 // Invariant: what an operator must do is said in words.
 
 #[tokio::test(start_paused = true)]
@@ -290,6 +333,32 @@ async fn strays_of_ours_are_swept_and_files_of_others_are_not() {
         }
         world.end().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn strays_are_swept_from_where_images_were_once_put() {
+    let sweep = "cleanupOrphanedAgents: true, orphanCleanupGracePeriodSeconds: 120";
+    let mut world = World::started(with_user_data("").rack(sweep)).await;
+    let (lease, _) = world.leased("linux").await;
+    world.release(&lease).await;
+    world.until("the agents are gone", |view| view.agents().is_empty()).await;
+    let installation = world.ledger().installation.unwrap();
+    let stray = format!("local:iso/drover-{installation}-4f8z1c3px9t2vkab.iso");
+    // The user data leave the YAML by an edit, and by one while it is down.
+    for restarts in [false, true] {
+        world.side.plant_volume("pve3", &stray, 4096);
+        if restarts {
+            world.restart(AWAY).await;
+        } else {
+            world.setup = Setup::linux(ENDS).rack(sweep);
+            world.reload();
+        }
+        world.resync().await;
+        world.pass(Duration::from_secs(121)).await;
+        world.resync().await;
+        assert!(!world.side.volumes("pve3", "local").contains(&stray), "{restarts}");
+    }
+    world.end().await;
 }
 
 // Invariant: a guest has the cards that are wanted, and hears of its addresses.

@@ -42,7 +42,8 @@ async fn examined(world: &World, days: i64, ahead: i64) -> CloudReport {
     let rack = CloudId::new("rack");
     let clock = move || EPOCH.checked_add_signed(-ahead).unwrap();
     let certificates = certificate(days);
-    let ways = Ways { dialer: &world.dialer(), certificates: &certificates, clock: &clock };
+    let dialer = world.dialer();
+    let ways = Ways { dialer: &dialer, certificates: &certificates, clock: &clock, config: None };
     examine(ways, &checked.herd, &rack, &checked.connections[&rack]).await
 }
 
@@ -88,7 +89,7 @@ fn template(cluster: &mut ClusterSpec) -> &mut GuestSpec {
     &mut cluster.guests[0]
 }
 
-const CHANGES: [(&str, &str, Change); 26] = [
+const CHANGES: [(&str, &str, Change); 31] = [
     (
         "a template by a name that nothing has",
         "templateVmId: null, templateName: debian-99",
@@ -147,6 +148,20 @@ const CHANGES: [(&str, &str, Change); 26] = [
         setup.cluster.users[0].tokens[0].expire = EPOCH + 3 * 86_400;
     }),
     ("root", "", |setup| setup.token = "root@pam!drover"),
+    ("root's token with privileges of its own", "", |setup| {
+        setup.token = "root@pam!drover";
+        setup.cluster.root_tokens[0].privsep = true;
+    }),
+    ("a node that is nowhere", "node: null, nodes: [pve1, pve9]", |_| {}),
+    ("no other node", "node: pve9", |_| {}),
+    ("a storage of other nodes", "cloneStrategy: FULL, targetStorage: nvme", |setup| {
+        let mut nvme = storage(&mut setup.cluster, "local-lvm").clone();
+        (nvme.name, nvme.nodes) = ("nvme".into(), vec!["pve2".into(), "pve3".into()]);
+        setup.cluster.storages.push(nvme);
+    }),
+    ("no template at all", "templateVmId: null, templateName: debian-99", |setup| {
+        template(&mut setup.cluster).template = false;
+    }),
     ("an old release", "", |setup| setup.version = PveVersion::V7_4),
     ("a wrong token", "", |setup| setup.cluster.users[0].tokens[0].secret = "other".into()),
 ];

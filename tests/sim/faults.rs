@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use drover::sim::guests::Quirk;
 use drover::sim::world::{CallFault, Faults, FreeFault, Spread, TaskFault};
+use drover::view::View;
 use drover_actors::fact::What;
 use drover_actors::fault::FaultKind;
 use drover_actors::record::Reason;
@@ -313,6 +314,35 @@ async fn volumes_on_a_storage_that_was_out_of_reach_are_removed_when_it_is_back(
     world.side.set_storage_reachable("local-lvm", true);
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
     assert_eq!(world.side.volumes_of(vmid), Vec::<String>::new());
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_failed_clone_left_on_a_storage_out_of_reach_is_told_until_it_is_removed() {
+    let world = World::started(Setup::linux("instanceCap: 1")).await;
+    world.notes.allow_slack();
+    let lease = world.lease("linux").await;
+    let agent = world.until_state("Cloning").await;
+    while world.side.volumes_of(agent.vmid.unwrap().0).is_empty() {
+        world.pass(Duration::from_millis(10)).await;
+    }
+    world.side.set_storage_reachable("local-lvm", false);
+    world.pass(30 * MINUTE).await;
+    let (vmid, of) = (agent.vmid.unwrap().0, |view: &View| {
+        view.alarms().first().map(|alarm| alarm.command.clone()).unwrap_or_default()
+    });
+    assert!(!world.side.volumes_of(vmid).is_empty(), "the clone could not free them");
+    let command = format!("pvesm list local-lvm --vmid {vmid} ");
+    assert!(of(world.view()).starts_with(&command), "{}", world.portrait());
+    world.side.set_storage_reachable("local-lvm", true);
+    world.until("it is listed", |view| of(view).starts_with("pvesm free ")).await;
+    let left = world.side.volumes_of(vmid);
+    assert!(left.iter().all(|volume| of(world.view()).contains(volume)));
+    world.ready(&lease).await; // its slot is free, its id is not
+    assert!(world.view().agents().iter().any(|other| other.agent == agent.agent));
+    left.iter().for_each(|volume| assert!(world.side.remove_volume("pve1", volume)));
+    world.until("it is gone", |view| view.agents().len() == 1 && view.alarms().is_empty()).await;
+    world.release(&lease).await;
     world.end().await;
 }
 

@@ -32,6 +32,7 @@ mod resets;
 mod sources;
 mod strangers;
 mod template_change;
+mod trials;
 mod twins;
 mod variety;
 mod warm;

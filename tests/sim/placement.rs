@@ -37,7 +37,10 @@ fn spread(world: &World) -> BTreeMap<String, usize> {
 
 async fn provision(world: &World, count: u32) {
     let template = "linux".to_owned();
-    world.wish(|reply| HerdCommand::Provision { template, count, reply }).await.unwrap();
+    world
+        .wish(|reply| HerdCommand::Provision { template, count, trial: false, reply })
+        .await
+        .unwrap();
 }
 
 async fn drain(world: &World, node: &str, drained: bool) -> Result<NodeDrained, Refusal> {

@@ -108,7 +108,10 @@ pub fn carry(
         Call::Shutdown(limit) => pve.shutdown(&vm, limit).map(Answer::Accepted).boxed_local(),
         Call::Stop => pve.stop(&vm).map(Answer::Accepted).boxed_local(),
         Call::Destroy => pve.destroy(&vm).map(Answer::Accepted).boxed_local(),
-        Call::Leftovers => pve.leftovers(&vm, &guest.volumes).map(Answer::Leftovers).boxed_local(),
+        Call::Leftovers => {
+            let left = pve.leftovers(&vm, &guest.volumes, mind.clone_storages());
+            left.map(Answer::Leftovers).boxed_local()
+        }
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::agent::event::{Call, Effect};
 use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out, slow};
-use crate::agent::state::{BootStep, CloneStep, ResetStep, State};
+use crate::agent::state::{BootStep, CloneStep, ResetStep, RetireStep, State};
 use crate::cluster::LaneEnd;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
@@ -136,6 +136,19 @@ impl Mind {
         self.gone(reason, burned, out);
     }
 
+    /// Whether a clone was begun: a refused call has made nothing.
+    fn may_leave_volumes(&self) -> bool {
+        self.guest.as_ref().is_some_and(|guest| guest.upid.is_some())
+    }
+
+    /// The clone took its guest back, or never made it. What it could not free again it only warns
+    /// of (behaviour section 9): the id is not given back before its volumes are listed empty.
+    fn clone_undone(&mut self, reason: Reason, fault: Option<Fault>, out: &mut Out) {
+        self.lane_back(lane_end(&self.state, fault.as_ref()), out);
+        out.fault = fault;
+        self.send_out_at(reason, RetireStep::Leftovers, out);
+    }
+
     pub(super) fn clone_ended(&mut self, result: Result<TaskEnd, Fault>, out: &mut Out) {
         if matches!(self.state, State::InDoubt { .. }) {
             return self.doubt_task_ended(result, out);
@@ -259,6 +272,10 @@ impl Mind {
     ) {
         let taken = fault.kind == FaultKind::IdTaken;
         match self.judge(sight) {
+            Verdict::Free if self.may_leave_volumes() && !taken => {
+                let reason = self.failure(&fault);
+                self.clone_undone(reason, Some(fault), out);
+            }
             Verdict::Free => self.clone_failed(fault, taken, out),
             Verdict::Foreign(_) => self.clone_failed(fault, true, out),
             Verdict::Ours | Verdict::Copying | Verdict::Damaged(_) | Verdict::Unclear => {
@@ -298,8 +315,12 @@ impl Mind {
                 let text = "its clone was never made".to_owned();
                 let fault = Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text);
                 match cancelled {
-                    Some(reason) => self.gone(reason, false, out),
-                    None => self.clone_failed(dead.unwrap_or(fault), false, out),
+                    Some(reason) => self.clone_undone(reason, None, out),
+                    None => {
+                        let fault = dead.unwrap_or(fault);
+                        let reason = self.failure(&fault);
+                        self.clone_undone(reason, Some(fault), out);
+                    }
                 }
             }
             (Verdict::Free | Verdict::Unclear, _) => self.back_off(out),
@@ -431,7 +452,8 @@ impl Mind {
 
     /// The end. The id goes back after the journal knows of it.
     pub(super) fn gone(&mut self, reason: Reason, burned: bool, out: &mut Out) {
-        if matches!(self.state, State::Retiring { .. }) {
+        let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
+        if settled && matches!(self.state, State::Retiring { .. }) {
             self.learn(Lesson::Retired(out.now.mono - self.since), out);
         }
         self.observing = false;

@@ -174,7 +174,8 @@ pub enum Call {
     Stop,
     /// Destroy the stopped guest.
     Destroy,
-    /// List volumes that still carry the id.
+    /// List volumes that still carry the id: of a guest that was there on all storages, else on those
+    /// its clone was to be on.
     Leftovers,
 }
 

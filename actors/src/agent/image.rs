@@ -16,7 +16,19 @@ impl Mind {
             return;
         }
         guest.volumes.push(volume.clone());
+        self.image_unsent = true;
         out.record(Body::IsoIntended { agent: self.agent.clone(), volume });
+    }
+
+    /// The image was refused: unless it may have been stored by an earlier try, it is nowhere.
+    pub(super) fn forget_image(&mut self, out: &mut Out) {
+        if !std::mem::take(&mut self.image_unsent) {
+            return;
+        }
+        let Some(guest) = &mut self.guest else { return };
+        guest.volumes.retain(|volume| !seed::is_image(volume));
+        let volumes = guest.volumes.clone();
+        out.record(Body::VolumesKnown { agent: self.agent.clone(), volumes });
     }
 
     /// Whether a disc image of its guest's may be on a storage.

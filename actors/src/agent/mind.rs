@@ -30,6 +30,8 @@ use crate::time::{Moment, Now};
 const PAUSE_FIRST: Duration = Duration::from_secs(2);
 /// The longest pause before something is tried again.
 const PAUSE_LONGEST: Duration = Duration::from_secs(30);
+/// How long an agent on trial stays once it is ready: whoever follows it has seen that by then.
+const TRIAL_LIMIT: Duration = Duration::from_secs(60);
 
 /// An agent's mind.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,6 +93,11 @@ pub struct Mind {
     pub(super) since: Moment,
     /// Told to rest: nothing is done any more.
     pub(super) resting: bool,
+    /// Its clone came to nothing and its id was free: all that is still to be done is to see that
+    /// no volumes are left, which may take as long as a storage is out of reach.
+    pub(super) freed: bool,
+    /// Whether its disc image was written down, and never sent as far as anybody knows.
+    pub(super) image_unsent: bool,
     /// Adopted, and not looked at yet.
     pub(super) observing: bool,
     /// To be given up, since the journal does not know it.
@@ -223,6 +230,8 @@ impl Mind {
             begun: None,
             since: now.mono,
             resting: false,
+            freed: false,
+            image_unsent: false,
             observing: false,
             unborn: None,
             addresses: Vec::new(),
@@ -327,11 +336,10 @@ impl Mind {
             State::Resetting(_) => Some(now + limits.reset),
             State::Held { ends, .. } => Some(*ends),
             State::Retiring { .. } => Some(now + limits.retire),
-            State::Ready
-            | State::Leased
-            | State::Draining(_)
-            | State::Stranded { .. }
-            | State::Gone { .. } => None,
+            State::Ready => self.spec.trial.then(|| now + TRIAL_LIMIT),
+            State::Leased | State::Draining(_) | State::Stranded { .. } | State::Gone { .. } => {
+                None
+            }
         }
     }
 
@@ -480,11 +488,8 @@ impl Mind {
             | State::Resetting(_) => self.too_slow(out),
             State::Held { .. } => self.retire(Reason::HoldOver, out),
             State::Retiring { .. } => self.retire_late(out),
-            State::Ready
-            | State::Leased
-            | State::Draining(_)
-            | State::Stranded { .. }
-            | State::Gone { .. } => {}
+            State::Ready => self.retire(Reason::TrialOver, out),
+            State::Leased | State::Draining(_) | State::Stranded { .. } | State::Gone { .. } => {}
         }
     }
 

@@ -165,6 +165,7 @@ impl Mind {
             uses: self.uses,
             overrides: self.overrides,
             held_until: self.held_until(),
+            on_trial: self.spec.trial,
             detail: self.detail.clone(),
             phases,
         }
@@ -177,6 +178,9 @@ impl Mind {
     /// What it means to its template.
     pub(super) fn standing(&self) -> Standing {
         if self.parked && !matches!(self.state, State::Gone { .. }) {
+            return Standing::Parked;
+        }
+        if self.freed && matches!(self.state, State::Retiring { .. } | State::Stranded { .. }) {
             return Standing::Parked;
         }
         match &self.state {
@@ -216,10 +220,10 @@ impl Mind {
         }
     }
 
-    /// Uses that still fit: none while a key is in the guest whose lease is over, and none once an
-    /// operator waits to hold it.
+    /// Uses that still fit: none while a key is in the guest whose lease is over, none once an operator
+    /// waits to hold it, and none on trial.
     pub(super) fn free_executors(&self) -> u32 {
-        if self.hold.is_some() {
+        if self.hold.is_some() || self.spec.trial {
             return 0;
         }
         if self.leases.values().any(|lease| lease.stage == Stage::Expelling) {

@@ -85,8 +85,15 @@ impl Mind {
 
     pub(super) fn configured(&mut self, result: Result<Configured, Fault>, out: &mut Out) {
         let done = match result {
+            Ok(Configured { image_refused: Some(fault), .. }) => {
+                self.forget_image(out);
+                return self.failed(fault, out);
+            }
             Ok(done) => done,
-            Err(fault) => return self.failed(fault, out),
+            Err(fault) => {
+                self.image_unsent = false;
+                return self.failed(fault, out);
+            }
         };
         if let Some(guest) = &mut self.guest {
             guest.mac = done.mac;

@@ -4,6 +4,7 @@
 //! were read as exactly ours in the same operation. The usual path makes four calls: the fence's
 //! read and write, shutdown or stop, destroy; the tasks' ends come from the cluster's watcher.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::agent::event::Call;
@@ -71,11 +72,15 @@ impl Mind {
 
     /// Begins to retire a guest that is proven to be ours.
     pub(super) fn send_out(&mut self, reason: Reason, out: &mut Out) {
+        self.send_out_at(reason, RetireStep::Fence, out);
+    }
+
+    /// Begins to retire at this step: one whose clone came to nothing may only have left volumes.
+    pub(super) fn send_out_at(&mut self, reason: Reason, step: RetireStep, out: &mut Out) {
         self.observing = false;
         self.lose_leases(out);
         let agent = self.agent.clone();
         out.record(Body::RetireIntended { agent, reason: reason.clone() });
-        let step = RetireStep::Fence;
         let graceful = is_courteous(&self.spec, self.address().is_some());
         self.since = out.now.mono;
         let why = reason.to_string();
@@ -280,7 +285,13 @@ impl Mind {
         match result {
             Ok(volumes) if volumes.is_empty() => self.retired(out),
             Ok(volumes) => {
-                let why = format!("the guest is destroyed, but remain: {}", volumes.join(", "));
+                let remain = volumes.join(", ");
+                let why = if self.is_undone() {
+                    self.freed = true;
+                    format!("its clone came to nothing, but volumes of its id remain: {remain}")
+                } else {
+                    format!("the guest is destroyed, but remain: {remain}")
+                };
                 let command = self.mend_command(&volumes);
                 self.strand_with(&why, command, out);
             }
@@ -291,6 +302,18 @@ impl Mind {
         }
     }
 
+    /// Whether its guest was never there, as far as anybody knows: its clone came to nothing.
+    fn is_undone(&self) -> bool {
+        self.guest.as_ref().is_some_and(|guest| !guest.settled)
+    }
+
+    /// The storages on which the clone of a guest that was never there may have left volumes; none
+    /// where they may be on any.
+    pub(super) fn clone_storages(&self) -> Option<&BTreeSet<String>> {
+        let origin = self.spec.origin.as_ref().filter(|_| self.is_undone())?;
+        Some(&origin.storages).filter(|storages| !storages.is_empty())
+    }
+
     fn retired(&mut self, out: &mut Out) {
         let State::Retiring { reason, .. } = &self.state else { return };
         let reason = reason.clone();
@@ -299,10 +322,12 @@ impl Mind {
 
     /// The deadline passed: somebody should know, and it goes on.
     pub(super) fn retire_late(&mut self, out: &mut Out) {
-        let State::Retiring { alarmed, .. } = &mut self.state else { return };
+        self.freed |= self.is_undone();
+        let State::Retiring { alarmed, step, .. } = &mut self.state else { return };
         if !std::mem::replace(alarmed, true) {
+            let lists = *step == RetireStep::Leftovers;
             let why = format!("its retirement takes too long: {}", self.detail);
-            let command = self.mend_command(&[]);
+            let command = if lists { self.list_command() } else { self.mend_command(&[]) };
             self.alarm(&why, &command, out);
         }
     }

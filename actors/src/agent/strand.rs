@@ -7,7 +7,7 @@ use crate::agent::mind::{Mind, Out};
 use crate::agent::state::State;
 use crate::cluster::LaneEnd;
 use crate::fact::What;
-use crate::fault::Fault;
+use crate::fault::{Culprit, Fault};
 use crate::ports::VmSight;
 use crate::record::{Body, Reason};
 
@@ -22,10 +22,20 @@ impl Mind {
     ) {
         let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
         match self.judge(sight) {
-            Verdict::Free => self.list_remains(out),
+            Verdict::Free => {
+                self.freed = !settled;
+                self.list_remains(out);
+            }
             Verdict::Ours if settled => self.retire(reason.unwrap_or(Reason::Cancelled), out),
             // Its time in doubt may well be over: the marks are proof enough.
-            Verdict::Ours => self.clone_is_ours(reason, None, out),
+            Verdict::Ours => {
+                self.freed = false;
+                self.clone_is_ours(reason, None, out);
+            }
+            // Volumes of that id are not to be told apart from those of its new owner any more.
+            Verdict::Foreign(_) if self.freed => {
+                self.gone(reason.unwrap_or(Reason::Vanished), true, out);
+            }
             Verdict::Copying | Verdict::Foreign(_) | Verdict::Damaged(_) | Verdict::Unclear => {
                 self.retry_about(STRANDED_PAUSE, out);
             }
@@ -124,6 +134,28 @@ impl Mind {
         if self.cut_off && !std::mem::replace(alarmed, true) {
             self.alarm("no configured cloud leads to its guest any more", "", out);
         }
+    }
+
+    /// What an administrator must run where nobody could list what remains of a guest.
+    pub(super) fn list_command(&self) -> String {
+        let Some(guest) = &self.guest else { return String::new() };
+        let (vmid, node) = (guest.marks.vmid, &guest.node);
+        let culprit = self.hindrance.as_ref().map(|fault| &fault.culprit);
+        let storage = match culprit {
+            Some(Culprit::Storage(storage)) => storage,
+            Some(
+                Culprit::Guest
+                | Culprit::Template
+                | Culprit::Node(_)
+                | Culprit::Cloud(_)
+                | Culprit::Source(_),
+            )
+            | None => "STORAGE",
+        };
+        format!(
+            "pvesm list {storage} --vmid {vmid} # on node {node}, once the storage is back; what \
+             is left there and nobody's: pvesm free VOLUME"
+        )
     }
 
     /// What an administrator must run on the guest's node.

@@ -234,6 +234,7 @@ impl Drive {
             Call::Look => Answer::Looked(Ok(self.sight())),
             Call::IdTaken => Answer::IdSeen(Ok(IdSight::Free)),
             Call::Configure => Answer::Configured(Ok(Configured {
+                image_refused: None,
                 volumes: vec!["local:vm-10417-disk-0".into()],
                 mac: None,
                 tags_refused: None,

@@ -40,17 +40,20 @@ impl Routing {
         want: &Want,
         fails: impl Fn(&TemplateId) -> bool,
     ) -> Option<usize> {
-        let led = self.led.iter().filter(|led| fails(&led.id) && self.serves(led, want));
+        let led =
+            self.led.iter().filter(|led| !spec.trial && fails(&led.id) && self.serves(led, want));
         let places = led.filter_map(|led| led.fallbacks.iter().position(|id| *id == spec.id));
         places.min().map(|place| BEHIND + place)
     }
 
-    /// How early a template is tried for a want, from zero; none when it does not serve it.
+    /// How early a template is tried for a want, from zero; none when it does not serve it, as an agent
+    /// on trial serves nobody.
     ///
     /// A want by labels goes to the templates of the first mapping that carries them, in the order
     /// written there, and to no others; without such a mapping all that serve it are equal.
     pub fn rank(&self, spec: &TemplateSpec, want: &Want) -> Option<usize> {
         match self.mappings.iter().find(|mapping| carries(mapping, want)) {
+            _ if spec.trial => None,
             Some(mapping) => mapping.templates.iter().position(|id| *id == spec.id),
             None => serves(spec, want).then_some(0),
         }

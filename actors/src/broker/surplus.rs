@@ -65,7 +65,8 @@ impl Broker {
         let Some(template) = self.templates.get(&view.spec.id) else { return false };
         let count = |counts: fn(Standing) -> bool| {
             let of_it = self.agents.values().filter(|other| {
-                other.spec.id == view.spec.id && !other.going && counts(other.standing)
+                let of_it = other.spec.id == view.spec.id && !other.spec.trial;
+                of_it && !other.going && counts(other.standing)
             });
             of_it.count()
         };

@@ -55,6 +55,8 @@ pub enum CloudCommand {
         template: TemplateId,
         /// How many.
         count: u32,
+        /// Whether they are on trial.
+        trial: bool,
         /// Filled with what came of it.
         reply: ProvisionReply,
     },
@@ -377,7 +379,7 @@ impl Cloud {
     }
 
     /// Begins what an operator wants, as far as the caps go.
-    fn begin(&mut self, template: &TemplateId, count: u32, reply: ProvisionReply) {
+    fn begin(&mut self, template: &TemplateId, count: u32, trial: bool, reply: ProvisionReply) {
         let Some(address) = self.templates.get(template) else {
             let text =
                 format!("nothing was begun: template `{template}` is not configured any more");
@@ -386,7 +388,7 @@ impl Cloud {
         };
         let reserved = self.mind.reserve(template, count);
         let short = (reserved < count).then(|| self.mind.shortage());
-        address.do_send(TemplateCommand::Provision { reserved, short, reply });
+        address.do_send(TemplateCommand::Provision { reserved, short, trial, reply });
     }
 
     fn not_begun(&mut self) {
@@ -498,7 +500,9 @@ impl Handler<CloudCommand> for Cloud {
                 self.adopt(ctx);
             }
             CloudCommand::Provision { template, count } => self.provision(template, count),
-            CloudCommand::Begin { template, count, reply } => self.begin(&template, count, reply),
+            CloudCommand::Begin { template, count, trial, reply } => {
+                self.begin(&template, count, trial, reply);
+            }
             CloudCommand::Reap { all, reason, tally } => {
                 let command =
                     || TemplateCommand::Reap { all, reason: reason.clone(), tally: tally.clone() };

@@ -266,7 +266,7 @@ impl Cluster {
             }
             for node in nodes {
                 let vm = VmRef { cloud: cloud.clone(), node, vmid };
-                if hypervisor.leftovers(&vm, &[]).await != Ok(Vec::new()) {
+                if hypervisor.leftovers(&vm, &[], None).await != Ok(Vec::new()) {
                     return false;
                 }
             }

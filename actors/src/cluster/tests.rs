@@ -277,6 +277,59 @@ fn a_clone_of_an_earlier_start_keeps_its_lane_until_it_is_given_back() {
     });
 }
 
+// Invariant: who leaves a drained node before it has a guest takes nothing along: its place in the
+// lanes and its id are another's.
+
+impl Bed {
+    /// From here on templates are found on this node, once what was found before is too old.
+    async fn found_on(&self, node: &str) {
+        self.world.with(|script| script.locate = Some(Ok(NodeName::new(node))));
+        pass(seconds(61)).await;
+    }
+
+    fn ask_anywhere(&self, agent: &'static str) {
+        self.ask(agent, |spec| spec.node = None);
+    }
+
+    fn drain(&self, node: &str) {
+        self.cluster.do_send(ClusterCommand::Drained(NodeName::new(node)));
+    }
+}
+
+#[test]
+fn an_agent_that_waits_for_a_lane_of_a_drained_node_waits_for_it_no_more() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|spec| spec.operations_per_node = 1);
+        bed.found_on("pve1").await;
+        bed.ask_anywhere("a");
+        assert_eq!(bed.heard().await, ["a 10000 on pve1"]);
+        bed.ask_anywhere("b");
+        assert!(bed.heard().await.is_empty(), "there is one lane");
+        bed.found_on("pve2").await;
+        bed.drain("pve1");
+        assert_eq!(bed.heard().await, ["b 10001 on pve2"]);
+    });
+}
+
+#[test]
+fn an_agent_that_has_a_lane_of_a_drained_node_gives_it_back_with_its_id() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|spec| spec.operations_per_node = 1);
+        bed.found_on("pve1").await;
+        bed.world.with(|script| script.ids.insert(10_000, IdSight::Unknown));
+        bed.ask_anywhere("a");
+        assert_eq!(bed.heard().await, ["cloud c is silent"], "it has a lane and no id");
+        bed.found_on("pve2").await;
+        bed.heard().await;
+        bed.drain("pve1");
+        bed.world.with(|script| script.ids.clear());
+        assert_eq!(bed.heard().await, ["a 10000 on pve2"]);
+        bed.found_on("pve1").await;
+        bed.ask_anywhere("b");
+        assert_eq!(bed.heard().await, ["b 10001 on pve1"], "its lane there is free");
+    });
+}
+
 // Invariant: templates are located once for all who ask.
 
 #[test]

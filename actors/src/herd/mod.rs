@@ -470,8 +470,8 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::HoldNext { template, hold, reply } => {
                 self.hold_next(&template, hold, reply, ctx);
             }
-            HerdCommand::Provision { template, count, reply } => {
-                self.provision(&template, count, reply);
+            HerdCommand::Provision { template, count, trial, reply } => {
+                self.provision(&template, (count, trial), reply);
             }
             HerdCommand::CallIn { agent, peer, said, reply } => {
                 self.call_in(agent, (peer, &said), reply, ctx);

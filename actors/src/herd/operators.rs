@@ -75,7 +75,12 @@ fn of_several_wishes_at_one_moment_the_last_one_holds_as_in_the_journal() {
 
 async fn provisioned(bed: &Bed, template: &str, count: u32) -> Result<(usize, String), Refusal> {
     let (reply, answer) = oneshot::channel();
-    bed.herd.do_send(HerdCommand::Provision { template: template.into(), count, reply });
+    bed.herd.do_send(HerdCommand::Provision {
+        template: template.into(),
+        count,
+        trial: false,
+        reply,
+    });
     let done = answer.await.unwrap()?;
     Ok((done.agents.len(), done.short.unwrap_or_default()))
 }

@@ -22,7 +22,12 @@ impl Herd {
         }
     }
 
-    pub(super) fn provision(&mut self, name: &str, count: u32, reply: ProvisionReply) {
+    pub(super) fn provision(
+        &mut self,
+        name: &str,
+        (count, trial): (u32, bool),
+        reply: ProvisionReply,
+    ) {
         let refusal = match self.template_named(name) {
             Err(refusal) => refusal,
             Ok(_) if self.broker.stopping() => {
@@ -31,7 +36,7 @@ impl Herd {
             Ok(template) => match self.clouds.get(&template.cloud) {
                 Some(cloud) => {
                     tracing::info!(template = %template, count, "agents are begun as asked");
-                    return cloud.do_send(CloudCommand::Begin { template, count, reply });
+                    return cloud.do_send(CloudCommand::Begin { template, count, trial, reply });
                 }
                 None => Refusal::Unavailable(format!("cloud `{}` does not run", template.cloud)),
             },

@@ -198,7 +198,8 @@ impl Herd {
                 ids: Rc::new(RefCell::new(Allocator::restore(held, resting, burned))),
                 memory: {
                     let ahead = ledger.ahead.get(id).copied();
-                    Rc::new(RefCell::new(Memory::restored(ahead)))
+                    let storages = ledger.image_storages.get(id).cloned().unwrap_or_default();
+                    Rc::new(RefCell::new(Memory::restored(ahead, storages)))
                 },
             });
             known.memory.borrow_mut().begin_anew();

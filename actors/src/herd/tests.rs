@@ -550,7 +550,12 @@ fn agents_that_are_being_begun_while_it_stops_leave_too() {
         let bed = Bed::new(herd(vec![cloud("c", None)], vec![template("c/t", &[])]));
         pass(seconds(1)).await;
         let (reply, _begun) = oneshot::channel();
-        bed.herd.do_send(HerdCommand::Provision { template: "c/t".into(), count: 2, reply });
+        bed.herd.do_send(HerdCommand::Provision {
+            template: "c/t".into(),
+            count: 2,
+            trial: false,
+            reply,
+        });
         let (reply, done) = oneshot::channel();
         bed.herd.do_send(HerdCommand::Drain { policy: StopPolicy::RetireAll, reply });
         done.await.unwrap();

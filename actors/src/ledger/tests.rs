@@ -101,6 +101,21 @@ fn with_key(mut body: Body) -> Body {
     body
 }
 
+// Invariant: where a disc image may have been put is known for ever, also of agents that are gone.
+
+#[test]
+fn the_storages_of_images_are_known_when_their_agents_are_gone() {
+    let agent = AgentId::new("a1");
+    let image = Body::IsoIntended { agent: agent.clone(), volume: "nfs:iso/x.iso".into() };
+    let gone = Body::Gone { agent, reason: Reason::Asked, burned: false };
+    let ledger = folded(vec![intended("a1", 10_001), image, gone]);
+    let storages: Vec<_> = ledger.image_storages.values().flatten().collect();
+    assert_eq!(storages, ["nfs"]);
+    let mut older = serde_json::to_value(&ledger).unwrap();
+    older.as_object_mut().unwrap().remove("imageStorages");
+    assert!(serde_json::from_value::<Ledger>(older).unwrap().image_storages.is_empty());
+}
+
 // Invariant: an override holds from the moment it is written, also of an agent without a guest.
 
 #[test]

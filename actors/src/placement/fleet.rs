@@ -158,6 +158,11 @@ impl Fleet {
 
     /// Storages of a node that take disks of virtual machines, by name.
     pub fn for_images(&self, node: &NodeName) -> impl Iterator<Item = &StorageSight> {
-        self.storages.get(node).into_iter().flatten().filter(|one| one.images)
+        self.storages(node).filter(|one| one.images)
+    }
+
+    /// All storages of a node.
+    pub fn storages(&self, node: &NodeName) -> impl Iterator<Item = &StorageSight> {
+        self.storages.get(node).into_iter().flatten()
     }
 }

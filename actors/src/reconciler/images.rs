@@ -84,9 +84,12 @@ pub(super) fn judge(
 impl Reconciler {
     /// The disc images where there may be any; nobody is asked where there can be none.
     pub(super) fn list_images(&self, cloud: &CloudId) -> Ask<Vec<ImageSight>> {
-        let specs = self.clouds.values();
-        let storages: BTreeSet<String> =
-            specs.flat_map(|spec| spec.image_storages.iter().cloned()).collect();
+        let mut storages = self.memory.borrow().image_storages.clone();
+        self.common.roster.each(|living| {
+            let here = living.place.as_ref().is_some_and(|place| place.cluster == self.id);
+            let seed = living.spec.cloud_init.seed.as_ref().filter(|_| here);
+            storages.extend(seed.map(|seed| seed.storage.clone()));
+        });
         if storages.is_empty() {
             return Box::pin(async { Ok(Vec::new()) });
         }

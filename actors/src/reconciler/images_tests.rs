@@ -77,7 +77,7 @@ fn what_is_not_exactly_ours_or_has_a_guest_is_not_even_told() {
 
 #[test]
 fn an_older_journal_and_cleaning_that_is_off_leave_them() {
-    let mut ahead = Memory::restored(Some((VmId(10_001), 500)));
+    let mut ahead = Memory::restored(Some((VmId(10_001), 500)), BTreeSet::new());
     let off = Config { cleanup_orphans: false, ..CONFIG };
     let mut plain = Memory::default();
     for (config, memory) in [(CONFIG, &mut ahead), (off, &mut plain)] {

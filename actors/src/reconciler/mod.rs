@@ -368,6 +368,8 @@ impl Handler<ReconcilerCommand> for Reconciler {
         heard(ctx);
         match command {
             ReconcilerCommand::Use(spec) => {
+                let storages = spec.image_storages.iter().cloned();
+                self.memory.borrow_mut().image_storages.extend(storages);
                 let first = self.clouds.is_empty();
                 let known = self.clouds.insert(spec.id.clone(), spec.clone());
                 if first || known.is_some_and(|old| old != spec) {

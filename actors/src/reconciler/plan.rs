@@ -68,6 +68,8 @@ pub struct Memory {
     offline: BTreeMap<NodeName, Moment>,
     /// Disc images without an agent, and since when.
     pub(super) images: BTreeMap<ImageSight, Moment>,
+    /// Where there may be any: storages leave the configuration, what is on them stays.
+    pub(super) image_storages: BTreeSet<String>,
     down_told: BTreeSet<AgentId>,
     /// A guest's marks were ahead of the journal: its VMID and their sequence.
     ahead: Option<(VmId, u64)>,
@@ -76,14 +78,15 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A memory of nothing but a guest that is ahead of the journal, by its VMID and sequence.
-    pub fn restored(ahead: Option<(VmId, u64)>) -> Self {
-        Self { ahead, ..Self::default() }
+    /// A memory of nothing but a guest that is ahead of the journal, by its VMID and sequence, and of
+    /// the storages that disc images were put on.
+    pub fn restored(ahead: Option<(VmId, u64)>, image_storages: BTreeSet<String>) -> Self {
+        Self { ahead, image_storages, ..Self::default() }
     }
 
-    /// Forgets all but a journal that is too old: every grace begins anew.
+    /// Forgets what was seen, but not that a journal is too old: every grace begins anew.
     pub fn begin_anew(&mut self) {
-        *self = Self::restored(self.ahead);
+        *self = Self::restored(self.ahead, std::mem::take(&mut self.image_storages));
     }
 
     /// The guest that is furthest ahead of the journal, by its VMID and sequence.

@@ -332,7 +332,7 @@ fn marks_ahead_of_the_journal_stop_the_destruction_of_every_orphan_until_an_oper
 fn a_restart_remembers_that_the_journal_is_too_old_though_the_guest_that_told_is_gone() {
     with_agents(|known| {
         let known = known(&[]);
-        let mut memory = Memory::restored(Some((VmId(10_777), 110)));
+        let mut memory = Memory::restored(Some((VmId(10_777), 110)), BTreeSet::new());
         reconciled(&mut memory, &known, 0);
         let (destroyed, text) = reconciled(&mut memory, &known, 999);
         assert!(!destroyed && text.contains("the marks of 10777 (seq 110)"), "{text}");

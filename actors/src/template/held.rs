@@ -116,7 +116,7 @@ impl Held {
             agent,
             spec: self.spec.clone(),
             standing: self.standing,
-            queued: self.state == "Queued" && !self.wanted,
+            queued: self.state == "Queued" && !self.wanted && !self.spec.trial,
             leases: self.leases.clone(),
             refused: std::mem::take(&mut self.refused),
             over: std::mem::take(&mut self.over),

@@ -133,6 +133,8 @@ pub enum TemplateCommand {
         reserved: u32,
         /// Why the cloud reserved fewer than wanted.
         short: Option<String>,
+        /// Whether they are on trial.
+        trial: bool,
         /// Filled with what came of it.
         reply: ProvisionReply,
     },
@@ -236,7 +238,7 @@ impl Template {
         for effect in effects {
             match effect {
                 Effect::Spawn(agent) => {
-                    let spec = self.mind.spec().clone();
+                    let spec = self.mind.spec_of(&agent);
                     if let Some(lanes) = self.lanes.clone() {
                         self.spawn_agent(agent, spec, Start::Fresh, lanes, ctx);
                     }
@@ -260,7 +262,7 @@ impl Template {
     /// Begins what an operator wants, and answers once the agents live.
     fn provision(
         &mut self,
-        reserved: u32,
+        (reserved, trial): (u32, bool),
         short: Option<String>,
         reply: ProvisionReply,
         ctx: &mut Context<Self>,
@@ -268,7 +270,8 @@ impl Template {
         self.kept.owed.0 += reserved;
         let ambient = self.common.ports.ambient.clone();
         let mut draw = || mint_agent(|| ambient.draw());
-        let effects = self.mind.provision(reserved, &mut draw, self.common.ports.ambient.now());
+        let now = self.common.ports.ambient.now();
+        let effects = self.mind.provision(reserved, trial, &mut draw, now);
         let agents: Vec<AgentId> = effects.iter().filter_map(Effect::spawned).cloned().collect();
         self.carry_out(effects, ctx);
         self.look();
@@ -556,8 +559,8 @@ impl Handler<TemplateCommand> for Template {
                 self.warm_told = if asked.is_none() { 0 } else { self.warm_told };
                 self.mind.begin(reserved, asked, &mut draw, now)
             }
-            TemplateCommand::Provision { reserved, short, reply } => {
-                return self.provision(reserved, short, reply, ctx);
+            TemplateCommand::Provision { reserved, short, trial, reply } => {
+                return self.provision((reserved, trial), short, reply, ctx);
             }
             TemplateCommand::Reap { all, reason, tally } => {
                 self.look();

@@ -270,6 +270,7 @@ impl TemplateMind {
     pub fn provision(
         &mut self,
         reserved: u32,
+        trial: bool,
         draw: &mut dyn FnMut() -> AgentId,
         now: Now,
     ) -> Vec<Effect> {
@@ -277,6 +278,9 @@ impl TemplateMind {
         for agent in effects.iter().filter_map(Effect::spawned) {
             if let Some(held) = self.agents.get_mut(agent) {
                 held.wanted = true;
+                if trial {
+                    held.spec = Arc::new(held.spec.on_trial());
+                }
             }
         }
         effects
@@ -436,7 +440,8 @@ impl TemplateMind {
         let told = chosen.iter().filter_map(|agent| self.tell_to_go(agent, reason.clone()));
         let effects: Vec<Effect> = told.collect();
         let coming = self.agents.values_mut().filter(|held| {
-            all && held.standing == Standing::Coming && !held.going && held.reaped.is_none()
+            let comes = held.standing == Standing::Coming && !held.spec.trial;
+            all && comes && !held.going && held.reaped.is_none()
         });
         let later = coming.map(|held| held.reaped = Some(reason.clone())).count();
         let count = u32::try_from(effects.len() + later).unwrap_or(u32::MAX);

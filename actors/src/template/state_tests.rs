@@ -138,7 +138,7 @@ fn provision(mind: &mut TemplateMind, reserved: u32) -> usize {
         count += 1;
         AgentId::new(format!("p{count}"))
     };
-    mind.provision(reserved, &mut draw, at(0)).len()
+    mind.provision(reserved, false, &mut draw, at(0)).len()
 }
 
 #[test]

@@ -263,7 +263,12 @@ impl Hypervisor for World {
             Ok(())
         }))
     }
-    fn leftovers(&self, vm: &VmRef, _: &[String]) -> Ask<Vec<String>> {
+    fn leftovers(
+        &self,
+        vm: &VmRef,
+        _: &[String],
+        _: Option<&BTreeSet<String>>,
+    ) -> Ask<Vec<String>> {
         now(self.with(|script| {
             script.calls.push(format!("leftovers {}", vm.vmid));
             Ok(script.leftovers.clone())

@@ -3,6 +3,7 @@
 
 mod dhcp;
 mod rights;
+mod rotate;
 mod service;
 mod vip;
 

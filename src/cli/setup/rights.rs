@@ -2,29 +2,21 @@
 //! carried out and printed.
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use clap::Args;
 use drover_actors::id::CloudId;
 use secrecy::{ExposeSecret as _, SecretString};
-use serde_json::json;
 
-use super::super::client::CALL_LIMIT;
-use super::super::service::{config_path, replace};
-use super::super::{CallError, CliError, Client as Service, Global, PveVersion};
+use super::super::service::config_path;
+use super::super::{CliError, Global, PveVersion};
 use super::{failed, one_cloud, password};
 use crate::config::{self, Checked, Environment, TokenPlace, token_place};
 use crate::doctor::{PREFIX, facts};
 use crate::pve::client::Client;
-use crate::pve::{Connection, Endpoint, Login, WireDialer};
+use crate::pve::{Connection, Endpoint, Login, PveError, WireDialer};
 use crate::rights::{Facts, Needs, Release, Wishes, grants};
-use crate::setup::{Action, Now, Plan, Rotated, Rotation, Wanted, plan, rotate, write_secret};
-use crate::web::ReloadOut;
-use crate::web::shapes::StatusOut;
-
-/// How long a service may take to bring the new token into force.
-const RELOAD_LIMIT: Duration = Duration::from_secs(60);
+use crate::setup::{Action, Now, Plan, READS, Wanted, lacking, plan, write_secret};
 
 /// Options of `setup rights`.
 #[derive(Debug, Clone, Default, Args)]
@@ -35,10 +27,12 @@ pub struct RightsOptions {
     /// A node's address [default: the cloud's own]
     #[arg(long, value_name = "URL")]
     pub api_url: Option<Endpoint>,
-    /// An administrator, such as root@pam; without one nothing is looked at, for --dry-run
+    /// An administrator, root@pam, or a token, root@pam!setup; without one nothing is looked at, for
+    /// --dry-run
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
-    /// File with the administrator's password [default: $DROVER_ADMIN_PASSWORD, else it is asked for]
+    /// File with the password or the token's secret [default: $DROVER_ADMIN_PASSWORD, else it is
+    /// asked for]
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
     /// Print the pveum lines that would be done, and change nothing
@@ -80,16 +74,16 @@ pub(super) async fn run(
 }
 
 /// Everything that is known before the cluster is asked.
-struct Work<'a> {
-    global: &'a Global,
-    options: &'a RightsOptions,
-    path: PathBuf,
-    environment: Environment,
+pub(super) struct Work<'a> {
+    pub(super) global: &'a Global,
+    pub(super) options: &'a RightsOptions,
+    pub(super) path: PathBuf,
+    pub(super) environment: Environment,
     checked: Checked,
     cloud: CloudId,
-    connection: Connection,
-    user: String,
-    token: String,
+    pub(super) connection: Connection,
+    pub(super) user: String,
+    pub(super) token: String,
 }
 
 impl<'a> Work<'a> {
@@ -123,12 +117,15 @@ impl<'a> Work<'a> {
         let Some(admin) = self.admin()? else {
             return self.offline(out);
         };
+        self.let_in(&admin).await?;
         let told = |error| failed(admin.fault(&error).text);
-        let (version, facts) =
-            facts(&admin, &self.checked.herd, &self.cloud).await.map_err(told)?;
         if self.options.rotate {
             return self.rotate(&admin, out).await;
         }
+        let reads = READS.map(|(path, any)| (path.to_owned(), any));
+        self.may(&admin, reads).await?;
+        let (version, facts) =
+            facts(&admin, &self.checked.herd, &self.cloud).await.map_err(told)?;
         let release = Release::of(&version);
         let now = Now::read(&admin, &self.user, release == Release::V9).await.map_err(told)?;
         let wanted = self.wanted(release, &facts);
@@ -136,7 +133,8 @@ impl<'a> Work<'a> {
             let text = format!("nothing on the cluster fits `{guess}`: make the template first");
             return Err(failed(text));
         }
-        let Plan { actions, beyond } = plan(&wanted, &now);
+        let Plan { actions, mut beyond } = plan(&wanted, &now);
+        beyond.extend(self.leftovers(&admin).await?.lines());
         if self.options.dry_run {
             print(out, &actions, &beyond)?;
             return Ok(());
@@ -153,6 +151,7 @@ impl<'a> Work<'a> {
             );
             return Err(failed(text));
         }
+        self.may(&admin, actions.iter().flat_map(Action::needs)).await?;
         for action in &actions {
             let secret = action.run(&admin).await.map_err(told)?;
             writeln!(out, "done: {action}")?;
@@ -181,12 +180,59 @@ impl<'a> Work<'a> {
         let file = self.options.password_file.as_deref();
         let secret = password(&self.environment, file, &username)?;
         let mut connection = self.connection.clone();
-        connection.login = Login::Password { username, secret };
+        connection.login = if username.contains('!') {
+            Login::Token { id: username, secret }
+        } else {
+            Login::Password { username, secret }
+        };
         if let Some(endpoint) = &self.options.api_url {
             connection.endpoints = vec![endpoint.clone()];
         }
         let client = Client::new(self.cloud.clone(), &connection, &WireDialer);
         client.map(Some).map_err(|error| failed(error.chain()))
+    }
+
+    /// Logs in as the administrator.
+    async fn let_in(&self, admin: &Client) -> Result<(), CliError> {
+        let error = match admin.version().await {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        let PveError::Refused { refusal, .. } = &error else {
+            return Err(failed(admin.fault(&error).text));
+        };
+        if refusal.status != 401 {
+            return Err(failed(admin.fault(&error).text));
+        }
+        let secret = match admin.login().contains('!') {
+            true => "that the token is there, has not expired, and its secret is the one given",
+            false => "the password",
+        };
+        Err(failed(format!(
+            "cloud `{}` does not let {} in: {}: check {secret} (--password-file, or \
+             $DROVER_ADMIN_PASSWORD), and that the user is enabled and has not expired",
+            self.cloud,
+            admin.login(),
+            refusal.text
+        )))
+    }
+
+    /// Refuses what the administrator may not do, before anything is done.
+    pub(super) async fn may(
+        &self,
+        admin: &Client,
+        needed: impl IntoIterator<Item = (String, &'static [&'static str])>,
+    ) -> Result<(), CliError> {
+        let lacks = lacking(admin, needed).await;
+        let lacks = lacks.map_err(|error| failed(admin.fault(&error).text))?;
+        if lacks.is_empty() {
+            return Ok(());
+        }
+        Err(failed(format!(
+            "{} lacks {}: nothing was done; log in as an administrator with --user, such as root@pam",
+            admin.login(),
+            lacks.join(", ")
+        )))
     }
 
     fn wanted(&self, release: Release, facts: &Facts) -> Wanted {
@@ -241,7 +287,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    fn token_place(&self) -> Result<TokenPlace, CliError> {
+    pub(super) fn token_place(&self) -> Result<TokenPlace, CliError> {
         let token = self.connection.login.name();
         token_place(&self.path, &self.environment, token)
             .map_err(|error| CliError::Usage(error.render()))
@@ -303,112 +349,6 @@ impl<'a> Work<'a> {
         }
         let missing = missing.join(", ");
         Err(failed(format!("{} still lacks {missing}: `drover doctor` tells more", client.login())))
-    }
-
-    async fn rotate(
-        &self,
-        admin: &Client,
-        out: &mut (dyn io::Write + Send),
-    ) -> Result<(), CliError> {
-        let place = self.token_place()?;
-        let (Some(old_file), Some(_)) = (place.secret_file.clone(), place.file_for("")) else {
-            let text = format!(
-                "the secret of credential `{}` is not in a secretFile, so that drover can not put \
-                 another one there: rotate it where it comes from",
-                place.credential
-            );
-            return Err(CliError::Usage(text));
-        };
-        let rotation = Rotation { admin, dialer: &WireDialer, connection: &self.connection };
-        let swap = |name: String, secret: SecretString| self.swap(&place, name, secret);
-        let new = rotate(rotation, swap, |text| writeln!(out, "done: {text}")).await;
-        let new = match new.map_err(|stand| failed(stand.to_string()))? {
-            Rotated::Instead { new } => new,
-            Rotated::Beside { new, old, remove } => {
-                writeln!(
-                    out,
-                    "note: {old} and {} are left for whoever uses them",
-                    old_file.display()
-                )?;
-                writeln!(out, "note: once nothing does: {remove}")?;
-                writeln!(out, "ok: {new} works")?;
-                return Ok(());
-            }
-        };
-        writeln!(out, "done: removed {}", self.connection.login.name())?;
-        if let Err(error) = std::fs::remove_file(&old_file) {
-            writeln!(out, "note: {} can not be removed: {error}", old_file.display())?;
-        }
-        writeln!(out, "ok: {new} is in use")?;
-        Ok(())
-    }
-
-    /// Puts a token in use: its secret in a file of its own, then both keys of the YAML at once, and
-    /// a reload where a service runs, which tells whether it took that up. Whatever fails, the YAML is
-    /// as it was.
-    async fn swap(
-        &self,
-        place: &TokenPlace,
-        name: String,
-        secret: SecretString,
-    ) -> Result<bool, String> {
-        let written = place.file_for(&name).unwrap_or_default();
-        let file = place.resolve(&self.environment, &written);
-        let shown = |path: &Path, error: io::Error| {
-            format!("{} can not be written: {error}", path.display())
-        };
-        let before =
-            std::fs::read_to_string(&place.file).map_err(|error| shown(&place.file, error))?;
-        write_secret(&file, &secret).map_err(|error| shown(&file, error))?;
-        let token = format!("{}!{name}", self.user);
-        let undo = |why: String| {
-            // The old token's file is still there; this one is of no use any more.
-            let _ = std::fs::remove_file(&file);
-            why
-        };
-        let environment = Environment::of_process();
-        let text = place
-            .replaced(&self.path, &environment, &token, &written)
-            .map_err(|error| undo(error.render()))?;
-        let was = self.generation().await;
-        replace(&place.file, &text).map_err(|error| undo(shown(&place.file, error)))?;
-        match self.reload().await {
-            Ok(()) => {
-                // One that reads other files has nothing new of this.
-                let taken = was.is_some() && self.generation().await > was;
-                if taken {
-                    tokio::time::sleep(Duration::from_secs(self.options.grace)).await;
-                }
-                Ok(taken)
-            }
-            Err(why) => {
-                let back = replace(&place.file, &before);
-                // It is running with what was there before, or takes that up again.
-                let _ = self.reload().await;
-                match back {
-                    Ok(()) => Err(undo(why)),
-                    Err(error) => Err(format!("{why}; {}", shown(&place.file, error))),
-                }
-            }
-        }
-    }
-
-    /// The generation of the configuration that a running service has; none without a service.
-    async fn generation(&self) -> Option<u64> {
-        let service = Service::new(self.global).ok()?;
-        let status: Result<StatusOut, _> = service.get("/v1/status", CALL_LIMIT).await;
-        status.ok()?.config.generation
-    }
-
-    /// Has a running service read the YAML; one that does not run needs nothing.
-    async fn reload(&self) -> Result<(), String> {
-        let service = Service::new(self.global).map_err(|error| error.to_string())?;
-        let answer = service.post("/v1/reload", &json!({}), RELOAD_LIMIT.max(CALL_LIMIT)).await;
-        let answer: Result<ReloadOut, _> = answer;
-        match answer {
-            Ok(_) | Err(CallError::NoService { .. }) => Ok(()),
-            Err(error) => Err(format!("the running service did not take it: {error}")),
-        }
     }
 }
 

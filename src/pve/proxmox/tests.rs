@@ -397,10 +397,10 @@ async fn leftovers_are_looked_for_on_every_storage() {
         "GET /nodes/pve1/storage/fast/content content=images vmid=101" => Step::Data(json!([])),
         _ => Step::Data(json!([{"volid": "slow:101/vm-101-disk-0.qcow2", "vmid": "101"}])),
     });
-    let left = port(&script, &["primary"]).leftovers(&vm(), &[]).await.unwrap();
+    let left = port(&script, &["primary"]).leftovers(&vm(), &[], None).await.unwrap();
     assert_eq!(left, ["slow:101/vm-101-disk-0.qcow2"]);
     let script = Script::new(|_| Step::Data(json!([{"storage": "nfs", "active": 0}])));
-    let fault = port(&script, &["primary"]).leftovers(&vm(), &[]).await.unwrap_err();
+    let fault = port(&script, &["primary"]).leftovers(&vm(), &[], None).await.unwrap_err();
     assert_eq!(
         (fault.kind, fault.culprit),
         (FaultKind::Contention, Culprit::Storage("nfs".into()))
@@ -431,7 +431,7 @@ async fn remains(taken: bool) -> (Vec<String>, usize) {
         ])),
     });
     let ours = ["nfs:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2".to_owned()];
-    let left = port(&script, &["primary"]).leftovers(&vm(), &ours).await.unwrap();
+    let left = port(&script, &["primary"]).leftovers(&vm(), &ours, None).await.unwrap();
     let freed = "a DELETE /nodes/pve1/storage/nfs/content/nfs%3A101%2Fvm-101-disk-0.qcow2";
     let deletes: Vec<String> =
         script.seen().into_iter().filter(|one| one.contains("DELETE")).collect();

@@ -118,7 +118,7 @@ async fn rights_that_are_missing_are_named() {
         (json!({"Datastore.AllocateTemplate": 1}), "Datastore.Allocate"),
     ] {
         let script = cluster(held, uploaded, OWN);
-        let fault = configure(&script).await.unwrap_err();
+        let fault = configure(&script).await.unwrap().image_refused.unwrap();
         let path = Some("/storage/local".to_owned());
         let privilege = Some(missing.to_owned());
         assert_eq!(fault.kind, FaultKind::Denied { privilege, path });
@@ -131,13 +131,13 @@ async fn rights_that_are_missing_are_named() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_upload_is_the_templates_fault_and_says_what_to_do() {
     let no_iso = || Step::Refuse(500, "storage 'local' does not support 'iso' content");
-    let fault = configure(&cluster(all(), no_iso, OWN)).await.unwrap_err();
+    let fault = configure(&cluster(all(), no_iso, OWN)).await.unwrap().image_refused.unwrap();
     assert!(fault.text.contains("`pvesm set local --content backup,vztmpl,iso`"), "{}", fault.text);
     assert_eq!(fault.culprit, Culprit::Template);
     let denied = || {
         Step::Refuse(403, "Permission check failed (/storage/local, Datastore.AllocateTemplate)")
     };
-    let fault = configure(&cluster(all(), denied, OWN)).await.unwrap_err();
+    let fault = configure(&cluster(all(), denied, OWN)).await.unwrap().image_refused.unwrap();
     assert!(fault.text.contains("`Datastore.AllocateTemplate` on `/storage/local`"));
     assert_eq!(fault.culprit, Culprit::Template);
 }

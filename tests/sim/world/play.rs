@@ -42,7 +42,7 @@ impl World {
     /// Begins agents of a template as an operator; how many, and why not more.
     pub async fn provision(&self, template: &str, count: u32) -> (Vec<AgentId>, Option<String>) {
         let template = template.to_owned();
-        let wish = |reply| HerdCommand::Provision { template, count, reply };
+        let wish = |reply| HerdCommand::Provision { template, count, trial: false, reply };
         let done = self.wish(wish).await.unwrap();
         (done.agents, done.short)
     }

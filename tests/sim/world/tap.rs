@@ -302,8 +302,13 @@ impl Hypervisor for Tapped<dyn Hypervisor> {
     fn remove_image(&self, cloud: &CloudId, image: &ImageSight) -> Ask<()> {
         self.tap.ask("remove_image", None, || self.inner.remove_image(cloud, image))
     }
-    fn leftovers(&self, vm: &VmRef, ours: &[String]) -> Ask<Vec<String>> {
-        self.tap.ask("leftovers", Some(vm.vmid), || self.inner.leftovers(vm, ours))
+    fn leftovers(
+        &self,
+        vm: &VmRef,
+        ours: &[String],
+        only: Option<&BTreeSet<String>>,
+    ) -> Ask<Vec<String>> {
+        self.tap.ask("leftovers", Some(vm.vmid), || self.inner.leftovers(vm, ours, only))
     }
 }
 

@@ -4,6 +4,7 @@
 mod address;
 mod calls;
 mod chance;
+mod clone;
 mod hold;
 mod image;
 mod lease;

@@ -125,7 +125,10 @@ impl Hypervisor for Ground {
     }
     fn configure(&self, _: ConfigureCall) -> Ask<Configured> {
         let volumes = vec!["local:vm-10417-disk-0".into()];
-        self.call("configure", Configured { volumes, mac: None, tags_refused: None })
+        self.call(
+            "configure",
+            Configured { volumes, mac: None, tags_refused: None, image_refused: None },
+        )
     }
     fn snapshot(&self, _: SnapshotCall) -> Ask<Snapped> {
         self.call("snapshot", Snapped::Taken)
@@ -163,7 +166,7 @@ impl Hypervisor for Ground {
         self.call("remove_image", ())
     }
 
-    fn leftovers(&self, _: &VmRef, _: &[String]) -> Ask<Vec<String>> {
+    fn leftovers(&self, _: &VmRef, _: &[String], _: Option<&BTreeSet<String>>) -> Ask<Vec<String>> {
         self.call("leftovers", Vec::new())
     }
 }

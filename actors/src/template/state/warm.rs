@@ -1,5 +1,6 @@
 //! The warm pool: how many agents are kept without demand, and which may go without touching that.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::season::Season;
@@ -8,7 +9,7 @@ use crate::id::AgentId;
 use crate::message::Standing;
 use crate::ports::Calendar;
 use crate::record::Reason;
-use crate::spec::Minimums;
+use crate::spec::{Minimums, TemplateSpec};
 use crate::time::{Moment, Now};
 
 /// The longest time between two looks at the calendar: wall clocks are set now and then.
@@ -20,10 +21,10 @@ impl Held {
         lives(self.standing) && self.serves_on()
     }
 
-    /// Whether it will serve others after this: not what is told to go, drains, is held, or is kept
-    /// for its owner.
+    /// Whether it will serve others after this: not what is told to go, drains, is held, is on trial,
+    /// or is kept for its owner.
     fn serves_on(&self) -> bool {
-        let over = matches!(&*self.state, "Draining" | "Held");
+        let over = matches!(&*self.state, "Draining" | "Held") || self.spec.trial;
         !self.going && !over && self.owner.is_none()
     }
 
@@ -38,7 +39,7 @@ impl Held {
             | Standing::Parked
             | Standing::Gone => false,
         };
-        idle && !self.going && self.owner.is_none()
+        idle && !self.going && !self.spec.trial && self.owner.is_none()
     }
 
     /// Whether it is or can be in use, and goes on to be after that.
@@ -53,6 +54,11 @@ impl Held {
 }
 
 impl TemplateMind {
+    /// The spec that an agent was begun with.
+    pub fn spec_of(&self, agent: &AgentId) -> Arc<TemplateSpec> {
+        self.agents.get(agent).map_or_else(|| self.spec.clone(), |held| held.spec.clone())
+    }
+
     /// What it keeps at this moment; nothing once it left the configuration.
     pub fn kept(&self) -> Minimums {
         let kept = || self.season.map_or_else(|| self.spec.minimums(), |season| season.kept);

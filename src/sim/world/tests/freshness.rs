@@ -98,3 +98,27 @@ async fn a_guest_that_powers_itself_off_just_becomes_stopped() {
     seconds(10).await;
     assert_eq!(play.line(101).await.unwrap()["status"], "stopped");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_list_tells_of_a_node_and_of_its_guests_as_of_one_cycle() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    seconds(20).await;
+    for (list, about) in [("/cluster/resources", json!({ "type": "node" })), ("/nodes", json!({}))]
+    {
+        let used = async || {
+            let lines = play.get(list, about.clone()).await;
+            let line = lines.as_array().unwrap().iter().find(|line| line["node"] == "pve1");
+            line.unwrap()["mem"].as_u64().unwrap()
+        };
+        let idle = used().await;
+        play.run(101, "POST", "status/start", json!({})).await;
+        let running = idle + play.line(101).await.unwrap()["maxmem"].as_u64().unwrap() / 4;
+        assert_eq!(used().await, idle, "as its guest is listed as stopped");
+        seconds(10).await;
+        assert_eq!(used().await, running);
+        play.run(101, "POST", "status/stop", json!({})).await;
+        assert_eq!(used().await, running, "as its guest is listed as running");
+        seconds(10).await;
+    }
+}

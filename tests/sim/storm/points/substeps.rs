@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use drover::sim::world::Faults;
 use drover_actors::fact::AgentPicture;
 use drover_actors::fault::Fault;
 use drover_actors::id::LeaseId;
@@ -61,8 +62,13 @@ impl Substep {
     fn path(&self) -> String {
         let last = self.way.last();
         let adopted = last.is_some_and(|step| step.what == What::Restart && self.call == "Look");
-        let adopted = if adopted { "_of_the_adopted" } else { "" };
-        format!("{}::{}{adopted}", snake(&self.state), snake(&self.call))
+        let undone = last.is_some_and(|step| step.state == "Cloning" && self.state == "Retiring");
+        let of = match (adopted, undone) {
+            (true, _) => "_of_the_adopted",
+            (false, true) => "_of_a_clone",
+            (false, false) => "",
+        };
+        format!("{}::{}{of}", snake(&self.state), snake(&self.call))
     }
 }
 
@@ -146,6 +152,17 @@ fn prelude(state: &str, call: &str, answer: &str) -> Result<Prelude, String> {
     };
     let call = method(call).ok_or_else(unknown)?;
     Ok(Prelude { state: Some(state.to_owned()), call, turn })
+}
+
+/// What goes wrong on the cluster from the start, so that the calls on the way end as they do.
+fn faults(steps: &[Step]) -> Faults {
+    let all = steps.iter().filter_map(|Step { state, what }| match what {
+        What::Answered(call, answer) if state == "Cloning" => {
+            way(state, call, Some("Clone"), answer).map(|way| way.faults)
+        }
+        What::Answered(..) | What::Told(_) | What::Restart => None,
+    });
+    Faults { tasks: all.flat_map(|faults| faults.tasks).collect(), ..Faults::default() }
 }
 
 struct Walk {
@@ -269,6 +286,7 @@ async fn play(substep: &Substep, blow: Blow) -> Result<(), String> {
     let bare = Plan { preludes: VecDeque::new(), target, turns, cut_after, hush: None };
 
     let world = World::started(setup(substep)).await;
+    world.faults(faults(&substep.way));
     let script = Script::new(&world);
     script.take(&world, plan(&substep.way, &bare)?);
     let leases = vec![world.lease("linux").await];

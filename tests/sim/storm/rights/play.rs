@@ -29,6 +29,7 @@ pub async fn doctored(setup: &Setup) -> CloudReport {
         dialer: &world.dialer(),
         certificates: &ToldCertificates::default(),
         clock: &|| EPOCH,
+        config: None,
     };
     examine(ways, &checked.herd, &rack, &checked.connections[&rack]).await
 }

@@ -49,9 +49,6 @@ impl Play {
             Deed::HoldStorage(number, time) => self.stall(number, 0, seconds(time)),
             Deed::Stall(number, storage, time) => self.stall(number, storage, seconds(time)),
             Deed::Offline(cluster, storage, offline) => {
-                if offline {
-                    self.watch.offline();
-                }
                 let side = self.world.sides.at(cluster);
                 side.set_storage_reachable(stage::STORAGES[storage], !offline);
             }
@@ -144,7 +141,7 @@ impl Play {
             Deed::Provision { template, count } => {
                 let (reply, _) = oneshot::channel();
                 let template = TEMPLATES[template].to_owned();
-                self.world.send(HerdCommand::Provision { template, count, reply });
+                self.world.send(HerdCommand::Provision { template, count, trial: false, reply });
             }
             Deed::Reap { all } => {
                 if all {
@@ -335,11 +332,6 @@ impl Play {
     pub(super) fn sweep_orphans(&mut self) {
         for vmid in std::mem::take(&mut self.orphans) {
             if self.world.sides.config(vmid).is_some() {
-                self.world.administer(vmid);
-            }
-        }
-        for vmid in self.watch.remains() {
-            if self.world.sides.config(vmid).is_none() {
                 self.world.administer(vmid);
             }
         }

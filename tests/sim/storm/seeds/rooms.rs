@@ -12,6 +12,8 @@ use drover_actors::spec::TemplateSpec;
 use super::plan::{CLOUDS, Stage};
 use super::seen::Live;
 
+/// MiB that a node of the simulator's needs for itself.
+const OWN: u64 = 1024;
 /// How long what was granted before a drain may be written down after it.
 const MOMENT: Duration = Duration::from_millis(1);
 /// How long an agent that nobody uses may stay on a drained node before it is told to go.
@@ -24,8 +26,7 @@ type Place = (usize, String);
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     leads: BTreeMap<CloudId, usize>,
-    /// The MiB that agents may have of a node; none where there is plenty. What it needs for itself is
-    /// left out: of that drover knows what the list says, which is some seconds old.
+    /// The MiB that agents may have of a node; none where there is plenty.
     limit: Option<u64>,
     /// What each agent was promised, from its record until it is gone.
     promised: BTreeMap<AgentId, (Place, u64)>,
@@ -44,7 +45,7 @@ impl Rooms {
     pub(super) fn of(stage: &Stage) -> Self {
         let leads = CLOUDS.into_iter().map(CloudId::new).zip(stage.leads).collect();
         let memory = stage.memory * 1024;
-        let limit = (memory > 0).then(|| memory - memory * stage.headroom / 100);
+        let limit = (memory > 0).then(|| memory - memory * stage.headroom / 100 - OWN);
         Self { leads, limit, ..Self::default() }
     }
 

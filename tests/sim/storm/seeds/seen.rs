@@ -130,10 +130,6 @@ pub(super) struct Seen {
     /// This moment, and how much happened at it.
     pub(super) moment: (Duration, u32),
     pub(super) harmed: bool,
-    /// Whether a storage was ever out of reach.
-    pub(super) offline: bool,
-    /// Ids of which clones that failed then left something.
-    pub(super) remains: BTreeSet<u32>,
     pub(super) addresses: Addresses,
     pub(super) log: Option<Vec<String>>,
     pub(super) wrong: Option<Wrong>,

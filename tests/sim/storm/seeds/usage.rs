@@ -134,6 +134,7 @@ pub(super) fn going(
         | Reason::Orphaned
         | Reason::ReturnedFromPark
         | Reason::WindowClosed
+        | Reason::TrialOver
         | Reason::MadeRoom
         | Reason::NodeDrained
         | Reason::Cancelled => false,

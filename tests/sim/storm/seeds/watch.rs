@@ -1,7 +1,7 @@
 //! What must hold at every fact, record and request, judged as each comes: incremental, so that a
 //! storm costs little more than the herd itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -171,16 +171,6 @@ impl Watch {
     /// An operator was told that a node is drained, or used again.
     pub fn drained(&self, cluster: usize, done: &NodeDrained) {
         self.seen().rooms.drained(cluster, done, self.now());
-    }
-
-    /// A storage is out of reach from here on.
-    pub fn offline(&self) {
-        self.seen().offline = true;
-    }
-
-    /// Ids of which something was left by clones that failed.
-    pub fn remains(&self) -> BTreeSet<u32> {
-        self.seen().remains.clone()
     }
 
     /// An operator is about to let a node be used again.
@@ -408,22 +398,18 @@ impl Watch {
             let text = format!("{agent} is gone and its guest {vmid} is there");
             return self.blame(seen, "no-guest-without-a-record", text);
         }
-        self.left(seen, agent, &live, vmid);
+        self.left(seen, agent, vmid);
     }
 
-    /// Nothing of an agent's guest outlives it on any storage, but what a clone that failed could not
-    /// free again while its storage was out of reach: nobody can tell whose that is.
-    fn left(&self, seen: &mut Seen, agent: &AgentId, live: &Live, vmid: u32) {
+    /// Nothing of an agent's guest outlives it on any storage.
+    fn left(&self, seen: &mut Seen, agent: &AgentId, vmid: u32) {
         // Whose volumes they are is plain only where nobody else came under that id.
         let others = seen.strangers.contains(&vmid) || seen.orphans.contains(&vmid);
         if others || self.side.config(vmid).is_some() {
             return;
         }
         let volumes = self.side.volumes_of(vmid);
-        let unmade = matches!(&*live.state, "Cloning" | "InDoubt" | "Gone") && seen.offline;
-        if unmade && !volumes.is_empty() && !seen.past.contains_key(agent) {
-            seen.remains.insert(vmid);
-        } else if !volumes.is_empty() {
+        if !volumes.is_empty() {
             let text = format!("{agent} is gone, and of its guest stay {volumes:?}");
             self.blame(seen, "no-volume-without-an-owner", text);
         }

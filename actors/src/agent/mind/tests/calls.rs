@@ -76,7 +76,8 @@ fn kind(place: &Place) -> String {
     let (resets, closes) = (drive.mind.spec.reset.is_some(), drive.mind.spec.close_ssh);
     let calls: BTreeSet<String> = pending(drive).iter().map(|(_, call)| sketch(call)).collect();
     let mind = &drive.mind;
-    let guest = mind.guest().map(|guest| (guest.upid.is_some(), guest.address.is_some()));
+    let guest = mind.guest();
+    let guest = guest.map(|one| (one.upid.is_some(), one.address.is_some(), one.settled));
     let dead = matches!(mind.state(), State::InDoubt { dead: Some(_), .. });
     let waits = (mind.leases.len(), mind.observing, mind.retry.is_some());
     let here = place.made.iter().filter(|(.., made)| *made == drive.state()).count();
@@ -156,7 +157,7 @@ fn is_fair((state, what): &Step) -> bool {
 
 fn draw() -> String {
     let mut known = BTreeSet::new();
-    let mut calls: BTreeMap<(&'static str, String, bool), Vec<Step>> = BTreeMap::new();
+    let mut calls: BTreeMap<(&'static str, String, bool, bool), Vec<Step>> = BTreeMap::new();
     // Ways with the fewest surprises first, and the shortest of these.
     let rank = |place: &Place| {
         let odd = place.way.iter().filter(|step| !is_fair(step));
@@ -178,7 +179,11 @@ fn draw() -> String {
             continue;
         }
         for (_, call, made) in place.made.iter().filter(|(.., made)| *made == place.drive.state()) {
-            let key = (*made, name(call), place.drive.mind.observing);
+            // What a clone left that came to nothing is not what a destroy left.
+            let mind = &place.drive.mind;
+            let undone = mind.guest().is_some_and(|guest| !guest.settled);
+            let undone = undone && *call == Call::Leftovers && *made == "Retiring";
+            let key = (*made, name(call), mind.observing, undone);
             calls.entry(key).or_insert_with(|| place.way.clone());
         }
         for place in next(&place) {
@@ -187,7 +192,7 @@ fn draw() -> String {
         }
     }
     let mut table = String::new();
-    for ((state, call, _), way) in calls {
+    for ((state, call, ..), way) in calls {
         let way = way.iter().filter(|step| !is_fair(step));
         let way: Vec<String> = way.map(|(state, what)| format!("{state} {what}")).collect();
         writeln!(table, "{state:<12} {call:<10} {}", way.join(", ")).expect("a string");

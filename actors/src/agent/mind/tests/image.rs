@@ -54,7 +54,12 @@ fn ready() -> Drive {
     let mut drive = Drive::new(with_image());
     drive.go_to("Configuring");
     let volumes = vec!["local:vm-10417-disk-0".into(), IMAGE.into()];
-    drive.answer(Answer::Configured(Ok(Configured { volumes, mac: None, tags_refused: None })));
+    drive.answer(Answer::Configured(Ok(Configured {
+        volumes,
+        mac: None,
+        tags_refused: None,
+        image_refused: None,
+    })));
     drive.go_to("Ready");
     drive.effects.clear();
     drive
@@ -104,4 +109,57 @@ fn a_guest_that_vanished_is_not_gone_before_its_image() {
     assert_eq!(drive.asked().map(|(_, call)| call), Some(Call::Leftovers));
     drive.answer(Answer::Leftovers(Ok(Vec::new())));
     assert_eq!(drive.state(), "Gone");
+}
+
+// Invariant: an image that was refused is nowhere, unless an earlier try may have stored it.
+
+/// An agent whose image is refused, after this answer to an earlier try.
+fn refused(earlier: Option<FaultKind>) -> Drive {
+    let mut drive = Drive::new(with_image());
+    drive.go_to("Configuring");
+    if let Some(kind) = earlier {
+        drive.answer(Answer::Configured(Err(fault(kind))));
+        while drive.asked().is_none() {
+            drive.wait(secs(1));
+        }
+    }
+    let denied = FaultKind::Denied { privilege: None, path: None };
+    let image_refused = Some(fault(denied));
+    let (volumes, mac, tags_refused) = (Vec::new(), None, None);
+    let answer = Configured { volumes, mac, tags_refused, image_refused };
+    drive.answer(Answer::Configured(Ok(answer)));
+    assert_eq!(drive.state(), "Retiring", "at once");
+    let charged = drive.reports().iter().rev().find_map(|r| r.fault.clone()).expect("a fault");
+    assert_eq!(charged.kind.label(), "denied");
+    drive
+}
+
+#[test]
+fn an_image_that_was_refused_is_not_looked_for_when_its_guest_goes() {
+    let mut drive = refused(None);
+    assert_eq!(drive.ledger.agents[&agent_id()].volumes, Vec::<String>::new());
+    drive.go_to("Gone");
+    assert!(!drive.calls().contains(&Call::Leftovers));
+}
+
+#[test]
+fn an_image_that_an_earlier_try_may_have_stored_is_looked_for() {
+    let mut drive = refused(Some(FaultKind::UnknownOutcome));
+    assert_eq!(drive.ledger.agents[&agent_id()].volumes, [IMAGE]);
+    drive.go_to("Gone");
+    assert!(drive.calls().contains(&Call::Leftovers));
+}
+
+#[test]
+fn an_image_that_a_life_before_this_one_may_have_stored_is_looked_for() {
+    let mut drive = Drive::new(with_image());
+    drive.go_to("Configuring");
+    let mut drive = drive.adopt(secs(60));
+    let sight = drive.sight();
+    drive.answer(Answer::Looked(Ok(sight)));
+    let image_refused = Some(fault(FaultKind::Broken));
+    let (volumes, mac, tags_refused) = (Vec::new(), None, None);
+    let answer = Configured { volumes, mac, tags_refused, image_refused };
+    drive.answer(Answer::Configured(Ok(answer)));
+    assert_eq!(drive.ledger.agents[&agent_id()].volumes, [IMAGE]);
 }

@@ -1,0 +1,238 @@
+//! `drover setup rights --rotate`: the token of a running service is replaced, and what an earlier
+//! rotation left is found.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde_json::json;
+
+use super::super::client::CALL_LIMIT;
+use super::super::service::replace;
+use super::super::{CallError, CliError, Client as Service};
+use super::failed;
+use super::rights::Work;
+use crate::config::{Environment, TokenPlace, token_place};
+use crate::pve::WireDialer;
+use crate::pve::client::Client;
+use crate::setup::{
+    Action, LeftToken, Leftovers, READS, Rotated, Rotation, rotate, rotation_comment,
+    secrets_beside, write_secret,
+};
+use crate::web::ReloadOut;
+use crate::web::shapes::StatusOut;
+
+/// How long a service may take to bring the new token into force.
+const RELOAD_LIMIT: Duration = Duration::from_secs(60);
+
+impl Work<'_> {
+    pub(super) async fn rotate(
+        &self,
+        admin: &Client,
+        out: &mut (dyn io::Write + Send),
+    ) -> Result<(), CliError> {
+        let place = self.token_place()?;
+        let (Some(old_file), Some(_)) = (place.secret_file.clone(), place.file_for("")) else {
+            let text = format!(
+                "the secret of credential `{}` is not in a secretFile, so that drover can not put \
+                 another one there: rotate it where it comes from",
+                place.credential
+            );
+            return Err(CliError::Usage(text));
+        };
+        let _lock = self.lock()?;
+        let remove = Action::RemoveToken(self.user.clone(), self.token.clone());
+        let reads = READS.first().map(|(path, any)| ((*path).to_owned(), *any));
+        self.may(admin, remove.needs().into_iter().chain(reads)).await?;
+        let before = self.leftovers(admin).await?;
+        for left in before.tokens.iter().filter(|left| left.was_never_used()) {
+            self.take_away(admin, left, out).await?;
+        }
+        // One without a token's name may be another's.
+        let bare = place.bare_file().map(|name| place.resolve(&self.environment, name));
+        for file in before.files.iter().filter(|file| Some(*file) != bare.as_ref()) {
+            take_file_away(file, out)?;
+        }
+        let comment = self.comment();
+        let rotation = Rotation {
+            admin,
+            dialer: &WireDialer,
+            connection: &self.connection,
+            comment: &comment,
+        };
+        let swap = |name: String, secret: SecretString| self.swap(&place, name, secret);
+        let new = rotate(rotation, swap, |text| writeln!(out, "done: {text}")).await;
+        let new = match new.map_err(|stand| failed(stand.to_string()))? {
+            Rotated::Instead { new } => new,
+            Rotated::Beside { new, old, remove } => {
+                writeln!(
+                    out,
+                    "note: {old} and {} are left for whoever uses them",
+                    old_file.display()
+                )?;
+                writeln!(out, "note: once nothing does: {remove}")?;
+                let left = self.leftovers_beside(admin, &new).await?;
+                for left in left.tokens.iter().filter(|left| left.id() != old) {
+                    writeln!(out, "note: {left}")?;
+                }
+                writeln!(out, "ok: {new} works")?;
+                return Ok(());
+            }
+        };
+        writeln!(out, "done: removed {}", self.connection.login.name())?;
+        if let Err(error) = std::fs::remove_file(&old_file) {
+            writeln!(out, "note: {} can not be removed: {error}", old_file.display())?;
+        }
+        // The service works with the new one: it needs none that was made for this configuration before.
+        for left in self.leftovers_beside(admin, &new).await?.tokens {
+            if left.proven {
+                self.take_away(admin, &left, out).await?;
+            } else {
+                writeln!(out, "note: {left}")?;
+            }
+        }
+        writeln!(out, "ok: {new} is in use")?;
+        Ok(())
+    }
+
+    /// What rotations that were cut short have left beside the token in the YAML.
+    pub(super) async fn leftovers(&self, admin: &Client) -> Result<Leftovers, CliError> {
+        self.leftovers_beside(admin, self.connection.login.name()).await
+    }
+
+    async fn leftovers_beside(&self, admin: &Client, token: &str) -> Result<Leftovers, CliError> {
+        let users = admin.users().await.map_err(|error| failed(admin.fault(&error).text))?;
+        let own = users.iter().find(|one| one.userid == self.user);
+        let (Some(own), Some((_, name))) = (own, token.split_once('!')) else {
+            return Ok(Leftovers::default());
+        };
+        // Where the secret comes from elsewhere there are no files of rotations.
+        let place = token_place(&self.path, &self.environment, token).ok();
+        let secrets = place.and_then(|place| {
+            let bare = place.resolve(&self.environment, place.bare_file()?);
+            let current = place.secret_file.clone()?;
+            secrets_beside(&current, &bare, name).ok()
+        });
+        Ok(Leftovers::find(own, name, &self.comment(), secrets.unwrap_or_default()))
+    }
+
+    /// What is written beside the tokens that rotations of this configuration make.
+    fn comment(&self) -> String {
+        let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        rotation_comment(machine.trim(), &path)
+    }
+
+    /// Keeps other rotations of this configuration from running: one would take the other's new token
+    /// for something left over.
+    fn lock(&self) -> Result<File, CliError> {
+        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        let folder = if path.is_dir() { &*path } else { path.parent().unwrap_or(&path) };
+        let told =
+            |error: io::Error| failed(format!("{} can not be locked: {error}", folder.display()));
+        let lock = File::open(folder).map_err(told)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(lock),
+            Err(TryLockError::WouldBlock) => Err(failed(
+                "another rotation of this configuration is under way: run this again once it is over",
+            )),
+            Err(TryLockError::Error(error)) => Err(told(error)),
+        }
+    }
+
+    async fn take_away(
+        &self,
+        admin: &Client,
+        left: &LeftToken,
+        out: &mut (dyn io::Write + Send),
+    ) -> Result<(), CliError> {
+        if let Err(error) = admin.remove_token(&left.user, &left.name).await {
+            writeln!(out, "note: {left}: {}", admin.fault(&error).text)?;
+            return Ok(());
+        }
+        writeln!(out, "done: removed {}, left by a rotation that was cut short", left.id())?;
+        match &left.file {
+            Some(file) => take_file_away(file, out),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts a token in use: its secret in a file of its own, then both keys of the YAML at once, and
+    /// a reload where a service runs, which tells whether it took that up. Whatever fails, the YAML is
+    /// as it was.
+    async fn swap(
+        &self,
+        place: &TokenPlace,
+        name: String,
+        secret: SecretString,
+    ) -> Result<bool, String> {
+        let written = place.file_for(&name).unwrap_or_default();
+        let file = place.resolve(&self.environment, &written);
+        let shown = |path: &Path, error: io::Error| {
+            format!("{} can not be written: {error}", path.display())
+        };
+        let before =
+            std::fs::read_to_string(&place.file).map_err(|error| shown(&place.file, error))?;
+        write_secret(&file, &secret).map_err(|error| shown(&file, error))?;
+        let token = format!("{}!{name}", self.user);
+        let undo = |why: String| {
+            // The old token's file is still there; this one is of no use any more.
+            let _ = std::fs::remove_file(&file);
+            why
+        };
+        let environment = Environment::of_process();
+        let text = place
+            .replaced(&self.path, &environment, &token, &written)
+            .map_err(|error| undo(error.render()))?;
+        let was = self.generation().await;
+        replace(&place.file, &text).map_err(|error| undo(shown(&place.file, error)))?;
+        match self.reload().await {
+            Ok(()) => {
+                // One that reads other files has nothing new of this.
+                let taken = was.is_some() && self.generation().await > was;
+                if taken {
+                    tokio::time::sleep(Duration::from_secs(self.options.grace)).await;
+                }
+                Ok(taken)
+            }
+            Err(why) => {
+                let back = replace(&place.file, &before);
+                // It is running with what was there before, or takes that up again.
+                let _ = self.reload().await;
+                match back {
+                    Ok(()) => Err(undo(why)),
+                    Err(error) => Err(format!("{why}; {}", shown(&place.file, error))),
+                }
+            }
+        }
+    }
+
+    /// The generation of the configuration that a running service has; none without a service.
+    async fn generation(&self) -> Option<u64> {
+        let service = Service::new(self.global).ok()?;
+        let status: Result<StatusOut, _> = service.get("/v1/status", CALL_LIMIT).await;
+        status.ok()?.config.generation
+    }
+
+    /// Has a running service read the YAML; one that does not run needs nothing.
+    async fn reload(&self) -> Result<(), String> {
+        let service = Service::new(self.global).map_err(|error| error.to_string())?;
+        let answer = service.post("/v1/reload", &json!({}), RELOAD_LIMIT.max(CALL_LIMIT)).await;
+        let answer: Result<ReloadOut, _> = answer;
+        match answer {
+            Ok(_) | Err(CallError::NoService { .. }) => Ok(()),
+            Err(error) => Err(format!("the running service did not take it: {error}")),
+        }
+    }
+}
+
+fn take_file_away(file: &Path, out: &mut (dyn io::Write + Send)) -> Result<(), CliError> {
+    let shown = file.display();
+    match std::fs::remove_file(file) {
+        Ok(()) => writeln!(out, "done: removed {shown}, left by a rotation that was cut short")?,
+        Err(error) => writeln!(out, "note: {shown} can not be removed: {error}")?,
+    }
+    Ok(())
+}

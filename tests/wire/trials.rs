@@ -1,0 +1,70 @@
+//! `drover doctor template` beside others who want agents, and cut short.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::harness::{Events, Kept, Lines, Service, Sim, drover};
+use super::rights::{setup, site};
+
+// Invariant: an agent on trial is handed to nobody, and goes by itself when nobody follows it.
+
+#[test]
+fn an_agent_on_trial_is_not_leased_and_goes_when_its_command_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path());
+    let site = site(&sim, "");
+    assert_eq!(setup(&site, &[]).0, 0);
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let mut command = drover();
+    command.arg("--socket").arg(site.dir.path().join("drover.sock"));
+    command.args(["doctor", "template", "linux"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = Lines::of("the trial", child.stderr.take().unwrap());
+    said.until(|line| line.contains("is on trial"));
+    let mut child = Kept(child);
+    child.0.kill().unwrap();
+    child.wait();
+    let ready = events.until("agent", |fact| fact["agent"]["state"] == "Ready");
+    let agent = ready["agent"]["id"].as_str().unwrap().to_owned();
+    assert_eq!(ready["agent"]["onTrial"], Value::Bool(true), "{ready}");
+    let shown = String::from_utf8(site.cli(&["agents"]).stdout).unwrap();
+    assert!(shown.contains("on trial"), "{shown}");
+    // Whoever wants an agent has another one.
+    let out = site.cli(&["lease", "--labels", "linux", "--", "true"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let served = events.until("agent", |fact| fact["agent"]["state"] == "Leased");
+    assert_ne!(served["agent"]["id"].as_str(), Some(&*agent));
+    assert_eq!(served["agent"]["onTrial"], Value::Bool(false), "{served}");
+}
+
+// Invariant: an agent that nobody but an administrator can mend ends the command, with what to run.
+
+#[test]
+fn a_trial_whose_agent_is_stranded_ends_with_what_to_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path());
+    let site = site(&sim, "    startupWaitSeconds: 4\n");
+    let yaml = std::fs::read_to_string(site.config()).unwrap();
+    site.write_yaml(&yaml.replace("sshPort: 2222", "sshPort: 2223"));
+    assert_eq!(setup(&site, &[]).0, 0);
+    let _service = Service::start(&site);
+    // Somebody renames the guest before it starts, so that it is not known to be drover's any more.
+    let faults = dir.path().join("faults.yaml");
+    std::fs::write(&faults, "calls: [{route: /status/start, method: POST, delay: 5}]\n").unwrap();
+    sim.order(&format!("faults {}", faults.display()));
+    let mut events = Events::follow(&site);
+    let out = std::thread::scope(|threads| {
+        let trial = threads.spawn(|| site.cli(&["doctor", "template", "linux"]));
+        let booting = events.until("agent", |fact| fact["agent"]["state"] == "Booting");
+        let path = format!("/nodes/{}/qemu/{}/config", sim.fact("node"), booting["agent"]["vmid"]);
+        let answer = sim.send("PUT", &path, &[("name", "somebody-elses")]);
+        assert_eq!(answer["data"], Value::Null, "{answer}");
+        trial.join().unwrap()
+    });
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(1), "{told}");
+    assert!(told.contains("is stranded: "), "{told}");
+    assert!(told.contains("qm destroy") && told.contains(" --purge"), "{told}");
+}
