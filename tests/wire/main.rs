@@ -7,6 +7,7 @@ mod api;
 mod demo;
 mod fallen;
 mod faults;
+mod gitea;
 mod harness;
 mod hostile;
 mod installations;

@@ -1,0 +1,197 @@
+//! A real Gitea whose jobs run on agents of the simulated cluster.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Events, Kept, Lines, Service, Site, world};
+
+/// A Gitea of its own for one test.
+struct Gitea {
+    url: String,
+    token: String,
+    _child: Kept,
+    /// What it says is read for as long as it lives.
+    _lines: Lines,
+    _dir: tempfile::TempDir,
+}
+
+impl Gitea {
+    /// Starts one; `tests/all` has built it.
+    fn start() -> Self {
+        let tool = |name: &str| {
+            let path = std::env::var_os(name).map(PathBuf::from);
+            path.unwrap_or_else(|| panic!("{name} is not set: run the tests by tests/all"))
+        };
+        let (program, assets) = (tool("DROVER_TEST_GITEA"), tool("DROVER_TEST_GITEA_ASSETS"));
+        let dir = tempfile::tempdir().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let url = format!("http://127.0.0.1:{port}");
+        fs::write(dir.path().join("app.ini"), settings(dir.path(), &assets, port)).unwrap();
+        let gitea = |args: &[&str]| {
+            let mut command = Command::new(&program);
+            command.arg("-c").arg(dir.path().join("app.ini")).args(args).stdin(Stdio::null());
+            command.env("GITEA_I_AM_BEING_UNSAFE_RUNNING_AS_ROOT", "true");
+            command.env("HOME", dir.path()).current_dir(dir.path());
+            command
+        };
+        let done = |args: &[&str]| {
+            let out = gitea(args).output().unwrap();
+            let said = String::from_utf8_lossy(&out.stdout).into_owned();
+            assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+            said
+        };
+        done(&["migrate"]);
+        let user = ["--username", "drover", "--password", "Test-only-1"];
+        let mail = ["--email", "drover@example.com", "--must-change-password=false"];
+        done(&[&["admin", "user", "create", "--admin"], &user[..], &mail[..]].concat());
+        let name = ["--username", "drover", "--token-name", "t", "--scopes", "all", "--raw"];
+        let said = done(&[&["admin", "user", "generate-access-token"], &name[..]].concat());
+        let token = said.lines().last().unwrap().trim().to_owned();
+        let mut child = gitea(&["web"]);
+        let mut child = Kept(child.stdout(Stdio::piped()).spawn().unwrap());
+        let mut lines = Lines::of("gitea", child.0.stdout.take().unwrap());
+        lines.until(|line| line.contains("Starting new Web server"));
+        let gitea = Self { url, token, _child: child, _lines: lines, _dir: dir };
+        // The line comes just before it listens.
+        gitea.call("GET", "/api/healthz", None);
+        gitea
+    }
+
+    /// Calls its API and gives the JSON it answers with; null for nothing.
+    fn call(&self, method: &str, path: &str, body: Option<Value>) -> Value {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--retry", "20", "--retry-connrefused", "--retry-delay", "0"]);
+        curl.args(["-X", method, "-H", &format!("Authorization: token {}", self.token)]);
+        if let Some(body) = body {
+            curl.args(["-H", "Content-Type: application/json", "-d", &body.to_string()]);
+        }
+        let out = curl.arg(format!("{}{path}", self.url)).output().unwrap();
+        assert!(out.status.success(), "{method} {path}: {out:?}");
+        serde_json::from_slice(&out.stdout).unwrap_or(Value::Null)
+    }
+
+    /// A repository with this workflow, whose push begins its jobs.
+    fn repository(&self, name: &str, workflow: &str) {
+        let body = json!({ "name": name, "auto_init": true, "default_branch": "main" });
+        self.call("POST", "/api/v1/user/repos", Some(body));
+        let content = base64(workflow.as_bytes());
+        let body = json!({ "content": content, "message": "ci", "branch": "main" });
+        let path = format!("/api/v1/repos/drover/{name}/contents/.gitea/workflows/ci.yml");
+        self.call("POST", &path, Some(body));
+    }
+
+    /// Its jobs by name, each with how it ended.
+    fn conclusions(&self) -> BTreeMap<String, String> {
+        let jobs = self.call("GET", "/api/v1/admin/actions/jobs?limit=50", None);
+        let jobs = jobs["jobs"].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        jobs.iter().map(|job| (text(&job["name"]), text(&job["conclusion"]))).collect()
+    }
+
+    fn runners(&self) -> usize {
+        let all = self.call("GET", "/api/v1/admin/actions/runners", None);
+        all["runners"].as_array().map_or(0, Vec::len)
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+fn settings(dir: &Path, assets: &Path, port: u16) -> String {
+    let user = String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
+    format!(
+        "RUN_MODE = prod\nRUN_USER = {user}\nWORK_PATH = {dir}\n\
+         [server]\nHTTP_ADDR = 127.0.0.1\nHTTP_PORT = {port}\n\
+         ROOT_URL = http://127.0.0.1:{port}/\nDISABLE_SSH = true\nOFFLINE_MODE = true\n\
+         STATIC_ROOT_PATH = {assets}\nAPP_DATA_PATH = {dir}/data\n\
+         [database]\nDB_TYPE = sqlite3\nPATH = {dir}/gitea.db\n\
+         [repository]\nROOT = {dir}/repos\nDEFAULT_BRANCH = main\n\
+         [security]\nINSTALL_LOCK = true\nSECRET_KEY = test-only\n\
+         [actions]\nENABLED = true\nDEFAULT_ACTIONS_URL = self\nZOMBIE_TASK_TIMEOUT = 5s\n\
+         [indexer]\nISSUE_INDEXER_TYPE = db\n[webhook]\nALLOWED_HOST_LIST = loopback\n\
+         [queue]\nTYPE = channel\n[cron.update_checker]\nENABLED = false\n\
+         [service]\nDISABLE_REGISTRATION = true\n[log]\nMODE = console\nLEVEL = Info\n",
+        user = user.trim(),
+        dir = dir.display(),
+        assets = assets.display(),
+    )
+}
+
+/// A site with this Gitea as its source, whose guests have a small runner of the tests' own.
+fn demand(site: &Site, yaml: &str, gitea: &Gitea, more: &str) {
+    site.write_secret("gitea", &gitea.token);
+    let dir = site.dir.path().display();
+    let runner = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/runner.py");
+    let upload =
+        format!("    prepare: [{{upload: {{from: \"{runner}\", to: runner.py}}}}]\n");
+    let yaml = yaml.replace(
+        "credentials:\n",
+        &format!("credentials:\n  gitea: {{kind: apiToken, secretFile: \"{dir}/gitea\"}}\n"),
+    );
+    let url = &gitea.url;
+    site.write_yaml(&format!(
+        "{yaml}{upload}demand:\n  git:\n    {{kind: gitea, url: \"{url}\", credentialsId: gitea, \
+         pollSeconds: 1, labels: [linux, x64], runnerCommand: \"python3 ../../runner.py\"{more}}}\n"
+    ));
+}
+
+const WORKFLOW: &str = "on: [push]
+jobs:
+  good:
+    runs-on: linux
+    steps:
+      - run: echo built on $(hostname)
+  bad:
+    runs-on: [linux, x64]
+    steps:
+      - run: exit 3
+  later:
+    needs: good
+    runs-on: linux
+    steps:
+      - run: echo later
+  other:
+    runs-on: windows
+    steps:
+      - run: echo never
+";
+
+// Invariant: each job runs on an agent of its own, once it can run, and nothing is left behind.
+
+#[test]
+fn jobs_of_a_real_gitea_run_on_agents_of_their_own_and_leave_nothing_behind() {
+    let gitea = Gitea::start();
+    let (_dir, sim, site) = world();
+    demand(&site, &site.yaml(&sim, ""), &gitea, "");
+    let service = Service::start(&site);
+    service.drain();
+    let mut events = Events::follow(&site);
+    gitea.repository("app", WORKFLOW);
+    let mut gone = Vec::new();
+    while gone.len() < 3 {
+        let fact = events.until("agentGone", |_| true);
+        assert_eq!(fact["agent"]["reason"], "used-up", "{fact}");
+        gone.push(fact["agent"]["id"].as_str().unwrap().to_owned());
+    }
+    gone.sort();
+    gone.dedup();
+    assert_eq!(gone.len(), 3, "each its own");
+    let done = gitea.conclusions();
+    let done: Vec<(&str, &str)> =
+        done.iter().map(|(name, end)| (name.as_str(), end.as_str())).collect();
+    let expected = [("bad", "failure"), ("good", "success"), ("later", "success"), ("other", "-")];
+    assert_eq!(done, expected);
+    events.until("source", |fact| fact["source"]["runners"] == 0);
+    assert_eq!(gitea.runners(), 0);
+    assert_eq!(sim.guests(), Vec::<u64>::new());
+    let status = site.json(&["status"]);
+    assert_eq!(status["sources"][0]["ignored"], 1, "{status}");
+    assert_eq!(status["lostJobs"], json!([]));
+}
