@@ -129,8 +129,7 @@ fn demand(site: &Site, yaml: &str, gitea: &Gitea, more: &str) {
     site.write_secret("gitea", &gitea.token);
     let dir = site.dir.path().display();
     let runner = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/runner.py");
-    let upload =
-        format!("    prepare: [{{upload: {{from: \"{runner}\", to: runner.py}}}}]\n");
+    let upload = format!("    prepare: [{{upload: {{from: \"{runner}\", to: runner.py}}}}]\n");
     let yaml = yaml.replace(
         "credentials:\n",
         &format!("credentials:\n  gitea: {{kind: apiToken, secretFile: \"{dir}/gitea\"}}\n"),
@@ -174,9 +173,13 @@ fn jobs_of_a_real_gitea_run_on_agents_of_their_own_and_leave_nothing_behind() {
     service.drain();
     let mut events = Events::follow(&site);
     gitea.repository("app", WORKFLOW);
-    let mut gone = Vec::new();
-    while gone.len() < 3 {
-        let fact = events.until("agentGone", |_| true);
+    let (mut gone, mut runners) = (Vec::new(), None);
+    while gone.len() < 3 || runners != Some(0) {
+        let fact = events.next_of(&["agentGone", "source"]);
+        if fact["kind"] == "source" {
+            runners = fact["source"]["runners"].as_u64();
+            continue;
+        }
         assert_eq!(fact["agent"]["reason"], "used-up", "{fact}");
         gone.push(fact["agent"]["id"].as_str().unwrap().to_owned());
     }
@@ -188,7 +191,6 @@ fn jobs_of_a_real_gitea_run_on_agents_of_their_own_and_leave_nothing_behind() {
         done.iter().map(|(name, end)| (name.as_str(), end.as_str())).collect();
     let expected = [("bad", "failure"), ("good", "success"), ("later", "success"), ("other", "-")];
     assert_eq!(done, expected);
-    events.until("source", |fact| fact["source"]["runners"] == 0);
     assert_eq!(gitea.runners(), 0);
     assert_eq!(sim.guests(), Vec::<u64>::new());
     let status = site.json(&["status"]);

@@ -439,6 +439,13 @@ impl Events {
         self.lines.until(|line| serde_json::from_str(line).is_ok_and(|fact| wanted(&fact)));
     }
 
+    /// The next fact of one of these kinds.
+    pub fn next_of(&mut self, kinds: &[&str]) -> Value {
+        let is = |fact: &Value| kinds.iter().any(|kind| fact["kind"] == *kind);
+        let line = self.lines.until(|line| serde_json::from_str(line).is_ok_and(|fact| is(&fact)));
+        serde_json::from_str(&line).unwrap()
+    }
+
     /// The next fact of a kind that `wanted` takes.
     pub fn until(&mut self, kind: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let line = self.lines.until(|line| {
