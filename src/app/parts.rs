@@ -9,6 +9,8 @@ use std::time::{Duration, SystemTime};
 use drover_actors::id::{CloudId, SourceId};
 use drover_actors::spec::HerdSpec;
 
+use secrecy::SecretString;
+
 use super::RunError;
 use crate::causes::chain;
 use crate::config::{Checked, ServiceSpec, SshKeySpec};
@@ -130,6 +132,12 @@ impl Ways {
 /// Gives the shell the private keys.
 pub fn keys(shell: &SshShell, keys: &BTreeMap<String, SshKeySpec>) {
     shell.add_keys(keys.iter().map(|(id, spec)| (id.clone(), spec.key.clone())));
+}
+
+/// What the webhooks of sources are signed with.
+pub fn hook_secrets(checked: &Checked) -> BTreeMap<SourceId, SecretString> {
+    let each = checked.demand.iter();
+    each.filter_map(|(id, source)| Some((id.clone(), source.webhook.clone()?))).collect()
 }
 
 /// Who may call the API.

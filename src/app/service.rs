@@ -27,7 +27,7 @@ use crate::call_in::CallInKey;
 use crate::clock::SystemAmbient;
 use crate::config::watch::{Change, Told, Trigger, Watch};
 use crate::config::{Checked, Environment};
-use crate::demand::CiSystems;
+use crate::demand::{CiSystems, Hooks};
 use crate::journal::{Opened, RedbLog, Writer, WriterOptions};
 use crate::pve::{Proxmox, TICK, WireDialer};
 use crate::shell::SshShell;
@@ -52,6 +52,7 @@ struct Service {
     level: LevelHandle,
     on_stop: drover_actors::message::StopPolicy,
     ways: Arc<Ways>,
+    hooks: Arc<Hooks>,
     shell: Arc<SshShell>,
     view: Arc<View>,
     observer: Arc<dyn Observer>,
@@ -190,6 +191,8 @@ impl Service {
         let proxmox = Arc::new(proxmox.with_call_ins(Arc::clone(&key)));
         let shell = Arc::new(SshShell::new(runtime.clone()));
         let systems = Arc::new(CiSystems::new(Arc::clone(&shell), runtime));
+        let hooks = Arc::new(Hooks::default());
+        hooks.replace(parts::hook_secrets(&checked));
         let view = View::new(epoch);
         view.mark_journal_folded();
         let told = Arc::clone(&view);
@@ -225,7 +228,7 @@ impl Service {
             Arc::clone(&ambient),
         )
         .await?;
-        let doors = doors(&home, &view, (&ambient, &key), &level, reloads);
+        let doors = doors(&home, &view, (&ambient, &key, &hooks), &level, reloads);
         let fixed = Fixed::of(&checked.service);
         let web = bound.serve(doors, auth, Limits::default())?;
         for addr in &web.addrs {
@@ -240,6 +243,7 @@ impl Service {
             on_stop: checked.service.on_stop,
             ways,
             shell,
+            hooks,
             view,
             observer,
             ambient,
@@ -306,6 +310,7 @@ impl Service {
         let generation = Generation(self.spec.generation.0 + 1);
         checked.follow(&self.spec, generation);
         self.ways.connect(&checked, &self.spec);
+        self.hooks.replace(parts::hook_secrets(&checked));
         parts::keys(&self.shell, &checked.keys);
         self.shell.set_files(checked.uploads.iter());
         self.web.replace_auth(parts::auth(&checked.service));
@@ -413,7 +418,7 @@ fn open_journal(state: &Path, ambient: &Arc<dyn Ambient>) -> Result<Opened, RunE
 fn doors(
     home: &Home,
     view: &Arc<View>,
-    (ambient, key): (&Arc<dyn Ambient>, &Arc<CallInKey>),
+    (ambient, key, hooks): (&Arc<dyn Ambient>, &Arc<CallInKey>, &Arc<Hooks>),
     level: &LevelHandle,
     reloads: mpsc::UnboundedSender<ReloadReply>,
 ) -> Doors {
@@ -437,6 +442,7 @@ fn doors(
         log_level: Arc::new(move |given| level.set(given).map_err(|error| error.to_string())),
         alive: Arc::clone(&home.alive),
         call_in: Arc::new(move |token| key.agent(token)),
+        hooks: Arc::clone(hooks),
         mint_lease: Arc::new(move || mint_lease(|| ambient.draw())),
     }
 }

@@ -6,6 +6,7 @@ mod connector;
 mod error;
 mod gitea;
 mod guest;
+mod hooks;
 mod http;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use connector::Enlist;
 pub use connector::Connector;
 pub use error::DemandError;
 pub use gitea::{Dialect, Gitea, Scope};
+pub use hooks::{Heard, Hooks, Unheard};
 pub use http::Http;
 
 /// The connector of a configured source.

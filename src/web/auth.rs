@@ -154,6 +154,8 @@ fn needed(method: &Method, path: &str) -> Option<Role> {
         ("GET", "/healthz" | "/readyz" | "/openapi.json") => None,
         // Guests show a token of their own.
         ("POST", "/v1/call-in") => None,
+        // CI systems sign what they send.
+        ("POST", _) if path.starts_with("/v1/hooks/") => None,
         // It asks the clusters, as a reconciliation does.
         ("GET" | "POST", "/v1/resync") => Some(Role::Operator),
         ("GET", "/v1/nodes") => Some(Role::Operator),

@@ -21,7 +21,7 @@ pub(super) struct Fields {
 impl Fields {
     /// Parses a body; an empty one is an empty object.
     pub(super) fn parse(body: Result<Bytes, actix_web::Error>) -> Result<Self, Problem> {
-        let body = body.map_err(unreadable)?;
+        let body = body.map_err(|error| unreadable(&error, BODY_LIMIT))?;
         let value = if body.is_empty() {
             Value::Object(Map::new())
         } else {
@@ -176,13 +176,14 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-fn unreadable(error: actix_web::Error) -> Problem {
+/// Why a body of at most so many bytes could not be read.
+pub(super) fn unreadable(error: &actix_web::Error, limit: usize) -> Problem {
     match error.as_error::<PayloadError>() {
         Some(PayloadError::Overflow) => Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "body-too-large",
             "the body is too large",
-            format!("the body must be at most {BODY_LIMIT} bytes"),
+            format!("the body must be at most {limit} bytes"),
         ),
         _ => Problem::invalid("the body could not be read"),
     }

@@ -47,14 +47,14 @@ pub(super) struct Meter(Mutex<BTreeMap<IpAddr, (Instant, u32)>>);
 
 impl Meter {
     /// Whether this caller is heard.
-    fn admits(&self, caller: IpAddr, now: Instant) -> bool {
+    pub(super) fn admits(&self, caller: IpAddr, now: Instant) -> bool {
         let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let over = |since: Instant| now.saturating_duration_since(since) >= WINDOW;
         calls.get(&caller).is_none_or(|(since, count)| over(*since) || *count < CALLS)
     }
 
     /// A call was nobody's.
-    fn in_vain(&self, caller: IpAddr, now: Instant) {
+    pub(super) fn in_vain(&self, caller: IpAddr, now: Instant) {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if calls.len() >= CALLERS && !calls.contains_key(&caller) {
             calls.clear();

@@ -13,6 +13,7 @@ mod control;
 mod events;
 mod health;
 mod holds;
+mod hooks;
 mod leases;
 mod metrics;
 mod nodes;
@@ -34,6 +35,7 @@ use drover_actors::message::HerdCommand;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, oneshot, watch};
 
+use crate::demand::Hooks;
 use crate::view::View;
 
 pub use addresses::{AddressPoolOut, AddressPoolsOut};
@@ -74,6 +76,8 @@ pub struct Doors {
     pub alive: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Whose token a guest that calls shows.
     pub call_in: WhoCalls,
+    /// The sources of demand that send webhooks.
+    pub hooks: Arc<Hooks>,
     /// Makes the id of a new lease.
     pub mint_lease: Arc<dyn Fn() -> LeaseId + Send + Sync>,
 }
@@ -215,6 +219,11 @@ fn routes(config: &mut ServiceConfig) {
         .service(resource("/v1/nodes/{node}/drain").route(web::post().to(nodes::drain)))
         .service(resource("/v1/address-pools").route(web::get().to(addresses::list)))
         .service(resource("/v1/call-in").route(web::post().to(call_in::call)))
+        .service(
+            resource("/v1/hooks/{source}")
+                .app_data(web::PayloadConfig::new(hooks::HOOK_LIMIT))
+                .route(web::post().to(hooks::hear)),
+        )
         .service(resource("/v1/clouds").route(web::get().to(agents::clouds)))
         .service(resource("/v1/status").route(web::get().to(agents::status)))
         .service(resource("/v1/events").route(web::get().to(events::stream)))

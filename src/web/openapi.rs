@@ -5,7 +5,8 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
 use super::{
-    addresses, agents, breakers, call_in, control, events, health, holds, leases, metrics, nodes,
+    addresses, agents, breakers, call_in, control, events, health, holds, hooks, leases, metrics,
+    nodes,
     templates,
 };
 
@@ -16,7 +17,7 @@ use super::{
         leases::list, leases::create, leases::show, leases::renew, leases::release,
         agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release,
         holds::hold_next, holds::hold_none, agents::clouds,
-        agents::status, addresses::list, call_in::call, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
+        agents::status, addresses::list, call_in::call, hooks::hear, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
         control::log_level, breakers::list, breakers::reset, nodes::list, nodes::drain, nodes::why, health::healthz, health::readyz, metrics::show, show,
     ),

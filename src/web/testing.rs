@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use actix::{Actor, Context, Handler, Recipient, System};
 use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
-use drover_actors::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, TemplateId, VmId};
+use drover_actors::id::{
+    AgentId, CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId, VmId,
+};
 use drover_actors::message::{HerdCommand, NodeDrained, NodesSeen, Provisioned, Refusal};
 use drover_actors::overrides::Overrides;
 use drover_actors::placement::report::{NodeReport, WhyReport};
@@ -21,6 +23,8 @@ use drover_actors::time::WallTime;
 use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::Value;
+
+use crate::demand::Hooks;
 
 use super::{Auth, Doors, Limits, Listen, Role, Running, TokenGrant, bind};
 use crate::view::View;
@@ -300,6 +304,9 @@ pub(crate) struct Served {
     system: System,
 }
 
+/// What webhooks of the source `git` are signed with.
+pub(crate) const HOOK_SECRET: &str = "everybody's";
+
 /// An answer as tests look at it.
 pub(crate) struct Answer {
     pub status: u16,
@@ -329,6 +336,8 @@ impl Served {
         let turns = Arc::clone(&alive);
         let reload = Arc::new(Mutex::new(Err("drover.yaml: unknown key".to_owned())));
         let outcome = Arc::clone(&reload);
+        let hooks = Arc::new(Hooks::default());
+        hooks.replace([(SourceId::new("git"), HOOK_SECRET.to_owned().into())].into());
         let doors = Doors {
             herd,
             view: view.clone(),
@@ -338,6 +347,7 @@ impl Served {
                 other => Err(format!("`{other}` is no level")),
             }),
             alive: Arc::new(move || turns.load(Ordering::Relaxed)),
+            hooks: hooks,
             call_in: Arc::new(|token| {
                 let agent = token.strip_prefix("token-of-")?;
                 Some(AgentId::new(agent))

@@ -1,0 +1,207 @@
+//! Webhooks of sources: proven by a signature over the raw body, and good for nothing but another
+//! look. A hook that is lost costs the time to the next poll; one sent again costs nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use drover_actors::id::SourceId;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use secrecy::{ExposeSecret, SecretString};
+use sha2::Sha256;
+
+/// For so long a delivery is remembered, so that one sent again is not taken for another.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+/// Deliveries remembered at most, over all sources; the oldest go first.
+const DELIVERIES: usize = 10_000;
+/// Hooks of one source that are heard within [`WINDOW`].
+const HOOKS: u32 = 1_000;
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Headers that carry the signature, each with what stands before its hexadecimal digits.
+pub const SIGNATURES: [(&str, &str); 3] =
+    [("x-hub-signature-256", "sha256="), ("x-gitea-signature", ""), ("x-forgejo-signature", "")];
+/// Headers that name the delivery, the same when it is sent again.
+pub const DELIVERY: [&str; 3] = ["x-github-delivery", "x-gitea-delivery", "x-forgejo-delivery"];
+
+/// What came of a hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// There is news.
+    News,
+    /// It was heard before.
+    Again,
+}
+
+/// Why a hook is not heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unheard {
+    /// No source of that name takes hooks.
+    Unknown,
+    /// The signature is missing or wrong.
+    Unsigned,
+    /// Too many of them.
+    TooMany,
+}
+
+/// The sources that send hooks.
+#[derive(Default)]
+pub struct Hooks {
+    secrets: RwLock<BTreeMap<SourceId, SecretString>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Deliveries, the oldest first.
+    deliveries: VecDeque<(Instant, SourceId, String)>,
+    counts: BTreeMap<SourceId, (Instant, u32)>,
+}
+
+impl Hooks {
+    /// Takes the secrets of a configuration.
+    pub fn replace(&self, secrets: BTreeMap<SourceId, SecretString>) {
+        *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = secrets;
+    }
+
+    /// Judges a hook by its headers and raw body.
+    pub fn hear<'a>(
+        &self,
+        source: &SourceId,
+        header: impl Fn(&str) -> Option<&'a str>,
+        body: &[u8],
+        now: Instant,
+    ) -> Result<Heard, Unheard> {
+        let secret = {
+            let secrets = self.secrets.read().unwrap_or_else(PoisonError::into_inner);
+            secrets.get(source).cloned().ok_or(Unheard::Unknown)?
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.admits(source, now)?;
+        let signed = SIGNATURES.iter().find_map(|(name, before)| {
+            let digits = header(name)?.strip_prefix(before)?;
+            bytes_of(digits)
+        });
+        let signature = signed.ok_or(Unheard::Unsigned)?;
+        if !is_signed(&secret, body, &signature) {
+            return Err(Unheard::Unsigned);
+        }
+        let delivery = DELIVERY.iter().find_map(|name| header(name));
+        Ok(known.take(source, delivery, now))
+    }
+}
+
+impl Known {
+    fn admits(&mut self, source: &SourceId, now: Instant) -> Result<(), Unheard> {
+        let (since, count) = self.counts.entry(source.clone()).or_insert((now, 0));
+        if now.saturating_duration_since(*since) >= WINDOW {
+            (*since, *count) = (now, 0);
+        }
+        *count += 1;
+        if *count > HOOKS { Err(Unheard::TooMany) } else { Ok(()) }
+    }
+
+    fn take(&mut self, source: &SourceId, delivery: Option<&str>, now: Instant) -> Heard {
+        let old = |at: &Instant| now.saturating_duration_since(*at) >= REMEMBERED;
+        while self.deliveries.front().is_some_and(|(at, ..)| old(at)) {
+            self.deliveries.pop_front();
+        }
+        // Without a name it may be any, and a look too many does no harm.
+        let Some(delivery) = delivery else { return Heard::News };
+        let same = |(_, of, known): &(Instant, SourceId, String)| of == source && known == delivery;
+        if self.deliveries.iter().any(same) {
+            return Heard::Again;
+        }
+        if self.deliveries.len() >= DELIVERIES {
+            self.deliveries.pop_front();
+        }
+        self.deliveries.push_back((now, source.clone(), delivery.chars().take(128).collect()));
+        Heard::News
+    }
+}
+
+/// Whether this is the HMAC-SHA-256 of the body; the time that takes tells nothing.
+fn is_signed(secret: &SecretString, body: &[u8], signature: &[u8]) -> bool {
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.expose_secret().as_bytes()) else {
+        return false;
+    };
+    mac.update(body);
+    mac.verify_slice(signature).is_ok()
+}
+
+fn bytes_of(digits: &str) -> Option<Vec<u8>> {
+    if !digits.is_ascii() || digits.len() != 64 {
+        return None;
+    }
+    let byte = |at: usize| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok();
+    (0..32).map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    fn hooks() -> Hooks {
+        let hooks = Hooks::default();
+        hooks.replace([(SourceId::new("git"), "key".to_owned().into())].into());
+        hooks
+    }
+
+    fn signature(key: &str, body: &[u8]) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(key.as_bytes()).unwrap();
+        mac.update(body);
+        mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn hear(hooks: &Hooks, source: &str, headers: &[(&str, String)]) -> Result<Heard, Unheard> {
+        let header = |name: &str| {
+            headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+        };
+        hooks.hear(&SourceId::new(source), header, b"body", Instant::now())
+    }
+
+    // Invariant: only who knows the secret is heard, whatever else stands in a hook.
+
+    #[test]
+    fn a_hook_is_heard_by_its_signature_alone() {
+        let (hooks, good) = (hooks(), signature("key", b"body"));
+        let hub = |digits: &str| [("x-hub-signature-256", format!("sha256={digits}"))];
+        assert_eq!(hear(&hooks, "git", &hub(&good)), Ok(Heard::News));
+        assert_eq!(hear(&hooks, "git", &[("x-gitea-signature", good.clone())]), Ok(Heard::News));
+        for wrong in [&signature("other", b"body"), &signature("key", b"bodY"), "", "é"] {
+            assert_eq!(hear(&hooks, "git", &hub(wrong)), Err(Unheard::Unsigned), "{wrong}");
+        }
+        assert_eq!(hear(&hooks, "git", &[]), Err(Unheard::Unsigned));
+        assert_eq!(hear(&hooks, "hub", &hub(&good)), Err(Unheard::Unknown));
+    }
+
+    // Invariant: a delivery counts once, and hooks have a bound.
+
+    #[test]
+    fn a_delivery_that_comes_again_is_no_news() {
+        let (hooks, good) = (hooks(), signature("key", b"body"));
+        let named = |id: &str| {
+            [("x-gitea-signature", good.clone()), ("x-gitea-delivery", id.to_owned())]
+        };
+        let heard: Vec<_> = ["a", "a", "b", "a"].map(|id| hear(&hooks, "git", &named(id))).into();
+        let (news, again) = (Ok(Heard::News), Ok(Heard::Again));
+        assert_eq!(heard, [news, again, news, again]);
+    }
+
+    #[test]
+    fn deliveries_are_forgotten_in_the_end_and_hooks_are_counted() {
+        let mut known = Known::default();
+        let (source, start) = (SourceId::new("git"), Instant::now());
+        for n in 0..DELIVERIES + 5 {
+            known.take(&source, Some(&n.to_string()), start);
+        }
+        assert_eq!(known.deliveries.len(), DELIVERIES);
+        assert_eq!(known.take(&source, Some("9999"), start), Heard::Again);
+        assert_eq!(known.take(&source, Some("9999"), start + REMEMBERED), Heard::News);
+        assert!((0..HOOKS).all(|_| known.admits(&source, start).is_ok()));
+        assert_eq!(known.admits(&source, start), Err(Unheard::TooMany));
+        assert_eq!(known.admits(&source, start + WINDOW), Ok(()));
+    }
+}

@@ -1,0 +1,127 @@
+//! Webhooks of CI systems. No token of the API is asked for: each is proven by its signature, and
+//! only makes drover look.
+
+use std::time::Instant;
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use drover_actors::id::SourceId;
+use drover_actors::message::HerdCommand;
+
+use super::{Problem, State};
+use crate::demand::{Heard, Unheard};
+
+/// The largest hook taken, in bytes: what is told of a job is some tens of thousands.
+pub(super) const HOOK_LIMIT: usize = 1024 * 1024;
+
+#[utoipa::path(
+    post, path = "/v1/hooks/{source}", security(()),
+    params(("source" = String, Path, description = "its key in `demand`")),
+    request_body(content = String, description = "the system's own; only its signature is read"),
+    responses(
+        (status = 202, description = "the source is looked at"),
+        (status = 200, description = "it was heard before"),
+        (status = 401, body = Problem, description = "the signature is missing or wrong"),
+        (status = 404, body = Problem, description = "no such source, or it has no `webhook`"),
+        (status = 413, body = Problem, description = "too large"),
+        (status = 429, body = Problem, description = "too many"),
+    )
+)]
+pub(super) async fn hear(
+    state: web::Data<State>,
+    request: HttpRequest,
+    source: web::Path<String>,
+    body: Result<web::Bytes, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    let peer = request.peer_addr().map(|peer| peer.ip().to_canonical());
+    if peer.is_some_and(|peer| !state.meter.admits(peer, Instant::now())) {
+        return Err(refused(Unheard::TooMany));
+    }
+    let source = SourceId::new(&*source);
+    let body = body.map_err(|error| super::body::unreadable(&error, HOOK_LIMIT))?;
+    let headers = request.headers();
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let heard = state.doors.hooks.hear(&source, header, &body, Instant::now());
+    let heard = heard.map_err(|unheard| {
+        if let (Unheard::Unsigned, Some(peer)) = (unheard, peer) {
+            state.meter.in_vain(peer, Instant::now());
+        }
+        refused(unheard)
+    })?;
+    if heard == Heard::Again {
+        return Ok(HttpResponse::Ok().finish());
+    }
+    let wish = |reply| HerdCommand::Wake { source, reply };
+    state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    Ok(HttpResponse::Accepted().finish())
+}
+
+fn refused(why: Unheard) -> Problem {
+    match why {
+        Unheard::Unknown => Problem::not_found("no source of that name takes webhooks".to_owned()),
+        Unheard::Unsigned => Problem::new(
+            StatusCode::UNAUTHORIZED,
+            "unauthorized",
+            "the caller is not known",
+            "the signature is missing or wrong: compare the webhook's secret with `webhook`"
+                .to_owned(),
+        ),
+        Unheard::TooMany => Problem::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too-many-calls",
+            "too many calls",
+            "wait 10 s before the next call".to_owned(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use hmac::{Hmac, KeyInit as _, Mac as _};
+    use sha2::Sha256;
+
+    use super::super::testing::{HOOK_SECRET, Served};
+    use super::HOOK_LIMIT;
+
+    fn signature(body: &str) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(HOOK_SECRET.as_bytes()).unwrap();
+        mac.update(body.as_bytes());
+        let bytes = mac.finalize().into_bytes();
+        format!("sha256={}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    }
+
+    async fn send(served: &Served, source: &str, body: &str, signed: &str, id: &str) -> u16 {
+        let url = format!("{}/v1/hooks/{source}", served.base);
+        let request = served.http.post(url).body(body.to_owned());
+        let request = request.header("x-hub-signature-256", signed);
+        let answer = request.header("x-github-delivery", id).send().await.unwrap();
+        answer.status().as_u16()
+    }
+
+    // Invariant: a hook needs no token, but its signature over every byte of the body.
+
+    #[tokio::test]
+    async fn a_hook_is_taken_by_its_signature_and_nobody_elses() {
+        let served = Served::new();
+        let (body, other) = ("{\"action\": \"queued\"}", "{\"action\":\"queued\"}");
+        let signed = signature(body);
+        assert_eq!(send(&served, "git", body, &signed, "a").await, 202);
+        assert_eq!(send(&served, "git", body, &signed, "a").await, 200, "once");
+        assert_eq!(send(&served, "git", other, &signed, "b").await, 401);
+        assert_eq!(send(&served, "hub", body, &signed, "c").await, 404);
+        served.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_hook_may_be_larger_than_other_bodies_but_not_without_end() {
+        let served = Served::new();
+        for (length, status) in [(super::super::BODY_LIMIT + 1, 202), (HOOK_LIMIT + 1, 413)] {
+            let body = "x".repeat(length);
+            let signed = signature(&body);
+            assert_eq!(send(&served, "git", &body, &signed, &length.to_string()).await, status);
+        }
+        served.stop().await;
+    }
+}
