@@ -38,13 +38,14 @@ const NAMING: [&str; 3] = ["password", "passwd", "chpasswd"];
 const TELLING: usize = 6;
 
 /// The sections that hold no secrets; `agentDefaults-<node>` beside.
-const OPEN: [&str; 7] = [
+const OPEN: [&str; 8] = [
     "cloudDefaults",
     "cloudConfigurations",
     "agentDefaults",
     "agentConfigurations",
     "labelMappings",
     "addressPools",
+    "demand",
     "sizes",
 ];
 

@@ -182,9 +182,8 @@ mod tests {
     #[test]
     fn a_delivery_that_comes_again_is_no_news() {
         let (hooks, good) = (hooks(), signature("key", b"body"));
-        let named = |id: &str| {
-            [("x-gitea-signature", good.clone()), ("x-gitea-delivery", id.to_owned())]
-        };
+        let named =
+            |id: &str| [("x-gitea-signature", good.clone()), ("x-gitea-delivery", id.to_owned())];
         let heard: Vec<_> = ["a", "a", "b", "a"].map(|id| hear(&hooks, "git", &named(id))).into();
         let (news, again) = (Ok(Heard::News), Ok(Heard::Again));
         assert_eq!(heard, [news, again, news, again]);

@@ -6,8 +6,7 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
 use super::{
     addresses, agents, breakers, call_in, control, events, health, holds, hooks, leases, metrics,
-    nodes,
-    templates,
+    nodes, templates,
 };
 
 #[derive(OpenApi)]

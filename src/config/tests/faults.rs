@@ -135,7 +135,7 @@ fn trust_said_in_two_ways_is_shown() {
 #[test]
 fn a_section_of_a_later_version_is_shown() {
     assert_snapshot!(
-        Scene::new().faults(&format!("{}demand: {{}}\nclouds: {{}}\n", with_cloud("{}")))
+        Scene::new().faults(&format!("{}images: {{}}\nclouds: {{}}\n", with_cloud("{}")))
     );
 }
 

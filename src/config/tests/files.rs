@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::super::keys::{
-    ADDRESS_POOL, AGENT, CLOUD, Key, Kind, MAPPING, Preset, SERVICE, SIZES, Shape,
+    ADDRESS_POOL, AGENT, CLOUD, DEMAND, Key, Kind, MAPPING, Preset, SERVICE, SIZES, Shape,
 };
 use super::*;
 
@@ -76,6 +76,14 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("service", "socketMode") => "\"0660\"",
         ("service", "listen") => "\"127.0.0.1:8080\"",
         ("service", "logLevel") => "info",
+        ("source", "kind") => "gitea",
+        ("source", "url") => "\"https://git.lan\"",
+        ("source", "credentialsId") => "\"git-token\"",
+        ("source", "labels") => "[\"linux\", \"x64\"]",
+        ("source", "runnerCommand") => "\"exec act_runner daemon --config config.yaml\"",
+        ("source", "webhook") => "{secretFile: /etc/drover/git-webhook}",
+        ("source", "caFile") => "/etc/drover/git-ca.pem",
+        ("source", "pinSha256") => "[\"AB:CD:...\"]",
         (_, name) => panic!("`{name}` has no example"),
     }
 }
@@ -173,6 +181,12 @@ labelMappings:
 addressPools:
   lab:
 {pools}
+# CI systems whose jobs agents are begun for; and leases, which have a share like them.
+demand:
+  git:
+{demand}  api:
+    kind: leases
+
 # Sizes of agents by name, for size.
 sizes:
   small:
@@ -191,6 +205,9 @@ credentials:
     kind: proxmoxPassword
     username: \"drover@pve\"
     secretFile: /etc/drover/token
+  git-token:
+    kind: apiToken
+    secretFile: /etc/drover/git
   agent-key:
     kind: sshKey
     username: \"ubuntu\"
@@ -207,6 +224,10 @@ service:
         agents = section("agent", AGENT),
         mappings = entry("mapping", MAPPING),
         pools = entry("pool", ADDRESS_POOL),
+        // Only leases are without them.
+        demand = entry("source", DEMAND)
+            .replace("# url:", "url:")
+            .replace("# credentialsId:", "credentialsId:"),
         sizes = entry("size", SIZES),
         service = section("service", SERVICE),
     )
@@ -245,8 +266,10 @@ fn the_full_file_says_what_holds_without_it() {
          templateVmId: 9000, credentialsId: agent-key, labelString: linux}\n\
          labelMappings: {builds: {labels: docker linux, templates: [linux-builder]}}\n\
          addressPools: {lab: {ranges: [10.20.0.50-10.20.0.99], prefix: 24}}\n\
+         demand: {git: {kind: gitea, url: \"https://git.lan\", credentialsId: git-token}}\n\
          credentials:\n  \
          proxmox-token: {kind: proxmoxToken, tokenId: drover@pve!drover, secretFile: token}\n  \
+         git-token: {kind: apiToken, secretFile: git}\n  \
          agent-key: {kind: sshKey, username: ubuntu, privateKeyFile: ed25519}\n",
     );
     assert_eq!(full.herd, bare.herd);
