@@ -5,6 +5,7 @@ use drover_actors::reconciler::finding::Does;
 use crate::web::shapes::{
     AgentOut, AgentsOut, CloudOut, ConfigOut, LeaseOut, StatusOut, TemplateOut,
 };
+use crate::web::sources::SourceOut;
 use crate::web::{AddressPoolOut, BreakerOut, ProvisionOut, ResyncOut, ResyncPlanOut};
 
 /// Text from elsewhere without anything that could move the cursor, on one line.
@@ -78,6 +79,19 @@ pub(super) fn status(status: &StatusOut) -> String {
     }
     if !status.address_pools.is_empty() {
         text.push_str(&format!("\nADDRESS POOLS\n{}", address_pools(&status.address_pools)));
+    }
+    if !status.sources.is_empty() {
+        text.push_str(&format!("\nDEMAND\n{}", sources(&status.sources)));
+    }
+    for lost in &status.lost_jobs {
+        let job = dash(lost.job.as_ref());
+        text.push_str(&format!(
+            "LOST at {}: job {} of {} with agent {}; run it again there if it is wanted\n",
+            lost.at,
+            clean(&job),
+            clean(&lost.source),
+            lost.agent
+        ));
     }
     text.push_str(&format!("\nAGENTS\n{}", live(&status.agents)));
     text.push_str(&format!("\nLEASES\n{}", leases(&status.leases)));
@@ -236,6 +250,32 @@ pub(super) fn address_pools(pools: &[AddressPoolOut]) -> String {
         ["POOL", "SIZE", "USED", "RESTING", "FREE", "NEXT FREE AT", "ADDRESSES"],
         pools.iter().map(row).collect(),
     )
+}
+
+/// Sources of demand, and why one does not answer.
+fn sources(sources: &[SourceOut]) -> String {
+    let row = |source: &SourceOut| {
+        [
+            source.id.clone(),
+            source.kind.clone(),
+            source.waiting.to_string(),
+            dash(source.oldest.as_ref()),
+            source.running.to_string(),
+            source.runners.to_string(),
+            source.ignored.to_string(),
+            dash(source.silent_since.as_ref()),
+        ]
+    };
+    let mut text = table(
+        ["SOURCE", "KIND", "WAITING", "SINCE", "RUNNING", "RUNNERS", "IGNORED", "SILENT SINCE"],
+        sources.iter().map(row).collect(),
+    );
+    for source in sources {
+        if let Some(detail) = &source.detail {
+            text.push_str(&format!("{}: {}\n", clean(&source.id), clean(detail)));
+        }
+    }
+    text
 }
 
 /// Agents, and those that went when wanted.

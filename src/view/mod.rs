@@ -64,6 +64,7 @@ struct Past {
     gone_by_reason: BTreeMap<&'static str, u64>,
     ended: VecDeque<LeaseId>,
     lost: VecDeque<LostJob>,
+    lost_count: u64,
     restarts: VecDeque<RestartPicture>,
     restart_count: u64,
 }
@@ -228,6 +229,11 @@ impl View {
         self.past().lost.iter().cloned().collect()
     }
 
+    /// Jobs lost with their machines since the start.
+    pub fn lost_job_count(&self) -> u64 {
+        self.past().lost_count
+    }
+
     /// Alarms that stand.
     pub fn alarms(&self) -> Vec<AlarmPicture> {
         let mut all: Vec<_> = self.alarms.iter().map(|entry| entry.value().clone()).collect();
@@ -333,7 +339,9 @@ impl View {
                     job: job.clone(),
                     at: fact.at,
                 };
-                keep(&mut self.past().lost, lost, LOST_JOBS_KEPT);
+                let mut past = self.past();
+                past.lost_count += 1;
+                keep(&mut past.lost, lost, LOST_JOBS_KEPT);
             }
             What::Reconciled { cluster, findings } => {
                 let picture = ReconcilePicture {

@@ -45,6 +45,7 @@ fn render(view: &View) -> String {
     clouds(&mut page, view);
     places(&mut page, view);
     address_pools(&mut page, view);
+    sources(&mut page, view);
     page.head("drover_leases", "gauge", "Leases by state; ended ones as far as they are kept.");
     let leases = view.leases();
     for state in LEASE_STATES {
@@ -130,6 +131,26 @@ fn address_pools(page: &mut Page, view: &View) {
     }
 }
 
+fn sources(page: &mut Page, view: &View) {
+    let all = view.sources();
+    page.head("drover_source_jobs", "gauge", "Jobs of a source of demand by what they do.");
+    for source in &all {
+        let id = source.source.as_str();
+        let counts =
+            [("waiting", source.waiting), ("running", source.running), ("ignored", source.ignored)];
+        for (state, count) in counts {
+            page.line("drover_source_jobs", &[("source", id), ("state", state)], count as u64);
+        }
+    }
+    page.head("drover_source_silent", "gauge", "1 for a source of demand that does not answer.");
+    for source in &all {
+        let silent = u64::from(source.outage.is_some());
+        page.line("drover_source_silent", &[("source", source.source.as_str())], silent);
+    }
+    page.head("drover_jobs_lost_total", "counter", "Jobs that were lost with their machines.");
+    page.line("drover_jobs_lost_total", &[], view.lost_job_count());
+}
+
 fn clouds(page: &mut Page, view: &View) {
     page.head("drover_cloud_health", "gauge", "1 for the health a cloud is in.");
     for cloud in view.clouds() {
@@ -167,9 +188,12 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use drover_actors::board::Scope;
-    use drover_actors::fact::{AddressPoolPicture, What};
-    use drover_actors::id::{AddressPoolId, AgentId, CloudId, Generation, TemplateId};
+    use drover_actors::fact::{AddressPoolPicture, SourcePicture, What};
+    use drover_actors::id::{
+        AddressPoolId, AgentId, CloudId, Generation, RunnerName, SourceId, TemplateId,
+    };
     use drover_actors::record::Reason;
+    use drover_actors::time::WallTime;
 
     use super::*;
     use crate::web::testing::{lease, told};
@@ -213,6 +237,24 @@ mod tests {
             next_free: None,
         };
         told(&view, What::AddressPools { pools: vec![pool] });
+        let source = SourcePicture {
+            source: SourceId::new("git"),
+            kind: "gitea".into(),
+            waiting: 4,
+            oldest: None,
+            ignored: 1,
+            runners: 2,
+            running: 2,
+            outage: Some((WallTime(0), "refused".into())),
+        };
+        told(&view, What::Source(Box::new(source)));
+        let lost = What::JobLost {
+            source: SourceId::new("git"),
+            runner: RunnerName::new("drover-7k2m9qxw-4f8z1c3px9t2vkab"),
+            agent: AgentId::new("4f8z1c3px9t2vkab"),
+            job: None,
+        };
+        told(&view, lost);
         let cloud = What::Cloud {
             cloud: CloudId::new("lab"),
             cluster: None,
