@@ -12,4 +12,5 @@ mod prepare;
 mod provision;
 mod reset;
 mod retire;
+mod runner;
 mod table;

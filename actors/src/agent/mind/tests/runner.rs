@@ -1,0 +1,172 @@
+//! Leases of sources of demand: a runner in the place of a key.
+
+use crate::agent::event::{Answer, Call, Effect, Pass};
+use crate::agent::testing::*;
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::id::{LeaseId, RunnerName, SourceId};
+use crate::message::{AgentCommand, Standing};
+use crate::record::{Body, LeaseAsk, Reason};
+use crate::spec::{ResetKind, TemplateSpec};
+
+fn ready(spec: TemplateSpec) -> Drive {
+    let mut drive = Drive::new(spec);
+    drive.go_to("Ready");
+    drive
+}
+
+fn git() -> SourceId {
+    SourceId::new("git")
+}
+
+fn hire(drive: &mut Drive, lease: &str, whole: bool) -> Vec<Effect> {
+    let ask = LeaseAsk { source: Some(git()), whole, ..ask(lease, None) };
+    drive.command(AgentCommand::Lease { ask: Box::new(ask) })
+}
+
+fn hired(drive: &mut Drive, lease: &str) -> Vec<Effect> {
+    drive.answer(Answer::Admitted(LeaseId::new(lease), Ok(())))
+}
+
+fn done(drive: &mut Drive, lease: &str) -> Vec<Effect> {
+    let lease = LeaseId::new(lease);
+    drive.command(AgentCommand::EndLease { lease, why: "done".into() })
+}
+
+fn name(n: u32) -> RunnerName {
+    RunnerName::of(&installation(), &agent_id(), n)
+}
+
+// Invariant: a runner is written down, by its name, before it is made.
+
+#[test]
+fn a_runner_is_intended_before_it_is_hired_and_told_of_when_it_starts() {
+    let mut drive = ready(spec());
+    let effects = hire(&mut drive, "l1", false);
+    let place = |wanted: fn(&Effect) -> bool| effects.iter().position(wanted).expect("there");
+    let granted = place(|e| matches!(e, Effect::Record(Body::LeaseGranted { .. })));
+    let intended = place(|e| matches!(e, Effect::Record(Body::RunnerIntended { .. })));
+    let asked = place(|e| matches!(e, Effect::Ask(_, Call::Admit(_, _, Pass::Runner(..)))));
+    assert!(granted < intended && intended < asked);
+    assert!(drive.ledger.runners[&git()].contains_key(&name(1)));
+    let effects = hired(&mut drive, "l1");
+    assert!(effects.contains(&Effect::Hired(git(), name(1))), "{effects:?}");
+}
+
+#[test]
+fn after_a_restart_the_same_runner_is_hired_again_under_its_name() {
+    let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
+    hire(&mut drive, "l1", false);
+    hired(&mut drive, "l1");
+    let mut adopted = drive.adopt(secs(5));
+    let running = adopted.sight();
+    adopted.answer(Answer::Looked(Ok(running)));
+    let again: Vec<_> = adopted
+        .calls()
+        .into_iter()
+        .filter_map(|call| match call {
+            Call::Admit(_, lease, Pass::Runner(_, runner, _)) => Some((lease, runner)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(again, [(LeaseId::new("l1"), name(1))]);
+}
+
+// Invariant: no job finds a guest that another was in, unless the template says so or it was reset.
+
+#[test]
+fn an_agent_goes_after_the_job_of_a_source_and_its_runner_goes_with_it() {
+    let mut drive = ready(spec());
+    hire(&mut drive, "l1", false);
+    hired(&mut drive, "l1");
+    let effects = done(&mut drive, "l1");
+    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(calls(&effects), [Call::Fence], "nothing is done in the guest");
+    assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::UsedUp));
+    assert!(drive.ledger.runners[&git()].contains_key(&name(1)), "its row is the source's matter");
+}
+
+#[test]
+fn an_agent_with_more_uses_is_rid_of_its_runner_first_and_the_next_has_another_name() {
+    let mut drive = ready(TemplateSpec { max_uses: Some(2), ..spec() });
+    hire(&mut drive, "l1", false);
+    hired(&mut drive, "l1");
+    let effects = done(&mut drive, "l1");
+    let [Call::Expel(_, _, Pass::Runner(_, runner, _))] = &calls(&effects)[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(*runner, name(1));
+    drive.answer(Answer::Expelled(LeaseId::new("l1"), Ok(())));
+    assert_eq!(drive.state(), "Ready");
+    hire(&mut drive, "l2", false);
+    assert!(drive.ledger.runners[&git()].contains_key(&name(2)));
+}
+
+#[test]
+fn an_agent_that_can_be_reset_serves_its_source_again() {
+    let mut drive = ready(TemplateSpec { reset: Some(ResetKind::Disk), ..spec() });
+    hire(&mut drive, "l1", false);
+    hired(&mut drive, "l1");
+    done(&mut drive, "l1");
+    assert_eq!(drive.state(), "Resetting");
+}
+
+#[test]
+fn each_executor_has_one_job_and_then_the_agent_goes() {
+    let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
+    for lease in ["l1", "l2"] {
+        hire(&mut drive, lease, false);
+        hired(&mut drive, lease);
+    }
+    done(&mut drive, "l1");
+    drive.answer(Answer::Expelled(LeaseId::new("l1"), Ok(())));
+    assert_eq!((drive.state(), drive.mind.standing()), ("Leased", Standing::Busy));
+    done(&mut drive, "l2");
+    assert_eq!(drive.state(), "Retiring");
+}
+
+// Invariant: who takes an agent whole shares it with nobody.
+
+#[test]
+fn a_whole_runner_takes_all_executors_and_refuses_a_shared_agent() {
+    let mut drive = ready(TemplateSpec { executors: 4, ..spec() });
+    hire(&mut drive, "l1", true);
+    assert_eq!(drive.mind.standing(), Standing::Busy);
+    let effects = hire(&mut drive, "l2", false);
+    let Some(Effect::Report(report)) = effects.first() else { panic!("{effects:?}") };
+    assert_eq!(report.refused, [LeaseId::new("l2")]);
+    hired(&mut drive, "l1");
+    done(&mut drive, "l1");
+    assert_eq!(drive.state(), "Retiring");
+    let mut shared = ready(TemplateSpec { executors: 4, ..spec() });
+    hire(&mut shared, "l1", false);
+    let effects = hire(&mut shared, "l2", true);
+    let Some(Effect::Report(report)) = effects.first() else { panic!("{effects:?}") };
+    assert_eq!(report.refused, [LeaseId::new("l2")]);
+}
+
+// Invariant: a runner that is not what it should be costs its agent, and its source is told anew.
+
+#[test]
+fn a_runner_that_its_source_gave_up_is_charged_to_the_template() {
+    let mut drive = ready(spec());
+    hire(&mut drive, "l1", false);
+    hired(&mut drive, "l1");
+    let (lease, text) = (LeaseId::new("l1"), "its runner did not connect".to_owned());
+    let effects = drive.command(AgentCommand::FailLease { lease, text });
+    let Some(Effect::Report(report)) = effects.first() else { panic!("{effects:?}") };
+    let fault = report.fault.as_ref().expect("a fault");
+    assert_eq!((&fault.culprit, &fault.kind), (&Culprit::Template, &FaultKind::Broken));
+    assert_eq!(drive.state(), "Retiring");
+}
+
+#[test]
+fn a_runner_that_could_not_be_made_gives_its_lease_back_and_blames_no_machine() {
+    let mut drive = ready(spec());
+    hire(&mut drive, "l1", false);
+    let denied = FaultKind::Denied { privilege: None, path: None };
+    let fault = Fault::new(denied, Culprit::Source(git()), "401");
+    let effects = drive.answer(Answer::Admitted(LeaseId::new("l1"), Err(fault)));
+    let Some(Effect::Report(report)) = effects.first() else { panic!("{effects:?}") };
+    assert_eq!(report.refused, [LeaseId::new("l1")]);
+    assert!(drive.ledger.waiting.is_empty(), "the source asks anew for what it still wants");
+}
