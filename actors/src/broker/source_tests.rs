@@ -133,13 +133,11 @@ fn free_agents_go_to_the_one_that_has_the_least_for_its_weight() {
     wanted(&mut broker, "hub", 9, 0, &[]);
     wanted(&mut broker, "git", 9, 1, &[]);
     let orders = broker.decided();
-    let given = |name: &str| {
-        let of_it = orders.iter().filter(|order| match order {
-            Order::HandOut { ask, .. } => ask.source == Some(SourceId::new(name)),
-            _ => false,
-        });
-        of_it.count()
-    };
+    let sources = orders.iter().filter_map(|order| {
+        if let Order::HandOut { ask, .. } = order { ask.source.clone() } else { None }
+    });
+    let sources: Vec<SourceId> = sources.collect();
+    let given = |name: &str| sources.iter().filter(|source| source.as_str() == name).count();
     assert_eq!((given("git"), given("hub")), (3, 1), "{orders:?}");
 }
 
