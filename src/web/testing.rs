@@ -347,7 +347,7 @@ impl Served {
                 other => Err(format!("`{other}` is no level")),
             }),
             alive: Arc::new(move || turns.load(Ordering::Relaxed)),
-            hooks: hooks,
+            hooks,
             call_in: Arc::new(|token| {
                 let agent = token.strip_prefix("token-of-")?;
                 Some(AgentId::new(agent))

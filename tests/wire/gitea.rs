@@ -5,10 +5,11 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Events, Kept, Lines, Service, Site, world};
+use crate::harness::{Events, Kept, Lines, PATIENCE, Service, Site, world};
 
 /// A Gitea of its own for one test.
 struct Gitea {
@@ -51,7 +52,10 @@ impl Gitea {
         done(&[&["admin", "user", "create", "--admin"], &user[..], &mail[..]].concat());
         let name = ["--username", "drover", "--token-name", "t", "--scopes", "all", "--raw"];
         let said = done(&[&["admin", "user", "generate-access-token"], &name[..]].concat());
-        let token = said.lines().last().unwrap().trim().to_owned();
+        // What it logs meanwhile stands beside it.
+        let is_token =
+            |line: &&str| line.len() == 40 && line.bytes().all(|b| b.is_ascii_hexdigit());
+        let token = said.lines().map(str::trim).find(is_token).unwrap().to_owned();
         let mut child = gitea(&["web"]);
         let mut child = Kept(child.stdout(Stdio::piped()).spawn().unwrap());
         let mut lines = Lines::of("gitea", child.0.stdout.take().unwrap());
@@ -79,6 +83,11 @@ impl Gitea {
     fn repository(&self, name: &str, workflow: &str) {
         let body = json!({ "name": name, "auto_init": true, "default_branch": "main" });
         self.call("POST", "/api/v1/user/repos", Some(body));
+        self.workflow(name, workflow);
+    }
+
+    /// Pushes a workflow, which begins its jobs.
+    fn workflow(&self, name: &str, workflow: &str) {
         let content = base64(workflow.as_bytes());
         let body = json!({ "content": content, "message": "ci", "branch": "main" });
         let path = format!("/api/v1/repos/drover/{name}/contents/.gitea/workflows/ci.yml");
@@ -91,6 +100,16 @@ impl Gitea {
         let jobs = jobs["jobs"].as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         jobs.iter().map(|job| (text(&job["name"]), text(&job["conclusion"]))).collect()
+    }
+
+    /// Signs what happens to jobs and sends it there.
+    fn hook(&self, name: &str, url: &str, secret: &str) {
+        let config = json!({ "url": url, "content_type": "json", "secret": secret });
+        let body = json!({
+            "type": "gitea", "active": true, "events": ["workflow_job"], "config": config,
+        });
+        let made = self.call("POST", &format!("/api/v1/repos/drover/{name}/hooks"), Some(body));
+        assert!(made["id"].is_u64(), "{made}");
     }
 
     fn runners(&self) -> usize {
@@ -124,7 +143,10 @@ fn settings(dir: &Path, assets: &Path, port: u16) -> String {
     )
 }
 
-/// A site with this Gitea as its source, whose guests have a small runner of the tests' own.
+const RUNNER: &str = "python3 ../../runner.py";
+
+/// A site with this Gitea as its source, whose guests have a small runner of the tests' own; more
+/// keys of the source.
 fn demand(site: &Site, yaml: &str, gitea: &Gitea, more: &str) {
     site.write_secret("gitea", &gitea.token);
     let dir = site.dir.path().display();
@@ -137,7 +159,7 @@ fn demand(site: &Site, yaml: &str, gitea: &Gitea, more: &str) {
     let url = &gitea.url;
     site.write_yaml(&format!(
         "{yaml}{upload}demand:\n  git:\n    {{kind: gitea, url: \"{url}\", credentialsId: gitea, \
-         pollSeconds: 1, labels: [linux, x64], runnerCommand: \"python3 ../../runner.py\"{more}}}\n"
+         labels: [linux, x64], {more}}}\n"
     ));
 }
 
@@ -168,7 +190,8 @@ jobs:
 fn jobs_of_a_real_gitea_run_on_agents_of_their_own_and_leave_nothing_behind() {
     let gitea = Gitea::start();
     let (_dir, sim, site) = world();
-    demand(&site, &site.yaml(&sim, ""), &gitea, "");
+    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
+    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
     let service = Service::start(&site);
     service.drain();
     let mut events = Events::follow(&site);
@@ -196,4 +219,128 @@ fn jobs_of_a_real_gitea_run_on_agents_of_their_own_and_leave_nothing_behind() {
     let status = site.json(&["status"]);
     assert_eq!(status["sources"][0]["ignored"], 1, "{status}");
     assert_eq!(status["lostJobs"], json!([]));
+}
+
+/// One job that runs this.
+fn job(run: &str) -> String {
+    format!("on: [push]\njobs:\n  it:\n    runs-on: linux\n    steps:\n      - run: {run}\n")
+}
+
+/// A port that nobody listens on.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+// Invariant: a signed hook makes drover look at once; the poll is only the net beneath it.
+
+#[test]
+fn a_hook_of_a_real_gitea_has_its_job_run_long_before_the_next_poll() {
+    let gitea = Gitea::start();
+    let (_dir, sim, site) = world();
+    let (port, secret) = (free_port(), "a secret of hooks");
+    site.write_secret("hook", secret);
+    site.write_secret("api", "a token of operators");
+    let dir = site.dir.path().display().to_string();
+    let yaml = site.yaml(&sim, "").replace(
+        "service:\n",
+        &format!(
+            "service:\n  listen: \"127.0.0.1:{port}\"\n  \
+             tokens: [{{name: ops, role: operator, secretFile: \"{dir}/api\"}}]\n"
+        ),
+    );
+    let hook = format!("webhook: {{secretFile: \"{dir}/hook\"}}");
+    let keys = format!("pollSeconds: 3600, {hook}, runnerCommand: \"{RUNNER}\"");
+    demand(&site, &yaml, &gitea, &keys);
+    let service = Service::start(&site);
+    service.drain();
+    let mut events = Events::follow(&site);
+    let body = json!({ "name": "app", "auto_init": true, "default_branch": "main" });
+    gitea.call("POST", "/api/v1/user/repos", Some(body));
+    gitea.hook("app", &format!("http://127.0.0.1:{port}/v1/hooks/git"), secret);
+    gitea.workflow("app", &job("echo woken"));
+    let gone = events.until("agentGone", |_| true);
+    assert_eq!(gone["agent"]["reason"], "used-up", "{gone}");
+    assert_eq!(gitea.conclusions(), [("it".to_owned(), "success".to_owned())].into());
+}
+
+// Invariant: a job lost with its machine is told of, and not run again.
+
+#[test]
+fn a_job_whose_machine_is_switched_off_is_lost_once_and_run_by_nobody() {
+    let gitea = Gitea::start();
+    let (_dir, sim, site) = world();
+    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
+    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
+    let service = Service::start(&site);
+    service.drain();
+    let mut events = Events::follow(&site);
+    gitea.repository("app", &job("sleep 600"));
+    events.until("source", |fact| fact["source"]["running"] == 1);
+    let agents = site.json(&["agents"]);
+    let agent = agents["agents"][0]["id"].as_str().unwrap().to_owned();
+    assert!(site.cli(&["retire", &agent]).status.success());
+    let vmid = agents["agents"][0]["vmid"].as_u64().unwrap();
+    sim.call("POST", &format!("/nodes/{}/qemu/{vmid}/status/stop", sim.fact("node")));
+    // The cluster's list tells of it in its next cycle.
+    let end = Instant::now() + PATIENCE;
+    while site.json(&["status"])["lostJobs"] == json!([]) && Instant::now() < end {
+        assert!(site.cli(&["resync"]).status.success());
+    }
+    let lost = events.until("jobLost", |_| true);
+    assert_eq!((&lost["job"]["source"], &lost["job"]["agent"]), (&json!("git"), &json!(agent)));
+    events.until("source", |fact| fact["source"]["runners"] == 0);
+    assert_eq!(gitea.runners(), 0, "its row went too");
+    assert_eq!(site.json(&["status"])["sources"][0]["waiting"], 0);
+}
+
+// Invariant: runners live on over a restart of the service, and guests that lie do not.
+
+#[test]
+fn a_job_goes_on_while_the_service_is_started_anew() {
+    let gitea = Gitea::start();
+    let (_dir, sim, site) = world();
+    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
+    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
+    let service = Service::start(&site);
+    service.drain();
+    let mut events = Events::follow(&site);
+    gitea.repository("app", &job("until test -e ../../go; do sleep 0.1; done"));
+    events.until("source", |fact| fact["source"]["running"] == 1);
+    let agents = site.json(&["agents"]);
+    drop((events, service));
+    let again = Service::start(&site);
+    again.drain();
+    let mut events = Events::follow(&site);
+    let agent = agents["agents"][0]["id"].as_str().unwrap();
+    let port = agents["agents"][0]["ssh"]["port"].as_u64();
+    assert!(port.is_some(), "{agents}");
+    let host = agents["agents"][0]["ssh"]["host"].as_str().unwrap();
+    let key = site.dir.path().join("key");
+    let options = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "BatchMode=yes"];
+    let mut ssh = Command::new("ssh");
+    options.iter().for_each(|option| drop(ssh.args(["-o", option])));
+    let ssh = ssh.arg("-i").arg(key).args(["-p", "2222", &format!("debian@{host}"), "touch go"]);
+    let out = ssh.output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let gone = events.until("agentGone", |_| true);
+    assert_eq!(
+        (&gone["agent"]["id"], &gone["agent"]["reason"]),
+        (&json!(agent), &json!("used-up"))
+    );
+    assert_eq!(gitea.conclusions(), [("it".to_owned(), "success".to_owned())].into());
+}
+
+#[test]
+fn a_guest_whose_runner_never_connects_is_given_up_by_deadline() {
+    let gitea = Gitea::start();
+    let (_dir, sim, site) = world();
+    let keys = "pollSeconds: 1, registerTimeoutSec: 5, runnerCommand: \"exec sleep 1000\"";
+    demand(&site, &site.yaml(&sim, ""), &gitea, keys);
+    let service = Service::start(&site);
+    service.drain();
+    let mut events = Events::follow(&site);
+    gitea.repository("app", &job("echo never"));
+    let gone = events.until("agentGone", |_| true);
+    let why = gone["agent"]["detail"].as_str().unwrap();
+    assert!(why.contains("its runner did not connect to source `git` within 5 s"), "{why}");
 }
