@@ -12,6 +12,7 @@
 mod addresses;
 mod breaker;
 mod crash;
+mod demand;
 mod discs;
 mod doctor;
 mod faults;

@@ -30,10 +30,11 @@ impl World {
     }
 
     /// Exactly those actors live that should, at a quiet moment: one for the herd, one for each
-    /// configured cloud, template and living agent, two for each cluster.
+    /// configured cloud, source, template and living agent, two for each cluster.
     pub fn check_census(&self) {
         let mut due = vec!["herd".to_owned()];
         due.extend(self.spec.clouds.keys().map(|cloud| format!("cloud {cloud}")));
+        due.extend(self.spec.sources.keys().map(|source| format!("source {source}")));
         let of_agents = self.life().roster.select(|_| true);
         let of_templates = of_agents.values().map(|living| &living.template);
         let templates: BTreeSet<_> = self.spec.templates.keys().chain(of_templates).collect();

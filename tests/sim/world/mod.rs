@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "two test programs share it, and each uses a part")]
 
 pub mod addresses;
+pub mod ci;
 pub mod clusters;
 pub mod eye;
 mod ground;
@@ -51,6 +52,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
+use ci::Ci;
 use clusters::{Sides, Ways};
 use ground::Ground;
 use notes::{Listener, Notes, Recorder};
@@ -82,6 +84,8 @@ pub struct World {
     pub tap: Tap,
     /// SSH.
     pub shell: Scripted,
+    /// CI systems.
+    pub ci: Ci,
     /// What was seen.
     pub notes: Notes,
     simulations: Vec<Arc<Simulation>>,
@@ -147,20 +151,22 @@ impl World {
         let side = sides.at(0).clone();
         let pulse = Arc::new(Notify::new());
         let wire = Tally::new(Arc::clone(&pulse));
+        let (shell, begun) = (Scripted::new(Arc::clone(&guests)), Instant::now());
         let mut world = Self {
             side: side.clone(),
             sides,
             ways: Ways::to(&simulations),
             tap: Tap::new(wire.clone()),
             wire,
-            shell: Scripted::new(Arc::clone(&guests)),
+            ci: Ci::new(Arc::clone(&guests), shell.clone(), begun),
+            shell,
             notes: Notes::new(side, pulse),
             setup,
             guests,
             simulations,
             log: MemoryLog::new(),
             spec: HerdSpec::default(),
-            begun: Instant::now(),
+            begun,
             down: None,
             starts: 0,
             planned_restarts: 0,
@@ -222,7 +228,7 @@ impl World {
         let ports = self.tap.on(Ports {
             hypervisor: Arc::clone(&proxmox) as _,
             shell: Arc::new(self.shell.clone()),
-            demand: std::sync::Arc::new(drover_actors::ports::NoDemand),
+            demand: Arc::new(self.ci.clone()),
             journal,
             observer: Arc::new(listener),
             ambient: Arc::clone(&ambient),

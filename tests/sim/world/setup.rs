@@ -38,6 +38,8 @@ pub struct Setup {
     pub clouds: Vec<(&'static str, String)>,
     /// Templates: key and further keys as flow YAML.
     pub templates: Vec<(&'static str, String)>,
+    /// One credential more, as flow YAML; blank for none.
+    pub credentials: String,
     /// Further sections of the YAML.
     pub sections: String,
     /// Who logs in.
@@ -59,6 +61,7 @@ impl Setup {
             guests: NoneOptions::default(),
             clouds: vec![("rack", String::new())],
             templates: vec![("linux", keys.to_owned())],
+            credentials: String::new(),
             sections: String::new(),
             token: "root@pam!drover",
             read: Mutex::default(),
@@ -113,13 +116,14 @@ impl Setup {
         let mut text = format!(
             "credentials:\n  \
                api: {{kind: proxmoxToken, tokenId: \"{token}\", secret: {SECRET}}}\n  \
-               ssh: {{kind: sshKey, username: debian, secret: \"{key}\"}}\n\
+               ssh: {{kind: sshKey, username: debian, secret: \"{key}\"}}\n  {more}\n\
              cloudDefaults: {{credentialsId: api, apiUrls: [{hosts}], startVmId: 10000}}\n\
              agentDefaults: {{cloudIds: [rack], templateVmId: 9000, cloneStrategy: LINKED, \
                credentialsId: ssh, ciUser: debian}}\n\
              cloudConfigurations:\n",
             token = self.token,
             key = *KEY,
+            more = self.credentials,
             hosts = hosts.join(", "),
         );
         for (id, keys) in &self.clouds {

@@ -1,0 +1,173 @@
+//! Jobs of CI systems through the whole herd: crashes, outages, guests that lie.
+
+use std::time::Duration;
+
+use super::world::World;
+use super::world::ci::{Habit, Stage};
+use super::world::setup::Setup;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A herd with sources of these names, each with further keys; nothing waits there yet.
+fn with_sources(template: &str, sources: &[(&str, &str)]) -> Setup {
+    let mut setup = Setup::linux(template);
+    let entries: Vec<String> = sources
+        .iter()
+        .map(|(name, keys)| {
+            format!("{name}: {{kind: gitea, url: \"https://ci\", credentialsId: ci, {keys}}}")
+        })
+        .collect();
+    setup.credentials = "ci: {kind: apiToken, secret: a-token-of-ci}".to_owned();
+    setup.sections = format!("demand: {{{}}}\n", entries.join(", "));
+    setup
+}
+
+/// Waits until so many jobs of a source are over, and its runners gone.
+async fn over(world: &World, source: &str, count: usize) {
+    let ci = world.ci.clone();
+    let what = format!("{count} jobs of {source} are over");
+    world.until(&what, |_| ci.over(source) == count && ci.rows(source) == 0).await;
+}
+
+// Invariant: each job runs once, on an agent of its own, and nothing is left of it.
+
+#[tokio::test(start_paused = true)]
+async fn jobs_of_two_systems_run_once_each_and_leave_nothing() {
+    let setup = with_sources("instanceCap: 6", &[("git", ""), ("hub", "")]);
+    let world = World::started(setup).await;
+    world.ci.push("git", 9, &["linux"], 2 * MINUTE);
+    world.ci.push("hub", 7, &["linux"], MINUTE);
+    over(&world, "git", 9).await;
+    over(&world, "hub", 7).await;
+    for source in ["git", "hub"] {
+        let jobs = world.ci.jobs(source);
+        assert!(jobs.iter().all(|job| job.runs == 1 && job.stage == Stage::Done), "{jobs:?}");
+    }
+    world.until("their agents are gone", |view| view.agents().is_empty()).await;
+    let gone: Vec<_> = world.view().gone_by_reason().into_iter().collect();
+    assert_eq!(gone, [("used-up", 16)], "one agent for each job, and no more");
+    world.pass(MINUTE).await;
+    assert!(world.ledger().runners.is_empty(), "each is known to be gone");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_are_called_off_leave_agents_that_go_by_themselves() {
+    let world = World::started(with_sources("instanceCap: 4", &[("git", "")])).await;
+    world.ci.push("git", 3, &["linux"], MINUTE);
+    world.until("they are on their way", |view| view.agents().len() == 3).await;
+    for _ in 0..3 {
+        world.ci.cancel("git");
+    }
+    world.until("all are gone", |view| view.agents().is_empty()).await;
+    over(&world, "git", 3).await;
+    world.end().await;
+}
+
+// Invariant: a crash costs no job, and a runner is made once.
+
+#[tokio::test(start_paused = true)]
+async fn crashes_at_any_moment_cost_no_job_and_leave_no_runner() {
+    for after in [1, 15, 25, 32, 35, 45, 70, 95] {
+        let setup = with_sources("instanceCap: 4", &[("git", "")]).seed(after);
+        let mut world = World::started(setup).await;
+        world.ci.push("git", 4, &["linux"], MINUTE);
+        world.pass(Duration::from_secs(after)).await;
+        world.restart(Duration::from_secs(7)).await;
+        over(&world, "git", 4).await;
+        let jobs = world.ci.jobs("git");
+        let done = jobs.iter().filter(|job| job.runs == 1 && job.stage == Stage::Done).count();
+        assert_eq!(done, 4, "after {after} s: {jobs:?}");
+        world.end().await;
+    }
+}
+
+// Invariant: a system that does not answer costs only itself.
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_system_delays_its_own_jobs_alone() {
+    let setup = with_sources("instanceCap: 4", &[("git", ""), ("hub", "")]);
+    let world = World::started(setup).await;
+    world.ci.silence("git", true);
+    world.ci.push("git", 2, &["linux"], MINUTE);
+    world.ci.push("hub", 2, &["linux"], MINUTE);
+    over(&world, "hub", 2).await;
+    assert_eq!(world.ci.over("git"), 0);
+    let outage = world.view().sources()[0].outage.clone();
+    assert!(outage.is_some_and(|(_, why)| why.contains("refuses connections")));
+    world.ci.silence("git", false);
+    over(&world, "git", 2).await;
+    assert_eq!(world.view().sources()[0].outage, None);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_system_that_falls_silent_with_jobs_under_way_has_its_runners_removed_later() {
+    let world = World::started(with_sources("instanceCap: 4", &[("git", "")])).await;
+    world.ci.push("git", 2, &["linux"], MINUTE);
+    let ci = world.ci.clone();
+    world.until("both run", |_| running(&ci) == 2).await;
+    world.ci.silence("git", true);
+    world.pass(10 * MINUTE).await;
+    world.ci.silence("git", false);
+    over(&world, "git", 2).await;
+    world.until("their agents are gone", |view| view.agents().is_empty()).await;
+    assert!(world.view().lost_jobs().is_empty());
+    world.end().await;
+}
+
+fn running(ci: &super::world::ci::Ci) -> usize {
+    let jobs = ci.jobs("git");
+    jobs.iter().filter(|job| matches!(job.stage, Stage::Running(..))).count()
+}
+
+// Invariant: guests that lie are retired by deadline, and their jobs run elsewhere.
+
+#[tokio::test(start_paused = true)]
+async fn guests_that_never_connect_or_never_work_are_replaced() {
+    let keys = "registerTimeoutSec: 60, idleTimeoutSec: 120";
+    let world = World::started(with_sources("instanceCap: 2", &[("git", keys)])).await;
+    world.ci.habits("git", &[Habit::Deaf, Habit::Idle]);
+    world.ci.push("git", 2, &["linux"], MINUTE);
+    over(&world, "git", 2).await;
+    let gone: Vec<_> = world.view().gone_by_reason().into_iter().collect();
+    world.until("their agents are gone", |view| view.agents().is_empty()).await;
+    assert!(gone.contains(&("failed", 1)), "{gone:?}");
+    assert!(world.ci.jobs("git").iter().all(|job| job.runs == 1 && job.stage == Stage::Done));
+    world.end().await;
+}
+
+// Invariant: a job lost with its machine is told once, and run by nobody.
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_guest_is_switched_off_is_told_of_once() {
+    let world = World::started(with_sources("instanceCap: 2", &[("git", "")])).await;
+    world.ci.push("git", 1, &["linux"], 60 * MINUTE);
+    let ci = world.ci.clone();
+    world.until("it runs", |_| running(&ci) == 1).await;
+    let vmid = world.view().agents()[0].vmid.unwrap().0;
+    world.guests.power_off(vmid);
+    world.until("its runner is removed", |_| ci.rows("git") == 0).await;
+    assert_eq!(ci.jobs("git")[0].stage, Stage::Lost);
+    assert_eq!(world.view().lost_job_count(), 1);
+    world.pass(30 * MINUTE).await;
+    assert!(world.view().agents().is_empty() && ci.jobs("git")[0].runs == 1);
+    world.end().await;
+}
+
+// Invariant: a source that leaves the configuration lets its jobs finish.
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_is_taken_out_finishes_what_runs_and_begins_nothing() {
+    let mut world = World::started(with_sources("instanceCap: 1", &[("git", "")])).await;
+    world.ci.push("git", 2, &["linux"], 5 * MINUTE);
+    let ci = world.ci.clone();
+    world.until("one runs", |_| running(&ci) == 1).await;
+    world.setup.sections = String::new();
+    world.reload();
+    world.until("its source is gone", |view| view.sources().is_empty()).await;
+    let jobs = world.ci.jobs("git");
+    assert_eq!((&jobs[0].stage, &jobs[1].stage), (&Stage::Done, &Stage::Waiting));
+    world.until("its agent is gone", |view| view.agents().is_empty()).await;
+    world.end().await;
+}

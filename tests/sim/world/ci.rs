@@ -1,0 +1,342 @@
+//! CI systems in memory: jobs that wait, runners, and what guests do with them, in virtual time.
+//!
+//! A system gives a job to a runner that is connected, idle and has its labels; an ephemeral runner
+//! is gone after it. A guest that ends takes its runner off, and its job hangs there as lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use drover::sim::guest::GuestHost;
+use drover::sim::guests::NoneGuests;
+use drover_actors::fault::{Culprit, Fault, FaultKind};
+use drover_actors::id::{RunnerName, SourceId};
+use drover_actors::ports::{
+    Ask, Demand, HireCall, JobSight, RowSight, Shell, ShellTarget, SourceSight,
+};
+use drover_actors::record::Want;
+use drover_actors::time::WallTime;
+use futures_util::FutureExt;
+use tokio::time::Instant;
+
+use super::shell::Scripted;
+
+/// How long a runner takes from its start to its connection.
+const CONNECTS: Duration = Duration::from_secs(3);
+/// How long a call takes.
+const CALL: Duration = Duration::from_millis(200);
+
+/// What a guest does with its runner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Habit {
+    /// What it should.
+    Honest,
+    /// It never connects.
+    Deaf,
+    /// It connects and takes no job.
+    Idle,
+}
+
+/// Where a job is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// It waits.
+    Waiting,
+    /// It runs.
+    Running(RunnerName, Instant),
+    /// It is over.
+    Done,
+    /// Its machine went, or its row.
+    Lost,
+}
+
+/// A job.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// What it wants.
+    pub labels: BTreeSet<String>,
+    /// How long it takes.
+    pub length: Duration,
+    /// Where it is.
+    pub stage: Stage,
+    /// How often a runner took it.
+    pub runs: u32,
+    since: WallTime,
+}
+
+#[derive(Debug)]
+struct Row {
+    labels: BTreeSet<String>,
+    /// The guest it runs in, by its host key.
+    guest: Option<(u32, String)>,
+    begun: Option<Instant>,
+    habit: Habit,
+    quiet: bool,
+}
+
+#[derive(Debug, Default)]
+struct System {
+    jobs: Vec<Job>,
+    rows: BTreeMap<RunnerName, Row>,
+    silent: bool,
+    habits: Vec<Habit>,
+}
+
+/// All CI systems of one world; they outlive crashes.
+#[derive(Clone)]
+pub struct Ci {
+    systems: Arc<Mutex<BTreeMap<SourceId, System>>>,
+    guests: Arc<NoneGuests>,
+    shell: Scripted,
+    begun: Instant,
+}
+
+impl Ci {
+    /// Systems without jobs.
+    pub fn new(guests: Arc<NoneGuests>, shell: Scripted, begun: Instant) -> Self {
+        Self { systems: Arc::default(), guests, shell, begun }
+    }
+
+    fn systems(&self) -> MutexGuard<'_, BTreeMap<SourceId, System>> {
+        self.systems.lock().unwrap()
+    }
+
+    fn with<T>(&self, source: &str, change: impl FnOnce(&mut System) -> T) -> T {
+        change(self.systems().entry(SourceId::new(source)).or_default())
+    }
+
+    fn wall(&self, at: Instant) -> WallTime {
+        let epoch = i64::try_from(drover::sim::world::EPOCH).unwrap() * 1000;
+        WallTime(epoch) + (at - self.begun)
+    }
+
+    /// Jobs come in.
+    pub fn push(&self, source: &str, count: usize, labels: &[&str], length: Duration) {
+        let since = self.wall(Instant::now());
+        let labels: BTreeSet<String> = labels.iter().map(|label| (*label).to_owned()).collect();
+        let job = Job { labels, length, stage: Stage::Waiting, runs: 0, since };
+        self.with(source, |system| system.jobs.extend(std::iter::repeat_n(job, count)));
+    }
+
+    /// A job that waits is called off.
+    pub fn cancel(&self, source: &str) {
+        self.with(source, |system| {
+            if let Some(job) = system.jobs.iter_mut().find(|job| job.stage == Stage::Waiting) {
+                job.stage = Stage::Done;
+            }
+        });
+    }
+
+    /// The system answers nobody, or again.
+    pub fn silence(&self, source: &str, silent: bool) {
+        self.with(source, |system| system.silent = silent);
+    }
+
+    /// What the next runners do, one each; then all are honest.
+    pub fn habits(&self, source: &str, habits: &[Habit]) {
+        self.with(source, |system| system.habits = habits.iter().rev().copied().collect());
+    }
+
+    /// All jobs of a system.
+    pub fn jobs(&self, source: &str) -> Vec<Job> {
+        self.advance();
+        self.with(source, |system| system.jobs.clone())
+    }
+
+    /// Jobs that are over or lost.
+    pub fn over(&self, source: &str) -> usize {
+        let jobs = self.jobs(source);
+        jobs.iter().filter(|job| matches!(job.stage, Stage::Done | Stage::Lost)).count()
+    }
+
+    /// Runners of a system.
+    pub fn rows(&self, source: &str) -> usize {
+        self.with(source, |system| system.rows.len())
+    }
+
+    /// Whether the guest of a row is as it was.
+    fn lives(&self, row: &Row) -> bool {
+        row.guest.as_ref().is_some_and(|(vmid, key)| {
+            self.guests.running_vmids().contains(vmid)
+                && self.guests.ssh_host_key(*vmid).as_ref() == Some(key)
+        })
+    }
+
+    /// Lets everything happen that is due.
+    pub fn advance(&self) {
+        let now = Instant::now();
+        for system in self.systems().values_mut() {
+            let System { jobs, rows, .. } = system;
+            for job in jobs.iter_mut() {
+                let Stage::Running(name, until) = job.stage.clone() else { continue };
+                match rows.get(&name) {
+                    None => job.stage = Stage::Lost,
+                    Some(row) if !self.lives(row) => {}
+                    Some(_) if until <= now => {
+                        job.stage = Stage::Done;
+                        rows.remove(&name);
+                    }
+                    Some(_) => {}
+                }
+            }
+            let busy: BTreeSet<RunnerName> = jobs.iter().filter_map(running_on).collect();
+            for (name, row) in rows.iter().filter(|(name, _)| !busy.contains(name)) {
+                let honest = row.habit == Habit::Honest && !row.quiet;
+                if !honest || !self.lives(row) || row.begun.is_none_or(|at| now < at + CONNECTS) {
+                    continue;
+                }
+                let next = jobs
+                    .iter_mut()
+                    .find(|job| job.stage == Stage::Waiting && job.labels.is_subset(&row.labels));
+                if let Some(job) = next {
+                    job.stage = Stage::Running(name.clone(), now + job.length);
+                    job.runs += 1;
+                }
+            }
+        }
+    }
+
+    fn sight(&self, source: &SourceId) -> Result<SourceSight, Fault> {
+        self.advance();
+        let now = Instant::now();
+        let mut systems = self.systems();
+        let system = systems.entry(source.clone()).or_default();
+        if system.silent {
+            return Err(silent(source));
+        }
+        let on = |name: &RunnerName| {
+            let place = system.jobs.iter().position(|job| running_on(job).as_ref() == Some(name));
+            place.map(|place| place.to_string())
+        };
+        let rows = system.rows.iter().map(|(name, row)| {
+            let job = on(name);
+            let connected = row.begun.is_some_and(|at| now >= at + CONNECTS);
+            let online = connected && row.habit != Habit::Deaf && self.lives(row);
+            RowSight { runner: name.clone(), online, jobs: job.is_some().into(), job }
+        });
+        let rows = rows.collect();
+        let waiting = system.jobs.iter().enumerate();
+        let waiting = waiting.filter(|(_, job)| job.stage == Stage::Waiting);
+        let jobs = waiting.map(|(id, job)| JobSight {
+            id: id.to_string(),
+            name: format!("job {id}"),
+            want: Want::Labels(job.labels.clone()),
+            since: job.since,
+        });
+        Ok(SourceSight { rows, jobs: jobs.collect() })
+    }
+
+    /// The guest at an address.
+    fn guest(&self, target: &ShellTarget) -> Option<(u32, String)> {
+        let here =
+            |vmid: &u32| self.guests.address(*vmid).is_some_and(|at| at.ip == target.address);
+        let vmid = self.guests.running_vmids().into_iter().find(here)?;
+        Some((vmid, self.guests.ssh_host_key(vmid)?))
+    }
+}
+
+fn running_on(job: &Job) -> Option<RunnerName> {
+    if let Stage::Running(name, _) = &job.stage { Some(name.clone()) } else { None }
+}
+
+fn silent(source: &SourceId) -> Fault {
+    let culprit = Culprit::Source(source.clone());
+    Fault::new(FaultKind::Unreachable, culprit, format!("source `{source}` refuses connections"))
+}
+
+impl Demand for Ci {
+    fn look(&self, source: &SourceId) -> Ask<SourceSight> {
+        let (ci, source) = (self.clone(), source.clone());
+        async move {
+            tokio::time::sleep(CALL).await;
+            ci.sight(&source)
+        }
+        .boxed()
+    }
+
+    fn hire(&self, call: HireCall, limit: Duration) -> Ask<()> {
+        let ci = self.clone();
+        async move {
+            ci.shell.greet(call.target.clone(), limit).await?;
+            let guest = ci.guest(&call.target);
+            let known = |system: &mut System| {
+                let row = system.rows.get(&call.runner);
+                row.is_some_and(|row| row.begun.is_some() && row.guest == guest)
+            };
+            if ci.with(call.source.as_str(), known) {
+                return Ok(());
+            }
+            tokio::time::sleep(CALL).await;
+            let mut labels = call.spec.labels.clone();
+            if let Want::Labels(wanted) = &call.want {
+                labels.extend(wanted.iter().cloned());
+            }
+            let made = ci.with(call.source.as_str(), |system| {
+                let habit = system.habits.pop().unwrap_or(Habit::Honest);
+                let row = Row { labels, guest: None, begun: None, habit, quiet: false };
+                (!system.silent).then(|| system.rows.insert(call.runner.clone(), row)).is_some()
+            });
+            if !made {
+                return Err(silent(&call.source));
+            }
+            ci.shell.greet(call.target.clone(), limit).await?;
+            ci.with(call.source.as_str(), |system| {
+                if let Some(row) = system.rows.get_mut(&call.runner) {
+                    row.guest = guest;
+                    row.begun = Some(Instant::now());
+                }
+            });
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()> {
+        let ci = self.clone();
+        async move {
+            ci.shell.greet(call.target, limit).await?;
+            ci.with(call.source.as_str(), |system| {
+                if let Some(row) = system.rows.get_mut(&call.runner) {
+                    row.guest = None;
+                }
+            });
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
+        let (ci, source, runner) = (self.clone(), source.clone(), runner.clone());
+        async move {
+            tokio::time::sleep(CALL).await;
+            ci.advance();
+            ci.with(source.as_str(), |system| match system.rows.get_mut(&runner) {
+                _ if system.silent => Err(silent(&source)),
+                Some(row) => {
+                    row.quiet = true;
+                    Ok(())
+                }
+                None => Ok(()),
+            })
+        }
+        .boxed()
+    }
+
+    fn strike(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
+        let (ci, source, runner) = (self.clone(), source.clone(), runner.clone());
+        async move {
+            tokio::time::sleep(CALL).await;
+            ci.advance();
+            ci.with(source.as_str(), |system| {
+                if system.silent {
+                    return Err(silent(&source));
+                }
+                system.rows.remove(&runner);
+                Ok(())
+            })?;
+            ci.advance();
+            Ok(())
+        }
+        .boxed()
+    }
+}
