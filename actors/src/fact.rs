@@ -99,6 +99,9 @@ pub struct SourcePicture {
     pub runners: usize,
     /// Jobs that run on them.
     pub running: usize,
+    /// Runners in a row that could not be begun; nothing more is wanted for a while after each.
+    #[serde(default)]
+    pub unserved: u32,
     /// Since when it does not answer, and why.
     pub outage: Option<(WallTime, String)>,
 }

@@ -271,6 +271,13 @@ fn sources(sources: &[SourceOut]) -> String {
         sources.iter().map(row).collect(),
     );
     for source in sources {
+        if source.unserved > 0 {
+            text.push_str(&format!(
+                "{}: {} could not be begun in a row; why is told by `drover why` and its log\n",
+                clean(&source.id),
+                count(source.unserved as usize, "runner"),
+            ));
+        }
         if let Some(detail) = &source.detail {
             text.push_str(&format!("{}: {}\n", clean(&source.id), clean(detail)));
         }

@@ -245,6 +245,7 @@ mod tests {
             ignored: 1,
             runners: 2,
             running: 2,
+            unserved: 0,
             outage: Some((WallTime(0), "refused".into())),
         };
         told(&view, What::Source(Box::new(source)));

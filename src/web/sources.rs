@@ -25,6 +25,9 @@ pub struct SourceOut {
     pub runners: usize,
     /// Jobs that run on them.
     pub running: usize,
+    /// Runners in a row that could not be begun; nothing more is wanted for a while after each.
+    #[serde(default)]
+    pub unserved: u32,
     /// Since when it does not answer (RFC 3339); null while it does.
     pub silent_since: Option<String>,
     /// Why it does not answer.
@@ -58,6 +61,7 @@ impl From<&SourcePicture> for SourceOut {
             ignored: one.ignored,
             runners: one.runners,
             running: one.running,
+            unserved: one.unserved,
             silent_since: silent_since.map(rfc3339),
             detail,
         }

@@ -121,6 +121,21 @@ fn running(ci: &super::world::ci::Ci) -> usize {
     jobs.iter().filter(|job| matches!(job.stage, Stage::Running(..))).count()
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_token_that_may_only_look_costs_few_machines_and_is_told_of() {
+    let world = World::started(with_sources("instanceCap: 4", &[("git", "")])).await;
+    world.ci.refuse("git", true);
+    world.ci.push("git", 3, &["linux"], MINUTE);
+    world.pass(30 * MINUTE).await;
+    let gone: u64 = world.view().gone_by_reason().values().sum();
+    assert!((3..=24).contains(&gone), "{gone} machines in half an hour");
+    assert!(world.view().sources()[0].unserved > 0);
+    assert!(world.view().templates()[0].tripped.is_none(), "the machines are not to blame");
+    world.ci.refuse("git", false);
+    over(&world, "git", 3).await;
+    world.end().await;
+}
+
 // Invariant: guests that lie are retired by deadline, and their jobs run elsewhere.
 
 #[tokio::test(start_paused = true)]

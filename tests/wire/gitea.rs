@@ -318,7 +318,9 @@ fn a_job_goes_on_while_the_service_is_started_anew() {
     let key = site.dir.path().join("key");
     let options = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "BatchMode=yes"];
     let mut ssh = Command::new("ssh");
-    options.iter().for_each(|option| drop(ssh.args(["-o", option])));
+    for option in options {
+        ssh.args(["-o", option]);
+    }
     let ssh = ssh.arg("-i").arg(key).args(["-p", "2222", &format!("debian@{host}"), "touch go"]);
     let out = ssh.output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

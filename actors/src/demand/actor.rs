@@ -31,6 +31,8 @@ pub enum SourceCommand {
     Apply(Option<Arc<SourceSpec>>),
     /// Somebody says that there is news.
     Wake,
+    /// A runner of it could not be begun.
+    NotServed,
     /// It is not needed any more.
     Leave,
 }
@@ -81,6 +83,8 @@ pub struct Source {
     mind: Option<SourceMind>,
     /// News that were not taken up yet.
     woken: bool,
+    /// Runners that could not be begun and were not counted yet.
+    unserved: u32,
     alarm: Option<AbortHandle>,
     shown: Option<SourcePicture>,
 }
@@ -96,6 +100,7 @@ impl Source {
             configured: true,
             mind: None,
             woken: false,
+            unserved: 0,
             alarm: None,
             shown: None,
         }
@@ -128,6 +133,9 @@ impl Source {
         }
         if std::mem::take(&mut self.woken) {
             mind.wake();
+        }
+        for _ in 0..std::mem::take(&mut self.unserved) {
+            mind.not_served(&runners, now, &mut out);
         }
         step(mind, &runners, now, &mut out);
         mind.tick(&runners, now, &mut out);
@@ -231,6 +239,7 @@ impl Source {
             ignored,
             runners,
             running: mind.running(),
+            unserved: mind.unserved(),
             outage: mind.outage().map(|outage| (outage.since, outage.text.clone())),
         };
         if self.shown.as_ref() != Some(&picture) {
@@ -269,6 +278,7 @@ impl Handler<SourceCommand> for Source {
                 self.spec = spec.unwrap_or_else(|| self.spec.clone());
             }
             SourceCommand::Wake => self.woken = true,
+            SourceCommand::NotServed => self.unserved += 1,
             SourceCommand::Leave => return ctx.stop(),
         }
         self.step(ctx, |_, _, _, _| {});

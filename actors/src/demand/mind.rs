@@ -117,6 +117,8 @@ pub struct SourceMind {
     failures: u32,
     outage: Option<(Moment, Outage)>,
     seen: BTreeMap<RunnerName, Seen>,
+    /// Runners in a row that could not be made, and until when none is wanted for that.
+    unserved: (u32, Option<Moment>),
     /// Jobs that want what this source may not have, by the last look.
     ignored: usize,
     jobs: Vec<JobSight>,
@@ -135,6 +137,7 @@ impl SourceMind {
             failures: 0,
             outage: None,
             seen: BTreeMap::new(),
+            unserved: (0, None),
             ignored: 0,
             jobs: Vec::new(),
         }
@@ -181,6 +184,30 @@ impl SourceMind {
         }
     }
 
+    /// A runner could not be made or started. Each costs a machine: after the first nothing is wanted
+    /// for a while, ever longer, until one runs.
+    pub fn not_served(
+        &mut self,
+        runners: &BTreeMap<RunnerName, Runner>,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        let (count, until) = &mut self.unserved;
+        *count += 1;
+        let pause = self.spec.poll.saturating_mul(1 << (*count).min(6)).min(PAUSE_LONGEST);
+        *until = Some(now.mono + pause);
+        tracing::warn!(
+            source = %self.spec.id, count, seconds = pause.as_secs(),
+            "runner could not be begun: none is wanted for a while"
+        );
+        self.tell(runners, out);
+    }
+
+    /// How many runners in a row could not be begun.
+    pub fn unserved(&self) -> u32 {
+        self.unserved.0
+    }
+
     /// Somebody says that there is news.
     pub fn wake(&mut self) {
         self.woken = true;
@@ -199,6 +226,10 @@ impl SourceMind {
             && !self.jobs.is_empty()
         {
             self.jobs.clear();
+            self.tell(runners, out);
+        }
+        if self.unserved.1.is_some_and(|until| until <= now.mono) {
+            self.unserved.1 = None;
             self.tell(runners, out);
         }
         for (name, runner) in runners.iter().filter(|(_, runner)| !runner.lives) {
@@ -359,6 +390,9 @@ impl SourceMind {
         };
         seen.job.clone_from(&row.job);
         seen.jobs = row.jobs;
+        if row.online || row.jobs > 0 {
+            self.unserved = (0, None);
+        }
         if row.jobs > 0 {
             seen.worked = true;
             seen.idle = None;
@@ -409,7 +443,8 @@ impl SourceMind {
     /// Levels by what is wanted, and the jobs on each lease.
     fn tell(&self, runners: &BTreeMap<RunnerName, Runner>, out: &mut Vec<Effect>) {
         let mut levels: Vec<Level> = Vec::new();
-        for job in &self.jobs {
+        let held = self.unserved.1.is_some();
+        for job in self.jobs.iter().filter(|_| !held) {
             match levels.iter_mut().find(|level| level.want == job.want) {
                 Some(level) => level.since.push(job.since),
                 None => levels.push(Level { want: job.want.clone(), since: vec![job.since] }),

@@ -329,3 +329,25 @@ fn a_lease_that_nobody_heard_of_yet_is_given_time() {
     assert!(told(&play.wait(59)).is_empty());
     assert_eq!(told(&play.wait(1)), ["strike 1"]);
 }
+
+// Invariant: runners that can not be made do not use up one machine after the other.
+
+#[test]
+fn after_a_runner_that_could_not_be_begun_nothing_is_wanted_for_ever_longer() {
+    let mut play = Play::new(spec());
+    play.sees(&[], &[&["linux"]]);
+    for pause in [20, 40, 80] {
+        let mut out = Vec::new();
+        play.mind.not_served(&play.runners, at(play.now), &mut out);
+        assert_eq!(told(&out), ["wants [] on []"]);
+        let (failed, mut wanted) = (play.now, None);
+        while wanted.is_none() {
+            let effects = told(&play.sees(&[], &[&["linux"]]));
+            wanted = effects.iter().any(|told| told == "wants [1] on []").then_some(play.now);
+        }
+        assert_eq!(wanted, Some(failed + pause));
+    }
+    play.hire(1);
+    play.sees(&[(1, true, 1)], &[&["linux"]]);
+    assert_eq!(play.mind.unserved(), 0, "one runs");
+}

@@ -146,6 +146,7 @@ impl Herd {
                 }
                 Order::NotServed { source, lease } => {
                     tracing::warn!(lease = %lease, source = %source, "runner was not begun");
+                    self.not_served(&source);
                 }
                 Order::Over { lease } => {
                     for reply in self.releasing.remove(&lease).into_iter().flatten() {

@@ -57,6 +57,12 @@ impl Herd {
         reply.send(answer).ok(); // an error: nobody waits any more
     }
 
+    pub(super) fn not_served(&self, id: &SourceId) {
+        if let Some(address) = self.sources.get(id) {
+            address.do_send(SourceCommand::NotServed);
+        }
+    }
+
     fn source_empty(&mut self, id: SourceId) {
         if !self.spec.sources.contains_key(&id)
             && let Some(address) = self.sources.remove(&id)

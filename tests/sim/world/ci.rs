@@ -79,6 +79,8 @@ struct System {
     jobs: Vec<Job>,
     rows: BTreeMap<RunnerName, Row>,
     silent: bool,
+    /// Whether it makes no runner: the token may only look.
+    refuses: bool,
     habits: Vec<Habit>,
 }
 
@@ -130,6 +132,11 @@ impl Ci {
     /// The system answers nobody, or again.
     pub fn silence(&self, source: &str, silent: bool) {
         self.with(source, |system| system.silent = silent);
+    }
+
+    /// The system makes no runner, or again.
+    pub fn refuse(&self, source: &str, refuses: bool) {
+        self.with(source, |system| system.refuses = refuses);
     }
 
     /// What the next runners do, one each; then all are honest.
@@ -267,6 +274,10 @@ impl Demand for Ci {
                 return Ok(());
             }
             tokio::time::sleep(CALL).await;
+            if ci.with(call.source.as_str(), |system| system.refuses) {
+                let denied = FaultKind::Denied { privilege: None, path: None };
+                return Err(Fault::new(denied, Culprit::Source(call.source), "403"));
+            }
             let mut labels = call.spec.labels.clone();
             if let Want::Labels(wanted) = &call.want {
                 labels.extend(wanted.iter().cloned());
