@@ -14,7 +14,7 @@ use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, ClusterId, NodeName, TemplateId};
 use crate::ledger::Ledger;
-use crate::placement::sites::DRAINED;
+use crate::placement::sites::drained;
 use crate::placement::{Claim, Sites};
 use crate::record::Body;
 use crate::source::{Ground, Origin};
@@ -314,7 +314,7 @@ pub struct Standing<'a> {
 impl Ground for Standing<'_> {
     fn node_closed(&self, node: &NodeName) -> Option<String> {
         if self.sites.is_drained(self.cluster, node) {
-            return Some(DRAINED.to_owned());
+            return Some(drained(node));
         }
         self.board.closed(&Scope::Node(self.cluster.clone(), node.clone()), self.now)
     }

@@ -247,15 +247,14 @@ fn socket(global: &Global) -> Result<PathBuf, CliError> {
         return Ok(path.clone());
     }
     let Some(path) = &global.config else { return Ok(PathBuf::from(DEFAULT_SOCKET)) };
-    match config::load(path, &Environment::of_process()) {
-        Ok(checked) => Ok(checked.service.socket),
-        Err(fault) => Err(CliError::Usage(format!(
-            "the service's socket is not known, since the configuration `{}` cannot be used: mend \
+    config::socket(path, &Environment::of_process()).map_err(|fault| {
+        CliError::Usage(format!(
+            "the service's socket is not known, since the configuration `{}` cannot be read: mend \
              it, or name the socket with --socket or DROVER_SOCKET\n{}",
             path.display(),
             fault.render().trim_end()
-        ))),
-    }
+        ))
+    })
 }
 
 fn read_token(global: &Global) -> Result<Option<SecretString>, CliError> {

@@ -111,5 +111,8 @@ fn told(out: &WhyOut) -> String {
         let why = node.refused.as_ref().map_or_else(|| "can take one".to_owned(), |why| clean(why));
         text += &format!("  {}: {why}\n", clean(&node.node));
     }
+    if let Some(failed) = &out.failed {
+        text += &format!("  its last agent failed at {}: {}\n", failed.at, clean(&failed.why));
+    }
     text
 }

@@ -50,7 +50,7 @@ pub use fault::{Fault, Place, render, render_warnings};
 pub(crate) use keys::nearest;
 pub use prepare::Uploads;
 pub use schema::schema;
-pub use service::{ApiToken, ServiceSpec};
+pub use service::{ApiToken, ServiceSpec, socket};
 pub use source::{SourceFile, Sources};
 pub use token::{TokenError, TokenPlace, token_place};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use drover_actors::message::StopPolicy;
@@ -14,6 +14,8 @@ use super::fault::Place;
 use super::keys::{SECRET_KEYS, SERVICE, TOKEN};
 use super::layer::Layer;
 use super::node::Node;
+use super::source::Sources;
+use super::{Environment, LoadError, fault, survey};
 use crate::web::Role;
 
 /// Tokens shorter than this can be guessed.
@@ -76,6 +78,37 @@ struct RawToken {
     role: Role,
 }
 
+/// The socket of the API as a configuration names it, whatever is wrong beyond its `service`.
+///
+/// # Errors
+/// [`LoadError`] where its files can not be read, or `service` has faults of its own.
+pub fn socket(path: &Path, environment: &Environment) -> Result<PathBuf, LoadError> {
+    let sources = Sources::read(path).map_err(|(path, source)| LoadError::Io { path, source })?;
+    let mut faults = Vec::new();
+    let layer = match survey::top(&sources, &mut Vec::new()) {
+        Ok(top) => top
+            .iter()
+            .find(|entry| entry.key == "service")
+            .map(|entry| Layer::check(&entry.value, entry.place, "service", SERVICE, &mut faults)),
+        Err(fault) => {
+            faults.push(*fault);
+            None
+        }
+    };
+    if !faults.is_empty() {
+        fault::hide(&mut faults, &sources);
+        return Err(LoadError::Faults { faults, sources });
+    }
+    let named = layer.as_ref().and_then(|layer| layer.text("socket"));
+    let named = named.filter(|text| !text.is_empty()).map(PathBuf::from);
+    Ok(named.unwrap_or_else(|| preset_socket(environment)))
+}
+
+fn preset_socket(environment: &Environment) -> PathBuf {
+    let run = environment.directory("RUNTIME_DIRECTORY").unwrap_or("/run/drover".into());
+    run.join("drover.sock")
+}
+
 /// Makes the service's section; without one everything is as preset.
 pub(super) fn service(
     section: Option<(&Node, Place)>,
@@ -91,12 +124,11 @@ pub(super) fn service(
         listening(addr, raw.listen_plain, &tokens, &layer, vault);
     }
     let environment = vault.environment;
-    let run = || environment.directory("RUNTIME_DIRECTORY").unwrap_or("/run/drover".into());
     let state = || environment.directory("STATE_DIRECTORY").unwrap_or("/var/lib/drover".into());
     let level = || environment.get("LOG_LEVEL").unwrap_or("info").to_owned();
     Some(ServiceSpec {
         state_directory: given(raw.state_directory).unwrap_or_else(state),
-        socket: given(raw.socket).unwrap_or_else(|| run().join("drover.sock")),
+        socket: given(raw.socket).unwrap_or_else(|| preset_socket(environment)),
         socket_mode: raw.socket_mode.and_then(|mode| u32::from_str_radix(&mode, 8).ok()),
         allowed_uids: raw.allowed_uids,
         allowed_gids: raw.allowed_gids,

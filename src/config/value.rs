@@ -119,6 +119,15 @@ pub(super) fn place(text: &str) -> Result<(), Complaint> {
     ))
 }
 
+/// Checks a label, which stands alone: blanks separate labels elsewhere.
+pub(super) fn label(text: &str) -> Result<(), Complaint> {
+    if text.is_empty() || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        let message = format!("`{}` is no label", text.escape_debug());
+        return Err(complain(message, "give one word an item, such as `ssd`"));
+    }
+    Ok(())
+}
+
 /// Checks a regular expression over templates' names.
 pub(super) fn pattern(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "it must match whole names; write it as `debian-13-\\d+`";

@@ -335,8 +335,14 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
         if !ours {
             let Entry { path, ugid, roleid, .. } = entry;
             let kind = if ugid.contains('!') { "tokens" } else { "users" };
+            // What agents still have on a storage that left the YAML is removed by this right.
+            let first = if path.starts_with("/storage/") {
+                "; once nothing of its agents is there any more"
+            } else {
+                " beside"
+            };
             beyond.push(format!(
-                "{ugid} has the role {roleid} on {path} beside: \
+                "{ugid} has the role {roleid} on {path}{first}: \
                  pveum acl delete '{path}' --{kind} '{ugid}' --roles {roleid}"
             ));
         }

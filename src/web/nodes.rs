@@ -4,11 +4,14 @@ use actix_web::web;
 use drover_actors::id::{CloudId, NodeName};
 use drover_actors::message::HerdCommand;
 use drover_actors::placement::report::{NodeReport, WhyReport};
+use drover_actors::record::Reason;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::body::Fields;
+use super::shapes::rfc3339;
 use super::{Problem, State, templates};
+use crate::view::View;
 
 /// The longest name of a cloud that is taken.
 const LONGEST: usize = 200;
@@ -114,6 +117,18 @@ pub struct WhyOut {
     pub refused: Option<String>,
     /// The nodes it may be on.
     pub nodes: Vec<WhyNodeOut>,
+    /// What went wrong with the last of its agents that is gone, if something did.
+    #[serde(default)]
+    pub failed: Option<FailedOut>,
+}
+
+/// An agent that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FailedOut {
+    /// When it was gone (RFC 3339).
+    pub at: String,
+    /// Why.
+    pub why: String,
 }
 
 /// A node that a template may be on.
@@ -165,8 +180,17 @@ impl From<WhyReport> for WhyOut {
             next,
             refused,
             nodes: nodes.collect(),
+            failed: None,
         }
     }
+}
+
+/// The last agent of a template, when it failed.
+fn failed(view: &View, template: &str) -> Option<FailedOut> {
+    let gone = view.gone_agents();
+    let last = gone.iter().rev().find(|agent| agent.template.to_string() == template)?;
+    let failed = matches!(last.reason, Reason::Failed { .. } | Reason::TooSlow { .. });
+    failed.then(|| FailedOut { at: rfc3339(last.at), why: last.reason.to_string() })
 }
 
 /// Reads every cluster once.
@@ -229,5 +253,7 @@ pub(super) async fn why(
     let wish = |reply| HerdCommand::Why { template: name, reply };
     let answer = state.ask(state.limits.resync, wish).await?;
     let report = answer.map_err(|refusal| templates::named(&state, &template, refusal))?;
-    Ok(web::Json(report.into()))
+    let out = WhyOut::from(report);
+    let failed = failed(&state.doors.view, &out.template);
+    Ok(web::Json(WhyOut { failed, ..out }))
 }

@@ -10,7 +10,9 @@ use crate::ledger::Ledger;
 use crate::time::Moment;
 
 /// Why nothing is begun on a node that an operator drained.
-pub const DRAINED: &str = "it is drained: `drover node drain --undrain` lets it be used again";
+pub fn drained(node: &NodeName) -> String {
+    format!("it is drained: `drover node drain {node} --undrain` lets it be used again")
+}
 
 #[derive(Debug, Clone, Default)]
 struct Site {

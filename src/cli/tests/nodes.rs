@@ -1,5 +1,9 @@
 //! What is printed of nodes and of why templates begin nothing on them.
 
+use drover_actors::fact::What;
+use drover_actors::id::{AgentId, CloudId, TemplateId};
+use drover_actors::record::Reason;
+
 use super::super::*;
 use super::global;
 use crate::web::testing::{Served, empty_template, told};
@@ -22,6 +26,17 @@ fn drain(node: &str, undrain: bool) -> Command {
 async fn nodes_drains_and_reasons_are_told() {
     let served = Served::new();
     told(&served.view, empty_template());
+    let (state, kind) = ("Configuring".to_owned(), "denied".to_owned());
+    let text = "`local` refuses disc images".to_owned();
+    told(
+        &served.view,
+        What::AgentGone {
+            agent: AgentId::new("4f8z1c3px9t2vkab"),
+            template: TemplateId::new(CloudId::new("lab"), "linux"),
+            reason: Reason::Failed { state, kind, text },
+            phases: Vec::new(),
+        },
+    );
     let mut all = String::new();
     let why = |template: Option<&str>| Command::Why { template: template.map(str::to_owned) };
     for command in [Command::Nodes, drain("pve1", false), drain("pve1", true), why(None)] {
@@ -29,6 +44,8 @@ async fn nodes_drains_and_reasons_are_told() {
         assert_eq!(code, Ok(0));
         all += &said;
     }
+    let at = all.split("failed at ").nth(1).and_then(|rest| rest.split(": ").next()).unwrap();
+    let all = all.replace(at, "AT");
     insta::assert_snapshot!(all, @r"
     NODE  STATE   AGENTS  GUESTS  MEMORY    OTHERS    RESERVED  FREE      CPUS  FREE
     pve1  online  3       1       8192 MiB  2048 MiB  6400 MiB  -256 MiB  8     1.5
@@ -37,6 +54,7 @@ async fn nodes_drains_and_reasons_are_told() {
     node pve1 is used again
     lab/linux
       pve1: it is in maintenance
+      its last agent failed at AT: Configuring failed (denied): `local` refuses disc images
     ");
     let (unknown, _) = cli(&served, drain("pve9", false)).await;
     assert!(unknown.unwrap_err().contains("no node is called `pve9`"));

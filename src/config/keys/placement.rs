@@ -117,7 +117,8 @@ pub(super) const ZONE: Key =
         .checked(value::place);
 
 pub(super) const NODE_LABELS: Key =
-    key("nodeLabels", Kind::Lists, Preset::Unset, "labels of each node, for nodeSelector");
+    key("nodeLabels", Kind::Lists, Preset::Unset, "labels of each node, for nodeSelector")
+        .checked(value::label);
 
 pub(super) const STORAGE_CLASSES: Key =
     key("storageClasses", Kind::Lists, Preset::Unset, "storages of each class, for storageClass")

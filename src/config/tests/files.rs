@@ -313,3 +313,20 @@ const PLUGIN_KEYS: [&str; 37] = [
     "cloudIds",
     "agentDefaults-pve1",
 ];
+
+// Invariant: whoever asks the service finds it, whatever is wrong with an edit that it refused.
+
+#[test]
+fn the_socket_is_known_although_other_keys_are_at_fault() {
+    let scene = Scene::new();
+    let socket = |text: &str| {
+        scene.put("drover.yaml", 0o644, text);
+        let found = crate::config::socket(&scene.path("drover.yaml"), &scene.environment);
+        found.map_err(|error| scene.shown(error))
+    };
+    let named = "service: {socket: /run/ci.sock}\nagentConfigurations: {a: {nosuch: 1}}\n";
+    assert_eq!(socket(named).unwrap(), PathBuf::from("/run/ci.sock"));
+    assert_eq!(socket("nosuch: {}\n").unwrap(), PathBuf::from("/run/drover/drover.sock"));
+    assert!(socket("service: {sockets: /run/ci.sock}\n").unwrap_err().contains("`sockets`"));
+    assert!(socket("service: {socket: \"/run\n").unwrap_err().contains("drover.yaml"));
+}
