@@ -21,11 +21,14 @@ use crate::doctor::trial::{Diagnosis, End, diagnose, timeline};
 use crate::doctor::{self, Report, Ways, WireCertificates, clean};
 use crate::pve::WireDialer;
 use crate::pve::types::VmConfig;
-use crate::web::shapes::{AgentOut, GoneOut, PhaseOut, StatusOut};
+use crate::ssh::quote;
+use crate::web::shapes::{AgentOut, AlarmOut, GoneOut, PhaseOut, StatusOut};
 use crate::web::{ProvisionIn, ProvisionOut};
 
 /// How often the agent on trial is looked at.
 const LOOK: Duration = Duration::from_millis(250);
+/// At every so many looks at one that goes it is asked for alarms, too.
+const ALARM_LOOKS: u32 = 4;
 /// How long an agent that was just begun may be unheard of.
 const UNHEARD: Duration = Duration::from_secs(10);
 
@@ -123,10 +126,35 @@ pub(super) async fn template(
         return Err(CliError::Failed(format!("no agent was begun: {why}")));
     };
     writeln!(term.err, "agent {agent} of {} is on trial", begun.template)?;
-    let followed = follow(&client, global, &agent, term).await;
+    let done = on_trial(&client, global, (begun.template, agent.clone()), term).await;
+    if let Err(CliError::Call(fault)) = &done
+        && fault.is_passing()
+    {
+        let retire = match &global.config {
+            Some(path) => {
+                format!("drover --config {} retire {agent}", quote(&path.display().to_string()))
+            }
+            None => format!("drover retire {agent}"),
+        };
+        writeln!(
+            term.err,
+            "agent {agent} goes by itself, a minute after it is ready; sooner by: {retire}"
+        )?;
+    }
+    done
+}
+
+/// Follows an agent that was begun for trial to its end, and tells of it.
+async fn on_trial(
+    client: &Client,
+    global: &Global,
+    (template, agent): (String, String),
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let followed = follow(client, global, &agent, term).await;
     // It is not to stay, whatever came of it; one that is gone is refused, and that is as good.
     let _ = client.tell(Method::POST, &path("agents", &agent, "/retire")).await;
-    let Followed { phases, end, config, warning } = followed?;
+    let Followed { phases, end, config, warning, mut stuck } = followed?;
     let diagnosis = match &end {
         None => None,
         Some(end) => {
@@ -138,10 +166,12 @@ pub(super) async fn template(
             })
         }
     };
-    gone(&client, &agent).await?;
+    if stuck.is_none() {
+        stuck = gone(client, &agent, term).await?;
+    }
     let spans: Vec<(String, u64)> =
         phases.iter().map(|phase| (phase.state.clone(), phase.ms)).collect();
-    let (template, ready) = (begun.template, diagnosis.is_none());
+    let ready = diagnosis.is_none();
     let out = TrialOut { template, agent, ready, phases, diagnosis, warning };
     super::remote::print(term, global.json, &out, |out| {
         let mut text = timeline(&spans);
@@ -149,6 +179,7 @@ pub(super) async fn template(
             text.push_str(&format!("warn  {}\n", clean(line)));
         }
         match &out.diagnosis {
+            None if stuck.is_some() => text.push_str("ok    it is ready\n"),
             None => text.push_str("ok    it is ready, and was destroyed again\n"),
             Some(Diagnosis { part, text: why, mend }) => {
                 let part = serde_json::to_value(part).unwrap_or_default();
@@ -158,7 +189,12 @@ pub(super) async fn template(
         }
         text
     })?;
-    Ok(u8::from(!out.ready))
+    match stuck {
+        Some(alarm) => {
+            Err(CliError::Failed(format!("agent {} is not gone: {}", out.agent, told(&alarm))))
+        }
+        None => Ok(u8::from(!out.ready)),
+    }
 }
 
 /// What was seen of an agent on trial.
@@ -170,6 +206,41 @@ struct Followed {
     config: Option<(String, VmConfig)>,
     /// What was told of it when it was ready.
     warning: String,
+    /// What keeps it from being destroyed, where somebody has to do something.
+    stuck: Option<AlarmOut>,
+}
+
+/// What was told of an agent while it is destroyed.
+#[derive(Default)]
+struct Leaving {
+    told: String,
+    looks: u32,
+}
+
+impl Leaving {
+    /// Tells what it waits for when that changes; gives the alarm once one stands.
+    async fn look(
+        &mut self,
+        client: &Client,
+        (agent, detail): (&str, &str),
+        term: &mut Term<'_>,
+    ) -> Result<Option<AlarmOut>, CliError> {
+        if !detail.is_empty() && detail != self.told {
+            writeln!(term.err, "    {}", clean(detail))?;
+            detail.clone_into(&mut self.told);
+        }
+        self.looks += 1;
+        if !self.looks.is_multiple_of(ALARM_LOOKS) {
+            return Ok(None);
+        }
+        let status: StatusOut = client.get("/v1/status", CALL_LIMIT).await?;
+        Ok(status.alarms.into_iter().find(|alarm| alarm.agent == agent))
+    }
+}
+
+/// An alarm with what is to be run.
+fn told(alarm: &AlarmOut) -> String {
+    format!("{}\n  > {}", clean(&alarm.text), clean(&alarm.command))
 }
 
 /// Follows an agent until it is ready or on its way out.
@@ -182,6 +253,7 @@ async fn follow(
     let mut end = End::default();
     let mut config = None;
     let mut seen = String::new();
+    let mut leaving = Leaving::default();
     let begun = Instant::now();
     loop {
         let answer: Value = match client.get(&path("agents", agent, ""), CALL_LIMIT).await {
@@ -198,7 +270,7 @@ async fn follow(
             end = at_last(end, &gone.phases);
             end.reason = gone.detail;
             let (phases, end) = (gone.phases, Some(end));
-            return Ok(Followed { phases, end, config, warning: String::new() });
+            return Ok(Followed { phases, end, config, warning: String::new(), stuck: None });
         }
         let now: AgentOut = serde_json::from_value(answer)
             .map_err(|fault| CliError::Failed(format!("cannot read the answer: {fault}")))?;
@@ -210,10 +282,20 @@ async fn follow(
         match now.state.as_str() {
             "Ready" | "Leased" => {
                 let (phases, end, warning) = (now.phases, None, now.detail);
-                return Ok(Followed { phases, end, config, warning });
+                return Ok(Followed { phases, end, config, warning, stuck: None });
             }
             "Stranded" => return Err(stranded(client, agent, now.detail).await),
-            "Retiring" | "Gone" => end.reason = now.detail,
+            "Retiring" | "Gone" => {
+                let stuck = leaving.look(client, (agent, &now.detail), term).await?;
+                // What it says first is why it goes, then what that waits for.
+                if end.reason.is_empty() {
+                    end.reason = now.detail;
+                }
+                if stuck.is_some() {
+                    let (end, phases) = (Some(at_last(end, &now.phases)), now.phases);
+                    return Ok(Followed { phases, end, config, warning: String::new(), stuck });
+                }
+            }
             _ => {
                 end.state = state;
                 end.detail = now.detail;
@@ -269,16 +351,28 @@ async fn stranded(client: &Client, agent: &str, why: String) -> CliError {
     CliError::Failed(text)
 }
 
-/// Waits until the agent is gone: nothing of it is left then.
-async fn gone(client: &Client, agent: &str) -> Result<(), CliError> {
+/// Waits until the agent is gone: nothing of it is left then. Gives what is in the way once an
+/// alarm tells it.
+async fn gone(
+    client: &Client,
+    agent: &str,
+    term: &mut Term<'_>,
+) -> Result<Option<AlarmOut>, CliError> {
+    let mut leaving = Leaving::default();
     loop {
         let answer: Value = client.get(&path("agents", agent, ""), CALL_LIMIT).await?;
         if serde_json::from_value::<GoneOut>(answer.clone()).is_ok() {
-            return Ok(());
+            return Ok(None);
         }
         let told = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
         if told("state") == "Stranded" {
             return Err(stranded(client, agent, told("detail").to_owned()).await);
+        }
+        if told("state") == "Retiring" {
+            let stuck = leaving.look(client, (agent, told("detail")), term).await?;
+            if stuck.is_some() {
+                return Ok(stuck);
+            }
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -3,6 +3,7 @@
 use drover_actors::fault::FaultKind;
 use drover_actors::id::NodeName;
 
+use super::unreachable::mends;
 use super::{Mark, Patient, Shown};
 use crate::pve::client::Client;
 use crate::pve::{Connection, Endpoint, Tls};
@@ -48,6 +49,11 @@ fn judge(
     }
 }
 
+/// What to look at on a node that is offline.
+pub(super) fn wake(node: &str) -> String {
+    format!("ssh {node} systemctl status corosync pve-cluster")
+}
+
 impl Patient<'_> {
     /// Tries every endpoint; whether any answers.
     pub(super) async fn endpoints(&mut self) -> bool {
@@ -56,8 +62,8 @@ impl Patient<'_> {
         for endpoint in &endpoints {
             let alone = Connection { endpoints: vec![endpoint.clone()], ..self.connection.clone() };
             versions.push(match Client::new(self.cloud.id.clone(), &alone, self.ways.dialer) {
-                Ok(client) => client.version().await.map_err(|error| client.fault(&error)),
-                Err(error) => Err(error.fault(&self.cloud.id, self.client.login())),
+                Ok(client) => client.version().await,
+                Err(error) => Err(error),
             });
         }
         let answers = versions.iter().any(Result::is_ok);
@@ -67,13 +73,14 @@ impl Patient<'_> {
             let about = format!("endpoint {endpoint}");
             match version {
                 Ok(version) => self.report.ok(about, format!("Proxmox VE {}", version.version)),
-                Err(fault) => {
+                Err(error) => {
+                    let fault = self.client.fault(&error);
                     let mend = if matches!(fault.kind, FaultKind::Denied { .. }) {
-                        self.set_up(" --renew")
+                        vec![self.set_up(" --renew")]
                     } else {
-                        format!("curl -k https://{}:{}/", endpoint.host(), endpoint.port())
+                        mends(&error, endpoint, &self.connection.tls)
                     };
-                    self.report.add(mark, about, fault.text, vec![mend]);
+                    self.report.add(mark, about, fault.text, mend);
                 }
             }
             self.certificate(endpoint).await;
@@ -107,11 +114,10 @@ impl Patient<'_> {
                     ..0 => format!("verified {how}, expired {} days ago", -left),
                     _ => format!("verified {how}, expires in {left} days"),
                 };
-                self.report.warn(
-                    about,
-                    text,
-                    ["pvecm updatecerts --force && systemctl restart pveproxy"],
-                );
+                let host = endpoint.host();
+                let renew =
+                    format!("ssh {host} 'pvecm updatecerts --force && systemctl restart pveproxy'");
+                self.report.warn(about, text, [renew]);
             }
             Some(left) => self.report.ok(about, format!("verified {how}, {left} days left")),
             None => self.report.ok(about, format!("verified {how}")),
@@ -150,8 +156,8 @@ impl Patient<'_> {
             if item.online {
                 online.push(NodeName::new(&item.name));
             } else {
-                let mend = [format!("ssh {} systemctl status corosync pve-cluster", item.name)];
-                self.report.warn(format!("node {}", item.name), "is offline", mend);
+                let about = format!("node {}", item.name);
+                self.report.warn(about, "is offline", [wake(&item.name)]);
             }
         }
         self.versions(&version, &online).await;

@@ -11,12 +11,14 @@ mod storages;
 mod templates;
 mod token;
 pub mod trial;
+mod unreachable;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use drover_actors::id::{CloudId, NodeName, TemplateId};
 use drover_actors::placement::{Fleet, Thickness};
+use drover_actors::source::Found;
 use drover_actors::spec::{CloudSpec, HerdSpec, TemplateSpec};
 
 use crate::pve::client::Client;
@@ -66,8 +68,16 @@ struct Cluster {
     fleet: Fleet,
 }
 
-/// What each template is cloned from, with its configuration.
-type Found = BTreeMap<TemplateId, Vec<(Source, VmConfig)>>;
+/// What one template is cloned from.
+struct Seen {
+    /// As placing takes it.
+    found: Found,
+    /// Each guest with its configuration; without one where its node is offline.
+    sources: Vec<(Source, Option<VmConfig>)>,
+}
+
+/// What each template is cloned from.
+type Templates = BTreeMap<TemplateId, Seen>;
 
 /// Examines one cloud.
 pub async fn examine(
@@ -103,8 +113,15 @@ pub async fn facts(
     let mut facts = Facts { zones: client.vnet_zones().await?, ..Facts::default() };
     let pools = client.pool_of_guests().await?;
     for spec in herd.templates.values().filter(|spec| spec.id.cloud == *cloud) {
-        let found = templates::sources(client, spec, &pools).await?;
-        facts.sources.insert(spec.id.clone(), found.into_iter().map(|(one, _)| one).collect());
+        let seen = templates::sources(client, spec, &pools).await?;
+        if let Some((unread, _)) = seen.sources.first()
+            && seen.sources.iter().all(|(_, config)| config.is_none())
+        {
+            // Nothing is known of what its clones need; reading it tells why.
+            client.config(&unread.node, unread.vmid).await?;
+        }
+        let sources = seen.sources.into_iter().map(|(one, _)| one);
+        facts.sources.insert(spec.id.clone(), sources.collect());
     }
     facts.storages = thicknesses(&fleet(client).await?);
     Ok((version, facts))
@@ -130,8 +147,8 @@ impl Patient<'_> {
         }
         let templates = self.templates().await;
         let mut sources = BTreeMap::new();
-        for (id, found) in &templates {
-            sources.insert(id.clone(), found.iter().map(|(one, _)| one.clone()).collect());
+        for (id, seen) in &templates {
+            sources.insert(id.clone(), seen.sources.iter().map(|(one, _)| one.clone()).collect());
         }
         let zones = self.client.vnet_zones().await.unwrap_or_default();
         let fleet = fleet(&self.client).await.unwrap_or_default();
@@ -139,9 +156,11 @@ impl Patient<'_> {
         let cluster = Cluster { release, online, facts, fleet };
         self.privileges(&cluster, token.as_ref()).await;
         self.nodes(&cluster);
+        let before = self.report.lines.len();
         self.room(&cluster, &templates);
-        self.storages(&cluster).await;
+        self.storages(&cluster, token.as_ref()).await;
         self.bridges(&cluster).await;
+        self.usable(&cluster, &templates, before);
         self.pools().await;
         self.ids().await;
     }

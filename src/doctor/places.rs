@@ -100,14 +100,25 @@ impl Patient<'_> {
         if wanted.is_empty() {
             return;
         }
-        let there = self.client.pools().await.unwrap_or_default();
+        let there = match self.client.pools().await {
+            Ok(there) => there,
+            Err(error) => {
+                let text = self.told(&error);
+                return self.report.fail("pools", text, []);
+            }
+        };
         for pool in wanted {
             let about = format!("pool {pool}");
             if there.contains(&pool) {
                 self.report.ok(about, "is there");
-            } else {
+                continue;
+            }
+            // One that may not be seen is told among the privileges.
+            let path = format!("/pool/{pool}");
+            let held = self.client.privileges(&path, None).await.unwrap_or_default();
+            if held.contains_key("Pool.Audit") {
                 let mend = format!("pveum pool add {pool}");
-                self.report.fail(about, "is not there, or may not be seen", [mend.as_str()]);
+                self.report.fail(about, "is not there", [mend.as_str()]);
             }
         }
     }

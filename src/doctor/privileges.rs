@@ -40,8 +40,10 @@ impl Patient<'_> {
         if missing.iter().all(|need| need.row.feature.is_optional()) {
             let about = "privileges";
             let paths: BTreeSet<&str> = there.iter().map(|need| need.path.as_str()).collect();
-            let text =
-                format!("all {} that are needed on {} paths are held", there.len(), paths.len());
+            // What a template needs is in its configuration.
+            let far = if needs.unknown.is_empty() { "" } else { ", as far as templates are seen" };
+            let (count, paths) = (there.len(), paths.len());
+            let text = format!("all {count} that are needed on {paths} paths are held{far}");
             self.report.ok(about, text);
         }
         let roles = self.client.roles().await.unwrap_or_default();
@@ -91,28 +93,39 @@ impl Patient<'_> {
         }
         let path = if kind == RoleKind::Reader { "/" } else { need.path.as_str() };
         let Some(login) = login else { return lines };
+        let subjects = self.subjects(need.any_of, &need.asked, login).await;
+        lines.push(format!("pveum acl modify {path}{subjects} --roles {role}"));
+        lines
+    }
+
+    /// Whom something is to be given that is missing on these paths, as options of `pveum acl`.
+    pub(super) async fn subjects(
+        &self,
+        any_of: &[&str],
+        asked: &[String],
+        login: &Known,
+    ) -> String {
         let mut subjects = String::new();
-        if !self.user_holds(need, login).await {
+        if !self.user_holds(any_of, asked, login).await {
             subjects.push_str(&format!(" --users {}", login.user));
         }
         if let (Some(token), true) = (&login.token, login.separate != Some(false)) {
             subjects.push_str(&format!(" --tokens '{token}'"));
         }
-        lines.push(format!("pveum acl modify {path}{subjects} --roles {role}"));
-        lines
+        subjects
     }
 
     /// Whether the user behind a token with separate privileges holds what the token does not.
-    async fn user_holds(&self, need: &Need, login: &Known) -> bool {
+    async fn user_holds(&self, any_of: &[&str], asked: &[String], login: &Known) -> bool {
         if login.token.is_none() || login.separate == Some(false) {
             return false;
         }
         if login.user == ROOT {
             return true;
         }
-        for path in &need.asked {
+        for path in asked {
             let found = self.client.privileges(path, Some(&login.user)).await.unwrap_or_default();
-            if need.any_of.iter().any(|name| found.contains_key(*name)) {
+            if any_of.iter().any(|name| found.contains_key(*name)) {
                 return true;
             }
         }

@@ -1,5 +1,6 @@
 //! What the doctor says, for people and as JSON.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use drover_actors::id::CloudId;
@@ -108,16 +109,25 @@ impl Report {
         self.clouds.iter().all(|cloud| cloud.worst() < Mark::Fail)
     }
 
-    /// The findings for people: a line each, and below it what mends it.
+    /// The findings for people: a line each, and below it what mends it, which is told the first
+    /// time alone: many commands are refused when they are run again.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for cloud in &self.clouds {
             let _ = writeln!(out, "cloud {} ({})", cloud.cloud, clean(&cloud.name));
-            for line in &cloud.lines {
+            let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+            for (at, line) in cloud.lines.iter().enumerate() {
                 let (about, text) = (clean(&line.about), clean(&line.text));
                 let _ = writeln!(out, "  {:<4}  {about}: {text}", line.mark.word());
+                let mut told = None;
                 for mend in &line.mend {
-                    let _ = writeln!(out, "        > {}", clean(mend));
+                    let before = *first.entry(mend).or_insert(at);
+                    if before == at {
+                        let _ = writeln!(out, "        > {}", clean(mend));
+                    } else if told.replace(before) != Some(before) {
+                        let about = clean(&cloud.lines[before].about);
+                        let _ = writeln!(out, "        > # the same as above: {about}");
+                    }
                 }
             }
         }

@@ -1,10 +1,15 @@
-//! Whether any node could ever take an agent of each template.
+//! Whether any node could ever take an agent of each template, and which can not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use drover_actors::placement::{Crowds, Fleet, NodeFigures, NodeSight, Refusal, Scene};
+use drover_actors::id::NodeName;
+use drover_actors::placement::{
+    Claim, Crowds, Fleet, NodeFigures, NodeSight, PlacementSpec, Refusal, Scene, StorageSight,
+};
+use drover_actors::source::{Found, Ground, survey};
+use drover_actors::spec::TemplateSpec;
 
-use super::{Cluster, Found, Patient};
+use super::{Cluster, Line, Mark, Patient, Templates};
 use crate::pve::fleet::sizes;
 
 /// The same nodes with nothing on them.
@@ -13,19 +18,68 @@ fn bare(fleet: &Fleet) -> Fleet {
         let figures = node.figures.map(|one| NodeFigures { busy: 0, used: 0, ..one });
         (name.clone(), NodeSight { figures, ..*node })
     });
-    Fleet::new(nodes.collect(), Vec::new(), BTreeMap::new())
+    let storages = fleet.nodes().keys().flat_map(|node| fleet.storages(node));
+    let storages = storages.map(|one| StorageSight { space: None, ..one.clone() });
+    Fleet::new(nodes.collect(), storages.collect(), BTreeMap::new())
+}
+
+/// Nothing that passes stands in the way, and nobody takes anything.
+struct Empty;
+
+impl Ground for Empty {
+    fn node_closed(&self, _: &NodeName) -> Option<String> {
+        None
+    }
+
+    fn storage_closed(&self, _: &str, _: Option<&NodeName>) -> Option<String> {
+        None
+    }
+
+    fn claims(&self) -> &[Claim] {
+        &[]
+    }
+}
+
+/// What keeps a template from the nodes it may be on, for as long as nobody changes anything.
+fn shut_out(spec: &TemplateSpec, found: &Found) -> Vec<(NodeName, Option<String>)> {
+    let bare = Found {
+        candidates: found.candidates.clone(),
+        fleet: bare(&found.fleet).into(),
+        whole: found.whole,
+    };
+    // Labels are meant so, and guests come and go.
+    let placement = PlacementSpec {
+        selector: BTreeSet::new(),
+        affinity: Vec::new(),
+        anti_affinity: Vec::new(),
+        max_guests: None,
+        ..spec.placement.clone()
+    };
+    let calm = TemplateSpec { placement, ..spec.clone() };
+    let carries = |node: &NodeName| {
+        let own = spec.placement.labels.get(node);
+        let mut wanted = spec.placement.selector.iter();
+        wanted.all(|label| own.is_some_and(|own| own.contains(label)))
+    };
+    // Others are told of where nodes are looked at.
+    let up = |node: &NodeName| {
+        found.fleet.nodes().get(node).is_some_and(|sight| !sight.offline && !sight.maintenance)
+    };
+    let all = survey(&calm, &bare, &Empty).into_iter();
+    all.filter(|(node, _)| up(node) && carries(node)).collect()
 }
 
 impl Patient<'_> {
     /// Tells of templates whose agents no node could take if nothing else were on it.
-    pub(super) fn room(&mut self, cluster: &Cluster, found: &Found) {
+    pub(super) fn room(&mut self, cluster: &Cluster, templates: &Templates) {
         let bare = bare(&cluster.fleet);
         let scene = Scene::new(&bare, &[]);
         let mut hopeless = Vec::new();
         for spec in self.specs() {
-            let Some((source, config)) = found.get(&spec.id).and_then(|all| all.first()) else {
-                continue;
-            };
+            let seen = templates.get(&spec.id).map(|seen| seen.sources.as_slice());
+            let mut read = seen.unwrap_or_default().iter();
+            let read = read.find_map(|(source, config)| Some((source, config.as_ref()?)));
+            let Some((source, config)) = read else { continue };
             let guest = cluster.fleet.guests().get(&source.vmid);
             let wanted = sizes(guest, Some(config)).cloned(spec);
             let nodes = self.nodes_of(spec, cluster);
@@ -42,6 +96,47 @@ impl Patient<'_> {
             let text = format!("no node could take an agent if it were empty: {refused}");
             let mend = "in the YAML: less memoryMb or headroom, or other nodes";
             self.report.fail(format!("room for {name}"), text, [mend]);
+        }
+    }
+}
+
+impl Patient<'_> {
+    /// Tells of nodes that a template may use and none of its agents can be made on. Where that is
+    /// all of them the lines from `before` on may have told it already.
+    pub(super) fn usable(&mut self, cluster: &Cluster, templates: &Templates, before: usize) {
+        let failed = |line: &Line| line.mark == Mark::Fail;
+        let told = self.report.lines.iter().skip(before).any(failed);
+        let mut found = Vec::new();
+        for spec in self.specs() {
+            let Some(seen) = templates.get(&spec.id) else { continue };
+            if cluster.fleet.nodes().is_empty() || seen.sources.iter().all(|(_, one)| one.is_none())
+            {
+                continue;
+            }
+            let homes: BTreeSet<&str> =
+                seen.sources.iter().map(|(one, _)| one.node.as_str()).collect();
+            let homes = homes.into_iter().collect::<Vec<_>>().join(", ");
+            found.push((spec.id.name.clone(), homes, shut_out(spec, &seen.found)));
+        }
+        for (template, homes, nodes) in found {
+            let shut = nodes.iter().filter(|(_, why)| why.is_some());
+            let shut: Vec<&str> = shut.map(|(node, _)| node.as_str()).collect();
+            let none = shut.len() == nodes.len();
+            if none && told {
+                continue;
+            }
+            let (mark, better) = match none {
+                true => (Mark::Fail, format!("in the YAML: nodes: [{homes}]")),
+                false => (Mark::Warn, format!("in the YAML: nodes without {}", shut.join(", "))),
+            };
+            for (node, why) in nodes {
+                let Some(why) = why else { continue };
+                let share = "or a template on each of its nodes, or on storage that they share";
+                let share = why.starts_with("no template").then(|| share.to_owned());
+                let text = format!("can not be used there: {why}");
+                let mend = [better.clone()].into_iter().chain(share).collect();
+                self.report.add(mark, format!("template {template} on {node}"), text, mend);
+            }
         }
     }
 }

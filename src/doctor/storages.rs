@@ -6,12 +6,18 @@ use drover_actors::id::NodeName;
 use drover_actors::placement::Fleet;
 use drover_actors::spec::CloneStrategy;
 
+use super::token::Known;
 use super::{Cluster, Mark, Patient};
 use crate::pve::admin::NodeStorage;
 use crate::rights::storages;
 
 /// Storages with less of them free are told, in per cent.
 const SPACE_LEFT: u64 = 10;
+
+/// Who may see snippets, and the role of Proxmox's that holds it: what is given on a storage takes
+/// the place of what is held there from above, and this one has all that storages know.
+const SEES: &str = "Datastore.Allocate";
+const SEES_BY: &str = "PVEDatastoreAdmin";
 
 /// Storages by whose plug-in a linked clone can not be made (behaviour section 9).
 fn never_links(kind: &str) -> bool {
@@ -82,11 +88,11 @@ fn amiss(
 }
 
 impl Patient<'_> {
-    pub(super) async fn storages(&mut self, cluster: &Cluster) {
+    pub(super) async fn storages(&mut self, cluster: &Cluster, login: Option<&Known>) {
         let on = self.storages_on(cluster).await;
         self.disks(cluster, &on);
         self.discs(cluster, &on);
-        self.snippets(cluster).await;
+        self.snippets(cluster, login).await;
     }
 
     /// The storages of every node that agents may be on.
@@ -205,7 +211,7 @@ impl Patient<'_> {
     }
 
     /// Snippets that are named; nobody but who may do all on their storage can see them.
-    async fn snippets(&mut self, cluster: &Cluster) {
+    async fn snippets(&mut self, cluster: &Cluster, login: Option<&Known>) {
         let mut wanted: BTreeSet<(String, NodeName)> = BTreeSet::new();
         for spec in self.specs() {
             let named = spec.cloud_init.custom.iter().flat_map(|text| text.split(','));
@@ -218,27 +224,29 @@ impl Patient<'_> {
         for (volume, node) in wanted {
             let about = format!("snippet {volume} on {node}");
             let storage = volume.split(':').next().unwrap_or_default().to_owned();
-            let found = match self.client.snippets(&node, &storage).await {
-                Ok(found) => found,
-                Err(error) => {
-                    let text = self.told(&error);
-                    self.report.warn(about, text, [format!("ssh {node} pvesm path {volume}")]);
-                    continue;
-                }
-            };
-            if found.contains(&volume) {
+            let path = format!("/storage/{storage}");
+            let found = self.client.snippets(&node, &storage).await;
+            if found.as_ref().is_ok_and(|found| found.contains(&volume)) {
                 self.report.ok(about, "is there");
                 continue;
             }
-            let path = format!("/storage/{storage}");
             let held = self.client.privileges(&path, None).await.unwrap_or_default();
-            if held.contains_key("Datastore.Allocate") {
+            if !held.contains_key(SEES) {
+                let text = format!("can not be seen without {SEES} on {path}");
+                let to = match login {
+                    Some(login) => self.subjects(&[SEES], std::slice::from_ref(&path), login).await,
+                    None => format!(" --users {}", self.client.login()),
+                };
+                let mend = [format!("pveum acl modify {path}{to} --roles {SEES_BY}")];
+                self.report.warn(about, text, mend);
+            } else if let Err(error) = found {
+                let text = self.told(&error);
+                let mend = [format!("ssh {node} pvesm status --storage {storage}")];
+                self.report.warn(about, text, mend);
+            } else {
                 let mend = format!("scp FILE {node}:$(ssh {node} pvesm path {volume})");
                 let text = "is not there, and the API can not upload it";
                 self.report.fail(about, text, [mend.as_str()]);
-            } else {
-                let text = format!("can not be seen without Datastore.Allocate on {path}");
-                self.report.warn(about, text, [format!("ssh {node} pvesm path {volume}")]);
             }
         }
     }

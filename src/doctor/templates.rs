@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_actors::addresses::AddressSource;
 use drover_actors::fault::FaultKind;
-use drover_actors::id::TemplateId;
 use drover_actors::source::Candidate;
 use drover_actors::spec::TemplateSpec;
 
-use super::{Mark, Patient};
+use super::cluster::wake;
+use super::{Mark, Patient, Seen, Templates};
 use crate::pve::client::Client;
 use crate::pve::configure::{has_agent, has_cloud_init, primary_disk};
 use crate::pve::types::{Resource, VmConfig};
@@ -36,38 +36,42 @@ fn bridges(config: &VmConfig) -> BTreeSet<(String, Option<u16>)> {
         .collect()
 }
 
-/// The guests a template is cloned from, with their configurations.
+/// The guests a template is cloned from, with their configurations where these can be read.
 pub(super) async fn sources(
     client: &Client,
     spec: &TemplateSpec,
     pools: &BTreeMap<u64, String>,
-) -> Result<Vec<(Source, VmConfig)>, PveError> {
+) -> Result<Seen, PveError> {
     let found = locate(client, &spec.sought(), None).await?;
-    let mut all = Vec::new();
-    for Candidate { vmid, node, storages, .. } in found.candidates {
-        let config = client.config(&node, vmid).await?;
-        let source = Source {
-            vmid,
-            node,
-            pool: pools.get(&u64::from(vmid.0)).cloned(),
-            storages,
-            bridges: bridges(&config),
+    let mut sources = Vec::new();
+    for Candidate { vmid, node, storages, .. } in &found.candidates {
+        // One on a node that is offline is there, and nobody can read it.
+        let config = match found.fleet.is_offline(node) {
+            true => None,
+            false => Some(client.config(node, *vmid).await?),
         };
-        all.push((source, config));
+        let source = Source {
+            vmid: *vmid,
+            node: node.clone(),
+            pool: pools.get(&u64::from(vmid.0)).cloned(),
+            storages: storages.clone(),
+            bridges: config.as_ref().map(bridges).unwrap_or_default(),
+        };
+        sources.push((source, config));
     }
-    Ok(all)
+    Ok(Seen { found, sources })
 }
 
 impl Patient<'_> {
     /// Looks at every template of the cloud; gives what each is cloned from.
-    pub(super) async fn templates(&mut self) -> BTreeMap<TemplateId, Vec<(Source, VmConfig)>> {
+    pub(super) async fn templates(&mut self) -> Templates {
         let pools = self.client.pool_of_guests().await.unwrap_or_default();
         let mut all = BTreeMap::new();
         let specs: Vec<TemplateSpec> = self.specs().into_iter().cloned().collect();
         for spec in &specs {
             let about = format!("template {}", spec.id.name);
-            let found = match sources(&self.client, spec, &pools).await {
-                Ok(found) => found,
+            let seen = match sources(&self.client, spec, &pools).await {
+                Ok(seen) => seen,
                 Err(error) => {
                     let text = self.told(&error);
                     let denied = matches!(self.client.fault(&error).kind, FaultKind::Denied { .. });
@@ -75,14 +79,24 @@ impl Patient<'_> {
                     continue;
                 }
             };
-            if found.is_empty() {
+            if seen.sources.is_empty() {
                 let text = format!("no template of the cluster {}", spec.sought());
                 self.nothing(spec, about, text, false).await;
             }
-            for (source, config) in &found {
-                self.template(spec, source, config);
+            // Where another one can be cloned that one does.
+            let others = seen.sources.iter().any(|(_, config)| config.is_some());
+            let unseen = if others { Mark::Warn } else { Mark::Fail };
+            for (source, config) in &seen.sources {
+                match config {
+                    Some(config) => self.template(spec, source, config),
+                    None => {
+                        let about = format!("template {} ({})", spec.id.name, source.vmid);
+                        let text = format!("not seen, {} is offline", source.node);
+                        self.report.add(unseen, about, text, vec![wake(source.node.as_str())]);
+                    }
+                }
             }
-            all.insert(spec.id.clone(), found);
+            all.insert(spec.id.clone(), seen);
         }
         all
     }

@@ -200,7 +200,7 @@ impl Client {
             timeout: self.call_timeout,
         };
         let mut tried = Vec::new();
-        let mut distrusted = true;
+        let (mut distrusted, mut seen) = (true, None);
         for index in order {
             let Some((endpoint, transport)) = self.route.way(index) else { continue };
             match self.send(transport, &request).await {
@@ -209,7 +209,16 @@ impl Client {
                     return settle(call, index, endpoint.to_string(), reply);
                 }
                 Err(error) if error.sent() == Sent::No => {
-                    distrusted &= matches!(error, TransportError::Certificate(_));
+                    let refused = match &error {
+                        TransportError::Certificate(refused) => Some(refused.seen()),
+                        TransportError::Connect(_)
+                        | TransportError::Closed(_)
+                        | TransportError::TimedOut(_)
+                        | TransportError::TooLarge(_)
+                        | TransportError::Broken(_) => None,
+                    };
+                    distrusted &= refused.is_some();
+                    seen = refused.map(|one| one.sha256.clone()).or(seen);
                     tried.push(format!("`{endpoint}`: {}", chain(&error)));
                 }
                 Err(source) => {
@@ -222,7 +231,7 @@ impl Client {
                 }
             }
         }
-        Err(PveError::Unreachable { call: call.clone(), tried, distrusted })
+        Err(PveError::Unreachable { call: call.clone(), tried, distrusted, seen })
     }
 
     /// Sends once, and a read once more when its kept-alive connection was closed meanwhile.

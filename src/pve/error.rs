@@ -43,6 +43,8 @@ pub enum PveError {
         tried: Vec<String>,
         /// Whether every one of them answered and was not trusted.
         distrusted: bool,
+        /// SHA-256 of the certificate that was refused last.
+        seen: Option<String>,
     },
     /// The connection failed after something may have been sent.
     #[error("`{call}` got no answer from `{endpoint}`")]

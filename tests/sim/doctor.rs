@@ -2,16 +2,19 @@
 //! mends it.
 
 use std::fmt::Write as _;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use drover::doctor::{CloudReport, Mark, Report, Shown, ToldCertificates, Ways, examine};
 use drover::pve::client::Client;
-use drover::pve::transport::Method;
+use drover::pve::transport::{Dialer, Method, Reply, Request, Transport, TransportError};
+use drover::pve::{Connection, Endpoint, PveError};
 use drover::sim::door::access::roles;
 use drover::sim::spec::{AclSpec, ClusterSpec, GuestSpec, PveVersion, TokenSpec, UserSpec};
 use drover::sim::world::EPOCH;
 use drover_actors::id::CloudId;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 
 use super::world::World;
 use super::world::setup::{SECRET, Setup};
@@ -273,4 +276,110 @@ async fn snippets_are_told_apart_by_what_may_be_seen() {
     let world = World::new(setup(PveVersion::V8_4, keys));
     world.side.plant_volume("pve1", SNIPPET, 100);
     assert_eq!(amiss(examined(&world, 100, 0).await), "");
+}
+
+// Invariant: a node that is down hides what is on it alone, and all that is up is looked at.
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_down_hides_its_own_template_alone() {
+    let mut each = setup(PveVersion::V8_4, "");
+    let keys = "node: null, nodes: [\"*\"], templateVmId: null, templateName: debian-12";
+    each.templates = vec![("linux", merged(keys))];
+    let world = World::new(each);
+    world.side.node_down("pve3").await;
+    let report = examined(&world, 100, 0).await;
+    insta::assert_snapshot!(Report { clouds: vec![report] }.text());
+
+    let world = World::new(setup(PveVersion::V8_4, ""));
+    world.side.node_down("pve1").await;
+    let told = amiss(examined(&world, 100, 0).await);
+    assert!(told.contains("fail  template linux (9000): not seen, pve1 is offline"), "{told}");
+}
+
+// Invariant: a node that no agent can ever be made on is told, with the reason that `why` gives.
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_a_template_can_not_be_used_on_are_told() {
+    let told = async |keys: &str| {
+        let mut setup = setup(PveVersion::V8_4, "");
+        setup.templates = vec![("linux", merged(keys))];
+        amiss(of(setup).await)
+    };
+    let anywhere = told("node: null, nodes: [\"*\"]").await;
+    let elsewhere = told("node: pve2").await;
+    // What is meant so is no fault.
+    let chosen = "node: null, nodes: [\"*\"], nodeSelector: [ssd]";
+    let mut labelled = setup(PveVersion::V8_4, "").rack("nodeLabels: {pve1: [ssd]}");
+    labelled.templates = vec![("linux", merged(chosen))];
+    assert_eq!(amiss(of(labelled).await), "");
+    insta::assert_snapshot!(format!("anywhere:\n{anywhere}\nelsewhere:\n{elsewhere}"));
+}
+
+// Invariant: of a login that lacks something it is told what, with the command that gives it, once.
+
+/// A cluster whose login holds all but these privileges.
+fn without(lacks: &[&str], keys: &str) -> Setup {
+    let mut setup = setup(PveVersion::V8_4, keys);
+    let all = roles::all(PveVersion::V8_4).into_iter();
+    let all = all.filter(|name| !lacks.contains(&name.as_str())).collect();
+    setup.cluster.roles.insert("Less".into(), all);
+    setup.cluster.acl[0].role = "Less".into();
+    setup
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_may_not_be_seen_is_not_said_to_be_missing() {
+    insta::assert_snapshot!(amiss(of(without(&["Pool.Audit"], "")).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_mends_several_things_is_told_once() {
+    let report = of(without(&["VM.Allocate", "VM.PowerMgmt", "SDN.Use"], "")).await;
+    let told = amiss(report);
+    assert_eq!(told.matches("pveum role add DroverGuests").count(), 1, "{told}");
+    assert_eq!(told.matches("--roles DroverGuests").count(), 1, "{told}");
+    insta::assert_snapshot!(told);
+}
+
+// Invariant: an endpoint that does not answer is told with what is to be looked at.
+
+/// Ways on which every connection fails so.
+#[derive(Clone)]
+struct Broken(&'static str);
+
+impl Dialer for Broken {
+    fn dial(&self, _: &Endpoint, _: &Connection) -> Result<Arc<dyn Transport>, PveError> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+impl Transport for Broken {
+    fn send(&self, _: Request) -> BoxFuture<'static, Result<Reply, TransportError>> {
+        let why = self.0;
+        async move { Err(TransportError::Connect(why.into())) }.boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_that_take_no_connection_are_told_with_what_to_look_at() {
+    let setup = setup(PveVersion::V8_4, "");
+    let (checked, rack) = (setup.checked(), CloudId::new("rack"));
+    let mut all = String::new();
+    for why in [
+        "Connection refused (os error 111)",
+        "failed to lookup address information: Name or service not known",
+        "connecting timed out",
+    ] {
+        let ways = Ways {
+            dialer: &Broken(why),
+            certificates: &certificate(100),
+            clock: &|| EPOCH,
+            config: None,
+        };
+        let mut connection = checked.connections[&rack].clone();
+        connection.endpoints.truncate(1);
+        let report = examine(ways, &checked.herd, &rack, &connection).await;
+        let _ = writeln!(all, "{why}:\n{}", amiss(report));
+    }
+    insta::assert_snapshot!(all);
 }

@@ -137,6 +137,8 @@ fn lines_are_printed_without_a_cluster() {
     // Nobody is there any more.
     let out = run(&site, &["doctor"]);
     assert_eq!(out.status.code(), Some(1), "{out:?}");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(text.contains("systemctl status pveproxy"), "{text}");
 }
 
 // Invariant: a token whose secret is lost is told of, and made anew when that is asked for.
@@ -281,6 +283,21 @@ fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
     assert_eq!(tokens(&sim), ["ci", "ci-2"]);
     let out = site.cli(&["lease", "--labels", "linux", "--", "true"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+// Invariant: a certificate that is not trusted is told with the fingerprint that would do.
+
+#[test]
+fn the_doctor_tells_the_fingerprint_of_a_certificate_that_it_does_not_trust() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start_with(dir.path(), &["--guests", "none"]);
+    let site = Site::new(&sim);
+    let fresh = sim.order("replace-certificate");
+    let out = run(&site, &["doctor"]);
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let pin = format!("pinSha256: [\"{}\"]", fresh["fingerprint"].as_str().unwrap());
+    assert!(text.contains(&pin) && text.contains("/etc/pve/pve-root-ca.pem"), "{text}");
 }
 
 // Invariant: the doctor's trial tells where the way ends, and leaves nothing.

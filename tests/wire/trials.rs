@@ -68,3 +68,53 @@ fn a_trial_whose_agent_is_stranded_ends_with_what_to_run() {
     assert!(told.contains("is stranded: "), "{told}");
     assert!(told.contains("qm destroy") && told.contains(" --purge"), "{told}");
 }
+
+// Invariant: an agent that can not be destroyed is told of while that lasts, and ends the command with
+// what to run once that is an alarm.
+
+#[test]
+fn a_trial_whose_guest_is_locked_tells_the_lock_and_ends_with_the_alarm() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path());
+    let keys = "    retireTimeoutSec: 2\n    prepare: [{run: sleep 2}]\n";
+    let site = site(&sim, keys);
+    assert_eq!(setup(&site, &[]).0, 0);
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let out = std::thread::scope(|threads| {
+        let trial = threads.spawn(|| site.cli(&["doctor", "template", "linux"]));
+        let fact = events.until("agent", |fact| fact["agent"]["state"] == "Preparing");
+        sim.order(&format!("lock {} backup", fact["agent"]["vmid"]));
+        trial.join().unwrap()
+    });
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert_eq!(out.status.code(), Some(1), "{told}");
+    assert!(said.contains("ok    it is ready\n"), "{said}");
+    let (before, alarm) = told.split_once("is not gone: ").unwrap_or_else(|| panic!("{told}"));
+    assert!(before.contains("locked") && before.contains("backup"), "{told}");
+    assert!(alarm.contains("\n  > "), "{told}");
+}
+
+// Invariant: who loses the service on the way is told what becomes of the agent.
+
+#[test]
+fn a_trial_whose_service_ends_tells_what_becomes_of_its_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path());
+    let site = site(&sim, "    prepare: [{run: sleep 60}]\n");
+    assert_eq!(setup(&site, &[]).0, 0);
+    let service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let out = std::thread::scope(|threads| {
+        let trial = threads.spawn(|| site.cli(&["doctor", "template", "linux"]));
+        events.until("agent", |fact| fact["agent"]["state"] == "Preparing");
+        drop(service);
+        trial.join().unwrap()
+    });
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(1), "{told}");
+    let line =
+        told.lines().find(|line| line.contains(" goes by itself, a minute after it is ready"));
+    assert!(line.is_some_and(|line| line.contains("drover retire ")), "{told}");
+}

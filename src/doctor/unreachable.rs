@@ -1,0 +1,81 @@
+//! What to do about an endpoint that gives no answer.
+
+use crate::pve::{Endpoint, PveError, Tls};
+
+/// What mends a way that ended so.
+pub(super) fn mends(error: &PveError, endpoint: &Endpoint, tls: &Tls) -> Vec<String> {
+    let (host, port) = (endpoint.host(), endpoint.port());
+    match error {
+        PveError::Unreachable { seen: Some(sha256), tried, .. } => {
+            distrusted(host, sha256, &tried.join("; ").to_lowercase(), tls)
+        }
+        PveError::Unreachable { tried, .. } => {
+            unconnected(host, port, &tried.join("; ").to_lowercase())
+        }
+        PveError::Lost { .. } | PveError::Refused { .. } => {
+            vec![format!("ssh {host} systemctl status pveproxy pvedaemon")]
+        }
+        PveError::Shape { .. } => {
+            vec!["in the YAML: apiUrl or apiUrls: the address of a node of Proxmox VE".into()]
+        }
+        PveError::SecondFactor(_) | PveError::Setup { .. } | PveError::Fault(_) => Vec::new(),
+    }
+}
+
+/// A certificate that nobody vouches for; `why` in lower case.
+fn distrusted(host: &str, sha256: &str, why: &str, tls: &Tls) -> Vec<String> {
+    let pin = format!(
+        "in the YAML: pinSha256: [\"{sha256}\"], once compared with `ssh {host} pvenode cert info`"
+    );
+    let first = match tls {
+        Tls::Pins(_) => None,
+        _ if why.contains("expired") => {
+            Some(format!("ssh {host} 'pvecm updatecerts --force && systemctl restart pveproxy'"))
+        }
+        _ if why.contains("not valid for name") || why.contains("notvalidforname") => {
+            Some("in the YAML: apiUrl or apiUrls by a name that is in the certificate".to_owned())
+        }
+        Tls::System | Tls::Bundle(_) | Tls::Ignore => Some(format!(
+            "in the YAML: caFile: a file with what `ssh {host} cat /etc/pve/pve-root-ca.pem` says"
+        )),
+    };
+    first.into_iter().chain([pin]).collect()
+}
+
+/// A connection that did not come about; `why` in lower case.
+fn unconnected(host: &str, port: u16, why: &str) -> Vec<String> {
+    let firewall = "a firewall that refuses or drops it: on the node `pve-firewall status`";
+    if why.contains("lookup") || why.contains("resolve") {
+        return vec![format!("getent hosts {host}; in the YAML: apiUrl or apiUrls by an address")];
+    }
+    if why.contains("refused") {
+        let runs = format!("ssh {host} systemctl status pveproxy");
+        let asked = format!(
+            "in the YAML: apiUrl or apiUrls: {host} and {port} are asked, pveproxy listens on 8006"
+        );
+        return vec![runs, asked, firewall.into()];
+    }
+    vec![format!("ping -c 3 {host}"), firewall.into()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: what is told fits why the certificate was refused, and the fingerprint is the seen one.
+
+    #[test]
+    fn a_certificate_that_is_refused_is_mended_by_why_it_was() {
+        let told = |why: &str, tls: &Tls| distrusted("pve1", "AA:BB", why, tls);
+        let pin =
+            "in the YAML: pinSha256: [\"AA:BB\"], once compared with `ssh pve1 pvenode cert info`";
+        let unknown = told("invalid peer certificate: unknownissuer", &Tls::System);
+        assert!(unknown[0].contains("caFile") && unknown[0].contains("pve-root-ca.pem"));
+        assert_eq!(unknown[1], pin);
+        let name = told("certificate not valid for name \"10.0.0.1\"", &Tls::System);
+        assert!(name[0].contains("apiUrl") && name[1] == pin, "{name:?}");
+        let expired = told("certificate expired", &Tls::Bundle(Vec::new()));
+        assert!(expired[0].contains("pvecm updatecerts") && expired[1] == pin, "{expired:?}");
+        assert_eq!(told("the certificate is not a pinned one", &Tls::Pins(Vec::new())), [pin]);
+    }
+}
