@@ -8,14 +8,15 @@ use drover_actors::id::{CloudId, VmId};
 use drover_actors::spec::CloudSpec;
 use serde::Deserialize;
 
-use super::connection::{certificates, fingerprint};
+use super::connection::fingerprint;
 use super::credential::{Credential, Vault};
 use super::environment::{Defaults, EnvironmentLogin};
 use super::keys::CLOUD;
 use super::layer::Layer;
 use super::network;
 use super::placement::{self, Region};
-use crate::pve::{Connection, Endpoint, Login, Tls, parse_pin};
+use super::trust::{self, Trust};
+use crate::pve::{Connection, Endpoint, Login, Tls};
 
 /// The keys that say what makes a certificate trusted; ignoreSslErrors counts when it is true.
 const TRUST: [&str; 3] = ["caFile", "caPem", "pinSha256"];
@@ -216,33 +217,14 @@ fn tls(raw: &RawCloud, layer: &Layer, vault: &mut Vault<'_>) -> Option<Tls> {
     if TRUST.into_iter().chain(["ignoreSslErrors"]).any(|key| layer.is_faulty(key)) {
         return None;
     }
-    if raw.ignore_ssl_errors {
-        let fault = layer.fault(
-            "ignoreSslErrors",
-            "certificates are not verified: whoever stands between can read and change everything",
-        );
-        vault.warnings.push(fault.help("give pinSha256 or caFile for it"));
-        return Some(Tls::Ignore);
-    }
-    if let Some(pins) = &raw.pin_sha256 {
-        if pins.is_empty() {
-            let fault = layer.fault("pinSha256", "no fingerprint is listed");
-            vault.faults.push(fault.help("list at least one, or leave the key out"));
-            return None;
-        }
-        return Some(Tls::Pins(pins.iter().filter_map(|pin| parse_pin(pin).ok()).collect()));
-    }
-    let (key, text) = match (&raw.ca_file, &raw.ca_pem) {
-        (Some(name), _) => ("caFile", vault.open_file(layer, "caFile", name)?),
-        (None, Some(text)) => ("caPem", text.clone()),
-        (None, None) => return Some(Tls::System),
+    let trust = Trust {
+        ca_file: raw.ca_file.as_deref(),
+        ca_pem: raw.ca_pem.as_deref(),
+        pins: raw.pin_sha256.as_deref(),
+        ignore: raw.ignore_ssl_errors,
+        remedy: "give PEM, such as /etc/pve/pve-root-ca.pem of a node",
     };
-    if let Err(reason) = certificates(&text) {
-        let fault = layer.fault(key, reason);
-        vault.faults.push(fault.help("give PEM, such as /etc/pve/pve-root-ca.pem of a node"));
-        return None;
-    }
-    Some(Tls::Bundle(vec![text]))
+    trust::tls(&trust, layer, vault)
 }
 
 fn spec(id: &str, raw: &RawCloud, connection: u64) -> CloudSpec {

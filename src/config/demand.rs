@@ -12,13 +12,13 @@ use serde::de::IgnoredAny;
 use sha2::{Digest, Sha256};
 
 use super::cloud;
-use super::connection::certificates;
 use super::credential::{Credential, Vault};
 use super::keys::{DEMAND, SECRET_KEYS};
 use super::layer::Layer;
+use super::trust::{self, Trust};
 use super::value;
 use crate::demand::{Dialect, Scope};
-use crate::pve::{Tls, parse_pin};
+use crate::pve::Tls;
 
 /// The kind of the lease API, which has a share like the sources.
 const LEASES: &str = "leases";
@@ -220,30 +220,14 @@ fn tls(raw: &RawDemand, layer: &Layer, vault: &mut Vault<'_>) -> Option<Tls> {
         vault.faults.push(fault.help("keep one of them"));
         return None;
     }
-    if raw.ignore_ssl_errors {
-        let fault = layer.fault(
-            "ignoreSslErrors",
-            "certificates are not verified: whoever stands between can read and change everything",
-        );
-        vault.warnings.push(fault.help("give pinSha256 or caFile for it"));
-        return Some(Tls::Ignore);
-    }
-    if let Some(pins) = &raw.pin_sha256 {
-        if pins.is_empty() {
-            let fault = layer.fault("pinSha256", "no fingerprint is listed");
-            vault.faults.push(fault.help("list at least one, or leave the key out"));
-            return None;
-        }
-        return Some(Tls::Pins(pins.iter().filter_map(|pin| parse_pin(pin).ok()).collect()));
-    }
-    let Some(name) = &raw.ca_file else { return Some(Tls::System) };
-    let text = vault.open_file(layer, "caFile", name)?;
-    if let Err(reason) = certificates(&text) {
-        let fault = layer.fault("caFile", reason);
-        vault.faults.push(fault.help("give PEM, one certificate or more"));
-        return None;
-    }
-    Some(Tls::Bundle(vec![text]))
+    let trust = Trust {
+        ca_file: raw.ca_file.as_deref(),
+        ca_pem: None,
+        pins: raw.pin_sha256.as_deref(),
+        ignore: raw.ignore_ssl_errors,
+        remedy: "give PEM, one certificate or more",
+    };
+    trust::tls(&trust, layer, vault)
 }
 
 /// A number that changes with anything in it, secrets included; tells nothing about them.

@@ -31,6 +31,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod token;
+mod trust;
 mod value;
 pub mod watch;
 

@@ -195,11 +195,14 @@ impl Source {
         let body = Body::RowGone { source: self.id.clone(), runner: runner.clone() };
         let append = self.common.ports.journal.append(vec![body]);
         ctx.spawn(append.into_actor(self).map(move |done, actor, ctx| {
-            match done {
-                Ok(_) => actor.common.runners.gone(&actor.id, &runner),
-                Err(fault) => tracing::warn!(runner = %runner, error = %fault, "not written"),
+            if done.is_ok() {
+                actor.common.runners.gone(&actor.id, &runner);
             }
-            actor.step(ctx, |_, _, _, _| {});
+            actor.step(ctx, |mind, _, _, _| {
+                if let Err(fault) = done {
+                    mind.not_written(&runner, &fault);
+                }
+            });
         }));
     }
 

@@ -14,7 +14,7 @@ use crate::demand::runners::Kept;
 use crate::demand::spec::SourceSpec;
 use crate::fault::Fault;
 use crate::id::{AgentId, LeaseId, RunnerName};
-use crate::ports::{JobSight, RowSight, SourceSight};
+use crate::ports::{JobSight, JournalFault, RowSight, SourceSight};
 use crate::record::Want;
 use crate::time::{Moment, Now, WallTime};
 
@@ -286,6 +286,15 @@ impl SourceMind {
                     *under_way = false;
                 }
             }
+        }
+    }
+
+    /// That a runner is gone could not be written down: it is removed once more.
+    pub fn not_written(&mut self, name: &RunnerName, fault: &JournalFault) {
+        tracing::warn!(source = %self.spec.id, runner = %name, error = %fault, "record not written");
+        if let Some((_, under_way)) = self.seen.get_mut(name).and_then(|seen| seen.strike.as_mut())
+        {
+            *under_way = false;
         }
     }
 

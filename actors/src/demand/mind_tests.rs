@@ -4,6 +4,7 @@ use super::*;
 use crate::fault::{Culprit, FaultKind};
 use crate::id::{Installation, SourceId};
 use crate::ledger::RunnerEntry;
+use crate::ports::JournalFault;
 use crate::testbed::{at, labels, seconds};
 
 fn spec() -> SourceSpec {
@@ -318,6 +319,9 @@ fn a_runner_that_can_not_be_removed_is_tried_again() {
     assert!(told(&play.wait(29)).is_empty());
     assert_eq!(told(&play.wait(1)), ["strike 1"]);
     assert!(told(&play.wait(60)).is_empty(), "while one is under way");
+    play.mind.struck(&name(1), Ok(()), &mut out);
+    play.mind.not_written(&name(1), &JournalFault::Failed("full".into()));
+    assert_eq!(told(&play.tick()), ["strike 1"], "until its end is written down");
 }
 
 #[test]
