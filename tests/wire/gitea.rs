@@ -66,6 +66,17 @@ impl Gitea {
         gitea
     }
 
+    /// A token of the same user that may do this and nothing else.
+    fn narrow(&mut self, scopes: &str) {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "-u", "drover:Test-only-1", "-H", "Content-Type: application/json"]);
+        let body = json!({ "name": "narrow", "scopes": [scopes] }).to_string();
+        let url = format!("{}/api/v1/users/drover/tokens", self.url);
+        let out = curl.args(["-d", &body, &url]).output().unwrap();
+        let made: Value = serde_json::from_slice(&out.stdout).unwrap();
+        self.token = made["sha1"].as_str().unwrap().to_owned();
+    }
+
     /// Calls its API and gives the JSON it answers with; null for nothing.
     fn call(&self, method: &str, path: &str, body: Option<Value>) -> Value {
         let mut curl = Command::new("curl");
@@ -345,4 +356,24 @@ fn a_guest_whose_runner_never_connects_is_given_up_by_deadline() {
     let gone = events.until("agentGone", |_| true);
     let why = gone["agent"]["detail"].as_str().unwrap();
     assert!(why.contains("its runner did not connect to source `git` within 5 s"), "{why}");
+}
+
+// Invariant: a token needs no more than README says.
+
+#[test]
+fn a_token_for_repositories_is_enough_for_the_jobs_of_one() {
+    let mut gitea = Gitea::start();
+    let (_dir, sim, site) = world();
+    let admin = gitea.token.clone();
+    gitea.repository("app", &job("echo narrow"));
+    gitea.narrow("write:repository");
+    let scope = "scope: repo/drover/app, pollSeconds: 1";
+    let keys = format!("{scope}, runnerCommand: \"{RUNNER}\"");
+    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
+    let service = Service::start(&site);
+    service.drain();
+    let gone = Events::follow(&site).until("agentGone", |_| true);
+    assert_eq!(gone["agent"]["reason"], "used-up", "{gone}");
+    gitea.token = admin;
+    assert_eq!(gitea.conclusions(), [("it".to_owned(), "success".to_owned())].into());
 }

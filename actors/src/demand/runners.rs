@@ -27,17 +27,17 @@ type BySource = BTreeMap<SourceId, BTreeMap<RunnerName, Kept>>;
 pub struct Runners(Rc<RefCell<BySource>>);
 
 impl Runners {
-    /// The runners that the journal knows.
+    /// Takes up the runners that the journal knows.
     pub fn restore(
+        &self,
         known: &BTreeMap<SourceId, BTreeMap<RunnerName, RunnerEntry>>,
         now: Moment,
-    ) -> Self {
-        let kept = |entry: &RunnerEntry| Kept { entry: entry.clone(), since: now, hired: None };
-        let each = known.iter().map(|(source, runners)| {
-            let runners = runners.iter().map(|(name, entry)| (name.clone(), kept(entry)));
-            (source.clone(), runners.collect())
-        });
-        Self(Rc::new(RefCell::new(each.collect())))
+    ) {
+        for (source, runners) in known {
+            for (name, entry) in runners {
+                self.intend(source, name, entry.clone(), now);
+            }
+        }
     }
 
     /// One will be made.

@@ -88,7 +88,6 @@ impl Herd {
     pub fn start_from(start: HerdStart) -> Started {
         let (ready, tried) = oneshot::channel();
         let (roster, census) = (Roster::default(), Census::default());
-        let now = start.ports.ambient.now().mono;
         let common = Common {
             ports: patient(start.ports),
             roster: roster.clone(),
@@ -99,7 +98,7 @@ impl Herd {
             resets: Resets::default(),
             hold_next: HoldNext::of_ledger(&start.ledger.hold_next),
             addresses: Addresses::default(),
-            runners: Runners::restore(&start.ledger.runners, now),
+            runners: Runners::default(),
             spawner: start.spawner,
             installation: start.installation,
             epoch: start.epoch,
@@ -148,6 +147,10 @@ impl Herd {
         self.common.sites.restore(ledger);
         if !ledger.places.is_empty() {
             self.common.board.restore(ledger, self.common.ports.ambient.now());
+        }
+        if !ledger.runners.is_empty() {
+            let now = self.common.ports.ambient.now().mono;
+            self.common.runners.restore(&ledger.runners, now);
         }
         for what in self.common.board.all().iter().filter_map(|one| self.common.board.picture(one))
         {
