@@ -184,17 +184,7 @@ impl SshShell {
     }
 
     /// Runs a command that must end well; `doing` says what it does.
-    pub fn housekeep(
-        &self,
-        target: ShellTarget,
-        command: String,
-        limit: Duration,
-        doing: &'static str,
-    ) -> Ask<()> {
-        self.script(target, command, limit, doing)
-    }
-
-    fn script(
+    pub fn script(
         &self,
         target: ShellTarget,
         command: String,

@@ -62,9 +62,4 @@ impl DemandError {
         let culprit = Culprit::Source(source.clone());
         Fault::new(kind, culprit, format!("source `{source}`: {}", chain(&self)))
     }
-
-    /// The status it was answered with.
-    pub fn status(&self) -> Option<u16> {
-        if let Self::Status { status, .. } = self { Some(*status) } else { None }
-    }
 }

@@ -130,7 +130,7 @@ impl Demand for CiSystems {
     }
 
     fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()> {
-        self.shell.housekeep(call.target, guest::end(&call.runner), limit, "ending the runner")
+        self.shell.script(call.target, guest::end(&call.runner), limit, "ending the runner")
     }
 
     fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {

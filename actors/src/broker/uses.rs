@@ -192,12 +192,6 @@ impl Broker {
         u32::try_from(placed.count()).unwrap_or(u32::MAX)
     }
 
-    /// Says where the leases of a source stand: those sent to or standing on agents.
-    pub fn leases_of(&self, source: &SourceId) -> impl Iterator<Item = &Entry> {
-        let of_it = move |entry: &&Entry| entry.ask.source.as_ref() == Some(source);
-        self.book.placed().map(|(_, entry)| entry).filter(of_it)
-    }
-
     /// Ends a source's lease because its runner is done there, or was taken away.
     pub fn dismiss(&mut self, lease: &LeaseId, why: &'static str) -> Vec<Order> {
         let Some(entry) = self.book.get(lease).filter(|entry| entry.ask.source.is_some()) else {
