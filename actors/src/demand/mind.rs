@@ -20,8 +20,10 @@ use crate::time::{Moment, Now, WallTime};
 
 /// The longest pause between two looks at a source that does not answer.
 const PAUSE_LONGEST: Duration = Duration::from_secs(300);
-/// Looks that somebody woke it for come no more often than this.
-const WAKE_GAP: Duration = Duration::from_secs(1);
+/// Looks that somebody woke it for begin no sooner after the last one than this.
+const WAKE_GAP: Duration = Duration::from_millis(100);
+/// At the most, where looks take long: they have no more than a third of the time.
+const WAKE_GAP_LONGEST: Duration = Duration::from_secs(10);
 /// For so long what was heard last still counts while a source does not answer.
 const STALE: Duration = Duration::from_secs(60);
 /// A runner whose lease nobody has heard of may have just been intended.
@@ -113,6 +115,8 @@ pub struct SourceMind {
     /// Whether there is a reason for another look at once.
     woken: bool,
     looked: Option<Moment>,
+    /// How long the last look took.
+    took: Duration,
     next: Moment,
     failures: u32,
     outage: Option<(Moment, Outage)>,
@@ -133,6 +137,7 @@ impl SourceMind {
             looking: false,
             woken: false,
             looked: None,
+            took: Duration::ZERO,
             next: now,
             failures: 0,
             outage: None,
@@ -235,7 +240,8 @@ impl SourceMind {
         for (name, runner) in runners.iter().filter(|(_, runner)| !runner.lives) {
             self.bury(name, runner, now, out);
         }
-        let earliest = self.looked.map_or(now.mono, |looked| looked + WAKE_GAP);
+        let gap = (self.took * 3).clamp(WAKE_GAP, WAKE_GAP_LONGEST);
+        let earliest = self.looked.map_or(now.mono, |looked| looked + gap);
         let due = if self.woken { earliest.min(self.next) } else { self.next };
         let wanted = self.configured || !runners.is_empty();
         if wanted && !self.looking && due <= now.mono {
@@ -308,6 +314,7 @@ impl SourceMind {
         out: &mut Vec<Effect>,
     ) {
         self.looking = false;
+        self.took = self.looked.map_or(Duration::ZERO, |began| now.mono - began);
         let sight = match result {
             Ok(sight) => sight,
             Err(fault) => return self.failed(&fault, now, draw),
@@ -316,7 +323,8 @@ impl SourceMind {
             tracing::info!(source = %self.spec.id, "source answers again");
         }
         self.failures = 0;
-        self.next = now.mono + self.spec.poll;
+        let pace = if runners.is_empty() { self.spec.poll } else { self.spec.brisk };
+        self.next = now.mono + pace;
         let rows: BTreeMap<&RunnerName, &RowSight> =
             sight.rows.iter().map(|row| (&row.runner, row)).collect();
         for (name, runner) in runners {
@@ -406,6 +414,10 @@ impl SourceMind {
             seen.worked = true;
             seen.idle = None;
             seen.online.get_or_insert(now.mono);
+            if self.spec.early && self.spec.single && seen.quiet.is_none() {
+                seen.quiet = Some(now.mono);
+                out.push(Effect::Quiet(name.clone()));
+            }
             return;
         }
         if row.online {
