@@ -11,7 +11,7 @@ use actix::{
 use futures_util::future::abortable;
 use futures_util::stream::AbortHandle;
 
-use crate::birth::Common;
+use crate::birth::{Common, Living};
 use crate::demand::Level;
 use crate::demand::mind::{Effect, Runner, SourceMind};
 use crate::demand::spec::SourceSpec;
@@ -33,6 +33,8 @@ pub enum SourceCommand {
     Wake,
     /// A runner of it could not be begun.
     NotServed,
+    /// So many of the jobs it told want what no template offers.
+    NotOffered(usize),
     /// It is not needed any more.
     Leave,
 }
@@ -85,6 +87,8 @@ pub struct Source {
     woken: bool,
     /// Runners that could not be begun and were not counted yet.
     unserved: u32,
+    /// Jobs that want what no template offers.
+    unoffered: usize,
     alarm: Option<AbortHandle>,
     shown: Option<SourcePicture>,
 }
@@ -101,6 +105,7 @@ impl Source {
             mind: None,
             woken: false,
             unserved: 0,
+            unoffered: 0,
             alarm: None,
             shown: None,
         }
@@ -111,8 +116,12 @@ impl Source {
         let all = self.common.runners.of(&self.id).into_iter();
         all.map(|(name, kept)| {
             let living = self.common.roster.get(&kept.entry.agent);
-            let lives = living.is_some_and(|living| living.leases.contains(&kept.entry.lease));
-            (name, Runner { kept, lives })
+            let here = living.as_ref().filter(|living| living.leases.contains(&kept.entry.lease));
+            let (most, idle) = match here.filter(|_| self.spec.whole) {
+                Some(living) => (builds(living), living.overrides.idle(&living.spec)),
+                None => (1, None),
+            };
+            (name, Runner { lives: here.is_some(), kept, most, idle })
         })
         .collect()
     }
@@ -137,6 +146,7 @@ impl Source {
         for _ in 0..std::mem::take(&mut self.unserved) {
             mind.not_served(&runners, now, &mut out);
         }
+        mind.not_offered(self.unoffered);
         step(mind, &runners, now, &mut out);
         mind.tick(&runners, now, &mut out);
         out.into_iter().for_each(|effect| self.carry_out(effect, ctx));
@@ -156,12 +166,9 @@ impl Source {
             Effect::Quiet(runner) => {
                 let quiet = demand.quiet(&self.id, &runner);
                 ctx.spawn(quiet.into_actor(self).map(move |result, actor, ctx| {
-                    if let Err(fault) = result {
-                        tracing::warn!(runner = %runner, error = %fault, "runner takes jobs still");
-                    }
                     // What it took meanwhile is seen before anything is done to it.
                     actor.woken = true;
-                    actor.step(ctx, |_, _, _, _| {});
+                    actor.step(ctx, |mind, _, now, _| mind.quieted(&runner, result, now.mono));
                 }));
             }
             Effect::Strike(runner) => {
@@ -237,9 +244,9 @@ impl Source {
         let picture = SourcePicture {
             source: self.id.clone(),
             kind: self.spec.kind.to_owned(),
-            waiting: jobs.len(),
+            waiting: jobs.len() - mind.unoffered(),
             oldest: jobs.iter().map(|job| job.since).min(),
-            ignored,
+            ignored: ignored + mind.unoffered(),
             runners,
             running: mind.running(),
             unserved: mind.unserved(),
@@ -250,6 +257,14 @@ impl Source {
             self.shown = Some(picture);
         }
     }
+}
+
+/// Jobs that a runner with an agent of its own takes: as many as its template's uses, and where nobody
+/// said how many, one on each executor. One that is made clean afterwards has a round for each lease.
+fn builds(living: &Living) -> u32 {
+    let executors = living.spec.executors.max(1);
+    let most = living.overrides.max_uses(&living.spec).filter(|_| living.spec.reset.is_none());
+    most.unwrap_or(executors)
 }
 
 impl Actor for Source {
@@ -282,6 +297,7 @@ impl Handler<SourceCommand> for Source {
             }
             SourceCommand::Wake => self.woken = true,
             SourceCommand::NotServed => self.unserved += 1,
+            SourceCommand::NotOffered(count) => self.unoffered = count,
             SourceCommand::Leave => return ctx.stop(),
         }
         self.step(ctx, |_, _, _, _| {});

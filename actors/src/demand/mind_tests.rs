@@ -4,7 +4,7 @@ use super::*;
 use crate::fault::{Culprit, FaultKind};
 use crate::id::{Installation, SourceId};
 use crate::ledger::RunnerEntry;
-use crate::ports::JournalFault;
+use crate::ports::{JournalFault, NodeSight};
 use crate::testbed::{at, labels, seconds};
 
 fn spec() -> SourceSpec {
@@ -34,12 +34,14 @@ struct Play {
     mind: SourceMind,
     runners: BTreeMap<RunnerName, Runner>,
     now: u64,
+    /// How telling runners to be quiet goes, the last first; then it goes well.
+    quiets: Vec<Result<(), Fault>>,
 }
 
 impl Play {
     fn new(spec: SourceSpec) -> Self {
         let mind = SourceMind::new(Arc::new(spec), at(0).mono);
-        Self { mind, runners: BTreeMap::new(), now: 0 }
+        Self { mind, runners: BTreeMap::new(), now: 0, quiets: Vec::new() }
     }
 
     /// A runner that was started in its guest at this moment.
@@ -50,7 +52,7 @@ impl Play {
         };
         let now = at(self.now).mono;
         let kept = Kept { entry, since: now, hired: Some(now) };
-        self.runners.insert(name(n), Runner { kept, lives: true });
+        self.runners.insert(name(n), Runner { kept, lives: true, most: 1, idle: None });
     }
 
     fn dies(&mut self, n: u32) {
@@ -83,7 +85,22 @@ impl Play {
         assert!(out.contains(&Effect::Look), "{out:?}");
         self.mind.looked(result, &self.runners, at(self.now), 0, &mut out);
         out.extend(self.tick());
+        for effect in &out {
+            if let Effect::Quiet(runner) = effect {
+                let result = self.quiets.pop().unwrap_or(Ok(()));
+                self.mind.quieted(runner, result, at(self.now).mono);
+            }
+        }
         out
+    }
+
+    /// A look at node 1 of a source like Jenkins, with these builds on it.
+    fn node(&mut self, builds: &[&str], shut: Shut) -> Vec<String> {
+        let mut sight = sight(&[(1, true, u32::try_from(builds.len()).expect("few"))], &[]);
+        let running = builds.iter().map(|build| (*build).to_owned()).collect();
+        sight.rows[0].node = NodeSight { running, shut, reason: None };
+        let effects = told(&self.look(Ok(sight)));
+        effects.into_iter().filter(|told| !told.starts_with("wants [] on")).collect()
     }
 
     fn sees(&mut self, rows: &[(u32, bool, u32)], jobs: &[&[&str]]) -> Vec<Effect> {
@@ -99,6 +116,7 @@ fn sight(rows: &[(u32, bool, u32)], jobs: &[&[&str]]) -> SourceSight {
         online: *online,
         jobs: *jobs,
         job: (*jobs > 0).then(|| format!("job {n}")),
+        node: NodeSight::default(),
     });
     let jobs = jobs.iter().enumerate().map(|(n, wanted)| JobSight {
         id: n.to_string(),
@@ -106,7 +124,7 @@ fn sight(rows: &[(u32, bool, u32)], jobs: &[&[&str]]) -> SourceSight {
         want: labels(wanted),
         since: at(0).wall,
     });
-    SourceSight { rows: rows.collect(), jobs: jobs.collect() }
+    SourceSight { rows: rows.collect(), jobs: jobs.collect(), unread: 0 }
 }
 
 fn silent() -> Result<SourceSight, Fault> {
@@ -370,3 +388,6 @@ fn after_a_runner_that_could_not_be_begun_nothing_is_wanted_for_ever_longer() {
     play.sees(&[(1, true, 1)], &[&["linux"]]);
     assert_eq!(play.mind.unserved(), 0, "one runs");
 }
+
+#[path = "node_tests.rs"]
+mod nodes;
