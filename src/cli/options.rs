@@ -371,6 +371,9 @@ pub struct LeaseOptions {
     /// File with the passphrase of that key
     #[arg(long, value_name = "FILE", env = "DROVER_KEY_PASSPHRASE_FILE")]
     pub passphrase_file: Option<PathBuf>,
+    /// File for the machine, of any kind; its lines NAME=value are variables of CMD (`-` reads it here)
+    #[arg(long, value_name = "FILE")]
+    pub user_data: Option<PathBuf>,
     /// What to run there; several words are quoted, a single one goes to the shell as it is
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,

@@ -36,6 +36,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::demand::Hooks;
+use crate::user_data::UserDataStore;
 use crate::view::View;
 
 pub use addresses::{AddressPoolOut, AddressPoolsOut};
@@ -78,6 +79,8 @@ pub struct Doors {
     pub call_in: WhoCalls,
     /// The sources of demand that send webhooks.
     pub hooks: Arc<Hooks>,
+    /// Where user data of leases is kept.
+    pub user_data: Arc<UserDataStore>,
     /// Makes the id of a new lease.
     pub mint_lease: Arc<dyn Fn() -> LeaseId + Send + Sync>,
 }
@@ -182,6 +185,7 @@ fn routes(config: &mut ServiceConfig) {
         )
         .service(
             resource("/v1/leases")
+                .app_data(web::PayloadConfig::new(leases::LEASE_LIMIT))
                 .route(web::get().to(leases::list))
                 .route(web::post().to(leases::create)),
         )

@@ -13,6 +13,7 @@ use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
 use drover_actors::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId, VmId,
 };
+use drover_actors::ledger::Ledger;
 use drover_actors::message::{HerdCommand, NodeDrained, NodesSeen, Provisioned, Refusal};
 use drover_actors::overrides::Overrides;
 use drover_actors::placement::report::{NodeReport, WhyReport};
@@ -27,6 +28,7 @@ use serde_json::Value;
 use crate::demand::Hooks;
 
 use super::{Auth, Doors, Limits, Listen, Role, Running, TokenGrant, bind};
+use crate::user_data::UserDataStore;
 use crate::view::View;
 
 /// 2026-11-21T08:11:02Z.
@@ -338,6 +340,9 @@ impl Served {
         let outcome = Arc::clone(&reload);
         let hooks = Arc::new(Hooks::default());
         hooks.replace([(SourceId::new("git"), HOOK_SECRET.to_owned().into())].into());
+        let directory = tempfile::tempdir().unwrap();
+        let user_data = UserDataStore::open(directory.path(), &Ledger::default()).unwrap();
+        let user_data = Arc::new(user_data);
         let doors = Doors {
             herd,
             view: view.clone(),
@@ -348,6 +353,7 @@ impl Served {
             }),
             alive: Arc::new(move || turns.load(Ordering::Relaxed)),
             hooks,
+            user_data,
             call_in: Arc::new(|token| {
                 let agent = token.strip_prefix("token-of-")?;
                 Some(AgentId::new(agent))
@@ -363,7 +369,6 @@ impl Served {
             role,
             secret: SecretString::from(format!("{role}-token")),
         });
-        let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("drover.sock");
         let listen = vec![
             Listen::Unix { path: socket.clone(), mode: None },

@@ -104,6 +104,7 @@ impl Broker {
                         asked: *since,
                         source: Some(source.clone()),
                         whole,
+                        user_data: false,
                     };
                     self.book.send(ask.clone(), &slot.agent);
                     ask

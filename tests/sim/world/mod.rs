@@ -415,6 +415,7 @@ impl World {
             asked: ambient.now().wall,
             source: None,
             whole: false,
+            user_data: false,
         })
     }
 
