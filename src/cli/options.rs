@@ -325,6 +325,9 @@ pub struct SimOptions {
     /// Run commands in process guests without bubblewrap, as the user who runs this
     #[arg(long)]
     pub unisolated: bool,
+    /// A folder of this machine, absolute, that process guests can read, beside its /usr
+    #[arg(long, value_name = "DIR")]
+    pub share: Vec<PathBuf>,
     /// Serve every node: the first on --listen, the others on free ports, all told in `urls`
     #[arg(long)]
     pub all_nodes: bool,
