@@ -13,7 +13,7 @@ use super::value::{self, Check};
 pub(super) use addresses::ADDRESS_POOL;
 pub(super) use agent::{AGENT, STEP, STEP_KEYS, UPLOAD, WINDOW};
 pub(super) use cloud::CLOUD;
-pub(super) use demand::DEMAND;
+pub(super) use demand::{DEMAND, OF_KINDS};
 pub(super) use guest::{NIC, SNIPPETS};
 pub(super) use placement::{HEADROOM_KEYS, SIZES, TERM, WEIGHT_KEYS};
 

@@ -11,7 +11,6 @@ use drover_actors::marks::SLUG_MAX;
 use reqwest::Url;
 
 use crate::calendar;
-use crate::demand::Scope;
 use crate::pve::{Endpoint, name_pattern, parse_pin};
 use crate::seed::network::is_mac;
 use crate::telemetry;
@@ -102,30 +101,6 @@ pub(super) fn url(text: &str) -> Result<(), Complaint> {
         return Err(complain(format!("`{text}` has a query"), FORM));
     }
     Ok(())
-}
-
-/// Reads whose jobs are meant.
-pub(super) fn scope_of(text: &str) -> Option<Scope> {
-    let parts: Vec<&str> = text.trim().split('/').collect();
-    if parts.iter().any(|part| part.is_empty()) {
-        return None;
-    }
-    Some(match parts.as_slice() {
-        ["server"] => Scope::Server,
-        ["user"] => Scope::User,
-        ["org", name] => Scope::Organisation((*name).to_owned()),
-        ["repo", owner, name] => Scope::Repository((*owner).to_owned(), (*name).to_owned()),
-        _ => return None,
-    })
-}
-
-/// Checks whose jobs are meant.
-pub(super) fn scope(text: &str) -> Result<(), Complaint> {
-    const FORM: &str = "write it as `server`, `org/NAME`, `user` or `repo/OWNER/NAME`";
-    match scope_of(text) {
-        Some(_) => Ok(()),
-        None => Err(complain(format!("`{text}` names nobody's jobs"), FORM)),
-    }
 }
 
 /// Checks a cron pattern.

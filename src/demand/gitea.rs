@@ -65,6 +65,25 @@ impl Scope {
     }
 }
 
+/// What is configured of it.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Which of the two it is.
+    pub dialect: Dialect,
+    /// Whose jobs are meant.
+    pub scope: Scope,
+    /// What drover logs in with.
+    pub token: SecretString,
+}
+
+impl Settings {
+    /// Everything of it, secrets included, for its fingerprint.
+    pub fn parts(&self) -> Vec<String> {
+        let shown = format!("{:?} {:?}", self.dialect, self.scope);
+        vec![shown, self.token.expose_secret().to_owned()]
+    }
+}
+
 /// A Gitea or Forgejo server, or a part of it.
 pub struct Gitea {
     http: Http,
@@ -131,16 +150,11 @@ struct RegistrationToken {
 
 impl Gitea {
     /// A connector; calls nothing yet.
-    pub fn new(
-        http: Http,
-        token: &SecretString,
-        dialect: Dialect,
-        scope: &Scope,
-        command: Option<String>,
-    ) -> Self {
+    pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
+        let Settings { dialect, scope, token } = settings;
         let login = format!("token {}", token.expose_secret());
         let http = http.with_authorization(login.into());
-        Self { http, dialect, scope: scope.path(), command }
+        Self { http, dialect: *dialect, scope: scope.path(), command }
     }
 
     /// All pages of a list.

@@ -4,7 +4,7 @@
 
 mod connector;
 mod error;
-mod gitea;
+pub mod gitea;
 mod guest;
 mod hooks;
 mod http;
@@ -22,12 +22,28 @@ use tokio::runtime::Handle;
 use crate::config::SourceConnection;
 use crate::shell::SshShell;
 use connector::Enlist;
+use gitea::Gitea;
 
 pub use connector::Connector;
 pub use error::DemandError;
-pub use gitea::{Dialect, Gitea, Scope};
 pub use hooks::{Heard, Hooks, Unheard};
 pub use http::Http;
+
+/// What is spoken at a source, with what is configured for that.
+#[derive(Debug, Clone)]
+pub enum System {
+    /// Gitea or Forgejo.
+    Gitea(gitea::Settings),
+}
+
+impl System {
+    /// Everything of it, secrets included, for its fingerprint.
+    pub fn parts(&self) -> Vec<String> {
+        match self {
+            Self::Gitea(settings) => settings.parts(),
+        }
+    }
+}
 
 /// The connector of a configured source.
 ///
@@ -35,8 +51,10 @@ pub use http::Http;
 /// [`DemandError::Setup`] where the client can not be made, as of a bundle that holds nothing.
 pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, DemandError> {
     let http = Http::new(&connection.url, &connection.tls)?;
-    let SourceConnection { token, dialect, scope, command, .. } = connection;
-    Ok(Arc::new(Gitea::new(http, token, *dialect, scope, command.clone())))
+    let command = connection.command.clone();
+    Ok(match &connection.system {
+        System::Gitea(settings) => Arc::new(Gitea::new(http, settings, command)),
+    })
 }
 
 /// The port to the CI systems.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::ambient::jittered;
 use crate::demand::Level;
+use crate::demand::report::{RunningJob, SourceJobs};
 use crate::demand::runners::Kept;
 use crate::demand::spec::SourceSpec;
 use crate::fault::Fault;
@@ -20,8 +21,10 @@ use crate::time::{Moment, Now, WallTime};
 
 /// The longest pause between two looks at a source that does not answer.
 const PAUSE_LONGEST: Duration = Duration::from_secs(300);
-/// Looks that somebody woke it for come no more often than this.
-const WAKE_GAP: Duration = Duration::from_secs(1);
+/// Looks that somebody woke it for begin no sooner after the last one than this.
+const WAKE_GAP: Duration = Duration::from_millis(100);
+/// At the most, where looks take long: they have no more than a third of the time.
+const WAKE_GAP_LONGEST: Duration = Duration::from_secs(10);
 /// For so long what was heard last still counts while a source does not answer.
 const STALE: Duration = Duration::from_secs(60);
 /// A runner whose lease nobody has heard of may have just been intended.
@@ -113,6 +116,8 @@ pub struct SourceMind {
     /// Whether there is a reason for another look at once.
     woken: bool,
     looked: Option<Moment>,
+    /// How long the last look took.
+    took: Duration,
     next: Moment,
     failures: u32,
     outage: Option<(Moment, Outage)>,
@@ -120,7 +125,7 @@ pub struct SourceMind {
     /// Runners in a row that could not be made, and until when none is wanted for that.
     unserved: (u32, Option<Moment>),
     /// Jobs that want what this source may not have, by the last look.
-    ignored: usize,
+    ignored: Vec<JobSight>,
     jobs: Vec<JobSight>,
 }
 
@@ -133,12 +138,13 @@ impl SourceMind {
             looking: false,
             woken: false,
             looked: None,
+            took: Duration::ZERO,
             next: now,
             failures: 0,
             outage: None,
             seen: BTreeMap::new(),
             unserved: (0, None),
-            ignored: 0,
+            ignored: Vec::new(),
             jobs: Vec::new(),
         }
     }
@@ -163,9 +169,26 @@ impl SourceMind {
         self.outage.as_ref().map(|(_, outage)| outage)
     }
 
-    /// Jobs that wait, by the last look, and how many were left alone for their labels.
-    pub fn jobs(&self) -> (&[JobSight], usize) {
-        (&self.jobs, self.ignored)
+    /// Jobs that wait, by the last look, and those that were left alone for their labels.
+    pub fn jobs(&self) -> (&[JobSight], &[JobSight]) {
+        (&self.jobs, &self.ignored)
+    }
+
+    /// Everything about its jobs, for people.
+    pub fn report(&self, runners: &BTreeMap<RunnerName, Runner>) -> SourceJobs {
+        let running = self.seen.iter().filter_map(|(name, seen)| {
+            let id = seen.job.clone().filter(|_| seen.jobs > 0)?;
+            let agent = runners.get(name)?.kept.entry.agent.clone();
+            Some(RunningJob { id, runner: name.clone(), agent })
+        });
+        SourceJobs {
+            source: self.spec.id.clone(),
+            waiting: self.jobs.clone(),
+            ignored: self.ignored.clone(),
+            running: running.collect(),
+            outage: self.outage().cloned(),
+            unserved: self.unserved(),
+        }
     }
 
     /// A spec comes into force; none when it left the configuration.
@@ -235,7 +258,8 @@ impl SourceMind {
         for (name, runner) in runners.iter().filter(|(_, runner)| !runner.lives) {
             self.bury(name, runner, now, out);
         }
-        let earliest = self.looked.map_or(now.mono, |looked| looked + WAKE_GAP);
+        let gap = (self.took * 3).clamp(WAKE_GAP, WAKE_GAP_LONGEST);
+        let earliest = self.looked.map_or(now.mono, |looked| looked + gap);
         let due = if self.woken { earliest.min(self.next) } else { self.next };
         let wanted = self.configured || !runners.is_empty();
         if wanted && !self.looking && due <= now.mono {
@@ -308,6 +332,7 @@ impl SourceMind {
         out: &mut Vec<Effect>,
     ) {
         self.looking = false;
+        self.took = self.looked.map_or(Duration::ZERO, |began| now.mono - began);
         let sight = match result {
             Ok(sight) => sight,
             Err(fault) => return self.failed(&fault, now, draw),
@@ -316,7 +341,8 @@ impl SourceMind {
             tracing::info!(source = %self.spec.id, "source answers again");
         }
         self.failures = 0;
-        self.next = now.mono + self.spec.poll;
+        let pace = if runners.is_empty() { self.spec.poll } else { self.spec.brisk };
+        self.next = now.mono + pace;
         let rows: BTreeMap<&RunnerName, &RowSight> =
             sight.rows.iter().map(|row| (&row.runner, row)).collect();
         for (name, runner) in runners {
@@ -327,11 +353,11 @@ impl SourceMind {
                 self.mourn(name, runner, row, out);
             }
         }
-        let all = sight.jobs.len();
         let allowed = self.spec.labels.clone();
-        self.jobs = if self.configured { sight.jobs } else { Vec::new() };
-        self.jobs.retain(|job| allowed.as_ref().is_none_or(|allowed| is_of(&job.want, allowed)));
-        self.ignored = all - self.jobs.len();
+        let jobs = if self.configured { sight.jobs } else { Vec::new() };
+        let is_meant =
+            |job: &JobSight| allowed.as_ref().is_none_or(|allowed| is_of(&job.want, allowed));
+        (self.jobs, self.ignored) = jobs.into_iter().partition(is_meant);
         self.tell(runners, out);
     }
 
@@ -406,6 +432,10 @@ impl SourceMind {
             seen.worked = true;
             seen.idle = None;
             seen.online.get_or_insert(now.mono);
+            if self.spec.early && self.spec.single && seen.quiet.is_none() {
+                seen.quiet = Some(now.mono);
+                out.push(Effect::Quiet(name.clone()));
+            }
             return;
         }
         if row.online {

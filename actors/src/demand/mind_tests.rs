@@ -15,7 +15,9 @@ fn spec() -> SourceSpec {
         labels: None,
         whole: false,
         single: true,
+        early: false,
         poll: seconds(10),
+        brisk: seconds(10),
         register: seconds(60),
         idle: seconds(300),
         job: seconds(3600),
@@ -152,21 +154,24 @@ fn jobs_are_told_by_kind_and_those_for_others_are_left_alone() {
     let mut play = Play::new(SourceSpec { labels: Some(allowed), ..spec() });
     let effects = play.sees(&[], &[&["linux"], &["linux", "x64"], &["linux"], &["gpu"]]);
     assert_eq!(told(&effects), ["wants [2 1] on []"]);
-    assert_eq!(play.mind.jobs().1, 1);
+    assert_eq!(play.mind.jobs().1.len(), 1);
 }
 
 #[test]
-fn it_looks_at_its_pace_and_sooner_when_it_is_woken_but_not_more_often_than_each_second() {
+fn it_looks_at_its_pace_and_sooner_when_it_is_woken_but_for_a_third_of_the_time_at_most() {
     let mut play = Play::new(spec());
     play.sees(&[], &[]);
     assert_eq!(play.wait(9), [Effect::WakeAt(at(10).mono)]);
     assert_eq!(play.wait(1), [Effect::Look]);
+    play.mind.wake();
+    assert!(play.wait(2).is_empty(), "one look at once");
+    play.mind.looked(Ok(sight(&[], &[])), &play.runners, at(play.now), 0, &mut Vec::new());
+    assert_eq!(play.tick(), [Effect::WakeAt(at(16).mono)], "it took two seconds");
+    assert_eq!(play.wait(4), [Effect::Look]);
     play.mind.looked(Ok(sight(&[], &[])), &play.runners, at(play.now), 0, &mut Vec::new());
     play.mind.wake();
-    assert_eq!(play.tick(), [Effect::WakeAt(at(11).mono)]);
-    assert_eq!(play.wait(1), [Effect::Look]);
-    play.mind.wake();
-    assert!(play.tick().is_empty(), "one look at once");
+    let soon = at(16).mono + Duration::from_millis(100);
+    assert_eq!(play.tick(), [Effect::WakeAt(soon)], "it took no time");
 }
 
 // Invariant: a source that does not answer costs only itself, and what it said is not believed for
@@ -231,6 +236,16 @@ fn a_runner_that_would_take_another_job_takes_none_once_its_first_is_over() {
     play.hire(1);
     play.sees(&[(1, true, 1)], &[]);
     assert_eq!(told(&play.sees(&[(1, true, 0)], &[])), ["quiet 1", "wants [] on [l1 full]"]);
+    assert_eq!(told(&play.sees(&[(1, true, 0)], &[])), ["l1 is done", "wants [] on [l1 full]"]);
+}
+
+#[test]
+fn a_runner_whose_source_gives_on_and_on_takes_none_as_soon_as_it_has_one_and_is_looked_at_often() {
+    let mut play = Play::new(SourceSpec { early: true, brisk: seconds(2), ..spec() });
+    play.hire(1);
+    assert_eq!(told(&play.sees(&[(1, true, 1)], &[])), ["quiet 1", "wants [] on [l1 full]"]);
+    assert_eq!(play.tick().last(), Some(&Effect::WakeAt(at(play.now + 2).mono)));
+    assert_eq!(told(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 full]"], "told once");
     assert_eq!(told(&play.sees(&[(1, true, 0)], &[])), ["l1 is done", "wants [] on [l1 full]"]);
 }
 

@@ -39,8 +39,13 @@ pub struct SourceSpec {
     pub whole: bool,
     /// Whether a runner is done after its first job, though its source would give it more.
     pub single: bool,
+    /// Whether a runner is told to take no further job once it has one, because its source would give
+    /// it more (Jenkins), rather than after its job.
+    pub early: bool,
     /// Time between two looks.
     pub poll: Duration,
+    /// Time between two looks while it has runners; at most `poll`.
+    pub brisk: Duration,
     /// How long a runner may take to be seen at its source.
     pub register: Duration,
     /// How long a runner may be without a job.

@@ -10,6 +10,26 @@ use crate::config::value;
 static WEBHOOK: Shape =
     Shape { keys: &[SECRET_FILE, SECRET_ENV, SYSTEMD, SECRET], one_of: &SECRET_KEYS };
 
+/// Keys that not every kind has, with the kinds that have them.
+pub(in crate::config) static OF_KINDS: &[(&str, &[&str])] = &[
+    ("url", SYSTEMS),
+    ("credentialsId", SYSTEMS),
+    ("scope", &["gitea", "forgejo"]),
+    ("labels", SYSTEMS),
+    ("pollSeconds", SYSTEMS),
+    ("registerTimeoutSec", SYSTEMS),
+    ("idleTimeoutSec", SYSTEMS),
+    ("jobTimeoutMinutes", SYSTEMS),
+    ("runnerCommand", SYSTEMS),
+    ("webhook", SYSTEMS),
+    ("caFile", SYSTEMS),
+    ("pinSha256", SYSTEMS),
+    ("ignoreSslErrors", SYSTEMS),
+];
+
+/// All kinds but the lease API.
+const SYSTEMS: &[&str] = &["gitea", "forgejo"];
+
 pub(in crate::config) static DEMAND: &[Key] = &[
     key(
         "kind",
@@ -20,8 +40,12 @@ pub(in crate::config) static DEMAND: &[Key] = &[
     text("url", Preset::Unset, "where it is, such as https://git.lan; not of leases")
         .checked(value::url),
     text("credentialsId", Preset::Unset, "an apiToken; not of leases"),
-    text("scope", Preset::Text("server"), "whose jobs: server, org/NAME, user, or repo/OWNER/NAME")
-        .checked(value::scope),
+    text(
+        "scope",
+        Preset::Unset,
+        "whose jobs: server, org/NAME, user, repo/OWNER/NAME; unset: the server's",
+    )
+    .checked(value::filled),
     key(
         "labels",
         Kind::Texts,

@@ -4,7 +4,8 @@ use drover_actors::demand::spec::ShareSpec;
 use drover_actors::id::SourceId;
 
 use super::*;
-use crate::demand::{Dialect, Scope};
+use crate::demand::System;
+use crate::demand::gitea::{Dialect, Scope};
 
 fn with_demand(lines: &str) -> String {
     let yaml = with_agent("");
@@ -31,7 +32,8 @@ fn sources_have_shares_and_ways_and_leases_a_share() {
     assert_eq!(checked.herd.asked, ShareSpec { weight: 2, ..ShareSpec::default() });
     let way = |id: &SourceId| {
         let way = &checked.demand[id];
-        (way.dialect, way.scope.clone(), way.webhook.is_some())
+        let System::Gitea(gitea) = &way.system;
+        (gitea.dialect, gitea.scope.clone(), way.webhook.is_some())
     };
     assert_eq!(way(&lan), (Dialect::Gitea, Scope::Repository("o".into(), "r".into()), true));
     assert_eq!(way(&edge), (Dialect::Forgejo, Scope::Organisation("o".into()), false));

@@ -79,6 +79,7 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("source", "kind") => "gitea",
         ("source", "url") => "\"https://git.lan\"",
         ("source", "credentialsId") => "\"git-token\"",
+        ("source", "scope") => "org/builders",
         ("source", "labels") => "[\"linux\", \"x64\"]",
         ("source", "runnerCommand") => "\"exec act_runner daemon --config config.yaml\"",
         ("source", "webhook") => "{secretFile: /etc/drover/git-webhook}",

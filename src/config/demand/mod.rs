@@ -1,23 +1,25 @@
 //! The `demand`: CI systems whose jobs agents are begun for, and what share each may have.
 
+mod gitea;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_actors::demand::spec::{ShareSpec, SourceSpec};
 use drover_actors::id::SourceId;
 use reqwest::Url;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use sha2::{Digest, Sha256};
 
 use super::cloud;
 use super::credential::{Credential, Vault};
-use super::keys::{DEMAND, SECRET_KEYS};
+use super::keys::{DEMAND, OF_KINDS, SECRET_KEYS};
 use super::layer::Layer;
 use super::trust::{self, Trust};
-use super::value;
-use crate::demand::{Dialect, Scope};
+use crate::demand::System;
+use crate::demand::gitea::Dialect;
 use crate::pve::Tls;
 
 /// The kind of the lease API, which has a share like the sources.
@@ -30,12 +32,8 @@ pub struct SourceConnection {
     pub url: Url,
     /// How it proves itself.
     pub tls: Tls,
-    /// What drover logs in with.
-    pub token: SecretString,
-    /// What is spoken there.
-    pub dialect: Dialect,
-    /// Whose jobs are meant.
-    pub scope: Scope,
+    /// What is spoken there, with its login.
+    pub system: System,
     /// What runs a runner in its guest; none for the kind's own program.
     pub command: Option<String>,
     /// What its webhooks are signed with; none where it sends none.
@@ -56,7 +54,7 @@ struct RawDemand {
     kind: String,
     url: Option<String>,
     credentials_id: Option<String>,
-    scope: String,
+    scope: Option<String>,
     labels: Option<BTreeSet<String>>,
     weight: u32,
     priority: i32,
@@ -93,7 +91,7 @@ pub(super) fn demand(
                 let fault = layer.fault("kind", format!("`{first}` is of kind leases too"));
                 vault.faults.push(fault.help("keep one of them"));
             }
-            of_leases(layer, vault);
+            meant(LEASES, layer, vault);
             all.asked = share;
         } else if let Some((spec, connection)) =
             source(id, &raw, (layer, share), credentials, vault)
@@ -104,14 +102,30 @@ pub(super) fn demand(
     all
 }
 
-/// What a share of leases can not have.
-fn of_leases(layer: &Layer, vault: &mut Vault<'_>) {
-    let meant = ["kind", "weight", "priority", "instanceCap"];
-    for key in DEMAND.iter().map(|key| key.name).filter(|key| !meant.contains(key)) {
-        if layer.has(key) {
-            let fault = layer.fault(key, format!("`{key}` means nothing for leases"));
-            vault.faults.push(fault.help("take it out"));
-        }
+/// What the readers of each kind share.
+struct Ground<'a, 'v> {
+    raw: &'a RawDemand,
+    layer: &'a Layer,
+    credentials: &'a BTreeMap<String, Credential>,
+    vault: &'a mut Vault<'v>,
+}
+
+/// How runners of a kind are used, and how often it is looked at where nothing is said.
+struct Manner {
+    /// What is spoken.
+    system: System,
+    /// Whether a runner takes its agent whole.
+    whole: bool,
+    /// Whether a runner is told to take no more as soon as it has a job.
+    early: bool,
+    /// Time between two looks while it has runners; none for as at any time.
+    brisk: Option<Duration>,
+}
+
+impl Manner {
+    /// Of a system whose runners are made for one job.
+    fn of_single_jobs(system: System) -> Self {
+        Self { system, whole: false, early: false, brisk: None }
     }
 }
 
@@ -122,39 +136,62 @@ fn source(
     credentials: &BTreeMap<String, Credential>,
     vault: &mut Vault<'_>,
 ) -> Option<(SourceSpec, SourceConnection)> {
+    meant(&raw.kind, layer, vault);
     let url = url(raw, layer, vault);
-    let token = token(raw, layer, credentials, vault);
     let tls = tls(raw, layer, vault);
     let webhook = layer.nested("webhook").first();
     // One that is given and can not be read is a fault already.
     let webhook = match webhook.map(|layer| vault.secret(layer, &SECRET_KEYS)) {
-        Some(secret) => Some(secret?),
-        None => None,
+        Some(secret) => secret.map(Some),
+        None => Some(None),
     };
-    let scope = value::scope_of(&raw.scope)?;
+    let mut ground = Ground { raw, layer, credentials, vault };
+    let (kind, manner) = match raw.kind.as_str() {
+        "gitea" => ("gitea", gitea::manner(Dialect::Gitea, &mut ground)),
+        "forgejo" => ("forgejo", gitea::manner(Dialect::Forgejo, &mut ground)),
+        // Any other is a fault of its key.
+        _ => return None,
+    };
+    let Manner { system, whole, early, brisk } = manner?;
     let connection = SourceConnection {
         url: url?,
         tls: tls?,
-        token: token?,
-        dialect: if raw.kind == "gitea" { Dialect::Gitea } else { Dialect::Forgejo },
-        scope,
+        system,
         command: raw.runner_command.clone(),
-        webhook,
+        webhook: webhook?,
     };
+    let poll = Duration::from_secs(raw.poll_seconds);
     let spec = SourceSpec {
         id: SourceId::new(id),
-        kind: if raw.kind == "gitea" { "gitea" } else { "forgejo" },
+        kind,
         share,
         labels: raw.labels.clone(),
-        whole: false,
+        whole,
         single: true,
-        poll: Duration::from_secs(raw.poll_seconds),
+        early,
+        poll,
+        brisk: brisk.map_or(poll, |brisk| brisk.min(poll)),
         register: Duration::from_secs(raw.register_timeout_sec),
         idle: Duration::from_secs(raw.idle_timeout_sec),
         job: Duration::from_secs(raw.job_timeout_minutes * 60),
         connection: fingerprint(&connection),
     };
     Some((spec, connection))
+}
+
+/// Whether a key is meant for this kind.
+fn is_meant(kind: &str, key: &str) -> bool {
+    OF_KINDS.iter().all(|(of, kinds)| *of != key || kinds.contains(&kind))
+}
+
+/// Keys that mean nothing for this kind are faults.
+fn meant(kind: &str, layer: &Layer, vault: &mut Vault<'_>) {
+    for key in DEMAND.iter().map(|key| key.name).filter(|key| !is_meant(kind, key)) {
+        if layer.has(key) {
+            let fault = layer.fault(key, format!("`{key}` means nothing for {kind}"));
+            vault.faults.push(fault.help("take it out"));
+        }
+    }
 }
 
 fn url(raw: &RawDemand, layer: &Layer, vault: &mut Vault<'_>) -> Option<Url> {
@@ -182,32 +219,62 @@ fn is_loopback(url: &Url) -> bool {
     })
 }
 
-fn token(
-    raw: &RawDemand,
-    layer: &Layer,
-    credentials: &BTreeMap<String, Credential>,
-    vault: &mut Vault<'_>,
-) -> Option<SecretString> {
-    let key = "credentialsId";
-    let Some(id) = raw.credentials_id.as_deref().filter(|id| !id.is_empty()) else {
-        if !layer.is_faulty(key) {
-            let fault = layer.fault(key, "`credentialsId` is missing");
-            vault.faults.push(fault.help("name an entry of `credentials` of kind apiToken"));
+impl Ground<'_, '_> {
+    /// The `credentialsId` that must be there, with what it stands for; its faults are told.
+    fn credential(&mut self, kinds: &str) -> Option<&Credential> {
+        let (layer, key) = (self.layer, "credentialsId");
+        let Some(id) = self.raw.credentials_id.as_deref().filter(|id| !id.is_empty()) else {
+            if !layer.is_faulty(key) {
+                let fault = layer.fault(key, "`credentialsId` is missing");
+                let help = format!("name an entry of `credentials` of kind {kinds}");
+                self.vault.faults.push(fault.help(help));
+            }
+            return None;
+        };
+        let found = self.credentials.get(id);
+        if found.is_none() {
+            let fault = cloud::unresolved(layer, id, self.credentials, &format!("kind: {kinds}"));
+            self.vault.faults.push(fault);
         }
-        return None;
-    };
-    match credentials.get(id) {
-        Some(Credential::Token(token)) => Some(token.clone()),
-        Some(Credential::Faulty) => None,
-        Some(Credential::Proxmox(_) | Credential::SshKey(_)) => {
-            let fault = layer.fault(key, format!("`{id}` is no apiToken"));
-            vault.faults.push(fault.help("name a credential of kind apiToken"));
-            None
+        found
+    }
+
+    /// That the named credential is of a kind that this system does not take.
+    fn of_another_kind(&mut self, kinds: &str) {
+        let id = self.raw.credentials_id.as_deref().unwrap_or_default();
+        let fault = self.layer.fault("credentialsId", format!("`{id}` is no {kinds}"));
+        self.vault.faults.push(fault.help(format!("name a credential of kind {kinds}")));
+    }
+
+    /// The token that drover logs in with.
+    fn token(&mut self) -> Option<SecretString> {
+        const KIND: &str = "apiToken";
+        match self.credential(KIND)? {
+            Credential::Token(token) => Some(token.clone()),
+            Credential::Faulty => None,
+            Credential::Proxmox(_) | Credential::SshKey(_) => {
+                self.of_another_kind(KIND);
+                None
+            }
         }
-        None => {
-            vault.faults.push(cloud::unresolved(layer, id, credentials, "kind: apiToken"));
-            None
+    }
+
+    /// Whose jobs are meant, read by a kind's own reader; `forms` is what can be written.
+    fn scope<T>(
+        &mut self,
+        preset: &str,
+        read: impl Fn(&[&str]) -> Option<T>,
+        forms: &str,
+    ) -> Option<T> {
+        let text = self.raw.scope.as_deref().unwrap_or(preset);
+        let parts: Vec<&str> = text.trim().split('/').collect();
+        let known = parts.iter().all(|part| !part.is_empty());
+        let scope = known.then(|| read(&parts)).flatten();
+        if scope.is_none() && !self.layer.is_faulty("scope") {
+            let fault = self.layer.fault("scope", format!("`{text}` names nobody's jobs"));
+            self.vault.faults.push(fault.help(format!("write it as {forms}")));
         }
+        scope
     }
 }
 
@@ -238,8 +305,7 @@ fn fingerprint(connection: &SourceConnection) -> u64 {
         hash.update(bytes);
     };
     part(connection.url.as_str().as_bytes());
-    part(connection.token.expose_secret().as_bytes());
-    part(format!("{:?} {:?}", connection.dialect, connection.scope).as_bytes());
+    connection.system.parts().iter().for_each(|text| part(text.as_bytes()));
     part(connection.command.as_deref().unwrap_or_default().as_bytes());
     match &connection.tls {
         Tls::System => part(b"system"),

@@ -1,0 +1,24 @@
+//! What is configured of a Gitea or a Forgejo.
+
+use super::{Ground, Manner};
+use crate::demand::System;
+use crate::demand::gitea::{Dialect, Scope, Settings};
+
+const FORMS: &str = "`server`, `org/NAME`, `user` or `repo/OWNER/NAME`";
+
+pub(super) fn manner(dialect: Dialect, ground: &mut Ground<'_, '_>) -> Option<Manner> {
+    let token = ground.token();
+    let scope = ground.scope("server", scope, FORMS);
+    let settings = Settings { dialect, scope: scope?, token: token? };
+    Some(Manner::of_single_jobs(System::Gitea(settings)))
+}
+
+fn scope(parts: &[&str]) -> Option<Scope> {
+    Some(match parts {
+        ["server"] => Scope::Server,
+        ["user"] => Scope::User,
+        ["org", name] => Scope::Organisation((*name).to_owned()),
+        ["repo", owner, name] => Scope::Repository((*owner).to_owned(), (*name).to_owned()),
+        _ => return None,
+    })
+}
