@@ -44,14 +44,17 @@ class DroverLatentWorker(AbstractLatentWorker):
         ask = {**self.wants, "owner": self.name, "ttlSeconds": self.ttl, "userData": data}
         self.lease = (yield self.call("POST", "/v1/leases", ask))["id"]
         self.renewals = task.LoopingCall(self.renew, self.lease)
-        self.renewals.start(self.ttl / 3, now=False).addErrback(log.err)
+        self.renewals.start(self.ttl / 4, now=False).addErrback(log.err)
         return True
 
     @defer.inlineCallbacks
     def renew(self, lease):
-        seen = yield self.call("GET", f"/v1/leases/{lease}")
-        if seen["state"] in ("granted", "ready"):
-            yield self.call("POST", f"/v1/leases/{lease}/renew", {"ttlSeconds": self.ttl})
+        try:
+            seen = yield self.call("GET", f"/v1/leases/{lease}")
+            if seen["state"] in ("granted", "ready"):
+                yield self.call("POST", f"/v1/leases/{lease}/renew", {"ttlSeconds": self.ttl})
+        except OSError as error:  # drover may be starting anew: the next try is soon
+            log.msg(f"lease {lease} could not be renewed: {error}")
 
     @defer.inlineCallbacks
     def check_instance(self):
@@ -64,6 +67,9 @@ class DroverLatentWorker(AbstractLatentWorker):
         if self.renewals:
             self.renewals.stop()
             self.renewals = None
-        if lease:  # safe to repeat; should it fail, the lease ends by its time
-            yield self.call("DELETE", f"/v1/leases/{lease}")
+        try:
+            if lease:
+                yield self.call("DELETE", f"/v1/leases/{lease}")
+        except OSError as error:
+            log.msg(f"lease {lease} ends by its time: {error}")
         return True

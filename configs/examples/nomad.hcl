@@ -19,13 +19,14 @@ job "drover-build" {
       kill_timeout = "30s"
 
       config {
-        command = "drover"
+        command = "/usr/local/bin/drover"
         args    = ["lease", "--labels", "linux", "--ttl", "2h", "--user-data", "${NOMAD_SECRETS_DIR}/build.env", "--", "echo \"building $BRANCH\" && test -n \"$DEPLOY_KEY\""]
       }
 
       # Goes to the machine as a file, and as variables of the command.
       template {
         destination = "secrets/build.env"
+        change_mode = "noop"
         data        = <<EOT
 BRANCH={{ env "NOMAD_META_branch" }}
 DEPLOY_KEY={{ with nomadVar "nomad/jobs/drover-build" }}{{ .deploy_key }}{{ end }}

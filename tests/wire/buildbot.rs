@@ -131,14 +131,18 @@ fn the_machine_of_a_build_whose_master_was_killed_goes_by_the_time_of_its_lease(
     let service = Service::start(&place);
     service.drain();
     let mut events = Events::follow(&place);
-    let mut master = Master::start(&open, 9);
+    let mut master = Master::start(&open, 20);
     master.change("echo begun; sleep 600");
-    let granted = events.until("lease", |fact| fact["lease"]["expiresAt"].is_string());
-    let first = granted["lease"]["expiresAt"].clone();
-    // It is renewed for as long as the build goes on.
-    let other = |fact: &Value| fact["lease"]["expiresAt"] != first;
-    events.until("lease", |fact| fact["lease"]["state"] == "ready" && other(fact));
+    // It is renewed for as long as the build goes on, also by a service that was started anew.
+    let renewed = |fact: &Value| fact["lease"]["state"] == "ready" && fact["lease"]["detail"] == "";
+    let first = events.until("lease", renewed)["lease"]["expiresAt"].clone();
     master.lines.until(|line| line.contains("Worker ci substantiated"));
+    events.until("lease", |fact| renewed(fact) && fact["lease"]["expiresAt"] != first);
+    drop((events, service));
+    let service = Service::start(&place);
+    service.drain();
+    let mut events = Events::follow(&place);
+    events.until("lease", renewed);
     master.child.0.kill().unwrap();
     assert_eq!(gone(&mut events), "lease-expired");
     assert_eq!(sim.guests(), Vec::<u64>::new());

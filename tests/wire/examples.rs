@@ -211,6 +211,7 @@ impl Job<'_> {
         let mut command = self.open.command(example("gitlab-executor.sh"));
         command.env("TMPDIR", self.dir.path()).env_remove("XDG_RUNTIME_DIR");
         command.env("BUILD_FAILURE_EXIT_CODE", "101").env("SYSTEM_FAILURE_EXIT_CODE", "102");
+        command.env("BUILD_EXIT_CODE_FILE", self.dir.path().join("code"));
         command.env("CUSTOM_ENV_CI_JOB_ID", "17").env("CUSTOM_ENV_CI_JOB_TIMEOUT", "600");
         command.env("CUSTOM_ENV_DROVER_LABELS", self.labels);
         command.args(words).output().unwrap()
@@ -244,6 +245,7 @@ fn the_gitlab_executor_tells_a_failed_job_from_a_lost_machine() {
     assert_eq!(good.run("prepare_script", "echo on $(hostname) >made"), (Some(0), String::new()));
     let (code, text) = good.run("build_script", "cat made\nexit 3");
     assert_eq!(code, Some(101), "its own failure: {text}");
+    assert_eq!(fs::read_to_string(good.dir.path().join("code")).unwrap(), "3\n");
     assert!(text.starts_with("on "), "the same machine: {text}");
     for _ in 0..2 {
         assert_eq!(good.stage(&["cleanup"]).status.code(), Some(0));
@@ -289,7 +291,8 @@ fn the_nomad_task_runs_its_command_on_a_machine_with_the_template_as_variables()
         .map(|(line, value)| format!("{}={value}\n", line.split_once('=').unwrap().0))
         .collect();
     fs::write(dir.path().join("build.env"), data).unwrap();
-    let out = open.command(program).args(args).output().unwrap();
+    assert_eq!(program, "/usr/local/bin/drover");
+    let out = open.command("drover").args(args).output().unwrap();
     assert_eq!((out.status.code(), said(&out).0.as_str()), (Some(0), "building main\n"), "{out:?}");
     assert_eq!(leases(&site), ["ended"]);
 }
