@@ -1,0 +1,391 @@
+//! GitHub Actions: a runner made for one job (just-in-time configuration), whose login is all that a
+//! guest is given.
+//!
+//! Written from GitHub's published schemas and documentation, and tried with a server that is held
+//! against those; unverified against GitHub itself.
+
+mod api;
+mod app;
+mod jobs;
+mod pace;
+mod settings;
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use drover_actors::id::RunnerName;
+use drover_actors::ports::{RowSight, SourceSight};
+use futures_util::future::BoxFuture;
+use reqwest::Method;
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::connector::{Connector, Enlist, Kit, KitFile, first_word};
+use super::error::DemandError;
+use super::http::Http;
+use crate::ssh::quote;
+use api::Api;
+use jobs::{Found, Reader, SELF_HOSTED};
+use pace::Purpose;
+use settings::plain;
+
+pub use app::{AppSpec, parse as parse_key};
+pub use settings::{Login, Registration, ScaleSetSpec, Scope, Settings};
+
+/// Where the runner is in a guest, unless it is said.
+const RUN: &str = "/opt/actions-runner/run.sh";
+const RUN_ONCE: &str = "/opt/actions-runner/run-once.sh";
+/// The runner reads its options from variables of this beginning, too, and takes them out of its
+/// environment; as an argument it could be read in the list of processes.
+const JIT_VARIABLE: &str = "ACTIONS_RUNNER_INPUT_JITCONFIG";
+/// The only group of a repository's runners.
+const GROUP_OF_REPOSITORIES: u64 = 1;
+
+/// A part of a GitHub.
+pub struct GitHub {
+    api: Api,
+    settings: Settings,
+    reader: Reader,
+    /// The command that runs a runner in its folder; none for the runner's own.
+    command: Option<String>,
+    group: Mutex<Option<u64>>,
+    /// Whether the login was seen to do all that is needed.
+    proven: AtomicBool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Runners {
+    runners: Vec<Runner>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Runner {
+    id: u64,
+    name: String,
+    status: String,
+    busy: bool,
+}
+
+#[derive(Deserialize)]
+struct Made {
+    encoded_jit_config: SecretString,
+}
+
+#[derive(Deserialize)]
+struct RegistrationToken {
+    token: SecretString,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Groups {
+    runner_groups: Vec<Group>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Group {
+    id: u64,
+    name: String,
+    #[serde(default)]
+    default: bool,
+}
+
+/// A part of the API, by what a login must be allowed for it.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Runners,
+    Runs,
+    Groups,
+}
+
+impl GitHub {
+    /// A connector; calls nothing yet.
+    pub fn new(http: Http, settings: Settings, command: Option<String>) -> Self {
+        let api = Api::new(http, settings.scope.clone(), settings.login.clone());
+        let (configured, list) = match &settings.scope {
+            Scope::Repository(owner, name) => {
+                (Some(vec![format!("{owner}/{name}")]), String::new())
+            }
+            Scope::Organisation(_) | Scope::Enterprise(_) => {
+                let list = if api.is_app() {
+                    "installation/repositories".to_owned()
+                } else {
+                    format!("{}/repos", settings.scope.path())
+                };
+                (settings.repositories.clone(), list)
+            }
+        };
+        let reader = Reader::new(configured, list, settings.poll);
+        let (group, proven) = (Mutex::default(), AtomicBool::new(false));
+        Self { api, settings, reader, command, group, proven }
+    }
+
+    fn path(&self, rest: &str) -> String {
+        format!("{}/actions/{rest}", self.settings.scope.path())
+    }
+
+    /// A refusal, with what the login lacks by its scope.
+    fn lacking(&self, part: Part, error: DemandError) -> DemandError {
+        let DemandError::Status { call, status, text } = error else { return error };
+        let text = match status {
+            401 => format!("{text}: the login is not taken: look at its end and its secret"),
+            403 | 404 => format!("{text}: the login needs {}", self.needed(part)),
+            _ => text,
+        };
+        DemandError::Status { call, status, text }
+    }
+
+    /// What a login must be allowed for a part of the API.
+    fn needed(&self, part: Part) -> String {
+        let scope = &self.settings.scope;
+        let what = match (part, scope) {
+            (Part::Runs, _) => "`Actions: read` (classic token: repo)",
+            (Part::Runners | Part::Groups, Scope::Repository(..)) => {
+                "`Administration: write` (classic token: repo)"
+            }
+            (Part::Runners | Part::Groups, Scope::Organisation(_)) => {
+                "`Self-hosted runners: write` of the organisation (classic token: admin:org)"
+            }
+            (Part::Runners | Part::Groups, Scope::Enterprise(_)) => {
+                "a classic token with manage_runners:enterprise"
+            }
+        };
+        format!("{what} for {scope}")
+    }
+
+    /// Whether runners can be made is seen before a machine is begun for one: the token that is minted
+    /// here needs the same right, and is thrown away.
+    async fn prove(&self) -> Result<(), DemandError> {
+        if !self.proven.load(Ordering::Relaxed) {
+            let minted = self.registration_token(Purpose::Look).await;
+            minted.map_err(|error| self.lacking(Part::Runners, error))?;
+            self.proven.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn registration_token(&self, purpose: Purpose) -> Result<SecretString, DemandError> {
+        let path = self.path("runners/registration-token");
+        let answer = self.api.send(purpose, Method::POST, &path, None, None).await?;
+        Ok(answer.ok()?.json::<RegistrationToken>()?.token)
+    }
+
+    async fn runners(&self) -> Result<Vec<Runner>, DemandError> {
+        let rows = |page: Runners| page.runners;
+        let all = self.api.pages(Purpose::Look, &self.path("runners"), rows).await;
+        all.map_err(|error| self.lacking(Part::Runners, error))
+    }
+
+    /// Rows of exactly this name.
+    async fn rows(&self, runner: &RunnerName) -> Result<Vec<u64>, DemandError> {
+        let path = self.path(&format!("runners?name={}", plain(runner.as_str())));
+        let all = self.api.pages(Purpose::Act, &path, |page: Runners| page.runners).await;
+        let all = all.map_err(|error| self.lacking(Part::Runners, error))?.into_iter();
+        // Older servers do not know the filter.
+        Ok(all.filter(|row| row.name == runner.as_str()).map(|row| row.id).collect())
+    }
+
+    async fn look_at_all(&self) -> Result<SourceSight, DemandError> {
+        self.api.begin();
+        self.prove().await?;
+        let runners = self.runners().await?;
+        let read = self.reader.read(&self.api).await;
+        let Found { waiting, running } = read.map_err(|error| self.lacking(Part::Runs, error))?;
+        let allowed = self.settings.labels.as_ref();
+        let jobs = waiting.into_iter().filter_map(|job| job.sight(allowed)).collect();
+        let rows = runners.into_iter().filter_map(|row| {
+            let runner = RunnerName::parse(&row.name).map(|_| RunnerName::new(&row.name))?;
+            let job = running.get(&row.name);
+            Some(RowSight {
+                runner,
+                online: row.status == "online",
+                jobs: (row.busy || job.is_some()).into(),
+                job: job.map(u64::to_string),
+            })
+        });
+        Ok(SourceSight { rows: rows.collect(), jobs })
+    }
+
+    /// The number of the group that runners are put into.
+    async fn group(&self) -> Result<u64, DemandError> {
+        let wanted = self.settings.group.as_deref();
+        if let Some(number) = wanted.and_then(|group| group.parse().ok()) {
+            return Ok(number);
+        }
+        if matches!(self.settings.scope, Scope::Repository(..)) {
+            return Ok(GROUP_OF_REPOSITORIES);
+        }
+        let known = *self.group.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let rows = |page: Groups| page.runner_groups;
+        let all = self.api.pages(Purpose::Act, &self.path("runner-groups"), rows).await;
+        let all = all.map_err(|error| self.lacking(Part::Groups, error))?;
+        let found = all.iter().find(|group| match wanted {
+            Some(name) => group.name.eq_ignore_ascii_case(name),
+            None => group.default,
+        });
+        let Some(found) = found else {
+            let names: Vec<&str> = all.iter().map(|group| group.name.as_str()).collect();
+            return Err(DemandError::Refused(format!(
+                "there is no runner group `{}` in {}: there are {}",
+                wanted.unwrap_or("Default"), self.settings.scope, names.join(", "),
+            )));
+        };
+        *self.group.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.id);
+        Ok(found.id)
+    }
+
+    /// Makes the runner's row, and gives all that its guest needs to be it.
+    async fn configure(&self, wish: Enlist<'_>) -> Result<SecretString, DemandError> {
+        let mut again = true;
+        loop {
+            let body = json!({
+                "name": wish.runner.as_str(),
+                "runner_group_id": self.group().await?,
+                "labels": labels(wish),
+                "work_folder": "_work",
+            });
+            let path = self.path("runners/generate-jitconfig");
+            let answer =
+                self.api.send(Purpose::Act, Method::POST, &path, Some(&body), None).await?;
+            match answer.status {
+                // A row of that name came up meanwhile, such as of an answer that was lost.
+                409 if std::mem::take(&mut again) => self.strike_rows(wish.runner).await?,
+                // It may be that the group is gone.
+                404 if std::mem::take(&mut again) => {
+                    *self.group.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                }
+                422 => {
+                    let text = match answer.refused() {
+                        DemandError::Status { call, text, .. } => format!("{call}: 422{text}"),
+                        other => other.to_string(),
+                    };
+                    return Err(DemandError::Refused(text));
+                }
+                _ => {
+                    let made = answer.ok().map_err(|error| self.lacking(Part::Runners, error))?;
+                    return Ok(made.json::<Made>()?.encoded_jit_config);
+                }
+            }
+        }
+    }
+
+    async fn strike_rows(&self, runner: &RunnerName) -> Result<(), DemandError> {
+        for id in self.rows(runner).await? {
+            let path = self.path(&format!("runners/{id}"));
+            let answer = self.api.send(Purpose::Act, Method::DELETE, &path, None, None).await?;
+            if !matches!(answer.status, 404 | 410) {
+                // 422: it has a job.
+                answer.ok()?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn kit(&self, wish: Enlist<'_>) -> Result<Kit, DemandError> {
+        match self.settings.registration {
+            Registration::Jit => {
+                let made = self.configure(wish).await?;
+                Ok(jit_kit(&made, self.command.as_deref()))
+            }
+            Registration::Token => {
+                let token = self.registration_token(Purpose::Act).await;
+                let token = token.map_err(|error| self.lacking(Part::Runners, error))?;
+                let page = self.settings.scope.page(self.api.plain().base());
+                Ok(token_kit(&page, &token, wish, self.command.as_deref()))
+            }
+        }
+    }
+}
+
+/// Labels of a runner; GitHub adds none to one that is made by a configuration.
+fn labels(wish: Enlist<'_>) -> BTreeSet<String> {
+    let mut labels = wish.labels();
+    labels.insert(SELF_HOSTED.to_owned());
+    labels
+}
+
+fn jit_kit(configuration: &SecretString, command: Option<&str>) -> Kit {
+    let run = format!("rm -f jitconfig; exec {RUN}");
+    let command = command.unwrap_or(&run);
+    let content = Bytes::from(configuration.expose_secret().to_owned());
+    Kit {
+        files: vec![KitFile { name: "jitconfig", content }],
+        program: if command == run { RUN.to_owned() } else { first_word(command).to_owned() },
+        command: format!(
+            "{JIT_VARIABLE}=\"$(cat jitconfig)\"; export {JIT_VARIABLE}; {command}"
+        ),
+    }
+}
+
+/// For servers without just-in-time configurations.
+fn token_kit(
+    page: &str,
+    token: &SecretString,
+    wish: Enlist<'_>,
+    command: Option<&str>,
+) -> Kit {
+    let labels: Vec<String> = wish.labels().into_iter().collect();
+    let run = format!(
+        "exec {RUN_ONCE} {} \"$(cat token)\" {} {}",
+        quote(page),
+        quote(&labels.join(",")),
+        quote(wish.runner.as_str()),
+    );
+    let command = command.unwrap_or(&run);
+    let content = Bytes::from(token.expose_secret().to_owned());
+    Kit {
+        files: vec![KitFile { name: "token", content }],
+        program: first_word(command).to_owned(),
+        command: command.to_owned(),
+    }
+}
+
+/// The repository that a webhook speaks of.
+fn repository_of(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Hook {
+        repository: Named,
+    }
+    #[derive(Deserialize)]
+    struct Named {
+        full_name: String,
+    }
+    serde_json::from_slice(body).ok().map(|hook: Hook| hook.repository.full_name)
+}
+
+impl Connector for GitHub {
+    fn look(&self) -> BoxFuture<'_, Result<SourceSight, DemandError>> {
+        Box::pin(self.look_at_all())
+    }
+
+    fn hint(&self, body: &[u8]) {
+        self.reader.hint(repository_of(body).as_deref());
+    }
+
+    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> BoxFuture<'a, Result<Kit, DemandError>> {
+        Box::pin(async move {
+            // One that was made before and whose configuration nobody knows any more.
+            self.strike_rows(wish.runner).await?;
+            self.kit(wish).await
+        })
+    }
+
+    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
+        Box::pin(async move {
+            // It takes one job anyway; without its row it takes none, and with a job it keeps its row.
+            match self.strike_rows(runner).await {
+                Err(DemandError::Status { status: 422, .. }) => Ok(()),
+                other => other,
+            }
+        })
+    }
+
+    fn strike<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
+        Box::pin(self.strike_rows(runner))
+    }
+}
