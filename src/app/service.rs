@@ -53,6 +53,7 @@ struct Service {
     on_stop: drover_actors::message::StopPolicy,
     ways: Arc<Ways>,
     hooks: Arc<Hooks>,
+    systems: Arc<CiSystems>,
     shell: Arc<SshShell>,
     view: Arc<View>,
     observer: Arc<dyn Observer>,
@@ -191,7 +192,8 @@ impl Service {
         let proxmox = Arc::new(proxmox.with_call_ins(Arc::clone(&key)));
         let shell = Arc::new(SshShell::new(runtime.clone()));
         let systems = Arc::new(CiSystems::new(Arc::clone(&shell), runtime));
-        let hooks = Arc::new(Hooks::default());
+        let hinted = Arc::clone(&systems);
+        let hooks = Arc::new(Hooks::hinting(move |source, body| hinted.hint(source, body)));
         hooks.replace(parts::hook_secrets(&checked));
         let view = View::new(epoch);
         view.mark_journal_folded();
@@ -207,7 +209,7 @@ impl Service {
         let ports = Ports {
             hypervisor: Arc::clone(&proxmox) as _,
             shell: Arc::clone(&shell) as _,
-            demand: systems,
+            demand: Arc::clone(&systems) as _,
             journal: Arc::clone(&journal) as _,
             observer: Arc::clone(&observer),
             ambient: Arc::clone(&ambient),
@@ -228,6 +230,7 @@ impl Service {
             Arc::clone(&ambient),
         )
         .await?;
+        parts::wake(&systems, &home.wishes);
         let doors = doors(&home, &view, (&ambient, &key, &hooks), &level, reloads);
         let fixed = Fixed::of(&checked.service);
         let web = bound.serve(doors, auth, Limits::default())?;
@@ -244,6 +247,7 @@ impl Service {
             ways,
             shell,
             hooks,
+            systems,
             view,
             observer,
             ambient,
@@ -376,6 +380,7 @@ impl Service {
             Ok(()) = drained => tracing::info!("drained"),
         }
         self.web.stop().await;
+        self.systems.stop().await;
         self.home.stop().await;
         if let Err(error) = self.journal.flush().await {
             tracing::warn!(%error, "the last records of the journal may be lost");

@@ -25,13 +25,12 @@ use tokio::task::JoinHandle;
 
 use crate::config::SourceConnection;
 use crate::shell::SshShell;
-use connector::Enlist;
 use gitea::Gitea;
 use github::GitHub;
 
-pub use connector::Connector;
+pub use connector::{Connector, Ended, Enlist, Kit, KitFile, Wake};
 pub use error::DemandError;
-pub use hooks::{Heard, Hooks, Unheard};
+pub use hooks::{Came, Heard, Hooks, Unheard};
 pub use http::Http;
 
 /// What is spoken at a source, with what is configured for that.

@@ -8,6 +8,7 @@ mod demo;
 mod fallen;
 mod faults;
 mod gitea;
+mod github;
 mod harness;
 mod hostile;
 mod installations;

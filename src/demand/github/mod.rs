@@ -8,11 +8,12 @@ mod api;
 mod app;
 mod jobs;
 mod pace;
+mod scale_set;
 mod settings;
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use drover_actors::id::RunnerName;
@@ -23,13 +24,14 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::connector::{Connector, Enlist, Kit, KitFile, first_word};
+use super::connector::{Connector, Ended, Enlist, Kit, KitFile, Wake, first_word};
 use super::error::DemandError;
 use super::http::Http;
 use crate::ssh::quote;
 use api::Api;
-use jobs::{Found, Reader, SELF_HOSTED};
+use jobs::{Reader, SELF_HOSTED};
 use pace::Purpose;
+use scale_set::ScaleSet;
 use settings::plain;
 
 pub use app::{AppSpec, parse as parse_key};
@@ -49,6 +51,7 @@ pub struct GitHub {
     api: Api,
     settings: Settings,
     reader: Reader,
+    set: Option<ScaleSet>,
     /// The command that runs a runner in its folder; none for the runner's own.
     command: Option<String>,
     group: Mutex<Option<u64>>,
@@ -118,8 +121,9 @@ impl GitHub {
             }
         };
         let reader = Reader::new(configured, list, settings.poll);
+        let set = settings.scale_set.clone().map(|spec| ScaleSet::new(spec, api.plain()));
         let (group, proven) = (Mutex::default(), AtomicBool::new(false));
-        Self { api, settings, reader, command, group, proven }
+        Self { api, settings, reader, set, command, group, proven }
     }
 
     fn path(&self, rest: &str) -> String {
@@ -191,19 +195,28 @@ impl GitHub {
         self.api.begin();
         self.prove().await?;
         let runners = self.runners().await?;
-        let read = self.reader.read(&self.api).await;
-        let Found { waiting, running } = read.map_err(|error| self.lacking(Part::Runs, error))?;
-        let allowed = self.settings.labels.as_ref();
-        let jobs = waiting.into_iter().filter_map(|job| job.sight(allowed)).collect();
-        let rows = runners.into_iter().filter_map(|row| {
-            let runner = RunnerName::parse(&row.name).map(|_| RunnerName::new(&row.name))?;
+        let own = |row: &Runner| RunnerName::parse(&row.name).is_some();
+        let runners: Vec<Runner> = runners.into_iter().filter(own).collect();
+        let mut running = BTreeMap::new();
+        let jobs = if let Some(set) = &self.set {
+            let busy = runners.iter().filter(|row| row.busy).count();
+            let busy = u32::try_from(busy).unwrap_or(u32::MAX);
+            set.jobs(&self.set_labels(set), busy).await?
+        } else {
+            let read = self.reader.read(&self.api).await;
+            let found = read.map_err(|error| self.lacking(Part::Runs, error))?;
+            running = found.running;
+            let allowed = self.settings.labels.as_ref();
+            found.waiting.into_iter().filter_map(|job| job.sight(allowed)).collect()
+        };
+        let rows = runners.into_iter().map(|row| {
             let job = running.get(&row.name);
-            Some(RowSight {
-                runner,
+            RowSight {
+                runner: RunnerName::new(&row.name),
                 online: row.status == "online",
                 jobs: (row.busy || job.is_some()).into(),
                 job: job.map(u64::to_string),
-            })
+            }
         });
         Ok(SourceSight { rows: rows.collect(), jobs })
     }
@@ -289,7 +302,10 @@ impl GitHub {
     async fn kit(&self, wish: Enlist<'_>) -> Result<Kit, DemandError> {
         match self.settings.registration {
             Registration::Jit => {
-                let made = self.configure(wish).await?;
+                let made = match &self.set {
+                    Some(set) => self.configure_in(set, wish.runner.as_str()).await?,
+                    None => self.configure(wish).await?,
+                };
                 Ok(jit_kit(&made, self.command.as_deref()))
             }
             Registration::Token => {
@@ -330,18 +346,19 @@ fn token_kit(
     command: Option<&str>,
 ) -> Kit {
     let labels: Vec<String> = wish.labels().into_iter().collect();
-    let run = format!(
-        "exec {RUN_ONCE} {} \"$(cat token)\" {} {}",
+    let words = format!(
+        "set -- {} \"$(cat token)\" {} {}",
         quote(page),
         quote(&labels.join(",")),
         quote(wish.runner.as_str()),
     );
+    let run = format!("exec {RUN_ONCE} \"$@\"");
     let command = command.unwrap_or(&run);
     let content = Bytes::from(token.expose_secret().to_owned());
     Kit {
         files: vec![KitFile { name: "token", content }],
         program: first_word(command).to_owned(),
-        command: command.to_owned(),
+        command: format!("{words}; {command}"),
     }
 }
 
@@ -361,6 +378,15 @@ fn repository_of(body: &[u8]) -> Option<String> {
 impl Connector for GitHub {
     fn look(&self) -> BoxFuture<'_, Result<SourceSight, DemandError>> {
         Box::pin(self.look_at_all())
+    }
+
+    fn watch(self: Arc<Self>, wake: Wake, ended: Ended) -> Option<BoxFuture<'static, ()>> {
+        self.set.as_ref()?;
+        Some(Box::pin(async move {
+            if let Some(set) = &self.set {
+                self.listen(set, wake, ended).await;
+            }
+        }))
     }
 
     fn hint(&self, body: &[u8]) {
