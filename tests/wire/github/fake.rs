@@ -114,7 +114,9 @@ impl GitHub {
                 return reply;
             }
             let mut state = inner.lock().unwrap();
-            answer(&mut state, &shapes, request)
+            let reply = answer(&mut state, &shapes, request);
+            state.scale.news.notify_all();
+            reply
         });
         let url = format!("http://127.0.0.1:{port}");
         state.lock().unwrap().scale.url = url.clone();
@@ -123,6 +125,14 @@ impl GitHub {
 
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
+    }
+
+    /// Waits until requests brought it there.
+    pub fn until(&self, there: impl Fn(&State) -> bool) {
+        let state = self.state();
+        let news = Arc::clone(&state.scale.news);
+        let waited = news.wait_timeout_while(state, crate::harness::PATIENCE, |now| !there(now));
+        assert!(!waited.unwrap().1.timed_out(), "it did not come to that");
     }
 
     /// A job begins to wait, or is held back.

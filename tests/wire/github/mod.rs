@@ -154,7 +154,7 @@ fn a_scale_set_is_made_and_its_jobs_run_without_a_look_at_any_list() {
     let keys = "scope: org/o, mode: scaleSet, scaleSet: drover-lab, labels: [linux, x64], \
                 pollSeconds: 3600";
     let (_dir, sim, site, github, mut service, mut events) = started(keys);
-    events.all_until(|_| github.state().scale.owner.is_some());
+    github.until(|state| state.scale.owner.is_some());
     github.job("o/app", "one", &["linux"], "true");
     github.job("o/app", "two", &["linux", "x64"], "true");
     github.state().scale.expired = true;
@@ -179,15 +179,10 @@ fn a_scale_set_that_another_holds_is_told_of() {
     demand(&site, &site.yaml(&sim, ""), &github, keys);
     let service = Service::start(&site);
     service.drain();
-    let status = site.json(&["status"]);
-    let told = |status: &Value| status["sources"][0]["outage"].to_string();
-    let text = if told(&status).contains("another owner") {
-        told(&status)
-    } else {
-        let mut events = Events::follow(&site);
-        let is = |fact: &Value| fact["source"].to_string().contains("another owner");
-        events.until("source", is).to_string()
-    };
+    let mut events = Events::follow(&site);
+    let is = |told: &Value| told.to_string().contains("another owner");
+    let status = site.json(&["status"])["sources"].clone();
+    let text = if is(&status) { status } else { events.until("source", is) }.to_string();
     assert!(text.contains("give each drover a scale set of its own"), "{text}");
 }
 

@@ -27,7 +27,7 @@ pub struct Scale {
     assigned: u32,
     running: u32,
     next: u64,
-    news: Arc<Condvar>,
+    pub news: Arc<Condvar>,
 }
 
 fn told(kind: &str, job: &Job) -> Value {
