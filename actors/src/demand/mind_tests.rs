@@ -154,7 +154,7 @@ fn jobs_are_told_by_kind_and_those_for_others_are_left_alone() {
     let mut play = Play::new(SourceSpec { labels: Some(allowed), ..spec() });
     let effects = play.sees(&[], &[&["linux"], &["linux", "x64"], &["linux"], &["gpu"]]);
     assert_eq!(told(&effects), ["wants [2 1] on []"]);
-    assert_eq!(play.mind.jobs().1, 1);
+    assert_eq!(play.mind.jobs().1.len(), 1);
 }
 
 #[test]
@@ -247,6 +247,15 @@ fn a_runner_whose_source_gives_on_and_on_takes_none_as_soon_as_it_has_one_and_is
     assert_eq!(play.tick().last(), Some(&Effect::WakeAt(at(play.now + 2).mono)));
     assert_eq!(told(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 full]"], "told once");
     assert_eq!(told(&play.sees(&[(1, true, 0)], &[])), ["l1 is done", "wants [] on [l1 full]"]);
+}
+
+#[test]
+fn a_source_is_looked_at_often_while_jobs_wait_there_and_seldom_when_nothing_does() {
+    let mut play = Play::new(SourceSpec { poll: seconds(60), brisk: seconds(10), ..spec() });
+    play.sees(&[], &[&["linux"]]);
+    assert_eq!(play.tick().last(), Some(&Effect::WakeAt(at(play.now + 10).mono)));
+    play.sees(&[], &[]);
+    assert_eq!(play.tick().last(), Some(&Effect::WakeAt(at(play.now + 60).mono)));
 }
 
 #[test]
