@@ -2,8 +2,14 @@
 
 use std::time::Duration;
 
+use reqwest::Url;
+use serde_yaml::Value as Yaml;
+
 use super::{Ground, Manner};
-use crate::config::credential::Credential;
+use crate::config::credential::{Credential, Vault};
+use crate::config::environment::{GITHUB_TOKEN, POLL_INTERVAL, REPOSITORY};
+use crate::config::fault::Fault;
+use crate::config::layer::Layer;
 use crate::demand::System;
 use crate::demand::github::{Login, Registration, ScaleSetSpec, Scope, Settings};
 
@@ -27,7 +33,7 @@ pub(super) fn manner(ground: &mut Ground<'_, '_>) -> Option<Manner> {
     let said = Duration::from_secs(raw.poll_seconds);
     let poll = if ground.layer.has("pollSeconds") { said } else { POLL };
     let registration =
-        if raw.registration == "token" { Registration::Token } else { Registration::Jit };
+        if raw.registration.as_deref() == Some("token") { Registration::Token } else { Registration::Jit };
     let settings = Settings {
         scope: scope?,
         login: login?,
@@ -42,6 +48,72 @@ pub(super) fn manner(ground: &mut Ground<'_, '_>) -> Option<Manner> {
     Some(Manner { poll: Some(POLL), brisk: Some(BRISK), ..Manner::of_single_jobs(system) })
 }
 
+/// What the environment says of it, as dispatchers of runners are told.
+pub(super) fn environment(vault: &mut Vault<'_>) -> Layer {
+    let mut layer = Layer::empty(None, "");
+    let environment = vault.environment;
+    let [page, owner, name] = REPOSITORY.map(|name| environment.get(name));
+    let mut wrong = |name: &str, text: &str, help: &str| {
+        vault.faults.push(Fault::nowhere(name, text).help(help));
+    };
+    let both = match (owner, name) {
+        (Some(owner), Some(name)) => Some(format!("{owner}/{name}")),
+        (None, None) => None,
+        (Some(_), None) => {
+            wrong("REPO_OWNER", "`REPO_NAME` is not set", "set both, or neither");
+            None
+        }
+        (None, Some(_)) => {
+            wrong("REPO_NAME", "`REPO_OWNER` is not set", "set both, or neither");
+            None
+        }
+    };
+    let read = page.map(|page| (page, of_page(page)));
+    match (&read, both) {
+        (Some((_, None)), _) => {
+            let text = "it is no URL of a repository";
+            wrong("REPO_URL", text, "write it as https://github.com/OWNER/NAME");
+        }
+        (Some((_, Some((_, full)))), Some(both)) if !full.eq_ignore_ascii_case(&both) => {
+            let text = format!("it is not `{both}`, as `REPO_OWNER` and `REPO_NAME` have it");
+            wrong("REPO_URL", &text, "let them agree, or unset one of them");
+        }
+        (Some((_, Some((api, full)))), _) => {
+            layer.put("url", "REPO_URL", Yaml::from(api.as_str()));
+            layer.put("scope", "REPO_URL", Yaml::from(format!("repo/{full}")));
+        }
+        (None, Some(both)) => layer.put("scope", "REPO_NAME", Yaml::from(format!("repo/{both}"))),
+        (None, None) => {}
+    }
+    if let Some(text) = environment.get(POLL_INTERVAL) {
+        match text.parse::<u64>() {
+            Ok(seconds) if (1..=3600).contains(&seconds) => {
+                layer.put("pollSeconds", POLL_INTERVAL, Yaml::from(seconds));
+            }
+            _ => {
+                let message = format!("`{text}` is no whole number from 1 to 3600");
+                wrong(POLL_INTERVAL, &message, "set seconds between two looks, or unset it");
+            }
+        }
+    }
+    layer
+}
+
+/// The API and the full name behind a repository's page.
+fn of_page(page: &str) -> Option<(String, String)> {
+    let mut url: Url = page.parse().ok()?;
+    let path = url.path().trim_matches('/').trim_end_matches(".git").to_owned();
+    let parts: Vec<&str> = path.split('/').collect();
+    if !matches!(parts.as_slice(), [owner, name] if !owner.is_empty() && !name.is_empty()) {
+        return None;
+    }
+    if url.host_str() == Some("github.com") {
+        return Some((URL.to_owned(), path));
+    }
+    url.set_path("api/v3");
+    Some((url.to_string(), path))
+}
+
 fn scope(parts: &[&str]) -> Option<Scope> {
     Some(match parts {
         ["repo", owner, name] => Scope::Repository((*owner).to_owned(), (*name).to_owned()),
@@ -53,6 +125,11 @@ fn scope(parts: &[&str]) -> Option<Scope> {
 
 fn login(ground: &mut Ground<'_, '_>) -> Option<Login> {
     const KINDS: &str = "apiToken or githubApp";
+    if !ground.layer.has("credentialsId")
+        && let Some(token) = ground.vault.environment.get(GITHUB_TOKEN)
+    {
+        return Some(Login::Token(token.trim().to_owned().into()));
+    }
     match ground.credential(KINDS)? {
         Credential::Token(token) => Some(Login::Token(token.clone())),
         Credential::App(app) => Some(Login::App(app.clone())),
@@ -67,8 +144,8 @@ fn login(ground: &mut Ground<'_, '_>) -> Option<Login> {
 /// A scale set and the mode go together.
 fn scale_set(ground: &mut Ground<'_, '_>) -> Option<Option<ScaleSetSpec>> {
     let (raw, layer) = (ground.raw, ground.layer);
-    let fault = match (raw.mode.as_str(), &raw.scale_set) {
-        ("scaleSet", Some(_)) if raw.registration == "token" => {
+    let fault = match (raw.mode.as_deref().unwrap_or("poll"), &raw.scale_set) {
+        ("scaleSet", Some(_)) if raw.registration.as_deref() == Some("token") => {
             let fault = layer.fault("registration", "runners of a scale set need `jit`");
             fault.help("take it out")
         }
@@ -93,7 +170,7 @@ fn scale_set(ground: &mut Ground<'_, '_>) -> Option<Option<ScaleSetSpec>> {
 /// Repositories by their full names.
 fn repositories(ground: &mut Ground<'_, '_>, scope: Option<&Scope>) -> Option<Option<Vec<String>>> {
     let (raw, layer) = (ground.raw, ground.layer);
-    let needed = raw.mode != "scaleSet" && matches!(scope, Some(Scope::Enterprise(_)));
+    let needed = raw.mode.as_deref() != Some("scaleSet") && matches!(scope, Some(Scope::Enterprise(_)));
     let fault = match (&raw.repositories, scope) {
         (Some(_), Some(Scope::Repository(..))) => {
             let fault = layer.fault("repositories", "the scope is one repository already");

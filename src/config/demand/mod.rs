@@ -67,8 +67,8 @@ struct RawDemand {
     runner_command: Option<String>,
     repositories: Option<Vec<String>>,
     runner_group: Option<String>,
-    registration: String,
-    mode: String,
+    registration: Option<String>,
+    mode: Option<String>,
     scale_set: Option<String>,
     #[serde(rename = "webhook")]
     _webhook: Option<IgnoredAny>,
@@ -86,6 +86,8 @@ pub(super) fn demand(
     let mut all = CheckedDemand::default();
     let mut asked: Option<&str> = None;
     for (id, layer) in entries {
+        let beneath = (layer.text("kind") == Some("github")).then(|| github::environment(vault));
+        let layer = &beneath.map_or_else(|| layer.clone(), |beneath| beneath.under(layer));
         let Some(raw) = layer.typed::<RawDemand>(DEMAND, vault.faults) else { continue };
         let share = ShareSpec {
             weight: raw.weight,

@@ -98,14 +98,14 @@ pub(in crate::config) static DEMAND: &[Key] = &[
     key(
         "registration",
         Kind::Choice(&["jit", "token"]),
-        Preset::Text("jit"),
-        "github: jit: guests get one runner's login; token: one that registers any number, for old servers",
+        Preset::Unset,
+        "github: jit: guests get one runner's login; token: one for any number, for old servers; unset: jit",
     ),
     key(
         "mode",
         Kind::Choice(&["poll", "scaleSet"]),
-        Preset::Text("poll"),
-        "github: poll: reads lists of jobs; scaleSet: is told of jobs by a scale set",
+        Preset::Unset,
+        "github: poll: lists of jobs are read; scaleSet: a scale set tells of them; unset: poll",
     ),
     text("scaleSet", Preset::Unset, "github: the scale set's name, for mode scaleSet")
         .checked(value::filled),
