@@ -25,8 +25,14 @@ const CAPACITY: u32 = 100;
 
 pub(super) fn manner(ground: &mut Ground<'_, '_>) -> Option<Manner> {
     let login = login(ground);
-    // None is preset: whose runners they are is to be said.
-    let scope = ground.scope("", scope, FORMS);
+    let scope = if ground.layer.has("scope") {
+        ground.scope("", scope, FORMS)
+    } else {
+        let fault = ground.layer.fault("scope", "`scope` is missing");
+        let help = format!("say whose jobs: {FORMS}; or set REPO_OWNER and REPO_NAME");
+        ground.vault.faults.push(fault.help(help));
+        None
+    };
     let scale_set = scale_set(ground);
     let repositories = repositories(ground, scope.as_ref());
     let raw = ground.raw;

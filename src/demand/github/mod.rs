@@ -7,29 +7,29 @@
 mod api;
 mod app;
 mod jobs;
+mod kit;
 mod pace;
 mod scale_set;
 mod settings;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use drover_actors::id::RunnerName;
 use drover_actors::ports::{RowSight, SourceSight};
 use futures_util::future::BoxFuture;
 use reqwest::Method;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::connector::{Connector, Ended, Enlist, Kit, KitFile, Wake, first_word};
+use super::connector::{Connector, Ended, Enlist, Kit, Wake};
 use super::error::DemandError;
 use super::http::Http;
-use crate::ssh::quote;
 use api::Api;
-use jobs::{Reader, SELF_HOSTED};
+use jobs::Reader;
+use kit::{jit_kit, labels, token_kit};
 use pace::Purpose;
 use scale_set::ScaleSet;
 use settings::plain;
@@ -37,12 +37,6 @@ use settings::plain;
 pub use app::{AppSpec, parse as parse_key};
 pub use settings::{Login, Registration, ScaleSetSpec, Scope, Settings};
 
-/// Where the runner is in a guest, unless it is said.
-const RUN: &str = "/opt/actions-runner/run.sh";
-const RUN_ONCE: &str = "/opt/actions-runner/run-once.sh";
-/// The runner reads its options from variables of this beginning, too, and takes them out of its
-/// environment; as an argument it could be read in the list of processes.
-const JIT_VARIABLE: &str = "ACTIONS_RUNNER_INPUT_JITCONFIG";
 /// The only group of a repository's runners.
 const GROUP_OF_REPOSITORIES: u64 = 1;
 
@@ -315,50 +309,6 @@ impl GitHub {
                 Ok(token_kit(&page, &token, wish, self.command.as_deref()))
             }
         }
-    }
-}
-
-/// Labels of a runner; GitHub adds none to one that is made by a configuration.
-fn labels(wish: Enlist<'_>) -> BTreeSet<String> {
-    let mut labels = wish.labels();
-    labels.insert(SELF_HOSTED.to_owned());
-    labels
-}
-
-fn jit_kit(configuration: &SecretString, command: Option<&str>) -> Kit {
-    let run = format!("rm -f jitconfig; exec {RUN}");
-    let command = command.unwrap_or(&run);
-    let content = Bytes::from(configuration.expose_secret().to_owned());
-    Kit {
-        files: vec![KitFile { name: "jitconfig", content }],
-        program: if command == run { RUN.to_owned() } else { first_word(command).to_owned() },
-        command: format!(
-            "{JIT_VARIABLE}=\"$(cat jitconfig)\"; export {JIT_VARIABLE}; {command}"
-        ),
-    }
-}
-
-/// For servers without just-in-time configurations.
-fn token_kit(
-    page: &str,
-    token: &SecretString,
-    wish: Enlist<'_>,
-    command: Option<&str>,
-) -> Kit {
-    let labels: Vec<String> = wish.labels().into_iter().collect();
-    let words = format!(
-        "set -- {} \"$(cat token)\" {} {}",
-        quote(page),
-        quote(&labels.join(",")),
-        quote(wish.runner.as_str()),
-    );
-    let run = format!("exec {RUN_ONCE} \"$@\"");
-    let command = command.unwrap_or(&run);
-    let content = Bytes::from(token.expose_secret().to_owned());
-    Kit {
-        files: vec![KitFile { name: "token", content }],
-        program: first_word(command).to_owned(),
-        command: format!("{words}; {command}"),
     }
 }
 

@@ -71,9 +71,13 @@ fn started(keys: &str) -> (tempfile::TempDir, Sim, Site, GitHub, Service, Events
 
 /// Its rows, guests and jobs are as they were before anything was begun.
 fn left_nothing(github: &GitHub, sim: &Sim, site: &Site) {
+    assert_eq!(site.json(&["status"])["lostJobs"], json!([]));
+    cleared(github, sim);
+}
+
+fn cleared(github: &GitHub, sim: &Sim) {
     assert!(github.state().runners.is_empty());
     assert_eq!(sim.guests(), Vec::<u64>::new());
-    assert_eq!(site.json(&["status"])["lostJobs"], json!([]));
     github.sound();
 }
 
@@ -244,6 +248,71 @@ fn a_hook_has_its_job_run_long_before_the_next_look_and_counts_once() {
     let gone = events.until("agentGone", |_| true);
     assert_eq!(gone["agent"]["reason"], "used-up", "{gone}");
     assert_eq!(github.conclusions()["told"], "success");
+    // Nobody is told of this one: it waits for the next look at all, and nothing is the worse for it.
+    github.job("o/app", "untold", &["self-hosted", "linux"], "true");
+    assert_eq!(github.conclusions()["untold"], "queued");
     assert_eq!(github.heard("/repos/o/other/").len(), other, "nobody spoke of it");
     github.sound();
+}
+
+// Invariant: a dispatcher of runners that is set by its environment is drover with the same variables.
+
+#[test]
+fn a_dispatchers_environment_runs_one_runner_at_a_time_in_its_range_and_removes_what_is_stopped() {
+    let github = GitHub::start();
+    let (_dir, sim, site) = world();
+    let yaml = site.yaml(&sim, "").replace("    startVmId: 10000\n", "");
+    let yaml = yaml.replace("    labelString: \"linux x64\"\n", "");
+    let runner = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/github/runner.py");
+    let upload = format!("    prepare: [{{upload: {{from: \"{runner}\", to: runner.py}}}}]\n");
+    let run = "exec python3 ../../runner.py \\\"$@\\\"";
+    let source = format!(
+        "{{kind: github, instanceCap: 1, registration: token, runnerCommand: \"{run}\"}}"
+    );
+    site.write_yaml(&format!("{yaml}{upload}demand:\n  github: {source}\n"));
+    let page = format!("{}/NREL/EnergyPlus", github.url);
+    let environment = [
+        ("GITHUB_TOKEN", TOKEN),
+        ("REPO_OWNER", "NREL"),
+        ("REPO_NAME", "EnergyPlus"),
+        ("REPO_URL", page.as_str()),
+        ("POLL_INTERVAL", "1"),
+        ("RUNNER_LABELS", "energyplus,linux,x64,ubuntu-22.04"),
+        ("RUNNER_ID_START", "200"),
+        ("RUNNER_ID_END", "299"),
+    ];
+    let mut service = Service::spawn_with(&site, &[], &environment);
+    service.hear("READY=1");
+    service.drain();
+    let mut events = Events::follow(&site);
+    for name in ["one", "two", "three"] {
+        github.job("NREL/EnergyPlus", name, &["self-hosted", "energyplus"], "true");
+    }
+    let mut living = std::collections::BTreeSet::new();
+    let (mut gone, mut most) = (0, 0);
+    while gone < 3 {
+        let fact = events.next_of(&["agent", "agentGone"]);
+        let id = fact["agent"]["id"].as_str().unwrap().to_owned();
+        if fact["kind"] == "agentGone" {
+            living.remove(&id);
+            gone += 1;
+        } else {
+            living.insert(id);
+            let vmid = fact["agent"]["vmid"].as_u64();
+            assert!(vmid.is_none_or(|vmid| (200..300).contains(&vmid)), "{fact}");
+        }
+        most = most.max(living.len());
+    }
+    assert_eq!(most, 1, "a single runner");
+    assert_eq!(github.conclusions().into_values().collect::<Vec<_>>(), ["success"; 3]);
+    // One that is switched off is removed, its row too.
+    github.job("NREL/EnergyPlus", "long", &["self-hosted", "energyplus"], "sleep 600");
+    events.until("source", |fact| fact["source"]["running"] == 1);
+    let vmid = sim.guests()[0];
+    sim.call("POST", &format!("/nodes/{}/qemu/{vmid}/status/stop", sim.fact("node")));
+    github.state().jobs.retain(|job| job.name != "long");
+    assert!(site.cli(&["resync"]).status.success());
+    events.until("agentGone", |_| true);
+    events.until("source", |fact| fact["source"]["runners"] == 0);
+    cleared(&github, &sim);
 }
