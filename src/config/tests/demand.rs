@@ -165,11 +165,12 @@ fn the_variables_of_a_dispatcher_make_one_runner_at_a_time_for_its_repository() 
     assert_eq!(hub.scope, GitHubScope::Repository("NREL".into(), "EnergyPlus".into()));
     assert!(matches!(&hub.login, Login::Token(token) if token.expose_secret() == "a secret of GitHub"));
     let spec = &checked.herd.sources[&SourceId::new("github")];
-    assert_eq!((spec.poll.as_secs(), spec.share.cap), (15, Some(1)), "a single runner");
+    assert_eq!(spec.poll.as_secs(), 15);
     assert_eq!(checked.demand[&spec.id].url.as_str(), "https://api.github.com/");
     let cloud = checked.herd.clouds.values().next().unwrap();
     assert_eq!((cloud.vmid_floor, cloud.vmid_ceiling), (VmId(200), VmId(300)), "200 to 299");
     let template = checked.herd.templates.values().next().unwrap();
+    assert_eq!(template.cap, Some(1), "a single runner");
     let labels: Vec<&str> = template.labels.iter().map(String::as_str).collect();
     assert_eq!(labels, ["energyplus", "linux", "ubuntu-22.04", "x64"]);
     assert!(!checked.rendered_warnings().contains("secret of"));

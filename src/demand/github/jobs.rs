@@ -136,7 +136,13 @@ impl Reader {
 
     /// A hook named this repository, or none: the next look reads it anew.
     pub fn hint(&self, name: Option<&str>) {
-        let hints = &mut self.known().hints;
+        let mut known = self.known();
+        let is = |known: &String| name.is_some_and(|name| name.eq_ignore_ascii_case(known));
+        if self.configured.is_none() && !known.repositories.keys().any(is) {
+            // It may be a new one.
+            known.listed = None;
+        }
+        let hints = &mut known.hints;
         match name {
             Some(name) if hints.named.len() < HINTS => {
                 hints.named.insert(name.to_lowercase());
@@ -377,6 +383,21 @@ mod tests {
         assert_eq!(plan(&all, &hinted, false), Plan { now: now.clone(), rest: Vec::new() });
         let rest = names(&["o/old", "o/idle"]);
         assert_eq!(plan(&all, &hinted, true), Plan { now, rest });
+    }
+
+    #[test]
+    fn a_repository_that_no_list_had_has_the_list_read_anew() {
+        let reader = Reader::new(None, String::new(), Duration::from_secs(60));
+        let listed = |name| {
+            let mut known = reader.known();
+            known.listed = Some(Instant::now());
+            known.repositories.insert("o/Known".into(), Seen::default());
+            drop(known);
+            reader.hint(Some(name));
+            reader.known().listed.is_some()
+        };
+        assert!(listed("O/known"));
+        assert!(!listed("o/new"));
     }
 
     #[test]

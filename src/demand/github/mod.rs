@@ -188,14 +188,14 @@ impl GitHub {
     async fn look_at_all(&self) -> Result<SourceSight, DemandError> {
         self.api.begin();
         self.prove().await?;
+        let made = self.set.as_ref().map(ScaleSet::made).unwrap_or_default();
         let runners = self.runners().await?;
         let own = |row: &Runner| RunnerName::parse(&row.name).is_some();
         let runners: Vec<Runner> = runners.into_iter().filter(own).collect();
         let mut running = BTreeMap::new();
         let jobs = if let Some(set) = &self.set {
-            let busy = runners.iter().filter(|row| row.busy).count();
-            let busy = u32::try_from(busy).unwrap_or(u32::MAX);
-            set.jobs(&self.set_labels(set), busy).await?
+            let rows = runners.iter().map(|row| (row.name.clone(), row.busy)).collect();
+            set.jobs(&self.set_labels(set), &made, &rows).await?
         } else {
             let read = self.reader.read(&self.api).await;
             let found = read.map_err(|error| self.lacking(Part::Runs, error))?;
@@ -288,6 +288,9 @@ impl GitHub {
             if !matches!(answer.status, 404 | 410) {
                 // 422: it has a job.
                 answer.ok()?;
+            }
+            if let Some(set) = &self.set {
+                set.forget(runner.as_str());
             }
         }
         Ok(())

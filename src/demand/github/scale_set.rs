@@ -5,9 +5,9 @@
 //! GitHub itself. What it says is taken as a level all the same: statistics are whole numbers of
 //! jobs, so that a message lost or told twice changes nothing for good.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use drover_actors::ambient::jittered;
 use drover_actors::ports::JobSight;
@@ -37,6 +37,8 @@ const CAPACITY: HeaderName = HeaderName::from_static("x-scalesetmaxcapacity");
 const POLL_LIMIT: Duration = Duration::from_secs(90);
 /// For so long a look waits for the first session.
 const FIRST: Duration = Duration::from_secs(20);
+/// What a runner is seen to do counts for so long before that is told.
+const UNTOLD: Duration = Duration::from_secs(60);
 /// The pauses between two tries to get a session.
 const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_LONGEST: Duration = Duration::from_secs(120);
@@ -65,6 +67,8 @@ struct Known {
     waiting: BTreeMap<i64, Assigned>,
     /// Since when there are more than are known.
     nameless: Option<Timestamp>,
+    /// Runners made whose job is not told to have begun, and since when they are seen to have one.
+    made: BTreeMap<String, Option<Instant>>,
 }
 
 /// The service behind the API, with its own login.
@@ -127,6 +131,8 @@ struct Told {
     message_type: String,
     #[serde(default)]
     runner_request_id: i64,
+    #[serde(default)]
+    runner_name: String,
     #[serde(flatten)]
     job: Assigned,
 }
@@ -166,8 +172,24 @@ impl ScaleSet {
         self.http.call(method, url, body, &[login]).await
     }
 
-    /// Jobs that wait for a runner, of which `busy` are known to have one by now.
-    pub async fn jobs(&self, labels: &[String], busy: u32) -> Result<Vec<JobSight>, DemandError> {
+    /// Runners whose job is not told to have begun; their rows are read after this.
+    pub fn made(&self) -> BTreeSet<String> {
+        self.known().made.keys().cloned().collect()
+    }
+
+    /// A runner was removed: that its row is gone means nothing.
+    pub fn forget(&self, runner: &str) {
+        self.known().made.remove(runner);
+    }
+
+    /// Jobs that wait for a runner. Rows of runners, each with whether it has a job, are newer than
+    /// what was told, as far as they are of runners `made` before they were read.
+    pub async fn jobs(
+        &self,
+        labels: &[String],
+        made: &BTreeSet<String>,
+        rows: &BTreeMap<String, bool>,
+    ) -> Result<Vec<JobSight>, DemandError> {
         let mut phase = self.phase.subscribe();
         let begun = phase.wait_for(|phase| *phase != Phase::Starting);
         let phase = match tokio::time::timeout(FIRST, begun).await {
@@ -175,7 +197,11 @@ impl ScaleSet {
             Ok(Err(_)) | Err(_) => Phase::Off("there is no session yet".into()),
         };
         match phase {
-            Phase::On => Ok(self.known().jobs(labels, busy)),
+            Phase::On => {
+                let mut known = self.known();
+                let taken = known.taken(made, rows, Instant::now());
+                Ok(known.jobs(labels, taken))
+            }
             Phase::Starting => Err(DemandError::Paused("there is no session yet".into())),
             Phase::Off(text) => {
                 Err(DemandError::Paused(format!("scale set `{}`: {text}", self.spec.name)))
@@ -185,9 +211,36 @@ impl ScaleSet {
 }
 
 impl Known {
-    fn jobs(&mut self, labels: &[String], busy: u32) -> Vec<JobSight> {
+    /// Jobs that runners are seen to have, or to have had, and that are not told to have begun.
+    fn taken(
+        &mut self,
+        made: &BTreeSet<String>,
+        rows: &BTreeMap<String, bool>,
+        now: Instant,
+    ) -> u32 {
+        let mut taken = 0;
+        self.made.retain(|name, since| {
+            match rows.get(name) {
+                None if !made.contains(name) => return true,
+                Some(false) => *since = None,
+                // One that is gone had its job.
+                Some(true) | None => {
+                    let since = *since.get_or_insert(now);
+                    if now - since >= UNTOLD {
+                        return false;
+                    }
+                    taken += 1;
+                }
+            }
+            true
+        });
+        taken
+    }
+
+    fn jobs(&mut self, labels: &[String], taken: u32) -> Vec<JobSight> {
         let Counts { total_assigned_jobs, total_running_jobs } = self.counts;
-        let count = total_assigned_jobs.saturating_sub(total_running_jobs.max(busy)) as usize;
+        let begun = total_running_jobs.saturating_add(taken);
+        let count = total_assigned_jobs.saturating_sub(begun) as usize;
         let sight = |id: String, name: &str, labels: &[String], since: Timestamp| JobSight {
             id,
             name: name.to_owned(),
@@ -225,11 +278,14 @@ impl Known {
         }
         let told: Vec<Told> = serde_json::from_str(&message.body).unwrap_or_default();
         let mut available = Vec::new();
-        for Told { message_type, runner_request_id, job } in told {
+        for Told { message_type, runner_request_id, runner_name, job } in told {
             match message_type.as_str() {
                 "JobAvailable" => available.push(runner_request_id),
                 "JobAssigned" => drop(self.waiting.insert(runner_request_id, job)),
-                "JobStarted" | "JobCompleted" => drop(self.waiting.remove(&runner_request_id)),
+                "JobStarted" | "JobCompleted" => {
+                    self.waiting.remove(&runner_request_id);
+                    self.made.remove(&runner_name);
+                }
                 _ => {}
             }
         }
@@ -301,8 +357,11 @@ impl GitHub {
                 set.known().service = None;
                 continue;
             }
-            set.known().service.get_or_insert(service);
-            return Ok(answer.ok()?.json::<Made>()?.configuration);
+            let made: Made = answer.ok()?.json()?;
+            let mut known = set.known();
+            known.service.get_or_insert(service);
+            known.made.insert(name.to_owned(), None);
+            return Ok(made.configuration);
         }
     }
 
@@ -324,8 +383,7 @@ impl GitHub {
                         _ = &mut ended => None,
                         error = self.take(set, &mut session, &wake) => Some(error),
                     };
-                    // Whoever comes next need not wait for its end.
-                    if let Err(error) = service.close(set, &session).await {
+                    if let Err(error) = self.close(set, &service, &session).await {
                         tracing::warn!(error = chain(&error), "session of a scale set is left");
                     }
                     let Some(why) = why else { return };
@@ -335,8 +393,10 @@ impl GitHub {
             };
             let text = chain(&why);
             tracing::warn!(set = set.spec.name, error = text, "no session of the scale set");
-            set.phase.send_replace(Phase::Off(text));
-            wake();
+            let off = Phase::Off(text);
+            if set.phase.send_replace(off.clone()) != off {
+                wake();
+            }
             let draw = Timestamp::now().as_nanosecond().unsigned_abs();
             let wait = jittered(pause, u64::try_from(draw & u128::from(u64::MAX)).unwrap_or(0));
             tokio::select! {
@@ -361,6 +421,7 @@ impl GitHub {
         let mut known = set.known();
         known.service = Some(service.clone());
         known.waiting.clear();
+        known.made.clear();
         known.counts = session.statistics.unwrap_or_default();
         drop(known);
         Ok((service, session))
@@ -412,7 +473,13 @@ impl GitHub {
         if !available.is_empty() {
             let url = service.of(&format!("acquirejobs?{VERSION}"));
             let body = json!(available);
-            set.call((Method::POST, &url), login()?, Some(&body)).await?.ok()?;
+            let acquired = set.call((Method::POST, &url), login()?, Some(&body)).await?;
+            if acquired.status == 401 {
+                // It is told again.
+                self.refresh(set, session).await?;
+                return Ok(None);
+            }
+            acquired.ok()?;
         }
         // Until then it would be told again.
         let url = session.queue(&format!("/{}", message.message_id))?;
@@ -421,6 +488,27 @@ impl GitHub {
             acknowledged.ok()?;
         }
         Ok(Some(message.message_id))
+    }
+
+    /// Gives a session back, so that the next one need not wait for its end.
+    async fn close(
+        &self,
+        set: &ScaleSet,
+        opened: &Service,
+        session: &Session,
+    ) -> Result<(), DemandError> {
+        // The login may have been made anew meanwhile, or have ended.
+        let mut service = set.known().service.clone().unwrap_or_else(|| opened.clone());
+        let mut again = true;
+        loop {
+            let url = service.of(&format!("sessions/{}?{VERSION}", session.session_id));
+            let answer = set.call((Method::DELETE, &url), bearer(&service.token)?, None).await?;
+            match answer.status {
+                404 => return Ok(()),
+                401 if std::mem::take(&mut again) => service = self.service(set).await?,
+                _ => return answer.ok().map(drop),
+            }
+        }
     }
 
     /// A session outlives its logins.
@@ -440,14 +528,6 @@ impl Service {
     /// A URL of the set.
     fn of(&self, rest: &str) -> String {
         format!("{}/_apis/runtime/runnerscalesets/{}/{rest}", self.url, self.set)
-    }
-
-    async fn close(&self, set: &ScaleSet, session: &Session) -> Result<(), DemandError> {
-        // The login may have been made anew meanwhile.
-        let service = set.known().service.clone().unwrap_or_else(|| self.clone());
-        let url = service.of(&format!("sessions/{}?{VERSION}", session.session_id));
-        let answer = set.call((Method::DELETE, &url), bearer(&service.token)?, None).await?;
-        if answer.status == 404 { Ok(()) } else { answer.ok().map(drop) }
     }
 }
 
@@ -500,6 +580,19 @@ mod tests {
         let body = r#"[{"messageType":"JobStarted","runnerRequestId":7}]"#;
         known.hear(&message(2, 1, body));
         assert_eq!(wants(&mut known, 1), ["set"]);
+        let body = r#"[{"messageType":"JobStarted","runnerRequestId":7,"runnerName":"r"}]"#;
+        let (start, made) = (Instant::now(), BTreeSet::from(["r".to_owned()]));
+        let rows = |busy: &[bool]| busy.iter().map(|busy| ("r".to_owned(), *busy)).collect();
+        known.made.insert("r".into(), None);
+        assert_eq!(known.taken(&BTreeSet::new(), &rows(&[]), start), 0, "made after the rows");
+        assert_eq!(known.taken(&made, &rows(&[false]), start), 0);
+        assert_eq!(known.taken(&made, &rows(&[true]), start), 1);
+        assert_eq!(known.taken(&made, &rows(&[]), start), 1, "it had its job");
+        known.hear(&message(2, 1, body));
+        assert_eq!(known.taken(&made, &rows(&[]), start), 0, "it is told now");
+        known.made.insert("r".into(), None);
+        assert_eq!(known.taken(&made, &rows(&[]), start), 1);
+        assert_eq!(known.taken(&made, &rows(&[]), start + UNTOLD), 0, "somebody removed it");
         known.hear(&message(0, 0, "no JSON"));
         assert_eq!(wants(&mut known, 1), Vec::<String>::new());
     }

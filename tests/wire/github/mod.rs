@@ -263,11 +263,12 @@ fn a_dispatchers_environment_runs_one_runner_at_a_time_in_its_range_and_removes_
     let (_dir, sim, site) = world();
     let yaml = site.yaml(&sim, "").replace("    startVmId: 10000\n", "");
     let yaml = yaml.replace("    labelString: \"linux x64\"\n", "");
+    let yaml = yaml.replace("    instanceCap: 4\n", "    instanceCap: 1\n");
     let runner = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/github/runner.py");
     let upload = format!("    prepare: [{{upload: {{from: \"{runner}\", to: runner.py}}}}]\n");
     let run = "exec python3 ../../runner.py \\\"$@\\\"";
     let source = format!(
-        "{{kind: github, instanceCap: 1, registration: token, runnerCommand: \"{run}\"}}"
+        "{{kind: github, registration: token, runnerCommand: \"{run}\"}}"
     );
     site.write_yaml(&format!("{yaml}{upload}demand:\n  github: {source}\n"));
     let page = format!("{}/NREL/EnergyPlus", github.url);

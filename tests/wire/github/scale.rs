@@ -32,7 +32,7 @@ pub struct Scale {
 
 fn told(kind: &str, job: &Job) -> Value {
     json!({ "messageType": kind, "runnerRequestId": job.id, "requestLabels": job.labels,
-        "jobDisplayName": job.name, "queueTime": job.created.to_string() })
+        "jobDisplayName": job.name, "runnerName": job.runner.clone().unwrap_or_default(), "queueTime": job.created.to_string() })
 }
 
 impl Scale {
