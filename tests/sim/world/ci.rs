@@ -12,7 +12,7 @@ use drover::sim::guests::NoneGuests;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{RunnerName, SourceId};
 use drover_actors::ports::{
-    Ask, Demand, HireCall, JobSight, RowSight, Shell, ShellTarget, SourceSight,
+    Ask, Demand, HireCall, JobSight, NodeSight, RowSight, Shell, ShellTarget, SourceSight,
 };
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
@@ -161,6 +161,23 @@ impl Ci {
         self.with(source, |system| system.rows.len())
     }
 
+    /// The runners of a system by name.
+    pub fn rows_of(&self, source: &str) -> Vec<RunnerName> {
+        self.with(source, |system| system.rows.keys().cloned().collect())
+    }
+
+    /// Somebody removes a runner, by number.
+    pub fn unlist(&self, source: &str, pick: usize) {
+        self.advance();
+        self.with(source, |system| {
+            let names: Vec<RunnerName> = system.rows.keys().cloned().collect();
+            if let Some(name) = names.get(pick % names.len().max(1)) {
+                system.rows.remove(name);
+            }
+        });
+        self.advance();
+    }
+
     /// Whether the guest of a row is as it was.
     fn lives(&self, row: &Row) -> bool {
         row.guest.as_ref().is_some_and(|(vmid, key)| {
@@ -219,7 +236,13 @@ impl Ci {
             let job = on(name);
             let connected = row.begun.is_some_and(|at| now >= at + CONNECTS);
             let online = connected && row.habit != Habit::Deaf && self.lives(row);
-            RowSight { runner: name.clone(), online, jobs: job.is_some().into(), job }
+            RowSight {
+                runner: name.clone(),
+                online,
+                jobs: job.is_some().into(),
+                job,
+                node: NodeSight::default(),
+            }
         });
         let rows = rows.collect();
         let waiting = system.jobs.iter().enumerate();
@@ -230,7 +253,7 @@ impl Ci {
             want: Want::Labels(job.labels.clone()),
             since: job.since,
         });
-        Ok(SourceSight { rows, jobs: jobs.collect() })
+        Ok(SourceSight { rows, jobs: jobs.collect(), unread: 0 })
     }
 
     /// The guest at an address.
