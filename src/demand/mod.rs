@@ -61,9 +61,7 @@ pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, De
     let command = connection.command.clone();
     Ok(match &connection.system {
         System::Gitea(settings) => Arc::new(Gitea::new(http, settings, command)),
-        System::GitHub(settings) => {
-            Arc::new(GitHub::new(http, settings.as_ref().clone(), command))
-        }
+        System::GitHub(settings) => Arc::new(GitHub::new(http, settings.as_ref().clone(), command)),
     })
 }
 

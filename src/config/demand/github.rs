@@ -38,8 +38,11 @@ pub(super) fn manner(ground: &mut Ground<'_, '_>) -> Option<Manner> {
     let raw = ground.raw;
     let said = Duration::from_secs(raw.poll_seconds);
     let poll = if ground.layer.has("pollSeconds") { said } else { POLL };
-    let registration =
-        if raw.registration.as_deref() == Some("token") { Registration::Token } else { Registration::Jit };
+    let registration = if raw.registration.as_deref() == Some("token") {
+        Registration::Token
+    } else {
+        Registration::Jit
+    };
     let settings = Settings {
         scope: scope?,
         login: login?,
@@ -176,7 +179,8 @@ fn scale_set(ground: &mut Ground<'_, '_>) -> Option<Option<ScaleSetSpec>> {
 /// Repositories by their full names.
 fn repositories(ground: &mut Ground<'_, '_>, scope: Option<&Scope>) -> Option<Option<Vec<String>>> {
     let (raw, layer) = (ground.raw, ground.layer);
-    let needed = raw.mode.as_deref() != Some("scaleSet") && matches!(scope, Some(Scope::Enterprise(_)));
+    let needed =
+        raw.mode.as_deref() != Some("scaleSet") && matches!(scope, Some(Scope::Enterprise(_)));
     let fault = match (&raw.repositories, scope) {
         (Some(_), Some(Scope::Repository(..))) => {
             let fault = layer.fault("repositories", "the scope is one repository already");
@@ -199,7 +203,9 @@ fn repositories(ground: &mut Ground<'_, '_>, scope: Option<&Scope>) -> Option<Op
                 _ => None,
             };
             match names.iter().find(|name| full(name).is_none()) {
-                None if !names.is_empty() => return Some(Some(names.iter().filter_map(full).collect())),
+                None if !names.is_empty() => {
+                    return Some(Some(names.iter().filter_map(full).collect()));
+                }
                 None => layer.fault("repositories", "no repository is listed").help("name one"),
                 Some(wrong) => {
                     let text = format!("`{wrong}` names no repository");

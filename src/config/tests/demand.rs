@@ -109,7 +109,9 @@ fn a_github_is_read_with_all_its_keys_and_polled_by_the_minute() {
     assert_eq!(many.repositories, Some(vec!["o/a".into(), "other/b".into()]));
     assert_eq!((many.group.as_deref(), many.registration), (Some("Machines"), Registration::Token));
     assert_eq!([many.poll, spec("many").poll].map(|time| time.as_secs()), [30, 30]);
-    assert!(matches!(many.login, Login::App(app) if app.id == "4711" && app.installation.is_none()));
+    assert!(
+        matches!(many.login, Login::App(app) if app.id == "4711" && app.installation.is_none())
+    );
     let set = github(&checked, "set");
     assert_eq!(set.scale_set, Some(ScaleSetSpec { name: "lab".into(), capacity: 7 }));
 }
@@ -163,7 +165,9 @@ fn the_variables_of_a_dispatcher_make_one_runner_at_a_time_for_its_repository() 
     let checked = scene.good(&text);
     let hub = github(&checked, "github");
     assert_eq!(hub.scope, GitHubScope::Repository("NREL".into(), "EnergyPlus".into()));
-    assert!(matches!(&hub.login, Login::Token(token) if token.expose_secret() == "a secret of GitHub"));
+    assert!(
+        matches!(&hub.login, Login::Token(token) if token.expose_secret() == "a secret of GitHub")
+    );
     let spec = &checked.herd.sources[&SourceId::new("github")];
     assert_eq!(spec.poll.as_secs(), 15);
     assert_eq!(checked.demand[&spec.id].url.as_str(), "https://api.github.com/");

@@ -26,10 +26,8 @@ pub const PAGE: usize = 100;
 const PAGES_MAX: usize = 20;
 /// Answers that are kept; the ones used longest ago go first.
 const KEPT: usize = 4_000;
-const VERSION: (HeaderName, HeaderValue) = (
-    HeaderName::from_static("x-github-api-version"),
-    HeaderValue::from_static("2022-11-28"),
-);
+const VERSION: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("x-github-api-version"), HeaderValue::from_static("2022-11-28"));
 
 /// GitHub, logged in.
 pub struct Api {
@@ -213,7 +211,8 @@ impl Api {
             Login::App(spec) => {
                 // One at a time: whoever comes meanwhile has the same token.
                 let mut minted = self.minted.lock().await;
-                if let Some(known) = minted.as_ref().filter(|known| known.is_fresh(Timestamp::now()))
+                if let Some(known) =
+                    minted.as_ref().filter(|known| known.is_fresh(Timestamp::now()))
                 {
                     return bearer(&known.token);
                 }

@@ -157,7 +157,8 @@ impl Reader {
         let hints = std::mem::take(&mut self.known().hints);
         let (plan, full) = {
             let known = self.known();
-            let all = hints.all || known.full.is_none_or(|full| full.elapsed() * 10 >= self.poll * 9);
+            let all =
+                hints.all || known.full.is_none_or(|full| full.elapsed() * 10 >= self.poll * 9);
             (plan(&known.repositories, &hints.named, all), all)
         };
         let outcome = self.carry_out(api, &plan, full).await;
@@ -254,18 +255,14 @@ impl Known {
 }
 
 /// Jobs that wait are asked after at every look: one that has begun must not be counted again.
-fn plan(
-    repositories: &BTreeMap<String, Seen>,
-    hinted: &BTreeSet<String>,
-    full: bool,
-) -> Plan {
-    let urgent = |(name, seen): &(&String, &Seen)| {
-        seen.waits() || hinted.contains(&name.to_lowercase())
-    };
+fn plan(repositories: &BTreeMap<String, Seen>, hinted: &BTreeSet<String>, full: bool) -> Plan {
+    let urgent =
+        |(name, seen): &(&String, &Seen)| seen.waits() || hinted.contains(&name.to_lowercase());
     let (now, rest): (Vec<_>, Vec<_>) = repositories.iter().partition(urgent);
     let mut rest = if full { rest } else { Vec::new() };
     rest.sort_by_key(|(_, seen)| seen.read);
-    let names = |all: Vec<(&String, &Seen)>| all.into_iter().map(|(name, _)| name.clone()).collect();
+    let names =
+        |all: Vec<(&String, &Seen)>| all.into_iter().map(|(name, _)| name.clone()).collect();
     Plan { now: names(now), rest: names(rest) }
 }
 
@@ -354,7 +351,10 @@ mod tests {
         assert_eq!(wanted(&["Self-Hosted"], None), Some(set(&[])));
         assert_eq!(wanted(&["ubuntu-latest"], None), None, "GitHub's own");
         assert_eq!(wanted(&["ubuntu-latest"], Some(&["linux"])), None);
-        assert_eq!(wanted(&["Linux", "x64"], Some(&["linux", "x64"])), Some(set(&["linux", "x64"])));
+        assert_eq!(
+            wanted(&["Linux", "x64"], Some(&["linux", "x64"])),
+            Some(set(&["linux", "x64"]))
+        );
         assert_eq!(wanted(&[], Some(&["linux"])), None);
         let other = wanted(&["self-hosted", "gpu"], Some(&["linux"]));
         assert_eq!(other, Some(set(&["gpu"])), "told, to be counted as left alone");

@@ -30,19 +30,12 @@ pub fn jit_kit(configuration: &SecretString, command: Option<&str>) -> Kit {
     Kit {
         files: vec![KitFile { name: "jitconfig", content }],
         program: if command == run { RUN.to_owned() } else { first_word(command).to_owned() },
-        command: format!(
-            "{JIT_VARIABLE}=\"$(cat jitconfig)\"; export {JIT_VARIABLE}; {command}"
-        ),
+        command: format!("{JIT_VARIABLE}=\"$(cat jitconfig)\"; export {JIT_VARIABLE}; {command}"),
     }
 }
 
 /// For servers without just-in-time configurations.
-pub fn token_kit(
-    page: &str,
-    token: &SecretString,
-    wish: Enlist<'_>,
-    command: Option<&str>,
-) -> Kit {
+pub fn token_kit(page: &str, token: &SecretString, wish: Enlist<'_>, command: Option<&str>) -> Kit {
     let labels: Vec<String> = wish.labels().into_iter().collect();
     let words = format!(
         "set -- {} \"$(cat token)\" {} {}",
@@ -104,7 +97,8 @@ mod tests {
     fn run_once_has_url_token_labels_and_name_in_their_places() {
         let mut spec = TemplateSpec::bare(TemplateId::new(CloudId::new("c"), "t"), VmId(9000));
         spec.labels = ["x64".to_owned(), "it's".to_owned()].into();
-        let (want, name) = (Want::Labels(["linux".to_owned()].into()), RunnerName::new("drover-a-b"));
+        let (want, name) =
+            (Want::Labels(["linux".to_owned()].into()), RunnerName::new("drover-a-b"));
         let wish = Enlist { runner: &name, spec: &spec, want: &want };
         let kit = token_kit("https://github.com/o/r", &"AREG".to_owned().into(), wish, None);
         assert_eq!(kit.program, RUN_ONCE);

@@ -11,13 +11,14 @@ mod kit;
 mod pace;
 mod scale_set;
 mod settings;
+mod tally;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use drover_actors::id::RunnerName;
-use drover_actors::ports::{RowSight, SourceSight};
+use drover_actors::ports::{NodeSight, RowSight, SourceSight};
 use futures_util::future::BoxFuture;
 use reqwest::Method;
 use secrecy::SecretString;
@@ -210,9 +211,10 @@ impl GitHub {
                 online: row.status == "online",
                 jobs: (row.busy || job.is_some()).into(),
                 job: job.map(u64::to_string),
+                node: NodeSight::default(),
             }
         });
-        Ok(SourceSight { rows: rows.collect(), jobs })
+        Ok(SourceSight { rows: rows.collect(), jobs, unread: 0 })
     }
 
     /// The number of the group that runners are put into.
@@ -239,7 +241,9 @@ impl GitHub {
             let names: Vec<&str> = all.iter().map(|group| group.name.as_str()).collect();
             return Err(DemandError::Refused(format!(
                 "there is no runner group `{}` in {}: there are {}",
-                wanted.unwrap_or("Default"), self.settings.scope, names.join(", "),
+                wanted.unwrap_or("Default"),
+                self.settings.scope,
+                names.join(", "),
             )));
         };
         *self.group.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.id);

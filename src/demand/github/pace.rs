@@ -178,8 +178,7 @@ mod tests {
         assert_eq!(pace.closed(Purpose::Act, now), Some(Duration::from_secs(7)));
         assert_eq!(pace.refused(told(0), None, now), HOUR, "until it is filled up");
         let mut blind = Pace::new();
-        let pauses: Vec<u64> =
-            (0..6).map(|_| blind.refused(None, None, now).as_secs()).collect();
+        let pauses: Vec<u64> = (0..6).map(|_| blind.refused(None, None, now).as_secs()).collect();
         assert_eq!(pauses, [60, 120, 240, 480, 900, 900]);
         blind.answered(None, false, now);
         assert_eq!(blind.refused(None, None, now).as_secs(), 60);

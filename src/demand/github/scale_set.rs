@@ -11,8 +11,6 @@ use std::time::{Duration, Instant};
 
 use drover_actors::ambient::jittered;
 use drover_actors::ports::JobSight;
-use drover_actors::record::Want;
-use drover_actors::time::WallTime;
 use jiff::Timestamp;
 use reqwest::Method;
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
@@ -25,9 +23,9 @@ use super::super::connector::{Ended, Wake};
 use super::super::error::DemandError;
 use super::super::http::{Answer, Http};
 use super::api::bearer;
-use super::jobs::want;
 use super::pace::Purpose;
 use super::settings::{ScaleSetSpec, plain};
+use super::tally::{Counts, Message, Tally};
 use super::{GitHub, Part};
 use crate::causes::chain;
 
@@ -37,8 +35,6 @@ const CAPACITY: HeaderName = HeaderName::from_static("x-scalesetmaxcapacity");
 const POLL_LIMIT: Duration = Duration::from_secs(90);
 /// For so long a look waits for the first session.
 const FIRST: Duration = Duration::from_secs(20);
-/// What a runner is seen to do counts for so long before that is told.
-const UNTOLD: Duration = Duration::from_secs(60);
 /// The pauses between two tries to get a session.
 const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_LONGEST: Duration = Duration::from_secs(120);
@@ -62,13 +58,7 @@ pub struct ScaleSet {
 #[derive(Default)]
 struct Known {
     service: Option<Service>,
-    counts: Counts,
-    /// Jobs that are assigned and have no runner, by their numbers.
-    waiting: BTreeMap<i64, Assigned>,
-    /// Since when there are more than are known.
-    nameless: Option<Timestamp>,
-    /// Runners made whose job is not told to have begun, and since when they are seen to have one.
-    made: BTreeMap<String, Option<Instant>>,
+    tally: Tally,
 }
 
 /// The service behind the API, with its own login.
@@ -97,13 +87,6 @@ struct Set {
     id: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Counts {
-    total_assigned_jobs: u32,
-    total_running_jobs: u32,
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Session {
@@ -112,37 +95,6 @@ struct Session {
     message_queue_access_token: SecretString,
     #[serde(default)]
     statistics: Option<Counts>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Message {
-    message_id: i64,
-    #[serde(default)]
-    body: String,
-    #[serde(default)]
-    statistics: Option<Counts>,
-}
-
-/// What became of a job.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Told {
-    message_type: String,
-    #[serde(default)]
-    runner_request_id: i64,
-    #[serde(default)]
-    runner_name: String,
-    #[serde(flatten)]
-    job: Assigned,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Assigned {
-    job_display_name: String,
-    request_labels: Vec<String>,
-    queue_time: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -174,12 +126,12 @@ impl ScaleSet {
 
     /// Runners whose job is not told to have begun; their rows are read after this.
     pub fn made(&self) -> BTreeSet<String> {
-        self.known().made.keys().cloned().collect()
+        self.known().tally.made().cloned().collect()
     }
 
     /// A runner was removed: that its row is gone means nothing.
     pub fn forget(&self, runner: &str) {
-        self.known().made.remove(runner);
+        self.known().tally.forget(runner);
     }
 
     /// Jobs that wait for a runner. Rows of runners, each with whether it has a job, are newer than
@@ -199,97 +151,14 @@ impl ScaleSet {
         match phase {
             Phase::On => {
                 let mut known = self.known();
-                let taken = known.taken(made, rows, Instant::now());
-                Ok(known.jobs(labels, taken))
+                let taken = known.tally.taken(made, rows, Instant::now());
+                Ok(known.tally.jobs(labels, taken))
             }
             Phase::Starting => Err(DemandError::Paused("there is no session yet".into())),
             Phase::Off(text) => {
                 Err(DemandError::Paused(format!("scale set `{}`: {text}", self.spec.name)))
             }
         }
-    }
-}
-
-impl Known {
-    /// Jobs that runners are seen to have, or to have had, and that are not told to have begun.
-    fn taken(
-        &mut self,
-        made: &BTreeSet<String>,
-        rows: &BTreeMap<String, bool>,
-        now: Instant,
-    ) -> u32 {
-        let mut taken = 0;
-        self.made.retain(|name, since| {
-            match rows.get(name) {
-                None if !made.contains(name) => return true,
-                Some(false) => *since = None,
-                // One that is gone had its job.
-                Some(true) | None => {
-                    let since = *since.get_or_insert(now);
-                    if now - since >= UNTOLD {
-                        return false;
-                    }
-                    taken += 1;
-                }
-            }
-            true
-        });
-        taken
-    }
-
-    fn jobs(&mut self, labels: &[String], taken: u32) -> Vec<JobSight> {
-        let Counts { total_assigned_jobs, total_running_jobs } = self.counts;
-        let begun = total_running_jobs.saturating_add(taken);
-        let count = total_assigned_jobs.saturating_sub(begun) as usize;
-        let sight = |id: String, name: &str, labels: &[String], since: Timestamp| JobSight {
-            id,
-            name: name.to_owned(),
-            // All of them are meant for it.
-            want: Want::Labels(want(labels, Some(&labels.iter().cloned().collect())).unwrap_or_default()),
-            since: WallTime(since.as_millisecond()),
-        };
-        let mut jobs: Vec<JobSight> = self
-            .waiting
-            .iter()
-            .map(|(id, job)| {
-                let since = job.queue_time.as_deref().and_then(|text| text.parse().ok());
-                let own = if job.request_labels.is_empty() { labels } else { &job.request_labels };
-                let since = since.unwrap_or_else(Timestamp::now);
-                sight(id.to_string(), &job.job_display_name, own, since)
-            })
-            .collect();
-        jobs.sort_by_key(|job| job.since);
-        // The oldest have runners first.
-        jobs.drain(..jobs.len().saturating_sub(count));
-        let missing = count - jobs.len();
-        if missing == 0 {
-            self.nameless = None;
-        } else {
-            let since = *self.nameless.get_or_insert_with(Timestamp::now);
-            jobs.extend((0..missing).map(|n| sight(format!("assigned-{n}"), "", labels, since)));
-        }
-        jobs
-    }
-
-    /// Takes up a message; gives the jobs that are to be acquired.
-    fn hear(&mut self, message: &Message) -> Vec<i64> {
-        if let Some(counts) = message.statistics {
-            self.counts = counts;
-        }
-        let told: Vec<Told> = serde_json::from_str(&message.body).unwrap_or_default();
-        let mut available = Vec::new();
-        for Told { message_type, runner_request_id, runner_name, job } in told {
-            match message_type.as_str() {
-                "JobAvailable" => available.push(runner_request_id),
-                "JobAssigned" => drop(self.waiting.insert(runner_request_id, job)),
-                "JobStarted" | "JobCompleted" => {
-                    self.waiting.remove(&runner_request_id);
-                    self.made.remove(&runner_name);
-                }
-                _ => {}
-            }
-        }
-        available
     }
 }
 
@@ -360,7 +229,7 @@ impl GitHub {
             let made: Made = answer.ok()?.json()?;
             let mut known = set.known();
             known.service.get_or_insert(service);
-            known.made.insert(name.to_owned(), None);
+            known.tally.make(name);
             return Ok(made.configuration);
         }
     }
@@ -420,9 +289,7 @@ impl GitHub {
         let session: Session = answer.ok()?.json()?;
         let mut known = set.known();
         known.service = Some(service.clone());
-        known.waiting.clear();
-        known.made.clear();
-        known.counts = session.statistics.unwrap_or_default();
+        known.tally = Tally::of(session.statistics.unwrap_or_default());
         drop(known);
         Ok((service, session))
     }
@@ -465,7 +332,7 @@ impl GitHub {
             return Ok(None);
         }
         let message: Message = answer.ok()?.json()?;
-        let available = set.known().hear(&message);
+        let available = set.known().tally.hear(&message);
         let Some(service) = set.known().service.clone() else {
             return Err(DemandError::Paused("its service is logged in to anew".into()));
         };
@@ -482,12 +349,12 @@ impl GitHub {
             acquired.ok()?;
         }
         // Until then it would be told again.
-        let url = session.queue(&format!("/{}", message.message_id))?;
+        let url = session.queue(&format!("/{}", message.id()))?;
         let acknowledged = set.call((Method::DELETE, url.as_str()), login()?, None).await?;
         if acknowledged.status != 401 {
             acknowledged.ok()?;
         }
-        Ok(Some(message.message_id))
+        Ok(Some(message.id()))
     }
 
     /// Gives a session back, so that the next one need not wait for its end.
@@ -519,7 +386,9 @@ impl GitHub {
         *session = answer.ok()?.json()?;
         let mut known = set.known();
         known.service = Some(service);
-        known.counts = session.statistics.unwrap_or(known.counts);
+        if let Some(counts) = session.statistics {
+            known.tally.count(counts);
+        }
         Ok(())
     }
 }
@@ -540,60 +409,5 @@ impl Session {
         let path = format!("{}{more}", url.path());
         url.set_path(&path);
         Ok(url)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn message(assigned: u32, running: u32, body: &str) -> Message {
-        let statistics =
-            Some(Counts { total_assigned_jobs: assigned, total_running_jobs: running });
-        Message { message_id: 1, body: body.to_owned(), statistics }
-    }
-
-    fn wants(known: &mut Known, busy: u32) -> Vec<String> {
-        let jobs = known.jobs(&["set".to_owned()], busy).into_iter();
-        jobs.map(|job| match job.want {
-            Want::Labels(labels) => labels.into_iter().collect::<Vec<_>>().join(" "),
-            Want::Template(_) | Want::Expression(_) => "other".to_owned(),
-        })
-        .collect()
-    }
-
-    // Invariant: as many wait as are assigned and do not run, whatever was told of each.
-
-    #[test]
-    fn jobs_are_counted_by_the_statistics_and_described_by_what_was_told_of_them() {
-        let mut known = Known::default();
-        assert_eq!(known.hear(&message(2, 0, "")), Vec::<i64>::new());
-        assert_eq!(wants(&mut known, 0), ["set", "set"]);
-        let body = r#"[{"messageType":"JobAssigned","runnerRequestId":7,
-            "requestLabels":["self-hosted","gpu"],"queueTime":"2026-01-01T00:00:00Z"},
-            {"messageType":"JobAvailable","runnerRequestId":8}]"#;
-        for _ in 0..2 {
-            assert_eq!(known.hear(&message(2, 0, body)), [8], "told twice is as once");
-            assert_eq!(wants(&mut known, 0), ["gpu", "set"]);
-        }
-        assert_eq!(wants(&mut known, 1), ["gpu"], "one is seen to run before that is told");
-        let body = r#"[{"messageType":"JobStarted","runnerRequestId":7}]"#;
-        known.hear(&message(2, 1, body));
-        assert_eq!(wants(&mut known, 1), ["set"]);
-        let body = r#"[{"messageType":"JobStarted","runnerRequestId":7,"runnerName":"r"}]"#;
-        let (start, made) = (Instant::now(), BTreeSet::from(["r".to_owned()]));
-        let rows = |busy: &[bool]| busy.iter().map(|busy| ("r".to_owned(), *busy)).collect();
-        known.made.insert("r".into(), None);
-        assert_eq!(known.taken(&BTreeSet::new(), &rows(&[]), start), 0, "made after the rows");
-        assert_eq!(known.taken(&made, &rows(&[false]), start), 0);
-        assert_eq!(known.taken(&made, &rows(&[true]), start), 1);
-        assert_eq!(known.taken(&made, &rows(&[]), start), 1, "it had its job");
-        known.hear(&message(2, 1, body));
-        assert_eq!(known.taken(&made, &rows(&[]), start), 0, "it is told now");
-        known.made.insert("r".into(), None);
-        assert_eq!(known.taken(&made, &rows(&[]), start), 1);
-        assert_eq!(known.taken(&made, &rows(&[]), start + UNTOLD), 0, "somebody removed it");
-        known.hear(&message(0, 0, "no JSON"));
-        assert_eq!(wants(&mut known, 1), Vec::<String>::new());
     }
 }

@@ -49,7 +49,11 @@ async fn enlist(connector: &dyn Connector, name: &str) -> Result<String, String>
     let runner = RunnerName::new(name);
     let wish = Enlist { runner: &runner, spec: &spec, want: &want };
     let kit = connector.enlist(wish).await.map_err(|error| error.to_string())?;
-    assert!(kit.files.iter().all(|file| !kit.command.contains(&*String::from_utf8_lossy(&file.content))));
+    assert!(
+        kit.files
+            .iter()
+            .all(|file| !kit.command.contains(&*String::from_utf8_lossy(&file.content)))
+    );
     Ok(kit.command)
 }
 
@@ -91,7 +95,10 @@ fn a_limit_that_is_used_up_ends_all_calls_and_says_so() {
     let hub = connected(&github, repository());
     run(async {
         let error = hub.look().await.unwrap_err().to_string();
-        assert!(error.contains("rate limit") && error.contains("nothing is asked before"), "{error}");
+        assert!(
+            error.contains("rate limit") && error.contains("nothing is asked before"),
+            "{error}"
+        );
         let heard = github.heard("").len();
         hub.look().await.unwrap_err();
         assert_eq!(github.heard("").len(), heard, "nothing was asked");

@@ -321,20 +321,19 @@ fn answer(state: &mut State, shapes: &Shapes, request: &Request) -> Reply {
     if shapes.knows(&head) {
         state.faults.extend(shapes.faults(&head, &request.json()));
     }
-    let mut reply = if let Some((_, status)) =
-        state.refuse.filter(|(part, _)| request.path.contains(part))
-    {
-        Reply::json(status, &json!({ "message": "Resource not accessible" }))
-    } else if state.remaining == Some(0) {
-        Reply::json(403, &json!({ "message": "API rate limit exceeded" }))
-    } else {
-        let (status, value) = rest(state, request, &path, &repository);
-        if !lacking && (200..300).contains(&status) && status != 204 {
-            let found = shapes.faults(&format!("answer {call} {status}"), &value);
-            state.faults.extend(found);
-        }
-        Reply::json(status, &value)
-    };
+    let mut reply =
+        if let Some((_, status)) = state.refuse.filter(|(part, _)| request.path.contains(part)) {
+            Reply::json(status, &json!({ "message": "Resource not accessible" }))
+        } else if state.remaining == Some(0) {
+            Reply::json(403, &json!({ "message": "API rate limit exceeded" }))
+        } else {
+            let (status, value) = rest(state, request, &path, &repository);
+            if !lacking && (200..300).contains(&status) && status != 204 {
+                let found = shapes.faults(&format!("answer {call} {status}"), &value);
+                state.faults.extend(found);
+            }
+            Reply::json(status, &value)
+        };
     if request.method == "GET" && reply.status == 200 {
         use sha2::Digest as _;
         let digest = sha2::Sha256::digest(reply.body.as_bytes());

@@ -39,9 +39,7 @@ fn next(state: &mut State, session: &str) -> (u16, Value) {
     state.runners[at].online = true;
     let (name, labels) = (state.runners[at].name.clone(), state.runners[at].labels.clone());
     let fits = |wanted: &String| labels.iter().any(|label| label.eq_ignore_ascii_case(wanted));
-    let waits = |job: &&mut super::fake::Job| {
-        job.status == "queued" && job.labels.iter().all(fits)
-    };
+    let waits = |job: &&mut super::fake::Job| job.status == "queued" && job.labels.iter().all(fits);
     let Some(job) = state.jobs.iter_mut().find(waits) else { return (200, json!({})) };
     job.status = "in_progress";
     job.runner = Some(name);

@@ -26,7 +26,8 @@ fn demand(site: &Site, yaml: &str, github: &GitHub, keys: &str) {
     let dir = site.dir.path().display();
     let runner = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/github/runner.py");
     let upload = format!("    prepare: [{{upload: {{from: \"{runner}\", to: runner.py}}}}]\n");
-    let token = format!("credentials:\n  github: {{kind: apiToken, secretFile: \"{dir}/github\"}}\n");
+    let token =
+        format!("credentials:\n  github: {{kind: apiToken, secretFile: \"{dir}/github\"}}\n");
     let app = format!("  app: {{kind: githubApp, appId: 4711, secretFile: \"{dir}/app\"}}\n");
     let app = if keys.contains("credentialsId: app") { app } else { String::new() };
     let yaml = yaml.replace("credentials:\n", &format!("{token}{app}"));
@@ -211,9 +212,7 @@ fn a_hook_has_its_job_run_long_before_the_next_look_and_counts_once() {
     let ready = github.job("o/other", "theirs", &["ubuntu-latest"], "true");
     github.state().jobs.iter_mut().find(|job| job.id == ready).unwrap().status = "completed";
     github.state().repositories.push("o/app".into());
-    let keys = format!(
-        "scope: org/o, pollSeconds: 3600, webhook: {{secretFile: \"{dir}/hook\"}}"
-    );
+    let keys = format!("scope: org/o, pollSeconds: 3600, webhook: {{secretFile: \"{dir}/hook\"}}");
     demand(&site, &yaml, &github, &keys);
     let service = Service::start(&site);
     service.drain();
@@ -267,9 +266,7 @@ fn a_dispatchers_environment_runs_one_runner_at_a_time_in_its_range_and_removes_
     let runner = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/github/runner.py");
     let upload = format!("    prepare: [{{upload: {{from: \"{runner}\", to: runner.py}}}}]\n");
     let run = "exec python3 ../../runner.py \\\"$@\\\"";
-    let source = format!(
-        "{{kind: github, registration: token, runnerCommand: \"{run}\"}}"
-    );
+    let source = format!("{{kind: github, registration: token, runnerCommand: \"{run}\"}}");
     site.write_yaml(&format!("{yaml}{upload}demand:\n  github: {source}\n"));
     let page = format!("{}/NREL/EnergyPlus", github.url);
     let environment = [

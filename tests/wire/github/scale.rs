@@ -107,10 +107,12 @@ pub fn poll(state: &Arc<Mutex<State>>, request: &Request) -> Option<Reply> {
         })
         .unwrap();
     let next = guard.scale.messages.iter().find(|(id, _)| *id > last);
-    Some(next.map_or_else(
-        || Reply::json(202, &Value::Null),
-        |(_, message)| Reply::json(200, message),
-    ))
+    Some(
+        next.map_or_else(
+            || Reply::json(202, &Value::Null),
+            |(_, message)| Reply::json(200, message),
+        ),
+    )
 }
 
 pub fn answer(state: &mut State, request: &Request) -> Option<Reply> {
@@ -143,7 +145,8 @@ pub fn answer(state: &mut State, request: &Request) -> Option<Reply> {
         ("GET", "") => {
             let wanted = request.asked("name").unwrap_or_default();
             let found = state.scale.set.iter().filter(|(name, _)| *name == wanted);
-            let found: Vec<Value> = found.map(|(name, _)| json!({ "id": 5, "name": name })).collect();
+            let found: Vec<Value> =
+                found.map(|(name, _)| json!({ "id": 5, "name": name })).collect();
             (200, json!({ "count": found.len(), "value": found }))
         }
         ("POST", "") => {

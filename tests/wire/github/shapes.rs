@@ -55,7 +55,8 @@ impl Shapes {
     pub fn strange<'a>(&self, head: &str, query: &'a str) -> Vec<&'a str> {
         let known = self.0.get(head).map(Vec::as_slice).unwrap_or_default();
         let names = query.split('&').filter_map(|pair| pair.split('=').next());
-        let strange = |name: &&str| !name.is_empty() && !known.iter().any(|line| line.path == [*name]);
+        let strange =
+            |name: &&str| !name.is_empty() && !known.iter().any(|line| line.path == [*name]);
         names.filter(strange).collect()
     }
 }
@@ -64,7 +65,8 @@ impl Line {
     fn of(path: &str, optional: bool, types: &str) -> Self {
         let path = path.replace("[]", ".[]");
         let (types, words) = types.split_once(" (").unwrap_or((types, ""));
-        let split = |text: &str, mark: char| text.split(mark).map(str::to_owned).collect::<Vec<_>>();
+        let split =
+            |text: &str, mark: char| text.split(mark).map(str::to_owned).collect::<Vec<_>>();
         let words = words.trim_end_matches(')');
         Self {
             path: split(&path, '.'),
