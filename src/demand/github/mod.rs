@@ -271,10 +271,7 @@ impl GitHub {
                     *self.group.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 }
                 422 => {
-                    let text = match answer.refused() {
-                        DemandError::Status { call, text, .. } => format!("{call}: 422{text}"),
-                        other => other.to_string(),
-                    };
+                    let text = answer.refused().to_string();
                     return Err(DemandError::Refused(text));
                 }
                 _ => {
