@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use actix::Recipient;
 use drover_actors::id::{CloudId, SourceId};
+use drover_actors::message::HerdCommand;
 use drover_actors::spec::HerdSpec;
 
 use secrecy::SecretString;
+use tokio::sync::oneshot;
 
 use super::RunError;
 use crate::causes::chain;
@@ -138,6 +141,15 @@ pub fn keys(shell: &SshShell, keys: &BTreeMap<String, SshKeySpec>) {
 pub fn hook_secrets(checked: &Checked) -> BTreeMap<SourceId, SecretString> {
     let each = checked.demand.iter();
     each.filter_map(|(id, source)| Some((id.clone(), source.webhook.clone()?))).collect()
+}
+
+/// Has sources with news of their own looked at.
+pub fn wake(systems: &CiSystems, herd: &Recipient<HerdCommand>) {
+    let herd = herd.clone();
+    systems.on_news(move |source| {
+        let (reply, _) = oneshot::channel();
+        herd.do_send(HerdCommand::Wake { source, reply });
+    });
 }
 
 /// Who may call the API.

@@ -54,6 +54,7 @@ struct Service {
     on_stop: drover_actors::message::StopPolicy,
     ways: Arc<Ways>,
     hooks: Arc<Hooks>,
+    systems: Arc<CiSystems>,
     shell: Arc<SshShell>,
     view: Arc<View>,
     observer: Arc<dyn Observer>,
@@ -195,8 +196,9 @@ impl Service {
         let user_data = Arc::new(user_data);
         let shell = SshShell::new(runtime.clone()).with_user_data(Arc::clone(&user_data));
         let shell = Arc::new(shell);
-        let systems = Arc::new(CiSystems::new(Arc::clone(&shell), runtime.clone()));
-        let hooks = Arc::new(Hooks::default());
+        let systems = Arc::new(CiSystems::new(Arc::clone(&shell), runtime));
+        let hinted = Arc::clone(&systems);
+        let hooks = Arc::new(Hooks::hinting(move |source, body| hinted.hint(source, body)));
         hooks.replace(parts::hook_secrets(&checked));
         let view = View::new(epoch);
         view.mark_journal_folded();
@@ -213,7 +215,7 @@ impl Service {
         let ports = Ports {
             hypervisor: Arc::clone(&proxmox) as _,
             shell: Arc::clone(&shell) as _,
-            demand: systems,
+            demand: Arc::clone(&systems) as _,
             journal: Arc::clone(&journal) as _,
             observer: Arc::clone(&observer),
             ambient: Arc::clone(&ambient),
@@ -234,6 +236,7 @@ impl Service {
             Arc::clone(&ambient),
         )
         .await?;
+        parts::wake(&systems, &home.wishes);
         let doors = doors(&home, &view, (&ambient, &key, &hooks, &user_data), &level, reloads);
         let fixed = Fixed::of(&checked.service);
         let web = bound.serve(doors, auth, Limits::default())?;
@@ -250,6 +253,7 @@ impl Service {
             ways,
             shell,
             hooks,
+            systems,
             view,
             observer,
             ambient,
@@ -382,6 +386,7 @@ impl Service {
             Ok(()) = drained => tracing::info!("drained"),
         }
         self.web.stop().await;
+        self.systems.stop().await;
         self.home.stop().await;
         if let Err(error) = self.journal.flush().await {
             tracing::warn!(%error, "the last records of the journal may be lost");

@@ -17,6 +17,7 @@ use super::layer::{Layer, unknown, wrong_type};
 use super::node::{Entry, Node, Value};
 use super::prepare::Shelf;
 use crate::causes::chain;
+use crate::demand::github::{AppSpec, parse_key};
 use crate::pve::Login;
 use crate::ssh::PrivateKey;
 
@@ -43,6 +44,8 @@ pub(super) enum Credential {
     SshKey(SshKeySpec),
     /// A token of some other API.
     Token(SecretString),
+    /// A GitHub App.
+    App(AppSpec),
     /// Its faults are said already.
     Faulty,
 }
@@ -103,7 +106,7 @@ impl Vault<'_> {
         };
         let before = self.faults.len();
         let layer = Layer::check(&entry.value, entry.place, path, keys, self.faults);
-        for name in ["tokenId", "username"] {
+        for name in ["tokenId", "username", "appId"] {
             let wanted = keys.iter().any(|key| key.name == name);
             if wanted && layer.text(name).is_none_or(str::is_empty) && !layer.is_faulty(name) {
                 let fault = layer.fault(name, format!("`{name}` is missing"));
@@ -118,6 +121,9 @@ impl Vault<'_> {
                 Some(none) => none,
                 None => self.secret(&layer, &SECRET_KEYS)?,
             };
+            if *kind == "githubApp" {
+                return self.app(&layer, secret).filter(|_| self.faults.len() == before);
+            }
             if *kind == "apiToken" {
                 return (self.faults.len() == before).then_some(Credential::Token(secret));
             }
@@ -128,6 +134,18 @@ impl Vault<'_> {
             })
         };
         (self.faults.len() == before).then_some(credential)
+    }
+
+    fn app(&mut self, layer: &Layer, key: SecretString) -> Option<Credential> {
+        if let Err(reason) = parse_key(&key) {
+            let way = SECRET_KEYS.into_iter().find(|way| layer.has(way)).unwrap_or("secretFile");
+            let fault = layer.fault(way, format!("the App's key: {reason}"));
+            self.faults.push(fault.help("give the private key that GitHub made for the App (PEM)"));
+            return None;
+        }
+        let id = layer.text("appId").unwrap_or_default().to_owned();
+        let installation = layer.get("installationId").and_then(serde_yaml::Value::as_u64);
+        Some(Credential::App(AppSpec { id, installation, key }))
     }
 
     /// A word in the place of a secret whose file is about to be made.

@@ -49,6 +49,11 @@ const AGENT: [(&str, &str); 4] = [
     ("USER_DATA_TEMPLATE", "userDataFile"),
 ];
 
+/// Variables that say whose jobs a source of kind github serves; its token is read with secrets.
+pub(super) const GITHUB_TOKEN: &str = "GITHUB_TOKEN";
+pub(super) const REPOSITORY: [&str; 3] = ["REPO_URL", "REPO_OWNER", "REPO_NAME"];
+pub(super) const POLL_INTERVAL: &str = "POLL_INTERVAL";
+
 /// The environment a configuration is read in, as a value.
 #[derive(Clone, Default)]
 pub struct Environment {
@@ -97,7 +102,8 @@ impl Environment {
     pub fn given(&self) -> BTreeMap<String, String> {
         let names = NAMES.iter().chain(&CLOUD).chain(&AGENT).map(|(name, _)| *name);
         let set = |name: &str| Some((name.to_owned(), self.get(name)?.to_owned()));
-        names.chain(NODES).filter_map(set).collect()
+        let names = names.chain(NODES).chain(REPOSITORY).chain([GITHUB_TOKEN, POLL_INTERVAL]);
+        names.filter_map(set).collect()
     }
 
     /// Whether the file of a Proxmox secret may not be there yet.

@@ -259,12 +259,29 @@ pub(super) static SSH_KEY: &[Key] = &[
 /// Keys of a credential of kind `apiToken`.
 pub(super) static API_TOKEN: &[Key] = &[KIND, SECRET_FILE, SECRET_ENV, SYSTEMD, SECRET];
 
+/// Keys of a credential of kind `githubApp`.
+pub(super) static GITHUB_APP: &[Key] = &[
+    KIND,
+    text("appId", Preset::Required, "the App's id, or its client id").checked(value::filled),
+    key(
+        "installationId",
+        Kind::Whole(1, 1 << 53),
+        Preset::Unset,
+        "its installation; unset: looked up by the source's scope",
+    ),
+    SECRET_FILE,
+    SECRET_ENV,
+    SYSTEMD,
+    SECRET,
+];
+
 /// The kinds of credentials and their keys.
-pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 4] = [
+pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 5] = [
     ("proxmoxToken", PROXMOX_TOKEN),
     ("proxmoxPassword", PROXMOX_PASSWORD),
     ("sshKey", SSH_KEY),
     ("apiToken", API_TOKEN),
+    ("githubApp", GITHUB_APP),
 ];
 
 /// The top level; `agentDefaults-<node>` beside.
@@ -299,6 +316,7 @@ pub(super) fn is_known(word: &str) -> bool {
         PROXMOX_TOKEN,
         PROXMOX_PASSWORD,
         SSH_KEY,
+        GITHUB_APP,
     ];
     TOP.contains(&word) || tables.into_iter().chain(nested).flatten().any(|key| key.is(word))
 }

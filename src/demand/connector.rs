@@ -1,6 +1,7 @@
 //! What every CI system is asked for.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use drover_actors::id::RunnerName;
@@ -8,6 +9,7 @@ use drover_actors::ports::SourceSight;
 use drover_actors::record::Want;
 use drover_actors::spec::TemplateSpec;
 use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
 
 use super::error::DemandError;
 
@@ -52,6 +54,18 @@ impl Enlist<'_> {
     }
 }
 
+/// Makes drover look at a source.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// Comes when a connector is replaced, forgotten, or the service stops.
+pub type Ended = oneshot::Receiver<()>;
+
+/// The program of a command.
+pub fn first_word(command: &str) -> &str {
+    let mut words = command.split_whitespace();
+    words.find(|word| *word != "exec" && *word != "env").unwrap_or_default()
+}
+
 type Done<'a, T> = BoxFuture<'a, Result<T, DemandError>>;
 
 /// One CI system, as configured.
@@ -64,4 +78,11 @@ pub trait Connector: Send + Sync {
     fn quiet<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()>;
     /// Removes every row of exactly that name.
     fn strike<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()>;
+    /// Takes up what a webhook that was proven speaks of, for the look that it wakes it for.
+    fn hint(&self, _body: &[u8]) {}
+    /// What goes on between looks, until `ended`; it wakes the source where there is news. None
+    /// where there is nothing of that kind.
+    fn watch(self: Arc<Self>, _wake: Wake, _ended: Ended) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
 }

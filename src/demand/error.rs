@@ -38,6 +38,12 @@ pub enum DemandError {
         /// What is wrong with it.
         what: String,
     },
+    /// Nothing may be asked for a while.
+    #[error("{0}")]
+    Paused(String),
+    /// It does not do what is wanted, for a reason that stays until somebody changes it.
+    #[error("{0}")]
+    Refused(String),
     /// The guest did not take what it was given.
     #[error("{0}")]
     Guest(Fault),
@@ -48,7 +54,8 @@ impl DemandError {
     pub fn fault(self, source: &SourceId) -> Fault {
         let kind = match &self {
             Self::Guest(fault) => return fault.clone(),
-            Self::Setup(_) | Self::Shape { .. } => FaultKind::Broken,
+            Self::Setup(_) | Self::Shape { .. } | Self::Refused(_) => FaultKind::Broken,
+            Self::Paused(_) => FaultKind::Contention,
             Self::Unreachable { source, .. } if source.is_connect() => FaultKind::Unreachable,
             Self::Unreachable { .. } => FaultKind::UnknownOutcome,
             Self::Status { status: 401 | 403, .. } => {

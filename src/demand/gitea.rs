@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::connector::{Connector, Enlist, Kit, KitFile};
+use super::connector::{Connector, Enlist, Kit, KitFile, first_word};
 use super::error::DemandError;
 use super::http::Http;
 use futures_util::future::BoxFuture;
@@ -290,12 +290,6 @@ impl Gitea {
         let files = vec![file(".runner", &state), file("config.yaml", &config)];
         Kit { files, program, command }
     }
-}
-
-/// The program of a command.
-fn first_word(command: &str) -> &str {
-    let mut words = command.split_whitespace();
-    words.find(|word| *word != "exec" && *word != "env").unwrap_or_default()
 }
 
 impl Runner {

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use drover_actors::id::SourceId;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use jiff::{SignedDuration, Timestamp};
 use secrecy::{ExposeSecret, SecretString};
-use sha2::Sha256;
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 
 /// For so long a delivery is remembered, so that one sent again is not taken for another.
 const REMEMBERED: Duration = Duration::from_secs(3600);
@@ -24,13 +26,18 @@ pub const SIGNATURES: [(&str, &str); 3] =
 /// Headers that name the delivery, the same when it is sent again.
 pub const DELIVERY: [&str; 3] = ["x-github-delivery", "x-gitea-delivery", "x-forgejo-delivery"];
 
+/// Headers that say what a hook is about.
+const EVENT: [&str; 2] = ["x-github-event", "x-gitea-event"];
+
 /// What came of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
     /// There is news.
     News,
-    /// It was heard before.
+    /// It was heard before, or is older than what is remembered.
     Again,
+    /// It was sent to see whether it arrives.
+    Ping,
 }
 
 /// Why a hook is not heard.
@@ -44,9 +51,29 @@ pub enum Unheard {
     TooMany,
 }
 
+/// Takes up what a hook speaks of.
+type Hint = Box<dyn Fn(&SourceId, &[u8]) + Send + Sync>;
+
+/// When a hook came, by both clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Came {
+    /// On the clock that does not jump.
+    pub at: Instant,
+    /// On the wall.
+    pub wall: Timestamp,
+}
+
+impl Came {
+    /// Now.
+    pub fn now() -> Self {
+        Self { at: Instant::now(), wall: Timestamp::now() }
+    }
+}
+
 /// The sources that send hooks.
 #[derive(Default)]
 pub struct Hooks {
+    hint: Option<Hint>,
     secrets: RwLock<BTreeMap<SourceId, SecretString>>,
     known: Mutex<Known>,
 }
@@ -59,6 +86,11 @@ struct Known {
 }
 
 impl Hooks {
+    /// Has what hooks speak of told to `hint`, before anybody is woken for it.
+    pub fn hinting(hint: impl Fn(&SourceId, &[u8]) + Send + Sync + 'static) -> Self {
+        Self { hint: Some(Box::new(hint)), ..Self::default() }
+    }
+
     /// Takes the secrets of a configuration.
     pub fn replace(&self, secrets: BTreeMap<SourceId, SecretString>) {
         *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = secrets;
@@ -70,8 +102,9 @@ impl Hooks {
         source: &SourceId,
         header: impl Fn(&str) -> Option<&'a str>,
         body: &[u8],
-        now: Instant,
+        came: Came,
     ) -> Result<Heard, Unheard> {
+        let now = came.at;
         let secret = {
             let secrets = self.secrets.read().unwrap_or_else(PoisonError::into_inner);
             secrets.get(source).cloned().ok_or(Unheard::Unknown)?
@@ -86,9 +119,58 @@ impl Hooks {
         if !is_signed(&secret, body, &signature) {
             return Err(Unheard::Unsigned);
         }
+        if EVENT.iter().find_map(|name| header(name)) == Some("ping") {
+            return Ok(Heard::Ping);
+        }
         let delivery = DELIVERY.iter().find_map(|name| header(name));
-        Ok(known.take(source, delivery, now))
+        let mut heard = known.take(source, delivery, now);
+        // The delivery's name is not signed, the body is: a copy of it under another name is no news.
+        if let Some(job) = Job::of(body) {
+            let margin = SignedDuration::try_from(REMEMBERED).unwrap_or_default();
+            let old = job.dated.is_some_and(|dated| dated + margin < came.wall);
+            if old || known.take(source, Some(&digest_of(body)), now) == Heard::Again {
+                heard = Heard::Again;
+            }
+        }
+        drop(known);
+        if let (Heard::News, Some(hint)) = (heard, &self.hint) {
+            hint(source, body);
+        }
+        Ok(heard)
     }
+}
+
+/// What a hook about a job says of when it was sent.
+struct Job {
+    /// None of one that waits: it may have been held back for days before that was told.
+    dated: Option<Timestamp>,
+}
+
+impl Job {
+    fn of(body: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Hook {
+            action: String,
+            workflow_job: Dates,
+        }
+        #[derive(Deserialize)]
+        struct Dates {
+            started_at: Option<String>,
+            completed_at: Option<String>,
+        }
+        let Hook { action, workflow_job: Dates { started_at, completed_at } } =
+            serde_json::from_slice(body).ok()?;
+        let text = match action.as_str() {
+            "in_progress" => started_at,
+            "completed" => completed_at,
+            _ => None,
+        };
+        Some(Self { dated: text.and_then(|text| text.parse().ok()) })
+    }
+}
+
+fn digest_of(body: &[u8]) -> String {
+    Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Known {
@@ -159,7 +241,7 @@ mod tests {
         let header = |name: &str| {
             headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
         };
-        hooks.hear(&SourceId::new(source), header, b"body", Instant::now())
+        hooks.hear(&SourceId::new(source), header, b"body", Came::now())
     }
 
     // Invariant: only who knows the secret is heard, whatever else stands in a hook.
@@ -187,6 +269,39 @@ mod tests {
         let heard: Vec<_> = ["a", "a", "b", "a"].map(|id| hear(&hooks, "git", &named(id))).into();
         let (news, again) = (Ok(Heard::News), Ok(Heard::Again));
         assert_eq!(heard, [news, again, news, again]);
+    }
+
+    #[test]
+    fn a_job_of_hours_ago_is_no_news_and_neither_is_a_copy_under_another_name() {
+        let wall: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let hinted = std::sync::Arc::new(Mutex::new(0));
+        let count = std::sync::Arc::clone(&hinted);
+        let hooks = Hooks::hinting(move |_, _| *count.lock().unwrap() += 1);
+        hooks.replace([(SourceId::new("git"), "key".to_owned().into())].into());
+        let hear = |action: &str, hour: u32, id: &str, event: &str| {
+            let body = format!(
+                "{{\"action\":\"{action}\",\"workflow_job\":{{\
+                 \"started_at\":\"2026-01-01T{hour}:00:00Z\",\
+                 \"completed_at\":\"2026-01-01T{hour}:30:00Z\"}}}}"
+            );
+            let signed = format!("sha256={}", signature("key", body.as_bytes()));
+            let header = |name: &str| match name {
+                "x-hub-signature-256" => Some(signed.as_str()),
+                "x-github-delivery" => Some(id),
+                "x-github-event" => Some(event),
+                _ => None,
+            };
+            let came = Came { at: Instant::now(), wall };
+            hooks.hear(&SourceId::new("git"), header, body.as_bytes(), came).unwrap()
+        };
+        assert_eq!(hear("completed", 10, "a", "workflow_job"), Heard::Again, "it is old");
+        assert_eq!(hear("completed", 11, "b", "workflow_job"), Heard::News);
+        assert_eq!(hear("completed", 11, "c", "workflow_job"), Heard::Again, "a copy");
+        assert_eq!(hear("in_progress", 10, "d", "workflow_job"), Heard::Again);
+        assert_eq!(hear("queued", 10, "e", "workflow_job"), Heard::News, "held back until now");
+        assert_eq!(hear("queued", 11, "f", "ping"), Heard::Ping);
+        assert_eq!(hear("queued", 11, "f", "workflow_job"), Heard::News, "a ping is no delivery");
+        assert_eq!(*hinted.lock().unwrap(), 3);
     }
 
     #[test]

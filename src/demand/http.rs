@@ -64,6 +64,7 @@ pub struct Http {
     client: Client,
     base: Url,
     login: Option<(HeaderName, SecretString)>,
+    limit: Duration,
 }
 
 impl Http {
@@ -76,7 +77,6 @@ impl Http {
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_LIMIT)
-            .timeout(CALL_LIMIT)
             .tcp_nodelay(true)
             .user_agent(concat!("drover/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -85,13 +85,18 @@ impl Http {
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));
         }
-        Ok(Self { client, base, login: None })
+        Ok(Self { client, base, login: None, limit: CALL_LIMIT })
     }
 
     /// Sends this value of a header, such as `token …` of `Authorization`, with each call.
     pub fn with_login(mut self, header: HeaderName, value: SecretString) -> Self {
         self.login = Some((header, value));
         self
+    }
+
+    /// Lets each call take so long, such as one that waits for news.
+    pub fn with_limit(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     /// Sends this value of `Authorization` with each call.
@@ -116,6 +121,7 @@ impl Http {
         let call = format!("{method} {}{shown}", self.base.path());
         let url = self.base.join(path).map_err(|error| DemandError::Setup(error.to_string()))?;
         let mut request = self.client.request(method, url).header(ACCEPT, "application/json");
+        request = request.timeout(self.limit);
         if let Some((name, value)) = &self.login {
             let mut value = HeaderValue::from_str(value.expose_secret())
                 .map_err(|_| DemandError::Setup("the login is no text of a header".into()))?;

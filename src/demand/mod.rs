@@ -5,28 +5,32 @@
 mod connector;
 mod error;
 pub mod gitea;
+pub mod github;
 mod guest;
 mod hooks;
 mod http;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{RunnerName, SourceId};
 use drover_actors::ports::{Ask, Demand, HireCall, SourceSight};
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::config::SourceConnection;
 use crate::shell::SshShell;
-use connector::Enlist;
 use gitea::Gitea;
+use github::GitHub;
 
-pub use connector::Connector;
+pub use connector::{Connector, Ended, Enlist, Kit, KitFile, Wake};
 pub use error::DemandError;
-pub use hooks::{Heard, Hooks, Unheard};
+pub use hooks::{Came, Heard, Hooks, Unheard};
 pub use http::Http;
 
 /// What is spoken at a source, with what is configured for that.
@@ -34,6 +38,8 @@ pub use http::Http;
 pub enum System {
     /// Gitea or Forgejo.
     Gitea(gitea::Settings),
+    /// GitHub.
+    GitHub(Box<github::Settings>),
 }
 
 impl System {
@@ -41,6 +47,7 @@ impl System {
     pub fn parts(&self) -> Vec<String> {
         match self {
             Self::Gitea(settings) => settings.parts(),
+            Self::GitHub(settings) => settings.parts(),
         }
     }
 }
@@ -54,12 +61,27 @@ pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, De
     let command = connection.command.clone();
     Ok(match &connection.system {
         System::Gitea(settings) => Arc::new(Gitea::new(http, settings, command)),
+        System::GitHub(settings) => Arc::new(GitHub::new(http, settings.as_ref().clone(), command)),
     })
 }
+
+/// Hears of sources that have news of their own.
+type OnNews = Box<dyn Fn(SourceId) + Send + Sync>;
+
+/// What goes on at a source between looks.
+struct Watch {
+    end: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+/// How long what goes on between looks may take to end.
+const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// The port to the CI systems.
 pub struct CiSystems {
     connectors: RwLock<BTreeMap<SourceId, Arc<dyn Connector>>>,
+    watches: Mutex<BTreeMap<SourceId, Watch>>,
+    woken: Arc<OnceLock<OnNews>>,
     shell: Arc<SshShell>,
     runtime: Handle,
 }
@@ -67,11 +89,33 @@ pub struct CiSystems {
 impl CiSystems {
     /// A port without sources; calls run on `runtime`.
     pub fn new(shell: Arc<SshShell>, runtime: Handle) -> Self {
-        Self { connectors: RwLock::default(), shell, runtime }
+        let (connectors, watches, woken) = (RwLock::default(), Mutex::default(), Arc::default());
+        Self { connectors, watches, woken, shell, runtime }
     }
 
     /// Sets or replaces the way to a source; calls under way keep the old one.
     pub fn set(&self, id: SourceId, connector: Arc<dyn Connector>) {
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = watches.remove(&id);
+        let (end, ended) = oneshot::channel();
+        let (woken, of) = (Arc::clone(&self.woken), id.clone());
+        let wake = Arc::new(move || {
+            if let Some(woken) = woken.get() {
+                woken(of.clone());
+            }
+        });
+        if let Some(watch) = Arc::clone(&connector).watch(wake, ended) {
+            let task = self.runtime.spawn(async move {
+                // Two of them at once would be in each other's way.
+                if let Some(before) = before {
+                    before.end().await;
+                }
+                watch.await;
+            });
+            watches.insert(id.clone(), Watch { end, task });
+        } else if let Some(before) = before {
+            self.runtime.spawn(before.end());
+        }
         let mut all = self.connectors.write().unwrap_or_else(PoisonError::into_inner);
         all.insert(id, connector);
     }
@@ -79,6 +123,34 @@ impl CiSystems {
     /// Forgets a source.
     pub fn forget(&self, id: &SourceId) {
         self.connectors.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+        let watch = self.watches.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        if let Some(watch) = watch {
+            self.runtime.spawn(watch.end());
+        }
+    }
+
+    /// Has sources with news of their own told to `told`, the first one that is given.
+    pub fn on_news(&self, told: impl Fn(SourceId) + Send + Sync + 'static) {
+        // The first one stays.
+        let _ = self.woken.set(Box::new(told));
+    }
+
+    /// Takes up what a source's webhook speaks of.
+    pub fn hint(&self, id: &SourceId, body: &[u8]) {
+        let all = self.connectors.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connector) = all.get(id).cloned() {
+            drop(all);
+            connector.hint(body);
+        }
+    }
+
+    /// Ends what goes on between looks, at the end of the service.
+    pub async fn stop(&self) {
+        let watches = {
+            let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *watches)
+        };
+        join_all(watches.into_values().map(Watch::end)).await;
     }
 
     /// Runs a call of a source on the port's runtime, so that dropping the answer does not take it
@@ -110,6 +182,17 @@ impl CiSystems {
             })
         }
         .boxed()
+    }
+}
+
+impl Watch {
+    /// Has it end in good order, and cuts it where it does not.
+    async fn end(mut self) {
+        // It may have ended by itself.
+        let _ = self.end.send(());
+        if tokio::time::timeout(END_LIMIT, &mut self.task).await.is_err() {
+            self.task.abort();
+        }
     }
 }
 

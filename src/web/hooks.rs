@@ -9,7 +9,7 @@ use drover_actors::id::SourceId;
 use drover_actors::message::HerdCommand;
 
 use super::{Problem, State};
-use crate::demand::{Heard, Unheard};
+use crate::demand::{Came, Heard, Unheard};
 
 /// The largest hook taken, in bytes: what is told of a job is some tens of thousands.
 pub(super) const HOOK_LIMIT: usize = 1024 * 1024;
@@ -20,7 +20,7 @@ pub(super) const HOOK_LIMIT: usize = 1024 * 1024;
     request_body(content = String, description = "the system's own; only its signature is read"),
     responses(
         (status = 202, description = "the source is looked at"),
-        (status = 200, description = "it was heard before"),
+        (status = 200, description = "it was heard before, is older than an hour, or only a ping"),
         (status = 401, body = Problem, description = "the signature is missing or wrong"),
         (status = 404, body = Problem, description = "no such source, or it has no `webhook`"),
         (status = 413, body = Problem, description = "too large"),
@@ -41,15 +41,16 @@ pub(super) async fn hear(
     let body = body.map_err(|error| super::body::unreadable(&error, HOOK_LIMIT))?;
     let headers = request.headers();
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let heard = state.doors.hooks.hear(&source, header, &body, Instant::now());
+    let heard = state.doors.hooks.hear(&source, header, &body, Came::now());
     let heard = heard.map_err(|unheard| {
         if let (Unheard::Unsigned, Some(peer)) = (unheard, peer) {
             state.meter.in_vain(peer, Instant::now());
         }
         refused(unheard)
     })?;
-    if heard == Heard::Again {
-        return Ok(HttpResponse::Ok().finish());
+    match heard {
+        Heard::News => {}
+        Heard::Again | Heard::Ping => return Ok(HttpResponse::Ok().finish()),
     }
     let wish = |reply| HerdCommand::Wake { source, reply };
     state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;

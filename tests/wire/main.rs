@@ -10,6 +10,7 @@ mod examples;
 mod fallen;
 mod faults;
 mod gitea;
+mod github;
 mod harness;
 mod hostile;
 mod installations;

@@ -417,8 +417,6 @@ impl SourceMind {
             tracing::info!(source = %self.spec.id, "source answers again");
         }
         self.failures = 0;
-        let pace = if runners.is_empty() { self.spec.poll } else { self.spec.brisk };
-        self.next = now.mono + pace;
         let rows: BTreeMap<&RunnerName, &RowSight> =
             sight.rows.iter().map(|row| (&row.runner, row)).collect();
         for (name, runner) in runners {
@@ -438,6 +436,9 @@ impl SourceMind {
         let is_meant =
             |job: &JobSight| allowed.as_ref().is_none_or(|allowed| is_of(&job.want, allowed));
         (self.jobs, self.ignored) = jobs.into_iter().partition(is_meant);
+        // What waits will have a runner soon.
+        let quiet = runners.is_empty() && self.jobs.is_empty();
+        self.next = now.mono + if quiet { self.spec.poll } else { self.spec.brisk };
         self.tell(runners, out);
     }
 

@@ -273,6 +273,15 @@ fn a_runner_whose_source_gives_on_and_on_takes_none_as_soon_as_it_has_one_and_is
 }
 
 #[test]
+fn a_source_is_looked_at_often_while_jobs_wait_there_and_seldom_when_nothing_does() {
+    let mut play = Play::new(SourceSpec { poll: seconds(60), brisk: seconds(10), ..spec() });
+    play.sees(&[], &[&["linux"]]);
+    assert_eq!(play.tick().last(), Some(&Effect::WakeAt(at(play.now + 10).mono)));
+    play.sees(&[], &[]);
+    assert_eq!(play.tick().last(), Some(&Effect::WakeAt(at(play.now + 60).mono)));
+}
+
+#[test]
 fn what_a_runner_took_just_before_it_was_told_to_be_quiet_is_not_cut() {
     let mut play = Play::new(spec());
     play.hire(1);

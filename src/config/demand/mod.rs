@@ -1,6 +1,7 @@
 //! The `demand`: CI systems whose jobs agents are begun for, and what share each may have.
 
 mod gitea;
+mod github;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -64,6 +65,11 @@ struct RawDemand {
     idle_timeout_sec: u64,
     job_timeout_minutes: u64,
     runner_command: Option<String>,
+    repositories: Option<Vec<String>>,
+    runner_group: Option<String>,
+    registration: Option<String>,
+    mode: Option<String>,
+    scale_set: Option<String>,
     #[serde(rename = "webhook")]
     _webhook: Option<IgnoredAny>,
     ca_file: Option<String>,
@@ -80,6 +86,8 @@ pub(super) fn demand(
     let mut all = CheckedDemand::default();
     let mut asked: Option<&str> = None;
     for (id, layer) in entries {
+        let beneath = (layer.text("kind") == Some("github")).then(|| github::environment(vault));
+        let layer = &beneath.map_or_else(|| layer.clone(), |beneath| beneath.under(layer));
         let Some(raw) = layer.typed::<RawDemand>(DEMAND, vault.faults) else { continue };
         let share = ShareSpec {
             weight: raw.weight,
@@ -118,6 +126,8 @@ struct Manner {
     whole: bool,
     /// Whether a runner is told to take no more as soon as it has a job.
     early: bool,
+    /// Time between two looks where nothing is said; none for as every kind has it.
+    poll: Option<Duration>,
     /// Time between two looks while it has runners; none for as at any time.
     brisk: Option<Duration>,
 }
@@ -125,7 +135,7 @@ struct Manner {
 impl Manner {
     /// Of a system whose runners are made for one job.
     fn of_single_jobs(system: System) -> Self {
-        Self { system, whole: false, early: false, brisk: None }
+        Self { system, whole: false, early: false, poll: None, brisk: None }
     }
 }
 
@@ -149,10 +159,11 @@ fn source(
     let (kind, manner) = match raw.kind.as_str() {
         "gitea" => ("gitea", gitea::manner(Dialect::Gitea, &mut ground)),
         "forgejo" => ("forgejo", gitea::manner(Dialect::Forgejo, &mut ground)),
+        "github" => ("github", github::manner(&mut ground)),
         // Any other is a fault of its key.
         _ => return None,
     };
-    let Manner { system, whole, early, brisk } = manner?;
+    let Manner { system, whole, early, poll, brisk } = manner?;
     let connection = SourceConnection {
         url: url?,
         tls: tls?,
@@ -160,7 +171,8 @@ fn source(
         command: raw.runner_command.clone(),
         webhook: webhook?,
     };
-    let poll = Duration::from_secs(raw.poll_seconds);
+    let said = Duration::from_secs(raw.poll_seconds);
+    let poll = poll.filter(|_| !layer.has("pollSeconds")).unwrap_or(said);
     let spec = SourceSpec {
         id: SourceId::new(id),
         kind,
@@ -195,7 +207,8 @@ fn meant(kind: &str, layer: &Layer, vault: &mut Vault<'_>) {
 }
 
 fn url(raw: &RawDemand, layer: &Layer, vault: &mut Vault<'_>) -> Option<Url> {
-    let Some(text) = raw.url.as_deref().filter(|text| !text.is_empty()) else {
+    let own = (raw.kind == "github").then_some(github::URL);
+    let Some(text) = raw.url.as_deref().filter(|text| !text.is_empty()).or(own) else {
         if !layer.is_faulty("url") {
             let fault = layer.fault("url", "`url` is missing");
             vault.faults.push(fault.help("say where it is, such as `url: https://git.lan`"));
@@ -252,7 +265,7 @@ impl Ground<'_, '_> {
         match self.credential(KIND)? {
             Credential::Token(token) => Some(token.clone()),
             Credential::Faulty => None,
-            Credential::Proxmox(_) | Credential::SshKey(_) => {
+            Credential::Proxmox(_) | Credential::SshKey(_) | Credential::App(_) => {
                 self.of_another_kind(KIND);
                 None
             }

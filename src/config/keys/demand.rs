@@ -14,7 +14,7 @@ static WEBHOOK: Shape =
 pub(in crate::config) static OF_KINDS: &[(&str, &[&str])] = &[
     ("url", SYSTEMS),
     ("credentialsId", SYSTEMS),
-    ("scope", &["gitea", "forgejo"]),
+    ("scope", &["gitea", "forgejo", "github"]),
     ("labels", SYSTEMS),
     ("pollSeconds", SYSTEMS),
     ("registerTimeoutSec", SYSTEMS),
@@ -25,25 +25,31 @@ pub(in crate::config) static OF_KINDS: &[(&str, &[&str])] = &[
     ("caFile", SYSTEMS),
     ("pinSha256", SYSTEMS),
     ("ignoreSslErrors", SYSTEMS),
+    ("repositories", &["github"]),
+    ("runnerGroup", &["github"]),
+    ("registration", &["github"]),
+    ("mode", &["github"]),
+    ("scaleSet", &["github"]),
 ];
 
 /// All kinds but the lease API.
-const SYSTEMS: &[&str] = &["gitea", "forgejo"];
+const SYSTEMS: &[&str] = &["gitea", "forgejo", "github"];
 
 pub(in crate::config) static DEMAND: &[Key] = &[
     key(
         "kind",
-        Kind::Choice(&["gitea", "forgejo", "leases"]),
+        Kind::Choice(&["gitea", "forgejo", "github", "leases"]),
         Preset::Required,
         "the kind of system; leases: the lease API, which has a share like the others",
     ),
-    text("url", Preset::Unset, "where it is, such as https://git.lan; not of leases")
+    text("url", Preset::Unset, "where it is, such as https://git.lan; unset: of github https://api.github.com; not of leases")
         .checked(value::url),
-    text("credentialsId", Preset::Unset, "an apiToken; not of leases"),
+    text("credentialsId", Preset::Unset, "an apiToken, of github also a githubApp; not of leases"),
     text(
         "scope",
         Preset::Unset,
-        "whose jobs: server, org/NAME, user, repo/OWNER/NAME; unset: the server's",
+        "whose jobs: server, org/NAME, user, repo/OWNER/NAME; of github org, repo or enterprise/NAME; \
+         unset: the server's",
     )
     .checked(value::filled),
     key(
@@ -55,7 +61,7 @@ pub(in crate::config) static DEMAND: &[Key] = &[
     whole("weight", 1, 1000, 1, "its part of the machines beside the others' weights"),
     whole("priority", 0, 1000, 0, "a higher one goes first, until others have waited long"),
     whole("instanceCap", 0, 1_000_000, 0, "most agents at once; 0: unlimited"),
-    whole("pollSeconds", 1, 3600, 10, "seconds between two looks"),
+    whole("pollSeconds", 1, 3600, 10, "seconds between two looks; unset: of github 60"),
     whole("registerTimeoutSec", 5, LONG, 120, "seconds a runner may take to connect"),
     whole("idleTimeoutSec", 5, LONG, 300, "seconds a runner may be without a job"),
     whole("jobTimeoutMinutes", 1, LONG, 360, "minutes a job may take"),
@@ -80,4 +86,27 @@ pub(in crate::config) static DEMAND: &[Key] = &[
     )
     .checked(value::pin),
     key("ignoreSslErrors", Kind::Flag, Preset::Flag(false), "true: no verification; warned about"),
+    key(
+        "repositories",
+        Kind::Texts,
+        Preset::Unset,
+        "github: repositories whose jobs are read, OWNER/NAME or of an org NAME; unset: all of the org",
+    )
+    .checked(value::filled),
+    text("runnerGroup", Preset::Unset, "github: the runners' group, name or id; unset: the default one")
+        .checked(value::filled),
+    key(
+        "registration",
+        Kind::Choice(&["jit", "token"]),
+        Preset::Unset,
+        "github: jit: guests get one runner's login; token: one for any number, for old servers; unset: jit",
+    ),
+    key(
+        "mode",
+        Kind::Choice(&["poll", "scaleSet"]),
+        Preset::Unset,
+        "github: poll: lists of jobs are read; scaleSet: a scale set tells of them; unset: poll",
+    ),
+    text("scaleSet", Preset::Unset, "github: the scale set's name, for mode scaleSet")
+        .checked(value::filled),
 ];

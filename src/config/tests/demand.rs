@@ -1,11 +1,15 @@
 //! Sources of demand: what they come to, and what is wrong with them.
 
 use drover_actors::demand::spec::ShareSpec;
-use drover_actors::id::SourceId;
+use drover_actors::id::{SourceId, VmId};
+use secrecy::ExposeSecret;
 
 use super::*;
 use crate::demand::System;
 use crate::demand::gitea::{Dialect, Scope};
+use crate::demand::github::{
+    Login, Registration, ScaleSetSpec, Scope as GitHubScope, Settings as GitHub,
+};
 
 fn with_demand(lines: &str) -> String {
     let yaml = with_agent("");
@@ -32,7 +36,7 @@ fn sources_have_shares_and_ways_and_leases_a_share() {
     assert_eq!(checked.herd.asked, ShareSpec { weight: 2, ..ShareSpec::default() });
     let way = |id: &SourceId| {
         let way = &checked.demand[id];
-        let System::Gitea(gitea) = &way.system;
+        let System::Gitea(gitea) = &way.system else { panic!("{id} is no Gitea") };
         (gitea.dialect, gitea.scope.clone(), way.webhook.is_some())
     };
     assert_eq!(way(&lan), (Dialect::Gitea, Scope::Repository("o".into(), "r".into()), true));
@@ -71,4 +75,123 @@ fn ways_that_others_can_listen_on_are_warned_about() {
          b: {kind: gitea, url: \"https://git.lan\", credentialsId: git, ignoreSslErrors: true}",
     ));
     insta::assert_snapshot!(checked.rendered_warnings());
+}
+
+// Invariant: a GitHub is what is said of it, in the files or, as dispatchers of runners have it, in
+// the environment.
+
+fn github(checked: &Checked, id: &str) -> GitHub {
+    match &checked.demand[&SourceId::new(id)].system {
+        System::GitHub(settings) => settings.as_ref().clone(),
+        System::Gitea(_) => panic!("{id} is no GitHub"),
+    }
+}
+
+#[test]
+fn a_github_is_read_with_all_its_keys_and_polled_by_the_minute() {
+    let scene = Scene::new();
+    scene.put("app", 0o600, include_str!("keys/app_pkcs1"));
+    let text = with_demand(
+        "  one: {kind: github, credentialsId: git, scope: repo/o/r}\n  \
+         many: {kind: github, url: \"https://git.lan/api/v3\", credentialsId: app, scope: org/o,\n    \
+         repositories: [a, other/b], runnerGroup: Machines, registration: token, pollSeconds: 30}\n  \
+         set: {kind: github, credentialsId: app, scope: enterprise/e, mode: scaleSet,\n    \
+         scaleSet: lab, instanceCap: 7}",
+    );
+    let app = "  app: {kind: githubApp, appId: 4711, secretFile: app}\n";
+    let checked = scene.good(&text.replace("credentials:\n", &format!("credentials:\n{app}")));
+    let one = github(&checked, "one");
+    assert_eq!(one.scope, GitHubScope::Repository("o".into(), "r".into()));
+    assert_eq!(checked.demand[&SourceId::new("one")].url.as_str(), "https://api.github.com/");
+    let spec = |id: &str| &checked.herd.sources[&SourceId::new(id)];
+    assert_eq!([spec("one").poll, spec("one").brisk].map(|time| time.as_secs()), [60, 10]);
+    let many = github(&checked, "many");
+    assert_eq!(many.repositories, Some(vec!["o/a".into(), "other/b".into()]));
+    assert_eq!((many.group.as_deref(), many.registration), (Some("Machines"), Registration::Token));
+    assert_eq!([many.poll, spec("many").poll].map(|time| time.as_secs()), [30, 30]);
+    assert!(
+        matches!(many.login, Login::App(app) if app.id == "4711" && app.installation.is_none())
+    );
+    let set = github(&checked, "set");
+    assert_eq!(set.scale_set, Some(ScaleSetSpec { name: "lab".into(), capacity: 7 }));
+}
+
+#[test]
+fn everything_that_is_wrong_with_githubs_is_shown() {
+    let scene = Scene::new();
+    let text = with_demand(
+        "  a: {kind: github, credentialsId: git}\n  \
+         b: {kind: github, credentialsId: ssh, scope: repo/o}\n  \
+         c: {kind: github, credentialsId: git, scope: enterprise/e}\n  \
+         d: {kind: github, credentialsId: git, scope: org/o, repositories: [a/b/c]}\n  \
+         e: {kind: github, credentialsId: git, scope: repo/o/r, repositories: [x]}\n  \
+         f: {kind: github, credentialsId: git, scope: org/o, mode: scaleSet}\n  \
+         g: {kind: github, credentialsId: git, scope: org/o, scaleSet: x}\n  \
+         h: {kind: github, credentialsId: git, scope: org/o, mode: scaleSet, scaleSet: x, registration: token}\n  \
+         i: {kind: gitea, url: \"https://git.lan\", credentialsId: git, runnerGroup: x}\n  \
+         j: {kind: gitea, url: \"https://git.lan\", credentialsId: app}",
+    );
+    let app = "  app: {kind: githubApp, secret: hush-hush-hush}\n";
+    let shown = scene.faults(&text.replace("credentials:\n", &format!("credentials:\n{app}")));
+    assert!(!shown.contains("hush-hush"), "{shown}");
+    insta::assert_snapshot!(shown);
+}
+
+// Invariant: a dispatcher of runners that is set by its environment alone is drover with one file.
+
+const DISPATCHER: [(&str, &str); 15] = [
+    ("PROXMOX_URL", "https://10.1.1.158:8006/api2/json"),
+    ("PROXMOX_NODE", "proxmox"),
+    ("PROXMOX_TOKEN_ID", "drover@pve!ci"),
+    ("PROXMOX_TOKEN_SECRET", "a secret of Proxmox"),
+    ("PROXMOX_STORAGE", "local"),
+    ("GITHUB_TOKEN", "a secret of GitHub"),
+    ("TEMPLATE_NAME", "ubuntu-2204-runner-template"),
+    ("RUNNER_ID_START", "200"),
+    ("RUNNER_ID_END", "299"),
+    ("RUNNER_NAME_PREFIX", "energyplus-runner"),
+    ("REPO_OWNER", "NREL"),
+    ("REPO_NAME", "EnergyPlus"),
+    ("REPO_URL", "https://github.com/NREL/EnergyPlus"),
+    ("RUNNER_LABELS", "energyplus,linux,x64,ubuntu-22.04"),
+    ("POLL_INTERVAL", "15"),
+];
+
+#[test]
+fn the_variables_of_a_dispatcher_make_one_runner_at_a_time_for_its_repository() {
+    let scene = Scene::with(&DISPATCHER);
+    let text = fs::read_to_string(super::files::shipped("dispatcher.yaml")).unwrap();
+    let text = text.replace("/etc/drover/agent-key", "ed25519");
+    let checked = scene.good(&text);
+    let hub = github(&checked, "github");
+    assert_eq!(hub.scope, GitHubScope::Repository("NREL".into(), "EnergyPlus".into()));
+    assert!(
+        matches!(&hub.login, Login::Token(token) if token.expose_secret() == "a secret of GitHub")
+    );
+    let spec = &checked.herd.sources[&SourceId::new("github")];
+    assert_eq!(spec.poll.as_secs(), 15);
+    assert_eq!(checked.demand[&spec.id].url.as_str(), "https://api.github.com/");
+    let cloud = checked.herd.clouds.values().next().unwrap();
+    assert_eq!((cloud.vmid_floor, cloud.vmid_ceiling), (VmId(200), VmId(300)), "200 to 299");
+    let template = checked.herd.templates.values().next().unwrap();
+    assert_eq!(template.cap, Some(1), "a single runner");
+    let labels: Vec<&str> = template.labels.iter().map(String::as_str).collect();
+    assert_eq!(labels, ["energyplus", "linux", "ubuntu-22.04", "x64"]);
+    assert!(!checked.rendered_warnings().contains("secret of"));
+}
+
+#[test]
+fn variables_of_a_repository_say_where_its_api_is_and_must_agree() {
+    let text = with_demand("  hub: {kind: github, credentialsId: git}");
+    let read = |variables: &[(&str, &str)]| Scene::with(variables).good(&text);
+    let checked = read(&[("REPO_URL", "https://git.lan:8443/o/r.git")]);
+    assert_eq!(checked.demand[&SourceId::new("hub")].url.as_str(), "https://git.lan:8443/api/v3");
+    assert_eq!(github(&checked, "hub").scope, GitHubScope::Repository("o".into(), "r".into()));
+    let wrong = |variables: &[(&str, &str)]| Scene::with(variables).faults(&text);
+    let shown = [
+        wrong(&[("REPO_OWNER", "o")]),
+        wrong(&[("REPO_URL", "https://github.com/o"), ("POLL_INTERVAL", "soon")]),
+        wrong(&[("REPO_URL", "https://github.com/o/r"), ("REPO_OWNER", "o"), ("REPO_NAME", "x")]),
+    ];
+    insta::assert_snapshot!(shown.join("\n"));
 }

@@ -7,7 +7,7 @@ use super::super::keys::{
 };
 use super::*;
 
-fn shipped(name: &str) -> PathBuf {
+pub(super) fn shipped(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("configs").join(name)
 }
 
@@ -84,6 +84,11 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("source", "runnerCommand") => "\"exec act_runner daemon --config config.yaml\"",
         ("source", "webhook") => "{secretFile: /etc/drover/git-webhook}",
         ("source", "caFile") => "/etc/drover/git-ca.pem",
+        ("source", "repositories") => "[\"builders/app\"]",
+        ("source", "runnerGroup") => "\"Default\"",
+        ("source", "registration") => "jit",
+        ("source", "mode") => "scaleSet",
+        ("source", "scaleSet") => "drover",
         ("source", "pinSha256") => "[\"AB:CD:...\"]",
         (_, name) => panic!("`{name}` has no example"),
     }
@@ -209,6 +214,8 @@ credentials:
   git-token:
     kind: apiToken
     secretFile: /etc/drover/git
+  # github-app: {{kind: githubApp, appId: 12345, secretFile: /etc/drover/app.pem}}
+  #   installationId: its installation; unset: looked up by the source's scope
   agent-key:
     kind: sshKey
     username: \"ubuntu\"

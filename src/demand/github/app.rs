@@ -1,0 +1,107 @@
+//! Logging in as a GitHub App: a statement signed with its key, good for minutes, buys a token of its
+//! installation, good for an hour.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::{SignedDuration, Timestamp};
+use rustls::SignatureScheme;
+use rustls::sign::SigningKey;
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject as _;
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::super::error::DemandError;
+
+/// A token is used no longer than until so long before its end.
+const MARGIN: SignedDuration = SignedDuration::from_mins(5);
+/// GitHub takes statements of ten minutes at most, and clocks differ.
+const STATEMENT: SignedDuration = SignedDuration::from_mins(8);
+const SKEW: SignedDuration = SignedDuration::from_secs(60);
+
+/// What is configured of an App.
+#[derive(Debug, Clone)]
+pub struct AppSpec {
+    /// Its id, or its client id.
+    pub id: String,
+    /// Its installation; none to look up the scope's.
+    pub installation: Option<u64>,
+    /// Its private key in PEM.
+    pub key: SecretString,
+}
+
+/// Reads an App's private key.
+///
+/// # Errors
+/// What is wrong with it, in words for people.
+pub fn parse(pem: &SecretString) -> Result<Arc<dyn SigningKey>, String> {
+    let der = PrivateKeyDer::from_pem_slice(pem.expose_secret().as_bytes())
+        .map_err(|_| "it is no private key in PEM".to_owned())?;
+    let key = rustls::crypto::ring::sign::any_supported_type(&der)
+        .map_err(|_| "the private key can not be read".to_owned())?;
+    let rsa = key.choose_scheme(&[SignatureScheme::RSA_PKCS1_SHA256]);
+    rsa.map(|_| Arc::clone(&key)).ok_or_else(|| "it is no RSA key".to_owned())
+}
+
+/// Says who the App is (a JSON Web Token, RS256; RFC 7519).
+pub fn statement(spec: &AppSpec, now: Timestamp) -> Result<SecretString, DemandError> {
+    let broken = |what: String| DemandError::Setup(format!("the App's key: {what}"));
+    let key = parse(&spec.key).map_err(broken)?;
+    let part = |value: serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let claims = json!({
+        "iat": (now - SKEW).as_second(), "exp": (now + STATEMENT).as_second(), "iss": spec.id,
+    });
+    let text = format!("{}.{}", part(json!({"alg": "RS256", "typ": "JWT"})), part(claims));
+    let signer = key
+        .choose_scheme(&[SignatureScheme::RSA_PKCS1_SHA256])
+        .ok_or_else(|| broken("it is no RSA key".into()))?;
+    let signature = signer.sign(text.as_bytes()).map_err(|error| broken(error.to_string()))?;
+    Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)).into())
+}
+
+/// A token of an installation.
+#[derive(Deserialize)]
+pub struct Minted {
+    /// The token.
+    pub token: SecretString,
+    expires_at: String,
+}
+
+impl Minted {
+    /// Whether it is still good for a call at this time.
+    pub fn is_fresh(&self, now: Timestamp) -> bool {
+        self.expires_at.parse::<Timestamp>().is_ok_and(|end| now + MARGIN < end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    // Invariant: a token is given up before GitHub does so, and one that can not be dated at once.
+
+    #[test]
+    fn a_token_is_used_until_five_minutes_before_its_end() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let minted = |end: &str| Minted { token: "t".into(), expires_at: end.into() };
+        assert!(minted("2026-01-01T00:05:01Z").is_fresh(now));
+        assert!(!minted("2026-01-01T00:05:00Z").is_fresh(now));
+        assert!(!minted("soon").is_fresh(now));
+    }
+
+    // Invariant: only an RSA key can sign for an App.
+
+    #[test]
+    fn a_key_that_is_none_is_told_without_being_shown() {
+        let broken = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n";
+        for (pem, said) in [("hush-hush", "no private key in PEM"), (broken, "can not be read")] {
+            let why = parse(&pem.to_owned().into()).unwrap_err();
+            assert!(why.contains(said) && !why.contains("hush"), "{why}");
+        }
+    }
+}

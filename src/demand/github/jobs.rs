@@ -1,0 +1,411 @@
+//! What waits in repositories: runs, then their jobs, each list asked for with the mark of its last
+//! answer. GitHub has no list of jobs beyond one run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use drover_actors::ports::JobSight;
+use drover_actors::record::Want;
+use drover_actors::time::WallTime;
+use serde::{Deserialize, Serialize};
+
+use super::super::error::DemandError;
+use super::api::Api;
+use super::pace::Purpose;
+use super::settings::repository;
+
+/// The label of every runner that is not GitHub's own.
+pub const SELF_HOSTED: &str = "self-hosted";
+/// For so long the list of an organisation's repositories holds.
+const LISTED: Duration = Duration::from_secs(600);
+/// Repositories that hooks may name between two looks; more of them mean all.
+const HINTS: usize = 256;
+
+#[derive(Serialize, Deserialize)]
+struct Runs {
+    workflow_runs: Vec<Run>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Run {
+    id: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Jobs {
+    jobs: Vec<Job>,
+}
+
+/// A job of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    id: u64,
+    #[serde(default)]
+    name: String,
+    status: String,
+    #[serde(default)]
+    labels: Vec<String>,
+    #[serde(default)]
+    created_at: Option<String>,
+    #[serde(default)]
+    runner_name: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Repository {
+    full_name: String,
+    #[serde(default)]
+    archived: bool,
+    #[serde(default)]
+    disabled: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Installed {
+    repositories: Vec<Repository>,
+}
+
+/// What the last look saw of one repository.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Jobs that wait or run.
+    jobs: Vec<Job>,
+    read: Option<Instant>,
+}
+
+impl Seen {
+    fn waits(&self) -> bool {
+        self.jobs.iter().any(|job| job.status == "queued")
+    }
+}
+
+/// What hooks named since the last look.
+#[derive(Debug, Default)]
+struct Hints {
+    named: BTreeSet<String>,
+    all: bool,
+}
+
+#[derive(Default)]
+struct Known {
+    repositories: BTreeMap<String, Seen>,
+    listed: Option<Instant>,
+    /// When all of them were read last.
+    full: Option<Instant>,
+    hints: Hints,
+    behind: usize,
+}
+
+/// Which repositories a look reads.
+#[derive(Debug, PartialEq, Eq)]
+struct Plan {
+    /// Now, whatever it costs.
+    now: Vec<String>,
+    /// As far as the rate limit lasts, those read longest ago first.
+    rest: Vec<String>,
+}
+
+/// The reader of all repositories.
+pub struct Reader {
+    /// Those that are configured; none to list an organisation's.
+    configured: Option<Vec<String>>,
+    /// The path of that list.
+    list: String,
+    poll: Duration,
+    known: Mutex<Known>,
+}
+
+/// What a look found.
+pub struct Found {
+    /// Jobs that wait, before any is left alone.
+    pub waiting: Vec<Job>,
+    /// The job that runs on each runner, of repositories read just now.
+    pub running: BTreeMap<String, u64>,
+}
+
+impl Reader {
+    /// Reads nothing yet.
+    pub fn new(configured: Option<Vec<String>>, list: String, poll: Duration) -> Self {
+        Self { configured, list, poll, known: Mutex::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A hook named this repository, or none: the next look reads it anew.
+    pub fn hint(&self, name: Option<&str>) {
+        let mut known = self.known();
+        let is = |known: &String| name.is_some_and(|name| name.eq_ignore_ascii_case(known));
+        if self.configured.is_none() && !known.repositories.keys().any(is) {
+            // It may be a new one.
+            known.listed = None;
+        }
+        let hints = &mut known.hints;
+        match name {
+            Some(name) if hints.named.len() < HINTS => {
+                hints.named.insert(name.to_lowercase());
+            }
+            Some(_) | None => hints.all = true,
+        }
+    }
+
+    /// Reads what may have changed.
+    pub async fn read(&self, api: &Api) -> Result<Found, DemandError> {
+        self.list(api).await?;
+        let hints = std::mem::take(&mut self.known().hints);
+        let (plan, full) = {
+            let known = self.known();
+            let all =
+                hints.all || known.full.is_none_or(|full| full.elapsed() * 10 >= self.poll * 9);
+            (plan(&known.repositories, &hints.named, all), all)
+        };
+        let outcome = self.carry_out(api, &plan, full).await;
+        if outcome.is_err() {
+            let kept = &mut self.known().hints;
+            kept.named.extend(hints.named);
+            kept.all |= hints.all;
+        }
+        outcome
+    }
+
+    async fn carry_out(&self, api: &Api, plan: &Plan, full: bool) -> Result<Found, DemandError> {
+        let (mut fresh, mut refused, mut behind) = (BTreeSet::new(), None, 0);
+        for (name, may_wait) in
+            plan.now.iter().map(|name| (name, false)).chain(plan.rest.iter().map(|n| (n, true)))
+        {
+            if may_wait && !api.affords() {
+                behind += 1;
+                continue;
+            }
+            match jobs(api, name).await {
+                Ok(jobs) => {
+                    let seen = Seen { jobs, read: Some(Instant::now()) };
+                    self.known().repositories.insert(name.clone(), seen);
+                    fresh.insert(name.clone());
+                }
+                // One that was removed or closed to the login keeps nobody from the others.
+                Err(error @ DemandError::Status { status: 301 | 403 | 404 | 451, .. }) => {
+                    tracing::warn!(repository = %name, %error, "repository passed over");
+                    let seen = Seen { jobs: Vec::new(), read: Some(Instant::now()) };
+                    self.known().repositories.insert(name.clone(), seen);
+                    refused = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let (true, Some(error)) = (fresh.is_empty(), refused) {
+            return Err(error);
+        }
+        let mut known = self.known();
+        if full {
+            known.full = Some(Instant::now());
+            if behind > 0 && known.behind == 0 {
+                tracing::warn!(
+                    repositories = behind,
+                    "the rate limit does not last for all repositories: they take turns"
+                );
+            }
+            known.behind = behind;
+        }
+        Ok(known.found(&fresh))
+    }
+
+    /// Brings the list of repositories up to date.
+    async fn list(&self, api: &Api) -> Result<(), DemandError> {
+        let names: BTreeSet<String> = match &self.configured {
+            Some(names) => names.iter().cloned().collect(),
+            None => {
+                if self.known().listed.is_some_and(|listed| listed.elapsed() < LISTED) {
+                    return Ok(());
+                }
+                let all = if api.is_app() {
+                    let rows = |page: Installed| page.repositories;
+                    api.pages(Purpose::Look, &self.list, rows).await?
+                } else {
+                    let rows = |page: Vec<Repository>| page;
+                    api.pages(Purpose::Look, &self.list, rows).await?
+                };
+                let used = all.into_iter().filter(|one| !one.archived && !one.disabled);
+                used.map(|one| one.full_name).collect()
+            }
+        };
+        let mut known = self.known();
+        known.listed = Some(Instant::now());
+        known.repositories.retain(|name, _| names.contains(name));
+        for name in names {
+            known.repositories.entry(name).or_default();
+        }
+        Ok(())
+    }
+}
+
+impl Known {
+    fn found(&self, fresh: &BTreeSet<String>) -> Found {
+        let all = self.repositories.values().flat_map(|seen| &seen.jobs);
+        let waiting = all.filter(|job| job.status == "queued").cloned().collect();
+        let read = self.repositories.iter().filter(|(name, _)| fresh.contains(*name));
+        let running = read.flat_map(|(_, seen)| &seen.jobs).filter_map(|job| {
+            let runner = job.runner_name.clone().filter(|_| job.status == "in_progress")?;
+            Some((runner, job.id))
+        });
+        Found { waiting, running: running.collect() }
+    }
+}
+
+/// Jobs that wait are asked after at every look: one that has begun must not be counted again.
+fn plan(repositories: &BTreeMap<String, Seen>, hinted: &BTreeSet<String>, full: bool) -> Plan {
+    let urgent =
+        |(name, seen): &(&String, &Seen)| seen.waits() || hinted.contains(&name.to_lowercase());
+    let (now, rest): (Vec<_>, Vec<_>) = repositories.iter().partition(urgent);
+    let mut rest = if full { rest } else { Vec::new() };
+    rest.sort_by_key(|(_, seen)| seen.read);
+    let names =
+        |all: Vec<(&String, &Seen)>| all.into_iter().map(|(name, _)| name.clone()).collect();
+    Plan { now: names(now), rest: names(rest) }
+}
+
+/// Jobs of a repository that wait or run.
+async fn jobs(api: &Api, name: &str) -> Result<Vec<Job>, DemandError> {
+    let repository = repository(name);
+    let mut runs = BTreeSet::new();
+    // Later jobs of a run that has begun wait, too.
+    for status in ["queued", "in_progress"] {
+        let path = format!("{repository}/actions/runs?status={status}");
+        let rows = |page: Runs| page.workflow_runs;
+        runs.extend(api.pages(Purpose::Look, &path, rows).await?.into_iter().map(|run| run.id));
+    }
+    let mut all = Vec::new();
+    for run in runs {
+        let path = format!("{repository}/actions/runs/{run}/jobs?filter=latest");
+        let found = api.pages(Purpose::Look, &path, |page: Jobs| page.jobs).await?;
+        all.extend(
+            found.into_iter().filter(|job| matches!(job.status.as_str(), "queued" | "in_progress")),
+        );
+    }
+    Ok(all)
+}
+
+/// What a job wants of a template; none where it is not meant for runners of one's own.
+///
+/// `self-hosted` is what it says for that, and no label of a template. GitHub takes labels whatever
+/// their case: they are spelled as the source's.
+pub fn want(labels: &[String], allowed: Option<&BTreeSet<String>>) -> Option<BTreeSet<String>> {
+    let said = labels.iter().any(|label| label.eq_ignore_ascii_case(SELF_HOSTED));
+    let spelled = |label: &String| {
+        let own = allowed.into_iter().flatten().find(|own| own.eq_ignore_ascii_case(label));
+        own.unwrap_or(label).clone()
+    };
+    let wanted: BTreeSet<String> = labels
+        .iter()
+        .filter(|label| !label.eq_ignore_ascii_case(SELF_HOSTED))
+        .map(spelled)
+        .collect();
+    let meant = || !wanted.is_empty() && allowed.is_some_and(|allowed| wanted.is_subset(allowed));
+    (said || meant()).then_some(wanted)
+}
+
+impl Job {
+    /// The job as it is told; none where it is not meant for runners of one's own.
+    pub fn sight(self, allowed: Option<&BTreeSet<String>>) -> Option<JobSight> {
+        let want = want(&self.labels, allowed)?;
+        let since = self.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+        Some(JobSight {
+            id: self.id.to_string(),
+            name: self.name,
+            want: Want::Labels(want),
+            since: WallTime(since.unwrap_or_else(jiff::Timestamp::now).as_millisecond()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(status: &str) -> Job {
+        Job {
+            id: 1,
+            name: String::new(),
+            status: status.to_owned(),
+            labels: Vec::new(),
+            created_at: None,
+            runner_name: None,
+        }
+    }
+
+    fn set(labels: &[&str]) -> BTreeSet<String> {
+        labels.iter().map(|label| (*label).to_owned()).collect()
+    }
+
+    // Invariant: only jobs meant for runners of one's own begin any.
+
+    #[test]
+    fn a_job_wants_what_it_says_beside_self_hosted() {
+        let wanted = |labels: &[&str], allowed: Option<&[&str]>| {
+            let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
+            want(&labels, allowed.map(set).as_ref())
+        };
+        assert_eq!(wanted(&["self-hosted", "linux"], None), Some(set(&["linux"])));
+        assert_eq!(wanted(&["Self-Hosted"], None), Some(set(&[])));
+        assert_eq!(wanted(&["ubuntu-latest"], None), None, "GitHub's own");
+        assert_eq!(wanted(&["ubuntu-latest"], Some(&["linux"])), None);
+        assert_eq!(
+            wanted(&["Linux", "x64"], Some(&["linux", "x64"])),
+            Some(set(&["linux", "x64"]))
+        );
+        assert_eq!(wanted(&[], Some(&["linux"])), None);
+        let other = wanted(&["self-hosted", "gpu"], Some(&["linux"]));
+        assert_eq!(other, Some(set(&["gpu"])), "told, to be counted as left alone");
+    }
+
+    // Invariant: what a hook named and what waits is read at once, the rest in turn.
+
+    #[test]
+    fn a_look_reads_what_hooks_named_and_what_waits_and_at_times_the_rest() {
+        let start = Instant::now();
+        let seen = |status: Option<&str>, age: u64| Seen {
+            jobs: status.map(job).into_iter().collect(),
+            read: Some(start + Duration::from_secs(9 - age)),
+        };
+        let all: BTreeMap<String, Seen> = [
+            ("o/idle", seen(None, 1)),
+            ("o/Named", seen(None, 0)),
+            ("o/old", seen(Some("in_progress"), 5)),
+            ("o/waits", seen(Some("queued"), 0)),
+        ]
+        .map(|(name, seen)| (name.to_owned(), seen))
+        .into();
+        let hinted = set(&["o/named"]);
+        let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let now = names(&["o/Named", "o/waits"]);
+        assert_eq!(plan(&all, &hinted, false), Plan { now: now.clone(), rest: Vec::new() });
+        let rest = names(&["o/old", "o/idle"]);
+        assert_eq!(plan(&all, &hinted, true), Plan { now, rest });
+    }
+
+    #[test]
+    fn a_repository_that_no_list_had_has_the_list_read_anew() {
+        let reader = Reader::new(None, String::new(), Duration::from_secs(60));
+        let listed = |name| {
+            let mut known = reader.known();
+            known.listed = Some(Instant::now());
+            known.repositories.insert("o/Known".into(), Seen::default());
+            drop(known);
+            reader.hint(Some(name));
+            reader.known().listed.is_some()
+        };
+        assert!(listed("O/known"));
+        assert!(!listed("o/new"));
+    }
+
+    #[test]
+    fn more_repositories_than_a_look_can_be_told_of_mean_all() {
+        let reader = Reader::new(None, String::new(), Duration::from_secs(60));
+        (0..HINTS).for_each(|n| reader.hint(Some(&format!("o/{n}"))));
+        assert!(!reader.known().hints.all);
+        reader.hint(Some("o/more"));
+        assert!(reader.known().hints.all);
+    }
+}

@@ -1,0 +1,109 @@
+//! What a guest is given, and how its runner is started there.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use secrecy::{ExposeSecret, SecretString};
+
+use super::super::connector::{Enlist, Kit, KitFile, first_word};
+use super::jobs::SELF_HOSTED;
+use crate::ssh::quote;
+
+/// Where the runner is in a guest, unless it is said.
+const RUN: &str = "/opt/actions-runner/run.sh";
+const RUN_ONCE: &str = "/opt/actions-runner/run-once.sh";
+/// The runner reads its options from variables of this beginning, too, and takes them out of its
+/// environment; as an argument it could be read in the list of processes.
+const JIT_VARIABLE: &str = "ACTIONS_RUNNER_INPUT_JITCONFIG";
+/// Labels of a runner; GitHub adds none to one that is made by a configuration.
+pub fn labels(wish: Enlist<'_>) -> BTreeSet<String> {
+    let mut labels = wish.labels();
+    labels.insert(SELF_HOSTED.to_owned());
+    labels
+}
+
+/// For a runner that drover made: its own login, and nothing else.
+pub fn jit_kit(configuration: &SecretString, command: Option<&str>) -> Kit {
+    let run = format!("rm -f jitconfig; exec {RUN}");
+    let command = command.unwrap_or(&run);
+    let content = Bytes::from(configuration.expose_secret().to_owned());
+    Kit {
+        files: vec![KitFile { name: "jitconfig", content }],
+        program: if command == run { RUN.to_owned() } else { first_word(command).to_owned() },
+        command: format!("{JIT_VARIABLE}=\"$(cat jitconfig)\"; export {JIT_VARIABLE}; {command}"),
+    }
+}
+
+/// For servers without just-in-time configurations.
+pub fn token_kit(page: &str, token: &SecretString, wish: Enlist<'_>, command: Option<&str>) -> Kit {
+    let labels: Vec<String> = wish.labels().into_iter().collect();
+    let words = format!(
+        "set -- {} \"$(cat token)\" {} {}",
+        quote(page),
+        quote(&labels.join(",")),
+        quote(wish.runner.as_str()),
+    );
+    let run = format!("exec {RUN_ONCE} \"$@\"");
+    let command = command.unwrap_or(&run);
+    let content = Bytes::from(token.expose_secret().to_owned());
+    Kit {
+        files: vec![KitFile { name: "token", content }],
+        program: first_word(command).to_owned(),
+        command: format!("{words}; {command}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::process::Command;
+
+    use drover_actors::id::{CloudId, RunnerName, TemplateId, VmId};
+    use drover_actors::record::Want;
+    use drover_actors::spec::TemplateSpec;
+
+    use super::*;
+
+    /// Runs a kit as a guest does, with this program in the place of the runner's.
+    fn ran(kit: &Kit, program: &str, script: &str) -> (String, Vec<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        for file in &kit.files {
+            std::fs::write(dir.path().join(file.name), &file.content).unwrap();
+        }
+        std::fs::write(dir.path().join("runner"), script).unwrap();
+        assert!(kit.command.contains(program), "{}", kit.command);
+        let command = kit.command.replace(program, "sh ./runner");
+        let out = Command::new("sh").args(["-c", &command]).current_dir(dir.path()).output();
+        let left = std::fs::read_dir(dir.path()).unwrap();
+        let left = left.map(|file| file.unwrap().file_name().into_string().unwrap());
+        (String::from_utf8(out.unwrap().stdout).unwrap(), left.collect())
+    }
+
+    // Invariant: a secret is in no command, which everybody in a guest could read.
+
+    #[test]
+    fn the_runner_has_its_configuration_by_a_variable_and_no_file_of_it_is_left() {
+        let kit = jit_kit(&"c2VjcmV0".to_owned().into(), None);
+        assert_eq!(kit.program, RUN);
+        assert!(!kit.command.contains("c2VjcmV0"));
+        let script = "echo \"$ACTIONS_RUNNER_INPUT_JITCONFIG $#\"";
+        assert_eq!(ran(&kit, RUN, script), ("c2VjcmV0 0\n".into(), vec!["runner".into()]));
+        let own = jit_kit(&"c2VjcmV0".to_owned().into(), Some("exec ./mine.sh --once"));
+        assert_eq!(own.program, "./mine.sh");
+    }
+
+    #[test]
+    fn run_once_has_url_token_labels_and_name_in_their_places() {
+        let mut spec = TemplateSpec::bare(TemplateId::new(CloudId::new("c"), "t"), VmId(9000));
+        spec.labels = ["x64".to_owned(), "it's".to_owned()].into();
+        let (want, name) =
+            (Want::Labels(["linux".to_owned()].into()), RunnerName::new("drover-a-b"));
+        let wish = Enlist { runner: &name, spec: &spec, want: &want };
+        let kit = token_kit("https://github.com/o/r", &"AREG".to_owned().into(), wish, None);
+        assert_eq!(kit.program, RUN_ONCE);
+        assert!(!kit.command.contains("AREG"));
+        let (said, _) = ran(&kit, RUN_ONCE, "printf '%s\\n' \"$@\"");
+        assert_eq!(said, "https://github.com/o/r\nAREG\nit's,linux,x64\ndrover-a-b\n");
+    }
+}

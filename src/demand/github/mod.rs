@@ -1,0 +1,371 @@
+//! GitHub Actions: a runner made for one job (just-in-time configuration), whose login is all that a
+//! guest is given.
+//!
+//! Written from GitHub's published schemas and documentation, and tried with a server that is held
+//! against those; unverified against GitHub itself.
+
+mod api;
+mod app;
+mod jobs;
+mod kit;
+mod pace;
+mod scale_set;
+mod settings;
+mod tally;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use drover_actors::id::RunnerName;
+use drover_actors::ports::{NodeSight, RowSight, SourceSight};
+use futures_util::future::BoxFuture;
+use reqwest::Method;
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::connector::{Connector, Ended, Enlist, Kit, Wake};
+use super::error::DemandError;
+use super::http::Http;
+use api::Api;
+use jobs::Reader;
+use kit::{jit_kit, labels, token_kit};
+use pace::Purpose;
+use scale_set::ScaleSet;
+use settings::plain;
+
+pub use app::{AppSpec, parse as parse_key};
+pub use settings::{Login, Registration, ScaleSetSpec, Scope, Settings};
+
+/// The only group of a repository's runners.
+const GROUP_OF_REPOSITORIES: u64 = 1;
+
+/// A part of a GitHub.
+pub struct GitHub {
+    api: Api,
+    settings: Settings,
+    reader: Reader,
+    set: Option<ScaleSet>,
+    /// The command that runs a runner in its folder; none for the runner's own.
+    command: Option<String>,
+    group: Mutex<Option<u64>>,
+    /// Whether the login was seen to do all that is needed.
+    proven: AtomicBool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Runners {
+    runners: Vec<Runner>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Runner {
+    id: u64,
+    name: String,
+    status: String,
+    busy: bool,
+}
+
+#[derive(Deserialize)]
+struct Made {
+    encoded_jit_config: SecretString,
+}
+
+#[derive(Deserialize)]
+struct RegistrationToken {
+    token: SecretString,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Groups {
+    runner_groups: Vec<Group>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Group {
+    id: u64,
+    name: String,
+    #[serde(default)]
+    default: bool,
+}
+
+/// A part of the API, by what a login must be allowed for it.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Runners,
+    Runs,
+    Groups,
+}
+
+impl GitHub {
+    /// A connector; calls nothing yet.
+    pub fn new(http: Http, settings: Settings, command: Option<String>) -> Self {
+        let api = Api::new(http, settings.scope.clone(), settings.login.clone());
+        let (configured, list) = match &settings.scope {
+            Scope::Repository(owner, name) => {
+                (Some(vec![format!("{owner}/{name}")]), String::new())
+            }
+            Scope::Organisation(_) | Scope::Enterprise(_) => {
+                let list = if api.is_app() {
+                    "installation/repositories".to_owned()
+                } else {
+                    format!("{}/repos", settings.scope.path())
+                };
+                (settings.repositories.clone(), list)
+            }
+        };
+        let reader = Reader::new(configured, list, settings.poll);
+        let set = settings.scale_set.clone().map(|spec| ScaleSet::new(spec, api.plain()));
+        let (group, proven) = (Mutex::default(), AtomicBool::new(false));
+        Self { api, settings, reader, set, command, group, proven }
+    }
+
+    fn path(&self, rest: &str) -> String {
+        format!("{}/actions/{rest}", self.settings.scope.path())
+    }
+
+    /// A refusal, with what the login lacks by its scope.
+    fn lacking(&self, part: Part, error: DemandError) -> DemandError {
+        let DemandError::Status { call, status, text } = error else { return error };
+        let text = match status {
+            401 => format!("{text}: the login is not taken: look at its end and its secret"),
+            403 | 404 => format!("{text}: the login needs {}", self.needed(part)),
+            _ => text,
+        };
+        DemandError::Status { call, status, text }
+    }
+
+    /// What a login must be allowed for a part of the API.
+    fn needed(&self, part: Part) -> String {
+        let scope = &self.settings.scope;
+        let what = match (part, scope) {
+            (Part::Runs, _) => "`Actions: read` (classic token: repo)",
+            (Part::Runners | Part::Groups, Scope::Repository(..)) => {
+                "`Administration: write` (classic token: repo)"
+            }
+            (Part::Runners | Part::Groups, Scope::Organisation(_)) => {
+                "`Self-hosted runners: write` of the organisation (classic token: admin:org)"
+            }
+            (Part::Runners | Part::Groups, Scope::Enterprise(_)) => {
+                "a classic token with manage_runners:enterprise"
+            }
+        };
+        format!("{what} for {scope}")
+    }
+
+    /// Whether runners can be made is seen before a machine is begun for one: the token that is minted
+    /// here needs the same right, and is thrown away.
+    async fn prove(&self) -> Result<(), DemandError> {
+        if !self.proven.load(Ordering::Relaxed) {
+            let minted = self.registration_token(Purpose::Look).await;
+            minted.map_err(|error| self.lacking(Part::Runners, error))?;
+            self.proven.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn registration_token(&self, purpose: Purpose) -> Result<SecretString, DemandError> {
+        let path = self.path("runners/registration-token");
+        let answer = self.api.send(purpose, Method::POST, &path, None, None).await?;
+        Ok(answer.ok()?.json::<RegistrationToken>()?.token)
+    }
+
+    async fn runners(&self) -> Result<Vec<Runner>, DemandError> {
+        let rows = |page: Runners| page.runners;
+        let all = self.api.pages(Purpose::Look, &self.path("runners"), rows).await;
+        all.map_err(|error| self.lacking(Part::Runners, error))
+    }
+
+    /// Rows of exactly this name.
+    async fn rows(&self, runner: &RunnerName) -> Result<Vec<u64>, DemandError> {
+        let path = self.path(&format!("runners?name={}", plain(runner.as_str())));
+        let all = self.api.pages(Purpose::Act, &path, |page: Runners| page.runners).await;
+        let all = all.map_err(|error| self.lacking(Part::Runners, error))?.into_iter();
+        // Older servers do not know the filter.
+        Ok(all.filter(|row| row.name == runner.as_str()).map(|row| row.id).collect())
+    }
+
+    async fn look_at_all(&self) -> Result<SourceSight, DemandError> {
+        self.api.begin();
+        self.prove().await?;
+        let made = self.set.as_ref().map(ScaleSet::made).unwrap_or_default();
+        let runners = self.runners().await?;
+        let own = |row: &Runner| RunnerName::parse(&row.name).is_some();
+        let runners: Vec<Runner> = runners.into_iter().filter(own).collect();
+        let mut running = BTreeMap::new();
+        let jobs = if let Some(set) = &self.set {
+            let rows = runners.iter().map(|row| (row.name.clone(), row.busy)).collect();
+            set.jobs(&self.set_labels(set), &made, &rows).await?
+        } else {
+            let read = self.reader.read(&self.api).await;
+            let found = read.map_err(|error| self.lacking(Part::Runs, error))?;
+            running = found.running;
+            let allowed = self.settings.labels.as_ref();
+            found.waiting.into_iter().filter_map(|job| job.sight(allowed)).collect()
+        };
+        let rows = runners.into_iter().map(|row| {
+            let job = running.get(&row.name);
+            RowSight {
+                runner: RunnerName::new(&row.name),
+                online: row.status == "online",
+                jobs: (row.busy || job.is_some()).into(),
+                job: job.map(u64::to_string),
+                node: NodeSight::default(),
+            }
+        });
+        Ok(SourceSight { rows: rows.collect(), jobs, unread: 0 })
+    }
+
+    /// The number of the group that runners are put into.
+    async fn group(&self) -> Result<u64, DemandError> {
+        let wanted = self.settings.group.as_deref();
+        if let Some(number) = wanted.and_then(|group| group.parse().ok()) {
+            return Ok(number);
+        }
+        if matches!(self.settings.scope, Scope::Repository(..)) {
+            return Ok(GROUP_OF_REPOSITORIES);
+        }
+        let known = *self.group.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let rows = |page: Groups| page.runner_groups;
+        let all = self.api.pages(Purpose::Act, &self.path("runner-groups"), rows).await;
+        let all = all.map_err(|error| self.lacking(Part::Groups, error))?;
+        let found = all.iter().find(|group| match wanted {
+            Some(name) => group.name.eq_ignore_ascii_case(name),
+            None => group.default,
+        });
+        let Some(found) = found else {
+            let names: Vec<&str> = all.iter().map(|group| group.name.as_str()).collect();
+            return Err(DemandError::Refused(format!(
+                "there is no runner group `{}` in {}: there are {}",
+                wanted.unwrap_or("Default"),
+                self.settings.scope,
+                names.join(", "),
+            )));
+        };
+        *self.group.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.id);
+        Ok(found.id)
+    }
+
+    /// Makes the runner's row, and gives all that its guest needs to be it.
+    async fn configure(&self, wish: Enlist<'_>) -> Result<SecretString, DemandError> {
+        let mut again = true;
+        loop {
+            let body = json!({
+                "name": wish.runner.as_str(),
+                "runner_group_id": self.group().await?,
+                "labels": labels(wish),
+                "work_folder": "_work",
+            });
+            let path = self.path("runners/generate-jitconfig");
+            let answer =
+                self.api.send(Purpose::Act, Method::POST, &path, Some(&body), None).await?;
+            match answer.status {
+                // A row of that name came up meanwhile, such as of an answer that was lost.
+                409 if std::mem::take(&mut again) => self.strike_rows(wish.runner).await?,
+                // It may be that the group is gone.
+                404 if std::mem::take(&mut again) => {
+                    *self.group.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                }
+                422 => {
+                    let text = answer.refused().to_string();
+                    return Err(DemandError::Refused(text));
+                }
+                _ => {
+                    let made = answer.ok().map_err(|error| self.lacking(Part::Runners, error))?;
+                    return Ok(made.json::<Made>()?.encoded_jit_config);
+                }
+            }
+        }
+    }
+
+    async fn strike_rows(&self, runner: &RunnerName) -> Result<(), DemandError> {
+        for id in self.rows(runner).await? {
+            let path = self.path(&format!("runners/{id}"));
+            let answer = self.api.send(Purpose::Act, Method::DELETE, &path, None, None).await?;
+            if !matches!(answer.status, 404 | 410) {
+                // 422: it has a job.
+                answer.ok()?;
+            }
+            if let Some(set) = &self.set {
+                set.forget(runner.as_str());
+            }
+        }
+        Ok(())
+    }
+
+    async fn kit(&self, wish: Enlist<'_>) -> Result<Kit, DemandError> {
+        match self.settings.registration {
+            Registration::Jit => {
+                let made = match &self.set {
+                    Some(set) => self.configure_in(set, wish.runner.as_str()).await?,
+                    None => self.configure(wish).await?,
+                };
+                Ok(jit_kit(&made, self.command.as_deref()))
+            }
+            Registration::Token => {
+                let token = self.registration_token(Purpose::Act).await;
+                let token = token.map_err(|error| self.lacking(Part::Runners, error))?;
+                let page = self.settings.scope.page(self.api.plain().base());
+                Ok(token_kit(&page, &token, wish, self.command.as_deref()))
+            }
+        }
+    }
+}
+
+/// The repository that a webhook speaks of.
+fn repository_of(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Hook {
+        repository: Named,
+    }
+    #[derive(Deserialize)]
+    struct Named {
+        full_name: String,
+    }
+    serde_json::from_slice(body).ok().map(|hook: Hook| hook.repository.full_name)
+}
+
+impl Connector for GitHub {
+    fn look(&self) -> BoxFuture<'_, Result<SourceSight, DemandError>> {
+        Box::pin(self.look_at_all())
+    }
+
+    fn watch(self: Arc<Self>, wake: Wake, ended: Ended) -> Option<BoxFuture<'static, ()>> {
+        self.set.as_ref()?;
+        Some(Box::pin(async move {
+            if let Some(set) = &self.set {
+                self.listen(set, wake, ended).await;
+            }
+        }))
+    }
+
+    fn hint(&self, body: &[u8]) {
+        self.reader.hint(repository_of(body).as_deref());
+    }
+
+    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> BoxFuture<'a, Result<Kit, DemandError>> {
+        Box::pin(async move {
+            // One that was made before and whose configuration nobody knows any more.
+            self.strike_rows(wish.runner).await?;
+            self.kit(wish).await
+        })
+    }
+
+    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
+        Box::pin(async move {
+            // It takes one job anyway; without its row it takes none, and with a job it keeps its row.
+            match self.strike_rows(runner).await {
+                Err(DemandError::Status { status: 422, .. }) => Ok(()),
+                other => other,
+            }
+        })
+    }
+
+    fn strike<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
+        Box::pin(self.strike_rows(runner))
+    }
+}

@@ -1,0 +1,240 @@
+//! How many jobs of a scale set wait for a runner, by what was told and by what is seen of runners.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use drover_actors::ports::JobSight;
+use drover_actors::record::Want;
+use drover_actors::time::WallTime;
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::jobs::want;
+
+/// What a runner is seen to do counts for so long before that is told.
+const UNTOLD: Duration = Duration::from_secs(60);
+
+/// Jobs of a set, counted by its service.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Counts {
+    total_assigned_jobs: u32,
+    total_running_jobs: u32,
+}
+
+/// A message of the service.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Message {
+    message_id: i64,
+    #[serde(default)]
+    body: String,
+    #[serde(default)]
+    statistics: Option<Counts>,
+}
+
+/// What became of a job.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    message_type: String,
+    #[serde(default)]
+    runner_request_id: i64,
+    #[serde(default)]
+    runner_name: String,
+    #[serde(flatten)]
+    job: Assigned,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Assigned {
+    job_display_name: String,
+    request_labels: Vec<String>,
+    queue_time: Option<String>,
+}
+
+/// What is known of a set's jobs.
+#[derive(Default)]
+pub struct Tally {
+    counts: Counts,
+    /// Jobs that are assigned and have no runner, by their numbers.
+    waiting: BTreeMap<i64, Assigned>,
+    /// Since when there are more than are known.
+    nameless: Option<Timestamp>,
+    /// Runners made whose job is not told to have begun, and since when they are seen to have one.
+    made: BTreeMap<String, Option<Instant>>,
+}
+
+impl Message {
+    /// Its number, which it is acknowledged by.
+    pub fn id(&self) -> i64 {
+        self.message_id
+    }
+}
+
+impl Tally {
+    /// Nothing but counts is known.
+    pub fn of(counts: Counts) -> Self {
+        Self { counts, ..Self::default() }
+    }
+
+    /// The service counted anew.
+    pub fn count(&mut self, counts: Counts) {
+        self.counts = counts;
+    }
+
+    /// Runners whose job is not told to have begun.
+    pub fn made(&self) -> impl Iterator<Item = &String> {
+        self.made.keys()
+    }
+
+    /// A runner was made.
+    pub fn make(&mut self, runner: &str) {
+        self.made.insert(runner.to_owned(), None);
+    }
+
+    /// A runner was removed: that its row is gone means nothing.
+    pub fn forget(&mut self, runner: &str) {
+        self.made.remove(runner);
+    }
+
+    /// Jobs that runners are seen to have, or to have had, and that are not told to have begun.
+    pub fn taken(
+        &mut self,
+        made: &BTreeSet<String>,
+        rows: &BTreeMap<String, bool>,
+        now: Instant,
+    ) -> u32 {
+        let mut taken = 0;
+        self.made.retain(|name, since| {
+            match rows.get(name) {
+                None if !made.contains(name) => return true,
+                Some(false) => *since = None,
+                // One that is gone had its job.
+                Some(true) | None => {
+                    let since = *since.get_or_insert(now);
+                    if now - since >= UNTOLD {
+                        return false;
+                    }
+                    taken += 1;
+                }
+            }
+            true
+        });
+        taken
+    }
+
+    /// Jobs that wait, but for so many that are taken.
+    pub fn jobs(&mut self, labels: &[String], taken: u32) -> Vec<JobSight> {
+        let Counts { total_assigned_jobs, total_running_jobs } = self.counts;
+        let begun = total_running_jobs.saturating_add(taken);
+        let count = total_assigned_jobs.saturating_sub(begun) as usize;
+        let sight = |id: String, name: &str, labels: &[String], since: Timestamp| JobSight {
+            id,
+            name: name.to_owned(),
+            // All of them are meant for it.
+            want: Want::Labels(
+                want(labels, Some(&labels.iter().cloned().collect())).unwrap_or_default(),
+            ),
+            since: WallTime(since.as_millisecond()),
+        };
+        let mut jobs: Vec<JobSight> = self
+            .waiting
+            .iter()
+            .map(|(id, job)| {
+                let since = job.queue_time.as_deref().and_then(|text| text.parse().ok());
+                let own = if job.request_labels.is_empty() { labels } else { &job.request_labels };
+                let since = since.unwrap_or_else(Timestamp::now);
+                sight(id.to_string(), &job.job_display_name, own, since)
+            })
+            .collect();
+        jobs.sort_by_key(|job| job.since);
+        // The oldest have runners first.
+        jobs.drain(..jobs.len().saturating_sub(count));
+        let missing = count - jobs.len();
+        if missing == 0 {
+            self.nameless = None;
+        } else {
+            let since = *self.nameless.get_or_insert_with(Timestamp::now);
+            jobs.extend((0..missing).map(|n| sight(format!("assigned-{n}"), "", labels, since)));
+        }
+        jobs
+    }
+
+    /// Takes up a message; gives the jobs that are to be acquired.
+    pub fn hear(&mut self, message: &Message) -> Vec<i64> {
+        if let Some(counts) = message.statistics {
+            self.counts = counts;
+        }
+        let told: Vec<Told> = serde_json::from_str(&message.body).unwrap_or_default();
+        let mut available = Vec::new();
+        for Told { message_type, runner_request_id, runner_name, job } in told {
+            match message_type.as_str() {
+                "JobAvailable" => available.push(runner_request_id),
+                "JobAssigned" => drop(self.waiting.insert(runner_request_id, job)),
+                "JobStarted" | "JobCompleted" => {
+                    self.waiting.remove(&runner_request_id);
+                    self.made.remove(&runner_name);
+                }
+                _ => {}
+            }
+        }
+        available
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(assigned: u32, running: u32, body: &str) -> Message {
+        let statistics =
+            Some(Counts { total_assigned_jobs: assigned, total_running_jobs: running });
+        Message { message_id: 1, body: body.to_owned(), statistics }
+    }
+
+    fn wants(known: &mut Tally, busy: u32) -> Vec<String> {
+        let jobs = known.jobs(&["set".to_owned()], busy).into_iter();
+        jobs.map(|job| match job.want {
+            Want::Labels(labels) => labels.into_iter().collect::<Vec<_>>().join(" "),
+            Want::Template(_) | Want::Expression(_) => "other".to_owned(),
+        })
+        .collect()
+    }
+
+    // Invariant: as many wait as are assigned and do not run, whatever was told of each.
+
+    #[test]
+    fn jobs_are_counted_by_the_statistics_and_described_by_what_was_told_of_them() {
+        let mut known = Tally::default();
+        assert_eq!(known.hear(&message(2, 0, "")), Vec::<i64>::new());
+        assert_eq!(wants(&mut known, 0), ["set", "set"]);
+        let body = r#"[{"messageType":"JobAssigned","runnerRequestId":7,
+            "requestLabels":["self-hosted","gpu"],"queueTime":"2026-01-01T00:00:00Z"},
+            {"messageType":"JobAvailable","runnerRequestId":8}]"#;
+        for _ in 0..2 {
+            assert_eq!(known.hear(&message(2, 0, body)), [8], "told twice is as once");
+            assert_eq!(wants(&mut known, 0), ["gpu", "set"]);
+        }
+        assert_eq!(wants(&mut known, 1), ["gpu"], "one is seen to run before that is told");
+        let body = r#"[{"messageType":"JobStarted","runnerRequestId":7}]"#;
+        known.hear(&message(2, 1, body));
+        assert_eq!(wants(&mut known, 0), ["set"]);
+        let body = r#"[{"messageType":"JobStarted","runnerRequestId":7,"runnerName":"r"}]"#;
+        let (start, made) = (Instant::now(), BTreeSet::from(["r".to_owned()]));
+        let rows = |busy: &[bool]| busy.iter().map(|busy| ("r".to_owned(), *busy)).collect();
+        known.made.insert("r".into(), None);
+        assert_eq!(known.taken(&BTreeSet::new(), &rows(&[]), start), 0, "made after the rows");
+        assert_eq!(known.taken(&made, &rows(&[false]), start), 0);
+        assert_eq!(known.taken(&made, &rows(&[true]), start), 1);
+        assert_eq!(known.taken(&made, &rows(&[]), start), 1, "it had its job");
+        known.hear(&message(2, 1, body));
+        assert_eq!(known.taken(&made, &rows(&[]), start), 0, "it is told now");
+        known.made.insert("r".into(), None);
+        assert_eq!(known.taken(&made, &rows(&[]), start), 1);
+        assert_eq!(known.taken(&made, &rows(&[]), start + UNTOLD), 0, "somebody removed it");
+        known.hear(&message(0, 0, "no JSON"));
+        assert_eq!(wants(&mut known, 0), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,206 @@
+//! Single calls of the connector against the fake: limits, refusals, answers that are lost.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover::config::SourceConnection;
+use drover::demand::github::{Login, Registration, Scope, Settings};
+use drover::demand::{Connector, Enlist, System, connector};
+use drover::pve::Tls;
+use drover_actors::id::{CloudId, RunnerName, TemplateId, VmId};
+use drover_actors::record::Want;
+use drover_actors::spec::TemplateSpec;
+
+use super::fake::{GitHub, TOKEN};
+
+fn connected(github: &GitHub, scope: Scope) -> Arc<dyn Connector> {
+    let settings = Settings {
+        scope,
+        login: Login::Token(TOKEN.to_owned().into()),
+        repositories: None,
+        group: None,
+        registration: Registration::Jit,
+        scale_set: None,
+        labels: None,
+        poll: Duration::ZERO,
+    };
+    let connection = SourceConnection {
+        url: format!("{}/api/v3", github.url).parse().unwrap(),
+        tls: Tls::System,
+        system: System::GitHub(Box::new(settings)),
+        command: None,
+        webhook: None,
+    };
+    connector(&connection).unwrap()
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+fn repository() -> Scope {
+    Scope::Repository("o".into(), "app".into())
+}
+
+async fn enlist(connector: &dyn Connector, name: &str) -> Result<String, String> {
+    let spec = TemplateSpec::bare(TemplateId::new(CloudId::new("lab"), "linux"), VmId(9000));
+    let want = Want::Labels(["linux".to_owned()].into());
+    let runner = RunnerName::new(name);
+    let wish = Enlist { runner: &runner, spec: &spec, want: &want };
+    let kit = connector.enlist(wish).await.map_err(|error| error.to_string())?;
+    assert!(
+        kit.files
+            .iter()
+            .all(|file| !kit.command.contains(&*String::from_utf8_lossy(&file.content)))
+    );
+    Ok(kit.command)
+}
+
+const NAME: &str = "drover-7k2m9qxw-4f8z1c3px9t2vkab";
+
+// Invariant: looks that find nothing new cost nothing of the rate limit.
+
+#[test]
+fn looks_at_an_organisation_where_nothing_happens_are_free() {
+    let github = GitHub::start();
+    for n in 0..30 {
+        let job = github.job(&format!("o/r{n}"), "old", &["self-hosted"], "true");
+        github.state().jobs.iter_mut().find(|known| known.id == job).unwrap().status = "completed";
+    }
+    github.state().remaining = Some(1000);
+    let hub = connected(&github, Scope::Organisation("o".into()));
+    run(async {
+        for _ in 0..20 {
+            assert_eq!(hub.look().await.unwrap().jobs.len(), 0);
+        }
+    });
+    let all = github.heard("");
+    let free = all.iter().filter(|(_, status)| *status == 304).count();
+    let ratio = free as f64 / all.len() as f64;
+    crate::harness::note(&format!("GitHub: {free} of {} requests were free", all.len()));
+    // The first look pays for all lists: one in twenty, and what no list answers for.
+    assert!(ratio >= 0.94, "{free} of {}", all.len());
+    assert!(github.state().remaining.unwrap() > 900);
+    github.sound();
+}
+
+// Invariant: nothing is asked while nothing may be, and it is told until when.
+
+#[test]
+fn a_limit_that_is_used_up_ends_all_calls_and_says_so() {
+    let github = GitHub::start();
+    github.job("o/app", "it", &["self-hosted", "linux"], "true");
+    github.state().remaining = Some(101);
+    let hub = connected(&github, repository());
+    run(async {
+        let error = hub.look().await.unwrap_err().to_string();
+        assert!(
+            error.contains("rate limit") && error.contains("nothing is asked before"),
+            "{error}"
+        );
+        let heard = github.heard("").len();
+        hub.look().await.unwrap_err();
+        assert_eq!(github.heard("").len(), heard, "nothing was asked");
+        enlist(&*hub, NAME).await.unwrap();
+        github.state().remaining = Some(0);
+        enlist(&*hub, NAME).await.unwrap_err();
+        let heard = github.heard("").len();
+        let error = enlist(&*hub, NAME).await.unwrap_err();
+        assert!(error.contains("rate limit"), "{error}");
+        assert_eq!(github.heard("").len(), heard, "nothing was asked");
+    });
+    github.sound();
+}
+
+// Invariant: what is missing is named, by scope.
+
+#[test]
+fn a_login_that_may_not_make_runners_is_told_what_it_lacks_before_a_machine_is_begun() {
+    let scopes = [
+        (repository(), "`Administration: write` (classic token: repo) for repository o/app"),
+        (Scope::Organisation("o".into()), "`Self-hosted runners: write` of the organisation"),
+        (Scope::Enterprise("e".into()), "manage_runners:enterprise"),
+    ];
+    for (scope, lacks) in scopes {
+        let github = GitHub::start();
+        github.state().refuse = Some(("registration-token", 403));
+        let hub = connected(&github, scope);
+        let error = run(hub.look()).unwrap_err().to_string();
+        assert!(error.contains(lacks), "{error}");
+    }
+    let github = GitHub::start();
+    github.state().refuse = Some(("/actions/runs", 403));
+    let error = run(connected(&github, repository()).look()).unwrap_err().to_string();
+    assert!(error.contains("`Actions: read`"), "{error}");
+}
+
+// Invariant: of one name there is one row at the most, whatever was lost before.
+
+#[test]
+fn a_name_that_is_taken_and_an_answer_that_was_lost_leave_one_row() {
+    let github = GitHub::start();
+    let hub = connected(&github, Scope::Organisation("o".into()));
+    run(async {
+        github.state().enrol(NAME, vec!["old".into()], 1);
+        github.state().enrol("drover-7k2m9qxw-4f8z1c3px9t2vkac", vec!["other".into()], 1);
+        github.state().lose = Some("generate-jitconfig");
+        enlist(&*hub, NAME).await.unwrap_err();
+        enlist(&*hub, NAME).await.unwrap();
+        let rows: Vec<(String, BTreeSet<String>)> = github
+            .state()
+            .runners
+            .iter()
+            .map(|row| (row.name.clone(), row.labels.iter().cloned().collect()))
+            .collect();
+        assert_eq!(rows.len(), 2, "{rows:?}");
+        assert_eq!(rows[1].0, NAME);
+        assert_eq!(rows[1].1, ["linux".to_owned(), "self-hosted".to_owned()].into());
+        hub.strike(&RunnerName::new(NAME)).await.unwrap();
+        hub.strike(&RunnerName::new(NAME)).await.unwrap();
+        assert_eq!(github.state().runners.len(), 1, "others' rows are not touched");
+    });
+    github.sound();
+}
+
+#[test]
+fn a_runner_with_a_job_keeps_its_row_and_one_without_takes_none_after_it_is_told() {
+    let github = GitHub::start();
+    let hub = connected(&github, repository());
+    let name = RunnerName::new(NAME);
+    run(async {
+        enlist(&*hub, NAME).await.unwrap();
+        github.job("o/app", "it", &["self-hosted"], "true");
+        let give = |status| {
+            let mut state = github.state();
+            state.jobs[0].status = status;
+            state.jobs[0].runner = Some(NAME.into());
+        };
+        give("in_progress");
+        hub.quiet(&name).await.unwrap();
+        let rows = hub.look().await.unwrap().rows;
+        assert_eq!((rows.len(), rows[0].jobs, rows[0].job.is_some()), (1, 1, true));
+        assert!(hub.strike(&name).await.unwrap_err().to_string().contains("422"));
+        give("completed");
+        hub.quiet(&name).await.unwrap();
+        assert!(hub.look().await.unwrap().rows.is_empty());
+    });
+    github.sound();
+}
+
+// Invariant: lists are read to their end.
+
+#[test]
+fn more_rows_and_jobs_than_a_page_holds_are_all_seen() {
+    let github = GitHub::start();
+    let names: Vec<String> = (0..250).map(|n| format!("drover-7k2m9qxw-{n:016}")).collect();
+    for name in &names {
+        github.state().enrol(name, vec!["linux".into()], 1);
+    }
+    for n in 0..120 {
+        github.job("o/app", &format!("j{n}"), &["self-hosted", "linux"], "true");
+    }
+    let sight = run(connected(&github, repository()).look()).unwrap();
+    assert_eq!((sight.rows.len(), sight.jobs.len()), (250, 120));
+    github.sound();
+}
