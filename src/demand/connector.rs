@@ -10,6 +10,7 @@ use drover_actors::spec::TemplateSpec;
 use futures_util::future::BoxFuture;
 
 use super::error::DemandError;
+use super::proof::Proof;
 
 /// A file for a runner's folder in the guest.
 pub struct KitFile {
@@ -52,7 +53,8 @@ impl Enlist<'_> {
     }
 }
 
-type Done<'a, T> = BoxFuture<'a, Result<T, DemandError>>;
+/// What a call of a CI system comes to.
+pub type Done<'a, T> = BoxFuture<'a, Result<T, DemandError>>;
 
 /// One CI system, as configured.
 pub trait Connector: Send + Sync {
@@ -64,4 +66,10 @@ pub trait Connector: Send + Sync {
     fn quiet<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()>;
     /// Removes every row of exactly that name.
     fn strike<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()>;
+
+    /// Proves, changing nothing, that its login may do what the others need; what only writing would
+    /// prove is said to be so. An error is told as one more finding.
+    fn prove(&self) -> Done<'_, Vec<Proof>> {
+        Box::pin(async move { Ok(vec![Proof::seen(&self.look().await?)]) })
+    }
 }

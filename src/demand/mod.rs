@@ -8,6 +8,7 @@ pub mod gitea;
 mod guest;
 mod hooks;
 mod http;
+mod proof;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -28,6 +29,7 @@ pub use connector::Connector;
 pub use error::DemandError;
 pub use hooks::{Heard, Hooks, Unheard};
 pub use http::Http;
+pub use proof::Proof;
 
 /// What is spoken at a source, with what is configured for that.
 #[derive(Debug, Clone)]
