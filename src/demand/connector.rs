@@ -30,6 +30,12 @@ pub struct Kit {
     pub command: String,
 }
 
+/// The program that a shell command begins with, whatever is set before it.
+pub fn program_of(command: &str) -> &str {
+    let is = |word: &&str| *word != "exec" && *word != "env" && !word.contains('=');
+    command.split_whitespace().find(is).unwrap_or_default()
+}
+
 /// A runner that is wanted.
 #[derive(Debug, Clone, Copy)]
 pub struct Enlist<'a> {
@@ -68,8 +74,28 @@ pub trait Connector: Send + Sync {
     fn strike<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()>;
 
     /// Proves, changing nothing, that its login may do what the others need; what only writing would
-    /// prove is said to be so. An error is told as one more finding.
+    /// prove is said to be so. An error is told as one more finding: see [`Proof::told`].
     fn prove(&self) -> Done<'_, Vec<Proof>> {
         Box::pin(async move { Ok(vec![Proof::seen(&self.look().await?)]) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: what must be in the guest is the program, and not what stands before it.
+
+    #[test]
+    fn the_program_of_a_command_is_found_behind_what_is_set_for_it() {
+        let commands = [
+            ("act_runner daemon", "act_runner"),
+            ("exec env A=b C=d /opt/run --env x=y", "/opt/run"),
+            ("WOODPECKER_BACKEND=docker exec woodpecker-agent", "woodpecker-agent"),
+            ("", ""),
+        ];
+        for (command, program) in commands {
+            assert_eq!(program_of(command), program);
+        }
     }
 }

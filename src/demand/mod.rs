@@ -5,10 +5,12 @@
 mod connector;
 mod error;
 pub mod gitea;
+pub mod gitlab;
 mod guest;
 mod hooks;
 mod http;
 mod proof;
+pub mod woodpecker;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -24,10 +26,12 @@ use crate::config::SourceConnection;
 use crate::shell::SshShell;
 use connector::Enlist;
 use gitea::Gitea;
+use gitlab::GitLab;
+use woodpecker::Woodpecker;
 
 pub use connector::Connector;
 pub use error::DemandError;
-pub use hooks::{Heard, Hooks, Unheard};
+pub use hooks::{Heard, HookProof, HookSecret, Hooks, Unheard};
 pub use http::Http;
 pub use proof::Proof;
 
@@ -36,13 +40,27 @@ pub use proof::Proof;
 pub enum System {
     /// Gitea or Forgejo.
     Gitea(gitea::Settings),
+    /// GitLab.
+    GitLab(gitlab::Settings),
+    /// Woodpecker.
+    Woodpecker(woodpecker::Settings),
 }
 
 impl System {
+    /// What its webhooks are believed by.
+    pub fn hook_proof(&self) -> HookProof {
+        match self {
+            Self::Gitea(_) | Self::Woodpecker(_) => HookProof::Signature,
+            Self::GitLab(_) => HookProof::Token,
+        }
+    }
+
     /// Everything of it, secrets included, for its fingerprint.
     pub fn parts(&self) -> Vec<String> {
         match self {
             Self::Gitea(settings) => settings.parts(),
+            Self::GitLab(settings) => settings.parts(),
+            Self::Woodpecker(settings) => settings.parts(),
         }
     }
 }
@@ -56,6 +74,8 @@ pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, De
     let command = connection.command.clone();
     Ok(match &connection.system {
         System::Gitea(settings) => Arc::new(Gitea::new(http, settings, command)),
+        System::GitLab(settings) => Arc::new(GitLab::new(http, settings, command)),
+        System::Woodpecker(settings) => Arc::new(Woodpecker::new(http, settings, command)),
     })
 }
 

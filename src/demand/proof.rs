@@ -2,6 +2,8 @@
 
 use drover_actors::ports::SourceSight;
 
+use super::error::DemandError;
+use crate::causes::chain;
 use crate::doctor::Mark;
 
 /// One finding.
@@ -33,9 +35,53 @@ impl Proof {
         Self { mark: Mark::Fail, about, text: text.into(), mend: vec![mend.into()] }
     }
 
+    /// A right that only writing would prove; `needs` is what the token must have.
+    pub fn unproven(what: &str, needs: &str) -> Self {
+        let text = format!("making and removing {what} is not tried here; it needs {needs}");
+        Self::ok("rights", text)
+    }
+
+    /// Why nothing more can be said.
+    pub fn told(error: &DemandError) -> Self {
+        let text = chain(error);
+        match error {
+            DemandError::Status { status: 401, .. } => {
+                let mend = "put a token that is good into what `credentialsId` names";
+                Self::fail("token", format!("is refused: {text}"), mend)
+            }
+            DemandError::Status { status: 403, .. } => {
+                let mend = "give the token what README's table says it needs";
+                Self::fail("token", format!("may not do this: {text}"), mend)
+            }
+            DemandError::Status { status: 404 | 410, .. } => {
+                let mend = "look whether `url`, `kind` and `scope` are right, and whether the token \
+                            may see that";
+                Self::fail("scope", format!("is not found: {text}"), mend)
+            }
+            DemandError::Status { status: 429, .. } => {
+                Self::warn("limits", text, "ask less often: raise `pollSeconds`")
+            }
+            DemandError::Status { .. } => Self::fail("answers", text, "look at the server's log"),
+            DemandError::Shape { .. } => {
+                Self::fail("answers", text, "look whether `url` and `kind` are right")
+            }
+            DemandError::Setup(_) | DemandError::Unreachable { .. } | DemandError::Guest(_) => {
+                Self { mark: Mark::Fail, about: "answers", text, mend: Vec::new() }
+            }
+        }
+    }
+
     /// That a whole look came about.
     pub fn seen(sight: &SourceSight) -> Self {
         let (jobs, rows) = (sight.jobs.len(), sight.rows.len());
         Self::ok("jobs and runners", format!("can be listed: {jobs} wait, {rows} of drover's"))
     }
+}
+
+/// All that was found, with why there is no more.
+pub fn ended(mut found: Vec<Proof>, ended: Result<(), DemandError>) -> Vec<Proof> {
+    if let Err(error) = ended {
+        found.push(Proof::told(&error));
+    }
+    found
 }

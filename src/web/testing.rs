@@ -24,7 +24,7 @@ use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use crate::demand::Hooks;
+use crate::demand::{HookProof, HookSecret, Hooks};
 
 use super::{Auth, Doors, Limits, Listen, Role, Running, TokenGrant, bind};
 use crate::view::View;
@@ -337,7 +337,9 @@ impl Served {
         let reload = Arc::new(Mutex::new(Err("drover.yaml: unknown key".to_owned())));
         let outcome = Arc::clone(&reload);
         let hooks = Arc::new(Hooks::default());
-        hooks.replace([(SourceId::new("git"), HOOK_SECRET.to_owned().into())].into());
+        let secret = HOOK_SECRET.to_owned().into();
+        let secret = HookSecret { proof: HookProof::Signature, secret };
+        hooks.replace([(SourceId::new("git"), secret)].into());
         let doors = Doors {
             herd,
             view: view.clone(),

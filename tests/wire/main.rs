@@ -4,10 +4,13 @@
 
 mod addresses;
 mod api;
+mod ci;
 mod demo;
 mod fallen;
 mod faults;
+mod forgejo;
 mod gitea;
+mod gitlab;
 mod harness;
 mod hostile;
 mod installations;
@@ -25,6 +28,7 @@ mod parity_retirement;
 mod parity_shape;
 mod parity_warm;
 mod prepare;
+mod proofs;
 mod proxy;
 mod recovery;
 mod reload;
@@ -41,3 +45,5 @@ mod spine;
 mod stress;
 mod trials;
 mod trust;
+mod ways;
+mod woodpecker;

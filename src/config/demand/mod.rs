@@ -1,6 +1,8 @@
 //! The `demand`: CI systems whose jobs agents are begun for, and what share each may have.
 
 mod gitea;
+mod gitlab;
+mod woodpecker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -64,6 +66,9 @@ struct RawDemand {
     idle_timeout_sec: u64,
     job_timeout_minutes: u64,
     runner_command: Option<String>,
+    run_untagged: Option<bool>,
+    grpc_server: Option<String>,
+    grpc_secure: Option<bool>,
     #[serde(rename = "webhook")]
     _webhook: Option<IgnoredAny>,
     ca_file: Option<String>,
@@ -149,6 +154,8 @@ fn source(
     let (kind, manner) = match raw.kind.as_str() {
         "gitea" => ("gitea", gitea::manner(Dialect::Gitea, &mut ground)),
         "forgejo" => ("forgejo", gitea::manner(Dialect::Forgejo, &mut ground)),
+        "gitlab" => ("gitlab", gitlab::manner(&mut ground)),
+        "woodpecker" => ("woodpecker", woodpecker::manner(&mut ground)),
         // Any other is a fault of its key.
         _ => return None,
     };

@@ -14,26 +14,29 @@ static WEBHOOK: Shape =
 pub(in crate::config) static OF_KINDS: &[(&str, &[&str])] = &[
     ("url", SYSTEMS),
     ("credentialsId", SYSTEMS),
-    ("scope", &["gitea", "forgejo"]),
+    ("scope", &["gitea", "forgejo", "gitlab"]),
     ("labels", SYSTEMS),
     ("pollSeconds", SYSTEMS),
     ("registerTimeoutSec", SYSTEMS),
     ("idleTimeoutSec", SYSTEMS),
     ("jobTimeoutMinutes", SYSTEMS),
     ("runnerCommand", SYSTEMS),
-    ("webhook", SYSTEMS),
+    ("runUntagged", &["gitlab"]),
+    ("grpcServer", &["woodpecker"]),
+    ("grpcSecure", &["woodpecker"]),
+    ("webhook", &["gitea", "forgejo", "gitlab"]),
     ("caFile", SYSTEMS),
     ("pinSha256", SYSTEMS),
     ("ignoreSslErrors", SYSTEMS),
 ];
 
 /// All kinds but the lease API.
-const SYSTEMS: &[&str] = &["gitea", "forgejo"];
+const SYSTEMS: &[&str] = &["gitea", "forgejo", "gitlab", "woodpecker"];
 
 pub(in crate::config) static DEMAND: &[Key] = &[
     key(
         "kind",
-        Kind::Choice(&["gitea", "forgejo", "leases"]),
+        Kind::Choice(&["gitea", "forgejo", "gitlab", "woodpecker", "leases"]),
         Preset::Required,
         "the kind of system; leases: the lease API, which has a share like the others",
     ),
@@ -43,7 +46,7 @@ pub(in crate::config) static DEMAND: &[Key] = &[
     text(
         "scope",
         Preset::Unset,
-        "whose jobs: server, org/NAME, user, repo/OWNER/NAME; unset: the server's",
+        "whose jobs: server, org/NAME, user, repo/OWNER/NAME; of gitlab: server, group/PATH, project/PATH; unset: the server's",
     )
     .checked(value::filled),
     key(
@@ -65,6 +68,24 @@ pub(in crate::config) static DEMAND: &[Key] = &[
         "what runs a runner, in its folder in the guest; unset: the kind's own program",
     )
     .checked(value::filled),
+    key(
+        "runUntagged",
+        Kind::Flag,
+        Preset::Unset,
+        "of gitlab: whether jobs without tags are wanted; unset: false",
+    ),
+    text(
+        "grpcServer",
+        Preset::Unset,
+        "of woodpecker: host and port that agents connect to; required there",
+    )
+    .checked(value::filled),
+    key(
+        "grpcSecure",
+        Kind::Flag,
+        Preset::Unset,
+        "of woodpecker: whether agents connect by TLS; unset: true",
+    ),
     key(
         "webhook",
         Kind::Mapping(&WEBHOOK),
