@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::ambient::jittered;
 use crate::demand::Level;
+use crate::demand::report::{RunningJob, SourceJobs};
 use crate::demand::runners::Kept;
 use crate::demand::spec::SourceSpec;
 use crate::fault::Fault;
@@ -124,7 +125,7 @@ pub struct SourceMind {
     /// Runners in a row that could not be made, and until when none is wanted for that.
     unserved: (u32, Option<Moment>),
     /// Jobs that want what this source may not have, by the last look.
-    ignored: usize,
+    ignored: Vec<JobSight>,
     jobs: Vec<JobSight>,
 }
 
@@ -143,7 +144,7 @@ impl SourceMind {
             outage: None,
             seen: BTreeMap::new(),
             unserved: (0, None),
-            ignored: 0,
+            ignored: Vec::new(),
             jobs: Vec::new(),
         }
     }
@@ -168,9 +169,26 @@ impl SourceMind {
         self.outage.as_ref().map(|(_, outage)| outage)
     }
 
-    /// Jobs that wait, by the last look, and how many were left alone for their labels.
-    pub fn jobs(&self) -> (&[JobSight], usize) {
-        (&self.jobs, self.ignored)
+    /// Jobs that wait, by the last look, and those that were left alone for their labels.
+    pub fn jobs(&self) -> (&[JobSight], &[JobSight]) {
+        (&self.jobs, &self.ignored)
+    }
+
+    /// Everything about its jobs, for people.
+    pub fn report(&self, runners: &BTreeMap<RunnerName, Runner>) -> SourceJobs {
+        let running = self.seen.iter().filter_map(|(name, seen)| {
+            let id = seen.job.clone().filter(|_| seen.jobs > 0)?;
+            let agent = runners.get(name)?.kept.entry.agent.clone();
+            Some(RunningJob { id, runner: name.clone(), agent })
+        });
+        SourceJobs {
+            source: self.spec.id.clone(),
+            waiting: self.jobs.clone(),
+            ignored: self.ignored.clone(),
+            running: running.collect(),
+            outage: self.outage().cloned(),
+            unserved: self.unserved(),
+        }
     }
 
     /// A spec comes into force; none when it left the configuration.
@@ -335,11 +353,11 @@ impl SourceMind {
                 self.mourn(name, runner, row, out);
             }
         }
-        let all = sight.jobs.len();
         let allowed = self.spec.labels.clone();
-        self.jobs = if self.configured { sight.jobs } else { Vec::new() };
-        self.jobs.retain(|job| allowed.as_ref().is_none_or(|allowed| is_of(&job.want, allowed)));
-        self.ignored = all - self.jobs.len();
+        let jobs = if self.configured { sight.jobs } else { Vec::new() };
+        let is_meant =
+            |job: &JobSight| allowed.as_ref().is_none_or(|allowed| is_of(&job.want, allowed));
+        (self.jobs, self.ignored) = jobs.into_iter().partition(is_meant);
         self.tell(runners, out);
     }
 

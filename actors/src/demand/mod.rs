@@ -3,6 +3,7 @@
 
 pub mod actor;
 pub mod mind;
+pub mod report;
 pub mod runners;
 pub mod share;
 pub mod spec;
