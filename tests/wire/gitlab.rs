@@ -389,6 +389,10 @@ fn a_hook_of_gitlab_has_its_job_run_long_before_the_next_look() {
 fn a_job_of_gitlab_whose_machine_is_switched_off_is_lost_once() {
     let mut scene = Scene::start(&kind(), "", |_| ());
     let id = scene.push("it", &["linux"], None, "sleep 600");
+    // Its guest may lie, and ask for more.
+    scene.server.until("told to take no more", |core| {
+        core.rows.iter().any(|row| row.quiet && row.name.starts_with("drover-"))
+    });
     let lost = scene.lose();
     assert_eq!(
         (&lost["job"]["source"], &lost["job"]["job"]),

@@ -16,7 +16,8 @@ pub(super) fn manner(ground: &mut Ground<'_, '_>) -> Option<Manner> {
         ground.vault.warnings.push(fault.help(help));
     }
     let settings = Settings { token, grpc, secure };
-    Some(Manner::of_single_jobs(System::Woodpecker(settings)))
+    // Its program ends after one workflow, but a guest that lies would be given more by its token.
+    Some(Manner { early: true, ..Manner::of_single_jobs(System::Woodpecker(settings)) })
 }
 
 /// Where agents connect; its faults are told.

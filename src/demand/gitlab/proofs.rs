@@ -104,5 +104,5 @@ fn scopes(token: &Token) -> Proof {
         return Proof::ok(about, format!("{}{until}", token.scopes.join(", ")));
     }
     let mend = format!("make a token with `api`, or with {}", NEEDED.join(", "));
-    Proof::fail(about, format!("{} is missing", missing.join(", ")), mend)
+    Proof::fail(about, format!("it lacks {}", missing.join(", ")), mend)
 }

@@ -6,11 +6,11 @@ use drover::sim::world::{
 use drover_actors::ambient::Dice;
 use drover_actors::message::StopPolicy;
 
-use super::{around, systems};
 use super::plan::{
     Bait, CloudConf, Deed, Event, Found, Plan, QuirkName, ResetName, Speed, Stage, Stranger,
     TemplateConf,
 };
+use super::{around, systems};
 
 /// The kinds of storm; a seed's number chooses one in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -34,7 +34,9 @@ impl Watch {
         let vmid = granted.and_then(|agent| seen.live.get(&agent)?.vmid);
         // A source's runner stands for the key of whoever asks for a lease.
         let keyless = picture.principal.starts_with("source:");
-        if !keyless && vmid.is_none_or(|vmid| !self.shell.admitted(vmid).contains(picture.lease.as_str())) {
+        if !keyless
+            && vmid.is_none_or(|vmid| !self.shell.admitted(vmid).contains(picture.lease.as_str()))
+        {
             let text = format!("{} is ready without its key in {vmid:?}", picture.lease);
             self.blame(seen, "key-installed-before-ready", text);
         }
