@@ -90,6 +90,15 @@ impl LabelExpression {
         names
     }
 
+    /// The labels that must all be there, where it asks for nothing else: `a && b`.
+    pub fn conjunction(&self) -> Option<BTreeSet<String>> {
+        let mut labels = BTreeSet::new();
+        self.root.is_conjunction().then(|| {
+            self.root.names(&mut labels);
+            labels.into_iter().map(str::to_owned).collect()
+        })
+    }
+
     /// The expression as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -126,6 +135,18 @@ impl Node {
             Self::Pair(_, left, right) => {
                 left.names(names);
                 right.names(names);
+            }
+        }
+    }
+
+    fn is_conjunction(&self) -> bool {
+        match self {
+            Self::Label(_) => true,
+            Self::Pair(Operator::And, left, right) => {
+                left.is_conjunction() && right.is_conjunction()
+            }
+            Self::Not(_) | Self::Pair(Operator::Or | Operator::Implies | Operator::Same, ..) => {
+                false
             }
         }
     }

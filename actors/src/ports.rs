@@ -338,6 +338,33 @@ pub struct RowSight {
     pub jobs: u32,
     /// One of them, where that is known.
     pub job: Option<String>,
+    /// What sources tell whose runners are nodes that take job after job.
+    pub node: NodeSight,
+}
+
+/// What only sources tell whose runners are nodes that take job after job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeSight {
+    /// The jobs on it by their ids, as far as those are told.
+    pub running: BTreeSet<String>,
+    /// Whether it takes jobs.
+    pub shut: Shut,
+    /// Why it is not connected, in its source's words.
+    pub reason: Option<String>,
+}
+
+/// What keeps a node from taking jobs, connected or not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Shut {
+    /// Nothing.
+    #[default]
+    Open,
+    /// drover said so.
+    Quiet,
+    /// A person said so there.
+    Person,
+    /// Its source finds it unfit, for this reason.
+    Unfit(String),
 }
 
 /// What a source says at one moment. Runners were read before jobs, so that a job taken meanwhile
@@ -348,6 +375,8 @@ pub struct SourceSight {
     pub rows: Vec<RowSight>,
     /// Jobs that wait for a runner and nothing else.
     pub jobs: Vec<JobSight>,
+    /// Jobs that wait and of which it is not told what they want.
+    pub unread: usize,
 }
 
 /// Sources of demand. A fault of theirs is charged to [`crate::fault::Culprit::Source`].

@@ -281,6 +281,12 @@ impl TemplateSpec {
         self.origin.as_ref().map_or_else(|| node.clone(), |origin| origin.home.clone())
     }
 
+    /// Jobs at once on an agent that one runner has whole: no more than its uses.
+    pub fn places(&self) -> u32 {
+        let executors = self.executors.max(1);
+        self.max_uses.map_or(executors, |most| executors.min(most.max(1)))
+    }
+
     /// What it always keeps.
     pub fn minimums(&self) -> Minimums {
         Minimums { all: self.minimum, idle: self.idle_minimum }

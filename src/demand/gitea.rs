@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use drover_actors::id::RunnerName;
-use drover_actors::ports::{JobSight, RowSight, SourceSight};
+use drover_actors::ports::{JobSight, NodeSight, RowSight, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -242,7 +242,7 @@ impl Gitea {
         });
         let rows = rows.collect();
         let jobs = self.jobs("queued").await?;
-        Ok(SourceSight { rows, jobs: jobs.into_iter().map(waiting).collect() })
+        Ok(SourceSight { rows, jobs: jobs.into_iter().map(waiting).collect(), unread: 0 })
     }
 
     async fn look_at_forgejo(&self) -> Result<SourceSight, DemandError> {
@@ -252,7 +252,7 @@ impl Gitea {
         let path = format!("{}/actions/runners/jobs", self.scope);
         let jobs: Option<Vec<Job>> = self.http.get(&path).await?;
         let jobs = jobs.unwrap_or_default().into_iter().filter(|job| job.status == "waiting");
-        Ok(SourceSight { rows, jobs: jobs.map(waiting).collect() })
+        Ok(SourceSight { rows, jobs: jobs.map(waiting).collect(), unread: 0 })
     }
 
     async fn register(&self, wish: Enlist<'_>) -> Result<Registered, DemandError> {
@@ -379,7 +379,7 @@ fn sight(row: &Runner, jobs: u32, job: Option<String>) -> Option<RowSight> {
     RunnerName::parse(&row.name)?;
     let runner = RunnerName::new(&row.name);
     let online = matches!(row.status.as_str(), "online" | "idle" | "active");
-    Some(RowSight { runner, online, jobs, job })
+    Some(RowSight { runner, online, jobs, job, node: NodeSight::default() })
 }
 
 fn waiting(job: Job) -> JobSight {

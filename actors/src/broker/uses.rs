@@ -127,6 +127,17 @@ impl Broker {
         .collect()
     }
 
+    /// How many of the jobs that a source told want what no configured template offers.
+    pub fn not_offered(&self, source: &SourceId) -> usize {
+        let Some(view) = self.sources.get(source) else { return 0 };
+        let offered = |level: &&Level| {
+            let mut all = self.templates.values().filter(|view| view.configured);
+            all.any(|view| self.serves(&view.spec, &level.want))
+        };
+        let without = view.levels.iter().filter(|level| !offered(level));
+        without.map(|level| level.since.len()).sum()
+    }
+
     /// Jobs that runners of a source, begun for this kind, can still take.
     pub(super) fn open_places(&self, source: &SourceId, want: &Want) -> usize {
         let of_it = |entry: &Entry| {
@@ -136,7 +147,7 @@ impl Broker {
         let whole = self.sources.get(source).is_some_and(|view| view.spec.whole);
         let places = placed.map(|(agent, entry)| {
             let view = self.agents.get(agent).filter(|_| whole);
-            let places = view.map_or(1, |view| view.spec.executors.max(1));
+            let places = view.map_or(1, |view| view.spec.places());
             places.saturating_sub(entry.jobs) as usize
         });
         places.sum()

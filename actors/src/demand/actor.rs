@@ -12,7 +12,7 @@ use futures_util::future::abortable;
 use futures_util::stream::AbortHandle;
 use tokio::sync::oneshot;
 
-use crate::birth::Common;
+use crate::birth::{Common, Living};
 use crate::demand::Level;
 use crate::demand::mind::{Effect, Runner, SourceMind};
 use crate::demand::report::SourceJobs;
@@ -37,6 +37,8 @@ pub enum SourceCommand {
     NotServed,
     /// Somebody wants to see its jobs.
     Jobs(oneshot::Sender<SourceJobs>),
+    /// So many of the jobs it told want what no template offers.
+    NotOffered(usize),
     /// It is not needed any more.
     Leave,
 }
@@ -89,6 +91,8 @@ pub struct Source {
     woken: bool,
     /// Runners that could not be begun and were not counted yet.
     unserved: u32,
+    /// Jobs that want what no template offers.
+    unoffered: usize,
     alarm: Option<AbortHandle>,
     shown: Option<SourcePicture>,
 }
@@ -105,6 +109,7 @@ impl Source {
             mind: None,
             woken: false,
             unserved: 0,
+            unoffered: 0,
             alarm: None,
             shown: None,
         }
@@ -115,8 +120,12 @@ impl Source {
         let all = self.common.runners.of(&self.id).into_iter();
         all.map(|(name, kept)| {
             let living = self.common.roster.get(&kept.entry.agent);
-            let lives = living.is_some_and(|living| living.leases.contains(&kept.entry.lease));
-            (name, Runner { kept, lives })
+            let here = living.as_ref().filter(|living| living.leases.contains(&kept.entry.lease));
+            let (most, idle) = match here.filter(|_| self.spec.whole) {
+                Some(living) => (builds(living), living.overrides.idle(&living.spec)),
+                None => (1, None),
+            };
+            (name, Runner { lives: here.is_some(), kept, most, idle })
         })
         .collect()
     }
@@ -131,7 +140,9 @@ impl Source {
         let runners = self.runners();
         let spec = self.configured.then(|| self.spec.clone());
         let mut out = Vec::new();
-        let mind = self.mind.get_or_insert_with(|| SourceMind::new(self.spec.clone(), now.mono));
+        let mind = self.mind.get_or_insert_with(|| {
+            SourceMind::new(self.spec.clone(), self.common.installation.clone(), now.mono)
+        });
         if mind.is_configured() != self.configured || !Arc::ptr_eq(mind.spec(), &self.spec) {
             mind.apply(spec, now, &mut out);
         }
@@ -141,6 +152,7 @@ impl Source {
         for _ in 0..std::mem::take(&mut self.unserved) {
             mind.not_served(&runners, now, &mut out);
         }
+        mind.not_offered(self.unoffered);
         step(mind, &runners, now, &mut out);
         mind.tick(&runners, now, &mut out);
         out.into_iter().for_each(|effect| self.carry_out(effect, ctx));
@@ -160,12 +172,9 @@ impl Source {
             Effect::Quiet(runner) => {
                 let quiet = demand.quiet(&self.id, &runner);
                 ctx.spawn(quiet.into_actor(self).map(move |result, actor, ctx| {
-                    if let Err(fault) = result {
-                        tracing::warn!(runner = %runner, error = %fault, "runner takes jobs still");
-                    }
                     // What it took meanwhile is seen before anything is done to it.
                     actor.woken = true;
-                    actor.step(ctx, |_, _, _, _| {});
+                    actor.step(ctx, |mind, _, now, _| mind.quieted(&runner, result, now.mono));
                 }));
             }
             Effect::Strike(runner) => {
@@ -175,6 +184,18 @@ impl Source {
                 }));
             }
             Effect::Gone(runner) => self.gone(runner, ctx),
+            Effect::Sweep(runner) => {
+                let strike = demand.strike(&self.id, &runner);
+                ctx.spawn(strike.into_actor(self).map(move |result, actor, _| match result {
+                    Ok(()) => {
+                        tracing::warn!(source = %actor.id, runner = %runner, "stray runner removed");
+                    }
+                    Err(fault) => tracing::warn!(
+                        source = %actor.id, runner = %runner, error = %fault,
+                        "stray runner can not be removed and is tried again"
+                    ),
+                }));
+            }
             Effect::Tell(levels, jobs) => {
                 let source = self.id.clone();
                 self.herd.do_send(SourceReport::Wanted { source, levels, jobs });
@@ -254,9 +275,9 @@ impl Source {
         let picture = SourcePicture {
             source: self.id.clone(),
             kind: self.spec.kind.to_owned(),
-            waiting: jobs.len(),
+            waiting: jobs.len() - mind.unoffered(),
             oldest: jobs.iter().map(|job| job.since).min(),
-            ignored: ignored.len(),
+            ignored: ignored.len() + mind.unread() + mind.unoffered(),
             runners,
             running: mind.running(),
             unserved: mind.unserved(),
@@ -267,6 +288,14 @@ impl Source {
             self.shown = Some(picture);
         }
     }
+}
+
+/// Jobs that a runner with an agent of its own takes: as many as its template's uses, and where nobody
+/// said how many, one on each executor. One that is made clean afterwards has a round for each lease.
+fn builds(living: &Living) -> u32 {
+    let executors = living.spec.executors.max(1);
+    let most = living.overrides.max_uses(&living.spec).filter(|_| living.spec.reset.is_none());
+    most.unwrap_or(executors)
 }
 
 impl Actor for Source {
@@ -303,6 +332,7 @@ impl Handler<SourceCommand> for Source {
                 reply.send(self.jobs()).ok(); // an error: nobody waits any more
                 return;
             }
+            SourceCommand::NotOffered(count) => self.unoffered = count,
             SourceCommand::Leave => return ctx.stop(),
         }
         self.step(ctx, |_, _, _, _| {});

@@ -13,9 +13,10 @@ use crate::demand::Level;
 use crate::demand::report::{RunningJob, SourceJobs};
 use crate::demand::runners::Kept;
 use crate::demand::spec::SourceSpec;
+use crate::demand::strays::Strays;
 use crate::fault::Fault;
-use crate::id::{AgentId, LeaseId, RunnerName};
-use crate::ports::{JobSight, JournalFault, RowSight, SourceSight};
+use crate::id::{AgentId, Installation, LeaseId, RunnerName};
+use crate::ports::{JobSight, JournalFault, RowSight, Shut, SourceSight};
 use crate::record::Want;
 use crate::time::{Moment, Now, WallTime};
 
@@ -31,6 +32,8 @@ const STALE: Duration = Duration::from_secs(60);
 const UNHEARD: Duration = Duration::from_secs(60);
 /// Between two tries to remove a runner.
 const STRIKE_PAUSE: Duration = Duration::from_secs(30);
+/// How often a runner is told to take no further job before that is taken for done.
+const QUIET_TRIES: u32 = 3;
 
 /// What the mind wants done.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +46,8 @@ pub enum Effect {
     Strike(RunnerName),
     /// Write down that a runner is gone.
     Gone(RunnerName),
+    /// Remove a runner that nobody knows.
+    Sweep(RunnerName),
     /// Tell the herd what is wanted, and the jobs on each lease.
     Tell(Vec<Level>, Vec<(LeaseId, u32)>),
     /// A lease's runner is done: it is over.
@@ -71,12 +76,19 @@ struct Seen {
     jobs: u32,
     /// One of them.
     job: Option<String>,
-    /// Whether it ever had one.
-    worked: bool,
+    /// Those of them that are told by their ids.
+    running: BTreeSet<String>,
+    /// Jobs that began on it, as far as looks saw them.
+    began: u32,
     /// Since when it has none, once it is connected.
     idle: Option<Moment>,
-    /// When it was told to take no further job.
-    quiet: Option<Moment>,
+    /// Whether it is told to take no further job.
+    quiet: bool,
+    /// Since when it knows, and how often telling it failed.
+    quieted: Option<Moment>,
+    refusals: u32,
+    /// Whether somebody at its source keeps it from taking jobs.
+    shut: bool,
     /// Whether its lease was ended or failed because of what was seen.
     settled: bool,
     /// Whether its lease was seen on its agent.
@@ -87,6 +99,21 @@ struct Seen {
     strike: Option<(Moment, bool)>,
 }
 
+impl Seen {
+    /// Takes in the jobs on it. One that began and ended between two looks was seen by nobody.
+    fn count(&mut self, row: &RowSight) {
+        let named = |running: &BTreeSet<String>| u32::try_from(running.len()).unwrap_or(u32::MAX);
+        let running = &row.node.running;
+        let fresh = u32::try_from(running.difference(&self.running).count()).unwrap_or(u32::MAX);
+        let before = self.jobs.saturating_sub(named(&self.running));
+        let nameless = row.jobs.saturating_sub(named(running));
+        self.began = self.began.saturating_add(fresh + nameless.saturating_sub(before));
+        self.running.clone_from(running);
+        self.jobs = row.jobs;
+        self.job.clone_from(&row.job);
+    }
+}
+
 /// A runner whose lease lives, with what this side knows of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Runner {
@@ -94,6 +121,10 @@ pub struct Runner {
     pub kept: Kept,
     /// Whether its lease is on its agent.
     pub lives: bool,
+    /// Jobs after which it is done.
+    pub most: u32,
+    /// How long it may be without a job by what its template says; none for no limit.
+    pub idle: Option<Duration>,
 }
 
 /// What is told of a source that does not answer.
@@ -109,6 +140,9 @@ pub struct Outage {
 #[derive(Debug, Clone)]
 pub struct SourceMind {
     spec: Arc<SourceSpec>,
+    /// Whose runners are drover's own.
+    own: Installation,
+    strays: Strays,
     /// Whether it is configured.
     configured: bool,
     /// Whether a look is under way.
@@ -126,14 +160,20 @@ pub struct SourceMind {
     unserved: (u32, Option<Moment>),
     /// Jobs that want what this source may not have, by the last look.
     ignored: Vec<JobSight>,
+    /// Jobs of which the source does not tell what they want, by the last look.
+    unread: usize,
+    /// Jobs that want what no template offers.
+    unoffered: usize,
     jobs: Vec<JobSight>,
 }
 
 impl SourceMind {
     /// A mind that has not looked yet.
-    pub fn new(spec: Arc<SourceSpec>, now: Moment) -> Self {
+    pub fn new(spec: Arc<SourceSpec>, own: Installation, now: Moment) -> Self {
         Self {
             spec,
+            own,
+            strays: Strays::default(),
             configured: true,
             looking: false,
             woken: false,
@@ -145,6 +185,8 @@ impl SourceMind {
             seen: BTreeMap::new(),
             unserved: (0, None),
             ignored: Vec::new(),
+            unread: 0,
+            unoffered: 0,
             jobs: Vec::new(),
         }
     }
@@ -189,6 +231,21 @@ impl SourceMind {
             outage: self.outage().cloned(),
             unserved: self.unserved(),
         }
+    }
+
+    /// Jobs of which the source does not tell what they want.
+    pub fn unread(&self) -> usize {
+        self.unread
+    }
+
+    /// Of the jobs that wait, those that want what no template offers.
+    pub fn unoffered(&self) -> usize {
+        self.unoffered.min(self.jobs.len())
+    }
+
+    /// So many of the jobs that wait want what no template offers.
+    pub fn not_offered(&mut self, count: usize) {
+        self.unoffered = count;
     }
 
     /// A spec comes into force; none when it left the configuration.
@@ -279,8 +336,9 @@ impl SourceMind {
         if !seen.held && now.mono - runner.kept.since < UNHEARD {
             return;
         }
-        if seen.jobs > 0 && !seen.settled {
-            // Whether its job was over before its machine was, only its source can tell.
+        if (seen.jobs > 0 || !seen.held) && !seen.settled {
+            // Whether its job was over before its machine was, only its source can tell; and so
+            // whether one had a job at all whose machine went while nobody looked.
             if seen.died.is_none() {
                 seen.died = Some(now.mono);
                 self.woken = true;
@@ -293,6 +351,24 @@ impl SourceMind {
         if due {
             seen.strike = Some((now.mono, true));
             out.push(Effect::Strike(name.clone()));
+        }
+    }
+
+    /// A runner was told to take no further job, or could not be told: then it is told once more
+    /// when it is seen again, until that is given up.
+    pub fn quieted(&mut self, name: &RunnerName, result: Result<(), Fault>, now: Moment) {
+        let Some(seen) = self.seen.get_mut(name) else { return };
+        match result {
+            Ok(()) => seen.quieted = Some(now),
+            Err(fault) => {
+                tracing::warn!(
+                    source = %self.spec.id, runner = %name, error = %fault,
+                    "runner takes jobs still"
+                );
+                seen.refusals += 1;
+                seen.quieted = (seen.refusals >= QUIET_TRIES).then_some(now);
+                seen.quiet = seen.quieted.is_some();
+            }
         }
     }
 
@@ -353,6 +429,10 @@ impl SourceMind {
                 self.mourn(name, runner, row, out);
             }
         }
+        let is_known = |name: &RunnerName| runners.contains_key(name);
+        let strays = self.strays.look(&sight.rows, &self.own, is_known, now.mono);
+        out.extend(strays.into_iter().map(Effect::Sweep));
+        self.unread = sight.unread;
         let allowed = self.spec.labels.clone();
         let jobs = if self.configured { sight.jobs } else { Vec::new() };
         let is_meant =
@@ -423,39 +503,49 @@ impl SourceMind {
             }
             return;
         };
-        seen.job.clone_from(&row.job);
-        seen.jobs = row.jobs;
+        seen.count(row);
+        let done = self.spec.single && seen.began >= runner.most;
         if row.online || row.jobs > 0 {
             self.unserved = (0, None);
-        }
-        if row.jobs > 0 {
-            seen.worked = true;
-            seen.idle = None;
             seen.online.get_or_insert(now.mono);
-            if self.spec.early && self.spec.single && seen.quiet.is_none() {
-                seen.quiet = Some(now.mono);
+        }
+        if row.node.shut == Shut::Quiet && !seen.quiet {
+            // It was told by an earlier start of the service.
+            seen.quiet = true;
+            seen.quieted = Some(now.mono);
+        }
+        seen.shut = row.node.shut != Shut::Open;
+        if row.jobs > 0 {
+            seen.idle = None;
+            if self.spec.early && done && !seen.quiet {
+                seen.quiet = true;
                 out.push(Effect::Quiet(name.clone()));
             }
             return;
         }
-        if row.online {
-            seen.online.get_or_insert(now.mono);
+        let said = row.node.reason.as_ref().map_or_else(String::new, |why| format!("; {why}"));
+        if let Shut::Unfit(why) = &row.node.shut
+            && !done
+        {
+            seen.settled = true;
+            let text = format!("source `{}` took its runner off: {why}", self.spec.id);
+            out.push(Effect::Fail(agent, lease, text));
+        } else if row.online && row.node.shut == Shut::Person && !done && self.configured {
+            // Whoever did that looks at it, or wants it to rest: it is theirs until its time is over.
+            seen.idle = None;
+        } else if row.online {
             let since = *seen.idle.get_or_insert(now.mono);
-            let too_long = now.mono - since >= self.spec.idle || !self.configured;
-            let done = seen.worked && self.spec.single;
-            match seen.quiet {
-                // What it took just before it was told is seen by now.
-                Some(at) if at < now.mono => {
-                    seen.settled = true;
-                    let why = if done { "done" } else { "idle" };
-                    out.push(Effect::Over(agent, lease, why));
-                }
-                Some(_) => {}
-                None if too_long || done => {
-                    seen.quiet = Some(now.mono);
-                    out.push(Effect::Quiet(name.clone()));
-                }
-                None => {}
+            let idle = runner.idle.map_or(self.spec.idle, |idle| idle.min(self.spec.idle));
+            let too_long = now.mono - since >= idle || !self.configured;
+            // What it took just before it was told is seen by a look that began later.
+            let told = seen.quieted.is_some_and(|at| self.looked.is_some_and(|look| look >= at));
+            if seen.quiet && told {
+                seen.settled = true;
+                let why = if done { "done" } else { "idle" };
+                out.push(Effect::Over(agent, lease, why));
+            } else if !seen.quiet && (too_long || done) {
+                seen.quiet = true;
+                out.push(Effect::Quiet(name.clone()));
             }
         } else if let (None, Some(hired)) = (seen.online, hired)
             && now.mono - *hired >= self.spec.register
@@ -464,7 +554,7 @@ impl SourceMind {
             let seconds = self.spec.register.as_secs();
             let text = format!(
                 "its runner did not connect to source `{}` within {seconds} s: look whether the \
-                 guest reaches it, and at the runner's log in the guest",
+                 guest reaches it, and at the runner's log in the guest{said}",
                 self.spec.id
             );
             out.push(Effect::Fail(agent, lease, text));
@@ -473,7 +563,8 @@ impl SourceMind {
             let since = *seen.idle.get_or_insert(now.mono);
             if now.mono - since >= self.spec.register {
                 seen.settled = true;
-                let text = format!("its runner left source `{}` and did not return", self.spec.id);
+                let id = &self.spec.id;
+                let text = format!("its runner left source `{id}` and did not return{said}");
                 out.push(Effect::Fail(agent, lease, text));
             }
         }
@@ -493,7 +584,7 @@ impl SourceMind {
         let on = runners.iter().filter(|(_, runner)| runner.lives).map(|(name, runner)| {
             // One that is settled takes no further job.
             let jobs = self.seen.get(name).map_or(0, |seen| {
-                if seen.settled || seen.quiet.is_some() { u32::MAX } else { seen.jobs }
+                if seen.settled || seen.quiet || seen.shut { u32::MAX } else { seen.jobs }
             });
             (runner.kept.entry.lease.clone(), jobs)
         });

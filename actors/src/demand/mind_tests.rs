@@ -4,7 +4,7 @@ use super::*;
 use crate::fault::{Culprit, FaultKind};
 use crate::id::{Installation, SourceId};
 use crate::ledger::RunnerEntry;
-use crate::ports::JournalFault;
+use crate::ports::{JournalFault, NodeSight};
 use crate::testbed::{at, labels, seconds};
 
 fn spec() -> SourceSpec {
@@ -26,7 +26,11 @@ fn spec() -> SourceSpec {
 }
 
 fn name(n: u32) -> RunnerName {
-    RunnerName::of(&Installation::new("7k2m9qxw"), &AgentId::new("4f8z1c3px9t2vkab"), n)
+    RunnerName::of(&own(), &AgentId::new("4f8z1c3px9t2vkab"), n)
+}
+
+fn own() -> Installation {
+    Installation::new("7k2m9qxw")
 }
 
 /// A mind with its runners, and the time.
@@ -34,12 +38,14 @@ struct Play {
     mind: SourceMind,
     runners: BTreeMap<RunnerName, Runner>,
     now: u64,
+    /// How telling runners to be quiet goes, the last first; then it goes well.
+    quiets: Vec<Result<(), Fault>>,
 }
 
 impl Play {
     fn new(spec: SourceSpec) -> Self {
-        let mind = SourceMind::new(Arc::new(spec), at(0).mono);
-        Self { mind, runners: BTreeMap::new(), now: 0 }
+        let mind = SourceMind::new(Arc::new(spec), own(), at(0).mono);
+        Self { mind, runners: BTreeMap::new(), now: 0, quiets: Vec::new() }
     }
 
     /// A runner that was started in its guest at this moment.
@@ -50,7 +56,7 @@ impl Play {
         };
         let now = at(self.now).mono;
         let kept = Kept { entry, since: now, hired: Some(now) };
-        self.runners.insert(name(n), Runner { kept, lives: true });
+        self.runners.insert(name(n), Runner { kept, lives: true, most: 1, idle: None });
     }
 
     fn dies(&mut self, n: u32) {
@@ -83,7 +89,22 @@ impl Play {
         assert!(out.contains(&Effect::Look), "{out:?}");
         self.mind.looked(result, &self.runners, at(self.now), 0, &mut out);
         out.extend(self.tick());
+        for effect in &out {
+            if let Effect::Quiet(runner) = effect {
+                let result = self.quiets.pop().unwrap_or(Ok(()));
+                self.mind.quieted(runner, result, at(self.now).mono);
+            }
+        }
         out
+    }
+
+    /// A look at node 1 of a source like Jenkins, with these builds on it.
+    fn node(&mut self, builds: &[&str], shut: Shut) -> Vec<String> {
+        let mut sight = sight(&[(1, true, u32::try_from(builds.len()).expect("few"))], &[]);
+        let running = builds.iter().map(|build| (*build).to_owned()).collect();
+        sight.rows[0].node = NodeSight { running, shut, reason: None };
+        let effects = told(&self.look(Ok(sight)));
+        effects.into_iter().filter(|told| !told.starts_with("wants [] on")).collect()
     }
 
     fn sees(&mut self, rows: &[(u32, bool, u32)], jobs: &[&[&str]]) -> Vec<Effect> {
@@ -99,6 +120,7 @@ fn sight(rows: &[(u32, bool, u32)], jobs: &[&[&str]]) -> SourceSight {
         online: *online,
         jobs: *jobs,
         job: (*jobs > 0).then(|| format!("job {n}")),
+        node: NodeSight::default(),
     });
     let jobs = jobs.iter().enumerate().map(|(n, wanted)| JobSight {
         id: n.to_string(),
@@ -106,7 +128,7 @@ fn sight(rows: &[(u32, bool, u32)], jobs: &[&[&str]]) -> SourceSight {
         want: labels(wanted),
         since: at(0).wall,
     });
-    SourceSight { rows: rows.collect(), jobs: jobs.collect() }
+    SourceSight { rows: rows.collect(), jobs: jobs.collect(), unread: 0 }
 }
 
 fn silent() -> Result<SourceSight, Fault> {
@@ -132,6 +154,7 @@ fn told(effects: &[Effect]) -> Vec<String> {
         Effect::Quiet(runner) => Some(format!("quiet {}", number(runner))),
         Effect::Strike(runner) => Some(format!("strike {}", number(runner))),
         Effect::Gone(runner) => Some(format!("gone {}", number(runner))),
+        Effect::Sweep(runner) => Some(format!("sweep {}", number(runner))),
         Effect::Over(_, lease, why) => Some(format!("{lease} is {why}")),
         Effect::Fail(_, lease, text) => Some(format!("{lease} fails: {text}")),
         Effect::Lost { runner, job, .. } => {
@@ -322,6 +345,27 @@ fn a_job_whose_machine_went_is_lost_when_its_source_still_has_it_there() {
 }
 
 #[test]
+fn a_job_whose_machine_went_while_nobody_looked_is_told_too() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.dies(1);
+    assert_eq!(told(&play.sees(&[(1, false, 1)], &[])), ["wants [] on []"], "it may be begun");
+    play.now += 60;
+    let effects = play.sees(&[(1, false, 1)], &[]);
+    assert_eq!(told(&effects), ["lost job 1 of 1", "wants [] on []", "strike 1"]);
+}
+
+// Invariant: what nobody knows is removed by its exact name.
+
+#[test]
+fn a_runner_of_ours_that_nobody_knows_is_removed_after_a_while() {
+    let mut play = Play::new(spec());
+    assert_eq!(told(&play.sees(&[(4, false, 0)], &[])), ["wants [] on []"]);
+    play.now += 300;
+    assert_eq!(told(&play.sees(&[(4, false, 0)], &[])), ["sweep 4", "wants [] on []"]);
+}
+
+#[test]
 fn a_runner_that_can_not_be_removed_is_tried_again() {
     let mut play = Play::new(spec());
     play.hire(1);
@@ -344,9 +388,13 @@ fn a_lease_that_nobody_heard_of_yet_is_given_time() {
     let mut play = Play::new(spec());
     play.hire(1);
     play.dies(1);
-    assert!(told(&play.tick()).is_empty());
-    assert!(told(&play.wait(59)).is_empty());
-    assert_eq!(told(&play.wait(1)), ["strike 1"]);
+    for now in [0, 59] {
+        play.now = now;
+        assert_eq!(told(&play.sees(&[(1, false, 0)], &[])), ["wants [] on []"]);
+    }
+    play.now = 69;
+    let effects = play.sees(&[(1, false, 0)], &[]);
+    assert_eq!(told(&effects), ["wants [] on []", "strike 1"], "asked whether it had a job");
 }
 
 // Invariant: runners that can not be made do not use up one machine after the other.
@@ -370,3 +418,6 @@ fn after_a_runner_that_could_not_be_begun_nothing_is_wanted_for_ever_longer() {
     play.sees(&[(1, true, 1)], &[&["linux"]]);
     assert_eq!(play.mind.unserved(), 0, "one runs");
 }
+
+#[path = "node_tests.rs"]
+mod nodes;

@@ -7,6 +7,7 @@ pub mod report;
 pub mod runners;
 pub mod share;
 pub mod spec;
+pub mod strays;
 
 use crate::record::Want;
 use crate::time::WallTime;

@@ -110,6 +110,9 @@ impl Handler<SourceReport> for Herd {
         match report {
             SourceReport::Wanted { source, levels, jobs } => {
                 self.broker.demanded(&source, levels, jobs.into_iter());
+                if let Some(address) = self.sources.get(&source) {
+                    address.do_send(SourceCommand::NotOffered(self.broker.not_offered(&source)));
+                }
             }
             SourceReport::Over { lease, why, .. } => {
                 tracing::info!(lease = %lease, why, "runner is done");

@@ -12,7 +12,7 @@ use drover::sim::guests::NoneGuests;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{RunnerName, SourceId};
 use drover_actors::ports::{
-    Ask, Demand, HireCall, JobSight, RowSight, Shell, ShellTarget, SourceSight,
+    Ask, Demand, HireCall, JobSight, NodeSight, RowSight, Shell, ShellTarget, SourceSight,
 };
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
@@ -236,7 +236,13 @@ impl Ci {
             let job = on(name);
             let connected = row.begun.is_some_and(|at| now >= at + CONNECTS);
             let online = connected && row.habit != Habit::Deaf && self.lives(row);
-            RowSight { runner: name.clone(), online, jobs: job.is_some().into(), job }
+            RowSight {
+                runner: name.clone(),
+                online,
+                jobs: job.is_some().into(),
+                job,
+                node: NodeSight::default(),
+            }
         });
         let rows = rows.collect();
         let waiting = system.jobs.iter().enumerate();
@@ -247,7 +253,7 @@ impl Ci {
             want: Want::Labels(job.labels.clone()),
             since: job.since,
         });
-        Ok(SourceSight { rows, jobs: jobs.collect() })
+        Ok(SourceSight { rows, jobs: jobs.collect(), unread: 0 })
     }
 
     /// The guest at an address.

@@ -1,0 +1,156 @@
+//! Runners that are nodes: they take job after job until they are told not to, and others may shut
+//! them too.
+
+use super::*;
+use crate::ports::NodeSight;
+
+/// A source like Jenkins, with one runner that may take so many builds.
+fn play(most: u32) -> Play {
+    let mut play = Play::new(SourceSpec { whole: true, early: true, brisk: seconds(2), ..spec() });
+    play.hire(1);
+    play.runners.get_mut(&name(1)).expect("a runner").most = most;
+    play
+}
+
+// Invariant: a node is told to take no more as soon as it was seen with as many builds as it may
+// take, each counted once, and goes when the last of them is over.
+
+#[test]
+fn builds_are_counted_once_each_however_often_they_are_seen() {
+    let mut play = play(3);
+    assert!(play.node(&["a/1"], Shut::Open).is_empty());
+    assert!(play.node(&["a/1"], Shut::Open).is_empty());
+    assert!(play.node(&[], Shut::Open).is_empty());
+    assert!(play.node(&["a/2"], Shut::Open).is_empty());
+    assert_eq!(play.node(&["b/1"], Shut::Open), ["quiet 1"], "one after the other, no pause seen");
+    assert!(play.node(&["b/1"], Shut::Quiet).is_empty(), "told once");
+    assert_eq!(play.node(&[], Shut::Quiet), ["l1 is done"]);
+}
+
+#[test]
+fn builds_on_several_executors_count_each() {
+    let mut play = play(2);
+    assert_eq!(play.node(&["a/1", "b/1"], Shut::Open), ["quiet 1"]);
+    assert!(play.node(&["b/1"], Shut::Quiet).is_empty());
+    assert_eq!(play.node(&[], Shut::Quiet), ["l1 is done"]);
+}
+
+#[test]
+fn builds_without_an_id_count_when_there_are_more_of_them() {
+    let mut play = play(2);
+    let mut look = |jobs: u32| {
+        let effects = told(&play.sees(&[(1, true, jobs)], &[]));
+        effects.iter().any(|told| told == "quiet 1")
+    };
+    assert_eq!([1, 1, 0, 1].map(&mut look), [false, false, false, true]);
+}
+
+#[test]
+fn telling_a_node_is_tried_again_and_given_up_after_three_times() {
+    let mut play = play(1);
+    play.quiets = (0..9).map(|_| silent().map(drop)).collect();
+    let mut told = Vec::new();
+    for _ in 0..5 {
+        told.extend(play.node(&["a/1"], Shut::Open));
+    }
+    assert_eq!(told, ["quiet 1", "quiet 1", "quiet 1"]);
+    assert_eq!(play.node(&[], Shut::Open), ["l1 is done"], "it goes all the same");
+}
+
+#[test]
+fn a_node_goes_only_after_a_look_that_began_once_it_knew() {
+    let mut play = play(1);
+    play.node(&["a/1"], Shut::Open);
+    // The answer to the word is not there yet.
+    play.mind.seen.get_mut(&name(1)).expect("seen").quieted = None;
+    assert!(play.node(&[], Shut::Open).is_empty());
+    play.mind.quieted(&name(1), Ok(()), at(play.now).mono);
+    assert_eq!(play.node(&[], Shut::Quiet), ["l1 is done"]);
+}
+
+// Invariant: what an earlier start of the service told a node holds on.
+
+#[test]
+fn a_node_that_was_told_before_goes_when_it_is_idle() {
+    let mut play = play(3);
+    assert!(play.node(&["a/1"], Shut::Quiet).is_empty());
+    assert_eq!(play.node(&[], Shut::Quiet), ["l1 is idle"]);
+}
+
+// Invariant: a node that a person shut is left to them, and one that its source shut is replaced.
+
+#[test]
+fn a_node_that_a_person_took_off_is_kept_and_takes_no_place() {
+    let mut play = play(3);
+    play.node(&["a/1"], Shut::Open);
+    let all = |play: &mut Play, shut: Shut| {
+        let mut sight = sight(&[(1, true, 0)], &[&["linux"]]);
+        sight.rows[0].node = NodeSight { shut, ..NodeSight::default() };
+        told(&play.look(Ok(sight)))
+    };
+    assert_eq!(all(&mut play, Shut::Person), ["wants [1] on [l1 full]"]);
+    play.now += 10_000;
+    assert_eq!(all(&mut play, Shut::Person), ["wants [1] on [l1 full]"], "idle for long");
+    assert_eq!(all(&mut play, Shut::Open), ["wants [1] on [l1 0]"], "and given back");
+    play.now += 300;
+    assert_eq!(all(&mut play, Shut::Open)[0], "quiet 1");
+}
+
+#[test]
+fn a_node_that_a_person_took_off_after_its_builds_goes() {
+    let mut play = play(1);
+    assert_eq!(play.node(&["a/1"], Shut::Person), ["quiet 1"]);
+    assert_eq!(play.node(&[], Shut::Person), ["l1 is done"]);
+}
+
+#[test]
+fn a_node_that_its_source_finds_unfit_fails_for_that_reason() {
+    let mut play = play(3);
+    play.node(&[], Shut::Open);
+    let unfit = Shut::Unfit("Disk space is too low".into());
+    assert!(play.node(&["a/1"], unfit.clone()).is_empty(), "its build goes on");
+    let told = play.node(&[], unfit);
+    assert_eq!(told, ["l1 fails: source `git` took its runner off: Disk space is too low"]);
+}
+
+#[test]
+fn why_a_node_is_not_connected_is_told() {
+    let mut play = play(1);
+    let look = |play: &mut Play| {
+        let mut sight = sight(&[(1, false, 0)], &[]);
+        sight.rows[0].node.reason = Some("Connection refused".into());
+        told(&play.look(Ok(sight)))
+    };
+    look(&mut play);
+    play.now += 60;
+    let told = look(&mut play);
+    assert!(told[0].ends_with("log in the guest; Connection refused"), "{told:?}");
+}
+
+// Invariant: the shorter of both idle times holds.
+
+#[test]
+fn a_template_may_be_less_patient_than_its_source() {
+    let mut play = play(9);
+    play.runners.get_mut(&name(1)).expect("a runner").idle = Some(seconds(30));
+    play.node(&["a/1"], Shut::Open);
+    play.node(&[], Shut::Open);
+    play.now += 30;
+    assert_eq!(play.node(&[], Shut::Open), ["quiet 1"]);
+    assert_eq!(play.node(&[], Shut::Quiet), ["l1 is idle"]);
+}
+
+// Invariant: jobs that nobody serves are counted, and are not said to wait for drover.
+
+#[test]
+fn jobs_that_can_not_be_read_or_that_nobody_offers_are_counted() {
+    let mut play = play(1);
+    let mut sight = sight(&[], &[&["linux"], &["mars"]]);
+    sight.unread = 2;
+    play.look(Ok(sight));
+    assert_eq!(play.mind.jobs().1.len() + play.mind.unread(), 2);
+    play.mind.not_offered(1);
+    assert_eq!(play.mind.unoffered(), 1);
+    play.mind.not_offered(7);
+    assert_eq!(play.mind.unoffered(), 2, "no more than there are");
+}
