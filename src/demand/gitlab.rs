@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use drover_actors::id::RunnerName;
-use drover_actors::ports::{JobSight, RowSight, SourceSight};
+use drover_actors::ports::{JobSight, NodeSight, RowSight, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -248,11 +248,13 @@ impl GitLab {
     }
 
     /// One of drover's rows; none for a runner that had its job, which is as good as gone: it takes
-    /// no other, but its row stays until it is removed.
+    /// no other, but its row stays until it is removed. One that nobody removed for so long that
+    /// GitLab calls it offline is told again, since then it may be that nobody knows of it.
     async fn row(&self, row: Runner) -> Result<Option<RowSight>, DemandError> {
         let runner = RunnerName::new(row.description.as_deref().unwrap_or_default());
         if !row.is_known() {
-            return Ok(Some(RowSight { runner, online: false, jobs: 0, job: None }));
+            let node = NodeSight::default();
+            return Ok(Some(RowSight { runner, online: false, jobs: 0, job: None, node }));
         }
         let list = format!("order_by=id&sort=desc&per_page={JOBS_OF_RUNNER}");
         let path = format!("runners/{}/jobs?{list}", row.id);
@@ -263,14 +265,14 @@ impl GitLab {
         }
         let jobs: Vec<Job> = answer.ok()?.json()?;
         let running: Vec<&Job> = jobs.iter().filter(|job| job.runs()).collect();
-        if running.is_empty() && !jobs.is_empty() {
-            return Ok(None);
-        }
         // GitLab says so for two hours after the last call; deadlines see to a guest that went silent.
         let online = row.status == "online";
+        if online && running.is_empty() && !jobs.is_empty() {
+            return Ok(None);
+        }
         let count = u32::try_from(running.len()).unwrap_or(u32::MAX);
         let job = running.first().map(|job| job.id.to_string());
-        Ok(Some(RowSight { runner, online, jobs: count, job }))
+        Ok(Some(RowSight { runner, online, jobs: count, job, node: NodeSight::default() }))
     }
 
     async fn waiting(&self, project: String) -> Result<Vec<Job>, DemandError> {
@@ -297,7 +299,7 @@ impl GitLab {
         let jobs = projects.map(|project| self.waiting(project)).buffered(ABREAST);
         let jobs: Vec<Vec<Job>> = jobs.try_collect().await?;
         let jobs = jobs.into_iter().flatten().filter_map(|job| self.wanted(job)).collect();
-        Ok(SourceSight { rows: rows.into_iter().flatten().collect(), jobs })
+        Ok(SourceSight { rows: rows.into_iter().flatten().collect(), jobs, unread: 0 })
     }
 
     /// A job that waits and that a runner of drover's would be given.

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use drover_actors::id::RunnerName;
-use drover_actors::ports::{JobSight, RowSight, SourceSight};
+use drover_actors::ports::{JobSight, NodeSight, RowSight, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
 use jiff::Timestamp;
@@ -35,6 +35,9 @@ const PAGE: usize = 50;
 const PAGES_MAX: usize = 60;
 /// An agent reports each 10 s: one that has not for so long, in seconds, is not connected.
 const CONTACT: i64 = 60;
+/// For so long, in seconds, one that had its workflow counts as gone; whose row stands after that
+/// may be known to nobody.
+const SPENT: i64 = 3600;
 /// Labels that every workflow has, and that no machine is told by.
 const OF_ALL: [&str; 2] = ["repo", "org-id"];
 /// How labels begin that the server keeps for itself.
@@ -165,7 +168,7 @@ impl Woodpecker {
             tracing::warn!(url = %self.http.base(), paused = queue.paused, "queue was paused or resumed");
         }
         let pending = if queue.paused { Vec::new() } else { queue.pending.unwrap_or_default() };
-        Ok(SourceSight { rows, jobs: self.waiting(pending) })
+        Ok(SourceSight { rows, jobs: self.waiting(pending), unread: 0 })
     }
 
     fn waiting(&self, pending: Vec<Task>) -> Vec<JobSight> {
@@ -232,14 +235,16 @@ impl Woodpecker {
 fn sight(agent: &Agent, running: &[Task], clock: Timestamp) -> Option<RowSight> {
     RunnerName::parse(&agent.name)?;
     let tasks: Vec<&Task> = running.iter().filter(|task| task.agent_id == agent.id).collect();
-    if tasks.is_empty() && agent.last_work > 0 {
+    let now = clock.as_second();
+    if tasks.is_empty() && agent.last_work > 0 && now - agent.last_work < SPENT {
         return None;
     }
     Some(RowSight {
         runner: RunnerName::new(&agent.name),
-        online: clock.as_second() - agent.last_contact < CONTACT,
+        online: now - agent.last_contact < CONTACT,
         jobs: u32::try_from(tasks.len()).unwrap_or(u32::MAX),
         job: tasks.first().map(|task| task.id.clone()),
+        node: NodeSight::default(),
     })
 }
 
@@ -369,6 +374,8 @@ mod tests {
         assert_eq!(seen(&agent(999_950, 0), &[]), Some((true, 0, None)));
         assert_eq!(seen(&agent(999_900, 0), &[]), Some((false, 0, None)));
         assert_eq!(seen(&agent(999_990, 999_990), &[]), None, "it had its workflow");
+        let old = Some((false, 0, None));
+        assert_eq!(seen(&agent(990_000, 990_000), &[]), old, "who removes it, if nobody knows it?");
         let busy = Some((true, 1, Some("9".to_owned())));
         assert_eq!(seen(&agent(999_990, 999_990), &[task]), busy);
         let other = Agent { name: "somebody-elses".into(), ..agent(999_990, 0) };

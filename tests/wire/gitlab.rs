@@ -33,6 +33,8 @@ pub struct GitLab {
     pub scopes: Vec<&'static str>,
     /// Answers 429 so often, with so many seconds to wait.
     refuses: (u32, u64),
+    /// Whether two hours have passed since any runner called.
+    late: bool,
 }
 
 const GROUP: (u64, &str) = (3, "build/tools");
@@ -44,7 +46,7 @@ impl Default for GitLab {
         let scopes = vec!["read_api", "create_runner", "manage_runner"];
         let mut core = Core::default();
         core.row("somebody else's", Vec::new());
-        Self { core, projects, page: 2, access: 50, scopes, refuses: (0, 0) }
+        Self { core, projects, page: 2, access: 50, scopes, refuses: (0, 0), late: false }
     }
 }
 
@@ -127,7 +129,11 @@ impl GitLab {
             return self.core.complain(format!("runners are listed without type={kind}"));
         }
         let rows = self.core.rows.iter().map(|row| {
-            let status = if row.called { "online" } else { "never_contacted" };
+            let status = match (row.called, self.late) {
+                (false, _) => "never_contacted",
+                (true, false) => "online",
+                (true, true) => "offline",
+            };
             json!({ "id": row.id, "description": row.name, "status": status, "online": row.called,
                     "paused": row.quiet, "runner_type": kind, "is_shared": false })
         });
@@ -465,6 +471,30 @@ fn jobs_without_tags_are_wanted_only_where_that_is_said() {
     assert_eq!(looked(&*connected(&server, group(), false)).unwrap().jobs, []);
     let jobs = looked(&*connected(&server, group(), true)).unwrap().jobs;
     assert_eq!(jobs[0].want, Want::Labels([].into()));
+}
+
+// Invariant: a runner that had its job is none any more, and its row is not forgotten for that.
+
+#[test]
+fn a_runner_that_had_its_job_is_gone_and_told_again_where_its_row_was_left() {
+    let server = Server::start(GitLab::default());
+    let name = "drover-a1b2c3d4-0123456789abcdef";
+    let row = server.fake().core.row(name, vec!["linux".to_owned()]);
+    let id = server.push("it", &["linux"], "true");
+    let connector = connected(&server, group(), false);
+    let seen = || {
+        let rows = looked(&*connector).unwrap().rows.into_iter();
+        rows.map(|row| (row.online, row.jobs, row.job)).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(), [(false, 0, None)]);
+    let row = server.fake().core.caller(&row.secret).unwrap();
+    assert_eq!(seen(), [(true, 0, None)]);
+    server.fake().core.take(&row, |_| true).unwrap();
+    assert_eq!(seen(), [(true, 1, Some(id.to_string()))]);
+    server.fake().core.finish(id, true);
+    assert_eq!(seen(), []);
+    server.fake().late = true;
+    assert_eq!(seen(), [(false, 0, None)]);
 }
 
 // Invariant: a server that asks to be left alone is.
