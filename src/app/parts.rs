@@ -11,13 +11,12 @@ use drover_actors::id::{CloudId, SourceId};
 use drover_actors::message::HerdCommand;
 use drover_actors::spec::HerdSpec;
 
-use secrecy::SecretString;
 use tokio::sync::oneshot;
 
 use super::RunError;
 use crate::causes::chain;
 use crate::config::{Checked, ServiceSpec, SshKeySpec};
-use crate::demand::{self, CiSystems};
+use crate::demand::{self, CiSystems, HookSecret};
 use crate::pve::Proxmox;
 use crate::shell::SshShell;
 use crate::web::{Auth, Peer, PeerGrant, Role, TokenGrant};
@@ -138,9 +137,12 @@ pub fn keys(shell: &SshShell, keys: &BTreeMap<String, SshKeySpec>) {
 }
 
 /// What the webhooks of sources are signed with.
-pub fn hook_secrets(checked: &Checked) -> BTreeMap<SourceId, SecretString> {
-    let each = checked.demand.iter();
-    each.filter_map(|(id, source)| Some((id.clone(), source.webhook.clone()?))).collect()
+pub fn hook_secrets(checked: &Checked) -> BTreeMap<SourceId, HookSecret> {
+    let each = checked.demand.iter().filter_map(|(id, source)| {
+        let (proof, secret) = (source.system.hook_proof(), source.webhook.clone()?);
+        Some((id.clone(), HookSecret { proof, secret }))
+    });
+    each.collect()
 }
 
 /// Has sources with news of their own looked at.

@@ -196,7 +196,7 @@ impl Service {
         let user_data = Arc::new(user_data);
         let shell = SshShell::new(runtime.clone()).with_user_data(Arc::clone(&user_data));
         let shell = Arc::new(shell);
-        let systems = Arc::new(CiSystems::new(Arc::clone(&shell), runtime));
+        let systems = Arc::new(CiSystems::new(Arc::clone(&shell), runtime.clone()));
         let hinted = Arc::clone(&systems);
         let hooks = Arc::new(Hooks::hinting(move |source, body| hinted.hint(source, body)));
         hooks.replace(parts::hook_secrets(&checked));

@@ -38,6 +38,9 @@ pub struct DoctorOptions {
     /// Only this cloud
     #[arg(long, value_name = "CLOUD")]
     pub cloud: Option<String>,
+    /// Only this source of demand
+    #[arg(long, value_name = "SOURCE", conflicts_with = "cloud")]
+    pub source: Option<String>,
     /// What to do instead
     #[command(subcommand)]
     pub action: Option<DoctorAction>,
@@ -53,7 +56,7 @@ pub enum DoctorAction {
     },
 }
 
-/// Looks at the configured clouds; nothing is changed and no service is needed.
+/// Looks at the configured clouds and sources of demand; nothing is changed and no service is needed.
 pub(super) fn examine(global: &Global, options: &DoctorOptions) -> ExitCode {
     match run(global, options) {
         Ok(code) | Err(code) => code,
@@ -70,8 +73,15 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
         eprintln!("drover: no cloud is called `{wanted}`; known are {}", known.join(", "));
         return Err(ExitCode::from(2));
     }
+    if let Some(wanted) = &options.source
+        && !checked.demand.keys().any(|source| source.as_str() == wanted)
+    {
+        let known: Vec<_> = checked.demand.keys().map(ToString::to_string).collect();
+        eprintln!("drover: no source is called `{wanted}`; known are {}", known.join(", "));
+        return Err(ExitCode::from(2));
+    }
     let config = global.config.as_deref();
-    let report = runtime()?.block_on(look(&checked, options.cloud.as_deref(), config));
+    let report = runtime()?.block_on(look(&checked, options, config));
     let text = if global.json {
         serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
     } else {
@@ -82,16 +92,25 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
     Ok(ExitCode::from(u8::from(!report.is_well())))
 }
 
-async fn look(checked: &Checked, only: Option<&str>, config: Option<&Path>) -> Report {
+async fn look(checked: &Checked, options: &DoctorOptions, config: Option<&Path>) -> Report {
     let ways =
         Ways { dialer: &WireDialer, certificates: &WireCertificates, clock: &unix_now, config };
-    let mut clouds = Vec::new();
+    let mut report = Report::default();
     for (cloud, connection) in &checked.connections {
-        if only.is_none_or(|only| only == cloud.as_str()) {
-            clouds.push(doctor::examine(ways, &checked.herd, cloud, connection).await);
+        let named = options.cloud.as_ref().is_none_or(|only| only == cloud.as_str());
+        if named && options.source.is_none() {
+            report.clouds.push(doctor::examine(ways, &checked.herd, cloud, connection).await);
         }
     }
-    Report { clouds }
+    let listens = checked.service.listen.is_some();
+    for (source, connection) in &checked.demand {
+        let named = options.source.as_ref().is_none_or(|only| only == source.as_str());
+        let spec = checked.herd.sources.get(source);
+        if let (true, None, Some(spec)) = (named, &options.cloud, spec) {
+            report.sources.push(doctor::examine_source(ways, spec, connection, listens).await);
+        }
+    }
+    report
 }
 
 /// What came of a trial.

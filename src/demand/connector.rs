@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::error::DemandError;
+use super::proof::Proof;
 
 /// A file for a runner's folder in the guest.
 pub struct KitFile {
@@ -29,6 +30,12 @@ pub struct Kit {
     pub program: String,
     /// A shell command that runs the runner to its end, in its folder.
     pub command: String,
+}
+
+/// The program that a shell command begins with, whatever is set before it.
+pub fn program_of(command: &str) -> &str {
+    let is = |word: &&str| *word != "exec" && *word != "env" && !word.contains('=');
+    command.split_whitespace().find(is).unwrap_or_default()
 }
 
 /// A runner that is wanted.
@@ -60,13 +67,8 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 /// Comes when a connector is replaced, forgotten, or the service stops.
 pub type Ended = oneshot::Receiver<()>;
 
-/// The program of a command.
-pub fn first_word(command: &str) -> &str {
-    let mut words = command.split_whitespace();
-    words.find(|word| *word != "exec" && *word != "env").unwrap_or_default()
-}
-
-type Done<'a, T> = BoxFuture<'a, Result<T, DemandError>>;
+/// What a call of a CI system comes to.
+pub type Done<'a, T> = BoxFuture<'a, Result<T, DemandError>>;
 
 /// One CI system, as configured.
 pub trait Connector: Send + Sync {
@@ -84,5 +86,31 @@ pub trait Connector: Send + Sync {
     /// where there is nothing of that kind.
     fn watch(self: Arc<Self>, _wake: Wake, _ended: Ended) -> Option<BoxFuture<'static, ()>> {
         None
+    }
+
+    /// Proves, changing nothing, that its login may do what the others need; what only writing would
+    /// prove is said to be so. An error is told as one more finding: see [`Proof::told`].
+    fn prove(&self) -> Done<'_, Vec<Proof>> {
+        Box::pin(async move { Ok(vec![Proof::seen(&self.look().await?)]) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: what must be in the guest is the program, and not what stands before it.
+
+    #[test]
+    fn the_program_of_a_command_is_found_behind_what_is_set_for_it() {
+        let commands = [
+            ("act_runner daemon", "act_runner"),
+            ("exec env A=b C=d /opt/run --env x=y", "/opt/run"),
+            ("WOODPECKER_BACKEND=docker exec woodpecker-agent", "woodpecker-agent"),
+            ("", ""),
+        ];
+        for (command, program) in commands {
+            assert_eq!(program_of(command), program);
+        }
     }
 }

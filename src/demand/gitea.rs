@@ -14,20 +14,28 @@ use drover_actors::record::Want;
 use drover_actors::time::WallTime;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
+use reqwest::header::HeaderName;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::connector::{Connector, Enlist, Kit, KitFile, first_word};
+use super::connector::{Connector, Enlist, Kit, KitFile, program_of};
 use super::error::DemandError;
 use super::http::Http;
+use super::proof::{self, Proof};
+use crate::ssh::quote;
 use futures_util::future::BoxFuture;
 
 /// Rows a page; Gitea's own most is 50.
 const PAGE: usize = 50;
 /// Pages read at most: beyond that much waits anyway.
 const PAGES_MAX: usize = 40;
+/// Forgejo's count of all rows of a list.
+const TOTAL: HeaderName = HeaderName::from_static("x-total-count");
+
+/// The first Forgejo whose runners can be made for one job.
+const EPHEMERAL_SINCE: u32 = 15;
 
 /// Which of the two it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +96,8 @@ impl Settings {
 pub struct Gitea {
     http: Http,
     dialect: Dialect,
+    kept: Scope,
+    /// The scope as the paths of its calls begin.
     scope: String,
     /// The command that runs a runner in its folder; none for the dialect's own program.
     command: Option<String>,
@@ -97,6 +107,8 @@ pub struct Gitea {
 struct Runners {
     #[serde(default)]
     runners: Option<Vec<Runner>>,
+    #[serde(default)]
+    total_count: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -113,6 +125,8 @@ struct Runner {
 struct Jobs {
     #[serde(default)]
     jobs: Option<Vec<Job>>,
+    #[serde(default)]
+    total_count: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -144,6 +158,11 @@ struct Register {
 }
 
 #[derive(Deserialize)]
+struct Version {
+    version: String,
+}
+
+#[derive(Deserialize)]
 struct RegistrationToken {
     token: SecretString,
 }
@@ -154,23 +173,28 @@ impl Gitea {
         let Settings { dialect, scope, token } = settings;
         let login = format!("token {}", token.expose_secret());
         let http = http.with_authorization(login.into());
-        Self { http, dialect: *dialect, scope: scope.path(), command }
+        let (dialect, kept, scope) = (*dialect, scope.clone(), scope.path());
+        Self { http, dialect, kept, scope, command }
     }
 
-    /// All pages of a list.
+    /// All pages of a list. How many rows it gives at most is the server's affair, so that a page
+    /// that is not full is the last one only where nobody counts them.
     async fn pages<T: DeserializeOwned, R>(
         &self,
         path: &str,
-        read: impl Fn(T) -> Vec<R>,
+        read: impl Fn(T) -> (Vec<R>, Option<usize>),
     ) -> Result<Vec<R>, DemandError> {
         let mut all = Vec::new();
         let mark = if path.contains('?') { '&' } else { '?' };
         for page in 1..=PAGES_MAX {
             let path = format!("{}/{path}{mark}limit={PAGE}&page={page}", self.scope);
-            let rows = read(self.http.get(&path).await?);
-            let last = rows.len() < PAGE;
+            let answer = self.http.call(Method::GET, &path, None, &[]).await?.ok()?;
+            let counted =
+                answer.headers.get(TOTAL).and_then(|text| text.to_str().ok()?.parse().ok());
+            let (rows, total) = read(answer.json()?);
+            let (count, total) = (rows.len(), total.or(counted));
             all.extend(rows);
-            if last {
+            if count == 0 || total.map_or(count < PAGE, |total| all.len() >= total) {
                 break;
             }
         }
@@ -180,11 +204,11 @@ impl Gitea {
     async fn runners(&self) -> Result<Vec<Runner>, DemandError> {
         match self.dialect {
             Dialect::Gitea => {
-                let read = |page: Runners| page.runners.unwrap_or_default();
+                let read = |page: Runners| (page.runners.unwrap_or_default(), page.total_count);
                 self.pages("actions/runners", read).await
             }
             Dialect::Forgejo => {
-                let read = |page: Option<Vec<Runner>>| page.unwrap_or_default();
+                let read = |page: Option<Vec<Runner>>| (page.unwrap_or_default(), None);
                 self.pages("actions/runners", read).await
             }
         }
@@ -197,7 +221,7 @@ impl Gitea {
     }
 
     async fn jobs(&self, status: &str) -> Result<Vec<Job>, DemandError> {
-        let read = |page: Jobs| page.jobs.unwrap_or_default();
+        let read = |page: Jobs| (page.jobs.unwrap_or_default(), page.total_count);
         let jobs = self.pages(&format!("actions/jobs?status={status}"), read).await?;
         // A server that does not know the filter tells everything.
         Ok(jobs.into_iter().filter(|job| job.status == status).collect())
@@ -279,17 +303,69 @@ impl Gitea {
             "log": {"level": "info"},
             "runner": {"file": ".runner", "capacity": 1, "labels": labels},
         });
-        let file = |name, value: &Value| KitFile { name, content: Bytes::from(value.to_string()) };
-        let program = match self.dialect {
-            Dialect::Gitea => "act_runner",
-            Dialect::Forgejo => "forgejo-runner",
+        let file = |name, content: String| KitFile { name, content: Bytes::from(content) };
+        let mut files =
+            vec![file(".runner", state.to_string()), file("config.yaml", config.to_string())];
+        let own = match self.dialect {
+            Dialect::Gitea => "exec act_runner daemon --config config.yaml".to_owned(),
+            Dialect::Forgejo => {
+                files.push(file("token", made.token.expose_secret().to_owned()));
+                self.one_job(&made.uuid, &labels)
+            }
         };
-        let own = format!("exec {program} daemon --config config.yaml");
         let command = self.command.clone().unwrap_or(own);
-        let program = self.command.as_deref().map_or(program, first_word).to_owned();
-        let files = vec![file(".runner", &state), file("config.yaml", &config)];
-        Kit { files, program, command }
+        Kit { files, program: program_of(&command).to_owned(), command }
     }
+
+    /// Forgejo's way to run one job and end. It could be told which one; but the job that it was
+    /// begun for may have gone to another by then, and any that fits is as good.
+    fn one_job(&self, uuid: &str, labels: &[String]) -> String {
+        let url = quote(self.http.base().as_str());
+        let labels: String =
+            labels.iter().map(|label| format!(" --label {}", quote(label))).collect();
+        format!(
+            "exec forgejo-runner one-job --config config.yaml --url {url} --uuid {} --token-url \
+             \"file://$PWD/token\"{labels} --wait",
+            quote(uuid)
+        )
+    }
+
+    async fn proofs(&self, found: &mut Vec<Proof>) -> Result<(), DemandError> {
+        let name = match self.dialect {
+            Dialect::Gitea => "Gitea",
+            Dialect::Forgejo => "Forgejo",
+        };
+        // Some servers tell nothing without a login that is good for it.
+        if let Ok(Version { version }) = self.http.get("api/v1/version").await {
+            let text = format!("{name} {version}");
+            found.push(match (self.dialect, major(&version)) {
+                (Dialect::Forgejo, Some(major)) if major < EPHEMERAL_SINCE => Proof::fail(
+                    "version",
+                    format!("{text} makes no runners for one job alone"),
+                    format!("update it to {EPHEMERAL_SINCE} or later"),
+                ),
+                (Dialect::Gitea | Dialect::Forgejo, _) => Proof::ok("version", text),
+            });
+        }
+        let rows = self.runners().await?;
+        found.push(Proof::ok("token", "is accepted"));
+        found.push(Proof::ok("runners", format!("{} can be listed", rows.len())));
+        let sight = self.look().await?;
+        found.push(Proof::ok("jobs", format!("{} wait", sight.jobs.len())));
+        let needs = match &self.kept {
+            Scope::Server => "write:admin",
+            Scope::Organisation(_) => "write:organization of an owner",
+            Scope::User => "write:user",
+            Scope::Repository(..) => "write:repository",
+        };
+        found.push(Proof::unproven("runners", needs));
+        Ok(())
+    }
+}
+
+/// The number a version begins with.
+fn major(version: &str) -> Option<u32> {
+    version.trim_start_matches('v').split(['.', '+', '-']).next()?.parse().ok()
 }
 
 impl Runner {
@@ -338,7 +414,13 @@ impl Connector for Gitea {
     fn quiet<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
         Box::pin(async move {
             if self.dialect == Dialect::Forgejo {
-                // No such thing is known of it; its ephemeral runners take one job anyway.
+                // It knows nothing of the kind, but who is removed takes no job either.
+                let all = self.runners().await?;
+                let idle = all.iter().filter(|row| row.name == runner.as_str() && !row.is_active());
+                for row in idle {
+                    let path = format!("{}/actions/runners/{}", self.scope, row.id);
+                    self.http.delete(&path).await?;
+                }
                 return Ok(());
             }
             for id in self.rows(runner).await? {
@@ -360,5 +442,48 @@ impl Connector for Gitea {
             }
             Ok(())
         })
+    }
+
+    fn prove(&self) -> BoxFuture<'_, Result<Vec<Proof>, DemandError>> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            let ended = self.proofs(&mut found).await;
+            Ok(proof::ended(found, ended))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+    use crate::pve::Tls;
+
+    fn gitea(dialect: Dialect) -> Gitea {
+        let http = Http::new(&"http://git.lan/ci".parse().unwrap(), &Tls::System).unwrap();
+        let (scope, token) = (Scope::Server, "a token".to_owned().into());
+        let settings = Settings { dialect, scope, token };
+        Gitea::new(http, &settings, None)
+    }
+
+    // Invariant: no list of processes shows what a runner logs in with.
+
+    #[test]
+    fn a_forgejo_runner_reads_its_token_from_a_file() {
+        let forgejo = gitea(Dialect::Forgejo);
+        let command = forgejo.one_job("a-uuid", &["linux:host".to_owned(), "x y:host".to_owned()]);
+        assert_eq!(
+            command,
+            "exec forgejo-runner one-job --config config.yaml --url http://git.lan/ci/ --uuid \
+             a-uuid --token-url \"file://$PWD/token\" --label linux:host --label 'x y:host' --wait"
+        );
+        assert_eq!(program_of(&command), "forgejo-runner");
+    }
+
+    #[test]
+    fn the_number_of_a_version_is_read_whatever_follows() {
+        let numbers = ["15.0.1+gitea-1.22.0", "v12", "7-dev", "dev"].map(major);
+        assert_eq!(numbers, [Some(15), Some(12), Some(7), None]);
     }
 }

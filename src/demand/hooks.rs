@@ -1,5 +1,5 @@
-//! Webhooks of sources: proven by a signature over the raw body, and good for nothing but another
-//! look. A hook that is lost costs the time to the next poll; one sent again costs nothing.
+//! Webhooks of sources: proven by a signature over the raw body, or where a system knows no other way
+//! by a secret that it sends along, and good for nothing but another look. A hook that is lost costs the time to the next poll; one sent again costs nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
 
 /// For so long a delivery is remembered, so that one sent again is not taken for another.
 const REMEMBERED: Duration = Duration::from_secs(3600);
@@ -28,6 +29,32 @@ pub const DELIVERY: [&str; 3] = ["x-github-delivery", "x-gitea-delivery", "x-for
 
 /// Headers that say what a hook is about.
 const EVENT: [&str; 2] = ["x-github-event", "x-gitea-event"];
+/// GitLab's headers: its secret as it is; what happened; and what names the delivery. The first is
+/// the same when it is sent again; the second is shared by hooks that hooks led to, and counts where
+/// the first is missing.
+const TOKEN: &str = "x-gitlab-token";
+const EVENT_OF_TOKENS: &str = "x-gitlab-event";
+const DELIVERY_OF_TOKENS: [&str; 2] = ["idempotency-key", "x-gitlab-event-uuid"];
+/// What happened when there may be news of jobs.
+const EVENTS: [&str; 2] = ["Job Hook", "Pipeline Hook"];
+
+/// What a source's hooks are believed by: by its kind, and by nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HookProof {
+    /// A signature over the raw body.
+    Signature,
+    /// The secret itself, in a header: who reads one hook can send others. GitLab has no other way.
+    Token,
+}
+
+/// What a source's hooks are proven with.
+#[derive(Debug, Clone)]
+pub struct HookSecret {
+    /// How.
+    pub proof: HookProof,
+    /// The secret.
+    pub secret: SecretString,
+}
 
 /// What came of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +63,8 @@ pub enum Heard {
     News,
     /// It was heard before, or is older than what is remembered.
     Again,
-    /// It was sent to see whether it arrives.
-    Ping,
+    /// It tells of something that is not asked for, or was sent to see whether it arrives.
+    Aside,
 }
 
 /// Why a hook is not heard.
@@ -45,7 +72,7 @@ pub enum Heard {
 pub enum Unheard {
     /// No source of that name takes hooks.
     Unknown,
-    /// The signature is missing or wrong.
+    /// The signature or secret is missing or wrong.
     Unsigned,
     /// Too many of them.
     TooMany,
@@ -74,7 +101,7 @@ impl Came {
 #[derive(Default)]
 pub struct Hooks {
     hint: Option<Hint>,
-    secrets: RwLock<BTreeMap<SourceId, SecretString>>,
+    secrets: RwLock<BTreeMap<SourceId, HookSecret>>,
     known: Mutex<Known>,
 }
 
@@ -92,7 +119,7 @@ impl Hooks {
     }
 
     /// Takes the secrets of a configuration.
-    pub fn replace(&self, secrets: BTreeMap<SourceId, SecretString>) {
+    pub fn replace(&self, secrets: BTreeMap<SourceId, HookSecret>) {
         *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = secrets;
     }
 
@@ -105,24 +132,38 @@ impl Hooks {
         came: Came,
     ) -> Result<Heard, Unheard> {
         let now = came.at;
-        let secret = {
+        let HookSecret { proof, secret } = {
             let secrets = self.secrets.read().unwrap_or_else(PoisonError::into_inner);
             secrets.get(source).cloned().ok_or(Unheard::Unknown)?
         };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.admits(source, now)?;
-        let signed = SIGNATURES.iter().find_map(|(name, before)| {
-            let digits = header(name)?.strip_prefix(before)?;
-            bytes_of(digits)
-        });
-        let signature = signed.ok_or(Unheard::Unsigned)?;
-        if !is_signed(&secret, body, &signature) {
-            return Err(Unheard::Unsigned);
-        }
-        if EVENT.iter().find_map(|name| header(name)) == Some("ping") {
-            return Ok(Heard::Ping);
-        }
-        let delivery = DELIVERY.iter().find_map(|name| header(name));
+        let delivery = match proof {
+            HookProof::Signature => {
+                let signed = SIGNATURES.iter().find_map(|(name, before)| {
+                    let digits = header(name)?.strip_prefix(before)?;
+                    bytes_of(digits)
+                });
+                let signature = signed.ok_or(Unheard::Unsigned)?;
+                if !is_signed(&secret, body, &signature) {
+                    return Err(Unheard::Unsigned);
+                }
+                if EVENT.iter().find_map(|name| header(name)) == Some("ping") {
+                    return Ok(Heard::Aside);
+                }
+                DELIVERY.iter().find_map(|name| header(name))
+            }
+            HookProof::Token => {
+                let given = header(TOKEN).ok_or(Unheard::Unsigned)?;
+                if !bool::from(given.as_bytes().ct_eq(secret.expose_secret().as_bytes())) {
+                    return Err(Unheard::Unsigned);
+                }
+                if header(EVENT_OF_TOKENS).is_some_and(|event| !EVENTS.contains(&event)) {
+                    return Ok(Heard::Aside);
+                }
+                DELIVERY_OF_TOKENS.iter().find_map(|name| header(name))
+            }
+        };
         let mut heard = known.take(source, delivery, now);
         // The delivery's name is not signed, the body is: a copy of it under another name is no news.
         if let Some(job) = Job::of(body) {
@@ -227,7 +268,9 @@ mod tests {
 
     fn hooks() -> Hooks {
         let hooks = Hooks::default();
-        hooks.replace([(SourceId::new("git"), "key".to_owned().into())].into());
+        let secret = |proof| HookSecret { proof, secret: "key".to_owned().into() };
+        let lab = (SourceId::new("lab"), secret(HookProof::Token));
+        hooks.replace([(SourceId::new("git"), secret(HookProof::Signature)), lab].into());
         hooks
     }
 
@@ -259,6 +302,39 @@ mod tests {
         assert_eq!(hear(&hooks, "hub", &hub(&good)), Err(Unheard::Unknown));
     }
 
+    #[test]
+    fn which_proof_is_taken_is_by_the_source_and_by_nothing_in_the_hook() {
+        let (hooks, good) = (hooks(), signature("key", b"body"));
+        let token = |text: &str| ("x-gitlab-token", text.to_owned());
+        let signed = ("x-gitea-signature", good);
+        assert_eq!(hear(&hooks, "lab", &[token("key")]), Ok(Heard::News));
+        assert_eq!(hear(&hooks, "git", &[token("key")]), Err(Unheard::Unsigned));
+        assert_eq!(hear(&hooks, "lab", std::slice::from_ref(&signed)), Err(Unheard::Unsigned));
+        for wrong in ["", "ke", "keys", "KEY"] {
+            assert_eq!(hear(&hooks, "lab", &[token(wrong)]), Err(Unheard::Unsigned), "{wrong}");
+        }
+        let both = [signed, token("wrong")];
+        assert_eq!(hear(&hooks, "lab", &both), Err(Unheard::Unsigned));
+    }
+
+    #[test]
+    fn of_a_gitlab_only_news_of_jobs_counts_and_each_delivery_once() {
+        let hooks = hooks();
+        let hear = |event: &str, key: Option<&str>, uuid: &str| {
+            let mut headers = vec![("x-gitlab-token", "key".to_owned())];
+            headers.push(("x-gitlab-event", event.to_owned()));
+            headers.push(("x-gitlab-event-uuid", uuid.to_owned()));
+            headers.extend(key.map(|key| ("idempotency-key", key.to_owned())));
+            self::hear(&hooks, "lab", &headers)
+        };
+        assert_eq!(hear("Push Hook", Some("a"), "u"), Ok(Heard::Aside));
+        assert_eq!(hear("Job Hook", Some("a"), "u"), Ok(Heard::News));
+        assert_eq!(hear("Job Hook", Some("a"), "u"), Ok(Heard::Again), "sent again");
+        assert_eq!(hear("Job Hook", Some("b"), "u"), Ok(Heard::News), "one led to the other");
+        assert_eq!(hear("Job Hook", None, "v"), Ok(Heard::News));
+        assert_eq!(hear("Job Hook", None, "v"), Ok(Heard::Again));
+    }
+
     // Invariant: a delivery counts once, and hooks have a bound.
 
     #[test]
@@ -277,7 +353,8 @@ mod tests {
         let hinted = std::sync::Arc::new(Mutex::new(0));
         let count = std::sync::Arc::clone(&hinted);
         let hooks = Hooks::hinting(move |_, _| *count.lock().unwrap() += 1);
-        hooks.replace([(SourceId::new("git"), "key".to_owned().into())].into());
+        let secret = HookSecret { proof: HookProof::Signature, secret: "key".to_owned().into() };
+        hooks.replace([(SourceId::new("git"), secret)].into());
         let hear = |action: &str, hour: u32, id: &str, event: &str| {
             let body = format!(
                 "{{\"action\":\"{action}\",\"workflow_job\":{{\
@@ -299,7 +376,7 @@ mod tests {
         assert_eq!(hear("completed", 11, "c", "workflow_job"), Heard::Again, "a copy");
         assert_eq!(hear("in_progress", 10, "d", "workflow_job"), Heard::Again);
         assert_eq!(hear("queued", 10, "e", "workflow_job"), Heard::News, "held back until now");
-        assert_eq!(hear("queued", 11, "f", "ping"), Heard::Ping);
+        assert_eq!(hear("queued", 11, "f", "ping"), Heard::Aside);
         assert_eq!(hear("queued", 11, "f", "workflow_job"), Heard::News, "a ping is no delivery");
         assert_eq!(*hinted.lock().unwrap(), 3);
     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue,
+};
 use reqwest::{Client, Method, Url};
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
@@ -47,6 +49,12 @@ impl Answer {
         let plain: String = plain.take(TEXT_MAX).collect();
         let text = if plain.trim().is_empty() { plain } else { format!(": {}", plain.trim()) };
         DemandError::Status { call: self.call, status: self.status, text }
+    }
+
+    /// The clock of whoever answered.
+    pub fn date(&self) -> Option<jiff::Timestamp> {
+        let text = self.headers.get(DATE)?.to_str().ok()?;
+        Some(jiff::fmt::rfc2822::parse(text).ok()?.timestamp())
     }
 
     /// Reads it as JSON.

@@ -6,9 +6,12 @@ mod connector;
 mod error;
 pub mod gitea;
 pub mod github;
+pub mod gitlab;
 mod guest;
 mod hooks;
 mod http;
+mod proof;
+pub mod woodpecker;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -27,11 +30,14 @@ use crate::config::SourceConnection;
 use crate::shell::SshShell;
 use gitea::Gitea;
 use github::GitHub;
+use gitlab::GitLab;
+use woodpecker::Woodpecker;
 
 pub use connector::{Connector, Ended, Enlist, Kit, KitFile, Wake};
 pub use error::DemandError;
-pub use hooks::{Came, Heard, Hooks, Unheard};
+pub use hooks::{Came, Heard, HookProof, HookSecret, Hooks, Unheard};
 pub use http::Http;
+pub use proof::Proof;
 
 /// What is spoken at a source, with what is configured for that.
 #[derive(Debug, Clone)]
@@ -40,14 +46,28 @@ pub enum System {
     Gitea(gitea::Settings),
     /// GitHub.
     GitHub(Box<github::Settings>),
+    /// GitLab.
+    GitLab(gitlab::Settings),
+    /// Woodpecker.
+    Woodpecker(woodpecker::Settings),
 }
 
 impl System {
+    /// What its webhooks are believed by.
+    pub fn hook_proof(&self) -> HookProof {
+        match self {
+            Self::Gitea(_) | Self::GitHub(_) | Self::Woodpecker(_) => HookProof::Signature,
+            Self::GitLab(_) => HookProof::Token,
+        }
+    }
+
     /// Everything of it, secrets included, for its fingerprint.
     pub fn parts(&self) -> Vec<String> {
         match self {
             Self::Gitea(settings) => settings.parts(),
             Self::GitHub(settings) => settings.parts(),
+            Self::GitLab(settings) => settings.parts(),
+            Self::Woodpecker(settings) => settings.parts(),
         }
     }
 }
@@ -62,6 +82,8 @@ pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, De
     Ok(match &connection.system {
         System::Gitea(settings) => Arc::new(Gitea::new(http, settings, command)),
         System::GitHub(settings) => Arc::new(GitHub::new(http, settings.as_ref().clone(), command)),
+        System::GitLab(settings) => Arc::new(GitLab::new(http, settings, command)),
+        System::Woodpecker(settings) => Arc::new(Woodpecker::new(http, settings, command)),
     })
 }
 

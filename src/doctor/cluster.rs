@@ -13,9 +13,9 @@ use crate::rights::Release;
 const CERTIFICATE_DAYS: i64 = 30;
 const DAY: i64 = 86_400;
 /// Clocks may differ so many seconds; a call's way and whole seconds are in it.
-const CLOCK_WARN: u64 = 5;
+pub(super) const CLOCK_WARN: u64 = 5;
 /// Proxmox takes tickets up to so many seconds from the future (behaviour section 3).
-const CLOCK_FAIL: u64 = 300;
+pub(super) const CLOCK_FAIL: u64 = 300;
 
 /// A version's first number.
 fn major(version: &str) -> Option<u32> {

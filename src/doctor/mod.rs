@@ -1,4 +1,4 @@
-//! `drover doctor`: looks at each configured cloud as it is, and says of everything that drover
+//! `drover doctor`: looks at each configured cloud and source of demand as it is, and says of everything that drover
 //! needs there whether it is so, and what mends it. Changes nothing.
 
 mod certificate;
@@ -7,6 +7,7 @@ mod places;
 mod privileges;
 mod report;
 mod room;
+mod sources;
 mod storages;
 mod templates;
 mod token;
@@ -32,7 +33,8 @@ use crate::ssh::quote;
 pub use certificate::{Certificates, Shown, ToldCertificates, WireCertificates};
 pub use privileges::PREFIX;
 pub(crate) use report::clean;
-pub use report::{CloudReport, Line, Mark, Report};
+pub use report::{CloudReport, Line, Mark, Report, SourceReport};
+pub use sources::examine_source;
 use token::ROOT;
 
 /// The ways out that the doctor looks through.

@@ -53,11 +53,24 @@ pub struct CloudReport {
     pub lines: Vec<Line>,
 }
 
-/// All clouds.
+/// All findings about one source of demand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SourceReport {
+    /// The source.
+    pub source: String,
+    /// Its kind.
+    pub kind: String,
+    /// The findings, in the order they were made.
+    pub lines: Vec<Line>,
+}
+
+/// All clouds and sources.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Each cloud.
     pub clouds: Vec<CloudReport>,
+    /// Each source of demand.
+    pub sources: Vec<SourceReport>,
 }
 
 impl CloudReport {
@@ -106,17 +119,29 @@ pub(crate) fn clean(text: &str) -> String {
 impl Report {
     /// Whether nothing has failed.
     pub fn is_well(&self) -> bool {
-        self.clouds.iter().all(|cloud| cloud.worst() < Mark::Fail)
+        self.all().flat_map(|(_, lines)| lines).all(|line| line.mark < Mark::Fail)
+    }
+
+    /// Clouds and sources by what they are called, each with its findings.
+    fn all(&self) -> impl Iterator<Item = (String, &[Line])> {
+        let called = |what: &str, id: &str, more: &str| format!("{what} {id} ({})", clean(more));
+        let clouds = self.clouds.iter();
+        let clouds =
+            clouds.map(move |one| (called("cloud", &one.cloud, &one.name), &one.lines[..]));
+        let sources = self.sources.iter();
+        clouds.chain(
+            sources.map(move |one| (called("source", &one.source, &one.kind), &one.lines[..])),
+        )
     }
 
     /// The findings for people: a line each, and below it what mends it, which is told the first
     /// time alone: many commands are refused when they are run again.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        for cloud in &self.clouds {
-            let _ = writeln!(out, "cloud {} ({})", cloud.cloud, clean(&cloud.name));
+        for (name, lines) in self.all() {
+            let _ = writeln!(out, "{name}");
             let mut first: BTreeMap<&str, usize> = BTreeMap::new();
-            for (at, line) in cloud.lines.iter().enumerate() {
+            for (at, line) in lines.iter().enumerate() {
                 let (about, text) = (clean(&line.about), clean(&line.text));
                 let _ = writeln!(out, "  {:<4}  {about}: {text}", line.mark.word());
                 let mut told = None;
@@ -125,15 +150,14 @@ impl Report {
                     if before == at {
                         let _ = writeln!(out, "        > {}", clean(mend));
                     } else if told.replace(before) != Some(before) {
-                        let about = clean(&cloud.lines[before].about);
+                        let about = clean(&lines[before].about);
                         let _ = writeln!(out, "        > # the same as above: {about}");
                     }
                 }
             }
         }
-        let count = |mark| {
-            self.clouds.iter().flat_map(|one| &one.lines).filter(|line| line.mark == mark).count()
-        };
+        let count =
+            |mark| self.all().flat_map(|(_, lines)| lines).filter(|line| line.mark == mark).count();
         let (ok, warn, fail) = (count(Mark::Ok), count(Mark::Warn), count(Mark::Fail));
         let _ = writeln!(out, "{ok} ok, {warn} warn, {fail} fail");
         out

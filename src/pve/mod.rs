@@ -40,4 +40,4 @@ pub use error::PveError;
 pub use proxmox::{Proxmox, TICK, probe};
 pub use source::{locate, name_pattern};
 pub use tls::client_config;
-pub use wire::WireDialer;
+pub use wire::{WireDialer, refused_certificate};

@@ -168,7 +168,7 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
 }
 
 /// Finds our own verdict beneath the layers of HTTP, I/O and TLS.
-fn refused_certificate(error: &(dyn Error + 'static)) -> Option<CertificateRefused> {
+pub fn refused_certificate(error: &(dyn Error + 'static)) -> Option<CertificateRefused> {
     causes(error).find_map(|cause| {
         if let Some(refused) = cause.downcast_ref::<CertificateRefused>() {
             return Some(refused.clone());

@@ -1,5 +1,5 @@
-//! Webhooks of CI systems. No token of the API is asked for: each is proven by its signature, and
-//! only makes drover look.
+//! Webhooks of CI systems. No token of the API is asked for: each is proven by its signature or its
+//! secret, and only makes drover look.
 
 use std::time::Instant;
 
@@ -20,8 +20,8 @@ pub(super) const HOOK_LIMIT: usize = 1024 * 1024;
     request_body(content = String, description = "the system's own; only its signature is read"),
     responses(
         (status = 202, description = "the source is looked at"),
-        (status = 200, description = "it was heard before, is older than an hour, or only a ping"),
-        (status = 401, body = Problem, description = "the signature is missing or wrong"),
+        (status = 200, description = "it was heard before, is older than an hour, or tells of no jobs"),
+        (status = 401, body = Problem, description = "the signature or secret is missing or wrong"),
         (status = 404, body = Problem, description = "no such source, or it has no `webhook`"),
         (status = 413, body = Problem, description = "too large"),
         (status = 429, body = Problem, description = "too many"),
@@ -50,7 +50,7 @@ pub(super) async fn hear(
     })?;
     match heard {
         Heard::News => {}
-        Heard::Again | Heard::Ping => return Ok(HttpResponse::Ok().finish()),
+        Heard::Again | Heard::Aside => return Ok(HttpResponse::Ok().finish()),
     }
     let wish = |reply| HerdCommand::Wake { source, reply };
     state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
@@ -64,7 +64,7 @@ fn refused(why: Unheard) -> Problem {
             StatusCode::UNAUTHORIZED,
             "unauthorized",
             "the caller is not known",
-            "the signature is missing or wrong: compare the webhook's secret with `webhook`"
+            "the signature or secret is missing or wrong: compare the webhook's with `webhook`"
                 .to_owned(),
         ),
         Unheard::TooMany => Problem::new(

@@ -29,7 +29,7 @@ use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use crate::demand::Hooks;
+use crate::demand::{HookProof, HookSecret, Hooks};
 
 use super::{Auth, Doors, Limits, Listen, Role, Running, TokenGrant, bind};
 use crate::user_data::UserDataStore;
@@ -404,7 +404,9 @@ impl Served {
         let reload = Arc::new(Mutex::new(Err("drover.yaml: unknown key".to_owned())));
         let outcome = Arc::clone(&reload);
         let hooks = Arc::new(Hooks::default());
-        hooks.replace([(SourceId::new("git"), HOOK_SECRET.to_owned().into())].into());
+        let secret = HOOK_SECRET.to_owned().into();
+        let secret = HookSecret { proof: HookProof::Signature, secret };
+        hooks.replace([(SourceId::new("git"), secret)].into());
         let directory = tempfile::tempdir().unwrap();
         let user_data = UserDataStore::open(directory.path(), &Ledger::default()).unwrap();
         let user_data = Arc::new(user_data);

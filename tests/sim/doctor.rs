@@ -57,7 +57,7 @@ async fn of(setup: Setup) -> CloudReport {
 /// What is not well, as people see it.
 fn amiss(report: CloudReport) -> String {
     let lines = report.lines.into_iter().filter(|line| line.mark != Mark::Ok).collect();
-    let text = Report { clouds: vec![CloudReport { lines, ..report }] }.text();
+    let text = Report { clouds: vec![CloudReport { lines, ..report }], ..Report::default() }.text();
     let lines: Vec<&str> = text.lines().collect();
     lines[1..lines.len() - 1].join("\n")
 }
@@ -68,7 +68,7 @@ fn amiss(report: CloudReport) -> String {
 async fn a_cluster_as_it_should_be_is_well() {
     let report = |version| async move {
         let report = of(setup(version, "reset: DISK, bridge: vmbr0")).await;
-        let report = Report { clouds: vec![report] };
+        let report = Report { clouds: vec![report], ..Report::default() };
         assert!(report.is_well());
         report.text()
     };
@@ -288,7 +288,7 @@ async fn a_node_that_is_down_hides_its_own_template_alone() {
     let world = World::new(each);
     world.side.node_down("pve3").await;
     let report = examined(&world, 100, 0).await;
-    insta::assert_snapshot!(Report { clouds: vec![report] }.text());
+    insta::assert_snapshot!(Report { clouds: vec![report], ..Report::default() }.text());
 
     let world = World::new(setup(PveVersion::V8_4, ""));
     world.side.node_down("pve1").await;

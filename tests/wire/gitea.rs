@@ -238,7 +238,7 @@ fn job(run: &str) -> String {
 }
 
 /// A port that nobody listens on.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 

@@ -2,6 +2,8 @@
 
 mod gitea;
 mod github;
+mod gitlab;
+mod woodpecker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -70,6 +72,9 @@ struct RawDemand {
     registration: Option<String>,
     mode: Option<String>,
     scale_set: Option<String>,
+    run_untagged: Option<bool>,
+    grpc_server: Option<String>,
+    grpc_secure: Option<bool>,
     #[serde(rename = "webhook")]
     _webhook: Option<IgnoredAny>,
     ca_file: Option<String>,
@@ -160,6 +165,8 @@ fn source(
         "gitea" => ("gitea", gitea::manner(Dialect::Gitea, &mut ground)),
         "forgejo" => ("forgejo", gitea::manner(Dialect::Forgejo, &mut ground)),
         "github" => ("github", github::manner(&mut ground)),
+        "gitlab" => ("gitlab", gitlab::manner(&mut ground)),
+        "woodpecker" => ("woodpecker", woodpecker::manner(&mut ground)),
         // Any other is a fault of its key.
         _ => return None,
     };

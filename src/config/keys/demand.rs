@@ -14,14 +14,17 @@ static WEBHOOK: Shape =
 pub(in crate::config) static OF_KINDS: &[(&str, &[&str])] = &[
     ("url", SYSTEMS),
     ("credentialsId", SYSTEMS),
-    ("scope", &["gitea", "forgejo", "github"]),
+    ("scope", &["gitea", "forgejo", "github", "gitlab"]),
     ("labels", SYSTEMS),
     ("pollSeconds", SYSTEMS),
     ("registerTimeoutSec", SYSTEMS),
     ("idleTimeoutSec", SYSTEMS),
     ("jobTimeoutMinutes", SYSTEMS),
     ("runnerCommand", SYSTEMS),
-    ("webhook", SYSTEMS),
+    ("runUntagged", &["gitlab"]),
+    ("grpcServer", &["woodpecker"]),
+    ("grpcSecure", &["woodpecker"]),
+    ("webhook", &["gitea", "forgejo", "gitlab"]),
     ("caFile", SYSTEMS),
     ("pinSha256", SYSTEMS),
     ("ignoreSslErrors", SYSTEMS),
@@ -33,12 +36,12 @@ pub(in crate::config) static OF_KINDS: &[(&str, &[&str])] = &[
 ];
 
 /// All kinds but the lease API.
-const SYSTEMS: &[&str] = &["gitea", "forgejo", "github"];
+const SYSTEMS: &[&str] = &["gitea", "forgejo", "github", "gitlab", "woodpecker"];
 
 pub(in crate::config) static DEMAND: &[Key] = &[
     key(
         "kind",
-        Kind::Choice(&["gitea", "forgejo", "github", "leases"]),
+        Kind::Choice(&["gitea", "forgejo", "github", "gitlab", "woodpecker", "leases"]),
         Preset::Required,
         "the kind of system; leases: the lease API, which has a share like the others",
     ),
@@ -49,7 +52,7 @@ pub(in crate::config) static DEMAND: &[Key] = &[
         "scope",
         Preset::Unset,
         "whose jobs: server, org/NAME, user, repo/OWNER/NAME; of github org, repo or enterprise/NAME; \
-         unset: the server's",
+         of gitlab server, group/PATH, project/PATH; unset: the server's",
     )
     .checked(value::filled),
     key(
@@ -71,6 +74,24 @@ pub(in crate::config) static DEMAND: &[Key] = &[
         "what runs a runner, in its folder in the guest; unset: the kind's own program",
     )
     .checked(value::filled),
+    key(
+        "runUntagged",
+        Kind::Flag,
+        Preset::Unset,
+        "of gitlab: whether jobs without tags are wanted; unset: false",
+    ),
+    text(
+        "grpcServer",
+        Preset::Unset,
+        "of woodpecker: host and port that agents connect to; required there",
+    )
+    .checked(value::filled),
+    key(
+        "grpcSecure",
+        Kind::Flag,
+        Preset::Unset,
+        "of woodpecker: whether agents connect by TLS; unset: true",
+    ),
     key(
         "webhook",
         Kind::Mapping(&WEBHOOK),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::super::connector::{Enlist, Kit, KitFile, first_word};
+use super::super::connector::{Enlist, Kit, KitFile, program_of};
 use super::jobs::SELF_HOSTED;
 use crate::ssh::quote;
 
@@ -29,7 +29,7 @@ pub fn jit_kit(configuration: &SecretString, command: Option<&str>) -> Kit {
     let content = Bytes::from(configuration.expose_secret().to_owned());
     Kit {
         files: vec![KitFile { name: "jitconfig", content }],
-        program: if command == run { RUN.to_owned() } else { first_word(command).to_owned() },
+        program: if command == run { RUN.to_owned() } else { program_of(command).to_owned() },
         command: format!("{JIT_VARIABLE}=\"$(cat jitconfig)\"; export {JIT_VARIABLE}; {command}"),
     }
 }
@@ -48,7 +48,7 @@ pub fn token_kit(page: &str, token: &SecretString, wish: Enlist<'_>, command: Op
     let content = Bytes::from(token.expose_secret().to_owned());
     Kit {
         files: vec![KitFile { name: "token", content }],
-        program: first_word(command).to_owned(),
+        program: program_of(command).to_owned(),
         command: format!("{words}; {command}"),
     }
 }

@@ -1,0 +1,384 @@
+//! Woodpecker: an agent row for each agent of drover's, whose token is good for that one.
+//!
+//! Written from Woodpecker's source, and unverified against a server.
+//!
+//! A workflow wants a map of labels, and an agent must have each of them. Each becomes one text,
+//! `key=value`, which templates list like any other label. Of what an agent is by itself (`platform`,
+//! `backend`, `hostname`) a workflow names only what somebody wrote into it: those are wanted like any
+//! other. `repo` and `org-id` stand in every workflow and are nothing that machines differ in; an
+//! agent of the whole server takes any.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use drover_actors::id::RunnerName;
+use drover_actors::ports::{JobSight, NodeSight, RowSight, SourceSight};
+use drover_actors::record::Want;
+use drover_actors::time::WallTime;
+use jiff::Timestamp;
+use reqwest::Method;
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::connector::{Connector, Done, Enlist, Kit, KitFile, program_of};
+use super::error::DemandError;
+use super::http::Http;
+use super::proof::{self, Proof};
+use crate::ssh::quote;
+
+/// Rows a page that are asked for.
+const PAGE: usize = 50;
+/// Pages read at most. A part of the agents may not be taken for all.
+const PAGES_MAX: usize = 60;
+/// An agent reports each 10 s: one that has not for so long, in seconds, is not connected.
+const CONTACT: i64 = 60;
+/// For so long, in seconds, one that had its workflow counts as gone; whose row stands after that
+/// may be known to nobody.
+const SPENT: i64 = 3600;
+/// Labels that every workflow has, and that no machine is told by.
+const OF_ALL: [&str; 2] = ["repo", "org-id"];
+/// How labels begin that the server keeps for itself.
+const INTERNAL: &str = "woodpecker-ci.org";
+
+/// What is configured of it.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What drover logs in with.
+    pub token: SecretString,
+    /// Where agents connect, host and port.
+    pub grpc: String,
+    /// Whether they do so by TLS.
+    pub secure: bool,
+}
+
+impl Settings {
+    /// Everything of it, secrets included, for its fingerprint.
+    pub fn parts(&self) -> Vec<String> {
+        let shown = format!("{} {}", self.grpc, self.secure);
+        vec![shown, self.token.expose_secret().to_owned()]
+    }
+}
+
+/// A Woodpecker server.
+pub struct Woodpecker {
+    http: Http,
+    settings: Settings,
+    /// The command that runs a runner in its folder; none for `woodpecker-agent`.
+    command: Option<String>,
+    /// Since when each waiting workflow is seen, Unix milliseconds: the queue does not say.
+    since: Mutex<BTreeMap<String, i64>>,
+    /// Whether its queue was paused by the last look.
+    paused: AtomicBool,
+}
+
+#[derive(Deserialize)]
+struct Agent {
+    id: i64,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    token: Option<SecretString>,
+    /// Unix seconds; 0 for never.
+    #[serde(default)]
+    last_contact: i64,
+    /// Unix seconds; 0 for never.
+    #[serde(default)]
+    last_work: i64,
+}
+
+#[derive(Deserialize)]
+struct Task {
+    id: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    agent_id: i64,
+}
+
+/// Lists that are empty may be null.
+#[derive(Deserialize)]
+struct Queue {
+    #[serde(default)]
+    pending: Option<Vec<Task>>,
+    #[serde(default)]
+    running: Option<Vec<Task>>,
+    #[serde(default)]
+    paused: bool,
+}
+
+#[derive(Deserialize)]
+struct User {
+    #[serde(default)]
+    admin: bool,
+}
+
+impl Woodpecker {
+    /// A connector; calls nothing yet.
+    pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
+        let login = format!("Bearer {}", settings.token.expose_secret());
+        Self {
+            http: http.with_authorization(login.into()),
+            settings: settings.clone(),
+            command,
+            since: Mutex::default(),
+            paused: AtomicBool::new(false),
+        }
+    }
+
+    /// All agents, and the server's clock.
+    async fn agents(&self) -> Result<(Vec<Agent>, Timestamp), DemandError> {
+        let (mut all, mut clock) = (Vec::<Agent>::new(), Timestamp::now());
+        for page in 1..=PAGES_MAX {
+            let path = format!("api/agents?page={page}&perPage={PAGE}");
+            let answer = self.http.call(Method::GET, &path, None, &[]).await?.ok()?;
+            clock = answer.date().unwrap_or(clock);
+            let rows: Option<Vec<Agent>> = answer.json()?;
+            let before = all.len();
+            for row in rows.unwrap_or_default() {
+                if all.iter().all(|known| known.id != row.id) {
+                    all.push(row);
+                }
+            }
+            // How many it gives at most is its own affair: the end is where nothing new comes.
+            if all.len() == before {
+                return Ok((all, clock));
+            }
+        }
+        let text = format!("it has more than {} agents, too many to be read", all.len());
+        Err(DemandError::Setup(text))
+    }
+
+    /// Rows of exactly this name; names are not unique.
+    async fn rows(&self, runner: &RunnerName) -> Result<Vec<Agent>, DemandError> {
+        let (all, _) = self.agents().await?;
+        Ok(all.into_iter().filter(|agent| agent.name == runner.as_str()).collect())
+    }
+
+    async fn sight(&self) -> Result<SourceSight, DemandError> {
+        let (agents, clock) = self.agents().await?;
+        let queue: Queue = self.http.get("api/queue/info").await?;
+        let running = queue.running.unwrap_or_default();
+        let rows = agents.iter().filter_map(|agent| sight(agent, &running, clock)).collect();
+        if self.paused.swap(queue.paused, Ordering::Relaxed) != queue.paused {
+            tracing::warn!(url = %self.http.base(), paused = queue.paused, "queue was paused or resumed");
+        }
+        let pending = if queue.paused { Vec::new() } else { queue.pending.unwrap_or_default() };
+        Ok(SourceSight { rows, jobs: self.waiting(pending), unread: 0 })
+    }
+
+    fn waiting(&self, pending: Vec<Task>) -> Vec<JobSight> {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut *since);
+        let now = Timestamp::now().as_millisecond();
+        let sights = pending.into_iter().map(|task| {
+            let at = before.get(&task.id).copied().unwrap_or(now);
+            since.insert(task.id.clone(), at);
+            let want = want(task.labels.as_ref());
+            JobSight { id: task.id, name: task.name, want, since: WallTime(at) }
+        });
+        sights.collect()
+    }
+
+    /// What `woodpecker-agent` reads from its environment. After one workflow it ends.
+    fn kit(&self, wish: Enlist<'_>, token: &SecretString) -> Kit {
+        let labels = offered(wish);
+        let lines = [
+            ("WOODPECKER_SERVER", self.settings.grpc.as_str()),
+            ("WOODPECKER_GRPC_SECURE", if self.settings.secure { "true" } else { "false" }),
+            ("WOODPECKER_AGENT_SECRET", token.expose_secret()),
+            ("WOODPECKER_AGENT_LABELS", &labels),
+            ("WOODPECKER_HOSTNAME", wish.runner.as_str()),
+            ("WOODPECKER_MAX_WORKFLOWS", "1"),
+            ("WOODPECKER_AGENT_SINGLE_WORKFLOW", "true"),
+            ("WOODPECKER_BACKEND", "local"),
+            ("WOODPECKER_HEALTHCHECK", "false"),
+            ("WOODPECKER_AGENT_CONFIG_FILE", "agent.conf"),
+        ];
+        let lines = lines.map(|(name, value)| format!("{name}={}\n", quote(value)));
+        let content = Bytes::from(lines.concat());
+        let command = self.command.clone().unwrap_or_else(|| "exec woodpecker-agent".into());
+        Kit {
+            files: vec![KitFile { name: "agent.env", content }],
+            program: program_of(&command).to_owned(),
+            command: format!("set -a; . ./agent.env; set +a; {command}"),
+        }
+    }
+
+    async fn proofs(&self, found: &mut Vec<Proof>) -> Result<(), DemandError> {
+        let user: User = self.http.get("api/user").await?;
+        found.push(Proof::ok("token", "is accepted"));
+        found.push(if user.admin {
+            Proof::ok("making and removing agents", "its user is an administrator")
+        } else {
+            let text = "its user is no administrator, and sees neither queue nor agents";
+            let mend =
+                "name the user in the server's WOODPECKER_ADMIN, or take an administrator's token";
+            Proof::fail("making and removing agents", text, mend)
+        });
+        let sight = self.sight().await?;
+        if self.paused.load(Ordering::Relaxed) {
+            let mend = "resume it in the server's administration, under Queue";
+            found.push(Proof::warn("queue", "is paused: nothing is wanted", mend));
+        }
+        found.push(Proof::seen(&sight));
+        Ok(())
+    }
+}
+
+/// A row of drover's; none for others', and for one that had its workflow: it takes no other, but its
+/// row stays until it is removed.
+fn sight(agent: &Agent, running: &[Task], clock: Timestamp) -> Option<RowSight> {
+    RunnerName::parse(&agent.name)?;
+    let tasks: Vec<&Task> = running.iter().filter(|task| task.agent_id == agent.id).collect();
+    let now = clock.as_second();
+    if tasks.is_empty() && agent.last_work > 0 && now - agent.last_work < SPENT {
+        return None;
+    }
+    Some(RowSight {
+        runner: RunnerName::new(&agent.name),
+        online: now - agent.last_contact < CONTACT,
+        jobs: u32::try_from(tasks.len()).unwrap_or(u32::MAX),
+        job: tasks.first().map(|task| task.id.clone()),
+        node: NodeSight::default(),
+    })
+}
+
+/// What a workflow wants of its machine.
+fn want(labels: Option<&BTreeMap<String, String>>) -> Want {
+    let all = labels.into_iter().flatten();
+    let told = all.filter(|(key, value)| {
+        !value.is_empty() && !key.starts_with(INTERNAL) && !OF_ALL.contains(&key.as_str())
+    });
+    Want::Labels(told.map(|(key, value)| format!("{key}={value}")).collect())
+}
+
+/// The labels of an agent: those of its template and of what it was begun for that are a key and a
+/// value. Of several values of one key what it was begun for wins: an agent has one.
+fn offered(wish: Enlist<'_>) -> String {
+    let wanted = match wish.want {
+        Want::Labels(wanted) => Some(wanted),
+        Want::Template(_) | Want::Expression(_) => None,
+    };
+    let mut labels: BTreeMap<&str, &str> = BTreeMap::new();
+    for text in wish.spec.labels.iter().chain(wanted.into_iter().flatten()) {
+        if let Some((key, value)) = text.split_once('=')
+            && !OF_ALL.contains(&key)
+            && !text.contains(',')
+        {
+            labels.insert(key, value);
+        }
+    }
+    let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    labels.join(",")
+}
+
+impl Connector for Woodpecker {
+    fn look(&self) -> Done<'_, SourceSight> {
+        Box::pin(self.sight())
+    }
+
+    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> Done<'a, Kit> {
+        Box::pin(async move {
+            // One that was made before and whose token nobody knows any more.
+            self.strike(wish.runner).await?;
+            let body = json!({ "name": wish.runner.as_str(), "no_schedule": false });
+            let made: Agent = self.http.post("api/agents", &body).await?;
+            let token = made.token.ok_or_else(|| DemandError::Shape {
+                call: "POST /api/agents".into(),
+                what: "it has no token".into(),
+            })?;
+            Ok(self.kit(wish, &token))
+        })
+    }
+
+    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
+        Box::pin(async move {
+            for agent in self.rows(runner).await? {
+                // Its name is set as well: what is not sent is emptied.
+                let body = json!({ "name": agent.name, "no_schedule": true });
+                let path = format!("api/agents/{}", agent.id);
+                let answer = self.http.call(Method::PATCH, &path, Some(&body), &[]).await?;
+                if answer.status != 404 {
+                    answer.ok()?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn strike<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
+        Box::pin(async move {
+            // One that a workflow is on is refused with 409 until the server gives that up.
+            for agent in self.rows(runner).await? {
+                self.http.delete(&format!("api/agents/{}", agent.id)).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn prove(&self) -> Done<'_, Vec<Proof>> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            let ended = self.proofs(&mut found).await;
+            Ok(proof::ended(found, ended))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: a workflow wants what somebody wrote into it, and nothing that the server added.
+
+    #[test]
+    fn a_map_of_labels_becomes_texts_without_what_every_workflow_has() {
+        let map: BTreeMap<String, String> = [
+            ("repo", "o/r"),
+            ("org-id", "7"),
+            ("woodpecker-ci.org/repo-full-name", "o/r"),
+            ("platform", "linux/amd64"),
+            ("backend", ""),
+            ("gpu", "true"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+        let texts = ["gpu=true", "platform=linux/amd64"].map(str::to_owned);
+        assert_eq!(want(Some(&map)), Want::Labels(texts.into()));
+        assert_eq!(want(None), Want::Labels([].into()));
+    }
+
+    // Invariant: an agent that had its one workflow is no agent any more; one that has it is busy.
+
+    #[test]
+    fn an_agent_is_judged_by_its_contact_its_work_and_the_queue() {
+        let name = "drover-a1b2c3d4-0123456789abcdef";
+        let clock = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(1_000_000);
+        let agent = |last_contact, last_work| Agent {
+            id: 5,
+            name: name.into(),
+            token: None,
+            last_contact,
+            last_work,
+        };
+        let task = Task { id: "9".into(), name: String::new(), labels: None, agent_id: 5 };
+        let seen = |agent: &Agent, tasks: &[Task]| {
+            sight(agent, tasks, clock).map(|row| (row.online, row.jobs, row.job))
+        };
+        assert_eq!(seen(&agent(0, 0), &[]), Some((false, 0, None)));
+        assert_eq!(seen(&agent(999_950, 0), &[]), Some((true, 0, None)));
+        assert_eq!(seen(&agent(999_900, 0), &[]), Some((false, 0, None)));
+        assert_eq!(seen(&agent(999_990, 999_990), &[]), None, "it had its workflow");
+        let old = Some((false, 0, None));
+        assert_eq!(seen(&agent(990_000, 990_000), &[]), old, "who removes it, if nobody knows it?");
+        let busy = Some((true, 1, Some("9".to_owned())));
+        assert_eq!(seen(&agent(999_990, 999_990), &[task]), busy);
+        let other = Agent { name: "somebody-elses".into(), ..agent(999_990, 0) };
+        assert_eq!(seen(&other, &[]), None);
+    }
+}

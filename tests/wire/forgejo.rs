@@ -1,0 +1,198 @@
+//! A fake Forgejo whose jobs run on agents of the simulated cluster.
+//!
+//! Its REST half answers as Forgejo's source and public clients say, its runners' half as Gitea's,
+//! which is of the same family; it is no proof of what a server does.
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+
+use crate::ci::{Core, Fake, Job, Reply, Request, Row, Server, Stand};
+use crate::ways::{self, Kind};
+
+/// A server with a runner of somebody else's.
+pub struct Forgejo {
+    core: Core,
+    /// Rows a page at most, whatever is asked for.
+    page: usize,
+}
+
+impl Default for Forgejo {
+    fn default() -> Self {
+        let mut core = Core::default();
+        core.row("somebody else's", Vec::new());
+        core.row("another one's", Vec::new());
+        Self { core, page: 1 }
+    }
+}
+
+fn shown(job: &Job) -> Value {
+    let status = match job.stand {
+        Stand::Waits => "waiting",
+        Stand::Held(_) => "blocked",
+        Stand::Runs(_) => "running",
+        Stand::Done(..) => "done",
+    };
+    json!({
+        "id": job.id, "run_id": 1, "attempt": 1, "handle": format!("handle-{}", job.id),
+        "repo_id": 1, "owner_id": 1, "name": job.name, "html_url": "", "needs": null,
+        "runs_on": job.labels, "task_id": 0, "status": status,
+    })
+}
+
+impl Forgejo {
+    fn runners(&self, request: &Request) -> Reply {
+        let page: usize = request.parameter("page").parse().unwrap();
+        let rows = self.core.rows.iter().skip((page - 1) * self.page).take(self.page);
+        let runs = |job: &&Job| matches!(job.stand, Stand::Runs(_));
+        let shown = |row: &Row| {
+            let busy = self.core.on(row.id).iter().any(runs);
+            let status = match (row.called, busy) {
+                (false, _) => "offline",
+                (true, true) => "active",
+                (true, false) => "idle",
+            };
+            json!({ "id": row.id, "uuid": format!("uuid-{}", row.id), "name": row.name,
+                    "status": status, "labels": row.labels, "ephemeral": true })
+        };
+        let all: Vec<Value> = rows.map(shown).collect();
+        Reply::json(200, &json!(all)).with("X-Total-Count", self.core.rows.len().to_string())
+    }
+
+    fn waiting(&self) -> Reply {
+        // Those that run are told as well, and an empty list is null.
+        let is = |job: &&Job| matches!(job.stand, Stand::Waits | Stand::Runs(_));
+        let all: Vec<Value> = self.core.jobs.iter().filter(is).map(shown).collect();
+        Reply::json(200, &if all.is_empty() { Value::Null } else { all.into() })
+    }
+
+    fn make(&mut self, request: &Request) -> Reply {
+        if !self.core.may_make {
+            return Reply::json(403, &json!({ "message": "token does not have the scope" }));
+        }
+        let body = request.json();
+        self.core.fields(&body, &["name", "ephemeral"], &["description"]);
+        let row = self.core.row(body["name"].as_str().unwrap(), Vec::new());
+        let uuid = format!("uuid-{}", row.id);
+        Reply::json(201, &json!({ "id": row.id, "uuid": uuid, "token": row.secret }))
+    }
+
+    /// What runners call.
+    fn rpc(&mut self, request: &Request, what: &str) -> Reply {
+        let Some(row) = self.core.caller(request.header("x-runner-token")) else {
+            let text = "unregistered runner";
+            return Reply::json(500, &json!({ "code": "unknown", "message": text }));
+        };
+        if request.header("x-runner-uuid") != format!("uuid-{}", row.id) {
+            return self.core.complain("a runner calls by another's uuid");
+        }
+        let body = request.json();
+        let number = |value: &Value| value.as_str().unwrap().parse::<u64>().unwrap();
+        match what {
+            "Declare" => {
+                let all = body["labels"].as_array().unwrap().iter();
+                let labels: Vec<String> =
+                    all.map(|label| label.as_str().unwrap().to_owned()).collect();
+                let known = self.core.rows.iter_mut().find(|one| one.id == row.id).unwrap();
+                known.labels = labels;
+                Reply::json(200, &json!({}))
+            }
+            "FetchTask" => {
+                let fits = |job: &Job| job.labels.iter().all(|label| row.labels.contains(label));
+                let Some(job) = self.core.take(&row, fits) else {
+                    return Reply::json(200, &json!({ "tasksVersion": "1" }));
+                };
+                let text = format!("jobs:\n  it:\n    steps:\n      - run: {}\n", job.run);
+                let payload = base64::engine::general_purpose::STANDARD.encode(text);
+                let task = json!({ "id": job.id.to_string(), "workflowPayload": payload });
+                Reply::json(200, &json!({ "task": task, "tasksVersion": "1" }))
+            }
+            "UpdateLog" => {
+                let id = number(&body["taskId"]);
+                let job = self.core.jobs.iter_mut().find(|job| job.id == id).unwrap();
+                for row in body["rows"].as_array().unwrap() {
+                    job.log += row["content"].as_str().unwrap();
+                }
+                Reply::json(200, &json!({ "ackIndex": "0" }))
+            }
+            "UpdateTask" => {
+                let state = &body["state"];
+                self.core.finish(number(&state["id"]), state["result"] == "RESULT_SUCCESS");
+                // An ephemeral runner is gone with its job.
+                self.core.rows.retain(|one| one.id != row.id);
+                Reply::json(200, &json!({}))
+            }
+            other => self.core.complain(format!("unknown: {other}")),
+        }
+    }
+}
+
+impl Fake for Forgejo {
+    fn core(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    fn answer(&mut self, request: &Request) -> Reply {
+        let (method, path) = request.route();
+        if let ("POST", ["api", "actions", "runner.v1.RunnerService", what]) =
+            (method.as_str(), path.as_slice())
+        {
+            return self.rpc(request, what);
+        }
+        if request.header("authorization") != format!("token {}", self.core.token) {
+            return Reply::json(401, &json!({ "message": "invalid username, password or token" }));
+        }
+        match (method.as_str(), path.as_slice()) {
+            ("GET", ["api", "v1", "version"]) => {
+                Reply::json(200, &json!({ "version": "15.0.1+gitea-1.22.0" }))
+            }
+            ("GET", ["api", "v1", "orgs", "build", "actions", "runners"]) => self.runners(request),
+            ("POST", ["api", "v1", "orgs", "build", "actions", "runners"]) => self.make(request),
+            ("GET", ["api", "v1", "orgs", "build", "actions", "runners", "jobs"]) => self.waiting(),
+            ("DELETE", ["api", "v1", "orgs", "build", "actions", "runners", id]) => {
+                let before = self.core.rows.len();
+                self.core.rows.retain(|row| row.id.to_string() != *id);
+                Reply::empty(if self.core.rows.len() < before { 204 } else { 404 })
+            }
+            (method, path) => self.core.complain(format!("unknown: {method} {}", path.join("/"))),
+        }
+    }
+}
+
+/// How it is configured.
+pub fn kind() -> Kind<Forgejo> {
+    Kind {
+        keys: "kind: forgejo, scope: org/build",
+        script: "runner.py",
+        label: str::to_owned,
+        start: || Server::start(Forgejo::default()),
+    }
+}
+
+// Invariant: each job runs on an agent of its own, once it can run, and nothing is left behind.
+
+#[test]
+fn jobs_of_a_forgejo_run_on_agents_of_their_own_and_leave_nothing_behind() {
+    let server = ways::jobs_have_agents_of_their_own(&kind());
+    // Those of others stay.
+    assert_eq!(server.fake().core().rows.len(), 2);
+}
+
+#[test]
+fn a_forgejo_that_does_not_answer_is_told_and_served_again_after_it() {
+    ways::an_outage_is_told_and_over_when_it_is(&kind());
+}
+
+#[test]
+fn a_row_of_forgejo_that_somebody_removed_costs_its_agent_and_not_the_job() {
+    ways::a_removed_row_costs_its_agent_and_not_the_job(&kind());
+}
+
+#[test]
+fn a_guest_whose_forgejo_runner_never_calls_is_given_up_by_deadline() {
+    ways::a_runner_that_never_calls_is_given_up(&kind());
+}
+
+#[test]
+fn a_token_that_may_make_no_runner_of_forgejo_is_told() {
+    ways::a_token_that_may_make_no_row_is_told(&kind());
+}

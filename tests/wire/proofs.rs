@@ -1,0 +1,89 @@
+//! `drover doctor` and sources of demand: what it says of each kind, and of what is amiss.
+
+use crate::ci::{Fake, Server};
+use crate::harness::{Sim, Site, world};
+use crate::ways::Kind;
+use crate::{forgejo, gitlab, woodpecker};
+
+/// What the doctor says of the source `ci`, and whether that is well; ports are not told.
+fn doctored(site: &Site) -> (String, bool) {
+    let config = site.config().display().to_string();
+    let out = site.cli(&["--config", &config, "doctor", "--source", "ci"]);
+    let said = String::from_utf8(out.stdout).unwrap();
+    let shown = said.split("127.0.0.1:").enumerate().map(|(at, part)| match at {
+        0 => part.to_owned(),
+        _ => format!("HOST{}", part.trim_start_matches(|ch: char| ch.is_ascii_digit())),
+    });
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "");
+    (shown.collect(), out.status.success())
+}
+
+fn configured<F: Fake>(kind: &Kind<F>, more: &str, change: impl Fn(&mut F)) -> (Server<F>, Told) {
+    let server = (kind.start)();
+    change(&mut server.fake());
+    let (dir, sim, site) = world();
+    let keys = kind.keys.replace("ADDRESS", &server.address());
+    server.source(&site, &site.yaml(&sim, ""), kind.script, &format!("{keys}, {more}"));
+    let told = doctored(&site);
+    (server, Told { told, _sim: sim, site, _dir: dir })
+}
+
+struct Told {
+    told: (String, bool),
+    _sim: Sim,
+    site: Site,
+    _dir: tempfile::TempDir,
+}
+
+fn said<F: Fake>(kind: &Kind<F>, more: &str, change: impl Fn(&mut F)) -> (String, bool) {
+    configured(kind, more, change).1.told
+}
+
+// Invariant: where all is well nothing else is said, and nothing is changed.
+
+#[test]
+fn sources_as_they_should_be_are_well() {
+    let (lab, told) = configured(&gitlab::kind(), "", |_| ());
+    let reads = |call: &String| call.starts_with("GET ");
+    let calls = lab.fake().core().calls.clone();
+    assert!(!calls.is_empty() && calls.iter().all(reads), "{calls:?}");
+    let bird = said(&woodpecker::kind(), "", |_| ());
+    let edge = said(&forgejo::kind(), "pollSeconds: 60", |_| ());
+    assert!(told.told.1 && bird.1 && edge.1, "{} {} {}", told.told.0, bird.0, edge.0);
+    insta::assert_snapshot!([told.told.0, bird.0, edge.0].join("\n"));
+}
+
+// Invariant: each thing that is not as it should be is told with what mends it.
+
+#[test]
+fn what_a_login_may_not_do_is_told() {
+    let least =
+        said(&gitlab::kind(), "", |fake| (fake.access, fake.scopes) = (30, vec!["read_api"]));
+    let wrong = configured(&gitlab::kind(), "", |_| ());
+    wrong.1.site.write_secret("ci", "another token");
+    let wrong = doctored(&wrong.1.site);
+    let plain = said(&woodpecker::kind(), "", |fake| fake.admin = false);
+    assert!(!least.1 && !wrong.1 && !plain.1, "{} {} {}", least.0, wrong.0, plain.0);
+    insta::assert_snapshot!([least.0, wrong.0, plain.0].join("\n"));
+}
+
+#[test]
+fn a_source_that_does_not_answer_or_is_not_trusted_is_told() {
+    let (server, told) = configured(&gitlab::kind(), "webhook: {secretFile: ci}", |fake| {
+        fake.core().down = true;
+    });
+    assert!(!told.told.1, "{}", told.told.0);
+    insta::assert_snapshot!(told.told.0);
+    // Nobody listens there any more.
+    let yaml = std::fs::read_to_string(told.site.config()).unwrap();
+    let port = crate::gitea::free_port();
+    told.site.write_yaml(&yaml.replace(&server.url(), &format!("http://127.0.0.1:{port}")));
+    let (text, well) = doctored(&told.site);
+    assert!(!well && text.contains("does not: ") && text.contains("refused"), "{text}");
+    assert!(text.contains("> curl -v http://HOST/"), "{text}");
+    // A certificate of an authority that nobody knows.
+    told.site.write_yaml(&yaml.replace(&server.url(), told._sim.fact("url")));
+    let (text, well) = doctored(&told.site);
+    assert!(!well && text.contains("fail  certificate: is not trusted: saw SHA-256 "), "{text}");
+    assert!(text.contains("> in the YAML: pinSha256: [\""), "{text}");
+}

@@ -1,0 +1,310 @@
+//! A fake Woodpecker whose workflows run on agents of the simulated cluster.
+//!
+//! Its REST half answers as Woodpecker's source says. Agents speak gRPC with a real one; here a small
+//! JSON of the tests' own stands for that, so that nothing is proven of it: what is proven is the
+//! environment that an agent is given, and the life of its row.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drover::config::SourceConnection;
+use drover::demand::woodpecker::Settings;
+use drover::demand::{Connector, System, connector};
+use drover::pve::Tls;
+use drover_actors::id::RunnerName;
+use serde_json::{Value, json};
+
+use crate::ci::{Core, Fake, Job, Reply, Request, Row, Server, Stand};
+use crate::ways::{self, Kind, Scene};
+
+/// A server with an agent of somebody else's.
+pub struct Woodpecker {
+    core: Core,
+    /// Rows a page at most, whatever is asked for.
+    page: usize,
+    /// Whether its queue is paused.
+    paused: bool,
+    /// Whether the token's user is an administrator.
+    pub admin: bool,
+}
+
+impl Default for Woodpecker {
+    fn default() -> Self {
+        let mut core = Core::default();
+        core.row("somebody else's", Vec::new());
+        Self { core, page: 2, paused: false, admin: true }
+    }
+}
+
+/// What a workflow's task says of it: what somebody wrote, and what the server adds.
+fn task(job: &Job) -> Value {
+    let pairs = job.labels.iter().filter_map(|text| text.split_once('='));
+    let mut labels: BTreeMap<&str, &str> = pairs.collect();
+    labels.extend([("repo", "o/r"), ("org-id", "1"), ("platform", "")]);
+    labels.insert("woodpecker-ci.org/forge-id", "1");
+    let agent = match job.stand {
+        Stand::Runs(row) => row,
+        Stand::Held(_) | Stand::Waits | Stand::Done(..) => 0,
+    };
+    json!({ "id": job.id.to_string(), "pid": 1, "name": job.name, "labels": labels,
+            "dependencies": null, "run_on": ["success"], "dep_status": {}, "agent_id": agent,
+            "pipeline_id": 1, "repo_id": 1, "pipeline_number": 1 })
+}
+
+/// Whether an agent with these labels is given a workflow: each of its labels that has a value must
+/// be the agent's, or the agent takes any.
+fn fits(job: &Job, labels: &BTreeMap<String, String>) -> bool {
+    let task = task(job);
+    task["labels"].as_object().unwrap().iter().all(|(key, value)| {
+        let value = value.as_str().unwrap();
+        let own = labels.get(key).map(String::as_str);
+        value.is_empty()
+            || key.starts_with("woodpecker-ci.org")
+            || matches!(own, Some("*"))
+            || own == Some(value)
+    })
+}
+
+impl Woodpecker {
+    fn queue(&self) -> Reply {
+        let tasks = |is: fn(&Job) -> bool| -> Value {
+            let all: Vec<Value> = self.core.jobs.iter().filter(|job| is(job)).map(task).collect();
+            // As Go writes a list that was never made.
+            if all.is_empty() { Value::Null } else { all.into() }
+        };
+        Reply::json(
+            200,
+            &json!({
+                "pending": tasks(|job| job.stand == Stand::Waits),
+                "waiting_on_deps": tasks(|job| matches!(job.stand, Stand::Held(_))),
+                "running": tasks(|job| matches!(job.stand, Stand::Runs(_))),
+                "stats": { "worker_count": 1 }, "paused": self.paused,
+            }),
+        )
+    }
+
+    fn shown(&self, row: &Row) -> Value {
+        let now = jiff::Timestamp::now().as_second();
+        let contact = if row.called { now } else { 0 };
+        let work = if self.core.on(row.id).is_empty() { 0 } else { now };
+        json!({ "id": row.id, "name": row.name, "no_schedule": row.quiet, "token": row.secret,
+                "last_contact": contact, "last_work": work, "owner_id": 1, "org_id": -1 })
+    }
+
+    fn change(&mut self, request: &Request, id: &str) -> Reply {
+        let body = request.json();
+        self.core.fields(&body, &["name", "no_schedule"], &[]);
+        let Some(row) = self.core.rows.iter_mut().find(|row| row.id.to_string() == id) else {
+            return Reply::empty(404);
+        };
+        // What is not sent is emptied.
+        row.name = body["name"].as_str().unwrap_or_default().to_owned();
+        row.quiet = body["no_schedule"] == true;
+        let row = row.clone();
+        Reply::json(200, &self.shown(&row))
+    }
+
+    fn remove(&mut self, id: &str) -> Reply {
+        let Some(row) = self.core.rows.iter().find(|row| row.id.to_string() == id) else {
+            return Reply::empty(404);
+        };
+        let (row, runs) = (row.id, |job: &&Job| matches!(job.stand, Stand::Runs(_)));
+        if self.core.on(row).iter().any(runs) {
+            return Reply {
+                status: 409,
+                headers: Vec::new(),
+                body: "Agent has running tasks".into(),
+            };
+        }
+        self.core.rows.retain(|one| one.id != row);
+        Reply::empty(204)
+    }
+
+    fn agents(&mut self, request: &Request) -> Reply {
+        if request.parameter("perPage").is_empty() {
+            return self.core.complain("agents are listed without perPage");
+        }
+        let page: usize = request.parameter("page").parse().unwrap();
+        let rows = self.core.rows.iter().skip((page - 1) * self.page).take(self.page);
+        let rows: Vec<Value> = rows.map(|row| self.shown(row)).collect();
+        Reply::json(200, &json!(rows))
+    }
+
+    fn make(&mut self, request: &Request) -> Reply {
+        if !self.core.may_make {
+            return Reply::empty(403);
+        }
+        let body = request.json();
+        self.core.fields(&body, &["name", "no_schedule"], &[]);
+        let row = self.core.row(body["name"].as_str().unwrap(), Vec::new());
+        Reply::json(200, &self.shown(&row))
+    }
+
+    /// What stands for gRPC: an agent asks for a workflow, or tells of its end.
+    fn agent(&mut self, request: &Request, what: &str) -> Reply {
+        let secret = request.header("x-agent-secret").to_owned();
+        let Some(row) = self.core.caller(&secret) else { return Reply::empty(403) };
+        let body = request.json();
+        if what == "done" {
+            let id = body["id"].as_u64().unwrap();
+            let job = self.core.jobs.iter_mut().find(|job| job.id == id).unwrap();
+            job.log += body["log"].as_str().unwrap();
+            self.core.finish(id, body["good"] == true);
+            return Reply::empty(204);
+        }
+        let labels: BTreeMap<String, String> =
+            serde_json::from_value(body["labels"].clone()).unwrap();
+        if labels.get("hostname") != Some(&row.name) {
+            return self.core.complain(format!("{} calls as {labels:?}", row.name));
+        }
+        match self.core.take(&row, |job| fits(job, &labels)) {
+            Some(job) => Reply::json(200, &json!({ "id": job.id, "run": job.run })),
+            None => Reply::empty(204),
+        }
+    }
+}
+
+impl Fake for Woodpecker {
+    fn core(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    fn answer(&mut self, request: &Request) -> Reply {
+        let (method, path) = request.route();
+        if let ("POST", ["rpc", what]) = (method.as_str(), path.as_slice()) {
+            return self.agent(request, what);
+        }
+        if request.header("authorization") != format!("Bearer {}", self.core.token) {
+            return Reply { status: 401, headers: Vec::new(), body: "User not authorized".into() };
+        }
+        match (method.as_str(), path.as_slice()) {
+            ("GET", ["api", "user"]) => {
+                Reply::json(200, &json!({ "id": 1, "login": "drover", "admin": self.admin }))
+            }
+            (_, ["api", ..]) if !self.admin => Reply::empty(403),
+            ("GET", ["api", "queue", "info"]) => self.queue(),
+            ("GET", ["api", "agents"]) => self.agents(request),
+            ("POST", ["api", "agents"]) => self.make(request),
+            ("PATCH", ["api", "agents", id]) => self.change(request, id),
+            ("DELETE", ["api", "agents", id]) => self.remove(id),
+            (method, path) => self.core.complain(format!("unknown: {method} {}", path.join("/"))),
+        }
+    }
+}
+
+/// How it is configured.
+pub fn kind() -> Kind<Woodpecker> {
+    Kind {
+        keys: "kind: woodpecker, grpcServer: \"ADDRESS\", grpcSecure: false",
+        script: "woodpecker_agent.py",
+        label: |text| format!("{text}=yes"),
+        start: || Server::start(Woodpecker::default()),
+    }
+}
+
+// Invariant: each workflow runs on an agent of its own, once it can run, and nothing is left behind.
+
+#[test]
+fn workflows_of_a_woodpecker_run_on_agents_of_their_own_and_leave_nothing_behind() {
+    let server = ways::jobs_have_agents_of_their_own(&kind());
+    // The one of somebody else stays.
+    assert_eq!(server.fake().core().rows.len(), 1);
+}
+
+#[test]
+fn a_woodpecker_that_does_not_answer_is_told_and_served_again_after_it() {
+    ways::an_outage_is_told_and_over_when_it_is(&kind());
+}
+
+#[test]
+fn an_agent_of_woodpecker_that_somebody_removed_costs_its_agent_and_not_the_workflow() {
+    ways::a_removed_row_costs_its_agent_and_not_the_job(&kind());
+}
+
+#[test]
+fn a_guest_whose_woodpecker_agent_never_calls_is_given_up_by_deadline() {
+    ways::a_runner_that_never_calls_is_given_up(&kind());
+}
+
+#[test]
+fn a_token_that_may_make_no_agent_of_woodpecker_is_told() {
+    ways::a_token_that_may_make_no_row_is_told(&kind());
+}
+
+// Invariant: a queue that somebody paused wants nothing, and is served when it goes on.
+
+#[test]
+fn a_paused_queue_begins_nothing_until_it_is_resumed() {
+    let mut scene = Scene::start(&kind(), "", |fake| fake.paused = true);
+    scene.push("it", &["linux"], None, "echo served");
+    let looks = |core: &mut Core| core.calls.iter().filter(|call| call.contains("queue")).count();
+    let before = looks(scene.server.fake().core());
+    scene.server.until("looked at", |core| looks(core) >= before + 2);
+    assert_eq!(scene.site.json(&["agents"])["agents"], json!([]));
+    assert_eq!(scene.site.json(&["status"])["sources"][0]["waiting"], 0);
+    scene.server.fake().paused = false;
+    scene.gone(1);
+    scene.ends(&[("it", "success")]);
+}
+
+// Invariant: a runner that is let go keeps its name, by which its row is found again.
+
+#[test]
+fn an_agent_that_is_told_to_take_no_more_keeps_its_name_and_goes() {
+    let mut scene = Scene::start(&kind(), "idleTimeoutSec: 5,", |fake| fake.core.holds = true);
+    let id = scene.push("it", &["linux"], None, "echo never");
+    scene.server.until("connected", |core| {
+        core.rows.iter().any(|row| row.called && row.name.starts_with("drover-"))
+    });
+    // Somebody cancels the workflow, and the agent has nothing to do.
+    scene.server.fake().core.jobs.retain(|job| job.id != id);
+    let gone = scene.gone(1);
+    assert_eq!(gone.len(), 1, "{gone:?}");
+    let calls = scene.server.fake().core.calls.clone();
+    assert!(calls.iter().any(|call| call.starts_with("PATCH api/agents/")), "{calls:?}");
+    crate::ci::nothing_left(&scene.server, &scene.sim);
+}
+
+/// A connector without a service around it.
+fn connected(server: &Server<Woodpecker>) -> Arc<dyn Connector> {
+    let token = server.fake().core.token.clone().into();
+    let settings = Settings { token, grpc: server.address(), secure: false };
+    let connection = SourceConnection {
+        url: server.url().parse().unwrap(),
+        tls: Tls::System,
+        system: System::Woodpecker(settings),
+        command: None,
+        webhook: None,
+    };
+    connector(&connection).unwrap()
+}
+
+fn block<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(future)
+}
+
+// Invariant: every row of exactly that name goes, and no other; one with a workflow once that is over.
+
+#[test]
+fn rows_of_woodpecker_go_by_their_whole_name_once_no_workflow_is_on_them() {
+    let server = Server::start(Woodpecker::default());
+    let names = ["drover-a1b2c3d4-0123456789abcdef", "drover-a1b2c3d4-0123456789abcdef-2"];
+    for name in [names[0], names[1], names[0]] {
+        server.fake().core.row(name, Vec::new());
+    }
+    let id = server.push("it", &["linux=yes"], "true");
+    let busy = server.fake().core.rows[3].clone();
+    server.fake().core.take(&busy, |_| true).unwrap();
+    let (connector, runner) = (connected(&server), RunnerName::new(names[0]));
+    let sight = block(connector.look()).unwrap();
+    let seen: Vec<(&str, u32)> =
+        sight.rows.iter().map(|row| (row.runner.as_str(), row.jobs)).collect();
+    assert_eq!(seen, [(names[0], 0), (names[1], 0), (names[0], 1)]);
+    let refused = block(connector.strike(&runner)).unwrap_err().to_string();
+    assert!(refused.contains("409: Agent has running tasks"), "{refused}");
+    server.fake().core.finish(id, false);
+    block(connector.strike(&runner)).unwrap();
+    let left: Vec<String> = server.fake().core.rows.iter().map(|row| row.name.clone()).collect();
+    assert_eq!(left, ["somebody else's", names[1]]);
+}
