@@ -43,6 +43,8 @@ pub(super) enum Credential {
     SshKey(SshKeySpec),
     /// A token of some other API.
     Token(SecretString),
+    /// A user of some other API, with a token or a password.
+    Login(String, SecretString),
     /// Its faults are said already.
     Faulty,
 }
@@ -118,14 +120,12 @@ impl Vault<'_> {
                 Some(none) => none,
                 None => self.secret(&layer, &SECRET_KEYS)?,
             };
-            if *kind == "apiToken" {
-                return (self.faults.len() == before).then_some(Credential::Token(secret));
+            match *kind {
+                "apiToken" => Credential::Token(secret),
+                "apiLogin" => Credential::Login(text("username"), secret),
+                "proxmoxToken" => Credential::Proxmox(Login::Token { id: text("tokenId"), secret }),
+                _ => Credential::Proxmox(Login::Password { username: text("username"), secret }),
             }
-            Credential::Proxmox(if *kind == "proxmoxToken" {
-                Login::Token { id: text("tokenId"), secret }
-            } else {
-                Login::Password { username: text("username"), secret }
-            })
         };
         (self.faults.len() == before).then_some(credential)
     }

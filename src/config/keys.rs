@@ -259,12 +259,23 @@ pub(super) static SSH_KEY: &[Key] = &[
 /// Keys of a credential of kind `apiToken`.
 pub(super) static API_TOKEN: &[Key] = &[KIND, SECRET_FILE, SECRET_ENV, SYSTEMD, SECRET];
 
+/// Keys of a credential of kind `apiLogin`.
+pub(super) static API_LOGIN: &[Key] = &[
+    KIND,
+    text("username", Preset::Required, "who logs in").checked(value::filled),
+    SECRET_FILE,
+    SECRET_ENV,
+    SYSTEMD,
+    SECRET,
+];
+
 /// The kinds of credentials and their keys.
-pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 4] = [
+pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 5] = [
     ("proxmoxToken", PROXMOX_TOKEN),
     ("proxmoxPassword", PROXMOX_PASSWORD),
     ("sshKey", SSH_KEY),
     ("apiToken", API_TOKEN),
+    ("apiLogin", API_LOGIN),
 ];
 
 /// The top level; `agentDefaults-<node>` beside.

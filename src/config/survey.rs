@@ -420,7 +420,10 @@ impl Parts {
             .into_iter()
             .filter_map(|(id, credential)| match credential {
                 Credential::SshKey(key) => Some((id, key)),
-                Credential::Proxmox(_) | Credential::Token(_) | Credential::Faulty => None,
+                Credential::Proxmox(_)
+                | Credential::Token(_)
+                | Credential::Login(..)
+                | Credential::Faulty => None,
             })
             .collect();
         let (service, uploads) = (self.service, self.uploads);

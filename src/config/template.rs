@@ -350,7 +350,7 @@ fn ssh_key<'a>(
     match ground.credentials.get(&raw.credentials_id) {
         Some(Credential::SshKey(key)) => Some(key),
         Some(Credential::Faulty) => None,
-        Some(Credential::Proxmox(_) | Credential::Token(_)) => {
+        Some(Credential::Proxmox(_) | Credential::Token(_) | Credential::Login(..)) => {
             let message = format!("`{}` is no sshKey", raw.credentials_id);
             faults.push(layer.fault("credentialsId", message).help("name an sshKey"));
             None

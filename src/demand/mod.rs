@@ -8,6 +8,7 @@ pub mod gitea;
 mod guest;
 mod hooks;
 mod http;
+pub mod jenkins;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -23,6 +24,7 @@ use crate::config::SourceConnection;
 use crate::shell::SshShell;
 use connector::Enlist;
 use gitea::Gitea;
+use jenkins::Jenkins;
 
 pub use connector::Connector;
 pub use error::DemandError;
@@ -34,6 +36,8 @@ pub use http::Http;
 pub enum System {
     /// Gitea or Forgejo.
     Gitea(gitea::Settings),
+    /// Jenkins.
+    Jenkins(jenkins::Settings),
 }
 
 impl System {
@@ -41,6 +45,7 @@ impl System {
     pub fn parts(&self) -> Vec<String> {
         match self {
             Self::Gitea(settings) => settings.parts(),
+            Self::Jenkins(settings) => settings.parts(),
         }
     }
 }
@@ -54,6 +59,7 @@ pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, De
     let command = connection.command.clone();
     Ok(match &connection.system {
         System::Gitea(settings) => Arc::new(Gitea::new(http, settings, command)),
+        System::Jenkins(settings) => Arc::new(Jenkins::new(http, settings)),
     })
 }
 
@@ -127,7 +133,7 @@ impl Demand for CiSystems {
             if shell.begun(at, guest::begun(&runner), limit).await.map_err(DemandError::Guest)? {
                 return Ok(());
             }
-            let wish = Enlist { runner: &runner, spec: &spec, want: &want };
+            let wish = Enlist { runner: &runner, spec: &spec, want: &want, target: &target };
             let kit = connector.enlist(wish).await?;
             let files = kit
                 .files

@@ -11,6 +11,7 @@ mod gitea;
 mod harness;
 mod hostile;
 mod installations;
+mod jenkins;
 mod journal;
 mod nodes;
 mod operators;

@@ -44,6 +44,8 @@ pub enum Effect {
     Strike(RunnerName),
     /// Write down that a runner is gone.
     Gone(RunnerName),
+    /// Write down how many jobs began on a runner.
+    Worked(RunnerName, u32),
     /// Tell the herd what is wanted, and the jobs on each lease.
     Tell(Vec<Level>, Vec<(LeaseId, u32)>),
     /// A lease's runner is done: it is over.
@@ -96,6 +98,15 @@ struct Seen {
 }
 
 impl Seen {
+    /// One that is seen for the first time in this start of the service: of the jobs on it those
+    /// were counted that were written down.
+    fn of(runner: &Runner, row: Option<&RowSight>) -> Self {
+        let began = runner.kept.entry.began;
+        let Some(row) = row.filter(|_| began > 0) else { return Self::default() };
+        let (running, jobs) = (row.node.running.clone(), row.jobs);
+        Self { began, running, jobs, ..Self::default() }
+    }
+
     /// Takes in the jobs on it. One that began and ended between two looks was seen by nobody.
     fn count(&mut self, row: &RowSight) {
         let named = |running: &BTreeSet<String>| u32::try_from(running.len()).unwrap_or(u32::MAX);
@@ -449,7 +460,7 @@ impl SourceMind {
     ) {
         let Kept { entry, hired, .. } = &runner.kept;
         let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
-        let seen = self.seen.entry(name.clone()).or_default();
+        let seen = self.seen.entry(name.clone()).or_insert_with(|| Seen::of(runner, row));
         seen.held = true;
         if seen.settled {
             return;
@@ -464,7 +475,11 @@ impl SourceMind {
             }
             return;
         };
+        let before = seen.began;
         seen.count(row);
+        if seen.began > before && runner.most > 1 {
+            out.push(Effect::Worked(name.clone(), seen.began));
+        }
         let done = self.spec.single && seen.began >= runner.most;
         if row.online || row.jobs > 0 {
             self.unserved = (0, None);

@@ -1,6 +1,7 @@
 //! The `demand`: CI systems whose jobs agents are begun for, and what share each may have.
 
 mod gitea;
+mod jenkins;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -64,11 +65,22 @@ struct RawDemand {
     idle_timeout_sec: u64,
     job_timeout_minutes: u64,
     runner_command: Option<String>,
+    launch: Option<Launch>,
+    launch_credentials_id: Option<String>,
     #[serde(rename = "webhook")]
     _webhook: Option<IgnoredAny>,
     ca_file: Option<String>,
     pin_sha256: Option<Vec<String>>,
     ignore_ssl_errors: bool,
+}
+
+/// How an agent comes to Jenkins.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Launch {
+    Websocket,
+    InboundTcp,
+    Ssh,
 }
 
 /// Makes all sources; the faults go to the vault.
@@ -149,6 +161,7 @@ fn source(
     let (kind, manner) = match raw.kind.as_str() {
         "gitea" => ("gitea", gitea::manner(Dialect::Gitea, &mut ground)),
         "forgejo" => ("forgejo", gitea::manner(Dialect::Forgejo, &mut ground)),
+        "jenkins" => ("jenkins", jenkins::manner(&mut ground)),
         // Any other is a fault of its key.
         _ => return None,
     };
@@ -252,7 +265,20 @@ impl Ground<'_, '_> {
         match self.credential(KIND)? {
             Credential::Token(token) => Some(token.clone()),
             Credential::Faulty => None,
-            Credential::Proxmox(_) | Credential::SshKey(_) => {
+            Credential::Proxmox(_) | Credential::SshKey(_) | Credential::Login(..) => {
+                self.of_another_kind(KIND);
+                None
+            }
+        }
+    }
+
+    /// The user that drover logs in as, with a token or a password.
+    fn login(&mut self) -> Option<(String, SecretString)> {
+        const KIND: &str = "apiLogin";
+        match self.credential(KIND)? {
+            Credential::Login(user, secret) => Some((user.clone(), secret.clone())),
+            Credential::Faulty => None,
+            Credential::Proxmox(_) | Credential::SshKey(_) | Credential::Token(_) => {
                 self.of_another_kind(KIND);
                 None
             }

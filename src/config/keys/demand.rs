@@ -20,26 +20,31 @@ pub(in crate::config) static OF_KINDS: &[(&str, &[&str])] = &[
     ("registerTimeoutSec", SYSTEMS),
     ("idleTimeoutSec", SYSTEMS),
     ("jobTimeoutMinutes", SYSTEMS),
-    ("runnerCommand", SYSTEMS),
-    ("webhook", SYSTEMS),
+    ("runnerCommand", WITH_RUNNERS),
+    ("launch", &["jenkins"]),
+    ("launchCredentialsId", &["jenkins"]),
+    ("webhook", WITH_RUNNERS),
     ("caFile", SYSTEMS),
     ("pinSha256", SYSTEMS),
     ("ignoreSslErrors", SYSTEMS),
 ];
 
 /// All kinds but the lease API.
-const SYSTEMS: &[&str] = &["gitea", "forgejo"];
+const SYSTEMS: &[&str] = &["gitea", "forgejo", "jenkins"];
+
+/// Those whose agents run a program of theirs that can be another, and that send webhooks.
+const WITH_RUNNERS: &[&str] = &["gitea", "forgejo"];
 
 pub(in crate::config) static DEMAND: &[Key] = &[
     key(
         "kind",
-        Kind::Choice(&["gitea", "forgejo", "leases"]),
+        Kind::Choice(&["gitea", "forgejo", "jenkins", "leases"]),
         Preset::Required,
         "the kind of system; leases: the lease API, which has a share like the others",
     ),
     text("url", Preset::Unset, "where it is, such as https://git.lan; not of leases")
         .checked(value::url),
-    text("credentialsId", Preset::Unset, "an apiToken; not of leases"),
+    text("credentialsId", Preset::Unset, "an apiToken, of jenkins an apiLogin; not of leases"),
     text(
         "scope",
         Preset::Unset,
@@ -65,6 +70,17 @@ pub(in crate::config) static DEMAND: &[Key] = &[
         "what runs a runner, in its folder in the guest; unset: the kind's own program",
     )
     .checked(value::filled),
+    key(
+        "launch",
+        Kind::Choice(&["websocket", "inboundTcp", "ssh"]),
+        Preset::Unset,
+        "how agents come to Jenkins; unset: websocket; ssh: Jenkins connects to them",
+    ),
+    text(
+        "launchCredentialsId",
+        Preset::Unset,
+        "for launch ssh: the credential in Jenkins that logs in to agents",
+    ),
     key(
         "webhook",
         Kind::Mapping(&WEBHOOK),

@@ -83,6 +83,8 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("source", "labels") => "[\"linux\", \"x64\"]",
         ("source", "runnerCommand") => "\"exec act_runner daemon --config config.yaml\"",
         ("source", "webhook") => "{secretFile: /etc/drover/git-webhook}",
+        ("source", "launch") => "ssh",
+        ("source", "launchCredentialsId") => "agent-key",
         ("source", "caFile") => "/etc/drover/git-ca.pem",
         ("source", "pinSha256") => "[\"AB:CD:...\"]",
         (_, name) => panic!("`{name}` has no example"),
@@ -209,6 +211,10 @@ credentials:
   git-token:
     kind: apiToken
     secretFile: /etc/drover/git
+  jenkins-login:
+    kind: apiLogin
+    username: \"drover\"
+    secretFile: /etc/drover/jenkins
   agent-key:
     kind: sshKey
     username: \"ubuntu\"
