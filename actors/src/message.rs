@@ -12,6 +12,7 @@ use actix::Message;
 use tokio::sync::oneshot;
 
 use crate::cluster::LaneEnd;
+use crate::demand::report::{Account, SourceJobs, Subject};
 use crate::fault::Fault;
 use crate::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId, VmId};
 use crate::overrides::{OverrideChange, Overrides};
@@ -167,6 +168,18 @@ pub enum HerdCommand {
         template: String,
         /// Filled with what was found, or why it could not be looked at.
         reply: oneshot::Sender<Result<WhyReport, Refusal>>,
+    },
+    /// The jobs of all sources, by their last looks.
+    Jobs {
+        /// Filled with them.
+        reply: oneshot::Sender<Vec<SourceJobs>>,
+    },
+    /// Why what somebody wants waits.
+    Account {
+        /// What is asked about.
+        subject: Subject,
+        /// Filled with the account, or why there is none.
+        reply: oneshot::Sender<Result<Account, Refusal>>,
     },
     /// Take no new work; `reply` when nothing is in flight that must not be cut.
     Drain {

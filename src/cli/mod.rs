@@ -16,6 +16,7 @@ mod remote;
 mod service;
 mod setup;
 mod tables;
+mod why;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -93,6 +94,7 @@ pub fn main() -> ExitCode {
         | Command::Nodes
         | Command::Node { .. }
         | Command::Why { .. }
+        | Command::Jobs
         | Command::AddressPools
         | Command::Provision { .. }
         | Command::Lease(_)

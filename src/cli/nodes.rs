@@ -1,11 +1,10 @@
-//! `drover nodes`, `drover node drain` and `drover why`.
+//! `drover nodes` and `drover node drain`.
 
 use super::client::CALL_LIMIT;
 use super::remote::{LONG_LIMIT, path, print};
 use super::tables::{clean, count, table};
 use super::{CliError, Client, NodeAction, Term};
-use crate::web::shapes::TemplatesOut;
-use crate::web::{DrainIn, DrainOut, NodeOut, NodesOut, WhyOut};
+use crate::web::{DrainIn, DrainOut, NodeOut, NodesOut};
 
 /// Lists all nodes.
 pub(super) async fn list(client: &Client, json: bool, term: &mut Term<'_>) -> Result<(), CliError> {
@@ -71,48 +70,4 @@ pub(super) async fn act(
         let agents = count(out.agents, "agent");
         format!("node {node} is drained: nothing is begun there; {agents} on it, idle ones go\n")
     })
-}
-
-/// Says what keeps one template, or each, from beginning agents.
-pub(super) async fn why(
-    client: &Client,
-    template: Option<String>,
-    json: bool,
-    term: &mut Term<'_>,
-) -> Result<(), CliError> {
-    let names = match template {
-        Some(name) => vec![name],
-        None => {
-            let all: TemplatesOut = client.get("/v1/templates", CALL_LIMIT).await?;
-            all.templates.into_iter().map(|one| one.id).collect()
-        }
-    };
-    let mut all: Vec<WhyOut> = Vec::new();
-    for name in names {
-        all.push(client.get(&path("templates", &name, "/why"), LONG_LIMIT).await?);
-    }
-    print(term, json, &all, |all| all.iter().map(told).collect::<Vec<_>>().join("\n"))
-}
-
-fn told(out: &WhyOut) -> String {
-    let mut text = format!("{}\n", clean(&out.template));
-    if let Some(waits) = &out.waits {
-        text += &format!("  begins nothing: {}\n", clean(waits));
-    }
-    if let Some(next) = &out.next {
-        text += &format!("  next on {}\n", clean(next));
-    }
-    if out.nodes.is_empty()
-        && let Some(refused) = &out.refused
-    {
-        text += &format!("  nothing can be cloned: {}\n", clean(refused));
-    }
-    for node in &out.nodes {
-        let why = node.refused.as_ref().map_or_else(|| "can take one".to_owned(), |why| clean(why));
-        text += &format!("  {}: {why}\n", clean(&node.node));
-    }
-    if let Some(failed) = &out.failed {
-        text += &format!("  its last agent failed at {}: {}\n", failed.at, clean(&failed.why));
-    }
-    text
 }

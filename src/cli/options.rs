@@ -103,11 +103,15 @@ pub enum Command {
         #[command(subcommand)]
         action: NodeAction,
     },
-    /// Show what keeps templates from beginning agents, on each node
+    /// Show why something waits, in numbers, and what keeps templates from each node
     Why {
-        /// The template, `cloud/template` or its bare name [default: all]
-        template: Option<String>,
+        /// A template, a source, a lease, or a job (its id, its name, or SOURCE/ID) [default: all
+        /// templates]
+        #[arg(value_name = "TEMPLATE|SOURCE|LEASE|JOB")]
+        of: Option<String>,
     },
+    /// List jobs of CI systems that wait, run, or are left alone
+    Jobs,
     /// List pools of addresses: size, used, resting, free, and when the next is free
     AddressPools,
     /// Begin agents of a template at once, without demand

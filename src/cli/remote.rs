@@ -9,7 +9,7 @@ use super::client::CALL_LIMIT;
 use super::lease::{Leasing, OverSsh, Patience, lease};
 use super::{
     AgentAction, BreakerAction, CliError, Client, Command, DoctorAction, DoctorOptions, Global,
-    Limit, Term, doctor, events, hold, identity, nodes, tables,
+    Limit, Term, doctor, events, hold, identity, nodes, tables, why,
 };
 use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
 use crate::web::{
@@ -61,7 +61,8 @@ pub(super) async fn run(
         }
         Command::Nodes => nodes::list(&client, json, term).await?,
         Command::Node { action } => nodes::act(&client, action, json, term).await?,
-        Command::Why { template } => nodes::why(&client, template, json, term).await?,
+        Command::Why { of } => why::why(&client, of, json, term).await?,
+        Command::Jobs => why::jobs(&client, json, term).await?,
         Command::AddressPools => {
             let pools: AddressPoolsOut = client.get("/v1/address-pools", CALL_LIMIT).await?;
             print(term, json, &pools, |out| tables::address_pools(&out.address_pools))?;

@@ -42,7 +42,7 @@ pub(super) fn count(number: usize, thing: &str) -> String {
     }
 }
 
-fn dash(text: Option<impl ToString>) -> String {
+pub(super) fn dash(text: Option<impl ToString>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| text.to_string())
 }
 

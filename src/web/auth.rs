@@ -158,7 +158,7 @@ fn needed(method: &Method, path: &str) -> Option<Role> {
         ("POST", _) if path.starts_with("/v1/hooks/") => None,
         // It asks the clusters, as a reconciliation does.
         ("GET" | "POST", "/v1/resync") => Some(Role::Operator),
-        ("GET", "/v1/nodes") => Some(Role::Operator),
+        ("GET", "/v1/nodes" | "/v1/why") => Some(Role::Operator),
         ("GET", _) if under("/v1/templates") && path.ends_with("/why") => Some(Role::Operator),
         ("GET" | "HEAD", _) => Some(Role::Viewer),
         ("POST" | "DELETE", _) if under("/v1/leases") => Some(Role::Operator),

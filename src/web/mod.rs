@@ -10,6 +10,7 @@ mod body;
 mod breakers;
 mod call_in;
 mod control;
+mod demand;
 mod events;
 mod health;
 mod holds;
@@ -45,6 +46,7 @@ pub use call_in::{CallIn, CalledIn};
 pub use control::{
     FoundOut, LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
 };
+pub use demand::{AccountOut, JobOut, JobsOut, KindOut, WhySubjectOut};
 pub use holds::{HoldIn, HoldNextOut, HoldOut};
 pub use leases::{LeaseIn, RenewIn, check_public_key};
 pub use nodes::{
@@ -215,6 +217,8 @@ fn routes(config: &mut ServiceConfig) {
         .service(resource("/v1/breakers").route(web::get().to(breakers::list)))
         .service(resource("/v1/breakers/{id}/reset").route(web::post().to(breakers::reset)))
         .service(resource("/v1/templates/{id}/why").route(web::get().to(nodes::why)))
+        .service(resource("/v1/jobs").route(web::get().to(demand::list)))
+        .service(resource("/v1/why").route(web::get().to(demand::why)))
         .service(resource("/v1/nodes").route(web::get().to(nodes::list)))
         .service(resource("/v1/nodes/{node}/drain").route(web::post().to(nodes::drain)))
         .service(resource("/v1/address-pools").route(web::get().to(addresses::list)))

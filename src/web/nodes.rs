@@ -248,12 +248,15 @@ pub(super) async fn why(
     state: web::Data<State>,
     id: web::Path<String>,
 ) -> Result<web::Json<WhyOut>, Problem> {
-    let template = id.into_inner();
-    let name = template.clone();
-    let wish = |reply| HerdCommand::Why { template: name, reply };
+    why_of(&state, &id).await.map(web::Json)
+}
+
+/// What keeps a template from beginning agents.
+pub(super) async fn why_of(state: &State, template: &str) -> Result<WhyOut, Problem> {
+    let wish = |reply| HerdCommand::Why { template: template.to_owned(), reply };
     let answer = state.ask(state.limits.resync, wish).await?;
-    let report = answer.map_err(|refusal| templates::named(&state, &template, refusal))?;
+    let report = answer.map_err(|refusal| templates::named(state, template, refusal))?;
     let out = WhyOut::from(report);
     let failed = failed(&state.doors.view, &out.template);
-    Ok(web::Json(WhyOut { failed, ..out }))
+    Ok(WhyOut { failed, ..out })
 }

@@ -5,8 +5,8 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
 use super::{
-    addresses, agents, breakers, call_in, control, events, health, holds, hooks, leases, metrics,
-    nodes, templates,
+    addresses, agents, breakers, call_in, control, demand, events, health, holds, hooks, leases,
+    metrics, nodes, templates,
 };
 
 #[derive(OpenApi)]
@@ -18,7 +18,7 @@ use super::{
         holds::hold_next, holds::hold_none, agents::clouds,
         agents::status, addresses::list, call_in::call, hooks::hear, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
-        control::log_level, breakers::list, breakers::reset, nodes::list, nodes::drain, nodes::why, health::healthz, health::readyz, metrics::show, show,
+        control::log_level, breakers::list, breakers::reset, nodes::list, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer),
     security(("bearer" = [])),

@@ -9,14 +9,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix::{Actor, Context, Handler, Recipient, System};
+use drover_actors::demand::report::{
+    Account, Estimate, Kind, RunningJob, Serving, SourceJobs, Subject,
+};
+use drover_actors::demand::spec::ShareSpec;
 use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
 use drover_actors::id::{
-    AgentId, CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId, VmId,
+    AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId, VmId,
 };
 use drover_actors::message::{HerdCommand, NodeDrained, NodesSeen, Provisioned, Refusal};
 use drover_actors::overrides::Overrides;
 use drover_actors::placement::report::{NodeReport, WhyReport};
-use drover_actors::ports::Observer;
+use drover_actors::ports::{JobSight, Observer};
 use drover_actors::reconciler::finding::{Does, Finding};
 use drover_actors::record::{LeaseAsk, Want};
 use drover_actors::time::WallTime;
@@ -258,6 +262,17 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             });
             reply.send(report.ok_or(missing)).ok();
         }
+        HerdCommand::Jobs { reply } => {
+            reply.send(vec![jobs_of_git()]).ok();
+        }
+        HerdCommand::Account { subject, reply } => {
+            let missing = || Refusal::Unknown("no such thing is known".to_owned());
+            let account = match subject {
+                Subject::Source(Some(source)) | Subject::Job(source, ..) => Some(source),
+                Subject::Source(None) | Subject::Lease(_) => None,
+            };
+            reply.send(account.map(an_account).ok_or_else(missing)).ok();
+        }
         HerdCommand::Drain { reply, .. } => {
             reply.send(()).ok();
         }
@@ -265,6 +280,56 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
 }
 
 /// A node with more promised than there is.
+/// What waits at a source, runs there, and is left alone.
+fn jobs_of_git() -> SourceJobs {
+    let job = |id: &str, name: &str, wanted: &str| JobSight {
+        id: id.into(),
+        name: name.into(),
+        want: Want::Labels([wanted.to_owned()].into()),
+        since: THEN,
+    };
+    let (source, agent) = (SourceId::new("git"), AgentId::new("a1"));
+    let running = RunningJob { id: "40".into(), runner: RunnerName::new("drover-lab-a1"), agent };
+    SourceJobs {
+        source,
+        waiting: vec![job("41", "build", "linux"), job("42", "build", "linux")],
+        ignored: vec![job("43", "sign", "vault")],
+        running: vec![running],
+        outage: None,
+        unserved: 0,
+    }
+}
+
+fn an_account(source: SourceId) -> Account {
+    let serving = Serving {
+        template: TemplateId::new(CloudId::new("lab"), "linux"),
+        live: 4,
+        cap: Some(4),
+        coming: 1,
+        free: 0,
+        busy: 3,
+        room: 0,
+        obstacle: Some("lab/linux is full: 4 of 4".into()),
+        until_ready: Some(Duration::from_secs(42)),
+        of_uses: Some(Duration::from_secs(300)),
+    };
+    let estimate = "3 agents are busy, uses last 300 s and 1 of them must end first; agents take \
+                    42 s to be ready";
+    let kind = Kind {
+        want: Want::Labels(["linux".to_owned()].into()),
+        count: 2,
+        since: Some(THEN),
+        open: 1,
+        ahead: Some(2),
+        serve: vec![serving],
+        others: vec![(TemplateId::new(CloudId::new("lab"), "windows"), "lacks `linux`".into())],
+        why: "every template that fits is full: lab/linux 4 of 4".into(),
+        estimate: Estimate::In(Duration::from_secs(342), estimate.into()),
+    };
+    let share = ShareSpec { weight: 3, priority: 0, cap: Some(9) };
+    Account { source: Some(source), share, has: 3, all: 4, weights: 4, kinds: vec![kind] }
+}
+
 fn a_node() -> NodeReport {
     let linux = TemplateId::new(CloudId::new("lab"), "linux");
     NodeReport {

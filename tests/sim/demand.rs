@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use drover_actors::demand::report::{Estimate, Subject};
+use drover_actors::id::SourceId;
+use drover_actors::message::HerdCommand;
+
 use super::world::World;
 use super::world::ci::{Habit, Stage};
 use super::world::setup::Setup;
@@ -184,5 +188,30 @@ async fn a_source_that_is_taken_out_finishes_what_runs_and_begins_nothing() {
     let jobs = world.ci.jobs("git");
     assert_eq!((&jobs[0].stage, &jobs[1].stage), (&Stage::Done, &Stage::Waiting));
     world.until("its agent is gone", |view| view.agents().is_empty()).await;
+    world.end().await;
+}
+
+// Invariant: why a job waits is told in numbers that come true.
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_told_when_its_turn_comes_and_then_it_comes() {
+    let world = World::started(with_sources("instanceCap: 2", &[("git", "")])).await;
+    world.ci.push("git", 9, &["linux"], 10 * MINUTE);
+    let ci = world.ci.clone();
+    world.until("four are over", |_| ci.over("git") == 4).await;
+    world.until("two more run", |_| running(&ci) == 2).await;
+    world.pass(MINUTE / 4).await;
+    let source = SourceId::new("git");
+    let jobs = world.wish(|reply| HerdCommand::Jobs { reply }).await;
+    let last = jobs[0].waiting.last().unwrap().clone();
+    assert_eq!((jobs[0].waiting.len(), jobs[0].running.len()), (3, 2), "{jobs:?}");
+    let subject = Subject::Job(source.clone(), last.want.clone(), last.since);
+    let account = world.wish(|reply| HerdCommand::Account { subject, reply }).await.unwrap();
+    let Estimate::In(told, why) = &account.kinds[0].estimate else { panic!("{account:?}") };
+    let began = tokio::time::Instant::now();
+    world.until("the last one runs", |_| ci.over("git") == 8 && running(&ci) == 1).await;
+    let took = began.elapsed();
+    let ratio = told.as_secs_f64() / took.as_secs_f64();
+    assert!((0.5..2.0).contains(&ratio), "told {told:?} ({why}), took {took:?}");
     world.end().await;
 }

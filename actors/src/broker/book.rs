@@ -2,6 +2,7 @@
 //! an ended one still does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::id::{AgentId, LeaseId, SourceId};
 use crate::ledger::{ENDED_KEEP_MS, Ledger};
@@ -41,6 +42,8 @@ pub struct Entry {
     pub returns: u32,
     /// Jobs of its source that run on it.
     pub jobs: u32,
+    /// When it was sent to its agent, in this start of the service.
+    pub sent: Option<WallTime>,
 }
 
 /// What becomes of an ask.
@@ -101,6 +104,7 @@ impl Book {
             number: self.count,
             returns: 0,
             jobs: 0,
+            sent: None,
         };
         self.entries.insert(lease.clone(), entry);
         self.stand(&lease, stand);
@@ -130,8 +134,23 @@ impl Book {
     }
 
     /// Enters a use of a source that is sent to an agent: it never waited.
-    pub fn send(&mut self, ask: LeaseAsk, agent: &AgentId) {
-        self.enter(ask.lease.clone(), ask, Stand::Sent(agent.clone()));
+    pub fn send(&mut self, ask: LeaseAsk, agent: &AgentId, now: WallTime) {
+        let lease = ask.lease.clone();
+        self.enter(lease.clone(), ask, Stand::Waiting);
+        self.sent(&lease, agent, now);
+    }
+
+    /// Notes that a lease is sent to an agent.
+    pub fn sent(&mut self, lease: &LeaseId, agent: &AgentId, now: WallTime) {
+        self.stand(lease, Stand::Sent(agent.clone()));
+        if let Some(entry) = self.entries.get_mut(lease) {
+            entry.sent = Some(now);
+        }
+    }
+
+    /// How long ago a lease was sent to its agent; none when that was not in this start.
+    pub fn lasted(&self, lease: &LeaseId, now: WallTime) -> Option<Duration> {
+        Some(now - self.entries.get(lease)?.sent?)
     }
 
     /// The source that a lease serves.

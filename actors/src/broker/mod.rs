@@ -2,6 +2,7 @@
 //! the herd alone; it knows levels, not events, so that whatever is refused, dies or crosses
 //! another message on the way is simply served again.
 
+pub mod account;
 mod begin;
 pub mod book;
 mod evict;
@@ -10,6 +11,7 @@ pub mod routing;
 mod serve;
 pub mod state;
 mod surplus;
+pub mod tempo;
 pub mod uses;
 pub mod waiting;
 
@@ -122,6 +124,8 @@ pub struct AgentView {
     pub going: bool,
     /// Counts the agents as they got free, so that the longest ready one is known.
     pub order: u64,
+    /// When it was first heard of, while it is on its way in this start of the service.
+    pub begun: Option<WallTime>,
 }
 
 impl AgentView {

@@ -59,6 +59,11 @@ impl Routing {
         }
     }
 
+    /// Whether a label mapping decides who serves a want.
+    pub fn is_mapped(&self, want: &Want) -> bool {
+        self.mappings.iter().any(|mapping| carries(mapping, want))
+    }
+
     /// Whether a template serves a want.
     pub fn serves(&self, spec: &TemplateSpec, want: &Want) -> bool {
         self.rank(spec, want).is_some()

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::book::Stand;
 use super::matching::Matching;
 use super::state::Broker;
 use super::uses::{Asker, Use, Uses, owner_of};
@@ -86,7 +85,7 @@ impl Broker {
                 (Asker::Lease(lease), _) => {
                     let Some(entry) = self.book.get(lease) else { continue };
                     let ask = entry.ask.clone();
-                    self.book.stand(lease, Stand::Sent(slot.agent.clone()));
+                    self.book.sent(lease, &slot.agent, now);
                     ask
                 }
                 (Asker::Job(since), Source::Named(source)) => {
@@ -105,7 +104,7 @@ impl Broker {
                         source: Some(source.clone()),
                         whole,
                     };
-                    self.book.send(ask.clone(), &slot.agent);
+                    self.book.send(ask.clone(), &slot.agent, now);
                     ask
                 }
                 (Asker::Job(_), Source::Leases) => continue,

@@ -7,7 +7,7 @@ use crate::demand::Level;
 use crate::demand::spec::{ShareSpec, SourceSpec};
 use crate::id::SourceId;
 
-fn source(name: &str, share: ShareSpec) -> Arc<SourceSpec> {
+pub(super) fn source(name: &str, share: ShareSpec) -> Arc<SourceSpec> {
     Arc::new(SourceSpec {
         id: SourceId::new(name),
         kind: "gitea",
@@ -34,7 +34,13 @@ fn with_sources(names: &[&str]) -> (Broker, Vec<Arc<TemplateSpec>>) {
 }
 
 /// So many jobs for these labels wait since then; leases with the jobs that run on them.
-fn wanted(broker: &mut Broker, name: &str, count: usize, since: u64, jobs: &[(&str, u32)]) {
+pub(super) fn wanted(
+    broker: &mut Broker,
+    name: &str,
+    count: usize,
+    since: u64,
+    jobs: &[(&str, u32)],
+) {
     let level = Level { want: labels(&["linux"]), since: vec![at(since).wall; count] };
     let jobs = jobs.iter().map(|(lease, jobs)| (LeaseId::new(lease), *jobs));
     broker.demanded(&SourceId::new(name), vec![level], jobs);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::book::{Asked, Book, Entry, Stand};
 use super::routing::Routing;
+use super::tempo::Tempo;
 use super::uses::SourceView;
 use super::{AgentView, Order, describe};
 use crate::demand::spec::ShareSpec;
@@ -51,6 +52,8 @@ pub struct Broker {
     pub(super) asked: ShareSpec,
     /// How many more agents of a template its cluster has room for, where that is known.
     pub(super) fits: BTreeMap<TemplateId, u64>,
+    /// How long things take.
+    pub(super) tempo: Tempo,
     clock: u64,
     stopping: bool,
 }
@@ -67,7 +70,8 @@ impl Broker {
             };
             let spec = Arc::new((*entry.spec).clone());
             let owner = entry.owner.clone().filter(|_| spec.reset.is_some());
-            let view = AgentView { spec, standing, owner, queued: false, going: false, order: 0 };
+            let (queued, going, order, begun) = (false, false, 0, None);
+            let view = AgentView { spec, standing, owner, queued, going, order, begun };
             (agent.clone(), view)
         });
         Self { agents: agents.collect(), book: Book::restore(ledger), ..Self::default() }
@@ -233,6 +237,11 @@ impl Broker {
             let was = earlier.filter(|view| matches!(view.standing, Standing::Free { .. }));
             let order = was.map_or(self.clock + 1, |view| view.order);
             self.clock += u64::from(free && was.is_none());
+            let coming = level.standing == Standing::Coming;
+            let begun = earlier.map_or(coming.then_some(now), |view| view.begun);
+            if let Some(begun) = begun.filter(|_| free) {
+                self.tempo.ready(&level.spec.id, now - begun);
+            }
             let view = AgentView {
                 spec: level.spec.clone(),
                 standing: level.standing,
@@ -240,6 +249,7 @@ impl Broker {
                 queued: level.queued,
                 going: level.going,
                 order,
+                begun: begun.filter(|_| coming),
             };
             self.agents.insert(level.agent.clone(), view);
         }
@@ -249,6 +259,7 @@ impl Broker {
         }
         if news.empty && !news.configured {
             self.templates.remove(&news.template);
+            self.tempo.forget(&news.template);
         }
         orders
     }
@@ -272,6 +283,7 @@ impl Broker {
                     }
                 }
                 Stand::On(_) | Stand::Sent(_) if level.over.contains(&lease) && !there => {
+                    self.tempo.used(&level.spec.id, self.book.lasted(&lease, now));
                     self.book.stand(&lease, Stand::Ended(now));
                     orders.push(Order::Over { lease });
                 }
@@ -290,6 +302,7 @@ impl Broker {
                     orders.push(self.returned(lease, releasing));
                 }
                 Stand::On(_) if !there => {
+                    self.tempo.used(&level.spec.id, self.book.lasted(&lease, now));
                     self.book.stand(&lease, Stand::Ended(now));
                     orders.push(Order::Over { lease });
                 }

@@ -1,5 +1,7 @@
 //! The broker: who gets what, and how much is begun for it.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
+#[path = "account_tests.rs"]
+mod accounts;
 #[path = "lease_tests.rs"]
 mod leases;
 #[path = "source_tests.rs"]

@@ -139,7 +139,7 @@ impl Broker {
     }
 
     /// Jobs that runners of a source, begun for this kind, can still take.
-    fn open_places(&self, source: &SourceId, want: &Want) -> usize {
+    pub(super) fn open_places(&self, source: &SourceId, want: &Want) -> usize {
         let of_it = |entry: &Entry| {
             entry.ask.source.as_ref() == Some(source) && entry.ask.want == *want && !entry.releasing
         };
@@ -198,7 +198,7 @@ impl Broker {
     }
 
     /// Agents or parts of such that a source has by now, or whoever asks for leases themselves.
-    fn has(&self, source: Option<&SourceId>) -> u32 {
+    pub(super) fn has(&self, source: Option<&SourceId>) -> u32 {
         let placed = self.book.placed().filter(|(_, entry)| entry.ask.source.as_ref() == source);
         u32::try_from(placed.count()).unwrap_or(u32::MAX)
     }

@@ -21,11 +21,20 @@ pub struct Ground<'a> {
 }
 
 /// Why nothing is begun of one template.
-enum Obstacle {
+pub(super) enum Obstacle {
     /// A cap is reached: whose, and the counts.
     Full(String, String),
     /// Anything else.
     Other(String),
+}
+
+impl std::fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Full(whose, counts) => write!(f, "{whose} is full: {counts}"),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
 }
 
 impl Broker {
@@ -50,10 +59,9 @@ impl Broker {
             && obstacles.iter().all(|obstacle| matches!(obstacle, Obstacle::Full(..)));
         let texts: Vec<String> = obstacles
             .into_iter()
-            .map(|obstacle| match obstacle {
+            .map(|obstacle| match &obstacle {
                 Obstacle::Full(whose, counts) if all_full => format!("{whose} {counts}"),
-                Obstacle::Full(whose, counts) => format!("{whose} is full: {counts}"),
-                Obstacle::Other(text) => text,
+                Obstacle::Full(..) | Obstacle::Other(_) => obstacle.to_string(),
             })
             .collect();
         if all_full {
@@ -75,7 +83,7 @@ impl Broker {
         coming.count() + pending.map(|view| view.pending as usize).sum::<usize>()
     }
 
-    fn obstacle(&self, id: &TemplateId, ground: &Ground<'_>) -> Option<Obstacle> {
+    pub(super) fn obstacle(&self, id: &TemplateId, ground: &Ground<'_>) -> Option<Obstacle> {
         if let Some(why) = ground.trouble.get(&id.cloud) {
             return Some(Obstacle::Other(format!("cloud {}: {why}", id.cloud)));
         }

@@ -10,10 +10,12 @@ use actix::{
 };
 use futures_util::future::abortable;
 use futures_util::stream::AbortHandle;
+use tokio::sync::oneshot;
 
 use crate::birth::{Common, Living};
 use crate::demand::Level;
 use crate::demand::mind::{Effect, Runner, SourceMind};
+use crate::demand::report::SourceJobs;
 use crate::demand::spec::SourceSpec;
 use crate::fact::{Fact, SourcePicture, What};
 use crate::fault::Fault;
@@ -24,7 +26,7 @@ use crate::supervise::{heard, take_turns};
 use crate::time::{Moment, Now};
 
 /// To a source, from the herd.
-#[derive(Debug, Clone, Message)]
+#[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub enum SourceCommand {
     /// A spec comes into force; none when it left the configuration.
@@ -35,6 +37,8 @@ pub enum SourceCommand {
     NotServed,
     /// So many of the jobs it told want what no template offers.
     NotOffered(usize),
+    /// Somebody wants to see its jobs.
+    Jobs(oneshot::Sender<SourceJobs>),
     /// It is not needed any more.
     Leave,
 }
@@ -252,6 +256,19 @@ impl Source {
         self.common.ports.observer.observe(Fact { at, what });
     }
 
+    /// Its jobs by the last look.
+    fn jobs(&self) -> SourceJobs {
+        let empty = || SourceJobs {
+            source: self.id.clone(),
+            waiting: Vec::new(),
+            ignored: Vec::new(),
+            running: Vec::new(),
+            outage: None,
+            unserved: 0,
+        };
+        self.mind.as_ref().map_or_else(empty, |mind| mind.report(&self.runners()))
+    }
+
     /// Tells the read side what changed.
     fn show(&mut self, runners: usize) {
         let Some(mind) = &self.mind else { return };
@@ -261,7 +278,7 @@ impl Source {
             kind: self.spec.kind.to_owned(),
             waiting: jobs.len() - mind.unoffered(),
             oldest: jobs.iter().map(|job| job.since).min(),
-            ignored: ignored + mind.unoffered(),
+            ignored: ignored.len() + mind.left_alone(),
             runners,
             running: mind.running(),
             unserved: mind.unserved(),
@@ -313,6 +330,10 @@ impl Handler<SourceCommand> for Source {
             SourceCommand::Wake => self.woken = true,
             SourceCommand::NotServed => self.unserved += 1,
             SourceCommand::NotOffered(count) => self.unoffered = count,
+            SourceCommand::Jobs(reply) => {
+                reply.send(self.jobs()).ok(); // an error: nobody waits any more
+                return;
+            }
             SourceCommand::Leave => return ctx.stop(),
         }
         self.step(ctx, |_, _, _, _| {});

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use crate::ambient::jittered;
 use crate::demand::Level;
+use crate::demand::report::{RunningJob, SourceJobs};
 use crate::demand::runners::Kept;
+use crate::demand::seen::Seen;
 use crate::demand::spec::SourceSpec;
 use crate::fault::Fault;
 use crate::id::{AgentId, LeaseId, RunnerName};
@@ -65,62 +67,6 @@ pub enum Effect {
     WakeAt(Moment),
 }
 
-/// What became of one runner at its source.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Seen {
-    /// When it was first seen connected.
-    online: Option<Moment>,
-    /// Jobs on it by the last look.
-    jobs: u32,
-    /// One of them.
-    job: Option<String>,
-    /// Those of them that are told by their ids.
-    running: BTreeSet<String>,
-    /// Jobs that began on it, as far as looks saw them.
-    began: u32,
-    /// Since when it has none, once it is connected.
-    idle: Option<Moment>,
-    /// Whether it is told to take no further job.
-    quiet: bool,
-    /// Since when it knows, and how often telling it failed.
-    quieted: Option<Moment>,
-    refusals: u32,
-    /// Whether somebody at its source keeps it from taking jobs.
-    shut: bool,
-    /// Whether its lease was ended or failed because of what was seen.
-    settled: bool,
-    /// Whether its lease was seen on its agent.
-    held: bool,
-    /// When its lease was found to be over although a job was on it.
-    died: Option<Moment>,
-    /// When its removal was tried last, and whether that is under way.
-    strike: Option<(Moment, bool)>,
-}
-
-impl Seen {
-    /// One that is seen for the first time in this start of the service: of the jobs on it those
-    /// were counted that were written down.
-    fn of(runner: &Runner, row: Option<&RowSight>) -> Self {
-        let began = runner.kept.entry.began;
-        let Some(row) = row.filter(|_| began > 0) else { return Self::default() };
-        let (running, jobs) = (row.node.running.clone(), row.jobs);
-        Self { began, running, jobs, ..Self::default() }
-    }
-
-    /// Takes in the jobs on it. One that began and ended between two looks was seen by nobody.
-    fn count(&mut self, row: &RowSight) {
-        let named = |running: &BTreeSet<String>| u32::try_from(running.len()).unwrap_or(u32::MAX);
-        let running = &row.node.running;
-        let fresh = u32::try_from(running.difference(&self.running).count()).unwrap_or(u32::MAX);
-        let before = self.jobs.saturating_sub(named(&self.running));
-        let nameless = row.jobs.saturating_sub(named(running));
-        self.began = self.began.saturating_add(fresh + nameless.saturating_sub(before));
-        self.running.clone_from(running);
-        self.jobs = row.jobs;
-        self.job.clone_from(&row.job);
-    }
-}
-
 /// A runner whose lease lives, with what this side knows of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Runner {
@@ -163,7 +109,9 @@ pub struct SourceMind {
     /// Runners in a row that could not be made, and until when none is wanted for that.
     unserved: (u32, Option<Moment>),
     /// Jobs that want what this source may not have, by the last look.
-    ignored: usize,
+    ignored: Vec<JobSight>,
+    /// Jobs of which it is not told what they want.
+    unread: usize,
     /// Jobs that want what no template offers.
     unoffered: usize,
     jobs: Vec<JobSight>,
@@ -184,7 +132,8 @@ impl SourceMind {
             outage: None,
             seen: BTreeMap::new(),
             unserved: (0, None),
-            ignored: 0,
+            ignored: Vec::new(),
+            unread: 0,
             unoffered: 0,
             jobs: Vec::new(),
         }
@@ -210,14 +159,36 @@ impl SourceMind {
         self.outage.as_ref().map(|(_, outage)| outage)
     }
 
-    /// Jobs that wait, by the last look, and how many were left alone for their labels.
-    pub fn jobs(&self) -> (&[JobSight], usize) {
-        (&self.jobs, self.ignored)
+    /// Jobs that wait, by the last look, and those that were left alone for their labels.
+    pub fn jobs(&self) -> (&[JobSight], &[JobSight]) {
+        (&self.jobs, &self.ignored)
+    }
+
+    /// Everything about its jobs, for people.
+    pub fn report(&self, runners: &BTreeMap<RunnerName, Runner>) -> SourceJobs {
+        let running = self.seen.iter().filter_map(|(name, seen)| {
+            let id = seen.job.clone().filter(|_| seen.jobs > 0)?;
+            let agent = runners.get(name)?.kept.entry.agent.clone();
+            Some(RunningJob { id, runner: name.clone(), agent })
+        });
+        SourceJobs {
+            source: self.spec.id.clone(),
+            waiting: self.jobs.clone(),
+            ignored: self.ignored.clone(),
+            running: running.collect(),
+            outage: self.outage().cloned(),
+            unserved: self.unserved(),
+        }
     }
 
     /// Of the jobs that wait, those that want what no template offers.
     pub fn unoffered(&self) -> usize {
         self.unoffered.min(self.jobs.len())
+    }
+
+    /// Jobs that nobody serves, beside those that are left alone for their labels.
+    pub fn left_alone(&self) -> usize {
+        self.unread + self.unoffered()
     }
 
     /// So many of the jobs that wait want what no template offers.
@@ -405,11 +376,12 @@ impl SourceMind {
                 self.mourn(name, runner, row, out);
             }
         }
-        let all = sight.jobs.len() + sight.unread;
+        self.unread = sight.unread;
         let allowed = self.spec.labels.clone();
-        self.jobs = if self.configured { sight.jobs } else { Vec::new() };
-        self.jobs.retain(|job| allowed.as_ref().is_none_or(|allowed| is_of(&job.want, allowed)));
-        self.ignored = all - self.jobs.len();
+        let jobs = if self.configured { sight.jobs } else { Vec::new() };
+        let is_meant =
+            |job: &JobSight| allowed.as_ref().is_none_or(|allowed| is_of(&job.want, allowed));
+        (self.jobs, self.ignored) = jobs.into_iter().partition(is_meant);
         self.tell(runners, out);
     }
 

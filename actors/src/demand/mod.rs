@@ -3,7 +3,9 @@
 
 pub mod actor;
 pub mod mind;
+pub mod report;
 pub mod runners;
+mod seen;
 pub mod share;
 pub mod spec;
 

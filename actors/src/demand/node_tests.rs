@@ -132,7 +132,7 @@ fn a_node_that_its_source_finds_unfit_fails_for_that_reason() {
 #[test]
 fn why_a_node_is_not_connected_is_told() {
     let mut play = play(1);
-    let mut look = |play: &mut Play| {
+    let look = |play: &mut Play| {
         let mut sight = sight(&[(1, false, 0)], &[]);
         sight.rows[0].node.reason = Some("Connection refused".into());
         told(&play.look(Ok(sight)))
@@ -164,7 +164,7 @@ fn jobs_that_can_not_be_read_or_that_nobody_offers_are_counted() {
     let mut sight = sight(&[], &[&["linux"], &["mars"]]);
     sight.unread = 2;
     play.look(Ok(sight));
-    assert_eq!(play.mind.jobs().1, 2);
+    assert_eq!(play.mind.left_alone(), 2);
     play.mind.not_offered(1);
     assert_eq!(play.mind.unoffered(), 1);
     play.mind.not_offered(7);

@@ -48,23 +48,28 @@ impl Herd {
         }
     }
 
+    /// Why clouds can not be worked with.
+    pub(super) fn trouble(&self) -> BTreeMap<CloudId, String> {
+        let failed = |(cloud, outcome): (&CloudId, &Result<String, String>)| {
+            Some((cloud.clone(), outcome.clone().err()?))
+        };
+        self.tried.iter().filter_map(failed).collect()
+    }
+
+    /// What stands in the way on the side of the clouds.
+    pub(super) fn ground<'a>(&'a self, trouble: &'a BTreeMap<CloudId, String>) -> Ground<'a> {
+        Ground { templates: &self.spec.templates, clouds: &self.spec.clouds, trouble }
+    }
+
     /// Tells why leases wait, where that is new; says whether changes were held back.
     fn tell_reasons(&mut self, changes: bool) -> bool {
         if self.broker.stopping() {
             return false;
         }
-        let trouble: BTreeMap<CloudId, String> = self
-            .tried
-            .iter()
-            .filter_map(|(cloud, outcome)| Some((cloud.clone(), outcome.clone().err()?)))
-            .collect();
-        let ground = Ground {
-            templates: &self.spec.templates,
-            clouds: &self.spec.clouds,
-            trouble: &trouble,
-        };
-        let mut reasons: Vec<(&Want, String)> = Vec::new();
         let mut told = std::mem::take(&mut self.explained.told);
+        let trouble = self.trouble();
+        let ground = self.ground(&trouble);
+        let mut reasons: Vec<(&Want, String)> = Vec::new();
         let (mut waiting, mut held_back) = (0, false);
         for ask in self.broker.waiting() {
             let known = reasons.iter().position(|(want, _)| *want == &ask.want);

@@ -493,6 +493,8 @@ impl Handler<HerdCommand> for Herd {
             }
             HerdCommand::Nodes { reply } => self.look_at_nodes(reply, ctx),
             HerdCommand::Why { template, reply } => self.why(&template, reply, ctx),
+            HerdCommand::Jobs { reply } => self.jobs(reply, ctx),
+            HerdCommand::Account { subject, reply } => self.account(&subject, reply),
             HerdCommand::Drain { policy, reply } => self.begin_drain(policy, reply),
         }
         self.settle_soon(ctx);

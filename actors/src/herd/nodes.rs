@@ -1,6 +1,6 @@
 //! Nodes as operators see them: what is free there, what keeps templates from them, and draining.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use futures_util::future::join_all;
@@ -9,7 +9,6 @@ use tokio::sync::oneshot;
 use super::Herd;
 use crate::birth::Living;
 use crate::board::{Scope, Standing};
-use crate::broker::waiting::Ground as Trouble;
 use crate::cluster::ClusterCommand;
 use crate::fault::Fault;
 use crate::id::{CloudId, ClusterId, NodeName, TemplateId};
@@ -265,15 +264,8 @@ impl Herd {
 
     /// What keeps a template from beginning agents that is no matter of nodes.
     fn waits(&self, template: &TemplateId) -> Option<String> {
-        let failed = |(cloud, outcome): (&CloudId, &Result<String, String>)| {
-            Some((cloud.clone(), outcome.clone().err()?))
-        };
-        let trouble: BTreeMap<CloudId, String> = self.tried.iter().filter_map(failed).collect();
-        let ground = Trouble {
-            templates: &self.spec.templates,
-            clouds: &self.spec.clouds,
-            trouble: &trouble,
-        };
+        let trouble = self.trouble();
+        let ground = self.ground(&trouble);
         let why = self.broker.why(&Want::Template(template.to_string()), &ground);
         (!why.starts_with(NOTHING_AMISS)).then_some(why)
     }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use actix::{AsyncContext, Context, Handler};
+use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
+use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use super::Herd;
 use crate::birth::{Rank, spawn_child};
 use crate::demand::actor::{Source, SourceCommand, SourceReport};
+use crate::demand::report::{Account, SourceJobs, Subject};
 use crate::fact::What;
 use crate::id::SourceId;
 use crate::message::{AgentCommand, Refusal};
@@ -61,6 +63,33 @@ impl Herd {
         if let Some(address) = self.sources.get(id) {
             address.do_send(SourceCommand::NotServed);
         }
+    }
+
+    /// Asks every source for its jobs; one that does not answer, as after a panic, is left out.
+    pub(super) fn jobs(&self, reply: oneshot::Sender<Vec<SourceJobs>>, ctx: &mut Context<Self>) {
+        let answers: Vec<_> = self
+            .sources
+            .values()
+            .map(|address| {
+                let (answer, jobs) = oneshot::channel();
+                address.do_send(SourceCommand::Jobs(answer));
+                jobs
+            })
+            .collect();
+        ctx.spawn(join_all(answers).into_actor(self).map(move |all, _, _| {
+            reply.send(all.into_iter().flatten().collect()).ok(); // an error: nobody waits any more
+        }));
+    }
+
+    pub(super) fn account(
+        &self,
+        subject: &Subject,
+        reply: oneshot::Sender<Result<Account, Refusal>>,
+    ) {
+        let trouble = self.trouble();
+        let ground = self.ground(&trouble);
+        let account = self.broker.account(subject, &ground, self.common.ports.ambient.now().wall);
+        reply.send(account).ok(); // an error: nobody waits any more
     }
 
     fn source_empty(&mut self, id: SourceId) {

@@ -385,6 +385,8 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::DrainNode { .. }
         | HerdCommand::Nodes { .. }
         | HerdCommand::Why { .. }
+        | HerdCommand::Jobs { .. }
+        | HerdCommand::Account { .. }
         | HerdCommand::Drain { .. } => panic!("not asked for here"),
     };
     let served = Served::scripted(view, Arc::clone(&asks), script, Limits::default());

@@ -8,6 +8,7 @@ mod nodes;
 mod prints;
 mod secrets;
 mod setup;
+mod why;
 
 use std::path::Path;
 

@@ -38,7 +38,7 @@ async fn nodes_drains_and_reasons_are_told() {
         },
     );
     let mut all = String::new();
-    let why = |template: Option<&str>| Command::Why { template: template.map(str::to_owned) };
+    let why = |of: Option<&str>| Command::Why { of: of.map(str::to_owned) };
     for command in [Command::Nodes, drain("pve1", false), drain("pve1", true), why(None)] {
         let (code, said) = cli(&served, command).await;
         assert_eq!(code, Ok(0));

@@ -161,6 +161,23 @@ impl Ci {
         self.with(source, |system| system.rows.len())
     }
 
+    /// The runners of a system by name.
+    pub fn rows_of(&self, source: &str) -> Vec<RunnerName> {
+        self.with(source, |system| system.rows.keys().cloned().collect())
+    }
+
+    /// Somebody removes a runner, by number.
+    pub fn unlist(&self, source: &str, pick: usize) {
+        self.advance();
+        self.with(source, |system| {
+            let names: Vec<RunnerName> = system.rows.keys().cloned().collect();
+            if let Some(name) = names.get(pick % names.len().max(1)) {
+                system.rows.remove(name);
+            }
+        });
+        self.advance();
+    }
+
     /// Whether the guest of a row is as it was.
     fn lives(&self, row: &Row) -> bool {
         row.guest.as_ref().is_some_and(|(vmid, key)| {

@@ -8,16 +8,17 @@ use std::time::Duration;
 use drover::sim::guests::Quirk;
 use drover::sim::spec::GuestSpec;
 use drover::sim::world::Faults;
-use drover_actors::id::{AgentId, CloudId, NodeName};
+use drover_actors::id::{AgentId, CloudId, NodeName, SourceId};
 use drover_actors::message::HerdCommand;
 use drover_actors::overrides::{Change, OverrideChange};
 use drover_actors::record::Reason;
 use tokio::sync::oneshot;
 
-use super::plan::{CLOUDS, Deed, QuirkName, Stranger, TEMPLATES};
+use super::plan::{CLOUDS, Deed, Lie, QuirkName, SOURCES, Stranger, TEMPLATES};
 use super::run::{Failure, Play};
 use super::stage;
 use crate::world::World;
+use crate::world::ci::Habit;
 use crate::world::clusters::floor;
 
 /// Where copies are put, above the ids of agents of the clusters before theirs.
@@ -155,6 +156,30 @@ impl Play {
                 let hold = (!off).then(|| Box::new(World::a_hold(seconds(60))));
                 let template = TEMPLATES[template].to_owned();
                 self.world.send(HerdCommand::HoldNext { template, hold, reply });
+            }
+            Deed::Jobs { source, count, template, seconds: time } => {
+                let label = TEMPLATES[template];
+                self.world.ci.push(SOURCES[source], count, &[label], seconds(time));
+            }
+            Deed::CallOff(source) => self.world.ci.cancel(SOURCES[source]),
+            Deed::Mute(source, mute) => self.world.ci.silence(SOURCES[source], mute),
+            Deed::Forbid(source, forbid) => self.world.ci.refuse(SOURCES[source], forbid),
+            Deed::Lie(source, lie) => {
+                let habit = match lie {
+                    Lie::Deaf => Habit::Deaf,
+                    Lie::Idle => Habit::Idle,
+                };
+                self.world.ci.habits(SOURCES[source], &[habit]);
+            }
+            Deed::Unlist { source, pick } => self.world.ci.unlist(SOURCES[source], pick),
+            Deed::Hook(source) => {
+                let (reply, _) = oneshot::channel();
+                let source = SourceId::new(SOURCES[source]);
+                self.world.send(HerdCommand::Wake { source, reply });
+            }
+            Deed::Source(number, conf) => {
+                self.sources[number] = conf;
+                self.reload();
             }
             Deed::Resync => {
                 let (reply, _) = oneshot::channel();

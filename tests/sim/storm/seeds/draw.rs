@@ -6,11 +6,11 @@ use drover::sim::world::{
 use drover_actors::ambient::Dice;
 use drover_actors::message::StopPolicy;
 
-use super::around;
 use super::plan::{
     Bait, CloudConf, Deed, Event, Found, Plan, QuirkName, ResetName, Speed, Stage, Stranger,
     TemplateConf,
 };
+use super::{around, systems};
 
 /// The kinds of storm; a seed's number chooses one in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,7 @@ pub fn plan(seed: u64) -> Plan {
     let mut plan = Plan { stage: draw.stage, events: draw.events };
     if kind == Kind::Full {
         around::lay(seed, &mut plan);
+        systems::lay(seed, &mut plan);
     }
     plan
 }
@@ -85,6 +86,7 @@ fn stage(seed: u64, kind: Kind, dice: &mut Dice) -> Stage {
         speed: one_of(dice, &[Speed::Swift, Speed::Usual, Speed::Usual, Speed::Slow]),
         clouds,
         templates,
+        sources: Vec::new(),
     }
 }
 

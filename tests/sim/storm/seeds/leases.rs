@@ -32,7 +32,11 @@ impl Watch {
             self.blame(seen, "journal-before-acting", text);
         }
         let vmid = granted.and_then(|agent| seen.live.get(&agent)?.vmid);
-        if vmid.is_none_or(|vmid| !self.shell.admitted(vmid).contains(picture.lease.as_str())) {
+        // A source's runner stands for the key of whoever asks for a lease.
+        let keyless = picture.principal.starts_with("source:");
+        if !keyless
+            && vmid.is_none_or(|vmid| !self.shell.admitted(vmid).contains(picture.lease.as_str()))
+        {
             let text = format!("{} is ready without its key in {vmid:?}", picture.lease);
             self.blame(seen, "key-installed-before-ready", text);
         }
@@ -42,13 +46,15 @@ impl Watch {
         &self,
         seen: &mut Seen,
         agent: &AgentId,
-        lease: &LeaseId,
+        ask: &LeaseAsk,
         expires: WallTime,
     ) {
+        let (lease, of_source) = (&ask.lease, ask.source.is_some());
         if let Some(text) = seen.used.get_mut(agent).and_then(|used| used.another(self.now())) {
             self.blame(seen, "uses-never-exceed-the-maximum", format!("{agent}: {text}"));
         }
         let known = seen.leases.entry(lease.clone()).or_default();
+        known.of_source = of_source;
         let again = known.agent.replace(agent.clone());
         known.expires = Some(expires);
         // Before it was ready, another agent may be found for it.
@@ -91,7 +97,9 @@ impl Watch {
         let fair = match why {
             "released" | "cancelled" => known.wished,
             "expired" => due,
-            _ => harmed,
+            // Its source found its runner done, or gone.
+            "done" | "idle" => known.of_source,
+            _ => harmed || known.of_source,
         };
         if before.is_some() || !fair {
             let text = format!("{lease} ends as {why}, before {before:?}: {known:?}");

@@ -13,9 +13,11 @@ mod places;
 mod plan;
 mod rooms;
 mod run;
+mod runners;
 mod seen;
 mod shrink;
 mod stage;
+mod systems;
 mod usage;
 mod watch;
 

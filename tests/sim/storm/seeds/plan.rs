@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// Keys of clouds, by number.
 pub const CLOUDS: [&str; 3] = ["rack", "edge", "attic"];
+/// Keys of CI systems, by number.
+pub const SOURCES: [&str; 5] = ["git", "hub", "forge", "lab", "oak"];
 /// Keys of templates, by number; each is its template's label too.
 pub const TEMPLATES: [&str; 3] = ["linux", "tools", "heavy"];
 
@@ -45,6 +47,20 @@ pub struct Stage {
     pub clouds: [Option<CloudConf>; 3],
     /// Each template of [`TEMPLATES`], where it is configured.
     pub templates: [Option<TemplateConf>; 3],
+    /// CI systems, the first of [`SOURCES`].
+    #[serde(default)]
+    pub sources: Vec<SourceConf>,
+}
+
+/// What is configured of a CI system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceConf {
+    /// Its share's weight.
+    pub weight: u32,
+    /// Its priority.
+    pub priority: u32,
+    /// Its cap; 0 for none.
+    pub cap: u32,
 }
 
 /// How fast a cluster is.
@@ -134,6 +150,15 @@ pub enum ResetName {
     Disk,
     /// By one with their memory.
     Memory,
+}
+
+/// What a guest does that does not do what it is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lie {
+    /// Its runner never connects.
+    Deaf,
+    /// Its runner connects and takes no job.
+    Idle,
 }
 
 /// Something that happens.
@@ -277,6 +302,36 @@ pub enum Deed {
     },
     /// An operator resyncs.
     Resync,
+    /// Jobs come in at a CI system.
+    Jobs {
+        /// The system's number.
+        source: usize,
+        /// How many.
+        count: usize,
+        /// The template whose label they want.
+        template: usize,
+        /// How long each takes.
+        seconds: u64,
+    },
+    /// A job that waits at a CI system is called off.
+    CallOff(usize),
+    /// A CI system answers nobody from here on, or again.
+    Mute(usize, bool),
+    /// A CI system makes no runners from here on, or again.
+    Forbid(usize, bool),
+    /// The guest with the next runner of a CI system misbehaves.
+    Lie(usize, Lie),
+    /// Somebody removes a runner at its CI system.
+    Unlist {
+        /// The system's number.
+        source: usize,
+        /// Which runner.
+        pick: usize,
+    },
+    /// A webhook of a CI system comes in.
+    Hook(usize),
+    /// The YAML changes: a CI system is another one, or not there.
+    Source(usize, Option<SourceConf>),
     /// The service stops in order, and starts again after some seconds.
     Stop {
         /// What becomes of the agents.
@@ -394,6 +449,14 @@ impl Deed {
             | Self::Reap { .. }
             | Self::HoldNext { .. }
             | Self::Resync
+            | Self::Jobs { .. }
+            | Self::CallOff(_)
+            | Self::Mute(..)
+            | Self::Forbid(..)
+            | Self::Lie(..)
+            | Self::Unlist { .. }
+            | Self::Hook(_)
+            | Self::Source(..)
             | Self::Crash { .. }
             | Self::Trap { .. } => false,
             Self::Plant { sort, .. } => *sort == Stranger::Orphan,
@@ -483,6 +546,16 @@ impl Plan {
             Deed::Ask { template, .. }
             | Deed::Provision { template, .. }
             | Deed::HoldNext { template, .. } => stage.templates[*template].is_some(),
+            Deed::Jobs { source, template, .. } => {
+                *source < stage.sources.len() && stage.templates[*template].is_some()
+            }
+            Deed::CallOff(source)
+            | Deed::Mute(source, _)
+            | Deed::Forbid(source, _)
+            | Deed::Lie(source, _)
+            | Deed::Unlist { source, .. }
+            | Deed::Hook(source)
+            | Deed::Source(source, _) => *source < stage.sources.len(),
             Deed::Template(number, _) => stage.templates[*number].is_some(),
             Deed::Cloud(number, _) => stage.clouds[*number].is_some(),
             _ => true,

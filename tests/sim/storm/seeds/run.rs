@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::askers::Askers;
-use super::plan::{Bait, CloudConf, Deed, Plan, TemplateConf};
+use super::plan::{Bait, CloudConf, Deed, Plan, SourceConf, TemplateConf};
 use super::seen::Wrong;
 use super::stage;
 use super::watch::Watch;
@@ -64,6 +64,7 @@ pub struct Play {
     pub(super) askers: Askers,
     pub(super) clouds: [Option<CloudConf>; 3],
     pub(super) templates: [Option<TemplateConf>; 3],
+    pub(super) sources: Vec<Option<SourceConf>>,
     pub(super) orphans: BTreeSet<u32>,
     /// Nodes that were ever drained, by number.
     pub(super) drained: BTreeSet<usize>,
@@ -155,6 +156,7 @@ impl Play {
             askers: Askers::default(),
             clouds: plan.stage.clouds.clone(),
             templates: plan.stage.templates.clone(),
+            sources: plan.stage.sources.iter().cloned().map(Some).collect(),
             orphans: BTreeSet::new(),
             drained: BTreeSet::new(),
             plan: plan.clone(),
@@ -203,6 +205,7 @@ impl Play {
 
     fn wrongs(&self) -> Vec<(&'static str, String)> {
         let mut wrongs = self.world.wrongs();
+        wrongs.extend(self.unlisted().map(|text| ("no-runner-without-a-record", text)));
         if !self.world.runs() {
             return wrongs;
         }
@@ -307,6 +310,7 @@ impl Play {
     pub(super) fn reload(&mut self) {
         let stage = &self.plan.stage;
         stage::configure(&mut self.world.setup, stage, &self.clouds, &self.templates);
+        stage::configure_sources(&mut self.world.setup, stage, &self.sources);
         self.watch.spec(&self.world.setup.checked().herd);
         self.world.reload();
         self.askers.hope();
@@ -340,18 +344,26 @@ impl Play {
             }
         }
         let stage = self.plan.stage.clone();
-        if (&self.clouds, &self.templates) != (&stage.clouds, &stage.templates) {
+        let sources: Vec<_> = stage.sources.iter().cloned().map(Some).collect();
+        for source in 0..sources.len() {
+            self.act(Deed::Mute(source, false)).await?;
+            self.act(Deed::Forbid(source, false)).await?;
+        }
+        let all = (&self.clouds, &self.templates, &self.sources);
+        if all != (&stage.clouds, &stage.templates, &sources) {
             (self.clouds, self.templates) = (stage.clouds, stage.templates);
+            self.sources = sources;
             self.reload();
         }
         self.unlimit();
         self.askers.end_all();
         let begun = self.world.elapsed();
-        while self.askers.busy(&self.watch) || !self.rests() {
+        while self.askers.busy(&self.watch) || !self.served() || !self.rests() {
             if self.world.elapsed() > begun + PATIENCE {
                 let text = format!(
-                    "leases {:?}, alarms {:?}, pool {:?}",
+                    "leases {:?}, sources {:?}, alarms {:?}, pool {:?}",
                     self.askers.fates(&self.watch),
+                    self.world.view().sources(),
                     self.world.view().alarms(),
                     self.pool(),
                 );

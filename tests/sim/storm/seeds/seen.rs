@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use drover_actors::id::{AgentId, LeaseId, TemplateId};
+use drover_actors::id::{AgentId, LeaseId, SourceId, TemplateId};
 use drover_actors::record::Owner;
 use drover_actors::spec::HerdSpec;
 use drover_actors::time::WallTime;
@@ -11,6 +11,7 @@ use drover_actors::time::WallTime;
 use super::outage::Outage;
 use super::places::Places;
 use super::rooms::Rooms;
+use super::runners::Runners;
 use super::usage::{Losses, Used};
 use crate::world::addresses::Addresses;
 
@@ -68,6 +69,8 @@ pub struct LeaseSeen {
     pub(super) holds: bool,
     pub(super) expires: Option<WallTime>,
     pub(super) wished: bool,
+    /// Whether a source's runner has it.
+    pub(super) of_source: bool,
 }
 
 /// A breaker that does not flow.
@@ -123,6 +126,9 @@ pub(super) struct Seen {
     pub(super) trips: BTreeMap<TemplateId, Trip>,
     pub(super) places: Places,
     pub(super) rooms: Rooms,
+    pub(super) runners: Runners,
+    /// The cap of each source; 0 for none.
+    pub(super) shares: BTreeMap<SourceId, u32>,
     /// Configurations of guests that got ready, by agent.
     pub(super) past: BTreeMap<AgentId, (u32, BTreeMap<String, String>)>,
     pub(super) unowned: BTreeMap<u32, Duration>,

@@ -4,7 +4,9 @@ use drover::sim::guests::NoneOptions;
 use drover::sim::spec::{ClusterSpec, GuestSpec, PveVersion};
 use drover::sim::world::{Latency, Spread};
 
-use super::plan::{CLOUDS, CloudConf, Found, ResetName, Speed, Stage, TEMPLATES, TemplateConf};
+use super::plan::{
+    CLOUDS, CloudConf, Found, ResetName, SOURCES, SourceConf, Speed, Stage, TEMPLATES, TemplateConf,
+};
 use crate::world::clusters::{floor, host};
 use crate::world::setup::Setup;
 
@@ -28,12 +30,10 @@ pub fn setup(stage: &Stage) -> Setup {
     setup.version = if stage.new_version { PveVersion::V9_2 } else { PveVersion::V8_4 };
     setup.latency = latency(stage.speed);
     setup.guests = NoneOptions { seed: stage.seed, ..NoneOptions::default() };
-    if stage.addresses > 0 {
-        let range = format!("10.20.0.10-10.20.0.{}", 9 + stage.addresses);
-        let keys = format!("ranges: [{range}], prefix: 24, cooldownSeconds: 45");
-        setup = setup.pools(&format!("lab: {{{keys}}}"));
-    }
+    setup.credentials = "ci: {kind: apiToken, secret: a-token-of-ci}".to_owned();
+    let sources: Vec<_> = stage.sources.iter().cloned().map(Some).collect();
     configure(&mut setup, stage, &stage.clouds, &stage.templates);
+    configure_sources(&mut setup, stage, &sources);
     setup
 }
 
@@ -63,7 +63,7 @@ pub fn configure(
         Some((id, keys))
     };
     setup.clouds = CLOUDS.into_iter().zip(clouds).zip(&stage.leads).filter_map(cloud).collect();
-    let pool = if setup.sections.is_empty() { "" } else { "addressPool: lab, " };
+    let pool = if stage.addresses == 0 { "" } else { "addressPool: lab, " };
     let there = |number: &&usize| clouds[**number].is_some();
     let template = |(id, conf): (&'static str, &Option<TemplateConf>)| {
         let conf = conf.as_ref()?;
@@ -99,6 +99,27 @@ pub fn configure(
         Some((id, keys))
     };
     setup.templates = TEMPLATES.into_iter().zip(templates).filter_map(template).collect();
+}
+
+/// Puts pools of addresses and CI systems into a setup.
+pub fn configure_sources(setup: &mut Setup, stage: &Stage, sources: &[Option<SourceConf>]) {
+    setup.sections.clear();
+    if stage.addresses > 0 {
+        let range = format!("10.20.0.10-10.20.0.{}", 9 + stage.addresses);
+        let keys = format!("ranges: [{range}], prefix: 24, cooldownSeconds: 45");
+        setup.sections = format!("addressPools: {{lab: {{{keys}}}}}\n");
+    }
+    let entries = SOURCES.into_iter().zip(sources).filter_map(|(id, conf)| {
+        let SourceConf { weight, priority, cap } = conf.as_ref()?;
+        Some(format!(
+            "{id}: {{kind: gitea, url: \"https://ci\", credentialsId: ci, weight: {weight}, \
+             priority: {priority}, instanceCap: {cap}}}"
+        ))
+    });
+    let entries: Vec<String> = entries.collect();
+    if !entries.is_empty() {
+        setup.sections += &format!("demand: {{{}}}\n", entries.join(", "));
+    }
 }
 
 /// The keys that say what is cloned.

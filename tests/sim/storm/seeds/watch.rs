@@ -8,7 +8,7 @@ use std::time::Duration;
 use drover::pve::transport::{Method, Request};
 use drover::sim::world::EPOCH;
 use drover_actors::fact::{AgentPicture, Fact, What};
-use drover_actors::id::{AgentId, LeaseId};
+use drover_actors::id::{AgentId, LeaseId, SourceId};
 use drover_actors::ledger::Ledger;
 use drover_actors::marks::parse_name;
 use drover_actors::message::NodeDrained;
@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::outage::Outage;
-use super::plan::Stage;
+use super::plan::{SOURCES, Stage};
 use super::rooms::Rooms;
 use super::seen::{LeaseSeen, Live, Seen, Wrong};
 use super::usage::{self, Used};
@@ -53,7 +53,9 @@ impl Watch {
     /// Looks at a world that has not begun.
     pub fn over(world: &World, stage: &Stage, logging: bool) -> Arc<Self> {
         let (log, rooms) = (logging.then(Vec::new), Rooms::of(stage));
-        let seen = Seen { log, rooms, ..Seen::default() };
+        let caps = stage.sources.iter().map(|conf| conf.cap);
+        let shares = SOURCES.map(SourceId::new).into_iter().zip(caps).collect();
+        let seen = Seen { log, rooms, shares, ..Seen::default() };
         Arc::new(Self {
             seen: Mutex::new(seen),
             side: world.sides.clone(),
@@ -63,7 +65,7 @@ impl Watch {
         })
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap()
     }
 
@@ -110,6 +112,7 @@ impl Watch {
         seen.live.clear();
         seen.owners.clear();
         seen.trips.clear();
+        seen.runners.begin();
         seen.used =
             ledger.agents.iter().map(|(id, entry)| (id.clone(), Used::adopted(entry))).collect();
         for (id, entry) in &ledger.agents {
@@ -424,6 +427,11 @@ impl Eye for Watch {
             What::Agent(picture) => self.agent(&mut seen, picture),
             What::AgentGone { agent, .. } => self.gone(&mut seen, agent),
             What::Lease(picture) => self.lease_told(&mut seen, picture),
+            What::JobLost { source, job, .. } => {
+                if let Some(text) = seen.runners.job_lost(source, job.as_ref()) {
+                    self.blame(&mut seen, "a-lost-job-is-told-once", text);
+                }
+            }
             // What is put back into the YAML later is tried anew.
             What::TemplateGone { template } => {
                 seen.trips.remove(template);
@@ -438,6 +446,10 @@ impl Eye for Watch {
         self.beat(&mut seen);
         if let Some(text) = seen.addresses.record(body) {
             self.blame(&mut seen, "an-address-is-one-agents", text);
+        }
+        let Seen { runners, shares, .. } = &mut *seen;
+        if let Some(text) = runners.record(body, shares) {
+            self.blame(&mut seen, "sources-keep-to-their-records-and-caps", text);
         }
         match body {
             Body::CloneIntended { marks, node, spec } => {
@@ -469,7 +481,7 @@ impl Eye for Watch {
                 }
             }
             Body::LeaseGranted { agent, ask, expires } => {
-                self.granted(&mut seen, agent, &ask.lease, *expires);
+                self.granted(&mut seen, agent, ask, *expires);
                 self.owned(&mut seen, agent, ask);
             }
             Body::ResetIntended { agent } => {

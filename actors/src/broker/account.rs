@@ -1,0 +1,289 @@
+//! Why demand waits, in numbers: whose turn it is, which templates serve it, and when that may be.
+
+use std::time::Duration;
+
+use super::book::Stand;
+use super::state::{Broker, TemplateView};
+use super::uses::{Asker, Use, Uses};
+use super::waiting::Ground;
+use super::{Source, describe};
+use crate::demand::report::{Account, Estimate, Kind, Serving, Subject};
+use crate::id::{SourceId, TemplateId};
+use crate::message::{Refusal, Standing};
+use crate::record::Want;
+use crate::spec::TemplateSpec;
+use crate::time::WallTime;
+
+/// A kind of demand with the moment of the use that is asked about.
+struct Asked<'a> {
+    source: &'a Source,
+    want: &'a Want,
+    /// The use; none for the first of its kind.
+    asker: Option<Asker>,
+}
+
+impl Broker {
+    /// Accounts for what is asked about.
+    ///
+    /// # Errors
+    /// Unknown: no such source or lease. Conflict: a lease that does not wait.
+    pub fn account(
+        &self,
+        subject: &Subject,
+        ground: &Ground<'_>,
+        now: WallTime,
+    ) -> Result<Account, Refusal> {
+        let uses = self.uses(now);
+        let (source, kinds) = match subject {
+            Subject::Source(id) => {
+                let source = id.clone().map_or(Source::Leases, Source::Named);
+                let wants = self.wants_of(id.as_ref())?;
+                let each = wants.iter().map(|want| Asked { source: &source, want, asker: None });
+                let kinds = each.map(|asked| self.kind(&asked, &uses, ground, now)).collect();
+                (id.clone(), kinds)
+            }
+            Subject::Job(id, want, since) => {
+                self.wants_of(Some(id))?;
+                let source = Source::Named(id.clone());
+                let asked = Asked { source: &source, want, asker: Some(Asker::Job(*since)) };
+                (Some(id.clone()), vec![self.kind(&asked, &uses, ground, now)])
+            }
+            Subject::Lease(lease) => {
+                let unknown = || Refusal::Unknown(format!("no lease `{lease}` is known"));
+                let entry = self.book.get(lease).ok_or_else(unknown)?;
+                if entry.stand != Stand::Waiting {
+                    return Err(Refusal::Conflict(format!("lease `{lease}` does not wait")));
+                }
+                let asker = Some(Asker::Lease(lease.clone()));
+                let asked = Asked { source: &Source::Leases, want: &entry.ask.want, asker };
+                (None, vec![self.kind(&asked, &uses, ground, now)])
+            }
+        };
+        let of_named = source.as_ref().and_then(|id| self.sources.get(id));
+        let share = of_named.map_or(self.asked, |view| view.spec.share);
+        let all = u32::try_from(self.book.placed().count()).unwrap_or(u32::MAX);
+        let weights = self.weights(source.as_ref(), &uses);
+        Ok(Account { has: self.has(source.as_ref()), source, share, all, weights, kinds })
+    }
+
+    /// The kinds that a source wants.
+    fn wants_of(&self, source: Option<&SourceId>) -> Result<Vec<Want>, Refusal> {
+        let Some(id) = source else {
+            let mut wants: Vec<Want> = Vec::new();
+            for ask in self.book.waiting() {
+                if !wants.contains(&ask.want) {
+                    wants.push(ask.want.clone());
+                }
+            }
+            return Ok(wants);
+        };
+        let unknown = || Refusal::Unknown(format!("no source `{id}` is configured"));
+        let view = self.sources.get(id).ok_or_else(unknown)?;
+        Ok(view.levels.iter().map(|level| level.want.clone()).collect())
+    }
+
+    /// The weights of all that have or want uses, with that of the one asked about.
+    fn weights(&self, source: Option<&SourceId>, uses: &Uses) -> u32 {
+        let wants =
+            |of: &Source| uses.levels.iter().any(|level| level.source == *of && level.count > 0);
+        let counts = |id: Option<&SourceId>| {
+            let of = id.cloned().map_or(Source::Leases, Source::Named);
+            id == source || wants(&of) || self.has(id) > 0
+        };
+        let named = self.sources.iter().filter(|(id, _)| counts(Some(id)));
+        let named: u32 = named.map(|(_, view)| view.spec.share.weight).sum();
+        named + if counts(None) { self.asked.weight } else { 0 }
+    }
+
+    fn kind(&self, asked: &Asked<'_>, uses: &Uses, ground: &Ground<'_>, now: WallTime) -> Kind {
+        let (waits, open) = self.waits(asked);
+        let own = |one: &&Use| {
+            let level = &uses.levels[one.level];
+            level.source == *asked.source && level.want == *asked.want
+        };
+        let is_it = |one: &Use| asked.asker.as_ref().is_none_or(|asker| one.asker == *asker);
+        // The oldest have runners already, and are in nobody's turn.
+        let place = match &asked.asker {
+            Some(Asker::Job(since)) => waits.iter().position(|one| one == since).unwrap_or(0),
+            Some(Asker::Lease(_)) | None => 0,
+        };
+        let has_runner = !waits.is_empty() && place < open;
+        let serves = |spec: &TemplateSpec| self.serves(spec, asked.want);
+        let ahead = if has_runner {
+            Some(0)
+        } else {
+            let turn = uses.turns.iter().position(|one| own(&one) && is_it(one));
+            turn.map(|turn| {
+                let before = uses.turns.iter().take(turn);
+                before
+                    .filter(|one| self.share_templates(&uses.levels[one.level].want, asked))
+                    .count()
+            })
+        };
+        let fits = self.templates.iter().filter(|(_, view)| serves(&view.spec));
+        let serve: Vec<Serving> = fits.map(|(id, view)| self.serving(id, view, ground)).collect();
+        let others = ground.templates.iter().filter(|(_, spec)| !serves(spec));
+        let others = others.map(|(id, spec)| (id.clone(), self.lacks(spec, asked.want)));
+        let why = if has_runner {
+            "a runner is there for it, or on its way".to_owned()
+        } else if waits.is_empty() {
+            "nothing of the kind waits".to_owned()
+        } else if ahead.is_none() {
+            "its source has as many agents as its `instanceCap`".to_owned()
+        } else if serve.is_empty() {
+            format!("no configured template serves {}", describe(asked.want))
+        } else {
+            self.why(asked.want, ground)
+        };
+        Kind {
+            want: asked.want.clone(),
+            count: waits.len(),
+            since: waits.get(place).copied(),
+            open: open.min(waits.len()),
+            ahead,
+            others: others.collect(),
+            why,
+            estimate: self.estimate(&serve, ahead, has_runner, now),
+            serve,
+        }
+    }
+
+    /// Since when uses of a kind wait, the oldest first, and for how many runners are there.
+    fn waits(&self, asked: &Asked<'_>) -> (Vec<WallTime>, usize) {
+        match asked.source {
+            Source::Leases => {
+                let same = self.book.waiting().filter(|ask| match &asked.asker {
+                    Some(Asker::Lease(lease)) => ask.lease == *lease,
+                    Some(Asker::Job(_)) | None => ask.want == *asked.want,
+                });
+                (same.map(|ask| ask.asked).collect(), 0)
+            }
+            Source::Named(id) => {
+                let levels = self.sources.get(id).map(|view| &view.levels);
+                let mut levels = levels.into_iter().flatten();
+                let level = levels.find(|level| level.want == *asked.want);
+                let waits = level.map(|level| level.since.clone()).unwrap_or_default();
+                (waits, self.open_places(id, asked.want))
+            }
+        }
+    }
+
+    /// Whether some template serves both.
+    fn share_templates(&self, want: &Want, asked: &Asked<'_>) -> bool {
+        let both = |view: &TemplateView| {
+            self.serves(&view.spec, want) && self.serves(&view.spec, asked.want)
+        };
+        want == asked.want || self.templates.values().any(both)
+    }
+
+    fn serving(&self, id: &TemplateId, view: &TemplateView, ground: &Ground<'_>) -> Serving {
+        let of_it = self.agents.values().filter(|agent| agent.spec.id == *id && !agent.going);
+        let mut serving = Serving {
+            template: id.clone(),
+            live: view.live,
+            cap: view.spec.cap,
+            coming: view.pending,
+            free: 0,
+            busy: 0,
+            room: view.room,
+            obstacle: self.obstacle(id, ground).map(|obstacle| obstacle.to_string()),
+            until_ready: self.tempo.until_ready(id),
+            of_uses: self.tempo.of_uses(id),
+        };
+        for agent in of_it {
+            match agent.standing {
+                Standing::Coming => serving.coming += 1,
+                Standing::Free { executors, .. } => serving.free += executors,
+                Standing::Busy => serving.busy += 1,
+                Standing::Leaving | Standing::Parked | Standing::Gone => {}
+            }
+        }
+        serving
+    }
+
+    /// Why a template does not serve a want.
+    fn lacks(&self, spec: &TemplateSpec, want: &Want) -> String {
+        let own: Vec<&str> = spec.labels.iter().map(String::as_str).collect();
+        match want {
+            _ if self.routing.is_mapped(want) => {
+                "a label mapping sends this to other templates".to_owned()
+            }
+            Want::Template(_) => "another template is asked for".to_owned(),
+            Want::Labels(labels) if labels.is_empty() => {
+                "its mode is EXCLUSIVE, and no label is asked for".to_owned()
+            }
+            Want::Labels(labels) => {
+                let missing = labels.difference(&spec.labels).map(String::as_str);
+                format!("lacks `{}`", missing.collect::<Vec<_>>().join(" "))
+            }
+            Want::Expression(expression) => {
+                format!("`{expression}` does not hold for `{}`", own.join(" "))
+            }
+        }
+    }
+
+    fn estimate(
+        &self,
+        serve: &[Serving],
+        ahead: Option<usize>,
+        has_runner: bool,
+        now: WallTime,
+    ) -> Estimate {
+        let unknown = |text: &str| Estimate::Unknown(text.to_owned());
+        let Some(ahead) = ahead else { return unknown("its source must give an agent up first") };
+        if has_runner {
+            return unknown("its runner takes it as soon as it is connected");
+        }
+        let opens = serve.iter().filter_map(|one| {
+            let (until, _) = self.templates.get(&one.template)?.tripped.as_ref()?;
+            Some(*until - now)
+        });
+        let opens = opens.min();
+        let able: Vec<&Serving> = serve
+            .iter()
+            .filter(|one| {
+                self.templates.get(&one.template).is_some_and(|view| view.tripped.is_none())
+            })
+            .collect();
+        let ready = able.iter().filter_map(|one| one.until_ready).min();
+        let lasts = able.iter().filter_map(|one| one.of_uses).min();
+        let sum = |of: fn(&Serving) -> u32| able.iter().map(|one| of(one) as usize).sum::<usize>();
+        let (free, coming) = (sum(|one| one.free), sum(|one| one.coming));
+        let (busy, room) = (sum(|one| one.busy), sum(|one| one.room));
+        if able.is_empty() {
+            return match opens {
+                Some(wait) => Estimate::In(
+                    wait,
+                    "then a single agent is tried, for a breaker is tripped".into(),
+                ),
+                None => unknown("no template serves it"),
+            };
+        }
+        if ahead < free {
+            return Estimate::In(Duration::ZERO, "an agent is ready".into());
+        }
+        let Some(ready) = ready else {
+            return unknown("no agent of these templates was ready yet since the service started");
+        };
+        if ahead < free + coming + room {
+            let text = format!("agents take {} to be ready", seconds(ready));
+            return Estimate::In(ready, text);
+        }
+        let behind = ahead + 1 - free - coming - room;
+        let (Some(lasts), true) = (lasts, busy > 0) else {
+            return unknown("it waits for an agent to end, and none has ended yet");
+        };
+        let rounds = u32::try_from(behind.div_ceil(busy)).unwrap_or(u32::MAX);
+        let text = format!(
+            "{busy} agents are busy, uses last {} and {behind} of them must end first; agents take \
+             {} to be ready",
+            seconds(lasts),
+            seconds(ready)
+        );
+        Estimate::In(lasts.saturating_mul(rounds).saturating_add(ready), text)
+    }
+}
+
+fn seconds(span: Duration) -> String {
+    format!("{} s", span.as_secs_f64().ceil())
+}

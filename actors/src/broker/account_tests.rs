@@ -1,0 +1,132 @@
+//! Accounts of why demand waits.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::sources::{source, wanted};
+use super::*;
+use crate::broker::waiting::Ground;
+use crate::demand::Level;
+use crate::demand::report::{Account, Estimate, Subject};
+use crate::demand::spec::ShareSpec;
+use crate::id::SourceId;
+
+fn account(broker: &Broker, specs: &[Arc<TemplateSpec>], subject: &Subject, now: u64) -> Account {
+    let templates = specs.iter().map(|spec| (spec.id.clone(), spec.clone())).collect();
+    let (clouds, trouble) = (BTreeMap::new(), BTreeMap::new());
+    let ground = Ground { templates: &templates, clouds: &clouds, trouble: &trouble };
+    broker.account(subject, &ground, at(now).wall).unwrap()
+}
+
+fn git() -> SourceId {
+    SourceId::new("git")
+}
+
+fn job(since: u64) -> Subject {
+    Subject::Job(git(), labels(&["linux"]), at(since).wall)
+}
+
+/// A template whose agents take 40 s to be ready and 100 s a use, with one agent busy and no room;
+/// and one with other labels.
+fn scene() -> (Broker, Vec<Arc<TemplateSpec>>) {
+    let (mut broker, specs) = broker(&[("c/t", &["linux"], 9), ("c/w", &["windows"], 9)]);
+    let heavy = ShareSpec { weight: 3, ..ShareSpec::default() };
+    broker.shares(
+        ShareSpec::default(),
+        [source("git", heavy), source("hub", ShareSpec::default())].into_iter(),
+    );
+    let mut begun = news(&specs[0], 0);
+    begun.agents = vec![level(&specs[0], "a1", Standing::Coming, &[])];
+    broker.news(&begun, at(0).wall);
+    begun.agents = vec![level(&specs[0], "a1", IDLE, &[])];
+    broker.news(&begun, at(40).wall);
+    wanted(&mut broker, "git", 1, 40, &[]);
+    broker.decide(at(40).wall, &mut || LeaseId::new("first"));
+    begun.agents = vec![level(&specs[0], "a1", Standing::Busy, &["first"])];
+    broker.news(&begun, at(40).wall);
+    begun.agents =
+        vec![AgentLevel { over: vec![LeaseId::new("first")], ..level(&specs[0], "a1", IDLE, &[]) }];
+    broker.news(&begun, at(140).wall);
+    broker.decide(at(140).wall, &mut || LeaseId::new("second"));
+    begun.agents = vec![level(&specs[0], "a1", Standing::Busy, &["second"])];
+    broker.news(&begun, at(140).wall);
+    wanted(&mut broker, "git", 1, 40, &[("second", 1)]);
+    (broker, specs)
+}
+
+// Invariant: an account tells whose turn it is, who serves it, and when, from what was seen.
+
+#[test]
+fn a_job_that_waits_for_others_to_end_is_told_when_that_may_be() {
+    let (mut broker, specs) = scene();
+    let level = |since: &[u64]| Level {
+        want: labels(&["linux"]),
+        since: since.iter().map(|one| at(*one).wall).collect(),
+    };
+    let lease = LeaseId::new("second");
+    broker.demanded(&git(), vec![level(&[141, 142, 143])], std::iter::once((lease, 1)));
+    let one = account(&broker, &specs, &job(143), 150);
+    assert_eq!((one.has, one.all, one.weights), (1, 1, 3));
+    let kind = &one.kinds[0];
+    assert_eq!((kind.count, kind.open, kind.ahead), (3, 0, Some(2)));
+    assert_eq!(kind.others, [(template_id("c/w"), "lacks `linux`".to_owned())]);
+    let serving = &kind.serve[0];
+    assert_eq!((serving.busy, serving.room, serving.coming), (1, 0, 0));
+    assert_eq!(serving.until_ready, Some(Duration::from_secs(40)));
+    assert_eq!(serving.of_uses, Some(Duration::from_secs(100)));
+    let Estimate::In(span, why) = &kind.estimate else { panic!("{:?}", kind.estimate) };
+    assert_eq!(*span, Duration::from_secs(3 * 100 + 40), "three uses one after the other: {why}");
+}
+
+#[test]
+fn a_job_with_room_waits_as_long_as_an_agent_takes_and_others_go_before_it() {
+    let (mut broker, specs) = scene();
+    broker.news(&news(&specs[0], 5), at(141).wall);
+    wanted(&mut broker, "git", 2, 141, &[("second", 1)]);
+    wanted(&mut broker, "hub", 2, 141, &[]);
+    let Account { weights, kinds, .. } =
+        account(&broker, &specs, &Subject::Source(Some(SourceId::new("hub"))), 150);
+    assert_eq!((weights, kinds[0].ahead), (4, Some(2)), "three times its weight");
+    assert_eq!(kinds[0].estimate.clone(), account_estimate(40));
+    let last = account(&broker, &specs, &job(141), 150);
+    assert_eq!(last.kinds[0].ahead, Some(0));
+}
+
+fn account_estimate(seconds: u64) -> Estimate {
+    Estimate::In(Duration::from_secs(seconds), format!("agents take {seconds} s to be ready"))
+}
+
+#[test]
+fn what_nobody_serves_and_what_a_cap_holds_is_told_as_that() {
+    let (mut broker, specs) = scene();
+    let mut level = Level { want: labels(&["gpu"]), since: vec![at(1).wall] };
+    broker.demanded(&git(), vec![level.clone()], std::iter::empty());
+    let kind = account(&broker, &specs, &Subject::Source(Some(git())), 150).kinds.remove(0);
+    assert_eq!(kind.why, "no configured template serves labels `gpu`");
+    assert_eq!((kind.serve.len(), kind.others.len()), (0, 2));
+    assert_eq!(kind.estimate, Estimate::Unknown("no template serves it".into()));
+
+    let capped = ShareSpec { cap: Some(1), ..ShareSpec::default() };
+    broker.shares(ShareSpec::default(), std::iter::once(source("git", capped)));
+    level.want = labels(&["linux"]);
+    broker.demanded(&git(), vec![level], std::iter::once((LeaseId::new("second"), 1)));
+    let kind = account(&broker, &specs, &job(1), 150).kinds.remove(0);
+    assert_eq!(
+        (kind.ahead, &*kind.why),
+        (None, "its source has as many agents as its `instanceCap`")
+    );
+}
+
+#[test]
+fn a_lease_that_waits_has_an_account_and_others_have_none() {
+    let (mut broker, specs) = scene();
+    wait(&mut broker, &specs, "l1", labels(&["linux"]), 145);
+    let one = account(&broker, &specs, &Subject::Lease(LeaseId::new("l1")), 150);
+    assert_eq!((one.source, one.kinds[0].count), (None, 1));
+    let ground =
+        Ground { templates: &BTreeMap::new(), clouds: &BTreeMap::new(), trouble: &BTreeMap::new() };
+    for (lease, text) in [("second", "does not wait"), ("nobody", "no lease `nobody`")] {
+        let told = broker.account(&Subject::Lease(LeaseId::new(lease)), &ground, at(150).wall);
+        assert!(told.unwrap_err().to_string().contains(text));
+    }
+}

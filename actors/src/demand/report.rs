@@ -1,0 +1,124 @@
+//! What people are told of demand: the jobs of a source, and why what is wanted waits, in numbers.
+
+use std::time::Duration;
+
+use crate::demand::mind::Outage;
+use crate::demand::spec::ShareSpec;
+use crate::id::{AgentId, LeaseId, RunnerName, SourceId, TemplateId};
+use crate::ports::JobSight;
+use crate::record::Want;
+use crate::time::WallTime;
+
+/// What is asked about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Subject {
+    /// Everything a source wants; none for all leases.
+    Source(Option<SourceId>),
+    /// A job of a source, by what it wants and since when.
+    Job(SourceId, Want, WallTime),
+    /// A lease that waits.
+    Lease(LeaseId),
+}
+
+/// The jobs of one source, by its last look.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourceJobs {
+    /// The source.
+    pub source: SourceId,
+    /// Jobs that wait.
+    pub waiting: Vec<JobSight>,
+    /// Jobs that are left alone, since they want labels that it may not have.
+    pub ignored: Vec<JobSight>,
+    /// Jobs that run on its runners, where a look tells which.
+    pub running: Vec<RunningJob>,
+    /// Since when it does not answer, and why.
+    pub outage: Option<Outage>,
+    /// Runners in a row that could not be begun.
+    pub unserved: u32,
+}
+
+/// A job on an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunningJob {
+    /// Its id at the source.
+    pub id: String,
+    /// Its runner.
+    pub runner: RunnerName,
+    /// The agent.
+    pub agent: AgentId,
+}
+
+/// What a source wants and has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Account {
+    /// The source; none for the leases.
+    pub source: Option<SourceId>,
+    /// Its share.
+    pub share: ShareSpec,
+    /// Uses of agents that it has by now.
+    pub has: u32,
+    /// Uses of agents that all have.
+    pub all: u32,
+    /// The weights of all that have or want uses, its own included.
+    pub weights: u32,
+    /// What it wants, by kind.
+    pub kinds: Vec<Kind>,
+}
+
+/// Uses of one kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kind {
+    /// What is wanted.
+    pub want: Want,
+    /// How many uses.
+    pub count: usize,
+    /// Since when the oldest waits, or the one that was asked about.
+    pub since: Option<WallTime>,
+    /// Of them, those for which a runner is there or on its way.
+    pub open: usize,
+    /// Uses that are served before the first one, or the one that was asked about; none where a cap
+    /// of its source keeps it from being served.
+    pub ahead: Option<usize>,
+    /// Templates that serve it.
+    pub serve: Vec<Serving>,
+    /// Templates that do not, each with why.
+    pub others: Vec<(TemplateId, String)>,
+    /// Why it waits.
+    pub why: String,
+    /// When it is served, as far as that can be told.
+    pub estimate: Estimate,
+}
+
+/// A template that serves what is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Serving {
+    /// The template.
+    pub template: TemplateId,
+    /// Its living agents.
+    pub live: u32,
+    /// The most of them, by its own cap.
+    pub cap: Option<u32>,
+    /// Those on their way, those just asked for included.
+    pub coming: u32,
+    /// Uses that are free on ready ones.
+    pub free: u32,
+    /// Those whose uses are all taken.
+    pub busy: u32,
+    /// How many more may be begun at this moment, by its cap and pauses.
+    pub room: u32,
+    /// What keeps it from beginning more, if anything.
+    pub obstacle: Option<String>,
+    /// How long its agents take to be ready, by the last of them.
+    pub until_ready: Option<Duration>,
+    /// How long uses of its agents last.
+    pub of_uses: Option<Duration>,
+}
+
+/// When something is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Estimate {
+    /// In about so long, for this reason.
+    In(Duration, String),
+    /// Nothing can be told, for this reason.
+    Unknown(String),
+}

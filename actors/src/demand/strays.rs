@@ -1,0 +1,117 @@
+//! Runners at a source under this installation's names that the journal does not know: made by a
+//! call that came through after its agent was gone, or after an older journal was put back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::id::{Installation, RunnerName};
+use crate::ports::RowSight;
+use crate::time::Moment;
+
+/// A runner counts as a stray once it was seen unknown, offline and without a job for so long.
+const GRACE: Duration = Duration::from_secs(300);
+/// Between two tries to remove one.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stray {
+    /// Since when it is seen so without a break.
+    since: Moment,
+    /// When its removal was tried last.
+    tried: Option<Moment>,
+}
+
+/// All that were seen at the last look.
+#[derive(Debug, Clone, Default)]
+pub struct Strays(BTreeMap<RunnerName, Stray>);
+
+impl Strays {
+    /// Takes a look in; gives those to be removed now, by their exact names.
+    ///
+    /// Those of other installations are never among them, nor one that is connected or has a job:
+    /// its machine may be somebody's yet.
+    pub fn look(
+        &mut self,
+        rows: &[RowSight],
+        own: &Installation,
+        is_known: impl Fn(&RunnerName) -> bool,
+        now: Moment,
+    ) -> Vec<RunnerName> {
+        let is_ours = |name: &RunnerName| {
+            RunnerName::parse(name.as_str()).is_some_and(|(of, ..)| of == *own)
+        };
+        let lost = |row: &&RowSight| {
+            !row.online && row.jobs == 0 && is_ours(&row.runner) && !is_known(&row.runner)
+        };
+        let mut before = std::mem::take(&mut self.0);
+        let mut due = Vec::new();
+        for row in rows.iter().filter(lost) {
+            let fresh = Stray { since: now, tried: None };
+            let mut stray = before.remove(&row.runner).unwrap_or(fresh);
+            let rests = stray.tried.is_some_and(|at| now - at < PAUSE);
+            if now - stray.since >= GRACE && !rests {
+                stray.tried = Some(now);
+                due.push(row.runner.clone());
+            }
+            self.0.insert(row.runner.clone(), stray);
+        }
+        due
+    }
+
+    /// How many there are by the last look.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::AgentId;
+    use crate::testbed::at;
+
+    fn own() -> Installation {
+        Installation::new("p9t76c7v")
+    }
+
+    fn row(of: &str, online: bool, jobs: u32) -> RowSight {
+        let runner =
+            RunnerName::of(&Installation::new(of), &AgentId::new("4f8z1c3px9t2vkab"), 1);
+        RowSight { runner, online, jobs, job: None }
+    }
+
+    // Invariant: a runner nobody knows is removed after a while, and one that may be somebody's is not.
+
+    #[test]
+    fn a_stray_is_removed_once_it_was_seen_for_long_enough_and_tried_again_after_a_pause() {
+        let mut strays = Strays::default();
+        let mut look = |seconds| {
+            let found = strays.look(&[row("p9t76c7v", false, 0)], &own(), |_| false, at(seconds).mono);
+            found.len()
+        };
+        let due: Vec<usize> = [0, 299, 300, 330, 360].into_iter().map(&mut look).collect();
+        assert_eq!(due, [0, 0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn what_is_known_connected_busy_or_anothers_is_left_alone() {
+        let rows = [row("p9t76c7v", true, 0), row("p9t76c7v", false, 1), row("qqqqqqqq", false, 0)];
+        for (rows, known) in [(&rows[..], false), (&[row("p9t76c7v", false, 0)], true)] {
+            let mut strays = Strays::default();
+            for seconds in [0, 1000, 2000] {
+                assert!(strays.look(rows, &own(), |_| known, at(seconds).mono).is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_came_back_meanwhile_begins_anew() {
+        let mut strays = Strays::default();
+        let lost = [row("p9t76c7v", false, 0)];
+        strays.look(&lost, &own(), |_| false, at(0).mono);
+        strays.look(&[row("p9t76c7v", true, 0)], &own(), |_| false, at(200).mono);
+        assert!(strays.look(&lost, &own(), |_| false, at(400).mono).is_empty());
+        assert_eq!(strays.count(), 1);
+    }
+}

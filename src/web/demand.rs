@@ -1,0 +1,391 @@
+//! Jobs of sources, and why what somebody wants waits, in numbers.
+
+use std::collections::BTreeMap;
+
+use actix_web::web;
+use drover_actors::broker::describe;
+use drover_actors::demand::report::{Account, Estimate, Kind, Serving, SourceJobs, Subject};
+use drover_actors::id::{LeaseId, SourceId};
+use drover_actors::message::{HerdCommand, Refusal};
+use drover_actors::ports::JobSight;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::nodes::{self, WhyOut};
+use super::problem::printable;
+use super::shapes::rfc3339;
+use super::{Problem, State};
+use crate::config::nearest;
+
+/// How the leases are called as a source.
+const LEASES: &str = "leases";
+/// Templates whose nodes are looked at for one answer.
+const LOOKED_AT: usize = 10;
+
+/// Jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobsOut {
+    /// By source; those that wait the longest first, then those that run, then those left alone.
+    pub jobs: Vec<JobOut>,
+}
+
+/// A job of a source, by its last look.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobOut {
+    /// The source.
+    pub source: String,
+    /// Its id there.
+    pub id: String,
+    /// What people call it; null where that was not read.
+    pub name: Option<String>,
+    /// `waiting`, `running`, or `ignored`: it wants labels that the source may not have.
+    pub state: String,
+    /// What it wants; null while it runs.
+    pub wants: Option<String>,
+    /// Since when it waits (RFC 3339); null while it runs.
+    pub since: Option<String>,
+    /// The agent it runs on.
+    pub agent: Option<String>,
+}
+
+/// Why something waits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct WhySubjectOut {
+    /// What was asked about, such as `job git/42`.
+    pub subject: String,
+    /// How it stands; null for a template.
+    pub state: Option<String>,
+    /// The numbers; null for a template, and for what does not wait.
+    pub account: Option<AccountOut>,
+    /// What keeps each template that serves it, or that was asked about, from each node.
+    pub templates: Vec<WhyOut>,
+}
+
+/// What a source wants and has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AccountOut {
+    /// The source; `leases` for those who ask for leases.
+    pub source: String,
+    /// Its weight.
+    pub weight: u32,
+    /// The weights of all that want or have something.
+    pub weights: u32,
+    /// Its priority.
+    pub priority: i32,
+    /// The most uses it may have; null for no limit.
+    pub cap: Option<u32>,
+    /// Uses of agents that it has.
+    pub has: u32,
+    /// Uses of agents that all have.
+    pub all: u32,
+    /// What it wants, by kind.
+    pub kinds: Vec<KindOut>,
+}
+
+/// Uses of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KindOut {
+    /// What is wanted.
+    pub wants: String,
+    /// How many wait.
+    pub count: usize,
+    /// Since when the one asked about waits, or the oldest (RFC 3339).
+    pub since: Option<String>,
+    /// Of them, those for which a runner is there or on its way.
+    pub open: usize,
+    /// Uses that are served before it; null where its source's cap keeps it from being served.
+    pub ahead: Option<usize>,
+    /// Templates that serve it.
+    pub serve: Vec<ServingOut>,
+    /// Templates that do not.
+    pub others: Vec<OtherOut>,
+    /// Why it waits.
+    pub why: String,
+    /// In how many seconds it is served, about; null where that can not be told.
+    pub estimate_seconds: Option<u64>,
+    /// What the estimate is made from, or why there is none.
+    pub estimate: String,
+}
+
+/// A template that serves what is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServingOut {
+    /// The template, `cloud/template`.
+    pub template: String,
+    /// Its living agents.
+    pub live: u32,
+    /// The most of them; null for no limit.
+    pub cap: Option<u32>,
+    /// Those on their way.
+    pub coming: u32,
+    /// Uses that are free on ready ones.
+    pub free: u32,
+    /// Those that are used in full.
+    pub busy: u32,
+    /// How many more may be begun by its caps.
+    pub room: u32,
+    /// What keeps it from beginning more.
+    pub obstacle: Option<String>,
+    /// Seconds its agents take to be ready, by the last of them.
+    pub ready_seconds: Option<u64>,
+    /// Seconds that uses of its agents last.
+    pub use_seconds: Option<u64>,
+}
+
+/// A template that does not serve what is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OtherOut {
+    /// The template, `cloud/template`.
+    pub template: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What is asked about.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    of: String,
+}
+
+impl JobOut {
+    fn waiting(source: &SourceId, job: &JobSight, state: &str) -> Self {
+        Self {
+            source: source.to_string(),
+            id: job.id.clone(),
+            name: Some(job.name.clone()),
+            state: state.into(),
+            wants: Some(describe(&job.want)),
+            since: Some(rfc3339(job.since)),
+            agent: None,
+        }
+    }
+}
+
+impl From<&Account> for AccountOut {
+    fn from(one: &Account) -> Self {
+        let source = one.source.as_ref().map_or_else(|| LEASES.to_owned(), ToString::to_string);
+        Self {
+            source,
+            weight: one.share.weight,
+            weights: one.weights,
+            priority: one.share.priority,
+            cap: one.share.cap,
+            has: one.has,
+            all: one.all,
+            kinds: one.kinds.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<&Kind> for KindOut {
+    fn from(one: &Kind) -> Self {
+        let (estimate_seconds, estimate) = match &one.estimate {
+            Estimate::In(span, text) => (Some(span.as_secs_f64().ceil() as u64), text.clone()),
+            Estimate::Unknown(text) => (None, text.clone()),
+        };
+        let others = one.others.iter();
+        let others =
+            others.map(|(id, why)| OtherOut { template: id.to_string(), why: why.clone() });
+        Self {
+            wants: describe(&one.want),
+            count: one.count,
+            since: one.since.map(rfc3339),
+            open: one.open,
+            ahead: one.ahead,
+            serve: one.serve.iter().map(Into::into).collect(),
+            others: others.collect(),
+            why: one.why.clone(),
+            estimate_seconds,
+            estimate,
+        }
+    }
+}
+
+impl From<&Serving> for ServingOut {
+    fn from(one: &Serving) -> Self {
+        Self {
+            template: one.template.to_string(),
+            live: one.live,
+            cap: one.cap,
+            coming: one.coming,
+            free: one.free,
+            busy: one.busy,
+            room: one.room,
+            obstacle: one.obstacle.clone(),
+            ready_seconds: one.until_ready.map(|span| span.as_secs()),
+            use_seconds: one.of_uses.map(|span| span.as_secs()),
+        }
+    }
+}
+
+/// Jobs of all sources.
+#[utoipa::path(get, path = "/v1/jobs", responses((status = 200, body = JobsOut)))]
+pub(super) async fn list(state: web::Data<State>) -> Result<web::Json<JobsOut>, Problem> {
+    let all = state.ask(state.limits.reply, |reply| HerdCommand::Jobs { reply }).await?;
+    Ok(web::Json(JobsOut { jobs: all.iter().flat_map(jobs_of).collect() }))
+}
+
+fn jobs_of(one: &SourceJobs) -> Vec<JobOut> {
+    let mut waiting: Vec<&JobSight> = one.waiting.iter().collect();
+    waiting.sort_by_key(|job| job.since);
+    let waiting = waiting.into_iter().map(|job| JobOut::waiting(&one.source, job, "waiting"));
+    let running = one.running.iter().map(|job| JobOut {
+        source: one.source.to_string(),
+        id: job.id.clone(),
+        name: None,
+        state: "running".into(),
+        wants: None,
+        since: None,
+        agent: Some(job.agent.to_string()),
+    });
+    let ignored = one.ignored.iter().map(|job| JobOut::waiting(&one.source, job, "ignored"));
+    waiting.chain(running).chain(ignored).collect()
+}
+
+/// Why a job, a source, a lease or a template waits.
+#[utoipa::path(
+    get, path = "/v1/why",
+    params(("of" = String, Query, description = "a template, a source (or `leases`), a lease, a job's id or name, or `source/job`")),
+    responses(
+        (status = 200, body = WhySubjectOut),
+        (status = 404, body = Problem),
+        (status = 409, body = Problem, description = "several jobs or templates are called that"),
+    )
+)]
+pub(super) async fn why(
+    state: web::Data<State>,
+    query: web::Query<Query>,
+) -> Result<web::Json<WhySubjectOut>, Problem> {
+    let of = query.into_inner().of;
+    let view = &state.doors.view;
+    if view.templates().iter().any(|one| one.template.answers_to(&of)) {
+        let one = nodes::why_of(&state, &of).await?;
+        let subject = format!("template {}", one.template);
+        let templates = vec![one];
+        return Ok(web::Json(WhySubjectOut { subject, state: None, account: None, templates }));
+    }
+    let source = SourceId::new(&*of);
+    let silent = view.sources().into_iter().find(|one| one.source == source);
+    if of == LEASES || silent.is_some() {
+        let stands = silent
+            .and_then(|one| one.outage)
+            .map(|(since, text)| format!("does not answer since {}: {text}", rfc3339(since)));
+        let subject = Subject::Source(Some(source).filter(|_| of != LEASES));
+        return told(&state, format!("source {of}"), stands, subject).await.map(web::Json);
+    }
+    let lease = LeaseId::new(&*of);
+    if let Some(one) = view.lease(&lease) {
+        let subject = format!("lease {of}");
+        let stands = (!one.detail.is_empty()).then(|| format!("{}: {}", one.state, one.detail));
+        let stands = stands.or(Some(one.state.clone()));
+        if one.state != "waiting" {
+            let templates = Vec::new();
+            return Ok(web::Json(WhySubjectOut {
+                subject,
+                state: stands,
+                account: None,
+                templates,
+            }));
+        }
+        return told(&state, subject, stands, Subject::Lease(lease)).await.map(web::Json);
+    }
+    of_job(&state, &of).await.map(web::Json)
+}
+
+/// Why a job waits, or how else it stands.
+async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Problem> {
+    let all = state.ask(state.limits.reply, |reply| HerdCommand::Jobs { reply }).await?;
+    let is_it = |source: &SourceId, id: &str, name: Option<&str>| {
+        let whole = of.split_once('/').is_some_and(|(of, job)| of == source.as_str() && job == id);
+        id == of || name == Some(of) || whole
+    };
+    let mut found: BTreeMap<(String, String), (WhySubjectOut, Option<Subject>)> = BTreeMap::new();
+    for one in &all {
+        let source = &one.source;
+        let mut enter = |id: &str, stands: String, subject: Option<Subject>| {
+            let shown = WhySubjectOut {
+                subject: format!("job {source}/{id}"),
+                state: Some(stands),
+                account: None,
+                templates: Vec::new(),
+            };
+            found.insert((source.to_string(), id.to_owned()), (shown, subject));
+        };
+        for job in one.waiting.iter().filter(|job| is_it(source, &job.id, Some(&job.name))) {
+            let stands = format!("`{}` waits since {}", job.name, rfc3339(job.since));
+            let subject = Subject::Job(source.clone(), job.want.clone(), job.since);
+            enter(&job.id, stands, Some(subject));
+        }
+        for job in one.ignored.iter().filter(|job| is_it(source, &job.id, Some(&job.name))) {
+            let wants = describe(&job.want);
+            let stands = format!(
+                "`{}` is left alone: it wants {wants}, and `labels` of {source} do not have all of that",
+                job.name
+            );
+            enter(&job.id, stands, None);
+        }
+        for job in one.running.iter().filter(|job| is_it(source, &job.id, None)) {
+            enter(&job.id, format!("runs on agent {}", job.agent), None);
+        }
+    }
+    if found.len() > 1 {
+        let which: Vec<String> = found.keys().map(|(one, job)| format!("{one}/{job}")).collect();
+        let text = format!(
+            "several jobs are called `{}`: name one of {}",
+            printable(of),
+            which.join(", ")
+        );
+        return Err(Problem::refused(Refusal::Conflict(text)));
+    }
+    match found.pop_first() {
+        Some((_, (shown, Some(subject)))) => told(state, shown.subject, shown.state, subject).await,
+        Some((_, (shown, None))) => Ok(shown),
+        None => Err(unknown(state, of)),
+    }
+}
+
+fn unknown(state: &State, of: &str) -> Problem {
+    let view = &state.doors.view;
+    let templates = view.templates().into_iter().map(|one| one.template);
+    let templates = templates.flat_map(|id| [id.name.to_string(), id.to_string()]);
+    let sources = view.sources().into_iter().map(|one| one.source.to_string());
+    let known: Vec<String> = templates.chain(sources).collect();
+    let near = match nearest(of, known.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => {
+            "name a template, a source, a lease, or a job (`drover jobs` lists them)".to_owned()
+        }
+    };
+    Problem::not_found(format!("nothing is called `{}`; {near}", printable(of)))
+}
+
+/// The numbers, and what keeps the templates that serve it from their nodes.
+async fn told(
+    state: &State,
+    shown: String,
+    stands: Option<String>,
+    subject: Subject,
+) -> Result<WhySubjectOut, Problem> {
+    let wish = |reply| HerdCommand::Account { subject, reply };
+    let account = state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    let mut serve: Vec<String> = Vec::new();
+    for one in account.kinds.iter().flat_map(|kind| &kind.serve) {
+        let id = one.template.to_string();
+        if !serve.contains(&id) && serve.len() < LOOKED_AT {
+            serve.push(id);
+        }
+    }
+    let mut templates = Vec::new();
+    for id in serve {
+        // One that left the configuration meanwhile is not missed.
+        if let Ok(one) = nodes::why_of(state, &id).await {
+            templates.push(one);
+        }
+    }
+    let account = Some(AccountOut::from(&account));
+    Ok(WhySubjectOut { subject: shown, state: stands, account, templates })
+}

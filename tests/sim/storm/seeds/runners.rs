@@ -1,0 +1,98 @@
+//! What must hold of runners at CI systems: none is made before that is written down, none stays
+//! once it is written down as gone, no source has more than its cap, and a lost job is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drover_actors::id::{AgentId, LeaseId, RunnerName, SourceId};
+use drover_actors::record::{Body, LeaseAsk};
+
+use super::plan::SOURCES;
+use super::run::Play;
+
+/// What the records tell of runners.
+#[derive(Debug, Default)]
+pub(super) struct Runners {
+    /// Those that may be at their sources.
+    known: BTreeSet<(SourceId, RunnerName)>,
+    /// Leases of sources, with their agents.
+    leases: BTreeMap<LeaseId, (SourceId, AgentId)>,
+    /// Jobs that were told to be lost, in this start of the service.
+    lost: BTreeSet<(SourceId, String)>,
+}
+
+impl Runners {
+    /// The service starts.
+    pub(super) fn begin(&mut self) {
+        self.lost.clear();
+    }
+
+    /// A record was taken; what is wrong with it, if anything.
+    pub(super) fn record(&mut self, body: &Body, caps: &BTreeMap<SourceId, u32>) -> Option<String> {
+        match body {
+            Body::RunnerIntended { source, runner, .. } => {
+                self.known.insert((source.clone(), runner.clone()));
+                None
+            }
+            Body::RowGone { source, runner } => {
+                let known = self.known.remove(&(source.clone(), runner.clone()));
+                (!known).then(|| format!("{runner} of {source} is gone and never was"))
+            }
+            Body::LeaseGranted { agent, ask, .. } => self.granted(agent, ask, caps),
+            Body::LeaseEnded { lease, .. } | Body::LeaseReturned { lease, .. } => {
+                self.leases.remove(lease);
+                None
+            }
+            Body::Gone { agent, .. } => {
+                self.leases.retain(|_, (_, on)| on != agent);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn granted(
+        &mut self,
+        agent: &AgentId,
+        ask: &LeaseAsk,
+        caps: &BTreeMap<SourceId, u32>,
+    ) -> Option<String> {
+        let source = ask.source.as_ref()?;
+        self.leases.insert(ask.lease.clone(), (source.clone(), agent.clone()));
+        let has = self.leases.values().filter(|(of, _)| of == source).count();
+        let cap = caps.get(source).copied().filter(|cap| *cap > 0)?;
+        (has > cap as usize).then(|| format!("{source} has {has} of {cap}"))
+    }
+
+    /// A job was told to be lost; what is wrong with that, if anything.
+    pub(super) fn job_lost(&mut self, source: &SourceId, job: Option<&String>) -> Option<String> {
+        let job = job?.clone();
+        let told = format!("job {job} of {source} is told to be lost twice");
+        (!self.lost.insert((source.clone(), job))).then_some(told)
+    }
+
+    fn is_known(&self, source: &str, runner: &RunnerName) -> bool {
+        self.known.contains(&(SourceId::new(source), runner.clone()))
+    }
+}
+
+impl Play {
+    /// Looks for runners that nobody wrote down.
+    pub(super) fn unlisted(&self) -> Option<String> {
+        let all = SOURCES.iter().take(self.plan.stage.sources.len());
+        let rows = all.flat_map(|source| {
+            self.world.ci.rows_of(source).into_iter().map(move |row| (*source, row))
+        });
+        let seen = self.watch.seen();
+        let strange = rows.into_iter().find(|(source, row)| !seen.runners.is_known(source, row));
+        strange.map(|(source, row)| format!("{row} is at {source} without a record"))
+    }
+
+    /// Whether every job is over and no runner is left.
+    pub(super) fn served(&self) -> bool {
+        let mut all = SOURCES.iter().take(self.plan.stage.sources.len());
+        all.all(|source| {
+            let (ci, jobs) = (&self.world.ci, self.world.ci.jobs(source));
+            ci.over(source) == jobs.len() && ci.rows(source) == 0
+        })
+    }
+}
