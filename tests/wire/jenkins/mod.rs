@@ -4,9 +4,11 @@ mod door;
 mod fake;
 mod launch;
 
+use std::time::Instant;
+
 use serde_json::{Value, json};
 
-use crate::harness::{Events, Service, Sim, Site, world};
+use crate::harness::{Events, PATIENCE, Service, Sim, Site, world};
 use door::{PASSWORD, TOKEN};
 use fake::{Build, Fake};
 
@@ -40,16 +42,16 @@ fn scene(template: &str, source: &str, login: &str) -> Scene {
 }
 
 impl Scene {
-    /// Waits until nothing is left of drover's: no node, no runner on record, no guest.
-    fn is_over(&self, events: &mut Events) {
-        let none = |fact: &Value| {
-            let source = &fact["source"];
-            source["runners"] == 0 && source["waiting"] == 0
-        };
-        if self.site.json(&["status"])["sources"][0]["runners"] != 0 {
-            events.until("source", none);
+    /// Waits until nothing is left of drover's: no node, no runner on record.
+    fn is_over(&self) {
+        self.jenkins.wait("the end of all nodes", |state| {
+            state.nodes.keys().all(|name| name == "drover-labels").then_some(())
+        });
+        let end = Instant::now() + PATIENCE;
+        let runners = || self.site.json(&["status"])["sources"][0]["runners"].clone();
+        while runners() != 0 {
+            assert!(Instant::now() < end, "{} runners are on record still", runners());
         }
-        assert_eq!(self.jenkins.nodes(), Vec::<String>::new());
     }
 
     fn start(&self) -> (Service, Events) {
@@ -101,7 +103,7 @@ fn builds_run_on_agents_of_their_own_that_connect_and_leave_nothing_behind() {
         gone.push(events.until("agentGone", |_| true)["agent"]["reason"].clone());
     }
     assert_eq!(gone, ["used-up"; 3]);
-    scene.is_over(&mut events);
+    scene.is_over();
     assert_eq!(scene.sim.guests(), Vec::<u64>::new());
     let started = scene
         .jenkins
@@ -146,7 +148,7 @@ fn jenkins_starts_agents_itself_by_ssh_where_that_is_wanted() {
         scene.jenkins.go("b");
     }
     events.until("agentGone", |_| true);
-    scene.is_over(&mut events);
+    scene.is_over();
 }
 
 // Invariant: a node takes as many builds as its template's uses, on all its executors, and no more
@@ -196,13 +198,13 @@ fn two_executors_take_two_builds_at_once_on_one_agent() {
     scene.jenkins.go("b");
     let gone = events.until("agentGone", |_| true);
     assert_eq!(gone["agent"]["reason"], "used-up", "{gone}");
-    scene.is_over(&mut events);
+    scene.is_over();
 }
 
 #[test]
 fn very_short_builds_are_all_built_and_their_agents_go() {
     let scene = scene("", "idleTimeoutSec: 5", TOKEN);
-    let (_service, mut events) = scene.start();
+    let (_service, _events) = scene.start();
     let names: Vec<String> = (0..6).map(|n| format!("b{n}")).collect();
     for name in &names {
         scene.jenkins.queue(name, "linux", "true");
@@ -211,7 +213,7 @@ fn very_short_builds_are_all_built_and_their_agents_go() {
     let expected: Vec<(&str, Option<i64>)> =
         names.iter().map(|name| (name.as_str(), Some(0))).collect();
     assert_eq!(ended(&builds), expected);
-    scene.is_over(&mut events);
+    scene.is_over();
 }
 
 // Invariant: builds that no template offers begin nothing and are counted.
@@ -263,7 +265,7 @@ fn a_password_does_with_crumbs_also_on_older_controllers_and_where_answers_are_l
     scene.jenkins.looked();
     scene.jenkins.go("a");
     events.until("agentGone", |_| true);
-    scene.is_over(&mut events);
+    scene.is_over();
     let calls = scene.jenkins.change(|state| state.calls.clone());
     let crumbs = calls.iter().filter(|call| call.contains("crumbIssuer")).count();
     assert_eq!(crumbs, 1, "{calls:?}");
@@ -326,7 +328,7 @@ fn a_node_that_somebody_deleted_takes_its_agent_with_it() {
     assert!(scene.jenkins.change(|state| state.remove(&node)));
     let gone = events.until("agentGone", |_| true);
     assert_eq!(gone["agent"]["reason"], "used-up", "{gone}");
-    scene.is_over(&mut events);
+    scene.is_over();
     assert_eq!(scene.jenkins.change(|state| state.made.len()), 2, "the sign, and one node");
 }
 
@@ -355,5 +357,5 @@ fn a_node_that_a_person_took_off_is_left_to_them() {
     assert_eq!(scene.jenkins.change(|state| state.nodes[&node].off.clone()), Some(off));
     scene.jenkins.change(|state| state.nodes.get_mut(&node).unwrap().off = None);
     events.until("agentGone", |_| true);
-    scene.is_over(&mut events);
+    scene.is_over();
 }
