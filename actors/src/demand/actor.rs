@@ -35,10 +35,10 @@ pub enum SourceCommand {
     Wake,
     /// A runner of it could not be begun.
     NotServed,
-    /// So many of the jobs it told want what no template offers.
-    NotOffered(usize),
     /// Somebody wants to see its jobs.
     Jobs(oneshot::Sender<SourceJobs>),
+    /// So many of the jobs it told want what no template offers.
+    NotOffered(usize),
     /// It is not needed any more.
     Leave,
 }
@@ -140,7 +140,9 @@ impl Source {
         let runners = self.runners();
         let spec = self.configured.then(|| self.spec.clone());
         let mut out = Vec::new();
-        let mind = self.mind.get_or_insert_with(|| SourceMind::new(self.spec.clone(), now.mono));
+        let mind = self.mind.get_or_insert_with(|| {
+            SourceMind::new(self.spec.clone(), self.common.installation.clone(), now.mono)
+        });
         if mind.is_configured() != self.configured || !Arc::ptr_eq(mind.spec(), &self.spec) {
             mind.apply(spec, now, &mut out);
         }
@@ -183,6 +185,18 @@ impl Source {
             }
             Effect::Gone(runner) => self.gone(runner, ctx),
             Effect::Worked(runner, began) => self.worked(runner, began, ctx),
+            Effect::Sweep(runner) => {
+                let strike = demand.strike(&self.id, &runner);
+                ctx.spawn(strike.into_actor(self).map(move |result, actor, _| match result {
+                    Ok(()) => {
+                        tracing::warn!(source = %actor.id, runner = %runner, "stray runner removed");
+                    }
+                    Err(fault) => tracing::warn!(
+                        source = %actor.id, runner = %runner, error = %fault,
+                        "stray runner can not be removed and is tried again"
+                    ),
+                }));
+            }
             Effect::Tell(levels, jobs) => {
                 let source = self.id.clone();
                 self.herd.do_send(SourceReport::Wanted { source, levels, jobs });
@@ -278,7 +292,7 @@ impl Source {
             kind: self.spec.kind.to_owned(),
             waiting: jobs.len() - mind.unoffered(),
             oldest: jobs.iter().map(|job| job.since).min(),
-            ignored: ignored.len() + mind.left_alone(),
+            ignored: ignored.len() + mind.unread() + mind.unoffered(),
             runners,
             running: mind.running(),
             unserved: mind.unserved(),
@@ -329,11 +343,11 @@ impl Handler<SourceCommand> for Source {
             }
             SourceCommand::Wake => self.woken = true,
             SourceCommand::NotServed => self.unserved += 1,
-            SourceCommand::NotOffered(count) => self.unoffered = count,
             SourceCommand::Jobs(reply) => {
                 reply.send(self.jobs()).ok(); // an error: nobody waits any more
                 return;
             }
+            SourceCommand::NotOffered(count) => self.unoffered = count,
             SourceCommand::Leave => return ctx.stop(),
         }
         self.step(ctx, |_, _, _, _| {});

@@ -14,8 +14,9 @@ use crate::demand::report::{RunningJob, SourceJobs};
 use crate::demand::runners::Kept;
 use crate::demand::seen::Seen;
 use crate::demand::spec::SourceSpec;
+use crate::demand::strays::Strays;
 use crate::fault::Fault;
-use crate::id::{AgentId, LeaseId, RunnerName};
+use crate::id::{AgentId, Installation, LeaseId, RunnerName};
 use crate::ports::{JobSight, JournalFault, RowSight, Shut, SourceSight};
 use crate::record::Want;
 use crate::time::{Moment, Now, WallTime};
@@ -48,6 +49,8 @@ pub enum Effect {
     Gone(RunnerName),
     /// Write down how many jobs began on a runner.
     Worked(RunnerName, u32),
+    /// Remove a runner that nobody knows.
+    Sweep(RunnerName),
     /// Tell the herd what is wanted, and the jobs on each lease.
     Tell(Vec<Level>, Vec<(LeaseId, u32)>),
     /// A lease's runner is done: it is over.
@@ -93,6 +96,9 @@ pub struct Outage {
 #[derive(Debug, Clone)]
 pub struct SourceMind {
     spec: Arc<SourceSpec>,
+    /// Whose runners are drover's own.
+    own: Installation,
+    strays: Strays,
     /// Whether it is configured.
     configured: bool,
     /// Whether a look is under way.
@@ -110,7 +116,7 @@ pub struct SourceMind {
     unserved: (u32, Option<Moment>),
     /// Jobs that want what this source may not have, by the last look.
     ignored: Vec<JobSight>,
-    /// Jobs of which it is not told what they want.
+    /// Jobs of which the source does not tell what they want, by the last look.
     unread: usize,
     /// Jobs that want what no template offers.
     unoffered: usize,
@@ -119,9 +125,11 @@ pub struct SourceMind {
 
 impl SourceMind {
     /// A mind that has not looked yet.
-    pub fn new(spec: Arc<SourceSpec>, now: Moment) -> Self {
+    pub fn new(spec: Arc<SourceSpec>, own: Installation, now: Moment) -> Self {
         Self {
             spec,
+            own,
+            strays: Strays::default(),
             configured: true,
             looking: false,
             woken: false,
@@ -181,14 +189,14 @@ impl SourceMind {
         }
     }
 
+    /// Jobs of which the source does not tell what they want.
+    pub fn unread(&self) -> usize {
+        self.unread
+    }
+
     /// Of the jobs that wait, those that want what no template offers.
     pub fn unoffered(&self) -> usize {
         self.unoffered.min(self.jobs.len())
-    }
-
-    /// Jobs that nobody serves, beside those that are left alone for their labels.
-    pub fn left_alone(&self) -> usize {
-        self.unread + self.unoffered()
     }
 
     /// So many of the jobs that wait want what no template offers.
@@ -284,8 +292,9 @@ impl SourceMind {
         if !seen.held && now.mono - runner.kept.since < UNHEARD {
             return;
         }
-        if seen.jobs > 0 && !seen.settled {
-            // Whether its job was over before its machine was, only its source can tell.
+        if (seen.jobs > 0 || !seen.held) && !seen.settled {
+            // Whether its job was over before its machine was, only its source can tell; and so
+            // whether one had a job at all whose machine went while nobody looked.
             if seen.died.is_none() {
                 seen.died = Some(now.mono);
                 self.woken = true;
@@ -376,6 +385,9 @@ impl SourceMind {
                 self.mourn(name, runner, row, out);
             }
         }
+        let is_known = |name: &RunnerName| runners.contains_key(name);
+        let strays = self.strays.look(&sight.rows, &self.own, is_known, now.mono);
+        out.extend(strays.into_iter().map(Effect::Sweep));
         self.unread = sight.unread;
         let allowed = self.spec.labels.clone();
         let jobs = if self.configured { sight.jobs } else { Vec::new() };

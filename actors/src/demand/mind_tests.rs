@@ -26,7 +26,11 @@ fn spec() -> SourceSpec {
 }
 
 fn name(n: u32) -> RunnerName {
-    RunnerName::of(&Installation::new("7k2m9qxw"), &AgentId::new("4f8z1c3px9t2vkab"), n)
+    RunnerName::of(&own(), &AgentId::new("4f8z1c3px9t2vkab"), n)
+}
+
+fn own() -> Installation {
+    Installation::new("7k2m9qxw")
 }
 
 /// A mind with its runners, and the time.
@@ -40,7 +44,7 @@ struct Play {
 
 impl Play {
     fn new(spec: SourceSpec) -> Self {
-        let mind = SourceMind::new(Arc::new(spec), at(0).mono);
+        let mind = SourceMind::new(Arc::new(spec), own(), at(0).mono);
         Self { mind, runners: BTreeMap::new(), now: 0, quiets: Vec::new() }
     }
 
@@ -152,6 +156,7 @@ fn told(effects: &[Effect]) -> Vec<String> {
         Effect::Worked(_, began) => Some(format!("{began} began")),
         Effect::Strike(runner) => Some(format!("strike {}", number(runner))),
         Effect::Gone(runner) => Some(format!("gone {}", number(runner))),
+        Effect::Sweep(runner) => Some(format!("sweep {}", number(runner))),
         Effect::Over(_, lease, why) => Some(format!("{lease} is {why}")),
         Effect::Fail(_, lease, text) => Some(format!("{lease} fails: {text}")),
         Effect::Lost { runner, job, .. } => {
@@ -342,6 +347,27 @@ fn a_job_whose_machine_went_is_lost_when_its_source_still_has_it_there() {
 }
 
 #[test]
+fn a_job_whose_machine_went_while_nobody_looked_is_told_too() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.dies(1);
+    assert_eq!(told(&play.sees(&[(1, false, 1)], &[])), ["wants [] on []"], "it may be begun");
+    play.now += 60;
+    let effects = play.sees(&[(1, false, 1)], &[]);
+    assert_eq!(told(&effects), ["lost job 1 of 1", "wants [] on []", "strike 1"]);
+}
+
+// Invariant: what nobody knows is removed by its exact name.
+
+#[test]
+fn a_runner_of_ours_that_nobody_knows_is_removed_after_a_while() {
+    let mut play = Play::new(spec());
+    assert_eq!(told(&play.sees(&[(4, false, 0)], &[])), ["wants [] on []"]);
+    play.now += 300;
+    assert_eq!(told(&play.sees(&[(4, false, 0)], &[])), ["sweep 4", "wants [] on []"]);
+}
+
+#[test]
 fn a_runner_that_can_not_be_removed_is_tried_again() {
     let mut play = Play::new(spec());
     play.hire(1);
@@ -364,9 +390,13 @@ fn a_lease_that_nobody_heard_of_yet_is_given_time() {
     let mut play = Play::new(spec());
     play.hire(1);
     play.dies(1);
-    assert!(told(&play.tick()).is_empty());
-    assert!(told(&play.wait(59)).is_empty());
-    assert_eq!(told(&play.wait(1)), ["strike 1"]);
+    for now in [0, 59] {
+        play.now = now;
+        assert_eq!(told(&play.sees(&[(1, false, 0)], &[])), ["wants [] on []"]);
+    }
+    play.now = 69;
+    let effects = play.sees(&[(1, false, 0)], &[]);
+    assert_eq!(told(&effects), ["wants [] on []", "strike 1"], "asked whether it had a job");
 }
 
 // Invariant: runners that can not be made do not use up one machine after the other.

@@ -8,6 +8,7 @@ pub mod runners;
 mod seen;
 pub mod share;
 pub mod spec;
+pub mod strays;
 
 use crate::record::Want;
 use crate::time::WallTime;

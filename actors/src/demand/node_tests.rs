@@ -164,7 +164,7 @@ fn jobs_that_can_not_be_read_or_that_nobody_offers_are_counted() {
     let mut sight = sight(&[], &[&["linux"], &["mars"]]);
     sight.unread = 2;
     play.look(Ok(sight));
-    assert_eq!(play.mind.left_alone(), 2);
+    assert_eq!(play.mind.jobs().1.len() + play.mind.unread(), 2);
     play.mind.not_offered(1);
     assert_eq!(play.mind.unoffered(), 1);
     play.mind.not_offered(7);

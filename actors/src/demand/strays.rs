@@ -38,9 +38,8 @@ impl Strays {
         is_known: impl Fn(&RunnerName) -> bool,
         now: Moment,
     ) -> Vec<RunnerName> {
-        let is_ours = |name: &RunnerName| {
-            RunnerName::parse(name.as_str()).is_some_and(|(of, ..)| of == *own)
-        };
+        let is_ours =
+            |name: &RunnerName| RunnerName::parse(name.as_str()).is_some_and(|(of, ..)| of == *own);
         let lost = |row: &&RowSight| {
             !row.online && row.jobs == 0 && is_ours(&row.runner) && !is_known(&row.runner)
         };
@@ -69,6 +68,7 @@ impl Strays {
 mod tests {
     use super::*;
     use crate::id::AgentId;
+    use crate::ports::NodeSight;
     use crate::testbed::at;
 
     fn own() -> Installation {
@@ -76,9 +76,8 @@ mod tests {
     }
 
     fn row(of: &str, online: bool, jobs: u32) -> RowSight {
-        let runner =
-            RunnerName::of(&Installation::new(of), &AgentId::new("4f8z1c3px9t2vkab"), 1);
-        RowSight { runner, online, jobs, job: None }
+        let runner = RunnerName::of(&Installation::new(of), &AgentId::new("4f8z1c3px9t2vkab"), 1);
+        RowSight { runner, online, jobs, job: None, node: NodeSight::default() }
     }
 
     // Invariant: a runner nobody knows is removed after a while, and one that may be somebody's is not.
@@ -87,7 +86,8 @@ mod tests {
     fn a_stray_is_removed_once_it_was_seen_for_long_enough_and_tried_again_after_a_pause() {
         let mut strays = Strays::default();
         let mut look = |seconds| {
-            let found = strays.look(&[row("p9t76c7v", false, 0)], &own(), |_| false, at(seconds).mono);
+            let found =
+                strays.look(&[row("p9t76c7v", false, 0)], &own(), |_| false, at(seconds).mono);
             found.len()
         };
         let due: Vec<usize> = [0, 299, 300, 330, 360].into_iter().map(&mut look).collect();
