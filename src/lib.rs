@@ -21,5 +21,6 @@ pub mod sim;
 pub mod ssh;
 pub mod systemd;
 pub mod telemetry;
+pub mod user_data;
 pub mod view;
 pub mod web;

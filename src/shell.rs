@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::ports::{Ask, Ran, Shell, ShellTarget};
+use drover_actors::ports::{Ask, Holder, Ran, Shell, ShellTarget};
 use drover_actors::spec::{SshSpec, UploadSpec};
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
@@ -19,6 +19,7 @@ use crate::ssh::{
     ConnectError, ExecError, ExecResult, HostKeyPolicy, Keep, Limits, PrivateKey, Session, Target,
     UploadError, connect, quote,
 };
+use crate::user_data::{UserDataStore, guest};
 
 /// How much is kept of files that left the configuration.
 const FORMER_BYTES: usize = 64 << 20;
@@ -31,6 +32,7 @@ const TAIL_LINES: usize = 12;
 pub struct SshShell {
     keys: Arc<RwLock<Keys>>,
     files: RwLock<Files>,
+    user_data: Option<Arc<UserDataStore>>,
     runtime: Handle,
 }
 
@@ -82,7 +84,13 @@ impl Files {
 impl SshShell {
     /// A shell without keys; logins run on `runtime`.
     pub fn new(runtime: Handle) -> Self {
-        Self { keys: Arc::default(), files: RwLock::default(), runtime }
+        Self { keys: Arc::default(), files: RwLock::default(), user_data: None, runtime }
+    }
+
+    /// Brings the user data of leases from here.
+    #[must_use]
+    pub fn with_user_data(self, store: Arc<UserDataStore>) -> Self {
+        Self { user_data: Some(store), ..self }
     }
 
     /// Takes the keys of a configuration. Keys that left it are kept: agents born with them live on.
@@ -152,10 +160,7 @@ impl SshShell {
             match ran.exit {
                 Some(0) => Ok(true),
                 Some(1) => Ok(false),
-                _ => {
-                    let text = format!("looking for the runner failed: {}", ran.tail);
-                    Err(Fault::new(FaultKind::Broken, Culprit::Guest, text))
-                }
+                _ => Err(broken("looking for the runner", &ran)),
             }
         })
     }
@@ -169,16 +174,7 @@ impl SshShell {
         limit: Duration,
     ) -> Ask<Ran> {
         self.with_session(target, limit, move |session, left| async move {
-            for (to, content) in files {
-                match session.upload(&to, content, 0o600, left).await {
-                    Ok(()) => {}
-                    Err(error @ UploadError::Failed { .. }) => {
-                        let text = error.to_string();
-                        return Err(Fault::new(FaultKind::Broken, Culprit::Guest, text));
-                    }
-                    Err(UploadError::Exec { source, .. }) => return ended_early(source),
-                }
-            }
+            put_all(&session, files, left).await?;
             exec(session, &command, left).await
         })
     }
@@ -193,12 +189,7 @@ impl SshShell {
     ) -> Ask<()> {
         self.with_session(target, limit, move |session, left| async move {
             let ran = exec(session, &command, left).await?;
-            if ran.exit == Some(0) {
-                Ok(())
-            } else {
-                let text = format!("{doing} failed: {}", ran.tail);
-                Err(Fault::new(FaultKind::Broken, Culprit::Guest, text))
-            }
+            if ran.exit == Some(0) { Ok(()) } else { Err(broken(doing, &ran)) }
         })
     }
 }
@@ -233,14 +224,22 @@ impl Shell for SshShell {
         })
     }
 
-    fn admit(
-        &self,
-        target: ShellTarget,
-        lease: &str,
-        public_key: &str,
-        limit: Duration,
-    ) -> Ask<()> {
-        self.script(target, admit_command(lease, public_key), limit, "adding the lease's key")
+    fn admit(&self, target: ShellTarget, lease: &str, holder: &Holder, limit: Duration) -> Ask<()> {
+        let key = holder.public_key.as_deref().map(|key| admit_command(lease, key));
+        let doing = "adding the lease's key";
+        if !holder.user_data {
+            return self.script(target, key.unwrap_or_else(|| "true".into()), limit, doing);
+        }
+        let (store, lease) = (self.user_data.clone(), lease.to_owned());
+        self.with_session(target, limit, move |session, left| async move {
+            bring(&session, store, lease, left).await?;
+            let Some(key) = key else {
+                session.close().await;
+                return Ok(());
+            };
+            let ran = exec(session, &key, left).await?;
+            if ran.exit == Some(0) { Ok(()) } else { Err(broken(doing, &ran)) }
+        })
     }
 
     fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()> {
@@ -249,10 +248,68 @@ impl Shell for SshShell {
 }
 
 async fn exec(session: Session, command: &str, limit: Duration) -> Result<Ran, Fault> {
-    let limits = Limits { time: limit, output_bytes_max: TAIL_BYTES, keep: Keep::Last };
-    let outcome = session.exec(command, None, limits, None).await;
+    let ran = exec_on(&session, command, limit).await;
     session.close().await;
-    match outcome {
+    ran
+}
+
+/// Puts files that only their user can read into the guest.
+async fn put_all(
+    session: &Session,
+    files: impl IntoIterator<Item = (String, Bytes)> + Send,
+    limit: Duration,
+) -> Result<(), Fault> {
+    for (to, content) in files {
+        match session.upload(&to, content, 0o600, limit).await {
+            Ok(()) => {}
+            Err(error @ UploadError::Failed { .. }) => {
+                let text = error.to_string();
+                return Err(Fault::new(FaultKind::Broken, Culprit::Guest, text));
+            }
+            Err(UploadError::Exec { source, .. }) => {
+                let ran = ended_early(source)?;
+                return Err(broken(&format!("writing `{to}`"), &ran));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts a lease's user data into the guest, unless that was done already.
+async fn bring(
+    session: &Session,
+    store: Option<Arc<UserDataStore>>,
+    lease: String,
+    limit: Duration,
+) -> Result<(), Fault> {
+    let begun = exec_on(session, &guest::begin(&lease), limit).await?;
+    match begun.exit {
+        Some(0) => return Ok(()),
+        Some(1) => {}
+        _ => return Err(broken("making a folder for user data", &begun)),
+    }
+    let name = lease.clone();
+    let read = tokio::task::spawn_blocking(move || store.map(|store| store.read(&name))).await;
+    match read {
+        Ok(Some(Ok(content))) => put_all(session, guest::files(&lease, content), limit).await,
+        Ok(Some(Err(error))) => {
+            let text = format!("its user data can not be read any more: {error}");
+            Err(Fault::new(FaultKind::Gone, Culprit::Guest, text))
+        }
+        Ok(None) | Err(_) => {
+            let text = "its user data is not kept here";
+            Err(Fault::new(FaultKind::Gone, Culprit::Guest, text))
+        }
+    }
+}
+
+fn broken(doing: &str, ran: &Ran) -> Fault {
+    Fault::new(FaultKind::Broken, Culprit::Guest, format!("{doing} failed: {}", ran.tail))
+}
+
+async fn exec_on(session: &Session, command: &str, limit: Duration) -> Result<Ran, Fault> {
+    let limits = Limits { time: limit, output_bytes_max: TAIL_BYTES, keep: Keep::Last };
+    match session.exec(command, None, limits, None).await {
         Ok(result) => Ok(Ran { exit: result.exit, tail: tail(&result) }),
         Err(error) => ended_early(error),
     }
@@ -331,20 +388,25 @@ fn admit_command(lease: &str, public_key: &str) -> String {
     )
 }
 
-/// Takes the lease's lines out again, in place so that owner and mode stay.
+/// Takes the lease's lines out again, in place so that owner and mode stay, and its files.
 fn expel_command(lease: &str) -> String {
     let marker = quote(&format!(" {}$", marker(lease)));
     format!(
         "test ! -e ~/.ssh/authorized_keys || {{ kept=$(grep -v {marker} ~/.ssh/authorized_keys); \
-         printf '%s\\n' \"$kept\" > ~/.ssh/authorized_keys; }}"
+         printf '%s\\n' \"$kept\" > ~/.ssh/authorized_keys; }} && {}",
+        guest::end(lease)
     )
 }
 
-/// Whether a command is exactly one that adds or removes a lease's key.
+/// Whether a command is exactly one that adds or removes a lease's key and user data.
 ///
 /// For places that run nothing else unisolated.
 pub fn is_housekeeping(command: &str) -> bool {
-    let Some((before, after)) = command.split_once("drover-lease-") else { return false };
+    let Some((before, after)) = command.split_once("drover-lease-") else {
+        let (_, after) = command.split_once(".drover-lease/").unwrap_or_default();
+        let lease: String = after.chars().take_while(char::is_ascii_alphanumeric).collect();
+        return command == guest::begin(&lease);
+    };
     let lease: String = after.chars().take_while(char::is_ascii_alphanumeric).collect();
     let key = before.split_once("grep -qxF '").map_or("", |(_, key)| key.trim_end());
     command == expel_command(&lease) || command == admit_command(&lease, key)
@@ -399,7 +461,9 @@ mod tests {
 
     #[test]
     fn only_the_very_commands_of_lease_keys_are_housekeeping() {
-        for command in [admit_command("l1", "ssh-ed25519 AAAA"), expel_command("l1")] {
+        for command in
+            [admit_command("l1", "ssh-ed25519 AAAA"), expel_command("l1"), guest::begin("l1")]
+        {
             assert!(is_housekeeping(&command), "{command}");
             assert!(!is_housekeeping(&format!("{command}; reboot")));
         }

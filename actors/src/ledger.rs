@@ -19,6 +19,7 @@ use crate::id::{
 };
 use crate::marks::Marks;
 use crate::overrides::{OverrideChange, Overrides};
+use crate::ports::Holder;
 use crate::record::{Body, EXPIRED, Hold, LOST, LeaseAsk, Owner, Reason, Record};
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
@@ -250,13 +251,13 @@ const PRUNE_EVERY_MS: i64 = 10 * 60 * 1000;
 impl GrantedLease {
     /// What is put into the guest for it.
     pub fn pass(&self) -> Option<Pass> {
-        match (&self.ask.public_key, &self.ask.source, &self.runner) {
-            (Some(key), ..) => Some(Pass::Key(key.clone())),
-            (None, Some(source), Some(runner)) => {
-                Some(Pass::Runner(source.clone(), runner.clone(), self.ask.want.clone()))
-            }
-            (None, ..) => None,
+        let ask = &self.ask;
+        if ask.public_key.is_some() || ask.user_data {
+            let (public_key, user_data) = (ask.public_key.clone(), ask.user_data);
+            return Some(Pass::Holder(Holder { public_key, user_data }));
         }
+        let (source, runner) = (ask.source.clone()?, self.runner.clone()?);
+        Some(Pass::Runner(source, runner, ask.want.clone()))
     }
 }
 

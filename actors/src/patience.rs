@@ -14,7 +14,7 @@ use crate::marks::Marks;
 use crate::placement::Fleet;
 use crate::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Demand, HireCall,
-    Hypervisor, IdSight, ImageSight, Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall,
+    Holder, Hypervisor, IdSight, ImageSight, Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall,
     SourceSight, Survey, TaskEnd, VmRef, VmSight,
 };
 use crate::source::{Found, Sought};
@@ -194,8 +194,8 @@ impl Shell for Patient<dyn Shell> {
         within(limit + BEYOND, "upload", Culprit::Guest, self.0.upload(target, upload, limit))
     }
 
-    fn admit(&self, target: ShellTarget, lease: &str, key: &str, limit: Duration) -> Ask<()> {
-        within(limit + BEYOND, "admit", Culprit::Guest, self.0.admit(target, lease, key, limit))
+    fn admit(&self, target: ShellTarget, lease: &str, holder: &Holder, limit: Duration) -> Ask<()> {
+        within(limit + BEYOND, "admit", Culprit::Guest, self.0.admit(target, lease, holder, limit))
     }
 
     fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()> {

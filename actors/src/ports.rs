@@ -281,6 +281,22 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn remove_image(&self, cloud: &CloudId, image: &ImageSight) -> Ask<()>;
 }
 
+/// What is put into a guest for whoever holds it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// The key that is added to the login's authorised keys, tagged with the lease.
+    pub public_key: Option<String>,
+    /// Whether the lease's user data goes there, which the port itself keeps.
+    pub user_data: bool,
+}
+
+impl Holder {
+    /// Somebody who only logs in.
+    pub fn of_key(public_key: impl Into<String>) -> Self {
+        Self { public_key: Some(public_key.into()), user_data: false }
+    }
+}
+
 /// SSH into guests.
 pub trait Shell: Send + Sync + 'static {
     /// Logs in once and runs nothing; gives the host key seen.
@@ -292,9 +308,9 @@ pub trait Shell: Send + Sync + 'static {
     /// Puts a file at its place, replacing what stood there; repeatable. `Broken` when its content
     /// is not known any more.
     fn upload(&self, target: ShellTarget, upload: UploadSpec, limit: Duration) -> Ask<Ran>;
-    /// Adds a public key to the login's authorised keys, tagged with the lease; repeatable.
-    fn admit(&self, target: ShellTarget, lease: &str, public_key: &str, limit: Duration)
-    -> Ask<()>;
+    /// Puts into the guest what a lease's holder needs there; repeatable. `Gone` when its user data
+    /// is not known any more.
+    fn admit(&self, target: ShellTarget, lease: &str, holder: &Holder, limit: Duration) -> Ask<()>;
     /// Removes what `admit` added for the lease; repeatable.
     fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()>;
 }

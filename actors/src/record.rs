@@ -217,6 +217,10 @@ pub struct LeaseAsk {
     /// Whether it takes its agent with all executors.
     #[serde(default)]
     pub whole: bool,
+    /// Whether user data goes with it. What that says may be secret and is kept beside the journal,
+    /// by whoever reaches the guest.
+    #[serde(default)]
+    pub user_data: bool,
 }
 
 /// For whom a lease is: who asked, and for whom they said. Only the same may have a guest again.
@@ -237,7 +241,7 @@ impl LeaseAsk {
 
     /// Whether something is put into the guest for it that must be out of there when it is over.
     pub fn enters(&self) -> bool {
-        self.public_key.is_some() || self.source.is_some()
+        self.public_key.is_some() || self.source.is_some() || self.user_data
     }
 }
 

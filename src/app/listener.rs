@@ -7,19 +7,38 @@ use drover_actors::id::TemplateId;
 use drover_actors::ports::Observer;
 use drover_actors::record::Reason;
 
+use tokio::runtime::Handle;
+
 use super::parts::Ways;
+use crate::user_data::UserDataStore;
 use crate::view::View;
 
-/// Takes facts for the view, logs those an operator wants to read, and forgets clouds that are gone.
+/// Takes facts for the view, logs those an operator wants to read, and forgets clouds and user data
+/// whose time is over.
 pub struct Listener {
     view: Arc<View>,
     ways: Arc<Ways>,
+    user_data: Arc<UserDataStore>,
+    runtime: Handle,
 }
 
 impl Listener {
-    /// Listens for both.
-    pub fn new(view: Arc<View>, ways: Arc<Ways>) -> Self {
-        Self { view, ways }
+    /// Listens for all of them; files are removed on `runtime`.
+    pub fn new(
+        view: Arc<View>,
+        ways: Arc<Ways>,
+        user_data: Arc<UserDataStore>,
+        runtime: Handle,
+    ) -> Self {
+        Self { view, ways, user_data, runtime }
+    }
+
+    /// What a lease brought goes when it ends.
+    fn look_after(&self, lease: &LeasePicture) {
+        if lease.state == "ended" && self.user_data.holds(&lease.lease) {
+            let (store, lease) = (Arc::clone(&self.user_data), lease.lease.clone());
+            self.runtime.spawn_blocking(move || store.forget(&lease));
+        }
     }
 }
 
@@ -31,6 +50,9 @@ impl Observer for Listener {
         }
         if let What::SourceGone { source } = &fact.what {
             self.ways.forget_source(source);
+        }
+        if let What::Lease(lease) = &fact.what {
+            self.look_after(lease);
         }
         self.view.observe(fact);
     }

@@ -33,6 +33,7 @@ use crate::pve::{Proxmox, TICK, WireDialer};
 use crate::shell::SshShell;
 use crate::systemd::{self, Notifier};
 use crate::telemetry::{self, LevelHandle};
+use crate::user_data::UserDataStore;
 use crate::view::View;
 use crate::web::{self, Doors, Limits, Listen, Running};
 
@@ -189,8 +190,12 @@ impl Service {
         let key = Arc::new(key);
         let proxmox = Proxmox::new(Some(runtime.clone()), Arc::new(WireDialer), TICK);
         let proxmox = Arc::new(proxmox.with_call_ins(Arc::clone(&key)));
-        let shell = Arc::new(SshShell::new(runtime.clone()));
-        let systems = Arc::new(CiSystems::new(Arc::clone(&shell), runtime));
+        let user_data = UserDataStore::open(&state, &ledger)
+            .map_err(|source| RunError::State { path: state.clone(), source })?;
+        let user_data = Arc::new(user_data);
+        let shell = SshShell::new(runtime.clone()).with_user_data(Arc::clone(&user_data));
+        let shell = Arc::new(shell);
+        let systems = Arc::new(CiSystems::new(Arc::clone(&shell), runtime.clone()));
         let hooks = Arc::new(Hooks::default());
         hooks.replace(parts::hook_secrets(&checked));
         let view = View::new(epoch);
@@ -202,8 +207,9 @@ impl Service {
         ways.connect(&checked, &HerdSpec::default());
         parts::keys(&shell, &checked.keys);
         shell.set_files(checked.uploads.iter());
-        let observer: Arc<dyn Observer> =
-            Arc::new(Listener::new(Arc::clone(&view), Arc::clone(&ways)));
+        let listener =
+            Listener::new(Arc::clone(&view), Arc::clone(&ways), Arc::clone(&user_data), runtime);
+        let observer: Arc<dyn Observer> = Arc::new(listener);
         let ports = Ports {
             hypervisor: Arc::clone(&proxmox) as _,
             shell: Arc::clone(&shell) as _,
@@ -228,7 +234,7 @@ impl Service {
             Arc::clone(&ambient),
         )
         .await?;
-        let doors = doors(&home, &view, (&ambient, &key, &hooks), &level, reloads);
+        let doors = doors(&home, &view, (&ambient, &key, &hooks, &user_data), &level, reloads);
         let fixed = Fixed::of(&checked.service);
         let web = bound.serve(doors, auth, Limits::default())?;
         for addr in &web.addrs {
@@ -415,10 +421,12 @@ fn open_journal(state: &Path, ambient: &Arc<dyn Ambient>) -> Result<Opened, RunE
     Ok(Writer::open(log, &path, Arc::clone(ambient), WriterOptions::default())?)
 }
 
+type Given<'a> = (&'a Arc<dyn Ambient>, &'a Arc<CallInKey>, &'a Arc<Hooks>, &'a Arc<UserDataStore>);
+
 fn doors(
     home: &Home,
     view: &Arc<View>,
-    (ambient, key, hooks): (&Arc<dyn Ambient>, &Arc<CallInKey>, &Arc<Hooks>),
+    (ambient, key, hooks, user_data): Given<'_>,
     level: &LevelHandle,
     reloads: mpsc::UnboundedSender<ReloadReply>,
 ) -> Doors {
@@ -443,6 +451,7 @@ fn doors(
         alive: Arc::clone(&home.alive),
         call_in: Arc::new(move |token| key.agent(token)),
         hooks: Arc::clone(hooks),
+        user_data: Arc::clone(user_data),
         mint_lease: Arc::new(move || mint_lease(|| ambient.draw())),
     }
 }

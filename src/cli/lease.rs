@@ -1,7 +1,9 @@
 //! `drover lease`: take a lease, run a command on it over SSH, and release it whatever happens.
 
+use std::fs::File;
 use std::future::Future;
-use std::path::PathBuf;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use super::remote::path;
 use super::tables::clean;
 use super::{CallError, CliError, Client, LeaseOptions, Term};
 use crate::ssh::{self, Output};
+use crate::user_data::{USER_DATA_MAX, guest};
 use crate::web::LeaseIn;
 use crate::web::shapes::{AgentsOut, LeaseOut, SshOut};
 
@@ -127,13 +130,20 @@ pub(super) async fn lease(
     };
     let result = match waited {
         Ok(Waited::Ready(lease, ssh)) if options.command.is_empty() => {
-            match show(leasing, &lease, &ssh, &identity, term) {
+            match show(leasing, options, &lease, &ssh, &identity, term) {
                 Ok(()) => return Ok(0),
                 Err(fault) => Err(fault),
             }
         }
         Ok(Waited::Ready(_, ssh)) => {
-            let job = run(leasing.over, &ssh, &identity, &options.command, stop.as_mut(), term);
+            let mut command = match &options.command[..] {
+                [one] => one.clone(),
+                several => ssh::join(several),
+            };
+            if options.user_data.is_some() {
+                command = guest::with_env(&lease.id, &command);
+            }
+            let job = run(leasing.over, &ssh, &identity, command, stop.as_mut(), term);
             match job.await {
                 Ok(Ran::Stopped(code)) => Ok(code),
                 Ok(Ran::Ended(ended)) => {
@@ -155,7 +165,7 @@ async fn take(
     identity: &Identity,
     mut stop: Pin<&mut impl Future<Output = u8>>,
 ) -> Result<LeaseOut, CliError> {
-    let ask = LeaseIn {
+    let mut ask = LeaseIn {
         template: options.template.clone(),
         labels: options.labels.clone(),
         label_expression: options.label_expression.clone(),
@@ -163,7 +173,11 @@ async fn take(
         owner: options.owner.clone(),
         ssh_public_key: Some(identity.key.public_line("")),
         idempotency_key: Some(uuid::Uuid::new_v4().to_string()),
+        ..LeaseIn::default()
     };
+    if let Some(path) = &options.user_data {
+        ask.bring(read_user_data(path)?);
+    }
     let mut tries = leasing.patience.tries;
     loop {
         // Not given up on a signal: only its answer tells which lease to release.
@@ -186,6 +200,24 @@ async fn take(
             () = tokio::time::sleep(leasing.patience.pause) => {}
         }
     }
+}
+
+/// Reads user data from a file, or from the standard input for `-`.
+fn read_user_data(path: &Path) -> Result<Vec<u8>, CliError> {
+    let most = USER_DATA_MAX as u64 + 1;
+    let mut bytes = Vec::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().lock().take(most).read_to_end(&mut bytes)
+    } else {
+        File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes))
+    };
+    let path = path.display();
+    read.map_err(|fault| CliError::Usage(format!("user data `{path}` cannot be read: {fault}")))?;
+    if bytes.is_empty() || bytes.len() > USER_DATA_MAX {
+        let text = format!("user data `{path}` must have 1 to {USER_DATA_MAX} bytes");
+        return Err(CliError::Usage(text));
+    }
+    Ok(bytes)
 }
 
 enum Waited {
@@ -279,15 +311,11 @@ async fn run(
     over: &dyn RunOverSsh,
     ssh: &SshOut,
     identity: &Identity,
-    words: &[String],
+    command: String,
     mut stop: Pin<&mut impl Future<Output = u8>>,
     term: &mut Term<'_>,
 ) -> Result<Ran, CliError> {
     let (output, mut pieces) = mpsc::channel(64);
-    let command = match words {
-        [one] => one.clone(),
-        several => ssh::join(several),
-    };
     let job = SshJob {
         host: ssh.host.clone(),
         port: ssh.port,
@@ -398,6 +426,7 @@ fn print(piece: Output, term: &mut Term<'_>) -> Result<(), CliError> {
 
 fn show(
     leasing: &Leasing<'_>,
+    options: &LeaseOptions,
     lease: &LeaseOut,
     ssh: &SshOut,
     identity: &Identity,
@@ -413,6 +442,10 @@ fn show(
     let until = lease.expires_at.as_deref().unwrap_or("it is released");
     writeln!(term.out, "lease {} lasts until {until}", lease.id)?;
     writeln!(term.out, "log in:  {command}")?;
+    if options.user_data.is_some() {
+        let (data, env) = (guest::shown(&lease.id), guest::shown_env(&lease.id));
+        writeln!(term.out, "there:   {data}; as variables: . {env}")?;
+    }
     writeln!(term.out, "release: drover release {}", lease.id)?;
     Ok(())
 }

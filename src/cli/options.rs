@@ -329,6 +329,9 @@ pub struct SimOptions {
     /// Run commands in process guests without bubblewrap, as the user who runs this
     #[arg(long)]
     pub unisolated: bool,
+    /// A folder of this machine, absolute, that process guests can read, beside its /usr
+    #[arg(long, value_name = "DIR")]
+    pub share: Vec<PathBuf>,
     /// Serve every node: the first on --listen, the others on free ports, all told in `urls`
     #[arg(long)]
     pub all_nodes: bool,
@@ -375,6 +378,9 @@ pub struct LeaseOptions {
     /// File with the passphrase of that key
     #[arg(long, value_name = "FILE", env = "DROVER_KEY_PASSPHRASE_FILE")]
     pub passphrase_file: Option<PathBuf>,
+    /// File for the machine, of any kind; its lines NAME=value are variables of CMD (`-` reads it here)
+    #[arg(long, value_name = "FILE")]
+    pub user_data: Option<PathBuf>,
     /// What to run there; several words are quoted, a single one goes to the shell as it is
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,

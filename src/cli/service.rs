@@ -113,6 +113,7 @@ pub(super) fn sim(options: SimOptions) -> ExitCode {
         latency: options.latency,
         faults: options.faults,
         unisolated: options.unisolated,
+        shared: options.share,
         all_nodes: options.all_nodes,
         control: options.control,
         record: options.record,

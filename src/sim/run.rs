@@ -47,6 +47,8 @@ pub struct Options {
     pub faults: Option<PathBuf>,
     /// Run commands in process guests without bubblewrap.
     pub unisolated: bool,
+    /// Folders of this machine that process guests can read.
+    pub shared: Vec<PathBuf>,
     /// Serve every node on a port of its own.
     pub all_nodes: bool,
     /// Where to take orders while it runs.
@@ -396,6 +398,7 @@ fn guests(options: &Options, folder: &Path) -> Result<Arc<dyn GuestHost>, SimErr
         GuestKind::Process => {
             let mut process = ProcessOptions::new(folder.join("guests"));
             process.seed = options.seed;
+            process.shared.clone_from(&options.shared);
             if options.unisolated {
                 process.isolation = Isolation::Unisolated;
             }

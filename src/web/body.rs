@@ -21,7 +21,15 @@ pub(super) struct Fields {
 impl Fields {
     /// Parses a body; an empty one is an empty object.
     pub(super) fn parse(body: Result<Bytes, actix_web::Error>) -> Result<Self, Problem> {
-        let body = body.map_err(|error| unreadable(&error, BODY_LIMIT))?;
+        Self::parse_large(body, BODY_LIMIT)
+    }
+
+    /// Parses a body that may have this many bytes.
+    pub(super) fn parse_large(
+        body: Result<Bytes, actix_web::Error>,
+        limit: usize,
+    ) -> Result<Self, Problem> {
+        let body = body.map_err(|error| unreadable(&error, limit))?;
         let value = if body.is_empty() {
             Value::Object(Map::new())
         } else {
@@ -68,6 +76,21 @@ impl Fields {
             return None;
         }
         Some(text)
+    }
+
+    /// Takes a text of any characters, of which no fault shows one.
+    pub(super) fn opaque(&mut self, field: &'static str) -> Option<String> {
+        match self.take(field)? {
+            Value::String(text) => Some(text),
+            value @ (Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_)) => {
+                self.fault(field, format!("must be a text, and is {}", kind(&value)));
+                None
+            }
+        }
     }
 
     /// Takes a list of texts.

@@ -1,10 +1,13 @@
 //! Leases: asking, waiting, renewing, releasing.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, web};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use drover_actors::id::LeaseId;
 use drover_actors::labels::LabelExpression;
 use drover_actors::message::{HerdCommand, Refusal};
@@ -20,11 +23,16 @@ use super::body::{Fields, hex};
 use super::problem::printable;
 use super::shapes::{LeaseOut, LeasesOut, rfc3339};
 use super::{Caller, Problem, State};
+use crate::causes::chain;
+use crate::user_data::{Kept, USER_DATA_MAX};
 
 /// How long a lease lasts when nothing is said, in seconds.
 pub const DEFAULT_TTL_SECONDS: u64 = 3600;
 /// The longest a request may wait, in seconds.
 pub const LONGEST_WAIT_SECONDS: u64 = 300;
+
+/// The most bytes of a request for a lease: all user data fits, however it is escaped.
+pub(super) const LEASE_LIMIT: usize = 8 * USER_DATA_MAX;
 
 /// Types of public keys that are installed in guests.
 const KEY_TYPES: [&str; 7] = [
@@ -60,9 +68,41 @@ pub struct LeaseIn {
     /// A public key that may log in while the lease lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ssh_public_key: Option<String>,
+    /// Text for the machine, at most 65536 bytes: in the login user's `~/.drover-lease/ID/user-data`
+    /// before the lease is ready, removed at its end, and told by nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub user_data: Option<Opaque>,
+    /// The same as any bytes, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub user_data_base64: Option<Opaque>,
     /// The same caller, key and body answer the same lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+}
+
+/// Text that nobody is shown.
+#[derive(Clone, Serialize)]
+#[serde(transparent)]
+pub struct Opaque(pub String);
+
+impl std::fmt::Debug for Opaque {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Opaque({} bytes)", self.0.len())
+    }
+}
+
+impl LeaseIn {
+    /// Brings these bytes to the machine: as text where they are one.
+    pub fn bring(&mut self, bytes: Vec<u8>) {
+        match String::from_utf8(bytes) {
+            Ok(text) => self.user_data = Some(Opaque(text)),
+            Err(other) => {
+                self.user_data_base64 = Some(Opaque(STANDARD.encode(other.as_bytes())));
+            }
+        }
+    }
 }
 
 /// How a lease is made longer.
@@ -104,9 +144,23 @@ pub(super) async fn create(
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<HttpResponse, Problem> {
     let lease = (state.doors.mint_lease)();
-    let ask = Box::new(read_ask(Fields::parse(body)?, &caller, &state, lease)?);
-    let asked = (*ask).clone();
-    let answer = state.ask(state.limits.reply, |reply| HerdCommand::Lease { ask, reply }).await?;
+    let fields = Fields::parse_large(body, LEASE_LIMIT)?;
+    let (ask, user_data) = read_ask(fields, &caller, &state, lease)?;
+    let asked = ask.clone();
+    // Written before the lease is: whoever knows of the lease finds it. Once it was asked for nobody
+    // can tell whether that was heard, so that only the lease's end takes it away.
+    let kept = match user_data {
+        Some(content) => Some(keep(&state, &asked.lease, content).await?),
+        None => None,
+    };
+    let wish = |reply| {
+        kept.into_iter().for_each(Kept::stay);
+        HerdCommand::Lease { ask: Box::new(ask), reply }
+    };
+    let answer = state.ask(state.limits.reply, wish).await?;
+    if asked.user_data && answer.as_ref().ok() != Some(&asked.lease) {
+        forget(&state, &asked.lease).await;
+    }
     let id = answer.map_err(|refusal| match refusal {
         Refusal::Unknown(text) => {
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "no-template", "no template fits", text)
@@ -121,6 +175,27 @@ pub(super) async fn create(
     Ok(HttpResponse::Created()
         .insert_header((header::LOCATION, format!("/v1/leases/{id}")))
         .json(out))
+}
+
+/// Writes down what a lease brings.
+async fn keep(state: &State, lease: &LeaseId, content: Vec<u8>) -> Result<Kept, Problem> {
+    let (store, lease) = (Arc::clone(&state.doors.user_data), lease.clone());
+    let kept = web::block(move || store.keep(&lease, &content)).await;
+    let unavailable = |error: &(dyn std::error::Error + 'static)| {
+        let text = format!("nothing was done: the user data can not be kept: {}", chain(error));
+        Problem::refused(Refusal::Unavailable(text))
+    };
+    match kept {
+        Ok(kept) => kept.map_err(|error| unavailable(&error)),
+        Err(error) => Err(unavailable(&error)),
+    }
+}
+
+/// Removes what a lease would have brought that was not begun.
+async fn forget(state: &State, lease: &LeaseId) {
+    let (store, lease) = (Arc::clone(&state.doors.user_data), lease.clone());
+    // Where it can not be removed that is told, and the next start does it.
+    let _ = web::block(move || store.forget(&lease)).await;
 }
 
 /// A lease that the view does not know: new and not folded yet, or over long since.
@@ -143,7 +218,7 @@ fn read_ask(
     caller: &Caller,
     state: &State,
     lease: LeaseId,
-) -> Result<LeaseAsk, Problem> {
+) -> Result<(LeaseAsk, Option<Vec<u8>>), Problem> {
     let body_hash = fields.hash();
     let longest = state.limits.longest_lease.as_secs();
     let want = read_want(&mut fields);
@@ -154,13 +229,13 @@ fn read_ask(
         fields.fault("sshPublicKey", fault);
     }
     let key = fields.text("idempotencyKey", 255);
-    for later in ["userData", "overrides"] {
-        if fields.take(later).is_some() {
-            fields.fault(later, "is not supported yet; put it into the template and leave it out");
-        }
+    let user_data = read_user_data(&mut fields);
+    if fields.take("overrides").is_some() {
+        let text = "is not supported yet; put it into the template and leave it out";
+        fields.fault("overrides", text);
     }
     fields.finish()?;
-    Ok(LeaseAsk {
+    let ask = LeaseAsk {
         lease,
         want,
         principal: caller.principal.clone(),
@@ -172,7 +247,35 @@ fn read_ask(
         asked: WallTime(jiff::Timestamp::now().as_millisecond()),
         source: None,
         whole: false,
-    })
+        user_data: user_data.is_some(),
+    };
+    Ok((ask, user_data))
+}
+
+/// One of two, or none.
+fn read_user_data(fields: &mut Fields) -> Option<Vec<u8>> {
+    let text = fields.opaque("userData").map(String::into_bytes);
+    let encoded = fields.opaque("userDataBase64");
+    if text.is_some() && encoded.is_some() {
+        fields.fault("userDataBase64", "cannot be given with `userData`; leave one of them out");
+        return None;
+    }
+    let (field, bytes) = match encoded {
+        Some(encoded) => match STANDARD.decode(encoded) {
+            Ok(bytes) => ("userDataBase64", bytes),
+            Err(_) => {
+                fields.fault("userDataBase64", "is no base64 of the standard alphabet");
+                return None;
+            }
+        },
+        None => ("userData", text?),
+    };
+    if bytes.is_empty() || bytes.len() > USER_DATA_MAX {
+        let text = format!("must have 1 to {USER_DATA_MAX} bytes, and has {}", bytes.len());
+        fields.fault(field, text);
+        return None;
+    }
+    Some(bytes)
 }
 
 /// One of three; with faults, something harmless.
@@ -317,7 +420,11 @@ pub(super) async fn release(
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use reqwest::Method;
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::web::testing::{Answer, Served};
 
     const KEY: &str =
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ me@here";
@@ -337,6 +444,83 @@ mod tests {
             let fault = check_public_key(key).unwrap_err();
             assert!(fault.contains(part), "{key}: {fault}");
         }
+    }
+
+    // Invariant: user data is kept from the ask on, and shown by nothing.
+
+    async fn post(served: &Served, body: &Value) -> Answer {
+        served.admin(Method::POST, "/v1/leases", &body.to_string()).await
+    }
+
+    #[tokio::test]
+    async fn user_data_is_kept_for_its_lease_once_and_told_by_nothing() {
+        let served = Served::new();
+        let secret = "password = hunter2\n\u{7}";
+        let body = json!({ "labels": ["linux"], "userData": secret, "idempotencyKey": "k" });
+        for _ in 0..2 {
+            let answer = post(&served, &body).await;
+            assert_eq!((answer.status, &answer.body["id"]), (201, &json!("l1")));
+            assert!(!answer.body.to_string().contains("hunter2"), "{}", answer.body);
+        }
+        let store = served.doors().user_data;
+        assert_eq!(store.read("l1").unwrap(), secret.as_bytes());
+        assert!(!store.holds(&LeaseId::new("l2")), "the repeated ask's own");
+        let ask = served.asks.lock().unwrap()[0].clone();
+        assert!(ask.user_data && !format!("{ask:?}").contains("hunter2"));
+        for path in ["/v1/leases", "/v1/leases/l1", "/v1/status", "/metrics"] {
+            let answer = served.admin(Method::GET, path, "").await;
+            assert!(!answer.body.to_string().contains("hunter2"), "{path}");
+        }
+        served.stop().await;
+    }
+
+    #[tokio::test]
+    async fn user_data_may_be_any_bytes_within_its_bound() {
+        let served = Served::new();
+        let largest = "\u{1}".repeat(USER_DATA_MAX);
+        let bytes = STANDARD.encode([0, 255, 10]);
+        for (given, status, part) in [
+            (json!({ "userData": largest }), 201, ""),
+            (json!({ "userData": format!("{largest}x") }), 400, "and has 65537"),
+            (json!({ "userDataBase64": bytes }), 201, ""),
+            (json!({ "userDataBase64": "secret!" }), 400, "is no base64"),
+            (
+                json!({ "userData": "secret", "userDataBase64": bytes }),
+                400,
+                "leave one of them out",
+            ),
+            (json!({ "userData": ["secret"] }), 400, "must be a text, and is a list"),
+        ] {
+            let mut body = given;
+            body["template"] = json!("linux");
+            let answer = post(&served, &body).await;
+            let detail = answer.body["detail"].as_str().unwrap_or_default();
+            assert_eq!(answer.status, status, "{detail}");
+            assert!(detail.contains(part) && !detail.contains("secret"), "{detail}");
+        }
+        let store = served.doors().user_data;
+        let asks: Vec<_> =
+            served.asks.lock().unwrap().iter().map(|ask| ask.lease.clone()).collect();
+        assert_eq!(store.read(asks[1].as_str()).unwrap().as_ref(), [0, 255, 10]);
+        served.stop().await;
+    }
+
+    #[tokio::test]
+    async fn user_data_of_a_lease_that_is_refused_is_not_kept() {
+        let served = Served::new();
+        let answer = post(&served, &json!({ "template": "nope", "userData": "x" })).await;
+        assert_eq!(answer.status, 422);
+        assert!(!served.doors().user_data.holds(&LeaseId::new("l1")));
+        served.stop().await;
+    }
+
+    #[test]
+    fn user_data_of_a_request_is_not_in_its_debug_text() {
+        let mut ask = LeaseIn::default();
+        ask.bring(b"hunter2".to_vec());
+        assert!(!format!("{ask:?}").contains("hunter2"));
+        ask.bring(vec![0xff]);
+        assert_eq!(ask.user_data_base64.unwrap().0, "/w==");
     }
 
     // Invariant: an idempotency key belongs to its principal.

@@ -37,6 +37,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::demand::Hooks;
+use crate::user_data::UserDataStore;
 use crate::view::View;
 
 pub use addresses::{AddressPoolOut, AddressPoolsOut};
@@ -80,6 +81,8 @@ pub struct Doors {
     pub call_in: WhoCalls,
     /// The sources of demand that send webhooks.
     pub hooks: Arc<Hooks>,
+    /// Where user data of leases is kept.
+    pub user_data: Arc<UserDataStore>,
     /// Makes the id of a new lease.
     pub mint_lease: Arc<dyn Fn() -> LeaseId + Send + Sync>,
 }
@@ -184,6 +187,7 @@ fn routes(config: &mut ServiceConfig) {
         )
         .service(
             resource("/v1/leases")
+                .app_data(web::PayloadConfig::new(leases::LEASE_LIMIT))
                 .route(web::get().to(leases::list))
                 .route(web::post().to(leases::create)),
         )

@@ -17,6 +17,7 @@ use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
 use drover_actors::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId, VmId,
 };
+use drover_actors::ledger::Ledger;
 use drover_actors::message::{HerdCommand, NodeDrained, NodesSeen, Provisioned, Refusal};
 use drover_actors::overrides::Overrides;
 use drover_actors::placement::report::{NodeReport, WhyReport};
@@ -31,6 +32,7 @@ use serde_json::Value;
 use crate::demand::Hooks;
 
 use super::{Auth, Doors, Limits, Listen, Role, Running, TokenGrant, bind};
+use crate::user_data::UserDataStore;
 use crate::view::View;
 
 /// 2026-11-21T08:11:02Z.
@@ -403,6 +405,9 @@ impl Served {
         let outcome = Arc::clone(&reload);
         let hooks = Arc::new(Hooks::default());
         hooks.replace([(SourceId::new("git"), HOOK_SECRET.to_owned().into())].into());
+        let directory = tempfile::tempdir().unwrap();
+        let user_data = UserDataStore::open(directory.path(), &Ledger::default()).unwrap();
+        let user_data = Arc::new(user_data);
         let doors = Doors {
             herd,
             view: view.clone(),
@@ -413,6 +418,7 @@ impl Served {
             }),
             alive: Arc::new(move || turns.load(Ordering::Relaxed)),
             hooks,
+            user_data,
             call_in: Arc::new(|token| {
                 let agent = token.strip_prefix("token-of-")?;
                 Some(AgentId::new(agent))
@@ -428,7 +434,6 @@ impl Served {
             role,
             secret: SecretString::from(format!("{role}-token")),
         });
-        let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("drover.sock");
         let listen = vec![
             Listen::Unix { path: socket.clone(), mode: None },

@@ -178,7 +178,7 @@ async fn every_fault_of_a_body_is_told_with_its_field() {
     let served = Served::new();
     let body = json!({
         "template": "t", "labels": ["l"], "ttlSeconds": 0, "owner": "two\nlines",
-        "sshPublicKey": "ssh-dss AAAA", "userData": "x", "overrides": {}, "lables": [],
+        "sshPublicKey": "ssh-dss AAAA", "userData": "", "overrides": {}, "lables": [],
     });
     let answer = served.admin(Method::POST, "/v1/leases", &body.to_string()).await;
     assert_eq!((answer.status, answer.kind.as_str()), (400, "application/problem+json"));
@@ -194,7 +194,7 @@ async fn every_fault_of_a_body_is_told_with_its_field() {
     ttlSeconds: must be a whole number from 1 to 86400, and is 0
     owner: must be 1 to 255 characters on one line
     sshPublicKey: must begin with its type, one of ssh-ed25519, ecdsa-sha2-nistp256, ecdsa-sha2-nistp384, ecdsa-sha2-nistp521, ssh-rsa, sk-ssh-ed25519@openssh.com, sk-ecdsa-sha2-nistp256@openssh.com, and begins with `ssh-dss`
-    userData: is not supported yet; put it into the template and leave it out
+    userData: must have 1 to 65536 bytes, and has 0
     overrides: is not supported yet; put it into the template and leave it out
     lables: is not known; did you mean `labels`?
     ");
@@ -205,7 +205,7 @@ async fn every_fault_of_a_body_is_told_with_its_field() {
 #[tokio::test]
 async fn bodies_that_are_none_are_refused() {
     let served = Served::new();
-    let large = format!(r#"{{"owner": "{}"}}"#, "x".repeat(BODY_LIMIT));
+    let large = format!(r#"{{"owner": "{}"}}"#, "x".repeat(8 * BODY_LIMIT));
     for (body, status, part) in [
         ("{", 400, "the body is not JSON"),
         ("[]", 400, "must be a JSON object"),
@@ -217,7 +217,7 @@ async fn bodies_that_are_none_are_refused() {
             "`labelExpression` cannot be given with `labels`",
         ),
         (r#"{"template": "nope"}"#, 422, "known are lab/linux"),
-        (&large, 413, "at most 65536 bytes"),
+        (&large, 413, "at most 524288 bytes"),
     ] {
         let answer = served.admin(Method::POST, "/v1/leases", body).await;
         let detail = answer.body["detail"].as_str().unwrap();

@@ -26,13 +26,14 @@ mod record;
 mod reset;
 mod site;
 mod storm;
+mod webhook;
 
 use figure::Report;
 use herd::Herd;
 use site::Lanes;
 
 /// What can be measured, by name.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "provision-200",
     "lanes-200",
     "teardown-200",
@@ -42,6 +43,7 @@ const NAMES: [&str; 11] = [
     "journal",
     "placement",
     "lease-warm",
+    "webhook-200",
     "reset",
     "storm",
 ];
@@ -100,6 +102,9 @@ fn main() {
     }
     if wanted("lease-warm") {
         lease::tell(&mut report);
+    }
+    if wanted("webhook-200") {
+        webhook::tell(&mut report);
     }
     if wanted("reset") {
         reset::tell(&mut report);

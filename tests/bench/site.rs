@@ -114,6 +114,8 @@ struct Site {
     lanes: Lanes,
     /// More keys of every template.
     keys: Value,
+    /// Where a source of demand is, if there is one.
+    source: Option<String>,
     templates: Vec<(u32, String, u32)>,
 }
 
@@ -126,6 +128,13 @@ impl Service {
     /// Starts one whose templates have more keys.
     pub fn start_with(cluster: &Cluster, lanes: Lanes, keys: Value) -> Self {
         let site = Site { keys, ..Site::new(cluster, lanes) };
+        site.write(false);
+        Self { child: site.spawn(None), site }.up()
+    }
+
+    /// Starts one that serves a Gitea, whose webhooks are signed with the token of its own API.
+    pub fn start_for(cluster: &Cluster, lanes: Lanes, gitea: &str) -> Self {
+        let site = Site { source: Some(gitea.to_owned()), ..Site::new(cluster, lanes) };
         site.write(false);
         Self { child: site.spawn(None), site }.up()
     }
@@ -221,6 +230,7 @@ impl Site {
             cluster: cluster.sim.facts.clone(),
             lanes,
             keys: json!({}),
+            source: None,
             templates: cluster.templates().collect(),
             dir,
         }
@@ -277,6 +287,13 @@ impl Site {
         });
         for (key, value) in self.keys.as_object().into_iter().flatten() {
             text["agentDefaults"][key] = value.clone();
+        }
+        if let Some(url) = &self.source {
+            text["credentials"]["git"] = json!({ "kind": "apiToken", "secretFile": file("api") });
+            text["demand"] = json!({ "git": {
+                "kind": "gitea", "url": url, "credentialsId": "git",
+                "webhook": { "secretFile": file("api") },
+            }});
         }
         let fresh = dir.join(".drover.yaml.new");
         std::fs::write(&fresh, text.to_string()).unwrap();

@@ -8,7 +8,8 @@ use drover::sim::world::{CallFault, Faults};
 use drover_actors::fact::AgentPicture;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::LeaseId;
-use drover_actors::record::{Body, Reason};
+use drover_actors::message::HerdCommand;
+use drover_actors::record::{Body, LeaseAsk, Reason};
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::world::World;
@@ -61,6 +62,19 @@ async fn cut_when_the_lease_was_just_asked_for() {
     world.restart(AWAY).await;
     let lease = world.view().leases()[0].lease.clone();
     world.ready(&lease).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn user_data_that_was_asked_for_before_a_crash_comes_with_the_machine_after_it() {
+    let mut world = World::started(Setup::linux("maxTotalUses: 1")).await;
+    let ask = LeaseAsk { user_data: true, public_key: None, ..*world.an_ask("linux", AWAY * 60) };
+    let wish = |reply| HerdCommand::Lease { ask: Box::new(ask), reply };
+    let lease = world.wish(wish).await.unwrap();
+    world.restart(AWAY).await;
+    assert_eq!(world.shell.brought(), Vec::<String>::new(), "no machine yet");
+    world.ready(&lease).await;
+    assert_eq!(world.shell.brought(), [lease.to_string()], "there before the lease is ready");
     world.end().await;
 }
 

@@ -110,7 +110,7 @@ async fn a_system_that_falls_silent_with_jobs_under_way_has_its_runners_removed_
     let world = World::started(with_sources("instanceCap: 4", &[("git", "")])).await;
     world.ci.push("git", 2, &["linux"], MINUTE);
     let ci = world.ci.clone();
-    world.until("both run", |_| running(&ci) == 2).await;
+    world.until("both run", |_| ci.running("git") == 2).await;
     world.ci.silence("git", true);
     world.pass(10 * MINUTE).await;
     world.ci.silence("git", false);
@@ -118,11 +118,6 @@ async fn a_system_that_falls_silent_with_jobs_under_way_has_its_runners_removed_
     world.until("their agents are gone", |view| view.agents().is_empty()).await;
     assert!(world.view().lost_jobs().is_empty());
     world.end().await;
-}
-
-fn running(ci: &super::world::ci::Ci) -> usize {
-    let jobs = ci.jobs("git");
-    jobs.iter().filter(|job| matches!(job.stage, Stage::Running(..))).count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +158,7 @@ async fn a_job_whose_guest_is_switched_off_is_told_of_once() {
     let world = World::started(with_sources("instanceCap: 2", &[("git", "")])).await;
     world.ci.push("git", 1, &["linux"], 60 * MINUTE);
     let ci = world.ci.clone();
-    world.until("it runs", |_| running(&ci) == 1).await;
+    world.until("it runs", |_| ci.running("git") == 1).await;
     let vmid = world.view().agents()[0].vmid.unwrap().0;
     world.guests.power_off(vmid);
     world.until("its runner is removed", |_| ci.rows("git") == 0).await;
@@ -181,7 +176,7 @@ async fn a_source_that_is_taken_out_finishes_what_runs_and_begins_nothing() {
     let mut world = World::started(with_sources("instanceCap: 1", &[("git", "")])).await;
     world.ci.push("git", 2, &["linux"], 5 * MINUTE);
     let ci = world.ci.clone();
-    world.until("one runs", |_| running(&ci) == 1).await;
+    world.until("one runs", |_| ci.running("git") == 1).await;
     world.setup.sections = String::new();
     world.reload();
     world.until("its source is gone", |view| view.sources().is_empty()).await;
@@ -199,7 +194,7 @@ async fn a_job_is_told_when_its_turn_comes_and_then_it_comes() {
     world.ci.push("git", 9, &["linux"], 10 * MINUTE);
     let ci = world.ci.clone();
     world.until("four are over", |_| ci.over("git") == 4).await;
-    world.until("two more run", |_| running(&ci) == 2).await;
+    world.until("two more run", |_| ci.running("git") == 2).await;
     world.pass(MINUTE / 4).await;
     let source = SourceId::new("git");
     let jobs = world.wish(|reply| HerdCommand::Jobs { reply }).await;
@@ -209,7 +204,7 @@ async fn a_job_is_told_when_its_turn_comes_and_then_it_comes() {
     let account = world.wish(|reply| HerdCommand::Account { subject, reply }).await.unwrap();
     let Estimate::In(told, why) = &account.kinds[0].estimate else { panic!("{account:?}") };
     let began = tokio::time::Instant::now();
-    world.until("the last one runs", |_| ci.over("git") == 8 && running(&ci) == 1).await;
+    world.until("the last one runs", |_| ci.over("git") == 8 && ci.running("git") == 1).await;
     let took = began.elapsed();
     let ratio = told.as_secs_f64() / took.as_secs_f64();
     assert!((0.5..2.0).contains(&ratio), "told {told:?} ({why}), took {took:?}");

@@ -4,7 +4,9 @@
 
 mod addresses;
 mod api;
+mod buildbot;
 mod demo;
+mod examples;
 mod fallen;
 mod faults;
 mod gitea;

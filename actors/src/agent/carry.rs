@@ -9,10 +9,12 @@ use crate::addresses;
 use crate::agent::event::{Answer, Call, Guest, Pass};
 use crate::agent::mind::Mind;
 use crate::id::CloudId;
-use crate::ports::{CloneCall, ConfigureCall, HireCall, Ports, ShellTarget, SnapshotCall, VmRef};
+use crate::ports::{
+    CloneCall, ConfigureCall, HireCall, Holder, Ports, ShellTarget, SnapshotCall, VmRef,
+};
 use crate::spec::ResetKind;
 
-/// How long installing or removing a key may take.
+/// How long installing or removing a key and user data may take.
 const KEY_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long starting or ending a runner may take; what it needs may be fetched from its source.
@@ -77,8 +79,8 @@ pub fn carry(
         }
         Call::Admit(address, lease, pass) => {
             let answer = match pass {
-                Pass::Key(key) => {
-                    ports.shell.admit(target(address), lease.as_str(), &key, KEY_LIMIT)
+                Pass::Holder(holder) => {
+                    ports.shell.admit(target(address), lease.as_str(), &holder, KEY_LIMIT)
                 }
                 Pass::Runner(source, runner, want) => {
                     let (target, spec) = (target(address), spec.clone());
@@ -89,7 +91,7 @@ pub fn carry(
         }
         Call::Expel(address, lease, pass) => {
             let answer = match pass {
-                Pass::Key(_) => ports.shell.expel(target(address), lease.as_str(), KEY_LIMIT),
+                Pass::Holder(_) => ports.shell.expel(target(address), lease.as_str(), KEY_LIMIT),
                 Pass::Runner(source, runner, want) => {
                     let (target, spec) = (target(address), spec.clone());
                     ports
@@ -101,7 +103,7 @@ pub fn carry(
         }
         Call::Unlock(address, key) => ports
             .shell
-            .admit(target(address), HOLD, &key, KEY_LIMIT)
+            .admit(target(address), HOLD, &Holder::of_key(key), KEY_LIMIT)
             .map(Answer::Unlocked)
             .boxed_local(),
         Call::Fence => pve.fence(&vm, &guest.marks).map(Answer::Fenced).boxed_local(),

@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::id::{Attempt, LeaseId, NodeName, RunnerName, SourceId, Upid, VmId};
 use crate::marks::Marks;
 use crate::message::{AgentCommand, AgentReport};
-use crate::ports::{AddressSight, Configured, IdSight, Ran, Snapped, TaskEnd, VmSight};
+use crate::ports::{AddressSight, Configured, Holder, IdSight, Ran, Snapped, TaskEnd, VmSight};
 use crate::record::{Body, Want};
 use crate::spec::UploadSpec;
 use crate::time::Moment;
@@ -120,8 +120,8 @@ pub enum Effect {
 /// What is put into a guest for a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pass {
-    /// The public key of its holder.
-    Key(String),
+    /// What its holder needs there.
+    Holder(Holder),
     /// A runner of its source, for what it was begun for.
     Runner(SourceId, RunnerName, Want),
 }
@@ -160,9 +160,9 @@ pub enum Call {
     Run(IpAddr, String, Duration),
     /// Put a file into the guest.
     Upload(IpAddr, UploadSpec, Duration),
-    /// Install a lease's public key, or start its runner.
+    /// Install a lease's public key and user data, or start its runner.
     Admit(IpAddr, LeaseId, Pass),
-    /// Remove a lease's public key, or end its runner.
+    /// Remove a lease's public key and user data, or end its runner.
     Expel(IpAddr, LeaseId, Pass),
     /// Install the public key of whoever holds the guest.
     Unlock(IpAddr, String),

@@ -103,6 +103,10 @@ impl Mind {
                     out.effects.push(Effect::Hired(source, runner));
                 }
             }
+            // Another agent would have it no more than this one.
+            Err(fault) if fault.kind == FaultKind::Gone && lease.granted.ask.user_data => {
+                self.end_lease(id, &fault.text, out);
+            }
             Err(fault) => self.key_failed(id, fault, out),
         }
     }

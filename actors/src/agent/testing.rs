@@ -94,6 +94,7 @@ pub fn ask(lease: &str, key: Option<&str>) -> LeaseAsk {
         asked: WallTime(WALL),
         source: None,
         whole: false,
+        user_data: false,
     }
 }
 

@@ -103,6 +103,7 @@ impl Broker {
                         asked: *since,
                         source: Some(source.clone()),
                         whole,
+                        user_data: false,
                     };
                     self.book.send(ask.clone(), &slot.agent, now);
                     ask

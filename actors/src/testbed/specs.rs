@@ -102,6 +102,7 @@ pub fn ask(lease: &str, want: Want, asked: u64) -> LeaseAsk {
         asked: at(asked).wall,
         source: None,
         whole: false,
+        user_data: false,
     }
 }
 

@@ -21,9 +21,9 @@ use crate::marks::Marks;
 use crate::message::AgentCommand;
 use crate::placement::Fleet;
 use crate::ports::{
-    AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor,
-    IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran, Shell, ShellTarget, Snapped,
-    SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
+    AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Holder,
+    Hypervisor, IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran, Shell,
+    ShellTarget, Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
 use crate::record::{Body, Record};
 use crate::source::{Candidate, Found, Sought};
@@ -286,7 +286,7 @@ impl Shell for World {
     fn upload(&self, _: ShellTarget, _: UploadSpec, _: Duration) -> Ask<Ran> {
         never()
     }
-    fn admit(&self, _: ShellTarget, _: &str, _: &str, _: Duration) -> Ask<()> {
+    fn admit(&self, _: ShellTarget, _: &str, _: &Holder, _: Duration) -> Ask<()> {
         never()
     }
     fn expel(&self, _: ShellTarget, _: &str, _: Duration) -> Ask<()> {

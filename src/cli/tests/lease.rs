@@ -69,6 +69,7 @@ fn options(template: &str, command: &[&str]) -> LeaseOptions {
         owner: None,
         identity: None,
         passphrase_file: None,
+        user_data: None,
         command: command.iter().map(ToString::to_string).collect(),
     }
 }
@@ -124,6 +125,41 @@ async fn a_command_runs_on_a_lease_with_its_status_and_output() {
     let asked = served.asks.lock().unwrap()[0].clone();
     assert!(asked.public_key.unwrap().starts_with("ssh-ed25519 "));
     assert_eq!(asked.ttl_ms, 60_000);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn user_data_is_brought_and_its_variables_are_the_commands() {
+    let served = Served::new();
+    let guest = Guest::default();
+    let file = served.directory.path().join("data");
+    std::fs::write(&file, "A=1\n").unwrap();
+    let options = LeaseOptions { user_data: Some(file), ..options("quick", &["make", "a b"]) };
+    lease_with(&served, &guest, options, pending()).await;
+    let command = guest.jobs.lock().unwrap()[0].1.clone();
+    assert_eq!(command, r#". "$HOME"/.drover-lease/l1/env; make 'a b'"#);
+    assert!(served.asks.lock().unwrap()[0].user_data);
+    assert_eq!(served.doors().user_data.read("l1").unwrap().as_ref(), b"A=1\n");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn user_data_that_cannot_be_brought_takes_no_lease() {
+    let served = Served::new();
+    let file = served.directory.path().join("data");
+    for (content, part) in [
+        (None, "cannot be read"),
+        (Some(Vec::new()), "1 to 65536 bytes"),
+        (Some(vec![b'x'; 65537]), "1 to 65536 bytes"),
+    ] {
+        if let Some(content) = content {
+            std::fs::write(&file, content).unwrap();
+        }
+        let options = LeaseOptions { user_data: Some(file.clone()), ..options("quick", &["true"]) };
+        let printed = lease_with(&served, &Guest::default(), options, pending()).await;
+        assert!(printed.result.clone().unwrap_err().contains(part), "{:?}", printed.result);
+    }
+    assert!(served.asks.lock().unwrap().is_empty());
     served.stop().await;
 }
 

@@ -156,6 +156,12 @@ impl Ci {
         jobs.iter().filter(|job| matches!(job.stage, Stage::Done | Stage::Lost)).count()
     }
 
+    /// Jobs that run.
+    pub fn running(&self, source: &str) -> usize {
+        let jobs = self.jobs(source);
+        jobs.iter().filter(|job| matches!(job.stage, Stage::Running(..))).count()
+    }
+
     /// Runners of a system.
     pub fn rows(&self, source: &str) -> usize {
         self.with(source, |system| system.rows.len())

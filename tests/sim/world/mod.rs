@@ -400,7 +400,7 @@ impl World {
         self.try_wish(wish).await.expect("the herd lives")
     }
 
-    /// An ask with a key, on a template's label.
+    /// An ask with a key and user data, on a template's label.
     pub fn an_ask(&self, label: &str, ttl: Duration) -> Box<LeaseAsk> {
         let ambient = &self.life().ambient;
         Box::new(LeaseAsk {
@@ -415,6 +415,7 @@ impl World {
             asked: ambient.now().wall,
             source: None,
             whole: false,
+            user_data: true,
         })
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use drover::sim::guest::GuestHost;
 use drover::sim::guests::NoneGuests;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::ports::{Ask, Ran, Shell, ShellTarget};
+use drover_actors::ports::{Ask, Holder, Ran, Shell, ShellTarget};
 use drover_actors::spec::UploadSpec;
 use futures_util::FutureExt;
 
@@ -27,8 +27,10 @@ struct Script {
     ran: Vec<String>,
     /// Files put into guests.
     uploaded: Vec<UploadSpec>,
-    /// Leases whose key is installed, by guest.
+    /// Leases whose key or user data is there, by guest.
     admitted: BTreeMap<u32, BTreeSet<String>>,
+    /// Leases whose user data was put into a guest, in their order.
+    brought: Vec<String>,
     /// How often each guest had been put back when its keys were looked at last.
     put_back: BTreeMap<u32, u32>,
 }
@@ -68,10 +70,15 @@ impl Scripted {
         self.script.lock().unwrap().uploaded.clone()
     }
 
-    /// Leases whose key is in a guest.
+    /// Leases whose key or user data is in a guest.
     pub fn admitted(&self, vmid: u32) -> BTreeSet<String> {
         self.look_back(vmid);
         self.script.lock().unwrap().admitted.get(&vmid).cloned().unwrap_or_default()
+    }
+
+    /// Leases whose user data was put into a guest, once for each time.
+    pub fn brought(&self) -> Vec<String> {
+        self.script.lock().unwrap().brought.clone()
     }
 
     /// A guest that was put back has the keys of then: none, for nobody was in it yet.
@@ -150,14 +157,18 @@ impl Shell for Scripted {
         .boxed()
     }
 
-    fn admit(&self, target: ShellTarget, lease: &str, _: &str, limit: Duration) -> Ask<()> {
-        let (shell, lease) = (self.clone(), lease.to_owned());
+    fn admit(&self, target: ShellTarget, lease: &str, holder: &Holder, limit: Duration) -> Ask<()> {
+        let (shell, lease, brings) = (self.clone(), lease.to_owned(), holder.user_data);
         async move {
             let (vmid, _) = shell.clone().login(target, limit).await?;
             if let Some(eye) = shell.socket.eye() {
                 eye.key(&lease);
             }
-            shell.script.lock().unwrap().admitted.entry(vmid).or_default().insert(lease);
+            let mut script = shell.script.lock().unwrap();
+            if brings {
+                script.brought.push(lease.clone());
+            }
+            script.admitted.entry(vmid).or_default().insert(lease);
             Ok(())
         }
         .boxed()

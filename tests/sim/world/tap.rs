@@ -17,8 +17,8 @@ use drover_actors::marks::Marks;
 use drover_actors::placement::Fleet;
 use drover_actors::ports::{
     AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Demand,
-    HireCall, Hypervisor, IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran, Shell,
-    ShellTarget, Snapped, SnapshotCall, SourceSight, Survey, TaskEnd, VmRef, VmSight,
+    HireCall, Holder, Hypervisor, IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran,
+    Shell, ShellTarget, Snapped, SnapshotCall, SourceSight, Survey, TaskEnd, VmRef, VmSight,
 };
 use drover_actors::record::Body;
 use drover_actors::source::{Found, Sought};
@@ -322,8 +322,8 @@ impl Shell for Tapped<dyn Shell> {
     fn upload(&self, target: ShellTarget, upload: UploadSpec, limit: Duration) -> Ask<Ran> {
         self.tap.ask("upload", None, || self.inner.upload(target.clone(), upload.clone(), limit))
     }
-    fn admit(&self, target: ShellTarget, lease: &str, key: &str, limit: Duration) -> Ask<()> {
-        self.tap.ask("admit", None, || self.inner.admit(target.clone(), lease, key, limit))
+    fn admit(&self, target: ShellTarget, lease: &str, holder: &Holder, limit: Duration) -> Ask<()> {
+        self.tap.ask("admit", None, || self.inner.admit(target.clone(), lease, holder, limit))
     }
     fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()> {
         self.tap.ask("expel", None, || self.inner.expel(target.clone(), lease, limit))

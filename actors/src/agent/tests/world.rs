@@ -181,7 +181,7 @@ impl Shell for Ground {
     fn upload(&self, _: ShellTarget, upload: UploadSpec, _: Duration) -> Ask<Ran> {
         self.call(&format!("upload {}", upload.to), Ran { exit: Some(0), tail: String::new() })
     }
-    fn admit(&self, _: ShellTarget, lease: &str, _: &str, _: Duration) -> Ask<()> {
+    fn admit(&self, _: ShellTarget, lease: &str, _: &Holder, _: Duration) -> Ask<()> {
         self.call(&format!("admit {lease}"), ())
     }
     fn expel(&self, _: ShellTarget, lease: &str, _: Duration) -> Ask<()> {

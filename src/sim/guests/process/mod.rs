@@ -56,6 +56,8 @@ pub struct ProcessOptions {
     pub boot: Range<Duration>,
     /// The SSH port, the same on every guest's address.
     pub ssh_port: u16,
+    /// Folders of the host, absolute, that guests can read at the same place where they are isolated.
+    pub shared: Vec<PathBuf>,
     /// Commands that may run where nothing isolates them, beside drover's own housekeeping.
     pub allowed: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
@@ -70,6 +72,7 @@ impl ProcessOptions {
             seed: 0,
             boot: Duration::from_secs(1)..Duration::from_secs(3),
             ssh_port: 2222,
+            shared: Vec::new(),
             allowed: Arc::new(|_| false),
         }
     }
@@ -117,11 +120,11 @@ impl ProcessGuests {
     /// # Errors
     /// See [`IsolationError`].
     pub fn new(options: ProcessOptions) -> Result<Self, IsolationError> {
-        let ProcessOptions { root, isolation, seed, boot, ssh_port, allowed } = options;
+        let ProcessOptions { root, isolation, seed, boot, ssh_port, shared, allowed } = options;
         let folder = |source| IsolationError::Folder { path: root.display().to_string(), source };
         std::fs::create_dir_all(&root).map_err(folder)?;
         let root = root.canonicalize().map_err(folder)?;
-        let sandbox = Sandbox::find(isolation, &root)?;
+        let sandbox = Sandbox::find(isolation, &root, shared)?;
         let spawner = Spawner::start().map_err(folder)?;
         let leave: Leave = allowed;
         let ground = Ground {

@@ -87,6 +87,8 @@ const ETC: [&str; 17] = [
 #[derive(Debug)]
 pub(super) struct Sandbox {
     standins: PathBuf,
+    /// Folders of the host that guests can read, at the same place.
+    shared: Vec<PathBuf>,
     /// Whether there is a namespace; if not, whether everything may run.
     kind: Kind,
 }
@@ -99,14 +101,18 @@ enum Kind {
 
 impl Sandbox {
     /// Finds out what works here, by doing it once in `root`.
-    pub(super) fn find(isolation: Isolation, root: &Path) -> Result<Self, IsolationError> {
+    pub(super) fn find(
+        isolation: Isolation,
+        root: &Path,
+        shared: Vec<PathBuf>,
+    ) -> Result<Self, IsolationError> {
         let standins = root.join(".standins");
         let folder = |path: &Path, source| IsolationError::Folder {
             path: path.display().to_string(),
             source,
         };
         super::standins::install(&standins).map_err(|error| folder(&standins, error))?;
-        let sandbox = Self { standins, kind: Kind::Namespace };
+        let sandbox = Self { standins, shared, kind: Kind::Namespace };
         let bare = |everything, sandbox| {
             let setpriv = runs(Command::new("setpriv").arg("--version"));
             Self { kind: Kind::Bare { everything, setpriv }, ..sandbox }
@@ -270,6 +276,10 @@ impl Sandbox {
         }
         if let Some(family) = inside.family() {
             words.extend(self.bare_machine(family));
+        }
+        for folder in &self.shared {
+            let place = folder.display().to_string();
+            words.extend(["--ro-bind".to_owned(), place.clone(), place]);
         }
         words.extend(["--remount-ro", "/", "--chdir", "/", "--"].map(str::to_owned));
         words

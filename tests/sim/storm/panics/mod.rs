@@ -13,7 +13,7 @@ use crate::on_paused_clock;
 use crate::world::World;
 use crate::world::setup::Setup;
 use crate::world::tap::Strike;
-use play::{Blow, Spot, play};
+use play::{Blow, Scene, Spot, play};
 
 /// Plays one of so many of the panics; all of them where the build is fast enough.
 const STRIDE: usize = if cfg!(debug_assertions) { 13 } else { 1 };
@@ -58,24 +58,24 @@ fn expected(spot: &Spot) -> Vec<(Vec<(String, bool)>, u32)> {
     }
 }
 
-fn strike(number: usize, spot: &Spot, strike: Strike) {
-    let played = on_paused_clock(play(Some(Blow::Once(number, strike))));
+fn strike(scene: Scene, number: usize, spot: &Spot, strike: Strike) {
+    let played = on_paused_clock(play(scene, Some(Blow::Once(number, strike))));
     assert_eq!(played.knocks[number], *spot, "the play changed before the panic");
     let seen = (played.restarts, played.failed_starts);
     assert!(expected(spot).contains(&seen), "{spot:?}: {seen:?}");
 }
 
 /// Nobody panics for want of an answer, and the play comes to its end.
-fn hold(number: usize, spot: &Spot, strike: Strike) {
-    let played = on_paused_clock(play(Some(Blow::Once(number, strike))));
+fn hold(scene: Scene, number: usize, spot: &Spot, strike: Strike) {
+    let played = on_paused_clock(play(scene, Some(Blow::Once(number, strike))));
     assert_eq!(played.knocks[number], *spot, "the play changed before the call");
     assert_eq!((played.restarts, played.failed_starts), (Vec::new(), 0), "{spot:?}");
 }
 
 /// It is given up, and what it had in hand is taken up by the next start of the service; a cloud
 /// that left the configuration may be gone before it is given up.
-fn fell(number: usize, spot: &Spot) {
-    let played = on_paused_clock(play(Some(Blow::Fell(number))));
+fn fell(scene: Scene, number: usize, spot: &Spot) {
+    let played = on_paused_clock(play(scene, Some(Blow::Fell(number))));
     let (last, before) = played.restarts.split_last().expect("nobody was started anew");
     let gone = spot.actor.strip_prefix("cloud ").is_some_and(|cloud| {
         let gone = format!("CloudGone {{ cloud: {cloud} }}");
@@ -89,7 +89,7 @@ fn fell(number: usize, spot: &Spot) {
 /// Whether an actor that panics at this knock does so again as soon as it is started anew.
 fn falls(spot: &Spot) -> bool {
     match kind(spot) {
-        "agent" | "template" | "cloud" | "reconciler" => true,
+        "agent" | "template" | "cloud" | "reconciler" | "source" => true,
         // It asks anew about whoever waits.
         "cluster" => spot.call == "locate",
         _ => false,
@@ -98,49 +98,8 @@ fn falls(spot: &Spot) -> bool {
 
 /// One trial for each knock, and one for each answer to a knock.
 pub fn trials() -> Vec<Trial> {
-    let knocks = on_paused_clock(play(None)).knocks;
-    let mut seen: BTreeMap<(String, &str), usize> = BTreeMap::new();
-    let mut trials = Vec::new();
-    for (number, spot) in knocks.into_iter().enumerate() {
-        let kind = kind(&spot).to_owned();
-        let nth = seen.entry((kind.clone(), spot.call)).or_default();
-        *nth += 1;
-        let place = format!("{}_{}_of_{}_{kind}", ordinal(*nth), spot.call, article(&kind));
-        let mut add = |name: String, how: Strike| {
-            let spot = spot.clone();
-            trials.push(Trial::test(name, move || {
-                strike(number, &spot, how);
-                Ok(())
-            }));
-        };
-        add(format!("panics::a_panic_at_the_{place}"), Strike::Panic);
-        if !AT_ONCE.contains(&spot.call) {
-            add(format!("panics::a_panic_at_the_answer_of_the_{place}"), Strike::PanicLater);
-        }
-        let mut add = |name: String, play: fn(usize, &Spot)| {
-            let spot = spot.clone();
-            trials.push(Trial::test(name, move || {
-                play(number, &spot);
-                Ok(())
-            }));
-        };
-        if !AT_ONCE.contains(&spot.call) {
-            let never = "that_never_comes";
-            add(format!("holds::the_{place}_{never}"), |number, spot| {
-                hold(number, spot, Strike::Hold);
-            });
-            add(format!("holds::the_answer_of_the_{place}_{never}"), |number, spot| {
-                hold(number, spot, Strike::HoldAnswer);
-            });
-        }
-        if falls(&spot) {
-            add(
-                format!("fallen::{}_that_panics_from_its_{}_{}_on", kind, ordinal(*nth), spot.call),
-                fell,
-            );
-        }
-    }
-    let mut trials: Vec<Trial> = trials.into_iter().step_by(STRIDE).collect();
+    let mut trials = of_scene(Scene::Lives);
+    trials.extend(of_scene(Scene::Jobs));
     trials.push(Trial::test("panics::the_play_is_the_same_each_time", || {
         same_each_time();
         Ok(())
@@ -155,11 +114,66 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
+fn of_scene(scene: Scene) -> Vec<Trial> {
+    let knocks = on_paused_clock(play(scene, None)).knocks;
+    let mut seen: BTreeMap<(String, &str), usize> = BTreeMap::new();
+    let mut trials = Vec::new();
+    for (number, spot) in knocks.into_iter().enumerate() {
+        let kind = kind(&spot).to_owned();
+        let nth = seen.entry((kind.clone(), spot.call)).or_default();
+        *nth += 1;
+        let with = if scene == Scene::Jobs { "_with_jobs" } else { "" };
+        let place = format!("{}_{}_of_{}_{kind}{with}", ordinal(*nth), spot.call, article(&kind));
+        let mut add = |name: String, how: Strike| {
+            let spot = spot.clone();
+            trials.push(Trial::test(name, move || {
+                strike(scene, number, &spot, how);
+                Ok(())
+            }));
+        };
+        add(format!("panics::a_panic_at_the_{place}"), Strike::Panic);
+        if !AT_ONCE.contains(&spot.call) {
+            add(format!("panics::a_panic_at_the_answer_of_the_{place}"), Strike::PanicLater);
+        }
+        let mut add = |name: String, play: fn(Scene, usize, &Spot)| {
+            let spot = spot.clone();
+            trials.push(Trial::test(name, move || {
+                play(scene, number, &spot);
+                Ok(())
+            }));
+        };
+        if !AT_ONCE.contains(&spot.call) {
+            let never = "that_never_comes";
+            add(format!("holds::the_{place}_{never}"), |scene, number, spot| {
+                hold(scene, number, spot, Strike::Hold);
+            });
+            add(format!("holds::the_answer_of_the_{place}_{never}"), |scene, number, spot| {
+                hold(scene, number, spot, Strike::HoldAnswer);
+            });
+        }
+        if falls(&spot) {
+            add(
+                format!(
+                    "fallen::{kind}{with}_that_panics_from_its_{}_{}_on",
+                    ordinal(*nth),
+                    spot.call
+                ),
+                fell,
+            );
+        }
+    }
+    trials.into_iter().step_by(STRIDE).collect()
+}
+
 /// Whatever panics, the next run of the same trial must find the same: nothing but the seed decides.
 fn same_each_time() {
     let panicking = Blow::Once(100, Strike::Panic);
-    for blow in [None, Some(panicking)] {
-        let again = || on_paused_clock(play(blow.clone()));
+    let blows = [None, Some(panicking)];
+    for (scene, blow) in [Scene::Lives, Scene::Jobs]
+        .into_iter()
+        .flat_map(|scene| blows.iter().map(move |blow| (scene, blow.clone())))
+    {
+        let again = || on_paused_clock(play(scene, blow.clone()));
         let first = again();
         let others = std::thread::scope(|scope| {
             let plays: Vec<_> = (0..3).map(|_| scope.spawn(again)).collect();

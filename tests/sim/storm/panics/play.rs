@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use super::asker;
 use crate::world::World;
+use crate::world::ci::{Job, Stage};
 use crate::world::setup::Setup;
 use crate::world::tap::{Knock, Strike};
 
@@ -74,6 +75,15 @@ pub struct Played {
     pub failed_starts: u32,
     /// Every fact, as a line to compare.
     pub log: Vec<String>,
+}
+
+/// What is played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scene {
+    /// Leases, orphans, reloads.
+    Lives,
+    /// Jobs of a CI system.
+    Jobs,
 }
 
 struct Play {
@@ -201,6 +211,40 @@ impl Play {
         panic!("it is never empty\n{}", self.world.portrait());
     }
 
+    /// Lets it run until so many jobs are over, whose runners are gone, too.
+    async fn over(&mut self, count: usize) {
+        let ci = self.world.ci.clone();
+        self.until("jobs are over", |_| ci.over("git") == count && ci.rows("git") == 0).await;
+    }
+
+    /// Jobs that run, that are called off, over a restart, and while their source is taken out.
+    async fn jobs(&mut self) {
+        self.rise().await;
+        let ci = self.world.ci.clone();
+        ci.push("git", 2, &["linux"], MINUTE);
+        self.over(2).await;
+        ci.push("git", 1, &["linux"], 2 * MINUTE);
+        self.until("it runs", |_| ci.running("git") == 1).await;
+        let demand = std::mem::take(&mut self.world.setup.sections);
+        self.world.reload();
+        self.over(3).await;
+        self.world.setup.sections = demand;
+        self.world.reload();
+        ci.push("git", 1, &["linux"], 2 * MINUTE);
+        self.until("the last one runs", |_| ci.running("git") == 1).await;
+        let policy = StopPolicy::Keep;
+        self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
+        self.rise_again().await;
+        self.over(4).await;
+        self.drain().await;
+        let jobs = ci.jobs("git");
+        let fair = |job: &Job| {
+            let given_up = matches!(self.blow, Some(Blow::Fell(_)) | None);
+            job.runs == 1 && (job.stage == Stage::Done || (given_up && job.stage == Stage::Lost))
+        };
+        assert!(jobs.iter().all(fair), "{jobs:?}");
+    }
+
     async fn play(&mut self) {
         self.rise().await;
         let (short, long) = (self.lease("linux").await, self.lease("edge").await);
@@ -252,13 +296,27 @@ fn count(view: &View, template: &str, state: &str) -> usize {
     agents.iter().filter(like).count()
 }
 
+fn setup_of(scene: Scene) -> Setup {
+    if scene == Scene::Lives {
+        return setup();
+    }
+    let mut setup = Setup::linux("instanceCap: 2, idleTerminationMinutes: 1");
+    setup.credentials = "ci: {kind: apiToken, secret: a-token-of-ci}".to_owned();
+    let keys = "kind: gitea, url: \"https://ci\", credentialsId: ci";
+    setup.sections = format!("demand: {{git: {{{keys}}}}}\n");
+    setup
+}
+
 /// Plays, and something goes wrong.
-pub async fn play(blow: Option<Blow>) -> Played {
+pub async fn play(scene: Scene, blow: Option<Blow>) -> Played {
     let guard = asker::listen();
-    let world = World::new(setup());
+    let world = World::new(setup_of(scene));
     let mut play = Play { world, blow, knocks: Arc::default(), failed_starts: 0 };
     play.watch();
-    play.play().await;
+    match scene {
+        Scene::Lives => play.play().await,
+        Scene::Jobs => play.jobs().await,
+    }
     let Play { mut world, knocks, failed_starts, .. } = play;
     world.planned_restarts = world.view().restart_count();
     world.tap.release();

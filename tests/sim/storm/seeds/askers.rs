@@ -200,12 +200,13 @@ impl Asker {
             // Some come again, and get what they had if that is clean by then.
             owner: format!("asker {}", who % 3),
             ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap(),
-            public_key: Some("ssh-ed25519 AAAA somebody".into()),
+            public_key: (who % 4 != 3).then(|| "ssh-ed25519 AAAA somebody".into()),
             key_hash: Some(format!("key-{who}")),
             body_hash: format!("body-{who}"),
             asked: world.wall(),
             source: None,
             whole: false,
+            user_data: who % 2 == 1,
         };
         world.send(HerdCommand::Lease { ask: Box::new(ask), reply });
         self.asking = Some(answer);

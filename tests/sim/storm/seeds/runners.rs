@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_actors::id::{AgentId, LeaseId, RunnerName, SourceId};
+use drover_actors::ledger::Ledger;
 use drover_actors::record::{Body, LeaseAsk};
 
 use super::plan::SOURCES;
@@ -21,9 +22,20 @@ pub(super) struct Runners {
 }
 
 impl Runners {
-    /// The service starts.
-    pub(super) fn begin(&mut self) {
+    /// The service starts with this journal; what was taken and never durable is not in it.
+    pub(super) fn begin(&mut self, ledger: &Ledger) {
         self.lost.clear();
+        let runners = ledger.runners.iter();
+        let each = runners
+            .flat_map(|(source, names)| names.keys().map(|name| (source.clone(), name.clone())));
+        self.known = each.collect();
+        let leases = ledger.agents.iter().flat_map(|(agent, entry)| {
+            let granted = entry.leases.iter();
+            granted.filter_map(|(lease, granted)| {
+                Some((lease.clone(), (granted.ask.source.clone()?, agent.clone())))
+            })
+        });
+        self.leases = leases.collect();
     }
 
     /// A record was taken; what is wrong with it, if anything.

@@ -112,7 +112,7 @@ impl Watch {
         seen.live.clear();
         seen.owners.clear();
         seen.trips.clear();
-        seen.runners.begin();
+        seen.runners.begin(ledger);
         seen.used =
             ledger.agents.iter().map(|(id, entry)| (id.clone(), Used::adopted(entry))).collect();
         for (id, entry) in &ledger.agents {

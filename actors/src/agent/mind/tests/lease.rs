@@ -7,8 +7,8 @@ use crate::fault::FaultKind;
 use crate::id::LeaseId;
 use crate::message::{AgentCommand, Standing};
 use crate::overrides::{Change, OverrideChange};
-use crate::ports::VmSight;
-use crate::record::{Body, Reason};
+use crate::ports::{Holder, VmSight};
+use crate::record::{Body, LeaseAsk, Reason};
 use crate::spec::TemplateSpec;
 
 const KEY: &str = "ssh-ed25519 USER";
@@ -58,6 +58,41 @@ fn a_lease_without_a_key_is_ready_at_once() {
     let mut drive = ready(spec());
     take(&mut drive, "l1", None);
     assert_eq!(shown(&drive, "l1"), ["ready"]);
+}
+
+/// A lease that brings user data and no key.
+fn bring(drive: &mut Drive, lease: &str) -> Vec<Effect> {
+    let ask = LeaseAsk { user_data: true, ..ask(lease, None) };
+    drive.command(AgentCommand::Lease { ask: Box::new(ask) })
+}
+
+#[test]
+fn a_lease_is_ready_only_with_its_user_data_and_takes_that_along() {
+    let mut drive = ready(spec());
+    let effects = bring(&mut drive, "l1");
+    assert_eq!(shown(&drive, "l1"), ["granted"]);
+    let place = ADDRESS.parse().expect("an address");
+    let holder = Holder { public_key: None, user_data: true };
+    let pass = || Pass::Holder(holder.clone());
+    assert_eq!(calls(&effects), [Call::Admit(place, LeaseId::new("l1"), pass())]);
+    drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
+    assert_eq!(shown(&drive, "l1"), ["granted", "ready"]);
+    let effects = end(&mut drive, "l1");
+    assert_eq!(calls(&effects), [Call::Expel(place, LeaseId::new("l1"), pass())]);
+}
+
+#[test]
+fn a_lease_whose_user_data_is_not_kept_any_more_ends_and_costs_no_agent() {
+    let mut drive = ready(spec());
+    bring(&mut drive, "l1");
+    let effects = drive.answer(Answer::Admitted(LeaseId::new("l1"), Err(fault(FaultKind::Gone))));
+    let why = effects.iter().find_map(|effect| match effect {
+        Effect::Record(Body::LeaseEnded { why, .. }) => Some(why.clone()),
+        _ => None,
+    });
+    assert_eq!(why.as_deref(), Some("a planned gone"), "{effects:?}");
+    drive.answer(Answer::Expelled(LeaseId::new("l1"), Ok(())));
+    assert_eq!(drive.state(), "Ready");
 }
 
 #[test]
@@ -163,7 +198,11 @@ fn found(drive: &Drive) -> Drive {
 }
 
 fn expel(lease: &str) -> Call {
-    Call::Expel(ADDRESS.parse().expect("an address"), LeaseId::new(lease), Pass::Key(KEY.into()))
+    Call::Expel(
+        ADDRESS.parse().expect("an address"),
+        LeaseId::new(lease),
+        Pass::Holder(Holder::of_key(KEY)),
+    )
 }
 
 fn expelled(drive: &mut Drive, lease: &str) {

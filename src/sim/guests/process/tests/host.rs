@@ -184,6 +184,25 @@ async fn without_bubblewrap_only_allowed_commands_run() {
     rig.machine(1208).over().await;
 }
 
+#[tokio::test]
+async fn a_shared_folder_can_be_read_and_not_written() {
+    let Some(mut rig) = Rig::isolated() else { return };
+    let shared = rig.dir.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::write(shared.join("file"), "of the host").unwrap();
+    let (isolation, boot) = (Isolation::Required, Duration::ZERO..Duration::ZERO);
+    let options = ProcessOptions::new(rig.dir.path().join("sharing"));
+    let options = ProcessOptions { isolation, boot, shared: vec![shared.clone()], ..options };
+    rig.guests = ProcessGuests::new(options).unwrap();
+    rig.up(1213, 1).await;
+    let session = rig.log_in(1213).await;
+    let (folder, file) = (shared.display(), shared.join("file").display().to_string());
+    assert_eq!(says(&session, &format!("cat {file}")).await, "of the host");
+    assert_ne!(run(&session, &format!("echo x >{file}; touch {folder}/new")).await.exit, Some(0));
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "of the host");
+    assert!(!shared.join("new").exists());
+}
+
 /// Not a test of its own: looks for bubblewrap where there is none.
 #[tokio::test]
 #[ignore = "runs as the child of `a_missing_bubblewrap_is_named_with_the_remedy`"]

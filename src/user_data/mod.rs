@@ -1,0 +1,185 @@
+//! User data of leases: what whoever asks for a machine wants to find on it.
+//!
+//! It may hold secrets, so the journal says only that there is some. What it says is kept in a file
+//! of the state directory, written before the lease is, from the ask to the lease's end.
+
+pub mod guest;
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use drover_actors::id::LeaseId;
+use drover_actors::ledger::Ledger;
+
+/// The most bytes that the user data of a lease may have.
+pub const USER_DATA_MAX: usize = 64 * 1024;
+
+/// The name of the folder in the state directory.
+const FOLDER: &str = "user-data";
+
+/// The files, each named by its lease and readable by the service alone.
+#[derive(Debug)]
+pub struct UserDataStore {
+    folder: PathBuf,
+    held: Mutex<BTreeSet<String>>,
+}
+
+impl UserDataStore {
+    /// Opens the folder in the state directory, and removes what no lease of the ledger needs: the
+    /// service ended between the file and the journal, or between the end of a lease and this.
+    ///
+    /// # Errors
+    /// When the folder can not be made, read or swept.
+    pub fn open(state: &Path, ledger: &Ledger) -> io::Result<Self> {
+        let folder = state.join(FOLDER);
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        let granted = ledger.agents.values().flat_map(|entry| entry.leases.keys());
+        let live: BTreeSet<&str> = ledger
+            .waiting
+            .iter()
+            .map(|ask| &ask.lease)
+            .chain(granted)
+            .map(LeaseId::as_str)
+            .collect();
+        let mut held = BTreeSet::new();
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            match entry.file_name().to_str().filter(|name| live.contains(name)) {
+                Some(lease) => drop(held.insert(lease.to_owned())),
+                None => fs::remove_file(entry.path())?,
+            }
+        }
+        Ok(Self { folder, held: Mutex::new(held) })
+    }
+
+    /// Writes what a lease brings, whole or not at all and for good; blocks. It is taken away again
+    /// when the guard is dropped before it was told to stay.
+    ///
+    /// # Errors
+    /// When the file can not be written.
+    pub fn keep(self: &Arc<Self>, lease: &LeaseId, content: &[u8]) -> io::Result<Kept> {
+        let path = self.folder.join(lease.as_str());
+        let beside = path.with_extension("new");
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        self.held().insert(lease.as_str().to_owned());
+        let kept = Kept { store: Arc::clone(self), lease: lease.clone(), stays: false };
+        let mut file = options.open(&beside)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&beside, &path)?;
+        File::open(&self.folder)?.sync_all()?;
+        Ok(kept)
+    }
+
+    /// Reads what a lease brought; blocks.
+    ///
+    /// # Errors
+    /// When it is not there, or can not be read.
+    pub fn read(&self, lease: &str) -> io::Result<Bytes> {
+        fs::read(self.folder.join(lease)).map(Bytes::from)
+    }
+
+    /// Whether there is something of a lease; does not block.
+    pub fn holds(&self, lease: &LeaseId) -> bool {
+        self.held().contains(lease.as_str())
+    }
+
+    /// Removes what a lease brought, if it did; blocks.
+    pub fn forget(&self, lease: &LeaseId) {
+        if !self.held().remove(lease.as_str()) {
+            return;
+        }
+        let path = self.folder.join(lease.as_str());
+        for path in [path.with_extension("new"), path] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(%lease, %error, "user data stays until the next start");
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// User data that was written for a lease nobody was asked for yet.
+#[derive(Debug)]
+pub struct Kept {
+    store: Arc<UserDataStore>,
+    lease: LeaseId,
+    stays: bool,
+}
+
+impl Kept {
+    /// From here on the lease's end takes it away.
+    pub fn stay(mut self) {
+        self.stays = true;
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if !self.stays {
+            self.store.forget(&self.lease);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn files(state: &Path) -> Vec<String> {
+        let all = fs::read_dir(state.join(FOLDER)).unwrap();
+        let mut names: Vec<_> =
+            all.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    // Invariant: user data is there from the ask to the end of its lease, for the service alone.
+
+    #[test]
+    fn user_data_is_for_its_owner_alone_and_survives_a_start_while_its_lease_waits() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Arc::new(UserDataStore::open(state.path(), &Ledger::default()).unwrap());
+        for lease in ["l1", "l2"] {
+            store.keep(&LeaseId::new(lease), lease.as_bytes()).unwrap().stay();
+        }
+        let folder = state.path().join(FOLDER);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&folder), mode(&folder.join("l1"))), (0o700, 0o600));
+        // As it stood in journals before there was user data.
+        let ask = r#"{"lease": "l2", "want": {"labels": []}, "principal": "p", "owner": "o",
+            "ttlMs": 1, "publicKey": null, "keyHash": null, "bodyHash": "", "asked": 0}"#;
+        let waiting = vec![serde_json::from_str(ask).unwrap()];
+        let ledger = Ledger { waiting, ..Ledger::default() };
+        let store = UserDataStore::open(state.path(), &ledger).unwrap();
+        assert_eq!(files(state.path()), ["l2"], "nobody knows the other");
+        assert_eq!(store.read("l2").unwrap().as_ref(), b"l2");
+        store.forget(&LeaseId::new("l2"));
+        assert_eq!(files(state.path()), Vec::<String>::new());
+        assert!(!store.holds(&LeaseId::new("l2")));
+    }
+
+    #[test]
+    fn user_data_of_a_lease_that_was_never_asked_for_goes_at_once() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Arc::new(UserDataStore::open(state.path(), &Ledger::default()).unwrap());
+        drop(store.keep(&LeaseId::new("l1"), b"secret").unwrap());
+        assert_eq!(files(state.path()), Vec::<String>::new());
+    }
+}
