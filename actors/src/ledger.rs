@@ -205,6 +205,9 @@ pub struct RunnerEntry {
     pub agent: AgentId,
     /// The lease it serves.
     pub lease: LeaseId,
+    /// Jobs that began on it, of those that may take several.
+    #[serde(default)]
+    pub began: u32,
 }
 
 /// A lease that is over.
@@ -337,8 +340,15 @@ impl Ledger {
                         granted.runner = Some(runner.clone());
                     }
                 });
-                let entry = RunnerEntry { agent: agent.clone(), lease: lease.clone() };
+                let (agent, lease) = (agent.clone(), lease.clone());
+                let entry = RunnerEntry { agent, lease, began: 0 };
                 self.runners.entry(source.clone()).or_default().insert(runner.clone(), entry);
+            }
+            Body::RunnerWorked { source, runner, began } => {
+                let runners = self.runners.get_mut(source);
+                if let Some(entry) = runners.and_then(|runners| runners.get_mut(runner)) {
+                    entry.began = *began;
+                }
             }
             Body::RowGone { source, runner } => {
                 if let Some(runners) = self.runners.get_mut(source) {

@@ -362,6 +362,15 @@ pub enum Body {
         /// Its name there.
         runner: RunnerName,
     },
+    /// So many jobs began on a runner that may take several, as far as that was seen.
+    RunnerWorked {
+        /// The source.
+        source: SourceId,
+        /// The runner.
+        runner: RunnerName,
+        /// Jobs that began on it.
+        began: u32,
+    },
     /// A runner is known to be at its source no more.
     RowGone {
         /// The source.
@@ -552,6 +561,7 @@ impl Body {
             | Self::HostKeyPinned { .. }
             | Self::Phase { .. }
             | Self::KeyRemoved { .. }
+            | Self::RunnerWorked { .. }
             | Self::RowGone { .. }
             | Self::SnapshotTaken { .. }
             | Self::BreakerMoved { .. }

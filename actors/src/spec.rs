@@ -429,7 +429,7 @@ pub struct JavaSpec {
     pub major: u32,
     /// The binary when nothing is installed.
     pub path: String,
-    /// Options of the agent's JVM, for whoever starts one; drover starts none.
+    /// Options of the JVM of Jenkins' agent.
     pub options: String,
     /// Corretto's package repository; none for Amazon's own.
     #[serde(default)]

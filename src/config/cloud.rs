@@ -171,7 +171,12 @@ fn login(
     match credentials.get(id) {
         Some(Credential::Proxmox(login)) => Some(login.clone()),
         Some(Credential::Faulty) => None,
-        Some(Credential::SshKey(_) | Credential::Token(_) | Credential::App(_)) => {
+        Some(
+            Credential::SshKey(_)
+            | Credential::Token(_)
+            | Credential::Login(..)
+            | Credential::App(_),
+        ) => {
             let fault = layer.fault(key, format!("`{id}` is no login to Proxmox"));
             vault.faults.push(fault.help("name a proxmoxToken or a proxmoxPassword"));
             None

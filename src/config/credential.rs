@@ -46,6 +46,8 @@ pub(super) enum Credential {
     Token(SecretString),
     /// A GitHub App.
     App(AppSpec),
+    /// A user of some other API, with a token or a password.
+    Login(String, SecretString),
     /// Its faults are said already.
     Faulty,
 }
@@ -124,14 +126,12 @@ impl Vault<'_> {
             if *kind == "githubApp" {
                 return self.app(&layer, secret).filter(|_| self.faults.len() == before);
             }
-            if *kind == "apiToken" {
-                return (self.faults.len() == before).then_some(Credential::Token(secret));
+            match *kind {
+                "apiToken" => Credential::Token(secret),
+                "apiLogin" => Credential::Login(text("username"), secret),
+                "proxmoxToken" => Credential::Proxmox(Login::Token { id: text("tokenId"), secret }),
+                _ => Credential::Proxmox(Login::Password { username: text("username"), secret }),
             }
-            Credential::Proxmox(if *kind == "proxmoxToken" {
-                Login::Token { id: text("tokenId"), secret }
-            } else {
-                Login::Password { username: text("username"), secret }
-            })
         };
         (self.faults.len() == before).then_some(credential)
     }

@@ -275,13 +275,24 @@ pub(super) static GITHUB_APP: &[Key] = &[
     SECRET,
 ];
 
+/// Keys of a credential of kind `apiLogin`.
+pub(super) static API_LOGIN: &[Key] = &[
+    KIND,
+    text("username", Preset::Required, "who logs in").checked(value::filled),
+    SECRET_FILE,
+    SECRET_ENV,
+    SYSTEMD,
+    SECRET,
+];
+
 /// The kinds of credentials and their keys.
-pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 5] = [
+pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 6] = [
     ("proxmoxToken", PROXMOX_TOKEN),
     ("proxmoxPassword", PROXMOX_PASSWORD),
     ("sshKey", SSH_KEY),
     ("apiToken", API_TOKEN),
     ("githubApp", GITHUB_APP),
+    ("apiLogin", API_LOGIN),
 ];
 
 /// The top level; `agentDefaults-<node>` beside.

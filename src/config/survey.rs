@@ -423,6 +423,7 @@ impl Parts {
                 Credential::Proxmox(_)
                 | Credential::Token(_)
                 | Credential::App(_)
+                | Credential::Login(..)
                 | Credential::Faulty => None,
             })
             .collect();

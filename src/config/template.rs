@@ -350,7 +350,12 @@ fn ssh_key<'a>(
     match ground.credentials.get(&raw.credentials_id) {
         Some(Credential::SshKey(key)) => Some(key),
         Some(Credential::Faulty) => None,
-        Some(Credential::Proxmox(_) | Credential::Token(_) | Credential::App(_)) => {
+        Some(
+            Credential::Proxmox(_)
+            | Credential::Token(_)
+            | Credential::Login(..)
+            | Credential::App(_),
+        ) => {
             let message = format!("`{}` is no sshKey", raw.credentials_id);
             faults.push(layer.fault("credentialsId", message).help("name an sshKey"));
             None

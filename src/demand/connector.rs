@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use drover_actors::id::RunnerName;
-use drover_actors::ports::SourceSight;
+use drover_actors::ports::{ShellTarget, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::spec::TemplateSpec;
 use futures_util::future::BoxFuture;
@@ -47,6 +47,8 @@ pub struct Enlist<'a> {
     pub spec: &'a TemplateSpec,
     /// What it was begun for.
     pub want: &'a Want,
+    /// The guest it runs in.
+    pub target: &'a ShellTarget,
 }
 
 impl Enlist<'_> {

@@ -30,6 +30,14 @@ pub enum DemandError {
         /// What it said, bounded, with a colon before it.
         text: String,
     },
+    /// It answered with a page for people, or sent elsewhere: it is starting, or wants a login.
+    #[error("{call}: {status} with a page for people: it is not ready, or the login is not taken")]
+    NotReady {
+        /// Method and path.
+        call: String,
+        /// The status.
+        status: u16,
+    },
     /// The answer is not of the form it should have.
     #[error("{call}: the answer can not be read: {what}")]
     Shape {
@@ -55,6 +63,7 @@ impl DemandError {
         let kind = match &self {
             Self::Guest(fault) => return fault.clone(),
             Self::Setup(_) | Self::Shape { .. } | Self::Refused(_) => FaultKind::Broken,
+            Self::NotReady { .. } => FaultKind::Unreachable,
             Self::Paused(_) => FaultKind::Contention,
             Self::Unreachable { source, .. } if source.is_connect() => FaultKind::Unreachable,
             Self::Unreachable { .. } => FaultKind::UnknownOutcome,

@@ -117,12 +117,24 @@ impl Http {
         &self.base
     }
 
-    /// One call; `path` is relative to the base and may carry a query.
+    /// One call with JSON; `path` is relative to the base and may carry a query.
     pub async fn call(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
+        more: &[(HeaderName, HeaderValue)],
+    ) -> Result<Answer, DemandError> {
+        let body = body.map(|body| ("application/json", body.to_string()));
+        self.send(method, path, body, more).await
+    }
+
+    /// One call with a body of any type; `path` is relative to the base and may carry a query.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, String)>,
         more: &[(HeaderName, HeaderValue)],
     ) -> Result<Answer, DemandError> {
         let shown = path.split('?').next().unwrap_or(path);
@@ -139,8 +151,8 @@ impl Http {
         for (name, value) in more {
             request = request.header(name, value);
         }
-        if let Some(body) = body {
-            request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
+        if let Some((of_type, body)) = body {
+            request = request.header(CONTENT_TYPE, of_type).body(body);
         }
         let lost = |source: reqwest::Error| DemandError::Unreachable {
             call: call.clone(),

@@ -10,6 +10,7 @@ pub mod gitlab;
 mod guest;
 mod hooks;
 mod http;
+pub mod jenkins;
 mod proof;
 pub mod woodpecker;
 
@@ -31,6 +32,7 @@ use crate::shell::SshShell;
 use gitea::Gitea;
 use github::GitHub;
 use gitlab::GitLab;
+use jenkins::Jenkins;
 use woodpecker::Woodpecker;
 
 pub use connector::{Connector, Ended, Enlist, Kit, KitFile, Wake};
@@ -50,13 +52,17 @@ pub enum System {
     GitLab(gitlab::Settings),
     /// Woodpecker.
     Woodpecker(woodpecker::Settings),
+    /// Jenkins.
+    Jenkins(jenkins::Settings),
 }
 
 impl System {
     /// What its webhooks are believed by.
     pub fn hook_proof(&self) -> HookProof {
         match self {
-            Self::Gitea(_) | Self::GitHub(_) | Self::Woodpecker(_) => HookProof::Signature,
+            Self::Gitea(_) | Self::GitHub(_) | Self::Woodpecker(_) | Self::Jenkins(_) => {
+                HookProof::Signature
+            }
             Self::GitLab(_) => HookProof::Token,
         }
     }
@@ -68,6 +74,7 @@ impl System {
             Self::GitHub(settings) => settings.parts(),
             Self::GitLab(settings) => settings.parts(),
             Self::Woodpecker(settings) => settings.parts(),
+            Self::Jenkins(settings) => settings.parts(),
         }
     }
 }
@@ -84,6 +91,7 @@ pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, De
         System::GitHub(settings) => Arc::new(GitHub::new(http, settings.as_ref().clone(), command)),
         System::GitLab(settings) => Arc::new(GitLab::new(http, settings, command)),
         System::Woodpecker(settings) => Arc::new(Woodpecker::new(http, settings, command)),
+        System::Jenkins(settings) => Arc::new(Jenkins::new(http, settings)),
     })
 }
 
@@ -232,7 +240,7 @@ impl Demand for CiSystems {
             if shell.begun(at, guest::begun(&runner), limit).await.map_err(DemandError::Guest)? {
                 return Ok(());
             }
-            let wish = Enlist { runner: &runner, spec: &spec, want: &want };
+            let wish = Enlist { runner: &runner, spec: &spec, want: &want, target: &target };
             let kit = connector.enlist(wish).await?;
             let files = kit
                 .files

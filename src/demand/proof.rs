@@ -61,6 +61,9 @@ impl Proof {
             DemandError::Status { status: 429, .. } => {
                 Self::warn("limits", text, "ask less often: raise `pollSeconds`")
             }
+            DemandError::NotReady { .. } => {
+                Self::fail("answers", text, "wait until it is up; look at its log")
+            }
             DemandError::Paused(_) => Self::warn(
                 "limits",
                 text,

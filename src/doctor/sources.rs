@@ -97,6 +97,7 @@ fn unanswered(error: &DemandError, connection: &SourceConnection, report: &mut C
         DemandError::Setup(_)
         | DemandError::Status { .. }
         | DemandError::Shape { .. }
+        | DemandError::NotReady { .. }
         | DemandError::Paused(_)
         | DemandError::Refused(_)
         | DemandError::Guest(_) => None,

@@ -17,6 +17,7 @@ mod gitlab;
 mod harness;
 mod hostile;
 mod installations;
+mod jenkins;
 mod journal;
 mod nodes;
 mod operators;

@@ -267,7 +267,8 @@ impl Agent {
                     self.birth.addresses.speak(&agent);
                 }
                 if let Body::RunnerIntended { agent, lease, source, runner } = &body {
-                    let entry = RunnerEntry { agent: agent.clone(), lease: lease.clone() };
+                    let entry =
+                        RunnerEntry { agent: agent.clone(), lease: lease.clone(), began: 0 };
                     let now = self.birth.ports.ambient.now().mono;
                     self.birth.runners.intend(source, runner, entry, now);
                 }

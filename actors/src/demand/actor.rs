@@ -184,6 +184,7 @@ impl Source {
                 }));
             }
             Effect::Gone(runner) => self.gone(runner, ctx),
+            Effect::Worked(runner, began) => self.worked(runner, began, ctx),
             Effect::Sweep(runner) => {
                 let strike = demand.strike(&self.id, &runner);
                 ctx.spawn(strike.into_actor(self).map(move |result, actor, _| match result {
@@ -228,6 +229,20 @@ impl Source {
                     mind.not_written(&runner, &fault);
                 }
             });
+        }));
+    }
+
+    /// Remembered beyond a start; where that fails a runner may take a few jobs too many.
+    fn worked(&self, runner: RunnerName, began: u32, ctx: &mut Context<Self>) {
+        self.common.runners.worked(&self.id, &runner, began);
+        let source = self.id.clone();
+        let body = Body::RunnerWorked { source, runner: runner.clone(), began };
+        let append = self.common.ports.journal.append(vec![body]);
+        ctx.spawn(append.into_actor(self).map(move |done, actor, _| {
+            if let Err(fault) = done {
+                let source = &actor.id;
+                tracing::warn!(%source, %runner, began, error = %fault, "jobs not written down");
+            }
         }));
     }
 

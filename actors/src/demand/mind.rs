@@ -12,6 +12,7 @@ use crate::ambient::jittered;
 use crate::demand::Level;
 use crate::demand::report::{RunningJob, SourceJobs};
 use crate::demand::runners::Kept;
+use crate::demand::seen::Seen;
 use crate::demand::spec::SourceSpec;
 use crate::demand::strays::Strays;
 use crate::fault::Fault;
@@ -46,6 +47,8 @@ pub enum Effect {
     Strike(RunnerName),
     /// Write down that a runner is gone.
     Gone(RunnerName),
+    /// Write down how many jobs began on a runner.
+    Worked(RunnerName, u32),
     /// Remove a runner that nobody knows.
     Sweep(RunnerName),
     /// Tell the herd what is wanted, and the jobs on each lease.
@@ -65,53 +68,6 @@ pub enum Effect {
     },
     /// Wake it at this moment.
     WakeAt(Moment),
-}
-
-/// What became of one runner at its source.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Seen {
-    /// When it was first seen connected.
-    online: Option<Moment>,
-    /// Jobs on it by the last look.
-    jobs: u32,
-    /// One of them.
-    job: Option<String>,
-    /// Those of them that are told by their ids.
-    running: BTreeSet<String>,
-    /// Jobs that began on it, as far as looks saw them.
-    began: u32,
-    /// Since when it has none, once it is connected.
-    idle: Option<Moment>,
-    /// Whether it is told to take no further job.
-    quiet: bool,
-    /// Since when it knows, and how often telling it failed.
-    quieted: Option<Moment>,
-    refusals: u32,
-    /// Whether somebody at its source keeps it from taking jobs.
-    shut: bool,
-    /// Whether its lease was ended or failed because of what was seen.
-    settled: bool,
-    /// Whether its lease was seen on its agent.
-    held: bool,
-    /// When its lease was found to be over although a job was on it.
-    died: Option<Moment>,
-    /// When its removal was tried last, and whether that is under way.
-    strike: Option<(Moment, bool)>,
-}
-
-impl Seen {
-    /// Takes in the jobs on it. One that began and ended between two looks was seen by nobody.
-    fn count(&mut self, row: &RowSight) {
-        let named = |running: &BTreeSet<String>| u32::try_from(running.len()).unwrap_or(u32::MAX);
-        let running = &row.node.running;
-        let fresh = u32::try_from(running.difference(&self.running).count()).unwrap_or(u32::MAX);
-        let before = self.jobs.saturating_sub(named(&self.running));
-        let nameless = row.jobs.saturating_sub(named(running));
-        self.began = self.began.saturating_add(fresh + nameless.saturating_sub(before));
-        self.running.clone_from(running);
-        self.jobs = row.jobs;
-        self.job.clone_from(&row.job);
-    }
 }
 
 /// A runner whose lease lives, with what this side knows of it.
@@ -489,7 +445,7 @@ impl SourceMind {
     ) {
         let Kept { entry, hired, .. } = &runner.kept;
         let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
-        let seen = self.seen.entry(name.clone()).or_default();
+        let seen = self.seen.entry(name.clone()).or_insert_with(|| Seen::of(runner, row));
         seen.held = true;
         if seen.settled {
             return;
@@ -504,7 +460,11 @@ impl SourceMind {
             }
             return;
         };
+        let before = seen.began;
         seen.count(row);
+        if seen.began > before && runner.most > 1 {
+            out.push(Effect::Worked(name.clone(), seen.began));
+        }
         let done = self.spec.single && seen.began >= runner.most;
         if row.online || row.jobs > 0 {
             self.unserved = (0, None);

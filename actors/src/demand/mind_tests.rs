@@ -53,6 +53,7 @@ impl Play {
         let entry = RunnerEntry {
             agent: AgentId::new("4f8z1c3px9t2vkab"),
             lease: LeaseId::new(format!("l{n}")),
+            began: 0,
         };
         let now = at(self.now).mono;
         let kept = Kept { entry, since: now, hired: Some(now) };
@@ -152,6 +153,7 @@ fn told(effects: &[Effect]) -> Vec<String> {
             Some(format!("wants [{}] on [{}]", levels.join(" "), jobs.join(" ")))
         }
         Effect::Quiet(runner) => Some(format!("quiet {}", number(runner))),
+        Effect::Worked(_, began) => Some(format!("{began} began")),
         Effect::Strike(runner) => Some(format!("strike {}", number(runner))),
         Effect::Gone(runner) => Some(format!("gone {}", number(runner))),
         Effect::Sweep(runner) => Some(format!("sweep {}", number(runner))),

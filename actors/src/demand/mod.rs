@@ -5,6 +5,7 @@ pub mod actor;
 pub mod mind;
 pub mod report;
 pub mod runners;
+mod seen;
 pub mod share;
 pub mod spec;
 pub mod strays;

@@ -18,11 +18,12 @@ fn play(most: u32) -> Play {
 #[test]
 fn builds_are_counted_once_each_however_often_they_are_seen() {
     let mut play = play(3);
-    assert!(play.node(&["a/1"], Shut::Open).is_empty());
+    assert_eq!(play.node(&["a/1"], Shut::Open), ["1 began"]);
     assert!(play.node(&["a/1"], Shut::Open).is_empty());
     assert!(play.node(&[], Shut::Open).is_empty());
-    assert!(play.node(&["a/2"], Shut::Open).is_empty());
-    assert_eq!(play.node(&["b/1"], Shut::Open), ["quiet 1"], "one after the other, no pause seen");
+    assert_eq!(play.node(&["a/2"], Shut::Open), ["2 began"]);
+    let told = play.node(&["b/1"], Shut::Open);
+    assert_eq!(told, ["3 began", "quiet 1"], "one after the other, no pause seen");
     assert!(play.node(&["b/1"], Shut::Quiet).is_empty(), "told once");
     assert_eq!(play.node(&[], Shut::Quiet), ["l1 is done"]);
 }
@@ -30,7 +31,7 @@ fn builds_are_counted_once_each_however_often_they_are_seen() {
 #[test]
 fn builds_on_several_executors_count_each() {
     let mut play = play(2);
-    assert_eq!(play.node(&["a/1", "b/1"], Shut::Open), ["quiet 1"]);
+    assert_eq!(play.node(&["a/1", "b/1"], Shut::Open), ["2 began", "quiet 1"]);
     assert!(play.node(&["b/1"], Shut::Quiet).is_empty());
     assert_eq!(play.node(&[], Shut::Quiet), ["l1 is done"]);
 }
@@ -71,9 +72,24 @@ fn a_node_goes_only_after_a_look_that_began_once_it_knew() {
 // Invariant: what an earlier start of the service told a node holds on.
 
 #[test]
+fn builds_that_were_counted_before_a_start_are_not_counted_again() {
+    for (began, on, told) in [
+        (2, vec!["a/2"], vec![]),
+        (2, vec!["a/2", "a/3"], vec![]),
+        (3, vec!["a/2"], vec!["quiet 1"]),
+        (0, vec!["a/1"], vec!["1 began"]),
+    ] {
+        let mut play = play(3);
+        play.runners.get_mut(&name(1)).expect("a runner").kept.entry.began = began;
+        assert_eq!(play.node(&on, Shut::Open), told, "{began} {on:?}");
+        assert_eq!(play.mind.seen[&name(1)].began, began.max(u32::from(began == 0)));
+    }
+}
+
+#[test]
 fn a_node_that_was_told_before_goes_when_it_is_idle() {
     let mut play = play(3);
-    assert!(play.node(&["a/1"], Shut::Quiet).is_empty());
+    assert_eq!(play.node(&["a/1"], Shut::Quiet), ["1 began"]);
     assert_eq!(play.node(&[], Shut::Quiet), ["l1 is idle"]);
 }
 
@@ -108,7 +124,7 @@ fn a_node_that_its_source_finds_unfit_fails_for_that_reason() {
     let mut play = play(3);
     play.node(&[], Shut::Open);
     let unfit = Shut::Unfit("Disk space is too low".into());
-    assert!(play.node(&["a/1"], unfit.clone()).is_empty(), "its build goes on");
+    assert_eq!(play.node(&["a/1"], unfit.clone()), ["1 began"], "it goes on");
     let told = play.node(&[], unfit);
     assert_eq!(told, ["l1 fails: source `git` took its runner off: Disk space is too low"]);
 }

@@ -54,6 +54,14 @@ impl Runners {
         }
     }
 
+    /// So many jobs began on one.
+    pub fn worked(&self, source: &SourceId, runner: &RunnerName, began: u32) {
+        let mut all = self.0.borrow_mut();
+        if let Some(kept) = all.get_mut(source).and_then(|runners| runners.get_mut(runner)) {
+            kept.entry.began = began;
+        }
+    }
+
     /// One is known to be gone.
     pub fn gone(&self, source: &SourceId, runner: &RunnerName) {
         let mut all = self.0.borrow_mut();

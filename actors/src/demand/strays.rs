@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::id::{Installation, RunnerName};
-use crate::ports::RowSight;
+use crate::ports::{RowSight, Shut};
 use crate::time::Moment;
 
 /// A runner counts as a stray once it was seen unknown, offline and without a job for so long.
@@ -40,8 +40,10 @@ impl Strays {
     ) -> Vec<RunnerName> {
         let is_ours =
             |name: &RunnerName| RunnerName::parse(name.as_str()).is_some_and(|(of, ..)| of == *own);
+        // A node that drover shut does not tell whether it is connected.
+        let off = |row: &RowSight| !row.online || row.node.shut == Shut::Quiet;
         let lost = |row: &&RowSight| {
-            !row.online && row.jobs == 0 && is_ours(&row.runner) && !is_known(&row.runner)
+            off(row) && row.jobs == 0 && is_ours(&row.runner) && !is_known(&row.runner)
         };
         let mut before = std::mem::take(&mut self.0);
         let mut due = Vec::new();
@@ -103,6 +105,15 @@ mod tests {
                 assert!(strays.look(rows, &own(), |_| known, at(seconds).mono).is_empty());
             }
         }
+    }
+
+    #[test]
+    fn a_node_that_drover_shut_before_is_a_stray_although_nobody_tells_whether_it_is_connected() {
+        let mut strays = Strays::default();
+        let mut shut = row("p9t76c7v", true, 0);
+        shut.node.shut = Shut::Quiet;
+        strays.look(&[shut.clone()], &own(), |_| false, at(0).mono);
+        assert_eq!(strays.look(&[shut], &own(), |_| false, at(300).mono).len(), 1);
     }
 
     #[test]

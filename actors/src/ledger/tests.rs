@@ -193,3 +193,26 @@ fn a_journal_from_before_sizes_were_written_still_folds() {
     let origin = entry.spec.origin.clone().unwrap();
     assert_eq!((origin.sizes, origin.target), (crate::placement::Sizes::default(), None));
 }
+
+// Invariant: what a runner has done so far outlives a start of the service, and goes with it.
+
+#[test]
+fn how_many_jobs_began_on_a_runner_is_known_until_it_is_gone() {
+    let (source, runner) = (SourceId::new("ci"), RunnerName::new("drover-a-b"));
+    let worked =
+        |began| Body::RunnerWorked { source: source.clone(), runner: runner.clone(), began };
+    let intended = Body::RunnerIntended {
+        agent: AgentId::new("a1"),
+        lease: LeaseId::new("l1"),
+        source: source.clone(),
+        runner: runner.clone(),
+    };
+    let mut ledger = folded(vec![worked(9), intended, worked(1), worked(2)]);
+    assert_eq!(ledger.runners[&source][&runner].began, 2);
+    apply(&mut ledger, 9, Body::RowGone { source: source.clone(), runner: runner.clone() });
+    apply(&mut ledger, 10, worked(3));
+    assert!(ledger.runners.is_empty());
+    let old = serde_json::json!({ "agent": "a1", "lease": "l1" });
+    let old: RunnerEntry = serde_json::from_value(old).unwrap();
+    assert_eq!(old.began, 0, "written before this was counted");
+}

@@ -143,7 +143,7 @@ fn login(ground: &mut Ground<'_, '_>) -> Option<Login> {
         Credential::Token(token) => Some(Login::Token(token.clone())),
         Credential::App(app) => Some(Login::App(app.clone())),
         Credential::Faulty => None,
-        Credential::Proxmox(_) | Credential::SshKey(_) => {
+        Credential::Proxmox(_) | Credential::SshKey(_) | Credential::Login(..) => {
             ground.of_another_kind(KINDS);
             None
         }

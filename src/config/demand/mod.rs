@@ -3,6 +3,7 @@
 mod gitea;
 mod github;
 mod gitlab;
+mod jenkins;
 mod woodpecker;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,11 +76,22 @@ struct RawDemand {
     run_untagged: Option<bool>,
     grpc_server: Option<String>,
     grpc_secure: Option<bool>,
+    launch: Option<Launch>,
+    launch_credentials_id: Option<String>,
     #[serde(rename = "webhook")]
     _webhook: Option<IgnoredAny>,
     ca_file: Option<String>,
     pin_sha256: Option<Vec<String>>,
     ignore_ssl_errors: bool,
+}
+
+/// How an agent comes to Jenkins.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Launch {
+    Websocket,
+    InboundTcp,
+    Ssh,
 }
 
 /// Makes all sources; the faults go to the vault.
@@ -167,6 +179,7 @@ fn source(
         "github" => ("github", github::manner(&mut ground)),
         "gitlab" => ("gitlab", gitlab::manner(&mut ground)),
         "woodpecker" => ("woodpecker", woodpecker::manner(&mut ground)),
+        "jenkins" => ("jenkins", jenkins::manner(&mut ground)),
         // Any other is a fault of its key.
         _ => return None,
     };
@@ -272,7 +285,26 @@ impl Ground<'_, '_> {
         match self.credential(KIND)? {
             Credential::Token(token) => Some(token.clone()),
             Credential::Faulty => None,
-            Credential::Proxmox(_) | Credential::SshKey(_) | Credential::App(_) => {
+            Credential::Proxmox(_)
+            | Credential::SshKey(_)
+            | Credential::App(_)
+            | Credential::Login(..) => {
+                self.of_another_kind(KIND);
+                None
+            }
+        }
+    }
+
+    /// The user that drover logs in as, with a token or a password.
+    fn login(&mut self) -> Option<(String, SecretString)> {
+        const KIND: &str = "apiLogin";
+        match self.credential(KIND)? {
+            Credential::Login(user, secret) => Some((user.clone(), secret.clone())),
+            Credential::Faulty => None,
+            Credential::Proxmox(_)
+            | Credential::SshKey(_)
+            | Credential::App(_)
+            | Credential::Token(_) => {
                 self.of_another_kind(KIND);
                 None
             }

@@ -97,7 +97,7 @@ pub(in crate::config) static AGENT: &[Key] = &[
     ),
     whole("javaMajorVersion", 1, 999, 21, "its major version; ignored for NONE"),
     text("javaPath", Preset::Text("java"), "the java binary, used for NONE; told when not there"),
-    text("jvmOptions", Preset::Text(""), "options of the agent's JVM, for Jenkins alone"),
+    text("jvmOptions", Preset::Text(""), "options of the JVM of Jenkins' agent"),
     text(
         "correttoRepositoryUrl",
         Preset::Text(""),

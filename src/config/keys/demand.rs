@@ -20,11 +20,13 @@ pub(in crate::config) static OF_KINDS: &[(&str, &[&str])] = &[
     ("registerTimeoutSec", SYSTEMS),
     ("idleTimeoutSec", SYSTEMS),
     ("jobTimeoutMinutes", SYSTEMS),
-    ("runnerCommand", SYSTEMS),
+    ("runnerCommand", WITH_RUNNERS),
+    ("launch", &["jenkins"]),
+    ("launchCredentialsId", &["jenkins"]),
     ("runUntagged", &["gitlab"]),
     ("grpcServer", &["woodpecker"]),
     ("grpcSecure", &["woodpecker"]),
-    ("webhook", &["gitea", "forgejo", "gitlab"]),
+    ("webhook", &["gitea", "forgejo", "github", "gitlab"]),
     ("caFile", SYSTEMS),
     ("pinSha256", SYSTEMS),
     ("ignoreSslErrors", SYSTEMS),
@@ -36,18 +38,25 @@ pub(in crate::config) static OF_KINDS: &[(&str, &[&str])] = &[
 ];
 
 /// All kinds but the lease API.
-const SYSTEMS: &[&str] = &["gitea", "forgejo", "github", "gitlab", "woodpecker"];
+const SYSTEMS: &[&str] = &["gitea", "forgejo", "github", "gitlab", "woodpecker", "jenkins"];
+
+/// Those whose agents run a program of theirs that can be another.
+const WITH_RUNNERS: &[&str] = &["gitea", "forgejo", "github", "gitlab", "woodpecker"];
 
 pub(in crate::config) static DEMAND: &[Key] = &[
     key(
         "kind",
-        Kind::Choice(&["gitea", "forgejo", "github", "gitlab", "woodpecker", "leases"]),
+        Kind::Choice(&["gitea", "forgejo", "github", "gitlab", "woodpecker", "jenkins", "leases"]),
         Preset::Required,
         "the kind of system; leases: the lease API, which has a share like the others",
     ),
     text("url", Preset::Unset, "where it is, such as https://git.lan; unset: of github https://api.github.com; not of leases")
         .checked(value::url),
-    text("credentialsId", Preset::Unset, "an apiToken, of github also a githubApp; not of leases"),
+    text(
+        "credentialsId",
+        Preset::Unset,
+        "an apiToken, of github also a githubApp, of jenkins an apiLogin; not of leases",
+    ),
     text(
         "scope",
         Preset::Unset,
@@ -91,6 +100,17 @@ pub(in crate::config) static DEMAND: &[Key] = &[
         Kind::Flag,
         Preset::Unset,
         "of woodpecker: whether agents connect by TLS; unset: true",
+    ),
+    key(
+        "launch",
+        Kind::Choice(&["websocket", "inboundTcp", "ssh"]),
+        Preset::Unset,
+        "how agents come to Jenkins; unset: websocket; ssh: Jenkins connects to them",
+    ),
+    text(
+        "launchCredentialsId",
+        Preset::Unset,
+        "for launch ssh: the credential in Jenkins that logs in to agents",
     ),
     key(
         "webhook",

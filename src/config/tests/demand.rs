@@ -11,6 +11,7 @@ use crate::demand::github::{
     Login, Registration, ScaleSetSpec, Scope as GitHubScope, Settings as GitHub,
 };
 use crate::demand::gitlab;
+use crate::demand::jenkins::Launch;
 
 fn with_demand(lines: &str) -> String {
     let yaml = with_agent("");
@@ -37,7 +38,7 @@ fn sources_have_shares_and_ways_and_leases_a_share() {
     assert_eq!(checked.herd.asked, ShareSpec { weight: 2, ..ShareSpec::default() });
     let way = |id: &SourceId| {
         let way = &checked.demand[id];
-        let System::Gitea(gitea) = &way.system else { panic!("{:?}", way.system) };
+        let System::Gitea(gitea) = &way.system else { panic!("{way:?}") };
         (gitea.dialect, gitea.scope.clone(), way.webhook.is_some())
     };
     assert_eq!(way(&lan), (Dialect::Gitea, Scope::Repository("o".into(), "r".into()), true));
@@ -90,6 +91,42 @@ fn what_is_wrong_with_a_gitlab_or_a_woodpecker_is_shown() {
     )));
 }
 
+#[test]
+fn jenkins_has_its_agents_whole_and_is_looked_at_often_while_it_has_any() {
+    let scene = Scene::new();
+    let login = "  ci: {kind: apiLogin, username: drover, secretFile: jenkins}\n";
+    let text = with_demand(
+        "  a: {kind: jenkins, url: \"https://ci.lan/jenkins\", credentialsId: ci}\n  \
+         b: {kind: jenkins, url: \"https://ci.lan\", credentialsId: ci, launch: ssh,\n    \
+         launchCredentialsId: agents, pollSeconds: 1}",
+    );
+    let checked = scene.good(&text.replace("credentials:\n", &format!("credentials:\n{login}")));
+    let [a, b] = ["a", "b"].map(|id| &checked.herd.sources[&SourceId::new(id)]);
+    assert!(a.whole && a.early && a.single);
+    assert_eq!((a.poll.as_secs(), a.brisk.as_secs()), (10, 2));
+    assert_eq!((b.poll.as_secs(), b.brisk.as_secs()), (1, 1), "no slower than at any time");
+    let launch = |id: &str| {
+        let way = &checked.demand[&SourceId::new(id)];
+        let System::Jenkins(jenkins) = &way.system else { panic!("{way:?}") };
+        assert_eq!(jenkins.username, "drover");
+        jenkins.launch.clone()
+    };
+    assert_eq!(launch("a"), Launch::WebSocket);
+    assert_eq!(launch("b"), Launch::Ssh("agents".into()));
+}
+
+#[test]
+fn what_is_wrong_with_a_jenkins_is_shown() {
+    let scene = Scene::new();
+    insta::assert_snapshot!(scene.faults(&with_demand(
+        "  a: {kind: jenkins, url: \"https://ci.lan\", credentialsId: git, launch: ssh}\n  \
+         b: {kind: jenkins, url: \"https://ci.lan\", credentialsId: git, launchCredentialsId: x}\n  \
+         c: {kind: jenkins, url: \"https://ci.lan\", credentialsId: git, scope: server, \
+         runnerCommand: run, launch: jnlp}\n  \
+         d: {kind: gitea, url: \"https://ci.lan\", credentialsId: git, launch: ssh}",
+    )));
+}
+
 // Invariant: what is wrong is said at its place, all at once, and no secret with it.
 
 #[test]
@@ -130,7 +167,7 @@ fn ways_that_others_can_listen_on_are_warned_about() {
 fn github(checked: &Checked, id: &str) -> GitHub {
     match &checked.demand[&SourceId::new(id)].system {
         System::GitHub(settings) => settings.as_ref().clone(),
-        System::Gitea(_) | System::GitLab(_) | System::Woodpecker(_) => {
+        System::Gitea(_) | System::GitLab(_) | System::Woodpecker(_) | System::Jenkins(_) => {
             panic!("{id} is no GitHub")
         }
     }

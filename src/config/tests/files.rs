@@ -86,6 +86,8 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("source", "grpcServer") => "\"ci.lan:9000\"",
         ("source", "grpcSecure") => "false",
         ("source", "webhook") => "{secretFile: /etc/drover/git-webhook}",
+        ("source", "launch") => "ssh",
+        ("source", "launchCredentialsId") => "agent-key",
         ("source", "caFile") => "/etc/drover/git-ca.pem",
         ("source", "repositories") => "[\"builders/app\"]",
         ("source", "runnerGroup") => "\"Default\"",
@@ -219,6 +221,10 @@ credentials:
     secretFile: /etc/drover/git
   # github-app: {{kind: githubApp, appId: 12345, secretFile: /etc/drover/app.pem}}
   #   installationId: its installation; unset: looked up by the source's scope
+  jenkins-login:
+    kind: apiLogin
+    username: \"drover\"
+    secretFile: /etc/drover/jenkins
   agent-key:
     kind: sshKey
     username: \"ubuntu\"

@@ -47,6 +47,7 @@ impl Scene {
         }
         scene.put("wide", 0o640, &fs::read_to_string(keys.join("ed25519")).unwrap());
         scene.put("token", 0o600, "5f0c8d36-8b0e-4f6e-9c57-2d0f3c1a7b11\n");
+        scene.put("jenkins", 0o600, "11f0a7bd5c\n");
         scene.put("git", 0o600, "d6b1c1a4f1c54bb7a4b4\n");
         scene.put("passphrase", 0o600, "correct horse\n");
         scene.put("empty", 0o600, "\n");

@@ -60,6 +60,7 @@ mod tests {
     use std::process::Command;
 
     use drover_actors::id::{CloudId, RunnerName, TemplateId, VmId};
+    use drover_actors::ports::ShellTarget;
     use drover_actors::record::Want;
     use drover_actors::spec::TemplateSpec;
 
@@ -99,7 +100,9 @@ mod tests {
         spec.labels = ["x64".to_owned(), "it's".to_owned()].into();
         let (want, name) =
             (Want::Labels(["linux".to_owned()].into()), RunnerName::new("drover-a-b"));
-        let wish = Enlist { runner: &name, spec: &spec, want: &want };
+        let address = "10.0.0.9".parse().unwrap();
+        let target = ShellTarget { address, ssh: spec.ssh.clone(), host_keys: Vec::new() };
+        let wish = Enlist { runner: &name, spec: &spec, want: &want, target: &target };
         let kit = token_kit("https://github.com/o/r", &"AREG".to_owned().into(), wish, None);
         assert_eq!(kit.program, RUN_ONCE);
         assert!(!kit.command.contains("AREG"));

@@ -9,6 +9,7 @@ use drover::demand::github::{Login, Registration, Scope, Settings};
 use drover::demand::{Connector, Enlist, System, connector};
 use drover::pve::Tls;
 use drover_actors::id::{CloudId, RunnerName, TemplateId, VmId};
+use drover_actors::ports::ShellTarget;
 use drover_actors::record::Want;
 use drover_actors::spec::TemplateSpec;
 
@@ -47,7 +48,9 @@ async fn enlist(connector: &dyn Connector, name: &str) -> Result<String, String>
     let spec = TemplateSpec::bare(TemplateId::new(CloudId::new("lab"), "linux"), VmId(9000));
     let want = Want::Labels(["linux".to_owned()].into());
     let runner = RunnerName::new(name);
-    let wish = Enlist { runner: &runner, spec: &spec, want: &want };
+    let address = "127.0.0.1".parse().unwrap();
+    let target = ShellTarget { address, ssh: spec.ssh.clone(), host_keys: Vec::new() };
+    let wish = Enlist { runner: &runner, spec: &spec, want: &want, target: &target };
     let kit = connector.enlist(wish).await.map_err(|error| error.to_string())?;
     assert!(
         kit.files

@@ -220,6 +220,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::LeaseAsked(_)
         | Body::LeaseRenewed { .. }
         | Body::LeaseEnded { .. }
+        | Body::RunnerWorked { .. }
         | Body::RowGone { .. }
         | Body::BreakerMoved { .. }
         | Body::IdBurned { .. }

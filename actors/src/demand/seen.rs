@@ -1,0 +1,63 @@
+//! What was seen of one runner at its source.
+
+use std::collections::BTreeSet;
+
+use crate::demand::mind::Runner;
+use crate::ports::RowSight;
+use crate::time::Moment;
+
+/// What became of one runner at its source.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// When it was first seen connected.
+    pub online: Option<Moment>,
+    /// Jobs on it by the last look.
+    pub jobs: u32,
+    /// One of them.
+    pub job: Option<String>,
+    /// Those of them that are told by their ids.
+    running: BTreeSet<String>,
+    /// Jobs that began on it, as far as looks saw them.
+    pub began: u32,
+    /// Since when it has none, once it is connected.
+    pub idle: Option<Moment>,
+    /// Whether it is told to take no further job.
+    pub quiet: bool,
+    /// Since when it knows, and how often telling it failed.
+    pub quieted: Option<Moment>,
+    pub refusals: u32,
+    /// Whether somebody at its source keeps it from taking jobs.
+    pub shut: bool,
+    /// Whether its lease was ended or failed because of what was seen.
+    pub settled: bool,
+    /// Whether its lease was seen on its agent.
+    pub held: bool,
+    /// When its lease was found to be over although a job was on it.
+    pub died: Option<Moment>,
+    /// When its removal was tried last, and whether that is under way.
+    pub strike: Option<(Moment, bool)>,
+}
+
+impl Seen {
+    /// One that is seen for the first time in this start of the service: of the jobs on it those
+    /// were counted that were written down.
+    pub fn of(runner: &Runner, row: Option<&RowSight>) -> Self {
+        let began = runner.kept.entry.began;
+        let Some(row) = row.filter(|_| began > 0) else { return Self::default() };
+        let (running, jobs) = (row.node.running.clone(), row.jobs);
+        Self { began, running, jobs, ..Self::default() }
+    }
+
+    /// Takes in the jobs on it. One that began and ended between two looks was seen by nobody.
+    pub fn count(&mut self, row: &RowSight) {
+        let named = |running: &BTreeSet<String>| u32::try_from(running.len()).unwrap_or(u32::MAX);
+        let running = &row.node.running;
+        let fresh = u32::try_from(running.difference(&self.running).count()).unwrap_or(u32::MAX);
+        let before = self.jobs.saturating_sub(named(&self.running));
+        let nameless = row.jobs.saturating_sub(named(running));
+        self.began = self.began.saturating_add(fresh + nameless.saturating_sub(before));
+        self.running.clone_from(running);
+        self.jobs = row.jobs;
+        self.job.clone_from(&row.job);
+    }
+}

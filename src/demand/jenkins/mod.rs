@@ -1,0 +1,327 @@
+//! Jenkins: a node for each agent, made over REST, and builds read from its queue.
+//!
+//! Both ways to launch an agent are there: inbound, where the guest is given Jenkins' own agent and
+//! that node's secret, and Jenkins' own SSH launcher, which pins the host key that drover knows. A
+//! node takes build after build until it is taken off, which is what drover does as soon as it was
+//! seen with its last.
+//!
+//! Written from Jenkins' source and documentation (2.579); unverified against a server.
+
+mod client;
+mod node;
+mod sight;
+#[cfg(test)]
+mod tests;
+mod why;
+
+use std::sync::{Mutex, PoisonError};
+
+use base64::Engine as _;
+use bytes::Bytes;
+use drover_actors::id::RunnerName;
+use drover_actors::ports::SourceSight;
+use drover_actors::spec::Mode;
+use futures_util::future::BoxFuture;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+
+use super::connector::{Connector, Enlist, Kit, KitFile};
+use super::error::DemandError;
+use super::http::{Answer, Http};
+use crate::ssh::quote;
+use client::{Client, is_page, not_ready};
+use node::{Node, Way};
+use sight::{Memory, NODES, Nodes, QUEUE, QUIET};
+
+/// A node that is never connected: without any, Jenkins does not say which labels builds wait for.
+const SIGN: &str = "drover-labels";
+/// How often a node is told to take no further build, each time after a look: the call toggles.
+const TOGGLES: usize = 2;
+
+/// How an agent comes to Jenkins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Launch {
+    /// The agent connects by WebSocket, through Jenkins' own port.
+    WebSocket,
+    /// The agent connects to Jenkins' TCP port for agents.
+    InboundTcp,
+    /// Jenkins connects to the guest by SSH, with this credential of its own.
+    Ssh(String),
+}
+
+/// What is configured of it.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Who logs in.
+    pub username: String,
+    /// With this API token or password.
+    pub secret: SecretString,
+    /// How agents come to it.
+    pub launch: Launch,
+}
+
+impl Settings {
+    /// Everything of it, secrets included, for its fingerprint.
+    pub fn parts(&self) -> Vec<String> {
+        let shown = format!("{} {:?}", self.username, self.launch);
+        vec![shown, self.secret.expose_secret().to_owned()]
+    }
+}
+
+/// A Jenkins controller.
+pub struct Jenkins {
+    client: Client,
+    launch: Launch,
+    memory: Mutex<Memory>,
+    /// Jenkins' agent, with the version of Jenkins that it came with.
+    jar: Mutex<Option<(String, Bytes)>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Standing {
+    #[serde(default)]
+    temporarily_offline: bool,
+}
+
+impl Jenkins {
+    /// A connector; calls nothing yet.
+    pub fn new(http: Http, settings: &Settings) -> Self {
+        let Settings { username, secret, launch } = settings;
+        let login = format!("{username}:{}", secret.expose_secret());
+        let login = base64::engine::general_purpose::STANDARD.encode(login);
+        let client = Client::new(http.with_authorization(format!("Basic {login}").into()));
+        Self { client, launch: launch.clone(), memory: Mutex::default(), jar: Mutex::default() }
+    }
+
+    async fn see(&self) -> Result<SourceSight, DemandError> {
+        let nodes: Nodes = self.client.read(NODES).await?;
+        let queue = self.client.read(QUEUE).await?;
+        let waiting = {
+            let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            memory.read(queue, &nodes)
+        };
+        if waiting.nameless
+            && let Err(error) = self.put_sign().await
+        {
+            tracing::warn!(error = %error, "node `{SIGN}` can not be made: labels are not told");
+        }
+        let rows = nodes.computer.iter().filter_map(sight::Computer::row).collect();
+        Ok(SourceSight { rows, jobs: waiting.jobs, unread: waiting.unread })
+    }
+
+    /// Makes the node that has Jenkins name labels.
+    async fn put_sign(&self) -> Result<(), DemandError> {
+        let text = "never connected: with it Jenkins says which labels builds wait for";
+        let sign = Node {
+            name: SIGN,
+            description: format!("made by drover; {text}"),
+            executors: 1,
+            folder: "/nonexistent",
+            labels: std::collections::BTreeSet::new(),
+            mode: Mode::Exclusive,
+            java: "java",
+            options: "",
+            way: Way::Inbound { websocket: true },
+        };
+        tracing::info!("node `{SIGN}` is made: {text}");
+        self.make(&sign).await
+    }
+
+    /// Makes a node; one of that name that is there already is taken for it.
+    async fn make(&self, node: &Node<'_>) -> Result<(), DemandError> {
+        let path = format!("computer/createItem?name={}", node.name);
+        let body = ("application/xml", node.xml());
+        let mut made = self.client.post(&path, Some(body)).await;
+        if made.as_ref().is_ok_and(|answer| matches!(answer.status, 404 | 405)) {
+            let body = ("application/x-www-form-urlencoded", node.form());
+            made = self.client.post("computer/doCreateItem", Some(body)).await;
+        }
+        let doubt = match made {
+            Ok(answer) if answer.status == 200 && !is_page(&answer) => return Ok(()),
+            Ok(answer) if answer.status < 400 => not_ready(answer),
+            Ok(answer) => answer.refused(),
+            Err(error) => error,
+        };
+        // It may say that there is one of that name, or the answer was lost.
+        if self.standing(node.name).await.is_ok_and(|it| it.is_some()) {
+            Ok(())
+        } else {
+            Err(doubt)
+        }
+    }
+
+    async fn standing(&self, name: &str) -> Result<Option<Standing>, DemandError> {
+        let path = format!("computer/{name}/api/json?tree=displayName,temporarilyOffline");
+        self.client.find(&path).await
+    }
+
+    /// The secret of a node. It is drawn from the node's name alone: whoever had it has it for ever,
+    /// so no name is ever another guest's.
+    async fn secret(&self, name: &str) -> Result<String, DemandError> {
+        let mut answer = self.client.get(&format!("computer/{name}/jenkins-agent.jnlp")).await?;
+        if answer.status == 404 {
+            // Its name before 2.3xx.
+            answer = self.client.get(&format!("computer/{name}/slave-agent.jnlp")).await?;
+        }
+        let answer = answer.ok()?;
+        let text = String::from_utf8_lossy(&answer.body);
+        let first = text.split_once("<argument>").and_then(|(_, rest)| rest.split_once('<'));
+        let secret = first.map(|(secret, _)| secret.trim()).unwrap_or_default();
+        let is_secret = secret.len() >= 32 && secret.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_secret {
+            return Ok(secret.to_owned());
+        }
+        if !text.contains("<jnlp") {
+            return Err(not_ready(answer));
+        }
+        let what = "it holds no secret: the login may lack Agent/Connect".into();
+        Err(DemandError::Shape { call: answer.call, what })
+    }
+
+    /// Jenkins' agent, fetched once for each version of Jenkins.
+    async fn jar(&self) -> Result<Bytes, DemandError> {
+        let version = self.client.version();
+        let kept = self.jar.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((of, jar)) = kept
+            && version.as_ref() == Some(&of)
+        {
+            return Ok(jar);
+        }
+        let Answer { body, call, .. } = self.client.get("jnlpJars/agent.jar").await?.ok()?;
+        if !body.starts_with(b"PK") {
+            return Err(DemandError::Shape { call, what: "it is no archive of Java".into() });
+        }
+        let jar = Bytes::from(body);
+        *self.jar.lock().unwrap_or_else(PoisonError::into_inner) =
+            self.client.version().map(|version| (version, jar.clone()));
+        Ok(jar)
+    }
+
+    async fn take_on(&self, wish: Enlist<'_>) -> Result<Kit, DemandError> {
+        // One that was left, of which nobody knows how it stands.
+        self.take_off(wish.runner).await?;
+        let address = wish.target.address.to_string();
+        let node = self.node(wish, &address)?;
+        self.make(&node).await?;
+        match self.launch {
+            Launch::WebSocket | Launch::InboundTcp => {
+                let secret = self.secret(node.name).await?;
+                let jar = self.jar().await?;
+                Ok(self.inbound(&node, secret, jar))
+            }
+            // Jenkins starts it; the guest needs Java.
+            Launch::Ssh(_) => Ok(Kit {
+                files: Vec::new(),
+                program: node.java.to_owned(),
+                command: "rm -f pid".into(),
+            }),
+        }
+    }
+
+    fn node<'a>(&'a self, wish: Enlist<'a>, address: &'a str) -> Result<Node<'a>, DemandError> {
+        Ok(Node {
+            name: wish.runner.as_str(),
+            description: node::description(wish.want),
+            executors: wish.spec.places(),
+            folder: &wish.spec.remote_fs,
+            labels: wish.labels(),
+            mode: wish.spec.mode,
+            java: node::java(wish.spec),
+            options: &wish.spec.java.options,
+            way: self.way(wish, address)?,
+        })
+    }
+
+    fn way<'a>(&'a self, wish: Enlist<'a>, address: &'a str) -> Result<Way<'a>, DemandError> {
+        let credential = match &self.launch {
+            Launch::WebSocket => return Ok(Way::Inbound { websocket: true }),
+            Launch::InboundTcp => return Ok(Way::Inbound { websocket: false }),
+            Launch::Ssh(credential) => credential,
+        };
+        let mut keys = wish.target.host_keys.iter().map(|line| {
+            let mut fields = line.split_whitespace();
+            fields.next().zip(fields.next())
+        });
+        let Some(host_key) = keys.find_map(|key| key) else {
+            let text = "the guest's host key is not known: Jenkins could not tell it from another";
+            return Err(DemandError::Setup(text.into()));
+        };
+        Ok(Way::Ssh { host: address, port: wish.target.ssh.port, credential, host_key })
+    }
+
+    fn inbound(&self, node: &Node<'_>, secret: String, jar: Bytes) -> Kit {
+        let way = if self.launch == Launch::WebSocket { " -webSocket" } else { "" };
+        let options = node.options.trim();
+        let options = if options.is_empty() { String::new() } else { format!(" {options}") };
+        let command = format!(
+            "exec {}{options} -jar agent.jar -url {} -secret @secret -name {}{way} -noReconnect \
+             -workDir {}",
+            quote(node.java),
+            quote(self.client.base()),
+            quote(node.name),
+            quote(node.folder),
+        );
+        let files = vec![
+            KitFile { name: "agent.jar", content: jar },
+            KitFile { name: "secret", content: Bytes::from(secret) },
+        ];
+        Kit { files, program: node.java.to_owned(), command }
+    }
+
+    /// Lets a node take no further build; what it runs goes on.
+    async fn shut(&self, runner: &RunnerName) -> Result<(), DemandError> {
+        let message = utf8_percent_encode(QUIET, NON_ALPHANUMERIC);
+        let path = format!("computer/{runner}/toggleOffline?offlineMessage={message}");
+        for _ in 0..TOGGLES {
+            match self.standing(runner.as_str()).await? {
+                None | Some(Standing { temporarily_offline: true }) => return Ok(()),
+                Some(Standing { temporarily_offline: false }) => {}
+            }
+            let answer = self.client.post(&path, None).await?;
+            if answer.status >= 400 && answer.status != 404 {
+                return Err(answer.refused());
+            }
+        }
+        match self.standing(runner.as_str()).await? {
+            None | Some(Standing { temporarily_offline: true }) => Ok(()),
+            Some(Standing { temporarily_offline: false }) => {
+                let what = "the node takes builds all the same".into();
+                Err(DemandError::Shape { call: format!("POST {runner}/toggleOffline"), what })
+            }
+        }
+    }
+
+    async fn take_off(&self, runner: &RunnerName) -> Result<(), DemandError> {
+        let answer = self.client.post(&format!("computer/{runner}/doDelete"), None).await?;
+        match answer.status {
+            404 | 410 => Ok(()),
+            // It sends back to the list, and a login page looks alike.
+            200..400 if self.standing(runner.as_str()).await?.is_none() => Ok(()),
+            200..400 => {
+                let what = "the node is there all the same".into();
+                Err(DemandError::Shape { call: answer.call, what })
+            }
+            _ => Err(answer.refused()),
+        }
+    }
+}
+
+impl Connector for Jenkins {
+    fn look(&self) -> BoxFuture<'_, Result<SourceSight, DemandError>> {
+        Box::pin(self.see())
+    }
+
+    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> BoxFuture<'a, Result<Kit, DemandError>> {
+        Box::pin(self.take_on(wish))
+    }
+
+    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
+        Box::pin(self.shut(runner))
+    }
+
+    fn strike<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
+        Box::pin(self.take_off(runner))
+    }
+}

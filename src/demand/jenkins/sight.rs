@@ -1,0 +1,286 @@
+//! What Jenkins' nodes and queue say, and what they mean to drover.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drover_actors::id::RunnerName;
+use drover_actors::ports::{JobSight, NodeSight, RowSight, Shut};
+use drover_actors::record::Want;
+use drover_actors::time::WallTime;
+use serde::Deserialize;
+
+use super::node;
+use super::why::{self, Waits};
+
+/// What is asked of nodes.
+pub const NODES: &str = "computer/api/json?tree=computer[displayName,description,offline,\
+    temporarilyOffline,offlineCauseReason,offlineCause[description],assignedLabels[name],\
+    executors[idle,currentExecutable[number,url]]]";
+/// What is asked of the queue.
+pub const QUEUE: &str = "queue/api/json?tree=items[id,why,buildable,pending,stuck,inQueueSince,\
+    buildableStartMilliseconds,task[name,fullDisplayName,url,labelExpression]]";
+/// What drover says when it lets a node take no further build.
+pub const QUIET: &str = "drover: takes no further build";
+
+/// How much of a reason is told.
+const REASON_MAX: usize = 200;
+
+/// All nodes.
+#[derive(Debug, Deserialize)]
+pub struct Nodes {
+    /// One by one, the controller's own with them.
+    #[serde(default)]
+    pub computer: Vec<Computer>,
+}
+
+/// A node.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Computer {
+    #[serde(rename = "_class", default)]
+    class: String,
+    #[serde(default)]
+    display_name: String,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    offline: bool,
+    #[serde(default)]
+    temporarily_offline: bool,
+    #[serde(default)]
+    offline_cause_reason: Option<String>,
+    #[serde(default)]
+    offline_cause: Option<Cause>,
+    #[serde(default)]
+    assigned_labels: Vec<Label>,
+    #[serde(default)]
+    executors: Vec<Executor>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Cause {
+    #[serde(rename = "_class", default)]
+    class: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Label {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Executor {
+    #[serde(default)]
+    idle: bool,
+    #[serde(default)]
+    current_executable: Option<Executable>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Executable {
+    #[serde(default)]
+    number: Option<u64>,
+    #[serde(default)]
+    url: Option<String>,
+}
+
+/// The queue.
+#[derive(Debug, Deserialize)]
+pub struct Queue {
+    #[serde(default)]
+    items: Vec<Item>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Item {
+    id: u64,
+    #[serde(default)]
+    why: Option<String>,
+    #[serde(default)]
+    buildable: bool,
+    #[serde(default)]
+    pending: bool,
+    #[serde(default)]
+    stuck: bool,
+    #[serde(default)]
+    in_queue_since: i64,
+    #[serde(default)]
+    buildable_start_milliseconds: Option<i64>,
+    #[serde(default)]
+    task: Task,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Task {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    full_display_name: Option<String>,
+    #[serde(default)]
+    url: Option<String>,
+    /// Told by freestyle jobs alone; unverified against a server.
+    #[serde(default)]
+    label_expression: Option<String>,
+}
+
+impl Computer {
+    fn is_controllers(&self) -> bool {
+        self.class.ends_with("MasterComputer")
+            || matches!(self.display_name.as_str(), "Built-In Node" | "master")
+    }
+
+    fn jobs(&self) -> usize {
+        self.executors.iter().filter(|executor| !executor.idle).count()
+    }
+
+    fn shut(&self, reason: Option<&String>) -> Shut {
+        if !self.temporarily_offline {
+            return Shut::Open;
+        }
+        let reason = reason.cloned().unwrap_or_default();
+        // Whoever took it off by a node's monitor is no person: disk full, clock astray.
+        let monitor = self.offline_cause.as_ref().is_some_and(|it| it.class.contains("monitor"));
+        match (reason.contains(QUIET), monitor) {
+            (true, _) => Shut::Quiet,
+            (false, true) => Shut::Unfit(reason),
+            (false, false) => Shut::Person,
+        }
+    }
+
+    /// What it is to drover; none for nodes that are not drover's.
+    pub fn row(&self) -> Option<RowSight> {
+        RunnerName::parse(&self.display_name)?;
+        let executables =
+            self.executors.iter().filter_map(|executor| executor.current_executable.as_ref());
+        let running = executables.filter_map(|it| {
+            let url = it.url.as_deref().filter(|url| !url.is_empty())?;
+            Some(it.number.map_or_else(|| url.to_owned(), |number| format!("{url}#{number}")))
+        });
+        let running: BTreeSet<String> = running.collect();
+        let jobs = self.jobs().max(running.len());
+        let first =
+            self.executors.iter().find_map(|it| it.current_executable.as_ref()?.url.clone());
+        let reason = self.offline_cause_reason.as_ref().filter(|reason| !reason.trim().is_empty());
+        let reason = reason.map(|reason| plain(reason));
+        let shut = self.shut(reason.as_ref());
+        Some(RowSight {
+            runner: RunnerName::new(&self.display_name),
+            // One that is off for a while does not say whether it is connected.
+            online: !self.offline || self.temporarily_offline,
+            jobs: u32::try_from(jobs).unwrap_or(u32::MAX),
+            job: first,
+            node: NodeSight { running, shut, reason: reason.filter(|_| self.offline) },
+        })
+    }
+
+    /// What a build wants that waits for exactly this node of drover's: the one that it was made
+    /// for, or, where that took it already, another like it.
+    fn want_of_waiting(&self) -> Option<Want> {
+        let made_for = self.description.as_deref().and_then(node::made_for);
+        let taken = self.jobs() > 0 || self.temporarily_offline;
+        let all = || {
+            let labels = self.assigned_labels.iter().map(|label| label.name.clone());
+            Want::Labels(labels.filter(|label| *label != self.display_name).collect())
+        };
+        if taken { Some(all()) } else { made_for }
+    }
+}
+
+/// Text of Jenkins', bounded and on one line.
+fn plain(text: &str) -> String {
+    text.chars().map(|ch| if ch.is_control() { ' ' } else { ch }).take(REASON_MAX).collect()
+}
+
+/// What was read of builds that wait still: Jenkins names the only node with a label rather than the
+/// label, as soon as there is one, and a build's want may not change while it waits.
+#[derive(Debug, Default)]
+pub struct Memory(BTreeMap<u64, Want>);
+
+/// What the queue comes to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Builds that wait for a node and nothing else.
+    pub jobs: Vec<JobSight>,
+    /// Those of which it is not told what they want.
+    pub unread: usize,
+    /// Whether Jenkins names no label because it has no node.
+    pub nameless: bool,
+}
+
+impl Memory {
+    /// Reads the queue beside the nodes that were read just before it.
+    pub fn read(&mut self, queue: Queue, nodes: &Nodes) -> Waiting {
+        let known: BTreeMap<&str, &Computer> =
+            nodes.computer.iter().map(|it| (it.display_name.as_str(), it)).collect();
+        let alone = nodes.computer.iter().all(Computer::is_controllers);
+        let mut waiting = Waiting::default();
+        let mut kept = BTreeMap::new();
+        for item in queue.items {
+            let want = self.0.remove(&item.id);
+            // A build that is blocked, or in its quiet period, or on its way to a node, wants none.
+            if !(item.buildable || item.stuck) || item.pending {
+                kept.extend(want.map(|want| (item.id, want)));
+                continue;
+            }
+            let said = item.why.as_deref().map_or(Waits::Unknown, why::read);
+            let want = want.or_else(|| item.want(said, &known, alone));
+            waiting.nameless |= want.is_none() && said == Waits::Anywhere && alone;
+            match want {
+                Some(want) => {
+                    kept.insert(item.id, want.clone());
+                    waiting.jobs.push(item.sight(want));
+                }
+                None => waiting.unread += 1,
+            }
+        }
+        self.0 = kept;
+        waiting
+    }
+}
+
+impl Item {
+    fn want(
+        &self,
+        said: Waits<'_>,
+        known: &BTreeMap<&str, &Computer>,
+        alone: bool,
+    ) -> Option<Want> {
+        let told = || {
+            let label = self.task.label_expression.as_deref()?;
+            Some(label).filter(|label| !label.trim().is_empty()).and_then(why::want)
+        };
+        let waits_for = |node: &Computer| {
+            let own = RunnerName::parse(&node.display_name).is_some();
+            told().or_else(|| if own { node.want_of_waiting() } else { None })
+        };
+        match said {
+            Waits::Label(label) => why::want(label),
+            Waits::Place(place) => match known.get(place) {
+                Some(node) => waits_for(node),
+                None => why::want(place),
+            },
+            Waits::Node(name) => match known.get(name) {
+                Some(node) => waits_for(node),
+                None => told(),
+            },
+            Waits::Anywhere if alone => told(),
+            Waits::Anywhere => told().or(Some(Want::Labels(BTreeSet::new()))),
+            Waits::Unknown => told(),
+        }
+    }
+
+    fn sight(self, want: Want) -> JobSight {
+        let Task { name, full_display_name, url, .. } = self.task;
+        let name = full_display_name.or(name).or(url).filter(|name| !name.is_empty());
+        let since = self.buildable_start_milliseconds.filter(|since| *since > 0);
+        JobSight {
+            id: self.id.to_string(),
+            name: name.map_or_else(|| format!("item {}", self.id), |name| plain(&name)),
+            want,
+            since: WallTime(since.unwrap_or(self.in_queue_since)),
+        }
+    }
+}
