@@ -186,6 +186,26 @@ async fn a_source_that_is_taken_out_finishes_what_runs_and_begins_nothing() {
     world.end().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn runners_left_at_a_source_that_went_while_the_service_was_down_are_told_of() {
+    let mut world = World::started(with_sources("instanceCap: 1", &[("git", "")])).await;
+    world.ci.push("git", 1, &["linux"], 5 * MINUTE);
+    let ci = world.ci.clone();
+    world.until("it runs", |_| ci.running("git") == 1).await;
+    world.crash();
+    let demand = std::mem::take(&mut world.setup.sections);
+    world.start().await;
+    world.until("it is told", |view| !view.sources().is_empty()).await;
+    let told = world.view().sources().remove(0);
+    let (_, text) = told.outage.unwrap();
+    assert_eq!((told.runners, text.contains("put `git` back into `demand`")), (1, true), "{text}");
+    world.setup.sections = demand;
+    world.reload();
+    over(&world, "git", 1).await;
+    world.until("it answers", |view| view.sources()[0].outage.is_none()).await;
+    world.end().await;
+}
+
 // Invariant: why a job waits is told in numbers that come true.
 
 #[tokio::test(start_paused = true)]

@@ -62,6 +62,8 @@ pub struct Herd {
     clouds: BTreeMap<CloudId, Addr<Cloud>>,
     clusters: BTreeMap<ClusterId, ClusterActors>,
     sources: BTreeMap<SourceId, Addr<Source>>,
+    /// Sources whose runners were told to be left there without a way to them.
+    forsaken: BTreeSet<SourceId>,
     /// What is known of each cluster for as long as the service runs.
     known: BTreeMap<ClusterId, clusters::Known>,
     /// Which cluster each cloud leads to, once it said so in this start or by the journal.

@@ -10,7 +10,7 @@ use super::Herd;
 use crate::birth::{Rank, spawn_child};
 use crate::demand::actor::{Source, SourceCommand, SourceReport};
 use crate::demand::report::{Account, SourceJobs, Subject};
-use crate::fact::What;
+use crate::fact::{SourcePicture, What};
 use crate::id::SourceId;
 use crate::message::{AgentCommand, Refusal};
 use crate::spec::HerdSpec;
@@ -40,11 +40,34 @@ impl Herd {
                 address.do_send(SourceCommand::Apply(None));
             }
         }
+        self.forsaken.retain(|id| !self.sources.contains_key(id));
         for id in self.common.runners.sources() {
-            if !self.sources.contains_key(&id) {
-                tracing::warn!(source = %id, "runners are left at a source that is not configured");
+            if !self.sources.contains_key(&id) && self.forsaken.insert(id.clone()) {
+                self.tell_forsaken(id);
             }
         }
+    }
+
+    /// Shows a source that left the configuration while the service was down: there is no way to it,
+    /// and its runners stay there.
+    fn tell_forsaken(&self, source: SourceId) {
+        tracing::warn!(source = %source, "runners are left at a source that is not configured");
+        let runners = self.common.runners.of(&source).len();
+        let text = format!(
+            "it is not configured, and drover's runners are left there: put `{source}` back into \
+             `demand` until they are gone, or remove them there"
+        );
+        self.observe(What::Source(Box::new(SourcePicture {
+            source,
+            kind: "-".to_owned(),
+            waiting: 0,
+            oldest: None,
+            ignored: 0,
+            runners,
+            running: 0,
+            unserved: 0,
+            outage: Some((self.common.ports.ambient.now().wall, text)),
+        })));
     }
 
     pub(super) fn wake_source(&self, id: &SourceId, reply: oneshot::Sender<Result<(), Refusal>>) {

@@ -113,6 +113,7 @@ impl Herd {
                 clouds: BTreeMap::new(),
                 clusters: BTreeMap::new(),
                 sources: BTreeMap::new(),
+                forsaken: BTreeSet::new(),
                 known: BTreeMap::new(),
                 leads: BTreeMap::new(),
                 tried: BTreeMap::new(),
