@@ -206,6 +206,80 @@ async fn runners_left_at_a_source_that_went_while_the_service_was_down_are_told_
     world.end().await;
 }
 
+// Invariant: what is short is shared by weight, what one does not want is lent, and it comes back.
+
+#[tokio::test(start_paused = true)]
+async fn two_sources_that_want_more_than_there_is_have_it_by_their_weights() {
+    let sources = [("git", "weight: 3"), ("hub", "weight: 1")];
+    let world = World::started(with_sources("instanceCap: 8", &sources)).await;
+    let ci = world.ci.clone();
+    for (source, lengths) in [("git", [1, 4]), ("hub", [2, 7])] {
+        for minutes in lengths {
+            ci.push(source, 300, &["linux"], minutes * MINUTE);
+        }
+    }
+    world.pass(10 * MINUTE).await;
+    let (mut git, mut all) = (0, 0);
+    for _ in 0..900 {
+        world.pass(MINUTE / 3).await;
+        git += ci.running("git");
+        all += ci.running("git") + ci.running("hub");
+    }
+    let share = 100.0 * git as f64 / all as f64;
+    assert!((72.0..=78.0).contains(&share), "{share} of 75");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_that_was_lent_is_back_within_the_length_of_a_job() {
+    let sources = [("git", "weight: 3"), ("hub", "weight: 1")];
+    let world = World::started(with_sources("instanceCap: 8", &sources)).await;
+    let ci = world.ci.clone();
+    ci.push("hub", 60, &["linux"], 10 * MINUTE);
+    world.until("hub has all of it", |_| ci.running("hub") == 8).await;
+    ci.push("git", 60, &["linux"], 10 * MINUTE);
+    // A job, and the machine that is cloned for the next one.
+    world.pass(10 * MINUTE + 3 * MINUTE).await;
+    assert_eq!((ci.running("git"), ci.running("hub")), (6, 2));
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_job_is_served_although_another_source_of_a_higher_priority_never_has_enough() {
+    let sources = [("git", "priority: 1"), ("hub", "")];
+    let world = World::started(with_sources("instanceCap: 2", &sources)).await;
+    let ci = world.ci.clone();
+    ci.push("git", 4, &["linux"], 2 * MINUTE);
+    ci.push("hub", 1, &["linux"], MINUTE);
+    let mut minutes = 0;
+    while ci.over("hub") == 0 {
+        // More than two agents can do, and never old.
+        let waits = ci.jobs("git").len() - ci.over("git") - ci.running("git");
+        (0..waits).for_each(|_| ci.cancel("git"));
+        ci.push("git", 4, &["linux"], 2 * MINUTE);
+        world.pass(MINUTE).await;
+        minutes += 1;
+    }
+    assert!((15..25).contains(&minutes), "it counts as one higher after a quarter of an hour");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_that_several_clouds_offer_begins_what_is_wanted_once() {
+    let clouds = "cloudIds: [rack, spare], instanceCap: 9";
+    let mut setup = with_sources(clouds, &[("git", ""), ("hub", "")]);
+    setup.clouds.push(("spare", "startVmId: 20000".into()));
+    let world = World::started(setup).await;
+    world.ci.push("git", 3, &["linux"], MINUTE);
+    world.ci.push("hub", 2, &["linux"], MINUTE);
+    over(&world, "git", 3).await;
+    over(&world, "hub", 2).await;
+    world.until("all are gone", |view| view.agents().is_empty()).await;
+    let gone: Vec<_> = world.view().gone_by_reason().into_iter().collect();
+    assert_eq!(gone, [("used-up", 5)]);
+    world.end().await;
+}
+
 // Invariant: why a job waits is told in numbers that come true.
 
 #[tokio::test(start_paused = true)]
