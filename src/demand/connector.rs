@@ -91,9 +91,12 @@ pub trait Connector: Send + Sync {
     }
 
     /// Proves, changing nothing, that its login may do what the others need; what only writing would
-    /// prove is said to be so. An error is told as one more finding: see [`Proof::told`].
-    fn prove(&self) -> Done<'_, Vec<Proof>> {
-        Box::pin(async move { Ok(vec![Proof::seen(&self.look().await?)]) })
+    /// prove is said to be so. What was found before an error stands.
+    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> Done<'a, ()> {
+        Box::pin(async move {
+            found.push(Proof::seen(&self.look().await?));
+            Ok(())
+        })
     }
 }
 

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::connector::{Connector, Enlist, Kit, KitFile, program_of};
 use super::error::DemandError;
 use super::http::Http;
-use super::proof::{self, Proof};
+use super::proof::Proof;
 use crate::ssh::quote;
 use futures_util::future::BoxFuture;
 
@@ -444,12 +444,8 @@ impl Connector for Gitea {
         })
     }
 
-    fn prove(&self) -> BoxFuture<'_, Result<Vec<Proof>, DemandError>> {
-        Box::pin(async move {
-            let mut found = Vec::new();
-            let ended = self.proofs(&mut found).await;
-            Ok(proof::ended(found, ended))
-        })
+    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> BoxFuture<'a, Result<(), DemandError>> {
+        Box::pin(self.proofs(found))
     }
 }
 

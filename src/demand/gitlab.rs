@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use super::connector::{Connector, Done, Enlist, Kit, KitFile, program_of};
 use super::error::DemandError;
 use super::http::{Answer, Http};
-use super::proof::{self, Proof};
+use super::proof::Proof;
 use crate::ssh::quote;
 
 /// Rows a page; GitLab's own most.
@@ -428,12 +428,8 @@ impl Connector for GitLab {
         })
     }
 
-    fn prove(&self) -> Done<'_, Vec<Proof>> {
-        Box::pin(async move {
-            let mut found = Vec::new();
-            let ended = self.proofs(&mut found).await;
-            Ok(proof::ended(found, ended))
-        })
+    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> Done<'a, ()> {
+        Box::pin(self.proofs(found))
     }
 }
 

@@ -89,11 +89,3 @@ impl Proof {
         Self::ok("jobs and runners", format!("can be listed: {jobs} wait, {rows} of drover's"))
     }
 }
-
-/// All that was found, with why there is no more.
-pub fn ended(mut found: Vec<Proof>, ended: Result<(), DemandError>) -> Vec<Proof> {
-    if let Err(error) = ended {
-        found.push(Proof::told(&error));
-    }
-    found
-}

@@ -26,7 +26,7 @@ use serde_json::json;
 use super::connector::{Connector, Done, Enlist, Kit, KitFile, program_of};
 use super::error::DemandError;
 use super::http::Http;
-use super::proof::{self, Proof};
+use super::proof::Proof;
 use crate::ssh::quote;
 
 /// Rows a page that are asked for.
@@ -321,12 +321,8 @@ impl Connector for Woodpecker {
         })
     }
 
-    fn prove(&self) -> Done<'_, Vec<Proof>> {
-        Box::pin(async move {
-            let mut found = Vec::new();
-            let ended = self.proofs(&mut found).await;
-            Ok(proof::ended(found, ended))
-        })
+    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> Done<'a, ()> {
+        Box::pin(self.proofs(found))
     }
 }
 

@@ -24,11 +24,13 @@ pub async fn examine_source(
     let mut report =
         CloudReport { cloud: spec.id.to_string(), name: spec.kind.to_owned(), lines: Vec::new() };
     if answers(ways, connection, &mut report).await {
-        let proofs = match connector(connection) {
-            Ok(connector) => connector.prove().await,
+        let mut found = Vec::new();
+        let ended = match connector(connection) {
+            Ok(connector) => connector.prove(&mut found).await,
             Err(error) => Err(error),
         };
-        for proof in proofs.unwrap_or_else(|error| vec![Proof::told(&error)]) {
+        found.extend(ended.err().map(|error| Proof::told(&error)));
+        for proof in found {
             report.add(proof.mark, proof.about.into(), proof.text, proof.mend);
         }
     }

@@ -207,18 +207,7 @@ fn jobs_of_a_real_gitea_run_on_agents_of_their_own_and_leave_nothing_behind() {
     service.drain();
     let mut events = Events::follow(&site);
     gitea.repository("app", WORKFLOW);
-    let (mut gone, mut runners) = (Vec::new(), None);
-    while gone.len() < 3 || runners != Some(0) {
-        let fact = events.next_of(&["agentGone", "source"]);
-        if fact["kind"] == "source" {
-            runners = fact["source"]["runners"].as_u64();
-            continue;
-        }
-        assert_eq!(fact["agent"]["reason"], "used-up", "{fact}");
-        gone.push(fact["agent"]["id"].as_str().unwrap().to_owned());
-    }
-    gone.sort();
-    gone.dedup();
+    let gone = events.finished(3);
     assert_eq!(gone.len(), 3, "each its own");
     let done = gitea.conclusions();
     let done: Vec<(&str, &str)> =

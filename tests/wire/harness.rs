@@ -454,4 +454,21 @@ impl Events {
         });
         serde_json::from_str(&line).unwrap()
     }
+
+    /// Waits until so many agents went after their jobs and no runner is left; gives their ids.
+    pub fn finished(&mut self, count: usize) -> Vec<String> {
+        let (mut gone, mut runners) = (Vec::new(), None);
+        while gone.len() < count || runners != Some(0) {
+            let fact = self.next_of(&["agentGone", "source"]);
+            if fact["kind"] == "source" {
+                runners = fact["source"]["runners"].as_u64();
+                continue;
+            }
+            assert_eq!(fact["agent"]["reason"], "used-up", "{fact}");
+            gone.push(fact["agent"]["id"].as_str().unwrap().to_owned());
+        }
+        gone.sort();
+        gone.dedup();
+        gone
+    }
 }

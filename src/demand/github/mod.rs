@@ -156,7 +156,7 @@ impl GitHub {
 
     /// Whether runners can be made is seen before a machine is begun for one: the token that is minted
     /// here needs the same right, and is thrown away.
-    async fn prove(&self) -> Result<(), DemandError> {
+    async fn try_permissions(&self) -> Result<(), DemandError> {
         if !self.proven.load(Ordering::Relaxed) {
             let minted = self.registration_token(Purpose::Look).await;
             minted.map_err(|error| self.lacking(Part::Runners, error))?;
@@ -188,7 +188,7 @@ impl GitHub {
 
     async fn look_at_all(&self) -> Result<SourceSight, DemandError> {
         self.api.begin();
-        self.prove().await?;
+        self.try_permissions().await?;
         let made = self.set.as_ref().map(ScaleSet::made).unwrap_or_default();
         let runners = self.runners().await?;
         let own = |row: &Runner| RunnerName::parse(&row.name).is_some();

@@ -43,23 +43,6 @@ fn demand(site: &Site, yaml: &str, github: &GitHub, keys: &str) {
     ));
 }
 
-/// Waits until so many agents went after their jobs and no runner is left; gives their ids.
-fn finished(events: &mut Events, count: usize) -> Vec<String> {
-    let (mut gone, mut runners) = (Vec::new(), None);
-    while gone.len() < count || runners != Some(0) {
-        let fact = events.next_of(&["agentGone", "source"]);
-        if fact["kind"] == "source" {
-            runners = fact["source"]["runners"].as_u64();
-            continue;
-        }
-        assert_eq!(fact["agent"]["reason"], "used-up", "{fact}");
-        gone.push(fact["agent"]["id"].as_str().unwrap().to_owned());
-    }
-    gone.sort();
-    gone.dedup();
-    gone
-}
-
 fn started(keys: &str) -> (tempfile::TempDir, Sim, Site, GitHub, Service, Events) {
     let github = GitHub::start();
     let (dir, sim, site) = world();
@@ -94,7 +77,7 @@ fn jobs_of_a_repository_run_on_agents_of_their_own() {
     let held = github.job("o/app", "held", &["self-hosted", "linux"], "true");
     github.state().jobs.iter_mut().find(|job| job.id == held).unwrap().status = "waiting";
     github.job("o/app", "theirs", &["ubuntu-latest"], "true");
-    assert_eq!(finished(&mut events, 2).len(), 2, "each its own");
+    assert_eq!(events.finished(2).len(), 2, "each its own");
     let ends = [("bad", "failure"), ("good", "success"), ("held", "waiting"), ("theirs", "queued")];
     let ends = ends.map(|(name, end)| (name.to_owned(), end.to_owned()));
     assert_eq!(github.conclusions(), ends.into());
@@ -131,7 +114,7 @@ fn an_app_runs_jobs_of_an_organisation_in_a_group_of_its_runners() {
     events.until("source", |fact| fact["source"]["runners"] == 2);
     // What it has is taken back: it mints another, once.
     github.state().revoke();
-    finished(&mut events, 2);
+    events.finished(2);
     assert_eq!(github.conclusions().into_values().collect::<Vec<_>>(), ["success", "success"]);
     let bodies = github.heard("generate-jitconfig");
     assert_eq!(bodies.iter().filter(|(_, status)| *status == 201).count(), 2, "{bodies:?}");
@@ -146,7 +129,7 @@ fn an_older_servers_guests_register_themselves_where_that_is_asked_for() {
     let keys = format!("scope: repo/o/app, registration: token, pollSeconds: 1, {run}");
     let (_dir, sim, site, github, _service, mut events) = started(&keys);
     github.job("o/app", "it", &["self-hosted", "linux"], "true");
-    finished(&mut events, 1);
+    events.finished(1);
     assert_eq!(github.conclusions(), [("it".to_owned(), "success".to_owned())].into());
     assert_eq!(github.heard("generate-jitconfig"), []);
     left_nothing(&github, &sim, &site);
@@ -163,7 +146,7 @@ fn a_scale_set_is_made_and_its_jobs_run_without_a_look_at_any_list() {
     github.job("o/app", "one", &["linux"], "true");
     github.job("o/app", "two", &["linux", "x64"], "true");
     github.state().scale.expired = true;
-    finished(&mut events, 2);
+    events.finished(2);
     assert_eq!(github.conclusions().into_values().collect::<Vec<_>>(), ["success", "success"]);
     assert_eq!(github.heard("/actions/runs"), []);
     left_nothing(&github, &sim, &site);
