@@ -79,7 +79,7 @@ struct System {
     jobs: Vec<Job>,
     rows: BTreeMap<RunnerName, Row>,
     silent: bool,
-    /// Whether it makes no runner: the token may only look.
+    /// Whether it makes and removes no runner: the token may only look.
     refuses: bool,
     habits: Vec<Habit>,
 }
@@ -134,7 +134,7 @@ impl Ci {
         self.with(source, |system| system.silent = silent);
     }
 
-    /// The system makes no runner, or again.
+    /// The system makes and removes no runner, or again.
     pub fn refuse(&self, source: &str, refuses: bool) {
         self.with(source, |system| system.refuses = refuses);
     }
@@ -280,6 +280,11 @@ fn silent(source: &SourceId) -> Fault {
     Fault::new(FaultKind::Unreachable, culprit, format!("source `{source}` refuses connections"))
 }
 
+fn denied(source: &SourceId) -> Fault {
+    let kind = FaultKind::Denied { privilege: None, path: None };
+    Fault::new(kind, Culprit::Source(source.clone()), "403")
+}
+
 impl Demand for Ci {
     fn look(&self, source: &SourceId) -> Ask<SourceSight> {
         let (ci, source) = (self.clone(), source.clone());
@@ -304,8 +309,7 @@ impl Demand for Ci {
             }
             tokio::time::sleep(CALL).await;
             if ci.with(call.source.as_str(), |system| system.refuses) {
-                let denied = FaultKind::Denied { privilege: None, path: None };
-                return Err(Fault::new(denied, Culprit::Source(call.source), "403"));
+                return Err(denied(&call.source));
             }
             let mut labels = call.spec.labels.clone();
             if let Want::Labels(wanted) = &call.want {
@@ -370,6 +374,9 @@ impl Demand for Ci {
             ci.with(source.as_str(), |system| {
                 if system.silent {
                     return Err(silent(&source));
+                }
+                if system.refuses {
+                    return Err(denied(&source));
                 }
                 system.rows.remove(&runner);
                 Ok(())
