@@ -117,6 +117,7 @@ impl Mind {
             return self.gone(reason, false, out);
         }
         if self.observing {
+            self.intend_missing_runner(out);
             for lease in self.leases.values().filter(|lease| lease.stage != Stage::Expelling) {
                 let id = lease.granted.ask.lease.clone();
                 let expires = lease.granted.expires;

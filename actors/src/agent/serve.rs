@@ -47,12 +47,7 @@ impl Mind {
         self.uses += 1;
         self.owner = Some(whose);
         let stage = if ask.enters() { Stage::Admitting } else { Stage::Ready };
-        let runner = ask.source.clone().map(|source| {
-            let runner = RunnerName::of(&self.installation, &self.agent, self.uses);
-            let (agent, lease) = (self.agent.clone(), id.clone());
-            out.record(Body::RunnerIntended { agent, lease, source, runner: runner.clone() });
-            runner
-        });
+        let runner = self.intend_runner(&ask, out);
         self.ran |= runner.is_some();
         let granted = GrantedLease { ask, expires, runner };
         let told_ready = stage == Stage::Ready;
@@ -64,6 +59,33 @@ impl Mind {
             self.enter(State::Leased, out);
         }
         self.lease_act(&id, out);
+    }
+
+    /// Writes down the runner of a source's lease, by the number of this use.
+    fn intend_runner(&self, ask: &LeaseAsk, out: &mut Out) -> Option<RunnerName> {
+        let source = ask.source.clone()?;
+        let runner = RunnerName::of(&self.installation, &self.agent, self.uses);
+        let (agent, lease) = (self.agent.clone(), ask.lease.clone());
+        out.record(Body::RunnerIntended { agent, lease, source, runner: runner.clone() });
+        Some(runner)
+    }
+
+    /// Writes down what was cut off between a grant and its runner: it can be the last grant's alone.
+    pub(super) fn intend_missing_runner(&mut self, out: &mut Out) {
+        let lacks = |lease: &&Lease| {
+            let granted = &lease.granted;
+            lease.stage != Stage::Expelling
+                && granted.ask.source.is_some()
+                && granted.runner.is_none()
+        };
+        let Some(ask) = self.leases.values().find(lacks).map(|lease| lease.granted.ask.clone())
+        else {
+            return;
+        };
+        let runner = self.intend_runner(&ask, out);
+        if let Some(lease) = self.leases.get_mut(&ask.lease) {
+            lease.granted.runner = runner;
+        }
     }
 
     /// Makes the call a lease's stage stands for; not before the guest was looked at.
@@ -196,7 +218,7 @@ impl Mind {
     }
 
     fn has_key(&self, id: &LeaseId) -> bool {
-        self.leases.get(id).is_some_and(|lease| lease.granted.ask.enters())
+        self.leases.get(id).is_some_and(|lease| lease.granted.pass().is_some())
     }
 
     /// Uses after which it goes; none for no limit. Where nobody said it, jobs of a source find no

@@ -236,6 +236,9 @@ impl Play {
         self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
         self.rise_again().await;
         self.over(4).await;
+        self.world.setup.sections.clear();
+        self.world.reload();
+        self.until("its source is gone", |view| view.sources().is_empty()).await;
         self.drain().await;
         let jobs = ci.jobs("git");
         let fair = |job: &Job| {

@@ -71,6 +71,21 @@ fn after_a_restart_the_same_runner_is_hired_again_under_its_name() {
     assert_eq!(again, [(LeaseId::new("l1"), name(1))]);
 }
 
+#[test]
+fn a_lease_that_was_granted_and_whose_runner_was_not_written_down_has_one_at_the_next_start() {
+    let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
+    hire(&mut drive, "l1", false);
+    drive.ledger.runners.clear();
+    let entry = drive.ledger.agents.get_mut(&agent_id()).expect("an agent");
+    entry.leases.values_mut().for_each(|granted| granted.runner = None);
+    let mut adopted = drive.adopt(secs(5));
+    let running = adopted.sight();
+    adopted.answer(Answer::Looked(Ok(running)));
+    assert!(adopted.ledger.runners[&git()].contains_key(&name(1)), "written down before");
+    let hires = |call: &Call| matches!(call, Call::Admit(_, _, Pass::Runner(..)));
+    assert!(adopted.calls().iter().any(hires));
+}
+
 // Invariant: no job finds a guest that another was in, unless the template says so or it was reset.
 
 #[test]
