@@ -158,7 +158,8 @@ fn listening(
         ));
     }
     if tokens.is_empty() {
-        let fault = layer.fault("listen", "without tokens nobody may use it");
+        let fault =
+            layer.fault("listen", "without tokens it takes webhooks and calls of guests alone");
         vault.warnings.push(fault.help("add `tokens`, each with name, role and secretFile"));
     }
 }

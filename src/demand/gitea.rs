@@ -111,7 +111,7 @@ struct Runners {
     total_count: Option<usize>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Runner {
     id: u64,
     name: String,
@@ -240,7 +240,14 @@ impl Gitea {
             let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX).max(row.busy.into());
             sight(row, count, jobs.first().map(u64::to_string))
         });
-        let rows = rows.collect();
+        let mut rows: Vec<RowSight> = rows.collect();
+        // A job that runs on a runner which somebody removed can not end.
+        let is_there = |name: &String| runners.iter().any(|row| row.name == *name);
+        for (name, jobs) in running.iter().filter(|(name, _)| !is_there(name)) {
+            let gone = Runner { name: name.clone(), ..Runner::default() };
+            let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
+            rows.extend(sight(&gone, count, jobs.first().map(u64::to_string)));
+        }
         let jobs = self.jobs("queued").await?;
         Ok(SourceSight { rows, jobs: jobs.into_iter().map(waiting).collect(), unread: 0 })
     }

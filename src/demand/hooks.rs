@@ -136,8 +136,6 @@ impl Hooks {
             let secrets = self.secrets.read().unwrap_or_else(PoisonError::into_inner);
             secrets.get(source).cloned().ok_or(Unheard::Unknown)?
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.admits(source, now)?;
         let delivery = match proof {
             HookProof::Signature => {
                 let signed = SIGNATURES.iter().find_map(|(name, before)| {
@@ -164,6 +162,8 @@ impl Hooks {
                 DELIVERY_OF_TOKENS.iter().find_map(|name| header(name))
             }
         };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.admits(source, now)?;
         let mut heard = known.take(source, delivery, now);
         // The delivery's name is not signed, the body is: a copy of it under another name is no news.
         if let Some(job) = Job::of(body) {

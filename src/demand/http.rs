@@ -32,6 +32,8 @@ pub struct Answer {
     pub body: Vec<u8>,
     /// The call, for what is told of it.
     pub call: String,
+    /// What it was asked with, which a server may echo and nobody is to read.
+    pub hidden: Vec<String>,
 }
 
 impl Answer {
@@ -42,9 +44,12 @@ impl Answer {
 
     /// What it says against it.
     pub fn refused(self) -> DemandError {
-        let said = String::from_utf8_lossy(&self.body);
+        let mut said = String::from_utf8_lossy(&self.body).into_owned();
+        for secret in &self.hidden {
+            said = said.replace(secret, "***");
+        }
         // A page is for people with browsers: it says less than its status.
-        let said = if said.trim_start().starts_with('<') { String::new() } else { said.into() };
+        let said = if said.trim_start().starts_with('<') { String::new() } else { said };
         let plain = said.chars().map(|ch| if ch.is_control() { ' ' } else { ch });
         let plain: String = plain.take(TEXT_MAX).collect();
         let text = if plain.trim().is_empty() { plain } else { format!(": {}", plain.trim()) };
@@ -151,6 +156,7 @@ impl Http {
         for (name, value) in more {
             request = request.header(name, value);
         }
+        let hidden = self.hidden(more);
         if let Some((of_type, body)) = body {
             request = request.header(CONTENT_TYPE, of_type).body(body);
         }
@@ -168,7 +174,18 @@ impl Http {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Answer { status, headers, body, call })
+        Ok(Answer { status, headers, body, call, hidden })
+    }
+
+    /// The secrets of the headers of a call, without the words before them such as `Bearer`.
+    fn hidden(&self, more: &[(HeaderName, HeaderValue)]) -> Vec<String> {
+        let own = self.login.iter().map(|(_, value)| value.expose_secret().to_owned());
+        let more = more.iter().filter(|(_, value)| value.is_sensitive());
+        let more = more.filter_map(|(_, value)| Some(value.to_str().ok()?.to_owned()));
+        let words =
+            own.chain(more).filter_map(|text| text.split(' ').next_back().map(str::to_owned));
+        // A shorter one is no secret, and would blank out words.
+        words.filter(|word| word.len() >= 6).collect()
     }
 
     /// Reads JSON.
@@ -189,5 +206,25 @@ impl Http {
     pub async fn delete(&self, path: &str) -> Result<(), DemandError> {
         let answer = self.call(Method::DELETE, path, None, &[]).await?;
         if matches!(answer.status, 404 | 410) { Ok(()) } else { answer.ok().map(drop) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: what a server echoes of a login is in no message.
+
+    #[test]
+    fn a_login_that_a_server_echoes_is_blanked_out() {
+        let answer = Answer {
+            status: 404,
+            headers: HeaderMap::new(),
+            body: b"{\"message\": \"no route for Bearer s3cret-of-ci\"}".to_vec(),
+            call: "GET /x".to_owned(),
+            hidden: vec!["s3cret-of-ci".to_owned()],
+        };
+        let text = answer.refused().to_string();
+        assert_eq!(text, "GET /x: 404: {\"message\": \"no route for Bearer ***\"}");
     }
 }

@@ -194,17 +194,26 @@ impl CiSystems {
         T: Send + 'static,
         F: Future<Output = Result<T, DemandError>> + Send,
     {
+        let (connector, id) = (self.connector(id), id.clone());
+        self.spawned(async move { call(connector?).await.map_err(|error| error.fault(&id)) })
+    }
+
+    /// The way to a source.
+    fn connector(&self, id: &SourceId) -> Result<Arc<dyn Connector>, Fault> {
         let all = self.connectors.read().unwrap_or_else(PoisonError::into_inner);
-        let (connector, id) = (all.get(id).cloned(), id.clone());
-        let task = self.runtime.spawn(async move {
-            let Some(connector) = connector else {
-                let text = format!(
-                    "source `{id}` is not configured: put it back until its runners are gone"
-                );
-                return Err(Fault::new(FaultKind::Unreachable, Culprit::Source(id), text));
-            };
-            call(connector).await.map_err(|error| error.fault(&id))
-        });
+        all.get(id).cloned().ok_or_else(|| {
+            let text =
+                format!("source `{id}` is not configured: put it back until its runners are gone");
+            Fault::new(FaultKind::Unreachable, Culprit::Source(id.clone()), text)
+        })
+    }
+
+    /// Runs a call on the port's runtime.
+    fn spawned<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T, Fault>> + Send + 'static,
+    ) -> Ask<T> {
+        let task = self.runtime.spawn(call);
         async move {
             task.await.unwrap_or_else(|error| {
                 let text = format!("a call of a source ended early: {error}");
@@ -213,6 +222,29 @@ impl CiSystems {
         }
         .boxed()
     }
+}
+
+/// Makes a runner at its source and starts it in the guest.
+async fn take_on(
+    connector: &dyn Connector,
+    shell: &SshShell,
+    call: HireCall,
+    limit: Duration,
+) -> Result<(), DemandError> {
+    let HireCall { runner, target, spec, want, .. } = call;
+    let wish = Enlist { runner: &runner, spec: &spec, want: &want, target: &target };
+    let kit = connector.enlist(wish).await?;
+    let files =
+        kit.files.iter().map(|file| (guest::path(&runner, file.name), file.content.clone()));
+    let start = guest::start(&runner, &kit);
+    let ran = shell.hand_over(target, files.collect(), start, limit).await;
+    let ran = ran.map_err(DemandError::Guest)?;
+    let text = match ran.exit {
+        Some(0) => return Ok(()),
+        Some(127) => format!("`{}` is not in the guest: put it into the image", kit.program),
+        _ => format!("the runner could not be started: {}", ran.tail),
+    };
+    Err(DemandError::Guest(Fault::new(FaultKind::Broken, Culprit::Template, text)))
 }
 
 impl Watch {
@@ -232,31 +264,15 @@ impl Demand for CiSystems {
     }
 
     fn hire(&self, call: HireCall, limit: Duration) -> Ask<()> {
-        let shell = Arc::clone(&self.shell);
-        let source = call.source.clone();
-        self.call(&source, move |connector| async move {
-            let HireCall { runner, target, spec, want, .. } = call;
-            let at = target.clone();
-            if shell.begun(at, guest::begun(&runner), limit).await.map_err(DemandError::Guest)? {
+        let (shell, connector) = (Arc::clone(&self.shell), self.connector(&call.source));
+        self.spawned(async move {
+            // One that runs goes on whether its source is configured any more or not.
+            if shell.begun(call.target.clone(), guest::begun(&call.runner), limit).await? {
                 return Ok(());
             }
-            let wish = Enlist { runner: &runner, spec: &spec, want: &want, target: &target };
-            let kit = connector.enlist(wish).await?;
-            let files = kit
-                .files
-                .iter()
-                .map(|file| (guest::path(&runner, file.name), file.content.clone()));
-            let start = guest::start(&runner, &kit);
-            let ran = shell.hand_over(target, files.collect(), start, limit).await;
-            let ran = ran.map_err(DemandError::Guest)?;
-            let text = match ran.exit {
-                Some(0) => return Ok(()),
-                Some(127) => {
-                    format!("`{}` is not in the guest: put it into the image", kit.program)
-                }
-                _ => format!("the runner could not be started: {}", ran.tail),
-            };
-            Err(DemandError::Guest(Fault::new(FaultKind::Broken, Culprit::Template, text)))
+            let source = call.source.clone();
+            let made = take_on(&*connector?, &shell, call, limit).await;
+            made.map_err(|error| error.fault(&source))
         })
     }
 

@@ -58,12 +58,13 @@ pub fn files(lease: &str, content: Bytes) -> [(String, Bytes); 2] {
 /// Where the lease and its user data are, and each line of user data that is nothing but lines
 /// `NAME=value`; values are taken as they stand.
 fn env(lease: &str, content: &[u8]) -> String {
-    let mut text = String::new();
-    for (name, value) in variables(content) {
+    const OWN: [&str; 2] = ["DROVER_LEASE_ID", "DROVER_USER_DATA"];
+    let mut text = format!("export DROVER_LEASE_ID={}\n", quote(lease));
+    // Before the others: one of them may be HOME.
+    text.push_str(&format!("export DROVER_USER_DATA={}\n", word(lease, DATA)));
+    for (name, value) in variables(content).into_iter().filter(|(name, _)| !OWN.contains(name)) {
         text.push_str(&format!("export {name}={}\n", quote(value)));
     }
-    text.push_str(&format!("export DROVER_LEASE_ID={}\n", quote(lease)));
-    text.push_str(&format!("export DROVER_USER_DATA={}\n", word(lease, DATA)));
     text
 }
 
@@ -117,6 +118,9 @@ mod tests {
         assert_eq!(said, "it's $HOME \"x\" = `id`||l1|");
         let (_, said) = sh(home.path(), &with_env("l1", "head -n1 \"$DROVER_USER_DATA\""));
         assert_eq!(said, "# a comment\n");
+        put(home.path(), "l1", b"HOME=/nowhere");
+        let (_, said) = sh(home.path(), &with_env("l1", "cat \"$DROVER_USER_DATA\""));
+        assert_eq!(said, "HOME=/nowhere", "its path is of the login's own home");
     }
 
     #[test]

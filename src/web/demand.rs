@@ -16,6 +16,7 @@ use super::problem::printable;
 use super::shapes::rfc3339;
 use super::{Problem, State};
 use crate::config::nearest;
+use crate::view::View;
 
 /// How the leases are called as a source.
 const LEASES: &str = "leases";
@@ -36,13 +37,13 @@ pub struct JobOut {
     pub source: String,
     /// Its id there.
     pub id: String,
-    /// What people call it; null where that was not read.
+    /// What people call it; null where it was not seen to wait.
     pub name: Option<String>,
     /// `waiting`, `running`, or `ignored`: it wants labels that the source may not have.
     pub state: String,
-    /// What it wants; null while it runs.
+    /// What it wants; null where it was not seen to wait.
     pub wants: Option<String>,
-    /// Since when it waits (RFC 3339); null while it runs.
+    /// Since when it waits, or waited (RFC 3339); null where it was not seen to wait.
     pub since: Option<String>,
     /// The agent it runs on.
     pub agent: Option<String>,
@@ -236,10 +237,10 @@ fn jobs_of(one: &SourceJobs) -> Vec<JobOut> {
     let running = one.running.iter().map(|job| JobOut {
         source: one.source.to_string(),
         id: job.id.clone(),
-        name: None,
+        name: job.waited.as_ref().map(|job| job.name.clone()),
         state: "running".into(),
-        wants: None,
-        since: None,
+        wants: job.waited.as_ref().map(|job| describe(&job.want)),
+        since: job.waited.as_ref().map(|job| rfc3339(job.since)),
         agent: Some(job.agent.to_string()),
     });
     let ignored = one.ignored.iter().map(|job| JobOut::waiting(&one.source, job, "ignored"));
@@ -271,9 +272,12 @@ pub(super) async fn why(
     let source = SourceId::new(&*of);
     let silent = view.sources().into_iter().find(|one| one.source == source);
     if of == LEASES || silent.is_some() {
-        let stands = silent
-            .and_then(|one| one.outage)
-            .map(|(since, text)| format!("does not answer since {}: {text}", rfc3339(since)));
+        let stands = silent.and_then(|one| match &one.outage {
+            Some((since, text)) => {
+                Some(format!("does not answer since {}: {text}", rfc3339(*since)))
+            }
+            None => unserved(view, &one.source, one.unserved),
+        });
         let subject = Subject::Source(Some(source).filter(|_| of != LEASES));
         return told(&state, format!("source {of}"), stands, subject).await.map(web::Json);
     }
@@ -316,7 +320,10 @@ async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Problem> {
             found.insert((source.to_string(), id.to_owned()), (shown, subject));
         };
         for job in one.waiting.iter().filter(|job| is_it(source, &job.id, Some(&job.name))) {
-            let stands = format!("`{}` waits since {}", job.name, rfc3339(job.since));
+            let mut stands = format!("`{}` waits since {}", job.name, rfc3339(job.since));
+            if let Some(text) = unserved(&state.doors.view, source, one.unserved) {
+                stands += &format!("; {text}");
+            }
             let subject = Subject::Job(source.clone(), job.want.clone(), job.since);
             enter(&job.id, stands, Some(subject));
         }
@@ -328,8 +335,11 @@ async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Problem> {
             );
             enter(&job.id, stands, None);
         }
-        for job in one.running.iter().filter(|job| is_it(source, &job.id, None)) {
-            enter(&job.id, format!("runs on agent {}", job.agent), None);
+        for job in &one.running {
+            let name = job.waited.as_ref().map(|job| job.name.as_str());
+            if is_it(source, &job.id, name) {
+                enter(&job.id, format!("runs on agent {}", job.agent), None);
+            }
         }
     }
     if found.len() > 1 {
@@ -346,6 +356,22 @@ async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Problem> {
         Some((_, (shown, None))) => Ok(shown),
         None => Err(unknown(state, of)),
     }
+}
+
+/// That runners of a source can not be begun, with what the last agent said that failed for it.
+fn unserved(view: &View, source: &SourceId, count: u32) -> Option<String> {
+    if count == 0 {
+        return None;
+    }
+    let named = format!("source `{source}`");
+    let gone = view.gone_agents();
+    let mut reasons = gone.iter().rev().map(|agent| agent.reason.to_string());
+    let why = reasons.find(|reason| reason.contains(&named));
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    let runners = if count == 1 { "runner" } else { "runners" };
+    Some(format!(
+        "{count} {runners} in a row could not be begun, and none is wanted for a while, ever longer{why}"
+    ))
 }
 
 fn unknown(state: &State, of: &str) -> Problem {

@@ -34,19 +34,19 @@ pub(super) async fn hear(
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<HttpResponse, Problem> {
     let peer = request.peer_addr().map(|peer| peer.ip().to_canonical());
-    if peer.is_some_and(|peer| !state.meter.admits(peer, Instant::now())) {
-        return Err(refused(Unheard::TooMany));
-    }
     let source = SourceId::new(&*source);
     let body = body.map_err(|error| super::body::unreadable(&error, HOOK_LIMIT))?;
     let headers = request.headers();
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let heard = state.doors.hooks.hear(&source, header, &body, Came::now());
     let heard = heard.map_err(|unheard| {
-        if let (Unheard::Unsigned, Some(peer)) = (unheard, peer) {
-            state.meter.in_vain(peer, Instant::now());
+        // Who signs is heard, whoever else floods from the same address, as behind a proxy.
+        let (Some(peer), now) = (peer, Instant::now()) else { return refused(unheard) };
+        if unheard == Unheard::TooMany || state.meter.admits(peer, now) {
+            state.meter.in_vain(peer, now);
+            return refused(unheard);
         }
-        refused(unheard)
+        refused(Unheard::TooMany)
     })?;
     match heard {
         Heard::News => {}
@@ -123,6 +123,18 @@ mod tests {
             let signed = signature(&body);
             assert_eq!(send(&served, "git", &body, &signed, &length.to_string()).await, status);
         }
+        served.stop().await;
+    }
+
+    #[tokio::test]
+    async fn who_floods_unsigned_is_put_off_and_who_signs_from_there_is_heard() {
+        let served = Served::new();
+        let mut last = 0;
+        for n in 0..100 {
+            last = send(&served, "git", "x", "sha256=00", &n.to_string()).await;
+        }
+        assert_eq!(last, 429);
+        assert_eq!(send(&served, "git", "x", &signature("x"), "good").await, 202);
         served.stop().await;
     }
 }

@@ -291,7 +291,12 @@ fn jobs_of_git() -> SourceJobs {
         since: THEN,
     };
     let (source, agent) = (SourceId::new("git"), AgentId::new("a1"));
-    let running = RunningJob { id: "40".into(), runner: RunnerName::new("drover-lab-a1"), agent };
+    let running = RunningJob {
+        id: "40".into(),
+        waited: None,
+        runner: RunnerName::new("drover-lab-a1"),
+        agent,
+    };
     SourceJobs {
         source,
         waiting: vec![job("41", "build", "linux"), job("42", "build", "linux")],

@@ -402,7 +402,8 @@ fn read(stream: &TcpStream) -> Option<Request> {
 }
 
 /// That nothing is left of a run; others' rows are none of drover's affair.
-pub fn nothing_left<F: Fake>(server: &Server<F>, sim: &Sim) {
+pub fn nothing_left<F: Fake>(server: &Server<F>, sim: &Sim, site: &Site) {
     server.until("removed", |core| core.own().is_empty());
+    site.until_empty();
     assert_eq!(sim.guests(), Vec::<u64>::new());
 }

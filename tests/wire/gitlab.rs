@@ -405,7 +405,7 @@ fn a_job_of_gitlab_whose_machine_is_switched_off_is_lost_once() {
         (&json!("ci"), &json!(id.to_string()))
     );
     scene.events.until("source", |fact| fact["source"]["runners"] == 0);
-    crate::ci::nothing_left(&scene.server, &scene.sim);
+    crate::ci::nothing_left(&scene.server, &scene.sim, &scene.site);
     assert_eq!(scene.site.json(&["status"])["sources"][0]["waiting"], 0);
 }
 

@@ -335,6 +335,18 @@ agentConfigurations:
         self.command(args).output().unwrap()
     }
 
+    /// Waits until no agent lives.
+    pub fn until_empty(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let living = self.json(&["agents"])["agents"].clone();
+            if living.as_array().is_some_and(Vec::is_empty) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "they do not go: {living}");
+        }
+    }
+
     /// Runs a client command that must succeed and gives its JSON.
     pub fn json(&self, args: &[&str]) -> Value {
         let out = self.cli(&[&["--json"], args].concat());

@@ -125,7 +125,7 @@ pub fn jobs_have_agents_of_their_own<F: Fake>(kind: &Kind<F>) -> Server<F> {
     assert_eq!(agents.len(), 3, "each its own");
     assert!(gone.iter().all(|agent| agent["reason"] == "used-up"), "{gone:?}");
     scene.ends(&[("good", "success"), ("bad", "failure"), ("later", "success"), ("other", "-")]);
-    nothing_left(&scene.server, &scene.sim);
+    nothing_left(&scene.server, &scene.sim, &scene.site);
     let log = scene.server.fake().core().jobs[0].log.clone();
     assert!(log.contains("built"), "{log}");
     let status = scene.site.json(&["status"]);
@@ -145,7 +145,7 @@ pub fn an_outage_is_told_and_over_when_it_is<F: Fake>(kind: &Kind<F>) {
     scene.server.fake().core().down = false;
     scene.gone(1);
     scene.ends(&[("it", "success")]);
-    nothing_left(&scene.server, &scene.sim);
+    nothing_left(&scene.server, &scene.sim, &scene.site);
 }
 
 /// Somebody removes a runner's row before it has its job.
@@ -159,7 +159,7 @@ pub fn a_removed_row_costs_its_agent_and_not_the_job<F: Fake>(kind: &Kind<F>) {
     scene.server.fake().core().holds = false;
     scene.gone(1);
     scene.ends(&[("it", "success")]);
-    nothing_left(&scene.server, &scene.sim);
+    nothing_left(&scene.server, &scene.sim, &scene.site);
 }
 
 /// The guest's program does something else.

@@ -262,7 +262,7 @@ fn an_agent_that_is_told_to_take_no_more_keeps_its_name_and_goes() {
     assert_eq!(gone.len(), 1, "{gone:?}");
     let calls = scene.server.fake().core.calls.clone();
     assert!(calls.iter().any(|call| call.starts_with("PATCH api/agents/")), "{calls:?}");
-    crate::ci::nothing_left(&scene.server, &scene.sim);
+    crate::ci::nothing_left(&scene.server, &scene.sim, &scene.site);
 }
 
 /// A connector without a service around it.

@@ -143,7 +143,11 @@ impl Broker {
             ahead,
             others: others.collect(),
             why,
-            estimate: self.estimate(&serve, ahead, has_runner, now),
+            estimate: if waits.is_empty() {
+                Estimate::Unknown("nothing of the kind waits".into())
+            } else {
+                self.estimate(&serve, ahead, has_runner, now)
+            },
             serve,
         }
     }

@@ -68,7 +68,7 @@ impl Uses {
 }
 
 /// For whom the uses of a source are: all its runners are the same to it.
-pub(super) fn owner_of(source: &SourceId) -> Owner {
+pub(crate) fn owner_of(source: &SourceId) -> Owner {
     let name = format!("source:{source}");
     Owner { principal: name.clone(), owner: name }
 }

@@ -31,6 +31,8 @@ const WAKE_GAP_LONGEST: Duration = Duration::from_secs(10);
 const STALE: Duration = Duration::from_secs(60);
 /// A runner whose lease nobody has heard of may have just been intended.
 const UNHEARD: Duration = Duration::from_secs(60);
+/// A runner that is not connected for so long while a job is on it will not end that job.
+const AWAY: Duration = Duration::from_secs(600);
 /// Between two tries to remove a runner.
 const STRIKE_PAUSE: Duration = Duration::from_secs(30);
 /// How often a runner is told to take no further job before that is taken for done.
@@ -177,7 +179,8 @@ impl SourceMind {
         let running = self.seen.iter().filter_map(|(name, seen)| {
             let id = seen.job.clone().filter(|_| seen.jobs > 0)?;
             let agent = runners.get(name)?.kept.entry.agent.clone();
-            Some(RunningJob { id, runner: name.clone(), agent })
+            let waited = seen.waited.clone().filter(|job| job.id == id);
+            Some(RunningJob { id, waited, runner: name.clone(), agent })
         });
         SourceJobs {
             source: self.spec.id.clone(),
@@ -210,6 +213,7 @@ impl SourceMind {
         if let Some(spec) = spec {
             if spec.connection != self.spec.connection {
                 self.failures = 0;
+                self.unserved = (0, None);
             }
             self.spec = spec;
         }
@@ -383,6 +387,11 @@ impl SourceMind {
                 self.mourn(name, runner, row, out);
             }
         }
+        for (name, seen) in &mut self.seen {
+            let id = rows.get(name).and_then(|row| row.job.as_ref());
+            let job = id.and_then(|id| self.jobs.iter().find(|job| job.id == *id));
+            seen.waited = job.cloned().or_else(|| seen.waited.take());
+        }
         let is_known = |name: &RunnerName| runners.contains_key(name);
         let strays = self.strays.look(&sight.rows, &self.own, is_known, now.mono);
         out.extend(strays.into_iter().map(Effect::Sweep));
@@ -482,8 +491,23 @@ impl SourceMind {
                 seen.quiet = true;
                 out.push(Effect::Quiet(name.clone()));
             }
+            let away = *seen.away.get_or_insert(now.mono);
+            if row.online {
+                seen.away = None;
+            } else if now.mono - away >= AWAY {
+                seen.settled = true;
+                let text = format!(
+                    "its runner is not connected to source `{}` since {} s, and had a job",
+                    self.spec.id,
+                    AWAY.as_secs()
+                );
+                let (lost, job) = (agent.clone(), row.job.clone());
+                out.push(Effect::Lost { runner: name.clone(), agent: lost, job });
+                out.push(Effect::Fail(agent, lease, text));
+            }
             return;
         }
+        seen.away = None;
         let said = row.node.reason.as_ref().map_or_else(String::new, |why| format!("; {why}"));
         if let Shut::Unfit(why) = &row.node.shut
             && !done

@@ -366,6 +366,21 @@ fn a_job_whose_machine_went_while_nobody_looked_is_told_too() {
     assert_eq!(told(&effects), ["lost job 1 of 1", "wants [] on []", "strike 1"]);
 }
 
+#[test]
+fn a_runner_that_is_off_for_long_with_a_job_on_it_is_given_up_and_its_job_told_as_lost() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.sees(&[(1, true, 1)], &[]);
+    assert_eq!(told(&play.sees(&[(1, false, 1)], &[])), ["wants [] on [l1 1]"]);
+    play.now += 590;
+    assert_eq!(told(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 1]"], "it came back");
+    play.sees(&[(1, false, 1)], &[]);
+    play.now += 600;
+    let effects = told(&play.sees(&[(1, false, 1)], &[]));
+    assert_eq!(effects[0], "lost job 1 of 1");
+    assert!(effects[1].contains("not connected"), "{effects:?}");
+}
+
 // Invariant: what nobody knows is removed by its exact name.
 
 #[test]

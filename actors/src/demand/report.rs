@@ -42,6 +42,8 @@ pub struct SourceJobs {
 pub struct RunningJob {
     /// Its id at the source.
     pub id: String,
+    /// The job as it waited, where that was seen in this start of the service.
+    pub waited: Option<JobSight>,
     /// Its runner.
     pub runner: RunnerName,
     /// The agent.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::demand::mind::Runner;
-use crate::ports::RowSight;
+use crate::ports::{JobSight, RowSight};
 use crate::time::Moment;
 
 /// What became of one runner at its source.
@@ -15,6 +15,8 @@ pub(super) struct Seen {
     pub jobs: u32,
     /// One of them.
     pub job: Option<String>,
+    /// The same as it waited, where that was seen.
+    pub waited: Option<JobSight>,
     /// Those of them that are told by their ids.
     running: BTreeSet<String>,
     /// Jobs that began on it, as far as looks saw them.
@@ -28,6 +30,8 @@ pub(super) struct Seen {
     pub refusals: u32,
     /// Whether somebody at its source keeps it from taking jobs.
     pub shut: bool,
+    /// Since when it is not connected while it has a job.
+    pub away: Option<Moment>,
     /// Whether its lease was ended or failed because of what was seen.
     pub settled: bool,
     /// Whether its lease was seen on its agent.

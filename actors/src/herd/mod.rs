@@ -148,6 +148,7 @@ impl Herd {
                 }
                 Order::NotServed { source, lease } => {
                     tracing::warn!(lease = %lease, source = %source, "runner was not begun");
+                    self.observe_not_served(lease, &source);
                     self.not_served(&source);
                 }
                 Order::Over { lease } => {

@@ -8,11 +8,13 @@ use tokio::sync::oneshot;
 
 use super::Herd;
 use crate::birth::{Rank, spawn_child};
+use crate::broker::uses::owner_of;
 use crate::demand::actor::{Source, SourceCommand, SourceReport};
 use crate::demand::report::{Account, SourceJobs, Subject};
-use crate::fact::{SourcePicture, What};
-use crate::id::SourceId;
+use crate::fact::{LeasePicture, SourcePicture, What};
+use crate::id::{LeaseId, SourceId};
 use crate::message::{AgentCommand, Refusal};
+use crate::record::Owner;
 use crate::spec::HerdSpec;
 use crate::supervise::heard;
 
@@ -80,6 +82,20 @@ impl Herd {
             None => Err(Refusal::Unknown(format!("no source `{id}` is configured"))),
         };
         reply.send(answer).ok(); // an error: nobody waits any more
+    }
+
+    /// The lease of a runner that could not be begun is over for whoever looks at it.
+    pub(super) fn observe_not_served(&self, lease: LeaseId, source: &SourceId) {
+        let Owner { principal, owner } = owner_of(source);
+        self.observe(What::Lease(Box::new(LeasePicture {
+            lease,
+            state: "ended".to_owned(),
+            agent: None,
+            owner,
+            principal,
+            expires: None,
+            detail: "its runner could not be begun".to_owned(),
+        })));
     }
 
     pub(super) fn not_served(&self, id: &SourceId) {

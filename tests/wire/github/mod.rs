@@ -56,10 +56,11 @@ fn started(keys: &str) -> (tempfile::TempDir, Sim, Site, GitHub, Service, Events
 /// Its rows, guests and jobs are as they were before anything was begun.
 fn left_nothing(github: &GitHub, sim: &Sim, site: &Site) {
     assert_eq!(site.json(&["status"])["lostJobs"], json!([]));
-    cleared(github, sim);
+    cleared(github, sim, site);
 }
 
-fn cleared(github: &GitHub, sim: &Sim) {
+fn cleared(github: &GitHub, sim: &Sim, site: &Site) {
+    site.until_empty();
     assert!(github.state().runners.is_empty());
     assert_eq!(sim.guests(), Vec::<u64>::new());
     github.sound();
@@ -294,6 +295,6 @@ fn a_dispatchers_environment_runs_one_runner_at_a_time_in_its_range_and_removes_
     github.state().jobs.retain(|job| job.name != "long");
     assert!(site.cli(&["resync"]).status.success());
     events.until("agentGone", |_| true);
-    events.until("source", |fact| fact["source"]["runners"] == 0);
-    cleared(&github, &sim);
+    github.until(|state| state.runners.is_empty());
+    cleared(&github, &sim, &site);
 }
