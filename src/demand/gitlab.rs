@@ -266,7 +266,8 @@ impl GitLab {
         let jobs: Vec<Job> = answer.ok()?.json()?;
         let running: Vec<&Job> = jobs.iter().filter(|job| job.runs()).collect();
         // GitLab says so for two hours after the last call; deadlines see to a guest that went silent.
-        let online = row.status == "online";
+        // Older servers tell of a paused one as that, and each that has its job is paused.
+        let online = matches!(row.status.as_str(), "online" | "paused");
         if online && running.is_empty() && !jobs.is_empty() {
             return Ok(None);
         }
