@@ -389,7 +389,9 @@ impl SourceMind {
         }
         for (name, seen) in &mut self.seen {
             let id = rows.get(name).and_then(|row| row.job.as_ref());
-            let job = id.and_then(|id| self.jobs.iter().find(|job| job.id == *id));
+            let fresh = id.filter(|id| seen.waited.as_ref().is_none_or(|job| job.id != **id));
+            // Only a job that is new to its runner is looked for among all that waited.
+            let job = fresh.and_then(|id| self.jobs.iter().find(|job| job.id == *id));
             seen.waited = job.cloned().or_else(|| seen.waited.take());
         }
         let is_known = |name: &RunnerName| runners.contains_key(name);
