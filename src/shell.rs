@@ -21,6 +21,9 @@ use crate::ssh::{
 };
 use crate::user_data::{UserDataStore, guest};
 
+/// What a command ends with that finds what it was to begin already there; neither what all that
+/// went well ends with, nor what shells and programs end with when they fail.
+pub const THERE: u32 = 33;
 /// How much is kept of files that left the configuration.
 const FORMER_BYTES: usize = 64 << 20;
 /// How much of each output stream a step keeps.
@@ -153,15 +156,10 @@ impl SshShell {
         .boxed()
     }
 
-    /// Runs a command that ends with 0 or 1; whether it was 0.
+    /// Runs a command that ends with [`THERE`] where something was begun already, else with 0.
     pub fn begun(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<bool> {
         self.with_session(target, limit, move |session, left| async move {
-            let ran = exec(session, &command, left).await?;
-            match ran.exit {
-                Some(0) => Ok(true),
-                Some(1) => Ok(false),
-                _ => Err(broken("looking for the runner", &ran)),
-            }
+            is_there("looking for the runner", &exec(session, &command, left).await?)
         })
     }
 
@@ -283,10 +281,8 @@ async fn bring(
     limit: Duration,
 ) -> Result<(), Fault> {
     let begun = exec_on(session, &guest::begin(&lease), limit).await?;
-    match begun.exit {
-        Some(0) => return Ok(()),
-        Some(1) => {}
-        _ => return Err(broken("making a folder for user data", &begun)),
+    if is_there("making a folder for user data", &begun)? {
+        return Ok(());
     }
     let name = lease.clone();
     let read = tokio::task::spawn_blocking(move || store.map(|store| store.read(&name))).await;
@@ -300,6 +296,15 @@ async fn bring(
             let text = "its user data is not kept here";
             Err(Fault::new(FaultKind::Gone, Culprit::Guest, text))
         }
+    }
+}
+
+/// Whether a command found what it was to begin already there.
+fn is_there(doing: &str, ran: &Ran) -> Result<bool, Fault> {
+    match ran.exit {
+        Some(0) => Ok(false),
+        Some(THERE) => Ok(true),
+        _ => Err(broken(doing, ran)),
     }
 }
 

@@ -3,6 +3,7 @@
 use drover_actors::id::RunnerName;
 
 use super::connector::Kit;
+use crate::shell::THERE;
 use crate::ssh::quote;
 
 /// Where runners have their folders, beneath the login user's home.
@@ -17,10 +18,10 @@ fn folder(runner: &RunnerName) -> String {
     format!("\"$HOME\"/{FOLDER}/{}", quote(runner.as_str()))
 }
 
-/// Ends with 0 when the runner was started already, else with 1 and its folder made.
+/// Ends with [`THERE`] when the runner was started already, else with 0 and its folder made.
 pub fn begun(runner: &RunnerName) -> String {
     let folder = folder(runner);
-    format!("test -d {folder}/begun && exit 0; umask 077; mkdir -p {folder} && exit 1; exit 2")
+    format!("test -d {folder}/begun && exit {THERE}; umask 077; mkdir -p {folder} || exit 2")
 }
 
 /// Starts the runner, once: whoever makes the mark starts it. Ends with 127 when its program is not

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::shell::THERE;
 use crate::ssh::quote;
 
 /// Where leases have their folders, beneath the login user's home.
@@ -35,12 +36,13 @@ pub fn with_env(lease: &str, command: &str) -> String {
     format!(". {}; {command}", word(lease, ENV))
 }
 
-/// Ends with 0 when the lease's files were put there already, else with 1 and their folder made.
+/// Ends with [`THERE`] when the lease's files were put there already, else with 0 and their folder
+/// made.
 /// What was put there is its holder's, who may have changed or removed it since.
 pub fn begin(lease: &str) -> String {
     let env = word(lease, ENV);
     let folder = format!("\"$HOME\"/{}", quote(&format!("{FOLDER}/{lease}")));
-    format!("test -e {env} && exit 0; umask 077; mkdir -p {folder} && exit 1; exit 2")
+    format!("test -e {env} && exit {THERE}; umask 077; mkdir -p {folder} || exit 2")
 }
 
 /// Removes them; repeatable.
@@ -91,9 +93,9 @@ mod tests {
 
     use super::*;
 
-    fn sh(home: &Path, command: &str) -> (Option<i32>, String) {
+    fn sh(home: &Path, command: &str) -> (Option<u32>, String) {
         let out = Command::new("/bin/sh").args(["-c", command]).env("HOME", home).output().unwrap();
-        (out.status.code(), String::from_utf8(out.stdout).unwrap())
+        (out.status.code().map(i32::unsigned_abs), String::from_utf8(out.stdout).unwrap())
     }
 
     fn put(home: &Path, lease: &str, content: &'static [u8]) {
@@ -107,7 +109,7 @@ mod tests {
     #[test]
     fn lines_of_variables_are_in_the_environment_as_they_stand() {
         let home = tempfile::tempdir().unwrap();
-        assert_eq!(sh(home.path(), &begin("l1")).0, Some(1));
+        assert_eq!(sh(home.path(), &begin("l1")).0, Some(0));
         put(
             home.path(),
             "l1",
@@ -145,8 +147,8 @@ mod tests {
         sh(home.path(), &begin("l1"));
         put(home.path(), "l1", b"secret");
         fs::remove_file(home.path().join(".drover-lease/l1/user-data")).unwrap();
-        assert_eq!(sh(home.path(), &begin("l1")).0, Some(0));
-        assert_eq!(sh(home.path(), &begin("l2")).0, Some(1));
+        assert_eq!(sh(home.path(), &begin("l1")).0, Some(THERE));
+        assert_eq!(sh(home.path(), &begin("l2")).0, Some(0));
         for _ in 0..2 {
             assert_eq!(sh(home.path(), &end("l1")).0, Some(0));
         }

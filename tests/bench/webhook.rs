@@ -103,14 +103,6 @@ pub fn tell(report: &mut Report) {
     let service = Service::start_for(&cluster, Lanes::Wide, &url);
     service.keep(true);
     service.until_ready(JOBS);
-    // Guests that only greet say that their runner was begun already: its row is there, too.
-    let guests = cluster.sim.call("GET", "/cluster/resources?type=vm");
-    let rows = guests["data"].as_array().unwrap().iter().filter_map(|guest| {
-        let mut parts = guest["name"].as_str()?.rsplit('-');
-        let (agent, installation) = (parts.next()?, parts.next()?);
-        (agent.len() == 16).then(|| format!("drover-{installation}-{agent}"))
-    });
-    locked(&queue).rows.extend(rows);
     let (sent, granted) = service.api().wait(burst(service.api().port(), &queue));
     let each: Vec<f64> =
         sent.iter().zip(&granted).map(|(sent, granted)| (*granted - *sent).as_secs_f64()).collect();
