@@ -8,6 +8,9 @@ use super::plan::{Deed, Event, Lie, Plan, SOURCES, SourceConf};
 
 /// Longer than this no storm begins anything.
 const SPAN: u64 = 240_000;
+/// So long after jobs came in have most of them a runner, and for so long they are served.
+const BEGUN: u64 = 20_000;
+const BUSY: u64 = 90_000;
 
 struct Systems<'a> {
     dice: Dice,
@@ -24,7 +27,7 @@ pub fn lay(seed: u64, plan: &mut Plan) {
     let mut systems = Systems { dice, plan };
     let mut kinds = Dice::from_number(seed).fork("kinds of systems");
     for _ in 0..count {
-        let nodes = kinds.below(3) == 0;
+        let nodes = kinds.below(2) == 0;
         let conf = SourceConf { nodes, ..systems.conf() };
         systems.plan.stage.sources.push(conf);
     }
@@ -73,28 +76,43 @@ impl Systems<'_> {
         }
     }
 
+    /// When jobs of a source come in, of which one is drawn.
+    fn busy(&mut self, source: usize) -> Option<u64> {
+        let jobs = |event: &Event| match event.deed {
+            Deed::Jobs { source: of, .. } if of == source => Some(event.at),
+            _ => None,
+        };
+        let all: Vec<u64> = self.plan.events.iter().filter_map(jobs).collect();
+        (!all.is_empty()).then(|| one_of(&mut self.dice, &all))
+    }
+
+    /// Most of it befalls a source while its jobs are served.
     fn trouble(&mut self) {
         let source = index(&mut self.dice, self.plan.stage.sources.len().min(SOURCES.len()));
-        let at = self.within(100, SPAN);
+        let at = match self.busy(source) {
+            Some(at) if self.dice.below(3) > 0 => self.within(at + BEGUN, BUSY),
+            _ => self.within(100, SPAN),
+        };
         let span = one_of(&mut self.dice, &[3_000, 30_000, 200_000]);
-        match self.dice.below(7) {
+        match self.dice.below(8) {
             0 | 1 => {
                 self.push(at, Deed::Mute(source, true));
                 self.push(at + span, Deed::Mute(source, false));
             }
-            2 => {
+            2 | 3 => {
+                let span = span.max(60_000);
                 self.push(at, Deed::Forbid(source, true));
                 self.push(at + span, Deed::Forbid(source, false));
             }
-            3 => {
+            4 => {
                 let lie = one_of(&mut self.dice, &[Lie::Deaf, Lie::Idle]);
                 self.push(at, Deed::Lie(source, lie));
             }
-            4 => {
+            5 => {
                 let pick = index(&mut self.dice, 5);
                 self.push(at, Deed::Unlist { source, pick });
             }
-            5 => {
+            6 => {
                 let conf = self.conf();
                 // A cap that changes would allow for what began under the other one.
                 let SourceConf { cap, nodes, .. } = self.plan.stage.sources[source];
