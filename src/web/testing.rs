@@ -31,7 +31,7 @@ use serde_json::Value;
 
 use crate::demand::{HookProof, HookSecret, Hooks};
 
-use super::{Auth, Doors, Limits, Listen, Role, Running, TokenGrant, bind};
+use super::{Auth, Doors, Limits, Listen, NotReloaded, Role, Running, TokenGrant, bind};
 use crate::user_data::UserDataStore;
 use crate::view::View;
 
@@ -418,7 +418,10 @@ impl Served {
         let doors = Doors {
             herd,
             view: view.clone(),
-            reload: Arc::new(move || Box::pin(std::future::ready(outcome.lock().unwrap().clone()))),
+            reload: Arc::new(move || {
+                let outcome = outcome.lock().unwrap().clone();
+                Box::pin(std::future::ready(outcome.map_err(NotReloaded::Refused)))
+            }),
             log_level: Arc::new(|level| match level {
                 "debug" => Ok(()),
                 other => Err(format!("`{other}` is no level")),
