@@ -1,8 +1,8 @@
 //! `drover doctor` and sources of demand: what it says of each kind, and of what is amiss.
 
 use crate::ci::{Fake, Server};
-use crate::gitea::free_port;
 use crate::harness::{Sim, Site, world};
+use crate::open::free_port;
 use crate::ways::Kind;
 use crate::{forgejo, gitlab, woodpecker};
 
