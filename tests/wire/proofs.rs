@@ -24,8 +24,9 @@ fn configured<F: Fake>(kind: &Kind<F>, more: &str, change: impl Fn(&mut F)) -> (
     change(&mut server.fake());
     let (dir, sim, site) = world();
     let keys = kind.keys.replace("ADDRESS", &server.address());
-    let dir = site.dir.path().display();
-    let tokens = format!("tokens: [{{name: ops, role: operator, secretFile: \"{dir}/ci\"}}]");
+    site.write_secret("api", "a token of operators");
+    let folder = site.dir.path().display();
+    let tokens = format!("tokens: [{{name: ops, role: operator, secretFile: \"{folder}/api\"}}]");
     let listen = format!("service:\n  listen: \"127.0.0.1:{}\"\n  {tokens}\n", free_port());
     let yaml = site.yaml(&sim, "").replace("service:\n", &listen);
     server.source(&site, &yaml, kind.script, &format!("{keys}, {more}"));
