@@ -89,10 +89,19 @@ pub struct SourcePicture {
     pub source: SourceId,
     /// The kind of system.
     pub kind: String,
-    /// Jobs that wait there for what it may have.
+    /// Whether it is configured; one that is not has runners left.
+    #[serde(default = "configured")]
+    pub configured: bool,
+    /// Jobs that wait there for what some template serves.
     pub waiting: usize,
     /// Since when the oldest of them does.
     pub oldest: Option<WallTime>,
+    /// Jobs that wait there and that no template serves.
+    #[serde(default)]
+    pub unoffered: usize,
+    /// What templates are short of for them, in words for people; the first few.
+    #[serde(default)]
+    pub lacks: Vec<String>,
     /// Jobs that want labels it may not have.
     pub ignored: usize,
     /// Runners of drover's there.
@@ -102,8 +111,13 @@ pub struct SourcePicture {
     /// Runners in a row that could not be begun; nothing more is wanted for a while after each.
     #[serde(default)]
     pub unserved: u32,
-    /// Since when it does not answer, and why.
+    /// Since when it can not be looked at, and why.
     pub outage: Option<(WallTime, String)>,
+}
+
+/// What is said of a source that says nothing else.
+fn configured() -> bool {
+    true
 }
 
 /// A fresh picture of one lease.

@@ -35,7 +35,7 @@ use crate::systemd::{self, Notifier};
 use crate::telemetry::{self, LevelHandle};
 use crate::user_data::UserDataStore;
 use crate::view::View;
-use crate::web::{self, Doors, Limits, Listen, Running};
+use crate::web::{self, Doors, Limits, Listen, NotReloaded, Running};
 
 /// How often the pulse file is touched.
 const PULSE: Duration = Duration::from_secs(5);
@@ -443,11 +443,13 @@ fn doors(
             let (reply, outcome) = oneshot::channel();
             let sent = reloads.send(reply);
             async move {
-                let stopping = || "the service is stopping".to_owned();
+                let stopping = || NotReloaded::Unknown("the service is stopping".to_owned());
                 sent.map_err(|_| stopping())?;
                 match tokio::time::timeout(RELOAD_LIMIT, outcome).await {
-                    Ok(outcome) => outcome.map_err(|_| stopping())?,
-                    Err(_) => Err("no outcome yet: see drover status".to_owned()),
+                    Ok(outcome) => outcome.map_err(|_| stopping())?.map_err(NotReloaded::Refused),
+                    Err(_) => {
+                        Err(NotReloaded::Unknown("no outcome yet: see drover status".to_owned()))
+                    }
                 }
             }
             .boxed()

@@ -67,11 +67,11 @@ impl CallError {
         }
     }
 
-    /// Whether the service could make nothing of what was asked, whatever it has; that it lacks
-    /// what was named is no wrong usage.
+    /// Whether the service could make nothing of what was asked, whatever it has, or its configuration
+    /// has faults; that it lacks what was named is no wrong usage.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Refused(problem) => problem.status == 400,
+            Self::Refused(problem) => problem.status == 400 || problem.is_of_configuration(),
             Self::NoService { .. }
             | Self::NotAllowed { .. }
             | Self::Broken { .. }

@@ -102,12 +102,11 @@ async fn look(checked: &Checked, options: &DoctorOptions, config: Option<&Path>)
             report.clouds.push(doctor::examine(ways, &checked.herd, cloud, connection).await);
         }
     }
-    let listens = checked.service.listen.is_some();
     for (source, connection) in &checked.demand {
         let named = options.source.as_ref().is_none_or(|only| only == source.as_str());
         let spec = checked.herd.sources.get(source);
         if let (true, None, Some(spec)) = (named, &options.cloud, spec) {
-            report.sources.push(doctor::examine_source(ways, spec, connection, listens).await);
+            report.sources.push(doctor::examine_source(ways, spec, connection).await);
         }
     }
     report

@@ -252,7 +252,7 @@ pub(super) fn address_pools(pools: &[AddressPoolOut]) -> String {
     )
 }
 
-/// Sources of demand, and why one does not answer.
+/// Sources of demand, and why one can not be looked at.
 fn sources(sources: &[SourceOut]) -> String {
     let row = |source: &SourceOut| {
         [
@@ -262,15 +262,35 @@ fn sources(sources: &[SourceOut]) -> String {
             dash(source.oldest.as_ref()),
             source.running.to_string(),
             source.runners.to_string(),
+            source.unoffered.to_string(),
             source.ignored.to_string(),
             dash(source.silent_since.as_ref()),
         ]
     };
     let mut text = table(
-        ["SOURCE", "KIND", "WAITING", "SINCE", "RUNNING", "RUNNERS", "IGNORED", "SILENT SINCE"],
+        [
+            "SOURCE",
+            "KIND",
+            "WAITING",
+            "SINCE",
+            "RUNNING",
+            "RUNNERS",
+            "UNSERVED",
+            "IGNORED",
+            "NO LOOK SINCE",
+        ],
         sources.iter().map(row).collect(),
     );
     for source in sources {
+        if !source.configured {
+            text.push_str(&format!(
+                "{}: is not configured any more; `drover why {0}` tells what still runs\n",
+                clean(&source.id)
+            ));
+        }
+        for lacks in &source.lacks {
+            text.push_str(&format!("{}: unserved: {}\n", clean(&source.id), clean(lacks)));
+        }
         if source.unserved > 0 {
             text.push_str(&format!(
                 "{}: {} could not be begun in a row; why is told by `drover why` and its log\n",

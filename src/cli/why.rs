@@ -11,23 +11,33 @@ use crate::web::{AccountOut, JobOut, JobsOut, KindOut, WhyOut, WhySubjectOut};
 pub(super) async fn jobs(client: &Client, json: bool, term: &mut Term<'_>) -> Result<(), CliError> {
     let out: JobsOut = client.get("/v1/jobs", CALL_LIMIT).await?;
     print(term, json, &out, |out| {
-        if out.jobs.is_empty() {
-            return "none\n".to_owned();
+        let mut text = table_of(&out.jobs);
+        for one in &out.silent {
+            let (source, detail) = (clean(&one.source), clean(&one.detail));
+            text += &format!("{source} can not be looked at since {}: {detail}\n", one.since);
         }
-        let row = |job: &JobOut| {
-            [
-                job.source.clone(),
-                job.id.clone(),
-                dash(job.name.as_ref()),
-                job.state.clone(),
-                dash(job.wants.as_ref()),
-                dash(job.since.as_ref()),
-                dash(job.agent.as_ref()),
-            ]
-        };
-        let headings = ["SOURCE", "JOB", "NAME", "STATE", "WANTS", "SINCE", "AGENT"];
-        table(headings, out.jobs.iter().map(row).collect())
+        text
     })
+}
+
+fn table_of(jobs: &[JobOut]) -> String {
+    if jobs.is_empty() {
+        return "none\n".to_owned();
+    }
+    let row = |job: &JobOut| {
+        let lacks = job.lacks.as_ref().map(|lacks| format!(": {}", clean(lacks)));
+        [
+            job.source.clone(),
+            job.id.clone(),
+            dash(job.name.as_ref()),
+            job.state.clone() + &lacks.unwrap_or_default(),
+            dash(job.wants.as_ref()),
+            dash(job.since.as_ref()),
+            dash(job.agent.as_ref()),
+        ]
+    };
+    let headings = ["SOURCE", "JOB", "NAME", "STATE", "WANTS", "SINCE", "AGENT"];
+    table(headings, jobs.iter().map(row).collect())
 }
 
 /// Says why something waits, or what keeps each template from beginning agents.
@@ -66,6 +76,9 @@ fn subject(out: &WhySubjectOut) -> String {
     }
     if let Some(one) = &out.account {
         text += &account(one);
+    }
+    if !out.jobs.is_empty() {
+        text += &table_of(&out.jobs);
     }
     let templates: Vec<String> = out.templates.iter().map(template).collect();
     if !templates.is_empty() && !text.is_empty() {

@@ -225,6 +225,8 @@ fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Par
     let pools = addresses::pools(pools, vault.faults);
     let sizes = many(top, "sizes", SIZES, vault.faults);
     let sizes = placement::sizes(&sizes, vault.faults);
+    // What is wrong with the service itself is told alone.
+    let listens = service.as_ref().is_none_or(|service| service.listen.is_some());
     let ground = Ground {
         sizes: &sizes,
         environment: defaults,
@@ -233,7 +235,7 @@ fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Par
         clouds: &clouds,
         credentials: &credentials,
         pools: &pools,
-        listens: service.as_ref().is_none_or(|service| service.listen.is_some()),
+        listens,
     };
     let mut templates = BTreeMap::new();
     for (id, own) in many(top, "agentConfigurations", AGENT, vault.faults) {
@@ -250,7 +252,7 @@ fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Par
     same_names(&clouds, &templates, vault.faults);
     promises(&clouds, &templates, vault.warnings);
     let sources = many(top, "demand", DEMAND, vault.faults);
-    let demand = demand::demand(&sources, &credentials, &mut vault);
+    let demand = demand::demand(&sources, &credentials, listens, &mut vault);
     let uploads = vault.shelf.contents;
     let service = service?;
     Some(Parts { clouds, templates, mappings, pools, credentials, demand, uploads, service })

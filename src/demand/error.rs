@@ -38,6 +38,18 @@ pub enum DemandError {
         /// The status.
         status: u16,
     },
+    /// It sends elsewhere, where drover does not follow: its login is meant for nobody else.
+    #[error("{call}: {status}, it sends to `{to}`: {mend}")]
+    Moved {
+        /// Method and path.
+        call: String,
+        /// The status.
+        status: u16,
+        /// Where it sends, without a query.
+        to: String,
+        /// What mends it.
+        mend: String,
+    },
     /// The answer is not of the form it should have.
     #[error("{call}: the answer can not be read: {what}")]
     Shape {
@@ -62,7 +74,9 @@ impl DemandError {
     pub fn fault(self, source: &SourceId) -> Fault {
         let kind = match &self {
             Self::Guest(fault) => return fault.clone(),
-            Self::Setup(_) | Self::Shape { .. } | Self::Refused(_) => FaultKind::Broken,
+            Self::Setup(_) | Self::Shape { .. } | Self::Refused(_) | Self::Moved { .. } => {
+                FaultKind::Broken
+            }
             Self::NotReady { .. } => FaultKind::Unreachable,
             Self::Paused(_) => FaultKind::Contention,
             Self::Unreachable { source, .. } if source.is_connect() => FaultKind::Unreachable,
@@ -76,6 +90,33 @@ impl DemandError {
             Self::Status { .. } => FaultKind::Broken,
         };
         let culprit = Culprit::Source(source.clone());
-        Fault::new(kind, culprit, format!("source `{source}`: {}", chain(&self)))
+        let (what, mend) = self.means();
+        Fault::new(kind, culprit, format!("source `{source}`{what}: {}{mend}", chain(&self)))
+    }
+
+    /// What it means to an operator, and what mends it; nothing where its own text says all.
+    fn means(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Setup(_) | Self::Paused(_) | Self::Refused(_) | Self::Guest(_) => ("", ""),
+            Self::Unreachable { .. } => (" does not answer", ""),
+            Self::NotReady { .. } => (" is not ready", ""),
+            Self::Moved { .. } => (" answers that it is elsewhere", ""),
+            Self::Status { status: 401, .. } => {
+                (" refuses the login", "; put a good one into what `credentialsId` names")
+            }
+            Self::Status { status: 403, .. } => {
+                (" denies the login a right", "; README's table says what it needs")
+            }
+            Self::Status { status: 404 | 410, .. } => (
+                " does not have what is asked for",
+                "; look whether `url`, `kind` and `scope` are right, and the login may see that",
+            ),
+            Self::Status { status: 429, .. } => (" wants to be asked less", ""),
+            Self::Status { status: 500..=599, .. } => (" answers with an error of its own", ""),
+            Self::Status { .. } => (" answers unexpectedly", ""),
+            Self::Shape { .. } => {
+                (" answers unexpectedly", "; look whether `url` and `kind` are right")
+            }
+        }
     }
 }

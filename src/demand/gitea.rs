@@ -46,6 +46,30 @@ pub enum Dialect {
     Forgejo,
 }
 
+impl Dialect {
+    /// Whose version this is: a Forgejo says beside its own which Gitea it is like. Unverified
+    /// against a Forgejo.
+    fn of(version: &str) -> Self {
+        if version.contains("+gitea") { Self::Forgejo } else { Self::Gitea }
+    }
+
+    /// As people call it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gitea => "Gitea",
+            Self::Forgejo => "Forgejo",
+        }
+    }
+
+    /// As it is configured.
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Gitea => "gitea",
+            Self::Forgejo => "forgejo",
+        }
+    }
+}
+
 /// Whose runners and jobs are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
@@ -337,11 +361,51 @@ impl Gitea {
         )
     }
 
+    /// What an error of a look comes from, where more can be said of it.
+    async fn explained(&self, error: DemandError) -> DemandError {
+        match error {
+            DemandError::Status { call, status: status @ 403, text } => {
+                let text = format!("{text}; its token needs {}", self.needs());
+                DemandError::Status { call, status, text }
+            }
+            DemandError::Status { status: 404, .. } | DemandError::Shape { .. } => {
+                // Some servers tell nothing without a login that is good for it.
+                let version = self.http.get("api/v1/version").await;
+                let found =
+                    version.ok().map(|Version { version }| (Dialect::of(&version), version));
+                match found {
+                    Some((dialect, version)) if dialect != self.dialect => {
+                        let (name, kind) = (dialect.name(), dialect.kind());
+                        let text =
+                            format!("this looks like a {name} ({version}): set `kind: {kind}`");
+                        DemandError::Refused(text)
+                    }
+                    Some(_) | None => error,
+                }
+            }
+            DemandError::Setup(_)
+            | DemandError::Unreachable { .. }
+            | DemandError::Status { .. }
+            | DemandError::NotReady { .. }
+            | DemandError::Moved { .. }
+            | DemandError::Paused(_)
+            | DemandError::Refused(_)
+            | DemandError::Guest(_) => error,
+        }
+    }
+
+    /// What its token must be allowed.
+    fn needs(&self) -> &'static str {
+        match &self.kept {
+            Scope::Server => "write:admin",
+            Scope::Organisation(_) => "write:organization of an owner",
+            Scope::User => "write:user",
+            Scope::Repository(..) => "write:repository",
+        }
+    }
+
     async fn proofs(&self, found: &mut Vec<Proof>) -> Result<(), DemandError> {
-        let name = match self.dialect {
-            Dialect::Gitea => "Gitea",
-            Dialect::Forgejo => "Forgejo",
-        };
+        let name = self.dialect.name();
         // Some servers tell nothing without a login that is good for it.
         if let Ok(Version { version }) = self.http.get("api/v1/version").await {
             let text = format!("{name} {version}");
@@ -354,18 +418,15 @@ impl Gitea {
                 (Dialect::Gitea | Dialect::Forgejo, _) => Proof::ok("version", text),
             });
         }
-        let rows = self.runners().await?;
+        let rows = match self.runners().await {
+            Ok(rows) => rows,
+            Err(error) => return Err(self.explained(error).await),
+        };
         found.push(Proof::ok("token", "is accepted"));
         found.push(Proof::ok("runners", format!("{} can be listed", rows.len())));
         let sight = self.look().await?;
         found.push(Proof::ok("jobs", format!("{} wait", sight.jobs.len())));
-        let needs = match &self.kept {
-            Scope::Server => "write:admin",
-            Scope::Organisation(_) => "write:organization of an owner",
-            Scope::User => "write:user",
-            Scope::Repository(..) => "write:repository",
-        };
-        found.push(Proof::unproven("runners", needs));
+        found.push(Proof::unproven("runners", self.needs()));
         Ok(())
     }
 }
@@ -402,9 +463,13 @@ fn waiting(job: Job) -> JobSight {
 impl Connector for Gitea {
     fn look(&self) -> BoxFuture<'_, Result<SourceSight, DemandError>> {
         Box::pin(async move {
-            match self.dialect {
+            let sight = match self.dialect {
                 Dialect::Gitea => self.look_at_gitea().await,
                 Dialect::Forgejo => self.look_at_forgejo().await,
+            };
+            match sight {
+                Ok(sight) => Ok(sight),
+                Err(error) => Err(self.explained(error).await),
             }
         })
     }

@@ -74,8 +74,8 @@ pub enum Unheard {
     Unknown,
     /// The signature or secret is missing or wrong.
     Unsigned,
-    /// Too many of them.
-    TooMany,
+    /// Too many of them: so long none is heard.
+    TooMany(Duration),
 }
 
 /// Takes up what a hook speaks of.
@@ -221,7 +221,8 @@ impl Known {
             (*since, *count) = (now, 0);
         }
         *count += 1;
-        if *count > HOOKS { Err(Unheard::TooMany) } else { Ok(()) }
+        let left = WINDOW.saturating_sub(now.saturating_duration_since(*since));
+        if *count > HOOKS { Err(Unheard::TooMany(left)) } else { Ok(()) }
     }
 
     fn take(&mut self, source: &SourceId, delivery: Option<&str>, now: Instant) -> Heard {
@@ -392,7 +393,9 @@ mod tests {
         assert_eq!(known.take(&source, Some("9999"), start), Heard::Again);
         assert_eq!(known.take(&source, Some("9999"), start + REMEMBERED), Heard::News);
         assert!((0..HOOKS).all(|_| known.admits(&source, start).is_ok()));
-        assert_eq!(known.admits(&source, start), Err(Unheard::TooMany));
+        let later = Duration::from_millis(3_400);
+        let left = WINDOW - later;
+        assert_eq!(known.admits(&source, start + later), Err(Unheard::TooMany(left)));
         assert_eq!(known.admits(&source, start + WINDOW), Ok(()));
     }
 }

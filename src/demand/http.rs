@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reqwest::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue,
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION,
 };
 use reqwest::{Client, Method, Url};
 use secrecy::{ExposeSecret, SecretString};
@@ -32,6 +32,10 @@ pub struct Answer {
     pub body: Vec<u8>,
     /// The call, for what is told of it.
     pub call: String,
+    /// Where it was asked.
+    pub url: Url,
+    /// The end of that path, beyond the base it was configured with.
+    pub path: String,
     /// What it was asked with, which a server may echo and nobody is to read.
     pub hidden: Vec<String>,
 }
@@ -44,6 +48,9 @@ impl Answer {
 
     /// What it says against it.
     pub fn refused(self) -> DemandError {
+        if let Some(moved) = self.moved() {
+            return moved;
+        }
         let mut said = String::from_utf8_lossy(&self.body).into_owned();
         for secret in &self.hidden {
             said = said.replace(secret, "***");
@@ -54,6 +61,31 @@ impl Answer {
         let plain: String = plain.take(TEXT_MAX).collect();
         let text = if plain.trim().is_empty() { plain } else { format!(": {}", plain.trim()) };
         DemandError::Status { call: self.call, status: self.status, text }
+    }
+
+    /// That it sends elsewhere, with the base there where the rest of the path is the same.
+    fn moved(&self) -> Option<DemandError> {
+        let location = self.headers.get(LOCATION).filter(|_| (300..400).contains(&self.status))?;
+        let mut to = self.url.join(location.to_str().ok()?).ok()?;
+        to.set_query(None);
+        to.set_fragment(None);
+        // Neither fails for what has a host; what has none has no login.
+        let _ = (to.set_username(""), to.set_password(None));
+        let base = to.path().strip_suffix(&self.path).filter(|base| base.ends_with('/'));
+        let mend = match base.map(|base| base.trim_end_matches('/').to_owned()) {
+            Some(base) => {
+                let mut url = to.clone();
+                url.set_path(&base);
+                format!("set `url` to `{}`", url.as_str().trim_end_matches('/'))
+            }
+            None => {
+                "look there: if it moved, correct `url`; if that is a page for logins before it, \
+                     let drover's calls through"
+                    .to_owned()
+            }
+        };
+        let (call, status) = (self.call.clone(), self.status);
+        Some(DemandError::Moved { call, status, to: to.into(), mend })
     }
 
     /// The clock of whoever answered.
@@ -145,7 +177,9 @@ impl Http {
         let shown = path.split('?').next().unwrap_or(path);
         let call = format!("{method} {}{shown}", self.base.path());
         let url = self.base.join(path).map_err(|error| DemandError::Setup(error.to_string()))?;
-        let mut request = self.client.request(method, url).header(ACCEPT, "application/json");
+        let rest = url.path().strip_prefix(self.base.path()).unwrap_or(url.path()).to_owned();
+        let mut request =
+            self.client.request(method, url.clone()).header(ACCEPT, "application/json");
         request = request.timeout(self.limit);
         if let Some((name, value)) = &self.login {
             let mut value = HeaderValue::from_str(value.expose_secret())
@@ -174,7 +208,7 @@ impl Http {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Answer { status, headers, body, call, hidden })
+        Ok(Answer { status, headers, body, call, url, path: rest, hidden })
     }
 
     /// The secrets of the headers of a call, without the words before them such as `Bearer`.
@@ -211,6 +245,8 @@ impl Http {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
     use super::*;
 
     // Invariant: what a server echoes of a login is in no message.
@@ -222,6 +258,8 @@ mod tests {
             headers: HeaderMap::new(),
             body: b"{\"message\": \"no route for Bearer s3cret-of-ci\"}".to_vec(),
             call: "GET /x".to_owned(),
+            url: "http://git.lan/x".parse().unwrap(),
+            path: "x".to_owned(),
             hidden: vec!["s3cret-of-ci".to_owned()],
         };
         let text = answer.refused().to_string();

@@ -12,6 +12,8 @@ mod hooks;
 mod http;
 pub mod jenkins;
 mod proof;
+#[cfg(test)]
+mod tests;
 pub mod woodpecker;
 
 use std::collections::BTreeMap;

@@ -69,6 +69,9 @@ impl Proof {
                 text,
                 "wait until then, or ask less often: raise `pollSeconds`",
             ),
+            DemandError::Moved { .. } => {
+                Self { mark: Mark::Fail, about: "answers", text, mend: Vec::new() }
+            }
             // Its text says who must change what.
             DemandError::Refused(_) => {
                 Self { mark: Mark::Fail, about: "rights", text, mend: Vec::new() }

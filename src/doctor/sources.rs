@@ -14,12 +14,11 @@ use crate::demand::{DemandError, Http, Proof, connector};
 use crate::pve::tls::CertificateRefused;
 use crate::pve::{Tls, refused_certificate};
 
-/// Examines one source; `listens` says whether its webhooks can reach this service.
+/// Examines one source.
 pub async fn examine_source(
     ways: Ways<'_>,
     spec: &SourceSpec,
     connection: &SourceConnection,
-    listens: bool,
 ) -> SourceReport {
     let mut report =
         CloudReport { cloud: spec.id.to_string(), name: spec.kind.to_owned(), lines: Vec::new() };
@@ -34,7 +33,7 @@ pub async fn examine_source(
             report.add(proof.mark, proof.about.into(), proof.text, proof.mend);
         }
     }
-    webhook(spec, connection, listens, &mut report);
+    webhook(spec, connection, &mut report);
     SourceReport { source: report.cloud, kind: report.name, lines: report.lines }
 }
 
@@ -100,6 +99,7 @@ fn unanswered(error: &DemandError, connection: &SourceConnection, report: &mut C
         | DemandError::Status { .. }
         | DemandError::Shape { .. }
         | DemandError::NotReady { .. }
+        | DemandError::Moved { .. }
         | DemandError::Paused(_)
         | DemandError::Refused(_)
         | DemandError::Guest(_) => None,
@@ -126,24 +126,14 @@ fn unanswered(error: &DemandError, connection: &SourceConnection, report: &mut C
 }
 
 /// Whether it is heard of at once that a job waits, or at the next look.
-fn webhook(
-    spec: &SourceSpec,
-    connection: &SourceConnection,
-    listens: bool,
-    report: &mut CloudReport,
-) {
+fn webhook(spec: &SourceSpec, connection: &SourceConnection, report: &mut CloudReport) {
     let seconds = spec.poll.as_secs();
     let about = "webhook";
-    match (&connection.webhook, listens) {
-        (None, _) => report.ok(about, format!("none: it is looked at every {seconds} s")),
-        (Some(_), true) => {
+    match &connection.webhook {
+        None => report.ok(about, format!("none: it is looked at every {seconds} s")),
+        Some(_) => {
             report
                 .ok(about, format!("taken at /v1/hooks/{}, and every {seconds} s looked", spec.id));
         }
-        (Some(_), false) => report.warn(
-            about,
-            "its secret is configured, but no port takes any",
-            ["in the YAML: service: listen: an address that the system reaches"],
-        ),
     }
 }

@@ -46,11 +46,12 @@ pub struct CalledIn {
 pub(super) struct Meter(Mutex<BTreeMap<IpAddr, (Instant, u32)>>);
 
 impl Meter {
-    /// Whether this caller is heard.
-    pub(super) fn admits(&self, caller: IpAddr, now: Instant) -> bool {
+    /// Whether this caller is heard; the error is how long it is not.
+    pub(super) fn admits(&self, caller: IpAddr, now: Instant) -> Result<(), Duration> {
         let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let over = |since: Instant| now.saturating_duration_since(since) >= WINDOW;
-        calls.get(&caller).is_none_or(|(since, count)| over(*since) || *count < CALLS)
+        let Some((since, count)) = calls.get(&caller) else { return Ok(()) };
+        let left = WINDOW.saturating_sub(now.saturating_duration_since(*since));
+        if *count < CALLS || left.is_zero() { Ok(()) } else { Err(left) }
     }
 
     /// A call was nobody's.
@@ -73,7 +74,9 @@ impl Meter {
         (status = 200, body = CalledIn, description = "the guest is reached there"),
         (status = 401, body = Problem, description = "nobody's token"),
         (status = 409, body = Problem, description = "its agent waits for no call, or no address fits"),
-        (status = 429, body = Problem, description = "too many calls"),
+        (status = 429, body = Problem, description = "too many calls", headers(
+            ("Retry-After" = u64, description = "seconds until the next one is heard")
+        )),
     )
 )]
 pub(super) async fn call(
@@ -82,13 +85,8 @@ pub(super) async fn call(
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<web::Json<CalledIn>, Problem> {
     let peer = request.peer_addr().map(|peer| peer.ip().to_canonical());
-    if peer.is_some_and(|peer| !state.meter.admits(peer, Instant::now())) {
-        return Err(Problem::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "too-many-calls",
-            "too many calls",
-            format!("wait {} s before the next call", WINDOW.as_secs()),
-        ));
+    if let Some(peer) = peer {
+        state.meter.admits(peer, Instant::now()).map_err(Problem::too_many)?;
     }
     let (agent, said) = whose(&state, body).inspect_err(|_| {
         if let Some(peer) = peer {
@@ -136,11 +134,13 @@ mod tests {
         let (meter, start) = (Meter::default(), Instant::now());
         let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         for _ in 0..CALLS {
-            assert!(meter.admits(one, start));
+            assert_eq!(meter.admits(one, start), Ok(()));
             meter.in_vain(one, start);
         }
-        assert!(!meter.admits(one, start));
-        assert!(meter.admits(other, start) && meter.admits(one, start + WINDOW));
+        let later = Duration::from_millis(3_400);
+        assert_eq!(meter.admits(one, start + later), Err(WINDOW - later));
+        assert_eq!(meter.admits(other, start), Ok(()));
+        assert_eq!(meter.admits(one, start + WINDOW), Ok(()));
         for n in 0..u32::try_from(CALLERS + 5).unwrap_or(0) {
             meter.in_vain(IpAddr::from(n.to_be_bytes()), start);
         }

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
-use drover_actors::message::HerdCommand;
+use drover_actors::message::{HerdCommand, Refusal};
 use drover_actors::reconciler::finding::Finding;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::body::Fields;
-use super::{Problem, State};
+use super::{NotReloaded, Problem, State};
 
 /// What to reap.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -109,7 +108,7 @@ pub(super) async fn resync(
     if confirmed {
         state.doors.herd.do_send(HerdCommand::ConfirmOlderJournal);
     }
-    let refused = (state.doors.reload)().await.err();
+    let refused = (state.doors.reload)().await.err().map(|fault| fault.to_string());
     let found = state.ask(state.limits.resync, |reply| HerdCommand::Resync { reply }).await?;
     let clusters = found.into_iter().map(|(cluster, lines)| (cluster.to_string(), lines)).collect();
     Ok(web::Json(ResyncOut { clusters, refused }))
@@ -132,6 +131,7 @@ pub(super) async fn plan_resync(
     responses(
         (status = 200, body = ReloadOut),
         (status = 422, body = Problem, description = "the file has faults; the old configuration stays"),
+        (status = 503, body = Problem, description = "what came of it is not known yet, or the service stops"),
     )
 )]
 pub(super) async fn reload(
@@ -141,12 +141,8 @@ pub(super) async fn reload(
     Fields::parse(body)?.finish()?;
     match (state.doors.reload)().await {
         Ok(generation) => Ok(web::Json(ReloadOut { generation })),
-        Err(faults) => Err(Problem::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "configuration-refused",
-            "the configuration was refused, the old one stays in force",
-            faults,
-        )),
+        Err(NotReloaded::Unknown(text)) => Err(Problem::refused(Refusal::Unavailable(text))),
+        Err(NotReloaded::Refused(faults)) => Err(Problem::of_configuration(faults)),
     }
 }
 

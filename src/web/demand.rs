@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use actix_web::web;
 use drover_actors::broker::describe;
 use drover_actors::demand::report::{Account, Estimate, Kind, Serving, SourceJobs, Subject};
+use drover_actors::fact::SourcePicture;
 use drover_actors::id::{LeaseId, SourceId};
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_actors::ports::JobSight;
+use drover_actors::time::WallTime;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -26,8 +28,23 @@ const LOOKED_AT: usize = 10;
 /// Jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobsOut {
-    /// By source; those that wait the longest first, then those that run, then those left alone.
+    /// By source; those that wait the longest first, then those that run, those that no template
+    /// serves, and those left alone.
     pub jobs: Vec<JobOut>,
+    /// Sources that can not be looked at: what is told of their jobs is old, or nothing.
+    #[serde(default)]
+    pub silent: Vec<SilentOut>,
+}
+
+/// A source that can not be looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SilentOut {
+    /// The source.
+    pub source: String,
+    /// Since when (RFC 3339).
+    pub since: String,
+    /// Why: that it does not answer, refuses the login, or what else it says.
+    pub detail: String,
 }
 
 /// A job of a source, by its last look.
@@ -39,8 +56,12 @@ pub struct JobOut {
     pub id: String,
     /// What people call it; null where it was not seen to wait.
     pub name: Option<String>,
-    /// `waiting`, `running`, or `ignored`: it wants labels that the source may not have.
+    /// `waiting`, `running`, `unserved`: no template serves it, or `ignored`: it wants labels that the
+    /// source may not have.
     pub state: String,
+    /// What templates are short of for it, where it is unserved.
+    #[serde(default)]
+    pub lacks: Option<String>,
     /// What it wants; null where it was not seen to wait.
     pub wants: Option<String>,
     /// Since when it waits, or waited (RFC 3339); null where it was not seen to wait.
@@ -60,6 +81,9 @@ pub struct WhySubjectOut {
     pub account: Option<AccountOut>,
     /// What keeps each template that serves it, or that was asked about, from each node.
     pub templates: Vec<WhyOut>,
+    /// Of a source that left the configuration, the jobs that still run.
+    #[serde(default)]
+    pub jobs: Vec<JobOut>,
 }
 
 /// What a source wants and has.
@@ -162,7 +186,15 @@ impl JobOut {
             wants: Some(describe(&job.want)),
             since: Some(rfc3339(job.since)),
             agent: None,
+            lacks: None,
         }
+    }
+}
+
+impl WhySubjectOut {
+    /// How something stands, and nothing else.
+    fn of(subject: String, state: Option<String>) -> Self {
+        Self { subject, state, account: None, templates: Vec::new(), jobs: Vec::new() }
     }
 }
 
@@ -227,14 +259,38 @@ impl From<&Serving> for ServingOut {
 #[utoipa::path(get, path = "/v1/jobs", responses((status = 200, body = JobsOut)))]
 pub(super) async fn list(state: web::Data<State>) -> Result<web::Json<JobsOut>, Problem> {
     let all = state.ask(state.limits.reply, |reply| HerdCommand::Jobs { reply }).await?;
-    Ok(web::Json(JobsOut { jobs: all.iter().flat_map(jobs_of).collect() }))
+    let silent = all.iter().filter_map(|one| {
+        let outage = one.outage.as_ref()?;
+        let (source, since) = (one.source.to_string(), rfc3339(outage.since));
+        Some(SilentOut { source, since, detail: outage.text.clone() })
+    });
+    let silent = silent.collect();
+    Ok(web::Json(JobsOut { jobs: all.iter().flat_map(jobs_of).collect(), silent }))
 }
 
 fn jobs_of(one: &SourceJobs) -> Vec<JobOut> {
     let mut waiting: Vec<&JobSight> = one.waiting.iter().collect();
     waiting.sort_by_key(|job| job.since);
+    let lacks = |job: &JobSight| lacks(one, job).map(str::to_owned);
+    let (waiting, unserved): (Vec<_>, Vec<_>) =
+        waiting.into_iter().partition(|job| lacks(job).is_none());
     let waiting = waiting.into_iter().map(|job| JobOut::waiting(&one.source, job, "waiting"));
-    let running = one.running.iter().map(|job| JobOut {
+    let unserved = unserved
+        .into_iter()
+        .map(|job| JobOut { lacks: lacks(job), ..JobOut::waiting(&one.source, job, "unserved") });
+    let ignored = one.ignored.iter().map(|job| JobOut::waiting(&one.source, job, "ignored"));
+    waiting.chain(running_of(one)).chain(unserved).chain(ignored).collect()
+}
+
+/// What templates are short of for a job; none where one serves it.
+fn lacks<'a>(one: &'a SourceJobs, job: &JobSight) -> Option<&'a str> {
+    let found = one.unoffered.iter().find(|unoffered| unoffered.want == job.want);
+    found.map(|unoffered| unoffered.lacks.as_str())
+}
+
+/// Jobs of a source that run.
+fn running_of(one: &SourceJobs) -> impl Iterator<Item = JobOut> {
+    one.running.iter().map(|job| JobOut {
         source: one.source.to_string(),
         id: job.id.clone(),
         name: job.waited.as_ref().map(|job| job.name.clone()),
@@ -242,9 +298,8 @@ fn jobs_of(one: &SourceJobs) -> Vec<JobOut> {
         wants: job.waited.as_ref().map(|job| describe(&job.want)),
         since: job.waited.as_ref().map(|job| rfc3339(job.since)),
         agent: Some(job.agent.to_string()),
-    });
-    let ignored = one.ignored.iter().map(|job| JobOut::waiting(&one.source, job, "ignored"));
-    waiting.chain(running).chain(ignored).collect()
+        lacks: None,
+    })
 }
 
 /// Why a job, a source, a lease or a template waits.
@@ -267,15 +322,16 @@ pub(super) async fn why(
         let one = nodes::why_of(&state, &of).await?;
         let subject = format!("template {}", one.template);
         let templates = vec![one];
-        return Ok(web::Json(WhySubjectOut { subject, state: None, account: None, templates }));
+        return Ok(web::Json(WhySubjectOut { templates, ..WhySubjectOut::of(subject, None) }));
     }
     let source = SourceId::new(&*of);
     let silent = view.sources().into_iter().find(|one| one.source == source);
+    if let Some(one) = silent.as_ref().filter(|one| !one.configured) {
+        return left(&state, one).await.map(web::Json);
+    }
     if of == LEASES || silent.is_some() {
         let stands = silent.and_then(|one| match &one.outage {
-            Some((since, text)) => {
-                Some(format!("does not answer since {}: {text}", rfc3339(*since)))
-            }
+            Some((since, text)) => Some(blind(*since, text)),
             None => unserved(view, &one.source, one.unserved),
         });
         let subject = Subject::Source(Some(source).filter(|_| of != LEASES));
@@ -287,17 +343,33 @@ pub(super) async fn why(
         let stands = (!one.detail.is_empty()).then(|| format!("{}: {}", one.state, one.detail));
         let stands = stands.or(Some(one.state.clone()));
         if one.state != "waiting" {
-            let templates = Vec::new();
-            return Ok(web::Json(WhySubjectOut {
-                subject,
-                state: stands,
-                account: None,
-                templates,
-            }));
+            return Ok(web::Json(WhySubjectOut::of(subject, stands)));
         }
         return told(&state, subject, stands, Subject::Lease(lease)).await.map(web::Json);
     }
     of_job(&state, &of).await.map(web::Json)
+}
+
+/// Since when a source can not be looked at, and why.
+fn blind(since: WallTime, text: &str) -> String {
+    format!("can not be looked at since {}: {text}", rfc3339(since))
+}
+
+/// A source that left the configuration, with what it still has.
+async fn left(state: &State, one: &SourcePicture) -> Result<WhySubjectOut, Problem> {
+    let all = state.ask(state.limits.reply, |reply| HerdCommand::Jobs { reply }).await?;
+    let its = all.iter().find(|jobs| jobs.source == one.source);
+    let stands = format!(
+        "is not configured any more, and nothing is begun for it; jobs that still run: {}, runners \
+         that are left there: {}",
+        one.running, one.runners
+    );
+    let stands = match &one.outage {
+        Some((since, text)) => format!("{stands}; it {}", blind(*since, text)),
+        None => stands,
+    };
+    let shown = WhySubjectOut::of(format!("source {}", one.source), Some(stands));
+    Ok(WhySubjectOut { jobs: its.into_iter().flat_map(running_of).collect(), ..shown })
 }
 
 /// Why a job waits, or how else it stands.
@@ -311,16 +383,17 @@ async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Problem> {
     for one in &all {
         let source = &one.source;
         let mut enter = |id: &str, stands: String, subject: Option<Subject>| {
-            let shown = WhySubjectOut {
-                subject: format!("job {source}/{id}"),
-                state: Some(stands),
-                account: None,
-                templates: Vec::new(),
-            };
+            let shown = WhySubjectOut::of(format!("job {source}/{id}"), Some(stands));
             found.insert((source.to_string(), id.to_owned()), (shown, subject));
         };
         for job in one.waiting.iter().filter(|job| is_it(source, &job.id, Some(&job.name))) {
             let mut stands = format!("`{}` waits since {}", job.name, rfc3339(job.since));
+            if let Some(text) = lacks(one, job) {
+                stands += &format!("; it is unserved: {text}");
+            }
+            if let Some(outage) = &one.outage {
+                stands += &format!("; its source {}", blind(outage.since, &outage.text));
+            }
             if let Some(text) = unserved(&state.doors.view, source, one.unserved) {
                 stands += &format!("; {text}");
             }
@@ -413,5 +486,5 @@ async fn told(
         }
     }
     let account = Some(AccountOut::from(&account));
-    Ok(WhySubjectOut { subject: shown, state: stands, account, templates })
+    Ok(WhySubjectOut { account, templates, ..WhySubjectOut::of(shown, stands) })
 }

@@ -24,7 +24,9 @@ pub(super) const HOOK_LIMIT: usize = 1024 * 1024;
         (status = 401, body = Problem, description = "the signature or secret is missing or wrong"),
         (status = 404, body = Problem, description = "no such source, or it has no `webhook`"),
         (status = 413, body = Problem, description = "too large"),
-        (status = 429, body = Problem, description = "too many"),
+        (status = 429, body = Problem, description = "too many", headers(
+            ("Retry-After" = u64, description = "seconds until the next one is heard")
+        )),
     )
 )]
 pub(super) async fn hear(
@@ -42,11 +44,13 @@ pub(super) async fn hear(
     let heard = heard.map_err(|unheard| {
         // Who signs is heard, whoever else floods from the same address, as behind a proxy.
         let (Some(peer), now) = (peer, Instant::now()) else { return refused(unheard) };
-        if unheard == Unheard::TooMany || state.meter.admits(peer, now) {
-            state.meter.in_vain(peer, now);
-            return refused(unheard);
+        match (unheard, state.meter.admits(peer, now)) {
+            (Unheard::TooMany(_), _) | (Unheard::Unknown | Unheard::Unsigned, Ok(())) => {
+                state.meter.in_vain(peer, now);
+                refused(unheard)
+            }
+            (Unheard::Unknown | Unheard::Unsigned, Err(left)) => Problem::too_many(left),
         }
-        refused(Unheard::TooMany)
     })?;
     match heard {
         Heard::News => {}
@@ -67,18 +71,13 @@ fn refused(why: Unheard) -> Problem {
             "the signature or secret is missing or wrong: compare the webhook's with `webhook`"
                 .to_owned(),
         ),
-        Unheard::TooMany => Problem::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "too-many-calls",
-            "too many calls",
-            "wait 10 s before the next call".to_owned(),
-        ),
+        Unheard::TooMany(left) => Problem::too_many(left),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+    #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
     use hmac::{Hmac, KeyInit as _, Mac as _};
     use sha2::Sha256;
@@ -134,6 +133,13 @@ mod tests {
             last = send(&served, "git", "x", "sha256=00", &n.to_string()).await;
         }
         assert_eq!(last, 429);
+        let again = served.http.post(format!("{}/v1/hooks/git", served.base)).body("x").send();
+        let answer = again.await.unwrap();
+        let after = answer.headers().get("retry-after").map(|after| after.to_str().unwrap());
+        let after: u64 = after.expect("when to call again").parse().unwrap();
+        assert!((1..=10).contains(&after), "{after}");
+        let text = answer.text().await.unwrap();
+        assert!(text.contains(&format!("wait {after} s before the next call")), "{text}");
         assert_eq!(send(&served, "git", "x", &signature("x"), "good").await, 202);
         served.stop().await;
     }

@@ -136,13 +136,18 @@ fn sources(page: &mut Page, view: &View) {
     page.head("drover_source_jobs", "gauge", "Jobs of a source of demand by what they do.");
     for source in &all {
         let id = source.source.as_str();
-        let counts =
-            [("waiting", source.waiting), ("running", source.running), ("ignored", source.ignored)];
+        let counts = [
+            ("waiting", source.waiting),
+            ("running", source.running),
+            ("unserved", source.unoffered),
+            ("ignored", source.ignored),
+        ];
         for (state, count) in counts {
             page.line("drover_source_jobs", &[("source", id), ("state", state)], count as u64);
         }
     }
-    page.head("drover_source_silent", "gauge", "1 for a source of demand that does not answer.");
+    let text = "1 for a source of demand that can not be looked at.";
+    page.head("drover_source_silent", "gauge", text);
     for source in &all {
         let silent = u64::from(source.outage.is_some());
         page.line("drover_source_silent", &[("source", source.source.as_str())], silent);
@@ -240,8 +245,11 @@ mod tests {
         let source = SourcePicture {
             source: SourceId::new("git"),
             kind: "gitea".into(),
+            configured: true,
             waiting: 4,
             oldest: None,
+            unoffered: 1,
+            lacks: vec!["no template has `gpu`".into()],
             ignored: 1,
             runners: 2,
             running: 2,

@@ -57,8 +57,19 @@ pub use problem::{FieldFault, Problem};
 pub use server::{Bound, Listen, Running, StartError, bind};
 pub use templates::{ProvisionIn, ProvisionOut};
 
+/// Why a reload brought nothing into force.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotReloaded {
+    /// The configuration has these faults; the old one stays.
+    #[error("{0}")]
+    Refused(String),
+    /// What comes of it is not known, or nothing will.
+    #[error("{0}")]
+    Unknown(String),
+}
+
 /// What a reload does: reads the configuration again; gives the generation in force or the faults.
-pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<u64, String>> + Send + Sync>;
+pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<u64, NotReloaded>> + Send + Sync>;
 /// Whose token a guest shows; none for nobody's.
 pub type WhoCalls = Arc<dyn Fn(&str) -> Option<AgentId> + Send + Sync>;
 /// Sets the level of the log, or says why not.

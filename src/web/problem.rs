@@ -1,10 +1,18 @@
 //! Errors as RFC 9457 problem documents: what is wrong, where, and what to do.
 
+use std::time::Duration;
+
 use actix_web::http::StatusCode;
+use actix_web::http::header::RETRY_AFTER;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 use drover_actors::message::Refusal;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+/// What the names of all kinds begin with.
+const KINDS: &str = "urn:drover:problem:";
+/// The kind of a configuration with faults.
+const OF_CONFIGURATION: &str = "configuration-refused";
 
 /// A problem document (`application/problem+json`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema, thiserror::Error)]
@@ -22,6 +30,9 @@ pub struct Problem {
     /// What is wrong with single fields of the body.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldFault>,
+    /// Seconds after which the same is heard, told in the header `Retry-After`.
+    #[serde(skip)]
+    pub retry_after: Option<u64>,
 }
 
 /// What is wrong with one field.
@@ -37,17 +48,33 @@ impl Problem {
     /// Builds a problem; `name` ends its type.
     pub fn new(status: StatusCode, name: &str, title: &str, detail: impl Into<String>) -> Self {
         Self {
-            kind: format!("urn:drover:problem:{name}"),
+            kind: format!("{KINDS}{name}"),
             title: title.to_owned(),
             status: status.as_u16(),
             detail: detail.into(),
             errors: Vec::new(),
+            retry_after: None,
         }
     }
 
     /// The request cannot be understood or breaks a rule.
     pub fn invalid(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid-request", "the request is not valid", detail)
+    }
+
+    /// The configuration has faults.
+    pub fn of_configuration(faults: String) -> Self {
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            OF_CONFIGURATION,
+            "the configuration was refused, the old one stays in force",
+            faults,
+        )
+    }
+
+    /// Whether the configuration has faults.
+    pub fn is_of_configuration(&self) -> bool {
+        self.kind.strip_prefix(KINDS) == Some(OF_CONFIGURATION)
     }
 
     /// Nothing of that name.
@@ -76,6 +103,19 @@ impl Problem {
         )
     }
 
+    /// Whoever calls is heard again after a while.
+    pub fn too_many(again: Duration) -> Self {
+        let seconds = again.as_millis().div_ceil(1000).max(1);
+        let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+        let problem = Self::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too-many-calls",
+            "too many calls",
+            format!("wait {seconds} s before the next call"),
+        );
+        Self { retry_after: Some(seconds), ..problem }
+    }
+
     /// What the herd refused.
     pub fn refused(refusal: Refusal) -> Self {
         match refusal {
@@ -102,6 +142,9 @@ impl ResponseError for Problem {
         let mut response = HttpResponse::build(self.status_code());
         if self.status == StatusCode::UNAUTHORIZED.as_u16() {
             response.insert_header(("WWW-Authenticate", "Bearer realm=\"drover\""));
+        }
+        if let Some(seconds) = self.retry_after {
+            response.insert_header((RETRY_AFTER, seconds.to_string()));
         }
         let text = serde_json::to_string(self).unwrap_or_default();
         response.content_type("application/problem+json").body(text)
@@ -140,5 +183,23 @@ impl actix_web::Responder for Problem {
 
     fn respond_to(self, _: &HttpRequest) -> HttpResponse {
         self.error_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: who calls too often is told when to call again, in whole seconds that are enough.
+
+    #[test]
+    fn the_time_until_the_next_call_is_rounded_up() {
+        for (millis, seconds) in [(6_001, "7"), (6_000, "6"), (1, "1"), (0, "1")] {
+            let problem = Problem::too_many(Duration::from_millis(millis));
+            let answer = problem.error_response();
+            let told = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+            assert_eq!(told, Some(seconds));
+            assert_eq!(problem.detail, format!("wait {seconds} s before the next call"));
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Sources of demand: how much waits and runs there, and since when one does not answer.
+//! Sources of demand: how much waits and runs there, and since when one can not be looked at.
 
 use drover_actors::fact::SourcePicture;
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,19 @@ pub struct SourceOut {
     pub id: String,
     /// The kind of system.
     pub kind: String,
-    /// Jobs that wait for an agent.
+    /// Whether it is configured; one that is not has runners left.
+    #[serde(default = "configured")]
+    pub configured: bool,
+    /// Jobs that wait for an agent, those aside that no template serves.
     pub waiting: usize,
     /// Since when the oldest of them does (RFC 3339).
     pub oldest: Option<String>,
+    /// Jobs that wait and that no template serves.
+    #[serde(default)]
+    pub unoffered: usize,
+    /// What templates are short of for them; the first few.
+    #[serde(default)]
+    pub lacks: Vec<String>,
     /// Jobs left alone, since they want labels that it may not have.
     pub ignored: usize,
     /// Runners of drover's there.
@@ -28,10 +37,15 @@ pub struct SourceOut {
     /// Runners in a row that could not be begun; nothing more is wanted for a while after each.
     #[serde(default)]
     pub unserved: u32,
-    /// Since when it does not answer (RFC 3339); null while it does.
+    /// Since when it can not be looked at (RFC 3339); null while it can.
     pub silent_since: Option<String>,
-    /// Why it does not answer.
+    /// Why: that it does not answer, refuses the login, or what else it says.
     pub detail: Option<String>,
+}
+
+/// What is said of a source by a service that says nothing else.
+fn configured() -> bool {
+    true
 }
 
 /// A job that was lost with its machine. Nobody runs it again unasked.
@@ -56,8 +70,11 @@ impl From<&SourcePicture> for SourceOut {
         Self {
             id: one.source.to_string(),
             kind: one.kind.clone(),
+            configured: one.configured,
             waiting: one.waiting,
             oldest: one.oldest.map(rfc3339),
+            unoffered: one.unoffered,
+            lacks: one.lacks.clone(),
             ignored: one.ignored,
             runners: one.runners,
             running: one.running,

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix::{Actor, Context, Handler, Recipient, System};
+use drover_actors::demand::mind::Outage;
 use drover_actors::demand::report::{
-    Account, Estimate, Kind, RunningJob, Serving, SourceJobs, Subject,
+    Account, Estimate, Kind, RunningJob, Serving, SourceJobs, Subject, Unoffered,
 };
 use drover_actors::demand::spec::ShareSpec;
 use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
@@ -31,7 +32,7 @@ use serde_json::Value;
 
 use crate::demand::{HookProof, HookSecret, Hooks};
 
-use super::{Auth, Doors, Limits, Listen, Role, Running, TokenGrant, bind};
+use super::{Auth, Doors, Limits, Listen, NotReloaded, Role, Running, TokenGrant, bind};
 use crate::user_data::UserDataStore;
 use crate::view::View;
 
@@ -265,7 +266,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             reply.send(report.ok_or(missing)).ok();
         }
         HerdCommand::Jobs { reply } => {
-            reply.send(vec![jobs_of_git()]).ok();
+            reply.send(vec![jobs_of_git(), jobs_of_old()]).ok();
         }
         HerdCommand::Account { subject, reply } => {
             let missing = || Refusal::Unknown("no such thing is known".to_owned());
@@ -290,6 +291,10 @@ fn jobs_of_git() -> SourceJobs {
         want: Want::Labels([wanted.to_owned()].into()),
         since: THEN,
     };
+    let gpu = Unoffered {
+        want: Want::Labels(["gpu".to_owned()].into()),
+        lacks: "no template has `gpu`".into(),
+    };
     let (source, agent) = (SourceId::new("git"), AgentId::new("a1"));
     let running = RunningJob {
         id: "40".into(),
@@ -299,10 +304,35 @@ fn jobs_of_git() -> SourceJobs {
     };
     SourceJobs {
         source,
-        waiting: vec![job("41", "build", "linux"), job("42", "build", "linux")],
+        waiting: vec![
+            job("41", "build", "linux"),
+            job("42", "build", "linux"),
+            job("44", "train", "gpu"),
+        ],
+        unoffered: vec![gpu],
         ignored: vec![job("43", "sign", "vault")],
         running: vec![running],
         outage: None,
+        unserved: 0,
+    }
+}
+
+/// What runs still at a source that left the configuration, and can not be looked at.
+fn jobs_of_old() -> SourceJobs {
+    let text = "source `old` refuses the login: GET /api: 401".into();
+    let running = RunningJob {
+        id: "90".into(),
+        waited: None,
+        runner: RunnerName::new("drover-lab-a9"),
+        agent: AgentId::new("a9"),
+    };
+    SourceJobs {
+        source: SourceId::new("old"),
+        waiting: Vec::new(),
+        unoffered: Vec::new(),
+        ignored: Vec::new(),
+        running: vec![running],
+        outage: Some(Outage { since: THEN, text }),
         unserved: 0,
     }
 }
@@ -418,7 +448,10 @@ impl Served {
         let doors = Doors {
             herd,
             view: view.clone(),
-            reload: Arc::new(move || Box::pin(std::future::ready(outcome.lock().unwrap().clone()))),
+            reload: Arc::new(move || {
+                let outcome = outcome.lock().unwrap().clone();
+                Box::pin(std::future::ready(outcome.map_err(NotReloaded::Refused)))
+            }),
             log_level: Arc::new(|level| match level {
                 "debug" => Ok(()),
                 other => Err(format!("`{other}` is no level")),

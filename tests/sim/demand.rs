@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use drover::view::View;
 use drover_actors::demand::report::{Estimate, Subject};
 use drover_actors::id::SourceId;
 use drover_actors::message::HerdCommand;
@@ -84,6 +85,20 @@ async fn crashes_at_any_moment_cost_no_job_and_leave_no_runner() {
         assert_eq!(done, 4, "after {after} s: {jobs:?}");
         world.end().await;
     }
+}
+
+// Invariant: what no template serves is told as that, and is nothing that drover makes wait.
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_no_template_serves_is_no_wait_of_drovers() {
+    let world = World::started(with_sources("instanceCap: 4", &[("git", "instanceCap: 1")])).await;
+    world.ci.push("git", 1, &["linux", "gpu"], MINUTE);
+    world.pass(Duration::from_secs(30)).await;
+    let told = world.view().sources().remove(0);
+    assert_eq!((told.waiting, told.oldest), (0, None), "{told:?}");
+    world.ci.push("git", 1, &["linux"], MINUTE);
+    over(&world, "git", 1).await;
+    world.end().await;
 }
 
 // Invariant: a system that does not answer costs only itself.
@@ -179,6 +194,11 @@ async fn a_source_that_is_taken_out_finishes_what_runs_and_begins_nothing() {
     world.until("one runs", |_| ci.running("git") == 1).await;
     world.setup.sections = String::new();
     world.reload();
+    let runs = |view: &View| {
+        let told = view.sources();
+        matches!(told.as_slice(), [one] if !one.configured && one.running == 1)
+    };
+    world.until("it is told with what runs still", runs).await;
     world.until("its source is gone", |view| view.sources().is_empty()).await;
     let jobs = world.ci.jobs("git");
     assert_eq!((&jobs[0].stage, &jobs[1].stage), (&Stage::Done, &Stage::Waiting));

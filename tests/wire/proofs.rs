@@ -2,6 +2,7 @@
 
 use crate::ci::{Fake, Server};
 use crate::harness::{Sim, Site, world};
+use crate::open::free_port;
 use crate::ways::Kind;
 use crate::{forgejo, gitlab, woodpecker};
 
@@ -23,7 +24,12 @@ fn configured<F: Fake>(kind: &Kind<F>, more: &str, change: impl Fn(&mut F)) -> (
     change(&mut server.fake());
     let (dir, sim, site) = world();
     let keys = kind.keys.replace("ADDRESS", &server.address());
-    server.source(&site, &site.yaml(&sim, ""), kind.script, &format!("{keys}, {more}"));
+    site.write_secret("api", "a token of operators");
+    let folder = site.dir.path().display();
+    let tokens = format!("tokens: [{{name: ops, role: operator, secretFile: \"{folder}/api\"}}]");
+    let listen = format!("service:\n  listen: \"127.0.0.1:{}\"\n  {tokens}\n", free_port());
+    let yaml = site.yaml(&sim, "").replace("service:\n", &listen);
+    server.source(&site, &yaml, kind.script, &format!("{keys}, {more}"));
     let told = doctored(&site);
     (server, Told { told, _sim: sim, site, _dir: dir })
 }
@@ -76,7 +82,7 @@ fn a_source_that_does_not_answer_or_is_not_trusted_is_told() {
     insta::assert_snapshot!(told.told.0);
     // Nobody listens there any more.
     let yaml = std::fs::read_to_string(told.site.config()).unwrap();
-    let port = crate::open::free_port();
+    let port = free_port();
     told.site.write_yaml(&yaml.replace(&server.url(), &format!("http://127.0.0.1:{port}")));
     let (text, well) = doctored(&told.site);
     assert!(!well && text.contains("does not: ") && text.contains("refused"), "{text}");

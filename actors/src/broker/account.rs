@@ -1,5 +1,6 @@
 //! Why demand waits, in numbers: whose turn it is, which templates serve it, and when that may be.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::book::Stand;
@@ -128,17 +129,18 @@ impl Broker {
             "a runner is there for it, or on its way".to_owned()
         } else if waits.is_empty() {
             "nothing of the kind waits".to_owned()
-        } else if ahead.is_none() {
-            "its source has as many agents as its `instanceCap`".to_owned()
         } else if serve.is_empty() {
             format!("no configured template serves {}", describe(asked.want))
+        } else if ahead.is_none() {
+            "its source has as many agents as its `instanceCap`".to_owned()
         } else {
             self.why(asked.want, ground)
         };
+        let since = waits.get(place).copied();
         Kind {
             want: asked.want.clone(),
             count: waits.len(),
-            since: waits.get(place).copied(),
+            since,
             open: open.min(waits.len()),
             ahead,
             others: others.collect(),
@@ -146,7 +148,7 @@ impl Broker {
             estimate: if waits.is_empty() {
                 Estimate::Unknown("nothing of the kind waits".into())
             } else {
-                self.estimate(&serve, ahead, has_runner, now)
+                self.estimate(&serve, ahead.ok_or((asked.source, since)), has_runner, now)
             },
             serve,
         }
@@ -229,12 +231,11 @@ impl Broker {
     fn estimate(
         &self,
         serve: &[Serving],
-        ahead: Option<usize>,
+        ahead: Result<usize, (&Source, Option<WallTime>)>,
         has_runner: bool,
         now: WallTime,
     ) -> Estimate {
         let unknown = |text: &str| Estimate::Unknown(text.to_owned());
-        let Some(ahead) = ahead else { return unknown("its source must give an agent up first") };
         if has_runner {
             return unknown("its runner takes it as soon as it is connected");
         }
@@ -263,6 +264,10 @@ impl Broker {
                 None => unknown("no template serves it"),
             };
         }
+        let ahead = match ahead {
+            Ok(ahead) => ahead,
+            Err((source, since)) => return self.held_by_cap(source, since, &able),
+        };
         if ahead < free {
             return Estimate::In(Duration::ZERO, "an agent is ready".into());
         }
@@ -285,6 +290,83 @@ impl Broker {
             seconds(ready)
         );
         Estimate::In(lasts.saturating_mul(rounds).saturating_add(ready), text)
+    }
+
+    /// When a use is served that its source's cap holds: as soon as enough of the source's own have
+    /// ended. Other sources may be quicker to take what serves it, which is not foreseen.
+    fn held_by_cap(&self, source: &Source, since: Option<WallTime>, able: &[&Serving]) -> Estimate {
+        let id = match source {
+            Source::Leases => None,
+            Source::Named(id) => Some(id),
+        };
+        let own = self.book.placed().filter(|(_, entry)| entry.ask.source.as_ref() == id);
+        let lasts =
+            own.filter_map(|(agent, _)| self.tempo.of_uses(&self.agents.get(agent)?.spec.id));
+        let lasts = lasts.min().or_else(|| able.iter().filter_map(|one| one.of_uses).min());
+        let Some(lasts) = lasts else {
+            return Estimate::Unknown(
+                "one of its source's own uses must end first, and none has ended since the service \
+                 started"
+                    .into(),
+            );
+        };
+        let share =
+            id.and_then(|id| self.sources.get(id)).map_or(self.asked, |view| view.spec.share);
+        let has = self.has(id) as usize;
+        let cap = share.cap.map_or(has, |cap| cap as usize).max(1);
+        let must_end = (self.older(id, since) + 1 + has).saturating_sub(cap).max(1);
+        let rounds = u32::try_from(must_end.div_ceil(cap)).unwrap_or(u32::MAX);
+        let is_free = able.iter().any(|one| one.free > 0);
+        let ready = able.iter().filter_map(|one| one.until_ready).min().filter(|_| !is_free);
+        let mut text = format!(
+            "its source has {has} of {cap}, its uses last {} and {must_end} of them must end first",
+            seconds(lasts)
+        );
+        if let Some(ready) = ready {
+            text += &format!("; agents take {} to be ready", seconds(ready));
+        }
+        Estimate::In(lasts.saturating_mul(rounds).saturating_add(ready.unwrap_or_default()), text)
+    }
+
+    /// How many uses of a source wait for an agent since before this moment.
+    fn older(&self, source: Option<&SourceId>, since: Option<WallTime>) -> usize {
+        let Some(since) = since else { return 0 };
+        let Some(id) = source else {
+            return self.book.waiting().filter(|ask| ask.asked < since).count();
+        };
+        let levels = self.sources.get(id).into_iter().flat_map(|view| &view.levels);
+        let served = levels.filter(|level| self.is_served(&level.want));
+        let each = served.map(|level| {
+            let open = self.open_places(id, &level.want);
+            level.since.iter().skip(open).filter(|one| **one < since).count()
+        });
+        each.sum()
+    }
+
+    /// What the templates are short of for a want that none serves.
+    pub(super) fn shortage(&self, want: &Want) -> String {
+        let all = self.templates.values().filter(|view| view.configured);
+        match want {
+            _ if self.routing.is_mapped(want) => {
+                "the label mapping it goes by names no template for it".to_owned()
+            }
+            Want::Template(name) => format!("no template is called `{name}`"),
+            Want::Labels(labels) if labels.is_empty() => {
+                "no template takes jobs without labels".to_owned()
+            }
+            Want::Labels(labels) => {
+                let known: BTreeSet<&String> = all.flat_map(|view| &view.spec.labels).collect();
+                let missing = labels.iter().filter(|label| !known.contains(label));
+                let missing: Vec<&str> = missing.map(String::as_str).collect();
+                if missing.is_empty() {
+                    let all: Vec<&str> = labels.iter().map(String::as_str).collect();
+                    format!("no template has all of `{}`", all.join(" "))
+                } else {
+                    format!("no template has `{}`", missing.join(" "))
+                }
+            }
+            Want::Expression(expression) => format!("`{expression}` holds for no template"),
+        }
     }
 }
 

@@ -118,6 +118,57 @@ fn what_nobody_serves_and_what_a_cap_holds_is_told_as_that() {
 }
 
 #[test]
+fn a_job_that_a_cap_holds_is_told_when_enough_of_its_sources_own_uses_have_ended() {
+    let (mut broker, specs) = scene();
+    let capped = ShareSpec { cap: Some(1), ..ShareSpec::default() };
+    broker.shares(ShareSpec::default(), std::iter::once(source("git", capped)));
+    let since = [1, 2, 3].map(|one| at(one).wall).to_vec();
+    let level = Level { want: labels(&["linux"]), since };
+    broker.demanded(&git(), vec![level], std::iter::once((LeaseId::new("second"), 1)));
+    let told =
+        |job_since| match account(&broker, &specs, &job(job_since), 150).kinds.remove(0).estimate {
+            Estimate::In(span, text) => (span.as_secs(), text),
+            Estimate::Unknown(text) => panic!("{text}"),
+        };
+    let text = "its source has 1 of 1, its uses last 100 s and 1 of them must end first; agents take \
+                40 s to be ready";
+    assert_eq!(told(1), (100 + 40, text.to_owned()));
+    assert_eq!(told(3).0, 3 * 100 + 40, "one after the other");
+}
+
+#[test]
+fn a_cap_without_a_use_that_ended_says_that_nothing_can_be_told() {
+    let (mut broker, specs) = broker(&[("c/t", &["linux"], 9)]);
+    let capped = ShareSpec { cap: Some(1), ..ShareSpec::default() };
+    broker.shares(ShareSpec::default(), std::iter::once(source("git", capped)));
+    broker.news(&news(&specs[0], 5), at(0).wall);
+    let since = [0, 1].map(|one| at(one).wall).to_vec();
+    let level = Level { want: labels(&["linux"]), since };
+    broker.demanded(&git(), vec![level], std::iter::empty());
+    let kind = account(&broker, &specs, &job(1), 150).kinds.remove(0);
+    let text = "one of its source's own uses must end first, and none has ended since the service \
+                started";
+    assert_eq!(kind.estimate, Estimate::Unknown(text.into()));
+}
+
+// Invariant: what no template serves stands in nobody's way.
+
+#[test]
+fn a_job_that_no_template_serves_has_no_part_of_its_sources_cap() {
+    let (mut broker, specs) = broker(&[("c/t", &["linux"], 9)]);
+    let capped = ShareSpec { cap: Some(1), ..ShareSpec::default() };
+    broker.shares(ShareSpec::default(), std::iter::once(source("git", capped)));
+    broker.news(&news(&specs[0], 5), at(0).wall);
+    let level = |want: &str, since| Level { want: labels(&[want]), since: vec![at(since).wall] };
+    broker.demanded(&git(), vec![level("gpu", 1), level("linux", 2)], std::iter::empty());
+    let orders = broker.decide(at(3).wall, &mut || LeaseId::new("l"));
+    assert!(
+        orders.iter().any(|order| matches!(order, Order::Start { count: 1, .. })),
+        "the older one can not be served: {orders:?}"
+    );
+}
+
+#[test]
 fn a_lease_that_waits_has_an_account_and_others_have_none() {
     let (mut broker, specs) = scene();
     wait(&mut broker, &specs, "l1", labels(&["linux"]), 145);

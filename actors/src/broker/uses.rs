@@ -8,6 +8,7 @@ use super::book::{Entry, Stand};
 use super::state::Broker;
 use super::{Demand, Order, Source};
 use crate::demand::Level;
+use crate::demand::report::Unoffered;
 use crate::demand::share::{Claim, turns};
 use crate::demand::spec::{ShareSpec, SourceSpec};
 use crate::id::{LeaseId, SourceId};
@@ -127,15 +128,24 @@ impl Broker {
         .collect()
     }
 
-    /// How many of the jobs that a source told want what no configured template offers.
-    pub fn not_offered(&self, source: &SourceId) -> usize {
-        let Some(view) = self.sources.get(source) else { return 0 };
-        let offered = |level: &&Level| {
+    /// What the jobs that a source told want and no configured template offers.
+    pub fn not_offered(&self, source: &SourceId) -> Vec<Unoffered> {
+        let Some(view) = self.sources.get(source) else { return Vec::new() };
+        let offered = |want: &Want| {
             let mut all = self.templates.values().filter(|view| view.configured);
-            all.any(|view| self.serves(&view.spec, &level.want))
+            all.any(|view| self.serves(&view.spec, want))
         };
-        let without = view.levels.iter().filter(|level| !offered(level));
-        without.map(|level| level.since.len()).sum()
+        let without = view.levels.iter().filter(|level| !offered(&level.want));
+        let each = without
+            .map(|level| Unoffered { want: level.want.clone(), lacks: self.shortage(&level.want) });
+        each.collect()
+    }
+
+    /// Whether a template, or an agent of one that was, serves this.
+    pub(super) fn is_served(&self, want: &Want) -> bool {
+        let mut specs = self.templates.values().map(|view| &view.spec);
+        specs.any(|spec| self.serves(spec, want))
+            || self.agents.values().any(|view| self.serves(&view.spec, want))
     }
 
     /// Jobs that runners of a source, begun for this kind, can still take.
@@ -175,7 +185,8 @@ impl Broker {
             let source = Source::Named(id.clone());
             let whose = Some(owner_of(id)).filter(|whose| kept.contains(whose));
             let mut jobs: Vec<(WallTime, usize)> = Vec::new();
-            for level in &view.levels {
+            // What nobody serves would take a part of the cap from what somebody does.
+            for level in view.levels.iter().filter(|level| self.is_served(&level.want)) {
                 let kind = uses.level(&source, &level.want, whose.as_ref());
                 let open = self.open_places(id, &level.want);
                 jobs.extend(level.since.iter().skip(open).map(|since| (*since, kind)));

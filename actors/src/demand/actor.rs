@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use crate::birth::{Common, Living};
 use crate::demand::Level;
 use crate::demand::mind::{Effect, Runner, SourceMind};
-use crate::demand::report::SourceJobs;
+use crate::demand::report::{SourceJobs, Unoffered};
 use crate::demand::spec::SourceSpec;
 use crate::fact::{Fact, SourcePicture, What};
 use crate::fault::Fault;
@@ -37,8 +37,8 @@ pub enum SourceCommand {
     NotServed,
     /// Somebody wants to see its jobs.
     Jobs(oneshot::Sender<SourceJobs>),
-    /// So many of the jobs it told want what no template offers.
-    NotOffered(usize),
+    /// Of what its jobs want, no template offers this.
+    NotOffered(Vec<Unoffered>),
     /// It is not needed any more.
     Leave,
 }
@@ -91,8 +91,8 @@ pub struct Source {
     woken: bool,
     /// Runners that could not be begun and were not counted yet.
     unserved: u32,
-    /// Jobs that want what no template offers.
-    unoffered: usize,
+    /// What its jobs want and no template offers.
+    unoffered: Vec<Unoffered>,
     alarm: Option<AbortHandle>,
     shown: Option<SourcePicture>,
 }
@@ -109,7 +109,7 @@ impl Source {
             mind: None,
             woken: false,
             unserved: 0,
-            unoffered: 0,
+            unoffered: Vec::new(),
             alarm: None,
             shown: None,
         }
@@ -152,7 +152,7 @@ impl Source {
         for _ in 0..std::mem::take(&mut self.unserved) {
             mind.not_served(&runners, now, &mut out);
         }
-        mind.not_offered(self.unoffered);
+        mind.not_offered(self.unoffered.clone());
         step(mind, &runners, now, &mut out);
         mind.tick(&runners, now, &mut out);
         out.into_iter().for_each(|effect| self.carry_out(effect, ctx));
@@ -275,6 +275,7 @@ impl Source {
         let empty = || SourceJobs {
             source: self.id.clone(),
             waiting: Vec::new(),
+            unoffered: Vec::new(),
             ignored: Vec::new(),
             running: Vec::new(),
             outage: None,
@@ -286,18 +287,7 @@ impl Source {
     /// Tells the read side what changed.
     fn show(&mut self, runners: usize) {
         let Some(mind) = &self.mind else { return };
-        let (jobs, ignored) = mind.jobs();
-        let picture = SourcePicture {
-            source: self.id.clone(),
-            kind: self.spec.kind.to_owned(),
-            waiting: jobs.len() - mind.unoffered(),
-            oldest: jobs.iter().map(|job| job.since).min(),
-            ignored: ignored.len() + mind.unread() + mind.unoffered(),
-            runners,
-            running: mind.running(),
-            unserved: mind.unserved(),
-            outage: mind.outage().map(|outage| (outage.since, outage.text.clone())),
-        };
+        let picture = mind.picture(runners);
         if self.shown.as_ref() != Some(&picture) {
             self.observe(What::Source(Box::new(picture.clone())));
             self.shown = Some(picture);
@@ -347,7 +337,7 @@ impl Handler<SourceCommand> for Source {
                 reply.send(self.jobs()).ok(); // an error: nobody waits any more
                 return;
             }
-            SourceCommand::NotOffered(count) => self.unoffered = count,
+            SourceCommand::NotOffered(unoffered) => self.unoffered = unoffered,
             SourceCommand::Leave => return ctx.stop(),
         }
         self.step(ctx, |_, _, _, _| {});

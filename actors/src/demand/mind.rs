@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::ambient::jittered;
 use crate::demand::Level;
-use crate::demand::report::{RunningJob, SourceJobs};
+use crate::demand::report::Unoffered;
 use crate::demand::runners::Kept;
 use crate::demand::seen::Seen;
 use crate::demand::spec::SourceSpec;
@@ -85,7 +85,7 @@ pub struct Runner {
     pub idle: Option<Duration>,
 }
 
-/// What is told of a source that does not answer.
+/// What is told of a source that can not be looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outage {
     /// Since when.
@@ -97,7 +97,7 @@ pub struct Outage {
 /// The mind of one source.
 #[derive(Debug, Clone)]
 pub struct SourceMind {
-    spec: Arc<SourceSpec>,
+    pub(super) spec: Arc<SourceSpec>,
     /// Whose runners are drover's own.
     own: Installation,
     strays: Strays,
@@ -112,17 +112,17 @@ pub struct SourceMind {
     took: Duration,
     next: Moment,
     failures: u32,
-    outage: Option<(Moment, Outage)>,
-    seen: BTreeMap<RunnerName, Seen>,
+    pub(super) outage: Option<(Moment, Outage)>,
+    pub(super) seen: BTreeMap<RunnerName, Seen>,
     /// Runners in a row that could not be made, and until when none is wanted for that.
-    unserved: (u32, Option<Moment>),
+    pub(super) unserved: (u32, Option<Moment>),
     /// Jobs that want what this source may not have, by the last look.
-    ignored: Vec<JobSight>,
+    pub(super) ignored: Vec<JobSight>,
     /// Jobs of which the source does not tell what they want, by the last look.
-    unread: usize,
-    /// Jobs that want what no template offers.
-    unoffered: usize,
-    jobs: Vec<JobSight>,
+    pub(super) unread: usize,
+    /// What is wanted of the jobs that wait and no template offers.
+    pub(super) unoffered: Vec<Unoffered>,
+    pub(super) jobs: Vec<JobSight>,
 }
 
 impl SourceMind {
@@ -144,7 +144,7 @@ impl SourceMind {
             unserved: (0, None),
             ignored: Vec::new(),
             unread: 0,
-            unoffered: 0,
+            unoffered: Vec::new(),
             jobs: Vec::new(),
         }
     }
@@ -157,54 +157,6 @@ impl SourceMind {
     /// Whether it is configured.
     pub fn is_configured(&self) -> bool {
         self.configured
-    }
-
-    /// Jobs that run on its runners, by the last look.
-    pub fn running(&self) -> usize {
-        self.seen.values().map(|seen| seen.jobs as usize).sum()
-    }
-
-    /// Since when it does not answer, and why.
-    pub fn outage(&self) -> Option<&Outage> {
-        self.outage.as_ref().map(|(_, outage)| outage)
-    }
-
-    /// Jobs that wait, by the last look, and those that were left alone for their labels.
-    pub fn jobs(&self) -> (&[JobSight], &[JobSight]) {
-        (&self.jobs, &self.ignored)
-    }
-
-    /// Everything about its jobs, for people.
-    pub fn report(&self, runners: &BTreeMap<RunnerName, Runner>) -> SourceJobs {
-        let running = self.seen.iter().filter_map(|(name, seen)| {
-            let id = seen.job.clone().filter(|_| seen.jobs > 0)?;
-            let agent = runners.get(name)?.kept.entry.agent.clone();
-            let waited = seen.waited.clone().filter(|job| job.id == id);
-            Some(RunningJob { id, waited, runner: name.clone(), agent })
-        });
-        SourceJobs {
-            source: self.spec.id.clone(),
-            waiting: self.jobs.clone(),
-            ignored: self.ignored.clone(),
-            running: running.collect(),
-            outage: self.outage().cloned(),
-            unserved: self.unserved(),
-        }
-    }
-
-    /// Jobs of which the source does not tell what they want.
-    pub fn unread(&self) -> usize {
-        self.unread
-    }
-
-    /// Of the jobs that wait, those that want what no template offers.
-    pub fn unoffered(&self) -> usize {
-        self.unoffered.min(self.jobs.len())
-    }
-
-    /// So many of the jobs that wait want what no template offers.
-    pub fn not_offered(&mut self, count: usize) {
-        self.unoffered = count;
     }
 
     /// A spec comes into force; none when it left the configuration.
@@ -241,11 +193,6 @@ impl SourceMind {
             "runner could not be begun: none is wanted for a while"
         );
         self.tell(runners, out);
-    }
-
-    /// How many runners in a row could not be begun.
-    pub fn unserved(&self) -> u32 {
-        self.unserved.0
     }
 
     /// Somebody says that there is news.
@@ -374,7 +321,7 @@ impl SourceMind {
             Err(fault) => return self.failed(&fault, now, draw),
         };
         if self.outage.take().is_some() {
-            tracing::info!(source = %self.spec.id, "source answers again");
+            tracing::info!(source = %self.spec.id, "source can be looked at again");
         }
         self.failures = 0;
         let rows: BTreeMap<&RunnerName, &RowSight> =
@@ -415,13 +362,12 @@ impl SourceMind {
         let pause = pause.saturating_mul(1 << self.failures.min(6)).min(PAUSE_LONGEST);
         self.next = now.mono + jittered(pause, draw);
         let outage = Outage { since: now.wall, text: fault.text.clone() };
-        match &mut self.outage {
-            Some((_, known)) => known.text = outage.text,
-            None => {
-                tracing::warn!(source = %self.spec.id, error = %fault, "source does not answer");
-                self.outage = Some((now.mono, outage));
-            }
+        let known = self.outage.take();
+        if known.as_ref().is_none_or(|(_, known)| known.text != outage.text) {
+            tracing::warn!(source = %self.spec.id, error = %fault, "source can not be looked at");
         }
+        let (from, since) = known.map_or((now.mono, now.wall), |(from, known)| (from, known.since));
+        self.outage = Some((from, Outage { since, ..outage }));
     }
 
     /// What a look says of a runner whose machine went while a job was on it.

@@ -179,7 +179,7 @@ fn jobs_are_told_by_kind_and_those_for_others_are_left_alone() {
     let mut play = Play::new(SourceSpec { labels: Some(allowed), ..spec() });
     let effects = play.sees(&[], &[&["linux"], &["linux", "x64"], &["linux"], &["gpu"]]);
     assert_eq!(told(&effects), ["wants [2 1] on []"]);
-    assert_eq!(play.mind.jobs().1.len(), 1);
+    assert_eq!(play.mind.picture(0).ignored, 1);
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub mod report;
 pub mod runners;
 mod seen;
 pub mod share;
+mod shown;
 pub mod spec;
 pub mod strays;
 

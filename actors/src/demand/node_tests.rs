@@ -2,6 +2,7 @@
 //! them too.
 
 use super::*;
+use crate::demand::report::Unoffered;
 use crate::ports::NodeSight;
 
 /// A source like Jenkins, with one runner that may take so many builds.
@@ -164,9 +165,9 @@ fn jobs_that_can_not_be_read_or_that_nobody_offers_are_counted() {
     let mut sight = sight(&[], &[&["linux"], &["mars"]]);
     sight.unread = 2;
     play.look(Ok(sight));
-    assert_eq!(play.mind.jobs().1.len() + play.mind.unread(), 2);
-    play.mind.not_offered(1);
-    assert_eq!(play.mind.unoffered(), 1);
-    play.mind.not_offered(7);
-    assert_eq!(play.mind.unoffered(), 2, "no more than there are");
+    let mars = Unoffered { want: labels(&["mars"]), lacks: "no template has `mars`".into() };
+    play.mind.not_offered(vec![mars]);
+    let told = play.mind.picture(0);
+    assert_eq!((told.waiting, told.unoffered, told.ignored), (1, 1, 2));
+    assert_eq!(told.lacks, ["no template has `mars`"]);
 }

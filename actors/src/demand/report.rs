@@ -27,14 +27,25 @@ pub struct SourceJobs {
     pub source: SourceId,
     /// Jobs that wait.
     pub waiting: Vec<JobSight>,
+    /// What is wanted of them that no template offers.
+    pub unoffered: Vec<Unoffered>,
     /// Jobs that are left alone, since they want labels that it may not have.
     pub ignored: Vec<JobSight>,
     /// Jobs that run on its runners, where a look tells which.
     pub running: Vec<RunningJob>,
-    /// Since when it does not answer, and why.
+    /// Since when it can not be looked at, and why.
     pub outage: Option<Outage>,
     /// Runners in a row that could not be begun.
     pub unserved: u32,
+}
+
+/// Something wanted that no template offers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unoffered {
+    /// What is wanted.
+    pub want: Want,
+    /// What the templates are short of, in words for people.
+    pub lacks: String,
 }
 
 /// A job on an agent.
@@ -79,7 +90,7 @@ pub struct Kind {
     /// Of them, those for which a runner is there or on its way.
     pub open: usize,
     /// Uses that are served before the first one, or the one that was asked about; none where a cap
-    /// of its source keeps it from being served.
+    /// of its source keeps it from being served, or no template serves it.
     pub ahead: Option<usize>,
     /// Templates that serve it.
     pub serve: Vec<Serving>,

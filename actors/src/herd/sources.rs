@@ -62,8 +62,11 @@ impl Herd {
         self.observe(What::Source(Box::new(SourcePicture {
             source,
             kind: "-".to_owned(),
+            configured: false,
             waiting: 0,
             oldest: None,
+            unoffered: 0,
+            lacks: Vec::new(),
             ignored: 0,
             runners,
             running: 0,
@@ -150,7 +153,8 @@ impl Handler<SourceReport> for Herd {
             SourceReport::Wanted { source, levels, jobs } => {
                 self.broker.demanded(&source, levels, jobs.into_iter());
                 if let Some(address) = self.sources.get(&source) {
-                    address.do_send(SourceCommand::NotOffered(self.broker.not_offered(&source)));
+                    let unoffered = self.broker.not_offered(&source);
+                    address.do_send(SourceCommand::NotOffered(unoffered));
                 }
             }
             SourceReport::Over { lease, why, .. } => {

@@ -113,7 +113,7 @@ async fn what_was_typed_wrong_is_told_by_the_exit_code() {
     assert_eq!(code(&["provision", "nope"]).await, 1);
     assert_eq!(code(&["retire", "nope"]).await, 1);
     assert_eq!(code(&["breakers", "reset", "nope"]).await, 1);
-    assert_eq!(code(&["reload"]).await, 1);
+    assert_eq!(code(&["reload"]).await, 2, "the file has faults");
     served.stop().await;
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use drover_actors::fact::{SourcePicture, What};
 use drover_actors::id::SourceId;
+use drover_actors::time::WallTime;
 
 use super::super::*;
 use super::global;
@@ -13,13 +14,34 @@ fn git() -> What {
     What::Source(Box::new(SourcePicture {
         source: SourceId::new("git"),
         kind: "gitea".into(),
+        configured: true,
         waiting: 2,
         oldest: None,
+        unoffered: 1,
+        lacks: vec!["no template has `gpu`".into()],
         ignored: 1,
         runners: 1,
         running: 1,
         unserved: 0,
         outage: None,
+    }))
+}
+
+/// A source that left the configuration while a job runs, and refuses the login.
+fn old() -> What {
+    What::Source(Box::new(SourcePicture {
+        source: SourceId::new("old"),
+        kind: "gitea".into(),
+        configured: false,
+        waiting: 0,
+        oldest: None,
+        unoffered: 0,
+        lacks: Vec::new(),
+        ignored: 0,
+        runners: 1,
+        running: 1,
+        unserved: 0,
+        outage: Some((WallTime(0), "source `old` refuses the login: GET /api: 401".into())),
     }))
 }
 
@@ -41,10 +63,25 @@ async fn jobs_and_why_they_wait_are_told() {
     told(&served.view, empty_template());
     told(&served.view, git());
     let mut all = BTreeMap::new();
-    for of in ["git", "42", "git/41", "build", "sign", "40", "lab/linux", "gti", "leases"] {
+    for of in ["git", "42", "git/41", "build", "sign", "40", "lab/linux", "gti", "leases", "44"] {
         all.insert(of, cli(&served, Command::Why { of: Some(of.to_owned()) }).await);
     }
     let all: String = all.iter().map(|(of, said)| format!("$ drover why {of}\n{said}")).collect();
     insta::assert_snapshot!(cli(&served, Command::Jobs).await + &all);
+    served.stop().await;
+}
+
+// Invariant: a source that left the configuration, and one that can not be looked at, are told as
+// that, with what still runs there.
+
+#[tokio::test]
+async fn a_source_that_left_and_one_that_can_not_be_looked_at_are_told_as_that() {
+    let served = Served::new();
+    told(&served.view, git());
+    told(&served.view, old());
+    let status = cli(&served, Command::Status).await;
+    let demand = status.split("\nDEMAND\n").nth(1).unwrap().split("\nAGENTS\n").next().unwrap();
+    let why = cli(&served, Command::Why { of: Some("old".to_owned()) }).await;
+    insta::assert_snapshot!(format!("{demand}$ drover why old\n{why}"));
     served.stop().await;
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use reqwest::Url;
 use serde_yaml::Value as Yaml;
 
+use super::names::{GITHUB_OWNER, GITHUB_REPOSITORY, Rule};
 use super::{Ground, Manner};
 use crate::config::credential::{Credential, Vault};
 use crate::config::environment::{GITHUB_TOKEN, POLL_INTERVAL, REPOSITORY};
@@ -33,6 +34,7 @@ pub(super) fn manner(ground: &mut Ground<'_, '_>) -> Option<Manner> {
         ground.vault.faults.push(fault.help(help));
         None
     };
+    let scope = scope.filter(|scope| ground.are_names("scope", &names(scope)));
     let scale_set = scale_set(ground);
     let repositories = repositories(ground, scope.as_ref());
     let raw = ground.raw;
@@ -132,6 +134,15 @@ fn scope(parts: &[&str]) -> Option<Scope> {
     })
 }
 
+fn names(scope: &Scope) -> Vec<(&str, &'static Rule)> {
+    match scope {
+        Scope::Repository(owner, name) => {
+            vec![(owner, &GITHUB_OWNER), (name, &GITHUB_REPOSITORY)]
+        }
+        Scope::Organisation(name) | Scope::Enterprise(name) => vec![(name, &GITHUB_OWNER)],
+    }
+}
+
 fn login(ground: &mut Ground<'_, '_>) -> Option<Login> {
     const KINDS: &str = "apiToken or githubApp";
     if !ground.layer.has("credentialsId")
@@ -204,7 +215,13 @@ fn repositories(ground: &mut Ground<'_, '_>, scope: Option<&Scope>) -> Option<Op
             };
             match names.iter().find(|name| full(name).is_none()) {
                 None if !names.is_empty() => {
-                    return Some(Some(names.iter().filter_map(full).collect()));
+                    let all: Vec<String> = names.iter().filter_map(full).collect();
+                    let parts = all.iter().filter_map(|full| full.split_once('/'));
+                    let parts = parts.flat_map(|(owner, name)| {
+                        [(owner, &GITHUB_OWNER), (name, &GITHUB_REPOSITORY)]
+                    });
+                    let parts: Vec<(&str, &Rule)> = parts.collect();
+                    return ground.are_names("repositories", &parts).then_some(Some(all));
                 }
                 None => layer.fault("repositories", "no repository is listed").help("name one"),
                 Some(wrong) => {

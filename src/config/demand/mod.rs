@@ -4,6 +4,7 @@ mod gitea;
 mod github;
 mod gitlab;
 mod jenkins;
+mod names;
 mod woodpecker;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,10 +95,11 @@ enum Launch {
     Ssh,
 }
 
-/// Makes all sources; the faults go to the vault.
+/// Makes all sources; the faults go to the vault. `listens`: whether webhooks can arrive.
 pub(super) fn demand(
     entries: &[(String, Layer)],
     credentials: &BTreeMap<String, Credential>,
+    listens: bool,
     vault: &mut Vault<'_>,
 ) -> CheckedDemand {
     let mut all = CheckedDemand::default();
@@ -106,6 +108,12 @@ pub(super) fn demand(
         let beneath = (layer.text("kind") == Some("github")).then(|| github::environment(vault));
         let layer = &beneath.map_or_else(|| layer.clone(), |beneath| beneath.under(layer));
         let Some(raw) = layer.typed::<RawDemand>(DEMAND, vault.faults) else { continue };
+        if !listens && layer.has("webhook") && is_meant(&raw.kind, "webhook") {
+            let fault = layer.fault("webhook", "service.listen is not set: no webhook can arrive");
+            let help =
+                "set service.listen to an address that its server reaches, or take `webhook` out";
+            vault.faults.push(fault.help(help));
+        }
         let share = ShareSpec {
             weight: raw.weight,
             priority: raw.priority,
@@ -236,6 +244,11 @@ fn url(raw: &RawDemand, layer: &Layer, vault: &mut Vault<'_>) -> Option<Url> {
         return None;
     };
     let url: Url = text.parse().ok()?;
+    if raw.kind == "github" && matches!(url.host_str(), Some("github.com" | "www.github.com")) {
+        let fault = layer.fault("url", format!("`{text}` is for browsers: the API is elsewhere"));
+        vault.faults.push(fault.help(format!("write `{}`, or take `url` out", github::URL)));
+        return None;
+    }
     if url.scheme() == "http" && !is_loopback(&url) {
         let message = "without TLS whoever stands between can read the token and every credential";
         let fault = layer.fault("url", message);

@@ -69,7 +69,8 @@ pub(in crate::config) static DEMAND: &[Key] = &[
         Kind::Texts,
         Preset::Unset,
         "labels that its jobs may want; jobs that want others are left alone; unset: all",
-    ),
+    )
+    .checked(value::label),
     whole("weight", 1, 1000, 1, "its part of the machines beside the others' weights"),
     whole("priority", 0, 1000, 0, "a higher one goes first, until others have waited long"),
     whole("instanceCap", 0, 1_000_000, 0, "most agents at once; 0: unlimited"),

@@ -25,12 +25,15 @@ fn with_demand(lines: &str) -> String {
 fn sources_have_shares_and_ways_and_leases_a_share() {
     let scene = Scene::new();
     scene.put("hook", 0o600, "a secret of hooks\n");
-    let checked = scene.good(&with_demand(
+    let service = "service:\n  listen: \"127.0.0.1:8080\"\n  \
+                   tokens: [{name: a, role: viewer, secretFile: git}]\n";
+    let yaml = with_demand(
         "  lan: {kind: gitea, url: \"https://git.lan/ci\", credentialsId: git, weight: 3,\n    \
          priority: 2, instanceCap: 7, labels: [linux], scope: repo/o/r, webhook: {secretFile: hook}}\n  \
          edge: {kind: forgejo, url: \"http://127.0.0.1:3000\", credentialsId: git, scope: org/o}\n  \
          api: {kind: leases, weight: 2}",
-    ));
+    );
+    let checked = scene.good(&(service.to_owned() + &yaml));
     let [lan, edge] = ["lan", "edge"].map(SourceId::new);
     let spec = &checked.herd.sources[&lan];
     assert_eq!(spec.share, ShareSpec { weight: 3, priority: 2, cap: Some(7) });
@@ -147,6 +150,41 @@ fn everything_that_is_wrong_with_sources_is_shown() {
     let shown = scene.faults(&text);
     assert!(!shown.contains("hush-hush"), "{shown}");
     insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn what_no_server_can_have_or_send_is_refused_before_one_is_asked() {
+    let scene = Scene::new();
+    insta::assert_snapshot!(scene.faults(&with_demand(
+        "  a: {kind: gitea, url: \"https://git.lan\", credentialsId: git, labels: [linux, big box]}\n  \
+         b: {kind: gitea, url: \"https://git.lan\", credentialsId: git, scope: org/../admin}\n  \
+         c: {kind: forgejo, url: \"https://git.lan\", credentialsId: git, scope: repo/o/r.git}\n  \
+         d: {kind: gitea, url: \"https://git.lan\", credentialsId: git, scope: org/a..b}\n  \
+         e: {kind: github, credentialsId: git, scope: repo/my team/app}\n  \
+         f: {kind: github, credentialsId: git, scope: repo/o/..}\n  \
+         g: {kind: github, credentialsId: git, scope: org/o, repositories: [app, a/b c]}\n  \
+         h: {kind: github, url: \"https://github.com\", credentialsId: git, scope: org/o}\n  \
+         i: {kind: gitea, url: \"https://git.lan\", credentialsId: git, webhook: {secretFile: git}}",
+    )));
+}
+
+#[test]
+fn names_that_servers_have_are_taken() {
+    let scene = Scene::new();
+    let scopes = [
+        ("gitea", "org/a.b-c_d"),
+        ("gitea", "repo/_old/-x.y"),
+        ("forgejo", "repo/O/R"),
+        ("github", "repo/octo-org/.github"),
+        ("github", "repo/mona_octo/a..b_c-"),
+        ("github", "enterprise/old--name-"),
+    ];
+    for (kind, scope) in scopes {
+        scene.good(&with_demand(&format!(
+            "  a: {{kind: {kind}, url: \"https://git.lan\", credentialsId: git, scope: {scope}{}}}",
+            if scope.starts_with("enterprise") { ", mode: scaleSet, scaleSet: x" } else { "" }
+        )));
+    }
 }
 
 #[test]

@@ -186,7 +186,10 @@ impl Reader {
                     fresh.insert(name.clone());
                 }
                 // One that was removed or closed to the login keeps nobody from the others.
-                Err(error @ DemandError::Status { status: 301 | 403 | 404 | 451, .. }) => {
+                Err(
+                    error @ (DemandError::Status { status: 403 | 404 | 451, .. }
+                    | DemandError::Moved { .. }),
+                ) => {
                     tracing::warn!(repository = %name, %error, "repository passed over");
                     let seen = Seen { jobs: Vec::new(), read: Some(Instant::now()) };
                     self.known().repositories.insert(name.clone(), seen);

@@ -4,7 +4,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use reqwest::Method;
-use reqwest::header::{ACCEPT_LANGUAGE, COOKIE, HeaderMap, HeaderName, HeaderValue, SET_COOKIE};
+use reqwest::header::{
+    ACCEPT_LANGUAGE, COOKIE, HeaderMap, HeaderName, HeaderValue, LOCATION, SET_COOKIE,
+};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -70,7 +72,7 @@ impl Client {
         let answer = self.get(path).await?;
         match answer.status {
             404 | 410 => Ok(None),
-            300..400 => Err(not_ready(answer)),
+            300..400 if !answer.headers.contains_key(LOCATION) => Err(not_ready(answer)),
             200..300 if is_page(&answer) => Err(not_ready(answer)),
             _ => answer.ok()?.json().map(Some),
         }

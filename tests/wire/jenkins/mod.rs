@@ -225,7 +225,7 @@ fn builds_that_nobody_offers_are_left_alone_and_counted() {
     scene.jenkins.queue("a", "windows", "true");
     scene.jenkins.queue("b", "", "true");
     scene.jenkins.queue("c", "linux && !x64", "true");
-    let told = events.until("source", |fact| fact["source"]["ignored"] == 3);
+    let told = events.until("source", |fact| fact["source"]["unoffered"] == 3);
     assert_eq!(told["source"]["waiting"], 0, "{told}");
     // A warm agent is a node only once a build wants it.
     assert_eq!(scene.jenkins.nodes(), Vec::<String>::new());

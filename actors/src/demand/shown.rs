@@ -1,0 +1,90 @@
+//! What a source's mind tells people.
+
+use std::collections::BTreeMap;
+
+use crate::demand::mind::{Outage, Runner, SourceMind};
+use crate::demand::report::{RunningJob, SourceJobs, Unoffered};
+use crate::fact::SourcePicture;
+use crate::id::RunnerName;
+use crate::record::Want;
+
+/// Reasons that one picture tells at most.
+const LACKS: usize = 5;
+
+impl SourceMind {
+    /// Jobs that run on its runners, by the last look.
+    pub fn running(&self) -> usize {
+        self.seen.values().map(|seen| seen.jobs as usize).sum()
+    }
+
+    /// Since when it can not be looked at, and why.
+    pub fn outage(&self) -> Option<&Outage> {
+        self.outage.as_ref().map(|(_, outage)| outage)
+    }
+
+    /// Everything about its jobs, for people.
+    pub fn report(&self, runners: &BTreeMap<RunnerName, Runner>) -> SourceJobs {
+        let running = self.seen.iter().filter_map(|(name, seen)| {
+            let id = seen.job.clone().filter(|_| seen.jobs > 0)?;
+            let agent = runners.get(name)?.kept.entry.agent.clone();
+            let waited = seen.waited.clone().filter(|job| job.id == id);
+            Some(RunningJob { id, waited, runner: name.clone(), agent })
+        });
+        SourceJobs {
+            source: self.spec.id.clone(),
+            waiting: self.jobs.clone(),
+            unoffered: self.unoffered.clone(),
+            ignored: self.ignored.clone(),
+            running: running.collect(),
+            outage: self.outage().cloned(),
+            unserved: self.unserved(),
+        }
+    }
+
+    /// How it stands.
+    pub fn picture(&self, runners: usize) -> SourcePicture {
+        let (mut waiting, mut oldest) = (0, None);
+        let mut lacks: Vec<String> = Vec::new();
+        for job in &self.jobs {
+            match self.lacks(&job.want) {
+                Some(text) if lacks.len() < LACKS && !lacks.contains(text) => {
+                    lacks.push(text.clone());
+                }
+                Some(_) => {}
+                None => {
+                    waiting += 1;
+                    oldest = Some(oldest.map_or(job.since, |oldest| job.since.min(oldest)));
+                }
+            }
+        }
+        SourcePicture {
+            source: self.spec.id.clone(),
+            kind: self.spec.kind.to_owned(),
+            configured: self.is_configured(),
+            waiting,
+            oldest,
+            unoffered: self.jobs.len() - waiting,
+            lacks,
+            ignored: self.ignored.len() + self.unread,
+            runners,
+            running: self.running(),
+            unserved: self.unserved(),
+            outage: self.outage().map(|outage| (outage.since, outage.text.clone())),
+        }
+    }
+
+    /// What is wanted of the jobs that wait and no template offers.
+    pub fn not_offered(&mut self, unoffered: Vec<Unoffered>) {
+        self.unoffered = unoffered;
+    }
+
+    /// What the templates are short of for this; none where one offers it.
+    fn lacks(&self, want: &Want) -> Option<&String> {
+        self.unoffered.iter().find(|one| one.want == *want).map(|one| &one.lacks)
+    }
+
+    /// How many runners in a row could not be begun.
+    pub fn unserved(&self) -> u32 {
+        self.unserved.0
+    }
+}
