@@ -28,6 +28,12 @@ pub struct SourceOut {
     /// Runners in a row that could not be begun; nothing more is wanted for a while after each.
     #[serde(default)]
     pub unserved: u32,
+    /// Since when it lets no runner be made (RFC 3339); null while it does.
+    #[serde(default)]
+    pub refused_since: Option<String>,
+    /// Why it lets none be made.
+    #[serde(default)]
+    pub refusal: Option<String>,
     /// Since when it does not answer (RFC 3339); null while it does.
     pub silent_since: Option<String>,
     /// Why it does not answer.
@@ -53,6 +59,7 @@ pub struct LostJobOut {
 impl From<&SourcePicture> for SourceOut {
     fn from(one: &SourcePicture) -> Self {
         let (silent_since, detail) = one.outage.clone().unzip();
+        let (refused_since, refusal) = one.refused.clone().unzip();
         Self {
             id: one.source.to_string(),
             kind: one.kind.clone(),
@@ -62,6 +69,8 @@ impl From<&SourcePicture> for SourceOut {
             runners: one.runners,
             running: one.running,
             unserved: one.unserved,
+            refused_since: refused_since.map(rfc3339),
+            refusal,
             silent_since: silent_since.map(rfc3339),
             detail,
         }

@@ -304,6 +304,7 @@ fn jobs_of_git() -> SourceJobs {
         running: vec![running],
         outage: None,
         unserved: 0,
+        refused: None,
     }
 }
 

@@ -345,6 +345,7 @@ fn a_guest_whose_runner_never_connects_is_given_up_by_deadline() {
     let gone = events.until("agentGone", |_| true);
     let why = gone["agent"]["detail"].as_str().unwrap();
     assert!(why.contains("its runner did not connect to source `git` within 5 s"), "{why}");
+    assert!(why.contains("it still runs, for "), "{why}");
 }
 
 // Invariant: a token needs no more than README says.

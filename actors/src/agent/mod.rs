@@ -210,6 +210,8 @@ impl Agent {
                 | Effect::Booted(_)
                 | Effect::Learnt(_)
                 | Effect::Hired(..)
+                | Effect::Ended(..)
+                | Effect::NotHired(..)
                 | Effect::End) => self.queue.push_back(effect),
             }
         }
@@ -233,6 +235,8 @@ impl Agent {
             | Effect::Booted(_)
             | Effect::Learnt(_)
             | Effect::Hired(..)
+            | Effect::Ended(..)
+            | Effect::NotHired(..)
             | Effect::HeldAsNext
             | Effect::End => None,
         });
@@ -291,6 +295,13 @@ impl Agent {
             Effect::Hired(source, runner) => {
                 let now = self.birth.ports.ambient.now().mono;
                 self.birth.runners.hired(&source, &runner, now);
+            }
+            Effect::Ended(source, runner) => {
+                let now = self.birth.ports.ambient.now().mono;
+                self.birth.runners.ended(&source, &runner, now);
+            }
+            Effect::NotHired(source, runner, text) => {
+                self.birth.runners.refused(&source, &runner, text);
             }
             Effect::End => ctx.stop(),
             Effect::Report(report) => self.report(*report),

@@ -9,6 +9,7 @@ mod seen;
 pub mod share;
 pub mod spec;
 pub mod strays;
+pub mod words;
 
 use crate::record::Want;
 use crate::time::WallTime;

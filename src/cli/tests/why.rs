@@ -19,6 +19,7 @@ fn git() -> What {
         runners: 1,
         running: 1,
         unserved: 0,
+        refused: None,
         outage: None,
     }))
 }
