@@ -222,6 +222,10 @@ impl Agent {
     /// Tells the template where the agent stands. A lease whose end is not durable yet is still on
     /// it: by this its release is answered.
     fn report(&mut self, report: AgentReport) {
+        if let Some(fault) = &report.fault {
+            let template = &self.birth.spec.id;
+            tracing::warn!(agent = %self.birth.id, %template, error = %fault, "agent failed");
+        }
         report.refused.iter().for_each(|lease| self.shadow.refused(lease));
         let waiting = self.queue.iter().filter_map(|effect| match effect {
             Effect::Record(body) => ended_by(body),
