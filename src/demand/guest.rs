@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn a_runner_that_ended_is_told_with_its_status_and_its_log() {
-        let words = told("set -- a; echo \"$@\" it\\'s; exec sh -c 'echo old >&2; exit 7'", false, "e");
+        let words =
+            told("set -- a; echo \"$@\" it\\'s; exec sh -c 'echo old >&2; exit 7'", false, "e");
         let (first, log) = words.split_once('\n').unwrap();
         assert!(first.starts_with("ended 7 "), "{first}");
         assert_eq!(log, "a it's\nold\n");

@@ -16,7 +16,8 @@ const BYTES_MAX: usize = 2048;
 /// A shorter text is no secret, and would blank out words.
 const SECRET_LEAST: usize = 6;
 /// In the place of a log whose secrets nobody knows any more.
-const KEPT_BACK: &str = "kept back, as drover was started anew since it gave the runner its secrets";
+const KEPT_BACK: &str =
+    "kept back, as drover was started anew since it gave the runner its secrets";
 
 /// The secrets of runners that were started by this process.
 #[derive(Default)]
@@ -77,7 +78,8 @@ fn masked(log: &str, secrets: &[SecretString]) -> String {
 /// Its last lines.
 fn bounded(log: &str) -> String {
     let plain: String = log.chars().filter(|ch| !ch.is_control() || *ch == '\n').collect();
-    let lines: Vec<&str> = plain.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let lines: Vec<&str> =
+        plain.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     let last = lines[lines.len().saturating_sub(LINES_MAX)..].join("\n");
     let mut from = last.len().saturating_sub(BYTES_MAX);
     while !last.is_char_boundary(from) {
@@ -137,7 +139,10 @@ mod tests {
         let long: String = (0..40).map(|n| format!("line {n}\n")).collect();
         let words = secrets(&[]).read(&name(), &format!("died 0 9\n{long}")).unwrap();
         assert_eq!(words.life, Life::Ended(None));
-        assert_eq!((words.lines.lines().count(), words.lines.lines().next()), (12, Some("line 28")));
+        assert_eq!(
+            (words.lines.lines().count(), words.lines.lines().next()),
+            (12, Some("line 28"))
+        );
         let wide = "ä".repeat(3000);
         let words = secrets(&[]).read(&name(), &format!("left 0 9\n{wide}")).unwrap();
         assert_eq!((words.life, words.lines.len()), (Life::Left, BYTES_MAX));

@@ -8,7 +8,7 @@ use drover_actors::message::HerdCommand;
 
 use super::world::World;
 use super::world::ci::{Habit, Stage};
-use super::world::setup::Setup;
+use super::world::setup::{CI_LOGINS, Setup};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -21,7 +21,7 @@ fn with_sources(template: &str, sources: &[(&str, &str)]) -> Setup {
             format!("{name}: {{kind: gitea, url: \"https://ci\", credentialsId: ci, {keys}}}")
         })
         .collect();
-    setup.credentials = "ci: {kind: apiToken, secret: a-token-of-ci}".to_owned();
+    setup.credentials = CI_LOGINS.to_owned();
     setup.sections = format!("demand: {{{}}}\n", entries.join(", "));
     setup
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::harness::{Events, PATIENCE, Service, Sim, Site, world};
+use crate::open::free_port;
 
 /// The first three bytes of loopback addresses that no other run of tests on this machine has.
 fn network() -> String {
@@ -74,12 +75,6 @@ fn agents_of_a_pool_are_where_it_says_over_a_kill_and_after_a_rest() {
 }
 
 // Invariant: a guest without a guest agent says where it is, once, by the secret in its firmware.
-
-/// A port that nobody listens on.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
 
 /// What its guest agent says of a guest's address, once it is up: the test knows it by that alone.
 fn place_of(sim: &Sim, node: &str, vmid: u64) -> String {

@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::examples::{Open, example, free_port};
+use crate::examples::{example, opened};
 use crate::harness::{Events, Kept, Lines, Service, Sim, Site};
+use crate::open::{Open, free_port};
 
 /// A program of the environment that `tests/all` has made.
 fn tool(name: &str) -> PathBuf {
@@ -92,7 +93,7 @@ fn site(sim: &Sim, site: &Site) -> Open {
     let begin = format!("{path} setsid sh -c '{wait}; exec sh worker.sh' >log 2>&1 </dev/null &");
     let upload = format!("{{upload: {{from: \"{}\", to: worker.sh}}}}", worker.display());
     let keys = format!("    singleUse: true\n    prepare: [{upload}, {{run: \"{begin}\"}}]\n");
-    Open::site(sim, site, &keys)
+    opened(sim, site, &keys)
 }
 
 /// The next end of an agent.

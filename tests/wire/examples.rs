@@ -2,7 +2,6 @@
 //! and user data, which they are made of.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
@@ -11,47 +10,29 @@ use serde_json::{Value, json};
 
 use crate::api;
 use crate::harness::{Events, Kept, Lines, PATIENCE, Service, Sim, Site, drover, world};
+use crate::open::Open;
 
 /// An example, to be run.
 pub fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/examples").join(name)
 }
 
-/// A port that nobody listens on.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// Writes the YAML of a service that is reached over TCP, with more keys of its template.
+pub fn opened(sim: &Sim, site: &Site, template: &str) -> Open {
+    let (open, yaml) = Open::of(site, &site.yaml(sim, template));
+    site.write_yaml(&yaml);
+    open
 }
 
-/// A service that is reached over TCP with a token, and how.
-pub struct Open {
-    /// The address of its API.
-    pub url: String,
-    /// The file of an operator's token.
-    pub token: PathBuf,
-}
-
-impl Open {
-    /// Writes the YAML of such a service, with more keys of its template.
-    pub fn site(sim: &Sim, site: &Site, template: &str) -> Self {
-        let (port, token) = (free_port(), site.dir.path().join("api"));
-        site.write_secret("api", "an-operators-token");
-        let tokens =
-            format!("tokens: [{{name: ci, role: operator, secretFile: \"{}\"}}]", token.display());
-        let listen = format!("service:\n  listen: \"127.0.0.1:{port}\"\n  {tokens}\n");
-        site.write_yaml(&site.yaml(sim, template).replace("service:\n", &listen));
-        Self { url: format!("http://127.0.0.1:{port}"), token }
-    }
-
-    /// A program with what it needs to reach the service, and drover on its PATH.
-    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command = Command::new(program);
-        let own = PathBuf::from(drover().get_program());
-        let path = std::env::var("PATH").unwrap();
-        let path = format!("{}:{path}", own.parent().unwrap().display());
-        command.env("PATH", path).env("DROVER_URL", &self.url);
-        command.env("DROVER_TOKEN_FILE", &self.token).stdin(Stdio::null());
-        command
-    }
+/// A program with what it needs to reach the service, and drover on its PATH.
+fn command(open: &Open, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    let own = PathBuf::from(drover().get_program());
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", own.parent().unwrap().display());
+    command.env("PATH", path).env("DROVER_URL", &open.url);
+    command.env("DROVER_TOKEN_FILE", &open.token).stdin(Stdio::null());
+    command
 }
 
 /// What a program said on both of its streams.
@@ -154,14 +135,15 @@ fn user_data_of_a_lease_that_waits_survives_a_kill_and_no_journal_has_it() {
 #[test]
 fn the_readmes_command_runs_as_it_stands() {
     let (_dir, sim, site) = world();
-    let open = Open::site(&sim, &site, "");
+    let open = opened(&sim, &site, "");
     let _service = Service::start(&site);
     fs::write(site.dir.path().join("build.env"), "GREETING=hello\n").unwrap();
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let readme = fs::read_to_string(readme).unwrap();
     let (_, section) = readme.split_once("## Machines for anything else").unwrap();
     let (block, _) = section.split_once("```sh\n").unwrap().1.split_once("```").unwrap();
-    let out = open.command("sh").args(["-c", block]).current_dir(site.dir.path()).output().unwrap();
+    let out =
+        command(&open, "sh").args(["-c", block]).current_dir(site.dir.path()).output().unwrap();
     assert_eq!(said(&out).0, "hello\nLinux\n", "{out:?}");
     assert_eq!(leases(&site), ["ended"]);
 }
@@ -171,11 +153,11 @@ fn the_readmes_command_runs_as_it_stands() {
 #[test]
 fn the_curl_example_gives_the_commands_status_and_releases_its_lease() {
     let (_dir, sim, site) = world();
-    let open = Open::site(&sim, &site, "");
+    let open = opened(&sim, &site, "");
     let _service = Service::start(&site);
     let data = site.dir.path().join("data");
     fs::write(&data, "A=of mine\n").unwrap();
-    let run = |words: &[&str]| open.command(example("lease.sh")).args(words).output().unwrap();
+    let run = |words: &[&str]| command(&open, example("lease.sh")).args(words).output().unwrap();
     let out =
         run(&["echo \"$A\" $(wc -c <\"$DROVER_USER_DATA\"); exit 7", &data.display().to_string()]);
     assert_eq!((out.status.code(), said(&out).0.as_str()), (Some(7), "of mine 10\n"), "{out:?}");
@@ -187,9 +169,9 @@ fn the_curl_example_gives_the_commands_status_and_releases_its_lease() {
 #[test]
 fn the_curl_example_releases_its_lease_when_it_is_stopped() {
     let (_dir, sim, site) = world();
-    let open = Open::site(&sim, &site, "");
+    let open = opened(&sim, &site, "");
     let _service = Service::start(&site);
-    let mut command = open.command(example("lease.sh"));
+    let mut command = command(&open, example("lease.sh"));
     let child = command.arg("echo begun; sleep 600").stdout(Stdio::piped()).spawn().unwrap();
     let mut child = Kept(child);
     let mut lines = Lines::of("lease.sh", child.0.stdout.take().unwrap());
@@ -208,7 +190,7 @@ struct Job<'a> {
 
 impl Job<'_> {
     fn stage(&self, words: &[&str]) -> Output {
-        let mut command = self.open.command(example("gitlab-executor.sh"));
+        let mut command = command(self.open, example("gitlab-executor.sh"));
         command.env("TMPDIR", self.dir.path()).env_remove("XDG_RUNTIME_DIR");
         command.env("BUILD_FAILURE_EXIT_CODE", "101").env("SYSTEM_FAILURE_EXIT_CODE", "102");
         command.env("BUILD_EXIT_CODE_FILE", self.dir.path().join("code"));
@@ -229,7 +211,7 @@ impl Job<'_> {
 #[test]
 fn the_gitlab_executor_tells_a_failed_job_from_a_lost_machine() {
     let (_dir, sim, site) = world();
-    let open = Open::site(&sim, &site, "");
+    let open = opened(&sim, &site, "");
     let service = Service::start(&site);
     service.drain();
     let mut events = Events::follow(&site);
@@ -274,7 +256,7 @@ fn said_by<'a>(job: &'a str, key: &str, until: &str) -> &'a str {
 #[test]
 fn the_nomad_task_runs_its_command_on_a_machine_with_the_template_as_variables() {
     let (dir, sim, site) = world();
-    let open = Open::site(&sim, &site, "");
+    let open = opened(&sim, &site, "");
     let _service = Service::start(&site);
     let job = fs::read_to_string(example("nomad.hcl")).unwrap();
     let program: String =
@@ -292,7 +274,7 @@ fn the_nomad_task_runs_its_command_on_a_machine_with_the_template_as_variables()
         .collect();
     fs::write(dir.path().join("build.env"), data).unwrap();
     assert_eq!(program, "/usr/local/bin/drover");
-    let out = open.command("drover").args(args).output().unwrap();
+    let out = command(&open, "drover").args(args).output().unwrap();
     assert_eq!((out.status.code(), said(&out).0.as_str()), (Some(0), "building main\n"), "{out:?}");
     assert_eq!(leases(&site), ["ended"]);
 }

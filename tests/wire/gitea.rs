@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -10,6 +9,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::harness::{Events, Kept, Lines, PATIENCE, Service, Site, world};
+use crate::open::{HOOK_SECRET, HOOKED, Open, free_port};
 
 /// A Gitea of its own for one test.
 struct Gitea {
@@ -30,7 +30,7 @@ impl Gitea {
         };
         let (program, assets) = (tool("DROVER_TEST_GITEA"), tool("DROVER_TEST_GITEA_ASSETS"));
         let dir = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let url = format!("http://127.0.0.1:{port}");
         fs::write(dir.path().join("app.ini"), settings(dir.path(), &assets, port)).unwrap();
         let gitea = |args: &[&str]| {
@@ -226,37 +226,20 @@ fn job(run: &str) -> String {
     format!("on: [push]\njobs:\n  it:\n    runs-on: linux\n    steps:\n      - run: {run}\n")
 }
 
-/// A port that nobody listens on.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 // Invariant: a signed hook makes drover look at once; the poll is only the net beneath it.
 
 #[test]
 fn a_hook_of_a_real_gitea_has_its_job_run_long_before_the_next_poll() {
     let gitea = Gitea::start();
     let (_dir, sim, site) = world();
-    let (port, secret) = (free_port(), "a secret of hooks");
-    site.write_secret("hook", secret);
-    site.write_secret("api", "a token of operators");
-    let dir = site.dir.path().display().to_string();
-    let yaml = site.yaml(&sim, "").replace(
-        "service:\n",
-        &format!(
-            "service:\n  listen: \"127.0.0.1:{port}\"\n  \
-             tokens: [{{name: ops, role: operator, secretFile: \"{dir}/api\"}}]\n"
-        ),
-    );
-    let hook = format!("webhook: {{secretFile: \"{dir}/hook\"}}");
-    let keys = format!("pollSeconds: 3600, {hook}, runnerCommand: \"{RUNNER}\"");
-    demand(&site, &yaml, &gitea, &keys);
+    let (open, yaml) = Open::of(&site, &site.yaml(&sim, ""));
+    demand(&site, &yaml, &gitea, &format!("{HOOKED}, runnerCommand: \"{RUNNER}\""));
     let service = Service::start(&site);
     service.drain();
     let mut events = Events::follow(&site);
     let body = json!({ "name": "app", "auto_init": true, "default_branch": "main" });
     gitea.call("POST", "/api/v1/user/repos", Some(body));
-    gitea.hook("app", &format!("http://127.0.0.1:{port}/v1/hooks/git"), secret);
+    gitea.hook("app", &open.hooks("git"), HOOK_SECRET);
     gitea.workflow("app", &job("echo woken"));
     let gone = events.until("agentGone", |_| true);
     assert_eq!(gone["agent"]["reason"], "used-up", "{gone}");

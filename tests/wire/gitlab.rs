@@ -3,7 +3,6 @@
 //! It answers as GitLab's documentation and the source of its runner say, and is no proof of what a
 //! server does.
 
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use drover_actors::record::Want;
 use serde_json::{Value, json};
 
 use crate::ci::{Core, Fake, Job, Reply, Request, Row, Server, Stand};
-use crate::gitea::free_port;
+use crate::open::{HOOK_SECRET, HOOKED, Open};
 use crate::ways::{self, Kind, Scene};
 
 /// A group with three projects, one of them archived, and a foreign runner.
@@ -359,43 +358,30 @@ fn a_token_that_may_make_no_runner_of_gitlab_is_told() {
 
 #[test]
 fn a_hook_of_gitlab_has_its_job_run_long_before_the_next_look() {
-    let (port, secret) = (free_port(), "a secret of hooks");
+    let mut open = None;
     let rewrite = |site: &crate::harness::Site, yaml: String| {
-        site.write_secret("hook", secret);
-        site.write_secret("api", "a token of operators");
-        let dir = site.dir.path().display();
-        let tokens = format!("tokens: [{{name: ops, role: operator, secretFile: \"{dir}/api\"}}]");
-        let listen = format!("service:\n  listen: \"127.0.0.1:{port}\"\n  {tokens}\n");
-        yaml.replace("service:\n", &listen)
+        let (reached, yaml) = Open::of(site, &yaml);
+        open = Some(reached);
+        yaml
     };
-    // Beside the configuration, whose folder only the scene knows.
-    let more = "pollSeconds: 3600, webhook: {secretFile: hook},";
-    let mut scene = Scene::start_with(&kind(), more, rewrite, |_| ());
+    let mut scene = Scene::start_with(&kind(), &format!("{HOOKED},"), rewrite, |_| ());
+    let open = open.unwrap();
     let hook = |token: &str, delivery: &str| {
-        let mut curl = Command::new("curl");
-        curl.args([
-            "-sS",
-            "-o",
-            "/dev/null",
-            "-w",
-            "%{http_code}",
-            "-H",
-            "X-Gitlab-Event: Job Hook",
-        ]);
-        curl.args(["-H", &format!("X-Gitlab-Token: {token}")]);
-        curl.args(["-H", &format!("Idempotency-Key: {delivery}")]);
-        let body = json!({ "object_kind": "build", "build_status": "pending" }).to_string();
-        let url = format!("http://127.0.0.1:{port}/v1/hooks/ci");
-        let out = curl.args(["-d", &body, &url]).output().unwrap();
-        String::from_utf8(out.stdout).unwrap()
+        let headers = [
+            "X-Gitlab-Event: Job Hook".to_owned(),
+            format!("X-Gitlab-Token: {token}"),
+            format!("Idempotency-Key: {delivery}"),
+        ];
+        let body = json!({ "object_kind": "build", "build_status": "pending" });
+        open.send("ci", &headers, &body.to_string())
     };
     scene.push("it", &["linux"], None, "echo woken");
     assert_eq!(hook("another secret", "a"), "401");
-    assert_eq!(hook(secret, "a"), "202");
-    assert_eq!(hook(secret, "a"), "200", "it counts once");
+    assert_eq!(hook(HOOK_SECRET, "a"), "202");
+    assert_eq!(hook(HOOK_SECRET, "a"), "200", "it counts once");
     scene.ends(&[("it", "success")]);
     // As GitLab does when a job ends.
-    assert_eq!(hook(secret, "b"), "202");
+    assert_eq!(hook(HOOK_SECRET, "b"), "202");
     scene.events.until("agentGone", |_| true);
 }
 

@@ -1,7 +1,7 @@
 //! Guests whose SSH server means harm.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,21 +11,29 @@ use crate::harness::{Service, Site, note, world};
 /// Megabytes that a service may grow by, whatever guests send.
 const GROWTH: u64 = 150;
 
-/// A server on every loopback address, which treats each connection the same way.
+/// Where guests with the first VMIDs are: the simulator draws their addresses from those.
+fn places() -> impl Iterator<Item = Ipv4Addr> {
+    (95..119).map(|last| Ipv4Addr::new(127, 77, 39, last))
+}
+
+/// A server wherever guests are, which treats each connection the same way.
 fn server(manners: impl Fn(&mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> u16 {
-    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
     let manners = Arc::new(manners);
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let manners = Arc::clone(&manners);
-            // It ends when the client has had enough.
-            std::thread::spawn(move || {
-                let _ = manners(&mut stream);
-            });
-        }
-    });
-    port
+    places().fold(0, |port, place| {
+        let listener = TcpListener::bind((place, port)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let manners = Arc::clone(&manners);
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let manners = Arc::clone(&manners);
+                // It ends when the client has had enough.
+                std::thread::spawn(move || {
+                    let _ = manners(&mut stream);
+                });
+            }
+        });
+        port
+    })
 }
 
 /// Reads until the other side closes.
@@ -120,6 +128,8 @@ fn ssh_servers_that_hang_lie_and_flood_cost_only_their_own_agents() {
         }
     }
     assert!(failed.keys().all(|template| template != "lab/linux"), "{failed:?}");
+    let refused = |detail: &String| detail.contains("refused");
+    assert!(!failed.values().any(refused), "a guest was not where its server is: {failed:?}");
     let grown = peak(&service).saturating_sub(before);
     note(&format!(
         "hostile SSH servers sent {} MB; the service grew by {grown} MB",

@@ -20,6 +20,7 @@ mod installations;
 mod jenkins;
 mod journal;
 mod nodes;
+mod open;
 mod operators;
 mod outage;
 mod parity;

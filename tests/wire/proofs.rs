@@ -76,7 +76,7 @@ fn a_source_that_does_not_answer_or_is_not_trusted_is_told() {
     insta::assert_snapshot!(told.told.0);
     // Nobody listens there any more.
     let yaml = std::fs::read_to_string(told.site.config()).unwrap();
-    let port = crate::gitea::free_port();
+    let port = crate::open::free_port();
     told.site.write_yaml(&yaml.replace(&server.url(), &format!("http://127.0.0.1:{port}")));
     let (text, well) = doctored(&told.site);
     assert!(!well && text.contains("does not: ") && text.contains("refused"), "{text}");

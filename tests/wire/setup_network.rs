@@ -297,7 +297,7 @@ fn a_server_that_answers_is_heard() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     // A port that nobody has: the probe binds it, as it would 68.
-    let from = UdpSocket::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
+    let from = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let to = server.local_addr().unwrap().port();
     let child = Command::new("perl")
         .args(["-e", probe, "lo", &from.to_string(), &to.to_string(), "127.0.0.1"])

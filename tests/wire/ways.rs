@@ -44,7 +44,7 @@ impl<F: Fake> Scene<F> {
     pub fn start_with(
         kind: &Kind<F>,
         more: &str,
-        rewrite: impl Fn(&Site, String) -> String,
+        rewrite: impl FnOnce(&Site, String) -> String,
         change: impl Fn(&mut F),
     ) -> Self {
         let server = (kind.start)();

@@ -94,9 +94,12 @@ impl Tally {
         self.made.insert(runner.to_owned(), None);
     }
 
-    /// A runner was removed: that its row is gone means nothing.
+    /// A runner was removed: that its row is gone means nothing, unless it was seen with a job before,
+    /// which counts until it is told.
     pub fn forget(&mut self, runner: &str) {
-        self.made.remove(runner);
+        if self.made.get(runner).is_some_and(Option::is_none) {
+            self.made.remove(runner);
+        }
     }
 
     /// Jobs that runners are seen to have, or to have had, and that are not told to have begun.
@@ -201,6 +204,26 @@ mod tests {
             Want::Template(_) | Want::Expression(_) => "other".to_owned(),
         })
         .collect()
+    }
+
+    // Invariant: a job counts for its runner from when it is seen there until that is told.
+
+    #[test]
+    fn a_runner_that_is_removed_after_its_job_still_counts_for_it_until_that_is_told() {
+        let (start, made) = (Instant::now(), BTreeSet::from(["r".to_owned()]));
+        let rows = |busy: &[bool]| busy.iter().map(|busy| ("r".to_owned(), *busy)).collect();
+        let mut known = Tally::default();
+        known.hear(&message(1, 0, ""));
+        known.make("r");
+        assert_eq!(known.taken(&made, &rows(&[true]), start), 1);
+        known.forget("r");
+        assert_eq!(known.taken(&made, &rows(&[]), start), 1);
+        known.hear(&message(0, 0, r#"[{"messageType":"JobCompleted","runnerName":"r"}]"#));
+        assert_eq!(known.taken(&made, &rows(&[]), start), 0);
+        known.make("r");
+        assert_eq!(known.taken(&made, &rows(&[false]), start), 0);
+        known.forget("r");
+        assert_eq!(known.taken(&made, &rows(&[]), start), 0, "it never had one");
     }
 
     // Invariant: as many wait as are assigned and do not run, whatever was told of each.

@@ -1,7 +1,8 @@
 //! CI systems in memory: jobs that wait, runners, and what guests do with them, in virtual time.
 //!
 //! A system gives a job to a runner that is connected, idle and has its labels; an ephemeral runner
-//! is gone after it. A guest that ends takes its runner off, and its job hangs there as lost.
+//! is gone after it, and one that is a node takes job after job, one on each of its executors, until
+//! it is told not to. A guest that ends takes its runner off, and its job hangs there as lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,7 +14,7 @@ use drover_actors::demand::words::{Life, Words};
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{RunnerName, SourceId};
 use drover_actors::ports::{
-    Ask, Demand, HireCall, JobSight, NodeSight, RowSight, Shell, ShellTarget, SourceSight,
+    Ask, Demand, HireCall, JobSight, NodeSight, RowSight, Shell, ShellTarget, Shut, SourceSight,
 };
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
@@ -70,6 +71,8 @@ pub struct Job {
 #[derive(Debug)]
 struct Row {
     labels: BTreeSet<String>,
+    /// How many jobs it takes at once.
+    executors: usize,
     /// The guest it runs in, by its host key.
     guest: Option<(u32, String)>,
     begun: Option<Instant>,
@@ -81,6 +84,8 @@ struct Row {
 struct System {
     jobs: Vec<Job>,
     rows: BTreeMap<RunnerName, Row>,
+    /// Whether its runners are nodes.
+    nodes: bool,
     silent: bool,
     /// Whether it makes and removes no runner: the token may only look.
     refuses: bool,
@@ -149,6 +154,11 @@ impl Ci {
         self.with(source, |system| system.unseen = true);
     }
 
+    /// The runners of the system are nodes.
+    pub fn nodes(&self, source: &str) {
+        self.with(source, |system| system.nodes = true);
+    }
+
     /// What the next runners do, one each; then all are honest.
     pub fn habits(&self, source: &str, habits: &[Habit]) {
         self.with(source, |system| system.habits = habits.iter().rev().copied().collect());
@@ -206,7 +216,7 @@ impl Ci {
     pub fn advance(&self) {
         let now = Instant::now();
         for system in self.systems().values_mut() {
-            let System { jobs, rows, .. } = system;
+            let System { jobs, rows, nodes, .. } = system;
             for job in jobs.iter_mut() {
                 let Stage::Running(name, until) = job.stage.clone() else { continue };
                 match rows.get(&name) {
@@ -214,21 +224,24 @@ impl Ci {
                     Some(row) if !self.lives(row) => {}
                     Some(_) if until <= now => {
                         job.stage = Stage::Done;
-                        rows.remove(&name);
+                        if !*nodes {
+                            rows.remove(&name);
+                        }
                     }
                     Some(_) => {}
                 }
             }
-            let busy: BTreeSet<RunnerName> = jobs.iter().filter_map(running_on).collect();
-            for (name, row) in rows.iter().filter(|(name, _)| !busy.contains(name)) {
+            for (name, row) in rows {
                 let honest = row.habit == Habit::Honest && !row.quiet;
                 if !honest || !self.lives(row) || row.begun.is_none_or(|at| now < at + CONNECTS) {
                     continue;
                 }
-                let next = jobs
-                    .iter_mut()
-                    .find(|job| job.stage == Stage::Waiting && job.labels.is_subset(&row.labels));
-                if let Some(job) = next {
+                let on = |job: &&Job| running_on(job).as_ref() == Some(name);
+                let free = row.executors.saturating_sub(jobs.iter().filter(on).count());
+                let fits = |job: &&mut Job| {
+                    job.stage == Stage::Waiting && job.labels.is_subset(&row.labels)
+                };
+                for job in jobs.iter_mut().filter(fits).take(free) {
                     job.stage = Stage::Running(name.clone(), now + job.length);
                     job.runs += 1;
                 }
@@ -245,20 +258,21 @@ impl Ci {
             return Err(silent(source));
         }
         let on = |name: &RunnerName| {
-            let place = system.jobs.iter().position(|job| running_on(job).as_ref() == Some(name));
-            place.map(|place| place.to_string())
+            let all = system.jobs.iter().enumerate();
+            let here = all.filter(|(_, job)| running_on(job).as_ref() == Some(name));
+            here.map(|(place, _)| place.to_string()).collect::<BTreeSet<String>>()
         };
         let rows = system.rows.iter().map(|(name, row)| {
-            let job = on(name);
+            let running = on(name);
             let connected = row.begun.is_some_and(|at| now >= at + CONNECTS);
             let calls = matches!(row.habit, Habit::Honest | Habit::Idle);
             let online = connected && calls && self.lives(row);
             RowSight {
                 runner: name.clone(),
                 online,
-                jobs: job.is_some().into(),
-                job,
-                node: NodeSight::default(),
+                jobs: u32::try_from(running.len()).unwrap(),
+                job: running.first().cloned(),
+                node: if system.nodes { seen(running, row.quiet) } else { NodeSight::default() },
             }
         });
         let rows = rows.collect();
@@ -280,6 +294,11 @@ impl Ci {
         let vmid = self.guests.running_vmids().into_iter().find(here)?;
         Some((vmid, self.guests.ssh_host_key(vmid)?))
     }
+}
+
+fn seen(running: BTreeSet<String>, quiet: bool) -> NodeSight {
+    let shut = if quiet { Shut::Quiet } else { Shut::Open };
+    NodeSight { running, shut, ..NodeSight::default() }
 }
 
 fn running_on(job: &Job) -> Option<RunnerName> {
@@ -328,7 +347,8 @@ impl Demand for Ci {
             }
             let made = ci.with(call.source.as_str(), |system| {
                 let habit = system.habits.pop().unwrap_or(Habit::Honest);
-                let row = Row { labels, guest: None, begun: None, habit, quiet: false };
+                let executors = if system.nodes { call.spec.executors.max(1) as usize } else { 1 };
+                let row = Row { labels, executors, guest: None, begun: None, habit, quiet: false };
                 (!system.silent).then(|| system.rows.insert(call.runner.clone(), row)).is_some()
             });
             if !made {

@@ -12,6 +12,10 @@ use secrecy::ExposeSecret;
 /// The secret of the token.
 pub const SECRET: &str = "token-secret";
 
+/// Credentials of CI systems: `ci` for all kinds but Jenkins, which takes `login`.
+pub const CI_LOGINS: &str = "ci: {kind: apiToken, secret: a-token-of-ci}\n  \
+    login: {kind: apiLogin, username: drover, secret: a-token-of-ci}";
+
 /// The private key of the credential `ssh`, as a line of YAML takes it.
 static KEY: LazyLock<String> = LazyLock::new(|| {
     let key = PrivateKey::from_seed(&[7; 32], "drover-test").to_openssh().unwrap();

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use drover_actors::fact::Fact;
 use drover_actors::demand::words::Words;
+use drover_actors::fact::Fact;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{CloudId, NodeName, RunnerName, SourceId, Upid, VmId};
 use drover_actors::marks::Marks;

@@ -7,7 +7,6 @@ mod scale;
 mod server;
 mod shapes;
 
-use std::net::TcpListener;
 use std::process::Command;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -15,6 +14,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::harness::{Events, Service, Sim, Site, world};
+use crate::open::{HOOK_SECRET, HOOKED, Open};
 use fake::{GitHub, TOKEN};
 
 const RUNNER: &str = "exec python3 ../../runner.py";
@@ -182,43 +182,27 @@ fn a_scale_set_that_another_holds_is_told_of() {
 fn a_hook_has_its_job_run_long_before_the_next_look_and_counts_once() {
     let github = GitHub::start();
     let (_dir, sim, site) = world();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    site.write_secret("hook", "a secret of hooks");
-    site.write_secret("api", "a token of operators");
-    let dir = site.dir.path().display().to_string();
-    let yaml = site.yaml(&sim, "").replace(
-        "service:\n",
-        &format!(
-            "service:\n  listen: \"127.0.0.1:{port}\"\n  \
-             tokens: [{{name: ops, role: operator, secretFile: \"{dir}/api\"}}]\n"
-        ),
-    );
+    let (open, yaml) = Open::of(&site, &site.yaml(&sim, ""));
     let ready = github.job("o/other", "theirs", &["ubuntu-latest"], "true");
     github.state().jobs.iter_mut().find(|job| job.id == ready).unwrap().status = "completed";
     github.state().repositories.push("o/app".into());
-    let keys = format!("scope: org/o, pollSeconds: 3600, webhook: {{secretFile: \"{dir}/hook\"}}");
-    demand(&site, &yaml, &github, &keys);
+    demand(&site, &yaml, &github, &format!("scope: org/o, {HOOKED}"));
     let service = Service::start(&site);
     service.drain();
     let mut events = Events::follow(&site);
     let send = |event: &str, body: &Value, id: &str| {
         let body = body.to_string();
-        let mut mac = Hmac::<Sha256>::new_from_slice(b"a secret of hooks").unwrap();
+        let mut mac = Hmac::<Sha256>::new_from_slice(HOOK_SECRET.as_bytes()).unwrap();
         mac.update(body.as_bytes());
         let digits: String =
             mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut curl = Command::new("curl");
-        curl.args(["-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d", &body]);
-        for header in [
+        let headers = [
             format!("X-Hub-Signature-256: sha256={digits}"),
             format!("X-GitHub-Delivery: {id}"),
             format!("X-GitHub-Event: {event}"),
             "Content-Type: application/json".to_owned(),
-        ] {
-            curl.args(["-H", &header]);
-        }
-        let out = curl.arg(format!("http://127.0.0.1:{port}/v1/hooks/hub")).output().unwrap();
-        String::from_utf8(out.stdout).unwrap()
+        ];
+        open.send("hub", &headers, &body)
     };
     assert_eq!(send("ping", &json!({ "zen": "Keep it logically awesome." }), "p"), "200");
     let first = github.job("o/app", "told", &["self-hosted", "linux"], "true");

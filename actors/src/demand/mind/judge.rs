@@ -129,7 +129,8 @@ impl SourceMind {
             }
         } else if let (None, Some(hired)) = (seen.online, hired) {
             let (id, waited) = (&self.spec.id, now.mono - *hired);
-            let ended = ended.is_some_and(|at| self.looked.is_some_and(|look| look >= at + SETTLES));
+            let ended =
+                ended.is_some_and(|at| self.looked.is_some_and(|look| look >= at + SETTLES));
             let text = if ended && seen.began == 0 {
                 format!("its runner ended before it connected to source `{id}`{said}")
             } else if waited >= self.spec.register {

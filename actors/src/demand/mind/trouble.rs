@@ -38,10 +38,8 @@ impl Trouble {
 
     /// Its source did not let a runner be made.
     pub fn refuse(&mut self, text: &str, now: Now) {
-        let refused = self.refused.get_or_insert_with(|| Outage {
-            since: now.wall,
-            text: String::new(),
-        });
+        let refused =
+            self.refused.get_or_insert_with(|| Outage { since: now.wall, text: String::new() });
         text.clone_into(&mut refused.text);
         self.proof = self.proof.filter(|(_, under_way)| *under_way);
     }

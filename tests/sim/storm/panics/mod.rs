@@ -102,8 +102,7 @@ fn falls(spot: &Spot) -> bool {
 
 /// One trial for each knock, and one for each answer to a knock.
 pub fn trials() -> Vec<Trial> {
-    let mut trials = of_scene(Scene::Lives);
-    trials.extend(of_scene(Scene::Jobs));
+    let mut trials: Vec<Trial> = Scene::ALL.into_iter().flat_map(of_scene).collect();
     trials.push(Trial::test("panics::the_play_is_the_same_each_time", || {
         same_each_time();
         Ok(())
@@ -126,7 +125,7 @@ fn of_scene(scene: Scene) -> Vec<Trial> {
         let kind = kind(&spot).to_owned();
         let nth = seen.entry((kind.clone(), spot.call)).or_default();
         *nth += 1;
-        let with = if scene == Scene::Jobs { "_with_jobs" } else { "" };
+        let with = scene.suffix();
         let place = format!("{}_{}_of_{}_{kind}{with}", ordinal(*nth), spot.call, article(&kind));
         let mut add = |name: String, how: Strike| {
             let spot = spot.clone();
@@ -173,9 +172,8 @@ fn of_scene(scene: Scene) -> Vec<Trial> {
 fn same_each_time() {
     let panicking = Blow::Once(100, Strike::Panic);
     let blows = [None, Some(panicking)];
-    for (scene, blow) in [Scene::Lives, Scene::Jobs]
-        .into_iter()
-        .flat_map(|scene| blows.iter().map(move |blow| (scene, blow.clone())))
+    for (scene, blow) in
+        Scene::ALL.into_iter().flat_map(|scene| blows.iter().map(move |blow| (scene, blow.clone())))
     {
         let again = || on_paused_clock(play(scene, blow.clone()));
         let first = again();

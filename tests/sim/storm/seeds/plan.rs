@@ -61,6 +61,9 @@ pub struct SourceConf {
     pub priority: u32,
     /// Its cap; 0 for none.
     pub cap: u32,
+    /// Whether its runners are nodes, which take agents whole and job after job.
+    #[serde(default)]
+    pub nodes: bool,
 }
 
 /// How fast a cluster is.

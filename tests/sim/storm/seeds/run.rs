@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::askers::Askers;
-use super::plan::{Bait, CloudConf, Deed, Plan, SourceConf, TemplateConf};
+use super::plan::{Bait, CloudConf, Deed, Plan, SOURCES, SourceConf, TemplateConf};
 use super::seen::Wrong;
 use super::stage;
 use super::watch::Watch;
@@ -144,6 +144,10 @@ fn unheard(with: &Outcome, without: &Outcome) -> Result<(), Failure> {
 impl Play {
     fn new(plan: &Plan, logging: bool) -> Self {
         let world = World::new(stage::setup(&plan.stage));
+        let nodes = |(conf, _): &(&SourceConf, _)| conf.nodes;
+        for (_, source) in plan.stage.sources.iter().zip(SOURCES).filter(nodes) {
+            world.ci.nodes(source);
+        }
         let watch = Watch::over(&world, &plan.stage, logging);
         let eye: Arc<dyn crate::world::eye::Eye> = Arc::clone(&watch) as _;
         world.watch(&eye);

@@ -8,7 +8,7 @@ use super::plan::{
     CLOUDS, CloudConf, Found, ResetName, SOURCES, SourceConf, Speed, Stage, TEMPLATES, TemplateConf,
 };
 use crate::world::clusters::{floor, host};
-use crate::world::setup::Setup;
+use crate::world::setup::{CI_LOGINS, Setup};
 
 /// Storages that hold disks, by number.
 pub const STORAGES: [&str; 2] = ["local-lvm", "shared"];
@@ -30,7 +30,7 @@ pub fn setup(stage: &Stage) -> Setup {
     setup.version = if stage.new_version { PveVersion::V9_2 } else { PveVersion::V8_4 };
     setup.latency = latency(stage.speed);
     setup.guests = NoneOptions { seed: stage.seed, ..NoneOptions::default() };
-    setup.credentials = "ci: {kind: apiToken, secret: a-token-of-ci}".to_owned();
+    setup.credentials = CI_LOGINS.to_owned();
     let sources: Vec<_> = stage.sources.iter().cloned().map(Some).collect();
     configure(&mut setup, stage, &stage.clouds, &stage.templates);
     configure_sources(&mut setup, stage, &sources);
@@ -110,10 +110,11 @@ pub fn configure_sources(setup: &mut Setup, stage: &Stage, sources: &[Option<Sou
         setup.sections = format!("addressPools: {{lab: {{{keys}}}}}\n");
     }
     let entries = SOURCES.into_iter().zip(sources).filter_map(|(id, conf)| {
-        let SourceConf { weight, priority, cap } = conf.as_ref()?;
+        let SourceConf { weight, priority, cap, nodes } = conf.as_ref()?;
+        let (kind, login) = if *nodes { ("jenkins", "login") } else { ("gitea", "ci") };
         Some(format!(
-            "{id}: {{kind: gitea, url: \"https://ci\", credentialsId: ci, weight: {weight}, \
-             priority: {priority}, instanceCap: {cap}}}"
+            "{id}: {{kind: {kind}, url: \"https://ci\", credentialsId: {login}, \
+             weight: {weight}, priority: {priority}, instanceCap: {cap}}}"
         ))
     });
     let entries: Vec<String> = entries.collect();

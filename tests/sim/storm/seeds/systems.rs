@@ -22,8 +22,10 @@ pub fn lay(seed: u64, plan: &mut Plan) {
     }
     let count = one_of(&mut dice, &[1, 2, 5, 5, 5]);
     let mut systems = Systems { dice, plan };
+    let mut kinds = Dice::from_number(seed).fork("kinds of systems");
     for _ in 0..count {
-        let conf = systems.conf();
+        let nodes = kinds.below(3) == 0;
+        let conf = SourceConf { nodes, ..systems.conf() };
         systems.plan.stage.sources.push(conf);
     }
     for source in 0..count {
@@ -49,6 +51,7 @@ impl Systems<'_> {
             weight: one_of(&mut self.dice, &[1, 1, 3]),
             priority: one_of(&mut self.dice, &[0, 0, 0, 1]),
             cap: one_of(&mut self.dice, &[0, 0, 1, 3]),
+            nodes: false,
         }
     }
 
@@ -94,8 +97,8 @@ impl Systems<'_> {
             5 => {
                 let conf = self.conf();
                 // A cap that changes would allow for what began under the other one.
-                let cap = self.plan.stage.sources[source].cap;
-                self.push(at, Deed::Source(source, Some(SourceConf { cap, ..conf })));
+                let SourceConf { cap, nodes, .. } = self.plan.stage.sources[source];
+                self.push(at, Deed::Source(source, Some(SourceConf { cap, nodes, ..conf })));
             }
             _ => {
                 let conf = self.plan.stage.sources[source].clone();
