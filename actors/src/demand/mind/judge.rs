@@ -140,7 +140,7 @@ impl SourceMind {
                      the guest reaches it{said}"
                 )
             } else {
-                if seen.wonders(waited, self.spec.register) {
+                if runner.kept.ended.is_none() && seen.wonders(waited, self.spec.register) {
                     out.push(Effect::Ask(agent, lease));
                 }
                 return;
