@@ -177,6 +177,23 @@ impl SshShell {
         })
     }
 
+    /// Runs a command that must end well, and gives what it writes.
+    pub fn read(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<String> {
+        self.with_session(target, limit, move |session, left| async move {
+            let limits = Limits { time: left, output_bytes_max: TAIL_BYTES, keep: Keep::Last };
+            let read = session.exec(&command, None, limits, None).await;
+            session.close().await;
+            let doing = "reading in the guest";
+            match read {
+                Ok(ran) if ran.exit == Some(0) => {
+                    Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
+                }
+                Ok(ran) => Err(broken(doing, &Ran { exit: ran.exit, tail: tail(&ran) })),
+                Err(error) => Err(broken(doing, &ended_early(error)?)),
+            }
+        })
+    }
+
     /// Runs a command that must end well; `doing` says what it does.
     pub fn script(
         &self,

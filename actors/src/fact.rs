@@ -111,6 +111,9 @@ pub struct SourcePicture {
     /// Runners in a row that could not be begun; nothing more is wanted for a while after each.
     #[serde(default)]
     pub unserved: u32,
+    /// Since when it lets no runner be made, and why.
+    #[serde(default)]
+    pub refused: Option<(WallTime, String)>,
     /// Since when it can not be looked at, and why.
     pub outage: Option<(WallTime, String)>,
 }

@@ -289,6 +289,11 @@ pub enum AgentCommand {
         /// `released`, `expired`, `cancelled`.
         why: String,
     },
+    /// A lease's runner is not seen at its source: whether it has ended is asked of its guest.
+    AskRunner {
+        /// Which.
+        lease: LeaseId,
+    },
     /// A lease's runner is not what it should be: it ends, and the agent with it.
     FailLease {
         /// Which.

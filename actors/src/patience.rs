@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::demand::words::Words;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{CloudId, NodeName, RunnerName, SourceId, Upid, VmId};
 use crate::marks::Marks;
@@ -166,6 +167,14 @@ impl Demand for Patient<dyn Demand> {
 
     fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()> {
         within(limit + BEYOND, "dismiss", Culprit::Guest, self.0.dismiss(call, limit))
+    }
+
+    fn words(&self, call: HireCall, limit: Duration) -> Ask<Words> {
+        within(limit + BEYOND, "words", Culprit::Guest, self.0.words(call, limit))
+    }
+
+    fn obstacle(&self, source: &SourceId) -> Ask<Option<String>> {
+        of_source("obstacle", source, self.0.obstacle(source))
     }
 
     fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
+use crate::demand::words::Words;
 use crate::fact::Fact;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
@@ -404,6 +405,11 @@ pub trait Demand: Send + Sync + 'static {
     fn hire(&self, call: HireCall, limit: Duration) -> Ask<()>;
     /// Ends the runner in the guest and removes what it was given; repeatable.
     fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()>;
+    /// What the guest says of a runner that was started there; changes nothing.
+    fn words(&self, call: HireCall, limit: Duration) -> Ask<Words>;
+    /// What keeps drover from making runners at its source, as far as that can be told without
+    /// making one; none where nothing is known against it.
+    fn obstacle(&self, source: &SourceId) -> Ask<Option<String>>;
     /// Lets the runner take no further job, where its source knows such a thing.
     fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()>;
     /// Removes the runner from its source; one that is not there is fine. `Locked` while a job of it
@@ -433,6 +439,14 @@ impl Demand for NoDemand {
 
     fn dismiss(&self, call: HireCall, _: Duration) -> Ask<()> {
         Self::none(&call.source)
+    }
+
+    fn words(&self, call: HireCall, _: Duration) -> Ask<Words> {
+        Self::none(&call.source)
+    }
+
+    fn obstacle(&self, source: &SourceId) -> Ask<Option<String>> {
+        Self::none(source)
     }
 
     fn quiet(&self, source: &SourceId, _: &RunnerName) -> Ask<()> {

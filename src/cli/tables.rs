@@ -291,7 +291,14 @@ fn sources(sources: &[SourceOut]) -> String {
         for lacks in &source.lacks {
             text.push_str(&format!("{}: unserved: {}\n", clean(&source.id), clean(lacks)));
         }
-        if source.unserved > 0 {
+        if let (Some(since), Some(refusal)) = (&source.refused_since, &source.refusal) {
+            text.push_str(&format!(
+                "{}: may not register runners since {}: {}\n",
+                clean(&source.id),
+                clean(since),
+                clean(refusal),
+            ));
+        } else if source.unserved > 0 {
             text.push_str(&format!(
                 "{}: {} could not be begun in a row; why is told by `drover why` and its log\n",
                 clean(&source.id),

@@ -9,10 +9,13 @@ use drover_actors::ports::{ShellTarget, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::spec::TemplateSpec;
 use futures_util::future::BoxFuture;
+use secrecy::SecretString;
 use tokio::sync::oneshot;
 
 use super::error::DemandError;
 use super::proof::Proof;
+use crate::causes::chain;
+use crate::doctor::Mark;
 
 /// A file for a runner's folder in the guest.
 pub struct KitFile {
@@ -30,6 +33,11 @@ pub struct Kit {
     pub program: String,
     /// A shell command that runs the runner to its end, in its folder.
     pub command: String,
+    /// Whether the command may end well and leave the runner running, as one that starts a service;
+    /// a command of the operator's own may.
+    pub leaves: bool,
+    /// What of it nobody is to read.
+    pub secrets: Vec<SecretString>,
 }
 
 /// The program that a shell command begins with, whatever is set before it.
@@ -97,6 +105,29 @@ pub trait Connector: Send + Sync {
             found.push(Proof::seen(&self.look().await?));
             Ok(())
         })
+    }
+
+    /// What keeps its login from making runners, as far as that can be told without making one; none
+    /// where nothing is known against it.
+    fn obstacle(&self) -> Done<'_, Option<String>> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            barrier(self.prove(&mut found).await).map(|refusal| {
+                let failed = found.into_iter().find(|proof| proof.mark == Mark::Fail);
+                refusal.or(failed.map(|proof| format!("{}: {}", proof.about, proof.text)))
+            })
+        })
+    }
+}
+
+/// What a call says that needs the right to make runners: nothing, a refusal, or nothing of that.
+pub fn barrier<T>(asked: Result<T, DemandError>) -> Result<Option<String>, DemandError> {
+    match asked {
+        Ok(_) => Ok(None),
+        Err(error @ DemandError::Status { status: 401 | 403 | 404 | 410, .. }) => {
+            Ok(Some(chain(&error)))
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::connector::{Connector, Enlist, Kit, KitFile, program_of};
+use super::connector::{Connector, Enlist, Kit, KitFile, barrier, program_of};
 use super::error::DemandError;
 use super::http::Http;
 use super::proof::Proof;
@@ -286,12 +286,17 @@ impl Gitea {
         Ok(SourceSight { rows, jobs: jobs.map(waiting).collect(), unread: 0 })
     }
 
+    /// What registers runners; the server gives the same one again.
+    async fn registration_token(&self) -> Result<RegistrationToken, DemandError> {
+        let path = format!("{}/actions/runners/registration-token", self.scope);
+        self.http.post(&path, &json!({})).await
+    }
+
     async fn register(&self, wish: Enlist<'_>) -> Result<Registered, DemandError> {
         let labels: BTreeSet<String> = wish.labels();
         match self.dialect {
             Dialect::Gitea => {
-                let path = format!("{}/actions/runners/registration-token", self.scope);
-                let minted: RegistrationToken = self.http.post(&path, &json!({})).await?;
+                let minted = self.registration_token().await?;
                 let body = json!({
                     "name": wish.runner.as_str(),
                     "token": minted.token.expose_secret(),
@@ -344,8 +349,9 @@ impl Gitea {
                 self.one_job(&made.uuid, &labels)
             }
         };
+        let (leaves, secrets) = (self.command.is_some(), vec![made.token.clone()]);
         let command = self.command.clone().unwrap_or(own);
-        Kit { files, program: program_of(&command).to_owned(), command }
+        Kit { files, program: program_of(&command).to_owned(), command, leaves, secrets }
     }
 
     /// Forgejo's way to run one job and end. It could be told which one; but the job that it was
@@ -518,6 +524,16 @@ impl Connector for Gitea {
 
     fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> BoxFuture<'a, Result<(), DemandError>> {
         Box::pin(self.proofs(found))
+    }
+
+    fn obstacle(&self) -> BoxFuture<'_, Result<Option<String>, DemandError>> {
+        Box::pin(async move {
+            match self.dialect {
+                Dialect::Gitea => barrier(self.registration_token().await),
+                // Only making one would tell.
+                Dialect::Forgejo => Ok(None),
+            }
+        })
     }
 }
 

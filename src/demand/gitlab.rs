@@ -368,6 +368,8 @@ impl GitLab {
             files: vec![KitFile { name: "runner.env", content }],
             program: program_of(&command).to_owned(),
             command: format!("set -a; . ./runner.env; set +a; {command}"),
+            leaves: self.command.is_some(),
+            secrets: vec![made.token.clone()],
         }
     }
 }

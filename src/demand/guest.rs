@@ -6,6 +6,9 @@ use super::connector::Kit;
 use crate::shell::THERE;
 use crate::ssh::quote;
 
+/// How much of the end of a runner's log is read.
+pub const LOG_BYTES: usize = 8192;
+
 /// Where runners have their folders, beneath the login user's home.
 const FOLDER: &str = ".drover-runners";
 
@@ -28,11 +31,32 @@ pub fn begun(runner: &RunnerName) -> String {
 /// in the guest.
 pub fn start(runner: &RunnerName, kit: &Kit) -> String {
     let (folder, program) = (folder(runner), quote(&kit.program));
-    let command = quote(&format!("echo $$ > pid; {}", kit.command));
+    let well = if kit.leaves { "left" } else { "ended" };
+    let watched = quote(&format!(
+        "echo $$ > pid; date +%s > since; sh -c \"$1\"; code=$?; life=ended; \
+         [ $code != 0 ] || life={well}; \
+         echo \"$life $code $(( $(date +%s) - $(cat since) ))\" > end.new; mv end.new end"
+    ));
+    let command = quote(&kit.command);
     format!(
         "cd {folder} || exit 2; command -v {program} >/dev/null || exit 127; \
          mkdir begun 2>/dev/null || exit 0; \
-         setsid sh -c {command} >log 2>&1 </dev/null & exit 0"
+         setsid sh -c {watched} drover-runner {command} >log 2>&1 </dev/null & exit 0"
+    )
+}
+
+/// Tells how the runner stands, as `runs`, `ended`, `left` or `died` with its exit status and its
+/// seconds, and on further lines the end of its log.
+pub fn words(runner: &RunnerName) -> String {
+    let folder = folder(runner);
+    // Whether it lives is looked at first: its end is there before it is gone.
+    format!(
+        "cd {folder} 2>/dev/null || exit 2; lives=yes; \
+         [ ! -s pid ] || kill -0 \"$(cat pid)\" 2>/dev/null || lives=no; \
+         began=$(cat since 2>/dev/null || date +%s); span=$(( $(date +%s) - began )); \
+         if [ -s end ]; then head -n 1 end | head -c 64; \
+         elif [ $lives = no ]; then echo died 0 $span; else echo runs 0 $span; fi; \
+         tail -c {LOG_BYTES} log 2>/dev/null; exit 0"
     )
 }
 
@@ -44,4 +68,72 @@ pub fn end(runner: &RunnerName) -> String {
          if [ -s pid ]; then kill -TERM -- -\"$(cat pid)\" 2>/dev/null && sleep 1; \
          kill -KILL -- -\"$(cat pid)\" 2>/dev/null; fi; cd && rm -rf {folder}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    fn name() -> RunnerName {
+        RunnerName::new("drover-a1b2c3d4-0123456789abcdef")
+    }
+
+    fn shell(home: &Path, command: &str) -> (Option<i32>, String) {
+        let mut sh = Command::new("sh");
+        let out = sh.args(["-c", command]).env("HOME", home).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stdout).unwrap())
+    }
+
+    /// Starts a runner and gives what is told of it once that begins so.
+    fn told(command: &str, leaves: bool, life: &str) -> String {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path();
+        let (program, command) = ("sh".to_owned(), command.to_owned());
+        let (files, secrets) = (Vec::new(), Vec::new());
+        let kit = Kit { files, secrets, program, command, leaves };
+        assert_eq!(shell(home, &begun(&name())).0, Some(0));
+        assert_eq!(shell(home, &start(&name(), &kit)).0, Some(0));
+        assert_eq!(shell(home, &begun(&name())).0, i32::try_from(THERE).ok());
+        let words = loop {
+            let (code, words) = shell(home, &words(&name()));
+            assert_eq!(code, Some(0));
+            if words.starts_with(life) {
+                break words;
+            }
+        };
+        shell(home, &end(&name()));
+        assert_eq!(shell(home, &super::words(&name())).0, Some(2), "nothing is left");
+        words
+    }
+
+    // Invariant: how a runner ended is known for as long as its folder is there.
+
+    #[test]
+    fn a_runner_that_ended_is_told_with_its_status_and_its_log() {
+        let words =
+            told("set -- a; echo \"$@\" it\\'s; exec sh -c 'echo old >&2; exit 7'", false, "e");
+        let (first, log) = words.split_once('\n').unwrap();
+        assert!(first.starts_with("ended 7 "), "{first}");
+        assert_eq!(log, "a it's\nold\n");
+    }
+
+    #[test]
+    fn one_that_runs_and_one_whose_shell_was_killed_are_told_apart() {
+        let words = told("echo here; exec sleep 1000", false, "runs");
+        assert!(words.starts_with("runs 0 "), "{words}");
+        let words = told("kill -KILL $(cat pid)", false, "died");
+        assert!(words.starts_with("died 0 "), "{words}");
+    }
+
+    #[test]
+    fn a_command_that_may_leave_its_runner_running_has_not_ended_when_it_ends_well() {
+        assert!(told("true", true, "l").starts_with("left 0 "));
+        assert!(told("exit 3", true, "e").starts_with("ended 3 "));
+        assert!(told("true", false, "e").starts_with("ended 0 "));
+    }
 }

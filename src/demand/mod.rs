@@ -15,11 +15,13 @@ mod proof;
 #[cfg(test)]
 mod tests;
 pub mod woodpecker;
+mod words;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use drover_actors::demand::words::Words;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{RunnerName, SourceId};
 use drover_actors::ports::{Ask, Demand, HireCall, SourceSight};
@@ -36,6 +38,7 @@ use github::GitHub;
 use gitlab::GitLab;
 use jenkins::Jenkins;
 use woodpecker::Woodpecker;
+use words::Secrets;
 
 pub use connector::{Connector, Ended, Enlist, Kit, KitFile, Wake};
 pub use error::DemandError;
@@ -115,6 +118,7 @@ pub struct CiSystems {
     watches: Mutex<BTreeMap<SourceId, Watch>>,
     woken: Arc<OnceLock<OnNews>>,
     shell: Arc<SshShell>,
+    secrets: Arc<Secrets>,
     runtime: Handle,
 }
 
@@ -122,7 +126,7 @@ impl CiSystems {
     /// A port without sources; calls run on `runtime`.
     pub fn new(shell: Arc<SshShell>, runtime: Handle) -> Self {
         let (connectors, watches, woken) = (RwLock::default(), Mutex::default(), Arc::default());
-        Self { connectors, watches, woken, shell, runtime }
+        Self { connectors, watches, woken, shell, secrets: Arc::default(), runtime }
     }
 
     /// Sets or replaces the way to a source; calls under way keep the old one.
@@ -229,13 +233,14 @@ impl CiSystems {
 /// Makes a runner at its source and starts it in the guest.
 async fn take_on(
     connector: &dyn Connector,
-    shell: &SshShell,
+    (shell, secrets): (&SshShell, &Secrets),
     call: HireCall,
     limit: Duration,
 ) -> Result<(), DemandError> {
     let HireCall { runner, target, spec, want, .. } = call;
     let wish = Enlist { runner: &runner, spec: &spec, want: &want, target: &target };
     let kit = connector.enlist(wish).await?;
+    secrets.keep(&runner, kit.secrets.clone());
     let files =
         kit.files.iter().map(|file| (guest::path(&runner, file.name), file.content.clone()));
     let start = guest::start(&runner, &kit);
@@ -267,19 +272,38 @@ impl Demand for CiSystems {
 
     fn hire(&self, call: HireCall, limit: Duration) -> Ask<()> {
         let (shell, connector) = (Arc::clone(&self.shell), self.connector(&call.source));
+        let secrets = Arc::clone(&self.secrets);
         self.spawned(async move {
             // One that runs goes on whether its source is configured any more or not.
             if shell.begun(call.target.clone(), guest::begun(&call.runner), limit).await? {
                 return Ok(());
             }
             let source = call.source.clone();
-            let made = take_on(&*connector?, &shell, call, limit).await;
+            let made = take_on(&*connector?, (&shell, &secrets), call, limit).await;
             made.map_err(|error| error.fault(&source))
         })
     }
 
     fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()> {
+        self.secrets.forget(&call.runner);
         self.shell.script(call.target, guest::end(&call.runner), limit, "ending the runner")
+    }
+
+    fn words(&self, call: HireCall, limit: Duration) -> Ask<Words> {
+        let (secrets, runner) = (Arc::clone(&self.secrets), call.runner);
+        let read = self.shell.read(call.target, guest::words(&runner), limit);
+        async move {
+            let text = read.await?;
+            secrets.read(&runner, &text).ok_or_else(|| {
+                let text = "what it says of its runner can not be read";
+                Fault::new(FaultKind::Broken, Culprit::Guest, text)
+            })
+        }
+        .boxed()
+    }
+
+    fn obstacle(&self, source: &SourceId) -> Ask<Option<String>> {
+        self.call(source, |connector| async move { connector.obstacle().await })
     }
 
     fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
@@ -289,6 +313,7 @@ impl Demand for CiSystems {
 
     fn strike(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
         let runner = runner.clone();
+        self.secrets.forget(&runner);
         self.call(source, |connector| async move { connector.strike(&runner).await })
     }
 }

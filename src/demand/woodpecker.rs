@@ -206,6 +206,8 @@ impl Woodpecker {
             files: vec![KitFile { name: "agent.env", content }],
             program: program_of(&command).to_owned(),
             command: format!("set -a; . ./agent.env; set +a; {command}"),
+            leaves: self.command.is_some(),
+            secrets: vec![token.clone()],
         }
     }
 

@@ -431,8 +431,14 @@ async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Problem> {
     }
 }
 
-/// That runners of a source can not be begun, with what the last agent said that failed for it.
+/// That runners of a source can not be begun, with what it said against them, or the last agent that
+/// failed for it.
 fn unserved(view: &View, source: &SourceId, count: u32) -> Option<String> {
+    let all = view.sources();
+    let refused = all.iter().find(|one| one.source == *source).and_then(|one| one.refused.as_ref());
+    if let Some((since, text)) = refused {
+        return Some(format!("may not register runners since {}: {text}", rfc3339(*since)));
+    }
     if count == 0 {
         return None;
     }

@@ -254,6 +254,7 @@ mod tests {
             runners: 2,
             running: 2,
             unserved: 0,
+            refused: None,
             outage: Some((WallTime(0), "refused".into())),
         };
         told(&view, What::Source(Box::new(source)));

@@ -37,6 +37,12 @@ pub struct SourceOut {
     /// Runners in a row that could not be begun; nothing more is wanted for a while after each.
     #[serde(default)]
     pub unserved: u32,
+    /// Since when it lets no runner be made (RFC 3339); null while it does.
+    #[serde(default)]
+    pub refused_since: Option<String>,
+    /// Why it lets none be made.
+    #[serde(default)]
+    pub refusal: Option<String>,
     /// Since when it can not be looked at (RFC 3339); null while it can.
     pub silent_since: Option<String>,
     /// Why: that it does not answer, refuses the login, or what else it says.
@@ -67,6 +73,7 @@ pub struct LostJobOut {
 impl From<&SourcePicture> for SourceOut {
     fn from(one: &SourcePicture) -> Self {
         let (silent_since, detail) = one.outage.clone().unzip();
+        let (refused_since, refusal) = one.refused.clone().unzip();
         Self {
             id: one.source.to_string(),
             kind: one.kind.clone(),
@@ -79,6 +86,8 @@ impl From<&SourcePicture> for SourceOut {
             runners: one.runners,
             running: one.running,
             unserved: one.unserved,
+            refused_since: refused_since.map(rfc3339),
+            refusal,
             silent_since: silent_since.map(rfc3339),
             detail,
         }

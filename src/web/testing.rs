@@ -314,6 +314,7 @@ fn jobs_of_git() -> SourceJobs {
         running: vec![running],
         outage: None,
         unserved: 0,
+        refused: None,
     }
 }
 
@@ -334,6 +335,7 @@ fn jobs_of_old() -> SourceJobs {
         running: vec![running],
         outage: Some(Outage { since: THEN, text }),
         unserved: 0,
+        refused: None,
     }
 }
 

@@ -141,16 +141,71 @@ async fn a_token_that_may_only_look_costs_few_machines_and_is_told_of() {
     world.ci.refuse("git", true);
     world.ci.push("git", 3, &["linux"], MINUTE);
     world.pass(30 * MINUTE).await;
-    let gone: u64 = world.view().gone_by_reason().values().sum();
-    assert!((3..=24).contains(&gone), "{gone} machines in half an hour");
-    assert!(world.view().sources()[0].unserved > 0);
+    let gone = world.view().gone_by_reason();
+    let spent = gone.get("failed").copied().unwrap_or_default();
+    assert_eq!(spent, 1, "in half an hour: {gone:?}");
+    let told = world.view().sources().remove(0);
+    let (_, text) = told.refused.unwrap();
+    assert_eq!((told.unserved > 0, text.as_str()), (true, "the token lacks write:admin"));
     assert!(world.view().templates()[0].tripped.is_none(), "the machines are not to blame");
     world.ci.refuse("git", false);
     over(&world, "git", 3).await;
     world.end().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_token_of_which_only_trying_tells_costs_one_machine_after_each_pause() {
+    let world = World::started(with_sources("instanceCap: 4", &[("git", "")])).await;
+    world.ci.refuse("git", true);
+    world.ci.hide_refusals("git");
+    world.ci.push("git", 3, &["linux"], MINUTE);
+    world.pass(30 * MINUTE).await;
+    let gone = world.view().gone_by_reason();
+    let spent = gone.get("failed").copied().unwrap_or_default();
+    assert!((7..=9).contains(&spent), "in half an hour: {gone:?}");
+    assert_eq!(world.view().sources()[0].refused.clone().unwrap().1, "403");
+    world.ci.refuse("git", false);
+    over(&world, "git", 3).await;
+    assert_eq!(world.view().sources()[0].refused, None);
+    world.end().await;
+}
+
 // Invariant: guests that lie are retired by deadline, and their jobs run elsewhere.
+
+#[tokio::test(start_paused = true)]
+async fn a_runner_that_ends_at_once_is_replaced_long_before_its_time_and_told_with_its_words() {
+    let keys = "registerTimeoutSec: 600";
+    let world = World::started(with_sources("instanceCap: 1", &[("git", keys)])).await;
+    world.ci.habits("git", &[Habit::Ends]);
+    world.ci.push("git", 1, &["linux"], MINUTE);
+    let began = tokio::time::Instant::now();
+    over(&world, "git", 1).await;
+    assert!(began.elapsed() < 5 * MINUTE, "{:?}", began.elapsed());
+    world.until("its agent is gone", |view| view.agents().is_empty()).await;
+    let reasons: Vec<String> =
+        world.view().gone_agents().iter().map(|gone| gone.reason.to_string()).collect();
+    let told = reasons.iter().find(|reason| reason.contains("its runner ended before")).unwrap();
+    assert!(told.contains("it ended with 1 after 1 s; its log: too old"), "{told}");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn crashes_while_a_runner_is_asked_about_lose_nothing_of_its_end() {
+    for after in [33, 40, 46, 52, 58, 64] {
+        let keys = "registerTimeoutSec: 160";
+        let setup = with_sources("instanceCap: 1", &[("git", keys)]).seed(after);
+        let mut world = World::started(setup).await;
+        world.ci.habits("git", &[Habit::Ends]);
+        world.ci.push("git", 1, &["linux"], MINUTE);
+        world.pass(Duration::from_secs(after)).await;
+        world.restart(Duration::from_secs(7)).await;
+        over(&world, "git", 1).await;
+        world.until("its agent is gone", |view| view.agents().is_empty()).await;
+        let jobs = world.ci.jobs("git");
+        assert_eq!((jobs[0].runs, &jobs[0].stage), (1, &Stage::Done), "after {after} s");
+        world.end().await;
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn guests_that_never_connect_or_never_work_are_replaced() {

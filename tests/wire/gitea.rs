@@ -328,6 +328,54 @@ fn a_guest_whose_runner_never_connects_is_given_up_by_deadline() {
     let gone = events.until("agentGone", |_| true);
     let why = gone["agent"]["detail"].as_str().unwrap();
     assert!(why.contains("its runner did not connect to source `git` within 5 s"), "{why}");
+    assert!(why.contains("it still runs, for "), "{why}");
+}
+
+#[test]
+fn a_guest_whose_runner_ends_badly_after_its_job_is_done() {
+    let gitea = Gitea::start();
+    let (_dir, sim, site) = world();
+    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}; exit 9\"");
+    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
+    let service = Service::start(&site);
+    service.drain();
+    let mut events = Events::follow(&site);
+    gitea.repository("app", &job("echo short"));
+    let gone = events.until("agentGone", |_| true);
+    assert_eq!(gone["agent"]["reason"], "used-up", "{gone}");
+}
+
+// Invariant: a token that may make no runner costs no machine as long as that can be seen without one.
+
+#[test]
+fn a_token_that_may_only_read_is_told_and_costs_nothing_until_another_is_given() {
+    let mut gitea = Gitea::start();
+    let (_dir, sim, site) = world();
+    let admin = gitea.token.clone();
+    gitea.repository("app", &job("echo served"));
+    gitea.narrow("read:admin");
+    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
+    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
+    let service = Service::start(&site);
+    service.drain();
+    let mut events = Events::follow(&site);
+    let seen = |fact: &Value| {
+        let text = fact["source"]["refusal"].as_str().unwrap_or_default();
+        text.starts_with("POST /api/v1/admin/actions/runners/registration-token: 403")
+    };
+    let told = events.until("source", seen);
+    assert!(told["source"]["refusedSince"].is_string(), "{told}");
+    let said = String::from_utf8(site.cli(&["status"]).stdout).unwrap();
+    assert!(said.contains("git: may not register runners since "), "{said}");
+    site.until_empty();
+    site.write_secret("gitea", &admin);
+    assert!(site.cli(&["reload"]).status.success());
+    events.until("agentGone", |fact| fact["agent"]["reason"] == "used-up");
+    let all = site.json(&["agents"])["gone"].as_array().cloned().unwrap();
+    let failed = all.iter().filter(|agent| agent["reason"] == "failed").count();
+    assert_eq!(failed, 1, "{all:?}");
+    gitea.token = admin;
+    assert_eq!(gitea.conclusions(), [("it".to_owned(), "success".to_owned())].into());
 }
 
 // Invariant: a token needs no more than README says.

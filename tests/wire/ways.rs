@@ -170,6 +170,33 @@ pub fn a_runner_that_never_calls_is_given_up<F: Fake>(kind: &Kind<F>) {
     let gone = scene.events.until("agentGone", |_| true);
     let why = gone["agent"]["detail"].as_str().unwrap();
     assert!(why.contains("its runner did not connect to source `ci` within 5 s"), "{why}");
+    assert!(why.contains("it still runs, for ") && why.contains("its log is empty"), "{why}");
+}
+
+/// The guest's program does its job and complains at its end.
+pub fn a_runner_that_ends_badly_after_its_job_is_done<F: Fake>(kind: &Kind<F>) {
+    let more = "registerTimeoutSec: 5, runnerCommand: \"python3 ../../runner.py; exit 9\"";
+    let mut scene = Scene::start(kind, more, |_| ());
+    scene.push("it", &["linux"], None, "echo served");
+    let gone = scene.gone(1);
+    assert_eq!(gone[0]["reason"], "used-up", "{gone:?}");
+    scene.ends(&[("it", "success")]);
+    nothing_left(&scene.server, &scene.sim, &scene.site);
+}
+
+/// The guest's program ends at once, as of a wrong version.
+pub fn a_runner_that_ends_at_once_is_told_before_its_time<F: Fake>(kind: &Kind<F>) {
+    let command = "cat *.env; echo version 1 is too old >&2; exit 7";
+    let more = format!("registerTimeoutSec: 40, runnerCommand: \"{command}\"");
+    let mut scene = Scene::start(kind, &more, |_| ());
+    scene.push("it", &["linux"], None, "echo never");
+    let gone = scene.events.until("agentGone", |_| true);
+    let why = gone["agent"]["detail"].as_str().unwrap();
+    assert!(why.contains("it ended with 7 after "), "{why}");
+    assert!(why.contains("version 1 is too old") && why.contains("***"), "{why}");
+    let rows = scene.server.fake().core().rows.clone();
+    assert!(rows.iter().all(|row| !why.contains(&row.secret)), "{why}");
+    assert!(why.contains("before it connected to source `ci`"), "{why}");
 }
 
 /// The token reads, and no more.

@@ -227,6 +227,16 @@ fn a_guest_whose_woodpecker_agent_never_calls_is_given_up_by_deadline() {
 }
 
 #[test]
+fn an_agent_of_woodpecker_that_ends_at_once_is_told_before_its_time() {
+    ways::a_runner_that_ends_at_once_is_told_before_its_time(&kind());
+}
+
+#[test]
+fn an_agent_of_woodpecker_that_ends_badly_after_its_workflow_is_done() {
+    ways::a_runner_that_ends_badly_after_its_job_is_done(&kind());
+}
+
+#[test]
 fn a_token_that_may_make_no_agent_of_woodpecker_is_told() {
     ways::a_token_that_may_make_no_row_is_told(&kind());
 }

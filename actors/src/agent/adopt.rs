@@ -73,7 +73,8 @@ impl Mind {
             granted.expires = granted.expires + down;
             let ends = now.mono + (granted.expires - now.wall);
             let (asked, retry, tries, told_ready) = (None, None, 0, true);
-            (id.clone(), Lease { granted, ends, stage, asked, retry, tries, told_ready })
+            let failing = None;
+            (id.clone(), Lease { granted, ends, stage, asked, retry, tries, told_ready, failing })
         };
         let held = entry.leases.iter().map(|(id, granted)| {
             let keyed = granted.ask.enters();

@@ -20,6 +20,9 @@ const KEY_LIMIT: Duration = Duration::from_secs(30);
 /// How long starting or ending a runner may take; what it needs may be fetched from its source.
 const RUNNER_LIMIT: Duration = Duration::from_secs(120);
 
+/// How long asking a guest about its runner may take.
+const WORDS_LIMIT: Duration = Duration::from_secs(15);
+
 /// What marks the key of whoever holds a guest; no lease is called so.
 const HOLD: &str = "hold";
 
@@ -100,6 +103,13 @@ pub fn carry(
                 }
             };
             answer.map(|result| Answer::Expelled(lease, result)).boxed_local()
+        }
+        Call::Words(address, lease, pass) => {
+            let Pass::Runner(source, runner, want) = pass else { return None };
+            let (target, spec) = (target(address), spec.clone());
+            let call = HireCall { source, runner, target, spec, want };
+            let words = ports.demand.words(call, WORDS_LIMIT);
+            words.map(|result| Answer::Words(lease, result)).boxed_local()
         }
         Call::Unlock(address, key) => ports
             .shell

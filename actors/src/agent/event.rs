@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::agent::boots::Booted;
 use crate::agent::lessons::Lesson;
 use crate::cluster::LaneEnd;
+use crate::demand::words::Words;
 use crate::fact::What;
 use crate::fault::Fault;
 use crate::id::{Attempt, LeaseId, NodeName, RunnerName, SourceId, Upid, VmId};
@@ -73,6 +74,8 @@ pub enum Answer {
     Admitted(LeaseId, Result<(), Fault>),
     /// Of [`Call::Expel`].
     Expelled(LeaseId, Result<(), Fault>),
+    /// Of [`Call::Words`].
+    Words(LeaseId, Result<Words, Fault>),
     /// Of [`Call::Unlock`].
     Unlocked(Result<(), Fault>),
     /// Of [`Call::Fence`].
@@ -111,6 +114,10 @@ pub enum Effect {
     HeldAsNext,
     /// The runner of a source is in the guest and starts.
     Hired(SourceId, RunnerName),
+    /// The runner of a source has ended in the guest, with 0 or not.
+    Ended(SourceId, RunnerName, bool),
+    /// The source did not let its runner be made, for this reason.
+    NotHired(SourceId, RunnerName, String),
     /// Wake the mind at this moment; takes the place of any earlier wish.
     WakeAt(Attempt, Moment),
     /// The actor ends.
@@ -164,6 +171,8 @@ pub enum Call {
     Admit(IpAddr, LeaseId, Pass),
     /// Remove a lease's public key and user data, or end its runner.
     Expel(IpAddr, LeaseId, Pass),
+    /// Ask the guest about a lease's runner.
+    Words(IpAddr, LeaseId, Pass),
     /// Install the public key of whoever holds the guest.
     Unlock(IpAddr, String),
     /// Verify the marks and tag the guest as going.
@@ -187,6 +196,7 @@ impl Call {
             | Self::Run(..)
             | Self::Upload(..)
             | Self::Admit(..)
+            | Self::Words(..)
             | Self::Unlock(..)
             | Self::Expel(..) => true,
             Self::Clone { .. }

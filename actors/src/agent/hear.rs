@@ -24,6 +24,9 @@ impl Mind {
             AgentCommand::LeaseRenewed { lease, expires } => self.renewed(&lease, expires, out),
             AgentCommand::EndLease { lease, why } => self.end_lease(&lease, &why, out),
             AgentCommand::FailLease { lease, text } => self.fail_lease(&lease, text, out),
+            AgentCommand::AskRunner { lease } => {
+                self.ask_words(&lease, out);
+            }
             AgentCommand::Override(change) => self.override_limits(change, out),
             AgentCommand::Hold(hold) => self.hold(hold.map(|hold| *hold), out),
             AgentCommand::Drain(reason) => self.wish(reason, out),
@@ -127,6 +130,11 @@ impl Mind {
                     self.expelled(&id, result, out);
                 }
             }
+            Answer::Words(id, result) => {
+                if self.leases.get(&id).is_some_and(|lease| lease.asked == Some(attempt)) {
+                    self.worded(&id, result, out);
+                }
+            }
             Answer::Looked(result) if self.peek == Some(attempt) => {
                 self.peek = None;
                 self.peeked(result, out);
@@ -205,7 +213,7 @@ impl Mind {
             Answer::Unlocked(result) => self.unlocked(result, out),
             Answer::Fenced(result) => self.fenced(result, out),
             Answer::Leftovers(result) => self.remains_listed(result, out),
-            Answer::Admitted(..) | Answer::Expelled(..) => {}
+            Answer::Admitted(..) | Answer::Expelled(..) | Answer::Words(..) => {}
         }
     }
 }

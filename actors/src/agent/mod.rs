@@ -47,6 +47,7 @@ pub use shadow::{Progress, Shadow};
 pub use state::State;
 
 use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
+use crate::demand::runners::End;
 use crate::fact::{Fact, What};
 use crate::id::{Attempt, LeaseId};
 use crate::ledger::RunnerEntry;
@@ -210,6 +211,8 @@ impl Agent {
                 | Effect::Booted(_)
                 | Effect::Learnt(_)
                 | Effect::Hired(..)
+                | Effect::Ended(..)
+                | Effect::NotHired(..)
                 | Effect::End) => self.queue.push_back(effect),
             }
         }
@@ -220,6 +223,10 @@ impl Agent {
     /// Tells the template where the agent stands. A lease whose end is not durable yet is still on
     /// it: by this its release is answered.
     fn report(&mut self, report: AgentReport) {
+        if let Some(fault) = &report.fault {
+            let template = &self.birth.spec.id;
+            tracing::warn!(agent = %self.birth.id, %template, error = %fault, "agent failed");
+        }
         report.refused.iter().for_each(|lease| self.shadow.refused(lease));
         let waiting = self.queue.iter().filter_map(|effect| match effect {
             Effect::Record(body) => ended_by(body),
@@ -233,6 +240,8 @@ impl Agent {
             | Effect::Booted(_)
             | Effect::Learnt(_)
             | Effect::Hired(..)
+            | Effect::Ended(..)
+            | Effect::NotHired(..)
             | Effect::HeldAsNext
             | Effect::End => None,
         });
@@ -291,6 +300,13 @@ impl Agent {
             Effect::Hired(source, runner) => {
                 let now = self.birth.ports.ambient.now().mono;
                 self.birth.runners.hired(&source, &runner, now);
+            }
+            Effect::Ended(source, runner, well) => {
+                let at = self.birth.ports.ambient.now().mono;
+                self.birth.runners.ended(&source, &runner, End { at, well });
+            }
+            Effect::NotHired(source, runner, text) => {
+                self.birth.runners.refused(&source, &runner, text);
             }
             Effect::End => ctx.stop(),
             Effect::Report(report) => self.report(*report),

@@ -7,6 +7,7 @@ use crate::agent::event::{Call, Effect, Pass};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{Lease, Stage, State};
+use crate::demand::words::Words;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{LeaseId, RunnerName};
 use crate::ledger::GrantedLease;
@@ -52,7 +53,8 @@ impl Mind {
         let granted = GrantedLease { ask, expires, runner };
         let told_ready = stage == Stage::Ready;
         let ends = out.now.mono + (expires - out.now.wall);
-        let lease = Lease { granted, ends, stage, asked: None, retry: None, tries: 0, told_ready };
+        let (asked, retry, tries, failing) = (None, None, 0, None);
+        let lease = Lease { granted, ends, stage, asked, retry, tries, told_ready, failing };
         self.show_lease(&lease, "", out);
         self.leases.insert(id.clone(), lease);
         if !matches!(self.state, State::Leased) {
@@ -129,7 +131,15 @@ impl Mind {
             Err(fault) if fault.kind == FaultKind::Gone && lease.granted.ask.user_data => {
                 self.end_lease(id, &fault.text, out);
             }
-            Err(fault) => self.key_failed(id, fault, out),
+            Err(fault) => {
+                if let Some(Pass::Runner(source, runner, _)) = lease.granted.pass()
+                    && fault.culprit == Culprit::Source(source.clone())
+                    && !can_pass(&fault.kind)
+                {
+                    out.effects.push(Effect::NotHired(source, runner, fault.text.clone()));
+                }
+                self.key_failed(id, fault, out);
+            }
         }
     }
 
@@ -182,6 +192,9 @@ impl Mind {
         if lease.stage == Stage::Expelling {
             return;
         }
+        if let Some(text) = lease.failing.take() {
+            return self.runner_failed(id, text, out);
+        }
         let ended = lease.clone();
         lease.stage = Stage::Expelling;
         lease.asked = None;
@@ -191,11 +204,61 @@ impl Mind {
         self.lease_go_on(id, out);
     }
 
-    /// A source found a lease's runner not to be what it should.
+    /// A source found a lease's runner not to be what it should. Its guest goes with it, and is asked
+    /// about it before.
     pub(super) fn fail_lease(&mut self, id: &LeaseId, text: String, out: &mut Out) {
-        if self.leases.get(id).is_some_and(|lease| lease.stage != Stage::Expelling) {
-            self.lease_failed(id, Fault::new(FaultKind::Broken, Culprit::Template, text), out);
+        if self.leases.get(id).is_none_or(|lease| lease.stage == Stage::Expelling) {
+            return;
         }
+        if !self.ask_words(id, out) {
+            return self.runner_failed(id, text, out);
+        }
+        if let Some(lease) = self.leases.get_mut(id) {
+            lease.failing.get_or_insert(text);
+        }
+    }
+
+    /// Asks the guest about a lease's runner; gives whether an answer will come.
+    pub(super) fn ask_words(&mut self, id: &LeaseId, out: &mut Out) -> bool {
+        let (address, attempt) = (self.address(), self.next());
+        let Some(lease) = self.leases.get_mut(id) else { return false };
+        if self.observing || lease.stage != Stage::Ready {
+            return false;
+        }
+        if lease.asked.is_some() {
+            return true;
+        }
+        let (Some(address), Some(pass @ Pass::Runner(..))) = (address, lease.granted.pass()) else {
+            return false;
+        };
+        lease.asked = Some(attempt);
+        out.effects.push(Effect::Ask(attempt, Call::Words(address, id.clone(), pass)));
+        true
+    }
+
+    /// The guest answered what it knows of a runner.
+    pub(super) fn worded(&mut self, id: &LeaseId, result: Result<Words, Fault>, out: &mut Out) {
+        let Some(lease) = self.leases.get_mut(id) else { return };
+        lease.asked = None;
+        match (lease.failing.take(), result) {
+            (Some(text), Ok(words)) => self.runner_failed(id, format!("{text}; {words}"), out),
+            (Some(text), Err(fault)) => {
+                let text = format!("{text}; its guest could not be asked: {}", fault.text);
+                self.runner_failed(id, text, out);
+            }
+            (None, Ok(words)) => {
+                if let Some(Pass::Runner(source, runner, _)) = lease.granted.pass()
+                    && let Some(well) = words.ended()
+                {
+                    out.effects.push(Effect::Ended(source, runner, well));
+                }
+            }
+            (None, Err(_)) => {}
+        }
+    }
+
+    fn runner_failed(&mut self, id: &LeaseId, text: String, out: &mut Out) {
+        self.lease_failed(id, Fault::new(FaultKind::Broken, Culprit::Template, text), out);
     }
 
     /// Makes a lease's call, or passes over one whose key need not be removed.
@@ -269,7 +332,9 @@ impl Mind {
     }
 
     /// The agent can not serve a lease any more: one that nobody was told is ready waits again.
-    fn lose(&self, lease: Lease, detail: &str, out: &mut Out) {
+    fn lose(&self, mut lease: Lease, detail: &str, out: &mut Out) {
+        let failing = lease.failing.take();
+        let detail = failing.as_deref().unwrap_or(detail);
         match lease.stage {
             Stage::Expelling => {}
             Stage::Admitting if !lease.told_ready => {

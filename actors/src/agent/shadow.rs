@@ -145,6 +145,8 @@ impl Shadow {
             AgentCommand::Rest => orders.rest = true,
             AgentCommand::NotGranted(_)
             | AgentCommand::Withdraw
+            // Its source asks once more.
+            | AgentCommand::AskRunner { .. }
             | AgentCommand::Vanished
             | AgentCommand::SeenStopped => {}
         }

@@ -277,4 +277,6 @@ pub struct Lease {
     pub tries: u32,
     /// Whether its holder was ever told that it is ready, or may have been.
     pub told_ready: bool,
+    /// Why it fails as soon as its guest was asked about its runner.
+    pub failing: Option<String>,
 }

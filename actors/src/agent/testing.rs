@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::mind::{Mind, step};
+use crate::demand::words::{Life, Words};
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, Attempt, ClusterId, Installation, LeaseId, NodeName, Upid, VmId};
@@ -253,6 +254,9 @@ impl Drive {
             }
             Call::Admit(_, lease, _) => Answer::Admitted(lease, Ok(())),
             Call::Expel(_, lease, _) => Answer::Expelled(lease, Ok(())),
+            Call::Words(_, lease, _) => {
+                Answer::Words(lease, Ok(Words { life: Life::Runs, seconds: 2, lines: "".into() }))
+            }
             Call::Unlock(..) => Answer::Unlocked(Ok(())),
             Call::Fence => Answer::Fenced(Ok(self.sight())),
             Call::Shutdown(_) => Answer::Accepted(Ok(upid("qmshutdown"))),
@@ -447,6 +451,7 @@ pub fn refused(call: &Call, fault: Fault) -> Answer {
         Call::Run(..) | Call::Upload(..) => Answer::Ran(Err(fault)),
         Call::Admit(_, lease, _) => Answer::Admitted(lease.clone(), Err(fault)),
         Call::Expel(_, lease, _) => Answer::Expelled(lease.clone(), Err(fault)),
+        Call::Words(_, lease, _) => Answer::Words(lease.clone(), Err(fault)),
         Call::Unlock(..) => Answer::Unlocked(Err(fault)),
         Call::Fence => Answer::Fenced(Err(fault)),
         Call::Leftovers => Answer::Leftovers(Err(fault)),

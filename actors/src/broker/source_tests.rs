@@ -16,6 +16,7 @@ pub(super) fn source(name: &str, share: ShareSpec) -> Arc<SourceSpec> {
         whole: false,
         single: true,
         early: false,
+        registers: false,
         poll: Duration::from_secs(10),
         brisk: Duration::from_secs(10),
         register: Duration::from_secs(120),
@@ -75,7 +76,7 @@ fn a_job_is_served_once_although_it_is_still_seen_to_wait() {
 }
 
 #[test]
-fn a_runner_that_could_not_be_begun_is_wanted_anew() {
+fn a_runner_that_could_not_be_begun_is_wanted_anew_when_its_source_says_so() {
     let (mut broker, specs) = with_sources(&["git"]);
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
     wanted(&mut broker, "git", 1, 0, &[]);
@@ -89,6 +90,8 @@ fn a_runner_that_could_not_be_begun_is_wanted_anew() {
     let orders = broker.news(&back, at(1).wall);
     assert_eq!(text(&orders), ["use1 of git is not served"]);
     assert!(broker.lease(&LeaseId::new("use1")).is_none());
+    assert!(broker.decided().is_empty(), "what that means is its source's to say");
+    wanted(&mut broker, "git", 1, 0, &[]);
     assert_eq!(text(&broker.decided()), ["start 1 c/t"]);
 }
 

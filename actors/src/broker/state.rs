@@ -322,6 +322,8 @@ impl Broker {
     fn returned(&mut self, lease: LeaseId, releasing: bool) -> Order {
         if let Some(source) = self.book.of_source(&lease) {
             self.book.forget(&lease);
+            // It says anew what it wants, which is nothing for a while: no machine is begun before.
+            self.demanded(&source, Vec::new(), std::iter::empty());
             return Order::NotServed { source, lease };
         }
         let returns = self.book.returned(&lease);

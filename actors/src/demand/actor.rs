@@ -20,6 +20,7 @@ use crate::demand::spec::SourceSpec;
 use crate::fact::{Fact, SourcePicture, What};
 use crate::fault::Fault;
 use crate::id::{AgentId, LeaseId, RunnerName, SourceId};
+use crate::message::AgentCommand;
 use crate::ports::SourceSight;
 use crate::record::Body;
 use crate::supervise::{heard, take_turns};
@@ -201,6 +202,15 @@ impl Source {
                 let source = self.id.clone();
                 self.herd.do_send(SourceReport::Wanted { source, levels, jobs });
             }
+            Effect::Prove => {
+                let obstacle = demand.obstacle(&self.id);
+                ctx.spawn(obstacle.into_actor(self).map(|obstacle, actor, ctx| {
+                    actor.step(ctx, |mind, runners, _, out| mind.proven(obstacle, runners, out));
+                }));
+            }
+            Effect::Ask(agent, lease) => {
+                self.common.roster.send(&agent, AgentCommand::AskRunner { lease });
+            }
             Effect::Over(agent, lease, why) => {
                 self.herd.do_send(SourceReport::Over { agent, lease, why });
             }
@@ -280,6 +290,7 @@ impl Source {
             running: Vec::new(),
             outage: None,
             unserved: 0,
+            refused: None,
         };
         self.mind.as_ref().map_or_else(empty, |mind| mind.report(&self.runners()))
     }

@@ -4,12 +4,17 @@
 //! What a source says is a level: an answer that is lost, late or told twice changes nothing for
 //! good. Guests are hostile: a runner counts by what its source says of it, and by deadlines.
 
+mod judge;
+mod shown;
+mod trouble;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ambient::jittered;
 use crate::demand::Level;
+use crate::demand::mind::trouble::Trouble;
 use crate::demand::report::Unoffered;
 use crate::demand::runners::Kept;
 use crate::demand::seen::Seen;
@@ -17,7 +22,7 @@ use crate::demand::spec::SourceSpec;
 use crate::demand::strays::Strays;
 use crate::fault::Fault;
 use crate::id::{AgentId, Installation, LeaseId, RunnerName};
-use crate::ports::{JobSight, JournalFault, RowSight, Shut, SourceSight};
+use crate::ports::{JobSight, JournalFault, RowSight, SourceSight};
 use crate::record::Want;
 use crate::time::{Moment, Now, WallTime};
 
@@ -31,8 +36,6 @@ const WAKE_GAP_LONGEST: Duration = Duration::from_secs(10);
 const STALE: Duration = Duration::from_secs(60);
 /// A runner whose lease nobody has heard of may have just been intended.
 const UNHEARD: Duration = Duration::from_secs(60);
-/// A runner that is not connected for so long while a job is on it will not end that job.
-const AWAY: Duration = Duration::from_secs(600);
 /// Between two tries to remove a runner.
 const STRIKE_PAUSE: Duration = Duration::from_secs(30);
 /// How often a runner is told to take no further job before that is taken for done.
@@ -55,6 +58,10 @@ pub enum Effect {
     Sweep(RunnerName),
     /// Tell the herd what is wanted, and the jobs on each lease.
     Tell(Vec<Level>, Vec<(LeaseId, u32)>),
+    /// Look whether runners can be made, without making one.
+    Prove,
+    /// Ask a lease's guest whether its runner has ended.
+    Ask(AgentId, LeaseId),
     /// A lease's runner is done: it is over.
     Over(AgentId, LeaseId, &'static str),
     /// A lease's runner is not what it should be.
@@ -112,17 +119,17 @@ pub struct SourceMind {
     took: Duration,
     next: Moment,
     failures: u32,
-    pub(super) outage: Option<(Moment, Outage)>,
-    pub(super) seen: BTreeMap<RunnerName, Seen>,
-    /// Runners in a row that could not be made, and until when none is wanted for that.
-    pub(super) unserved: (u32, Option<Moment>),
+    outage: Option<(Moment, Outage)>,
+    seen: BTreeMap<RunnerName, Seen>,
+    /// What keeps runners from being begun.
+    trouble: Trouble,
     /// Jobs that want what this source may not have, by the last look.
-    pub(super) ignored: Vec<JobSight>,
+    ignored: Vec<JobSight>,
     /// Jobs of which the source does not tell what they want, by the last look.
-    pub(super) unread: usize,
+    unread: usize,
     /// What is wanted of the jobs that wait and no template offers.
-    pub(super) unoffered: Vec<Unoffered>,
-    pub(super) jobs: Vec<JobSight>,
+    unoffered: Vec<Unoffered>,
+    jobs: Vec<JobSight>,
 }
 
 impl SourceMind {
@@ -141,7 +148,7 @@ impl SourceMind {
             failures: 0,
             outage: None,
             seen: BTreeMap::new(),
-            unserved: (0, None),
+            trouble: Trouble::default(),
             ignored: Vec::new(),
             unread: 0,
             unoffered: Vec::new(),
@@ -165,7 +172,7 @@ impl SourceMind {
         if let Some(spec) = spec {
             if spec.connection != self.spec.connection {
                 self.failures = 0;
-                self.unserved = (0, None);
+                self.trouble = Trouble::default();
             }
             self.spec = spec;
         }
@@ -184,15 +191,49 @@ impl SourceMind {
         now: Now,
         out: &mut Vec<Effect>,
     ) {
-        let (count, until) = &mut self.unserved;
-        *count += 1;
-        let pause = self.spec.poll.saturating_mul(1 << (*count).min(6)).min(PAUSE_LONGEST);
-        *until = Some(now.mono + pause);
+        self.trouble.count += 1;
+        let count = self.trouble.count;
+        let pause = self.spec.poll.saturating_mul(1 << count.min(6)).min(PAUSE_LONGEST);
+        self.trouble.until = Some(now.mono + pause);
         tracing::warn!(
             source = %self.spec.id, count, seconds = pause.as_secs(),
             "runner could not be begun: none is wanted for a while"
         );
         self.tell(runners, out);
+    }
+
+    /// Whether runners can be made was looked at.
+    pub fn proven(
+        &mut self,
+        obstacle: Result<Option<String>, Fault>,
+        runners: &BTreeMap<RunnerName, Runner>,
+        out: &mut Vec<Effect>,
+    ) {
+        self.trouble.proven(obstacle);
+        self.tell(runners, out);
+    }
+
+    /// Takes in what its source said against runners.
+    fn hear_refusals(
+        &mut self,
+        runners: &BTreeMap<RunnerName, Runner>,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        for (name, runner) in runners {
+            let Some(text) = &runner.kept.refused else { continue };
+            let seen = self.seen.entry(name.clone()).or_default();
+            if !std::mem::replace(&mut seen.refused, true) {
+                tracing::warn!(
+                    source = %self.spec.id, runner = %name, error = text,
+                    "source lets no runner be made"
+                );
+                self.trouble.refuse(text, now);
+            }
+        }
+        if self.configured && self.trouble.wants_proof(self.spec.poll, now.mono) {
+            out.push(Effect::Prove);
+        }
     }
 
     /// Somebody says that there is news.
@@ -215,8 +256,9 @@ impl SourceMind {
             self.jobs.clear();
             self.tell(runners, out);
         }
-        if self.unserved.1.is_some_and(|until| until <= now.mono) {
-            self.unserved.1 = None;
+        self.hear_refusals(runners, now, out);
+        if self.trouble.until.is_some_and(|until| until <= now.mono) {
+            self.trouble.until = None;
             self.tell(runners, out);
         }
         for (name, runner) in runners.iter().filter(|(_, runner)| !runner.lives) {
@@ -370,150 +412,21 @@ impl SourceMind {
         self.outage = Some((from, Outage { since, ..outage }));
     }
 
-    /// What a look says of a runner whose machine went while a job was on it.
-    fn mourn(
-        &mut self,
-        name: &RunnerName,
-        runner: &Runner,
-        row: Option<&RowSight>,
-        out: &mut Vec<Effect>,
-    ) {
-        let Some(seen) = self.seen.get_mut(name) else { return };
-        let asked_since = seen.died.is_some_and(|died| self.looked.is_some_and(|at| at >= died));
-        if !asked_since || seen.settled {
-            return;
-        }
-        seen.settled = true;
-        if let Some(row) = row.filter(|row| row.jobs > 0) {
-            let agent = runner.kept.entry.agent.clone();
-            let job = row.job.clone().or(seen.job.take());
-            out.push(Effect::Lost { runner: name.clone(), agent, job });
-        }
-    }
-
-    /// What a look says of one runner.
-    fn judge(
-        &mut self,
-        name: &RunnerName,
-        runner: &Runner,
-        row: Option<&RowSight>,
-        now: Now,
-        out: &mut Vec<Effect>,
-    ) {
-        let Kept { entry, hired, .. } = &runner.kept;
-        let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
-        let seen = self.seen.entry(name.clone()).or_insert_with(|| Seen::of(runner, row));
-        seen.held = true;
-        if seen.settled {
-            return;
-        }
-        let Some(row) = row else {
-            // Made, and gone again: it had its job, or somebody removed it. While it is being made
-            // nothing can be said.
-            if hired.is_some() || seen.online.is_some() {
-                seen.settled = true;
-                seen.jobs = 0;
-                out.push(Effect::Over(agent, lease, "done"));
-            }
-            return;
-        };
-        let before = seen.began;
-        seen.count(row);
-        if seen.began > before && runner.most > 1 {
-            out.push(Effect::Worked(name.clone(), seen.began));
-        }
-        let done = self.spec.single && seen.began >= runner.most;
-        if row.online || row.jobs > 0 {
-            self.unserved = (0, None);
-            seen.online.get_or_insert(now.mono);
-        }
-        if row.node.shut == Shut::Quiet && !seen.quiet {
-            // It was told by an earlier start of the service.
-            seen.quiet = true;
-            seen.quieted = Some(now.mono);
-        }
-        seen.shut = row.node.shut != Shut::Open;
-        if row.jobs > 0 {
-            seen.idle = None;
-            if self.spec.early && done && !seen.quiet {
-                seen.quiet = true;
-                out.push(Effect::Quiet(name.clone()));
-            }
-            let away = *seen.away.get_or_insert(now.mono);
-            if row.online {
-                seen.away = None;
-            } else if now.mono - away >= AWAY {
-                seen.settled = true;
-                let text = format!(
-                    "its runner is not connected to source `{}` since {} s, and had a job",
-                    self.spec.id,
-                    AWAY.as_secs()
-                );
-                let (lost, job) = (agent.clone(), row.job.clone());
-                out.push(Effect::Lost { runner: name.clone(), agent: lost, job });
-                out.push(Effect::Fail(agent, lease, text));
-            }
-            return;
-        }
-        seen.away = None;
-        let said = row.node.reason.as_ref().map_or_else(String::new, |why| format!("; {why}"));
-        if let Shut::Unfit(why) = &row.node.shut
-            && !done
-        {
-            seen.settled = true;
-            let text = format!("source `{}` took its runner off: {why}", self.spec.id);
-            out.push(Effect::Fail(agent, lease, text));
-        } else if row.online && row.node.shut == Shut::Person && !done && self.configured {
-            // Whoever did that looks at it, or wants it to rest: it is theirs until its time is over.
-            seen.idle = None;
-        } else if row.online {
-            let since = *seen.idle.get_or_insert(now.mono);
-            let idle = runner.idle.map_or(self.spec.idle, |idle| idle.min(self.spec.idle));
-            let too_long = now.mono - since >= idle || !self.configured;
-            // What it took just before it was told is seen by a look that began later.
-            let told = seen.quieted.is_some_and(|at| self.looked.is_some_and(|look| look >= at));
-            if seen.quiet && told {
-                seen.settled = true;
-                let why = if done { "done" } else { "idle" };
-                out.push(Effect::Over(agent, lease, why));
-            } else if !seen.quiet && (too_long || done) {
-                seen.quiet = true;
-                out.push(Effect::Quiet(name.clone()));
-            }
-        } else if let (None, Some(hired)) = (seen.online, hired)
-            && now.mono - *hired >= self.spec.register
-        {
-            seen.settled = true;
-            let seconds = self.spec.register.as_secs();
-            let text = format!(
-                "its runner did not connect to source `{}` within {seconds} s: look whether the \
-                 guest reaches it, and at the runner's log in the guest{said}",
-                self.spec.id
-            );
-            out.push(Effect::Fail(agent, lease, text));
-        } else if seen.online.is_some() {
-            // It was connected and is not: a guest that went silent is worth no more than an idle one.
-            let since = *seen.idle.get_or_insert(now.mono);
-            if now.mono - since >= self.spec.register {
-                seen.settled = true;
-                let id = &self.spec.id;
-                let text = format!("its runner left source `{id}` and did not return{said}");
-                out.push(Effect::Fail(agent, lease, text));
-            }
-        }
-    }
-
     /// Levels by what is wanted, and the jobs on each lease.
     fn tell(&self, runners: &BTreeMap<RunnerName, Runner>, out: &mut Vec<Effect>) {
         let mut levels: Vec<Level> = Vec::new();
-        let held = self.unserved.1.is_some();
+        let held = self.trouble.holds();
         for job in self.jobs.iter().filter(|_| !held) {
             match levels.iter_mut().find(|level| level.want == job.want) {
                 Some(level) => level.since.push(job.since),
                 None => levels.push(Level { want: job.want.clone(), since: vec![job.since] }),
             }
         }
-        levels.iter_mut().for_each(|level| level.since.sort_unstable());
+        let most = if self.trouble.is_on_trial() { 1 } else { usize::MAX };
+        for level in &mut levels {
+            level.since.sort_unstable();
+            level.since.truncate(most);
+        }
         let on = runners.iter().filter(|(_, runner)| runner.lives).map(|(name, runner)| {
             // One that is settled takes no further job.
             let jobs = self.seen.get(name).map_or(0, |seen| {

@@ -1,10 +1,11 @@
 //! What a source's answers mean, and what becomes of runners that do not do their part.
 
 use super::*;
+use crate::demand::runners::End;
 use crate::fault::{Culprit, FaultKind};
 use crate::id::{Installation, SourceId};
 use crate::ledger::RunnerEntry;
-use crate::ports::{JournalFault, NodeSight};
+use crate::ports::{JournalFault, NodeSight, Shut};
 use crate::testbed::{at, labels, seconds};
 
 fn spec() -> SourceSpec {
@@ -16,6 +17,7 @@ fn spec() -> SourceSpec {
         whole: false,
         single: true,
         early: false,
+        registers: false,
         poll: seconds(10),
         brisk: seconds(10),
         register: seconds(60),
@@ -56,8 +58,15 @@ impl Play {
             began: 0,
         };
         let now = at(self.now).mono;
-        let kept = Kept { entry, since: now, hired: Some(now) };
+        let (ended, refused) = (None, None);
+        let kept = Kept { entry, since: now, hired: Some(now), ended, refused };
         self.runners.insert(name(n), Runner { kept, lives: true, most: 1, idle: None });
+    }
+
+    /// The guest of the first says that its runner ended.
+    fn ends(&mut self, well: bool) {
+        let end = End { at: at(self.now).mono, well };
+        self.runners.get_mut(&name(1)).expect("a runner").kept.ended = Some(end);
     }
 
     fn dies(&mut self, n: u32) {
@@ -157,6 +166,8 @@ fn told(effects: &[Effect]) -> Vec<String> {
         Effect::Strike(runner) => Some(format!("strike {}", number(runner))),
         Effect::Gone(runner) => Some(format!("gone {}", number(runner))),
         Effect::Sweep(runner) => Some(format!("sweep {}", number(runner))),
+        Effect::Ask(_, lease) => Some(format!("ask of {lease}")),
+        Effect::Prove => Some("prove".to_owned()),
         Effect::Over(_, lease, why) => Some(format!("{lease} is {why}")),
         Effect::Fail(_, lease, text) => Some(format!("{lease} fails: {text}")),
         Effect::Lost { runner, job, .. } => {
@@ -311,6 +322,110 @@ fn a_runner_that_never_connects_fails() {
 }
 
 #[test]
+fn a_look_that_began_before_a_runner_was_made_says_nothing_of_it() {
+    let mut play = Play::new(spec());
+    let mut out = play.tick();
+    assert!(out.contains(&Effect::Look), "{out:?}");
+    play.now += 1;
+    play.hire(1);
+    play.mind.looked(Ok(sight(&[], &[])), &play.runners, at(play.now), 0, &mut out);
+    assert!(!told(&out).contains(&"l1 is done".to_owned()), "{out:?}");
+    let effects = told(&play.sees(&[], &[]));
+    assert!(effects.contains(&"l1 is done".to_owned()), "it had its job since: {effects:?}");
+}
+
+/// A source whose runners make their rows themselves, with one that was just started.
+fn late() -> Play {
+    let mut play = Play::new(SourceSpec { registers: true, ..spec() });
+    play.hire(1);
+    play
+}
+
+fn verdict(effects: &[Effect]) -> Option<String> {
+    told(effects).into_iter().find(|told| told.starts_with("l1 is") || told.starts_with("l1 fails"))
+}
+
+#[test]
+fn a_runner_that_makes_its_own_row_may_do_so_until_its_time_is_over() {
+    let mut play = late();
+    let mut said = None;
+    while said.is_none() {
+        said = verdict(&play.sees(&[], &[]));
+    }
+    let limit = spec().register.as_secs();
+    assert!((limit..limit + 20).contains(&play.now), "{}", play.now);
+    let said = said.expect("a verdict");
+    assert!(said.starts_with("l1 fails: its runner did not connect"), "{said}");
+
+    let mut play = late();
+    assert_eq!(verdict(&play.sees(&[], &[])), None);
+    assert_eq!(verdict(&play.sees(&[(1, false, 0)], &[])), None);
+    assert_eq!(verdict(&play.sees(&[], &[])).as_deref(), Some("l1 is done"));
+}
+
+#[test]
+fn a_runner_that_makes_its_own_row_and_was_never_seen_is_judged_by_how_it_ended() {
+    for (well, expected) in
+        [(true, "l1 is done"), (false, "l1 fails: its runner ended before it connected")]
+    {
+        let mut play = late();
+        play.ends(well);
+        let mut said = None;
+        while said.is_none() && play.now < 60 {
+            said = verdict(&play.sees(&[], &[]));
+        }
+        assert!(said.as_ref().is_some_and(|said| said.starts_with(expected)), "{said:?}");
+        assert!(play.now < 30, "long before its time");
+    }
+}
+
+#[test]
+fn a_guest_whose_runner_is_not_seen_is_asked_about_it_ever_less_often() {
+    let mut play = Play::new(SourceSpec { register: seconds(160), ..spec() });
+    play.hire(1);
+    let mut asked = Vec::new();
+    while play.now < 150 {
+        let effects = told(&play.sees(&[(1, false, 0)], &[]));
+        if effects.contains(&"ask of l1".to_owned()) {
+            asked.push(play.now);
+        }
+    }
+    assert_eq!(asked, [10, 20, 40, 80]);
+}
+
+#[test]
+fn a_runner_that_ended_before_it_was_seen_fails_as_soon_as_its_source_has_said_so_again() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.sees(&[(1, false, 0)], &[]);
+    play.now = 8;
+    play.ends(false);
+    let fails = |effects: &[String]| effects.iter().any(|told| told.starts_with("l1 fails"));
+    assert!(!fails(&told(&play.sees(&[(1, false, 0)], &[]))), "what it told last is under way");
+    let effects = told(&play.sees(&[(1, false, 0)], &[]));
+    assert!(
+        effects[0].starts_with("l1 fails: its runner ended before it connected"),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn a_runner_that_ended_after_its_job_is_done_whatever_it_ended_with() {
+    for rows in [&[(1, true, 1)][..], &[(1, false, 1)], &[(1, true, 0)], &[]] {
+        let mut play = Play::new(spec());
+        play.hire(1);
+        play.ends(false);
+        let mut effects = Vec::new();
+        while play.now < 40 {
+            effects.extend(told(&play.sees(rows, &[])));
+        }
+        effects.extend(told(&play.sees(&[], &[])));
+        assert!(effects.contains(&"l1 is done".to_owned()), "{rows:?}: {effects:?}");
+        assert!(!effects.iter().any(|told| told.contains("fails")), "{rows:?}: {effects:?}");
+    }
+}
+
+#[test]
 fn a_runner_that_claims_to_be_idle_for_ever_goes_and_so_does_one_that_left() {
     let mut play = Play::new(spec());
     play.hire(1);
@@ -443,6 +558,83 @@ fn after_a_runner_that_could_not_be_begun_nothing_is_wanted_for_ever_longer() {
     play.hire(1);
     play.sees(&[(1, true, 1)], &[&["linux"]]);
     assert_eq!(play.mind.unserved(), 0, "one runs");
+}
+
+/// What a source wants while it lets no runner be made, by the seconds at which that changes.
+fn wanted(play: &mut Play, seconds: u64) -> Vec<(u64, String)> {
+    let (end, mut all) = (play.now + seconds, Vec::<(u64, String)>::new());
+    while play.now < end {
+        for told in told(&play.sees(&[], &[&["linux"], &["linux"]])) {
+            if all.last().is_none_or(|(_, before)| *before != told) {
+                all.push((play.now, told));
+            }
+        }
+    }
+    all
+}
+
+/// A source with two jobs that did not let the first runner be made.
+fn refusing() -> Play {
+    let mut play = Play::new(SourceSpec { poll: seconds(30), brisk: seconds(30), ..spec() });
+    play.sees(&[], &[&["linux"], &["linux"]]);
+    play.hire(1);
+    play.dies(1);
+    let kept = &mut play.runners.get_mut(&name(1)).expect("a runner").kept;
+    (kept.hired, kept.refused) = (None, Some("403: no".to_owned()));
+    play.mind.not_served(&play.runners, at(play.now), &mut Vec::new());
+    assert_eq!(told(&play.tick()), ["prove"]);
+    play
+}
+
+// Invariant: a source that lets no runner be made costs no machine as long as that is seen without
+// one, and else a single one after each pause.
+
+#[test]
+fn a_source_that_is_seen_to_let_no_runner_be_made_wants_none_until_it_does() {
+    let mut play = refusing();
+    let refused = play.mind.refused().expect("a refusal").clone();
+    assert_eq!((refused.since, refused.text.as_str()), (at(0).wall, "403: no"));
+    let mut out = Vec::new();
+    for _ in 0..20 {
+        let lacks = "it needs write:admin".to_owned();
+        play.mind.proven(Ok(Some(lacks)), &play.runners, &mut out);
+        let effects = told(&play.sees(&[], &[&["linux"], &["linux"]]));
+        let wants = effects.iter().any(|told| told.starts_with("wants [1") || told.contains("[2"));
+        assert!(!wants, "{effects:?}");
+    }
+    assert_eq!(play.mind.refused().expect("still").text, "it needs write:admin");
+    play.mind.proven(Err(silent().expect_err("a fault")), &play.runners, &mut out);
+    assert!(!told(&out).contains(&"wants [1] on []".to_owned()), "no news is no proof");
+    out.clear();
+    play.mind.proven(Ok(None), &play.runners, &mut out);
+    assert_eq!(told(&out), ["wants [1] on []"], "at once, and one alone");
+    play.hire(2);
+    let effects = told(&play.sees(&[(2, true, 0)], &[&["linux"], &["linux"]]));
+    assert!(effects.iter().any(|told| told.starts_with("wants [2]")), "{effects:?}");
+    assert_eq!((play.mind.refused(), play.mind.unserved()), (None, 0));
+}
+
+#[test]
+fn a_source_of_which_nothing_is_seen_is_tried_by_one_machine_after_the_pause() {
+    let mut play = refusing();
+    play.mind.proven(Ok(None), &play.runners, &mut Vec::new());
+    let all = wanted(&mut play, 120);
+    let wants: Vec<&(u64, String)> =
+        all.iter().filter(|(_, told)| told.starts_with("wants")).collect();
+    assert_eq!(wants[0].1, "wants [] on []");
+    assert_eq!((wants[1].0, wants[1].1.as_str()), (60, "wants [1] on []"));
+}
+
+#[test]
+fn a_source_that_is_configured_anew_is_tried_again_at_once() {
+    let mut play = refusing();
+    let mut out = Vec::new();
+    play.mind.proven(Ok(Some("it lacks a right".into())), &play.runners, &mut out);
+    let spec = SourceSpec { connection: 2, ..(**play.mind.spec()).clone() };
+    play.mind.apply(Some(Arc::new(spec)), at(play.now), &mut out);
+    let effects = told(&play.sees(&[], &[&["linux"], &["linux"]]));
+    assert!(effects.contains(&"wants [2] on []".to_owned()), "{effects:?}");
+    assert_eq!(play.mind.refused(), None);
 }
 
 #[path = "node_tests.rs"]

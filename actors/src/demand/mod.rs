@@ -7,9 +7,9 @@ pub mod report;
 pub mod runners;
 mod seen;
 pub mod share;
-mod shown;
 pub mod spec;
 pub mod strays;
+pub mod words;
 
 use crate::record::Want;
 use crate::time::WallTime;

@@ -141,7 +141,7 @@ fn why_a_node_is_not_connected_is_told() {
     look(&mut play);
     play.now += 60;
     let told = look(&mut play);
-    assert!(told[0].ends_with("log in the guest; Connection refused"), "{told:?}");
+    assert!(told[0].ends_with("reaches it; Connection refused"), "{told:?}");
 }
 
 // Invariant: the shorter of both idle times holds.

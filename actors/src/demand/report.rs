@@ -37,6 +37,8 @@ pub struct SourceJobs {
     pub outage: Option<Outage>,
     /// Runners in a row that could not be begun.
     pub unserved: u32,
+    /// Since when it lets no runner be made, and why.
+    pub refused: Option<Outage>,
 }
 
 /// Something wanted that no template offers.

@@ -18,6 +18,19 @@ pub struct Kept {
     pub since: Moment,
     /// When it was started in its guest, in this start of the service.
     pub hired: Option<Moment>,
+    /// What its guest said of its end.
+    pub ended: Option<End>,
+    /// What its source said against making it.
+    pub refused: Option<String>,
+}
+
+/// The end of a runner, as its guest tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// When that was heard.
+    pub at: Moment,
+    /// Whether its command ended with 0.
+    pub well: bool,
 }
 
 type BySource = BTreeMap<SourceId, BTreeMap<RunnerName, Kept>>;
@@ -42,24 +55,39 @@ impl Runners {
 
     /// One will be made.
     pub fn intend(&self, source: &SourceId, runner: &RunnerName, entry: RunnerEntry, now: Moment) {
-        let kept = Kept { entry, since: now, hired: None };
+        let kept = Kept { entry, since: now, hired: None, ended: None, refused: None };
         self.0.borrow_mut().entry(source.clone()).or_default().insert(runner.clone(), kept);
+    }
+
+    fn change(&self, source: &SourceId, runner: &RunnerName, change: impl FnOnce(&mut Kept)) {
+        let mut all = self.0.borrow_mut();
+        if let Some(kept) = all.get_mut(source).and_then(|runners| runners.get_mut(runner)) {
+            change(kept);
+        }
     }
 
     /// One is in its guest and starts.
     pub fn hired(&self, source: &SourceId, runner: &RunnerName, now: Moment) {
-        let mut all = self.0.borrow_mut();
-        if let Some(kept) = all.get_mut(source).and_then(|runners| runners.get_mut(runner)) {
+        self.change(source, runner, |kept| {
             kept.hired.get_or_insert(now);
-        }
+        });
+    }
+
+    /// One has ended in its guest.
+    pub fn ended(&self, source: &SourceId, runner: &RunnerName, end: End) {
+        self.change(source, runner, |kept| {
+            kept.ended.get_or_insert(end);
+        });
+    }
+
+    /// Its source does not let one be made.
+    pub fn refused(&self, source: &SourceId, runner: &RunnerName, text: String) {
+        self.change(source, runner, |kept| kept.refused = Some(text));
     }
 
     /// So many jobs began on one.
     pub fn worked(&self, source: &SourceId, runner: &RunnerName, began: u32) {
-        let mut all = self.0.borrow_mut();
-        if let Some(kept) = all.get_mut(source).and_then(|runners| runners.get_mut(runner)) {
-            kept.entry.began = began;
-        }
+        self.change(source, runner, |kept| kept.entry.began = began);
     }
 
     /// One is known to be gone.

@@ -1,6 +1,7 @@
 //! What was seen of one runner at its source.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::demand::mind::Runner;
 use crate::ports::{JobSight, RowSight};
@@ -9,6 +10,8 @@ use crate::time::Moment;
 /// What became of one runner at its source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Seen {
+    /// Whether it was ever seen.
+    pub listed: bool,
     /// When it was first seen connected.
     pub online: Option<Moment>,
     /// Jobs on it by the last look.
@@ -38,6 +41,10 @@ pub(super) struct Seen {
     pub held: bool,
     /// When its lease was found to be over although a job was on it.
     pub died: Option<Moment>,
+    /// How often its guest was asked about it.
+    asked: u32,
+    /// Whether it was heard that its source did not let it be made.
+    pub refused: bool,
     /// When its removal was tried last, and whether that is under way.
     pub strike: Option<(Moment, bool)>,
 }
@@ -50,6 +57,15 @@ impl Seen {
         let Some(row) = row.filter(|_| began > 0) else { return Self::default() };
         let (running, jobs) = (row.node.running.clone(), row.jobs);
         Self { began, running, jobs, ..Self::default() }
+    }
+
+    /// Whether its guest is asked about it now, which it is ever less often: it was started so long
+    /// ago, and may take so long to connect.
+    pub fn wonders(&mut self, waited: Duration, limit: Duration) -> bool {
+        let due = (limit / 16).saturating_mul(1 << self.asked.min(5));
+        let wonders = waited >= due;
+        self.asked += u32::from(wonders);
+        wonders
     }
 
     /// Takes in the jobs on it. One that began and ended between two looks was seen by nobody.

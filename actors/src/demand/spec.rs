@@ -42,6 +42,8 @@ pub struct SourceSpec {
     /// Whether a runner is told to take no further job once it has one, because its source would give
     /// it more (Jenkins), rather than after its job.
     pub early: bool,
+    /// Whether a runner makes its row itself, in its guest: one that was never seen may yet come.
+    pub registers: bool,
     /// Time between two looks.
     pub poll: Duration,
     /// Time between two looks while it has runners; at most `poll`.

@@ -71,6 +71,7 @@ impl Herd {
             runners,
             running: 0,
             unserved: 0,
+            refused: None,
             outage: Some((self.common.ports.ambient.now().wall, text)),
         })));
     }

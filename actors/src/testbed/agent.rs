@@ -211,6 +211,7 @@ impl Handler<AgentCommand> for FakeAgent {
                 }
             }
             AgentCommand::LeaseRenewed { .. }
+            | AgentCommand::AskRunner { .. }
             | AgentCommand::Moved(_)
             | AgentCommand::SeenStopped
             | AgentCommand::CalledIn(_)

@@ -23,6 +23,7 @@ fn git() -> What {
         runners: 1,
         running: 1,
         unserved: 0,
+        refused: None,
         outage: None,
     }))
 }
@@ -41,6 +42,7 @@ fn old() -> What {
         runners: 1,
         running: 1,
         unserved: 0,
+        refused: None,
         outage: Some((WallTime(0), "source `old` refuses the login: GET /api: 401".into())),
     }))
 }

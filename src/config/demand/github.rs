@@ -55,8 +55,10 @@ pub(super) fn manner(ground: &mut Ground<'_, '_>) -> Option<Manner> {
         labels: raw.labels.clone(),
         poll,
     };
+    let registers = registration == Registration::Token;
     let system = System::GitHub(Box::new(settings));
-    Some(Manner { poll: Some(POLL), brisk: Some(BRISK), ..Manner::of_single_jobs(system) })
+    let manner = Manner::of_single_jobs(system);
+    Some(Manner { registers, poll: Some(POLL), brisk: Some(BRISK), ..manner })
 }
 
 /// What the environment says of it, as dispatchers of runners are told.

@@ -151,6 +151,8 @@ struct Manner {
     whole: bool,
     /// Whether a runner is told to take no more as soon as it has a job.
     early: bool,
+    /// Whether a runner makes its row itself.
+    registers: bool,
     /// Time between two looks where nothing is said; none for as every kind has it.
     poll: Option<Duration>,
     /// Time between two looks while it has runners; none for as at any time.
@@ -160,7 +162,7 @@ struct Manner {
 impl Manner {
     /// Of a system whose runners are made for one job.
     fn of_single_jobs(system: System) -> Self {
-        Self { system, whole: false, early: false, poll: None, brisk: None }
+        Self { system, whole: false, early: false, registers: false, poll: None, brisk: None }
     }
 }
 
@@ -191,7 +193,7 @@ fn source(
         // Any other is a fault of its key.
         _ => return None,
     };
-    let Manner { system, whole, early, poll, brisk } = manner?;
+    let Manner { system, whole, early, registers, poll, brisk } = manner?;
     let connection = SourceConnection {
         url: url?,
         tls: tls?,
@@ -209,6 +211,7 @@ fn source(
         whole,
         single: true,
         early,
+        registers,
         poll,
         brisk: brisk.map_or(poll, |brisk| brisk.min(poll)),
         register: Duration::from_secs(raw.register_timeout_sec),

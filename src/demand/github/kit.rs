@@ -25,12 +25,14 @@ pub fn labels(wish: Enlist<'_>) -> BTreeSet<String> {
 /// For a runner that drover made: its own login, and nothing else.
 pub fn jit_kit(configuration: &SecretString, command: Option<&str>) -> Kit {
     let run = format!("rm -f jitconfig; exec {RUN}");
-    let command = command.unwrap_or(&run);
+    let (leaves, command) = (command.is_some(), command.unwrap_or(&run));
     let content = Bytes::from(configuration.expose_secret().to_owned());
     Kit {
         files: vec![KitFile { name: "jitconfig", content }],
         program: if command == run { RUN.to_owned() } else { program_of(command).to_owned() },
         command: format!("{JIT_VARIABLE}=\"$(cat jitconfig)\"; export {JIT_VARIABLE}; {command}"),
+        leaves,
+        secrets: vec![configuration.clone()],
     }
 }
 
@@ -44,12 +46,14 @@ pub fn token_kit(page: &str, token: &SecretString, wish: Enlist<'_>, command: Op
         quote(wish.runner.as_str()),
     );
     let run = format!("exec {RUN_ONCE} \"$@\"");
-    let command = command.unwrap_or(&run);
+    let (leaves, command) = (command.is_some(), command.unwrap_or(&run));
     let content = Bytes::from(token.expose_secret().to_owned());
     Kit {
         files: vec![KitFile { name: "token", content }],
         program: program_of(command).to_owned(),
         command: format!("{words}; {command}"),
+        leaves,
+        secrets: vec![token.clone()],
     }
 }
 

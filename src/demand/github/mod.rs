@@ -25,7 +25,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::connector::{Connector, Ended, Enlist, Kit, Wake};
+use super::connector::{Connector, Ended, Enlist, Kit, Wake, barrier};
 use super::error::DemandError;
 use super::http::Http;
 use api::Api;
@@ -352,6 +352,13 @@ impl Connector for GitHub {
             // One that was made before and whose configuration nobody knows any more.
             self.strike_rows(wish.runner).await?;
             self.kit(wish).await
+        })
+    }
+
+    fn obstacle(&self) -> BoxFuture<'_, Result<Option<String>, DemandError>> {
+        Box::pin(async move {
+            let minted = self.registration_token(Purpose::Act).await;
+            barrier(minted.map_err(|error| self.lacking(Part::Runners, error)))
         })
     }
 

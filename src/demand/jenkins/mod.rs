@@ -216,6 +216,8 @@ impl Jenkins {
                 files: Vec::new(),
                 program: node.java.to_owned(),
                 command: "rm -f pid".into(),
+                leaves: true,
+                secrets: Vec::new(),
             }),
         }
     }
@@ -263,11 +265,12 @@ impl Jenkins {
             quote(node.name),
             quote(node.folder),
         );
+        let secrets = vec![secret.clone().into()];
         let files = vec![
             KitFile { name: "agent.jar", content: jar },
             KitFile { name: "secret", content: Bytes::from(secret) },
         ];
-        Kit { files, program: node.java.to_owned(), command }
+        Kit { files, program: node.java.to_owned(), command, leaves: false, secrets }
     }
 
     /// Lets a node take no further build; what it runs goes on.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use drover::sim::guest::GuestHost;
 use drover::sim::guests::NoneGuests;
+use drover_actors::demand::words::{Life, Words};
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{RunnerName, SourceId};
 use drover_actors::ports::{
@@ -36,6 +37,8 @@ pub enum Habit {
     Deaf,
     /// It connects and takes no job.
     Idle,
+    /// It ends at once.
+    Ends,
 }
 
 /// Where a job is.
@@ -86,6 +89,8 @@ struct System {
     silent: bool,
     /// Whether it makes and removes no runner: the token may only look.
     refuses: bool,
+    /// Whether that is seen only by making one.
+    unseen: bool,
     habits: Vec<Habit>,
 }
 
@@ -139,9 +144,14 @@ impl Ci {
         self.with(source, |system| system.silent = silent);
     }
 
-    /// The system makes and removes no runner, or again.
+    /// The system makes and removes no runner, or again; whether it does can be seen.
     pub fn refuse(&self, source: &str, refuses: bool) {
         self.with(source, |system| system.refuses = refuses);
+    }
+
+    /// What it refuses is seen only by trying it.
+    pub fn hide_refusals(&self, source: &str) {
+        self.with(source, |system| system.unseen = true);
     }
 
     /// The runners of the system are nodes.
@@ -255,7 +265,8 @@ impl Ci {
         let rows = system.rows.iter().map(|(name, row)| {
             let running = on(name);
             let connected = row.begun.is_some_and(|at| now >= at + CONNECTS);
-            let online = connected && row.habit != Habit::Deaf && self.lives(row);
+            let calls = matches!(row.habit, Habit::Honest | Habit::Idle);
+            let online = connected && calls && self.lives(row);
             RowSight {
                 runner: name.clone(),
                 online,
@@ -365,6 +376,35 @@ impl Demand for Ci {
                 }
             });
             Ok(())
+        }
+        .boxed()
+    }
+
+    fn words(&self, call: HireCall, limit: Duration) -> Ask<Words> {
+        let ci = self.clone();
+        async move {
+            ci.shell.greet(call.target, limit).await?;
+            let habit = ci.with(call.source.as_str(), |system| {
+                system.rows.get(&call.runner).map(|row| row.habit)
+            });
+            let ended = habit == Some(Habit::Ends);
+            let life = if ended { Life::Ended(Some(1)) } else { Life::Runs };
+            Ok(Words { life, seconds: 1, lines: "too old".to_owned() })
+        }
+        .boxed()
+    }
+
+    fn obstacle(&self, source: &SourceId) -> Ask<Option<String>> {
+        let (ci, source) = (self.clone(), source.clone());
+        async move {
+            tokio::time::sleep(CALL).await;
+            ci.with(source.as_str(), |system| {
+                if system.silent {
+                    return Err(silent(&source));
+                }
+                let seen = system.refuses && !system.unseen;
+                Ok(seen.then(|| "the token lacks write:admin".to_owned()))
+            })
         }
         .boxed()
     }

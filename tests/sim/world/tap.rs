@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use drover_actors::demand::words::Words;
 use drover_actors::fact::Fact;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{CloudId, NodeName, RunnerName, SourceId, Upid, VmId};
@@ -339,6 +340,12 @@ impl Demand for Tapped<dyn Demand> {
     }
     fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()> {
         self.tap.ask("dismiss", None, || self.inner.dismiss(call.clone(), limit))
+    }
+    fn words(&self, call: HireCall, limit: Duration) -> Ask<Words> {
+        self.tap.ask("words", None, || self.inner.words(call.clone(), limit))
+    }
+    fn obstacle(&self, source: &SourceId) -> Ask<Option<String>> {
+        self.tap.ask("obstacle", None, || self.inner.obstacle(source))
     }
     fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
         self.tap.ask("quiet", None, || self.inner.quiet(source, runner))

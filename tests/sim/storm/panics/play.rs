@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::asker;
 use crate::world::World;
-use crate::world::ci::{Job, Stage};
+use crate::world::ci::{Habit, Job, Stage};
 use crate::world::setup::{CI_LOGINS, Setup};
 use crate::world::tap::{Knock, Strike};
 
@@ -242,11 +242,21 @@ impl Play {
         self.until("jobs are over", |_| ci.over("git") == count && ci.rows("git") == 0).await;
     }
 
-    /// Jobs that run, that are called off, over a restart, and while their source is taken out.
+    /// Jobs whose runner is refused or ends at once, that run, over a restart, and while their source
+    /// is taken out.
     async fn jobs(&mut self) {
         self.rise().await;
         let ci = self.world.ci.clone();
-        ci.push("git", 2, &["linux"], MINUTE);
+        ci.refuse("git", true);
+        ci.habits("git", &[Habit::Ends]);
+        ci.push("git", 1, &["linux"], MINUTE);
+        self.until("none is made", |view| {
+            view.sources().iter().any(|source| source.refused.is_some())
+        })
+        .await;
+        ci.refuse("git", false);
+        self.over(1).await;
+        ci.push("git", 1, &["linux"], MINUTE);
         self.over(2).await;
         ci.push("git", 1, &["linux"], 2 * MINUTE);
         self.until("it runs", |_| ci.running("git") == 1).await;

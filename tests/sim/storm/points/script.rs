@@ -189,7 +189,7 @@ fn is_agents(knock: &Knock) -> bool {
             .iter()
             .any(|body| matches!(body, Body::LeaseEnded { .. }) || agent_of(body).is_some()),
         "identify" | "survey" | "locate" | "fleet" | "id_taken" | "observe" | "now" | "draw"
-        | "look_at_jobs" | "quiet" | "strike" => false,
+        | "look_at_jobs" | "obstacle" | "quiet" | "strike" => false,
         _ => true,
     }
 }

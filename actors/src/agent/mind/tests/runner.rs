@@ -2,6 +2,7 @@
 
 use crate::agent::event::{Answer, Call, Effect, Pass};
 use crate::agent::testing::*;
+use crate::demand::words::{Life, Words};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{LeaseId, RunnerName, SourceId};
 use crate::message::{AgentCommand, Standing};
@@ -167,11 +168,136 @@ fn a_runner_that_its_source_gave_up_is_charged_to_the_template() {
     hire(&mut drive, "l1", false);
     hired(&mut drive, "l1");
     let (lease, text) = (LeaseId::new("l1"), "its runner did not connect".to_owned());
-    let effects = drive.command(AgentCommand::FailLease { lease, text });
+    drive.command(AgentCommand::FailLease { lease: lease.clone(), text });
+    let effects = drive.answer(Answer::Words(lease, Ok(ended())));
     let Some(Effect::Report(report)) = effects.first() else { panic!("{effects:?}") };
     let fault = report.fault.as_ref().expect("a fault");
     assert_eq!((&fault.culprit, &fault.kind), (&Culprit::Template, &FaultKind::Broken));
     assert_eq!(drive.state(), "Retiring");
+}
+
+fn ended() -> Words {
+    Words { life: Life::Ended(Some(7)), seconds: 2, lines: "too old".into() }
+}
+
+fn fails(drive: &mut Drive) -> Vec<Effect> {
+    let (lease, text) = (LeaseId::new("l1"), "its runner did not connect".to_owned());
+    drive.command(AgentCommand::FailLease { lease, text })
+}
+
+fn why(drive: &Drive) -> String {
+    match &drive.ledger.agents[&agent_id()].retiring {
+        Some(Reason::Failed { text, .. }) => text.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+// Invariant: what a guest knows of its runner is told before the guest goes, and waited for once.
+
+#[test]
+fn a_runner_that_fails_is_told_with_its_last_words() {
+    let mut drive = ready(spec());
+    hire(&mut drive, "l1", false);
+    hired(&mut drive, "l1");
+    let effects = fails(&mut drive);
+    let [Call::Words(_, lease, Pass::Runner(_, runner, _))] = &calls(&effects)[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!((lease.as_str(), runner), ("l1", &name(1)));
+    assert_eq!(drive.state(), "Leased");
+    drive.answer(Answer::Words(LeaseId::new("l1"), Ok(ended())));
+    let told = "its runner did not connect; it ended with 7 after 2 s; its log: too old";
+    assert_eq!(why(&drive), told);
+}
+
+#[test]
+fn a_runner_whose_guest_says_nothing_fails_all_the_same() {
+    let mut drive = ready(spec());
+    hire(&mut drive, "l1", false);
+    hired(&mut drive, "l1");
+    fails(&mut drive);
+    let silent = Fault::new(FaultKind::Unreachable, Culprit::Guest, "no route");
+    drive.answer(Answer::Words(LeaseId::new("l1"), Err(silent)));
+    let told = "its runner did not connect; its guest could not be asked: no route";
+    assert_eq!(why(&drive), told);
+}
+
+#[test]
+fn a_runner_that_fails_and_whose_lease_is_ended_meanwhile_has_failed() {
+    let mut drive = ready(spec());
+    hire(&mut drive, "l1", false);
+    hired(&mut drive, "l1");
+    fails(&mut drive);
+    done(&mut drive, "l1");
+    assert_eq!(why(&drive), "its runner did not connect");
+}
+
+#[test]
+fn a_runner_that_is_taken_up_again_when_it_fails_is_not_waited_for() {
+    let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
+    hire(&mut drive, "l1", false);
+    hired(&mut drive, "l1");
+    let mut adopted = drive.adopt(secs(5));
+    fails(&mut adopted);
+    assert_eq!(why(&adopted), "its runner did not connect");
+}
+
+// Invariant: a guest is asked about its runner, and its source decides what that means.
+
+#[test]
+fn an_end_that_the_guest_tells_of_is_passed_on_and_ends_nothing() {
+    let mut drive = ready(spec());
+    hire(&mut drive, "l1", false);
+    hired(&mut drive, "l1");
+    let ask = || AgentCommand::AskRunner { lease: LeaseId::new("l1") };
+    let effects = drive.command(ask());
+    assert!(matches!(&calls(&effects)[..], [Call::Words(..)]), "{effects:?}");
+    assert!(calls(&drive.command(ask())).is_empty(), "one at once");
+    let runs = Words { life: Life::Runs, ..ended() };
+    let left = Words { life: Life::Left, ..ended() };
+    for (words, passed_on) in [(runs, false), (left, false), (ended(), true)] {
+        let effects = drive.answer(Answer::Words(LeaseId::new("l1"), Ok(words)));
+        assert_eq!(
+            effects.contains(&Effect::Ended(git(), name(1), false)),
+            passed_on,
+            "{effects:?}"
+        );
+        drive.command(ask());
+    }
+    assert_eq!(drive.state(), "Leased");
+}
+
+#[test]
+fn only_a_lease_that_has_its_runner_is_asked_about() {
+    let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
+    drive.command(AgentCommand::Lease { ask: Box::new(ask("l2", Some("ssh-ed25519 USER"))) });
+    drive.answer(Answer::Admitted(LeaseId::new("l2"), Ok(())));
+    hire(&mut drive, "l1", false);
+    for lease in ["l1", "l2", "l3"] {
+        let lease = LeaseId::new(lease);
+        assert!(calls(&drive.command(AgentCommand::AskRunner { lease })).is_empty());
+    }
+}
+
+// Invariant: what a source says against a runner is passed on, and nothing that passes is.
+
+#[test]
+fn a_refusal_of_the_source_is_told_to_it_and_other_trouble_is_not() {
+    let source = || Culprit::Source(git());
+    let denied = FaultKind::Denied { privilege: None, path: None };
+    let cases = [
+        (Fault::new(denied.clone(), source(), "403"), true),
+        (Fault::new(FaultKind::Gone, source(), "404"), true),
+        (Fault::new(FaultKind::Contention, source(), "429"), false),
+        (Fault::new(denied, Culprit::Guest, "no"), false),
+    ];
+    for (fault, passed_on) in cases {
+        let mut drive = ready(spec());
+        hire(&mut drive, "l1", false);
+        let told = Effect::NotHired(git(), name(1), fault.text.clone());
+        let effects = drive.answer(Answer::Admitted(LeaseId::new("l1"), Err(fault)));
+        assert_eq!(effects.contains(&told), passed_on, "{effects:?}");
+    }
 }
 
 #[test]

@@ -38,6 +38,7 @@ impl SourceMind {
             running: running.collect(),
             outage: self.outage().cloned(),
             unserved: self.unserved(),
+            refused: self.refused().cloned(),
         }
     }
 
@@ -69,6 +70,7 @@ impl SourceMind {
             runners,
             running: self.running(),
             unserved: self.unserved(),
+            refused: self.refused().map(|told| (told.since, told.text.clone())),
             outage: self.outage().map(|outage| (outage.since, outage.text.clone())),
         }
     }
@@ -85,6 +87,11 @@ impl SourceMind {
 
     /// How many runners in a row could not be begun.
     pub fn unserved(&self) -> u32 {
-        self.unserved.0
+        self.trouble.count
+    }
+
+    /// Since when it lets no runner be made, and why.
+    pub fn refused(&self) -> Option<&Outage> {
+        self.trouble.refused.as_ref()
     }
 }

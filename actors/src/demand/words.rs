@@ -1,0 +1,80 @@
+//! What a guest says of a runner that was started in it.
+
+use std::fmt;
+
+/// How a runner's command stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// It runs.
+    Runs,
+    /// It ended with this status; none where nobody saw it.
+    Ended(Option<u32>),
+    /// It ended well, and may have begun something that runs on.
+    Left,
+}
+
+/// What a guest says of a runner.
+///
+/// Guests may lie: it is told to people, and never ends what its source holds for connected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Words {
+    /// How its command stands.
+    pub life: Life,
+    /// How many seconds it has run, or ran.
+    pub seconds: u64,
+    /// The last lines of its log, bounded and without what drover handed over.
+    pub lines: String,
+}
+
+impl Words {
+    /// Whether nothing of it runs any more, and if so, whether it ended with 0.
+    pub fn ended(&self) -> Option<bool> {
+        match self.life {
+            Life::Ended(status) => Some(status == Some(0)),
+            Life::Runs | Life::Left => None,
+        }
+    }
+}
+
+impl fmt::Display for Words {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.seconds;
+        match self.life {
+            Life::Runs => write!(to, "it still runs, for {seconds} s")?,
+            Life::Ended(Some(code)) => write!(to, "it ended with {code} after {seconds} s")?,
+            Life::Ended(None) => write!(to, "it ended, nobody saw how")?,
+            Life::Left => write!(to, "its command ended with 0 after {seconds} s")?,
+        }
+        match self.lines.as_str() {
+            "" => write!(to, "; its log is empty"),
+            lines => write!(to, "; its log: {lines}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: what became of a runner is told in one sentence.
+
+    #[test]
+    fn words_say_how_it_stands_for_how_long_and_what_it_said() {
+        let told = |life, lines: &str| Words { life, seconds: 3, lines: lines.into() }.to_string();
+        let all = [
+            told(Life::Runs, ""),
+            told(Life::Ended(Some(7)), "too old\nbye"),
+            told(Life::Ended(None), ""),
+            told(Life::Left, "started"),
+        ];
+        assert_eq!(
+            all,
+            [
+                "it still runs, for 3 s; its log is empty",
+                "it ended with 7 after 3 s; its log: too old\nbye",
+                "it ended, nobody saw how; its log is empty",
+                "its command ended with 0 after 3 s; its log: started",
+            ]
+        );
+    }
+}
