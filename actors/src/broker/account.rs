@@ -165,11 +165,10 @@ impl Broker {
                 (same.map(|ask| ask.asked).collect(), 0)
             }
             Source::Named(id) => {
-                let levels = self.sources.get(id).map(|view| &view.levels);
-                let mut levels = levels.into_iter().flatten();
-                let level = levels.find(|level| level.want == *asked.want);
-                let waits = level.map(|level| level.since.clone()).unwrap_or_default();
-                (waits, self.open_places(id, asked.want))
+                let levels = self.sources.get(id).into_iter().flat_map(|view| &view.levels);
+                let mut each = levels.zip(self.covered(id));
+                let level = each.find(|(level, _)| level.want == *asked.want);
+                level.map(|(level, covered)| (level.since.clone(), covered)).unwrap_or_default()
             }
         }
     }
@@ -335,10 +334,9 @@ impl Broker {
             return self.book.waiting().filter(|ask| ask.asked < since).count();
         };
         let levels = self.sources.get(id).into_iter().flat_map(|view| &view.levels);
-        let served = levels.filter(|level| self.is_served(&level.want));
-        let each = served.map(|level| {
-            let open = self.open_places(id, &level.want);
-            level.since.iter().skip(open).filter(|one| **one < since).count()
+        let each = levels.zip(self.covered(id)).filter(|(level, _)| self.is_served(&level.want));
+        let each = each.map(|(level, covered)| {
+            level.since.iter().skip(covered).filter(|one| **one < since).count()
         });
         each.sum()
     }

@@ -5,6 +5,7 @@
 pub mod account;
 mod begin;
 pub mod book;
+mod covered;
 mod evict;
 pub mod matching;
 pub mod routing;

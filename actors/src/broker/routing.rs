@@ -1,6 +1,7 @@
 //! Which templates serve a want, and in which order: by their own labels, or by the label mapping
 //! that wins for it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::id::TemplateId;
@@ -76,6 +77,28 @@ fn carries(mapping: &LabelMapping, want: &Want) -> bool {
         Want::Labels(labels) => !labels.is_empty() && labels.is_subset(&mapping.labels),
         Want::Expression(expression) => expression.matches(&mapping.labels),
     }
+}
+
+/// Whether a runner that has the labels of its template, and those of what it was begun for, can be
+/// given a job that wants this. What a label mapping lends other templates it does not have.
+pub(super) fn offers(spec: &TemplateSpec, begun_for: &Want, want: &Want) -> bool {
+    let Want::Labels(own) = begun_for else { return serves(spec, want) };
+    match want {
+        Want::Labels(labels) if !labels.is_empty() => labels.iter().all(|label| {
+            own.contains(label) || (spec.labels.contains(label) && !contradicts(own, label))
+        }),
+        Want::Expression(expression) => {
+            expression.matches(&spec.labels.union(own).cloned().collect())
+        }
+        Want::Labels(_) | Want::Template(_) => serves(spec, want),
+    }
+}
+
+/// Whether a label `key=value` has another value where the key is named too: an agent of Woodpecker
+/// has one value of each.
+fn contradicts(own: &BTreeSet<String>, label: &str) -> bool {
+    let key = |label: &str| label.split_once('=').map(|(key, _)| key.to_owned());
+    key(label).is_some_and(|wanted| own.iter().any(|one| key(one).as_ref() == Some(&wanted)))
 }
 
 /// A named template serves whoever names it, labels must all be there, an expression must hold, and

@@ -75,6 +75,44 @@ fn a_job_is_served_once_although_it_is_still_seen_to_wait() {
     assert_eq!(text(&broker.decided()), ["start 1 c/t"]);
 }
 
+/// Jobs for each of these label sets wait; leases with the jobs that run on them.
+fn wanted_each(broker: &mut Broker, wants: &[&[&str]], jobs: &[(&str, u32)]) {
+    let levels = wants.iter().map(|want| Level { want: labels(want), since: vec![at(0).wall] });
+    let jobs = jobs.iter().map(|(lease, jobs)| (LeaseId::new(lease), *jobs));
+    broker.demanded(&SourceId::new("git"), levels.collect(), jobs);
+}
+
+#[test]
+fn a_runner_counts_for_whatever_it_can_be_given() {
+    let (mut broker, specs) = broker(&[("c/t", &["linux", "x64", "os=a", "os=b"], 9)]);
+    broker.shares(ShareSpec::default(), std::iter::once(source("git", ShareSpec::default())));
+    for agent in ["a1", "a2"] {
+        tell(&mut broker, &specs[0], agent, IDLE, &[]);
+    }
+    wanted_each(&mut broker, &[&["linux"], &["linux", "x64"]], &[]);
+    assert_eq!(text(&broker.decided()).len(), 2);
+    for (agent, lease) in [("a1", "use1"), ("a2", "use2")] {
+        tell(&mut broker, &specs[0], agent, Standing::Busy, &[lease]);
+    }
+    // The runner that was begun for the second took the first.
+    wanted_each(&mut broker, &[&["linux", "x64"]], &[("use1", 0), ("use2", 1)]);
+    assert!(broker.decided().is_empty(), "the other takes it");
+    wanted_each(&mut broker, &[&["linux"], &["linux", "x64"]], &[("use1", 0), ("use2", 1)]);
+    assert_eq!(text(&broker.decided()), ["start 1 c/t"], "it takes one of them, not both");
+}
+
+#[test]
+fn a_runner_does_not_count_for_what_it_can_not_be_given() {
+    let (mut broker, specs) = broker(&[("c/t", &["linux", "os=a", "os=b"], 9)]);
+    broker.shares(ShareSpec::default(), std::iter::once(source("git", ShareSpec::default())));
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    wanted_each(&mut broker, &[&["os=a"]], &[]);
+    broker.decided();
+    tell(&mut broker, &specs[0], "a1", Standing::Busy, &["use1"]);
+    wanted_each(&mut broker, &[&["os=b"]], &[]);
+    assert_eq!(text(&broker.decided()), ["start 1 c/t"]);
+}
+
 #[test]
 fn a_runner_that_could_not_be_begun_is_wanted_anew_when_its_source_says_so() {
     let (mut broker, specs) = with_sources(&["git"]);

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::book::{Entry, Stand};
+use super::book::Stand;
 use super::state::Broker;
 use super::{Demand, Order, Source};
 use crate::demand::Level;
@@ -120,12 +120,8 @@ impl Broker {
     /// What a source wants beyond the runners it has, by kind.
     fn wanted_of(&self, source: &SourceId) -> Vec<(Want, usize)> {
         let Some(view) = self.sources.get(source) else { return Vec::new() };
-        let each = view.levels.iter();
-        each.map(|level| {
-            let open = self.open_places(source, &level.want);
-            (level.want.clone(), level.since.len().saturating_sub(open))
-        })
-        .collect()
+        let each = view.levels.iter().zip(self.covered(source));
+        each.map(|(level, covered)| (level.want.clone(), level.since.len() - covered)).collect()
     }
 
     /// What the jobs that a source told want and no configured template offers.
@@ -146,21 +142,6 @@ impl Broker {
         let mut specs = self.templates.values().map(|view| &view.spec);
         specs.any(|spec| self.serves(spec, want))
             || self.agents.values().any(|view| self.serves(&view.spec, want))
-    }
-
-    /// Jobs that runners of a source, begun for this kind, can still take.
-    pub(super) fn open_places(&self, source: &SourceId, want: &Want) -> usize {
-        let of_it = |entry: &Entry| {
-            entry.ask.source.as_ref() == Some(source) && entry.ask.want == *want && !entry.releasing
-        };
-        let placed = self.book.placed().filter(|(_, entry)| of_it(entry));
-        let whole = self.sources.get(source).is_some_and(|view| view.spec.whole);
-        let places = placed.map(|(agent, entry)| {
-            let view = self.agents.get(agent).filter(|_| whole);
-            let places = view.map_or(1, |view| view.spec.places());
-            places.saturating_sub(entry.jobs) as usize
-        });
-        places.sum()
     }
 
     /// Everything that is wanted at this moment.
@@ -186,10 +167,10 @@ impl Broker {
             let whose = Some(owner_of(id)).filter(|whose| kept.contains(whose));
             let mut jobs: Vec<(WallTime, usize)> = Vec::new();
             // What nobody serves would take a part of the cap from what somebody does.
-            for level in view.levels.iter().filter(|level| self.is_served(&level.want)) {
+            let each = view.levels.iter().zip(self.covered(id));
+            for (level, covered) in each.filter(|(level, _)| self.is_served(&level.want)) {
                 let kind = uses.level(&source, &level.want, whose.as_ref());
-                let open = self.open_places(id, &level.want);
-                jobs.extend(level.since.iter().skip(open).map(|since| (*since, kind)));
+                jobs.extend(level.since.iter().skip(covered).map(|since| (*since, kind)));
             }
             jobs.sort_unstable();
             let waits = jobs.iter().map(|(since, _)| *since).collect();
