@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::agent::boots::Booted;
 use crate::agent::lessons::Lesson;
 use crate::cluster::LaneEnd;
-use crate::demand::words::Words;
+use crate::demand::words::{Ending, Words};
 use crate::fact::What;
 use crate::fault::Fault;
 use crate::id::{Attempt, LeaseId, NodeName, RunnerName, SourceId, Upid, VmId};
@@ -114,8 +114,8 @@ pub enum Effect {
     HeldAsNext,
     /// The runner of a source is in the guest and starts.
     Hired(SourceId, RunnerName),
-    /// The runner of a source has ended in the guest, with 0 or not.
-    Ended(SourceId, RunnerName, bool),
+    /// The command of a source's runner has ended in the guest.
+    Ended(SourceId, RunnerName, Ending),
     /// The source did not let its runner be made, for this reason.
     NotHired(SourceId, RunnerName, String),
     /// Wake the mind at this moment; takes the place of any earlier wish.

@@ -301,9 +301,9 @@ impl Agent {
                 let now = self.birth.ports.ambient.now().mono;
                 self.birth.runners.hired(&source, &runner, now);
             }
-            Effect::Ended(source, runner, well) => {
+            Effect::Ended(source, runner, how) => {
                 let at = self.birth.ports.ambient.now().mono;
-                self.birth.runners.ended(&source, &runner, End { at, well });
+                self.birth.runners.ended(&source, &runner, End { at, how });
             }
             Effect::NotHired(source, runner, text) => {
                 self.birth.runners.refused(&source, &runner, text);

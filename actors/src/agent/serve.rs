@@ -248,9 +248,9 @@ impl Mind {
             }
             (None, Ok(words)) => {
                 if let Some(Pass::Runner(source, runner, _)) = lease.granted.pass()
-                    && let Some(well) = words.ended()
+                    && let Some(how) = words.end()
                 {
-                    out.effects.push(Effect::Ended(source, runner, well));
+                    out.effects.push(Effect::Ended(source, runner, how));
                 }
             }
             (None, Err(_)) => {}

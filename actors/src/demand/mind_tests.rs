@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::demand::runners::End;
+use crate::demand::words::Ending;
 use crate::fault::{Culprit, FaultKind};
 use crate::id::{Installation, SourceId};
 use crate::ledger::RunnerEntry;
@@ -64,8 +65,8 @@ impl Play {
     }
 
     /// The guest of the first says that its runner ended.
-    fn ends(&mut self, well: bool) {
-        let end = End { at: at(self.now).mono, well };
+    fn ends(&mut self, how: Ending) {
+        let end = End { at: at(self.now).mono, how };
         self.runners.get_mut(&name(1)).expect("a runner").kept.ended = Some(end);
     }
 
@@ -365,11 +366,11 @@ fn a_runner_that_makes_its_own_row_may_do_so_until_its_time_is_over() {
 
 #[test]
 fn a_runner_that_makes_its_own_row_and_was_never_seen_is_judged_by_how_it_ended() {
-    for (well, expected) in
-        [(true, "l1 is done"), (false, "l1 fails: its runner ended before it connected")]
-    {
+    let bad = "l1 fails: its runner ended before it connected";
+    let all = [(Ending::Well, "l1 is done"), (Ending::Left, "l1 is done"), (Ending::Badly, bad)];
+    for (how, expected) in all {
         let mut play = late();
-        play.ends(well);
+        play.ends(how);
         let mut said = None;
         while said.is_none() && play.now < 60 {
             said = verdict(&play.sees(&[], &[]));
@@ -399,7 +400,7 @@ fn a_runner_that_ended_before_it_was_seen_fails_as_soon_as_its_source_has_said_s
     play.hire(1);
     play.sees(&[(1, false, 0)], &[]);
     play.now = 8;
-    play.ends(false);
+    play.ends(Ending::Badly);
     let fails = |effects: &[String]| effects.iter().any(|told| told.starts_with("l1 fails"));
     assert!(!fails(&told(&play.sees(&[(1, false, 0)], &[]))), "what it told last is under way");
     let effects = told(&play.sees(&[(1, false, 0)], &[]));
@@ -410,11 +411,21 @@ fn a_runner_that_ended_before_it_was_seen_fails_as_soon_as_its_source_has_said_s
 }
 
 #[test]
+fn a_command_that_may_have_begun_its_runner_and_ended_has_not_ended_it() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.ends(Ending::Left);
+    while play.now + 10 < spec().register.as_secs() {
+        assert_eq!(verdict(&play.sees(&[(1, false, 0)], &[])), None);
+    }
+}
+
+#[test]
 fn a_runner_that_ended_after_its_job_is_done_whatever_it_ended_with() {
     for rows in [&[(1, true, 1)][..], &[(1, false, 1)], &[(1, true, 0)], &[]] {
         let mut play = Play::new(spec());
         play.hire(1);
-        play.ends(false);
+        play.ends(Ending::Badly);
         let mut effects = Vec::new();
         while play.now < 40 {
             effects.extend(told(&play.sees(rows, &[])));

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use crate::demand::words::Ending;
 use crate::id::{RunnerName, SourceId};
 use crate::ledger::RunnerEntry;
 use crate::time::Moment;
@@ -29,8 +30,8 @@ pub struct Kept {
 pub struct End {
     /// When that was heard.
     pub at: Moment,
-    /// Whether its command ended with 0.
-    pub well: bool,
+    /// How its command ended.
+    pub how: Ending,
 }
 
 type BySource = BTreeMap<SourceId, BTreeMap<RunnerName, Kept>>;

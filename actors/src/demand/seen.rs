@@ -60,9 +60,9 @@ impl Seen {
     }
 
     /// Whether its guest is asked about it now, which it is ever less often: it was started so long
-    /// ago, and may take so long to connect.
-    pub fn wonders(&mut self, waited: Duration, limit: Duration) -> bool {
-        let due = (limit / 16).saturating_mul(1 << self.asked.min(5));
+    /// ago, and is first asked about after such a time.
+    pub fn wonders(&mut self, waited: Duration, first: Duration) -> bool {
+        let due = first.saturating_mul(1 << self.asked.min(5));
         let wonders = waited >= due;
         self.asked += u32::from(wonders);
         wonders

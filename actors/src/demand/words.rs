@@ -13,6 +13,17 @@ pub enum Life {
     Left,
 }
 
+/// How a runner's command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// With 0, and nothing of it runs any more.
+    Well,
+    /// With another status, or by a signal.
+    Badly,
+    /// With 0, and it may have begun something that runs on.
+    Left,
+}
+
 /// What a guest says of a runner.
 ///
 /// Guests may lie: it is told to people, and never ends what its source holds for connected.
@@ -27,11 +38,13 @@ pub struct Words {
 }
 
 impl Words {
-    /// Whether nothing of it runs any more, and if so, whether it ended with 0.
-    pub fn ended(&self) -> Option<bool> {
+    /// How its command ended; none while it runs.
+    pub fn end(&self) -> Option<Ending> {
         match self.life {
-            Life::Ended(status) => Some(status == Some(0)),
-            Life::Runs | Life::Left => None,
+            Life::Ended(Some(0)) => Some(Ending::Well),
+            Life::Ended(_) => Some(Ending::Badly),
+            Life::Left => Some(Ending::Left),
+            Life::Runs => None,
         }
     }
 }

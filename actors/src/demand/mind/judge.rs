@@ -6,6 +6,7 @@ use crate::demand::mind::trouble::Trouble;
 use crate::demand::mind::{Effect, Runner, SourceMind};
 use crate::demand::runners::{End, Kept};
 use crate::demand::seen::Seen;
+use crate::demand::words::Ending;
 use crate::id::RunnerName;
 use crate::ports::{RowSight, Shut};
 use crate::time::Now;
@@ -15,6 +16,10 @@ const AWAY: Duration = Duration::from_secs(600);
 /// A runner that has ended is believed to have had no job once its source still says so after this
 /// time: what it told its source last may have been under way.
 const SETTLES: Duration = Duration::from_secs(5);
+/// The part of its time to connect after which the guest of a runner is first asked about it; sooner
+/// where the runner makes its own row, which may have come and gone between two looks.
+const FIRST: u32 = 16;
+const FIRST_OF_ITS_OWN: u32 = 64;
 
 impl SourceMind {
     /// What a look says of a runner whose machine went while a job was on it.
@@ -158,22 +163,25 @@ impl SourceMind {
         let (Some(seen), Some(hired)) = (self.seen.get_mut(name), hired) else { return };
         let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
         let (id, waited) = (&self.spec.id, now.mono - *hired);
-        let end = ended.filter(|end| self.looked >= Some(end.at + SETTLES) && seen.began == 0);
-        let text = match end {
+        let told = |end: &End| self.looked >= Some(end.at + SETTLES) && seen.began == 0;
+        let text = match ended.filter(told).map(|end| end.how) {
             // It came and went between two looks.
-            Some(End { well: true, .. }) if self.spec.registers && !seen.listed => {
+            Some(Ending::Well | Ending::Left) if self.spec.registers && !seen.listed => {
                 seen.settled = true;
                 out.push(Effect::Over(agent, lease, "done"));
                 return;
             }
-            Some(_) => format!("its runner ended before it connected to source `{id}`{said}"),
-            None if waited >= self.spec.register => format!(
+            Some(Ending::Well | Ending::Badly) => {
+                format!("its runner ended before it connected to source `{id}`{said}")
+            }
+            Some(Ending::Left) | None if waited >= self.spec.register => format!(
                 "its runner did not connect to source `{id}` within {} s: look whether the guest \
                  reaches it{said}",
                 self.spec.register.as_secs()
             ),
-            None => {
-                if ended.is_none() && seen.wonders(waited, self.spec.register) {
+            Some(Ending::Left) | None => {
+                let first = if self.spec.registers { FIRST_OF_ITS_OWN } else { FIRST };
+                if ended.is_none() && seen.wonders(waited, self.spec.register / first) {
                     out.push(Effect::Ask(agent, lease));
                 }
                 return;

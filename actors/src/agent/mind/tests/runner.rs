@@ -2,7 +2,7 @@
 
 use crate::agent::event::{Answer, Call, Effect, Pass};
 use crate::agent::testing::*;
-use crate::demand::words::{Life, Words};
+use crate::demand::words::{Ending, Life, Words};
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{LeaseId, RunnerName, SourceId};
 use crate::message::{AgentCommand, Standing};
@@ -255,13 +255,23 @@ fn an_end_that_the_guest_tells_of_is_passed_on_and_ends_nothing() {
     assert!(calls(&drive.command(ask())).is_empty(), "one at once");
     let runs = Words { life: Life::Runs, ..ended() };
     let left = Words { life: Life::Left, ..ended() };
-    for (words, passed_on) in [(runs, false), (left, false), (ended(), true)] {
+    let well = Words { life: Life::Ended(Some(0)), ..ended() };
+    let all = [
+        (runs, None),
+        (left, Some(Ending::Left)),
+        (well, Some(Ending::Well)),
+        (ended(), Some(Ending::Badly)),
+    ];
+    for (words, passed_on) in all {
         let effects = drive.answer(Answer::Words(LeaseId::new("l1"), Ok(words)));
-        assert_eq!(
-            effects.contains(&Effect::Ended(git(), name(1), false)),
-            passed_on,
-            "{effects:?}"
-        );
+        let found = effects.iter().find_map(|effect| match effect {
+            Effect::Ended(source, runner, how) => {
+                assert_eq!((source, runner), (&git(), &name(1)));
+                Some(*how)
+            }
+            _ => None,
+        });
+        assert_eq!(found, passed_on, "{effects:?}");
         drive.command(ask());
     }
     assert_eq!(drive.state(), "Leased");
