@@ -1,0 +1,134 @@
+//! Runners between their start in a guest and the first time that they are seen connected.
+
+use super::*;
+
+// Invariant: a guest whose runner never connects is retired by deadline, or as soon as it is known to
+// have ended; what may yet come is waited for.
+
+#[test]
+fn a_runner_that_never_connects_fails() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.sees(&[(1, false, 0)], &[]);
+    play.now = 50;
+    assert!(!told(&play.sees(&[(1, false, 0)], &[])).iter().any(|told| told.contains("fails")));
+    play.now = 70;
+    let effects = told(&play.sees(&[(1, false, 0)], &[]));
+    assert!(effects[0].starts_with("l1 fails: its runner did not connect"), "{effects:?}");
+    let again = told(&play.sees(&[(1, false, 0)], &[]));
+    assert_eq!(again, ["wants [] on [l1 full]"], "once");
+}
+
+#[test]
+fn a_look_that_began_before_a_runner_was_made_says_nothing_of_it() {
+    let mut play = Play::new(spec());
+    let mut out = play.tick();
+    assert!(out.contains(&Effect::Look), "{out:?}");
+    play.now += 1;
+    play.hire(1);
+    play.mind.looked(Ok(sight(&[], &[])), &play.runners, at(play.now), 0, &mut out);
+    assert!(!told(&out).contains(&"l1 is done".to_owned()), "{out:?}");
+    let effects = told(&play.sees(&[], &[]));
+    assert!(effects.contains(&"l1 is done".to_owned()), "it had its job since: {effects:?}");
+}
+
+/// A source whose runners make their rows themselves, with one that was just started.
+fn late() -> Play {
+    let mut play = Play::new(SourceSpec { registers: true, ..spec() });
+    play.hire(1);
+    play
+}
+
+fn verdict(effects: &[Effect]) -> Option<String> {
+    told(effects).into_iter().find(|told| told.starts_with("l1 is") || told.starts_with("l1 fails"))
+}
+
+#[test]
+fn a_runner_that_makes_its_own_row_may_do_so_until_its_time_is_over() {
+    let mut play = late();
+    let mut said = None;
+    while said.is_none() {
+        said = verdict(&play.sees(&[], &[]));
+    }
+    let limit = spec().register.as_secs();
+    assert!((limit..limit + 20).contains(&play.now), "{}", play.now);
+    let said = said.expect("a verdict");
+    assert!(said.starts_with("l1 fails: its runner did not connect"), "{said}");
+
+    let mut play = late();
+    assert_eq!(verdict(&play.sees(&[], &[])), None);
+    assert_eq!(verdict(&play.sees(&[(1, false, 0)], &[])), None);
+    assert_eq!(verdict(&play.sees(&[], &[])).as_deref(), Some("l1 is done"));
+}
+
+#[test]
+fn a_runner_that_makes_its_own_row_and_was_never_seen_is_judged_by_how_it_ended() {
+    let bad = "l1 fails: its runner ended before it connected";
+    let all = [(Ending::Well, "l1 is done"), (Ending::Left, "l1 is done"), (Ending::Badly, bad)];
+    for (how, expected) in all {
+        let mut play = late();
+        play.ends(how);
+        let mut said = None;
+        while said.is_none() && play.now < 60 {
+            said = verdict(&play.sees(&[], &[]));
+        }
+        assert!(said.as_ref().is_some_and(|said| said.starts_with(expected)), "{said:?}");
+        assert!(play.now < 30, "long before its time");
+    }
+}
+
+#[test]
+fn a_guest_whose_runner_is_not_seen_is_asked_about_it_ever_less_often() {
+    let mut play = Play::new(SourceSpec { register: seconds(160), ..spec() });
+    play.hire(1);
+    let mut asked = Vec::new();
+    while play.now < 150 {
+        let effects = told(&play.sees(&[(1, false, 0)], &[]));
+        if effects.contains(&"ask of l1".to_owned()) {
+            asked.push(play.now);
+        }
+    }
+    assert_eq!(asked, [10, 20, 40, 80]);
+}
+
+#[test]
+fn a_runner_that_ended_before_it_was_seen_fails_as_soon_as_its_source_has_said_so_again() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.sees(&[(1, false, 0)], &[]);
+    play.now = 8;
+    play.ends(Ending::Badly);
+    let fails = |effects: &[String]| effects.iter().any(|told| told.starts_with("l1 fails"));
+    assert!(!fails(&told(&play.sees(&[(1, false, 0)], &[]))), "what it told last is under way");
+    let effects = told(&play.sees(&[(1, false, 0)], &[]));
+    assert!(
+        effects[0].starts_with("l1 fails: its runner ended before it connected"),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn a_command_that_may_have_begun_its_runner_and_ended_has_not_ended_it() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.ends(Ending::Left);
+    while play.now + 10 < spec().register.as_secs() {
+        assert_eq!(verdict(&play.sees(&[(1, false, 0)], &[])), None);
+    }
+}
+
+#[test]
+fn a_runner_that_ended_after_its_job_is_done_whatever_it_ended_with() {
+    for rows in [&[(1, true, 1)][..], &[(1, false, 1)], &[(1, true, 0)], &[]] {
+        let mut play = Play::new(spec());
+        play.hire(1);
+        play.ends(Ending::Badly);
+        let mut effects = Vec::new();
+        while play.now < 40 {
+            effects.extend(told(&play.sees(rows, &[])));
+        }
+        effects.extend(told(&play.sees(&[], &[])));
+        assert!(effects.contains(&"l1 is done".to_owned()), "{rows:?}: {effects:?}");
+        assert!(!effects.iter().any(|told| told.contains("fails")), "{rows:?}: {effects:?}");
+    }
+}
