@@ -158,7 +158,7 @@ fn a_bad_file_of_a_directory_is_shown_with_its_place_until_it_is_mended() {
     ] {
         fs::write(&file, &bad).unwrap();
         let out = site.cli(&["reload"]);
-        assert_eq!(out.status.code(), Some(1));
+        assert_eq!(out.status.code(), Some(2));
         let told = String::from_utf8_lossy(&out.stderr).into_owned();
         let status = String::from_utf8_lossy(&site.cli(&["status"]).stdout).into_owned();
         for said in [&told, &status] {

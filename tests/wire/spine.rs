@@ -92,6 +92,6 @@ fn reload_by_command_and_by_signal_says_what_came_of_it() {
     service.hear("READY=1");
     site.write_yaml(&site.yaml(&sim, "    cores: many\n"));
     let out = site.cli(&["reload"]);
-    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(out.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&out.stderr).contains("cores"));
 }

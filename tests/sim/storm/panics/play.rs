@@ -225,11 +225,13 @@ impl Play {
         for _ in 0..5 {
             let policy = StopPolicy::RetireAll;
             self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
-            // Who panicked at the very end has yet to come back.
+            let before = self.world.view().restart_count();
+            // Who panicked at the very end has yet to come back, or to be given up.
             self.world.pass(MINUTE).await;
-            if Self::fell(self.world.view()) {
+            let view = self.world.view();
+            if Self::fell(view) {
                 self.rise_again().await;
-            } else if self.world.view().agents().is_empty() {
+            } else if view.agents().is_empty() && view.restart_count() == before {
                 return;
             }
         }
