@@ -16,8 +16,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use reqwest::header::HeaderName;
 use secrecy::{ExposeSecret, SecretString};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::connector::{Connector, Enlist, Kit, KitFile, barrier, program_of};
@@ -127,10 +127,20 @@ pub struct Gitea {
     command: Option<String>,
 }
 
+/// A list that is there, and may be null where it is empty: an answer without it says nothing of
+/// what runs.
+fn list<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
 #[derive(Deserialize)]
 struct Runners {
-    #[serde(default)]
-    runners: Option<Vec<Runner>>,
+    #[serde(deserialize_with = "list")]
+    runners: Vec<Runner>,
     #[serde(default)]
     total_count: Option<usize>,
 }
@@ -147,8 +157,8 @@ struct Runner {
 
 #[derive(Deserialize)]
 struct Jobs {
-    #[serde(default)]
-    jobs: Option<Vec<Job>>,
+    #[serde(deserialize_with = "list")]
+    jobs: Vec<Job>,
     #[serde(default)]
     total_count: Option<usize>,
 }
@@ -228,7 +238,7 @@ impl Gitea {
     async fn runners(&self) -> Result<Vec<Runner>, DemandError> {
         match self.dialect {
             Dialect::Gitea => {
-                let read = |page: Runners| (page.runners.unwrap_or_default(), page.total_count);
+                let read = |page: Runners| (page.runners, page.total_count);
                 self.pages("actions/runners", read).await
             }
             Dialect::Forgejo => {
@@ -245,7 +255,7 @@ impl Gitea {
     }
 
     async fn jobs(&self, status: &str) -> Result<Vec<Job>, DemandError> {
-        let read = |page: Jobs| (page.jobs.unwrap_or_default(), page.total_count);
+        let read = |page: Jobs| (page.jobs, page.total_count);
         let jobs = self.pages(&format!("actions/jobs?status={status}"), read).await?;
         // A server that does not know the filter tells everything.
         Ok(jobs.into_iter().filter(|job| job.status == status).collect())

@@ -96,6 +96,7 @@ async fn answers_that_mean_nothing_are_told_as_that() {
         told(Dialect::Gitea, &[(RUNNERS, 200, "", "<html>")]).await,
         told(Dialect::Gitea, &[(RUNNERS, 502, "", "<html>")]).await,
         told(Dialect::Gitea, &[(VERSION, 200, "", r#"{"version":"1.26.0"}"#)]).await,
+        told(Dialect::Gitea, &[(RUNNERS, 200, "", "{}")]).await,
     ];
     insta::assert_snapshot!(all.join("\n"));
 }

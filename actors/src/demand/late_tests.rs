@@ -132,3 +132,73 @@ fn a_runner_that_ended_after_its_job_is_done_whatever_it_ended_with() {
         assert!(!effects.iter().any(|told| told.contains("fails")), "{rows:?}: {effects:?}");
     }
 }
+
+// Invariant: what is not seen at another URL, or with another login, means nothing for runners that
+// were made before.
+
+fn moved(play: &mut Play) {
+    let other = Arc::new(SourceSpec { connection: 99, ..(**play.mind.spec()).clone() });
+    let mut out = Vec::new();
+    play.mind.apply(Some(other), at(play.now), &mut out);
+}
+
+#[test]
+fn a_runner_that_is_not_seen_where_its_source_moved_is_left_to_end() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.sees(&[(1, true, 1)], &[]);
+    play.now += 1;
+    moved(&mut play);
+    let mut asked = false;
+    while play.now < 3 * spec().register.as_secs() {
+        let effects = play.sees(&[], &[]);
+        assert_eq!(verdict(&effects), None, "at {}", play.now);
+        asked |= told(&effects).contains(&"ask of l1".to_owned());
+    }
+    assert!(asked, "its guest knows");
+    play.ends(Ending::Well);
+    let mut said = None;
+    while said.is_none() {
+        said = verdict(&play.sees(&[], &[]));
+    }
+    assert_eq!(said.as_deref(), Some("l1 is done"));
+}
+
+#[test]
+fn a_runner_that_is_seen_with_another_login_too_is_judged_as_ever() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.sees(&[(1, true, 1)], &[]);
+    play.now += 1;
+    moved(&mut play);
+    assert_eq!(verdict(&play.sees(&[(1, true, 1)], &[])), None);
+    assert_eq!(verdict(&play.sees(&[], &[])).as_deref(), Some("l1 is done"));
+}
+
+// Invariant: runners that end as soon as they begin do not use up one machine after the other.
+
+#[test]
+fn after_runners_that_never_connected_nothing_is_wanted_for_ever_longer() {
+    let mut play = Play::new(spec());
+    let mut pauses = Vec::new();
+    for n in 1..4 {
+        play.hire(n);
+        play.runners.get_mut(&name(n)).expect("a runner").kept.ended =
+            Some(End { at: at(play.now).mono, how: Ending::Badly });
+        let fails = |effects: &[Effect]| {
+            told(effects).iter().any(|told| told.starts_with(&format!("l{n} fails")))
+        };
+        while !fails(&play.sees(&[(n, false, 0)], &[&["linux"]])) {}
+        play.runners.clear();
+        let from = play.now;
+        let wants = |effects: &[Effect]| {
+            told(effects)
+                .iter()
+                .any(|told| told.starts_with("wants ") && !told.starts_with("wants []"))
+        };
+        while !wants(&play.sees(&[], &[&["linux"]])) {}
+        pauses.push(play.now - from);
+    }
+    assert!(pauses.is_sorted() && pauses[2] > pauses[0], "{pauses:?}");
+    assert_eq!(play.mind.unserved(), 3);
+}

@@ -121,6 +121,8 @@ pub struct SourceMind {
     failures: u32,
     outage: Option<(Moment, Outage)>,
     seen: BTreeMap<RunnerName, Seen>,
+    /// When its URL, login or scope changed last.
+    changed: Option<Moment>,
     /// What keeps runners from being begun.
     trouble: Trouble,
     /// Jobs that want what this source may not have, by the last look.
@@ -148,6 +150,7 @@ impl SourceMind {
             failures: 0,
             outage: None,
             seen: BTreeMap::new(),
+            changed: None,
             trouble: Trouble::default(),
             ignored: Vec::new(),
             unread: 0,
@@ -173,6 +176,7 @@ impl SourceMind {
             if spec.connection != self.spec.connection {
                 self.failures = 0;
                 self.trouble = Trouble::default();
+                self.leave_former(now);
             }
             self.spec = spec;
         }
@@ -191,15 +195,25 @@ impl SourceMind {
         now: Now,
         out: &mut Vec<Effect>,
     ) {
-        self.trouble.count += 1;
-        let count = self.trouble.count;
-        let pause = self.spec.poll.saturating_mul(1 << count.min(6)).min(PAUSE_LONGEST);
-        self.trouble.until = Some(now.mono + pause);
-        tracing::warn!(
-            source = %self.spec.id, count, seconds = pause.as_secs(),
-            "runner could not be begun: none is wanted for a while"
-        );
+        self.trouble.cost_one(&self.spec, now);
         self.tell(runners, out);
+    }
+
+    /// Its URL, login or scope changed: runners that were made before may be where it does not look
+    /// any more, and what is not seen of them means nothing.
+    fn leave_former(&mut self, now: Now) {
+        self.changed = Some(now.mono);
+        for seen in self.seen.values_mut() {
+            seen.listed = false;
+        }
+        let busy = self.running();
+        if busy > 0 {
+            tracing::warn!(
+                source = %self.spec.id, busy,
+                "source is reached otherwise: runners that are not seen there are left to end, and \
+                 their rows where they were made are not removed"
+            );
+        }
     }
 
     /// Whether runners can be made was looked at.

@@ -60,7 +60,8 @@ impl fmt::Display for Words {
         }
         match self.lines.as_str() {
             "" => write!(to, "; its log is empty"),
-            lines => write!(to, "; its log: {lines}"),
+            // What a guest says is no line of its own wherever it is told.
+            lines => write!(to, "; its log: {}", lines.trim_end().replace('\n', " | ")),
         }
     }
 }
@@ -84,7 +85,7 @@ mod tests {
             all,
             [
                 "it still runs, for 3 s; its log is empty",
-                "it ended with 7 after 3 s; its log: too old\nbye",
+                "it ended with 7 after 3 s; its log: too old | bye",
                 "it ended, nobody saw how; its log is empty",
                 "its command ended with 0 after 3 s; its log: started",
             ]

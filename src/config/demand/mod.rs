@@ -119,6 +119,10 @@ pub(super) fn demand(
             priority: raw.priority,
             cap: (raw.instance_cap > 0).then_some(raw.instance_cap),
         };
+        if id == LEASES && raw.kind != LEASES {
+            let fault = layer.fault("kind", "`leases` is what the lease API is called");
+            vault.faults.push(fault.help("give the source another name"));
+        }
         if raw.kind == LEASES {
             if let Some(first) = asked.replace(id) {
                 let fault = layer.fault("kind", format!("`{first}` is of kind leases too"));

@@ -164,7 +164,8 @@ fn what_no_server_can_have_or_send_is_refused_before_one_is_asked() {
          f: {kind: github, credentialsId: git, scope: repo/o/..}\n  \
          g: {kind: github, credentialsId: git, scope: org/o, repositories: [app, a/b c]}\n  \
          h: {kind: github, url: \"https://github.com\", credentialsId: git, scope: org/o}\n  \
-         i: {kind: gitea, url: \"https://git.lan\", credentialsId: git, webhook: {secretFile: git}}",
+         i: {kind: gitea, url: \"https://git.lan\", credentialsId: git, webhook: {secretFile: git}}\n  \
+         leases: {kind: gitea, url: \"https://git.lan\", credentialsId: git}",
     )));
 }
 

@@ -28,7 +28,6 @@ const REASON_MAX: usize = 200;
 #[derive(Debug, Deserialize)]
 pub struct Nodes {
     /// One by one, the controller's own with them.
-    #[serde(default)]
     pub computer: Vec<Computer>,
 }
 
@@ -88,7 +87,6 @@ struct Executable {
 /// The queue.
 #[derive(Debug, Deserialize)]
 pub struct Queue {
-    #[serde(default)]
     items: Vec<Item>,
 }
 

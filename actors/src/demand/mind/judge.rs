@@ -62,8 +62,11 @@ impl SourceMind {
         let Some(row) = row else {
             // A look that began while it was being made says nothing.
             let made = !self.spec.registers && hired.is_some_and(|at| self.looked >= Some(at));
+            let former = self.changed.is_some_and(|at| runner.kept.since < at) && !seen.listed;
             // Made, and gone again: it had its job, or somebody removed it.
-            if made || seen.listed {
+            if former {
+                self.await_end(name, runner, now, out);
+            } else if made || seen.listed {
                 seen.settled = true;
                 seen.jobs = 0;
                 out.push(Effect::Over(agent, lease, "done"));
@@ -188,6 +191,21 @@ impl SourceMind {
             }
         };
         seen.settled = true;
+        self.trouble.cost_one(&self.spec, now);
         out.push(Effect::Fail(agent, lease, text));
+    }
+
+    /// One that may be where its source is not looked at any more: its guest tells when it has ended.
+    fn await_end(&mut self, name: &RunnerName, runner: &Runner, now: Now, out: &mut Vec<Effect>) {
+        let Kept { entry, hired, ended, .. } = &runner.kept;
+        let (Some(seen), Some(hired)) = (self.seen.get_mut(name), hired) else { return };
+        let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
+        if ended.is_some_and(|end| self.looked >= Some(end.at + SETTLES)) {
+            seen.settled = true;
+            seen.jobs = 0;
+            out.push(Effect::Over(agent, lease, "done"));
+        } else if ended.is_none() && seen.wonders(now.mono - *hired, self.spec.register / FIRST) {
+            out.push(Effect::Ask(agent, lease));
+        }
     }
 }

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::demand::mind::Outage;
+use crate::demand::mind::{Outage, PAUSE_LONGEST};
+use crate::demand::spec::SourceSpec;
 use crate::fault::Fault;
 use crate::time::{Moment, Now};
 
@@ -34,6 +35,18 @@ impl Trouble {
     /// Whether the next runner is a trial: one of a kind is enough to learn how it goes.
     pub fn is_on_trial(&self) -> bool {
         self.refused.is_some()
+    }
+
+    /// A runner was begun in vain, which cost a machine.
+    pub fn cost_one(&mut self, spec: &SourceSpec, now: Now) {
+        self.count += 1;
+        let count = self.count;
+        let pause = spec.poll.saturating_mul(1 << count.min(6)).min(PAUSE_LONGEST);
+        self.until = Some(now.mono + pause);
+        tracing::warn!(
+            source = %spec.id, count, seconds = pause.as_secs(),
+            "runner was begun in vain: none is wanted for a while"
+        );
     }
 
     /// Its source did not let a runner be made.
