@@ -118,6 +118,27 @@ pub struct SourcePicture {
     pub outage: Option<(WallTime, String)>,
 }
 
+impl SourcePicture {
+    /// A configured source of that kind with no jobs and no runners, which answers.
+    pub fn idle(source: SourceId, kind: &str) -> Self {
+        Self {
+            source,
+            kind: kind.to_owned(),
+            configured: true,
+            waiting: 0,
+            oldest: None,
+            unoffered: 0,
+            lacks: Vec::new(),
+            ignored: 0,
+            runners: 0,
+            running: 0,
+            unserved: 0,
+            refused: None,
+            outage: None,
+        }
+    }
+}
+
 /// What is said of a source that says nothing else.
 fn configured() -> bool {
     true

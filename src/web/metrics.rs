@@ -243,19 +243,14 @@ mod tests {
         };
         told(&view, What::AddressPools { pools: vec![pool] });
         let source = SourcePicture {
-            source: SourceId::new("git"),
-            kind: "gitea".into(),
-            configured: true,
             waiting: 4,
-            oldest: None,
             unoffered: 1,
             lacks: vec!["no template has `gpu`".into()],
             ignored: 1,
             runners: 2,
             running: 2,
-            unserved: 0,
-            refused: None,
             outage: Some((WallTime(0), "refused".into())),
+            ..SourcePicture::idle(SourceId::new("git"), "gitea")
         };
         told(&view, What::Source(Box::new(source)));
         let lost = What::JobLost {

@@ -60,19 +60,10 @@ impl Herd {
              `demand` until they are gone, or remove them there"
         );
         self.observe(What::Source(Box::new(SourcePicture {
-            source,
-            kind: "-".to_owned(),
             configured: false,
-            waiting: 0,
-            oldest: None,
-            unoffered: 0,
-            lacks: Vec::new(),
-            ignored: 0,
             runners,
-            running: 0,
-            unserved: 0,
-            refused: None,
             outage: Some((self.common.ports.ambient.now().wall, text)),
+            ..SourcePicture::idle(source, "-")
         })));
     }
 

@@ -12,38 +12,24 @@ use crate::web::testing::{Served, empty_template, told};
 
 fn git() -> What {
     What::Source(Box::new(SourcePicture {
-        source: SourceId::new("git"),
-        kind: "gitea".into(),
-        configured: true,
         waiting: 2,
-        oldest: None,
         unoffered: 1,
         lacks: vec!["no template has `gpu`".into()],
         ignored: 1,
         runners: 1,
         running: 1,
-        unserved: 0,
-        refused: None,
-        outage: None,
+        ..SourcePicture::idle(SourceId::new("git"), "gitea")
     }))
 }
 
 /// A source that left the configuration while a job runs, and refuses the login.
 fn old() -> What {
     What::Source(Box::new(SourcePicture {
-        source: SourceId::new("old"),
-        kind: "gitea".into(),
         configured: false,
-        waiting: 0,
-        oldest: None,
-        unoffered: 0,
-        lacks: Vec::new(),
-        ignored: 0,
         runners: 1,
         running: 1,
-        unserved: 0,
-        refused: None,
         outage: Some((WallTime(0), "source `old` refuses the login: GET /api: 401".into())),
+        ..SourcePicture::idle(SourceId::new("old"), "gitea")
     }))
 }
 
