@@ -12,6 +12,7 @@ pub mod demo;
 pub mod doctor;
 pub mod iso;
 pub mod journal;
+pub mod machine;
 pub mod pve;
 pub mod rights;
 pub mod seed;

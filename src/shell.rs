@@ -3,23 +3,28 @@
 //! Holds the private keys by credentials id and by public key; every call is one login on the ports' runtime.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use drover_actors::agent::guest as scripts;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::ports::{Ask, Holder, Ran, Shell, ShellTarget};
+use drover_actors::ports::{Ask, Greeting, Holder, Ran, Shell, ShellTarget};
 use drover_actors::spec::{SshSpec, UploadSpec};
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::causes::chain;
 use crate::ssh::{
-    ConnectError, ExecError, ExecResult, HostKeyPolicy, Keep, Limits, PrivateKey, Session, Target,
-    UploadError, connect, quote,
+    ConnectError, ExecError, ExecResult, HostKeyPolicy, Keep, Limits, PrivateKey, ProbeError,
+    Session, Target, UploadError, connect, probe,
 };
 use crate::user_data::{UserDataStore, guest};
+
+pub mod former;
 
 /// What a command ends with that finds what it was to begin already there; neither what all that
 /// went well ends with, nor what shells and programs end with when they fail.
@@ -28,14 +33,21 @@ pub const THERE: u32 = 33;
 const FORMER_BYTES: usize = 64 << 20;
 /// How much of each output stream a step keeps.
 const TAIL_BYTES: usize = 16 * 1024;
+/// Probes at once: each holds a socket for as long as its guest is silent.
+const PROBES_AT_ONCE: usize = 256;
 /// How much of it is told in a fault.
 const TAIL_LINES: usize = 12;
+
+/// Shows the MAC addresses of a machine's network cards in one line, whatever of its kind it is.
+const CARDS: &str = "{ ip link || cat /sys/class/net/*/address || ifconfig -a; } 2>/dev/null \
+    | grep -oE '([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}' | sort -u | head -n 300 | tr '\\n' ' '";
 
 /// The SSH port of the actors.
 pub struct SshShell {
     keys: Arc<RwLock<Keys>>,
     files: RwLock<Files>,
     user_data: Option<Arc<UserDataStore>>,
+    probes: Arc<Semaphore>,
     runtime: Handle,
 }
 
@@ -87,7 +99,8 @@ impl Files {
 impl SshShell {
     /// A shell without keys; logins run on `runtime`.
     pub fn new(runtime: Handle) -> Self {
-        Self { keys: Arc::default(), files: RwLock::default(), user_data: None, runtime }
+        let probes = Arc::new(Semaphore::new(PROBES_AT_ONCE));
+        Self { keys: Arc::default(), files: RwLock::default(), user_data: None, probes, runtime }
     }
 
     /// Brings the user data of leases from here.
@@ -103,6 +116,12 @@ impl SshShell {
             all.by_public.insert(key.public_line(""), key.clone());
             all.by_id.insert(id, key);
         }
+    }
+
+    /// Takes keys that agents were born with before this start.
+    pub fn add_former(&self, keys: impl IntoIterator<Item = PrivateKey>) {
+        let mut all = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        all.by_public.extend(keys.into_iter().map(|key| (key.public_line(""), key)));
     }
 
     /// Takes the files for guests of a configuration. Those that left it are kept for agents born
@@ -194,6 +213,19 @@ impl SshShell {
         })
     }
 
+    /// Runs a command that changes keys.
+    fn change_keys(
+        &self,
+        target: ShellTarget,
+        command: String,
+        limit: Duration,
+        doing: &'static str,
+    ) -> Ask<()> {
+        self.with_session(target, limit, move |session, left| async move {
+            changed(doing, &exec(session, &command, left).await?)
+        })
+    }
+
     /// Runs a command that must end well; `doing` says what it does.
     pub fn script(
         &self,
@@ -210,12 +242,37 @@ impl SshShell {
 }
 
 impl Shell for SshShell {
-    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<String> {
-        self.with_session(target, limit, |session, _| async move {
-            let line = session.host_key().line();
-            session.close().await;
-            Ok(line)
+    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<Greeting> {
+        self.with_session(target, limit, |session, left| async move {
+            let host_key = session.host_key().line();
+            let shown = exec(session, CARDS, left).await?.tail;
+            let cards = shown.split_whitespace().map(str::to_owned).collect();
+            Ok(Greeting { host_key, cards })
         })
+    }
+
+    fn probe(&self, target: ShellTarget, limit: Duration) -> Ask<()> {
+        let probes = Arc::clone(&self.probes);
+        let at = SocketAddr::new(target.address, target.ssh.port);
+        let task = self.runtime.spawn(async move {
+            // To wait for a place is no silence of the guest's.
+            let _place = probes.acquire_owned().await;
+            probe(at, limit).await
+        });
+        async move {
+            let (kind, text) = match task.await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error @ ProbeError::Silent { .. })) => {
+                    (FaultKind::Unreachable, chain(&error))
+                }
+                Ok(Err(error @ ProbeError::NotMade { .. })) => {
+                    (FaultKind::Contention, chain(&error))
+                }
+                Err(error) => (FaultKind::UnknownOutcome, chain(&error)),
+            };
+            Err(Fault::new(kind, Culprit::Guest, text))
+        }
+        .boxed()
     }
 
     fn run(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<Ran> {
@@ -243,7 +300,7 @@ impl Shell for SshShell {
         let key = holder.public_key.as_deref().map(|key| admit_command(lease, key));
         let doing = "adding the lease's key";
         if !holder.user_data {
-            return self.script(target, key.unwrap_or_else(|| "true".into()), limit, doing);
+            return self.change_keys(target, key.unwrap_or_else(|| "true".into()), limit, doing);
         }
         let (store, lease) = (self.user_data.clone(), lease.to_owned());
         self.with_session(target, limit, move |session, left| async move {
@@ -252,13 +309,12 @@ impl Shell for SshShell {
                 session.close().await;
                 return Ok(());
             };
-            let ran = exec(session, &key, left).await?;
-            if ran.exit == Some(0) { Ok(()) } else { Err(broken(doing, &ran)) }
+            changed(doing, &exec(session, &key, left).await?)
         })
     }
 
     fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()> {
-        self.script(target, expel_command(lease), limit, "removing the lease's key")
+        self.change_keys(target, expel_command(lease), limit, "removing the lease's key")
     }
 }
 
@@ -400,39 +456,46 @@ fn marker(lease: &str) -> String {
     format!("drover-lease-{lease}")
 }
 
-/// Appends the key once; a repeated call changes nothing.
+/// Adds the lease's key; a repeated call changes nothing.
 fn admit_command(lease: &str, public_key: &str) -> String {
     let fields: Vec<&str> = public_key.split_whitespace().take(2).collect();
-    let line = quote(&format!("{} {}", fields.join(" "), marker(lease)));
-    format!(
-        "umask 077 && mkdir -p ~/.ssh && touch ~/.ssh/authorized_keys && \
-         {{ grep -qxF {line} ~/.ssh/authorized_keys || printf '%s\\n' {line} >> ~/.ssh/authorized_keys; }}"
-    )
+    scripts::admit(lease, &format!("{} {}", fields.join(" "), marker(lease)))
 }
 
-/// Takes the lease's lines out again, in place so that owner and mode stay, and its files.
+/// Removes the lease's key and its files; a repeated call changes nothing.
 fn expel_command(lease: &str) -> String {
-    let marker = quote(&format!(" {}$", marker(lease)));
-    format!(
-        "test ! -e ~/.ssh/authorized_keys || {{ kept=$(grep -v {marker} ~/.ssh/authorized_keys); \
-         printf '%s\\n' \"$kept\" > ~/.ssh/authorized_keys; }} && {}",
-        guest::end(lease)
-    )
+    format!("{} && {}", scripts::expel(lease), guest::end(lease))
+}
+
+/// What a command that changes keys came to.
+fn changed(doing: &str, ran: &Ran) -> Result<(), Fault> {
+    match ran.exit {
+        Some(0) => Ok(()),
+        Some(scripts::AGAIN) => {
+            let text = format!("{doing} failed: {}", ran.tail);
+            Err(Fault::new(FaultKind::Contention, Culprit::Guest, text))
+        }
+        _ => Err(broken(doing, ran)),
+    }
 }
 
 /// Whether a command is exactly one that adds or removes a lease's key and user data.
 ///
 /// For places that run nothing else unisolated.
 pub fn is_housekeeping(command: &str) -> bool {
-    let Some((before, after)) = command.split_once("drover-lease-") else {
+    let Some((_, arguments)) = command.rsplit_once("' drover '") else {
         let (_, after) = command.split_once(".drover-lease/").unwrap_or_default();
         let lease: String = after.chars().take_while(char::is_ascii_alphanumeric).collect();
         return command == guest::begin(&lease);
     };
-    let lease: String = after.chars().take_while(char::is_ascii_alphanumeric).collect();
-    let key = before.split_once("grep -qxF '").map_or("", |(_, key)| key.trim_end());
+    let lease: String = arguments.chars().take_while(char::is_ascii_alphanumeric).collect();
+    let line = arguments.split_once("' '").map_or("", |(_, line)| line);
+    let key = line.split_once(" drover-lease-").map_or("", |(key, _)| key);
     command == expel_command(&lease) || command == admit_command(&lease, key)
 }
+
+#[cfg(test)]
+mod key_tests;
 
 #[cfg(test)]
 mod tests {
@@ -490,26 +553,5 @@ mod tests {
             assert!(!is_housekeeping(&format!("{command}; reboot")));
         }
         assert!(!is_housekeeping("echo drover-lease-l1"));
-    }
-
-    #[test]
-    fn keys_come_and_go_in_a_real_shell() {
-        let Ok(home) = tempfile::tempdir() else { return };
-        let run = |command: &str| {
-            let status = std::process::Command::new("/bin/sh")
-                .args(["-ec", command])
-                .env("HOME", home.path())
-                .status();
-            assert!(status.is_ok_and(|status| status.success()), "{command}");
-            std::fs::read_to_string(home.path().join(".ssh/authorized_keys")).unwrap_or_default()
-        };
-        run("mkdir -m 700 ~/.ssh; echo 'ssh-ed25519 BBBB keep' > ~/.ssh/authorized_keys");
-        for _ in 0..2 {
-            let keys = run(&admit_command("l1", "ssh-ed25519 AAAA"));
-            assert_eq!(keys, "ssh-ed25519 BBBB keep\nssh-ed25519 AAAA drover-lease-l1\n");
-        }
-        for _ in 0..2 {
-            assert_eq!(run(&expel_command("l1")), "ssh-ed25519 BBBB keep\n");
-        }
     }
 }

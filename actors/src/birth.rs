@@ -2,7 +2,7 @@
 //! through which every child is started, so that supervision can be put around all of them.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use crate::agent::hold_next::HoldNext;
 use crate::agent::lessons::Resets;
 use crate::board::{Board, Scope};
 use crate::demand::runners::Runners;
+use crate::doubts::Doubts;
 use crate::fact::Fact;
 use crate::id::{
     AgentId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
@@ -25,6 +26,8 @@ use crate::overrides::Overrides;
 use crate::placement::Sites;
 use crate::ports::Ports;
 use crate::record::Owner;
+use crate::records::Records;
+use crate::restraint::Restraint;
 use crate::source::Origin;
 use crate::spec::TemplateSpec;
 use crate::supervise::{Census, GivenUp, Intensity, Watch, supervise};
@@ -92,6 +95,10 @@ pub struct AgentBirth {
     pub census: Census,
     /// Through which cloud its guest is reached.
     pub ways: Ways,
+    /// What keeps clones back.
+    pub doubts: Doubts,
+    /// Which agents are not destroyed.
+    pub restraint: Restraint,
     /// What the boots of its template teach.
     pub boots: Boots,
     /// What the resets of each template teach.
@@ -112,12 +119,18 @@ pub type AgentSpawner = Arc<dyn Fn(AgentBirth) -> Recipient<AgentCommand> + Send
 pub struct Common {
     /// The ways out.
     pub ports: Ports,
+    /// What must be written although the journal fails.
+    pub records: Records,
     /// Who lives.
     pub roster: Roster,
     /// Which actors live.
     pub census: Census,
     /// Through which cloud a guest is reached.
     pub ways: Ways,
+    /// What keeps clones back.
+    pub doubts: Doubts,
+    /// Which agents are not destroyed.
+    pub restraint: Restraint,
     /// The breakers that belong to no template.
     pub board: Board,
     /// The nodes of each cluster, and those that are drained.
@@ -136,6 +149,8 @@ pub struct Common {
     pub installation: Installation,
     /// This start of the service.
     pub epoch: u64,
+    /// When the journal's last record before it was written.
+    pub since: WallTime,
     /// Told when an actor is given up.
     pub give_up: GiveUp,
 }
@@ -253,12 +268,37 @@ pub struct Living {
 /// Shared by the actors of one thread; written by the templates (life and reports), the
 /// clusters (places) and the herd (overrides).
 #[derive(Debug, Clone, Default)]
-pub struct Roster(Rc<RefCell<BTreeMap<AgentId, Living>>>);
+pub struct Roster(Rc<RefCell<BTreeMap<AgentId, Living>>>, Rc<RefCell<Begun>>);
+
+/// The agents that lived in this start of the service, the last [`BEGUN_MOST`] of them.
+#[derive(Debug, Default)]
+struct Begun {
+    all: BTreeSet<AgentId>,
+    order: VecDeque<AgentId>,
+}
+
+/// Agents remembered beyond their end.
+const BEGUN_MOST: usize = 10_000;
 
 impl Roster {
     /// Enters an agent.
     pub fn enter(&self, agent: AgentId, living: Living) {
+        let mut begun = self.1.borrow_mut();
+        if begun.all.insert(agent.clone()) {
+            begun.order.push_back(agent.clone());
+        }
+        if begun.order.len() > BEGUN_MOST
+            && let Some(oldest) = begun.order.pop_front()
+        {
+            begun.all.remove(&oldest);
+        }
+        drop(begun);
         self.0.borrow_mut().insert(agent, living);
+    }
+
+    /// Whether an agent lived in this start of the service, as far as is remembered.
+    pub fn knew(&self, agent: &AgentId) -> bool {
+        self.1.borrow().all.contains(agent)
     }
 
     /// Strikes an agent out.

@@ -10,6 +10,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::birth::Place;
+use crate::doubts::Doubts;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, ClusterId, NodeName, TemplateId};
@@ -302,6 +303,8 @@ impl Board {
 pub struct Standing<'a> {
     /// The breakers.
     pub board: &'a Board,
+    /// What keeps clones back, where it counts.
+    pub doubts: Option<&'a Doubts>,
     /// The nodes that are drained.
     pub sites: &'a Sites,
     /// The cluster.
@@ -317,7 +320,10 @@ impl Ground for Standing<'_> {
         if self.sites.is_drained(self.cluster, node) {
             return Some(drained(node));
         }
-        self.board.closed(&Scope::Node(self.cluster.clone(), node.clone()), self.now)
+        let doubt = self.doubts.and_then(|all| all.node_closed(self.cluster, node, self.now));
+        doubt.or_else(|| {
+            self.board.closed(&Scope::Node(self.cluster.clone(), node.clone()), self.now)
+        })
     }
 
     fn storage_closed(&self, storage: &str, own: Option<&NodeName>) -> Option<String> {

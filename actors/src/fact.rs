@@ -12,7 +12,7 @@ use crate::id::{
     SourceId, TemplateId, VmId,
 };
 use crate::overrides::Overrides;
-use crate::record::Reason;
+use crate::record::{HoldOwner, Reason};
 use crate::time::WallTime;
 
 /// One thing that happened.
@@ -58,6 +58,9 @@ pub struct AgentPicture {
     /// Until when it is held for debugging, once it is.
     #[serde(default)]
     pub held_until: Option<WallTime>,
+    /// Who asked for its hold; none where nobody did, or the journal does not tell.
+    #[serde(default)]
+    pub hold_owner: Option<HoldOwner>,
     /// Whether it was made for trial, and serves nobody.
     #[serde(default)]
     pub on_trial: bool,
@@ -158,6 +161,12 @@ pub struct LeasePicture {
     pub owner: String,
     /// Who asked.
     pub principal: String,
+    /// The group whose lease it is too.
+    pub group: Option<String>,
+    /// What is wanted, in words.
+    pub wants: String,
+    /// When it was asked for; none where that is not known.
+    pub asked: Option<WallTime>,
     /// When it runs out, once granted.
     pub expires: Option<WallTime>,
     /// Why it waits or ended.

@@ -3,6 +3,12 @@
 //! A [`Ledger`] is also the body of a snapshot: folding the records after it gives the same ledger
 //! as folding all of them.
 
+mod clock;
+mod granted;
+mod keyed;
+mod leases;
+mod places;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,19 +16,21 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::AssignedAddress;
-use crate::agent::event::Pass;
 use crate::board::Scope;
 use crate::cluster::allocator::REST;
 use crate::id::{
     AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
     VmId,
 };
+use crate::machine::Machine;
 use crate::marks::Marks;
 use crate::overrides::{OverrideChange, Overrides};
-use crate::ports::Holder;
-use crate::record::{Body, EXPIRED, Hold, LOST, LeaseAsk, Owner, Reason, Record};
+use crate::record::{Body, Hold, LOST, LeaseAsk, Owner, Reason, Record};
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
+pub use granted::GrantedLease;
+use granted::{is_within, millis};
+pub use leases::{EndedLease, ended_keep};
 
 /// Everything the journal says, folded.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -36,15 +44,22 @@ pub struct Ledger {
     pub installation: Option<Installation>,
     /// Which cluster each cloud leads to.
     pub clusters: BTreeMap<CloudId, ClusterId>,
+    /// Clusters that go on under another fingerprint: that of now, and the id they are known by.
+    pub continued: BTreeMap<ClusterId, ClusterId>,
+    /// The machine it belongs to.
+    pub machine: Option<Machine>,
     /// Agents that are not gone.
     pub agents: BTreeMap<AgentId, AgentEntry>,
     /// Leases asked for and not granted yet, in the order of asking.
     pub waiting: Vec<LeaseAsk>,
-    /// Leases that ended, with why and when, for answering repeated requests; pruned after a day.
+    /// Leases that ended, with why and when, for answering repeated requests; pruned after a day,
+    /// those without an idempotency key after an hour.
+    /// Leases of sources are never in it: nobody repeats those.
     pub ended: BTreeMap<LeaseId, EndedLease>,
     /// When ended leases were pruned last.
     pub pruned: WallTime,
     /// Breakers of templates that are not at rest.
+    #[serde(with = "keyed")]
     pub breakers: BTreeMap<TemplateId, BreakerEntry>,
     /// Breakers of nodes, storages and clouds that are not at rest, and whose agent moved them.
     pub places: BTreeMap<Scope, (TemplateId, BreakerEntry)>,
@@ -65,6 +80,7 @@ pub struct Ledger {
     /// Nodes that operators drained.
     pub drained: BTreeMap<ClusterId, BTreeSet<NodeName>>,
     /// Templates whose next agent that fails on its way is to be held.
+    #[serde(with = "keyed")]
     pub hold_next: BTreeMap<TemplateId, Hold>,
     /// Runners that may be at their sources.
     pub runners: BTreeMap<SourceId, BTreeMap<RunnerName, RunnerEntry>>,
@@ -97,6 +113,9 @@ pub struct AgentEntry {
     /// The guest's volumes.
     #[serde(default)]
     pub volumes: Vec<String>,
+    /// The MAC address of its first network card.
+    #[serde(default)]
+    pub mac: Option<String>,
     /// SSH host keys.
     #[serde(default)]
     pub host_keys: Vec<String>,
@@ -184,19 +203,6 @@ pub struct Wishes {
     pub held_why: Option<String>,
 }
 
-/// A lease on an agent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct GrantedLease {
-    /// As asked for.
-    pub ask: LeaseAsk,
-    /// When it runs out.
-    pub expires: WallTime,
-    /// Its runner's name, where it serves a source.
-    #[serde(default)]
-    pub runner: Option<RunnerName>,
-}
-
 /// A runner that may be at its source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -208,20 +214,12 @@ pub struct RunnerEntry {
     /// Jobs that began on it, of those that may take several.
     #[serde(default)]
     pub began: u32,
-}
-
-/// A lease that is over.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct EndedLease {
-    /// As asked for.
-    pub ask: LeaseAsk,
-    /// Its agent, if it ever had one.
-    pub agent: Option<AgentId>,
-    /// Why it ended.
-    pub why: String,
-    /// When.
-    pub at: WallTime,
+    /// Where its source was when it was intended; none where that was not written down.
+    #[serde(default)]
+    pub place: Option<u64>,
+    /// The numbers that its rows have or had there, as far as they are known.
+    #[serde(default)]
+    pub rows: BTreeSet<u64>,
 }
 
 /// A breaker that is not at rest.
@@ -241,25 +239,9 @@ pub struct BreakerEntry {
     pub version: Option<String>,
 }
 
-/// How long ended leases answer repeated requests, in milliseconds.
-pub const ENDED_KEEP_MS: i64 = 24 * 60 * 60 * 1000;
-
 /// How often ended leases are pruned, in milliseconds: a busy day leaves hundreds of thousands,
 /// too many to look through at every record.
 const PRUNE_EVERY_MS: i64 = 10 * 60 * 1000;
-
-impl GrantedLease {
-    /// What is put into the guest for it.
-    pub fn pass(&self) -> Option<Pass> {
-        let ask = &self.ask;
-        if ask.public_key.is_some() || ask.user_data {
-            let (public_key, user_data) = (ask.public_key.clone(), ask.user_data);
-            return Some(Pass::Holder(Holder { public_key, user_data }));
-        }
-        let (source, runner) = (ask.source.clone()?, self.runner.clone()?);
-        Some(Pass::Runner(source, runner, ask.want.clone()))
-    }
-}
 
 impl Ledger {
     /// Folds one record in.
@@ -288,9 +270,12 @@ impl Ledger {
             }
             Body::GuestCalled { agent, address } => self.set_called(agent, *address),
             Body::IsoIntended { agent, volume } => self.image_intended(agent, volume),
-            Body::VolumesKnown { agent, volumes } => {
-                self.with(agent, |entry| entry.volumes.clone_from(volumes));
-            }
+            Body::VolumesKnown { agent, volumes, mac } => self.with(agent, |entry| {
+                entry.volumes.clone_from(volumes);
+                if mac.is_some() {
+                    entry.mac.clone_from(mac);
+                }
+            }),
             Body::HostKeyPinned { agent, keys, address } => self.with(agent, |entry| {
                 entry.host_keys.clone_from(keys);
                 entry.address = Some(address.clone());
@@ -310,10 +295,12 @@ impl Ledger {
                 entry.expelling.remove(lease);
             }),
             Body::LeaseAsked(ask) => self.waiting.push((**ask).clone()),
-            Body::LeaseGranted { agent, ask, expires } => {
+            Body::LeaseGranted { agent, ask, expires, pending } => {
                 self.waiting.retain(|other| other.lease != ask.lease);
-                let granted =
-                    GrantedLease { ask: (**ask).clone(), expires: *expires, runner: None };
+                let span_ms = Some(millis(*expires - at));
+                let (ask, runner, pending) = ((**ask).clone(), None, *pending);
+                let granted = GrantedLease { ask, expires: *expires, span_ms, runner, pending };
+                let ask = &granted.ask;
                 // The agent that gave it back may not have been heard yet.
                 for entry in self.agents.values_mut() {
                     entry.leases.remove(&ask.lease);
@@ -327,27 +314,39 @@ impl Ledger {
                     entry.leases.insert(granted.ask.lease.clone(), granted);
                 });
             }
+            Body::LeaseReady { agent, lease } => self.with(agent, |entry| {
+                if let Some(granted) = entry.leases.get_mut(lease) {
+                    granted.pending = false;
+                }
+            }),
             Body::LeaseRenewed { lease, expires } => {
                 for entry in self.agents.values_mut() {
                     if let Some(granted) = entry.leases.get_mut(lease) {
-                        granted.expires = *expires;
+                        granted.renew(*expires, at);
                     }
                 }
             }
-            Body::RunnerIntended { agent, lease, source, runner } => {
+            Body::RunnerIntended { agent, lease, source, runner, place } => {
                 self.with(agent, |entry| {
                     if let Some(granted) = entry.leases.get_mut(lease) {
                         granted.runner = Some(runner.clone());
                     }
                 });
                 let (agent, lease) = (agent.clone(), lease.clone());
-                let entry = RunnerEntry { agent, lease, began: 0 };
+                let (place, rows) = (*place, BTreeSet::new());
+                let entry = RunnerEntry { agent, lease, began: 0, place, rows };
                 self.runners.entry(source.clone()).or_default().insert(runner.clone(), entry);
             }
             Body::RunnerWorked { source, runner, began } => {
                 let runners = self.runners.get_mut(source);
                 if let Some(entry) = runners.and_then(|runners| runners.get_mut(runner)) {
                     entry.began = *began;
+                }
+            }
+            Body::RowsNumbered { source, runner, rows } => {
+                let runners = self.runners.get_mut(source);
+                if let Some(entry) = runners.and_then(|runners| runners.get_mut(runner)) {
+                    entry.rows.clone_from(rows);
                 }
             }
             Body::RowGone { source, runner } => {
@@ -357,7 +356,7 @@ impl Ledger {
                 self.runners.retain(|_, runners| !runners.is_empty());
             }
             Body::LeaseReturned { agent, lease } => self.return_lease(agent, lease),
-            Body::LeaseEnded { lease, why } => self.end_lease(lease, why, at),
+            Body::LeaseEnded { lease, why, cause } => self.end_lease(lease, why, cause, at),
             Body::OverrideSet { agent, change } => self.set_override(agent, *change),
             Body::HoldSet { agent, hold, until, next, why } => {
                 self.set_hold(agent, hold.as_deref(), *until);
@@ -411,6 +410,11 @@ impl Ledger {
                     burned.remove(vmid);
                 }
             }
+            Body::ClusterContinued { cluster, now } => {
+                self.continued.insert(now.clone(), cluster.clone());
+            }
+            Body::ClockSet { by_ms } => self.set_clock(*by_ms),
+            Body::MachineBound { machine } => self.machine = Some(machine.clone()),
             Body::AheadConfirmed { cluster } => {
                 self.ahead.remove(cluster);
             }
@@ -421,15 +425,18 @@ impl Ledger {
             Body::Stranded { agent, why, command } => self.with(agent, |entry| {
                 entry.stranded = Some((why.clone(), command.clone()));
             }),
-            Body::Gone { agent, burned, .. } => self.gone(agent, *burned, at),
+            Body::Gone { agent, reason, burned } => self.gone(agent, reason, *burned, at),
         }
         // Either way: the clock may have been set back.
         if at.0.abs_diff(self.pruned.0) >= PRUNE_EVERY_MS.unsigned_abs() {
             self.pruned = at;
-            self.ended.retain(|_, ended| at.0 - ended.at.0 < ENDED_KEEP_MS);
-            self.resting_addresses.retain(|_, rest| at - rest.since < rest.cooldown());
+            self.forget_leases(at);
+            self.resting_addresses.retain(|_, rest| {
+                let cooldown = rest.cooldown();
+                is_within(&mut rest.since, cooldown, at)
+            });
             for ids in self.resting.values_mut() {
-                ids.retain(|_, since| at - *since < REST);
+                ids.retain(|_, since| is_within(since, REST, at));
             }
         }
     }
@@ -466,32 +473,6 @@ impl Ledger {
         }
     }
 
-    fn drain(&mut self, cluster: &ClusterId, node: &NodeName, drained: bool) {
-        let nodes = self.drained.entry(cluster.clone()).or_default();
-        if drained {
-            nodes.insert(node.clone());
-        } else {
-            nodes.remove(node);
-        }
-    }
-
-    /// A breaker moved; none when it is at rest.
-    fn move_breaker(
-        &mut self,
-        scope: Option<&Scope>,
-        template: &TemplateId,
-        entry: Option<BreakerEntry>,
-    ) {
-        match (scope, entry) {
-            (None, Some(entry)) => drop(self.breakers.insert(template.clone(), entry)),
-            (None, None) => drop(self.breakers.remove(template)),
-            (Some(scope), Some(entry)) => {
-                self.places.insert(scope.clone(), (template.clone(), entry));
-            }
-            (Some(scope), None) => drop(self.places.remove(scope)),
-        }
-    }
-
     fn with(&mut self, agent: &AgentId, change: impl FnOnce(&mut AgentEntry)) {
         if let Some(entry) = self.agents.get_mut(agent) {
             change(entry);
@@ -512,6 +493,7 @@ impl Ledger {
             addresses: Vec::new(),
             called: None,
             volumes: Vec::new(),
+            mac: None,
             host_keys: Vec::new(),
             address: None,
             state: "Cloning".into(),
@@ -541,49 +523,14 @@ impl Ledger {
         }
     }
 
-    fn end_lease(&mut self, lease: &LeaseId, why: &str, at: WallTime) {
-        let mut found = None;
-        if let Some(index) = self.waiting.iter().position(|ask| &ask.lease == lease) {
-            found = Some((self.waiting.remove(index), None));
-        }
-        for (agent, entry) in &mut self.agents {
-            if let Some(granted) = entry.leases.remove(lease) {
-                found = Some((granted.ask.clone(), Some(agent.clone())));
-                if why == EXPIRED || why == LOST {
-                    entry.unswept = true;
-                } else if granted.ask.enters() {
-                    entry.expelling.insert(lease.clone(), granted);
-                }
-            }
-        }
-        if let Some((ask, agent)) = found {
-            let ended = EndedLease { ask, agent, why: why.to_owned(), at };
-            self.ended.insert(lease.clone(), ended);
-        }
-    }
-
-    /// Back among those who wait, unless another agent has it already; a source wants anew what it
-    /// still wants.
-    fn return_lease(&mut self, agent: &AgentId, lease: &LeaseId) {
-        let Some(entry) = self.agents.get_mut(agent) else { return };
-        let Some(granted) = entry.leases.remove(lease) else { return };
-        entry.unswept |= granted.ask.enters();
-        if granted.ask.source.is_some() {
-            return;
-        }
-        let place = self.waiting.partition_point(|other| other.asked <= granted.ask.asked);
-        self.waiting.insert(place, granted.ask);
-    }
-
-    fn gone(&mut self, agent: &AgentId, burned: bool, at: WallTime) {
+    fn gone(&mut self, agent: &AgentId, reason: &Reason, burned: bool, at: WallTime) {
         self.early.remove(agent);
         let Some(entry) = self.agents.remove(agent) else { return };
         let lost: Vec<GrantedLease> = entry.leases.into_values().collect();
         for granted in lost {
-            let lease = granted.ask.lease.clone();
             let agent = Some(agent.clone());
-            let ended = EndedLease { ask: granted.ask, agent, why: LOST.into(), at };
-            self.ended.insert(lease, ended);
+            let (why, cause) = (LOST.into(), reason.to_string());
+            self.remember(EndedLease { ask: granted.ask, agent, why, cause, at });
         }
         for one in entry.addresses.iter().filter(|one| one.cooldown_ms > 0) {
             let rest = AddressRest { since: at, cooldown_ms: one.cooldown_ms };

@@ -207,6 +207,9 @@ fn parse_block(lines: &[&str]) -> Result<Marks, String> {
     })
 }
 
+/// The tag of a guest that is being retired: the fence that is set before it is stopped.
+pub const RETIRING: &str = "drover-retiring";
+
 /// Whether a reading is exactly these marks: installation, agent, VMID, cluster and kind.
 pub fn is_ours(reading: &Reading, expected: &Marks, at: VmId) -> bool {
     match reading {

@@ -20,7 +20,8 @@ use crate::placement::report::{NodeReport, WhyReport};
 use crate::reconciler::finding::Finding;
 use crate::record::{Hold, LeaseAsk, Owner, Reason};
 use crate::spec::HerdSpec;
-use crate::time::WallTime;
+use crate::tenant::By;
+use crate::time::{Moment, WallTime};
 
 /// To the herd: a checked configuration comes into force.
 #[derive(Debug, Clone, Message)]
@@ -44,6 +45,8 @@ pub enum HerdCommand {
         lease: LeaseId,
         /// For how long from this moment.
         ttl: Duration,
+        /// Who wants it.
+        by: By,
         /// Filled with its new end, or why not.
         reply: oneshot::Sender<Result<WallTime, Refusal>>,
     },
@@ -51,6 +54,8 @@ pub enum HerdCommand {
     Release {
         /// Which.
         lease: LeaseId,
+        /// Who wants it.
+        by: By,
         /// Filled when the end is durable.
         reply: oneshot::Sender<Result<(), Refusal>>,
     },
@@ -67,6 +72,8 @@ pub enum HerdCommand {
         agent: AgentId,
         /// Why.
         reason: Reason,
+        /// Who wants it.
+        by: By,
         /// Filled when it was passed on.
         reply: oneshot::Sender<Result<(), Refusal>>,
     },
@@ -85,6 +92,8 @@ pub enum HerdCommand {
         agent: AgentId,
         /// The hold; none when it is over.
         hold: Option<Box<Hold>>,
+        /// Who wants it.
+        by: By,
         /// Filled when it is durable.
         reply: oneshot::Sender<Result<(), Refusal>>,
     },
@@ -94,6 +103,8 @@ pub enum HerdCommand {
         template: String,
         /// The hold; none to take it back.
         hold: Option<Box<Hold>>,
+        /// Who wants it.
+        by: By,
         /// Filled with the template when it is durable.
         reply: oneshot::Sender<Result<TemplateId, Refusal>>,
     },
@@ -145,6 +156,18 @@ pub enum HerdCommand {
     },
     /// An operator knows that the journal is older than the world: orphans may go all the same.
     ConfirmOlderJournal,
+    /// An operator says that this machine is the only one with this state directory: it was moved.
+    ConfirmMachine,
+    /// An operator says that a cloud leads to the same cluster as before, whose root authority was
+    /// made anew; the guests' marks must prove it.
+    ConfirmCluster {
+        /// The cloud.
+        cloud: CloudId,
+        /// That drover has no guest there that could prove it.
+        no_guests: bool,
+        /// Filled when that is durable, or with why not.
+        reply: oneshot::Sender<Result<ClusterConfirmed, Refusal>>,
+    },
     /// A node is drained: nothing is begun there, idle agents go, busy ones finish; or it is used
     /// again.
     DrainNode {
@@ -204,6 +227,19 @@ pub struct Provisioned {
     pub short: Option<String>,
 }
 
+/// A cluster that goes on under another fingerprint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterConfirmed {
+    /// The cloud it was said of.
+    pub cloud: CloudId,
+    /// The id by which drover knows the cluster, as before.
+    pub cluster: ClusterId,
+    /// What its fingerprint says now.
+    pub now: ClusterId,
+    /// Guests whose marks prove it.
+    pub guests: usize,
+}
+
 /// What came of draining a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeDrained {
@@ -251,6 +287,12 @@ pub enum Refusal {
     /// The service is stopping or the journal cannot be written.
     #[error("{0}")]
     Unavailable(String),
+    /// As many as may be are there already; later there may be room.
+    #[error("{0}")]
+    TooMany(String),
+    /// It is not theirs, or beyond what they may have.
+    #[error("{0}")]
+    Forbidden(String),
 }
 
 /// To an agent, from its template, the cluster or the reconciler.
@@ -319,12 +361,56 @@ pub enum AgentCommand {
     Vanished,
     /// The reconciler saw it stopped.
     SeenStopped,
+    /// What the last list of the cluster shows of its guest.
+    Observed(Observed),
     /// Its guest has called from this address (already durable).
     CalledIn(IpAddr),
     /// Its node is offline beyond the grace, or back.
     NodeDown(bool),
     /// The service stops: forget timers, keep the guest.
     Rest,
+}
+
+/// What one list of a quorate cluster shows of an agent's guest. A list is an index: it leads to
+/// looks, and proves nothing but that a guest ran (design rules 4 and 5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// When the list was asked for. What it shows may be older by ten seconds, and by minutes where a
+    /// node's status daemon hangs; it is never newer.
+    pub at: Moment,
+    /// The node the guest is on.
+    pub node: NodeName,
+    /// Whether the cluster sees that node offline.
+    pub offline: bool,
+    /// What the guest does.
+    pub status: Shown,
+    /// Its `lock`.
+    pub lock: Option<String>,
+}
+
+/// What a list shows that a guest does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    /// It runs.
+    Running,
+    /// It is switched off.
+    Stopped,
+    /// Its machine is there and does not run: `paused`, `prelaunch`, `io-error`, …
+    Still(String),
+    /// The list does not tell: the guest is new, or its node's status daemon was not heard for long.
+    Unknown,
+}
+
+impl Shown {
+    /// Reads the status of a row of the list.
+    pub fn of(status: &str) -> Self {
+        match status {
+            "running" => Self::Running,
+            "stopped" => Self::Stopped,
+            "unknown" | "" => Self::Unknown,
+            other => Self::Still(other.to_owned()),
+        }
+    }
 }
 
 /// From an agent to its template: its picture changed.

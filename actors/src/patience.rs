@@ -10,22 +10,42 @@ use std::time::Duration;
 
 use crate::demand::words::Words;
 use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{CloudId, NodeName, RunnerName, SourceId, Upid, VmId};
+use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
 use crate::marks::Marks;
 use crate::placement::Fleet;
 use crate::ports::{
-    AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Demand, HireCall,
-    Holder, Hypervisor, IdSight, ImageSight, Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall,
-    SourceSight, Survey, TaskEnd, VmRef, VmSight,
+    AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Demand, Greeting,
+    HireCall, Holder, Hypervisor, IdSight, ImageSight, Known, Ports, Ran, Shell, ShellTarget,
+    Snapped, SnapshotCall, SourceSight, Survey, TaskEnd, VmRef, VmSight,
 };
 use crate::source::{Found, Sought};
 use crate::spec::UploadSpec;
 
-/// For a call of Proxmox: a few requests, each with the client's own limit (`callTimeoutSec`) at
-/// each endpoint.
-const CALL: Duration = Duration::from_secs(10 * 60);
-/// For a call that knows its own limit: what it may take beyond that.
-const BEYOND: Duration = Duration::from_secs(60);
+/// How long an answer of Proxmox's is waited for, by what is asked. A request waits 30 s for its turn
+/// at most (120 s for one to a guest agent) before it is sent, and the client gives it up after
+/// `callTimeoutSec` (60 s) at an endpoint.
+mod limit {
+    use std::time::Duration;
+
+    /// Who the cluster is, its lists, where a template is: somebody waits for it, and asks again.
+    pub(super) const LIST: Duration = Duration::from_secs(60);
+    /// A guest or an id: a few reads.
+    pub(super) const LOOK: Duration = Duration::from_secs(90);
+    /// A question to a guest agent: it waits for those before it on its node.
+    pub(super) const AGENT: Duration = Duration::from_secs(180);
+    /// One change: it may wait for its turn and for locks.
+    pub(super) const CHANGE: Duration = Duration::from_secs(180);
+    /// A start or a destroy: it waits in its node's or storage's lane as well.
+    pub(super) const LANE: Duration = Duration::from_secs(10 * 60);
+    /// Volumes and images: storages list slowly, and several are asked.
+    pub(super) const VOLUMES: Duration = Duration::from_secs(5 * 60);
+    /// A CI system: its lists come page by page.
+    pub(super) const SOURCE: Duration = Duration::from_secs(5 * 60);
+    /// Beyond the limit of its own that a call brings.
+    pub(super) const BEYOND: Duration = Duration::from_secs(60);
+}
+
+use limit::BEYOND;
 
 /// The ports, none of whose answers is waited for without an end. The journal is not among them:
 /// what it was given cannot be taken back, and nothing may be done before it is durable.
@@ -55,38 +75,51 @@ fn within<T: Send + 'static>(
     })
 }
 
-fn asked<T: Send + 'static>(call: &'static str, cloud: &CloudId, answer: Ask<T>) -> Ask<T> {
-    within(CALL, call, Culprit::Cloud(cloud.clone()), answer)
+fn asked<T: Send + 'static>(
+    call: &'static str,
+    limit: Duration,
+    cloud: &CloudId,
+    answer: Ask<T>,
+) -> Ask<T> {
+    within(limit, call, Culprit::Cloud(cloud.clone()), answer)
 }
 
 impl Hypervisor for Patient<dyn Hypervisor> {
-    fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight> {
-        asked("identify", cloud, self.0.identify(cloud))
+    fn continues(&self, now: &ClusterId, former: &ClusterId) {
+        self.0.continues(now, former);
     }
 
-    fn survey(&self, cloud: &CloudId) -> Ask<Survey> {
-        asked("survey", cloud, self.0.survey(cloud))
+    fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight> {
+        asked("identify", limit::LIST, cloud, self.0.identify(cloud))
+    }
+
+    fn survey(&self, cloud: &CloudId, within: Duration) -> Ask<Survey> {
+        asked("survey", limit::LIST, cloud, self.0.survey(cloud, within))
     }
 
     fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found> {
-        asked("locate", cloud, self.0.locate(cloud, sought, near))
+        asked("locate", limit::LIST, cloud, self.0.locate(cloud, sought, near))
     }
 
     fn fleet(&self, cloud: &CloudId) -> Ask<Fleet> {
-        asked("fleet", cloud, self.0.fleet(cloud))
+        asked("fleet", limit::LIST, cloud, self.0.fleet(cloud))
     }
 
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {
-        asked("look", &vm.cloud, self.0.look(vm))
+        asked("look", limit::LOOK, &vm.cloud, self.0.look(vm))
+    }
+
+    fn confirm(&self, vm: &VmRef, marks: &Marks, name: &str) -> Ask<VmSight> {
+        asked("confirm", limit::LOOK, &vm.cloud, self.0.confirm(vm, marks, name))
     }
 
     fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdSight> {
-        asked("id_taken", cloud, self.0.id_taken(cloud, vmid))
+        asked("id_taken", limit::LOOK, cloud, self.0.id_taken(cloud, vmid))
     }
 
     fn clone_vm(&self, call: CloneCall) -> Ask<Upid> {
         let cloud = call.cloud.clone();
-        asked("clone_vm", &cloud, self.0.clone_vm(call))
+        asked("clone_vm", limit::CHANGE, &cloud, self.0.clone_vm(call))
     }
 
     fn await_task(&self, cloud: &CloudId, upid: &Upid, limit: Duration) -> Ask<TaskEnd> {
@@ -96,54 +129,54 @@ impl Hypervisor for Patient<dyn Hypervisor> {
 
     fn configure(&self, call: ConfigureCall) -> Ask<Configured> {
         let culprit = Culprit::Cloud(call.vm.cloud.clone());
-        let limit = call.spec.limits.operation + CALL;
+        let limit = call.spec.limits.operation + limit::CHANGE;
         within(limit, "configure", culprit, self.0.configure(call))
     }
 
     fn snapshot(&self, call: SnapshotCall) -> Ask<Snapped> {
         let culprit = Culprit::Cloud(call.vm.cloud.clone());
-        within(call.limit + CALL, "snapshot", culprit, self.0.snapshot(call))
+        within(call.limit + limit::CHANGE, "snapshot", culprit, self.0.snapshot(call))
     }
 
     fn rollback(&self, call: SnapshotCall) -> Ask<()> {
         let culprit = Culprit::Cloud(call.vm.cloud.clone());
-        within(call.limit + CALL, "rollback", culprit, self.0.rollback(call))
+        within(call.limit + limit::CHANGE, "rollback", culprit, self.0.rollback(call))
     }
 
     fn start(&self, vm: &VmRef) -> Ask<Upid> {
-        asked("start", &vm.cloud, self.0.start(vm))
+        asked("start", limit::LANE, &vm.cloud, self.0.start(vm))
     }
 
     fn address(&self, vm: &VmRef, mac: Option<&str>, networks: &[String]) -> Ask<AddressSight> {
-        asked("address", &vm.cloud, self.0.address(vm, mac, networks))
+        asked("address", limit::AGENT, &vm.cloud, self.0.address(vm, mac, networks))
     }
 
     fn host_keys(&self, vm: &VmRef) -> Ask<Vec<String>> {
-        asked("host_keys", &vm.cloud, self.0.host_keys(vm))
+        asked("host_keys", limit::AGENT, &vm.cloud, self.0.host_keys(vm))
     }
 
     fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight> {
-        asked("fence", &vm.cloud, self.0.fence(vm, marks))
+        asked("fence", limit::CHANGE, &vm.cloud, self.0.fence(vm, marks))
     }
 
     fn shutdown(&self, vm: &VmRef, limit: Duration) -> Ask<Upid> {
-        asked("shutdown", &vm.cloud, self.0.shutdown(vm, limit))
+        asked("shutdown", limit::CHANGE, &vm.cloud, self.0.shutdown(vm, limit))
     }
 
     fn stop(&self, vm: &VmRef) -> Ask<Upid> {
-        asked("stop", &vm.cloud, self.0.stop(vm))
+        asked("stop", limit::CHANGE, &vm.cloud, self.0.stop(vm))
     }
 
     fn destroy(&self, vm: &VmRef) -> Ask<Upid> {
-        asked("destroy", &vm.cloud, self.0.destroy(vm))
+        asked("destroy", limit::LANE, &vm.cloud, self.0.destroy(vm))
     }
 
     fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageSight>> {
-        asked("images", cloud, self.0.images(cloud, storages))
+        asked("images", limit::VOLUMES, cloud, self.0.images(cloud, storages))
     }
 
     fn remove_image(&self, cloud: &CloudId, image: &ImageSight) -> Ask<()> {
-        asked("remove image", cloud, self.0.remove_image(cloud, image))
+        asked("remove image", limit::VOLUMES, cloud, self.0.remove_image(cloud, image))
     }
 
     fn leftovers(
@@ -152,13 +185,13 @@ impl Hypervisor for Patient<dyn Hypervisor> {
         ours: &[String],
         only: Option<&BTreeSet<String>>,
     ) -> Ask<Vec<String>> {
-        asked("leftovers", &vm.cloud, self.0.leftovers(vm, ours, only))
+        asked("leftovers", limit::VOLUMES, &vm.cloud, self.0.leftovers(vm, ours, only))
     }
 }
 
 impl Demand for Patient<dyn Demand> {
-    fn look(&self, source: &SourceId) -> Ask<SourceSight> {
-        of_source("look at jobs", source, self.0.look(source))
+    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceSight> {
+        of_source("look at jobs", source, self.0.look(source, known))
     }
 
     fn hire(&self, call: HireCall, limit: Duration) -> Ask<()> {
@@ -187,12 +220,16 @@ impl Demand for Patient<dyn Demand> {
 }
 
 fn of_source<T: Send + 'static>(call: &'static str, source: &SourceId, answer: Ask<T>) -> Ask<T> {
-    within(CALL, call, Culprit::Source(source.clone()), answer)
+    within(limit::SOURCE, call, Culprit::Source(source.clone()), answer)
 }
 
 impl Shell for Patient<dyn Shell> {
-    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<String> {
+    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<Greeting> {
         within(limit + BEYOND, "greet", Culprit::Guest, self.0.greet(target, limit))
+    }
+
+    fn probe(&self, target: ShellTarget, limit: Duration) -> Ask<()> {
+        within(limit + BEYOND, "probe", Culprit::Guest, self.0.probe(target, limit))
     }
 
     fn run(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<Ran> {
@@ -209,5 +246,31 @@ impl Shell for Patient<dyn Shell> {
 
     fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()> {
         within(limit + BEYOND, "expel", Culprit::Guest, self.0.expel(target, lease, limit))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    // Invariant: nobody who asks one thing after the other is held up for long by an answer that
+    // never comes.
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_is_never_answered_is_given_up_at_the_limit_of_its_kind() {
+        let silent = || -> Ask<()> { Box::pin(std::future::pending()) };
+        let cloud = CloudId::new("rack");
+        let second = Duration::from_secs(1);
+        for (call, limit) in [("identify", limit::LIST), ("look", limit::LOOK)] {
+            assert!(limit <= Duration::from_secs(90));
+            let early = asked(call, limit, &cloud, silent());
+            assert!(tokio::time::timeout(limit - second, early).await.is_err(), "{call}");
+            let late = asked(call, limit, &cloud, silent());
+            let fault = tokio::time::timeout(limit + second, late).await.unwrap().unwrap_err();
+            assert_eq!(fault.kind, FaultKind::UnknownOutcome);
+            let text = format!("`{call}` was not answered within {} s", limit.as_secs());
+            assert_eq!(fault.text, text);
+        }
     }
 }

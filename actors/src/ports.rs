@@ -4,7 +4,7 @@
 //! Every future is driven on the actors' thread and only waits; work happens on the ports' own
 //! runtime. Dropping a future does not take the call back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,6 +79,8 @@ pub struct Survey {
     pub nodes: Vec<(NodeName, bool)>,
     /// Whether the endpoint that answered is quorate.
     pub quorate: bool,
+    /// How long ago the list was asked for.
+    pub age: Duration,
 }
 
 /// Whether an id is taken, from `nextid?vmid=N` of a quorate endpoint.
@@ -224,20 +226,31 @@ pub struct Ran {
 ///
 /// Faults are classified; calls that write are never repeated by the port itself.
 pub trait Hypervisor: Send + Sync + 'static {
+    /// Says that a cluster goes on under another fingerprint: from then on a cloud that leads to
+    /// `now` is told to lead to `former`.
+    fn continues(&self, now: &ClusterId, former: &ClusterId);
     /// Asks who the cloud's cluster is.
     fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight>;
-    /// Lists every guest of the cloud's cluster (one list call).
-    fn survey(&self, cloud: &CloudId) -> Ask<Survey>;
+    /// Lists every guest of the cloud's cluster: one list call, none where a list that somebody asked
+    /// for at most `within` ago is there.
+    fn survey(&self, cloud: &CloudId, within: Duration) -> Ask<Survey>;
     /// Finds the templates that may be cloned, and reads their configurations. By VMID it is a fault
     /// when there is none; agents never count.
     ///
     /// With `near` a template by VMID is not read that is on the only one of these nodes, or on any
     /// where none is named: its node is all that must be known.
     fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found>;
-    /// Reads what the list of the cloud's cluster tells of nodes, storages and guests (one call).
+    /// Reads what the list of the cloud's cluster tells of nodes, storages and guests (at most one
+    /// call: a list of the last ten seconds does).
     fn fleet(&self, cloud: &CloudId) -> Ask<Fleet>;
     /// Looks at one id and its guest: `nextid?vmid`, then its config and status where it has one.
     fn look(&self, vm: &VmRef) -> Ask<VmSight>;
+    /// Whether a guest that these marks were read from before still runs, by the cluster's list
+    /// (one call for all who ask together) where that has it under this very name and VMID on this
+    /// node and running. A list proves nothing else: any other guest is looked at.
+    fn confirm(&self, vm: &VmRef, _marks: &Marks, _name: &str) -> Ask<VmSight> {
+        self.look(vm)
+    }
     /// Whether the id is taken (one call).
     fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdSight>;
     /// Asks for a clone that carries its marks in name and description.
@@ -298,12 +311,31 @@ impl Holder {
     }
 }
 
+/// What a machine shows of itself at a first login.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Greeting {
+    /// The SSH host key, as a public key line.
+    pub host_key: String,
+    /// The MAC addresses of its network cards; none where it cannot be asked.
+    pub cards: Vec<String>,
+}
+
+impl From<&str> for Greeting {
+    fn from(host_key: &str) -> Self {
+        Self { host_key: host_key.to_owned(), cards: Vec::new() }
+    }
+}
+
 /// SSH into guests.
 pub trait Shell: Send + Sync + 'static {
-    /// Logs in once and runs nothing; gives the host key seen.
+    /// Logs in once, changes nothing, and gives what the machine shows of itself.
     ///
     /// `KeyRejected` and `Impostor` are final, `Unreachable` may be tried again.
-    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<String>;
+    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<Greeting>;
+    /// Whether an SSH server is there: a connection and its first line, without a login.
+    ///
+    /// `Unreachable` when none answers within the limit; any other fault says nothing of the guest.
+    fn probe(&self, target: ShellTarget, limit: Duration) -> Ask<()>;
     /// Runs a command to its end or the limit.
     fn run(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<Ran>;
     /// Puts a file at its place, replacing what stood there; repeatable. `Broken` when its content
@@ -355,9 +387,26 @@ pub struct RowSight {
     pub jobs: u32,
     /// One of them, where that is known.
     pub job: Option<String>,
+    /// What it is worth that no job is on it.
+    pub idle: Idle,
     /// What sources tell whose runners are nodes that take job after job.
     pub node: NodeSight,
 }
+
+/// What it is worth that a source shows no job on a runner.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Idle {
+    /// The source knows it.
+    #[default]
+    Known,
+    /// The source draws it from when it heard of the runner last, or may not see all jobs.
+    Guessed,
+    /// The runner had its job, and the source shows none on it now; that is drawn, too.
+    Spent,
+}
+
+/// Runners that a look is to tell of, each with the numbers that its rows are known to have.
+pub type Known = BTreeMap<RunnerName, BTreeSet<u64>>;
 
 /// What only sources tell whose runners are nodes that take job after job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -388,8 +437,18 @@ pub enum Shut {
 /// is in neither rather than in both.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceSight {
-    /// Runners.
+    /// Runners that were seen. One that is missing here may be there all the same: lists come in
+    /// pages, which shift while they are read.
     pub rows: Vec<RowSight>,
+    /// Runners that were asked for and are not there: the source was asked for each by itself.
+    pub gone: BTreeSet<RunnerName>,
+    /// Runners that were asked for and had all jobs that they are given, as the source says.
+    pub done: BTreeSet<RunnerName>,
+    /// Whether `rows` has all rows of the source, as far as that can be told: a list that was cut, or
+    /// that changed while it was read, is not whole.
+    pub whole: bool,
+    /// The numbers that rows of runners have or had, as far as the source told them.
+    pub numbers: Known,
     /// Jobs that wait for a runner and nothing else.
     pub jobs: Vec<JobSight>,
     /// Jobs that wait and of which it is not told what they want.
@@ -398,8 +457,9 @@ pub struct SourceSight {
 
 /// Sources of demand. A fault of theirs is charged to [`crate::fault::Culprit::Source`].
 pub trait Demand: Send + Sync + 'static {
-    /// Reads runners and waiting jobs.
-    fn look(&self, source: &SourceId) -> Ask<SourceSight>;
+    /// Reads runners and waiting jobs. Each of the `known` runners that the lists do not show is asked
+    /// for by itself, as far as the source can be asked so; of the others nothing is said then.
+    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceSight>;
     /// Makes the runner at its source and starts it in the guest, which is given what serves this
     /// one runner and nothing else; repeatable: one that was started is left alone.
     fn hire(&self, call: HireCall, limit: Duration) -> Ask<()>;
@@ -429,7 +489,7 @@ impl NoDemand {
 }
 
 impl Demand for NoDemand {
-    fn look(&self, source: &SourceId) -> Ask<SourceSight> {
+    fn look(&self, source: &SourceId, _: &Known) -> Ask<SourceSight> {
         Self::none(source)
     }
 

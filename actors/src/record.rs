@@ -5,6 +5,8 @@
 //! "Journal records"). A record never holds a secret. Old journals must still fold: fields are
 //! only added, with defaults.
 
+mod asks;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
@@ -17,11 +19,12 @@ use crate::id::{
     AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
     Upid, VmId,
 };
-use crate::labels::LabelExpression;
+use crate::machine::Machine;
 use crate::marks::Marks;
 use crate::overrides::OverrideChange;
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
+pub use asks::{LeaseAsk, Owner, Want};
 
 /// The version of the record format this code writes.
 pub const RECORD_VERSION: u32 = 1;
@@ -32,6 +35,18 @@ pub const EXPIRED: &str = "expired";
 pub const RELEASED: &str = "released";
 /// Why a lease ended whose agent can not serve it any more.
 pub const LOST: &str = "lost";
+/// Why a lease ended that no agent was there for in time.
+pub const WAITED: &str = "waited-too-long";
+
+/// How a lease ended, for people: why in one word, and what it was lost by where that is known.
+pub fn how_ended(why: &str, cause: &str) -> String {
+    if cause.is_empty() { why.to_owned() } else { format!("{why}: {cause}") }
+}
+
+/// Whether that is how a lost lease ended.
+pub fn is_lost(how: &str) -> bool {
+    how.strip_prefix(LOST).is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
+}
 
 /// One journal record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -176,75 +191,6 @@ fn bounds(state: &str) -> Option<&'static str> {
     }
 }
 
-/// What somebody wants a lease on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Want {
-    /// A template by `cloud/template` or bare name.
-    Template(String),
-    /// Any template that carries all of these labels.
-    Labels(BTreeSet<String>),
-    /// Any template whose labels an expression holds for.
-    Expression(LabelExpression),
-}
-
-/// A lease as it was asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LeaseAsk {
-    /// Its id.
-    pub lease: LeaseId,
-    /// What on.
-    pub want: Want,
-    /// Who asked, as authenticated.
-    pub principal: String,
-    /// For whom, as told.
-    pub owner: String,
-    /// How long it lasts from the grant, in milliseconds.
-    pub ttl_ms: u64,
-    /// A public key to install for the time of the lease.
-    pub public_key: Option<String>,
-    /// SHA-256 of the idempotency key, if one was given.
-    pub key_hash: Option<String>,
-    /// SHA-256 of the request's body.
-    pub body_hash: String,
-    /// When it was asked for.
-    pub asked: WallTime,
-    /// The source of demand it serves, whose runner takes the agent; none for whoever asked for the
-    /// lease themselves.
-    #[serde(default)]
-    pub source: Option<SourceId>,
-    /// Whether it takes its agent with all executors.
-    #[serde(default)]
-    pub whole: bool,
-    /// Whether user data goes with it. What that says may be secret and is kept beside the journal,
-    /// by whoever reaches the guest.
-    #[serde(default)]
-    pub user_data: bool,
-}
-
-/// For whom a lease is: who asked, and for whom they said. Only the same may have a guest again.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Owner {
-    /// Who asked, as authenticated.
-    pub principal: String,
-    /// For whom, as told.
-    pub owner: String,
-}
-
-impl LeaseAsk {
-    /// For whom it is.
-    pub fn whose(&self) -> Owner {
-        Owner { principal: self.principal.clone(), owner: self.owner.clone() }
-    }
-
-    /// Whether something is put into the guest for it that must be out of there when it is over.
-    pub fn enters(&self) -> bool {
-        self.public_key.is_some() || self.source.is_some() || self.user_data
-    }
-}
-
 /// A hold for debugging, as an operator wants it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -253,6 +199,19 @@ pub struct Hold {
     pub span_ms: u64,
     /// The public key to let in, one line.
     pub public_key: String,
+    /// Who asked for it; none in journals from before it was written: only admins change such a one.
+    #[serde(default)]
+    pub owner: Option<HoldOwner>,
+}
+
+/// Who asked for a hold, and may change and end it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HoldOwner {
+    /// Who it is, as authenticated.
+    pub principal: String,
+    /// The group the configuration put them into.
+    pub group: Option<String>,
 }
 
 /// What a record says.
@@ -302,8 +261,7 @@ pub enum Body {
         /// Its addresses; by the first it is reached.
         addresses: Vec<AssignedAddress>,
     },
-    /// *Before acting.* A guest without a guest agent has called from this address; the first call
-    /// counts.
+    /// *Before acting.* A guest without a guest agent has called from this address first.
     GuestCalled {
         /// The agent.
         agent: AgentId,
@@ -323,6 +281,15 @@ pub enum Body {
         agent: AgentId,
         /// Proxmox's volume ids.
         volumes: Vec<String>,
+        /// The MAC address of its first network card; none where it stays as it was.
+        #[serde(default)]
+        mac: Option<String>,
+    },
+    /// The machine's wall clock was set while the service ran: what is written before this goes by
+    /// the clock as it was.
+    ClockSet {
+        /// How far ahead it was set, in milliseconds; below zero when it was set back.
+        by_ms: i64,
     },
     /// The guest's SSH host keys.
     HostKeyPinned {
@@ -350,6 +317,17 @@ pub enum Body {
         ask: Box<LeaseAsk>,
         /// When it runs out.
         expires: WallTime,
+        /// Whether [`Body::LeaseReady`] tells when it is ready; older journals do not tell.
+        #[serde(default)]
+        pending: bool,
+    },
+    /// *Before acting.* What a lease needs in its guest is there: its holder can be told that it is
+    /// ready, and nothing but its end takes the guest from then on.
+    LeaseReady {
+        /// The agent.
+        agent: AgentId,
+        /// The lease.
+        lease: LeaseId,
     },
     /// *Before acting.* A runner of this name will be made at a source, for a lease on an agent.
     RunnerIntended {
@@ -361,6 +339,9 @@ pub enum Body {
         source: SourceId,
         /// Its name there.
         runner: RunnerName,
+        /// Where its source was: changes with its URL and scope; none where that was not written down.
+        #[serde(default)]
+        place: Option<u64>,
     },
     /// So many jobs began on a runner that may take several, as far as that was seen.
     RunnerWorked {
@@ -370,6 +351,15 @@ pub enum Body {
         runner: RunnerName,
         /// Jobs that began on it.
         began: u32,
+    },
+    /// The numbers that a runner's rows have or had at its source: by those it is asked for.
+    RowsNumbered {
+        /// The source.
+        source: SourceId,
+        /// The runner.
+        runner: RunnerName,
+        /// All that are known.
+        rows: BTreeSet<u64>,
     },
     /// A runner is known to be at its source no more.
     RowGone {
@@ -396,8 +386,11 @@ pub enum Body {
     LeaseEnded {
         /// The lease.
         lease: LeaseId,
-        /// Why, one word: `released`, [`EXPIRED`], [`LOST`], `cancelled`.
+        /// Why, one word: `released`, [`EXPIRED`], [`LOST`], [`WAITED`], `cancelled`.
         why: String,
+        /// What it was lost by, in words for people; empty where there is nothing to say.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        cause: String,
     },
     /// The key of a lease that ended is out of its guest, and another lease is on it still; where
     /// none is, the phase or the retirement that follows says as much.
@@ -486,14 +479,12 @@ pub enum Body {
         /// The id.
         vmid: VmId,
     },
-    /// *Before acting.* An operator says that orphans of a cluster may go although its guests were
-    /// ahead of the journal.
+    /// *Before acting.* An operator lets orphans go although guests were ahead of the journal.
     AheadConfirmed {
         /// The cluster.
         cluster: ClusterId,
     },
-    /// *Before acting.* A guest's marks name a sequence that this journal has not reached: it is older than the
-    /// world, and no orphan of the cluster is destroyed before an operator confirms that.
+    /// *Before acting.* A guest's marks are ahead of this journal: orphans stay until that is confirmed.
     MarksAhead {
         /// The cluster.
         cluster: ClusterId,
@@ -501,6 +492,18 @@ pub enum Body {
         vmid: VmId,
         /// The sequence in its marks.
         seq: u64,
+    },
+    /// *Before acting.* A cluster goes on under another fingerprint, as an operator says.
+    ClusterContinued {
+        /// The id by which it stays known.
+        cluster: ClusterId,
+        /// What its fingerprint says now.
+        now: ClusterId,
+    },
+    /// *Before acting.* The journal belongs to this machine from here on.
+    MachineBound {
+        /// Which.
+        machine: Machine,
     },
     /// *Before acting.* An operator drains a node, or lets it be used again.
     NodeDrained {
@@ -537,12 +540,15 @@ impl Body {
         match self {
             Self::Takeover { .. }
             | Self::ClusterPinned { .. }
+            | Self::ClusterContinued { .. }
+            | Self::MachineBound { .. }
             | Self::CloneIntended { .. }
             | Self::AddressAssigned { .. }
             | Self::IsoIntended { .. }
             | Self::GuestCalled { .. }
             | Self::LeaseAsked(_)
             | Self::LeaseGranted { .. }
+            | Self::LeaseReady { .. }
             | Self::RunnerIntended { .. }
             | Self::LeaseReturned { .. }
             | Self::LeaseRenewed { .. }
@@ -562,11 +568,13 @@ impl Body {
             | Self::Phase { .. }
             | Self::KeyRemoved { .. }
             | Self::RunnerWorked { .. }
+            | Self::RowsNumbered { .. }
             | Self::RowGone { .. }
             | Self::SnapshotTaken { .. }
             | Self::BreakerMoved { .. }
             | Self::IdBurned { .. }
             | Self::IdCleared { .. }
+            | Self::ClockSet { .. }
             | Self::Stranded { .. }
             | Self::Gone { .. } => false,
         }

@@ -15,6 +15,7 @@ use crate::id::{AddressPoolId, CloudId, Generation, NodeName, SourceId, Template
 use crate::placement::PlacementSpec;
 use crate::seed::{NicSpec, SeedSpec};
 use crate::source::{Origin, Sought};
+use crate::tenant::LeaseLimits;
 
 /// Everything one drover looks after.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -36,6 +37,8 @@ pub struct HerdSpec {
     pub sources: BTreeMap<SourceId, Arc<SourceSpec>>,
     /// The share of whoever asks for leases themselves.
     pub asked: ShareSpec,
+    /// What bounds them.
+    pub leases: LeaseLimits,
 }
 
 /// Labels that a list of templates serves (`labelMappings`).

@@ -17,6 +17,14 @@ impl Add<Duration> for Moment {
     }
 }
 
+impl Moment {
+    /// The point so long before this one.
+    #[must_use]
+    pub fn before(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
 impl Sub for Moment {
     type Output = Duration;
 
@@ -57,6 +65,13 @@ fn civil(days: i64) -> (i64, i64, i64) {
     let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     (year, month, day)
+}
+
+impl WallTime {
+    /// The time this long before.
+    pub fn before(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)))
+    }
 }
 
 impl Add<Duration> for WallTime {

@@ -10,6 +10,7 @@ use actix::Recipient;
 use drover_actors::id::{CloudId, SourceId};
 use drover_actors::message::HerdCommand;
 use drover_actors::spec::HerdSpec;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use tokio::sync::oneshot;
 
@@ -19,6 +20,7 @@ use crate::config::{Checked, ServiceSpec, SshKeySpec};
 use crate::demand::{self, CiSystems, HookSecret};
 use crate::pve::Proxmox;
 use crate::shell::SshShell;
+use crate::shell::former::FormerKeys;
 use crate::web::{Auth, Peer, PeerGrant, Role, TokenGrant};
 
 /// The name of the journal in the state directory.
@@ -131,8 +133,21 @@ impl Ways {
     }
 }
 
-/// Gives the shell the private keys.
-pub fn keys(shell: &SshShell, keys: &BTreeMap<String, SshKeySpec>) {
+/// Raises how many files the service may have open to as many as it is allowed: connections to the
+/// API, to guests and to clusters need one each. Gives how many that are; none for any number.
+pub fn raise_open_files() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    if limit.current != limit.maximum && setrlimit(Resource::Nofile, raised).is_err() {
+        return limit.current;
+    }
+    raised.current
+}
+
+/// Gives the shell the private keys, and keeps copies of them for agents that outlive their time in the
+/// configuration.
+pub fn keys(shell: &SshShell, former: &FormerKeys, keys: &BTreeMap<String, SshKeySpec>) {
+    former.configure(keys.values().map(|spec| &spec.key));
     shell.add_keys(keys.iter().map(|(id, spec)| (id.clone(), spec.key.clone())));
 }
 
@@ -164,7 +179,18 @@ pub fn auth(spec: &ServiceSpec) -> Auth {
     let operator = |peer| PeerGrant { peer, role: Role::Operator };
     let uids = spec.allowed_uids.iter().map(|uid| operator(Peer::Uid(*uid)));
     let gids = spec.allowed_gids.iter().map(|gid| operator(Peer::Gid(*gid)));
-    Auth::new(tokens, uids.chain(gids).collect())
+    let peers = spec.peers.iter().map(|one| PeerGrant { peer: one.peer, role: one.role });
+    let of_tokens = spec.tokens.iter().map(|one| (format!("token:{}", one.name), &one.group));
+    let of_peers = spec.peers.iter().map(|one| {
+        let whose = match one.peer {
+            Peer::Uid(uid) => format!("uid:{uid}"),
+            Peer::Gid(gid) => format!("gid:{gid}"),
+        };
+        (whose, &one.group)
+    });
+    let groups = of_tokens.chain(of_peers);
+    let groups = groups.filter_map(|(whose, group)| Some((whose, group.clone()?)));
+    Auth::new(tokens, uids.chain(gids).chain(peers).collect()).grouped(groups.collect())
 }
 
 #[cfg(test)]

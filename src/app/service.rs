@@ -31,6 +31,7 @@ use crate::demand::{CiSystems, Hooks};
 use crate::journal::{Opened, RedbLog, Writer, WriterOptions};
 use crate::pve::{Proxmox, TICK, WireDialer};
 use crate::shell::SshShell;
+use crate::shell::former::{Births, FormerKeys};
 use crate::systemd::{self, Notifier};
 use crate::telemetry::{self, LevelHandle};
 use crate::user_data::UserDataStore;
@@ -56,6 +57,7 @@ struct Service {
     hooks: Arc<Hooks>,
     systems: Arc<CiSystems>,
     shell: Arc<SshShell>,
+    former: Arc<FormerKeys>,
     view: Arc<View>,
     observer: Arc<dyn Observer>,
     ambient: Arc<dyn Ambient>,
@@ -104,6 +106,8 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
     let (watch, first) = Watch::open(&settings.config, Environment::of_process()).await;
     let checked = first?;
     let level = telemetry::init(&checked.service.log_level)?;
+    let files = parts::raise_open_files();
+    tracing::debug!(files, "open files allowed");
     if !checked.warnings.is_empty() {
         tracing::warn!(warnings = checked.rendered_warnings(), "configuration has warnings");
     }
@@ -134,7 +138,7 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
             Some(reply) = asked.recv() => service.waiting.push((trigger.pull(), reply)),
             _ = pulse.tick() => {
                 parts::pulse(&service.state);
-                service.journal.look(service.ambient.now().mono);
+                service.journal.look(service.ambient.now());
             }
             wish = signals.next() => match wish {
                 Wish::Reload => drop(service.reload(&trigger)),
@@ -194,7 +198,11 @@ impl Service {
         let user_data = UserDataStore::open(&state, &ledger)
             .map_err(|source| RunError::State { path: state.clone(), source })?;
         let user_data = Arc::new(user_data);
+        let (former, keys) = FormerKeys::open(&state, &ledger)
+            .map_err(|source| RunError::State { path: state.clone(), source })?;
+        let former = Arc::new(former);
         let shell = SshShell::new(runtime.clone()).with_user_data(Arc::clone(&user_data));
+        shell.add_former(keys);
         let shell = Arc::new(shell);
         let systems = Arc::new(CiSystems::new(Arc::clone(&shell), runtime.clone()));
         let hinted = Arc::clone(&systems);
@@ -202,12 +210,14 @@ impl Service {
         hooks.replace(parts::hook_secrets(&checked));
         let view = View::new(epoch);
         view.mark_journal_folded();
+        let metered = Arc::clone(&proxmox);
+        view.meter_calls(Box::new(move || metered.levels()));
         let told = Arc::clone(&view);
         journal.watch(move |trouble| told.mark_journal(trouble.map(str::to_owned)));
         checked.follow(&HerdSpec::default(), Generation(1));
         let ways = Arc::new(Ways::new(Arc::clone(&proxmox), Arc::clone(&systems)));
         ways.connect(&checked, &HerdSpec::default());
-        parts::keys(&shell, &checked.keys);
+        parts::keys(&shell, &former, &checked.keys);
         shell.set_files(checked.uploads.iter());
         let listener =
             Listener::new(Arc::clone(&view), Arc::clone(&ways), Arc::clone(&user_data), runtime);
@@ -216,7 +226,7 @@ impl Service {
             hypervisor: Arc::clone(&proxmox) as _,
             shell: Arc::clone(&shell) as _,
             demand: Arc::clone(&systems) as _,
-            journal: Arc::clone(&journal) as _,
+            journal: Arc::new(Births::new(Arc::clone(&journal) as _, Arc::clone(&former))),
             observer: Arc::clone(&observer),
             ambient: Arc::clone(&ambient),
             calendar: Arc::new(Almanac),
@@ -230,6 +240,7 @@ impl Service {
                 installation,
                 epoch,
                 down,
+                machine: Some(crate::machine::read()),
                 give_up: Arc::clone(&escalate),
                 spawner: drover_actors::agent::spawner(escalate),
             },
@@ -252,6 +263,7 @@ impl Service {
             on_stop: checked.service.on_stop,
             ways,
             shell,
+            former,
             hooks,
             systems,
             view,
@@ -321,7 +333,7 @@ impl Service {
         checked.follow(&self.spec, generation);
         self.ways.connect(&checked, &self.spec);
         self.hooks.replace(parts::hook_secrets(&checked));
-        parts::keys(&self.shell, &checked.keys);
+        parts::keys(&self.shell, &self.former, &checked.keys);
         self.shell.set_files(checked.uploads.iter());
         self.web.replace_auth(parts::auth(&checked.service));
         self.on_stop = checked.service.on_stop;

@@ -62,7 +62,7 @@ impl CallError {
     pub fn is_passing(&self) -> bool {
         match self {
             Self::NoService { .. } | Self::Broken { .. } => true,
-            Self::Refused(problem) => problem.status == 503,
+            Self::Refused(problem) => matches!(problem.status, 429 | 503),
             Self::NotAllowed { .. } | Self::NotDrover { .. } => false,
         }
     }

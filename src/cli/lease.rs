@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use drover_actors::record::{EXPIRED, LOST};
+use drover_actors::record::{EXPIRED, LOST, WAITED, is_lost};
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
@@ -18,8 +18,8 @@ use super::tables::clean;
 use super::{CallError, CliError, Client, LeaseOptions, Term};
 use crate::ssh::{self, Output};
 use crate::user_data::{USER_DATA_MAX, guest};
-use crate::web::LeaseIn;
 use crate::web::shapes::{AgentsOut, LeaseOut, SshOut};
+use crate::web::{LONGEST_QUEUE_SECONDS, LeaseIn};
 
 /// A command to run on a leased agent.
 pub struct SshJob {
@@ -86,11 +86,14 @@ pub(super) struct Patience {
     pub pause: Duration,
     /// How long the service may hold one question for the lease's state, in seconds.
     pub wait_seconds: u64,
+    /// The pause between two questions whether the lease of a running command is over.
+    pub watch: Duration,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { tries: 30, pause: Duration::from_secs(1), wait_seconds: 2 }
+        let watch = Duration::from_secs(5);
+        Self { tries: 30, pause: Duration::from_secs(1), wait_seconds: 2, watch }
     }
 }
 
@@ -124,7 +127,7 @@ pub(super) async fn lease(
     let waited = match options.wait {
         Some(limit) => tokio::time::timeout(limit, waiting).await.unwrap_or_else(|_| {
             let (id, seconds) = (&lease.id, limit.as_secs());
-            Err(CliError::Failed(format!("lease `{id}` was not ready within {seconds} s")))
+            Err(CliError::Waited(format!("lease `{id}` was not ready within {seconds} s")))
         }),
         None => waiting.await,
     };
@@ -144,7 +147,13 @@ pub(super) async fn lease(
                 command = guest::with_env(&lease.id, &command);
             }
             let job = run(leasing.over, &ssh, &identity, command, stop.as_mut(), term);
-            match job.await {
+            // A machine that died says nothing: SSH alone would wait for it a minute longer.
+            let ran = tokio::select! {
+                biased;
+                ran = job => ran,
+                how = until_over(leasing, &lease.id) => Ok(Ran::Ended(Err(how))),
+            };
+            match ran {
                 Ok(Ran::Stopped(code)) => Ok(code),
                 Ok(Ran::Ended(ended)) => {
                     judge(leasing.client, &lease.id, ended, stop.as_mut()).await
@@ -170,6 +179,8 @@ async fn take(
         labels: options.labels.clone(),
         label_expression: options.label_expression.clone(),
         ttl_seconds: Some(options.ttl.as_secs()),
+        // It ends by itself where this command does not live to release it.
+        max_wait_seconds: options.wait.map(|wait| wait.as_secs().clamp(1, LONGEST_QUEUE_SECONDS)),
         owner: options.owner.clone(),
         ssh_public_key: Some(identity.key.public_line("")),
         idempotency_key: Some(uuid::Uuid::new_v4().to_string()),
@@ -242,9 +253,15 @@ async fn wait_ready(
                 let ssh = ssh.clone();
                 return Ok(Waited::Ready(Box::new(lease), ssh));
             }
+            ("ended", _) if lease.detail == WAITED => {
+                let id = &lease.id;
+                return Err(CliError::Waited(format!(
+                    "lease `{id}` ended: no agent was there for it in time (maxWaitSeconds)"
+                )));
+            }
             ("ended", _) => {
-                let why = clean(&lease.detail);
-                return Err(CliError::Failed(format!("lease `{}` ended: {why}", lease.id)));
+                let text = format!("lease `{}` ended: {}", lease.id, clean(&lease.detail));
+                return Err(end_of(&lease.detail, text));
             }
             _ => {}
         }
@@ -370,9 +387,9 @@ async fn judge(
             code = stop.as_mut() => return Ok(code),
             how = how_it_ended(client, lease) => how,
         };
-        if let Some(how) = how {
+        if let Some((detail, how)) = how {
             let text = format!("the lease ended while the command ran: {how}");
-            return Err(CliError::Failed(text));
+            return Err(end_of(&detail, text));
         }
     }
     match ended {
@@ -381,13 +398,39 @@ async fn judge(
     }
 }
 
-/// How a lease ended; none while it lasts, or where that cannot be told.
-async fn how_it_ended(client: &Client, lease: &str) -> Option<String> {
+/// Whether a lease ended together with its machine: no command runs there any more.
+fn is_over(detail: &str) -> bool {
+    detail == EXPIRED || is_lost(detail)
+}
+
+/// The fault of a lease that ended in this way.
+fn end_of(detail: &str, text: String) -> CliError {
+    if is_over(detail) { CliError::Over(text) } else { CliError::Failed(text) }
+}
+
+/// Waits until the lease has ended together with its machine; gives how.
+async fn until_over(leasing: &Leasing<'_>, lease: &str) -> String {
+    let path = path("leases", lease, "");
+    loop {
+        tokio::time::sleep(leasing.patience.watch).await;
+        // A service that does not answer says nothing of the lease.
+        let Ok(seen) = leasing.client.get::<LeaseOut>(&path, CALL_LIMIT).await else { continue };
+        if seen.state == "ended" && is_over(&seen.detail) {
+            // What the command still said is on its way.
+            tokio::time::sleep(leasing.patience.watch).await;
+            return format!("its lease ended: {}", clean(&seen.detail));
+        }
+    }
+}
+
+/// How a lease ended, as it is told and in a sentence; none while it lasts, or where that cannot be
+/// told.
+async fn how_it_ended(client: &Client, lease: &str) -> Option<(String, String)> {
     let seen: LeaseOut = client.get(&path("leases", lease, ""), CALL_LIMIT).await.ok()?;
     if seen.state != "ended" {
         return None;
     }
-    Some(match seen.detail.as_str() {
+    let how = match seen.detail.as_str() {
         EXPIRED => match seen.expires_at {
             Some(at) => format!("it expired at {}", clean(&at)),
             None => "it expired".to_owned(),
@@ -397,8 +440,10 @@ async fn how_it_ended(client: &Client, lease: &str) -> Option<String> {
             None => "its agent went".to_owned(),
         },
         "released" | "cancelled" => format!("it was {}", seen.detail),
+        why if is_lost(why) => format!("it was {}", clean(why)),
         why => format!("its agent went: {}", clean(why)),
-    })
+    };
+    Some((seen.detail, how))
 }
 
 /// Why an agent goes or went, as far as the service still knows.

@@ -1,7 +1,7 @@
 //! The command line: arguments, exit codes, and what the commands print.
 //!
-//! Exit codes: 0 done, 1 failed, 2 usage or invalid configuration; `lease -- CMD` exits as CMD, `run`
-//! also with 70 and 74 ([`app::RunError::exit_code`](crate::app::RunError::exit_code)).
+//! Exit codes: 0 done, 1 failed, 2 usage or invalid configuration, 75 waited too long, or the lease was lost or expired;
+//! `lease -- CMD` exits as CMD, `run` also with 70 and 74 ([`app::RunError::exit_code`](crate::app::RunError::exit_code)).
 //! Commands that start a service hand over to [`service`]; all others talk to a running one.
 
 mod client;
@@ -10,6 +10,7 @@ mod events;
 mod hold;
 mod identity;
 mod lease;
+mod leases;
 mod nodes;
 mod options;
 mod remote;
@@ -29,9 +30,10 @@ pub use client::{CallError, Client};
 pub use doctor::{DoctorAction, DoctorOptions};
 pub use lease::{RunOverSsh, SshJob};
 pub use options::{
-    AgentAction, BreakerAction, CheckOptions, Cli, Command, CopyOptions, DEFAULT_SOCKET,
-    DemoOptions, EventsOptions, Global, GuestKind, HoldNextOptions, HoldOptions, LeaseOptions,
-    Limit, NodeAction, PveVersion, RunOptions, SimOptions, TemplateAction,
+    AgentAction, BreakerAction, CheckOptions, Cli, ClusterAction, Command, CopyOptions,
+    DEFAULT_SOCKET, DemoOptions, EventsOptions, Global, GuestKind, HoldNextOptions, HoldOptions,
+    LeaseOptions, LeasesOptions, Limit, NodeAction, PveVersion, RunOptions, SimOptions,
+    TemplateAction,
 };
 pub use setup::{DhcpOptions, RightsOptions, ServiceOptions, SetupAction, VipOptions};
 
@@ -47,6 +49,12 @@ pub enum CliError {
     /// Anything else.
     #[error("{0}")]
     Failed(String),
+    /// What was waited for did not come in time.
+    #[error("{0}")]
+    Waited(String),
+    /// The lease was lost or expired.
+    #[error("{0}")]
+    Over(String),
     /// The terminal or pipe took nothing.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
@@ -57,6 +65,7 @@ impl CliError {
         match self {
             Self::Usage(_) => 2,
             Self::Call(fault) if fault.is_usage() => 2,
+            Self::Waited(_) | Self::Over(_) => 75,
             Self::Call(_) | Self::Failed(_) | Self::Output(_) => 1,
         }
     }
@@ -91,6 +100,7 @@ pub fn main() -> ExitCode {
         | Command::Agents { .. }
         | Command::Templates
         | Command::Breakers { .. }
+        | Command::Cluster { .. }
         | Command::Nodes
         | Command::Node { .. }
         | Command::Why { .. }
@@ -98,6 +108,7 @@ pub fn main() -> ExitCode {
         | Command::AddressPools
         | Command::Provision { .. }
         | Command::Lease(_)
+        | Command::Leases(_)
         | Command::Release { .. }
         | Command::Retire { .. }
         | Command::Hold(_)

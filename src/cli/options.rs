@@ -95,6 +95,12 @@ pub enum Command {
         #[command(subcommand)]
         action: Option<BreakerAction>,
     },
+    /// Work with the cluster behind one cloud
+    Cluster {
+        /// What to do
+        #[command(subcommand)]
+        action: ClusterAction,
+    },
     /// List nodes: what is free, what agents take, and what is begun on none of them
     Nodes,
     /// Work with one node
@@ -124,10 +130,13 @@ pub enum Command {
     },
     /// Lease an agent; with CMD, run it there over SSH and release
     Lease(LeaseOptions),
-    /// End a lease (safe to repeat)
+    /// List leases: what they want, whose they are, why they wait; or end them
+    Leases(LeasesOptions),
+    /// End leases (safe to repeat)
     Release {
-        /// The lease
-        lease: String,
+        /// The leases
+        #[arg(required = true, value_name = "LEASE")]
+        leases: Vec<String>,
     },
     /// Retire an agent, after its last lease
     Retire {
@@ -154,8 +163,11 @@ pub enum Command {
         /// The journal is a restored backup, and this is known: orphans that it does not know may go
         #[arg(long)]
         confirm_older_journal: bool,
+        /// The state directory was moved to this machine, and no other drover uses a copy of it
+        #[arg(long)]
+        confirm_machine: bool,
         /// Print what would be destroyed, followed, left alone and reported, and why; change nothing
-        #[arg(long, conflicts_with = "confirm_older_journal")]
+        #[arg(long, conflicts_with_all = ["confirm_older_journal", "confirm_machine"])]
         dry_run: bool,
     },
     /// Read the configuration again
@@ -193,6 +205,20 @@ pub enum BreakerAction {
     Reset {
         /// A template, or such as node:pve1, storage:nfs, cloud:rack
         breaker: String,
+    },
+}
+
+/// What to do with the cluster behind one cloud.
+#[derive(Debug, Clone, Subcommand)]
+pub enum ClusterAction {
+    /// Say that it is the same cluster as before, whose root CA was made anew; the marks of drover's
+    /// guests there must prove it
+    Confirm {
+        /// The cloud
+        cloud: String,
+        /// drover has no guest there that could prove it
+        #[arg(long)]
+        no_guests: bool,
     },
 }
 
@@ -314,6 +340,10 @@ pub struct SimOptions {
     /// Which Proxmox VE
     #[arg(long, value_enum, default_value = "8.4")]
     pub pve: PveVersion,
+    /// Workers of pveproxy and of pvedaemon on each node; 0 for no bound; 3 unless the description
+    /// says otherwise
+    #[arg(long, value_name = "N")]
+    pub workers: Option<usize>,
     /// Seed of everything left to chance
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -335,8 +365,8 @@ pub struct SimOptions {
     /// Serve every node: the first on --listen, the others on free ports, all told in `urls`
     #[arg(long)]
     pub all_nodes: bool,
-    /// Unix socket for orders, one a line: renew-certificate, replace-certificate, expire-tickets,
-    /// faults FILE|none, node-down NODE, node-up NODE, isolate NODE, rejoin NODE,
+    /// Unix socket for orders, one a line: renew-certificate, replace-certificate,
+    /// renew-authority, expire-tickets, faults FILE|none, node-down NODE, node-up NODE, isolate NODE, rejoin NODE,
     /// lock VMID NAME|none, move VMID NODE
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
@@ -366,7 +396,8 @@ pub struct LeaseOptions {
     /// How long it lasts at most, such as 90s, 30m, 2h
     #[arg(long, default_value = "1h", value_parser = read_span)]
     pub ttl: Duration,
-    /// How long to wait for an agent, such as 10m; then the lease is released [default: for ever]
+    /// How long to wait for an agent, such as 10m; then the lease is released [default: as long as
+    /// service.leases.maxWaitSeconds says]
     #[arg(long, value_name = "TIME", value_parser = read_span)]
     pub wait: Option<Duration>,
     /// For whom [default: the caller]
@@ -384,6 +415,21 @@ pub struct LeaseOptions {
     /// What to run there; several words are quoted, a single one goes to the shell as it is
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,
+}
+
+/// Options of `leases`.
+#[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("which").multiple(true).args(["state", "principal"])))]
+pub struct LeasesOptions {
+    /// Those in this state alone: waiting, granted, ready or ended [default: all that have not ended]
+    #[arg(long, value_parser = ["waiting", "granted", "ready", "ended"])]
+    pub state: Option<String>,
+    /// Those of this principal alone, such as token:ci or uid:1000
+    #[arg(long)]
+    pub principal: Option<String>,
+    /// End them all, instead of listing them
+    #[arg(long, requires = "which")]
+    pub end: bool,
 }
 
 /// Options of `hold`.

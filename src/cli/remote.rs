@@ -8,13 +8,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::client::CALL_LIMIT;
 use super::lease::{Leasing, OverSsh, Patience, lease};
 use super::{
-    AgentAction, BreakerAction, CliError, Client, Command, DoctorAction, DoctorOptions, Global,
-    Limit, Term, doctor, events, hold, identity, nodes, tables, why,
+    AgentAction, BreakerAction, CliError, Client, ClusterAction, Command, DoctorAction,
+    DoctorOptions, Global, Limit, Term, doctor, events, hold, identity, leases, nodes, tables, why,
 };
 use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
 use crate::web::{
-    AddressPoolsOut, BreakersOut, ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResetOut,
-    ResyncIn, ResyncOut, ResyncPlanOut,
+    AddressPoolsOut, BreakersOut, ConfirmIn, ConfirmOut, ProvisionIn, ProvisionOut, ReapIn,
+    ReapOut, ReloadOut, ResetOut, ResyncIn, ResyncOut, ResyncPlanOut,
 };
 
 /// How long a reload or a full reconciliation may take.
@@ -59,6 +59,18 @@ pub(super) async fn run(
                 format!("breaker {}{does}\n", tables::clean(&out.id))
             })?;
         }
+        Command::Cluster { action: ClusterAction::Confirm { cloud, no_guests } } => {
+            let path = path("clouds", &cloud, "/confirm");
+            let out: ConfirmOut = client.post(&path, &ConfirmIn { no_guests }, LONG_LIMIT).await?;
+            print(term, json, &out, |out| {
+                let cloud = tables::clean(&out.cloud);
+                let proof = tables::count(out.guests, "guest");
+                format!(
+                    "cloud {cloud} leads to cluster {} as before ({proof} proved it)\n",
+                    out.cluster
+                )
+            })?;
+        }
         Command::Nodes => nodes::list(&client, json, term).await?,
         Command::Node { action } => nodes::act(&client, action, json, term).await?,
         Command::Why { of } => why::why(&client, of, json, term).await?,
@@ -85,13 +97,8 @@ pub(super) async fn run(
             };
             return lease(&leasing, &options, stop, term).await;
         }
-        Command::Release { lease } => {
-            client.tell(Method::DELETE, &path("leases", &lease, "")).await?;
-            identity::forget(&identity::key_dir(), &lease);
-            print(term, json, &json!({ "released": lease }), |_| {
-                format!("lease {lease} is over\n")
-            })?;
-        }
+        Command::Leases(options) => return leases::leases(&client, &options, json, term).await,
+        Command::Release { leases } => return leases::end(&client, &leases, json, term).await,
         Command::Retire { agent } => {
             client.tell(Method::POST, &path("agents", &agent, "/retire")).await?;
             let line = format!("agent {agent} goes, after its last lease if it has one\n");
@@ -115,13 +122,12 @@ pub(super) async fn run(
             let out: ResyncPlanOut = client.get("/v1/resync", LONG_LIMIT).await?;
             print(term, json, &out, tables::planned)?;
         }
-        Command::Resync { confirm_older_journal, dry_run: false } => {
-            let wish = ResyncIn { confirm_older_journal };
+        Command::Resync { confirm_older_journal, confirm_machine, dry_run: false } => {
+            let wish = ResyncIn { confirm_older_journal, confirm_machine };
             let out: ResyncOut = client.post("/v1/resync", &wish, LONG_LIMIT).await?;
             print(term, json, &out, tables::findings)?;
             if let Some(faults) = out.refused {
-                let refused = "reconciled, but the configuration was refused, the old one stays in \
-                               force";
+                let refused = "reconciled, but not reloaded, the old configuration stays in force";
                 return Err(CliError::Failed(format!("{refused}:\n{}", faults.trim_end())));
             }
         }

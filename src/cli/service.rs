@@ -109,6 +109,7 @@ pub(super) fn sim(options: SimOptions) -> ExitCode {
             PveVersion::V8_4 => spec::PveVersion::V8_4,
             PveVersion::V9_2 => spec::PveVersion::V9_2,
         },
+        workers: options.workers,
         seed: options.seed,
         latency: options.latency,
         faults: options.faults,

@@ -385,6 +385,29 @@ fn leases(leases: &[LeaseOut]) -> String {
     table(["ID", "STATE", "AGENT", "OWNER", "EXPIRES", "DETAIL"], leases.iter().map(row).collect())
 }
 
+/// Leases with what they want and whose they are.
+pub(super) fn all_leases(leases: &[LeaseOut]) -> String {
+    if leases.is_empty() {
+        return "none\n".to_owned();
+    }
+    let row = |lease: &LeaseOut| {
+        [
+            lease.id.clone(),
+            lease.state.clone(),
+            lease.wants.clone(),
+            dash(lease.agent.as_ref()),
+            lease.principal.clone(),
+            lease.owner.clone(),
+            dash(lease.asked_at.as_ref()),
+            dash(lease.expires_at.as_ref()),
+            lease.detail.clone(),
+        ]
+    };
+    let names =
+        ["ID", "STATE", "WANTS", "AGENT", "PRINCIPAL", "OWNER", "ASKED", "EXPIRES", "DETAIL"];
+    table(names, leases.iter().map(row).collect())
+}
+
 /// What was begun, and why not more.
 pub(super) fn provisioned(out: &ProvisionOut) -> String {
     let begun = count(out.agents.len(), "agent");

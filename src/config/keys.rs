@@ -6,6 +6,7 @@ mod agent;
 mod cloud;
 mod demand;
 mod guest;
+mod leases;
 mod placement;
 
 use super::value::{self, Check};
@@ -15,6 +16,7 @@ pub(super) use agent::{AGENT, STEP, STEP_KEYS, UPLOAD, WINDOW};
 pub(super) use cloud::CLOUD;
 pub(super) use demand::{DEMAND, OF_KINDS};
 pub(super) use guest::{NIC, SNIPPETS};
+pub(super) use leases::{LEASES, PEER, QUOTA};
 pub(super) use placement::{HEADROOM_KEYS, SIZES, TERM, WEIGHT_KEYS};
 
 /// The most a duration in seconds or minutes may be: about three years of seconds.
@@ -166,6 +168,12 @@ pub(super) static SERVICE: &[Key] = &[
         "groups that may use the socket as operators; only a caller's effective group counts, not \
          its supplementary ones (run `newgrp`, or use allowedUids)",
     ),
+    key(
+        "peers",
+        Kind::Mappings(&PEER),
+        Preset::Empty,
+        "users and groups of the socket with roles, and groups whose leases they share",
+    ),
     text("listen", Preset::Unset, "address and port of the API over TCP; unset: none")
         .checked(value::listen),
     key(
@@ -175,6 +183,7 @@ pub(super) static SERVICE: &[Key] = &[
         "true: listen beyond this machine without TLS, tokens readable on the way",
     ),
     key("tokens", Kind::Mappings(&TOKEN), Preset::Empty, "who may use the API over TCP"),
+    key("leases", Kind::Mapping(&LEASES), Preset::Unset, "how many leases wait, and for how long"),
     key(
         "onStop",
         Kind::Choice(&["keep", "retireIdle", "retireAll"]),
@@ -214,6 +223,7 @@ pub(super) static TOKEN: Shape = Shape {
             Preset::Required,
             "what it may do",
         ),
+        text("group", Preset::Unset, "the group whose leases are its own too; unset: none"),
         SECRET_FILE,
         SECRET_ENV,
         SYSTEMD,

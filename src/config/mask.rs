@@ -7,7 +7,7 @@
 use super::keys;
 
 /// Keys outside of [`OPEN`] whose values may be shown.
-const HARMLESS: [&str; 21] = [
+const HARMLESS: [&str; 35] = [
     "kind",
     "tokenId",
     "username",
@@ -28,6 +28,20 @@ const HARMLESS: [&str; 21] = [
     "onStop",
     "tokens",
     "logLevel",
+    "peers",
+    "uid",
+    "gid",
+    "group",
+    "leases",
+    "maxWaiting",
+    "maxWaitingPerPrincipal",
+    "maxWaitSeconds",
+    "quotas",
+    "principal",
+    "maxLeases",
+    "maxCores",
+    "maxMemoryMB",
+    "maxDiskGB",
     "id",
 ];
 

@@ -6,17 +6,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use drover_actors::message::StopPolicy;
+use drover_actors::tenant::{LeaseLimits, Quota, Whose};
 use secrecy::SecretString;
 use serde::Deserialize;
 
 use super::credential::Vault;
 use super::fault::Place;
-use super::keys::{SECRET_KEYS, SERVICE, TOKEN};
+use super::keys::{LEASES, PEER, QUOTA, SECRET_KEYS, SERVICE, TOKEN};
 use super::layer::Layer;
 use super::node::Node;
 use super::source::Sources;
 use super::{Environment, LoadError, fault, survey};
-use crate::web::Role;
+use crate::web::{Peer, Role};
 
 /// Tokens shorter than this can be guessed.
 const SHORT: usize = 16;
@@ -36,8 +37,12 @@ pub struct ServiceSpec {
     pub allowed_gids: BTreeSet<u32>,
     /// The API over TCP; none for no such.
     pub listen: Option<SocketAddr>,
+    /// Users and groups that may use the socket, with what they may do.
+    pub peers: Vec<SocketPeer>,
     /// Who may use the API over TCP.
     pub tokens: Vec<ApiToken>,
+    /// What bounds leases.
+    pub leases: LeaseLimits,
     /// What happens to agents at a stop.
     pub on_stop: StopPolicy,
     /// Time between two reconciliations of every cloud; none for what each of them says.
@@ -53,8 +58,21 @@ pub struct ApiToken {
     pub name: String,
     /// What it may do.
     pub role: Role,
+    /// The group whose leases are its own too.
+    pub group: Option<String>,
     /// What it shows.
     pub secret: SecretString,
+}
+
+/// A user or group of this machine that may use the socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketPeer {
+    /// Who it is.
+    pub peer: Peer,
+    /// What it may do.
+    pub role: Role,
+    /// The group whose leases are its own too.
+    pub group: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -76,6 +94,37 @@ struct RawService {
 struct RawToken {
     name: String,
     role: Role,
+    group: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct RawPeer {
+    uid: Option<u32>,
+    gid: Option<u32>,
+    role: Role,
+    group: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawLeases {
+    max_waiting: u32,
+    max_waiting_per_principal: u32,
+    max_wait_seconds: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawQuota {
+    principal: Option<String>,
+    group: Option<String>,
+    max_leases: Option<u32>,
+    max_waiting: Option<u32>,
+    max_cores: Option<u32>,
+    #[serde(rename = "maxMemoryMB")]
+    max_memory_mb: Option<u32>,
+    #[serde(rename = "maxDiskGB")]
+    max_disk_gb: Option<u32>,
 }
 
 /// The socket of the API as a configuration names it, whatever is wrong beyond its `service`.
@@ -119,6 +168,8 @@ pub(super) fn service(
         None => Layer::empty(None, "service"),
     };
     let tokens = tokens(&layer, vault);
+    let peers = peers(&layer, vault);
+    let leases = leases(&layer, vault);
     let raw: RawService = layer.typed(SERVICE, vault.faults)?;
     if let Some(addr) = raw.listen {
         listening(addr, raw.listen_plain, &tokens, &layer, vault);
@@ -133,7 +184,9 @@ pub(super) fn service(
         allowed_uids: raw.allowed_uids,
         allowed_gids: raw.allowed_gids,
         listen: raw.listen,
+        peers,
         tokens,
+        leases,
         on_stop: raw.on_stop,
         reconcile_period: Some(Duration::from_secs(raw.orphan_cleanup_period_seconds))
             .filter(|period| !period.is_zero()),
@@ -183,7 +236,69 @@ fn tokens(service: &Layer, vault: &mut Vault<'_>) -> Vec<ApiToken> {
                 Layer::empty(layer.place, &*layer.path).fault("secret", "the token is short");
             vault.warnings.push(fault.help("make one with `openssl rand -hex 32`"));
         }
-        tokens.push(ApiToken { name: raw.name, role: raw.role, secret });
+        let group = raw.group.filter(|group| !group.is_empty());
+        tokens.push(ApiToken { name: raw.name, role: raw.role, group, secret });
     }
     tokens
+}
+
+/// Either of two keys, the other of which is not given; a fault where that is not so.
+fn either(layer: &Layer, keys: [&str; 2], vault: &mut Vault<'_>) -> bool {
+    let given = keys.iter().filter(|key| layer.has(key)).count();
+    if given != 1 {
+        let text = format!("exactly one of `{}` and `{}` must be given", keys[0], keys[1]);
+        vault.faults.push(layer.fault(keys[0], text));
+    }
+    given == 1
+}
+
+fn peers(service: &Layer, vault: &mut Vault<'_>) -> Vec<SocketPeer> {
+    let mut peers: Vec<SocketPeer> = Vec::new();
+    for layer in service.nested("peers") {
+        let raw = layer.typed::<RawPeer>(PEER.keys, vault.faults);
+        let one = either(layer, ["uid", "gid"], vault);
+        let Some(raw) = raw.filter(|_| one) else { continue };
+        let Some(peer) = raw.uid.map(Peer::Uid).or(raw.gid.map(Peer::Gid)) else { continue };
+        if peers.iter().any(|other| other.peer == peer) {
+            let key = if raw.uid.is_some() { "uid" } else { "gid" };
+            vault.faults.push(layer.fault(key, "is in another entry too").help("keep one of them"));
+        }
+        let group = raw.group.filter(|group| !group.is_empty());
+        peers.push(SocketPeer { peer, role: raw.role, group });
+    }
+    peers
+}
+
+fn leases(service: &Layer, vault: &mut Vault<'_>) -> LeaseLimits {
+    let Some(layer) = service.nested("leases").first() else { return LeaseLimits::default() };
+    let Some(raw) = layer.typed::<RawLeases>(LEASES.keys, vault.faults) else {
+        return LeaseLimits::default();
+    };
+    let mut quotas: Vec<Quota> = Vec::new();
+    for layer in layer.nested("quotas") {
+        let raw = layer.typed::<RawQuota>(QUOTA.keys, vault.faults);
+        let one = either(layer, ["principal", "group"], vault);
+        let Some(raw) = raw.filter(|_| one) else { continue };
+        let principal = raw.principal.map(Whose::Principal);
+        let Some(whose) = principal.or(raw.group.map(Whose::Group)) else { continue };
+        if quotas.iter().any(|other| other.whose == whose) {
+            let key = if matches!(whose, Whose::Group(_)) { "group" } else { "principal" };
+            let fault = layer.fault(key, format!("{whose} has another quota"));
+            vault.faults.push(fault.help("put both into one entry"));
+        }
+        quotas.push(Quota {
+            whose,
+            leases: raw.max_leases,
+            waiting: raw.max_waiting,
+            cores: raw.max_cores,
+            memory_mb: raw.max_memory_mb,
+            disk_gb: raw.max_disk_gb,
+        });
+    }
+    LeaseLimits {
+        waiting: raw.max_waiting,
+        waiting_each: raw.max_waiting_per_principal,
+        wait: Duration::from_secs(raw.max_wait_seconds),
+        quotas,
+    }
 }

@@ -411,6 +411,7 @@ impl Parts {
         let pools = self.pools.into_iter();
         herd.pools = pools.filter_map(|(id, pool)| Some((id, Arc::new(pool.spec?)))).collect();
         herd.asked = self.demand.asked;
+        herd.leases = self.service.leases.clone();
         let mut demand = BTreeMap::new();
         for (id, (spec, connection)) in self.demand.sources {
             herd.sources.insert(id.clone(), Arc::new(spec));

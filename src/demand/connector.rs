@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use drover_actors::id::RunnerName;
-use drover_actors::ports::{ShellTarget, SourceSight};
+use drover_actors::ports::{Known, ShellTarget, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::spec::TemplateSpec;
 use futures_util::future::BoxFuture;
@@ -82,8 +82,9 @@ pub type Done<'a, T> = BoxFuture<'a, Result<T, DemandError>>;
 
 /// One CI system, as configured.
 pub trait Connector: Send + Sync {
-    /// Reads drover's runners, then the jobs that wait.
-    fn look(&self) -> Done<'_, SourceSight>;
+    /// Reads drover's runners, then the jobs that wait. Each of the `known` runners that no list shows
+    /// is asked for by itself, so that only what is gone for certain is told as gone.
+    fn look<'a>(&'a self, known: &'a Known) -> Done<'a, SourceSight>;
     /// Makes the runner's row, in the place of any other of that name.
     fn enlist<'a>(&'a self, wish: Enlist<'a>) -> Done<'a, Kit>;
     /// Lets a runner take no further job.
@@ -102,7 +103,7 @@ pub trait Connector: Send + Sync {
     /// prove is said to be so. What was found before an error stands.
     fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> Done<'a, ()> {
         Box::pin(async move {
-            found.push(Proof::seen(&self.look().await?));
+            found.push(Proof::seen(&self.look(&Known::new()).await?));
             Ok(())
         })
     }

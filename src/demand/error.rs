@@ -98,7 +98,9 @@ impl DemandError {
     fn means(&self) -> (&'static str, &'static str) {
         match self {
             Self::Setup(_) | Self::Paused(_) | Self::Refused(_) | Self::Guest(_) => ("", ""),
-            Self::Unreachable { .. } => (" does not answer", ""),
+            Self::Unreachable { source, .. } => {
+                (" does not answer", unproxied(source.is_connect(), proxy_is_set()))
+            }
             Self::NotReady { .. } => (" is not ready", ""),
             Self::Moved { .. } => (" answers that it is elsewhere", ""),
             Self::Status { status: 401, .. } => {
@@ -118,5 +120,33 @@ impl DemandError {
                 (" answers unexpectedly", "; look whether `url` and `kind` are right")
             }
         }
+    }
+}
+
+/// What mends a source that takes no connection where this machine has a proxy for HTTPS.
+fn unproxied(no_connection: bool, proxy_is_set: bool) -> &'static str {
+    match no_connection && proxy_is_set {
+        true => {
+            "; drover ignores `HTTPS_PROXY` and connects directly: open the way from this machine to it"
+        }
+        false => "",
+    }
+}
+
+/// Whether the environment names a proxy that other programs would use.
+fn proxy_is_set() -> bool {
+    ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_out_of_reach_behind_a_proxy_is_told_that_drover_uses_none() {
+        assert!(unproxied(true, true).contains("`HTTPS_PROXY`"));
+        assert_eq!((unproxied(true, false), unproxied(false, true)), ("", ""));
     }
 }

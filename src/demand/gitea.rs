@@ -5,18 +5,18 @@
 //! half was exercised against Gitea 1.26; Forgejo's is from public clients and their tests, and
 //! unverified against a server.
 
+mod lists;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use drover_actors::id::RunnerName;
-use drover_actors::ports::{JobSight, NodeSight, RowSight, SourceSight};
+use drover_actors::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
-use reqwest::header::HeaderName;
 use secrecy::{ExposeSecret, SecretString};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
@@ -24,15 +24,9 @@ use super::connector::{Connector, Enlist, Kit, KitFile, barrier, program_of};
 use super::error::DemandError;
 use super::http::Http;
 use super::proof::Proof;
+use super::rows::{Ids, Seen};
 use crate::ssh::quote;
 use futures_util::future::BoxFuture;
-
-/// Rows a page; Gitea's own most is 50.
-const PAGE: usize = 50;
-/// Pages read at most: beyond that much waits anyway.
-const PAGES_MAX: usize = 40;
-/// Forgejo's count of all rows of a list.
-const TOTAL: HeaderName = HeaderName::from_static("x-total-count");
 
 /// The first Forgejo whose runners can be made for one job.
 const EPHEMERAL_SINCE: u32 = 15;
@@ -125,6 +119,7 @@ pub struct Gitea {
     scope: String,
     /// The command that runs a runner in its folder; none for the dialect's own program.
     command: Option<String>,
+    ids: Ids,
 }
 
 /// A list that is there, and may be null where it is empty: an answer without it says nothing of
@@ -176,6 +171,8 @@ struct Job {
     created_at: Option<String>,
     #[serde(default)]
     runner_name: Option<String>,
+    #[serde(default)]
+    runner_id: Option<u64>,
 }
 
 /// What a guest's runner logs in with.
@@ -208,92 +205,58 @@ impl Gitea {
         let login = format!("token {}", token.expose_secret());
         let http = http.with_authorization(login.into());
         let (dialect, kept, scope) = (*dialect, scope.clone(), scope.path());
-        Self { http, dialect, kept, scope, command }
+        Self { http, dialect, kept, scope, command, ids: Ids::default() }
     }
 
-    /// All pages of a list. How many rows it gives at most is the server's affair, so that a page
-    /// that is not full is the last one only where nobody counts them.
-    async fn pages<T: DeserializeOwned, R>(
-        &self,
-        path: &str,
-        read: impl Fn(T) -> (Vec<R>, Option<usize>),
-    ) -> Result<Vec<R>, DemandError> {
-        let mut all = Vec::new();
-        let mark = if path.contains('?') { '&' } else { '?' };
-        for page in 1..=PAGES_MAX {
-            let path = format!("{}/{path}{mark}limit={PAGE}&page={page}", self.scope);
-            let answer = self.http.call(Method::GET, &path, None, &[]).await?.ok()?;
-            let counted =
-                answer.headers.get(TOTAL).and_then(|text| text.to_str().ok()?.parse().ok());
-            let (rows, total) = read(answer.json()?);
-            let (count, total) = (rows.len(), total.or(counted));
-            all.extend(rows);
-            if count == 0 || total.map_or(count < PAGE, |total| all.len() >= total) {
-                break;
-            }
-        }
-        Ok(all)
-    }
-
-    async fn runners(&self) -> Result<Vec<Runner>, DemandError> {
-        match self.dialect {
-            Dialect::Gitea => {
-                let read = |page: Runners| (page.runners, page.total_count);
-                self.pages("actions/runners", read).await
-            }
-            Dialect::Forgejo => {
-                let read = |page: Option<Vec<Runner>>| (page.unwrap_or_default(), None);
-                self.pages("actions/runners", read).await
-            }
-        }
-    }
-
-    /// Rows of exactly this name; names are not unique.
-    async fn rows(&self, runner: &RunnerName) -> Result<Vec<u64>, DemandError> {
-        let all = self.runners().await?.into_iter();
-        Ok(all.filter(|row| row.name == runner.as_str()).map(|row| row.id).collect())
-    }
-
-    async fn jobs(&self, status: &str) -> Result<Vec<Job>, DemandError> {
-        let read = |page: Jobs| (page.jobs, page.total_count);
-        let jobs = self.pages(&format!("actions/jobs?status={status}"), read).await?;
-        // A server that does not know the filter tells everything.
-        Ok(jobs.into_iter().filter(|job| job.status == status).collect())
-    }
-
-    async fn look_at_gitea(&self) -> Result<SourceSight, DemandError> {
-        let runners = self.runners().await?;
+    async fn look_at_gitea(&self, known: &Known) -> Result<SourceSight, DemandError> {
+        let Seen { rows: runners, mut gone, whole, numbers } = self.seen(known).await?;
         // The row's own `busy` lags behind: the job says which runner has it.
         let mut running: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        for job in self.jobs("in_progress").await? {
-            running.entry(job.runner_name.unwrap_or_default()).or_default().push(job.id);
+        let under_way = self.jobs("in_progress").await?;
+        for job in under_way.rows {
+            // Somebody may have renamed its runner.
+            let owner = job.runner_id.and_then(|id| self.ids.owner(id));
+            let name = owner.map(|owner| owner.to_string()).or(job.runner_name);
+            running.entry(name.unwrap_or_default()).or_default().push(job.id);
         }
         let rows = runners.iter().filter_map(|row| {
             let none = Vec::new();
             let jobs = running.get(&row.name).unwrap_or(&none);
             let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX).max(row.busy.into());
-            sight(row, count, jobs.first().map(u64::to_string))
+            // What is not on a list that is not whole may be under way all the same.
+            let sight = sight(row, count, jobs.first().map(u64::to_string), Idle::Known);
+            sight.filter(|row| row.jobs > 0 || under_way.whole)
         });
         let mut rows: Vec<RowSight> = rows.collect();
         // A job that runs on a runner which somebody removed can not end.
         let is_there = |name: &String| runners.iter().any(|row| row.name == *name);
         for (name, jobs) in running.iter().filter(|(name, _)| !is_there(name)) {
-            let gone = Runner { name: name.clone(), ..Runner::default() };
+            // Where its row is not gone for certain, it may be connected.
+            let removed = gone.remove(&RunnerName::new(name));
+            let status = if removed { "offline" } else { "online" }.to_owned();
+            let row = Runner { name: name.clone(), status, ..Runner::default() };
             let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
-            rows.extend(sight(&gone, count, jobs.first().map(u64::to_string)));
+            rows.extend(sight(&row, count, jobs.first().map(u64::to_string), Idle::Known));
         }
-        let jobs = self.jobs("queued").await?;
-        Ok(SourceSight { rows, jobs: jobs.into_iter().map(waiting).collect(), unread: 0 })
+        if !under_way.whole {
+            // A job may be under way on a runner whose row somebody removed.
+            gone.clear();
+        }
+        let jobs = self.jobs("queued").await?.rows;
+        let jobs = jobs.into_iter().map(waiting).collect();
+        Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
     }
 
-    async fn look_at_forgejo(&self) -> Result<SourceSight, DemandError> {
-        let runners = self.runners().await?;
-        let rows = runners.iter().filter_map(|row| sight(row, row.is_active().into(), None));
-        let rows = rows.collect();
+    async fn look_at_forgejo(&self, known: &Known) -> Result<SourceSight, DemandError> {
+        let Seen { rows, gone, whole, numbers } = self.seen(known).await?;
+        // It calls a runner idle that reported nothing of its job for ten seconds.
+        let sight = |row| sight(row, row.is_active().into(), None, Idle::Guessed);
+        let rows = rows.iter().filter_map(sight).collect();
         let path = format!("{}/actions/runners/jobs", self.scope);
         let jobs: Option<Vec<Job>> = self.http.get(&path).await?;
         let jobs = jobs.unwrap_or_default().into_iter().filter(|job| job.status == "waiting");
-        Ok(SourceSight { rows, jobs: jobs.map(waiting).collect(), unread: 0 })
+        let jobs = jobs.map(waiting).collect();
+        Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
     }
 
     /// What registers runners; the server gives the same one again.
@@ -439,8 +402,8 @@ impl Gitea {
             Err(error) => return Err(self.explained(error).await),
         };
         found.push(Proof::ok("token", "is accepted"));
-        found.push(Proof::ok("runners", format!("{} can be listed", rows.len())));
-        let sight = self.look().await?;
+        found.push(Proof::ok("runners", format!("{} can be listed", rows.rows.len())));
+        let sight = self.look(&Known::new()).await?;
         found.push(Proof::ok("jobs", format!("{} wait", sight.jobs.len())));
         found.push(Proof::unproven("runners", self.needs()));
         Ok(())
@@ -459,11 +422,11 @@ impl Runner {
 }
 
 /// A row of drover's; none for others'.
-fn sight(row: &Runner, jobs: u32, job: Option<String>) -> Option<RowSight> {
+fn sight(row: &Runner, jobs: u32, job: Option<String>, idle: Idle) -> Option<RowSight> {
     RunnerName::parse(&row.name)?;
     let runner = RunnerName::new(&row.name);
     let online = matches!(row.status.as_str(), "online" | "idle" | "active");
-    Some(RowSight { runner, online, jobs, job, node: NodeSight::default() })
+    Some(RowSight { runner, online, jobs, job, idle, node: NodeSight::default() })
 }
 
 fn waiting(job: Job) -> JobSight {
@@ -477,11 +440,11 @@ fn waiting(job: Job) -> JobSight {
 }
 
 impl Connector for Gitea {
-    fn look(&self) -> BoxFuture<'_, Result<SourceSight, DemandError>> {
+    fn look<'a>(&'a self, known: &'a Known) -> BoxFuture<'a, Result<SourceSight, DemandError>> {
         Box::pin(async move {
             let sight = match self.dialect {
-                Dialect::Gitea => self.look_at_gitea().await,
-                Dialect::Forgejo => self.look_at_forgejo().await,
+                Dialect::Gitea => self.look_at_gitea(known).await,
+                Dialect::Forgejo => self.look_at_forgejo(known).await,
             };
             match sight {
                 Ok(sight) => Ok(sight),
@@ -495,6 +458,10 @@ impl Connector for Gitea {
             // One that was made before and whose secret nobody knows any more.
             self.strike(wish.runner).await?;
             let made = self.register(wish).await?;
+            let text = made.id.as_str().and_then(|text| text.parse().ok());
+            if let Some(id) = made.id.as_u64().or(text) {
+                self.ids.learn(wish.runner.as_str(), id);
+            }
             Ok(self.kit(wish, &made))
         })
     }
@@ -503,11 +470,15 @@ impl Connector for Gitea {
         Box::pin(async move {
             if self.dialect == Dialect::Forgejo {
                 // It knows nothing of the kind, but who is removed takes no job either.
-                let all = self.runners().await?;
-                let idle = all.iter().filter(|row| row.name == runner.as_str() && !row.is_active());
-                for row in idle {
-                    let path = format!("{}/actions/runners/{}", self.scope, row.id);
-                    self.http.delete(&path).await?;
+                for id in self.rows(runner).await? {
+                    let path = format!("{}/actions/runners/{id}", self.scope);
+                    match self.http.get::<Runner>(&path).await {
+                        Ok(row) if !row.is_active() => {
+                            self.http.delete(&path).await?;
+                        }
+                        Ok(_) | Err(DemandError::Status { status: 404 | 410, .. }) => {}
+                        Err(error) => return Err(error),
+                    }
                 }
                 return Ok(());
             }
@@ -528,6 +499,7 @@ impl Connector for Gitea {
             for id in self.rows(runner).await? {
                 self.http.delete(&format!("{}/actions/runners/{id}", self.scope)).await?;
             }
+            self.ids.forget(runner);
             Ok(())
         })
     }

@@ -5,12 +5,14 @@
 
 mod proofs;
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use drover_actors::id::RunnerName;
-use drover_actors::ports::{JobSight, NodeSight, RowSight, SourceSight};
+use drover_actors::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -26,6 +28,7 @@ use super::connector::{Connector, Done, Enlist, Kit, KitFile, program_of};
 use super::error::DemandError;
 use super::http::{Answer, Http};
 use super::proof::Proof;
+use super::rows::{ABREAST, Found, Ids, Listing, Reading, Row, Seen};
 use crate::ssh::quote;
 
 /// Rows a page; GitLab's own most.
@@ -34,8 +37,8 @@ const PAGE: usize = 100;
 const PAGES_MAX: usize = 20;
 /// Pages of one project's waiting jobs: beyond that much waits anyway.
 const JOB_PAGES: usize = 5;
-/// Calls under way at once.
-const ABREAST: usize = 8;
+/// The count of all rows of a list, as far as GitLab tells it.
+const TOTAL: HeaderName = HeaderName::from_static("x-total");
 /// Jobs of one runner looked at: it has one, unless somebody lets it go on.
 const JOBS_OF_RUNNER: usize = 20;
 /// The pause where a refusal names none, and the longest that is kept.
@@ -87,6 +90,19 @@ pub struct GitLab {
     command: Option<String>,
     /// Until when it asked to be left alone.
     quiet: Mutex<Option<Instant>>,
+    /// Whether it was told that jobs of runners cannot be seen.
+    hidden: AtomicBool,
+    ids: Ids,
+}
+
+/// What one of drover's rows means.
+enum Standing {
+    /// It may have its job.
+    Row(RowSight),
+    /// It had its job.
+    Done,
+    /// It was removed since its list was read.
+    Gone,
 }
 
 #[derive(Deserialize)]
@@ -96,6 +112,9 @@ struct Runner {
     description: Option<String>,
     #[serde(default)]
     status: String,
+    /// Whether a job is on it, as newer servers say.
+    #[serde(default)]
+    job_execution_status: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -119,6 +138,8 @@ struct Numbered {
 
 #[derive(Deserialize)]
 struct Made {
+    #[serde(default)]
+    id: Option<u64>,
     token: SecretString,
 }
 
@@ -130,9 +151,62 @@ impl Job {
 }
 
 impl Runner {
+    /// What drover calls it.
+    fn name(&self) -> &str {
+        self.description.as_deref().unwrap_or_default()
+    }
+
+    /// Whether it says that a job is on it.
+    fn executes(&self) -> bool {
+        self.job_execution_status.as_deref() == Some("active")
+    }
+
+    /// What it is worth that no job of it is seen: a login sees jobs of its own projects alone.
+    fn idle(&self) -> Idle {
+        let says_so = self.job_execution_status.as_deref() == Some("idle");
+        if says_so { Idle::Known } else { Idle::Guessed }
+    }
+
     /// Whether any program ever logged in as it.
     fn is_known(&self) -> bool {
         !matches!(self.status.as_str(), "never_contacted" | "not_connected")
+    }
+}
+
+/// Something of a list, which is told from others by its number.
+trait Listed {
+    fn id(&self) -> u64;
+}
+
+impl Row for Runner {
+    fn number(&self) -> Option<u64> {
+        Some(self.id)
+    }
+
+    fn name(&self) -> &str {
+        Self::name(self)
+    }
+
+    fn rename(&mut self, name: &RunnerName) {
+        self.description = Some(name.to_string());
+    }
+}
+
+impl Listed for Runner {
+    fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl Listed for Job {
+    fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl Listed for Numbered {
+    fn id(&self) -> u64 {
+        self.id
     }
 }
 
@@ -145,7 +219,9 @@ impl GitLab {
     pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
         let login = HeaderName::from_static("private-token");
         let http = http.with_login(login, settings.token.clone());
-        Self { http, settings: settings.clone(), command, quiet: Mutex::default() }
+        let (settings, ids) = (settings.clone(), Ids::default());
+        let hidden = AtomicBool::new(false);
+        Self { http, settings, command, quiet: Mutex::default(), hidden, ids }
     }
 
     /// One call, unless it asked to be left alone.
@@ -177,33 +253,35 @@ impl GitLab {
         self.call(Method::GET, path, None).await?.ok()?.json()
     }
 
-    /// So many pages of a list, and whether that is all of it.
-    async fn pages<T: DeserializeOwned>(
+    /// So many pages of a list, and whether there are no more.
+    async fn pages<T: DeserializeOwned + Listed>(
         &self,
         path: &str,
         most: usize,
-    ) -> Result<(Vec<T>, bool), DemandError> {
+    ) -> Result<(Listing<T>, bool), DemandError> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let mut next = Some(format!("{query}&per_page={PAGE}"));
-        let mut all = Vec::new();
+        let mut all = Reading::new();
         for _ in 0..most {
             let Some(query) = next else { break };
             let answer = self.call(Method::GET, &format!("{path}?{query}"), None).await?.ok()?;
             let rows: Vec<T> = answer.json()?;
             next = next_page(&answer.headers, &query);
-            all.extend(rows);
+            let total = answer.headers.get(TOTAL).and_then(|text| text.to_str().ok()?.parse().ok());
+            all.page(rows.into_iter().map(|row| (row.id(), row)), total);
         }
-        Ok((all, next.is_none()))
+        let to_end = next.is_none();
+        Ok((all.end(to_end), to_end))
     }
 
     /// A list of which a part would be taken for the whole.
-    async fn whole<T: DeserializeOwned>(
+    async fn whole<T: DeserializeOwned + Listed>(
         &self,
         path: &str,
         what: &str,
-    ) -> Result<Vec<T>, DemandError> {
-        let (all, whole) = self.pages(path, PAGES_MAX).await?;
-        if whole {
+    ) -> Result<Listing<T>, DemandError> {
+        let (all, to_end) = self.pages(path, PAGES_MAX).await?;
+        if to_end {
             return Ok(all);
         }
         let most = PAGES_MAX * PAGE;
@@ -214,7 +292,7 @@ impl GitLab {
         Err(DemandError::Setup(text))
     }
 
-    async fn runners(&self) -> Result<Vec<Runner>, DemandError> {
+    async fn runners(&self) -> Result<Listing<Runner>, DemandError> {
         let path = match &self.settings.scope {
             Scope::Server => "runners/all?type=instance_type".to_owned(),
             Scope::Group(group) => format!("groups/{}/runners?type=group_type", plain(group)),
@@ -225,11 +303,21 @@ impl GitLab {
         self.whole(&path, "runners").await
     }
 
-    /// Rows of exactly this name; descriptions are not unique.
-    async fn rows(&self, runner: &RunnerName) -> Result<Vec<u64>, DemandError> {
-        let all = self.runners().await?.into_iter();
-        let same = |row: &Runner| row.description.as_deref() == Some(runner.as_str());
-        Ok(all.filter(same).map(|row| row.id).collect())
+    /// Runners as their list shows them, and the `known` ones that it does not show by their numbers.
+    async fn seen(&self, known: &Known) -> Result<Seen<Runner>, DemandError> {
+        let mut seen = self.ids.seen(self.runners().await?, known, |name| self.find(name)).await?;
+        seen.rows.retain(|row| RunnerName::parse(row.name()).is_some());
+        Ok(seen)
+    }
+
+    async fn find(&self, name: RunnerName) -> Result<Found<Runner>, DemandError> {
+        let read = |id| async move { self.get::<Runner>(&format!("runners/{id}")).await };
+        self.ids.by_number(&name, read).await
+    }
+
+    /// The numbers of all rows that are or were a runner's.
+    async fn rows(&self, runner: &RunnerName) -> Result<BTreeSet<u64>, DemandError> {
+        self.ids.numbers(self.runners().await?, runner)
     }
 
     /// The projects whose jobs are meant, as they are written in paths.
@@ -243,44 +331,58 @@ impl GitLab {
                 format!("groups/{}/projects?{rest}&{below}", plain(group))
             }
         };
-        let all: Vec<Numbered> = self.whole(&path, "projects").await?;
-        Ok(all.into_iter().map(|project| project.id.to_string()).collect())
+        let all: Listing<Numbered> = self.whole(&path, "projects").await?;
+        Ok(all.rows.into_iter().map(|project| project.id.to_string()).collect())
     }
 
-    /// One of drover's rows; none for a runner that had its job, which is as good as gone: it takes
-    /// no other, but its row stays until it is removed. One that nobody removed for so long that
-    /// GitLab calls it offline is told again, since then it may be that nobody knows of it.
-    async fn row(&self, row: Runner) -> Result<Option<RowSight>, DemandError> {
-        let runner = RunnerName::new(row.description.as_deref().unwrap_or_default());
+    /// What one of drover's rows means. A runner that had its job takes no other, but its row stays
+    /// until it is removed. One that nobody removed for so long that GitLab calls it offline is told
+    /// as a row again, since then it may be that nobody knows of it.
+    async fn row(&self, row: &Runner) -> Result<Standing, DemandError> {
+        let runner = RunnerName::new(row.name());
+        let sight = |online, jobs, job, idle| {
+            let (runner, node) = (runner.clone(), NodeSight::default());
+            Standing::Row(RowSight { runner, online, jobs, job, idle, node })
+        };
         if !row.is_known() {
-            let node = NodeSight::default();
-            return Ok(Some(RowSight { runner, online: false, jobs: 0, job: None, node }));
+            return Ok(sight(false, 0, None, Idle::Known));
         }
         let list = format!("order_by=id&sort=desc&per_page={JOBS_OF_RUNNER}");
         let path = format!("runners/{}/jobs?{list}", row.id);
         let answer = self.call(Method::GET, &path, None).await?;
-        if answer.status == 404 {
-            // Removed since the list was read.
-            return Ok(None);
-        }
-        let jobs: Vec<Job> = answer.ok()?.json()?;
-        let running: Vec<&Job> = jobs.iter().filter(|job| job.runs()).collect();
         // GitLab says so for two hours after the last call; deadlines see to a guest that went silent.
         // Older servers tell of a paused one as that, and each that has its job is paused.
         let online = matches!(row.status.as_str(), "online" | "paused");
-        if online && running.is_empty() && !jobs.is_empty() {
-            return Ok(None);
+        if answer.status == 404 {
+            // Removed since the list was read, or the login may not see its jobs.
+            return match self.find(runner.clone()).await? {
+                Found::Gone => Ok(Standing::Gone),
+                Found::Rows(_) | Found::Unknown => {
+                    if !self.hidden.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(
+                            call = answer.call,
+                            "the login may not see the jobs of its runners: drover asks their guests"
+                        );
+                    }
+                    Ok(sight(online, row.executes().into(), None, row.idle()))
+                }
+            };
         }
-        let count = u32::try_from(running.len()).unwrap_or(u32::MAX);
+        let jobs: Vec<Job> = answer.ok()?.json()?;
+        let running: Vec<&Job> = jobs.iter().filter(|job| job.runs()).collect();
+        if online && running.is_empty() && !jobs.is_empty() && !row.executes() {
+            return Ok(Standing::Done);
+        }
+        let count = u32::try_from(running.len()).unwrap_or(u32::MAX).max(row.executes().into());
         let job = running.first().map(|job| job.id.to_string());
-        Ok(Some(RowSight { runner, online, jobs: count, job, node: NodeSight::default() }))
+        Ok(sight(online, count, job, row.idle()))
     }
 
     async fn waiting(&self, project: String) -> Result<Vec<Job>, DemandError> {
         let path = format!("projects/{project}/jobs?scope%5B%5D=pending");
         // One that was removed or archived meanwhile has none.
         match self.pages::<Job>(&path, JOB_PAGES).await {
-            Ok((jobs, _)) => Ok(jobs),
+            Ok((jobs, _)) => Ok(jobs.rows),
             Err(DemandError::Status { status: 404, .. })
                 if !matches!(self.settings.scope, Scope::Project(_)) =>
             {
@@ -290,17 +392,33 @@ impl GitLab {
         }
     }
 
-    async fn sight(&self) -> Result<SourceSight, DemandError> {
-        let own = self.runners().await?.into_iter().filter(|row| {
-            row.description.as_deref().is_some_and(|name| RunnerName::parse(name).is_some())
+    async fn sight(&self, known: &Known) -> Result<SourceSight, DemandError> {
+        let Seen { rows, gone, whole, numbers } = self.seen(known).await?;
+        let rows = stream::iter(rows).map(|row| async move {
+            let name = RunnerName::new(row.name());
+            let standing = self.row(&row).await;
+            Ok::<_, DemandError>((self.ids.sound(&name, standing)?, name))
         });
-        let rows = stream::iter(own).map(|row| self.row(row)).buffered(ABREAST);
-        let rows: Vec<Option<RowSight>> = rows.try_collect().await?;
+        let rows: Vec<_> = rows.buffered(ABREAST).try_collect().await?;
+        let mut sight = SourceSight { gone, whole, numbers, ..SourceSight::default() };
+        for (standing, name) in rows {
+            match standing {
+                Ok(Standing::Row(row)) => sight.rows.push(row),
+                Ok(Standing::Done) => {
+                    sight.done.insert(name);
+                }
+                Ok(Standing::Gone) => {
+                    sight.gone.insert(name);
+                }
+                // Its guest is asked.
+                Err(_) => {}
+            }
+        }
         let projects = stream::iter(self.projects().await?);
         let jobs = projects.map(|project| self.waiting(project)).buffered(ABREAST);
         let jobs: Vec<Vec<Job>> = jobs.try_collect().await?;
-        let jobs = jobs.into_iter().flatten().filter_map(|job| self.wanted(job)).collect();
-        Ok(SourceSight { rows: rows.into_iter().flatten().collect(), jobs, unread: 0 })
+        sight.jobs = jobs.into_iter().flatten().filter_map(|job| self.wanted(job)).collect();
+        Ok(sight)
     }
 
     /// A job that waits and that a runner of drover's would be given.
@@ -393,8 +511,8 @@ fn next_page(headers: &HeaderMap, query: &str) -> Option<String> {
 }
 
 impl Connector for GitLab {
-    fn look(&self) -> Done<'_, SourceSight> {
-        Box::pin(self.sight())
+    fn look<'a>(&'a self, known: &'a Known) -> Done<'a, SourceSight> {
+        Box::pin(self.sight(known))
     }
 
     fn enlist<'a>(&'a self, wish: Enlist<'a>) -> Done<'a, Kit> {
@@ -402,6 +520,7 @@ impl Connector for GitLab {
             // One that was made before and whose token nobody knows any more.
             self.strike(wish.runner).await?;
             let made = self.register(wish).await?;
+            made.id.into_iter().for_each(|id| self.ids.learn(wish.runner.as_str(), id));
             Ok(self.kit(&made))
         })
     }
@@ -427,6 +546,7 @@ impl Connector for GitLab {
                     answer.ok()?;
                 }
             }
+            self.ids.forget(runner);
             Ok(())
         })
     }

@@ -33,15 +33,21 @@ pub fn start(runner: &RunnerName, kit: &Kit) -> String {
     let (folder, program) = (folder(runner), quote(&kit.program));
     let well = if kit.leaves { "left" } else { "ended" };
     let watched = quote(&format!(
-        "echo $$ > pid; date +%s > since; sh -c \"$1\"; code=$?; life=ended; \
+        "echo $$ > pid && [ -s pid ] || exit 1; sh -c \"$1\"; code=$?; life=ended; \
          [ $code != 0 ] || life={well}; \
          echo \"$life $code $(( $(date +%s) - $(cat since) ))\" > end.new; mv end.new end"
     ));
     let command = quote(&kit.command);
     format!(
         "cd {folder} || exit 2; command -v {program} >/dev/null || exit 127; \
-         mkdir begun 2>/dev/null || exit 0; \
-         setsid sh -c {watched} drover-runner {command} >log 2>&1 </dev/null & exit 0"
+         {{ date +%s > since.new && [ -s since.new ]; }} 2>/dev/null || \
+         {{ echo \"its disk takes no file: $(df -P . | tail -n 1)\"; exit 3; }}; \
+         if ! mkdir begun 2>/dev/null; then [ -d begun ] && exit 0; \
+         echo 'its disk takes no folder'; exit 3; fi; mv since.new since; \
+         setsid sh -c {watched} drover-runner {command} >log 2>&1 </dev/null & \
+         tries=0; until [ -s pid ] || [ -s end ] || [ $tries -ge 250 ]; do tries=$((tries+1)); \
+         sleep 0.02 2>/dev/null || sleep 1; done; [ -s pid ] || [ -s end ] && exit 0; \
+         rm -rf begun pid; cat log; echo 'its disk took no file'; exit 3"
     )
 }
 
@@ -49,12 +55,16 @@ pub fn start(runner: &RunnerName, kit: &Kit) -> String {
 /// seconds, and on further lines the end of its log.
 pub fn words(runner: &RunnerName) -> String {
     let folder = folder(runner);
-    // Whether it lives is looked at first: its end is there before it is gone.
+    // Whether it lives is looked at first: its end is there before it is gone. One that has no pid for
+    // minutes was cut off between the mark and its start.
     format!(
         "cd {folder} 2>/dev/null || exit 2; lives=yes; \
-         [ ! -s pid ] || kill -0 \"$(cat pid)\" 2>/dev/null || lives=no; \
+         if [ -s pid ]; then kill -0 \"$(cat pid)\" 2>/dev/null || lives=no; \
+         elif [ -n \"$(find begun -prune -mmin +1 2>/dev/null)\" ]; then lives=no; fi; \
          began=$(cat since 2>/dev/null || date +%s); span=$(( $(date +%s) - began )); \
-         if [ -s end ]; then head -n 1 end | head -c 64; \
+         if [ -s end ]; then read -r life code ran < end; \
+         ago=$(( $(date +%s) - began - ran )); [ \"$ago\" -ge 0 ] || ago=0; \
+         echo \"$life $code $ran $ago\" | head -c 64; \
          elif [ $lives = no ]; then echo died 0 $span; else echo runs 0 $span; fi; \
          tail -c {LOG_BYTES} log 2>/dev/null; exit 0"
     )
@@ -128,6 +138,47 @@ mod tests {
         assert!(words.starts_with("runs 0 "), "{words}");
         let words = told("kill -KILL $(cat pid)", false, "died");
         assert!(words.starts_with("died 0 "), "{words}");
+    }
+
+    #[test]
+    fn one_that_was_cut_off_before_it_started_has_died() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path();
+        shell(home, &begun(&name()));
+        let mark = format!("{}/begun", folder(&name()));
+        assert_eq!(shell(home, &format!("mkdir {mark}")).0, Some(0));
+        assert!(shell(home, &words(&name())).1.starts_with("runs 0 "), "it starts this moment");
+        assert_eq!(shell(home, &format!("touch -d '5 minutes ago' {mark}")).0, Some(0));
+        assert!(shell(home, &words(&name())).1.starts_with("died 0 "));
+    }
+
+    // Invariant: a runner whose guest cannot keep how it stands is not started, and that is said.
+
+    #[test]
+    fn a_runner_is_not_started_in_a_guest_whose_disk_takes_no_file() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path();
+        let (files, secrets) = (Vec::new(), Vec::new());
+        let (program, command) = ("sh".to_owned(), "mkdir ../../ran".to_owned());
+        let kit = Kit { files, secrets, program, command, leaves: false };
+        shell(home, &begun(&name()));
+        let full = format!("trap '' XFSZ; ulimit -f 0; {}", start(&name(), &kit));
+        let (code, said) = shell(home, &full);
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains("its disk takes no file"), "{said}");
+        assert!(!home.join("ran").exists());
+        // Once there is room it is started as if nothing had been.
+        assert_eq!(shell(home, &begun(&name())).0, Some(0));
+        assert_eq!(shell(home, &start(&name(), &kit)).0, Some(0));
+        while !shell(home, &words(&name())).1.starts_with("ended 0 ") {}
+        assert!(home.join("ran").exists());
+    }
+
+    #[test]
+    fn a_command_that_takes_its_own_mark_away_is_started() {
+        let words = told("rm -f pid", true, "left 0 ");
+        let fields: Vec<&str> = words.lines().next().unwrap().split(' ').collect();
+        assert_eq!((fields.len(), fields[3].len()), (4, 1), "{words}");
     }
 
     #[test]

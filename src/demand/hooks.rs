@@ -1,6 +1,7 @@
 //! Webhooks of sources: proven by a signature over the raw body, or where a system knows no other way
 //! by a secret that it sends along, and good for nothing but another look. A hook that is lost costs the time to the next poll; one sent again costs nothing.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ use subtle::ConstantTimeEq as _;
 const REMEMBERED: Duration = Duration::from_secs(3600);
 /// Deliveries remembered at most, over all sources; the oldest go first.
 const DELIVERIES: usize = 10_000;
+/// The longest name of a delivery that is kept as it is, in bytes.
+const NAME: usize = 128;
 /// Hooks of one source that are heard within [`WINDOW`].
 const HOOKS: u32 = 1_000;
 const WINDOW: Duration = Duration::from_secs(10);
@@ -123,6 +126,27 @@ impl Hooks {
         *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = secrets;
     }
 
+    /// Refuses what no body can make good: an unknown source, no signature of the right form, a
+    /// wrong secret, too many.
+    pub fn promising<'a>(
+        &self,
+        source: &SourceId,
+        header: impl Fn(&str) -> Option<&'a str>,
+        now: Instant,
+    ) -> Result<(), Unheard> {
+        let HookSecret { proof, secret } = self.secret(source)?;
+        match proof {
+            HookProof::Signature => drop(signature(&header).ok_or(Unheard::Unsigned)?),
+            HookProof::Token => by_secret(&secret, &header)?,
+        }
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).has_room(source, now)
+    }
+
+    fn secret(&self, source: &SourceId) -> Result<HookSecret, Unheard> {
+        let secrets = self.secrets.read().unwrap_or_else(PoisonError::into_inner);
+        secrets.get(source).cloned().ok_or(Unheard::Unknown)
+    }
+
     /// Judges a hook by its headers and raw body.
     pub fn hear<'a>(
         &self,
@@ -132,17 +156,10 @@ impl Hooks {
         came: Came,
     ) -> Result<Heard, Unheard> {
         let now = came.at;
-        let HookSecret { proof, secret } = {
-            let secrets = self.secrets.read().unwrap_or_else(PoisonError::into_inner);
-            secrets.get(source).cloned().ok_or(Unheard::Unknown)?
-        };
+        let HookSecret { proof, secret } = self.secret(source)?;
         let delivery = match proof {
             HookProof::Signature => {
-                let signed = SIGNATURES.iter().find_map(|(name, before)| {
-                    let digits = header(name)?.strip_prefix(before)?;
-                    bytes_of(digits)
-                });
-                let signature = signed.ok_or(Unheard::Unsigned)?;
+                let signature = signature(&header).ok_or(Unheard::Unsigned)?;
                 if !is_signed(&secret, body, &signature) {
                     return Err(Unheard::Unsigned);
                 }
@@ -152,10 +169,7 @@ impl Hooks {
                 DELIVERY.iter().find_map(|name| header(name))
             }
             HookProof::Token => {
-                let given = header(TOKEN).ok_or(Unheard::Unsigned)?;
-                if !bool::from(given.as_bytes().ct_eq(secret.expose_secret().as_bytes())) {
-                    return Err(Unheard::Unsigned);
-                }
+                by_secret(&secret, &header)?;
                 if header(EVENT_OF_TOKENS).is_some_and(|event| !EVENTS.contains(&event)) {
                     return Ok(Heard::Aside);
                 }
@@ -210,6 +224,14 @@ impl Job {
     }
 }
 
+/// What is kept of a delivery's name, and compared: the name, or the digest of a long one.
+fn short(name: &str) -> Cow<'_, str> {
+    if name.len() <= NAME {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(format!("sha256:{}", digest_of(name.as_bytes())))
+}
+
 fn digest_of(body: &[u8]) -> String {
     Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -225,23 +247,51 @@ impl Known {
         if *count > HOOKS { Err(Unheard::TooMany(left)) } else { Ok(()) }
     }
 
+    /// Whether another of this source would be heard; it is not counted.
+    fn has_room(&self, source: &SourceId, now: Instant) -> Result<(), Unheard> {
+        let Some((since, count)) = self.counts.get(source) else { return Ok(()) };
+        let left = WINDOW.saturating_sub(now.saturating_duration_since(*since));
+        if *count < HOOKS || left.is_zero() { Ok(()) } else { Err(Unheard::TooMany(left)) }
+    }
+
     fn take(&mut self, source: &SourceId, delivery: Option<&str>, now: Instant) -> Heard {
         let old = |at: &Instant| now.saturating_duration_since(*at) >= REMEMBERED;
         while self.deliveries.front().is_some_and(|(at, ..)| old(at)) {
             self.deliveries.pop_front();
         }
         // Without a name it may be any, and a look too many does no harm.
-        let Some(delivery) = delivery else { return Heard::News };
-        let same = |(_, of, known): &(Instant, SourceId, String)| of == source && known == delivery;
+        let Some(delivery) = delivery.map(|name| short(name).into_owned()) else {
+            return Heard::News;
+        };
+        let same =
+            |(_, of, known): &(Instant, SourceId, String)| of == source && *known == delivery;
         if self.deliveries.iter().any(same) {
             return Heard::Again;
         }
         if self.deliveries.len() >= DELIVERIES {
             self.deliveries.pop_front();
         }
-        self.deliveries.push_back((now, source.clone(), delivery.chars().take(128).collect()));
+        self.deliveries.push_back((now, source.clone(), delivery));
         Heard::News
     }
+}
+
+/// The signature that a hook says to have.
+fn signature<'a>(header: &impl Fn(&str) -> Option<&'a str>) -> Option<Vec<u8>> {
+    SIGNATURES.iter().find_map(|(name, before)| {
+        let digits = header(name)?.strip_prefix(before)?;
+        bytes_of(digits)
+    })
+}
+
+/// Whether a hook brings the secret; the time that takes tells nothing.
+fn by_secret<'a>(
+    secret: &SecretString,
+    header: &impl Fn(&str) -> Option<&'a str>,
+) -> Result<(), Unheard> {
+    let given = header(TOKEN).ok_or(Unheard::Unsigned)?;
+    let right = given.as_bytes().ct_eq(secret.expose_secret().as_bytes());
+    if bool::from(right) { Ok(()) } else { Err(Unheard::Unsigned) }
 }
 
 /// Whether this is the HMAC-SHA-256 of the body; the time that takes tells nothing.
@@ -346,6 +396,20 @@ mod tests {
         let heard: Vec<_> = ["a", "a", "b", "a"].map(|id| hear(&hooks, "git", &named(id))).into();
         let (news, again) = (Ok(Heard::News), Ok(Heard::Again));
         assert_eq!(heard, [news, again, news, again]);
+    }
+
+    #[test]
+    fn a_delivery_counts_once_however_long_its_name_is() {
+        let mut known = Known::default();
+        let (source, now) = (SourceId::new("git"), Instant::now());
+        for length in [127, 128, 129, 5_000] {
+            let name = "é".repeat(length);
+            let other = format!("{name}2");
+            assert_eq!(known.take(&source, Some(&name), now), Heard::News, "{length}");
+            assert_eq!(known.take(&source, Some(&name), now), Heard::Again, "{length}");
+            assert_eq!(known.take(&source, Some(&other), now), Heard::News, "{length}");
+        }
+        assert!(known.deliveries.iter().all(|(.., name)| name.len() <= NAME));
     }
 
     #[test]

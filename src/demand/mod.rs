@@ -12,6 +12,7 @@ mod hooks;
 mod http;
 pub mod jenkins;
 mod proof;
+mod rows;
 #[cfg(test)]
 mod tests;
 pub mod woodpecker;
@@ -24,7 +25,7 @@ use std::time::Duration;
 use drover_actors::demand::words::Words;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{RunnerName, SourceId};
-use drover_actors::ports::{Ask, Demand, HireCall, SourceSight};
+use drover_actors::ports::{Ask, Demand, HireCall, Known, SourceSight};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::runtime::Handle;
@@ -69,6 +70,16 @@ impl System {
                 HookProof::Signature
             }
             Self::GitLab(_) => HookProof::Token,
+        }
+    }
+
+    /// Whose jobs and runners are meant, without a secret.
+    pub fn scope(&self) -> String {
+        match self {
+            Self::Gitea(settings) => format!("{:?} {:?}", settings.dialect, settings.scope),
+            Self::GitHub(settings) => format!("{:?}", settings.scope),
+            Self::GitLab(settings) => format!("{:?}", settings.scope),
+            Self::Woodpecker(_) | Self::Jenkins(_) => String::new(),
         }
     }
 
@@ -266,8 +277,9 @@ impl Watch {
 }
 
 impl Demand for CiSystems {
-    fn look(&self, source: &SourceId) -> Ask<SourceSight> {
-        self.call(source, |connector| async move { connector.look().await })
+    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceSight> {
+        let known = known.clone();
+        self.call(source, |connector| async move { connector.look(&known).await })
     }
 
     fn hire(&self, call: HireCall, limit: Duration) -> Ask<()> {

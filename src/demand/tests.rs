@@ -49,7 +49,7 @@ async fn look(dialect: Dialect, url: &str) -> String {
     let token = "a-token-of-git".to_owned().into();
     let settings = Settings { dialect, scope: Scope::Server, token };
     let git = Gitea::new(http, &settings, None);
-    let fault = git.look().await.unwrap_err().fault(&SourceId::new("git"));
+    let fault = git.look(&Known::new()).await.unwrap_err().fault(&SourceId::new("git"));
     fault.text.replace(url, "URL")
 }
 

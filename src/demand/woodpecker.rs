@@ -8,13 +8,13 @@
 //! other. `repo` and `org-id` stand in every workflow and are nothing that machines differ in; an
 //! agent of the whole server takes any.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use drover_actors::id::RunnerName;
-use drover_actors::ports::{JobSight, NodeSight, RowSight, SourceSight};
+use drover_actors::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
 use jiff::Timestamp;
@@ -27,6 +27,7 @@ use super::connector::{Connector, Done, Enlist, Kit, KitFile, program_of};
 use super::error::DemandError;
 use super::http::Http;
 use super::proof::Proof;
+use super::rows::{Ids, Listing, Reading, Row, Seen};
 use crate::ssh::quote;
 
 /// Rows a page that are asked for.
@@ -35,9 +36,6 @@ const PAGE: usize = 50;
 const PAGES_MAX: usize = 60;
 /// An agent reports each 10 s: one that has not for so long, in seconds, is not connected.
 const CONTACT: i64 = 60;
-/// For so long, in seconds, one that had its workflow counts as gone; whose row stands after that
-/// may be known to nobody.
-const SPENT: i64 = 3600;
 /// Labels that every workflow has, and that no machine is told by.
 const OF_ALL: [&str; 2] = ["repo", "org-id"];
 /// How labels begin that the server keeps for itself.
@@ -72,6 +70,7 @@ pub struct Woodpecker {
     since: Mutex<BTreeMap<String, i64>>,
     /// Whether its queue was paused by the last look.
     paused: AtomicBool,
+    ids: Ids,
 }
 
 #[derive(Deserialize)]
@@ -98,6 +97,27 @@ struct Task {
     labels: Option<BTreeMap<String, String>>,
     #[serde(default)]
     agent_id: i64,
+}
+
+impl Agent {
+    /// What it is told from others by.
+    fn number(&self) -> u64 {
+        self.id.unsigned_abs()
+    }
+}
+
+impl Row for Agent {
+    fn number(&self) -> Option<u64> {
+        Some(Self::number(self))
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn rename(&mut self, name: &RunnerName) {
+        self.name = name.to_string();
+    }
 }
 
 /// Lists that are empty may be null.
@@ -127,48 +147,52 @@ impl Woodpecker {
             command,
             since: Mutex::default(),
             paused: AtomicBool::new(false),
+            ids: Ids::default(),
         }
     }
 
     /// All agents, and the server's clock.
-    async fn agents(&self) -> Result<(Vec<Agent>, Timestamp), DemandError> {
-        let (mut all, mut clock) = (Vec::<Agent>::new(), Timestamp::now());
+    async fn agents(&self) -> Result<(Listing<Agent>, Timestamp), DemandError> {
+        let (mut all, mut clock) = (Reading::new(), Timestamp::now());
+        let mut last: BTreeSet<u64> = BTreeSet::new();
         for page in 1..=PAGES_MAX {
             let path = format!("api/agents?page={page}&perPage={PAGE}");
             let answer = self.http.call(Method::GET, &path, None, &[]).await?.ok()?;
             clock = answer.date().unwrap_or(clock);
-            let rows: Option<Vec<Agent>> = answer.json()?;
-            let before = all.len();
-            for row in rows.unwrap_or_default() {
-                if all.iter().all(|known| known.id != row.id) {
-                    all.push(row);
-                }
+            let rows: Vec<Agent> = answer.json::<Option<_>>()?.unwrap_or_default();
+            let ids: BTreeSet<u64> = rows.iter().map(Agent::number).collect();
+            // How many it gives at most is its own affair: the end is where nothing comes, or the
+            // last page again.
+            if ids.is_empty() || ids == last {
+                return Ok((all.end(true), clock));
             }
-            // How many it gives at most is its own affair: the end is where nothing new comes.
-            if all.len() == before {
-                return Ok((all, clock));
-            }
+            all.page(rows.into_iter().map(|row| (row.number(), row)), None);
+            last = ids;
         }
         let text = format!("it has more than {} agents, too many to be read", all.len());
         Err(DemandError::Setup(text))
     }
 
-    /// Rows of exactly this name; names are not unique.
-    async fn rows(&self, runner: &RunnerName) -> Result<Vec<Agent>, DemandError> {
-        let (all, _) = self.agents().await?;
-        Ok(all.into_iter().filter(|agent| agent.name == runner.as_str()).collect())
+    /// The numbers of all rows that are or were a runner's.
+    async fn rows(&self, runner: &RunnerName) -> Result<BTreeSet<u64>, DemandError> {
+        self.ids.numbers(self.agents().await?.0, runner)
     }
 
-    async fn sight(&self) -> Result<SourceSight, DemandError> {
-        let (agents, clock) = self.agents().await?;
+    async fn sight(&self, known: &Known) -> Result<SourceSight, DemandError> {
+        let (list, clock) = self.agents().await?;
+        let read = |id| async move { self.http.get::<Agent>(&format!("api/agents/{id}")).await };
+        let find = |name| async move { self.ids.by_number(&name, read).await };
+        let Seen { rows, gone, whole, numbers } = self.ids.seen(list, known, find).await?;
         let queue: Queue = self.http.get("api/queue/info").await?;
         let running = queue.running.unwrap_or_default();
-        let rows = agents.iter().filter_map(|agent| sight(agent, &running, clock)).collect();
+        let own = rows.iter().filter(|agent| RunnerName::parse(&agent.name).is_some());
+        let rows = own.map(|agent| sight(agent, &running, clock)).collect();
         if self.paused.swap(queue.paused, Ordering::Relaxed) != queue.paused {
             tracing::warn!(url = %self.http.base(), paused = queue.paused, "queue was paused or resumed");
         }
         let pending = if queue.paused { Vec::new() } else { queue.pending.unwrap_or_default() };
-        Ok(SourceSight { rows, jobs: self.waiting(pending), unread: 0 })
+        let jobs = self.waiting(pending);
+        Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
     }
 
     fn waiting(&self, pending: Vec<Task>) -> Vec<JobSight> {
@@ -222,7 +246,7 @@ impl Woodpecker {
                 "name the user in the server's WOODPECKER_ADMIN, or take an administrator's token";
             Proof::fail("making and removing agents", text, mend)
         });
-        let sight = self.sight().await?;
+        let sight = self.sight(&Known::new()).await?;
         if self.paused.load(Ordering::Relaxed) {
             let mend = "resume it in the server's administration, under Queue";
             found.push(Proof::warn("queue", "is paused: nothing is wanted", mend));
@@ -232,22 +256,18 @@ impl Woodpecker {
     }
 }
 
-/// A row of drover's; none for others', and for one that had its workflow: it takes no other, but its
-/// row stays until it is removed.
-fn sight(agent: &Agent, running: &[Task], clock: Timestamp) -> Option<RowSight> {
-    RunnerName::parse(&agent.name)?;
+/// A row of drover's. One that had its workflow takes no other; but the server forgets which agents
+/// work when it starts again.
+fn sight(agent: &Agent, running: &[Task], clock: Timestamp) -> RowSight {
     let tasks: Vec<&Task> = running.iter().filter(|task| task.agent_id == agent.id).collect();
-    let now = clock.as_second();
-    if tasks.is_empty() && agent.last_work > 0 && now - agent.last_work < SPENT {
-        return None;
-    }
-    Some(RowSight {
+    RowSight {
         runner: RunnerName::new(&agent.name),
-        online: now - agent.last_contact < CONTACT,
+        online: clock.as_second() - agent.last_contact < CONTACT,
         jobs: u32::try_from(tasks.len()).unwrap_or(u32::MAX),
         job: tasks.first().map(|task| task.id.clone()),
+        idle: if agent.last_work > 0 { Idle::Spent } else { Idle::Known },
         node: NodeSight::default(),
-    })
+    }
 }
 
 /// What a workflow wants of its machine.
@@ -280,8 +300,8 @@ fn offered(wish: Enlist<'_>) -> String {
 }
 
 impl Connector for Woodpecker {
-    fn look(&self) -> Done<'_, SourceSight> {
-        Box::pin(self.sight())
+    fn look<'a>(&'a self, known: &'a Known) -> Done<'a, SourceSight> {
+        Box::pin(self.sight(known))
     }
 
     fn enlist<'a>(&'a self, wish: Enlist<'a>) -> Done<'a, Kit> {
@@ -290,6 +310,7 @@ impl Connector for Woodpecker {
             self.strike(wish.runner).await?;
             let body = json!({ "name": wish.runner.as_str(), "no_schedule": false });
             let made: Agent = self.http.post("api/agents", &body).await?;
+            self.ids.learn(wish.runner.as_str(), made.number());
             let token = made.token.ok_or_else(|| DemandError::Shape {
                 call: "POST /api/agents".into(),
                 what: "it has no token".into(),
@@ -300,10 +321,10 @@ impl Connector for Woodpecker {
 
     fn quiet<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
         Box::pin(async move {
-            for agent in self.rows(runner).await? {
+            for id in self.rows(runner).await? {
                 // Its name is set as well: what is not sent is emptied.
-                let body = json!({ "name": agent.name, "no_schedule": true });
-                let path = format!("api/agents/{}", agent.id);
+                let body = json!({ "name": runner.as_str(), "no_schedule": true });
+                let path = format!("api/agents/{id}");
                 let answer = self.http.call(Method::PATCH, &path, Some(&body), &[]).await?;
                 if answer.status != 404 {
                     answer.ok()?;
@@ -316,9 +337,10 @@ impl Connector for Woodpecker {
     fn strike<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
         Box::pin(async move {
             // One that a workflow is on is refused with 409 until the server gives that up.
-            for agent in self.rows(runner).await? {
-                self.http.delete(&format!("api/agents/{}", agent.id)).await?;
+            for id in self.rows(runner).await? {
+                self.http.delete(&format!("api/agents/{id}")).await?;
             }
+            self.ids.forget(runner);
             Ok(())
         })
     }
@@ -351,7 +373,7 @@ mod tests {
         assert_eq!(want(None), Want::Labels([].into()));
     }
 
-    // Invariant: an agent that had its one workflow is no agent any more; one that has it is busy.
+    // Invariant: an agent with a workflow is busy; that one which had its workflow has none is a guess.
 
     #[test]
     fn an_agent_is_judged_by_its_contact_its_work_and_the_queue() {
@@ -366,17 +388,15 @@ mod tests {
         };
         let task = Task { id: "9".into(), name: String::new(), labels: None, agent_id: 5 };
         let seen = |agent: &Agent, tasks: &[Task]| {
-            sight(agent, tasks, clock).map(|row| (row.online, row.jobs, row.job))
+            let row = sight(agent, tasks, clock);
+            (row.online, row.jobs, row.job, row.idle)
         };
-        assert_eq!(seen(&agent(0, 0), &[]), Some((false, 0, None)));
-        assert_eq!(seen(&agent(999_950, 0), &[]), Some((true, 0, None)));
-        assert_eq!(seen(&agent(999_900, 0), &[]), Some((false, 0, None)));
-        assert_eq!(seen(&agent(999_990, 999_990), &[]), None, "it had its workflow");
-        let old = Some((false, 0, None));
-        assert_eq!(seen(&agent(990_000, 990_000), &[]), old, "who removes it, if nobody knows it?");
-        let busy = Some((true, 1, Some("9".to_owned())));
-        assert_eq!(seen(&agent(999_990, 999_990), &[task]), busy);
-        let other = Agent { name: "somebody-elses".into(), ..agent(999_990, 0) };
-        assert_eq!(seen(&other, &[]), None);
+        assert_eq!(seen(&agent(0, 0), &[]), (false, 0, None, Idle::Known));
+        assert_eq!(seen(&agent(999_950, 0), &[]), (true, 0, None, Idle::Known));
+        assert_eq!(seen(&agent(999_900, 0), &[]), (false, 0, None, Idle::Known));
+        assert_eq!(seen(&agent(999_990, 999_990), &[]), (true, 0, None, Idle::Spent));
+        assert_eq!(seen(&agent(990_000, 990_000), &[]), (false, 0, None, Idle::Spent));
+        let (_, jobs, job, _) = seen(&agent(999_990, 999_990), &[task]);
+        assert_eq!((jobs, job), (1, Some("9".to_owned())));
     }
 }

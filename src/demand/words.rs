@@ -54,7 +54,9 @@ impl Secrets {
             None if log.trim().is_empty() => String::new(),
             None => KEPT_BACK.to_owned(),
         };
-        Some(Words { life, seconds: seconds.parse().ok()?, lines })
+        // The guest's clock may have been set meanwhile.
+        let ago = fields.next().and_then(|ago| ago.parse().ok()).unwrap_or_default();
+        Some(Words { life, seconds: seconds.parse().ok()?, ago, lines })
     }
 }
 
@@ -111,7 +113,7 @@ mod tests {
         let kept = secrets(&["s3cret-of-ci", "s3cret-of-ci-and-more", "no"]);
         let words = kept.read(&name(), "ended 7 2\nno s3cret-of-ci-and-more s3cret-of-ci\n");
         let lines = "no *** ***".to_owned();
-        assert_eq!(words, Some(Words { life: Life::Ended(Some(7)), seconds: 2, lines }));
+        assert_eq!(words, Some(Words { life: Life::Ended(Some(7)), seconds: 2, ago: 0, lines }));
     }
 
     #[test]

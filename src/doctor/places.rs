@@ -126,7 +126,7 @@ impl Patient<'_> {
     /// How many ids of the cloud's range are free, as far as guests may be seen.
     pub(super) async fn ids(&mut self) {
         let (floor, ceiling) = (self.cloud.vmid_floor.0, self.cloud.vmid_ceiling.0);
-        let Ok(rows) = self.client.resources(true).await else { return };
+        let Ok((_, rows)) = self.client.resources(true).await else { return };
         let range = u64::from(floor)..u64::from(ceiling);
         let taken = rows.iter().filter_map(|row| row.vmid).filter(|vmid| range.contains(vmid));
         let size = u64::from(ceiling.saturating_sub(floor));

@@ -103,7 +103,7 @@ impl Patient<'_> {
 
     /// Tells that there is nothing to clone, and what there is instead.
     async fn nothing(&mut self, spec: &TemplateSpec, about: String, text: String, denied: bool) {
-        let rows = self.client.resources(true).await.unwrap_or_default();
+        let rows = self.client.resources(true).await.map(|(_, rows)| rows).unwrap_or_default();
         let guests = || rows.iter().filter(|row| row.kind == "qemu");
         let of_id = |row: &&Resource| row.vmid == Some(u64::from(spec.source.0));
         let meant = guests().find(of_id).filter(|_| spec.search.is_none());

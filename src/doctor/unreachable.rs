@@ -12,7 +12,7 @@ pub(super) fn mends(error: &PveError, endpoint: &Endpoint, tls: &Tls) -> Vec<Str
         PveError::Unreachable { tried, .. } => {
             unconnected(host, port, &tried.join("; ").to_lowercase())
         }
-        PveError::Lost { .. } | PveError::Refused { .. } => {
+        PveError::Lost { .. } | PveError::Unsent { .. } | PveError::Refused { .. } => {
             vec![format!("ssh {host} systemctl status pveproxy pvedaemon")]
         }
         PveError::Shape { .. } => {

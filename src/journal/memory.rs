@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Log, LogError};
+use super::{Log, LogError, Predecessor, Successor};
 
 /// A log in memory; clones share it.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +17,15 @@ struct Inner {
     snapshot: Option<(u64, Vec<u8>)>,
     last: u64,
     durable: u64,
+    /// The successor that is ready.
+    next: Option<Next>,
+}
+
+#[derive(Debug, Clone)]
+struct Next {
+    snapshot: (u64, Vec<u8>),
+    /// The records behind it.
+    records: BTreeMap<u64, Vec<u8>>,
 }
 
 impl MemoryLog {
@@ -37,6 +46,7 @@ impl MemoryLog {
         let durable = inner.durable;
         inner.records.split_off(&(durable + 1));
         inner.last = durable;
+        inner.next = None;
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -69,11 +79,54 @@ impl Log for MemoryLog {
         Ok(self.lock().snapshot.clone())
     }
 
-    fn compact(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), LogError> {
+    fn successor(&mut self, seq: u64) -> Result<Box<dyn Successor>, LogError> {
+        self.lock().next = None;
+        let (snapshot, records) = (Vec::new(), Vec::new());
+        Ok(Box::new(MemorySuccessor { log: self.clone(), seq, snapshot, records }))
+    }
+
+    fn succeed(&mut self, expected: u64, behind: &[Vec<u8>]) -> Result<Predecessor, LogError> {
         let mut inner = self.lock();
-        inner.records = inner.records.split_off(&(seq + 1));
-        inner.snapshot = Some((seq, snapshot.to_vec()));
+        if inner.last != expected {
+            return Err(LogError::Fenced { expected, actual: inner.last });
+        }
+        let Some(Next { snapshot, mut records }) = inner.next.take() else {
+            return Err(LogError::Io {
+                path: "memory".into(),
+                doing: "written",
+                source: "no successor is ready".into(),
+            });
+        };
+        let from = expected - behind.len() as u64;
+        records.extend((from + 1..).zip(behind.iter().cloned()));
+        inner.records = records;
+        inner.snapshot = Some(snapshot);
         inner.durable = inner.last;
+        Ok(Box::new(()))
+    }
+}
+
+struct MemorySuccessor {
+    log: MemoryLog,
+    seq: u64,
+    snapshot: Vec<u8>,
+    records: Vec<Vec<u8>>,
+}
+
+impl Successor for MemorySuccessor {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), LogError> {
+        self.snapshot.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn append(&mut self, records: &[Vec<u8>]) -> Result<(), LogError> {
+        self.records.extend_from_slice(records);
+        Ok(())
+    }
+
+    fn ready(self: Box<Self>) -> Result<(), LogError> {
+        let records = (self.seq + 1..).zip(self.records).collect();
+        self.log.lock().next = Some(Next { snapshot: (self.seq, self.snapshot), records });
         Ok(())
     }
 }

@@ -2,12 +2,21 @@
 //!
 //! [`Log`] is the contract of a back end, [`RedbLog`] the embedded one, [`MemoryLog`] the one of
 //! virtual time. [`Writer`] implements the actors' journal port over any of them: it stamps
-//! records, commits them in groups, folds them into the ledger, and trims behind snapshots.
+//! records and commits them in groups. Beside it, `fold.rs` folds them into the ledger; when a
+//! snapshot is due it writes the log's [`Successor`] from there, while appends go on in the log. The
+//! writer adds the last few records and switches.
 //! Not here: what the records mean (`drover_actors::record`, `drover_actors::ledger`).
 
+mod disk;
+mod fold;
 mod memory;
+mod overlay;
 mod redb_log;
+mod successor;
 mod writer;
+
+#[cfg(test)]
+mod power;
 
 use std::path::PathBuf;
 
@@ -95,9 +104,48 @@ pub trait Log: Send + 'static {
     /// When the log cannot be read.
     fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, LogError>;
 
-    /// Keeps a snapshot that stands for all records up to `seq`, and drops those records.
+    /// Bytes that the log takes on its disk, as far as they are known.
+    fn size(&self) -> u64 {
+        0
+    }
+
+    /// Starts a log that is to take the place of this one, with a snapshot that stands for all
+    /// records up to `seq`. One that was started before comes to nothing.
     ///
     /// # Errors
-    /// When the log cannot be written.
-    fn compact(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), LogError>;
+    /// When there is no room for it.
+    fn successor(&mut self, seq: u64) -> Result<Box<dyn Successor>, LogError>;
+
+    /// Switches to the successor, once it is ready, after adding the records `behind` it that end at
+    /// `expected`. Everything is durable then. Gives the log before, whose closing may take time.
+    ///
+    /// # Errors
+    /// When there is no successor, or when it cannot be written; the log goes on as it is.
+    fn succeed(&mut self, expected: u64, behind: &[Vec<u8>]) -> Result<Predecessor, LogError>;
+}
+
+/// A log that a successor took the place of.
+pub type Predecessor = Box<dyn Send>;
+
+/// A log that is filled on another thread while appends go on in the one whose place it takes.
+///
+/// Dropped before it is ready, it leaves nothing.
+pub trait Successor: Send {
+    /// Writes the next part of the snapshot.
+    ///
+    /// # Errors
+    /// When it cannot be written, or when a write to the log itself failed meanwhile.
+    fn put(&mut self, bytes: &[u8]) -> Result<(), LogError>;
+
+    /// Appends records behind the snapshot, in order.
+    ///
+    /// # Errors
+    /// As [`Successor::put`].
+    fn append(&mut self, records: &[Vec<u8>]) -> Result<(), LogError>;
+
+    /// Completes it and hands it to its log.
+    ///
+    /// # Errors
+    /// As [`Successor::put`].
+    fn ready(self: Box<Self>) -> Result<(), LogError>;
 }

@@ -1,34 +1,63 @@
 //! The embedded log: one redb file in the state directory.
 //!
-//! A file that cannot be understood is never written to. After a failed write the file is opened
-//! afresh at the next one, since redb refuses a database whose last I/O failed. What was accepted
-//! without being durable may then be missing from it, and what was refused may be in it: the next
-//! write mends both.
+//! ```text
+//! journal.redb        the log: a snapshot in parts, and the records behind it
+//! journal.redb.next   its successor, while one is made: see `successor.rs`
+//! ```
+//! The file never gives room back to the file system; its successor does, which has what counts
+//! alone. A file that cannot be understood is never written to. After a failed write the file is
+//! opened again at the next one, since redb refuses a database whose last I/O failed. What was
+//! accepted without being durable may then be missing from it, and what was refused may be in it:
+//! the next write mends both.
 
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
 
-use redb::backends::InMemoryBackend;
 use redb::{
-    Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageBackend,
-    StorageError, TableDefinition,
+    Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageError,
+    TableDefinition,
 };
 
-use super::{Log, LogError};
+use super::disk::{Disk, Files};
+use super::overlay::Overlay;
+use super::successor::{Next, RedbSuccessor, Slot, beside};
+use super::{Log, LogError, Predecessor, Successor};
 
-const FORMAT: u64 = 1;
-const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
-const RECORDS: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("records");
+/// The format of a file with a snapshot in parts.
+pub(super) const FORMAT: u64 = 2;
+/// The format of a file without a snapshot, or with one in one piece.
+const FIRST_FORMAT: u64 = 1;
+pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
+pub(super) const RECORDS: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("records");
+/// The snapshot of the first format, in one piece.
 const SNAPSHOT: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("snapshot");
+/// The parts of the snapshot.
+pub(super) const PARTS: TableDefinition<'static, u32, &[u8]> = TableDefinition::new("parts");
+/// The key in [`META`] of the sequence that the snapshot stands for.
+pub(super) const NEWEST: &str = "snapshot";
+/// The key in [`META`] of its number of parts.
+pub(super) const COUNT: &str = "parts";
+
+/// Memory for what was read from the file.
+pub(super) const CACHE_BYTES: usize = 16 << 20;
+/// The same for the first look at it.
+const LOOK_CACHE_BYTES: usize = 4 << 20;
 
 /// A log in a redb file.
-pub struct RedbLog {
+pub struct RedbLog<D: Disk = Files> {
+    disk: D,
     path: PathBuf,
     database: Option<Database>,
     /// Accepted and not durable yet, the last ones of the log.
     accepted: Vec<Vec<u8>>,
     /// The write that failed last: it may have reached the file all the same.
     refused: Vec<Vec<u8>>,
+    /// Where the successor under way is put; none after a write that failed, since the file was
+    /// anybody's then.
+    slot: Option<Arc<Slot<D>>>,
+    /// Whether the file's name may be lost with the power.
+    unnamed: bool,
 }
 
 impl RedbLog {
@@ -38,21 +67,33 @@ impl RedbLog {
     /// [`LogError::Busy`], [`LogError::Corrupt`], [`LogError::Newer`] or [`LogError::Io`]; the file
     /// is then unchanged.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, LogError> {
+        Self::open_on(Files, path)
+    }
+}
+
+impl<D: Disk> RedbLog<D> {
+    pub(super) fn open_on(disk: D, path: impl Into<PathBuf>) -> Result<Self, LogError> {
         let path = path.into();
-        let database = Some(open(&path)?);
-        Ok(Self { path, database, accepted: Vec::new(), refused: Vec::new() })
+        let database = Some(open(&disk, &path)?);
+        let (accepted, refused) = (Vec::new(), Vec::new());
+        // A crash may have come between a name and its durability.
+        Ok(Self { disk, path, database, accepted, refused, slot: None, unnamed: true })
     }
 
     fn database(&mut self) -> Result<&Database, LogError> {
         let database = match self.database.take() {
             Some(database) => database,
-            None => open(&self.path)?,
+            None => open(&self.disk, &self.path)?,
         };
         Ok(self.database.insert(database))
     }
 
     fn reading(&self, source: impl Into<redb::Error>) -> LogError {
         failure(&self.path, "read", source.into())
+    }
+
+    fn written(&self, source: std::io::Error) -> LogError {
+        failure(&self.path, "written", redb::Error::Io(source))
     }
 
     fn write(
@@ -62,29 +103,42 @@ impl RedbLog {
     ) -> Result<(), LogError> {
         let path = self.path.clone();
         let database = self.database()?;
-        let outcome = (|| -> Result<Result<(), LogError>, redb::Error> {
-            let mut transaction = database.begin_write()?;
-            transaction.set_durability(durability)?;
-            match change(&transaction)? {
-                Ok(()) => transaction.commit()?,
-                Err(refused) => {
-                    transaction.abort()?;
-                    return Ok(Err(refused));
-                }
-            }
-            Ok(Ok(()))
-        })();
-        match outcome {
-            Ok(done) => done,
-            Err(source) => {
-                self.database = None;
-                Err(failure(&path, "written", source))
-            }
+        commit(database, durability, change).unwrap_or_else(|source| {
+            self.database = None;
+            self.slot = None;
+            Err(failure(&path, "written", source))
+        })
+    }
+
+    /// Makes the name of the file durable: what is written to it counts only then.
+    fn name(&mut self) -> Result<(), LogError> {
+        if self.unnamed {
+            self.disk.sync_names(&self.path).map_err(|error| self.written(error))?;
+            self.unnamed = false;
         }
+        Ok(())
     }
 }
 
-fn failure(path: &Path, doing: &'static str, source: redb::Error) -> LogError {
+/// One transaction; refused inside, it changes nothing.
+pub(super) fn commit(
+    database: &Database,
+    durability: Durability,
+    change: impl FnOnce(&redb::WriteTransaction) -> Result<Result<(), LogError>, redb::Error>,
+) -> Result<Result<(), LogError>, redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_durability(durability)?;
+    match change(&transaction)? {
+        Ok(()) => transaction.commit()?,
+        Err(refused) => {
+            transaction.abort()?;
+            return Ok(Err(refused));
+        }
+    }
+    Ok(Ok(()))
+}
+
+pub(super) fn failure(path: &Path, doing: &'static str, source: redb::Error) -> LogError {
     let path = path.to_owned();
     if matches!(source, redb::Error::Corrupted(_)) {
         return LogError::Corrupt { path, source: Box::new(source) };
@@ -92,33 +146,24 @@ fn failure(path: &Path, doing: &'static str, source: redb::Error) -> LogError {
     LogError::Io { path, doing, source: Box::new(source) }
 }
 
-/// Opens a copy in memory first: a file that is mended while it is opened must not be changed when
-/// that turns out to be in vain.
-fn look(path: &Path) -> Result<(), LogError> {
+/// Opens it first without a change: a file that is mended while it is opened must not be changed
+/// when that turns out to be in vain.
+fn look<D: Disk>(disk: &D, path: &Path) -> Result<(), LogError> {
     let io = |doing, source: std::io::Error| LogError::Io {
         path: path.to_owned(),
         doing,
         source: Box::new(source),
     };
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io("opened", error)),
-    };
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(std::fs::TryLockError::WouldBlock) => {
-            return Err(LogError::Busy { path: path.to_owned() });
+    let file = disk.read(path).map_err(|error| {
+        if error.kind() == ErrorKind::WouldBlock {
+            return LogError::Busy { path: path.to_owned() };
         }
-        Err(std::fs::TryLockError::Error(error)) => return Err(io("opened", error)),
-    }
-    let bytes = std::fs::read(path).map_err(|error| io("read", error))?;
-    let copy = InMemoryBackend::new();
-    copy.set_len(bytes.len() as u64)
-        .and_then(|()| copy.write(0, &bytes))
-        .map_err(|error| io("read", error))?;
-    let opened = Database::builder().create_with_backend(copy);
-    // Memory does not fail: what cannot be read there is not in the file.
+        io("opened", error)
+    })?;
+    let copy = Overlay::new(file).map_err(|error| io("read", error))?;
+    let mut builder = Database::builder();
+    let opened = builder.set_cache_size(LOOK_CACHE_BYTES).create_with_backend(copy);
+    // What cannot be read here is not in the file, or the disk fails.
     opened.map(drop).map_err(|error| match opening(path, error) {
         LogError::Io { path, source, .. } => LogError::Corrupt { path, source },
         other @ (LogError::Fenced { .. }
@@ -128,52 +173,69 @@ fn look(path: &Path) -> Result<(), LogError> {
     })
 }
 
-/// Opens the file, or makes one that its owner alone may read.
-fn owners_file(path: &Path) -> Result<std::fs::File, LogError> {
-    let mut options = std::fs::OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.open(path).map_err(|source| LogError::Io {
-        path: path.to_owned(),
-        doing: "opened",
-        source: Box::new(source),
-    })
+/// Opens the file, or makes one.
+fn open<D: Disk>(disk: &D, path: &Path) -> Result<Database, LogError> {
+    let stat = || disk.stat(path).map_err(|error| failure(path, "opened", redb::Error::Io(error)));
+    let found = match stat()? {
+        // An empty file would be taken for a new one, and a lost journal for a first start.
+        Some(found) if found.length == 0 => {
+            return Err(LogError::Corrupt {
+                path: path.to_owned(),
+                source: "the file is empty".into(),
+            });
+        }
+        Some(found) => found,
+        // It gets its name when it is complete.
+        None => return Next::create(disk, path)?.place(path),
+    };
+    look(disk, path)?;
+    let file = disk.open(path);
+    let file = file.map_err(|error| failure(path, "opened", redb::Error::Io(error)))?;
+    let mut builder = Database::builder();
+    let database = builder.set_cache_size(CACHE_BYTES).create_with_backend(file);
+    let database = database.map_err(|error| opening(path, error))?;
+    // Another process may have put a successor in its place before it let this one go.
+    if stat()?.is_none_or(|now| now.identity != found.identity) {
+        return Err(LogError::Busy { path: path.to_owned() });
+    }
+    match set_up(&database) {
+        Ok(found) if known(found) => {}
+        Ok(found) => {
+            return Err(LogError::Newer { path: path.to_owned(), found, known: FORMAT });
+        }
+        Err(error) => return Err(failure(path, "opened", error)),
+    }
+    // A successor that never was: nobody else is here.
+    if let Err(error) = disk.remove(&beside(path)) {
+        tracing::warn!(%error, "leftover of the journal stays");
+    }
+    Ok(database)
 }
 
-fn open(path: &Path) -> Result<Database, LogError> {
-    // An empty file would be taken for a new one, and a lost journal for a first start.
-    if std::fs::metadata(path).is_ok_and(|meta| meta.len() == 0) {
-        return Err(LogError::Corrupt {
-            path: path.to_owned(),
-            source: "the file is empty".into(),
-        });
-    }
-    look(path)?;
-    let file = owners_file(path)?;
-    let database = Database::builder().create_file(file).map_err(|error| opening(path, error))?;
-    let check = || -> Result<u64, redb::Error> {
-        let transaction = database.begin_write()?;
-        let found = {
-            let mut meta = transaction.open_table(META)?;
-            let found = meta.get("format")?.map(|value| value.value());
-            if found.is_none() {
-                meta.insert("format", FORMAT)?;
-            }
-            found.unwrap_or(FORMAT)
-        };
-        if found == FORMAT {
-            transaction.open_table(RECORDS)?;
-            transaction.open_table(SNAPSHOT)?;
-            transaction.commit()?;
-        } else {
-            transaction.abort()?;
+fn known(format: u64) -> bool {
+    (FIRST_FORMAT..=FORMAT).contains(&format)
+}
+
+/// Makes the tables of a format that is known, and gives the format.
+pub(super) fn set_up(database: &Database) -> Result<u64, redb::Error> {
+    let transaction = database.begin_write()?;
+    let found = {
+        let mut meta = transaction.open_table(META)?;
+        let found = meta.get("format")?.map(|value| value.value());
+        if found.is_none() {
+            meta.insert("format", FIRST_FORMAT)?;
         }
-        Ok(found)
+        found.unwrap_or(FIRST_FORMAT)
     };
-    match check() {
-        Ok(FORMAT) => Ok(database),
-        Ok(found) => Err(LogError::Newer { path: path.to_owned(), found, known: FORMAT }),
-        Err(error) => Err(failure(path, "opened", error)),
+    if known(found) {
+        transaction.open_table(RECORDS)?;
+        transaction.open_table(SNAPSHOT)?;
+        transaction.open_table(PARTS)?;
+        transaction.commit()?;
+    } else {
+        transaction.abort()?;
     }
+    Ok(found)
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "redb's enums are non-exhaustive")]
@@ -228,18 +290,65 @@ fn mend(
     Ok(true)
 }
 
-impl Log for RedbLog {
+/// The sequence that the snapshot stands for.
+fn newest(transaction: &redb::WriteTransaction) -> Result<Option<u64>, redb::Error> {
+    let meta = transaction.open_table(META)?;
+    if let Some(seq) = meta.get(NEWEST)? {
+        return Ok(Some(seq.value()));
+    }
+    let snapshots = transaction.open_table(SNAPSHOT)?;
+    Ok(snapshots.last()?.map(|(seq, _)| seq.value()))
+}
+
+/// The last record that the log holds or its snapshot stands for.
+fn last(
+    records: &redb::Table<'_, u64, &'static [u8]>,
+    transaction: &redb::WriteTransaction,
+) -> Result<u64, redb::Error> {
+    match records.last()? {
+        Some((seq, _)) => Ok(seq.value()),
+        None => Ok(newest(transaction)?.unwrap_or(0)),
+    }
+}
+
+/// A snapshot with the sequence that it stands for.
+type Whole = Option<(u64, Vec<u8>)>;
+
+/// The snapshot, or what is missing of it.
+fn whole_snapshot(
+    transaction: &redb::ReadTransaction,
+) -> Result<Result<Whole, String>, redb::Error> {
+    let meta = transaction.open_table(META)?;
+    let named = meta.get(NEWEST)?.map(|seq| seq.value());
+    let (Some(seq), Some(count)) = (named, meta.get(COUNT)?.map(|count| count.value())) else {
+        let snapshots = transaction.open_table(SNAPSHOT)?;
+        let last = snapshots.last()?;
+        return Ok(Ok(last.map(|(seq, snapshot)| (seq.value(), snapshot.value().to_vec()))));
+    };
+    let (mut bytes, mut next) = (Vec::new(), 0);
+    for item in transaction.open_table(PARTS)?.range(0u32..)? {
+        let (part, piece) = item?;
+        if u64::from(part.value()) != next {
+            return Ok(Err(format!("the snapshot of record {seq} lacks part {next}")));
+        }
+        bytes.extend_from_slice(piece.value());
+        next += 1;
+    }
+    if next != count {
+        return Ok(Err(format!("the snapshot of record {seq} has {next} parts of {count}")));
+    }
+    Ok(Ok(Some((seq, bytes))))
+}
+
+impl<D: Disk> Log for RedbLog<D> {
     fn append(&mut self, expected: u64, batch: &[Vec<u8>], durable: bool) -> Result<u64, LogError> {
+        self.name()?;
         let accepted = std::mem::take(&mut self.accepted);
         let refused = std::mem::take(&mut self.refused);
         let durability = if durable { Durability::Immediate } else { Durability::None };
         let done = self.write(durability, |transaction| {
             let mut records = transaction.open_table(RECORDS)?;
-            let snapshots = transaction.open_table(SNAPSHOT)?;
-            let actual = match records.last()? {
-                Some((seq, _)) => seq.value(),
-                None => snapshots.last()?.map_or(0, |(seq, _)| seq.value()),
-            };
+            let actual = last(&records, transaction)?;
             if !mend(&mut records, (expected, actual), &accepted, &refused)? {
                 return Ok(Err(LogError::Fenced { expected, actual }));
             }
@@ -272,96 +381,66 @@ impl Log for RedbLog {
     fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, LogError> {
         let Some(database) = &self.database else { return Ok(None) };
         let transaction = database.begin_read().map_err(|error| self.reading(error))?;
-        let snapshots = transaction.open_table(SNAPSHOT).map_err(|error| self.reading(error))?;
-        let last = snapshots.last().map_err(|error| self.reading(error))?;
-        Ok(last.map(|(seq, snapshot)| (seq.value(), snapshot.value().to_vec())))
+        let found = whole_snapshot(&transaction).map_err(|error| self.reading(error))?;
+        found.map_err(|text| LogError::Corrupt { path: self.path.clone(), source: text.into() })
     }
 
-    fn compact(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), LogError> {
-        self.write(Durability::Immediate, |transaction| {
-            let mut snapshots = transaction.open_table(SNAPSHOT)?;
-            snapshots.retain(|_, _| false)?;
-            snapshots.insert(seq, snapshot)?;
-            transaction.open_table(RECORDS)?.retain(|record, _| record > seq)?;
+    fn size(&self) -> u64 {
+        self.disk.stat(&self.path).ok().flatten().map_or(0, |found| found.length)
+    }
+
+    fn successor(&mut self, seq: u64) -> Result<Box<dyn Successor>, LogError> {
+        self.slot = None;
+        self.database()?;
+        // It is hardly larger than this one, and must not take the room of the next append.
+        let needed = self.size();
+        if self.disk.room(&self.path).is_ok_and(|room| room < needed) {
+            let text = format!("a snapshot needs {} MB that are free", needed.div_ceil(1 << 20));
+            return Err(self.written(std::io::Error::new(ErrorKind::StorageFull, text)));
+        }
+        let slot = Arc::new(Slot::default());
+        let successor = RedbSuccessor {
+            disk: self.disk.clone(),
+            path: self.path.clone(),
+            slot: Arc::downgrade(&slot),
+            seq,
+            snapshot_at: seq,
+            parts: 0,
+            next: None,
+        };
+        self.slot = Some(slot);
+        Ok(Box::new(successor))
+    }
+
+    fn succeed(&mut self, expected: u64, behind: &[Vec<u8>]) -> Result<Predecessor, LogError> {
+        let next = self
+            .slot
+            .take()
+            .and_then(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let Some(next) = next else {
+            return Err(self.written(std::io::Error::other("a write failed meanwhile")));
+        };
+        let from = expected - behind.len() as u64;
+        next.write(|transaction| {
+            let mut records = transaction.open_table(RECORDS)?;
+            let actual = last(&records, transaction)?;
+            if actual != from {
+                return Ok(Err(LogError::Fenced { expected: from, actual }));
+            }
+            for (seq, record) in (from + 1..).zip(behind) {
+                records.insert(seq, record.as_slice())?;
+            }
             Ok(Ok(()))
         })?;
+        let before = self.database.replace(next.place(&self.path)?);
         self.accepted.clear();
-        Ok(())
+        self.refused.clear();
+        self.unnamed = true;
+        // An append tries it again.
+        self.name()?;
+        Ok(Box::new(before))
     }
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test may end at the first surprise")]
-mod tests {
-    use super::*;
-
-    fn record(text: &str) -> Vec<Vec<u8>> {
-        vec![text.as_bytes().to_vec()]
-    }
-
-    fn texts(log: &RedbLog) -> Vec<String> {
-        let all = log.read_from(1).unwrap().into_iter();
-        all.map(|(seq, bytes)| format!("{seq} {}", String::from_utf8(bytes).unwrap())).collect()
-    }
-
-    /// A log whose file is set back to an earlier state and opened afresh at the next write, as
-    /// after a disk that was full.
-    fn set_back(log: &mut RedbLog, file: &[u8]) {
-        log.database = None;
-        std::fs::write(&log.path, file).unwrap();
-    }
-
-    // Invariant: what the journal holds is for its owner alone.
-
-    #[test]
-    fn a_new_file_can_be_read_by_nobody_else() {
-        use std::os::unix::fs::PermissionsExt;
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("journal.redb");
-        let mut log = RedbLog::open(&path).unwrap();
-        log.append(0, &record("one"), true).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    }
-
-    // Invariant: after a failed write the log holds what was accepted, and nothing that was refused.
-
-    #[test]
-    fn what_was_accepted_before_a_failed_write_is_written_with_the_next_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("journal.redb");
-        let mut log = RedbLog::open(&path).unwrap();
-        log.append(0, &record("one"), true).unwrap();
-        let file = std::fs::read(&path).unwrap();
-        log.append(1, &record("two"), false).unwrap();
-        log.append(2, &record("three"), false).unwrap();
-        set_back(&mut log, &file);
-        assert_eq!(log.append(3, &record("four"), true).unwrap(), 4);
-        assert_eq!(texts(&log), ["1 one", "2 two", "3 three", "4 four"]);
-    }
-
-    #[test]
-    fn what_was_refused_and_reached_the_file_all_the_same_is_taken_out() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("journal.redb");
-        let mut log = RedbLog::open(&path).unwrap();
-        log.append(0, &record("one"), true).unwrap();
-        log.append(1, &record("refused"), true).unwrap();
-        log.refused = record("refused");
-        log.database = None;
-        assert_eq!(log.append(1, &record("two"), true).unwrap(), 2);
-        assert_eq!(texts(&log), ["1 one", "2 two"]);
-    }
-
-    #[test]
-    fn somebody_elses_records_fence_it_after_a_failed_write_too() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("journal.redb");
-        let mut log = RedbLog::open(&path).unwrap();
-        log.append(0, &record("one"), true).unwrap();
-        log.append(1, &record("another's"), true).unwrap();
-        log.refused = record("refused");
-        log.database = None;
-        let fenced = log.append(1, &record("two"), true);
-        assert!(matches!(fenced, Err(LogError::Fenced { expected: 1, actual: 2 })), "{fenced:?}");
-    }
-}
+mod tests;

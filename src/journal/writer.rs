@@ -1,21 +1,22 @@
-//! The one writer of a journal: stamps, commits in groups, folds, compacts.
+//! The one writer of a journal: stamps, commits in groups, switches to successors.
 //!
 //! Threaded, it owns a thread that commits whatever has queued up meanwhile as one group, so that
 //! a thousand agents share a few fsyncs. Inline, it commits within the call, which is what virtual
 //! time needs.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
 use drover_actors::ledger::Ledger;
 use drover_actors::ports::{Ambient, Journal, JournalFault};
 use drover_actors::record::{Body, RECORD_VERSION, Record};
-use drover_actors::time::Moment;
+use drover_actors::time::{Moment, Now, WallTime};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use super::fold::{Ended, Fold, Folded, Made, fold};
 use super::{Log, LogError};
 use crate::causes::chain;
 
@@ -24,7 +25,7 @@ use crate::causes::chain;
 pub struct WriterOptions {
     /// Commit on a thread of its own (real time), or within the call (virtual time).
     pub threaded: bool,
-    /// Records after which a snapshot is taken and the log trimmed.
+    /// Records after which a snapshot is taken.
     pub snapshot_every: u64,
 }
 
@@ -50,6 +51,7 @@ pub struct Writer {
     last: Arc<AtomicU64>,
     watcher: Arc<Watcher>,
     under: Arc<Under>,
+    clock: Arc<Clock>,
     way: Way,
 }
 
@@ -66,8 +68,16 @@ struct Under {
 type Watcher = OnceLock<Box<dyn Fn(Option<&str>) + Send + Sync>>;
 
 enum Way {
-    Threaded(Mutex<mpsc::Sender<Request>>),
+    Threaded(Arc<Mutex<mpsc::Sender<Message>>>),
     Inline(Box<Mutex<Committer>>),
+}
+
+/// To the writer's thread.
+enum Message {
+    /// Somebody appends.
+    Append(Request),
+    /// A successor of the log is ready, or came to nothing.
+    Made(Made),
 }
 
 /// Records to commit; none asks for what was accepted so far to be made durable.
@@ -85,14 +95,71 @@ const QUIET: Duration = Duration::from_secs(5);
 /// A write that takes longer is told: a disk may hang for ever.
 const SLOW: Duration = Duration::from_secs(10);
 
+/// A snapshot of more bytes than this is taken only when the records behind it are worth it.
+const LARGE_SNAPSHOT_BYTES: u64 = 4 << 20;
+/// Of a large snapshot, the share that the records behind it reach before the next one.
+const WORTH: u64 = 4;
+/// A snapshot is taken behind so many bytes of records, however few these are.
+const MOST_RECORD_BYTES: u64 = 16 << 20;
+/// A file of fewer bytes is small enough.
+const SMALL_FILE_BYTES: u64 = 8 << 20;
+/// A file of more than so many times what counts in it is replaced soon after the start.
+const WASTE: u64 = 4;
+
+/// The wall clock is taken to be set when it moves by more than this against the monotonic one.
+const CLOCK_STEP_MS: u64 = 10_000;
+
+/// How the wall clock goes beside the monotonic one.
+struct Clock {
+    /// The wall time at which the monotonic clock was at zero, in milliseconds.
+    zero: AtomicI64,
+}
+
+impl Clock {
+    fn new(now: Now) -> Self {
+        let clock = Self { zero: AtomicI64::new(0) };
+        clock.follow(now);
+        clock
+    }
+
+    fn zero(now: Now) -> i64 {
+        let WallTime(wall) = now.wall;
+        wall.saturating_sub(i64::try_from(now.mono.0).unwrap_or(i64::MAX))
+    }
+
+    fn follow(&self, now: Now) {
+        self.zero.store(Self::zero(now), Ordering::Release);
+    }
+
+    /// By how much it was set, in milliseconds, since that was written down last.
+    fn set_by(&self, now: Now) -> Option<i64> {
+        let by = Self::zero(now).saturating_sub(self.zero.load(Ordering::Acquire));
+        (by.unsigned_abs() > CLOCK_STEP_MS).then_some(by)
+    }
+}
+
 struct Committer {
     under: Arc<Under>,
     log: Box<dyn Log>,
-    ledger: Ledger,
+    fold: Fold,
+    /// The last record that was written.
+    seq: u64,
     epoch: u64,
     ambient: Arc<dyn Ambient>,
     snapshot_every: u64,
+    /// Where the last snapshot ends, or was tried in vain.
     snapshot_at: u64,
+    snapshot_bytes: u64,
+    /// Bytes of the records behind it.
+    record_bytes: u64,
+    /// Whether the file is mostly room that nothing needs.
+    wasteful: bool,
+    /// Whether a successor is being made.
+    making: bool,
+    /// Whether the fold has not ended.
+    folds: bool,
+    /// To the writer's own thread, where it has one and the writer lives.
+    own: Weak<Mutex<mpsc::Sender<Message>>>,
     last: Arc<AtomicU64>,
     fenced: bool,
     /// Since when the oldest accepted record waits to be made durable.
@@ -100,6 +167,7 @@ struct Committer {
     ended: Option<oneshot::Sender<JournalFault>>,
     /// When a write failed last, until that is told to be over.
     failed_at: Option<Moment>,
+    clock: Arc<Clock>,
     watcher: Arc<Watcher>,
 }
 
@@ -115,17 +183,40 @@ impl Writer {
         ambient: Arc<dyn Ambient>,
         options: WriterOptions,
     ) -> Result<Opened, LogError> {
-        let ledger = fold(&log, path)?;
+        let Folded { ledger, snapshot_at, snapshot_bytes, record_bytes } = fold(&log, path)?;
+        let size = log.size();
+        let wasteful =
+            size > SMALL_FILE_BYTES && size / WASTE > snapshot_bytes.saturating_add(record_bytes);
+        let no_thread = |source| LogError::Io {
+            path: path.to_owned(),
+            doing: "opened",
+            source: Box::new(source),
+        };
+        let (sender, receiver) = mpsc::channel();
+        let sender = Arc::new(Mutex::new(sender));
+        let side = if options.threaded {
+            Fold::beside(ledger.clone()).map_err(no_thread)?
+        } else {
+            Fold::Within(Box::new(ledger.clone()))
+        };
         let last = Arc::new(AtomicU64::new(ledger.seq));
         let (told, ended) = oneshot::channel();
         let watcher = Arc::new(Watcher::new());
         let under = Arc::new(Under::default());
+        let clock = Arc::new(Clock::new(ambient.now()));
         let committer = Committer {
             under: Arc::clone(&under),
             log: Box::new(log),
             epoch: ledger.epoch + 1,
-            snapshot_at: ledger.seq,
-            ledger: ledger.clone(),
+            fold: side,
+            seq: ledger.seq,
+            snapshot_at,
+            snapshot_bytes,
+            record_bytes,
+            wasteful,
+            making: false,
+            folds: true,
+            own: Arc::downgrade(&sender),
             ambient,
             snapshot_every: options.snapshot_every.max(1),
             last: Arc::clone(&last),
@@ -133,23 +224,19 @@ impl Writer {
             dirty: None,
             ended: Some(told),
             failed_at: None,
+            clock: Arc::clone(&clock),
             watcher: Arc::clone(&watcher),
         };
         let way = if options.threaded {
-            let (sender, receiver) = mpsc::channel();
             std::thread::Builder::new()
                 .name("journal".into())
                 .spawn(move || committer.serve(&receiver))
-                .map_err(|source| LogError::Io {
-                    path: path.to_owned(),
-                    doing: "opened",
-                    source: Box::new(source),
-                })?;
-            Way::Threaded(Mutex::new(sender))
+                .map_err(no_thread)?;
+            Way::Threaded(sender)
         } else {
             Way::Inline(Box::new(Mutex::new(committer)))
         };
-        let writer = Arc::new(Self { last, watcher, under, way });
+        let writer = Arc::new(Self { last, watcher, under, clock, way });
         Ok(Opened { writer, ledger, ended })
     }
 
@@ -163,7 +250,14 @@ impl Writer {
 
     /// Looks whether the write under way takes too long, and tells so. Nothing can be begun
     /// meanwhile, and it is not repeated: it may still have its effect.
-    pub fn look(&self, now: Moment) {
+    ///
+    /// Where the wall clock was set, that is written down: nothing else may be for hours.
+    pub fn look(&self, now: Now) {
+        if self.clock.set_by(now).is_some() {
+            // Whoever appends next hears why it fails.
+            drop(self.append(Vec::new()));
+        }
+        let now = now.mono;
         let begun = self.under.begun.load(Ordering::Acquire);
         let spent = now - Moment(begun);
         if begun == 0 || spent < SLOW {
@@ -188,54 +282,15 @@ impl Writer {
     }
 }
 
-fn fold(log: &impl Log, path: &std::path::Path) -> Result<Ledger, LogError> {
-    let corrupt = |source: serde_json::Error| LogError::Corrupt {
-        path: path.to_owned(),
-        source: Box::new(source),
-    };
-    let mut ledger = match log.snapshot()? {
-        Some((_, bytes)) => serde_json::from_slice::<Ledger>(&bytes).map_err(corrupt)?,
-        None => Ledger::default(),
-    };
-    for (seq, bytes) in log.read_from(ledger.seq + 1)? {
-        let read = serde_json::from_slice::<Record>(&bytes);
-        // A newer record may or may not look like one of ours.
-        let version = match &read {
-            Ok(record) => record.version,
-            Err(_) => serde_json::from_slice::<Version>(&bytes).map_err(corrupt)?.version,
-        };
-        if version > RECORD_VERSION {
-            return Err(LogError::Newer {
-                path: path.to_owned(),
-                found: u64::from(version),
-                known: u64::from(RECORD_VERSION),
-            });
-        }
-        let record = read.map_err(corrupt)?;
-        if record.seq != seq || seq != ledger.seq + 1 {
-            let text =
-                format!("record {seq} follows {} and calls itself {}", ledger.seq, record.seq);
-            return Err(LogError::Corrupt { path: path.to_owned(), source: text.into() });
-        }
-        ledger.apply(&record);
-    }
-    Ok(ledger)
-}
-
-#[derive(serde::Deserialize)]
-struct Version {
-    version: u32,
-}
-
 impl Committer {
-    fn serve(mut self, requests: &mpsc::Receiver<Request>) {
+    fn serve(mut self, messages: &mpsc::Receiver<Message>) {
         loop {
             let first = match self.patience() {
-                Some(patience) => requests.recv_timeout(patience),
-                None => requests.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+                Some(patience) => messages.recv_timeout(patience),
+                None => messages.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
             };
-            let mut group = match first {
-                Ok(first) => vec![first],
+            let first = match first {
+                Ok(first) => first,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     // A failure shows again at the next append, which has somebody to tell; that it
                     // is over shows here.
@@ -244,7 +299,17 @@ impl Committer {
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             };
-            group.extend(requests.try_iter().take(1023));
+            let (mut group, mut made) = (Vec::new(), None);
+            for message in std::iter::once(first).chain(messages.try_iter().take(1023)) {
+                match message {
+                    Message::Append(request) => group.push(request),
+                    Message::Made(outcome) => made = Some(outcome),
+                }
+            }
+            if group.is_empty() {
+                self.made(made);
+                continue;
+            }
             let bodies = group.iter().map(|request| request.bodies.as_slice());
             let outcome = self.commit(bodies.collect());
             for (index, request) in group.into_iter().enumerate() {
@@ -254,6 +319,12 @@ impl Committer {
                 };
                 // The asker may have gone; the record stands all the same.
                 let _ = request.reply.send(answer);
+            }
+            // After the answers: nobody waits for a switch that comes with them.
+            self.made(made);
+            if !self.folds || self.snapshot_when_due().is_err() {
+                tracing::error!("journal is not folded any more, and is not written any more");
+                return;
             }
         }
     }
@@ -275,7 +346,7 @@ impl Committer {
         if self.fenced {
             return Err(JournalFault::Fenced);
         }
-        let expected = self.ledger.seq;
+        let expected = self.seq;
         let now = self.ambient.now();
         let wall_time = now.wall;
         let due = self.dirty.is_some_and(|since| now.mono - since >= DURABLE_WITHIN);
@@ -284,17 +355,24 @@ impl Committer {
                 .iter()
                 .any(|bodies| bodies.is_empty() || bodies.iter().any(Body::before_acting));
         let (mut seq, mut firsts, mut records, mut bytes) = (expected, vec![], vec![], vec![]);
+        let epoch = self.epoch;
+        let mut add = |seq, body| {
+            let record = Record { version: RECORD_VERSION, seq, epoch, wall_time, body };
+            let encoded = serde_json::to_vec(&record);
+            bytes.push(encoded.map_err(|error| JournalFault::Failed(error.to_string()))?);
+            records.push(record);
+            Ok::<(), JournalFault>(())
+        };
+        let set_by = self.clock.set_by(now);
+        if let Some(by_ms) = set_by {
+            seq += 1;
+            add(seq, Body::ClockSet { by_ms })?;
+        }
         for bodies in groups {
             firsts.push(seq + 1);
             for body in bodies {
                 seq += 1;
-                let body = body.clone();
-                let record =
-                    Record { version: RECORD_VERSION, seq, epoch: self.epoch, wall_time, body };
-                let encoded = serde_json::to_vec(&record)
-                    .map_err(|error| JournalFault::Failed(error.to_string()))?;
-                bytes.push(encoded);
-                records.push(record);
+                add(seq, body.clone())?;
             }
         }
         self.under.begun.store(now.mono.0.max(1), Ordering::Release);
@@ -308,12 +386,20 @@ impl Committer {
             self.tell(None);
         }
         self.calm();
-        self.dirty = (!durable).then_some(self.dirty.unwrap_or(now.mono));
-        for record in &records {
-            self.ledger.apply(record);
+        if let Some(by_ms) = set_by {
+            tracing::warn!(by_ms, "the wall clock was set; leases keep what is left of them");
+            self.clock.follow(now);
         }
+        self.dirty = (!durable).then_some(self.dirty.unwrap_or(now.mono));
+        self.seq = seq;
+        self.record_bytes += bytes.iter().map(|record| record.len() as u64).sum::<u64>();
         self.last.store(seq, Ordering::Release);
-        self.compact_when_due();
+        // Where the fold has ended the writer ends with its turn.
+        let folded = self.fold.wrote(records);
+        self.folds = folded.is_ok();
+        if self.folds && self.is_inline() {
+            self.folds = self.snapshot_when_due().is_ok();
+        }
         Ok(firsts)
     }
 
@@ -350,19 +436,78 @@ impl Committer {
         }
     }
 
-    /// A snapshot that fails is only tried again later: the records are all still there.
-    fn compact_when_due(&mut self) {
-        if self.ledger.seq - self.snapshot_at < self.snapshot_every {
+    fn is_inline(&self) -> bool {
+        matches!(self.fold, Fold::Within(_))
+    }
+
+    /// Whether the records behind the last snapshot are worth the next one.
+    fn is_due(&self) -> bool {
+        let many = self.seq - self.snapshot_at >= self.snapshot_every
+            && (self.snapshot_bytes <= LARGE_SNAPSHOT_BYTES
+                || self.record_bytes >= self.snapshot_bytes / WORTH);
+        many || self.wasteful || self.record_bytes >= self.snapshot_bytes.max(MOST_RECORD_BYTES)
+    }
+
+    /// Has the fold make a successor of the log, when it is time for one. Fails when the fold has
+    /// ended.
+    fn snapshot_when_due(&mut self) -> Result<(), Ended> {
+        // While writes fail there is no room for it either.
+        if self.making || self.fenced || self.failed_at.is_some() || !self.is_due() {
+            return Ok(());
+        }
+        (self.snapshot_at, self.record_bytes, self.wasteful) = (self.seq, 0, false);
+        let own = match self.own.upgrade() {
+            Some(own) => Some(own.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            None if self.is_inline() => None,
+            // The service stops.
+            None => return Ok(()),
+        };
+        let successor = match self.log.successor(self.seq) {
+            Ok(successor) => successor,
+            Err(error) => {
+                self.made(Some(Err(chain(&error))));
+                return Ok(());
+            }
+        };
+        self.making = true;
+        let done = Box::new(move |made| {
+            if let Some(own) = own {
+                // The writer may have stopped meanwhile.
+                let _ = own.send(Message::Made(made));
+            }
+        });
+        let made = self.fold.snapshot(successor, done)?;
+        self.made(made);
+        Ok(())
+    }
+
+    /// Switches to a successor that was made. One that fails is tried again later: the records are
+    /// all still there.
+    fn made(&mut self, made: Option<Made>) {
+        let Some(made) = made else { return };
+        self.making = false;
+        if self.fenced {
             return;
         }
-        let seq = self.ledger.seq;
-        let done = serde_json::to_vec(&self.ledger)
-            .map_err(|error| error.to_string())
-            .and_then(|bytes| self.log.compact(seq, &bytes).map_err(|error| error.to_string()));
-        if let Err(error) = done {
-            tracing::warn!(error, seq, "journal snapshot failed");
+        let begun = self.ambient.now().mono;
+        self.under.begun.store(begun.0.max(1), Ordering::Release);
+        let done = made.and_then(|ready| {
+            let behind = self.log.read_from(ready.seq + 1).map_err(|error| chain(&error))?;
+            let behind: Vec<Vec<u8>> = behind.into_iter().map(|(_, record)| record).collect();
+            let before = self.log.succeed(self.seq, &behind).map_err(|error| chain(&error))?;
+            Ok((ready, before))
+        });
+        self.under.begun.store(0, Ordering::Release);
+        match done {
+            Ok((ready, before)) => {
+                self.fold.close(before);
+                self.dirty = None;
+                self.snapshot_bytes = ready.bytes;
+                let (seq, bytes) = (self.snapshot_at, ready.bytes);
+                tracing::debug!(seq, bytes, "journal snapshot taken");
+            }
+            Err(error) => tracing::warn!(error, seq = self.snapshot_at, "journal snapshot failed"),
         }
-        self.snapshot_at = seq;
     }
 }
 
@@ -380,7 +525,7 @@ impl Journal for Writer {
             Way::Threaded(sender) => {
                 let (reply, answer) = oneshot::channel();
                 let sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
-                let sent = sender.send(Request { bodies, reply });
+                let sent = sender.send(Message::Append(Request { bodies, reply }));
                 drop(sender);
                 async move {
                     let stopped =
@@ -398,5 +543,7 @@ impl Journal for Writer {
     }
 }
 
+#[cfg(test)]
+mod snapshot_tests;
 #[cfg(test)]
 mod tests;

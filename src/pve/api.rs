@@ -68,10 +68,13 @@ impl Client {
         Ok((answer.endpoint, answer.read(&call)?))
     }
 
-    /// Everything in the cluster; only guests when `guests_only`.
-    pub async fn resources(&self, guests_only: bool) -> Result<Vec<Resource>, PveError> {
+    /// Everything in the cluster, and which endpoint answered; only guests when `guests_only`.
+    /// Readers within the service share one answer: [`Client::list`].
+    pub async fn resources(&self, guests_only: bool) -> Result<(usize, Vec<Resource>), PveError> {
         let filter = if guests_only { params([("type", "vm")]) } else { Params::new() };
-        self.get("/cluster/resources", filter).await
+        let call = Call::new(Method::Get, "/cluster/resources");
+        let answer = self.call(&call, filter).await?;
+        Ok((answer.endpoint, answer.read(&call)?))
     }
 
     /// The storages of every node.

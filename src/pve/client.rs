@@ -1,7 +1,7 @@
 //! One cloud's calls: login, fail-over, the total timeout, one repeat of a read whose connection
 //! closed, and the reading of answers. Writes are never repeated.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use drover_actors::fault::Fault;
@@ -11,9 +11,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::auth::Session;
+use super::calls::Calls;
 use super::classify::Refusal;
 use super::connection::Connection;
 use super::error::{Call, PveError};
+use super::list::Share;
 use super::route::Route;
 use super::transport::{Dialer, File, Method, Reply, Request, Sent, Transport, TransportError};
 use crate::causes::chain;
@@ -60,6 +62,9 @@ pub struct Client {
     session: Session,
     call_timeout: Duration,
     successor: OnceLock<Arc<Client>>,
+    /// The lists of its cluster.
+    pub(super) share: Share,
+    calls: Mutex<Arc<Calls>>,
 }
 
 impl Client {
@@ -82,7 +87,18 @@ impl Client {
             session: Session::new(connection.login.clone()),
             call_timeout: connection.call_timeout,
             successor: OnceLock::new(),
+            share: Share::default(),
+            calls: Mutex::default(),
         })
+    }
+
+    /// Its calls wait for their turn among those of others that lead to the same cluster.
+    pub fn take_turns(&self, calls: Arc<Calls>) {
+        *self.calls.lock().unwrap_or_else(PoisonError::into_inner) = calls;
+    }
+
+    fn calls(&self) -> Arc<Calls> {
+        Arc::clone(&self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Says which client leads into the same cloud from now on.
@@ -201,9 +217,21 @@ impl Client {
         };
         let mut tried = Vec::new();
         let (mut distrusted, mut seen) = (true, None);
+        let mut unsent = None;
         for index in order {
             let Some((endpoint, transport)) = self.route.way(index) else { continue };
-            match self.send(transport, &request).await {
+            let mut turn = match self.calls().turn(call, endpoint.to_string()).await {
+                Ok(turn) => turn,
+                Err(source) => {
+                    let endpoint = endpoint.to_string();
+                    unsent = Some(PveError::Unsent { call: call.clone(), endpoint, source });
+                    continue;
+                }
+            };
+            let outcome = self.send(transport, &request).await;
+            turn.tell(&outcome);
+            drop(turn);
+            match outcome {
                 Ok(reply) => {
                     self.route.took(index);
                     return settle(call, index, endpoint.to_string(), reply);
@@ -231,7 +259,9 @@ impl Client {
                 }
             }
         }
-        Err(PveError::Unreachable { call: call.clone(), tried, distrusted, seen })
+        // An endpoint that has no turn is there.
+        let unreachable = PveError::Unreachable { call: call.clone(), tried, distrusted, seen };
+        Err(unsent.unwrap_or(unreachable))
     }
 
     /// Sends once, and a read once more when its kept-alive connection was closed meanwhile.

@@ -21,7 +21,7 @@ use super::transport::encode;
 use super::types::VmConfig;
 
 /// The tag of a guest that is on its way out.
-pub const RETIRING: &str = "drover-retiring";
+pub use drover_actors::marks::RETIRING;
 
 /// What is to be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

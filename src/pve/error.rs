@@ -5,6 +5,7 @@ use std::fmt;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::CloudId;
 
+use super::calls::NoTurn;
 use super::classify::{self, Place, Refusal};
 use super::transport::{Method, Sent, TransportError};
 use crate::causes::chain;
@@ -56,6 +57,17 @@ pub enum PveError {
         /// What happened.
         #[source]
         source: TransportError,
+    },
+    /// The call had no turn in time, and was not sent.
+    #[error("`{call}` was not sent to `{endpoint}`")]
+    Unsent {
+        /// The call.
+        call: Call,
+        /// The node it was for.
+        endpoint: String,
+        /// Why not.
+        #[source]
+        source: NoTurn,
     },
     /// Proxmox said no.
     #[error("`{call}` was refused by `{endpoint}`: {refusal}")]
@@ -133,6 +145,8 @@ impl PveError {
                 };
                 Fault::new(kind, whole, self.chain())
             }
+            // Nothing happened, and Proxmox is not to blame.
+            Self::Unsent { .. } => Fault::new(FaultKind::Contention, whole, self.chain()),
             Self::Refused { call, refusal, .. } => {
                 classify::refusal(Place { cloud, login }, call, refusal)
             }

@@ -8,13 +8,14 @@ use drover_actors::placement::{Fleet, GuestSight, NodeFigures, NodeSight, Sizes,
 use super::client::Client;
 use super::configure::split_tags;
 use super::error::PveError;
+use super::list::SHARED;
 use super::types::{Resource, VmConfig};
 
 const GIB: u64 = 1 << 30;
 
-/// Reads it: one call.
+/// Reads it: at most one call.
 pub async fn fleet(client: &Client) -> Result<Fleet, PveError> {
-    Ok(of_rows(&client.resources(false).await?))
+    Ok(of_rows(&client.list(SHARED).await?.rows))
 }
 
 /// What the rows of a list tell.

@@ -153,6 +153,9 @@ fn none_fits(interfaces: &[Interface], networks: &[String]) -> String {
 
 /// Sorts out an agent that is not up from real failures.
 fn not_yet(error: PveError) -> Result<AddressSight, PveError> {
+    if let PveError::Unsent { source, .. } = &error {
+        return Ok(AddressSight::NotYet(format!("its guest agent was not asked: {source}")));
+    }
     let PveError::Refused { refusal, .. } = &error else { return Err(error) };
     let text = &refusal.text;
     let waiting = text.contains("guest agent is not running")

@@ -129,7 +129,7 @@ async fn live(version: PveVersion, clone: CloneStrategy, login: Option<Login>) {
     let seen = port.look(&vm).await.unwrap();
     assert_eq!((seen.node.as_ref(), seen.running), (Some(&node), Some(true)));
     assert!(marks::is_ours(&seen.marks.unwrap(), &agent(), VmId(101)));
-    let listed = port.survey(&primary()).await.unwrap();
+    let listed = port.survey(&primary(), std::time::Duration::ZERO).await.unwrap();
     let listed = listed.guests.iter().find(|guest| guest.vmid == VmId(101)).unwrap();
     assert_eq!(listed.tags, ["drover", "drover-7k2m9qxw", "team-a"]);
     port.fence(&vm, &agent()).await.unwrap();

@@ -6,10 +6,12 @@
 pub mod admin;
 pub mod api;
 pub mod auth;
+pub mod calls;
 pub mod classify;
 pub mod client;
 pub mod configure;
 pub mod connection;
+mod continued;
 pub mod endpoint;
 pub mod error;
 pub(crate) mod fleet;
@@ -17,6 +19,7 @@ pub mod gate;
 pub mod guest;
 #[cfg(test)]
 mod life;
+pub mod list;
 pub mod loose;
 mod nics;
 pub mod proxmox;

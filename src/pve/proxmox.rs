@@ -1,6 +1,8 @@
 //! The port itself: clouds by id, each with its client and its cluster's watcher, and the calls
 //! of `Hypervisor` on them.
 
+mod identity;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,6 +10,7 @@ use std::time::Duration;
 
 use drover_actors::addresses::AddressSource;
 use drover_actors::cluster::lanes::{LaneEnd, Width};
+use drover_actors::cluster::traffic::{Kind, Level};
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{CloudId, ClusterId, NodeName, Upid, VmId};
 use drover_actors::marks::Marks;
@@ -22,11 +25,14 @@ use secrecy::SecretString;
 use tokio::runtime::Handle;
 
 use super::api::{task_guest, task_kind};
+use super::calls::{Calls, as_kind};
 use super::client::{Client, Params};
 use super::configure::{self, RETIRING, split_tags};
 use super::connection::Connection;
+use super::continued::Continued;
 use super::error::PveError;
 use super::gate::{Gate, Line};
+use super::list::Lists;
 use super::seed::Sent;
 use super::transport::Dialer;
 use super::watcher::Watcher;
@@ -51,6 +57,7 @@ pub struct Proxmox {
     clouds: Mutex<BTreeMap<CloudId, Arc<Cloud>>>,
     widths: Mutex<BTreeMap<CloudId, Width>>,
     clusters: Arc<Mutex<BTreeMap<ClusterId, Arc<Cluster>>>>,
+    continued: Continued,
     /// What guests that call are given a secret by.
     call_ins: Option<Arc<CallInKey>>,
 }
@@ -59,6 +66,9 @@ pub struct Proxmox {
 struct Cluster {
     watcher: Watcher,
     gate: Gate,
+    /// By login: what a list shows is what its login may see.
+    lists: Mutex<BTreeMap<String, Arc<Lists>>>,
+    calls: Arc<Calls>,
 }
 
 pub(super) struct Cloud {
@@ -70,6 +80,7 @@ pub(super) struct Cloud {
     /// Where the connection led that this one replaces.
     before: Option<ClusterId>,
     clusters: Arc<Mutex<BTreeMap<ClusterId, Arc<Cluster>>>>,
+    continued: Continued,
     /// Storages that were found to take disc images from this login.
     pub(super) discs: Mutex<BTreeSet<String>>,
 }
@@ -79,7 +90,8 @@ impl Proxmox {
     /// there is none; `tick` is the time between two looks at running tasks.
     pub fn new(runtime: Option<Handle>, dialer: Arc<dyn Dialer>, tick: Duration) -> Self {
         let (clouds, widths, clusters) = (Mutex::default(), Mutex::default(), Arc::default());
-        Self { runtime, dialer, tick, clouds, widths, clusters, call_ins: None }
+        let continued = Continued::default();
+        Self { runtime, dialer, tick, clouds, widths, clusters, continued, call_ins: None }
     }
 
     /// Gives guests that are to call the tokens of this key.
@@ -104,14 +116,19 @@ impl Proxmox {
     /// await a task's end.
     pub fn set_cloud(&self, id: CloudId, connection: &Connection) -> Result<(), PveError> {
         let client = Arc::new(Client::new(id.clone(), connection, self.dialer.as_ref())?);
-        let own = Cluster { watcher: Watcher::new(self.tick), gate: Gate::default() };
         let mut clouds = self.clouds.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was learned of the way before holds for this one too, and calls under way count.
+        let calls = clouds.get(&id).map(|old| Arc::clone(&old.cluster().calls)).unwrap_or_default();
+        client.take_turns(Arc::clone(&calls));
+        let (watcher, gate) = (Watcher::new(self.tick), Gate::default());
+        let own = Cluster { watcher, gate, calls, lists: Mutex::default() };
         let cloud = Cloud {
             client: client.clone(),
             own: Arc::new(own),
             shared: OnceLock::new(),
             before: clouds.get(&id).and_then(|old| old.led_to()),
             clusters: self.clusters.clone(),
+            continued: self.continued.clone(),
             discs: Mutex::default(),
         };
         if let Some(old) = clouds.insert(id, Arc::new(cloud)) {
@@ -132,6 +149,16 @@ impl Proxmox {
 
     fn widths(&self) -> MutexGuard<'_, BTreeMap<CloudId, Width>> {
         self.widths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many calls run and wait, by a cloud of each cluster.
+    pub fn levels(&self) -> Vec<(CloudId, Vec<Level>)> {
+        let clouds = self.clouds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = BTreeSet::new();
+        let first = clouds
+            .iter()
+            .filter(|(_, cloud)| seen.insert(Arc::as_ptr(&cloud.cluster().calls) as usize));
+        first.map(|(id, cloud)| (id.clone(), cloud.cluster().calls.levels())).collect()
     }
 
     /// Forgets a cloud; calls under way go on.
@@ -185,31 +212,19 @@ impl Cloud {
         self.shared.get().map(|(id, _)| id.clone()).or_else(|| self.before.clone())
     }
 
-    /// Whether an id was found free may be believed: through a connection that may lead to another
-    /// cluster than the one before, nothing is ever free.
-    fn believed(&self, sight: IdSight) -> IdSight {
-        let proven = match (&self.before, self.shared.get()) {
-            (None, _) => true,
-            (Some(before), Some((now, _))) => before == now,
-            (Some(_), None) => false,
-        };
-        if proven || sight != IdSight::Free { sight } else { IdSight::Unknown }
-    }
-
-    /// Joins the other clouds that were found to lead to the same cluster.
-    fn join(&self, id: &ClusterId) {
-        let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
-        let cluster = clusters.entry(id.clone()).or_insert_with(|| self.own.clone());
-        let _ = self.shared.set((id.clone(), cluster.clone()));
-    }
-
     pub(super) async fn await_task(&self, upid: &Upid, limit: Duration) -> TaskEnd {
         let cluster = self.cluster();
         let line = Line::of_task(task_kind(upid)).zip(task_guest(upid));
         let leaving = line.map(|(line, vmid)| cluster.gate.leaving(line, vmid));
-        let end = cluster.watcher.wait(self.client.clone(), upid, limit).await;
+        let wait = cluster.watcher.wait(self.client.clone(), upid, limit);
+        let end = as_kind(Kind::Vital, wait).await;
         if let Some(mut leaving) = leaving {
             leaving.tell(&end);
+        }
+        if let (TaskEnd::Done { .. }, "qmdestroy" | "vzdestroy", Some(vmid)) =
+            (&end, task_kind(upid), task_guest(upid))
+        {
+            self.client.share.lists().destroyed(vmid);
         }
         end
     }
@@ -374,16 +389,23 @@ fn clone_params(call: &CloneCall) -> Params {
 }
 
 impl Hypervisor for Proxmox {
+    fn continues(&self, now: &ClusterId, former: &ClusterId) {
+        self.continued.add(now, former);
+    }
+
     fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight> {
         self.ask(cloud, |cloud| async move {
-            let sight = sight::identify(&cloud.client).await?;
-            cloud.join(&sight.cluster);
-            Ok(sight)
+            let sight = as_kind(Kind::Vital, sight::identify(&cloud.client)).await?;
+            let cluster = cloud.continued.known(sight.cluster);
+            cloud.join(&cluster);
+            Ok(ClusterSight { cluster, ..sight })
         })
     }
 
-    fn survey(&self, cloud: &CloudId) -> Ask<Survey> {
-        self.ask(cloud, |cloud| async move { sight::survey(&cloud.client).await })
+    fn survey(&self, cloud: &CloudId, within: Duration) -> Ask<Survey> {
+        self.ask(cloud, move |cloud| async move {
+            as_kind(Kind::Vital, sight::survey(&cloud.client, within)).await
+        })
     }
 
     fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found> {
@@ -394,14 +416,26 @@ impl Hypervisor for Proxmox {
     }
 
     fn fleet(&self, cloud: &CloudId) -> Ask<Fleet> {
-        self.ask(cloud, |cloud| async move { fleet::fleet(&cloud.client).await })
+        self.ask(
+            cloud,
+            |cloud| async move { as_kind(Kind::Vital, fleet::fleet(&cloud.client)).await },
+        )
     }
 
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {
         let vm = vm.clone();
         self.ask(&vm.cloud.clone(), |cloud| async move {
-            let sight = sight::look(&cloud.client, &vm).await?;
-            Ok(VmSight { id: cloud.believed(sight.id), ..sight })
+            Ok(cloud.proven(sight::look(&cloud.client, &vm).await?).await)
+        })
+    }
+
+    fn confirm(&self, vm: &VmRef, marks: &Marks, name: &str) -> Ask<VmSight> {
+        let (vm, marks, name) = (vm.clone(), marks.clone(), name.to_owned());
+        self.ask(&vm.cloud.clone(), |cloud| async move {
+            if let Some(sight) = sight::confirm(&cloud.client, &vm, (&marks, &name)).await {
+                return Ok(sight);
+            }
+            Ok(cloud.proven(sight::look(&cloud.client, &vm).await?).await)
         })
     }
 
@@ -428,7 +462,9 @@ impl Hypervisor for Proxmox {
             Ok(serial) => serial,
             Err(fault) => return Box::pin(async move { Err(fault) }),
         };
-        self.ask(&call.vm.cloud.clone(), |cloud| async move { cloud.configure(call, serial).await })
+        self.ask(&call.vm.cloud.clone(), |cloud| async move {
+            as_kind(Kind::Change, cloud.configure(call, serial)).await
+        })
     }
 
     fn snapshot(&self, call: SnapshotCall) -> Ask<Snapped> {
@@ -463,7 +499,9 @@ impl Hypervisor for Proxmox {
 
     fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight> {
         let (vm, marks) = (vm.clone(), marks.clone());
-        self.ask(&vm.cloud.clone(), |cloud| async move { cloud.fence(&vm, &marks).await })
+        self.ask(&vm.cloud.clone(), |cloud| async move {
+            as_kind(Kind::Change, cloud.fence(&vm, &marks)).await
+        })
     }
 
     fn shutdown(&self, vm: &VmRef, limit: Duration) -> Ask<Upid> {

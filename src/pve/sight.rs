@@ -2,14 +2,17 @@
 //! Absence is believed only from a quorate endpoint that was asked for that very id.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{ClusterId, NodeName, VmId};
+use drover_actors::marks::{Marks, Reading};
 use drover_actors::ports::{ClusterSight, IdSight, Listed, Survey, VmRef, VmSight};
 
 use super::client::Client;
 use super::configure::{reading, split_tags};
 use super::error::PveError;
+use super::list::SHARED;
 use super::types::{Certificate, Resource, StatusItem, VmConfig};
 
 /// The file of the authority that every node of a cluster shares.
@@ -18,10 +21,15 @@ const ROOT_CA: &str = "pve-root-ca.pem";
 /// Asks who the cluster is.
 pub async fn identify(client: &Client) -> Result<ClusterSight, PveError> {
     let version = client.version().await?.version;
-    let status = best_status(client).await?;
-    let cluster = cluster_id(client, &client.certificates().await?)?;
+    let (_, status) = best_status(client).await?;
+    let cluster = cluster(client).await?;
     let (quorate, nodes) = quorum(&status);
     Ok(ClusterSight { cluster, version, quorate, nodes })
+}
+
+/// Asks which cluster answers.
+pub async fn cluster(client: &Client) -> Result<ClusterId, PveError> {
+    cluster_id(client, &client.certificates().await?)
 }
 
 /// The first 16 hexadecimal digits of the root authority's SHA-256.
@@ -52,7 +60,7 @@ fn quorum(status: &[StatusItem]) -> (bool, Vec<(NodeName, bool)>) {
 }
 
 /// The status as an endpoint with quorum tells it, when there is one; it stays in use.
-async fn best_status(client: &Client) -> Result<Vec<StatusItem>, PveError> {
+async fn best_status(client: &Client) -> Result<(usize, Vec<StatusItem>), PveError> {
     let mut told = client.cluster_status().await?;
     for _ in 1..client.route.count() {
         if quorum(&told.1).0 {
@@ -61,19 +69,24 @@ async fn best_status(client: &Client) -> Result<Vec<StatusItem>, PveError> {
         client.route.leave(told.0);
         told = client.cluster_status().await?;
     }
-    Ok(told.1)
+    Ok(told)
 }
 
-/// Lists every guest and the endpoint's quorum: two calls, however many guests there are.
-pub async fn survey(client: &Client) -> Result<Survey, PveError> {
-    let status = best_status(client).await?;
+/// Lists every guest and the endpoint's quorum: two calls, however many guests there are; one where
+/// a list that was asked for at most `within` ago will do.
+///
+/// A list that another endpoint answered than the one with quorum proves nothing.
+pub async fn survey(client: &Client, within: Duration) -> Result<Survey, PveError> {
+    let (endpoint, status) = best_status(client).await?;
     let (quorate, nodes) = quorum(&status);
-    let guests = client.resources(true).await?.into_iter().filter_map(listed).collect();
-    Ok(Survey { guests, nodes, quorate })
+    let list = client.list(within).await?;
+    let quorate = quorate && list.endpoint == client.endpoint(endpoint);
+    let guests = list.rows.iter().filter_map(listed).collect();
+    Ok(Survey { guests, nodes, quorate, age: list.asked.elapsed() })
 }
 
 /// What a row of the list says of a guest.
-pub fn listed(row: Resource) -> Option<Listed> {
+pub fn listed(row: &Resource) -> Option<Listed> {
     let container = match row.kind.as_str() {
         "qemu" => false,
         "lxc" => true,
@@ -81,11 +94,11 @@ pub fn listed(row: Resource) -> Option<Listed> {
     };
     Some(Listed {
         vmid: VmId(u32::try_from(row.vmid?).ok()?),
-        node: NodeName::new(row.node?),
-        name: row.name,
+        node: NodeName::new(row.node.clone()?),
+        name: row.name.clone(),
         tags: split_tags(row.tags.as_deref().unwrap_or_default()).into_iter().collect(),
-        lock: row.lock.filter(|lock| !lock.is_empty()),
-        status: row.status.unwrap_or_else(|| "unknown".into()),
+        lock: row.lock.clone().filter(|lock| !lock.is_empty()),
+        status: row.status.clone().unwrap_or_else(|| "unknown".into()),
         template: row.template,
         container,
     })
@@ -93,8 +106,29 @@ pub fn listed(row: Resource) -> Option<Listed> {
 
 /// Finds a guest in the list.
 async fn find(client: &Client, vmid: VmId) -> Result<Option<Listed>, PveError> {
-    let rows = client.resources(true).await?;
-    Ok(rows.into_iter().filter_map(listed).find(|guest| guest.vmid == vmid))
+    let list = client.list(SHARED).await?;
+    Ok(list.rows.iter().filter_map(listed).find(|guest| guest.vmid == vmid))
+}
+
+/// What the list says of a guest whose marks were read before, where its row names it exactly and
+/// says that it runs; none calls for a look at the guest itself.
+pub async fn confirm(
+    client: &Client,
+    vm: &VmRef,
+    (marks, name): (&Marks, &str),
+) -> Option<VmSight> {
+    let list = client.list(SHARED).await.map_err(|error| drop(client.fault(&error))).ok()?;
+    let mut rows = list.rows.iter().filter(|row| row.vmid == Some(u64::from(vm.vmid.0)));
+    let row = rows.find_map(listed)?;
+    let same = row.name.as_deref() == Some(name) && row.node == vm.node;
+    let plain = !row.template && !row.container && row.lock.is_none();
+    (same && plain && row.status == "running").then(|| VmSight {
+        id: IdSight::Taken,
+        node: Some(row.node),
+        marks: Some(Reading::Marked(Box::new(marks.clone()))),
+        lock: None,
+        running: Some(true),
+    })
 }
 
 /// Whether a failed read says nothing about the world.

@@ -17,6 +17,7 @@ use super::client::Client;
 use super::configure::reading;
 use super::error::PveError;
 use super::fleet;
+use super::list::SHARED;
 use super::sight::{id_taken, listed, passes};
 use super::types::VmConfig;
 
@@ -34,9 +35,9 @@ pub async fn locate(
     sought: &Sought,
     near: Option<&[NodeName]>,
 ) -> Result<Found, PveError> {
-    let rows = client.resources(false).await?;
-    let fleet = Arc::new(fleet::of_rows(&rows));
-    let guests: Vec<Listed> = rows.into_iter().filter_map(listed).collect();
+    let list = client.list(SHARED).await?;
+    let fleet = Arc::new(fleet::of_rows(&list.rows));
+    let guests: Vec<Listed> = list.rows.iter().filter_map(listed).collect();
     let by_id = matches!(sought, Sought::Id(_));
     let (mut candidates, mut whole) = (Vec::new(), true);
     for guest in fitting(client, &guests, sought).await? {

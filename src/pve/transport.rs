@@ -9,6 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rand::TryRng;
+use rand::rngs::SysRng;
 use secrecy::SecretString;
 
 use super::connection::Connection;
@@ -175,8 +177,30 @@ pub fn encode_params(params: &[(String, String)]) -> String {
     pairs.collect::<Vec<_>>().join("&")
 }
 
-/// Parts forms are divided by; their values are words and the file a disc image, in which it is not.
-const BOUNDARY: &str = "drover-c81f7a3be0d54d6f9f0b6a1c2d7e8f90";
+/// Draws what the parts of a form are divided by until it is in none of them. What a part holds may
+/// be chosen by somebody who wants to end it early.
+fn boundary(mut draw: impl FnMut() -> [u8; 16], parts: &[&[u8]]) -> String {
+    loop {
+        let text = format!("drover-{:032x}", u128::from_be_bytes(draw()));
+        let is_in = |part: &[u8]| part.windows(text.len()).any(|some| some == text.as_bytes());
+        if !parts.iter().any(|part| is_in(part)) {
+            return text;
+        }
+    }
+}
+
+/// Random bytes; a count where the system has none, which `boundary` looks for all the same.
+fn drawn() -> impl FnMut() -> [u8; 16] {
+    let mut count: u128 = 0;
+    move || {
+        count += 1;
+        let mut bytes = count.to_be_bytes();
+        if SysRng.try_fill_bytes(&mut bytes).is_err() {
+            bytes = count.to_be_bytes();
+        }
+        bytes
+    }
+}
 
 /// A body with its content type: a form, or a multipart form of the parameters in their order and
 /// then the file, as Proxmox wants uploads.
@@ -185,8 +209,11 @@ pub fn encode_body(request: &Request) -> (String, Bytes) {
         let kind = "application/x-www-form-urlencoded";
         return (kind.to_owned(), encode_params(&request.params).into());
     };
+    let values = request.params.iter().map(|(_, value)| value.as_bytes());
+    let parts: Vec<&[u8]> = values.chain([&*file.content]).collect();
+    let boundary = boundary(drawn(), &parts);
     let mut body = Vec::with_capacity(file.content.len() + 1024);
-    let head = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=");
+    let head = format!("--{boundary}\r\nContent-Disposition: form-data; name=");
     for (key, value) in &request.params {
         body.extend_from_slice(format!("{head}\"{key}\"\r\n\r\n{value}\r\n").as_bytes());
     }
@@ -195,8 +222,8 @@ pub fn encode_body(request: &Request) -> (String, Bytes) {
     let last = format!("{head}\"filename\"; filename=\"{name}\"\r\n{kind}\r\n\r\n");
     body.extend_from_slice(last.as_bytes());
     body.extend_from_slice(&file.content);
-    body.extend_from_slice(format!("\r\n--{BOUNDARY}--\r\n").as_bytes());
-    (format!("multipart/form-data; boundary={BOUNDARY}"), body.into())
+    body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+    (format!("multipart/form-data; boundary={boundary}"), body.into())
 }
 
 #[cfg(test)]
@@ -209,6 +236,39 @@ mod tests {
     fn a_form_never_holds_a_plus_or_a_semicolon() {
         let params = vec![("a b".to_owned(), "x+y;z&ü ~".to_owned())];
         assert_eq!(encode_params(&params), "a%20b=x%2By%3Bz%26%C3%BC%20~");
+    }
+
+    // Invariant: no part of a form ends but where it ends, whatever is in it.
+
+    #[test]
+    fn a_boundary_that_is_in_a_part_is_drawn_again() {
+        let mut draws = [[1; 16], [2; 16], [3; 16]].into_iter();
+        let text = |byte: u8| format!("drover-{}", format!("{byte:02x}").repeat(16));
+        let file = format!("user data\r\n--{}--\r\n", text(1));
+        let value = text(2);
+        let parts = [value.as_bytes(), file.as_bytes()];
+        assert_eq!(boundary(|| draws.next().unwrap_or_default(), &parts), text(3));
+    }
+
+    #[test]
+    fn each_upload_has_a_boundary_of_its_own_and_is_read_as_it_was_written() {
+        let old = "--drover-c81f7a3be0d54d6f9f0b6a1c2d7e8f90--\r\n";
+        let content = Bytes::from(format!("an image with {old} in it"));
+        let request = Request {
+            method: Method::Post,
+            path: "/nodes/a/storage/b/upload".into(),
+            params: vec![("content".into(), "iso".into())],
+            file: Some(File { name: "a.iso".into(), content: content.clone() }),
+            headers: Vec::new(),
+            timeout: Duration::from_secs(1),
+        };
+        let (kind, body) = encode_body(&request);
+        assert_ne!(kind, encode_body(&request).0);
+        let boundary = kind.split_once("boundary=").map(|(_, text)| text).unwrap_or_default();
+        let whole = String::from_utf8_lossy(&body).into_owned();
+        let parts: Vec<_> = whole.split(&format!("--{boundary}")).collect();
+        assert_eq!(parts.len(), 4, "before, two parts, after: {whole}");
+        assert!(parts[2].ends_with(&format!("\r\n\r\n{}\r\n", String::from_utf8_lossy(&content))));
     }
 
     #[test]

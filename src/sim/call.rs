@@ -69,6 +69,10 @@ pub struct Call {
     pub caller: Caller,
     /// The node that took the request.
     pub at: String,
+    /// The node whose processes handle it.
+    pub on: String,
+    /// Whether pvedaemon handles it, and not pveproxy itself.
+    pub protected: bool,
     /// `GET`, `POST`, `PUT` or `DELETE`.
     pub method: &'static str,
     /// The schema's path template, such as `/nodes/{node}/qemu/{vmid}/clone`.

@@ -24,6 +24,8 @@ pub enum Order {
     RenewCertificate,
     /// Show a certificate of another authority, as an administrator's own `pveproxy-ssl.pem` is.
     ReplaceCertificate,
+    /// Make the cluster's own authority anew, and show a certificate of it.
+    RenewAuthority,
     /// Take every login ticket for expired.
     ExpireTickets,
     /// Replace the planned faults by those of a file; none for no faults.
@@ -43,8 +45,8 @@ pub enum Order {
 }
 
 /// The commands, for messages and the help.
-pub const COMMANDS: &str = "renew-certificate, replace-certificate, expire-tickets, faults FILE|none, \
-    node-down NODE, node-up NODE, isolate NODE, rejoin NODE, lock VMID NAME|none, move VMID NODE";
+pub const COMMANDS: &str = "renew-certificate, replace-certificate, renew-authority, expire-tickets, \
+    faults FILE|none, node-down NODE, node-up NODE, isolate NODE, rejoin NODE, lock VMID NAME|none, move VMID NODE";
 
 impl Order {
     /// Reads one line.
@@ -73,6 +75,7 @@ impl Order {
             _ if !rest.is_empty() => Err(format!("`{verb}` is none of: {COMMANDS}")),
             "renew-certificate" => Ok(Self::RenewCertificate),
             "replace-certificate" => Ok(Self::ReplaceCertificate),
+            "renew-authority" => Ok(Self::RenewAuthority),
             "expire-tickets" => Ok(Self::ExpireTickets),
             _ => Err(format!("`{verb}` is none of: {COMMANDS}")),
         }

@@ -21,6 +21,8 @@ use crate::pve::transport::{encode_body, encode_params};
 
 /// How long a node that is down lets a caller wait.
 const NO_ROUTE: Duration = Duration::from_secs(3);
+/// How long a caller waits for a node that takes no more connections.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// Leads every endpoint to one simulated cluster; the endpoint's host names the node that takes
 /// the requests.
@@ -56,6 +58,10 @@ impl Transport for MemoryTransport {
                 tokio::time::sleep(NO_ROUTE).await;
                 return Err(TransportError::Connect("no route to host".into()));
             }
+            let seat = door.connections().take(&request.node);
+            let Ok(_seat) = tokio::time::timeout(CONNECT, seat).await else {
+                return Err(TransportError::Connect("connecting timed out".into()));
+            };
             let response = door.serve(request).await;
             if response.reset {
                 return Err(TransportError::Closed("connection reset by peer".into()));

@@ -1,8 +1,8 @@
 //! What a simulated cluster was asked for and how long its own work took, line by line
 //! (`drover sim --record FILE`).
 //!
-//! One JSON object a line. `call` is a request with its route, `guest` the VMID it is about (a
-//! clone's new one), `upid` the task it began; `task` is a task that ended, `boot` a guest from the
+//! One JSON object a line. `call` is a request with its route, `node` the node that does its work,
+//! `guest` the VMID it is about (a clone's new one), `upid` the task it began; `task` is a task that ended, `boot` a guest from the
 //! start of its process to the moment it can be reached. `at` is the beginning in seconds since the
 //! simulator's, `took` a length in seconds.
 
@@ -31,6 +31,8 @@ pub struct Asked {
     pub method: String,
     /// Its route, with names in place of what the path gives.
     pub route: String,
+    /// The node that it is about, or that took it.
+    pub node: String,
     /// The VMID it is about.
     pub guest: Option<u32>,
     /// When it came.
@@ -53,7 +55,7 @@ impl Record {
             Err(error) => (error.status, None),
         };
         self.write(&json!({
-            "what": "call", "call": format!("{} {}", asked.method, asked.route),
+            "what": "call", "call": format!("{} {}", asked.method, asked.route), "node": asked.node,
             "guest": asked.guest, "at": self.at(asked.at), "took": seconds(asked.at.elapsed()),
             "status": status, "upid": upid,
         }));

@@ -20,7 +20,7 @@ use super::guests::{
 };
 use super::record::Record;
 use super::simulation::{Simulation, SimulationOptions};
-use super::spec::{ClusterSpec, PveVersion};
+use super::spec::{ClusterSpec, PveVersion, WorkersSpec};
 use super::world::{Certificates as Shown, Faults, Latency, SideDoor};
 use crate::causes::chain;
 use crate::clock;
@@ -39,6 +39,8 @@ pub struct Options {
     pub guests: GuestKind,
     /// Which Proxmox VE.
     pub version: PveVersion,
+    /// Workers of both daemons of each node; none for as many as the description says.
+    pub workers: Option<usize>,
     /// Fixes all chance.
     pub seed: u64,
     /// A file of delays, or `none`.
@@ -163,7 +165,8 @@ pub async fn run(options: Options) -> Result<(), SimError> {
         Some(path) => read(path, "a simulated cluster")?,
         None => ClusterSpec::three_nodes(&password, &secret),
     };
-    let spec = with_credentials(spec, &password, &secret)?;
+    let mut spec = with_credentials(spec, &password, &secret)?;
+    spec.workers = options.workers.map_or(spec.workers, WorkersSpec::of);
     let guests = guests(&options, folder.path())?;
     let names: Vec<String> = spec.nodes.iter().map(|node| node.name.clone()).collect();
     let simulation_options = SimulationOptions {
@@ -278,6 +281,7 @@ impl Running<'_> {
         match order {
             Order::RenewCertificate => self.renew().map_err(|error| chain(&error)),
             Order::ReplaceCertificate => self.replace().map_err(|error| chain(&error)),
+            Order::RenewAuthority => self.renew_authority().map_err(|error| chain(&error)),
             Order::ExpireTickets => {
                 self.simulation.access.expire_tickets();
                 Ok(Value::Null)
@@ -337,15 +341,29 @@ impl Running<'_> {
         Ok(json!({ "fingerprint": made.leaf_fingerprint }))
     }
 
+    /// Another root of the cluster, as after its `/etc/pve/priv` was lost.
+    fn renew_authority(&mut self) -> Result<Value, SimError> {
+        self.authority = Authority::new(CLUSTER)?;
+        let mut shown = self.renew()?;
+        let ca_pem = self.simulation.world.side_door().certificates().ca_pem;
+        shown["caFile"] = json!(self.write_ca("renewed-ca.pem", &ca_pem)?);
+        Ok(shown)
+    }
+
+    fn write_ca(&self, name: &str, pem: &str) -> Result<PathBuf, SimError> {
+        let file = self.folder.join(name);
+        std::fs::write(&file, pem).map_err(|source| SimError::System {
+            doing: "an authority's certificate cannot be written",
+            source,
+        })?;
+        Ok(file)
+    }
+
     /// A certificate of an authority that is none of the cluster's, whose own stays what it was.
     fn replace(&self) -> Result<Value, SimError> {
         let other = Authority::new("Somebody's own authority")?;
         let made = other.issue(&self.names)?;
-        let ca_file = self.folder.join("other-ca.pem");
-        std::fs::write(&ca_file, &made.ca_pem).map_err(|source| SimError::System {
-            doing: "the other authority's certificate cannot be written",
-            source,
-        })?;
+        let ca_file = self.write_ca("other-ca.pem", &made.ca_pem)?;
         for (_, wire) in &self.wires {
             wire.swap(&made)?;
         }

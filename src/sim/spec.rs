@@ -61,6 +61,33 @@ pub struct ClusterSpec {
     pub old_errors: bool,
     /// Whether scalar types of answers are varied at random, as Perl's are.
     pub loose_types: bool,
+    /// Processes of each node that handle calls.
+    pub workers: WorkersSpec,
+}
+
+/// Processes of a node that handle calls, each one call at a time (behaviour section 1); 0 for no
+/// bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "camelCase")]
+pub struct WorkersSpec {
+    /// Workers of pveproxy: they take connections and handle reads that need no root.
+    pub proxy: usize,
+    /// Workers of pvedaemon: they handle protected calls.
+    pub daemon: usize,
+}
+
+impl WorkersSpec {
+    /// As many of both daemons.
+    pub const fn of(count: usize) -> Self {
+        Self { proxy: count, daemon: count }
+    }
+}
+
+impl Default for WorkersSpec {
+    /// As Proxmox has when nobody changes it.
+    fn default() -> Self {
+        Self::of(3)
+    }
 }
 
 /// A node.
@@ -81,6 +108,19 @@ pub struct NodeSpec {
     /// Those of them that take VLAN tags.
     #[serde(default)]
     pub vlan_aware: Vec<String>,
+}
+
+impl NodeSpec {
+    /// A node of the usual size.
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            cpus: default_cpus(),
+            memory_bytes: default_memory(),
+            bridges: default_bridges(),
+            vlan_aware: Vec::new(),
+        }
+    }
 }
 
 fn default_cpus() -> u32 {

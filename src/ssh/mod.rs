@@ -6,6 +6,7 @@
 
 mod client;
 mod key;
+mod probe;
 mod retry;
 mod session;
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod words;
 
 pub use client::{ConnectError, HostKeyPolicy, Target, connect};
 pub use key::{KeyError, PrivateKey, PublicKey};
+pub use probe::{ProbeError, probe};
 pub use retry::{Backoff, connect_until};
 pub use session::{ExecError, ExecResult, Keep, Limits, Output, Session};
 pub use upload::{UploadError, upload_command, upload_target};

@@ -7,10 +7,11 @@ mod feed;
 mod pictures;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dashmap::DashMap;
 use drover_actors::board::Scope;
+use drover_actors::cluster::traffic::Level;
 use drover_actors::fact::{
     AddressPoolPicture, AgentPicture, Fact, LeasePicture, SourcePicture, What,
 };
@@ -51,8 +52,12 @@ pub struct View {
     past: Mutex<Past>,
     readiness: watch::Sender<Readiness>,
     journal: Mutex<Option<String>>,
+    calls: OnceLock<Meter>,
     feed: feed::Feed,
 }
+
+/// Reads how many calls to clusters run and wait, by a cloud of each cluster.
+pub type Meter = Box<dyn Fn() -> Vec<(CloudId, Vec<Level>)> + Send + Sync>;
 
 /// What is over, and counts of it.
 #[derive(Default)]
@@ -87,6 +92,7 @@ impl View {
             past: Mutex::new(Past::default()),
             readiness: watch::Sender::new(Readiness::default()),
             journal: Mutex::new(None),
+            calls: OnceLock::new(),
             feed: feed::Feed::new(run),
         })
     }
@@ -109,6 +115,17 @@ impl View {
     /// Why the journal cannot be written; none when it can.
     pub fn journal_trouble(&self) -> Option<String> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says how to read how many calls to clusters run and wait; once.
+    pub fn meter_calls(&self, meter: Meter) {
+        // The first stays: there is one client.
+        let _ = self.calls.set(meter);
+    }
+
+    /// How many calls to clusters run and wait, by a cloud of each cluster.
+    pub fn call_levels(&self) -> Vec<(CloudId, Vec<Level>)> {
+        self.calls.get().map(|meter| meter()).unwrap_or_default()
     }
 
     /// How far the start has come.

@@ -18,6 +18,9 @@ pub(crate) fn lease(id: &str, state: &str) -> What {
         agent: None,
         owner: "tester".into(),
         principal: "uid:0".into(),
+        group: None,
+        wants: "labels `linux`".into(),
+        asked: None,
         expires: None,
         detail: String::new(),
     }))
@@ -38,6 +41,7 @@ fn agent(id: &str, state: &str) -> What {
         uses: 0,
         overrides: Overrides::default(),
         held_until: None,
+        hold_owner: None,
         on_trial: false,
         detail: String::new(),
         phases: Vec::new(),

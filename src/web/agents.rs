@@ -9,7 +9,7 @@ use drover_actors::record::Reason;
 use super::body::Fields;
 use super::problem::printable;
 use super::shapes::{AgentLimits, AgentOut, AgentsOut, CloudsOut, GoneOut, StatusOut};
-use super::{Problem, State};
+use super::{Caller, Problem, State};
 
 /// As many minutes as `idleTerminationMinutes` takes.
 const MOST_MINUTES: u32 = 100_000_000;
@@ -17,10 +17,13 @@ const MOST_MINUTES: u32 = 100_000_000;
 const MOST_USES: u32 = 1_000_000_000;
 
 #[utoipa::path(get, path = "/v1/agents", responses((status = 200, body = AgentsOut)))]
-pub(super) async fn list(state: web::Data<State>) -> web::Json<AgentsOut> {
-    let view = &state.doors.view;
+pub(super) async fn list(
+    state: web::Data<State>,
+    caller: web::ReqData<Caller>,
+) -> web::Json<AgentsOut> {
+    let (view, by) = (&state.doors.view, caller.by());
     web::Json(AgentsOut {
-        agents: view.agents().iter().map(AgentOut::from).collect(),
+        agents: view.agents().iter().map(|agent| AgentOut::of(view, agent, &by)).collect(),
         gone: view.gone_agents().iter().map(GoneOut::from).collect(),
     })
 }
@@ -34,12 +37,13 @@ pub(super) async fn list(state: web::Data<State>) -> web::Json<AgentsOut> {
 )]
 pub(super) async fn show(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     id: web::Path<String>,
 ) -> Result<HttpResponse, Problem> {
     let view = &state.doors.view;
     let id = AgentId::new(&*id);
     if let Some(agent) = view.agent(&id) {
-        return Ok(HttpResponse::Ok().json(AgentOut::from(&agent)));
+        return Ok(HttpResponse::Ok().json(AgentOut::of(view, &agent, &caller.by())));
     }
     let gone = view.gone_agents().into_iter().rev().find(|gone| gone.agent == id);
     let gone = gone.ok_or_else(|| {
@@ -80,16 +84,21 @@ pub(super) async fn limit(
 
 #[utoipa::path(
     post, path = "/v1/agents/{id}/retire", params(("id" = String, Path, description = "the agent")),
-    responses((status = 202, description = "it goes, after its last lease"), (status = 404, body = Problem))
+    responses(
+        (status = 202, description = "it goes, after its last lease"),
+        (status = 403, body = Problem, description = "somebody else holds it"),
+        (status = 404, body = Problem),
+    )
 )]
 pub(super) async fn retire(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<HttpResponse, Problem> {
     Fields::parse(body)?.finish()?;
-    let agent = AgentId::new(&*id);
-    let wish = |reply| HerdCommand::Retire { agent, reason: Reason::Asked, reply };
+    let (agent, by) = (AgentId::new(&*id), caller.by());
+    let wish = |reply| HerdCommand::Retire { agent, reason: Reason::Asked, by, reply };
     state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
     Ok(HttpResponse::Accepted().finish())
 }
@@ -101,6 +110,9 @@ pub(super) async fn clouds(state: web::Data<State>) -> web::Json<CloudsOut> {
 }
 
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = StatusOut)))]
-pub(super) async fn status(state: web::Data<State>) -> web::Json<StatusOut> {
-    web::Json(StatusOut::of(&state.doors.view))
+pub(super) async fn status(
+    state: web::Data<State>,
+    caller: web::ReqData<Caller>,
+) -> web::Json<StatusOut> {
+    web::Json(StatusOut::of(&state.doors.view, &caller.by()))
 }

@@ -2,22 +2,29 @@
 //!
 //! Three roles, each including the one before: a viewer reads, an operator also takes and ends
 //! leases, retires agents and reconciles, an admin also reaps, reloads and sets the log's level.
-//! What is not listed here needs an admin.
+//! Which role a route needs is said where the route is (`routes.rs`).
 
-use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
 
-use actix_web::body::MessageBody;
-use actix_web::dev::{Extensions, ServiceRequest, ServiceResponse};
+use actix_web::body::BoxBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::{Method, StatusCode, header};
 use actix_web::middleware::Next;
 use actix_web::{HttpMessage, web};
+use drover_actors::tenant::By;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::{Problem, State};
+use super::intake::Sender;
+use super::line::Line;
+use super::routes::{Access, Guard};
+use super::share::Share;
+use super::{Problem, State, crowd};
 
 /// What a caller may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -74,6 +81,8 @@ pub struct PeerGrant {
 pub struct Auth {
     tokens: Vec<(String, Role, [u8; 32])>,
     peers: Vec<PeerGrant>,
+    /// Groups whose leases principals share: of `token:NAME`, `uid:N` and `gid:N`.
+    groups: BTreeMap<String, String>,
 }
 
 impl Auth {
@@ -83,12 +92,24 @@ impl Auth {
             .into_iter()
             .map(|grant| (grant.name, grant.role, digest(grant.secret.expose_secret())))
             .collect();
-        Self { tokens, peers }
+        Self { tokens, peers, groups: BTreeMap::new() }
+    }
+
+    /// With the groups whose leases principals share: of `token:NAME`, `uid:N` and `gid:N`.
+    #[must_use]
+    pub fn grouped(mut self, groups: BTreeMap<String, String>) -> Self {
+        self.groups = groups;
+        self
     }
 
     /// Whether local users other than root and the service's own may come in.
     pub(super) fn admits_peers(&self) -> bool {
         !self.peers.is_empty()
+    }
+
+    /// Whether a local user is one of those who may come in.
+    pub(super) fn knows(&self, peer: LocalPeer) -> bool {
+        self.local(peer).is_some()
     }
 
     fn bearer(&self, token: &str) -> Option<Caller> {
@@ -97,7 +118,9 @@ impl Auth {
         // No early end: the time taken must not tell which token was nearest.
         for (name, role, known) in &self.tokens {
             if bool::from(presented.ct_eq(known)) {
-                found = Some(Caller { principal: format!("token:{name}"), role: *role });
+                let principal = format!("token:{name}");
+                let group = self.groups.get(&principal).cloned();
+                found = Some(Caller { principal, role: *role, group });
             }
         }
         found
@@ -111,7 +134,11 @@ impl Auth {
         });
         let role = granted.map(|grant| grant.role).max();
         let role = if own { Some(Role::Admin) } else { role };
-        role.map(|role| Caller { principal: format!("uid:{}", peer.uid), role })
+        // What is said of the user itself goes before what is said of its group.
+        let principal = format!("uid:{}", peer.uid);
+        let group = self.groups.get(&principal);
+        let group = group.or_else(|| self.groups.get(&format!("gid:{}", peer.gid))).cloned();
+        role.map(|role| Caller { principal, role, group })
     }
 }
 
@@ -126,6 +153,16 @@ pub struct Caller {
     pub principal: String,
     /// What they may do.
     pub role: Role,
+    /// The group whose leases are theirs too.
+    pub group: Option<String>,
+}
+
+impl Caller {
+    /// Whose leases they may see and change: an admin everybody's.
+    pub fn by(&self) -> By {
+        let (principal, group) = (self.principal.clone(), self.group.clone());
+        By { principal, group, all: self.role == Role::Admin }
+    }
 }
 
 /// The process at the other end of the Unix socket.
@@ -136,75 +173,82 @@ pub(super) struct LocalPeer {
     pub service_uid: u32,
 }
 
-/// Notes who is at the other end of a new connection of the Unix socket.
-pub(super) fn note_peer(service_uid: u32, stream: &dyn Any, data: &mut Extensions) {
-    let Some(stream) = stream.downcast_ref::<tokio::net::UnixStream>() else { return };
-    match stream.peer_cred() {
-        Ok(peer) => {
-            data.insert(LocalPeer { uid: peer.uid(), gid: peer.gid(), service_uid });
-        }
-        Err(error) => tracing::warn!(%error, "peer of the socket is unknown"),
-    }
-}
-
-/// The least role for a request; none when it is open to all.
-fn needed(method: &Method, path: &str) -> Option<Role> {
-    let under = |prefix: &str| path == prefix || path.starts_with(&format!("{prefix}/"));
-    match (method.as_str(), path) {
-        ("GET", "/healthz" | "/readyz" | "/openapi.json") => None,
-        // Guests show a token of their own.
-        ("POST", "/v1/call-in") => None,
-        // CI systems sign what they send.
-        ("POST", _) if path.starts_with("/v1/hooks/") => None,
-        // It asks the clusters, as a reconciliation does.
-        ("GET" | "POST", "/v1/resync") => Some(Role::Operator),
-        ("GET", "/v1/nodes" | "/v1/why") => Some(Role::Operator),
-        ("GET", _) if under("/v1/templates") && path.ends_with("/why") => Some(Role::Operator),
-        ("GET" | "HEAD", _) => Some(Role::Viewer),
-        ("POST" | "DELETE", _) if under("/v1/leases") => Some(Role::Operator),
-        ("POST", _) if under("/v1/agents") && path.ends_with("/retire") => Some(Role::Operator),
-        ("POST" | "DELETE", _) if under("/v1/agents") && path.ends_with("/hold") => {
-            Some(Role::Operator)
-        }
-        ("PATCH", _) if under("/v1/agents") => Some(Role::Operator),
-        ("POST", _) if under("/v1/templates") && path.ends_with("/provision") => {
-            Some(Role::Operator)
-        }
-        _ => Some(Role::Admin),
-    }
-}
-
-/// Lets a request in, or refuses it with the reason.
+/// Lets a request through to its route, or refuses it with the reason, before any of its body is
+/// read. What the caller needs is told by the route that the router matched.
 pub(super) async fn gate(
-    request: ServiceRequest,
-    next: Next<impl MessageBody + 'static>,
-) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
-    let Some(role) = needed(request.method(), request.path()) else {
-        return next.call(request).await;
+    guard: Guard,
+    mut request: ServiceRequest,
+    next: Next<BoxBody>,
+) -> Result<ServiceResponse, actix_web::Error> {
+    let Some(state) = request.app_data::<web::Data<State>>().cloned() else {
+        return Ok(request.error_response(unauthorized("the service is not set up")));
     };
-    let caller = identify(&request)?;
-    if caller.role < role {
-        let detail = format!(
-            "`{}` has the role {}, and this needs {role}; use a token of that role",
-            caller.principal, caller.role
-        );
-        return Err(forbidden(detail).into());
+    match enter(guard, &state, &mut request).await {
+        Ok(Entered { wish, _body }) => {
+            let response = next.call(request).await?;
+            if let Some(principal) = wish {
+                let (request, status) = (response.request(), response.status().as_u16());
+                let (method, path) = (request.method(), request.path());
+                tracing::info!(principal, %method, ?path, status, "wish answered");
+            }
+            Ok(response)
+        }
+        Err(problem) => Ok(request.error_response(problem)),
     }
-    let wish = (role > Role::Viewer).then(|| caller.principal.clone());
-    request.extensions_mut().insert(caller);
-    let response = next.call(request).await?;
-    if let Some(principal) = wish {
-        let (request, status) = (response.request(), response.status().as_u16());
-        let (method, path) = (request.method(), request.path());
-        tracing::info!(principal, %method, ?path, status, "wish answered");
-    }
-    Ok(response)
 }
 
-fn identify(request: &ServiceRequest) -> Result<Caller, Problem> {
-    let Some(state) = request.app_data::<web::Data<State>>() else {
-        return Err(unauthorized("the service is not set up"));
-    };
+/// A request that may go on to its handler.
+struct Entered {
+    /// Who made it, where it may change something.
+    wish: Option<String>,
+    /// Its body counts until it is answered.
+    _body: Option<Share<crowd::Peer>>,
+}
+
+async fn enter(
+    guard: Guard,
+    state: &State,
+    request: &mut ServiceRequest,
+) -> Result<Entered, Problem> {
+    let line = request.conn_data::<Arc<Line>>().cloned();
+    let (mut wish, mut sender) = (None, Sender::Anybody);
+    if let Access::Least(role) = guard.access {
+        let caller = identify(state, request)?;
+        if caller.role < role {
+            return Err(forbidden(format!(
+                "`{}` has the role {}, and this needs {role}; use a token of that role",
+                caller.principal, caller.role
+            )));
+        }
+        if let Some(line) = &line {
+            line.know();
+        }
+        sender = Sender::Known;
+        wish = (role > Role::Viewer).then(|| caller.principal.clone());
+        request.extensions_mut().insert(caller);
+    } else if let Some(first) = guard.first {
+        sender = first(state, request)?;
+    }
+    // What takes no body has its own answer for one: it is not read.
+    let bodiless = matches!(*request.method(), Method::GET | Method::HEAD | Method::DELETE);
+    if bodiless || guard.body_limit == 0 {
+        return Ok(Entered { wish, _body: None });
+    }
+    let peer = peer_of(request);
+    let body = state.intake.read(request, (peer, sender), guard.body_limit).await?;
+    if let Some(line) = line {
+        line.has_body()?;
+    }
+    Ok(Entered { wish, _body: Some(body) })
+}
+
+/// Who counts for a request's tries and bodies.
+pub(super) fn peer_of(request: &ServiceRequest) -> crowd::Peer {
+    let known = request.conn_data::<crowd::Peer>().copied();
+    known.unwrap_or_else(|| crowd::Peer::at(std::net::Ipv4Addr::UNSPECIFIED.into()))
+}
+
+fn identify(state: &State, request: &ServiceRequest) -> Result<Caller, Problem> {
     let auth = state.auth();
     if let Some(value) = request.headers().get(header::AUTHORIZATION) {
         let token = value.to_str().ok().and_then(|text| {
@@ -214,9 +258,7 @@ fn identify(request: &ServiceRequest) -> Result<Caller, Problem> {
         let Some(token) = token else {
             return Err(unauthorized("the Authorization header must be `Bearer TOKEN`"));
         };
-        return auth
-            .bearer(token)
-            .ok_or_else(|| unauthorized("no token of the configuration is the one given"));
+        return by_token(state, &auth, peer_of(request), token);
     }
     match request.conn_data::<LocalPeer>() {
         Some(peer) => auth.local(*peer).ok_or_else(|| {
@@ -227,6 +269,25 @@ fn identify(request: &ServiceRequest) -> Result<Caller, Problem> {
             ))
         }),
         None => Err(unauthorized("give a token as `Authorization: Bearer TOKEN`")),
+    }
+}
+
+/// Who shows this token. After too many wrong ones from a peer no token of it is looked at for some
+/// seconds, but those that were right from there before: others behind the same address go on.
+fn by_token(state: &State, auth: &Auth, peer: crowd::Peer, token: &str) -> Result<Caller, Problem> {
+    let (now, shown) = (Instant::now(), digest(token));
+    if !state.right_tokens.knows(peer, shown) {
+        state.wrong_tokens.admits(peer, now).map_err(Problem::too_many)?;
+    }
+    match auth.bearer(token) {
+        Some(caller) => {
+            state.right_tokens.note(peer, shown);
+            Ok(caller)
+        }
+        None => {
+            state.wrong_tokens.in_vain(peer, now);
+            Err(unauthorized("no token of the configuration is the one given"))
+        }
     }
 }
 
@@ -254,7 +315,9 @@ mod tests {
             PeerGrant { peer: Peer::Uid(7), role: Role::Viewer },
             PeerGrant { peer: Peer::Gid(70), role: Role::Operator },
         ];
-        Auth::new([token], peers)
+        let groups = [("token:ci", "build"), ("gid:70", "lab"), ("uid:9", "own"), ("gid:9", "not")];
+        let groups = groups.map(|(whose, group)| (whose.to_owned(), group.to_owned()));
+        Auth::new([token], peers).grouped(groups.into())
     }
 
     fn peer(uid: u32, gid: u32) -> LocalPeer {
@@ -265,7 +328,8 @@ mod tests {
 
     #[test]
     fn only_the_whole_token_is_taken() {
-        assert_eq!(auth().bearer("s3cret").unwrap().principal, "token:ci");
+        let caller = auth().bearer("s3cret").unwrap();
+        assert_eq!((&*caller.principal, caller.group.as_deref()), ("token:ci", Some("build")));
         for wrong in ["", "s3cre", "s3cret ", "S3cret"] {
             assert_eq!(auth().bearer(wrong), None, "{wrong:?}");
         }
@@ -280,13 +344,8 @@ mod tests {
         assert_eq!(role(7, 70), Some(Role::Operator));
         assert_eq!(role(8, 70), Some(Role::Operator));
         assert_eq!(role(8, 9), None);
-    }
-
-    #[test]
-    fn an_unknown_route_that_writes_needs_an_admin() {
-        assert_eq!(needed(&Method::POST, "/v1/%72esync"), Some(Role::Admin));
-        assert_eq!(needed(&Method::POST, "/v1/leasesx"), Some(Role::Admin));
-        assert_eq!(needed(&Method::PATCH, "/v1/leases/a"), Some(Role::Admin));
-        assert_eq!(needed(&Method::POST, "/v1/agents/a/power"), Some(Role::Admin));
+        let group = |uid, gid| auth().local(peer(uid, gid)).and_then(|caller| caller.group);
+        assert_eq!((group(7, 8), group(7, 70).as_deref()), (None, Some("lab")));
+        assert_eq!(group(0, 70).as_deref(), Some("lab"));
     }
 }

@@ -1,7 +1,6 @@
 //! Bodies of requests: strict, bounded, and with every fault named.
 
 use actix_web::error::PayloadError;
-use actix_web::http::StatusCode;
 use actix_web::web::Bytes;
 use drover_actors::overrides::Change;
 use serde_json::{Map, Value};
@@ -202,12 +201,7 @@ fn kind(value: &Value) -> &'static str {
 /// Why a body of at most so many bytes could not be read.
 pub(super) fn unreadable(error: &actix_web::Error, limit: usize) -> Problem {
     match error.as_error::<PayloadError>() {
-        Some(PayloadError::Overflow) => Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "body-too-large",
-            "the body is too large",
-            format!("the body must be at most {limit} bytes"),
-        ),
+        Some(PayloadError::Overflow) => Problem::too_large(limit),
         _ => Problem::invalid("the body could not be read"),
     }
 }

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::body::Fields;
-use super::{NotReloaded, Problem, State};
+use super::routes::RELOAD;
+use super::{Caller, NotReloaded, Problem, State};
 
 /// What to reap.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -24,6 +25,8 @@ pub struct ReapIn {
 pub struct ResyncIn {
     /// Whether orphans may go although the journal is older than the world.
     pub confirm_older_journal: bool,
+    /// Whether this machine is the only one with this state directory, which was moved.
+    pub confirm_machine: bool,
 }
 
 /// What a reap did.
@@ -96,19 +99,30 @@ pub(super) async fn reap(
     Ok(web::Json(ReapOut { retired }))
 }
 
-/// Reloads and reconciles every cluster; a configuration that is refused stops only the reload.
+/// Reloads and reconciles every cluster. A configuration that is refused stops only the reload; for
+/// a caller who may not reload, `refused` says so, and every cluster is reconciled all the same.
 #[utoipa::path(post, path = "/v1/resync", request_body = ResyncIn, responses((status = 200, body = ResyncOut)))]
 pub(super) async fn resync(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     body: Body,
 ) -> Result<web::Json<ResyncOut>, Problem> {
     let mut fields = Fields::parse(body)?;
     let confirmed = fields.flag("confirmOlderJournal");
+    let machine = fields.flag("confirmMachine");
     fields.finish()?;
     if confirmed {
         state.doors.herd.do_send(HerdCommand::ConfirmOlderJournal);
     }
-    let refused = (state.doors.reload)().await.err().map(|fault| fault.to_string());
+    if machine {
+        state.doors.herd.do_send(HerdCommand::ConfirmMachine);
+    }
+    let refused = if caller.role >= RELOAD {
+        (state.doors.reload)().await.err().map(|fault| fault.to_string())
+    } else {
+        let (principal, role) = (&caller.principal, caller.role);
+        Some(format!("a reload needs the role {RELOAD}, and `{principal}` has the role {role}"))
+    };
     let found = state.ask(state.limits.resync, |reply| HerdCommand::Resync { reply }).await?;
     let clusters = found.into_iter().map(|(cluster, lines)| (cluster.to_string(), lines)).collect();
     Ok(web::Json(ResyncOut { clusters, refused }))

@@ -1,14 +1,17 @@
 //! The event stream: facts as server-sent events, resumable by `Last-Event-ID`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
+use drover_actors::tenant::By;
 use futures_util::stream;
 use serde_json::json;
 
+use super::share::{Share, Shared};
 use super::told::event_out;
-use super::{Problem, State};
+use super::{Caller, Problem, State};
 use crate::view::{EventId, Reader, Told, View};
 
 #[utoipa::path(
@@ -21,23 +24,36 @@ use crate::view::{EventId, Reader, Told, View};
 )]
 pub(super) async fn stream(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let after = match request.headers().get("Last-Event-ID") {
         None => None,
         Some(value) => Some(read_id(value.to_str().unwrap_or_default())?),
     };
+    let place = one_of(&state.streams, &caller.principal)?;
     let reader = state.doors.view.events(after);
     // The first bytes tell the reader that from here on nothing is missed unsaid.
     let opening = stream::once(async { Ok::<_, actix_web::Error>(Bytes::from(": open\n\n")) });
-    let events = stream::unfold((state, reader), |(state, mut reader)| async move {
-        let bytes = next(&state, &mut reader, state.limits.heartbeat).await?;
-        Some((Ok(bytes), (state, reader)))
+    let held = (state, reader, place, caller.by());
+    let events = stream::unfold(held, |(state, mut reader, place, by)| async move {
+        let bytes = next(&state, &mut reader, &by).await?;
+        Some((Ok(bytes), (state, reader, place, by)))
     });
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")
         .insert_header(("Cache-Control", "no-store"))
         .streaming(futures_util::StreamExt::chain(opening, events)))
+}
+
+/// A place among what stays open for long; it is free again when it is dropped.
+pub(super) fn one_of(
+    shared: &Arc<Shared<String>>,
+    principal: &str,
+) -> Result<Share<String>, Problem> {
+    let mut place = shared.share(principal.to_owned());
+    place.take(1, usize::MAX).map_err(|_| Problem::too_many(Duration::from_secs(5)))?;
+    Ok(place)
 }
 
 fn read_id(text: &str) -> Result<EventId, Problem> {
@@ -46,24 +62,54 @@ fn read_id(text: &str) -> Result<EventId, Problem> {
     })
 }
 
-async fn next(state: &State, reader: &mut Reader, heartbeat: Duration) -> Option<Bytes> {
+async fn next(state: &State, reader: &mut Reader, by: &By) -> Option<Bytes> {
     tokio::select! {
         () = state.stopping() => None,
-        told = tokio::time::timeout(heartbeat, reader.next()) => match told {
-            Ok(told) => Some(Bytes::from(spell(&state.doors.view, &told?))),
+        told = tokio::time::timeout(state.limits.heartbeat, reader.next()) => match told {
+            Ok(told) => Some(Bytes::from(spell(&state.doors.view, &told?, by))),
             Err(_) => Some(Bytes::from_static(b": still here\n\n")),
         },
     }
 }
 
-fn spell(view: &View, told: &Told) -> String {
+fn spell(view: &View, told: &Told, by: &By) -> String {
     match told {
         Told::Event(event) => {
-            let (kind, data) = event_out(view, &event.fact);
+            let (kind, data) = event_out(view, &event.fact, by);
             format!("id: {}\nevent: {kind}\ndata: {data}\n\n", event.id)
         }
         Told::Lagged { missed } => {
             format!("event: lagged\ndata: {}\n\n", json!({ "missed": missed }))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::super::STREAMS;
+    use super::super::testing::Served;
+
+    // Invariant: nobody has so many streams open that others have none.
+
+    #[tokio::test]
+    async fn a_principal_has_so_many_streams_and_others_have_their_own() {
+        let served = Served::new();
+        let open = async |role: &str| {
+            let request = served.http.get(format!("{}/v1/events", served.base));
+            request.bearer_auth(format!("{role}-token")).send().await.unwrap()
+        };
+        let mut streams = Vec::new();
+        for _ in 0..STREAMS.1 {
+            streams.push(open("viewer").await);
+        }
+        assert!(streams.iter().all(|stream| stream.status() == 200));
+        let refused = open("viewer").await;
+        assert_eq!(refused.status(), 429);
+        assert_eq!(refused.headers()["retry-after"], "5");
+        assert_eq!(open("operator").await.status(), 200);
+        drop(streams);
+        served.stop().await;
     }
 }

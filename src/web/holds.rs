@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use super::body::Fields;
 use super::leases::check_public_key;
 use super::templates::named;
-use super::{Problem, State};
+use super::{Caller, Problem, State};
 use crate::ssh::PrivateKey;
 
 /// How long a hold lasts when nothing is said.
@@ -57,19 +57,22 @@ pub struct HoldOut {
     responses(
         (status = 202, body = HoldOut, description = "the hold is written down"),
         (status = 400, body = Problem),
+        (status = 403, body = Problem, description = "a lease or hold of somebody else is on it"),
         (status = 404, body = Problem),
         (status = 409, body = Problem, description = "the agent goes already"),
     )
 )]
 pub(super) async fn hold(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<HttpResponse, Problem> {
     let terms = Terms::read(body, &id)?;
     let agent = AgentId::new(&*id);
     let hold = Some(terms.hold());
-    let wish = |reply| HerdCommand::Hold { agent, hold, reply };
+    let by = caller.by();
+    let wish = |reply| HerdCommand::Hold { agent, hold, by, reply };
     state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
     let Terms { seconds, public_key, private_key } = terms;
     let agent = id.into_inner();
@@ -79,16 +82,22 @@ pub(super) async fn hold(
 /// Ends a hold: the agent is destroyed, or no longer held once it is free. Safe to repeat.
 #[utoipa::path(
     delete, path = "/v1/agents/{id}/hold", params(("id" = String, Path, description = "the agent")),
-    responses((status = 202, description = "it is held no longer"), (status = 404, body = Problem))
+    responses(
+        (status = 202, description = "it is held no longer"),
+        (status = 403, body = Problem, description = "a lease or hold of somebody else is on it"),
+        (status = 404, body = Problem),
+    )
 )]
 pub(super) async fn release(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<HttpResponse, Problem> {
     Fields::parse(body)?.finish()?;
     let agent = AgentId::new(&*id);
-    let wish = |reply| HerdCommand::Hold { agent, hold: None, reply };
+    let by = caller.by();
+    let wish = |reply| HerdCommand::Hold { agent, hold: None, by, reply };
     state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
     Ok(HttpResponse::Accepted().finish())
 }
@@ -122,11 +131,12 @@ pub struct HoldNextOut {
 )]
 pub(super) async fn hold_next(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<HttpResponse, Problem> {
     let terms = Terms::read(body, &id)?;
-    let template = wish_next(&state, id.into_inner(), Some(terms.hold())).await?;
+    let template = wish_next(&state, &caller, id.into_inner(), Some(terms.hold())).await?;
     let Terms { seconds, public_key, private_key } = terms;
     Ok(told_once(HoldNextOut { template, seconds, ssh_public_key: public_key, private_key }))
 }
@@ -139,21 +149,23 @@ pub(super) async fn hold_next(
 )]
 pub(super) async fn hold_none(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<HttpResponse, Problem> {
     Fields::parse(body)?.finish()?;
-    wish_next(&state, id.into_inner(), None).await?;
+    wish_next(&state, &caller, id.into_inner(), None).await?;
     Ok(HttpResponse::Accepted().finish())
 }
 
 async fn wish_next(
     state: &State,
+    caller: &Caller,
     name: String,
     hold: Option<Box<Hold>>,
 ) -> Result<String, Problem> {
-    let template = name.clone();
-    let wish = |reply| HerdCommand::HoldNext { template, hold, reply };
+    let (template, by) = (name.clone(), caller.by());
+    let wish = |reply| HerdCommand::HoldNext { template, hold, by, reply };
     let answer = state.ask(state.limits.reply, wish).await?;
     let done = answer.map_err(|refusal| named(state, &name, refusal))?;
     Ok(done.to_string())
@@ -184,7 +196,9 @@ impl Terms {
     }
 
     fn hold(&self) -> Box<Hold> {
-        Box::new(Hold { span_ms: self.seconds * 1000, public_key: self.public_key.clone() })
+        let public_key = self.public_key.clone();
+        // Whose it is, is written where it is decided.
+        Box::new(Hold { span_ms: self.seconds * 1000, public_key, owner: None })
     }
 }
 

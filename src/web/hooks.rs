@@ -1,13 +1,19 @@
 //! Webhooks of CI systems. No token of the API is asked for: each is proven by its signature or its
 //! secret, and only makes drover look.
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use actix_web::dev::ServiceRequest;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use drover_actors::id::SourceId;
 use drover_actors::message::HerdCommand;
 
+use super::auth::peer_of;
+use super::crowd::Peer;
+use super::intake::Sender;
+use super::line::Line;
 use super::{Problem, State};
 use crate::demand::{Came, Heard, Unheard};
 
@@ -35,23 +41,18 @@ pub(super) async fn hear(
     source: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<HttpResponse, Problem> {
-    let peer = request.peer_addr().map(|peer| peer.ip().to_canonical());
+    let peer = request.conn_data::<Peer>().copied();
     let source = SourceId::new(&*source);
     let body = body.map_err(|error| super::body::unreadable(&error, HOOK_LIMIT))?;
     let headers = request.headers();
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let heard = state.doors.hooks.hear(&source, header, &body, Came::now());
     let heard = heard.map_err(|unheard| {
-        // Who signs is heard, whoever else floods from the same address, as behind a proxy.
-        let (Some(peer), now) = (peer, Instant::now()) else { return refused(unheard) };
-        match (unheard, state.meter.admits(peer, now)) {
-            (Unheard::TooMany(_), _) | (Unheard::Unknown | Unheard::Unsigned, Ok(())) => {
-                state.meter.in_vain(peer, now);
-                refused(unheard)
-            }
-            (Unheard::Unknown | Unheard::Unsigned, Err(left)) => Problem::too_many(left),
-        }
+        peer.map_or_else(|| refused(unheard), |peer| vain(&state, peer, unheard))
     })?;
+    if let Some(line) = request.conn_data::<Arc<Line>>() {
+        line.know();
+    }
     match heard {
         Heard::News => {}
         Heard::Again | Heard::Aside => return Ok(HttpResponse::Ok().finish()),
@@ -59,6 +60,32 @@ pub(super) async fn hear(
     let wish = |reply| HerdCommand::Wake { source, reply };
     state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
     Ok(HttpResponse::Accepted().finish())
+}
+
+/// Refuses by the head alone what no source takes, what is not signed at all, and what comes too
+/// often. Who signs is heard, whoever else floods from the same address, as behind a proxy; then with
+/// little room for its bodies.
+pub(super) fn first(state: &State, request: &ServiceRequest) -> Result<Sender, Problem> {
+    let (peer, now) = (peer_of(request), Instant::now());
+    let source = SourceId::new(request.match_info().load::<String>().unwrap_or_default());
+    let headers = request.headers();
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let promising = state.doors.hooks.promising(&source, header, now);
+    promising.map_err(|unheard| vain(state, peer, unheard))?;
+    let suspect = state.meter.admits(peer, now).is_err();
+    Ok(if suspect { Sender::Suspect } else { Sender::Anybody })
+}
+
+/// Counts a hook that is not heard.
+fn vain(state: &State, peer: Peer, unheard: Unheard) -> Problem {
+    let now = Instant::now();
+    match (unheard, state.meter.admits(peer, now)) {
+        (Unheard::TooMany(_), _) | (Unheard::Unknown | Unheard::Unsigned, Ok(())) => {
+            state.meter.in_vain(peer, now);
+            refused(unheard)
+        }
+        (Unheard::Unknown | Unheard::Unsigned, Err(left)) => Problem::too_many(left),
+    }
 }
 
 fn refused(why: Unheard) -> Problem {

@@ -8,6 +8,7 @@ use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, web};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use drover_actors::broker::describe;
 use drover_actors::id::LeaseId;
 use drover_actors::labels::LabelExpression;
 use drover_actors::message::{HerdCommand, Refusal};
@@ -20,6 +21,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::body::{Fields, hex};
+use super::events::one_of;
 use super::problem::printable;
 use super::shapes::{LeaseOut, LeasesOut, rfc3339};
 use super::{Caller, Problem, State};
@@ -28,11 +30,20 @@ use crate::user_data::{Kept, USER_DATA_MAX};
 
 /// How long a lease lasts when nothing is said, in seconds.
 pub const DEFAULT_TTL_SECONDS: u64 = 3600;
+/// The longest that a lease may be asked to wait for an agent, in seconds.
+pub const LONGEST_QUEUE_SECONDS: u64 = 30 * 24 * 60 * 60;
+/// Leases in one answer when nothing is said.
+const PAGE: usize = 1000;
+/// The most leases in one answer.
+const LARGEST_PAGE: usize = 10_000;
 /// The longest a request may wait, in seconds.
 pub const LONGEST_WAIT_SECONDS: u64 = 300;
 
 /// The most bytes of a request for a lease: all user data fits, however it is escaped.
 pub(super) const LEASE_LIMIT: usize = 8 * USER_DATA_MAX;
+
+/// What a lease may be.
+const STATES: [&str; 4] = ["waiting", "granted", "ready", "ended"];
 
 /// Types of public keys that are installed in guests.
 const KEY_TYPES: [&str; 7] = [
@@ -62,6 +73,10 @@ pub struct LeaseIn {
     /// How long it lasts from the grant; 3600 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
+    /// How long it waits for an agent before it ends, at most 30 days; as `service.leases` says when
+    /// absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_wait_seconds: Option<u64>,
     /// For whom; the caller when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
@@ -119,13 +134,63 @@ pub struct RenewIn {
 pub(super) struct Wait {
     #[serde(default)]
     wait_seconds: u64,
+    until: Option<String>,
 }
 
-#[utoipa::path(get, path = "/v1/leases", responses((status = 200, body = LeasesOut)))]
-pub(super) async fn list(state: web::Data<State>) -> web::Json<LeasesOut> {
-    let view = &state.doors.view;
-    let leases = view.leases().iter().map(|lease| LeaseOut::of(view, lease)).collect();
-    web::Json(LeasesOut { leases })
+/// Which leases to list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Which {
+    state: Option<String>,
+    principal: Option<String>,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+#[utoipa::path(
+    get, path = "/v1/leases",
+    params(
+        ("state" = Option<String>, Query, description = "`waiting`, `granted`, `ready` or `ended`"),
+        ("principal" = Option<String>, Query, description = "whose, such as `token:ci`"),
+        ("after" = Option<String>, Query, description = "those behind this id: `next` of the page before"),
+        ("limit" = Option<usize>, Query, description = "how many, at most 10000; 1000 when absent"),
+    ),
+    responses((status = 200, body = LeasesOut), (status = 400, body = Problem))
+)]
+pub(super) async fn list(
+    state: web::Data<State>,
+    caller: web::ReqData<Caller>,
+    which: Result<web::Query<Which>, actix_web::Error>,
+) -> Result<web::Json<LeasesOut>, Problem> {
+    let which = which.map_err(|fault| {
+        let keys = "`state`, `principal`, `after` and `limit`";
+        Problem::invalid(format!("only {keys} are taken in the query: {fault}"))
+    })?;
+    if let Some(state) = which.state.as_deref().filter(|state| !STATES.contains(state)) {
+        return Err(Problem::invalid(format!(
+            "`state` must be one of {}, and is `{}`",
+            STATES.join(", "),
+            printable(state)
+        )));
+    }
+    let limit = which.limit.unwrap_or(PAGE);
+    if limit == 0 || limit > LARGEST_PAGE {
+        return Err(Problem::invalid(format!(
+            "`limit` must be 1 to {LARGEST_PAGE}, and is {limit}"
+        )));
+    }
+    let (view, by) = (&state.doors.view, caller.by());
+    let mut found = view.leases();
+    found.retain(|lease| {
+        which.state.as_ref().is_none_or(|state| *state == lease.state)
+            && which.principal.as_ref().is_none_or(|principal| *principal == lease.principal)
+            && which.after.as_deref().is_none_or(|after| lease.lease.as_str() > after)
+    });
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().filter(|_| more).map(|last| last.lease.to_string());
+    let leases = found.iter().map(|lease| LeaseOut::of(view, lease, &by)).collect();
+    Ok(web::Json(LeasesOut { leases, next }))
 }
 
 #[utoipa::path(
@@ -133,7 +198,9 @@ pub(super) async fn list(state: web::Data<State>) -> web::Json<LeasesOut> {
     responses(
         (status = 201, body = LeaseOut),
         (status = 400, body = Problem, description = "a field is wrong"),
+        (status = 403, body = Problem, description = "the machine is beyond a quota"),
         (status = 409, body = Problem, description = "the idempotencyKey came with another body"),
+        (status = 429, body = Problem, description = "as many leases as may be wait or are there"),
         (status = 422, body = Problem, description = "no template fits"),
         (status = 503, body = Problem, description = "outcome unknown, or the service stops"),
     )
@@ -165,11 +232,14 @@ pub(super) async fn create(
         Refusal::Unknown(text) => {
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "no-template", "no template fits", text)
         }
-        Refusal::Conflict(_) | Refusal::Unavailable(_) => Problem::refused(refusal),
+        Refusal::Conflict(_)
+        | Refusal::Unavailable(_)
+        | Refusal::TooMany(_)
+        | Refusal::Forbidden(_) => Problem::refused(refusal),
     })?;
     let view = &state.doors.view;
     let out = match view.lease(&id) {
-        Some(lease) => LeaseOut::of(view, &lease),
+        Some(lease) => LeaseOut::of(view, &lease, &caller.by()),
         None => not_folded_yet(&id, &asked),
     };
     Ok(HttpResponse::Created()
@@ -207,6 +277,9 @@ fn not_folded_yet(id: &LeaseId, asked: &LeaseAsk) -> LeaseOut {
         agent: None,
         owner: asked.owner.clone(),
         principal: asked.principal.clone(),
+        group: asked.group.clone(),
+        wants: describe(&asked.want),
+        asked_at: Some(rfc3339(asked.asked)),
         expires_at: None,
         detail: String::new(),
         ssh: None,
@@ -223,6 +296,7 @@ fn read_ask(
     let longest = state.limits.longest_lease.as_secs();
     let want = read_want(&mut fields);
     let ttl = fields.count("ttlSeconds", longest).unwrap_or(DEFAULT_TTL_SECONDS.min(longest));
+    let wait = fields.count("maxWaitSeconds", LONGEST_QUEUE_SECONDS);
     let owner = fields.text("owner", 255);
     let public_key = fields.text("sshPublicKey", 16 * 1024);
     if let Some(fault) = public_key.as_deref().and_then(|key| check_public_key(key).err()) {
@@ -248,6 +322,8 @@ fn read_ask(
         source: None,
         whole: false,
         user_data: user_data.is_some(),
+        group: caller.group.clone(),
+        wait_ms: wait.map(|seconds| seconds.saturating_mul(1000)),
     };
     Ok((ask, user_data))
 }
@@ -342,16 +418,20 @@ pub fn check_public_key(line: &str) -> Result<(), String> {
     params(
         ("id" = String, Path, description = "the lease"),
         ("waitSeconds" = Option<u64>, Query, description = "wait until it is ready or ended, at most 300"),
+        ("until" = Option<String>, Query, description = "`ended`: a lease that is ready is waited for too; `ready` when absent"),
     ),
     responses((status = 200, body = LeaseOut), (status = 404, body = Problem))
 )]
 pub(super) async fn show(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     id: web::Path<String>,
     wait: Result<web::Query<Wait>, actix_web::Error>,
 ) -> Result<web::Json<LeaseOut>, Problem> {
     let wait = wait.map_err(|fault| {
-        Problem::invalid(format!("only `waitSeconds` is taken in the query: {fault}"))
+        let fault =
+            fault.as_error().map_or_else(|| fault.to_string(), |it: &Problem| it.detail.clone());
+        Problem::invalid(format!("only `waitSeconds` and `until` are taken in the query: {fault}"))
     })?;
     if wait.wait_seconds > LONGEST_WAIT_SECONDS {
         return Err(Problem::invalid(format!(
@@ -359,29 +439,45 @@ pub(super) async fn show(
             wait.wait_seconds
         )));
     }
+    let lasts = match wait.until.as_deref() {
+        None | Some("ready") => false,
+        Some("ended") => true,
+        Some(other) => {
+            let text = format!("`until` must be ready or ended, and is `{}`", printable(other));
+            return Err(Problem::invalid(text));
+        }
+    };
     let view = &state.doors.view;
     let id = LeaseId::new(&*id);
     let deadline = Instant::now() + Duration::from_secs(wait.wait_seconds);
-    let settled = |state: &str| state == "ready" || state == "ended";
+    let _place = match wait.wait_seconds {
+        0 => None,
+        _ => Some(one_of(&state.waits, &caller.principal)?),
+    };
+    let settled = |state: &str| state == "ended" || state == "ready" && !lasts;
     let seen = tokio::select! {
         seen = view.wait_for_lease(&id, |lease| settled(&lease.state), deadline) => seen,
         () = state.stopping() => view.lease(&id),
     };
     let lease = seen.ok_or_else(|| no_lease(&id))?;
-    Ok(web::Json(LeaseOut::of(view, &lease)))
+    Ok(web::Json(LeaseOut::of(view, &lease, &caller.by())))
 }
 
 fn no_lease(id: &LeaseId) -> Problem {
-    Problem::not_found(format!("no lease `{}`; `drover status` lists them", printable(id.as_str())))
+    Problem::not_found(format!("no lease `{}`; `drover leases` lists them", printable(id.as_str())))
 }
 
 #[utoipa::path(
     post, path = "/v1/leases/{id}/renew", request_body = RenewIn,
     params(("id" = String, Path, description = "the lease")),
-    responses((status = 200, body = LeaseOut), (status = 404, body = Problem), (status = 409, body = Problem))
+    responses(
+        (status = 200, body = LeaseOut), (status = 403, body = Problem),
+        (status = 404, body = Problem), (status = 409, body = Problem),
+    )
 )]
 pub(super) async fn renew(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<web::Json<LeaseOut>, Problem> {
@@ -393,142 +489,32 @@ pub(super) async fn renew(
     fields.finish()?;
     let lease = LeaseId::new(&*id);
     let ttl = Duration::from_secs(seconds.unwrap_or(DEFAULT_TTL_SECONDS));
-    let wish = |reply| HerdCommand::Renew { lease: lease.clone(), ttl, reply };
+    let by = caller.by();
+    let wish = |reply| HerdCommand::Renew { lease: lease.clone(), ttl, by, reply };
     let expires = state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
     let view = &state.doors.view;
     let picture = view.lease(&lease).ok_or_else(|| no_lease(&lease))?;
-    let mut out = LeaseOut::of(view, &picture);
+    let mut out = LeaseOut::of(view, &picture, &caller.by());
     out.expires_at = Some(rfc3339(expires));
     Ok(web::Json(out))
 }
 
 #[utoipa::path(
     delete, path = "/v1/leases/{id}", params(("id" = String, Path, description = "the lease")),
-    responses((status = 204, description = "it is over"), (status = 404, body = Problem))
+    responses((status = 204, description = "it is over"), (status = 403, body = Problem), (status = 404, body = Problem))
 )]
 pub(super) async fn release(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     id: web::Path<String>,
 ) -> Result<HttpResponse, Problem> {
     let lease = LeaseId::new(&*id);
-    let wish = |reply| HerdCommand::Release { lease, reply };
+    let by = caller.by();
+    let wish = |reply| HerdCommand::Release { lease, by, reply };
     state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
     Ok(HttpResponse::NoContent().finish())
 }
 
 #[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-    use reqwest::Method;
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::web::testing::{Answer, Served};
-
-    const KEY: &str =
-        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ me@here";
-
-    // Invariant: nothing but a public key of a known type reaches a guest.
-
-    #[test]
-    fn a_public_key_is_one_line_of_a_known_type() {
-        check_public_key(KEY).unwrap();
-        for (key, part) in [
-            ("-----BEGIN OPENSSH PRIVATE KEY-----", "is a private key"),
-            ("ssh-dss AAAAB3NzaC1kc3M=", "begins with `ssh-dss`"),
-            ("command=\"id\" ssh-ed25519 AAAA", "begins with `command="),
-            ("ssh-ed25519 AAAA", "is no public key line"),
-            ("ssh-ed25519", "is no public key line"),
-        ] {
-            let fault = check_public_key(key).unwrap_err();
-            assert!(fault.contains(part), "{key}: {fault}");
-        }
-    }
-
-    // Invariant: user data is kept from the ask on, and shown by nothing.
-
-    async fn post(served: &Served, body: &Value) -> Answer {
-        served.admin(Method::POST, "/v1/leases", &body.to_string()).await
-    }
-
-    #[tokio::test]
-    async fn user_data_is_kept_for_its_lease_once_and_told_by_nothing() {
-        let served = Served::new();
-        let secret = "password = hunter2\n\u{7}";
-        let body = json!({ "labels": ["linux"], "userData": secret, "idempotencyKey": "k" });
-        for _ in 0..2 {
-            let answer = post(&served, &body).await;
-            assert_eq!((answer.status, &answer.body["id"]), (201, &json!("l1")));
-            assert!(!answer.body.to_string().contains("hunter2"), "{}", answer.body);
-        }
-        let store = served.doors().user_data;
-        assert_eq!(store.read("l1").unwrap(), secret.as_bytes());
-        assert!(!store.holds(&LeaseId::new("l2")), "the repeated ask's own");
-        let ask = served.asks.lock().unwrap()[0].clone();
-        assert!(ask.user_data && !format!("{ask:?}").contains("hunter2"));
-        for path in ["/v1/leases", "/v1/leases/l1", "/v1/status", "/metrics"] {
-            let answer = served.admin(Method::GET, path, "").await;
-            assert!(!answer.body.to_string().contains("hunter2"), "{path}");
-        }
-        served.stop().await;
-    }
-
-    #[tokio::test]
-    async fn user_data_may_be_any_bytes_within_its_bound() {
-        let served = Served::new();
-        let largest = "\u{1}".repeat(USER_DATA_MAX);
-        let bytes = STANDARD.encode([0, 255, 10]);
-        for (given, status, part) in [
-            (json!({ "userData": largest }), 201, ""),
-            (json!({ "userData": format!("{largest}x") }), 400, "and has 65537"),
-            (json!({ "userDataBase64": bytes }), 201, ""),
-            (json!({ "userDataBase64": "secret!" }), 400, "is no base64"),
-            (
-                json!({ "userData": "secret", "userDataBase64": bytes }),
-                400,
-                "leave one of them out",
-            ),
-            (json!({ "userData": ["secret"] }), 400, "must be a text, and is a list"),
-        ] {
-            let mut body = given;
-            body["template"] = json!("linux");
-            let answer = post(&served, &body).await;
-            let detail = answer.body["detail"].as_str().unwrap_or_default();
-            assert_eq!(answer.status, status, "{detail}");
-            assert!(detail.contains(part) && !detail.contains("secret"), "{detail}");
-        }
-        let store = served.doors().user_data;
-        let asks: Vec<_> =
-            served.asks.lock().unwrap().iter().map(|ask| ask.lease.clone()).collect();
-        assert_eq!(store.read(asks[1].as_str()).unwrap().as_ref(), [0, 255, 10]);
-        served.stop().await;
-    }
-
-    #[tokio::test]
-    async fn user_data_of_a_lease_that_is_refused_is_not_kept() {
-        let served = Served::new();
-        let answer = post(&served, &json!({ "template": "nope", "userData": "x" })).await;
-        assert_eq!(answer.status, 422);
-        assert!(!served.doors().user_data.holds(&LeaseId::new("l1")));
-        served.stop().await;
-    }
-
-    #[test]
-    fn user_data_of_a_request_is_not_in_its_debug_text() {
-        let mut ask = LeaseIn::default();
-        ask.bring(b"hunter2".to_vec());
-        assert!(!format!("{ask:?}").contains("hunter2"));
-        ask.bring(vec![0xff]);
-        assert_eq!(ask.user_data_base64.unwrap().0, "/w==");
-    }
-
-    // Invariant: an idempotency key belongs to its principal.
-
-    #[test]
-    fn the_same_key_of_two_principals_hashes_differently() {
-        assert_eq!(key_hash("uid:1", "k"), key_hash("uid:1", "k"));
-        assert_ne!(key_hash("uid:1", "k"), key_hash("uid:2", "k"));
-        assert_ne!(key_hash("uid:1", "2k"), key_hash("uid:12", "k"));
-    }
-}
+#[path = "lease_tests.rs"]
+mod tests;

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use actix_web::{HttpResponse, web};
 
+use drover_actors::cluster::traffic::Level;
+
 use super::State;
 use crate::view::View;
 
@@ -43,6 +45,7 @@ fn render(view: &View) -> String {
     let mut page = Page(String::new());
     templates(&mut page, view);
     clouds(&mut page, view);
+    calls(&mut page, view);
     places(&mut page, view);
     address_pools(&mut page, view);
     sources(&mut page, view);
@@ -167,6 +170,31 @@ fn clouds(page: &mut Page, view: &View) {
     }
 }
 
+fn calls(page: &mut Page, view: &View) {
+    let levels = view.call_levels();
+    type Read = fn(&Level) -> u32;
+    let gauges: [(&str, &str, Read); 3] = [
+        ("drover_api_calls", "Calls to Proxmox under way.", |level| level.running),
+        ("drover_api_calls_waiting", "Calls to Proxmox that wait for their turn.", |level| {
+            level.waiting
+        }),
+        ("drover_api_calls_limit", "Calls to Proxmox that may run at once.", |level| level.limit),
+    ];
+    for (name, help, read) in gauges {
+        page.head(name, "gauge", help);
+        for (cloud, level) in
+            levels.iter().flat_map(|(cloud, all)| all.iter().map(move |l| (cloud, l)))
+        {
+            let kind = if level.is_endpoint { "endpoint" } else { "node" };
+            page.line(
+                name,
+                &[("cloud", cloud.as_str()), (kind, level.place.as_str())],
+                read(level).into(),
+            );
+        }
+    }
+}
+
 /// The text as it grows.
 struct Page(String);
 
@@ -280,6 +308,9 @@ mod tests {
             command: "qm unlock 10420".into(),
         };
         told(&view, alarm);
+        let level =
+            Level { place: "pve1".into(), is_endpoint: false, running: 3, waiting: 17, limit: 3 };
+        view.meter_calls(Box::new(move || vec![(CloudId::new("lab"), vec![level.clone()])]));
         insta::assert_snapshot!(render(&view));
     }
 }

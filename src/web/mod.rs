@@ -9,19 +9,27 @@ mod auth;
 mod body;
 mod breakers;
 mod call_in;
+mod clusters;
 mod control;
+mod crowd;
 mod demand;
 mod events;
 mod health;
 mod holds;
 mod hooks;
+mod intake;
 mod leases;
+mod line;
+mod meter;
 mod metrics;
 mod nodes;
 mod openapi;
 mod problem;
+mod routes;
+mod serve;
 mod server;
 pub mod shapes;
+mod share;
 pub mod sources;
 mod templates;
 mod told;
@@ -30,7 +38,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use actix::Recipient;
-use actix_web::web::{self, ServiceConfig};
 use drover_actors::id::{AgentId, LeaseId};
 use drover_actors::message::HerdCommand;
 use futures_util::future::BoxFuture;
@@ -44,12 +51,14 @@ pub use addresses::{AddressPoolOut, AddressPoolsOut};
 pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
 pub use breakers::{BreakerOut, BreakersOut, ResetOut};
 pub use call_in::{CallIn, CalledIn};
+pub use clusters::{ConfirmIn, ConfirmOut};
 pub use control::{
     FoundOut, LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
 };
+pub use crowd::Room;
 pub use demand::{AccountOut, JobOut, JobsOut, KindOut, WhySubjectOut};
 pub use holds::{HoldIn, HoldNextOut, HoldOut};
-pub use leases::{LeaseIn, RenewIn, check_public_key};
+pub use leases::{LONGEST_QUEUE_SECONDS, LeaseIn, RenewIn, check_public_key};
 pub use nodes::{
     DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut, WhyNodeOut, WhyOut,
 };
@@ -112,6 +121,8 @@ pub struct Limits {
     pub longest_lease: Duration,
     /// Time between two signs of life on an event stream without events.
     pub heartbeat: Duration,
+    /// Connections that the Unix socket has room for, and again so many on TCP.
+    pub room: Room,
 }
 
 impl Default for Limits {
@@ -122,9 +133,15 @@ impl Default for Limits {
             resync: Duration::from_secs(120),
             longest_lease: Duration::from_secs(24 * 60 * 60),
             heartbeat: Duration::from_secs(15),
+            room: Room::default(),
         }
     }
 }
+
+/// Event streams that may be open at once, and those of one principal.
+const STREAMS: (usize, usize) = (256, 64);
+/// Requests that may wait for a change of a lease at once, and those of one principal.
+const WAITS: (usize, usize) = (1024, 768);
 
 /// The largest body taken, in bytes.
 pub const BODY_LIMIT: usize = 64 * 1024;
@@ -134,7 +151,14 @@ pub(crate) struct State {
     doors: Doors,
     limits: Limits,
     wishes: Arc<Semaphore>,
-    meter: call_in::Meter,
+    /// Webhooks and calls of guests that were nobody's.
+    meter: meter::Meter,
+    /// Tokens that were wrong.
+    wrong_tokens: meter::Meter,
+    right_tokens: meter::Proven,
+    intake: intake::Intake,
+    streams: Arc<share::Shared<String>>,
+    waits: Arc<share::Shared<String>>,
     auth: RwLock<Arc<Auth>>,
     stopping: watch::Sender<bool>,
 }
@@ -143,8 +167,19 @@ impl State {
     fn new(doors: Doors, limits: Limits, auth: Auth) -> Self {
         let stopping = watch::Sender::new(false);
         let wishes = Arc::new(Semaphore::new(limits.wishes));
-        let meter = call_in::Meter::default();
-        Self { doors, limits, wishes, meter, auth: RwLock::new(Arc::new(auth)), stopping }
+        Self {
+            doors,
+            limits,
+            wishes,
+            meter: meter::Meter::default(),
+            wrong_tokens: meter::Meter::default(),
+            right_tokens: meter::Proven::default(),
+            intake: intake::Intake::default(),
+            streams: share::Shared::new(STREAMS.0, STREAMS.1),
+            waits: share::Shared::new(WAITS.0, WAITS.1),
+            auth: RwLock::new(Arc::new(auth)),
+            stopping,
+        }
     }
 
     fn auth(&self) -> Arc<Auth> {
@@ -185,84 +220,12 @@ impl State {
     }
 }
 
-fn routes(config: &mut ServiceConfig) {
-    let resource = |path: &str| {
-        web::resource(path.to_owned()).default_service(web::to(problem::method_not_allowed))
-    };
-    config
-        .app_data(web::PayloadConfig::new(BODY_LIMIT))
-        .app_data(
-            web::PathConfig::default().error_handler(|fault, _| {
-                Problem::not_found(format!("no such name: {fault}")).into()
-            }),
-        )
-        .service(
-            resource("/v1/leases")
-                .app_data(web::PayloadConfig::new(leases::LEASE_LIMIT))
-                .route(web::get().to(leases::list))
-                .route(web::post().to(leases::create)),
-        )
-        .service(
-            resource("/v1/leases/{id}")
-                .route(web::get().to(leases::show))
-                .route(web::delete().to(leases::release)),
-        )
-        .service(resource("/v1/leases/{id}/renew").route(web::post().to(leases::renew)))
-        .service(resource("/v1/agents").route(web::get().to(agents::list)))
-        .service(
-            resource("/v1/agents/{id}")
-                .route(web::get().to(agents::show))
-                .route(web::patch().to(agents::limit)),
-        )
-        .service(
-            resource("/v1/agents/{id}/hold")
-                .route(web::post().to(holds::hold))
-                .route(web::delete().to(holds::release)),
-        )
-        .service(resource("/v1/agents/{id}/retire").route(web::post().to(agents::retire)))
-        .service(resource("/v1/templates").route(web::get().to(templates::list)))
-        .service(
-            resource("/v1/templates/{id}/provision").route(web::post().to(templates::provision)),
-        )
-        .service(
-            resource("/v1/templates/{id}/hold-next")
-                .route(web::post().to(holds::hold_next))
-                .route(web::delete().to(holds::hold_none)),
-        )
-        .service(resource("/v1/breakers").route(web::get().to(breakers::list)))
-        .service(resource("/v1/breakers/{id}/reset").route(web::post().to(breakers::reset)))
-        .service(resource("/v1/templates/{id}/why").route(web::get().to(nodes::why)))
-        .service(resource("/v1/jobs").route(web::get().to(demand::list)))
-        .service(resource("/v1/why").route(web::get().to(demand::why)))
-        .service(resource("/v1/nodes").route(web::get().to(nodes::list)))
-        .service(resource("/v1/nodes/{node}/drain").route(web::post().to(nodes::drain)))
-        .service(resource("/v1/address-pools").route(web::get().to(addresses::list)))
-        .service(resource("/v1/call-in").route(web::post().to(call_in::call)))
-        .service(
-            resource("/v1/hooks/{source}")
-                .app_data(web::PayloadConfig::new(hooks::HOOK_LIMIT))
-                .route(web::post().to(hooks::hear)),
-        )
-        .service(resource("/v1/clouds").route(web::get().to(agents::clouds)))
-        .service(resource("/v1/status").route(web::get().to(agents::status)))
-        .service(resource("/v1/events").route(web::get().to(events::stream)))
-        .service(resource("/v1/reap").route(web::post().to(control::reap)))
-        .service(
-            resource("/v1/resync")
-                .route(web::get().to(control::plan_resync))
-                .route(web::post().to(control::resync)),
-        )
-        .service(resource("/v1/reload").route(web::post().to(control::reload)))
-        .service(resource("/v1/log-level").route(web::put().to(control::log_level)))
-        .service(resource("/healthz").route(web::get().to(health::healthz)))
-        .service(resource("/readyz").route(web::get().to(health::readyz)))
-        .service(resource("/metrics").route(web::get().to(metrics::show)))
-        .service(resource("/openapi.json").route(web::get().to(openapi::show)))
-        .default_service(web::to(problem::no_such_route));
-}
-
 #[cfg(test)]
 mod operators;
+#[cfg(test)]
+mod spellings;
+#[cfg(test)]
+mod tenants;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

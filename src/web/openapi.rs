@@ -1,12 +1,18 @@
 //! `/openapi.json`: the API described from its handlers and shapes.
 
-use actix_web::web;
-use utoipa::OpenApi;
-use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use std::sync::LazyLock;
 
+use actix_web::HttpResponse;
+use actix_web::http::Method;
+use actix_web::http::header::ContentType;
+use bytes::Bytes;
+use utoipa::OpenApi;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+
+use super::routes::{self, Access};
 use super::{
-    addresses, agents, breakers, call_in, control, demand, events, health, holds, hooks, leases,
-    metrics, nodes, templates,
+    addresses, agents, breakers, call_in, clusters, control, demand, events, health, holds, hooks,
+    leases, metrics, nodes, templates,
 };
 
 #[derive(OpenApi)]
@@ -18,9 +24,9 @@ use super::{
         holds::hold_next, holds::hold_none, agents::clouds,
         agents::status, addresses::list, call_in::call, hooks::hear, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
-        control::log_level, breakers::list, breakers::reset, nodes::list, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, metrics::show, show,
+        control::log_level, clusters::confirm, breakers::list, breakers::reset, nodes::list, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, metrics::show, show,
     ),
-    modifiers(&Bearer),
+    modifiers(&Bearer, &Routed),
     security(("bearer" = [])),
 )]
 struct Api;
@@ -35,9 +41,68 @@ impl utoipa::Modify for Bearer {
     }
 }
 
+/// Gives each operation an id that is its own, and says what its caller needs, by its route.
+struct Routed;
+
+impl utoipa::Modify for Routed {
+    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
+        let table = routes::places();
+        for (path, item) in &mut api.paths.paths {
+            let methods = [
+                (Method::GET, &mut item.get),
+                (Method::POST, &mut item.post),
+                (Method::PUT, &mut item.put),
+                (Method::PATCH, &mut item.patch),
+                (Method::DELETE, &mut item.delete),
+            ];
+            for (method, operation) in methods {
+                let Some(operation) = operation else { continue };
+                operation.operation_id = Some(operation_id(&method, path));
+                let place = table.iter().find(|place| place.path == path);
+                let access = place.and_then(|place| {
+                    place
+                        .methods
+                        .iter()
+                        .find(|(known, _)| *known == method)
+                        .map(|(_, access)| *access)
+                });
+                match access {
+                    Some(Access::Open) => {
+                        operation.security = Some(vec![SecurityRequirement::default()]);
+                    }
+                    Some(Access::Least(role)) => {
+                        let role = [("x-role", role.to_string())].into_iter().collect();
+                        operation.extensions.get_or_insert_default().merge(role);
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+}
+
+/// Spells method and path in camel case: `POST /v1/leases/{id}/renew` is `postLeasesByIdRenew`.
+fn operation_id(method: &Method, path: &str) -> String {
+    let mut id = method.as_str().to_lowercase();
+    for segment in path.strip_prefix("/v1").unwrap_or(path).split('/') {
+        let name = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        let words = name.map(|name| ["by", name]).unwrap_or([segment, ""]);
+        for word in words.iter().flat_map(|words| words.split(['-', '.'])) {
+            let mut letters = word.chars();
+            id.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+            id.push_str(letters.as_str());
+        }
+    }
+    id
+}
+
+/// The document as JSON, made once: whoever asks has its bytes without a copy of them.
+static DOCUMENT: LazyLock<Bytes> =
+    LazyLock::new(|| Bytes::from(serde_json::to_vec(&Api::openapi()).unwrap_or_default()));
+
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, description = "this document")))]
-pub(super) async fn show() -> web::Json<utoipa::openapi::OpenApi> {
-    web::Json(Api::openapi())
+pub(super) async fn show() -> HttpResponse {
+    HttpResponse::Ok().content_type(ContentType::json()).body(DOCUMENT.clone())
 }
 
 #[cfg(test)]
@@ -47,23 +112,21 @@ mod tests {
     use std::collections::BTreeSet;
 
     use reqwest::Method;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
+    use super::super::routes::places;
     use crate::web::testing::Served;
 
-    /// Every method and path that `routes` serves, read from its source: the server itself can not
-    /// be asked.
+    /// Every method and path that is served.
     fn served_routes() -> BTreeSet<String> {
-        let source = include_str!("mod.rs");
-        let routes = &source[source.find("fn routes(").unwrap()..];
-        let mut found = BTreeSet::new();
-        for service in routes.split("resource(\"").skip(1) {
-            let path = service.split('"').next().unwrap();
-            for route in service.split(".route(web::").skip(1) {
-                found.insert(format!("{} {path}", route.split('(').next().unwrap()));
-            }
-        }
-        found
+        let routes = places().into_iter().flat_map(|place| {
+            let path = place.path;
+            let name = move |method: &actix_web::http::Method| {
+                format!("{} {path}", method.as_str().to_lowercase())
+            };
+            place.methods.into_iter().map(move |(method, _)| name(&method))
+        });
+        routes.collect()
     }
 
     async fn document(served: &Served) -> Value {
@@ -130,10 +193,31 @@ mod tests {
         for item in document["paths"].as_object().unwrap().values() {
             for operation in item.as_object().unwrap().values() {
                 assert!(!operation["responses"].as_object().unwrap().is_empty());
+                // Who may use it is told of each.
+                let open = operation["security"] == json!([{}]);
+                assert_ne!(open, operation["x-role"].is_string(), "{operation}");
             }
         }
+        assert_eq!(document["paths"]["/v1/reload"]["post"]["x-role"], "admin");
         let fields = &document["components"]["schemas"]["LeaseIn"]["properties"];
         assert!(fields["ttlSeconds"].is_object());
+        served.stop().await;
+    }
+
+    // Invariant: a client made from the document has a name of its own for each operation.
+
+    #[tokio::test]
+    async fn no_two_operations_have_one_id() {
+        let served = Served::new();
+        let document = document(&served).await;
+        let items = document["paths"].as_object().unwrap().values();
+        let operations = items.flat_map(|item| item.as_object().unwrap().values());
+        let ids: Vec<&str> = operations.map(|one| one["operationId"].as_str().unwrap()).collect();
+        let distinct: BTreeSet<_> = ids.iter().collect();
+        assert_eq!(distinct.len(), ids.len(), "{ids:?}");
+        for id in ["getLeasesById", "postLeasesByIdRenew", "getAddressPools", "getOpenapiJson"] {
+            assert!(ids.contains(&id), "{ids:?}");
+        }
         served.stop().await;
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::RETRY_AFTER;
+use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 use drover_actors::message::Refusal;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,9 @@ use utoipa::ToSchema;
 const KINDS: &str = "urn:drover:problem:";
 /// The kind of a configuration with faults.
 const OF_CONFIGURATION: &str = "configuration-refused";
+
+/// When it is worth asking again for what is refused because too much is there, in seconds.
+const AGAIN_SECONDS: u64 = 10;
 
 /// A problem document (`application/problem+json`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema, thiserror::Error)]
@@ -116,12 +119,51 @@ impl Problem {
         Self { retry_after: Some(seconds), ..problem }
     }
 
+    /// The service has no room for this now.
+    pub fn crowded() -> Self {
+        let problem = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "busy",
+            "too many requests are under way",
+            "nothing was done; repeat the request after some seconds",
+        );
+        Self { retry_after: Some(5), ..problem }
+    }
+
+    /// The body is larger than the route takes.
+    pub fn too_large(limit: usize) -> Self {
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body-too-large",
+            "the body is too large",
+            format!("the body must be at most {limit} bytes"),
+        )
+    }
+
+    /// The body does not come.
+    pub fn too_slow() -> Self {
+        Self::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "body-too-slow",
+            "the body came too slowly",
+            "nothing was done; send the whole body at once, within 30 s",
+        )
+    }
+
     /// What the herd refused.
     pub fn refused(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Unknown(text) => Self::not_found(text),
             Refusal::Conflict(text) => {
                 Self::new(StatusCode::CONFLICT, "conflict", "it contradicts what stands", text)
+            }
+            Refusal::TooMany(text) => {
+                let (name, title) = ("too-many-leases", "as many as may be are there already");
+                let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, name, title, text);
+                Self { retry_after: Some(AGAIN_SECONDS), ..problem }
+            }
+            Refusal::Forbidden(text) => {
+                Self::new(StatusCode::FORBIDDEN, "forbidden", "the caller may not do this", text)
             }
             Refusal::Unavailable(text) => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -160,17 +202,22 @@ pub(super) async fn no_such_route(request: HttpRequest) -> Problem {
 }
 
 /// Answers a method that a route does not take.
-pub(super) async fn method_not_allowed(request: HttpRequest) -> Problem {
-    Problem::new(
+pub(super) fn method_not_allowed(request: &HttpRequest, allow: &str) -> HttpResponse {
+    let problem = Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "method-not-allowed",
         "the route does not take this method",
         format!(
-            "`{}` does not take {}; /openapi.json lists what it takes",
+            "`{}` takes {allow}, and does not take {}",
             printable(request.path()),
-            request.method()
+            printable(request.method().as_str())
         ),
-    )
+    );
+    let mut response = problem.error_response();
+    if let Ok(allow) = HeaderValue::from_str(allow) {
+        response.headers_mut().insert(ALLOW, allow);
+    }
+    response
 }
 
 /// Cuts text from outside to what may be repeated in an answer.

@@ -5,14 +5,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use std::{fs, io};
 
-use actix_web::dev::ServerHandle;
-use actix_web::middleware::from_fn;
-use actix_web::{App, HttpServer, rt, web};
+use actix_web::web;
 
-use super::{Auth, Doors, Limits, State, auth, routes};
+use super::{Auth, Doors, Limits, State, serve};
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,8 +46,8 @@ pub enum StartError {
         #[source]
         cause: io::Error,
     },
-    /// The thread of the web could not be started.
-    #[error("cannot start the web's thread")]
+    /// A thread of the web could not be started.
+    #[error("cannot start a thread of the web")]
     Thread(#[source] io::Error),
 }
 
@@ -60,35 +57,52 @@ pub struct Running {
     pub addrs: Vec<SocketAddr>,
     sockets: Sockets,
     state: web::Data<State>,
-    server: ServerHandle,
-    thread: JoinHandle<io::Result<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Running {
     /// Changes who may come in, from the next request on.
     pub fn replace_auth(&self, auth: Auth) {
+        self.sockets.follow(&auth);
         self.state.replace_auth(auth);
     }
 
     /// Stops: no new connection, waiting requests and streams end, running ones have 5 s.
     pub async fn stop(self) {
         self.state.stopping.send_replace(true);
-        self.server.stop(true).await;
-        let ended = tokio::task::spawn_blocking(|| self.thread.join()).await;
-        if !matches!(ended, Ok(Ok(Ok(())))) {
+        let threads = self.threads;
+        let join = || threads.into_iter().all(|thread| thread.join().is_ok());
+        if !matches!(tokio::task::spawn_blocking(join).await, Ok(true)) {
             tracing::warn!("web ended with a fault");
         }
         drop(self.sockets);
     }
 }
 
-/// Unix sockets that go with their server.
+/// Unix sockets that go with their server, with the modes they were given.
 #[derive(Default)]
-struct Sockets(Vec<PathBuf>);
+struct Sockets(Vec<(PathBuf, Option<u32>)>);
+
+impl Sockets {
+    /// Lets those reach the sockets who may come in now.
+    fn follow(&self, auth: &Auth) {
+        for (path, _) in self.0.iter().filter(|(_, mode)| mode.is_none()) {
+            let mode = fs::Permissions::from_mode(needed_mode(auth));
+            if let Err(error) = fs::set_permissions(path, mode) {
+                tracing::warn!(socket = %path.display(), %error, "socket keeps its mode");
+            }
+        }
+    }
+}
+
+/// Who may come in is decided by peer credentials; the mode only spares others the attempt.
+fn needed_mode(auth: &Auth) -> u32 {
+    if auth.admits_peers() { 0o666 } else { 0o600 }
+}
 
 impl Drop for Sockets {
     fn drop(&mut self) {
-        for socket in &self.0 {
+        for (socket, _) in &self.0 {
             // It may be gone already; what matters is that it does not stay.
             let _ = fs::remove_file(socket);
         }
@@ -118,11 +132,8 @@ pub fn bind(listen: Vec<Listen>, auth: &Auth) -> Result<Bound, StartError> {
                 bound.addrs.push(addr);
             }
             Listen::Unix { path, mode } => {
-                // Who may come in is decided by peer credentials; the mode only spares others the
-                // attempt.
-                let mode = mode.unwrap_or(if auth.admits_peers() { 0o666 } else { 0o600 });
-                bound.unix.push(bind_unix(&path, mode)?);
-                bound.sockets.0.push(path);
+                bound.unix.push(bind_unix(&path, mode.unwrap_or_else(|| needed_mode(auth)))?);
+                bound.sockets.0.push((path, mode));
             }
         }
     }
@@ -137,52 +148,13 @@ impl Bound {
     pub fn serve(self, doors: Doors, auth: Auth, limits: Limits) -> Result<Running, StartError> {
         let Self { tcp, unix, addrs, sockets } = self;
         let state = web::Data::new(State::new(doors, limits, auth));
-        let (ready, handle) = std::sync::mpsc::channel();
-        let served = state.clone();
-        let serve = move || {
-            rt::System::new().block_on(async move {
-                let server = build(served, tcp, unix)?;
-                // The receiver waits below; it cannot have gone.
-                let _ = ready.send(server.handle());
-                server.await
-            })
-        };
-        let thread = std::thread::Builder::new()
-            .name("web".into())
-            .spawn(serve)
-            .map_err(StartError::Thread)?;
-        match handle.recv() {
-            Ok(server) => Ok(Running { addrs, sockets, state, server, thread }),
-            Err(_) => Err(StartError::Thread(match thread.join() {
-                Ok(Err(cause)) => cause,
-                Ok(Ok(())) | Err(_) => io::Error::other("the thread ended early"),
-            })),
-        }
+        let threads = serve::start(&state, tcp, unix).map_err(|cause| {
+            // Those that run already end.
+            state.stopping.send_replace(true);
+            StartError::Thread(cause)
+        })?;
+        Ok(Running { addrs, sockets, state, threads })
     }
-}
-
-fn build(
-    state: web::Data<State>,
-    tcp: Vec<TcpListener>,
-    unix: Vec<(UnixListener, u32)>,
-) -> io::Result<actix_web::dev::Server> {
-    let service_uid = unix.first().map_or(0, |(_, uid)| *uid);
-    let mut server = HttpServer::new(move || {
-        App::new().app_data(state.clone()).wrap(from_fn(auth::gate)).configure(routes)
-    })
-    .on_connect(move |stream, data| auth::note_peer(service_uid, stream, data))
-    .workers(2)
-    .max_connections(1024)
-    .client_request_timeout(Duration::from_secs(10))
-    .shutdown_timeout(5)
-    .disable_signals();
-    for listener in tcp {
-        server = server.listen(listener)?;
-    }
-    for (listener, _) in unix {
-        server = server.listen_uds(listener)?;
-    }
-    Ok(server.run())
 }
 
 fn bind_tcp(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
@@ -219,4 +191,62 @@ fn bind_unix(path: &Path, mode: u32) -> Result<(UnixListener, u32), StartError> 
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed)?;
     let uid = fs::metadata(path).map_err(failed)?.uid();
     Ok((listener, uid))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::super::testing::Served;
+    use super::super::{Peer, PeerGrant, Role};
+    use super::*;
+
+    // Invariant: one socket, one service.
+
+    #[tokio::test]
+    async fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
+        let served = Served::new();
+        let listen = |path: &std::path::Path| {
+            let listen = vec![Listen::Unix { path: path.to_owned(), mode: None }];
+            bind(listen, &Auth::default())
+        };
+        assert!(matches!(listen(&served.socket), Err(StartError::InUse(_))));
+        let file = served.directory.path().join("file");
+        std::fs::write(&file, "kept").unwrap();
+        assert!(matches!(listen(&file), Err(StartError::NotASocket(_))));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
+        let stale = served.directory.path().join("stale.sock");
+        drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
+        drop(listen(&stale).ok().unwrap());
+        assert!(!stale.exists());
+        served.stop().await;
+    }
+
+    #[tokio::test]
+    async fn the_socket_has_the_mode_it_was_given_or_what_its_callers_need() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let served = Served::new();
+        let path = served.directory.path().join("other.sock");
+        let peers = || Auth::new([], vec![PeerGrant { peer: Peer::Uid(7), role: Role::Viewer }]);
+        for (mode, auth, expected) in [
+            (None, Auth::default(), 0o600),
+            (None, peers(), 0o666),
+            (Some(0o660), Auth::default(), 0o660),
+            (Some(0o600), peers(), 0o600),
+        ] {
+            let listen = vec![Listen::Unix { path: path.clone(), mode }];
+            let bound = bind(listen, &auth).ok().unwrap();
+            let running = bound.serve(served.doors(), auth, Limits::default()).ok().unwrap();
+            let seen = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(seen(), expected);
+            // Whoever is listed by an edit reaches it, and whoever is not any more does not.
+            running.replace_auth(peers());
+            assert_eq!(seen(), mode.unwrap_or(0o666));
+            running.replace_auth(Auth::default());
+            assert_eq!(seen(), mode.unwrap_or(0o600));
+            running.stop().await;
+        }
+        served.stop().await;
+    }
 }

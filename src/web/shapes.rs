@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use drover_actors::fact::{AgentPicture, LeasePicture, ResetPicture};
 
+use drover_actors::id::LeaseId;
 use drover_actors::overrides::Overrides;
+use drover_actors::tenant::By;
 use drover_actors::time::WallTime;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -27,15 +29,24 @@ pub struct LeaseOut {
     pub state: String,
     /// Its agent, once granted.
     pub agent: Option<String>,
-    /// For whom.
+    /// For whom; blank where the lease is not the caller's.
     pub owner: String,
     /// Who asked.
     pub principal: String,
+    /// The group whose lease it is too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// What was asked for, in words.
+    #[serde(default)]
+    pub wants: String,
+    /// When it was asked for (RFC 3339); left out where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<String>,
     /// When it runs out (RFC 3339), once granted.
     pub expires_at: Option<String>,
     /// Why it waits or ended.
     pub detail: String,
-    /// How to log in, once ready.
+    /// How to log in, once ready; null where the lease is not the caller's.
     pub ssh: Option<SshOut>,
 }
 
@@ -58,8 +69,11 @@ pub struct SshOut {
 /// Leases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeasesOut {
-    /// Live ones and the last that ended.
+    /// Live ones and the last that ended, by id.
     pub leases: Vec<LeaseOut>,
+    /// There are more: list them with `after` set to this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// Time spent in a state.
@@ -87,7 +101,7 @@ pub struct AgentOut {
     pub vmid: Option<u32>,
     /// Its node, once chosen.
     pub node: Option<String>,
-    /// How to log in, once known.
+    /// How to log in, once known; null where a lease of somebody else is on it.
     pub ssh: Option<SshOut>,
     /// Leases on it.
     pub leases: Vec<String>,
@@ -368,19 +382,41 @@ fn phases(phases: &[(String, u64)]) -> Vec<PhaseOut> {
 }
 
 impl LeaseOut {
-    /// Spells a lease; how to log in comes from its agent and is told only while it is ready.
-    pub fn of(view: &View, lease: &LeasePicture) -> Self {
-        let agent = lease.agent.as_ref().filter(|_| lease.state == "ready");
+    /// Spells a lease; how to log in comes from its agent and is told only while it is ready. Who
+    /// may not end it sees that it is there, and neither for whom nor how to log in.
+    pub fn of(view: &View, lease: &LeasePicture, by: &By) -> Self {
+        let theirs = by.owns(&lease.principal, lease.group.as_deref());
+        let agent = lease.agent.as_ref().filter(|_| lease.state == "ready" && theirs);
         Self {
             id: lease.lease.to_string(),
             state: lease.state.clone(),
             agent: lease.agent.as_ref().map(ToString::to_string),
-            owner: lease.owner.clone(),
+            owner: if theirs { lease.owner.clone() } else { String::new() },
             principal: lease.principal.clone(),
+            group: lease.group.clone(),
+            wants: lease.wants.clone(),
+            asked_at: lease.asked.map(rfc3339),
             expires_at: lease.expires.map(rfc3339),
             detail: lease.detail.clone(),
             ssh: agent.and_then(|agent| view.agent(agent)).and_then(|agent| ssh(&agent)),
         }
+    }
+}
+
+impl AgentOut {
+    /// Spells an agent; how to log in is told to admins, and to those alone whose are all leases on
+    /// it, or its hold where there is no lease. Whoever was told it before a lease could use it then.
+    pub fn of(view: &View, agent: &AgentPicture, by: &By) -> Self {
+        let theirs = |lease: &LeaseId| {
+            let known = view.lease(lease);
+            known.is_some_and(|lease| by.owns(&lease.principal, lease.group.as_deref()))
+        };
+        let theirs = match agent.leases.as_slice() {
+            [] => by.may_change_hold(agent.hold_owner.as_ref()),
+            leases => by.all || leases.iter().all(theirs),
+        };
+        let out = Self::from(agent);
+        Self { ssh: out.ssh.filter(|_| theirs), ..out }
     }
 }
 
@@ -501,8 +537,8 @@ impl From<&RestartPicture> for RestartOut {
 }
 
 impl StatusOut {
-    /// Spells the whole view.
-    pub fn of(view: &View) -> Self {
+    /// Spells the whole view, as far as these may see it.
+    pub fn of(view: &View, by: &By) -> Self {
         let live = |lease: &LeasePicture| lease.state != "ended";
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -512,12 +548,12 @@ impl StatusOut {
             clouds: view.clouds().iter().map(CloudOut::from).collect(),
             templates: view.templates().iter().map(TemplateOut::from).collect(),
             address_pools: view.address_pools().iter().map(AddressPoolOut::from).collect(),
-            agents: view.agents().iter().map(AgentOut::from).collect(),
+            agents: view.agents().iter().map(|agent| AgentOut::of(view, agent, by)).collect(),
             leases: view
                 .leases()
                 .iter()
                 .filter(|lease| live(lease))
-                .map(|lease| LeaseOut::of(view, lease))
+                .map(|lease| LeaseOut::of(view, lease, by))
                 .collect(),
             alarms: view.alarms().iter().map(AlarmOut::from).collect(),
             breakers: breakers::breakers(view),

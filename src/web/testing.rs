@@ -19,12 +19,15 @@ use drover_actors::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId, VmId,
 };
 use drover_actors::ledger::Ledger;
-use drover_actors::message::{HerdCommand, NodeDrained, NodesSeen, Provisioned, Refusal};
+use drover_actors::message::{
+    ClusterConfirmed, HerdCommand, NodeDrained, NodesSeen, Provisioned, Refusal,
+};
 use drover_actors::overrides::Overrides;
 use drover_actors::placement::report::{NodeReport, WhyReport};
 use drover_actors::ports::{JobSight, Observer};
 use drover_actors::reconciler::finding::{Does, Finding};
 use drover_actors::record::{LeaseAsk, Want};
+use drover_actors::tenant::By;
 use drover_actors::time::WallTime;
 use reqwest::Method;
 use secrecy::SecretString;
@@ -75,6 +78,9 @@ pub(crate) fn lease(id: &str, state: &str, agent: Option<&str>, detail: &str) ->
         agent: agent.map(AgentId::new),
         owner: "tester".into(),
         principal: "token:operator".into(),
+        group: None,
+        wants: "labels `linux`".into(),
+        asked: None,
         expires: agent.map(|_| THEN + Duration::from_secs(3600)),
         detail: detail.into(),
     }
@@ -96,6 +102,7 @@ pub(crate) fn agent(id: &str, state: &str) -> AgentPicture {
         uses: 1,
         overrides: Overrides::default(),
         held_until: None,
+        hold_owner: None,
         on_trial: false,
         detail: String::new(),
         phases: vec![("Cloning".into(), 1200), ("Booting".into(), 4000)],
@@ -157,12 +164,12 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             };
             reply.send(answer).ok();
         }
-        HerdCommand::Renew { lease, ttl, reply } => {
-            let answer = known(&view, &lease).map(|_| THEN + ttl);
+        HerdCommand::Renew { lease, ttl, by, reply } => {
+            let answer = known(&view, &lease, &by).map(|_| THEN + ttl);
             reply.send(answer).ok();
         }
-        HerdCommand::Release { lease: id, reply } => {
-            let answer = known(&view, &id).map(|picture| {
+        HerdCommand::Release { lease: id, by, reply } => {
+            let answer = known(&view, &id, &by).map(|picture| {
                 let ended =
                     LeasePicture { state: "ended".into(), detail: "released".into(), ..picture };
                 told(&view, What::Lease(Box::new(ended)));
@@ -182,7 +189,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             });
             reply.send(answer).ok();
         }
-        HerdCommand::Hold { agent, hold, reply } => {
+        HerdCommand::Hold { agent, hold, reply, .. } => {
             let missing = || Refusal::Unknown(format!("no agent `{agent}` lives"));
             let answer = view.agent(&agent).ok_or_else(missing).map(|picture| {
                 let until = hold.map(|hold| THEN + Duration::from_millis(hold.span_ms));
@@ -192,7 +199,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             });
             reply.send(answer).ok();
         }
-        HerdCommand::HoldNext { template, hold, reply } => {
+        HerdCommand::HoldNext { template, hold, reply, .. } => {
             let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));
             let answer = known.map(|one| {
                 let seconds = hold.map(|hold| hold.span_ms / 1000);
@@ -238,7 +245,14 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             ];
             reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), findings)])).ok();
         }
-        HerdCommand::ConfirmOlderJournal => {}
+        HerdCommand::ConfirmOlderJournal | HerdCommand::ConfirmMachine => {}
+        HerdCommand::ConfirmCluster { cloud, no_guests, reply } => {
+            let cluster = ClusterId::new("9f31c0aa52e7d410");
+            let now = ClusterId::new("0c5d1a7e42b8f390");
+            let unproven = || Refusal::Conflict("this does not show that it is the same".into());
+            let confirmed = ClusterConfirmed { cloud, cluster, now, guests: 0 };
+            reply.send(no_guests.then_some(confirmed).ok_or_else(unproven)).ok();
+        }
         HerdCommand::Resync { reply } => {
             let findings = vec!["destroy orphan 10417 on pve1".to_owned()];
             reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), findings)])).ok();
@@ -388,8 +402,13 @@ fn a_node() -> NodeReport {
     }
 }
 
-fn known(view: &View, lease: &LeaseId) -> Result<LeasePicture, Refusal> {
-    view.lease(lease).ok_or_else(|| Refusal::Unknown(format!("no lease `{lease}`")))
+fn known(view: &View, lease: &LeaseId, by: &By) -> Result<LeasePicture, Refusal> {
+    let known = view.lease(lease);
+    let picture = known.ok_or_else(|| Refusal::Unknown(format!("no lease `{lease}`")))?;
+    if !by.owns(&picture.principal, picture.group.as_deref()) {
+        return Err(Refusal::Forbidden(format!("lease `{lease}` is not of `{}`", by.principal)));
+    }
+    Ok(picture)
 }
 
 /// A web that serves on loopback and a Unix socket.
@@ -476,12 +495,19 @@ impl Served {
             role,
             secret: SecretString::from(format!("{role}-token")),
         });
+        let build = TokenGrant {
+            name: "build".into(),
+            role: Role::Operator,
+            secret: SecretString::from("build-token"),
+        };
+        let tokens = tokens.into_iter().chain(std::iter::once(build));
         let socket = directory.path().join("drover.sock");
         let listen = vec![
             Listen::Unix { path: socket.clone(), mode: None },
             Listen::Tcp("127.0.0.1:0".parse().unwrap()),
         ];
-        let auth = Auth::new(tokens, Vec::new());
+        let groups = [("token:build".to_owned(), "build".to_owned())];
+        let auth = Auth::new(tokens, Vec::new()).grouped(groups.into());
         let running = bind(listen, &auth).unwrap().serve(doors.clone(), auth, limits).unwrap();
         let base = format!("http://{}", running.addrs[0]);
         rustls::crypto::ring::default_provider().install_default().ok();

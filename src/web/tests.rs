@@ -15,9 +15,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::testing::{Served, agent, lease, told};
-use super::{
-    Auth, BODY_LIMIT, Doors, Limits, Listen, Peer, PeerGrant, Role, StartError, TokenGrant, bind,
-};
+use super::{Auth, BODY_LIMIT, Doors, Limits, Listen, Role, TokenGrant, bind};
 use crate::view::View;
 
 const KEY: &str =
@@ -54,6 +52,8 @@ async fn every_route_takes_the_roles_it_should() {
         (1, Method::GET, "/v1/leases", ""),
         (1, Method::GET, "/v1/leases/x", ""),
         (1, Method::GET, "/v1/nothing", ""),
+        (1, Method::POST, "/v1/nothing", ""),
+        (1, Method::PATCH, "/v1/leases/x", ""),
         (2, Method::POST, "/v1/leases", ask),
         (2, Method::POST, "/v1/leases/x/renew", r#"{"ttlSeconds": 60}"#),
         (2, Method::DELETE, "/v1/leases/x", ""),
@@ -67,8 +67,6 @@ async fn every_route_takes_the_roles_it_should() {
         (3, Method::POST, "/v1/reap", ""),
         (3, Method::POST, "/v1/reload", ""),
         (3, Method::PUT, "/v1/log-level", r#"{"level": "debug"}"#),
-        (3, Method::POST, "/v1/nothing", ""),
-        (3, Method::PATCH, "/v1/leases/x", ""),
     ];
     let callers = [None, Some("viewer"), Some("operator"), Some("admin")];
     for (least, method, path, body) in routes {
@@ -311,6 +309,22 @@ async fn a_service_that_stops_says_so() {
     served.stop().await;
 }
 
+// Invariant: whoever waits for the end of a lease is told it at once, with its cause.
+
+#[tokio::test]
+async fn a_long_poll_until_the_end_tells_the_holder_of_a_ready_lease_by_what_it_was_lost() {
+    let served = Served::new();
+    told(&served.view, What::Agent(Box::new(agent("a1", "Leased"))));
+    told(&served.view, What::Lease(Box::new(lease("x", "ready", Some("a1"), ""))));
+    let poll = served.admin(Method::GET, "/v1/leases/x?waitSeconds=300&until=ended", "");
+    let why = "lost: its guest was switched off";
+    let dies = async { told(&served.view, What::Lease(Box::new(lease("x", "ended", None, why)))) };
+    let (answer, ()) = tokio::join!(poll, dies);
+    let (state, detail) = (&answer.body["state"], &answer.body["detail"]);
+    assert_eq!((state, detail), (&json!("ended"), &json!(why)));
+    served.stop().await;
+}
+
 // Invariant: a wait ends with the change, and a lease tells how to log in only while it is ready.
 
 #[tokio::test]
@@ -344,7 +358,8 @@ async fn a_long_poll_ends_when_the_lease_is_ready() {
         "port": 2222,
         "user": "ci"
       },
-      "state": "ready"
+      "state": "ready",
+      "wants": "labels `linux`"
     }
     "#);
     served.stop().await;
@@ -357,7 +372,8 @@ async fn a_wait_is_bounded_and_its_query_strict() {
     for (path, status, part) in [
         ("/v1/leases/x?waitSeconds=301", 400, "at most 300, and is 301"),
         ("/v1/leases/x?wait=3", 400, "unknown field `wait`"),
-        ("/v1/leases/x?waitSeconds=soon", 400, "only `waitSeconds`"),
+        ("/v1/leases/x?waitSeconds=soon", 400, "only `waitSeconds` and `until`"),
+        ("/v1/leases/x?until=dawn", 400, "must be ready or ended, and is `dawn`"),
         ("/v1/leases/y?waitSeconds=300", 404, "no lease `y`"),
     ] {
         let answer = served.admin(Method::GET, path, "").await;
@@ -449,8 +465,7 @@ async fn a_resync_reloads_before_it_reconciles() {
     };
     let doors = Doors { reload: Arc::new(reload), ..served.doors() };
     let listen = vec![Listen::Tcp("127.0.0.1:0".parse().unwrap())];
-    let token =
-        TokenGrant { name: "a".into(), role: Role::Operator, secret: SecretString::from("t") };
+    let token = TokenGrant { name: "a".into(), role: Role::Admin, secret: SecretString::from("t") };
     let auth = Auth::new([token], vec![]);
     let running = bind(listen, &auth).unwrap().serve(doors, auth, Limits::default()).unwrap();
     let url = format!("http://{}/v1/resync", running.addrs[0]);
@@ -467,7 +482,10 @@ async fn routes_and_methods_that_are_none_are_problems_too() {
     let missing = served.admin(Method::GET, "/v2/leases", "").await;
     let method = served.admin(Method::PATCH, "/v1/leases", "").await;
     let name = served.admin(Method::GET, "/v1/leases/%ff", "").await;
-    for (answer, status) in [(missing, 404), (method, 405), (name, 404)] {
+    let no_query = served.admin(Method::GET, "/v1/why", "").await;
+    let wrong_query = served.admin(Method::GET, "/v1/why?about=x", "").await;
+    let answers = [(missing, 404), (method, 405), (name, 404), (no_query, 400), (wrong_query, 400)];
+    for (answer, status) in answers {
         assert_eq!((answer.status, answer.kind.as_str()), (status, "application/problem+json"));
     }
     served.stop().await;
@@ -522,49 +540,6 @@ async fn readiness_follows_the_start() {
     assert_eq!(served.call(None, Method::GET, "/healthz", "").await.status, 200);
     served.alive.store(false, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(served.call(None, Method::GET, "/healthz", "").await.status, 503);
-    served.stop().await;
-}
-
-// Invariant: one socket, one service.
-
-#[tokio::test]
-async fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
-    let served = Served::new();
-    let listen = |path: &std::path::Path| {
-        let listen = vec![Listen::Unix { path: path.to_owned(), mode: None }];
-        bind(listen, &Auth::default())
-    };
-    assert!(matches!(listen(&served.socket), Err(StartError::InUse(_))));
-    let file = served.directory.path().join("file");
-    std::fs::write(&file, "kept").unwrap();
-    assert!(matches!(listen(&file), Err(StartError::NotASocket(_))));
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
-    let stale = served.directory.path().join("stale.sock");
-    drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
-    drop(listen(&stale).ok().unwrap());
-    assert!(!stale.exists());
-    served.stop().await;
-}
-
-#[tokio::test]
-async fn the_socket_has_the_mode_it_was_given_or_what_its_callers_need() {
-    use std::os::unix::fs::PermissionsExt;
-
-    let served = Served::new();
-    let path = served.directory.path().join("other.sock");
-    let peers = || Auth::new([], vec![PeerGrant { peer: Peer::Uid(7), role: Role::Viewer }]);
-    for (mode, auth, expected) in [
-        (None, Auth::default(), 0o600),
-        (None, peers(), 0o666),
-        (Some(0o660), Auth::default(), 0o660),
-        (Some(0o600), peers(), 0o600),
-    ] {
-        let listen = vec![Listen::Unix { path: path.clone(), mode }];
-        let bound = bind(listen, &auth).ok().unwrap();
-        let running = bound.serve(served.doors(), auth, Limits::default()).ok().unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, expected);
-        running.stop().await;
-    }
     served.stop().await;
 }
 

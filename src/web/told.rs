@@ -1,6 +1,7 @@
 //! Facts as events of the API.
 
 use drover_actors::fact::{Fact, What};
+use drover_actors::tenant::By;
 use serde_json::{Value, json};
 
 use super::AddressPoolOut;
@@ -11,15 +12,15 @@ use super::shapes::{
 use super::sources::{LostJobOut, SourceOut};
 use crate::view::{BreakerPicture, CloudPicture, GoneAgent, LostJob, TemplatePicture, View};
 
-/// Spells a fact as an event: its kind, and `{at, kind, …}`.
-pub fn event_out(view: &View, fact: &Fact) -> (&'static str, Value) {
+/// Spells a fact as an event, as far as these may see it: its kind, and `{at, kind, …}`.
+pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
     let at = fact.at;
     let (kind, body) = match &fact.what {
         What::ConfigApplied { generation, .. } => {
             ("configApplied", json!({ "generation": generation.0 }))
         }
         What::ConfigRefused { text, .. } => ("configRefused", json!({ "text": text })),
-        What::Agent(agent) => ("agent", json!({ "agent": AgentOut::from(&**agent) })),
+        What::Agent(agent) => ("agent", json!({ "agent": AgentOut::of(view, agent, by) })),
         What::Step { agent, template, step, ms, exit, log } => (
             "step",
             json!({ "step": {
@@ -46,7 +47,7 @@ pub fn event_out(view: &View, fact: &Fact) -> (&'static str, Value) {
                 since: rfc3339(at),
             }}),
         ),
-        What::Lease(lease) => ("lease", json!({ "lease": LeaseOut::of(view, lease) })),
+        What::Lease(lease) => ("lease", json!({ "lease": LeaseOut::of(view, lease, by) })),
         What::Template { .. } => (
             "template",
             json!({ "template": TemplatePicture::of(&fact.what).as_ref().map(TemplateOut::from) }),

@@ -22,7 +22,12 @@ pub struct Herd {
 impl Herd {
     /// Provisions them all at once, and tells how that went.
     pub fn provisioned(agents: u32, lanes: Lanes) -> (Self, Provision) {
-        let cluster = Cluster::start(agents, true);
+        Self::provisioned_on(Cluster::start(agents, true), lanes)
+    }
+
+    /// The same on a cluster that is there.
+    pub fn provisioned_on(cluster: Cluster, lanes: Lanes) -> (Self, Provision) {
+        let agents = cluster.agents;
         let service = Service::start(&cluster, lanes);
         let (before, mark) = (service.usage(), cluster.record.mark());
         service.keep(true);

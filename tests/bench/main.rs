@@ -11,6 +11,7 @@
 )]
 
 mod api;
+mod broker;
 mod figure;
 #[expect(dead_code, reason = "the wire tests use all of it")]
 #[path = "../wire/harness.rs"]
@@ -25,6 +26,7 @@ mod provision;
 mod record;
 mod reset;
 mod site;
+mod snapshot;
 mod storm;
 mod webhook;
 
@@ -33,20 +35,27 @@ use herd::Herd;
 use site::Lanes;
 
 /// What can be measured, by name.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 16] = [
     "provision-200",
+    "workers-50",
     "lanes-200",
     "teardown-200",
     "provision-1000",
+    "provision-10000",
     "idle",
     "recovery-1000",
     "journal",
+    "snapshot-150000",
     "placement",
+    "wants-2000",
     "lease-warm",
     "webhook-200",
     "reset",
     "storm",
 ];
+
+/// The one that takes many minutes, and is measured when it is named.
+const LARGE: &str = "provision-10000";
 
 /// Those that need a herd of a thousand, which is provisioned once.
 const OF_THOUSAND: [&str; 3] = ["provision-1000", "idle", "recovery-1000"];
@@ -82,6 +91,9 @@ fn main() {
     if wanted("provision-200") {
         provision::beside_script(&mut report, 200);
     }
+    if wanted("workers-50") {
+        provision::beside_workers(&mut report, 50);
+    }
     if ["lanes-200", "teardown-200"].into_iter().any(wanted) {
         let (herd, provision) = Herd::provisioned(200, Lanes::Default);
         if wanted("lanes-200") {
@@ -97,8 +109,17 @@ fn main() {
     if wanted("journal") {
         journal::tell(&mut report);
     }
+    if wanted("snapshot-150000") {
+        snapshot::tell(&mut report);
+    }
     if wanted("placement") {
         placement::tell(&mut report);
+    }
+    if wanted("wants-2000") {
+        broker::tell(&mut report);
+    }
+    if words.iter().any(|word| word == LARGE) {
+        provision::beside_tenth(&mut report, 10_000);
     }
     if wanted("lease-warm") {
         lease::tell(&mut report);

@@ -102,7 +102,8 @@ fn spec() -> TemplateSpec {
     spec
 }
 
-fn micros(mut one: impl FnMut()) -> f64 {
+/// The median of what one takes.
+pub fn micros(mut one: impl FnMut()) -> f64 {
     let times: Vec<f64> = (0..TIMES)
         .map(|_| {
             let begun = Instant::now();

@@ -20,6 +20,50 @@ pub fn beside_script(report: &mut Report, agents: u32) {
     provision.tell(report, Some(&script));
 }
 
+/// Provisions them all at once, beside a tenth of them: what one costs must not depend on how many
+/// there are.
+pub fn beside_tenth(report: &mut Report, agents: u32) {
+    let tenth = {
+        let (_, provision) = Herd::provisioned(agents / 10, Lanes::Wide);
+        provision
+    };
+    let (_, all) = Herd::provisioned(agents, Lanes::Wide);
+    let name = format!("provision-{agents}");
+    let each = |one: &Provision, of: f64| of / one.took.len() as f64;
+    let (cpu, memory) = (each(&all, all.used.cpu), each(&all, all.used.memory));
+    let beside = "one of a tenth of them";
+    let figure = Figure::alone(format!("{name}.cost.cpu"), cpu / 1e-3, "ms an agent");
+    report.add(figure.against(beside, each(&tenth, tenth.used.cpu) / 1e-3));
+    let figure = Figure::alone(format!("{name}.cost.memory"), memory / 1024.0, "KiB an agent");
+    report.add(figure.against(beside, each(&tenth, tenth.used.memory) / 1024.0));
+    let times = |one: &Provision| one.took.values().copied().collect::<Vec<f64>>();
+    for (word, share) in [("p50", 0.5), ("p99", 0.99)] {
+        let took = percentile(&times(&all), share);
+        let figure = Figure::alone(format!("{name}.ready.{word}"), took, "s");
+        report.add(figure.against(beside, percentile(&times(&tenth), share)));
+    }
+}
+
+/// Provisions beside the script where each node has the workers that Proxmox has, and where calls
+/// have no bound: a lead that shrinks by the workers is a flood of calls.
+pub fn beside_workers(report: &mut Report, agents: u32) {
+    for (word, workers) in [("three", None), ("unbound", Some(0))] {
+        let cluster = || Cluster::start_with(agents, true, workers);
+        let (_, provision) = Herd::provisioned_on(cluster(), Lanes::Wide);
+        let script = Naive::play(&cluster());
+        let name = format!("workers-{agents}.{word}");
+        tell_times(report, &format!("{name}.ready"), &provision.took, &provision.piece);
+        tell_times(report, &format!("{name}.script.ready"), &script.took, &script.piece);
+        for (percent, share) in [("p50", 0.5), ("p99", 0.99)] {
+            let of = |took: &BTreeMap<u32, f64>| {
+                percentile(&took.values().copied().collect::<Vec<_>>(), share)
+            };
+            let ours = Figure::alone(format!("{name}.lead.{percent}"), of(&provision.took), "s");
+            report.add(ours.against("the script", of(&script.took)));
+        }
+    }
+}
+
 /// What came of many provisions at once.
 pub struct Provision {
     /// Seconds until ready, by VMID.

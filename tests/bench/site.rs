@@ -41,9 +41,19 @@ pub struct Cluster {
 impl Cluster {
     /// Starts one; without `delays` everything but the calls is nearly at once.
     pub fn start(agents: u32, delays: bool) -> Self {
+        Self::start_with(agents, delays, None)
+    }
+
+    /// The same with so many workers of pveproxy and of pvedaemon on each node, 0 for no bound, in
+    /// place of those that Proxmox has.
+    pub fn start_with(agents: u32, delays: bool, workers: Option<u32>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (cluster, latency) = (dir.path().join("cluster.yaml"), dir.path().join("latency.yaml"));
-        std::fs::write(&cluster, describe(agents).to_string()).unwrap();
+        let mut description = describe(agents);
+        if let Some(count) = workers {
+            description["workers"] = json!({ "proxy": count, "daemon": count });
+        }
+        std::fs::write(&cluster, description.to_string()).unwrap();
         // Every delay that is not given has its usual length.
         std::fs::write(&latency, "{}").unwrap();
         let latency = if delays { latency.display().to_string() } else { "none".to_owned() };

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use drover::sim::guest::GuestHost;
 use drover::sim::guests::Quirk;
+use drover::sim::world::{AgentFault, AgentHealth, Faults};
+use drover::view::{GoneAgent, View};
 use drover_actors::fact::{AddressPoolPicture, AgentPicture};
 use drover_actors::id::AgentId;
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_actors::record::Body;
+use drover_actors::record::{Body, Reason};
 
 use super::world::setup::Setup;
 use super::world::{World, call_in_key};
@@ -349,5 +351,67 @@ async fn a_call_is_waited_for_and_kept_over_a_crash() {
     let still = world.view().agent(&ready.agent).unwrap();
     assert_eq!(still.address, Some(place.to_string()));
     world.release(&lease).await;
+    world.end().await;
+}
+
+// Invariant: nobody is logged in to at an address that is another agent's.
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_tells_another_agents_address_is_not_connected_to_there() {
+    let keys = "instanceCap: 2, startupWaitSeconds: 60, maxTotalUses: 1, shutdownTimeoutSec: 5";
+    let world = World::started(Setup::linux(keys)).await;
+    let (first, victim) = world.leased("linux").await;
+    let poses = AgentFault {
+        health: AgentHealth::Posing,
+        vmid: None,
+        chance: 1.0,
+        skip: 0,
+        times: Some(1),
+    };
+    world.faults(Faults { agents: vec![poses], ..Faults::default() });
+    let second = world.lease("linux").await;
+    let told = format!("which is agent {}'s", victim.agent);
+    let poser = |view: &View| view.agents().into_iter().find(|one| one.detail.contains(&told));
+    world.until("the guest's word is not taken", |view| poser(view).is_some()).await;
+    let poser = poser(world.view()).unwrap();
+    assert_eq!(poser.state, "Booting", "{poser:?}");
+    world.ready(&second).await;
+    let keys = world.shell.admitted(victim.vmid.unwrap().0);
+    assert_eq!(keys.into_iter().collect::<Vec<_>>(), [first.as_str()]);
+    assert_eq!(world.view().lease(&first).unwrap().state, "ready");
+    let gone = world.view().gone_agents();
+    let why = gone.iter().find(|gone| gone.agent == poser.agent).unwrap();
+    assert!(matches!(why.reason, Reason::TooSlow { .. }), "{why:?}");
+    world.release(&second).await;
+    world.release(&first).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_names_a_machines_address_before_anybody_else_gets_nothing_of_it() {
+    let keys = "instanceCap: 2, startupWaitSeconds: 60, maxTotalUses: 1, shutdownTimeoutSec: 5";
+    let world = World::started(Setup::linux(keys)).await;
+    let sick = |health, skip| AgentFault { health, vmid: None, chance: 1.0, skip, times: Some(1) };
+    // The first one runs and nobody ever tells where; the second one tells that it is there.
+    let agents = vec![sick(AgentHealth::Dead, 0)];
+    world.faults(Faults { agents, ..Faults::default() });
+    let first = world.lease("linux").await;
+    world.until("it runs", |view| view.agents().iter().any(|one| one.state == "Booting")).await;
+    world.pass(Duration::from_secs(20)).await;
+    let silent = world.view().agents().remove(0);
+    let agents = vec![sick(AgentHealth::Posing, 0)];
+    world.faults(Faults { agents, ..Faults::default() });
+    let second = world.lease("linux").await;
+    let poser = |gone: &GoneAgent| match &gone.reason {
+        Reason::Failed { text, .. } => text.contains("another machine answers at"),
+        _ => false,
+    };
+    world.until("it is found out", |view| view.gone_agents().iter().any(&poser)).await;
+    assert!(world.shell.admitted(silent.vmid.unwrap().0).is_empty());
+    assert!(world.shell.ran().is_empty(), "nothing was run there either");
+    for lease in [&first, &second] {
+        world.ready(lease).await;
+        world.release(lease).await;
+    }
     world.end().await;
 }

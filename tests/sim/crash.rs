@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use drover::sim::world::{CallFault, Faults};
+use drover::view::View;
 use drover_actors::fact::AgentPicture;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::LeaseId;
@@ -221,7 +222,8 @@ async fn a_guest_that_died_while_the_service_was_down_ends_its_lease_as_lost() {
     world.crash();
     world.side.kill_guest(agent.vmid.unwrap().0).await;
     world.start().await;
-    world.until("the lease is lost", |view| view.lease(&lease).unwrap().detail == "lost").await;
+    let lost = |view: &View| view.lease(&lease).unwrap().detail.starts_with("lost: its guest was ");
+    world.until("the lease is lost", lost).await;
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
     assert_eq!(world.view().gone_agents()[0].reason, Reason::PoweredOff);
     world.end().await;
@@ -234,7 +236,8 @@ async fn a_guest_that_was_removed_while_the_service_was_down_is_let_go() {
     world.crash();
     world.side.remove_guest(agent.vmid.unwrap().0);
     world.start().await;
-    world.until("the lease is lost", |view| view.lease(&lease).unwrap().detail == "lost").await;
+    let lost = |view: &View| view.lease(&lease).unwrap().detail.starts_with("lost: its guest was ");
+    world.until("the lease is lost", lost).await;
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
     assert_eq!(world.view().gone_agents()[0].reason, Reason::Vanished);
     world.end().await;

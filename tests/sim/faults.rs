@@ -433,7 +433,8 @@ async fn a_guest_that_claims_anothers_address_never_gets_its_lease() {
     let (second, other) = world.leased("linux").await;
     assert_ne!(other.agent, honest.agent);
     assert_ne!(other.address, honest.address);
-    assert_eq!(reasons(&world), ["Connecting impostor"]);
+    // It is not even connected to there.
+    assert_eq!(reasons(&world), ["Booting too slow"]);
     for lease in [&first, &second] {
         world.release(lease).await;
     }
@@ -446,7 +447,8 @@ async fn a_machine_that_dies_under_a_lease_ends_it_as_lost() {
     let (lease, agent) = world.leased("linux").await;
     world.side.kill_guest(agent.vmid.unwrap().0).await;
     world.until("the lease is lost", |view| view.lease(&lease).unwrap().state == "ended").await;
-    assert_eq!(world.view().lease(&lease).unwrap().detail, "lost");
+    let detail = world.view().lease(&lease).unwrap().detail;
+    assert_eq!(detail, "lost: its guest was switched off");
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
     assert_eq!(reasons(&world), ["powered-off"]);
     world.end().await;
@@ -463,7 +465,10 @@ async fn a_machine_that_died_unnoticed_costs_the_next_lease_nothing_but_time() {
         What::Lease(picture) if picture.lease == lease => Some(picture.state.clone()),
         _ => None,
     };
-    assert_eq!(world.notes.facts(told), ["waiting", "granted", "waiting", "granted", "ready"]);
+    let mut states = world.notes.facts(told);
+    // What it waits for is told meanwhile.
+    states.dedup();
+    assert_eq!(states, ["waiting", "granted", "waiting", "granted", "ready"]);
     world.end().await;
 }
 

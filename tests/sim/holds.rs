@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, Refusal, StopPolicy};
 use drover_actors::record::Reason;
+use drover_actors::tenant::By;
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -66,7 +67,12 @@ async fn a_hold_that_is_released_ends_at_once() {
     let agent = held(&world).await;
     world.release_hold(&agent.agent).await;
     world.until("it goes", |view| view.agent(&agent.agent).is_none()).await;
-    let wish = |reply| HerdCommand::Hold { agent: agent.agent.clone(), hold: None, reply };
+    let wish = |reply| HerdCommand::Hold {
+        agent: agent.agent.clone(),
+        hold: None,
+        by: By::admin("test"),
+        reply,
+    };
     assert!(matches!(world.wish(wish).await, Err(Refusal::Unknown(_))));
     world.end().await;
 }

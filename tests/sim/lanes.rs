@@ -9,7 +9,9 @@ use super::world::setup::Setup;
 
 const AGENTS: usize = 60;
 /// The settings that somebody could have chosen.
-const FIXED: [u32; 5] = [1, 2, 4, 8, 16];
+const FIXED: &[u32] = &[1, 2, 4, 8, 16];
+/// Those that are near the best for full copies.
+const WIDE: &[u32] = &[8, 16];
 
 /// A storage that holds its lock for so many seconds per volume.
 fn locked(seconds: f64) -> Latency {
@@ -21,9 +23,9 @@ fn locked(seconds: f64) -> Latency {
 #[derive(Debug)]
 struct Churn {
     failed: usize,
-    /// Seconds until all were ready.
+    /// Seconds until all were ready, of the rounds that count together.
     up: u64,
-    /// Seconds until all were gone.
+    /// Seconds until all were gone, likewise.
     down: u64,
 }
 
@@ -32,7 +34,8 @@ fn failures(view: &View) -> usize {
     view.gone_agents().iter().filter(|gone| gone.reason.label() == "failed").count()
 }
 
-/// Brings them up and takes them down so many times; tells of the last.
+/// Brings them up and takes them down so many times; all count but the first of several, in which a
+/// storage is got to know.
 async fn churn(latency: &Latency, template: &str, lanes: &str, rounds: u32) -> Churn {
     let keys = format!(
         "startupWaitSeconds: 600, queueTimeoutSec: 100000, retireTimeoutSec: 100000, \
@@ -53,11 +56,15 @@ async fn churn(latency: &Latency, template: &str, lanes: &str, rounds: u32) -> C
         // One that fails is not begun again: nobody asks for it.
         let over = |view: &View| ready(view) == AGENTS + 2 || failures(view) > 0;
         world.until("all are ready, or one failed", over).await;
-        up = (world.elapsed() - begun).as_secs();
+        if round > 0 || rounds == 1 {
+            up += (world.elapsed() - begun).as_secs();
+        }
         let begun = world.elapsed();
         world.reap(true).await;
         world.until("all are gone", |view| view.agents().is_empty()).await;
-        down = (world.elapsed() - begun).as_secs();
+        if round > 0 || rounds == 1 {
+            down += (world.elapsed() - begun).as_secs();
+        }
     }
     let failed = failures(world.view());
     world.end().await;
@@ -69,15 +76,20 @@ fn ready(view: &View) -> usize {
 }
 
 /// The adapted run, and the shortest of the fixed ones in which nothing failed.
-async fn beside_fixed(latency: &Latency, template: &str, rounds: u32) -> (Churn, u64, u64) {
+async fn beside_fixed(
+    latency: &Latency,
+    template: &str,
+    widths: &[u32],
+    rounds: u32,
+) -> (Churn, u64, u64) {
     let adapted = churn(latency, template, "", rounds).await;
     let (mut up, mut down) = (u64::MAX, u64::MAX);
-    for width in FIXED {
+    for width in widths {
         let lanes = format!(
             "adaptLanes: false, clonesPerStorage: {width}, operationsPerNode: {}",
-            width.max(4)
+            (*width).max(4)
         );
-        let fixed = churn(latency, template, &lanes, 1).await;
+        let fixed = churn(latency, template, &lanes, rounds).await;
         if fixed.failed == 0 {
             (up, down) = (up.min(fixed.up), down.min(fixed.down));
         }
@@ -88,7 +100,7 @@ async fn beside_fixed(latency: &Latency, template: &str, rounds: u32) -> (Churn,
 // Invariant: no provision fails for a lock, and the width is within a tenth of the best fixed one.
 
 async fn holds(seconds: f64) {
-    let (adapted, up, down) = beside_fixed(&locked(seconds), "", 1).await;
+    let (adapted, up, down) = beside_fixed(&locked(seconds), "", FIXED, 1).await;
     assert_eq!(adapted.failed, 0, "{seconds}: {adapted:?}");
     assert!(adapted.up * 100 <= up * 110, "{seconds}: {adapted:?} beside {up}");
     assert!(adapted.down * 100 <= down * 115, "{seconds}: {adapted:?} beside {down}");
@@ -112,7 +124,8 @@ async fn a_lock_held_for_four_seconds_is_kept_busy_and_never_waited_for_in_vain(
 #[tokio::test(start_paused = true)]
 async fn full_copies_run_side_by_side_once_the_storage_is_known_to_bear_it() {
     let latency = Latency { copy_bytes_per_second: Spread::of(150e6, 450e6), ..Latency::default() };
-    let (adapted, up, _) = beside_fixed(&latency, "cloneStrategy: FULL", 2).await;
+    // How long the last copies take is luck: rounds of one width part by a seventh.
+    let (adapted, up, _) = beside_fixed(&latency, "cloneStrategy: FULL", WIDE, 4).await;
     assert_eq!(adapted.failed, 0, "{adapted:?}");
     assert!(adapted.up * 100 <= up * 110, "{adapted:?} beside {up}");
 }

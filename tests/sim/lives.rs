@@ -1,12 +1,12 @@
 //! A herd that has been through much is as it was before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_actors::message::AgentCommand;
 
 use super::world::World;
-use super::world::setup::Setup;
+use super::world::setup::{CI_LOGINS, Setup};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -76,6 +76,42 @@ async fn a_thousand_agents_live_and_die_and_nothing_of_them_is_left() {
     assert!(ledger.ended.len() <= 1, "{} leases are remembered after a day", ledger.ended.len());
     let resting: usize = ledger.resting.values().map(|ids| ids.len()).sum();
     assert_eq!(resting, 1, "ids that have rested are remembered");
+    world.end().await;
+}
+
+/// How many entries each part of the journal's fold has, all that is in it counted.
+fn entries(world: &World) -> BTreeMap<String, usize> {
+    fn count(value: &serde_json::Value) -> usize {
+        match value {
+            serde_json::Value::Array(all) => all.iter().map(|one| 1 + count(one)).sum(),
+            serde_json::Value::Object(all) => all.values().map(|one| 1 + count(one)).sum(),
+            _ => 0,
+        }
+    }
+    let folded = serde_json::to_value(world.ledger()).unwrap();
+    folded.as_object().unwrap().iter().map(|(key, value)| (key.clone(), count(value))).collect()
+}
+
+// Invariant: a month of jobs alone, and nobody who asks for a lease, leaves nothing behind.
+
+#[tokio::test(start_paused = true)]
+async fn thirty_days_of_jobs_of_a_ci_system_alone_leave_everything_as_it_was() {
+    let mut setup = Setup::linux("maxTotalUses: 1, instanceCap: 4");
+    setup.credentials = CI_LOGINS.to_owned();
+    let keys = "kind: gitea, url: \"https://ci\", credentialsId: ci, pollSeconds: 600";
+    setup.sections =
+        format!("demand: {{git: {{{keys}}}}}\nservice: {{orphanCleanupPeriodSeconds: 3600}}\n");
+    let world = World::started(setup).await;
+    let mut seen = Vec::new();
+    for day in 1..=30 {
+        world.ci.push("git", 4, &["linux"], Duration::from_secs(60));
+        world.pass(DAY).await;
+        assert_eq!(world.ci.over("git"), 4 * day, "jobs of day {day}");
+        seen.push((held(&world), entries(&world), world.view().leases().len()));
+    }
+    assert_eq!(seen[29].0, seen[1].0);
+    assert_eq!(seen[29].1, seen[1].1, "the journal's entries");
+    assert!(world.ledger().ended.is_empty());
     world.end().await;
 }
 

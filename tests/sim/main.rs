@@ -10,17 +10,21 @@
 )]
 
 mod addresses;
+mod adoption;
 mod breaker;
 mod crash;
+mod death;
 mod demand;
 mod discs;
 mod doctor;
+mod doubt;
 mod faults;
 mod gotchas;
 mod holds;
 mod lanes;
 mod lifecycle;
 mod lives;
+mod lockouts;
 mod lost_cloud;
 mod nodes;
 mod operators;
@@ -30,6 +34,7 @@ mod prepare;
 mod reload;
 mod reload_storm;
 mod resets;
+mod same_cluster;
 mod sources;
 mod strangers;
 mod template_change;

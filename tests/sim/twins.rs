@@ -7,7 +7,8 @@ use std::time::Duration;
 use drover::sim::spec::GuestSpec;
 use drover_actors::fact::AgentPicture;
 use drover_actors::id::LeaseId;
-use drover_actors::message::AgentCommand;
+use drover_actors::machine::Machine;
+use drover_actors::message::{AgentCommand, HerdCommand};
 use drover_actors::record::Reason;
 use futures_util::future::join;
 
@@ -249,7 +250,8 @@ async fn reused_in(state: &str) {
     world.pass(20 * MINUTE).await;
     assert_eq!(config(&world, vmid), before, "{state}");
     if ["Leased", "Draining"].contains(&state) {
-        assert_eq!(world.view().lease(&lease).unwrap().detail, "lost", "{state}");
+        let detail = world.view().lease(&lease).unwrap().detail;
+        assert!(detail.starts_with("lost: "), "{state}: {detail}");
         world.release(&lease).await;
     } else if !["Ready", "Retiring", "Stranded"].contains(&state) {
         let served = world.ready(&lease).await;
@@ -319,7 +321,8 @@ async fn a_backup_brought_back_under_a_living_agent_ends_it_and_goes_with_it() {
         bring_back(&world, vmid, &config(&world, vmid), false);
         world.pass(20 * MINUTE).await;
         if ["Leased", "Draining"].contains(&state) {
-            assert_eq!(world.view().lease(&lease).unwrap().detail, "lost", "{state}");
+            let detail = world.view().lease(&lease).unwrap().detail;
+            assert!(detail.starts_with("lost: "), "{state}: {detail}");
         } else if !["Ready", "Retiring"].contains(&state) {
             world.ready(&lease).await;
             world.release(&lease).await;
@@ -455,4 +458,38 @@ async fn an_id_taken_between_its_choice_and_the_clone_is_the_others() {
         world.side.remove_guest(vmid);
         world.end().await;
     }
+}
+
+// Invariant: a journal that may be a copy destroys nothing that it knows from before.
+
+/// The fields of two machines.
+fn machine(id: &str) -> Option<Machine> {
+    Some(Machine { id: Some(id.to_owned()), ..Machine::default() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_on_another_machine_destroys_nothing_before_an_operator_has_said_that_it_moved() {
+    let mut world = World::new(Setup::linux("instanceCap: 3, maxTotalUses: 1").rack(CLEANING));
+    world.machine = machine("m1");
+    world.start().await;
+    let (lease, agent) = world.leased("linux").await;
+    world.restart(MINUTE).await;
+    assert_eq!(world.ready(&lease).await.agent, agent.agent);
+    world.crash();
+    world.machine = machine("m2");
+    world.start().await;
+    world.ready(&lease).await;
+    world.release(&lease).await;
+    world.pass(30 * MINUTE).await;
+    let vmid = agent.vmid.unwrap().0;
+    assert!(world.guests.running_vmids().contains(&vmid), "nobody has said that it moved");
+    let told = world.view().agent(&agent.agent).unwrap().detail;
+    assert!(told.contains("drover resync --confirm-machine"), "{told}");
+    let (young, other) = world.leased("linux").await;
+    world.release(&young).await;
+    world.until("its own goes", |view| view.agent(&other.agent).is_none()).await;
+    world.send(HerdCommand::ConfirmMachine);
+    world.until("the old one goes", |view| view.agent(&agent.agent).is_none()).await;
+    world.restart(MINUTE).await;
+    world.end().await;
 }

@@ -138,6 +138,8 @@ pub struct Core {
     pub jobs: Vec<Job>,
     /// Its rows.
     pub rows: Vec<Row>,
+    /// Whether drover's rows move to the first page of their list once that was read.
+    pub shifts: bool,
     /// All calls, for what is asked of them.
     pub calls: Vec<String>,
     /// What was wrong with calls.
@@ -149,8 +151,8 @@ impl Default for Core {
     fn default() -> Self {
         let token = "a token of tests".to_owned();
         let (jobs, rows, calls, complaints) = Default::default();
-        let (may_make, holds, down, next) = (true, false, false, 100);
-        Self { token, may_make, holds, down, jobs, rows, calls, complaints, next }
+        let (may_make, holds, down, shifts, next) = (true, false, false, false, 100);
+        Self { token, may_make, holds, down, jobs, rows, shifts, calls, complaints, next }
     }
 }
 
@@ -177,6 +179,15 @@ impl Core {
         let row = Row { id, name, labels, secret, quiet: false, called: false };
         self.rows.push(row.clone());
         row
+    }
+
+    /// Its rows in the order that a page of them is told in.
+    pub fn rows_in_order(&self, first: bool) -> Vec<Row> {
+        let mut rows = self.rows.clone();
+        if self.shifts {
+            rows.sort_by_key(|row| row.name.starts_with("drover-") == first);
+        }
+        rows
     }
 
     /// The row whose runner calls.

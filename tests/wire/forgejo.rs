@@ -42,20 +42,21 @@ fn shown(job: &Job) -> Value {
 impl Forgejo {
     fn runners(&self, request: &Request) -> Reply {
         let page: usize = request.parameter("page").parse().unwrap();
-        let rows = self.core.rows.iter().skip((page - 1) * self.page).take(self.page);
-        let runs = |job: &&Job| matches!(job.stand, Stand::Runs(_));
-        let shown = |row: &Row| {
-            let busy = self.core.on(row.id).iter().any(runs);
-            let status = match (row.called, busy) {
-                (false, _) => "offline",
-                (true, true) => "active",
-                (true, false) => "idle",
-            };
-            json!({ "id": row.id, "uuid": format!("uuid-{}", row.id), "name": row.name,
-                    "status": status, "labels": row.labels, "ephemeral": true })
-        };
-        let all: Vec<Value> = rows.map(shown).collect();
+        let rows = self.core.rows_in_order(page == 1).into_iter();
+        let rows = rows.skip((page - 1) * self.page).take(self.page);
+        let all: Vec<Value> = rows.map(|row| self.told_of(&row)).collect();
         Reply::json(200, &json!(all)).with("X-Total-Count", self.core.rows.len().to_string())
+    }
+
+    fn told_of(&self, row: &Row) -> Value {
+        let runs = |job: &&Job| matches!(job.stand, Stand::Runs(_));
+        let status = match (row.called, self.core.on(row.id).iter().any(runs)) {
+            (false, _) => "offline",
+            (true, true) => "active",
+            (true, false) => "idle",
+        };
+        json!({ "id": row.id, "uuid": format!("uuid-{}", row.id), "name": row.name,
+                "status": status, "labels": row.labels, "ephemeral": true })
     }
 
     fn waiting(&self) -> Reply {
@@ -148,6 +149,12 @@ impl Fake for Forgejo {
             ("GET", ["api", "v1", "orgs", "build", "actions", "runners"]) => self.runners(request),
             ("POST", ["api", "v1", "orgs", "build", "actions", "runners"]) => self.make(request),
             ("GET", ["api", "v1", "orgs", "build", "actions", "runners", "jobs"]) => self.waiting(),
+            ("GET", ["api", "v1", "orgs", "build", "actions", "runners", id]) => {
+                match self.core.rows.iter().find(|row| row.id.to_string() == *id) {
+                    Some(row) => Reply::json(200, &self.told_of(row)),
+                    None => Reply::json(404, &json!({ "message": "not found" })),
+                }
+            }
             ("DELETE", ["api", "v1", "orgs", "build", "actions", "runners", id]) => {
                 let before = self.core.rows.len();
                 self.core.rows.retain(|row| row.id.to_string() != *id);
@@ -180,6 +187,14 @@ fn jobs_of_a_forgejo_run_on_agents_of_their_own_and_leave_nothing_behind() {
 #[test]
 fn a_forgejo_that_does_not_answer_is_told_and_served_again_after_it() {
     ways::an_outage_is_told_and_over_when_it_is(&kind());
+}
+
+#[test]
+fn a_job_of_forgejo_runs_to_its_end_while_the_list_of_runners_shifts() {
+    ways::a_job_runs_to_its_end_while_lists_shift(&Kind {
+        start: || Server::start(Forgejo { page: 20, ..Forgejo::default() }),
+        ..kind()
+    });
 }
 
 #[test]

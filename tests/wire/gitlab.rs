@@ -3,6 +3,7 @@
 //! It answers as GitLab's documentation and the source of its runner say, and is no proof of what a
 //! server does.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use drover::demand::gitlab::{Scope, Settings};
 use drover::demand::{Connector, System, connector};
 use drover::pve::Tls;
 use drover_actors::id::RunnerName;
-use drover_actors::ports::SourceSight;
+use drover_actors::ports::{Known, SourceSight};
 use drover_actors::record::Want;
 use serde_json::{Value, json};
 
@@ -127,17 +128,27 @@ impl GitLab {
         if request.parameter("type") != kind {
             return self.core.complain(format!("runners are listed without type={kind}"));
         }
-        let rows = self.core.rows.iter().map(|row| {
-            let status = match (row.called, self.late) {
-                (false, _) => "never_contacted",
-                (true, false) => "online",
-                (true, true) => "offline",
-            };
-            json!({ "id": row.id, "description": row.name, "status": status, "online": row.called,
-                    "paused": row.quiet, "runner_type": kind, "is_shared": false })
-        });
+        let first = request.parameter("page").parse().unwrap_or(1) == 1;
+        let rows = self.core.rows_in_order(first).into_iter().map(|row| self.told_of(&row, kind));
         let rows = rows.collect();
         self.list(request, rows)
+    }
+
+    fn told_of(&self, row: &Row, kind: &str) -> Value {
+        let status = match (row.called, self.late) {
+            (false, _) => "never_contacted",
+            (true, false) => "online",
+            (true, true) => "offline",
+        };
+        json!({ "id": row.id, "description": row.name, "status": status, "online": row.called,
+                "paused": row.quiet, "runner_type": kind, "is_shared": false })
+    }
+
+    fn one(&self, id: &str) -> Reply {
+        match self.core.rows.iter().find(|row| row.id.to_string() == id) {
+            Some(row) => Reply::json(200, &self.told_of(row, "group_type")),
+            None => Reply::json(404, &json!({ "message": "404 Not found" })),
+        }
     }
 
     fn make(&mut self, request: &Request) -> Reply {
@@ -254,6 +265,7 @@ impl GitLab {
             ("GET", ["groups", _, "runners"]) => self.runners(request, "group_type"),
             ("GET", ["runners", "all"]) => self.runners(request, "instance_type"),
             ("GET", ["runners", id, "jobs"]) => self.jobs_of_runner(request, id),
+            ("GET", ["runners", id]) => self.one(id),
             ("POST", ["user", "runners"]) => self.make(request),
             ("PUT", ["runners", id]) => {
                 let body = request.json();
@@ -337,6 +349,14 @@ fn a_row_of_gitlab_that_somebody_removed_costs_its_agent_and_not_the_job() {
 #[test]
 fn a_guest_whose_gitlab_runner_never_calls_is_given_up_by_deadline() {
     ways::a_runner_that_never_calls_is_given_up(&kind());
+}
+
+#[test]
+fn a_job_of_gitlab_runs_to_its_end_while_the_list_of_runners_shifts() {
+    ways::a_job_runs_to_its_end_while_lists_shift(&Kind {
+        start: || Server::start(GitLab { page: 20, ..GitLab::default() }),
+        ..kind()
+    });
 }
 
 #[test]
@@ -425,7 +445,7 @@ fn group() -> Scope {
 }
 
 fn looked(connector: &dyn Connector) -> Result<SourceSight, String> {
-    block(connector.look()).map_err(|error| error.to_string())
+    block(connector.look(&Known::new())).map_err(|error| error.to_string())
 }
 
 fn block<T>(future: impl Future<Output = T>) -> T {
@@ -489,8 +509,46 @@ fn a_runner_that_had_its_job_is_gone_and_told_again_where_its_row_was_left() {
     assert_eq!(seen(), [(true, 1, Some(id.to_string()))]);
     server.fake().core.finish(id, true);
     assert_eq!(seen(), []);
+    let sight = block(connector.look(&Known::new())).unwrap();
+    assert_eq!(sight.done, [RunnerName::new(name)].into(), "its source says so");
     server.fake().late = true;
     assert_eq!(seen(), [(false, 0, None)]);
+}
+
+// Invariant: a runner that a list does not show is asked for by itself, and is gone only where GitLab
+// says that of that very row.
+
+#[test]
+fn a_runner_that_gitlabs_list_does_not_show_is_found_by_its_number() {
+    let server = Server::start(GitLab::default());
+    let name = RunnerName::new("drover-a1b2c3d4-0123456789abcdef");
+    for n in 0..3 {
+        server.fake().core.row(&format!("theirs {n}"), Vec::new());
+    }
+    server.fake().core.row(name.as_str(), vec!["linux".to_owned()]);
+    let known: Known = [(name.clone(), BTreeSet::new())].into();
+    let connector = connected(&server, group(), false);
+    let look = || {
+        let sight = block(connector.look(&known)).unwrap();
+        (sight.rows.len(), sight.gone.len(), sight.whole)
+    };
+    assert_eq!(look(), (1, 0, true));
+    server.fake().core.shifts = true;
+    assert_eq!(look(), (1, 0, false), "no list shows it");
+    let rename = |to: &str| {
+        server.fake().core.rows.last_mut().unwrap().name = to.to_owned();
+    };
+    rename("the fast one");
+    let (rows, gone, _) = look();
+    assert_eq!((rows, gone), (1, 0), "its number shows it");
+    let number = server.fake().core.rows.pop().unwrap().id;
+    assert_eq!(look(), (0, 1, true));
+    let stranger = connected(&server, group(), false);
+    let sight = block(stranger.look(&known)).unwrap();
+    assert!(sight.gone.is_empty(), "a list proves nothing where its number is not known");
+    let stranger = connected(&server, group(), false);
+    let sight = block(stranger.look(&[(name.clone(), [number].into())].into())).unwrap();
+    assert_eq!(sight.gone, [name].into(), "an earlier start wrote its number down");
 }
 
 // Invariant: a server that asks to be left alone is.

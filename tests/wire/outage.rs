@@ -128,7 +128,8 @@ fn a_node_that_is_down_is_waited_for_and_its_machines_are_replaced() {
     assert_eq!(call(&site, "POST", "/v1/resync", Some(&json!({}))).0, 200);
     board.until(&site, "the lease on the dead machine is lost", |board| {
         let held = &board.leases[&held];
-        held["state"] == "ended" && held["detail"] == "lost"
+        let detail = held["detail"].as_str().unwrap_or_default();
+        held["state"] == "ended" && detail.starts_with("lost: ")
     });
     nothing_is_left(&site, &sim, &mut board);
 }

@@ -1,5 +1,7 @@
 //! Certificates that change under a running service.
 
+use serde_json::Value;
+
 use crate::api::{Board, ask, ready, release};
 use crate::harness::{Service, Sim, Site, world};
 
@@ -18,6 +20,13 @@ fn begun(sim: &Sim, site: &Site) -> (Service, Board, String) {
     let held = ask(site, "linux", "held");
     ready(site, &held);
     (service, board, held)
+}
+
+/// As an administrator does it: the file that the YAML names is replaced, nothing else.
+fn put_in_place(site: &Site, told: &Value) {
+    let fresh = site.dir.path().join("ca.pem.new");
+    std::fs::copy(told["caFile"].as_str().unwrap(), &fresh).unwrap();
+    std::fs::rename(fresh, site.dir.path().join("ca.pem")).unwrap();
 }
 
 // Invariant: whom the YAML trusts is served on, without a restart; whom it does not is refused with
@@ -51,10 +60,7 @@ fn another_authority_is_refused_until_its_file_is_put_in_place() {
     assert!(said.contains("not trusted") && said.contains(seen), "{said}");
     ready(&site, &held);
 
-    // As an administrator does it: the file that the YAML names is replaced, nothing else.
-    let fresh = site.dir.path().join("ca.pem.new");
-    std::fs::copy(told["caFile"].as_str().unwrap(), &fresh).unwrap();
-    std::fs::rename(fresh, site.dir.path().join("ca.pem")).unwrap();
+    put_in_place(&site, &told);
     board.until(&site, "the cloud well", |board| board.cloud("lab").0 == "well");
     for lease in caught {
         ready(&site, &lease);
@@ -89,4 +95,30 @@ fn a_pin_is_kept_until_the_yaml_names_another() {
     board.until(&site, "the cloud well", |board| board.cloud("lab").0 == "well");
     ready(&site, &waiting);
     ready(&site, &held);
+}
+
+// Invariant: a cluster with a new root is another one until an operator has said that it is not, and its
+// guests prove it.
+
+#[test]
+fn a_cluster_with_a_new_root_serves_on_once_an_operator_has_confirmed_it() {
+    let (_dir, sim, site) = world();
+    let (_service, mut board, held) = begun(&sim, &site);
+    let told = sim.order("renew-authority");
+    board.until(&site, "the cloud degraded", |board| board.cloud("lab").0 == "degraded");
+    put_in_place(&site, &told);
+    let advice = "drover cluster confirm lab";
+    board.until(&site, "what to do", |board| board.cloud("lab").1.contains(advice));
+    let waiting = ask(&site, "linux", "waiting");
+    let alone = site.cli(&["cluster", "confirm", "lab", "--no-guests"]);
+    assert_eq!(alone.status.code(), Some(1), "a guest is there: {alone:?}");
+    let done = site.cli(&["cluster", "confirm", "lab"]);
+    assert!(done.status.success(), "{done:?}");
+    board.until(&site, "the cloud well", |board| board.cloud("lab").0 == "well");
+    ready(&site, &held);
+    ready(&site, &waiting);
+    release(&site, &waiting);
+    release(&site, &held);
+    works(&site);
+    assert_eq!(site.cli(&["cluster", "confirm", "lab"]).status.code(), Some(1), "once is enough");
 }

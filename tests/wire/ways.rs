@@ -162,6 +162,23 @@ pub fn a_removed_row_costs_its_agent_and_not_the_job<F: Fake>(kind: &Kind<F>) {
     nothing_left(&scene.server, &scene.sim, &scene.site);
 }
 
+/// Runners are on no page of their list that is read.
+pub fn a_job_runs_to_its_end_while_lists_shift<F: Fake>(kind: &Kind<F>) {
+    let mut scene = Scene::start(kind, "", |fake| {
+        let core = fake.core();
+        core.shifts = true;
+        for n in 0..60 {
+            core.row(&format!("theirs {n}"), Vec::new());
+        }
+    });
+    scene.push("it", &["linux"], None, "sleep 5; echo served");
+    let gone = scene.gone(1);
+    assert_eq!(gone[0]["reason"], "used-up", "{gone:?}");
+    scene.ends(&[("it", "success")]);
+    assert_eq!(scene.site.json(&["status"])["lostJobs"], json!([]));
+    nothing_left(&scene.server, &scene.sim, &scene.site);
+}
+
 /// The guest's program does something else.
 pub fn a_runner_that_never_calls_is_given_up<F: Fake>(kind: &Kind<F>) {
     let more = "registerTimeoutSec: 5, runnerCommand: \"exec sleep 1000\"";

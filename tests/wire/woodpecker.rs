@@ -12,6 +12,7 @@ use drover::demand::woodpecker::Settings;
 use drover::demand::{Connector, System, connector};
 use drover::pve::Tls;
 use drover_actors::id::RunnerName;
+use drover_actors::ports::Known;
 use serde_json::{Value, json};
 
 use crate::ci::{Core, Fake, Job, Reply, Request, Row, Server, Stand};
@@ -125,8 +126,9 @@ impl Woodpecker {
             return self.core.complain("agents are listed without perPage");
         }
         let page: usize = request.parameter("page").parse().unwrap();
-        let rows = self.core.rows.iter().skip((page - 1) * self.page).take(self.page);
-        let rows: Vec<Value> = rows.map(|row| self.shown(row)).collect();
+        let rows = self.core.rows_in_order(page == 1).into_iter();
+        let rows = rows.skip((page - 1) * self.page).take(self.page);
+        let rows: Vec<Value> = rows.map(|row| self.shown(&row)).collect();
         Reply::json(200, &json!(rows))
     }
 
@@ -184,6 +186,12 @@ impl Fake for Woodpecker {
             (_, ["api", ..]) if !self.admin => Reply::empty(403),
             ("GET", ["api", "queue", "info"]) => self.queue(),
             ("GET", ["api", "agents"]) => self.agents(request),
+            ("GET", ["api", "agents", id]) => {
+                match self.core.rows.iter().find(|row| row.id.to_string() == *id) {
+                    Some(row) => Reply::json(200, &self.shown(row)),
+                    None => Reply::empty(404),
+                }
+            }
             ("POST", ["api", "agents"]) => self.make(request),
             ("PATCH", ["api", "agents", id]) => self.change(request, id),
             ("DELETE", ["api", "agents", id]) => self.remove(id),
@@ -224,6 +232,14 @@ fn an_agent_of_woodpecker_that_somebody_removed_costs_its_agent_and_not_the_work
 #[test]
 fn a_guest_whose_woodpecker_agent_never_calls_is_given_up_by_deadline() {
     ways::a_runner_that_never_calls_is_given_up(&kind());
+}
+
+#[test]
+fn a_workflow_runs_to_its_end_while_the_list_of_agents_shifts() {
+    ways::a_job_runs_to_its_end_while_lists_shift(&Kind {
+        start: || Server::start(Woodpecker { page: 20, ..Woodpecker::default() }),
+        ..kind()
+    });
 }
 
 #[test]
@@ -307,7 +323,7 @@ fn rows_of_woodpecker_go_by_their_whole_name_once_no_workflow_is_on_them() {
     let busy = server.fake().core.rows[3].clone();
     server.fake().core.take(&busy, |_| true).unwrap();
     let (connector, runner) = (connected(&server), RunnerName::new(names[0]));
-    let sight = block(connector.look()).unwrap();
+    let sight = block(connector.look(&Known::new())).unwrap();
     let seen: Vec<(&str, u32)> =
         sight.rows.iter().map(|row| (row.runner.as_str(), row.jobs)).collect();
     assert_eq!(seen, [(names[0], 0), (names[1], 0), (names[0], 1)]);

@@ -198,6 +198,17 @@ impl Book {
         }
     }
 
+    /// The agent that was given an address.
+    pub fn user(&self, address: IpAddr) -> Option<&AgentId> {
+        self.taken.get(&address)?;
+        self.held.iter().find(|(_, held)| held.has(address)).map(|(agent, _)| agent)
+    }
+
+    /// The pool that an address is in.
+    pub fn pool_of(&self, address: IpAddr) -> Option<&AddressPoolId> {
+        self.pools.iter().find(|(_, pool)| pool.contains(address)).map(|(id, _)| id)
+    }
+
     /// What an agent has.
     pub fn of(&self, agent: &AgentId) -> Vec<AssignedAddress> {
         self.held.get(agent).map(|held| held.addresses.clone()).unwrap_or_default()

@@ -1,17 +1,21 @@
 //! Addresses that are given to agents: pools of them, and whose each one is ([`book`]).
 
 pub mod book;
+mod claims;
 pub mod pool;
 pub mod range;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 pub use book::{Book, Supply};
 pub use pool::{AddressPoolSpec, AddressSource, AssignedAddress, tell};
 pub use range::AddressRange;
+
+use claims::Claims;
 
 use crate::changes::Changes;
 use crate::fact::AddressPoolPicture;
@@ -25,6 +29,7 @@ use crate::time::{Moment, Now};
 #[derive(Debug, Clone, Default)]
 pub struct Addresses {
     book: Rc<RefCell<Book>>,
+    claims: Rc<RefCell<Claims>>,
     changes: Changes,
 }
 
@@ -76,8 +81,31 @@ impl Addresses {
         self.book.borrow_mut().speak(agent);
     }
 
+    /// An agent is reached at this address from now on, or nowhere.
+    pub fn settle(&self, agent: &AgentId, address: Option<IpAddr>) {
+        self.claims.borrow_mut().settle(agent, address);
+    }
+
+    /// Why an address that an agent's guest tells is not believed; none when it may be the guest's.
+    pub fn objection(&self, agent: &AgentId, address: IpAddr) -> Option<String> {
+        let (claims, book) = (self.claims.borrow(), self.book.borrow());
+        let owner = claims.at(address).or_else(|| book.user(address));
+        if let Some(other) = owner.filter(|other| *other != agent) {
+            return Some(format!(
+                "its guest tells the address {address}, which is agent {other}'s: drover does not \
+                 connect to it there"
+            ));
+        }
+        let pool = book.pool_of(address).filter(|_| owner.is_none())?;
+        Some(format!(
+            "its guest tells the address {address}, which address pool `{pool}` gives to others: \
+             drover does not connect to it there"
+        ))
+    }
+
     /// An agent is gone.
     pub fn give_back(&self, agent: &AgentId, now: Now) {
+        self.claims.borrow_mut().settle(agent, None);
         if self.book.borrow_mut().give_back(agent, now) {
             self.changes.tell();
         }

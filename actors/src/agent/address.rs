@@ -23,6 +23,12 @@ impl Mind {
         &self.addresses
     }
 
+    /// The address its guest is reached at while it may be logged in to; none of one that goes, or
+    /// that is out of reach.
+    pub fn reached_at(&self) -> Option<IpAddr> {
+        self.address().filter(|_| self.state.is_alive() && !self.parked)
+    }
+
     /// The address it is reached by, where that is decided and not found out.
     pub(super) fn own_address(&self) -> Option<IpAddr> {
         self.addresses.first().map(|one| one.address).or(self.called)

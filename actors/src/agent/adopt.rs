@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agent::doubt::horizon;
-use crate::agent::event::{Effect, Guest};
+use crate::agent::event::{Effect, Guest, Pass};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::picture::Waterfall;
 use crate::agent::retire::is_courteous;
@@ -20,6 +20,12 @@ use crate::time::Now;
 
 /// Why a guest goes whose lease ended when the service did.
 const LEASE_CUT: &str = "the end of a lease was cut short";
+
+/// How often a guest that is not running yet is looked at before it is started: its start may have
+/// been accepted before the service ended.
+const START_LOOKS: u32 = 2;
+/// How long a start may take to show.
+const START_SHOWS: Duration = Duration::from_secs(2);
 
 /// What is left of an agent that the journal does not know.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,7 +55,6 @@ impl Mind {
         mind.old_at = mind.spec.limits.lifetime.map(|life| now.mono + life.saturating_sub(earlier));
         mind.waterfall =
             Waterfall::resumed(u64::try_from(earlier.as_millis()).unwrap_or(u64::MAX), now);
-        mind.credit = down;
         mind.uses = entry.uses;
         mind.overrides = entry.wishes.overrides;
         mind.hold.clone_from(&entry.wishes.hold);
@@ -63,7 +68,7 @@ impl Mind {
             node: entry.node.clone(),
             upid: entry.upid.as_ref().map(Upid::new),
             settled: entry.settled,
-            mac: None,
+            mac: entry.mac.clone(),
             address: entry.address.as_deref().and_then(|text| text.parse().ok()),
             host_keys: entry.host_keys.clone(),
             volumes: entry.volumes.clone(),
@@ -71,17 +76,29 @@ impl Mind {
         let lease = |id: &LeaseId, granted: &GrantedLease, stage| {
             let mut granted = granted.clone();
             granted.expires = granted.expires + down;
-            let ends = now.mono + (granted.expires - now.wall);
-            let (asked, retry, tries, told_ready) = (None, None, 0, true);
-            let failing = None;
-            (id.clone(), Lease { granted, ends, stage, asked, retry, tries, told_ready, failing })
+            let left = granted.left(now.wall);
+            if granted.expires > now.wall + left {
+                granted.renew(now.wall + left, now.wall);
+            }
+            (id.clone(), Lease::new(granted, now.mono, now.mono + left, stage))
         };
         let held = entry.leases.iter().map(|(id, granted)| {
-            let keyed = granted.ask.enters();
-            lease(id, granted, if keyed { Stage::Admitting } else { Stage::Ready })
+            // One without its runner's name was cut off before the runner could be made.
+            let pending = granted.pending || granted.pass().is_none();
+            let admitting = granted.ask.enters() && pending;
+            let stage = if admitting { Stage::Admitting } else { Stage::Ready };
+            let (id, mut lease) = lease(id, granted, stage);
+            lease.unseen = !admitting;
+            lease.unsure = admitting && lease.is_runners();
+            (id, lease)
         });
         let over = entry.expelling.iter().map(|(id, granted)| lease(id, granted, Stage::Expelling));
         mind.leases = over.chain(held).collect();
+        let moved = mind.leases.iter().filter(|(id, lease)| {
+            let known = entry.leases.get(*id);
+            known.is_some_and(|known| known.expires != lease.granted.expires)
+        });
+        mind.moved = moved.map(|(id, _)| id.clone()).collect();
         mind.unswept = entry.unswept;
         mind.owner.clone_from(&entry.owner);
         mind.ran = entry.ran;
@@ -122,14 +139,15 @@ impl Mind {
             for lease in self.leases.values().filter(|lease| lease.stage != Stage::Expelling) {
                 let id = lease.granted.ask.lease.clone();
                 let expires = lease.granted.expires;
-                if !self.credit.is_zero() {
+                if self.moved.contains(&id) {
                     out.record(Body::LeaseRenewed { lease: id, expires });
                 }
                 self.show_lease(lease, "adopted", out);
             }
         } else {
             self.start_deadline(out.now.mono);
-            self.lose_leases(out);
+            let cause = self.state.leaving().map(Reason::to_string).unwrap_or_default();
+            self.lose_leases(&cause, out);
         }
         self.say_doubt(out.now);
         if let State::Stranded { why, command, .. } = &self.state {
@@ -140,6 +158,14 @@ impl Mind {
         self.act(out);
     }
 
+    /// The runner of a lease that was ready is in its guest already.
+    fn hired_before(&self, id: &LeaseId, out: &mut Out) {
+        let ready = self.leases.get(id).filter(|lease| lease.stage == Stage::Ready);
+        if let Some(Pass::Runner(source, runner, _)) = ready.and_then(|l| l.granted.pass()) {
+            out.effects.push(Effect::Hired(source, runner));
+        }
+    }
+
     /// The adopted guest is there and ours: goes on from what the journal said.
     pub(super) fn resume(&mut self, running: bool, out: &mut Out) {
         self.observing = false;
@@ -148,6 +174,12 @@ impl Mind {
             State::Configuring => {
                 self.calm();
                 self.act(out);
+            }
+            // The start may be under way: it is not made twice.
+            State::Booting(BootStep::Start) if !running && self.tries < START_LOOKS => {
+                self.observing = true;
+                self.tries += 1;
+                self.retry_in(START_SHOWS, out);
             }
             State::Booting(_) | State::Connecting { .. } | State::Preparing(_) => {
                 if running {
@@ -181,8 +213,8 @@ impl Mind {
                 if self.unswept {
                     self.drain(cut_short("Leased", LEASE_CUT), out);
                 }
-                let ids: Vec<_> = self.leases.keys().cloned().collect();
-                for id in ids {
+                for id in self.leases_in_line() {
+                    self.hired_before(&id, out);
                     self.lease_go_on(&id, out);
                 }
             }
@@ -219,7 +251,9 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
             let span = entry.wishes.hold.as_ref().map_or(0, |hold| hold.span_ms);
             let anew = now.wall + Duration::from_millis(span);
             let until = entry.wishes.held_until.unwrap_or(anew);
-            State::Held { until, ends: now.mono + (until - now.wall), login: Login::Owed }
+            // Never for longer than it was asked for, however the clock was set.
+            let left = (until - now.wall).min(Duration::from_millis(span));
+            State::Held { until: now.wall + left, ends: now.mono + left, login: Login::Owed }
         }
         "Draining" => State::Draining(Reason::Asked),
         "Resetting" => State::Resetting(ResetStep::Rollback),

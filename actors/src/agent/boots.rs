@@ -10,9 +10,14 @@ use crate::time::Moment;
 
 /// Boots that are remembered.
 const KEPT: usize = 64;
-/// Boots that must have been seen before they teach anything: the fastest of few says little.
-const ENOUGH: usize = 8;
-/// From the start to the first question while nothing is known: nothing boots faster.
+/// Boots that must have been seen before they teach anything.
+const ENOUGH: usize = 4;
+/// One boot of so many is faster than what is taught: a question before its guest agent is up costs
+/// more than being late for the fastest.
+const EARLIEST: usize = 10;
+/// From the start to the first question while nothing is known: next to nothing boots faster.
+const UNKNOWN: Duration = Duration::from_secs(4);
+/// The earliest first question there is.
 const FIRST: Duration = Duration::from_secs(1);
 /// The shortest and the longest time between two questions that were answered at once.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
@@ -44,16 +49,19 @@ impl Boots {
         }
     }
 
-    /// What no boot is expected to undercut, once enough were seen: the fastest of them less a
-    /// tenth, so that guests that boot faster than before are found out.
-    pub fn fastest(&self) -> Option<Booted> {
+    /// What few boots undercut, once enough were seen: one in [`EARLIEST`].
+    pub fn early(&self) -> Option<Booted> {
         let boots = self.0.borrow();
         if boots.len() < ENOUGH {
             return None;
         }
-        let up = boots.iter().map(|booted| booted.up).min()?;
-        let address = boots.iter().map(|booted| booted.address).min()?;
-        Some(Booted { up: up * 9 / 10, address: address * 9 / 10 })
+        let early = |part: fn(&Booted) -> Duration| {
+            let mut all: Vec<Duration> = boots.iter().map(part).collect();
+            all.sort_unstable();
+            all.get(all.len() / EARLIEST).copied()
+        };
+        let (up, address) = (early(|booted| booted.up)?, early(|booted| booted.address)?);
+        Some(Booted { up, address: address * 9 / 10 })
     }
 }
 
@@ -67,13 +75,16 @@ pub(super) struct Boot {
     /// When the guest agent answered first.
     up: Option<Moment>,
     asked: bool,
+    /// Its guest agent was up when it was asked first.
+    late: bool,
 }
 
 impl Boot {
     /// The guest runs: how long to wait for the first question, never longer than half of `limit`.
     pub(super) fn begin(&mut self, now: Moment, limit: Duration) -> Duration {
-        *self = Self { taught: self.taught, since: Some(now), up: None, asked: false };
-        self.taught.map_or(FIRST, |taught| taught.up.clamp(FIRST, (limit / 2).max(FIRST)))
+        *self = Self { taught: self.taught, since: Some(now), ..Self::default() };
+        let half = (limit / 2).max(FIRST);
+        self.taught.map_or(UNKNOWN, |taught| taught.up).clamp(FIRST, half)
     }
 
     /// A question had to be waited out in vain: the guest agent is not up yet.
@@ -84,6 +95,7 @@ impl Boot {
     /// The guest agent is up and knows no address: how long to wait for the next question.
     pub(super) fn addressless(&mut self, now: Moment) -> Duration {
         let seen_coming = self.asked && self.up.is_none();
+        self.late |= !self.asked;
         self.asked = true;
         let waited = now - *self.up.get_or_insert(now);
         let age = self.since.map_or(Duration::ZERO, |since| now - since);
@@ -96,12 +108,17 @@ impl Boot {
     /// The address is there: what is to be learned from that.
     pub(super) fn end(&mut self, now: Moment) -> Option<Booted> {
         let since = self.since.take()?;
+        // One that was up when it was asked first may have been up for long.
+        let unseen = !self.asked;
         let up = self.up.unwrap_or(now);
-        Some(Booted { up: up - since, address: now - up })
+        let took = up - since;
+        let took = if unseen || self.late { took * 9 / 10 } else { took };
+        Some(Booted { up: took, address: now - up })
     }
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -112,15 +129,33 @@ mod tests {
     // Invariant: what is taught never makes a guest wait that boots no faster than others did.
 
     #[test]
-    fn few_boots_teach_nothing_and_many_teach_the_fastest_less_a_tenth() {
+    fn few_boots_teach_nothing_and_many_teach_what_one_in_ten_undercuts() {
         let boots = Boots::default();
-        for up in 11..18 {
+        for up in [9, 30, 10] {
             boots.note(secs(up, 4));
         }
-        assert_eq!(boots.fastest(), None);
-        boots.note(secs(10, 5));
-        let fastest = Booted { up: Duration::from_secs(9), address: Duration::from_millis(3600) };
-        assert_eq!(boots.fastest(), Some(fastest));
+        assert_eq!(boots.early(), None);
+        boots.note(secs(8, 4));
+        let earliest = Booted { up: Duration::from_secs(8), address: Duration::from_millis(3600) };
+        assert_eq!(boots.early(), Some(earliest));
+        for up in 11..27 {
+            boots.note(secs(up, 4));
+        }
+        assert_eq!(boots.early().map(|early| early.up), Some(Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn guests_that_were_up_before_they_were_asked_bring_the_first_question_forward() {
+        let boots = Boots::default();
+        (0..KEPT).for_each(|_| boots.note(secs(20, 0)));
+        for _ in 0..200 {
+            let mut boot = Boot { taught: boots.early(), ..Boot::default() };
+            let first = boot.begin(Moment(0), Duration::from_secs(300));
+            // They are up after 5 s.
+            let asked = Moment(0) + first.max(Duration::from_secs(5));
+            boots.note(boot.end(asked).unwrap());
+        }
+        assert!(boots.early().unwrap().up < Duration::from_secs(6), "{:?}", boots.early());
     }
 
     #[test]
@@ -128,7 +163,7 @@ mod tests {
         let boots = Boots::default();
         boots.note(secs(1, 0));
         (0..KEPT).for_each(|_| boots.note(secs(20, 0)));
-        assert_eq!(boots.fastest().map(|booted| booted.up), Some(Duration::from_secs(18)));
+        assert_eq!(boots.early().map(|booted| booted.up), Some(Duration::from_secs(20)));
     }
 
     #[test]
@@ -148,5 +183,6 @@ mod tests {
         assert_eq!(boot.end(Moment(15_000)), Some(secs(12, 3)));
         boot.begin(Moment(0), Duration::from_secs(120));
         assert_eq!(boot.addressless(Moment(9_000)), PAUSES.0);
+        assert_eq!(boot.end(Moment(10_000)).map(|booted| booted.up), Some(secs(9, 0).up * 9 / 10));
     }
 }

@@ -7,6 +7,7 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::addresses;
 use crate::agent::event::{Answer, Call, Guest, Pass};
+use crate::agent::guest;
 use crate::agent::mind::Mind;
 use crate::id::CloudId;
 use crate::ports::{
@@ -22,9 +23,6 @@ const RUNNER_LIMIT: Duration = Duration::from_secs(120);
 
 /// How long asking a guest about its runner may take.
 const WORDS_LIMIT: Duration = Duration::from_secs(15);
-
-/// What marks the key of whoever holds a guest; no lease is called so.
-const HOLD: &str = "hold";
 
 /// The future of a call's answer through this cloud; none for an agent that has no guest to call
 /// about.
@@ -50,6 +48,10 @@ pub fn carry(
             pve.await_task(&cloud, &upid, limit).map(Answer::TaskEnded).boxed_local()
         }
         Call::Look => pve.look(&vm).map(Answer::Looked).boxed_local(),
+        Call::Confirm => {
+            let name = guest.marks.name(&spec.name_prefix);
+            pve.confirm(&vm, &guest.marks, &name).map(Answer::Looked).boxed_local()
+        }
         Call::IdTaken => pve.id_taken(&cloud, vm.vmid).map(Answer::IdSeen).boxed_local(),
         Call::Configure => {
             let mut spec = (**spec).clone();
@@ -73,6 +75,9 @@ pub fn carry(
         }
         Call::Greet(address, limit) => {
             ports.shell.greet(target(address), limit).map(Answer::Greeted).boxed_local()
+        }
+        Call::Probe(address, limit) => {
+            ports.shell.probe(target(address), limit).map(Answer::Probed).boxed_local()
         }
         Call::Run(address, command, limit) => {
             ports.shell.run(target(address), command, limit).map(Answer::Ran).boxed_local()
@@ -113,7 +118,7 @@ pub fn carry(
         }
         Call::Unlock(address, key) => ports
             .shell
-            .admit(target(address), HOLD, &Holder::of_key(key), KEY_LIMIT)
+            .admit(target(address), guest::HOLD, &Holder::of_key(key), KEY_LIMIT)
             .map(Answer::Unlocked)
             .boxed_local(),
         Call::Fence => pve.fence(&vm, &guest.marks).map(Answer::Fenced).boxed_local(),

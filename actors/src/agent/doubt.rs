@@ -96,6 +96,7 @@ impl Mind {
         let cancelled = cancelled.clone();
         match result {
             Ok(upid) => {
+                out.effects.push(Effect::CloneAccepted);
                 out.record(Body::TaskAccepted { agent: self.agent.clone(), upid: upid.clone() });
                 if let Some(guest) = &mut self.guest {
                     guest.upid = Some(upid.clone());
@@ -105,8 +106,8 @@ impl Mind {
             }
             Err(fault) => match fault.kind {
                 FaultKind::UnknownOutcome => {
-                    self.doubt(None, cancelled, out);
-                    self.hinder(fault);
+                    self.doubt(None, Some(fault.clone()), cancelled, out);
+                    self.hindrance = Some(fault);
                 }
                 // Nothing was sent at all.
                 FaultKind::Unreachable => self.clone_failed(fault, false, out),
@@ -163,11 +164,11 @@ impl Mind {
             }
             Ok(TaskEnd::Unknown(text)) => {
                 let fault = Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text);
-                self.doubt(Some(fault), cancelled, out);
+                self.doubt(Some(fault.clone()), Some(fault), cancelled, out);
             }
             Err(fault) => {
-                self.doubt(None, cancelled, out);
-                self.hinder(fault);
+                self.doubt(None, Some(fault.clone()), cancelled, out);
+                self.hindrance = Some(fault);
             }
         }
     }
@@ -201,10 +202,19 @@ impl Mind {
         }
     }
 
-    /// Nobody knows whether the clone was made: look.
-    pub(super) fn doubt(&mut self, dead: Option<Fault>, cancelled: Option<Reason>, out: &mut Out) {
+    /// Nobody knows whether the clone was made: look. What caused that is said, and keeps clones back
+    /// that it speaks against.
+    pub(super) fn doubt(
+        &mut self,
+        dead: Option<Fault>,
+        cause: Option<Fault>,
+        cancelled: Option<Reason>,
+        out: &mut Out,
+    ) {
         let horizon = out.now.mono + horizon(&self.spec.limits);
         self.enter(State::InDoubt { horizon, dead, cancelled }, out);
+        self.doubted = cause.as_ref().map(|fault| fault.text.clone());
+        out.effects.extend(cause.map(|fault| Effect::Doubted(Box::new(fault))));
         self.say_doubt(out.now);
         self.act(out);
     }
@@ -213,8 +223,14 @@ impl Mind {
     pub(super) fn say_doubt(&mut self, now: Now) {
         if let State::InDoubt { horizon, .. } = self.state {
             let until = (now.wall + (horizon - now.mono)).rfc3339();
-            self.detail =
-                format!("whether its clone was made is not known; looked for until {until}");
+            self.detail = match &self.doubted {
+                Some(cause) => format!(
+                    "whether its clone was made is not known: {cause}; looked for until {until}"
+                ),
+                None => {
+                    format!("whether its clone was made is not known; looked for until {until}")
+                }
+            };
         }
     }
 
@@ -228,6 +244,7 @@ impl Mind {
                     out.fault = Some(fault.clone());
                 }
                 self.hinder(fault);
+                self.say_doubt(out.now);
                 return self.back_off(out);
             }
         };
@@ -278,9 +295,12 @@ impl Mind {
             }
             Verdict::Free => self.clone_failed(fault, taken, out),
             Verdict::Foreign(_) => self.clone_failed(fault, true, out),
-            Verdict::Ours | Verdict::Copying | Verdict::Damaged(_) | Verdict::Unclear => {
+            Verdict::Ours | Verdict::Copying | Verdict::Damaged(_) => {
                 // A taken id says nothing against a guest that turns out to be ours.
-                self.doubt(Some(fault).filter(|_| !taken), cancelled, out);
+                self.doubt(Some(fault).filter(|_| !taken), None, cancelled, out);
+            }
+            Verdict::Unclear => {
+                self.doubt(Some(fault.clone()).filter(|_| !taken), Some(fault), cancelled, out);
             }
         }
     }
@@ -387,7 +407,7 @@ impl Mind {
     }
 
     /// Whether a stopped guest has powered itself off in this state.
-    fn should_run(&self) -> bool {
+    pub(super) fn should_run(&self) -> bool {
         if let State::Booting(step) = &self.state {
             return matches!(step, BootStep::Address | BootStep::HostKeys);
         }
@@ -414,9 +434,12 @@ impl Mind {
         match self.judge(&sight) {
             Verdict::Free => self.vanished(out),
             Verdict::Foreign(text) | Verdict::Damaged(text) => self.strand(&text, out),
+            // A backup stops a machine and starts it again: whoever locked it is at it.
+            Verdict::Ours if sight.running == Some(false) && sight.lock.is_some() => {}
             Verdict::Ours if sight.running == Some(false) && self.should_run() => {
                 self.powered_off(out);
             }
+            Verdict::Ours if sight.running == Some(true) => self.seen_running(out),
             Verdict::Ours | Verdict::Copying | Verdict::Unclear => {}
         }
     }
@@ -443,6 +466,14 @@ impl Mind {
         }
     }
 
+    /// The clone call was given up without an answer.
+    pub(super) fn unanswered(&self) -> Fault {
+        let limit = self.spec.limits.operation.as_secs();
+        let text = format!("Proxmox did not answer the clone call within {limit} s");
+        let culprit = Culprit::Cloud(self.spec.id.cloud.clone());
+        Fault::new(FaultKind::UnknownOutcome, culprit, text)
+    }
+
     /// Gives the place in the lanes back, once.
     pub(super) fn lane_back(&mut self, end: LaneEnd, out: &mut Out) {
         if std::mem::take(&mut self.lane) {
@@ -457,7 +488,7 @@ impl Mind {
             self.learn(Lesson::Retired(out.now.mono - self.since), out);
         }
         self.observing = false;
-        self.lose_leases(out);
+        self.lose_leases(&reason.to_string(), out);
         self.lane_back(lane_end(&self.state, out.fault.as_ref()), out);
         self.enter(State::Gone { reason: reason.clone(), burned }, out);
         out.observe(What::AgentGone {

@@ -8,11 +8,13 @@ use crate::agent::lessons::Lesson;
 use crate::cluster::LaneEnd;
 use crate::demand::words::{Ending, Words};
 use crate::fact::What;
-use crate::fault::Fault;
+use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{Attempt, LeaseId, NodeName, RunnerName, SourceId, Upid, VmId};
 use crate::marks::Marks;
 use crate::message::{AgentCommand, AgentReport};
-use crate::ports::{AddressSight, Configured, Holder, IdSight, Ran, Snapped, TaskEnd, VmSight};
+use crate::ports::{
+    AddressSight, Configured, Greeting, Holder, IdSight, Ran, Snapped, TaskEnd, VmSight,
+};
 use crate::record::{Body, Want};
 use crate::spec::UploadSpec;
 use crate::time::Moment;
@@ -31,6 +33,8 @@ pub enum Event {
     },
     /// A call came back.
     Answer(Attempt, Answer),
+    /// A call was not made, for nobody waited for it any more.
+    Unmade(Attempt),
     /// The wake asked for by [`Effect::WakeAt`].
     Wake(Attempt),
     /// The journal did not take a record; the body keeps trying and holds everything behind it.
@@ -50,7 +54,7 @@ pub enum Answer {
     Cloned(Result<Upid, Fault>),
     /// Of [`Call::Await`].
     TaskEnded(Result<TaskEnd, Fault>),
-    /// Of [`Call::Look`].
+    /// Of [`Call::Look`] and [`Call::Confirm`].
     Looked(Result<VmSight, Fault>),
     /// Of [`Call::IdTaken`].
     IdSeen(Result<IdSight, Fault>),
@@ -67,7 +71,9 @@ pub enum Answer {
     /// Of [`Call::Rollback`].
     RolledBack(Result<(), Fault>),
     /// Of [`Call::Greet`].
-    Greeted(Result<String, Fault>),
+    Greeted(Result<Greeting, Fault>),
+    /// Of [`Call::Probe`].
+    Probed(Result<(), Fault>),
     /// Of [`Call::Run`] and [`Call::Upload`].
     Ran(Result<Ran, Fault>),
     /// Of [`Call::Admit`].
@@ -97,6 +103,10 @@ pub enum Effect {
     LaneAsk,
     /// Give the place back.
     LaneFree(LaneEnd),
+    /// Proxmox accepted the clone call: it takes clones there.
+    CloneAccepted,
+    /// What became of the clone is unknown, for this reason: others are held back.
+    Doubted(Box<Fault>),
     /// Give the VMID back.
     IdBack {
         /// Which.
@@ -114,8 +124,8 @@ pub enum Effect {
     HeldAsNext,
     /// The runner of a source is in the guest and starts.
     Hired(SourceId, RunnerName),
-    /// The command of a source's runner has ended in the guest.
-    Ended(SourceId, RunnerName, Ending),
+    /// The command of a source's runner has ended in the guest, so long ago.
+    Ended(SourceId, RunnerName, Ending, Duration),
     /// The source did not let its runner be made, for this reason.
     NotHired(SourceId, RunnerName, String),
     /// Wake the mind at this moment; takes the place of any earlier wish.
@@ -147,6 +157,8 @@ pub enum Call {
     Await(Upid, Duration),
     /// Look at the id and the guest.
     Look,
+    /// Ask whether the guest, proven before, still runs: a list will do.
+    Confirm,
     /// Ask only whether the id is taken.
     IdTaken,
     /// Set cloud-init, sizes and tags.
@@ -163,6 +175,8 @@ pub enum Call {
     Rollback,
     /// Log in once.
     Greet(IpAddr, Duration),
+    /// Ask SSH whether it is there, without a login.
+    Probe(IpAddr, Duration),
     /// Run a command.
     Run(IpAddr, String, Duration),
     /// Put a file into the guest.
@@ -189,10 +203,41 @@ pub enum Call {
 }
 
 impl Call {
+    /// What answers in its place while the guest must not be destroyed or put back; none of a call
+    /// that does neither.
+    pub fn withheld(&self, why: String) -> Option<Answer> {
+        let fault = Fault::new(FaultKind::Contention, Culprit::Guest, why);
+        match self {
+            Self::Fence => Some(Answer::Fenced(Err(fault))),
+            Self::Shutdown(_) | Self::Stop | Self::Destroy => Some(Answer::Accepted(Err(fault))),
+            Self::Rollback => Some(Answer::RolledBack(Err(fault))),
+            Self::Leftovers => Some(Answer::Leftovers(Err(fault))),
+            Self::Clone { .. }
+            | Self::Await(..)
+            | Self::Look
+            | Self::Confirm
+            | Self::IdTaken
+            | Self::Configure
+            | Self::Start
+            | Self::Address
+            | Self::HostKeys
+            | Self::Snapshot
+            | Self::Greet(..)
+            | Self::Probe(..)
+            | Self::Run(..)
+            | Self::Upload(..)
+            | Self::Admit(..)
+            | Self::Expel(..)
+            | Self::Words(..)
+            | Self::Unlock(..) => None,
+        }
+    }
+
     /// Whether the guest itself is called over SSH, and its cluster is not.
     pub fn goes_to_guest(&self) -> bool {
         match self {
             Self::Greet(..)
+            | Self::Probe(..)
             | Self::Run(..)
             | Self::Upload(..)
             | Self::Admit(..)
@@ -202,6 +247,7 @@ impl Call {
             Self::Clone { .. }
             | Self::Await(..)
             | Self::Look
+            | Self::Confirm
             | Self::IdTaken
             | Self::Configure
             | Self::Start

@@ -10,9 +10,18 @@ const REMOTE_FS: &str = include_str!("guest/remote-fs.sh");
 const COMMON: &str = include_str!("guest/common.sh");
 const PACKAGES: &str = include_str!("guest/packages.sh");
 const JAVA: &str = include_str!("guest/java.sh");
+const KEYS: &str = include_str!("guest/keys.sh");
+const ADMIT: &str = include_str!("guest/admit.sh");
+const EXPEL: &str = include_str!("guest/expel.sh");
 const SESSIONS: &str = include_str!("guest/sessions.sh");
 const MEND: &str = include_str!("guest/mend.sh");
 const CLOSE_SSH: &str = include_str!("guest/close-ssh.sh");
+
+/// What the scripts that change keys end with when another try can help.
+pub const AGAIN: u32 = 75;
+
+/// What the key of whoever holds a guest has in the place of a lease; no lease is called so.
+pub const HOLD: &str = "hold";
 
 /// Put before each line of output that is a warning and no failure.
 const WARNING: &str = "warning: ";
@@ -58,7 +67,21 @@ pub fn mend(now: WallTime, draw: u64) -> String {
 
 /// Shuts everybody out of a guest that goes, drover too.
 pub fn close_ssh(public_key: &str) -> String {
-    script(&[SESSIONS, CLOSE_SSH], &[public_key.split_whitespace().nth(1).unwrap_or_default()])
+    script(
+        &[SESSIONS, KEYS, CLOSE_SSH],
+        &[public_key.split_whitespace().nth(1).unwrap_or_default()],
+    )
+}
+
+/// Adds the key of a lease, or of [`HOLD`] in the place of all leases' keys; `line` ends with what
+/// marks it as that lease's.
+pub fn admit(lease: &str, line: &str) -> String {
+    script(&[KEYS, ADMIT], &[lease, line])
+}
+
+/// Removes the key of a lease.
+pub fn expel(lease: &str) -> String {
+    script(&[KEYS, EXPEL], &[lease])
 }
 
 /// The warnings in what one of these scripts said.

@@ -1,5 +1,6 @@
 //! Which part of the mind an event goes to.
 
+use crate::agent::alive::is_of_ssh;
 use crate::agent::event::{Answer, Effect};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{RetireStep, State};
@@ -58,6 +59,7 @@ impl Mind {
             }
             AgentCommand::Vanished => self.told_vanished(out),
             AgentCommand::SeenStopped => self.seen_stopped(out),
+            AgentCommand::Observed(seen) => self.observed_in_list(&seen, out),
             AgentCommand::CalledIn(address) => self.called_in(address, out),
             AgentCommand::NodeDown(down) => self.node_down(down, out),
             AgentCommand::Rest => self.rest(out),
@@ -110,6 +112,9 @@ impl Mind {
         if let Some(guest) = self.guest.as_ref().filter(|_| self.parked) {
             self.detail = format!("node {} is down; waiting for it", guest.node);
         }
+        if self.parked {
+            self.lose_where_parked(out);
+        }
         if back {
             self.wish(Reason::ReturnedFromPark, out);
             // A node that lost its power brings its guests back stopped: no holder should wait for
@@ -119,7 +124,20 @@ impl Mind {
     }
 
     pub(super) fn answered(&mut self, attempt: Attempt, answer: Answer, out: &mut Out) {
+        if self.awaits(attempt) && is_of_ssh(&answer) {
+            self.ssh_answered(out);
+        }
+        self.answer_taken(attempt, answer, out);
+        self.give_keys_back(attempt, out);
+    }
+
+    fn answer_taken(&mut self, attempt: Attempt, answer: Answer, out: &mut Out) {
         match answer {
+            Answer::Probed(result) => {
+                if self.alive.awaits(attempt) {
+                    self.probed(result, out);
+                }
+            }
             Answer::Admitted(id, result) => {
                 if self.leases.get(&id).is_some_and(|lease| lease.asked == Some(attempt)) {
                     self.admitted(&id, result, out);
@@ -213,7 +231,8 @@ impl Mind {
             Answer::Unlocked(result) => self.unlocked(result, out),
             Answer::Fenced(result) => self.fenced(result, out),
             Answer::Leftovers(result) => self.remains_listed(result, out),
-            Answer::Admitted(..) | Answer::Expelled(..) | Answer::Words(..) => {}
+            Answer::Admitted(..) | Answer::Expelled(..) | Answer::Words(..) | Answer::Probed(_) => {
+            }
         }
     }
 }

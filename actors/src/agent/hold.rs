@@ -64,7 +64,7 @@ impl Mind {
         // A hold that is made longer keeps what was said when it began.
         self.held_why = said.clone().or(self.held_why.take());
         self.observing = false;
-        self.lose_leases(out);
+        self.lose_leases("its agent is held for debugging", out);
         out.record(Body::HoldSet { agent, hold, until: Some(until), next, why: said });
         self.enter(State::Held { until, ends, login: Login::Owed }, out);
         self.detail = self.held_why.clone().unwrap_or_default();

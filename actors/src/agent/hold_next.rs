@@ -1,33 +1,65 @@
-//! Which templates' next failures are held for debugging. Shared by the herd and the agents of one
-//! thread, so that of two that fail in the same moment one alone is held.
+//! Which templates' next failures are held for debugging, and whose the holds on agents are. Shared by
+//! the herd and the agents of one thread, so that of two that fail in the same moment one alone is held.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::id::TemplateId;
+use crate::id::{AgentId, TemplateId};
+use crate::ledger::Ledger;
 use crate::record::Hold;
 
-/// The holds that wait for a failure, by template.
+/// The holds that wait for a failure, by template, and those on agents.
 #[derive(Debug, Clone, Default)]
-pub struct HoldNext(Rc<RefCell<BTreeMap<TemplateId, Hold>>>);
+pub struct HoldNext(Rc<RefCell<Holds>>);
+
+#[derive(Debug, Default)]
+struct Holds {
+    next: BTreeMap<TemplateId, Hold>,
+    on: BTreeMap<AgentId, Hold>,
+}
 
 impl HoldNext {
     /// As the journal knows them.
-    pub fn of_ledger(known: &BTreeMap<TemplateId, Hold>) -> Self {
-        Self(Rc::new(RefCell::new(known.clone())))
+    pub fn of_ledger(known: &Ledger) -> Self {
+        let agents = known.agents.iter().map(|(agent, entry)| (agent, &entry.wishes));
+        let wishes = agents.chain(&known.early);
+        let on = wishes.filter_map(|(agent, wishes)| Some((agent.clone(), wishes.hold.clone()?)));
+        let holds = Holds { next: known.hold_next.clone(), on: on.collect() };
+        Self(Rc::new(RefCell::new(holds)))
     }
 
     /// The hold that waits for a failure of a template.
     pub fn of(&self, template: &TemplateId) -> Option<Hold> {
-        self.0.borrow().get(template).cloned()
+        self.0.borrow().next.get(template).cloned()
     }
 
     /// Lets a hold wait for the next failure of a template, or none.
     pub fn set(&self, template: &TemplateId, hold: Option<Hold>) {
         match hold {
-            Some(hold) => self.0.borrow_mut().insert(template.clone(), hold),
-            None => self.0.borrow_mut().remove(template),
+            Some(hold) => self.0.borrow_mut().next.insert(template.clone(), hold),
+            None => self.0.borrow_mut().next.remove(template),
+        };
+    }
+
+    /// An agent failed, and the hold that waited for that is on it.
+    pub fn take(&self, template: &TemplateId, agent: &AgentId) {
+        let mut holds = self.0.borrow_mut();
+        if let Some(hold) = holds.next.remove(template) {
+            holds.on.insert(agent.clone(), hold);
+        }
+    }
+
+    /// The hold on an agent.
+    pub fn on(&self, agent: &AgentId) -> Option<Hold> {
+        self.0.borrow().on.get(agent).cloned()
+    }
+
+    /// A hold is on an agent, or none.
+    pub fn set_on(&self, agent: &AgentId, hold: Option<Hold>) {
+        match hold {
+            Some(hold) => self.0.borrow_mut().on.insert(agent.clone(), hold),
+            None => self.0.borrow_mut().on.remove(agent),
         };
     }
 }

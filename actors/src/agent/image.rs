@@ -28,7 +28,7 @@ impl Mind {
         let Some(guest) = &mut self.guest else { return };
         guest.volumes.retain(|volume| !seed::is_image(volume));
         let volumes = guest.volumes.clone();
-        out.record(Body::VolumesKnown { agent: self.agent.clone(), volumes });
+        out.record(Body::VolumesKnown { agent: self.agent.clone(), volumes, mac: None });
     }
 
     /// Whether a disc image of its guest's may be on a storage.

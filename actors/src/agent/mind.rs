@@ -3,15 +3,17 @@
 //! Pure: time and chance come in as arguments, everything wanted goes out as [`Effect`]s. What each state
 //! does with its answers is in the files beside this one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::addresses::AssignedAddress;
 use crate::agent::adopt::Unborn;
+use crate::agent::alive::Alive;
 use crate::agent::boots::{Boot, Booted};
 use crate::agent::event::{Call, Effect, Event, Guest};
+use crate::agent::keys::Keys;
 use crate::agent::lessons::Taught;
 use crate::agent::picture::{Told, Waterfall};
 use crate::agent::provision::can_pass;
@@ -42,6 +44,7 @@ pub struct Mind {
     pub(super) state: State,
     pub(super) guest: Option<Guest>,
     pub(super) leases: BTreeMap<LeaseId, Lease>,
+    pub(super) keys: Keys,
     pub(super) uses: u32,
     /// What holds for it instead of what its template says.
     pub(super) overrides: Overrides,
@@ -110,10 +113,15 @@ pub struct Mind {
     pub(super) called: Option<IpAddr>,
     /// The host key it was greeted with, while the guest agent is asked for it.
     pub(super) offered: Option<String>,
-    /// What its leases are given back for the time the service was down.
-    pub(super) credit: Duration,
+    /// Leases that end at another time than the journal says, since the service was down or the clock
+    /// was set.
+    pub(super) moved: BTreeSet<LeaseId>,
     pub(super) boot: Boot,
+    /// What is known of its guest's being alive.
+    pub(super) alive: Alive,
     pub(super) detail: String,
+    /// Why what became of its clone is unknown.
+    pub(super) doubted: Option<String>,
     /// What preparing found amiss, and went on.
     pub(super) warnings: Vec<String>,
     pub(super) waterfall: Waterfall,
@@ -147,6 +155,7 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
         return Vec::new();
     }
     let mut out = Out { now, draw, effects: Vec::new(), fault: None, refused: Vec::new() };
+    let ran = mind.is_watched();
     match event {
         Event::Begin => mind.begin(&mut out),
         Event::Command(command) => mind.command(command, &mut out),
@@ -161,6 +170,7 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
             }
             mind.answered(attempt, answer, &mut out);
         }
+        Event::Unmade(attempt) => mind.not_made(attempt, &mut out),
         Event::Wake(attempt) => {
             if let Some((_, due)) = mind.wake.filter(|(expected, _)| *expected == attempt) {
                 mind.wake = None;
@@ -178,7 +188,12 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
         Event::CutOff(cut_off) => mind.way(cut_off, &mut out),
         Event::Fenced => mind.rest(&mut out),
     }
+    if !ran && mind.is_watched() {
+        mind.alive = Alive::since(now.mono);
+    }
     if !mind.resting {
+        mind.settle_use(&out);
+        mind.tell_trouble(&mut out);
         mind.tell(&mut out);
         mind.arm(&mut out);
     }
@@ -201,6 +216,7 @@ impl Mind {
             state: State::Queued,
             guest: None,
             leases: BTreeMap::new(),
+            keys: Keys::default(),
             uses: 0,
             overrides: Overrides::default(),
             hold: None,
@@ -238,9 +254,11 @@ impl Mind {
             spoken: false,
             called: None,
             offered: None,
-            credit: Duration::ZERO,
+            moved: BTreeSet::new(),
             boot: Boot::default(),
+            alive: Alive::since(now.mono),
             detail: String::new(),
+            doubted: None,
             warnings: Vec::new(),
             waterfall: Waterfall::new(now),
             told: Told::default(),
@@ -273,6 +291,11 @@ impl Mind {
         &self.agent
     }
 
+    /// What stands in its way, or is to be known of it, in words for people.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// The spec it was born with.
     pub fn spec(&self) -> &Arc<TemplateSpec> {
         &self.spec
@@ -287,7 +310,8 @@ impl Mind {
     pub fn awaits(&self, attempt: Attempt) -> bool {
         self.asked == Some(attempt)
             || self.peek == Some(attempt)
-            || self.leases.values().any(|l| l.asked == Some(attempt))
+            || self.alive.awaits(attempt)
+            || self.leases.values().any(|l| l.asked == Some(attempt) && !l.outdated)
     }
 
     pub(super) fn start_deadline(&mut self, now: Moment) {
@@ -357,10 +381,22 @@ impl Mind {
     /// Makes this state's call.
     pub(super) fn ask(&mut self, call: Call, out: &mut Out) {
         let attempt = self.next();
+        self.ask_as(attempt, call, out);
+    }
+
+    fn ask_as(&mut self, attempt: Attempt, call: Call, out: &mut Out) {
         self.asked = Some(attempt);
         self.asked_at = out.now.mono;
         self.retry = None;
         out.effects.push(Effect::Ask(attempt, call));
+    }
+
+    /// Makes this state's call on the keys, now or as soon as another change of them is over.
+    fn ask_for_keys(&mut self, call: Call, out: &mut Out) {
+        let attempt = self.next();
+        if self.take_keys(&call, attempt) {
+            self.ask_as(attempt, call, out);
+        }
     }
 
     /// Does this state's step again after a pause that grows.
@@ -390,7 +426,13 @@ impl Mind {
     /// Makes the call that the state and its step stand for.
     pub(super) fn act(&mut self, out: &mut Out) {
         if self.observing {
-            return self.ask(Call::Look, out);
+            // One that was in use or at rest goes on as it was if it runs, which a list tells.
+            let at_rest = matches!(
+                self.state,
+                State::Ready | State::Leased | State::Draining(_) | State::Held { .. }
+            );
+            let call = if at_rest && self.tries == 0 { Call::Confirm } else { Call::Look };
+            return self.ask(call, out);
         }
         if matches!(self.state, State::Booting(BootStep::Address)) && self.awaits_call() {
             return;
@@ -436,7 +478,7 @@ impl Mind {
                 }
             }
             State::Held { login, .. } => match self.unlock_call(*login) {
-                Some(call) => call,
+                Some(call) => return self.ask_for_keys(call, out),
                 None => return,
             },
             State::Ready | State::Leased | State::Draining(_) => return,
@@ -460,6 +502,7 @@ impl Mind {
         }
         self.tick_leases(now - due, out);
         self.tick_age(out);
+        self.tick_alive(out);
     }
 
     /// The state's deadline has passed.
@@ -471,11 +514,13 @@ impl Mind {
             }
             State::Cloning { step, cancelled } => {
                 let cancelled = cancelled.clone();
-                let dead = match step {
-                    CloneStep::Check(fault) => Some(fault.clone()),
-                    CloneStep::Call | CloneStep::Task(_) => None,
+                let (dead, cause) = match step {
+                    CloneStep::Check(fault) => (Some(fault.clone()), Some(fault.clone())),
+                    CloneStep::Call => (None, Some(self.unanswered())),
+                    // Proxmox accepted it: it is only slow.
+                    CloneStep::Task(_) => (None, None),
                 };
-                self.doubt(dead, cancelled, out);
+                self.doubt(dead, cause, cancelled, out);
             }
             State::InDoubt { dead, .. } => {
                 out.fault = dead.clone().or_else(|| self.clone_too_slow());
@@ -518,7 +563,7 @@ impl Mind {
     /// Keeps exactly one wake pending, for whatever is due first.
     fn arm(&mut self, out: &mut Out) {
         let deadline = if self.parked { None } else { self.deadline };
-        let due = [deadline, self.retry, self.old_due()]
+        let due = [deadline, self.retry, self.old_due(), self.alive_due()]
             .into_iter()
             .flatten()
             .chain(self.leases_due())

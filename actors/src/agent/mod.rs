@@ -6,6 +6,7 @@
 
 mod address;
 mod adopt;
+mod alive;
 pub mod boots;
 pub mod carry;
 mod doubt;
@@ -15,6 +16,7 @@ mod hear;
 mod hold;
 pub mod hold_next;
 mod image;
+mod keys;
 pub mod lessons;
 pub mod mind;
 pub mod picture;
@@ -29,7 +31,7 @@ mod strand;
 #[cfg(test)]
 mod testing;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,10 +50,13 @@ pub use state::State;
 
 use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
 use crate::demand::runners::End;
+use crate::doubts::{Path, Spot};
 use crate::fact::{Fact, What};
+use crate::fault::Fault;
 use crate::id::{Attempt, LeaseId};
 use crate::ledger::RunnerEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
+use crate::ports::AddressSight;
 use crate::record::Body;
 use crate::supervise::{GivenUp, Intensity, Watch, heard, supervise, take_turns};
 use crate::time::Moment;
@@ -168,7 +173,7 @@ impl Agent {
         let ambient = &self.birth.ports.ambient;
         let (now, draw) = (ambient.now(), ambient.draw());
         let Some(mind) = &mut self.mind else { return };
-        mind.teach(self.birth.boots.fastest());
+        mind.teach(self.birth.boots.early());
         let id = &self.birth.spec.id;
         mind.know(Taught {
             worth: self.birth.resets.worth(id),
@@ -177,6 +182,8 @@ impl Agent {
         let before = mind.state().name();
         let effects = step(mind, event, now, draw);
         let after = mind.state().name();
+        let reached_at = mind.reached_at();
+        self.birth.addresses.settle(&self.birth.id, reached_at);
         if before != after {
             tracing::info!(
                 agent = %self.birth.id,
@@ -184,6 +191,7 @@ impl Agent {
                 vmid = mind.guest().map(|guest| guest.marks.vmid.0),
                 from = before,
                 to = after,
+                why = mind.detail(),
                 "agent moved"
             );
         }
@@ -202,6 +210,9 @@ impl Agent {
                 Effect::Observe(what) if matches!(*what, What::Agent(_)) => self.show(*what),
                 // At once: two may fail in the same moment, and one is held.
                 Effect::HeldAsNext => self.held_as_next(),
+                // At once: whoever waits behind it must not begin meanwhile.
+                Effect::Doubted(fault) => self.doubted(&fault),
+                Effect::CloneAccepted => self.clone_accepted(),
                 effect @ (Effect::Record(_)
                 | Effect::Observe(_)
                 | Effect::LaneAsk
@@ -243,6 +254,8 @@ impl Agent {
             | Effect::Ended(..)
             | Effect::NotHired(..)
             | Effect::HeldAsNext
+            | Effect::CloneAccepted
+            | Effect::Doubted(_)
             | Effect::End => None,
         });
         let ends: Vec<LeaseId> = waiting.chain(&self.ending).cloned().collect();
@@ -267,7 +280,7 @@ impl Agent {
         let agent = self.birth.id.clone();
         let lanes = &self.birth.lanes;
         match effect {
-            Effect::Record(body) => {
+            Effect::Record(mut body) => {
                 self.writes += 1;
                 let (n, incarnation) = (self.writes, self.incarnation);
                 self.writing = Some(n);
@@ -275,9 +288,11 @@ impl Agent {
                 if matches!(body, Body::AddressAssigned { .. }) {
                     self.birth.addresses.speak(&agent);
                 }
-                if let Body::RunnerIntended { agent, lease, source, runner } = &body {
-                    let entry =
-                        RunnerEntry { agent: agent.clone(), lease: lease.clone(), began: 0 };
+                if let Body::RunnerIntended { agent, lease, source, runner, place } = &mut body {
+                    *place = self.birth.runners.place(source);
+                    let (agent, lease) = (agent.clone(), lease.clone());
+                    let (place, rows) = (*place, BTreeSet::new());
+                    let entry = RunnerEntry { agent, lease, began: 0, place, rows };
                     let now = self.birth.ports.ambient.now().mono;
                     self.birth.runners.intend(source, runner, entry, now);
                 }
@@ -297,13 +312,16 @@ impl Agent {
             Effect::Booted(booted) => self.birth.boots.note(booted),
             Effect::Learnt(lesson) => self.learnt(lesson),
             Effect::HeldAsNext => self.held_as_next(),
+            Effect::Doubted(fault) => self.doubted(&fault),
+            Effect::CloneAccepted => self.clone_accepted(),
             Effect::Hired(source, runner) => {
                 let now = self.birth.ports.ambient.now().mono;
                 self.birth.runners.hired(&source, &runner, now);
             }
-            Effect::Ended(source, runner, how) => {
+            Effect::Ended(source, runner, how, ago) => {
                 let at = self.birth.ports.ambient.now().mono;
-                self.birth.runners.ended(&source, &runner, End { at, how });
+                let end = End { at, over: at.before(ago), how };
+                self.birth.runners.ended(&source, &runner, end);
             }
             Effect::NotHired(source, runner, text) => {
                 self.birth.runners.refused(&source, &runner, text);
@@ -323,9 +341,32 @@ impl Agent {
         self.show(What::Resets { template: id.clone(), resets });
     }
 
+    /// What became of its clone is unknown: clones that would end the same way are held back.
+    fn doubted(&self, fault: &Fault) {
+        let Some(mind) = &self.mind else { return };
+        let Some(guest) = mind.guest() else { return };
+        let (cluster, cloud) = (&guest.marks.cluster, &mind.spec().id.cloud);
+        let Some(spot) = Spot::of(fault, cluster, cloud) else { return };
+        tracing::warn!(agent = %self.birth.id, ?spot, error = %fault, "clones are held back");
+        let ambient = &self.birth.ports.ambient;
+        let (now, draw) = (ambient.now(), ambient.draw());
+        self.birth.doubts.doubt(&self.birth.id, spot, &fault.text, now, draw);
+    }
+
+    fn clone_accepted(&self) {
+        let Some(mind) = &self.mind else { return };
+        let Some(guest) = mind.guest() else { return };
+        let home = mind.spec().home(&guest.node);
+        self.birth.doubts.accepted(Path {
+            cluster: &guest.marks.cluster,
+            cloud: &mind.spec().id.cloud,
+            nodes: [Some(&home), Some(&guest.node)],
+        });
+    }
+
     fn held_as_next(&self) {
         let id = &self.birth.spec.id;
-        self.birth.hold_next.set(id, None);
+        self.birth.hold_next.take(id, &self.birth.id);
         tracing::info!(agent = %self.birth.id, template = %id, "the failure waited for is held");
         self.show(What::HoldNext { template: id.clone(), seconds: None });
     }
@@ -338,9 +379,15 @@ impl Agent {
     /// Makes a call, unless the mind has gone on while it waited behind a record.
     fn ask(&mut self, attempt: Attempt, call: Call, ctx: &mut Context<Self>) {
         self.find_way(ctx);
-        let Some(mind) = self.mind.as_ref().filter(|mind| mind.awaits(attempt)) else { return };
+        let Some(mind) = self.mind.as_ref().filter(|mind| mind.awaits(attempt)) else {
+            return self.feed(Event::Unmade(attempt), ctx);
+        };
         let Some(guest) = mind.guest() else { return };
         tracing::debug!(agent = %self.birth.id, %attempt, ?call, "agent asks");
+        let why = self.birth.restraint.of(&self.birth.id);
+        if let Some(answer) = why.and_then(|why| call.withheld(why)) {
+            return self.feed(Event::Answer(attempt, answer), ctx);
+        }
         let own = &mind.spec().id.cloud;
         let way = self.birth.ways.through(own, &guest.marks.cluster);
         let Some(cloud) = way.or_else(|| call.goes_to_guest().then(|| own.clone())) else {
@@ -354,8 +401,21 @@ impl Agent {
         };
         if let Some(answer) = carry::carry(call, mind, cloud, &self.birth.ports) {
             ctx.spawn(answer.into_actor(self).map(move |answer, agent, ctx| {
+                let answer = agent.checked(answer);
                 agent.feed(Event::Answer(attempt, answer), ctx);
             }));
+        }
+    }
+
+    /// An address that a guest tells counts only where no other agent is reached there.
+    fn checked(&self, answer: Answer) -> Answer {
+        let Answer::Addressed(Ok(AddressSight::At(address))) = answer else { return answer };
+        match self.birth.addresses.objection(&self.birth.id, address) {
+            Some(why) => {
+                tracing::warn!(agent = %self.birth.id, %address, why, "address is refused");
+                Answer::Addressed(Ok(AddressSight::NotYet(why)))
+            }
+            None => answer,
         }
     }
 

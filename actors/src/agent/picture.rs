@@ -5,11 +5,13 @@ use crate::agent::event::Effect;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::prepare;
 use crate::agent::state::{Lease, Stage, State};
+use crate::broker::describe;
 use crate::fact::{AgentPicture, LeasePicture, What};
 use crate::fault::Fault;
 use crate::id::LeaseId;
 use crate::message::{AgentReport, Standing};
 use crate::overrides::Overrides;
+use crate::record::Reason;
 use crate::time::{Moment, Now, WallTime};
 
 /// Phases kept apart; beyond it time is added to an earlier phase of the same name.
@@ -80,7 +82,7 @@ pub struct Told {
 impl Mind {
     /// Reports and shows what changed in this step.
     pub(super) fn tell(&mut self, out: &mut Out) {
-        let leases: Vec<LeaseId> = self.leases.keys().cloned().collect();
+        let leases = self.told_leases();
         let state = self.state.name();
         let standing = self.standing();
         let summary = (standing, state, leases.clone(), self.overrides);
@@ -93,6 +95,11 @@ impl Mind {
             self.told.report = Some(summary);
         }
         self.show(out);
+    }
+
+    fn told_leases(&self) -> Vec<LeaseId> {
+        let there = self.leases.iter().filter(|(_, lease)| !lease.let_go);
+        there.map(|(id, _)| id.clone()).collect()
     }
 
     fn report(
@@ -161,14 +168,33 @@ impl Mind {
             address: self.address().or(self.own_address()).map(|address| address.to_string()),
             ssh: Some((self.spec.ssh.port, self.spec.ssh.user.clone())),
             host_keys: guest.map(|guest| guest.host_keys.clone()).unwrap_or_default(),
-            leases: self.leases.keys().cloned().collect(),
+            leases: self.told_leases(),
             uses: self.uses,
             overrides: self.overrides,
             held_until: self.held_until(),
+            hold_owner: self.hold.as_ref().and_then(|hold| hold.owner.clone()),
             on_trial: self.spec.trial,
-            detail: self.detail.clone(),
+            detail: self.whole_detail(),
             phases,
         }
+    }
+
+    fn whole_detail(&self) -> String {
+        let hindrance = Some(self.detail.clone()).filter(|detail| !detail.is_empty());
+        let parts = [self.why_draining(), hindrance, self.trouble()];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+
+    /// Why leases that go on have an agent that takes no more, and until when.
+    fn why_draining(&self) -> Option<String> {
+        let State::Draining(Reason::LeaseExpired) = &self.state else { return None };
+        let others = self.leases.values().filter(|lease| lease.stage != Stage::Expelling);
+        let last = others.map(|lease| lease.granted.expires).max()?;
+        Some(format!(
+            "takes no new lease: one of its leases ran out, and whoever held it may still be at work; \
+             retires when its other leases end, at {} unless one is renewed",
+            last.rfc3339()
+        ))
     }
 
     fn held_until(&self) -> Option<WallTime> {
@@ -212,6 +238,11 @@ impl Mind {
             }
             State::Ready | State::Leased => match self.free_executors() {
                 0 => Standing::Busy,
+                // Nobody is sent to a guest that is known not to run.
+                _ if self.trouble().is_some() => Standing::Busy,
+                // Nor to one whose SSH did not answer just now: it is probed, which takes seconds.
+                _ if !self.was_usable() && self.leases.is_empty() => Standing::Coming,
+                _ if !self.was_usable() => Standing::Busy,
                 executors => Standing::Free { executors, idle: self.leases.is_empty() },
             },
             State::Draining(_) | State::Held { .. } => Standing::Busy,
@@ -254,6 +285,9 @@ impl Mind {
             agent: Some(self.agent.clone()),
             owner: ask.owner.clone(),
             principal: ask.principal.clone(),
+            group: ask.group.clone(),
+            wants: describe(&ask.want),
+            asked: Some(ask.asked),
             expires: Some(lease.granted.expires),
             detail: detail.into(),
         })));

@@ -11,7 +11,7 @@ use crate::cluster::LaneEnd;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{ClusterId, NodeName, Upid, VmId};
 use crate::marks::{Kind, Marks};
-use crate::ports::{AddressSight, Configured, TaskEnd, VmSight};
+use crate::ports::{AddressSight, Configured, Greeting, TaskEnd, VmSight};
 use crate::record::{Body, Reason};
 use crate::spec::TemplateSpec;
 
@@ -96,10 +96,11 @@ impl Mind {
             }
         };
         if let Some(guest) = &mut self.guest {
-            guest.mac = done.mac;
+            guest.mac.clone_from(&done.mac);
             guest.volumes.clone_from(&done.volumes);
         }
-        out.record(Body::VolumesKnown { agent: self.agent.clone(), volumes: done.volumes });
+        let (agent, volumes) = (self.agent.clone(), done.volumes);
+        out.record(Body::VolumesKnown { agent, volumes, mac: done.mac });
         self.enter(State::Booting(BootStep::Start), out);
         if let Some(refusal) = done.tags_refused {
             self.detail = format!("its tags were refused and left out: {refusal}");
@@ -246,8 +247,8 @@ impl Mind {
         out.record(Body::HostKeyPinned { agent: self.agent.clone(), keys, address });
     }
 
-    pub(super) fn greeted(&mut self, result: Result<String, Fault>, out: &mut Out) {
-        match result {
+    pub(super) fn greeted(&mut self, result: Result<Greeting, Fault>, out: &mut Out) {
+        match result.and_then(|greeting| self.proven(greeting)) {
             Ok(key) => {
                 if self.guest.as_ref().is_some_and(|guest| guest.host_keys.is_empty()) {
                     if self.own_address().is_some() {
@@ -272,6 +273,27 @@ impl Mind {
             }
             Err(fault) => self.fail(fault, out),
         }
+    }
+
+    /// The host key of a machine that greeted, unless it is another than the guest.
+    ///
+    /// A guest names its address and host keys itself, and may name those of another machine that
+    /// lets drover in. That one has no reason to lie about its network cards; which card is the
+    /// guest's Proxmox says.
+    pub(super) fn proven(&self, greeting: Greeting) -> Result<String, Fault> {
+        let Greeting { host_key, cards } = greeting;
+        let Some(mac) = self.guest.as_ref().and_then(|guest| guest.mac.as_ref()) else {
+            return Ok(host_key);
+        };
+        if cards.is_empty() || cards.iter().any(|card| card.eq_ignore_ascii_case(mac)) {
+            return Ok(host_key);
+        }
+        let address = self.address().map(|ip| ip.to_string()).unwrap_or_default();
+        let text = format!(
+            "another machine answers at {address}, the address that the guest named: it has no \
+             network card {mac}"
+        );
+        Err(Fault::new(FaultKind::Foreign, Culprit::Guest, text))
     }
 
     /// The address to connect to.

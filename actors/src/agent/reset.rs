@@ -13,7 +13,7 @@ use crate::agent::prepare::describe_failure;
 use crate::agent::provision::{GREET_LIMIT, GREET_PAUSE, can_pass};
 use crate::agent::state::{PrepareStep, ResetStep, State};
 use crate::fault::{Culprit, Fault, FaultKind};
-use crate::ports::{AddressSight, Ran, Snapped};
+use crate::ports::{AddressSight, Greeting, Ran, Snapped};
 use crate::record::{Body, Owner, Reason};
 use crate::spec::ResetKind;
 
@@ -158,8 +158,8 @@ impl Mind {
     }
 
     /// It shows the host key it always had, or it is not what was put back.
-    pub(super) fn reset_greeted(&mut self, result: Result<String, Fault>, out: &mut Out) {
-        match result {
+    pub(super) fn reset_greeted(&mut self, result: Result<Greeting, Fault>, out: &mut Out) {
+        match result.and_then(|greeting| self.proven(greeting)) {
             Ok(_) => self.reset_step(ResetStep::Mend, "is mended", out),
             Err(fault) if can_pass(&fault.kind) => {
                 self.hinder(fault);

@@ -78,7 +78,7 @@ impl Mind {
     /// Begins to retire at this step: one whose clone came to nothing may only have left volumes.
     pub(super) fn send_out_at(&mut self, reason: Reason, step: RetireStep, out: &mut Out) {
         self.observing = false;
-        self.lose_leases(out);
+        self.lose_leases(&reason.to_string(), out);
         let agent = self.agent.clone();
         out.record(Body::RetireIntended { agent, reason: reason.clone() });
         let graceful = is_courteous(&self.spec, self.address().is_some());

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::agent::event::{Call, Effect, Pass};
+use crate::agent::keys::KEY_PAUSE;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{Lease, Stage, State};
@@ -12,16 +13,16 @@ use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{LeaseId, RunnerName};
 use crate::ledger::GrantedLease;
 use crate::overrides::OverrideChange;
-use crate::record::{Body, EXPIRED, LOST, LeaseAsk, Reason};
+use crate::record::{Body, EXPIRED, LOST, LeaseAsk, Reason, how_ended};
 use crate::time::{Moment, WallTime};
 
-/// Time between two tries to install or remove a key.
-const KEY_PAUSE: Duration = Duration::from_secs(2);
 /// Who is woken this much too late stood still, as a paused process or a suspended machine does:
 /// nobody could renew a lease meanwhile, so that time is credited (design rule 13).
 const PAUSE: Duration = Duration::from_secs(5);
 /// How often a key is tried.
 const KEY_TRIES: u32 = 3;
+/// What is kept of the cause of a lease's loss: a guest may have said any part of it.
+const CAUSE_CHARS: usize = 1000;
 
 impl Mind {
     /// A lease is given out on this agent.
@@ -34,7 +35,7 @@ impl Mind {
         let anothers = self.kept_for().is_some_and(|owner| *owner != whose);
         let crowded = ask.whole && !self.leases.is_empty();
         let closed = !open || anothers || crowded || self.observing || self.parked;
-        if closed || self.free_executors() == 0 {
+        if closed || self.free_executors() == 0 || !self.may_be_used(out) {
             out.refused.push(ask.lease);
             return;
         }
@@ -44,17 +45,17 @@ impl Mind {
             agent: self.agent.clone(),
             ask: Box::new(ask.clone()),
             expires,
+            pending: ask.enters(),
         });
         self.uses += 1;
         self.owner = Some(whose);
         let stage = if ask.enters() { Stage::Admitting } else { Stage::Ready };
         let runner = self.intend_runner(&ask, out);
         self.ran |= runner.is_some();
-        let granted = GrantedLease { ask, expires, runner };
-        let told_ready = stage == Stage::Ready;
+        let (span_ms, pending) = (Some(ask.ttl_ms), ask.enters());
+        let granted = GrantedLease { ask, expires, span_ms, runner, pending };
         let ends = out.now.mono + (expires - out.now.wall);
-        let (asked, retry, tries, failing) = (None, None, 0, None);
-        let lease = Lease { granted, ends, stage, asked, retry, tries, told_ready, failing };
+        let lease = Lease::new(granted, out.now.mono, ends, stage);
         self.show_lease(&lease, "", out);
         self.leases.insert(id.clone(), lease);
         if !matches!(self.state, State::Leased) {
@@ -68,7 +69,9 @@ impl Mind {
         let source = ask.source.clone()?;
         let runner = RunnerName::of(&self.installation, &self.agent, self.uses);
         let (agent, lease) = (self.agent.clone(), ask.lease.clone());
-        out.record(Body::RunnerIntended { agent, lease, source, runner: runner.clone() });
+        // Where its source is, its actor writes in.
+        let place = None;
+        out.record(Body::RunnerIntended { agent, lease, source, runner: runner.clone(), place });
         Some(runner)
     }
 
@@ -90,17 +93,23 @@ impl Mind {
         }
     }
 
-    /// Makes the call a lease's stage stands for; not before the guest was looked at.
+    /// Makes the call a lease's stage stands for: not before the guest was looked at, after the one
+    /// that is under way, and when the guest's keys are free for it.
     pub(super) fn lease_act(&mut self, id: &LeaseId, out: &mut Out) {
         let address = self.address();
         let attempt = self.next();
         let Some(lease) = self.leases.get_mut(id) else { return };
         lease.retry = None;
-        if self.observing {
+        lease.waits = false;
+        if self.observing || lease.asked.is_some() {
             return;
         }
         let call = match (lease.stage, address, lease.granted.pass()) {
             (Stage::Admitting, Some(address), Some(pass)) => Call::Admit(address, id.clone(), pass),
+            // A runner that was started is not started again.
+            (Stage::Ready, Some(address), Some(pass @ Pass::Holder(_))) if lease.unseen => {
+                Call::Admit(address, id.clone(), pass)
+            }
             (Stage::Expelling, Some(address), Some(pass)) => Call::Expel(address, id.clone(), pass),
             (Stage::Admitting | Stage::Expelling, None, _) => {
                 let text = "the agent has no address to reach its keys at";
@@ -109,19 +118,33 @@ impl Mind {
             }
             (Stage::Admitting | Stage::Expelling | Stage::Ready, _, _) => return,
         };
-        lease.asked = Some(attempt);
-        out.effects.push(Effect::Ask(attempt, call));
+        let turn = self.take_keys(&call, attempt);
+        let Some(lease) = self.leases.get_mut(id) else { return };
+        lease.waits = !turn;
+        if turn {
+            lease.asked = Some(attempt);
+            out.effects.push(Effect::Ask(attempt, call));
+        }
     }
 
     pub(super) fn admitted(&mut self, id: &LeaseId, result: Result<(), Fault>, out: &mut Out) {
+        if self.is_outdated(id, out) {
+            return;
+        }
         let Some(lease) = self.leases.get_mut(id) else { return };
-        lease.asked = None;
+        if lease.stage == Stage::Ready {
+            return self.seen(id, result, out);
+        }
         match result {
             Ok(()) => {
                 lease.stage = Stage::Ready;
                 lease.told_ready = true;
                 lease.tries = 0;
+                lease.unsure = false;
                 let lease = lease.clone();
+                let (agent, id) = (self.agent.clone(), id.clone());
+                out.record(Body::LeaseReady { agent, lease: id });
+                self.keys_open();
                 self.show_lease(&lease, "", out);
                 if let Some(Pass::Runner(source, runner, _)) = lease.granted.pass() {
                     out.effects.push(Effect::Hired(source, runner));
@@ -138,17 +161,40 @@ impl Mind {
                 {
                     out.effects.push(Effect::NotHired(source, runner, fault.text.clone()));
                 }
+                // It may have started: nobody heard.
+                lease.unsure |= fault.kind == FaultKind::UnknownOutcome && lease.is_runners();
                 self.key_failed(id, fault, out);
             }
         }
     }
 
-    pub(super) fn expelled(&mut self, id: &LeaseId, result: Result<(), Fault>, out: &mut Out) {
+    /// The guest of a lease that goes on from an earlier start was entered, or could not be: the lease
+    /// goes on either way, for its holder may be at work.
+    fn seen(&mut self, id: &LeaseId, result: Result<(), Fault>, out: &mut Out) {
         let Some(lease) = self.leases.get_mut(id) else { return };
-        lease.asked = None;
+        match result {
+            Ok(()) => {
+                lease.unseen = false;
+                lease.tries = 0;
+                self.keys_open();
+            }
+            // Its user data was in the guest before, and is its holder's.
+            Err(fault) if fault.kind == FaultKind::Gone => lease.unseen = false,
+            Err(fault) => {
+                self.keys_shut(&fault, out);
+                self.key_later(id, out);
+            }
+        }
+    }
+
+    pub(super) fn expelled(&mut self, id: &LeaseId, result: Result<(), Fault>, out: &mut Out) {
+        if self.is_outdated(id, out) {
+            return;
+        }
         match result {
             Ok(()) => {
                 self.leases.remove(id);
+                self.keys_open();
                 if !self.leases.is_empty() {
                     let (agent, lease) = (self.agent.clone(), id.clone());
                     out.record(Body::KeyRemoved { agent, lease });
@@ -160,30 +206,52 @@ impl Mind {
     }
 
     fn key_failed(&mut self, id: &LeaseId, fault: Fault, out: &mut Out) {
+        let others = !self.only_expels();
         let Some(lease) = self.leases.get_mut(id) else { return };
-        lease.tries += 1;
-        if can_pass(&fault.kind) && lease.tries < KEY_TRIES {
-            lease.retry = Some(out.now.mono + KEY_PAUSE);
+        let shut = matches!(fault.kind, FaultKind::KeyRejected | FaultKind::Impostor);
+        // What its source says against a runner is its last word; a guest may be broken for a while.
+        let broken =
+            fault.kind == FaultKind::Broken && !matches!(fault.culprit, Culprit::Source(_));
+        if lease.unsure && (can_pass(&fault.kind) || shut || broken) {
+            self.keys_shut(&fault, out);
+            return self.key_later(id, out);
+        }
+        if can_pass(&fault.kind) && lease.tries + 1 < KEY_TRIES {
+            lease.tries += 1;
+            lease.retry_at(out.now.mono + KEY_PAUSE);
+        } else if lease.stage == Stage::Expelling && others {
+            // The agent goes with the last of them, and the key as soon as it can.
+            lease.let_go = true;
+            self.key_later(id, out);
+            self.drain(self.failure(&fault), out);
+            self.keys_shut(&fault, out);
         } else {
             self.lease_failed(id, fault, out);
         }
     }
 
-    /// A key could not be installed or removed: the agent takes nothing more and goes.
+    /// A key could not be installed or removed: the agent takes nothing more and goes. Only one that
+    /// nobody was in before tells anything of what it is made of.
     fn lease_failed(&mut self, id: &LeaseId, fault: Fault, out: &mut Out) {
         let reason = self.failure(&fault);
         let Some(lease) = self.leases.remove(id) else { return };
+        let charged = match lease.stage {
+            Stage::Admitting => self.uses <= 1,
+            Stage::Ready => true,
+            Stage::Expelling => false,
+        };
         self.lose(lease, &fault.text, out);
-        out.fault = Some(fault);
+        out.fault = Some(fault).filter(|_| charged);
         self.drain(reason, out);
     }
 
-    fn write_end(&self, mut lease: Lease, why: &str, detail: &str, out: &mut Out) {
+    fn write_end(&self, mut lease: Lease, why: &str, cause: &str, out: &mut Out) {
         let id = lease.granted.ask.lease.clone();
-        out.record(Body::LeaseEnded { lease: id, why: why.to_owned() });
+        let cause: String = cause.chars().take(CAUSE_CHARS).collect();
+        let detail = how_ended(why, &cause);
+        out.record(Body::LeaseEnded { lease: id, why: why.to_owned(), cause });
         lease.stage = Stage::Expelling;
-        let detail = if detail.is_empty() { why } else { detail };
-        self.show_lease(&lease, detail, out);
+        self.show_lease(&lease, &detail, out);
     }
 
     /// Somebody ends a lease; a lease that is not here, or ends already, is left alone.
@@ -197,8 +265,11 @@ impl Mind {
         }
         let ended = lease.clone();
         lease.stage = Stage::Expelling;
-        lease.asked = None;
+        // Whatever it does in the guest is over before its end begins there.
+        lease.outdated = lease.asked.is_some();
+        lease.unsure = false;
         lease.tries = 0;
+        lease.due = out.now.mono;
         self.spent |= ended.granted.ask.whole;
         self.write_end(ended, why, "", out);
         self.lease_go_on(id, out);
@@ -238,8 +309,10 @@ impl Mind {
 
     /// The guest answered what it knows of a runner.
     pub(super) fn worded(&mut self, id: &LeaseId, result: Result<Words, Fault>, out: &mut Out) {
+        if self.is_outdated(id, out) {
+            return;
+        }
         let Some(lease) = self.leases.get_mut(id) else { return };
-        lease.asked = None;
         match (lease.failing.take(), result) {
             (Some(text), Ok(words)) => self.runner_failed(id, format!("{text}; {words}"), out),
             (Some(text), Err(fault)) => {
@@ -250,7 +323,8 @@ impl Mind {
                 if let Some(Pass::Runner(source, runner, _)) = lease.granted.pass()
                     && let Some(how) = words.end()
                 {
-                    out.effects.push(Effect::Ended(source, runner, how));
+                    let ago = Duration::from_secs(words.ago);
+                    out.effects.push(Effect::Ended(source, runner, how, ago));
                 }
             }
             (None, Err(_)) => {}
@@ -264,7 +338,11 @@ impl Mind {
     /// Makes a lease's call, or passes over one whose key need not be removed.
     pub(super) fn lease_go_on(&mut self, id: &LeaseId, out: &mut Out) {
         let Some(lease) = self.leases.get(id) else { return };
-        if lease.stage == Stage::Expelling && (self.goes_after(id) || !self.has_key(id)) {
+        if lease.stage == Stage::Expelling && (self.goes_after() || !self.has_key(id)) {
+            if self.goes_after() {
+                // Keys that could not be removed before go with the guest, too.
+                self.leases.clear();
+            }
             self.leases.remove(id);
             self.lease_over(out);
         } else {
@@ -272,12 +350,11 @@ impl Mind {
         }
     }
 
-    /// Whether the agent goes as soon as this lease is over: then its key goes with the guest.
-    fn goes_after(&self, id: &LeaseId) -> bool {
-        let last = self.leases.keys().all(|other| other == id);
+    /// Whether the agent goes as soon as the leases that end are over: then their keys go with the guest.
+    fn goes_after(&self) -> bool {
         let goes =
             self.used_up() || self.spec.reset.is_some() || matches!(self.state, State::Draining(_));
-        last && goes && self.hold.is_none()
+        self.only_expels() && goes && self.hold.is_none()
     }
 
     fn has_key(&self, id: &LeaseId) -> bool {
@@ -324,17 +401,17 @@ impl Mind {
         }
     }
 
-    /// Ends every lease at once, without a word to the guest.
-    pub(super) fn lose_leases(&mut self, out: &mut Out) {
+    /// Ends every lease at once, without a word to the guest, for this cause.
+    pub(super) fn lose_leases(&mut self, cause: &str, out: &mut Out) {
         for lease in std::mem::take(&mut self.leases).into_values() {
-            self.lose(lease, "", out);
+            self.lose(lease, cause, out);
         }
     }
 
     /// The agent can not serve a lease any more: one that nobody was told is ready waits again.
-    fn lose(&self, mut lease: Lease, detail: &str, out: &mut Out) {
+    fn lose(&self, mut lease: Lease, cause: &str, out: &mut Out) {
         let failing = lease.failing.take();
-        let detail = failing.as_deref().unwrap_or(detail);
+        let cause = failing.as_deref().unwrap_or(cause);
         match lease.stage {
             Stage::Expelling => {}
             Stage::Admitting if !lease.told_ready => {
@@ -342,13 +419,13 @@ impl Mind {
                 out.record(Body::LeaseReturned { agent, lease: lease.clone() });
                 out.refused.push(lease);
             }
-            Stage::Admitting | Stage::Ready => self.write_end(lease, LOST, detail, out),
+            Stage::Admitting | Stage::Ready => self.write_end(lease, LOST, cause, out),
         }
     }
 
     pub(super) fn renewed(&mut self, id: &LeaseId, expires: WallTime, out: &mut Out) {
         let Some(lease) = self.leases.get_mut(id) else { return };
-        lease.granted.expires = expires;
+        lease.granted.renew(expires, out.now.wall);
         lease.ends = out.now.mono + (expires - out.now.wall);
         if lease.stage != Stage::Expelling {
             let lease = lease.clone();
@@ -370,10 +447,11 @@ impl Mind {
     /// Ends what ran out, and tries again what is due; `late` is by how much this comes too late.
     /// A lease runs out in time even where its guest could not be looked at yet.
     pub(super) fn tick_leases(&mut self, late: Duration, out: &mut Out) {
-        let ids: Vec<LeaseId> = self.leases.keys().cloned().collect();
-        for id in ids {
+        for id in self.leases_in_line() {
             let Some(lease) = self.leases.get(&id) else { continue };
             let expired = lease.ends <= out.now.mono && lease.stage != Stage::Expelling;
+            // It may have been woken for something that was due before.
+            let late = late.min(out.now.mono - lease.ends);
             if expired && late >= PAUSE {
                 let expires = out.now.wall + late;
                 out.record(Body::LeaseRenewed { lease: id.clone(), expires });

@@ -19,6 +19,7 @@ use crate::ledger::{AgentEntry, Ledger};
 use crate::message::AgentCommand;
 use crate::ports::{Ambient, Journal, JournalFault};
 use crate::record::{Body, LOST, LeaseAsk, RECORD_VERSION, Reason, Record};
+use crate::records::try_append;
 use crate::time::WallTime;
 
 /// The pause before a failed append is tried again.
@@ -112,7 +113,7 @@ impl Shadow {
                 if let Some(entry) = self.ledger.borrow_mut().agents.get_mut(&self.agent)
                     && let Some(granted) = entry.leases.get_mut(lease)
                 {
-                    granted.expires = *expires;
+                    granted.renew(*expires, self.ambient.now().wall);
                 }
             }
             AgentCommand::Override(change) => {
@@ -148,7 +149,8 @@ impl Shadow {
             // Its source asks once more.
             | AgentCommand::AskRunner { .. }
             | AgentCommand::Vanished
-            | AgentCommand::SeenStopped => {}
+            | AgentCommand::SeenStopped
+            | AgentCommand::Observed(_) => {}
         }
     }
 
@@ -224,13 +226,13 @@ impl Shadow {
         actix::spawn(task.instrument(tracing::error_span!("append")));
     }
 
-    /// One try: the sequence, and the time for the fold. A port that panics is a journal that
-    /// failed: the queue behind must not hang.
+    /// One try: the sequence, and the time for the fold.
     async fn try_append(&self, body: Body) -> Result<(u64, WallTime), JournalFault> {
         let append = async {
             let wall_time = self.ambient.now().wall;
-            Ok((self.journal.append(vec![body]).await?, wall_time))
+            Ok((try_append(&self.journal, vec![body]).await?, wall_time))
         };
+        // A look at the clock that panics is a try that failed, too: the queue behind must not hang.
         let caught = AssertUnwindSafe(append).catch_unwind().await;
         caught.unwrap_or_else(|_| Err(JournalFault::Failed("it panicked".into())))
     }

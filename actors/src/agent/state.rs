@@ -1,7 +1,7 @@
 //! Where an agent is in its life: the states of agent-machine, with what only each part needs.
 
 use crate::fault::Fault;
-use crate::id::{Attempt, Upid};
+use crate::id::{Attempt, LeaseId, Upid};
 use crate::ledger::GrantedLease;
 use crate::record::Reason;
 use crate::time::{Moment, WallTime};
@@ -275,8 +275,61 @@ pub struct Lease {
     pub retry: Option<Moment>,
     /// How often it failed.
     pub tries: u32,
-    /// Whether its holder was ever told that it is ready, or may have been.
+    /// Whether its holder was ever told that it is ready.
     pub told_ready: bool,
     /// Why it fails as soon as its guest was asked about its runner.
     pub failing: Option<String>,
+    /// Whether its call waits until another change of the guest's keys is over.
+    pub waits: bool,
+    /// Since when its call is due, which is its place among those that wait: its grant, its end, or
+    /// the end of a pause between two tries.
+    pub due: Moment,
+    /// Whether the call under way is one of a stage that is over.
+    pub outdated: bool,
+    /// Whether it goes on from an earlier start of the service, and nobody has been in its guest
+    /// since.
+    pub unseen: bool,
+    /// Whether its runner can be at work although nobody was told that it started.
+    pub unsure: bool,
+    /// Whether it is over for everybody else although its key could not be removed yet.
+    pub let_go: bool,
+}
+
+impl Lease {
+    /// Whether a runner of a source is what it puts into the guest.
+    pub fn is_runners(&self) -> bool {
+        self.granted.ask.source.is_some()
+    }
+
+    /// Its call is made again at this moment, behind those that wait by then.
+    pub fn retry_at(&mut self, at: Moment) {
+        self.retry = Some(at);
+        self.due = at;
+    }
+
+    /// What decides whose call is made first: since when it is due, then who asked first.
+    pub fn place(&self) -> (Moment, WallTime, &LeaseId) {
+        let ask = &self.granted.ask;
+        (self.due, ask.asked, &ask.lease)
+    }
+
+    /// One that nothing was done for yet.
+    pub fn new(granted: GrantedLease, now: Moment, ends: Moment, stage: Stage) -> Self {
+        Self {
+            granted,
+            due: now,
+            ends,
+            told_ready: stage != Stage::Admitting,
+            stage,
+            asked: None,
+            retry: None,
+            tries: 0,
+            failing: None,
+            waits: false,
+            outdated: false,
+            unseen: false,
+            unsure: false,
+            let_go: false,
+        }
+    }
 }

@@ -71,7 +71,7 @@ impl Mind {
         let reason = self.state.leaving().cloned();
         self.observing = false;
         self.lane_back(LaneEnd::Void, out);
-        self.lose_leases(out);
+        self.lose_leases(why, out);
         out.record(Body::Stranded {
             agent: self.agent.clone(),
             why: why.to_owned(),

@@ -96,11 +96,13 @@ pub fn ask(lease: &str, key: Option<&str>) -> LeaseAsk {
         source: None,
         whole: false,
         user_data: false,
+        group: None,
+        wait_ms: None,
     }
 }
 
 pub fn a_hold() -> Hold {
-    Hold { span_ms: 1_800_000, public_key: "ssh-ed25519 OPERATOR".into() }
+    Hold { span_ms: 1_800_000, public_key: "ssh-ed25519 OPERATOR".into(), owner: None }
 }
 
 pub fn upid(kind: &str) -> Upid {
@@ -117,6 +119,10 @@ pub struct Drive {
     pub draw: u64,
     seq: u64,
     pub ledger: Ledger,
+    /// How probes of SSH fail; they succeed where this says nothing.
+    pub silent: Option<FaultKind>,
+    /// Probes of SSH so far.
+    pub probes: usize,
 }
 
 impl Drive {
@@ -127,7 +133,16 @@ impl Drive {
     }
 
     pub fn of(mind: Mind, now: Now, ledger: Ledger) -> Self {
-        let mut drive = Self { mind, now, effects: Vec::new(), draw: 0, seq: 100, ledger };
+        let mut drive = Self {
+            mind,
+            now,
+            effects: Vec::new(),
+            draw: 0,
+            seq: 100,
+            ledger,
+            silent: None,
+            probes: 0,
+        };
         drive.event(Event::Begin);
         drive
     }
@@ -141,12 +156,23 @@ impl Drive {
 
     /// Steps the mind; records get sequences and are folded, and intents are told back.
     pub fn event(&mut self, event: Event) -> Vec<Effect> {
-        let effects = step(&mut self.mind, event, self.now, self.draw);
+        let mut effects = step(&mut self.mind, event, self.now, self.draw);
+        let probe = |effect: &Effect| match effect {
+            Effect::Ask(attempt, Call::Probe(..)) => Some(*attempt),
+            _ => None,
+        };
+        let probed: Vec<Attempt> = effects.iter().filter_map(probe).collect();
+        effects.retain(|effect| probe(effect).is_none());
         self.effects.extend(effects.iter().cloned());
         for effect in &effects {
             if let Effect::Record(body) = effect {
                 self.fold(body.clone());
             }
+        }
+        for attempt in probed {
+            self.probes += 1;
+            let answer = self.silent.clone().map_or(Ok(()), |kind| Err(fault(kind)));
+            effects.extend(self.event(Event::Answer(attempt, Answer::Probed(answer))));
         }
         effects
     }
@@ -233,7 +259,7 @@ impl Drive {
         match call {
             Call::Clone { .. } => Answer::Cloned(Ok(upid("qmclone"))),
             Call::Await(..) => Answer::TaskEnded(Ok(done)),
-            Call::Look => Answer::Looked(Ok(self.sight())),
+            Call::Look | Call::Confirm => Answer::Looked(Ok(self.sight())),
             Call::IdTaken => Answer::IdSeen(Ok(IdSight::Free)),
             Call::Configure => Answer::Configured(Ok(Configured {
                 image_refused: None,
@@ -249,14 +275,16 @@ impl Drive {
             Call::Snapshot => Answer::Snapped(Ok(Snapped::Taken)),
             Call::Rollback => Answer::RolledBack(Ok(())),
             Call::Greet(..) => Answer::Greeted(Ok("ssh-ed25519 HOST".into())),
+            Call::Probe(..) => Answer::Probed(Ok(())),
             Call::Run(..) | Call::Upload(..) => {
                 Answer::Ran(Ok(Ran { exit: Some(0), tail: String::new() }))
             }
             Call::Admit(_, lease, _) => Answer::Admitted(lease, Ok(())),
             Call::Expel(_, lease, _) => Answer::Expelled(lease, Ok(())),
-            Call::Words(_, lease, _) => {
-                Answer::Words(lease, Ok(Words { life: Life::Runs, seconds: 2, lines: "".into() }))
-            }
+            Call::Words(_, lease, _) => Answer::Words(
+                lease,
+                Ok(Words { life: Life::Runs, seconds: 2, ago: 0, lines: "".into() }),
+            ),
             Call::Unlock(..) => Answer::Unlocked(Ok(())),
             Call::Fence => Answer::Fenced(Ok(self.sight())),
             Call::Shutdown(_) => Answer::Accepted(Ok(upid("qmshutdown"))),
@@ -386,7 +414,7 @@ pub fn answers(drive: &Drive, call: &Call) -> Vec<(&'static str, Answer)> {
     ];
     let mut all = vec![("ok", drive.fair_answer(call.clone()))];
     match call {
-        Call::Look => {
+        Call::Look | Call::Confirm => {
             let stopped = VmSight { running: Some(false), ..drive.sight() };
             let unknown = VmSight { id: IdSight::Unknown, ..Drive::free() };
             all.push(("ours, stopped", Answer::Looked(Ok(stopped))));
@@ -437,7 +465,7 @@ pub fn refused(call: &Call, fault: Fault) -> Answer {
     match call {
         Call::Clone { .. } => Answer::Cloned(Err(fault)),
         Call::Await(..) => Answer::TaskEnded(Err(fault)),
-        Call::Look => Answer::Looked(Err(fault)),
+        Call::Look | Call::Confirm => Answer::Looked(Err(fault)),
         Call::IdTaken => Answer::IdSeen(Err(fault)),
         Call::Configure => Answer::Configured(Err(fault)),
         Call::Start | Call::Shutdown(_) | Call::Stop | Call::Destroy => {
@@ -448,6 +476,7 @@ pub fn refused(call: &Call, fault: Fault) -> Answer {
         Call::Snapshot => Answer::Snapped(Err(fault)),
         Call::Rollback => Answer::RolledBack(Err(fault)),
         Call::Greet(..) => Answer::Greeted(Err(fault)),
+        Call::Probe(..) => Answer::Probed(Err(fault)),
         Call::Run(..) | Call::Upload(..) => Answer::Ran(Err(fault)),
         Call::Admit(_, lease, _) => Answer::Admitted(lease.clone(), Err(fault)),
         Call::Expel(_, lease, _) => Answer::Expelled(lease.clone(), Err(fault)),

@@ -148,7 +148,8 @@ impl Broker {
             estimate: if waits.is_empty() {
                 Estimate::Unknown("nothing of the kind waits".into())
             } else {
-                self.estimate(&serve, ahead.ok_or((asked.source, since)), has_runner, now)
+                let ahead = ahead.ok_or((asked.source, since));
+                self.estimate(&serve, ahead, has_runner, ground, now)
             },
             serve,
         }
@@ -232,6 +233,7 @@ impl Broker {
         serve: &[Serving],
         ahead: Result<usize, (&Source, Option<WallTime>)>,
         has_runner: bool,
+        ground: &Ground<'_>,
         now: WallTime,
     ) -> Estimate {
         let unknown = |text: &str| Estimate::Unknown(text.to_owned());
@@ -269,6 +271,9 @@ impl Broker {
         };
         if ahead < free {
             return Estimate::In(Duration::ZERO, "an agent is ready".into());
+        }
+        if able.iter().all(|one| ground.trouble.contains_key(&one.template.cloud)) {
+            return unknown("nothing is started before its cloud works again");
         }
         let Some(ready) = ready else {
             return unknown("no agent of these templates was ready yet since the service started");
@@ -341,9 +346,14 @@ impl Broker {
         each.sum()
     }
 
-    /// What the templates are short of for a want that none serves.
-    pub(super) fn shortage(&self, want: &Want) -> String {
+    /// Labels that some template has.
+    pub(super) fn labels(&self) -> BTreeSet<&String> {
         let all = self.templates.values().filter(|view| view.configured);
+        all.flat_map(|view| &view.spec.labels).collect()
+    }
+
+    /// What the templates are short of for a want that none serves, of all labels that they have.
+    pub(super) fn shortage(&self, want: &Want, known: &BTreeSet<&String>) -> String {
         match want {
             _ if self.routing.is_mapped(want) => {
                 "the label mapping it goes by names no template for it".to_owned()
@@ -353,7 +363,6 @@ impl Broker {
                 "no template takes jobs without labels".to_owned()
             }
             Want::Labels(labels) => {
-                let known: BTreeSet<&String> = all.flat_map(|view| &view.spec.labels).collect();
                 let missing = labels.iter().filter(|label| !known.contains(label));
                 let missing: Vec<&str> = missing.map(String::as_str).collect();
                 if missing.is_empty() {

@@ -2,46 +2,37 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::matching::Matching;
+use super::specs::{Servers, SpecId};
 use super::state::Broker;
 use super::uses::Uses;
 use super::{Order, takes};
-use crate::id::TemplateId;
-use crate::message::Standing;
-use crate::record::{Owner, Want};
-use crate::spec::TemplateSpec;
+use crate::effort;
+use crate::id::{CloudId, TemplateId};
+use crate::record::Owner;
 
-/// Uses that agents on their way will have room for.
-#[derive(Debug, Clone)]
-pub(super) struct Coming {
-    pub(super) spec: Arc<TemplateSpec>,
-    pub(super) owner: Option<Owner>,
-    pub(super) uses: u32,
+/// Uses that agents on their way will have room for, by the spec they are born with and by whom they
+/// are kept for.
+pub(super) type Coming = BTreeMap<(SpecId, Option<Owner>), u32>;
+
+/// What is begun in one decision.
+#[derive(Debug, Default)]
+struct Starts {
+    of: BTreeMap<TemplateId, u32>,
+    /// By cloud, those asked for before and not answered included.
+    flight: BTreeMap<CloudId, u32>,
 }
 
 impl Broker {
-    /// Uses that agents on their way will have room for, by the spec they are born with and by whom
-    /// they are kept for.
-    pub(super) fn coming(&self) -> Vec<Coming> {
-        let mut coming: Vec<Coming> = Vec::new();
-        let mut add = |spec: &Arc<TemplateSpec>, owner: Option<&Owner>, uses: u32| {
-            let same = |other: &&mut Coming| {
-                Arc::ptr_eq(&other.spec, spec) && other.owner.as_ref() == owner
-            };
-            match coming.iter_mut().find(same) {
-                Some(known) => known.uses += uses,
-                None => coming.push(Coming { spec: spec.clone(), owner: owner.cloned(), uses }),
-            }
-        };
-        for view in self.agents.values() {
-            if view.standing == Standing::Coming && !view.going {
-                add(&view.spec, view.owner.as_ref(), view.spec.executors.max(1));
-            }
-        }
-        for view in self.templates.values() {
-            add(&view.spec, None, view.pending.saturating_mul(view.spec.executors.max(1)));
+    /// Uses that agents on their way and starts not answered will have room for.
+    pub(super) fn coming(&self) -> Coming {
+        let mut coming = self.agents.coming().clone();
+        effort::spend(coming.len() + self.templates.len());
+        for view in self.templates.values().filter(|view| view.pending > 0) {
+            let uses = view.pending.saturating_mul(view.spec.executors.max(1));
+            let known = coming.entry((view.kind, None)).or_default();
+            *known = known.saturating_add(uses);
         }
         coming
     }
@@ -52,71 +43,77 @@ impl Broker {
         if wanted.turns.is_empty() {
             return Vec::new();
         }
-        let levels = &wanted.levels;
+        let classes = self.classes(&wanted.levels, |_| false);
         let coming = self.coming();
-        let fresh: Vec<TemplateId> = self.templates.keys().cloned().collect();
-        let kinds: Vec<Vec<usize>> = levels
-            .iter()
-            .map(|level| {
-                let serves = |spec: &Arc<TemplateSpec>| self.serves(spec, &level.want);
-                let on_the_way = coming.iter().map(|one| {
-                    serves(&one.spec) && takes(one.owner.as_ref(), level.whose.as_ref())
-                });
-                let begun = self.templates.values().map(|view| serves(&view.spec));
-                let fits = on_the_way.chain(begun).enumerate();
-                fits.filter(|(_, fits)| *fits).map(|(index, _)| index).collect()
-            })
-            .collect();
-        let mut places: Vec<u32> = coming.iter().map(|one| one.uses).collect();
-        places.resize(coming.len() + fresh.len(), 0);
-        let mut matching = Matching::new(kinds, places);
-        let mut full = vec![false; levels.len()];
-        let mut missing: Vec<usize> = Vec::new();
-        for kind in wanted.turns.iter().map(|one| one.level) {
-            if full[kind] || !matching.place(kind) {
-                full[kind] = true;
-                missing.push(kind);
-            }
+        // Those on their way, then agents that are not begun yet, by spec.
+        let mut places: Vec<u32> = Vec::new();
+        let mut on_the_way: BTreeMap<SpecId, Vec<(Option<&Owner>, usize)>> = BTreeMap::new();
+        for ((kind, owner), uses) in &coming {
+            on_the_way.entry(*kind).or_default().push((owner.as_ref(), places.len()));
+            places.push(*uses);
         }
-        let mut starts: BTreeMap<TemplateId, u32> = BTreeMap::new();
-        let mut without = vec![false; levels.len()];
-        for kind in missing {
+        let mut fresh: BTreeMap<SpecId, usize> = BTreeMap::new();
+        for kind in classes.specs().into_iter().filter(|kind| self.template_of(*kind).is_some()) {
+            fresh.insert(kind, places.len());
+            places.push(0);
+        }
+        let kinds = classes.each().map(|(class, servers)| {
+            let coming = servers.specs().flat_map(|kind| {
+                let of = on_the_way.get(&kind).into_iter().flatten();
+                of.filter(|(owner, _)| takes(*owner, class.whose.as_ref())).map(|(_, at)| *at)
+            });
+            let begun = servers.specs().filter_map(|kind| fresh.get(&kind).copied());
+            coming.chain(begun).collect()
+        });
+        let mut matching = Matching::new(kinds.collect(), places);
+        let turns = wanted.turns.iter().map(|one| classes.of(one.level));
+        let missing: Vec<usize> = turns.filter(|class| !matching.place(*class)).collect();
+        let mut starts = self.in_flight();
+        let mut without = vec![false; classes.count()];
+        for class in missing {
             // What was begun for another may have places left.
-            if without[kind] || (!starts.is_empty() && matching.place(kind)) {
+            if without[class] || matching.place(class) {
                 continue;
             }
-            let template = self.choose(&levels[kind].want, &starts);
-            let index = template.as_ref().and_then(|id| fresh.iter().position(|one| one == id));
-            let (Some(template), Some(index)) = (template, index) else {
-                without[kind] = true;
+            let Some((template, kind, uses)) = self.choose(classes.servers(class), &starts) else {
+                without[class] = true;
                 continue;
             };
-            let uses = self.templates.get(&template).map_or(1, |v| v.spec.executors.max(1));
-            *starts.entry(template).or_default() += 1;
-            matching.widen(coming.len() + index, uses);
-            matching.place(kind);
+            *starts.flight.entry(template.cloud.clone()).or_default() += 1;
+            *starts.of.entry(template).or_default() += 1;
+            if let Some(group) = fresh.get(&kind) {
+                matching.widen(class, *group, uses);
+            }
         }
-        for (template, count) in &starts {
+        for (template, count) in &starts.of {
             if let Some(view) = self.templates.get_mut(template) {
                 view.pending += count;
             }
         }
-        starts.into_iter().map(|(template, count)| Order::Start { template, count }).collect()
+        let each = starts.of.into_iter();
+        each.map(|(template, count)| Order::Start { template, count }).collect()
     }
 
-    /// The template to begin one more agent of: the first of its mapping, then the one with the
-    /// most room, then one whose breaker flows, then the one least begun in this round, then by name.
-    fn choose(&self, want: &Want, starts: &BTreeMap<TemplateId, u32>) -> Option<TemplateId> {
-        let candidates = self.templates.iter().filter_map(|(id, view)| {
-            let more = starts.get(id).copied().unwrap_or(0);
+    fn in_flight(&self) -> Starts {
+        let mut starts = Starts::default();
+        for (id, view) in self.templates.iter().filter(|(_, view)| view.pending > 0) {
+            *starts.flight.entry(id.cloud.clone()).or_default() += view.pending;
+        }
+        starts
+    }
+
+    /// The template to begin one more agent of, with its spec and the uses of an agent: the first of
+    /// its mapping, then the one with the most room, then one whose breaker flows, then the one least
+    /// begun in this round, then by name.
+    fn choose(&self, servers: &Servers, starts: &Starts) -> Option<(TemplateId, SpecId, u32)> {
+        let candidates = servers.all.iter().filter_map(|(rank, kind)| {
+            effort::spend(1);
+            let (id, view) = self.template_of(*kind)?;
+            let more = starts.of.get(id).copied().unwrap_or(0);
             let own = view.room.saturating_sub(view.pending + more);
-            let of_cloud = |other: &TemplateId| other.cloud == id.cloud;
-            let all = self.templates.iter().filter(|(other, _)| of_cloud(other));
-            let pending: u32 = all.map(|(_, view)| view.pending).sum();
-            let begun: u32 = starts.iter().filter(|(o, _)| of_cloud(o)).map(|(_, n)| *n).sum();
+            let flight = starts.flight.get(&id.cloud).copied().unwrap_or(0);
             let cloud = self.clouds.get(&id.cloud).copied().unwrap_or(0);
-            let room = own.min(cloud.saturating_sub(pending + begun));
-            let rank = self.rank(&view.spec, want)?;
+            let room = own.min(cloud.saturating_sub(flight));
             let fits = view.configured && room > 0;
             // Without a cap all rooms look alike: then what was begun here spreads them.
             // Caps say what may be begun, its cluster what can be: more goes where more fits.
@@ -124,8 +121,10 @@ impl Broker {
                 let fits = u32::try_from(*fits).unwrap_or(u32::MAX);
                 room.min(fits.saturating_sub(view.pending + more))
             });
-            fits.then_some((Reverse(rank), room, view.flowing, Reverse(more), Reverse(id)))
+            let order = (Reverse(*rank), room, view.flowing, Reverse(more), Reverse(id));
+            fits.then_some((order, *kind, view.spec.executors.max(1)))
         });
-        candidates.max().map(|(_, _, _, _, Reverse(id))| id.clone())
+        let best = candidates.max_by(|(one, ..), (other, ..)| one.cmp(other));
+        best.map(|((.., Reverse(id)), kind, uses)| (id.clone(), kind, uses))
     }
 }

@@ -4,10 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::queue::{Front, Queue};
 use crate::id::{AgentId, LeaseId, SourceId};
-use crate::ledger::{ENDED_KEEP_MS, Ledger};
+use crate::ledger::{Ledger, ended_keep};
 use crate::message::Refusal;
-use crate::record::{LeaseAsk, RELEASED};
+use crate::record::{LeaseAsk, Owner, RELEASED, Want};
+use crate::tenant::{LeaseLimits, Whose};
 use crate::time::WallTime;
 
 /// Where a lease stands.
@@ -44,6 +46,28 @@ pub struct Entry {
     pub jobs: u32,
     /// When it was sent to its agent, in this start of the service.
     pub sent: Option<WallTime>,
+    /// Until when it waits for an agent.
+    pub until: WallTime,
+}
+
+/// Leases that somebody asked for and that are not over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// All of them.
+    pub(super) live: u32,
+    /// Those that no agent was found for yet.
+    pub(super) waiting: u32,
+}
+
+impl Stand {
+    fn tally(&self) -> Tally {
+        let (live, waiting) = match self {
+            Self::Recording | Self::Waiting => (1, 1),
+            Self::Sent(_) | Self::On(_) => (1, 0),
+            Self::Cancelling | Self::Ended(_) => (0, 0),
+        };
+        Tally { live, waiting }
+    }
 }
 
 /// What becomes of an ask.
@@ -63,22 +87,50 @@ pub enum Asked {
 }
 
 /// Every lease that is not forgotten.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Book {
     entries: BTreeMap<LeaseId, Entry>,
     keys: BTreeMap<(String, String), LeaseId>,
-    waiting: BTreeMap<(WallTime, u64), LeaseId>,
-    /// Leases that are over, by their end.
-    over: BTreeSet<(WallTime, LeaseId)>,
+    queue: Queue,
+    /// Leases that began to wait and were not shown as that yet.
+    fresh: Vec<LeaseId>,
+    /// How many leases those have who asked for them themselves.
+    tallies: BTreeMap<Whose, Tally>,
+    total: Tally,
+    /// How long a lease waits that says nothing of that.
+    wait: Duration,
+    /// Leases that are over, by how long they are known and by their end.
+    over: BTreeMap<Duration, BTreeSet<(WallTime, LeaseId)>>,
     agents: BTreeMap<AgentId, BTreeSet<LeaseId>>,
+    /// The same by the source they serve.
+    of: BTreeMap<Option<SourceId>, BTreeSet<(AgentId, LeaseId)>>,
     count: u64,
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            queue: Queue::default(),
+            fresh: Vec::new(),
+            tallies: BTreeMap::new(),
+            total: Tally::default(),
+            wait: LeaseLimits::default().wait,
+            over: BTreeMap::new(),
+            agents: BTreeMap::new(),
+            of: BTreeMap::new(),
+            count: 0,
+        }
+    }
 }
 
 impl Book {
     /// The book as the journal has it.
     pub fn restore(ledger: &Ledger) -> Self {
         let mut book = Self::default();
-        for (lease, ended) in &ledger.ended {
+        // Journals of before name those of sources too, which nobody asks about again.
+        for (lease, ended) in ledger.ended.iter().filter(|(_, ended)| ended.ask.source.is_none()) {
             book.enter(lease.clone(), ended.ask.clone(), Stand::Ended(ended.at));
         }
         for (agent, entry) in &ledger.agents {
@@ -98,8 +150,10 @@ impl Book {
             self.keys.insert((ask.principal.clone(), key.clone()), lease.clone());
         }
         let entry = Entry {
+            until: ask.asked + wait_of(&ask, self.wait),
             ask,
-            stand: stand.clone(),
+            // In no index yet.
+            stand: Stand::Cancelling,
             releasing: false,
             number: self.count,
             returns: 0,
@@ -177,15 +231,25 @@ impl Book {
         })
     }
 
+    /// Leases of a source, or of none, that are sent to or stand on agents, with the agents.
+    pub fn placed_of(&self, source: Option<&SourceId>) -> impl Iterator<Item = (&AgentId, &Entry)> {
+        let all = self.of.get(&source.cloned()).into_iter().flatten();
+        all.filter_map(|(agent, lease)| Some((agent, self.entries.get(lease)?)))
+    }
+
+    /// How many leases of a source, or of none, are sent to or stand on agents.
+    pub fn count_of(&self, source: Option<&SourceId>) -> usize {
+        self.of.get(&source.cloned()).map_or(0, BTreeSet::len)
+    }
+
     /// Forgets a lease that could not be recorded, or that its source is to want anew.
     pub fn forget(&mut self, lease: &LeaseId) {
         // Out of every index first.
         self.stand(lease, Stand::Cancelling);
-        if let Some(entry) = self.entries.remove(lease) {
-            self.waiting.remove(&(entry.ask.asked, entry.number));
-            if let Some(key) = entry.ask.key_hash {
-                self.keys.remove(&(entry.ask.principal, key));
-            }
+        if let Some(entry) = self.entries.remove(lease)
+            && let Some(key) = entry.ask.key_hash
+        {
+            self.keys.remove(&(entry.ask.principal, key));
         }
     }
 
@@ -198,7 +262,7 @@ impl Book {
     pub fn stand(&mut self, lease: &LeaseId, stand: Stand) {
         let Some(entry) = self.entries.get_mut(lease) else { return };
         let place = (entry.ask.asked, entry.number);
-        self.waiting.remove(&place);
+        self.queue.leave(place, &entry.ask, entry.until);
         if let Stand::Sent(agent) | Stand::On(agent) = &entry.stand
             && let Some(leases) = self.agents.get_mut(agent)
         {
@@ -206,23 +270,137 @@ impl Book {
             if leases.is_empty() {
                 self.agents.remove(agent);
             }
+            if let Some(leases) = self.of.get_mut(&entry.ask.source) {
+                leases.remove(&(agent.clone(), lease.clone()));
+                if leases.is_empty() {
+                    self.of.remove(&entry.ask.source);
+                }
+            }
         }
         if let Stand::Ended(at) = &entry.stand {
-            self.over.remove(&(*at, lease.clone()));
+            let over = self.over.entry(ended_keep(&entry.ask)).or_default();
+            over.remove(&(*at, lease.clone()));
         }
         match &stand {
             Stand::Waiting => {
-                self.waiting.insert(place, lease.clone());
+                self.queue.enter(place, &entry.ask, entry.until);
+                self.fresh.push(lease.clone());
             }
             Stand::Ended(at) => {
-                self.over.insert((*at, lease.clone()));
+                let over = self.over.entry(ended_keep(&entry.ask)).or_default();
+                over.insert((*at, lease.clone()));
             }
             Stand::Sent(agent) | Stand::On(agent) => {
                 self.agents.entry(agent.clone()).or_default().insert(lease.clone());
+                let of = self.of.entry(entry.ask.source.clone()).or_default();
+                of.insert((agent.clone(), lease.clone()));
             }
             Stand::Recording | Stand::Cancelling => {}
         }
+        if entry.ask.source.is_none() {
+            let (before, after) = (entry.stand.tally(), stand.tally());
+            self.total.change(before, after);
+            let principal = Whose::Principal(entry.ask.principal.clone());
+            let group = entry.ask.group.clone().map(Whose::Group);
+            for whose in std::iter::once(principal).chain(group) {
+                let tally = self.tallies.entry(whose.clone()).or_default();
+                tally.change(before, after);
+                if *tally == Tally::default() {
+                    self.tallies.remove(&whose);
+                }
+            }
+        }
         entry.stand = stand;
+    }
+
+    /// What those have who asked for leases themselves.
+    pub(super) fn tally(&self, whose: &Whose) -> Tally {
+        self.tallies.get(whose).copied().unwrap_or_default()
+    }
+
+    /// How many leases wait, those on their way to the disk included.
+    pub(super) fn waits(&self) -> u32 {
+        self.total.waiting
+    }
+
+    /// How long leases wait that say nothing of that, from when they were asked for.
+    pub(super) fn wait_for(&mut self, wait: Duration) {
+        if self.wait == wait {
+            return;
+        }
+        self.wait = wait;
+        let silent = |entry: &&Entry| entry.ask.wait_ms.is_none();
+        let all: Vec<(LeaseId, WallTime)> = self
+            .entries
+            .values()
+            .filter(silent)
+            .map(|entry| (entry.ask.lease.clone(), entry.ask.asked + wait))
+            .collect();
+        all.into_iter().for_each(|(lease, until)| self.wait_until(&lease, until));
+    }
+
+    /// A lease waits until then.
+    pub(super) fn wait_until(&mut self, lease: &LeaseId, until: WallTime) {
+        let Some(entry) = self.entries.get_mut(lease) else { return };
+        let place = (entry.ask.asked, entry.number);
+        if entry.stand == Stand::Waiting {
+            self.queue.leave(place, &entry.ask, entry.until);
+            self.queue.enter(place, &entry.ask, until);
+        }
+        entry.until = until;
+    }
+
+    /// Leases that were asked for while the clock was ahead wait no longer than they may.
+    pub(super) fn clock_was_ahead(&mut self, now: WallTime) {
+        for lease in self.queue.ahead(now) {
+            let Some(entry) = self.entries.get(&lease) else { continue };
+            let until = entry.until.min(now + wait_of(&entry.ask, self.wait));
+            self.wait_until(&lease, until);
+        }
+    }
+
+    /// Leases that have waited as long as they may.
+    pub(super) fn overdue(&self, now: WallTime) -> Vec<LeaseId> {
+        self.queue.over(now)
+    }
+
+    /// When the next one has.
+    pub(super) fn first_end(&self) -> Option<WallTime> {
+        self.queue.first_end()
+    }
+
+    /// Leases that began to wait since this was asked last.
+    pub(super) fn take_fresh(&mut self) -> Vec<LeaseId> {
+        std::mem::take(&mut self.fresh)
+    }
+
+    /// What the leases that wait want, each once.
+    pub(super) fn wants(&self) -> impl Iterator<Item = &Want> {
+        self.queue.wants()
+    }
+
+    /// The leases that wait for this, the oldest first.
+    pub(super) fn waiting_for(&self, want: &Want) -> impl Iterator<Item = &LeaseAsk> {
+        self.queue.of(want).filter_map(|lease| Some(&self.entries.get(lease)?.ask))
+    }
+
+    /// How many leases wait.
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The first `most` leases of each kind that wait, in the order of asking.
+    pub(super) fn fronts(&self, kept: &BTreeSet<&Owner>, most: usize) -> Vec<Front<'_>> {
+        self.queue.fronts(kept, most)
+    }
+
+    /// Notes that a lease is over. A source never repeats an ask: its leases are forgotten at once.
+    pub fn end(&mut self, lease: &LeaseId, at: WallTime) {
+        if self.of_source(lease).is_some() {
+            self.forget(lease);
+        } else {
+            self.stand(lease, Stand::Ended(at));
+        }
     }
 
     /// Notes that a lease's release was asked for.
@@ -241,7 +419,7 @@ impl Book {
 
     /// Leases that wait, the oldest first.
     pub fn waiting(&self) -> impl Iterator<Item = &LeaseAsk> {
-        self.waiting.values().filter_map(|lease| Some(&self.entries.get(lease)?.ask))
+        self.queue.all().filter_map(|lease| Some(&self.entries.get(lease)?.ask))
     }
 
     /// Leases sent to or standing on an agent.
@@ -259,12 +437,66 @@ impl Book {
         u32::try_from(sent).unwrap_or(u32::MAX)
     }
 
-    /// Forgets leases that ended long ago.
+    /// Whether counts and lines are those of the entries.
+    #[cfg(test)]
+    pub(super) fn judge(&self) {
+        let mut tallies: BTreeMap<Whose, Tally> = BTreeMap::new();
+        let mut waiting = BTreeSet::new();
+        for (lease, entry) in self.entries.iter().filter(|(_, entry)| entry.ask.source.is_none()) {
+            if entry.stand == Stand::Waiting {
+                waiting.insert(lease);
+            }
+            let principal = Whose::Principal(entry.ask.principal.clone());
+            for whose in std::iter::once(principal).chain(entry.ask.group.clone().map(Whose::Group))
+            {
+                tallies.entry(whose).or_default().change(Tally::default(), entry.stand.tally());
+            }
+        }
+        tallies.retain(|_, tally| *tally != Tally::default());
+        assert_eq!(self.tallies, tallies);
+        assert_eq!(self.queue.all().collect::<BTreeSet<_>>(), waiting);
+        let lines: BTreeSet<_> = self.wants().flat_map(|want| self.queue.of(want)).collect();
+        assert_eq!(lines, waiting);
+        assert_eq!(self.queue.over(WallTime(i64::MAX)).iter().collect::<BTreeSet<_>>(), waiting);
+    }
+
+    /// How many of everything are held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> [usize; 6] {
+        let (entries, keys, waiting) = (self.entries.len(), self.keys.len(), self.queue.len());
+        let over = self.over.values().map(BTreeSet::len).sum();
+        [entries, keys, waiting, over, self.agents.len(), self.tallies.len()]
+    }
+
+    /// Forgets leases that ended long ago. What ended while the clock was ahead counts from now on.
     pub fn prune(&mut self, now: WallTime) {
-        while self.over.first().is_some_and(|(at, _)| now.0 - at.0 >= ENDED_KEEP_MS) {
-            if let Some((_, lease)) = self.over.pop_first() {
+        let spans: Vec<Duration> = self.over.keys().copied().collect();
+        for keep in spans {
+            let of = |book: &Self| {
+                book.over.get(&keep).map(|over| (over.first().cloned(), over.last().cloned()))
+            };
+            while let Some((_, Some((at, lease)))) = of(self)
+                && at > now
+            {
+                self.stand(&lease, Stand::Ended(now));
+            }
+            while let Some((Some((at, lease)), _)) = of(self)
+                && now - at >= keep
+            {
                 self.forget(&lease);
             }
         }
     }
+}
+
+impl Tally {
+    fn change(&mut self, before: Self, after: Self) {
+        self.live = (self.live + after.live).saturating_sub(before.live);
+        self.waiting = (self.waiting + after.waiting).saturating_sub(before.waiting);
+    }
+}
+
+/// How long a lease waits for an agent from when it was asked for.
+fn wait_of(ask: &LeaseAsk, otherwise: Duration) -> Duration {
+    ask.wait_ms.map_or(otherwise, Duration::from_millis)
 }

@@ -1,26 +1,61 @@
 //! Which of the jobs that wait at a source its runners can still take.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::matching::Matching;
-use super::routing::offers;
+use super::routing::{has, offers};
+use super::specs::SpecId;
 use super::state::Broker;
+use crate::effort;
 use crate::id::SourceId;
 use crate::record::Want;
-use crate::spec::TemplateSpec;
 
-/// Runners of agents of one spec that were begun for the same.
-struct Group<'a> {
+/// What makes a difference to the jobs that a runner can be given.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Ability<'a> {
     /// None where the agent is not heard of yet.
-    spec: Option<&'a Arc<TemplateSpec>>,
-    want: &'a Want,
-    /// Jobs they can still take.
-    places: u32,
+    spec: Option<SpecId>,
+    /// The labels it has, where it was begun for some.
+    labels: Option<BTreeSet<String>>,
+    /// What it was begun for, where nothing else says that it takes that.
+    want: Option<&'a Want>,
 }
 
-impl Group<'_> {
-    fn takes(&self, want: &Want) -> bool {
-        self.want == want || self.spec.is_some_and(|spec| offers(spec, self.want, want))
+impl Ability<'_> {
+    fn takes(&self, want: &Want, broker: &Broker) -> bool {
+        effort::spend(1);
+        self.want == Some(want)
+            || self
+                .spec
+                .and_then(|id| broker.specs.get(id))
+                .is_some_and(|spec| offers(spec, self.labels.as_ref(), want))
+    }
+}
+
+/// Open runners that are all alike.
+struct Groups<'a> {
+    each: Vec<Ability<'a>>,
+    /// Jobs they can still take.
+    places: Vec<u32>,
+    labelled: BTreeMap<String, Vec<usize>>,
+    /// Those that were not begun for labels.
+    others: Vec<usize>,
+}
+
+impl Groups<'_> {
+    /// Groups that can be given a job: none that can is left out.
+    fn candidates(&self, want: &Want) -> Vec<usize> {
+        let rarest = match want {
+            Want::Labels(labels) => {
+                let of = |label: &String| self.labelled.get(label).map_or(&[][..], Vec::as_slice);
+                labels.iter().map(of).min_by_key(|groups| groups.len())
+            }
+            Want::Template(_) | Want::Expression(_) => None,
+        };
+        match rarest {
+            Some(groups) => groups.iter().chain(&self.others).copied().collect(),
+            None => (0..self.each.len()).collect(),
+        }
     }
 }
 
@@ -34,42 +69,59 @@ impl Broker {
             return Vec::new();
         }
         let groups = self.open_runners(source, view.spec.whole);
-        let takers = view.levels.iter().map(|level| {
-            // Those that were begun for it come first.
-            let begun = (0..groups.len()).filter(|group| *groups[*group].want == level.want);
-            let fit = |group: &usize| {
-                *groups[*group].want != level.want && groups[*group].takes(&level.want)
-            };
-            begun.chain((0..groups.len()).filter(fit)).collect()
-        });
-        let takers = takers.collect();
-        let mut matching = Matching::new(takers, groups.iter().map(|group| group.places).collect());
-        let each = view.levels.iter().enumerate().map(|(place, level)| {
+        // Levels that the same runners take are of one class.
+        let mut classes: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
+        let of: Vec<usize> = view
+            .levels
+            .iter()
+            .map(|level| {
+                let mut takers = groups.candidates(&level.want);
+                takers.retain(|group| groups.each[*group].takes(&level.want, self));
+                let next = classes.len();
+                *classes.entry(takers).or_insert(next)
+            })
+            .collect();
+        let mut serves = vec![Vec::new(); classes.len()];
+        for (takers, class) in classes {
+            serves[class] = takers;
+        }
+        let mut matching = Matching::new(serves, groups.places);
+        let each = view.levels.iter().zip(of).map(|(level, class)| {
             let jobs = u32::try_from(level.since.len()).unwrap_or(u32::MAX);
-            matching.place_many(place, jobs) as usize
+            matching.place_many(class, jobs) as usize
         });
         each.collect()
     }
 
-    fn open_runners(&self, source: &SourceId, whole: bool) -> Vec<Group<'_>> {
-        let mut groups: Vec<Group<'_>> = Vec::new();
-        for (agent, entry) in self.book.placed() {
-            if entry.ask.source.as_ref() != Some(source) || entry.releasing {
+    fn open_runners(&self, source: &SourceId, whole: bool) -> Groups<'_> {
+        let mut known: BTreeMap<Ability<'_>, u32> = BTreeMap::new();
+        for (agent, entry) in self.book.placed_of(Some(source)) {
+            effort::spend(1);
+            if entry.releasing {
                 continue;
             }
-            let spec = self.agents.get(agent).map(|view| &view.spec);
-            let most = spec.filter(|_| whole).map_or(1, |spec| spec.places());
+            let view = self.agents.get(agent);
+            let most = view.filter(|_| whole).map_or(1, |view| view.spec.places());
             let places = most.saturating_sub(entry.jobs);
-            let same = |group: &&mut Group<'_>| {
-                let specs = group.spec.zip(spec).map(|(one, other)| Arc::ptr_eq(one, other));
-                specs.unwrap_or(group.spec.is_none() && spec.is_none())
-                    && *group.want == entry.ask.want
-            };
-            match groups.iter_mut().find(same) {
-                Some(group) => group.places = group.places.saturating_add(places),
-                None => groups.push(Group { spec, want: &entry.ask.want, places }),
+            let begun_for = &entry.ask.want;
+            let labels = view.and_then(|view| has(&view.spec, begun_for));
+            let told = view.is_some_and(|view| offers(&view.spec, labels.as_ref(), begun_for));
+            let want = (!told).then_some(begun_for);
+            let ability = Ability { spec: view.map(|view| view.kind), labels, want };
+            let count = known.entry(ability).or_default();
+            *count = count.saturating_add(places);
+        }
+        let (each, places): (Vec<_>, Vec<_>) = known.into_iter().unzip();
+        let mut labelled: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        let mut others = Vec::new();
+        for (group, ability) in each.iter().enumerate() {
+            for label in ability.labels.iter().flatten() {
+                labelled.entry(label.clone()).or_default().push(group);
+            }
+            if ability.labels.is_none() {
+                others.push(group);
             }
         }
-        groups
+        Groups { each, places, labelled, others }
     }
 }

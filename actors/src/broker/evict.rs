@@ -1,54 +1,53 @@
 //! Idle agents that are kept for one owner make room where others wait.
 
+use std::collections::BTreeSet;
+
+use super::specs::SpecId;
 use super::state::Broker;
-use super::{AgentView, Demand, Order, takes};
+use super::{Demand, Order, takes};
 use crate::id::{AgentId, TemplateId};
 use crate::message::Standing;
-use crate::spec::TemplateSpec;
+use crate::record::Owner;
 
 impl Broker {
     /// Idle agents that are kept for one owner, where others wait and their template or its cloud is
     /// full: as many as are wanted beyond those that leave already.
     pub(super) fn evict(&mut self, levels: &[Demand]) -> Vec<Order> {
-        let kept = |view: &AgentView| {
+        if !self.agents.any_kept() {
+            return Vec::new();
+        }
+        let idle = self.agents.kept().filter(|(agent, view)| {
             let idle = matches!(view.standing, Standing::Free { idle: true, .. });
-            view.owner.is_some() && idle && !view.going
-        };
-        if !self.agents.values().any(kept) {
+            let unused = idle && !view.going && self.book.at(agent).is_empty();
+            unused && self.is_full(&view.spec.id)
+        });
+        let mut idle: Vec<(AgentId, SpecId, Option<Owner>)> =
+            idle.map(|(agent, view)| (agent.clone(), view.kind, view.owner.clone())).collect();
+        if idle.is_empty() {
             return Vec::new();
         }
         let coming = self.coming();
         let mut orders = Vec::new();
-        for level in levels {
-            let serves = |spec: &TemplateSpec| self.serves(spec, &level.want);
-            let on_their_way = coming
+        for level in levels.iter().filter(|level| level.count > 0) {
+            let specs: BTreeSet<SpecId> = self.servers(&level.want).specs().collect();
+            let on_their_way: u32 = specs
                 .iter()
-                .filter(|one| serves(&one.spec) && takes(one.owner.as_ref(), level.whose.as_ref()));
-            let on_their_way: u32 = on_their_way.map(|one| one.uses).sum();
-            let leaving = self.agents.values().filter(|view| {
-                (view.standing == Standing::Leaving || view.going) && serves(&view.spec)
-            });
-            let leaving = u32::try_from(leaving.count()).unwrap_or(u32::MAX);
-            let wanted = level.count.saturating_sub(on_their_way).saturating_sub(leaving);
-            let chosen: Vec<AgentId> = self
-                .agents
-                .iter()
-                .filter(|(agent, view)| {
-                    kept(view)
-                        && !view.takes(level.whose.as_ref())
-                        && serves(&view.spec)
-                        && self.book.at(agent).is_empty()
-                        && self.is_full(&view.spec.id)
-                })
-                .take(wanted as usize)
-                .map(|(agent, _)| agent.clone())
-                .collect();
-            for agent in chosen {
-                if let Some(view) = self.agents.get_mut(&agent) {
-                    view.going = true;
+                .flat_map(|kind| coming.range((*kind, None)..(*kind + 1, None)))
+                .filter(|((_, owner), _)| takes(owner.as_ref(), level.whose.as_ref()))
+                .map(|(_, uses)| *uses)
+                .sum();
+            let leaving: u32 = specs.iter().map(|kind| self.agents.leaving(*kind)).sum();
+            let mut wanted = level.count.saturating_sub(on_their_way).saturating_sub(leaving);
+            idle.retain(|(agent, kind, owner)| {
+                let serves = specs.contains(kind) && !takes(owner.as_ref(), level.whose.as_ref());
+                if wanted == 0 || !serves {
+                    return true;
                 }
-                orders.push(Order::Evict { agent });
-            }
+                wanted -= 1;
+                self.agents.goes(agent);
+                orders.push(Order::Evict { agent: agent.clone() });
+                false
+            });
         }
         orders
     }

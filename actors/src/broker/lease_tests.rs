@@ -1,5 +1,8 @@
 //! Leases in the book: keys, releases, and leases that come back.
 
+#[path = "quota_tests.rs"]
+mod quotas;
+
 use super::*;
 
 // Invariant: one idempotency key stands for one body, also after a restart.
@@ -34,8 +37,13 @@ fn keys_of_waiting_granted_and_ended_leases_outlive_a_restart() {
     let mut agent = entry("a1", 10_000, template("c/t", &[]), "Leased");
     let mut granted = keyed("g", "x");
     granted.key_hash = Some("granted".into());
-    let grant =
-        crate::ledger::GrantedLease { ask: granted.clone(), expires: at(99).wall, runner: None };
+    let grant = crate::ledger::GrantedLease {
+        ask: granted.clone(),
+        expires: at(99).wall,
+        span_ms: None,
+        runner: None,
+        pending: false,
+    };
     agent.leases.insert(granted.lease.clone(), grant);
     ledger.agents.insert(AgentId::new("a1"), agent);
     let mut over = keyed("e", "x");
@@ -44,6 +52,7 @@ fn keys_of_waiting_granted_and_ended_leases_outlive_a_restart() {
         ask: over.clone(),
         agent: None,
         why: "released".into(),
+        cause: String::new(),
         at: at(0).wall,
     };
     ledger.ended.insert(over.lease.clone(), ended);
@@ -74,7 +83,7 @@ fn a_key_is_forgotten_a_day_after_its_lease_ended() {
     let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
     broker.ask(&keyed("l1", "x"), &specs);
     broker.recorded(&LeaseId::new("l1"), true);
-    broker.release(&LeaseId::new("l1")).unwrap();
+    broker.release(&LeaseId::new("l1"), &By::admin("root")).unwrap();
     broker.cancelled(&LeaseId::new("l1"), true, at(0).wall);
     let mut later = keyed("l2", "y");
     later.asked = at(24 * 3600).wall;
@@ -88,11 +97,11 @@ fn a_waiting_lease_is_cancelled_and_not_handed_out_meanwhile() {
     let (mut broker, specs) = broker(&[("c/t", &[], 9)]);
     wait(&mut broker, &specs, "l1", named("t"), 0);
     let lease = LeaseId::new("l1");
-    let (orders, over) = broker.release(&lease).unwrap();
+    let (orders, over) = broker.release(&lease, &By::admin("root")).unwrap();
     assert_eq!((text(&orders), over), (vec!["cancelled l1".into()], false));
     assert!(broker.decided().is_empty());
     broker.cancelled(&lease, true, at(1).wall);
-    assert_eq!(broker.release(&lease), Ok((Vec::new(), true)));
+    assert_eq!(broker.release(&lease, &By::admin("root")), Ok((Vec::new(), true)));
 }
 
 #[test]
@@ -101,7 +110,7 @@ fn a_lease_released_on_its_way_is_ended_when_the_agent_confirms_it() {
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
     wait(&mut broker, &specs, "l1", named("t"), 0);
     broker.decided();
-    assert_eq!(broker.release(&LeaseId::new("l1")), Ok((Vec::new(), false)));
+    assert_eq!(broker.release(&LeaseId::new("l1"), &By::admin("root")), Ok((Vec::new(), false)));
     let orders = tell(&mut broker, &specs[0], "a1", Standing::Busy, &["l1"]);
     assert_eq!(text(&orders), ["end l1 on a1"]);
     let orders = tell(&mut broker, &specs[0], "a1", IDLE, &[]);
@@ -114,7 +123,7 @@ fn a_lease_released_on_its_way_to_an_agent_that_leaves_is_cancelled() {
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
     wait(&mut broker, &specs, "l1", named("t"), 0);
     broker.decided();
-    broker.release(&LeaseId::new("l1")).unwrap();
+    broker.release(&LeaseId::new("l1"), &By::admin("root")).unwrap();
     let orders = tell(&mut broker, &specs[0], "a1", Standing::Leaving, &[]);
     assert_eq!(text(&orders), ["cancelled l1"]);
 }
@@ -151,7 +160,7 @@ fn a_lease_that_is_given_back_waits_again_until_that_happened_too_often() {
 #[test]
 fn a_lease_that_is_given_back_while_it_is_released_is_cancelled() {
     let (mut broker, specs) = one_granted();
-    broker.release(&LeaseId::new("l1")).unwrap();
+    broker.release(&LeaseId::new("l1"), &By::admin("root")).unwrap();
     assert_eq!(text(&give_back(&mut broker, &specs[0], "a1")), ["cancelled l1"]);
 }
 
@@ -182,4 +191,26 @@ fn only_a_granted_lease_can_be_renewed() {
     assert_eq!(broker.renewable(&lease), Ok(AgentId::new("a1")));
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
     assert!(matches!(broker.renewable(&lease), Err(Refusal::Conflict(_))));
+}
+
+// Invariant: nothing is kept longer than its span, however the clock is set.
+
+#[test]
+fn a_lease_that_ended_while_the_clock_was_years_ahead_is_forgotten_a_day_later() {
+    const YEARS: u64 = 4 * 365 * 24 * 3600;
+    let mut ledger = Ledger::default();
+    let ended = crate::ledger::EndedLease {
+        ask: LeaseAsk { key_hash: Some("key".into()), ..ask("l1", named("t"), YEARS) },
+        agent: None,
+        why: "cancelled".into(),
+        cause: String::new(),
+        at: at(YEARS).wall,
+    };
+    ledger.ended.insert(LeaseId::new("l1"), ended);
+    let mut broker = Broker::restore(&ledger);
+    let (day, lease) = (24 * 3600, LeaseId::new("l1"));
+    broker.book.prune(at(1).wall);
+    assert!(broker.lease(&lease).is_some());
+    broker.book.prune(at(1 + day).wall);
+    assert!(broker.lease(&lease).is_none());
 }

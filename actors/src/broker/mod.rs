@@ -3,13 +3,19 @@
 //! another message on the way is simply served again.
 
 pub mod account;
+mod agents;
 mod begin;
 pub mod book;
+mod classes;
 mod covered;
+pub mod door;
 mod evict;
 pub mod matching;
+mod queue;
+mod quota;
 pub mod routing;
 mod serve;
+mod specs;
 pub mod state;
 mod surplus;
 pub mod tempo;
@@ -115,6 +121,8 @@ pub enum Order {
 pub struct AgentView {
     /// The spec it was born with.
     pub spec: Arc<TemplateSpec>,
+    /// Which of the specs in use that is.
+    pub(self) kind: specs::SpecId,
     /// Its standing.
     pub standing: Standing,
     /// The only one it serves, when it is kept for one.

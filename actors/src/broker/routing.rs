@@ -62,7 +62,23 @@ impl Routing {
 
     /// Whether a label mapping decides who serves a want.
     pub fn is_mapped(&self, want: &Want) -> bool {
-        self.mappings.iter().any(|mapping| carries(mapping, want))
+        self.mapped(want).is_some()
+    }
+
+    /// The templates of the label mapping that decides who serves a want, if one does.
+    pub(super) fn mapped(&self, want: &Want) -> Option<&[TemplateId]> {
+        let mapping = self.mappings.iter().find(|mapping| carries(mapping, want));
+        mapping.map(|mapping| mapping.templates.as_slice())
+    }
+
+    /// The templates that stand in for others which fail.
+    pub(super) fn stand_ins<'a>(
+        &'a self,
+        want: &'a Want,
+        fails: impl Fn(&TemplateId) -> bool + 'a,
+    ) -> impl Iterator<Item = &'a TemplateId> {
+        let led = self.led.iter().filter(move |led| fails(&led.id) && self.serves(led, want));
+        led.flat_map(|led| &led.fallbacks)
     }
 
     /// Whether a template serves a want.
@@ -79,17 +95,20 @@ fn carries(mapping: &LabelMapping, want: &Want) -> bool {
     }
 }
 
-/// Whether a runner that has the labels of its template, and those of what it was begun for, can be
-/// given a job that wants this. What a label mapping lends other templates it does not have.
-pub(super) fn offers(spec: &TemplateSpec, begun_for: &Want, want: &Want) -> bool {
-    let Want::Labels(own) = begun_for else { return serves(spec, want) };
+/// The labels of a runner that was begun for some: those, and what its template has beside them.
+pub(super) fn has(spec: &TemplateSpec, begun_for: &Want) -> Option<BTreeSet<String>> {
+    let Want::Labels(own) = begun_for else { return None };
+    let beside = spec.labels.iter().filter(|label| !contradicts(own, label));
+    Some(own.iter().chain(beside).cloned().collect())
+}
+
+/// Whether a runner with these labels, or with those of its template alone, can be given a job that
+/// wants this. What a label mapping lends other templates it does not have.
+pub(super) fn offers(spec: &TemplateSpec, labels: Option<&BTreeSet<String>>, want: &Want) -> bool {
+    let Some(own) = labels else { return serves(spec, want) };
     match want {
-        Want::Labels(labels) if !labels.is_empty() => labels.iter().all(|label| {
-            own.contains(label) || (spec.labels.contains(label) && !contradicts(own, label))
-        }),
-        Want::Expression(expression) => {
-            expression.matches(&spec.labels.union(own).cloned().collect())
-        }
+        Want::Labels(labels) if !labels.is_empty() => labels.is_subset(own),
+        Want::Expression(expression) => expression.matches(own),
         Want::Labels(_) | Want::Template(_) => serves(spec, want),
     }
 }

@@ -1,22 +1,22 @@
 //! Free agents to those who want them.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::classes::Classes;
 use super::matching::Matching;
+use super::specs::SpecId;
 use super::state::Broker;
 use super::uses::{Asker, Use, Uses, owner_of};
 use super::{Order, Source, takes};
 use crate::id::{AgentId, LeaseId};
 use crate::message::Standing;
 use crate::record::{LeaseAsk, Owner};
-use crate::spec::TemplateSpec;
 use crate::time::WallTime;
 
 /// A free agent with the places left on it.
 struct Slot {
     agent: AgentId,
-    spec: Arc<TemplateSpec>,
+    kind: SpecId,
     owner: Option<Owner>,
     left: u32,
     /// Whether nobody is on it.
@@ -29,32 +29,33 @@ impl Broker {
     /// Hand-outs first, in the order of fair shares; what they leave is set against agents on their
     /// way, and only the rest is begun.
     pub fn decide(&mut self, now: WallTime, mint: &mut dyn FnMut() -> LeaseId) -> Vec<Order> {
+        self.book.prune(now);
         if self.stopping() {
             return Vec::new();
         }
-        let mut orders = self.hand_out(now, mint);
-        let rest = self.uses(now);
+        let all = self.next_uses(now);
+        let mut orders = self.hand_out(&all, now, mint);
+        let rest = if orders.is_empty() { all } else { self.next_uses(now) };
         orders.extend(self.start(&rest));
         orders.extend(self.evict(&rest.levels));
         orders.extend(self.withdraw(&rest.levels));
         orders
     }
 
-    /// Free agents with the places left on them, in the order of preference: agents already in
-    /// use first, so that idle ones may go or stay warm, then the longest ready.
+    /// Free agents of these specs with the places left on them, in the order of preference: agents
+    /// already in use first, so that idle ones may go or stay warm, then the longest ready.
     ///
     /// An agent that is kept for one owner goes before the others, which anybody can have.
-    fn free(&self) -> Vec<Slot> {
+    fn free(&self, kinds: &BTreeSet<SpecId>) -> Vec<Slot> {
         let mut free: Vec<(bool, bool, u64, Slot)> = Vec::new();
-        for (agent, view) in &self.agents {
+        for (agent, view) in kinds.iter().flat_map(|kind| self.agents.free(*kind)) {
             if let Standing::Free { executors, idle } = view.standing {
                 let sent = self.book.sent_to(agent);
                 let left = executors.saturating_sub(sent);
-                if left > 0 && !view.going {
+                if left > 0 {
                     let unused = idle && sent == 0;
-                    let (agent, spec) = (agent.clone(), view.spec.clone());
-                    let owner = view.owner.clone();
-                    let slot = Slot { agent, spec, owner, left, unused };
+                    let (agent, kind, owner) = (agent.clone(), view.kind, view.owner.clone());
+                    let slot = Slot { agent, kind, owner, left, unused };
                     free.push((view.owner.is_none(), unused, view.order, slot));
                 }
             }
@@ -65,16 +66,21 @@ impl Broker {
         free.into_iter().map(|(.., slot)| slot).collect()
     }
 
-    fn hand_out(&mut self, now: WallTime, mint: &mut dyn FnMut() -> LeaseId) -> Vec<Order> {
-        let free = self.free();
-        if free.is_empty() {
+    fn hand_out(
+        &mut self,
+        uses: &Uses,
+        now: WallTime,
+        mint: &mut dyn FnMut() -> LeaseId,
+    ) -> Vec<Order> {
+        if uses.turns.is_empty() || !self.agents.any_free() {
             return Vec::new();
         }
-        let uses = self.uses(now);
+        let classes = self.classes(&uses.levels, |source| self.takes_whole(source));
+        let free = self.free(&classes.specs());
         let mut orders = Vec::new();
         // Some runners take their agent whole, and all jobs that there is room for.
         let mut taken: BTreeMap<usize, bool> = BTreeMap::new();
-        for (one, index) in self.placed(&uses, &free) {
+        for (one, index) in self.placed(uses, &classes, &free) {
             let (level, slot) = (&uses.levels[one.level], &free[index]);
             let whole = self.takes_whole(&level.source);
             match taken.get(&index) {
@@ -104,6 +110,8 @@ impl Broker {
                         source: Some(source.clone()),
                         whole,
                         user_data: false,
+                        group: None,
+                        wait_ms: None,
                     };
                     self.book.send(ask.clone(), &slot.agent, now);
                     ask
@@ -124,13 +132,24 @@ impl Broker {
     }
 
     /// Which uses find a place, in their order, and on which of the free agents.
-    fn placed<'a>(&self, uses: &'a Uses, free: &[Slot]) -> Vec<(&'a Use, usize)> {
-        let kinds = uses.levels.iter().map(|level| {
-            let whole = self.takes_whole(&level.source);
-            let ranks = free.iter().enumerate().filter_map(|(index, slot)| {
-                let rank = self.rank(&slot.spec, &level.want)?;
-                let fits = takes(slot.owner.as_ref(), level.whose.as_ref());
-                (fits && (slot.unused || !whole)).then_some((rank, index))
+    fn placed<'a>(
+        &self,
+        uses: &'a Uses,
+        classes: &Classes,
+        free: &[Slot],
+    ) -> Vec<(&'a Use, usize)> {
+        let mut slots: BTreeMap<SpecId, Vec<usize>> = BTreeMap::new();
+        for (index, slot) in free.iter().enumerate() {
+            slots.entry(slot.kind).or_default().push(index);
+        }
+        let kinds = classes.each().map(|(class, servers)| {
+            let fits = |index: &usize| {
+                let slot = &free[*index];
+                takes(slot.owner.as_ref(), class.whose.as_ref()) && (slot.unused || !class.whole)
+            };
+            let ranks = servers.all.iter().flat_map(|(rank, spec)| {
+                let of = slots.get(spec).into_iter().flatten().copied();
+                of.filter(fits).map(|index| (*rank, index))
             });
             let mut fits: Vec<(usize, usize)> = ranks.collect();
             fits.sort_unstable();
@@ -139,22 +158,21 @@ impl Broker {
         let places = free.iter().map(|slot| slot.left).collect();
         let mut matching = Matching::new(kinds.collect(), places);
         let mut placed: Vec<&Use> = Vec::new();
-        let mut full = vec![false; uses.levels.len()];
         for one in &uses.turns {
-            if full[one.level] {
-                continue;
-            }
-            if matching.place(one.level) {
+            if matching.place(classes.of(one.level)) {
                 placed.push(one);
-            } else {
-                full[one.level] = true;
             }
         }
-        let mut used: Vec<Vec<u32>> =
-            (0..uses.levels.len()).map(|kind| matching.used_by(kind).to_vec()).collect();
+        // Places in their order, which all uses of a class may have alike.
+        let mut used: Vec<_> =
+            (0..classes.count()).map(|class| matching.used_by(class).clone()).collect();
         let each = placed.into_iter().filter_map(|one| {
-            let index = used[one.level].iter().position(|count| *count > 0)?;
-            used[one.level][index] -= 1;
+            let mut first = used[classes.of(one.level)].first_entry()?;
+            let index = *first.key();
+            *first.get_mut() -= 1;
+            if *first.get() == 0 {
+                first.remove();
+            }
             Some((one, index))
         });
         each.collect()

@@ -17,12 +17,14 @@ pub(super) fn source(name: &str, share: ShareSpec) -> Arc<SourceSpec> {
         single: true,
         early: false,
         registers: false,
+        firm: false,
         poll: Duration::from_secs(10),
         brisk: Duration::from_secs(10),
         register: Duration::from_secs(120),
         idle: Duration::from_secs(300),
         job: Duration::from_secs(3600),
         connection: 1,
+        place: 1,
     })
 }
 
@@ -269,4 +271,60 @@ fn two_saturating_sources_of_weights_three_and_one_have_three_quarters_and_one()
     }
     let share = git * 1000 / all;
     assert!((720..=780).contains(&share), "{share} of 1000");
+}
+
+// Invariant: what is over is forgotten, whoever wanted it.
+
+#[test]
+fn thirty_days_of_a_sources_jobs_leave_nothing_in_the_book() {
+    let (mut broker, specs) = with_sources(&["git"]);
+    for job in 0..30 * 24 {
+        let hour = at(job * 3600);
+        tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+        wanted(&mut broker, "git", 1, job * 3600, &[]);
+        let mut mint = || LeaseId::new(format!("use{job}"));
+        let orders = broker.decide(hour.wall, &mut mint);
+        assert_eq!(text(&orders).first(), Some(&format!("use{job} on a1")));
+        let lease = format!("use{job}");
+        tell(&mut broker, &specs[0], "a1", Standing::Busy, &[&lease]);
+        wanted(&mut broker, "git", 0, job * 3600, &[]);
+    }
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    assert_eq!(broker.book.held(), [0; 6]);
+}
+
+#[test]
+fn leases_are_forgotten_in_time_although_nobody_asks_for_another() {
+    let (mut broker, specs) = with_sources(&["git"]);
+    for (lease, key) in [("l1", Some("key")), ("l2", None)] {
+        let key_hash = key.map(str::to_owned);
+        let ask = LeaseAsk { key_hash, ..ask(lease, labels(&["linux"]), 0) };
+        broker.ask(&ask, &specs);
+        broker.recorded(&ask.lease, true);
+        broker.release(&ask.lease, &By::admin("root")).unwrap();
+        broker.cancelled(&ask.lease, true, at(0).wall);
+    }
+    let mut nobody = || LeaseId::new("nobody");
+    let (hour, day) = (3600, 24 * 3600);
+    for (seconds, known) in [(hour - 1, 2), (hour, 1), (day - 1, 1), (day, 0)] {
+        broker.decide(at(seconds).wall, &mut nobody);
+        assert_eq!(broker.book.held()[0], known, "after {seconds} s");
+    }
+}
+
+#[test]
+fn a_lease_that_ended_while_the_clock_was_ahead_is_forgotten_a_day_after_it_is_right() {
+    const YEAR: u64 = 365 * 24 * 3600;
+    let (mut broker, specs) = with_sources(&["git"]);
+    let lease = LeaseId::new("l1");
+    let ask = ask("l1", labels(&["linux"]), YEAR);
+    broker.ask(&LeaseAsk { key_hash: Some("key".into()), ..ask }, &specs);
+    broker.recorded(&lease, true);
+    broker.release(&lease, &By::admin("root")).unwrap();
+    broker.cancelled(&lease, true, at(YEAR).wall);
+    let mut nobody = || LeaseId::new("nobody");
+    for (seconds, known) in [(0, true), (24 * 3600 - 1, true), (24 * 3600, false)] {
+        broker.decide(at(seconds).wall, &mut nobody);
+        assert_eq!(broker.lease(&lease).is_some(), known, "after {seconds} s");
+    }
 }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::agents::Agents;
 use super::book::{Asked, Book, Entry, Stand};
 use super::routing::Routing;
+use super::specs::{Servers, SpecId, Specs};
 use super::tempo::Tempo;
 use super::uses::SourceView;
 use super::{AgentView, Order, describe};
@@ -15,6 +17,7 @@ use crate::message::{Refusal, Standing};
 use crate::record::{LeaseAsk, RELEASED, Want};
 use crate::spec::{Minimums, TemplateSpec};
 use crate::template::{AgentLevel, TemplateNews};
+use crate::tenant::{By, LeaseLimits};
 use crate::time::WallTime;
 
 /// How often a lease may lose its agent before it is ready.
@@ -24,6 +27,8 @@ const RETURNS: u32 = 3;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TemplateView {
     pub(super) spec: Arc<TemplateSpec>,
+    /// Which of the specs in use that is.
+    pub(super) kind: SpecId,
     pub(super) configured: bool,
     pub(super) flowing: bool,
     pub(super) tripped: Option<(WallTime, String)>,
@@ -36,16 +41,29 @@ pub(super) struct TemplateView {
     pub(super) pending: u32,
 }
 
+impl TemplateView {
+    /// Whether others may stand in for it.
+    fn fails(&self) -> bool {
+        self.configured && (!self.flowing || self.paused.is_some())
+    }
+}
+
+fn fails(news: &TemplateNews) -> bool {
+    news.configured && (!news.flowing || news.paused.is_some())
+}
+
 /// All demand and all capacity.
 #[derive(Debug, Clone, Default)]
 pub struct Broker {
     pub(super) book: Book,
     pub(super) clouds: BTreeMap<CloudId, u32>,
     pub(super) templates: BTreeMap<TemplateId, TemplateView>,
-    pub(super) agents: BTreeMap<AgentId, AgentView>,
+    pub(super) agents: Agents,
+    /// The specs of templates and agents.
+    pub(super) specs: Specs,
     pub(super) routing: Routing,
-    /// Wants of leases given up, for which agents may have been begun.
-    pub(super) given_up: Vec<Want>,
+    /// How many uses of each want were given up, for which agents may have been begun.
+    pub(super) given_up: BTreeMap<Want, u32>,
     /// Configured sources of demand, with what they want.
     pub(super) sources: BTreeMap<SourceId, SourceView>,
     /// The share of whoever asks for leases themselves.
@@ -54,15 +72,21 @@ pub struct Broker {
     pub(super) fits: BTreeMap<TemplateId, u64>,
     /// How long things take.
     pub(super) tempo: Tempo,
+    /// What bounds leases.
+    pub(super) limits: LeaseLimits,
     clock: u64,
     stopping: bool,
+    /// Whether it looks at all leases that wait, however many it may serve.
+    #[cfg(test)]
+    pub(super) looks_at_all: bool,
 }
 
 impl Broker {
     /// A broker over the leases and agents the journal knows; until they report, agents without
     /// leases count as on their way.
     pub fn restore(ledger: &Ledger) -> Self {
-        let agents = ledger.agents.iter().map(|(agent, entry)| {
+        let mut broker = Self { book: Book::restore(ledger), ..Self::default() };
+        for (agent, entry) in &ledger.agents {
             let standing = match (&entry.retiring, entry.leases.is_empty()) {
                 (Some(_), _) => Standing::Leaving,
                 (None, true) if entry.state != "Held" => Standing::Coming,
@@ -70,11 +94,13 @@ impl Broker {
             };
             let spec = Arc::new((*entry.spec).clone());
             let owner = entry.owner.clone().filter(|_| spec.reset.is_some());
+            let kind = broker.specs.enter(&spec);
+            let spec = broker.specs.get(kind).cloned().unwrap_or(spec);
             let (queued, going, order, begun) = (false, false, 0, None);
-            let view = AgentView { spec, standing, owner, queued, going, order, begun };
-            (agent.clone(), view)
-        });
-        Self { agents: agents.collect(), book: Book::restore(ledger), ..Self::default() }
+            let view = AgentView { spec, kind, standing, owner, queued, going, order, begun };
+            broker.agents.insert(agent.clone(), view);
+        }
+        broker
     }
 
     /// The answer to an ask that is known already.
@@ -105,14 +131,40 @@ impl Broker {
         self.book.waiting()
     }
 
+    /// What the leases that wait want, each once.
+    pub fn wants(&self) -> impl Iterator<Item = &Want> {
+        self.book.wants()
+    }
+
+    /// The leases that wait for this, the oldest first.
+    pub fn waiting_for(&self, want: &Want) -> impl Iterator<Item = &LeaseAsk> {
+        self.book.waiting_for(want)
+    }
+
+    /// How many leases wait.
+    pub fn queued(&self) -> usize {
+        self.book.queued()
+    }
+
+    /// Leases that began to wait since this was asked last.
+    pub fn take_fresh(&mut self) -> Vec<LeaseId> {
+        self.book.take_fresh()
+    }
+
     /// Takes label mappings into force.
     pub fn route(&mut self, routing: Routing) {
         self.routing = routing;
+        self.specs.changed();
     }
 
     /// How many more agents of templates their clusters have room for.
     pub fn fits(&mut self, fits: BTreeMap<TemplateId, u64>) {
         self.fits = fits;
+    }
+
+    #[cfg(test)]
+    fn look_at_all(&mut self) {
+        self.looks_at_all = true;
     }
 
     /// Nothing is handed out or begun any more.
@@ -134,6 +186,9 @@ impl Broker {
         if let Some(refusal) = refusal(&ask.want, configured, &self.routing) {
             return Asked::Refused(refusal);
         }
+        if let Some(refusal) = self.beyond(ask, configured) {
+            return Asked::Refused(refusal);
+        }
         self.book.open(ask);
         Asked::New
     }
@@ -147,11 +202,43 @@ impl Broker {
         }
     }
 
+    /// A lease, if it is theirs.
+    ///
+    /// # Errors
+    /// Unknown, or forbidden where it is another's.
+    pub fn theirs(&self, lease: &LeaseId, by: &By) -> Result<&Entry, Refusal> {
+        let unknown = || Refusal::Unknown(format!("no lease `{lease}` is known"));
+        let entry = self.book.get(lease).ok_or_else(unknown)?;
+        if by.may(&entry.ask) {
+            return Ok(entry);
+        }
+        // Of one that is not on the disk nobody else knows.
+        if entry.stand == Stand::Recording {
+            return Err(unknown());
+        }
+        Err(Refusal::Forbidden(format!(
+            "lease `{lease}` is not of `{}` nor of its group: its own principal or an admin may \
+             do this",
+            by.principal
+        )))
+    }
+
+    /// Whether all leases on an agent are theirs, those of sources of jobs left out.
+    ///
+    /// # Errors
+    /// Forbidden where one is another's.
+    pub fn theirs_on(&self, agent: &AgentId, by: &By) -> Result<(), Refusal> {
+        for (lease, _) in self.book.at(agent) {
+            if self.book.of_source(&lease).is_none() {
+                self.theirs(&lease, by)?;
+            }
+        }
+        Ok(())
+    }
+
     /// A lease is to end. Gives what must be done, and whether it is over already.
-    pub fn release(&mut self, lease: &LeaseId) -> Result<(Vec<Order>, bool), Refusal> {
-        let Some(entry) = self.book.get(lease) else {
-            return Err(Refusal::Unknown(format!("no lease `{lease}` is known")));
-        };
+    pub fn release(&mut self, lease: &LeaseId, by: &By) -> Result<(Vec<Order>, bool), Refusal> {
+        let entry = self.theirs(lease, by)?;
         match entry.stand.clone() {
             Stand::Recording => Err(Refusal::Unknown(format!("no lease `{lease}` is known"))),
             Stand::Ended(_) => Ok((Vec::new(), true)),
@@ -174,9 +261,13 @@ impl Broker {
     /// The end of a lease that was never granted is durable, or could not be made so.
     pub fn cancelled(&mut self, lease: &LeaseId, durable: bool, now: WallTime) {
         if let Some(entry) = self.book.get(lease).filter(|_| durable) {
-            self.given_up.push(entry.ask.want.clone());
+            *self.given_up.entry(entry.ask.want.clone()).or_default() += 1;
         }
-        self.book.stand(lease, if durable { Stand::Ended(now) } else { Stand::Waiting });
+        if durable {
+            self.book.end(lease, now);
+        } else {
+            self.waits_on(lease, now);
+        }
     }
 
     /// The agent a lease can be renewed on.
@@ -207,8 +298,11 @@ impl Broker {
 
     /// A template's agents and levels changed.
     pub fn news(&mut self, news: &TemplateNews, now: WallTime) -> Vec<Order> {
+        let kind = self.specs.enter(&news.spec);
+        let known = self.templates.contains_key(&news.template);
         let view = self.templates.entry(news.template.clone()).or_insert_with(|| TemplateView {
             spec: news.spec.clone(),
+            kind,
             configured: news.configured,
             flowing: news.flowing,
             tripped: None,
@@ -219,6 +313,12 @@ impl Broker {
             kept: news.kept,
             pending: 0,
         });
+        if known {
+            self.specs.leave(std::mem::replace(&mut view.kind, kind));
+        }
+        if !known || view.fails() != fails(news) {
+            self.specs.changed();
+        }
         view.spec = news.spec.clone();
         view.configured = news.configured;
         view.flowing = news.flowing;
@@ -242,8 +342,10 @@ impl Broker {
             if let Some(begun) = begun.filter(|_| free) {
                 self.tempo.ready(&level.spec.id, now - begun);
             }
+            let kind = self.specs.enter(&level.spec);
             let view = AgentView {
-                spec: level.spec.clone(),
+                spec: self.specs.get(kind).unwrap_or(&level.spec).clone(),
+                kind,
                 standing: level.standing,
                 owner: level.owner.clone(),
                 queued: level.queued,
@@ -251,14 +353,21 @@ impl Broker {
                 order,
                 begun: begun.filter(|_| coming),
             };
-            self.agents.insert(level.agent.clone(), view);
+            if let Some(before) = self.agents.insert(level.agent.clone(), view) {
+                self.specs.leave(before.kind);
+            }
         }
         for level in &news.gone {
-            self.agents.remove(&level.agent);
+            if let Some(before) = self.agents.remove(&level.agent) {
+                self.specs.leave(before.kind);
+            }
             orders.extend(self.follow(level, now));
         }
         if news.empty && !news.configured {
-            self.templates.remove(&news.template);
+            if let Some(view) = self.templates.remove(&news.template) {
+                self.specs.leave(view.kind);
+                self.specs.changed();
+            }
             self.tempo.forget(&news.template);
         }
         orders
@@ -283,8 +392,11 @@ impl Broker {
                     }
                 }
                 Stand::On(_) | Stand::Sent(_) if level.over.contains(&lease) && !there => {
+                    if leaves && !releasing {
+                        self.leave_to_next_look(&lease);
+                    }
                     self.tempo.used(&level.spec.id, self.book.lasted(&lease, now));
-                    self.book.stand(&lease, Stand::Ended(now));
+                    self.book.end(&lease, now);
                     orders.push(Order::Over { lease });
                 }
                 Stand::Sent(_) if refused => {
@@ -302,8 +414,11 @@ impl Broker {
                     orders.push(self.returned(lease, releasing));
                 }
                 Stand::On(_) if !there => {
+                    if leaves && !releasing {
+                        self.leave_to_next_look(&lease);
+                    }
                     self.tempo.used(&level.spec.id, self.book.lasted(&lease, now));
-                    self.book.stand(&lease, Stand::Ended(now));
+                    self.book.end(&lease, now);
                     orders.push(Order::Over { lease });
                 }
                 Stand::Sent(_)
@@ -346,11 +461,23 @@ impl Broker {
     /// How early a template is tried for a want: as it serves it itself, or for a template that is
     /// tripped or can not be cloned.
     pub(super) fn rank(&self, spec: &TemplateSpec, want: &Want) -> Option<usize> {
-        let fails = |id: &TemplateId| {
-            let view = self.templates.get(id);
-            view.is_some_and(|view| view.configured && (!view.flowing || view.paused.is_some()))
-        };
+        let fails = |id: &TemplateId| self.fails(id);
         self.routing.rank(spec, want).or_else(|| self.routing.fallback(spec, want, fails))
+    }
+
+    fn fails(&self, template: &TemplateId) -> bool {
+        self.templates.get(template).is_some_and(TemplateView::fails)
+    }
+
+    /// The specs of templates and agents that serve a want at this moment.
+    pub(super) fn servers(&self, want: &Want) -> Servers {
+        self.specs.servers(want, &self.routing, |id| self.fails(id))
+    }
+
+    /// The template whose spec this is at this moment, and not only that of agents born earlier.
+    pub(super) fn template_of(&self, kind: SpecId) -> Option<(&TemplateId, &TemplateView)> {
+        let own = self.templates.get_key_value(&self.specs.get(kind)?.id);
+        own.filter(|(_, view)| view.kind == kind)
     }
 
     /// Whether a template serves a want at this moment.

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #[path = "account_tests.rs"]
 mod accounts;
+#[path = "growth_tests.rs"]
+mod growth;
 #[path = "lease_tests.rs"]
 mod leases;
 #[path = "source_tests.rs"]
@@ -328,7 +330,7 @@ fn begun(queued: &[bool], change: impl FnOnce(&mut TemplateSpec)) -> (Broker, Ar
 }
 
 fn give_up(broker: &mut Broker, lease: &str) -> Vec<String> {
-    broker.release(&LeaseId::new(lease)).unwrap();
+    broker.release(&LeaseId::new(lease), &By::admin("root")).unwrap();
     broker.cancelled(&LeaseId::new(lease), true, at(1).wall);
     text(&broker.decided())
 }
@@ -511,7 +513,7 @@ proptest! {
                     }
                     Order::HandOut { agent, ask } => {
                         granted += 1;
-                        let spec = broker.agents[&agent].spec.clone();
+                        let spec = broker.agents.get(&agent).unwrap().spec.clone();
                         prop_assert!(Routing::default().serves(&spec, &ask.want));
                         let lease = ask.lease.to_string();
                         tell(&mut broker, &spec, agent.as_str(), Standing::Busy, &[&lease]);
@@ -526,6 +528,7 @@ proptest! {
                 }
             }
             prop_assert!(begun <= wanted, "{begun} begun for {wanted}");
+            prop_assert!(broker.agents.adds_up(), "{:?}", broker.agents);
         }
         prop_assert_eq!(granted, wanted);
     }

@@ -1,18 +1,18 @@
 //! All that is wanted at this moment, in the order in which it is served: leases that wait, and
 //! jobs of sources beyond those that runners are there for already.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::book::Stand;
 use super::state::Broker;
 use super::{Demand, Order, Source};
 use crate::demand::Level;
-use crate::demand::report::Unoffered;
 use crate::demand::share::{Claim, turns};
 use crate::demand::spec::{ShareSpec, SourceSpec};
+use crate::effort;
 use crate::id::{LeaseId, SourceId};
-use crate::record::{LeaseAsk, Owner, Want};
+use crate::record::{Owner, Want};
 use crate::time::WallTime;
 
 /// A source as the broker sees it.
@@ -50,21 +50,17 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    /// The kind of a use, which is made where it is new.
-    fn level(&mut self, source: &Source, want: &Want, whose: Option<&Owner>) -> usize {
-        let same = |level: &Demand| {
-            level.source == *source && level.want == *want && level.whose.as_ref() == whose
-        };
-        self.levels.iter().position(same).unwrap_or_else(|| {
-            self.levels.push(Demand {
-                source: source.clone(),
-                want: want.clone(),
-                whose: whose.cloned(),
-                count: 0,
-                oldest: WallTime(i64::MAX),
-            });
-            self.levels.len() - 1
-        })
+    /// Adds a kind, which is new.
+    fn add(&mut self, source: &Source, want: &Want, whose: Option<&Owner>) -> usize {
+        effort::spend(1);
+        self.levels.push(Demand {
+            source: source.clone(),
+            want: want.clone(),
+            whose: whose.cloned(),
+            count: 0,
+            oldest: WallTime(i64::MAX),
+        });
+        self.levels.len() - 1
     }
 }
 
@@ -101,75 +97,100 @@ impl Broker {
         let Some(view) = self.sources.get_mut(source) else { return };
         view.levels = levels;
         let after = self.wanted_of(source);
-        let fewer: Vec<(Want, usize)> = before
-            .into_iter()
-            .map(|(want, count)| {
-                let left = after.iter().find(|(other, _)| *other == want);
-                (want, count.saturating_sub(left.map_or(0, |(_, count)| *count)))
-            })
-            .collect();
-        self.given_up(fewer.iter().map(|(want, count)| (want, *count)));
+        let fewer = before.iter().map(|(want, count)| {
+            (want, count.saturating_sub(after.get(want).copied().unwrap_or(0)))
+        });
+        self.given_up(fewer);
+    }
+
+    /// The machine of a source's lease is gone, and its source did not end the lease. The job that the
+    /// machine was to serve may have been taken since the last look, which still counts it: nothing is
+    /// started for it until the source reports again, and a machine that goes has it asked at once.
+    pub(super) fn leave_to_next_look(&mut self, lease: &LeaseId) {
+        let Some(source) = self.book.of_source(lease) else { return };
+        let Some(entry) = self.book.get(lease).filter(|entry| entry.jobs == 0) else { return };
+        let want = entry.ask.want.clone();
+        let Some(view) = self.sources.get_mut(&source) else { return };
+        if let Some(place) = view.levels.iter().position(|level| level.want == want) {
+            view.levels[place].since.pop();
+            if view.levels[place].since.is_empty() {
+                view.levels.remove(place);
+            }
+        }
     }
 
     fn given_up<'a>(&mut self, wants: impl Iterator<Item = (&'a Want, usize)>) {
-        for (want, count) in wants {
-            self.given_up.extend(std::iter::repeat_n(want.clone(), count));
+        for (want, count) in wants.filter(|(_, count)| *count > 0) {
+            let all = self.given_up.entry(want.clone()).or_default();
+            *all = all.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
         }
     }
 
     /// What a source wants beyond the runners it has, by kind.
-    fn wanted_of(&self, source: &SourceId) -> Vec<(Want, usize)> {
-        let Some(view) = self.sources.get(source) else { return Vec::new() };
+    fn wanted_of(&self, source: &SourceId) -> BTreeMap<Want, usize> {
+        let Some(view) = self.sources.get(source) else { return BTreeMap::new() };
         let each = view.levels.iter().zip(self.covered(source));
         each.map(|(level, covered)| (level.want.clone(), level.since.len() - covered)).collect()
     }
 
-    /// What the jobs that a source told want and no configured template offers.
-    pub fn not_offered(&self, source: &SourceId) -> Vec<Unoffered> {
-        let Some(view) = self.sources.get(source) else { return Vec::new() };
-        let offered = |want: &Want| {
-            let mut all = self.templates.values().filter(|view| view.configured);
-            all.any(|view| self.serves(&view.spec, want))
-        };
-        let without = view.levels.iter().filter(|level| !offered(&level.want));
-        let each = without
-            .map(|level| Unoffered { want: level.want.clone(), lacks: self.shortage(&level.want) });
-        each.collect()
-    }
-
     /// Whether a template, or an agent of one that was, serves this.
     pub(super) fn is_served(&self, want: &Want) -> bool {
-        let mut specs = self.templates.values().map(|view| &view.spec);
-        specs.any(|spec| self.serves(spec, want))
-            || self.agents.values().any(|view| self.serves(&view.spec, want))
+        !self.servers(want).all.is_empty()
     }
 
     /// Everything that is wanted at this moment.
     pub(super) fn uses(&self, now: WallTime) -> Uses {
+        self.uses_within(now, usize::MAX)
+    }
+
+    /// What is wanted at this moment, as far as it may be served: of leases that wait for one thing
+    /// one more than there are places at all, so that however many wait costs no more.
+    pub(super) fn next_uses(&self, now: WallTime) -> Uses {
+        #[cfg(test)]
+        if self.looks_at_all {
+            return self.uses(now);
+        }
+        self.uses_within(now, self.places().saturating_add(1))
+    }
+
+    /// Uses that agents have or will have room for, with all that may be begun.
+    fn places(&self) -> usize {
+        let of_templates = self.templates.iter().map(|(id, view)| {
+            let cloud = self.clouds.get(&id.cloud).copied().unwrap_or(0);
+            let fits = self.fits.get(id).copied().unwrap_or(u64::MAX);
+            let begun = u64::from(view.room.min(cloud)).min(fits) + u64::from(view.pending);
+            let uses = begun.saturating_mul(u64::from(view.spec.executors.max(1)));
+            usize::try_from(uses).unwrap_or(usize::MAX)
+        });
+        of_templates.fold(self.agents.places(), usize::saturating_add)
+    }
+
+    fn uses_within(&self, now: WallTime, most: usize) -> Uses {
         let mut uses = Uses::default();
         let mut claims: Vec<Claim> = Vec::with_capacity(1 + self.sources.len());
         let mut named: Vec<Vec<Use>> = Vec::with_capacity(1 + self.sources.len());
-        let kept: BTreeSet<&Owner> =
-            self.agents.values().filter_map(|view| view.owner.as_ref()).collect();
-        let waiting: Vec<&LeaseAsk> = self.book.waiting().collect();
-        let leases = waiting.iter().map(|ask| {
-            // Only those for whom an agent is kept differ from all others.
-            let whose = if kept.is_empty() { None } else { Some(ask.whose()) };
-            let whose = whose.filter(|whose| kept.contains(whose));
-            let level = uses.level(&Source::Leases, &ask.want, whose.as_ref());
-            Use { level, asker: Asker::Lease(ask.lease.clone()) }
+        // Only those for whom an agent is kept differ from all others.
+        let waiting = self.book.fronts(&self.agents.owners(), most);
+        let mut known: BTreeMap<(&Want, Option<&Owner>), usize> = BTreeMap::new();
+        effort::spend(waiting.len());
+        let leases = waiting.iter().map(|one| {
+            let level = *known
+                .entry((one.want, one.whose))
+                .or_insert_with_key(|(want, whose)| uses.add(&Source::Leases, want, *whose));
+            Use { level, asker: Asker::Lease(one.lease.clone()) }
         });
         named.push(leases.collect());
-        let waits = waiting.iter().map(|ask| ask.asked).collect();
+        let waits = waiting.iter().map(|one| one.place.0).collect();
         claims.push(Claim { share: self.asked, has: self.has(None), waits });
         for (id, view) in &self.sources {
             let source = Source::Named(id.clone());
-            let whose = Some(owner_of(id)).filter(|whose| kept.contains(whose));
+            let whose = Some(owner_of(id)).filter(|whose| self.agents.is_kept_for(whose));
             let mut jobs: Vec<(WallTime, usize)> = Vec::new();
             // What nobody serves would take a part of the cap from what somebody does.
             let each = view.levels.iter().zip(self.covered(id));
             for (level, covered) in each.filter(|(level, _)| self.is_served(&level.want)) {
-                let kind = uses.level(&source, &level.want, whose.as_ref());
+                let kind = uses.add(&source, &level.want, whose.as_ref());
+                effort::spend(level.since.len());
                 jobs.extend(level.since.iter().skip(covered).map(|since| (*since, kind)));
             }
             jobs.sort_unstable();
@@ -191,8 +212,7 @@ impl Broker {
 
     /// Agents or parts of such that a source has by now, or whoever asks for leases themselves.
     pub(super) fn has(&self, source: Option<&SourceId>) -> u32 {
-        let placed = self.book.placed().filter(|(_, entry)| entry.ask.source.as_ref() == source);
-        u32::try_from(placed.count()).unwrap_or(u32::MAX)
+        u32::try_from(self.book.count_of(source)).unwrap_or(u32::MAX)
     }
 
     /// Ends a source's lease because its runner is done there, or was taken away.

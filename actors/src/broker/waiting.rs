@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::describe;
 use super::state::{Broker, TemplateView};
 use crate::id::{CloudId, TemplateId};
-use crate::message::Standing;
 use crate::record::Want;
 use crate::spec::{CloudSpec, TemplateSpec};
 
@@ -49,6 +48,12 @@ impl Broker {
         if fits.is_empty() {
             return format!("no configured template serves {} any more", describe(want));
         }
+        let troubles = fits.iter().map(|id| Some((&id.cloud, ground.trouble.get(&id.cloud)?)));
+        if let Some(troubles) = troubles.collect::<Option<BTreeMap<&CloudId, &String>>>() {
+            // Whoever is on the way waits for the same.
+            let told = troubles.into_iter().map(|(cloud, why)| format!("cloud {cloud}: {why}"));
+            return told.collect::<Vec<_>>().join("; ");
+        }
         let starting = self.starting(want);
         if starting > 0 {
             return format!("waits for an agent: {starting} starting");
@@ -72,15 +77,15 @@ impl Broker {
 
     /// Agents on their way that could serve a want.
     fn starting(&self, want: &Want) -> usize {
-        let coming = self.agents.values().filter(|view| {
+        let servers = self.servers(want);
+        let each = servers.specs().map(|kind| {
             // Who is kept for one owner is on the way for nobody else.
-            view.standing == Standing::Coming
-                && view.owner.is_none()
-                && !view.going
-                && self.serves(&view.spec, want)
+            let uses = self.agents.coming().get(&(kind, None)).copied().unwrap_or(0);
+            let places = self.specs.get(kind).map_or(1, |spec| spec.executors.max(1));
+            let pending = self.template_of(kind).map_or(0, |(_, view)| view.pending);
+            (uses / places + pending) as usize
         });
-        let pending = self.templates.values().filter(|view| self.serves(&view.spec, want));
-        coming.count() + pending.map(|view| view.pending as usize).sum::<usize>()
+        each.sum()
     }
 
     pub(super) fn obstacle(&self, id: &TemplateId, ground: &Ground<'_>) -> Option<Obstacle> {

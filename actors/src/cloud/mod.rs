@@ -1,28 +1,31 @@
 //! The cloud actor: one configured way into a cluster. It asks who the cluster is, keeps the cap
 //! over its templates, and stands between them and the herd; see [`state`].
 
+mod asking;
+mod counts;
 pub mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use actix::{
-    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Recipient,
-    Supervised, WrapFuture,
+    Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, Recipient, Supervised,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::ambient::jittered;
 use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
 use crate::fact::{Fact, What};
+use crate::fault::Fault;
 use crate::id::{CloudId, ClusterId, TemplateId};
 use crate::ledger::BreakerEntry;
 use crate::message::{ProvisionReply, Refusal, Standing};
-use crate::record::{Body, Reason};
+use crate::record::Reason;
 use crate::spec::{CloudSpec, TemplateSpec};
 use crate::supervise::{heard, take_turns};
 use crate::template::breaker::Breaker;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
+use crate::time::Moment;
 use state::{CloudMind, Effect};
 
 /// To a cloud, from the herd.
@@ -69,8 +72,10 @@ pub enum CloudCommand {
         /// Told a number by each template.
         tally: Option<UnboundedSender<u32>>,
     },
-    /// Somebody could not learn from it what had to be known: look whether it still works.
-    Look,
+    /// An answer that came through it speaks against it: ask at once whether it still works.
+    Suspect(Fault),
+    /// What is known of its cluster has changed: ask at once who it is.
+    AskAgain,
     /// An operator says that a template works again.
     ResetBreaker(TemplateId),
     /// The service stops: begin nothing.
@@ -142,10 +147,23 @@ pub struct Cloud {
     asking: u64,
     /// Whether one is under way.
     in_question: bool,
+    /// When a suspicion had it asked last.
+    suspected_at: Option<Moment>,
+    /// Whether it was suspected while one was under way: that answer may be older than its cause.
+    suspected: bool,
+    /// Whether it will hear of a change of what keeps clones back.
+    following: bool,
     room_told: Option<u32>,
     shown: Option<What>,
+    /// Whether it will settle at the end of this turn.
+    settling: bool,
     kept: Kept,
 }
+
+/// To itself: settle, once for all messages that were waiting.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Settle;
 
 /// What it was told and has not carried out yet: kept for a new incarnation.
 #[derive(Default)]
@@ -188,8 +206,12 @@ impl Cloud {
             adopting: BTreeSet::new(),
             asking: 0,
             in_question: false,
+            suspected_at: None,
+            suspected: false,
+            following: false,
             room_told: None,
             shown: None,
+            settling: false,
             kept: Kept::default(),
         }
     }
@@ -256,12 +278,7 @@ impl Cloud {
             Some(entry) if configured && Breaker::is_outdated(&entry, &spec.version()) => {
                 // What failed was another version: that it is over must be known after a crash too.
                 let record = Breaker::default().record(&id, spec.version(), now.wall);
-                let write = self.common.ports.journal.append(vec![record]);
-                ctx.spawn(write.into_actor(self).map(|done, _, _| {
-                    if let Err(fault) = done {
-                        tracing::warn!(error = %fault, "record was not written");
-                    }
-                }));
+                self.common.records.write(record);
                 Breaker::default()
             }
             Some(entry) => Breaker::restore(&entry, now),
@@ -273,23 +290,6 @@ impl Cloud {
         });
         self.templates.insert(id, address.clone());
         address
-    }
-
-    fn ask(&mut self, ctx: &mut Context<Self>) {
-        if self.mind.spec().is_none() {
-            return;
-        }
-        self.asking += 1;
-        self.in_question = true;
-        let stamp = self.asking;
-        let answer = self.common.ports.hypervisor.identify(&self.id);
-        ctx.spawn(answer.into_actor(self).map(move |sight, actor, ctx| {
-            if stamp == actor.asking && actor.mind.spec().is_some() {
-                actor.in_question = false;
-                let effects = actor.mind.identified(sight);
-                actor.carry_out(effects, ctx);
-            }
-        }));
     }
 
     fn carry_out(&mut self, effects: Vec<Effect>, ctx: &mut Context<Self>) {
@@ -306,38 +306,18 @@ impl Cloud {
                 }
                 Effect::AskAgain(wait) => {
                     self.tried();
-                    let stamp = self.asking;
-                    let wait = jittered(wait, self.common.ports.ambient.draw());
-                    ctx.run_later(wait, move |actor, ctx| {
-                        if stamp == actor.asking {
-                            actor.ask(ctx);
-                        }
-                    });
+                    self.ask_in(jittered(wait, self.common.ports.ambient.draw()), ctx);
                 }
             }
         }
-        self.settle();
+        self.settle_soon(ctx);
     }
 
-    fn tried(&self) {
-        let outcome = self.mind.state();
-        if let Err(why) = &outcome {
-            tracing::warn!(cloud = %self.id, error = why, "cloud is degraded");
+    fn settle_soon(&mut self, ctx: &mut Context<Self>) {
+        if !self.settling {
+            self.settling = true;
+            ctx.notify(Settle);
         }
-        self.herd.do_send(CloudReport::Tried { cloud: self.id.clone(), outcome });
-    }
-
-    fn pin(&self, cluster: ClusterId, ctx: &mut Context<Self>) {
-        let stamp = self.asking;
-        let body = Body::ClusterPinned { cloud: self.id.clone(), cluster: cluster.clone() };
-        let write = self.common.ports.journal.append(vec![body]);
-        ctx.spawn(write.into_actor(self).map(move |written, actor, ctx| {
-            if stamp == actor.asking {
-                let written = written.map(|_| ()).map_err(|fault| fault.to_string());
-                let effects = actor.mind.pin_written(cluster, written);
-                actor.carry_out(effects, ctx);
-            }
-        }));
     }
 
     /// Serves warm pools while there is room, and tells what changed.
@@ -347,16 +327,22 @@ impl Cloud {
                 address.do_send(TemplateCommand::Begin { reserved, asked: None });
             }
         }
-        let room = self.mind.room();
-        if self.room_told != Some(room) {
-            self.room_told = Some(room);
-            self.herd.do_send(CloudReport::Room { cloud: self.id.clone(), room });
-        }
-        let picture = self.mind.picture();
+        self.tell_room();
+        let now = self.common.ports.ambient.now().mono;
+        let doubt = self.common.doubts.trouble(&self.id, self.mind.pinned(), now);
+        let picture = self.mind.picture(doubt);
         if self.shown.as_ref() != Some(&picture) {
             self.shown = Some(picture.clone());
             let at = self.common.ports.ambient.now().wall;
             self.common.ports.observer.observe(Fact { at, what: picture });
+        }
+    }
+
+    fn tell_room(&mut self) {
+        let room = self.mind.room();
+        if self.room_told != Some(room) {
+            self.room_told = Some(room);
+            self.herd.do_send(CloudReport::Room { cloud: self.id.clone(), room });
         }
     }
 
@@ -371,8 +357,9 @@ impl Cloud {
                 self.kept.starts = None;
             }
             None => {
+                // Before the herd hears that it was refused: else it would ask for the same.
                 self.room_told = None;
-                self.settle();
+                self.tell_room();
                 self.not_begun();
             }
         }
@@ -456,6 +443,7 @@ impl Actor for Cloud {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         take_turns(ctx);
+        self.follow(ctx);
     }
 }
 
@@ -470,6 +458,9 @@ impl Supervised for Cloud {
         }
         self.room_told = None;
         self.shown = None;
+        self.settling = false;
+        self.following = false;
+        self.follow(ctx);
         if self.kept.told.is_some() {
             self.apply(ctx);
         } else {
@@ -508,12 +499,11 @@ impl Handler<CloudCommand> for Cloud {
                     || TemplateCommand::Reap { all, reason: reason.clone(), tally: tally.clone() };
                 self.tell_all(command);
             }
-            // One that is known not to work is asked again in its own time.
-            CloudCommand::Look => {
-                if self.mind.is_well() && !self.in_question {
-                    self.ask(ctx);
-                }
+            CloudCommand::Suspect(fault) => {
+                tracing::debug!(cloud = %self.id, error = %fault, "cloud is suspected");
+                self.suspect(&fault, ctx);
             }
+            CloudCommand::AskAgain => self.ask(ctx),
             CloudCommand::ResetBreaker(template) => {
                 if let Some(address) = self.templates.get(&template) {
                     address.do_send(TemplateCommand::ResetBreaker);
@@ -525,7 +515,7 @@ impl Handler<CloudCommand> for Cloud {
             }
             CloudCommand::Leave => return ctx.stop(),
         }
-        self.settle();
+        self.settle_soon(ctx);
     }
 }
 
@@ -539,12 +529,19 @@ impl Handler<ToCloud> for Cloud {
             ToCloud::WarmNeed { template, count } => self.mind.warm_need(&template, count),
             ToCloud::Suspect(fault) => {
                 tracing::warn!(cloud = %self.id, error = %fault, "agent blames its cloud");
-                // One that is known not to work is asked again in its own time.
-                if self.mind.is_well() && !self.in_question {
-                    self.ask(ctx);
-                }
+                self.suspect(&fault, ctx);
             }
         }
+        self.settle_soon(ctx);
+    }
+}
+
+impl Handler<Settle> for Cloud {
+    type Result = ();
+
+    fn handle(&mut self, _: Settle, ctx: &mut Context<Self>) {
+        heard(ctx);
+        self.settling = false;
         self.settle();
     }
 }

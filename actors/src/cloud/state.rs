@@ -1,19 +1,23 @@
 //! The cloud's mind: its cap over all templates, kept by reservations, and its health. Pure.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::counts::Counts;
 use crate::fact::What;
-use crate::fault::Fault;
+use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{CloudId, ClusterId, TemplateId};
 use crate::message::Standing;
 use crate::ports::ClusterSight;
 use crate::spec::CloudSpec;
 use crate::template::{TemplateNews, permits};
+use crate::time::WallTime;
 
 const RETRY_FIRST: Duration = Duration::from_secs(1);
-const RETRY_LONGEST: Duration = Duration::from_secs(60);
+/// How often a cloud that does not work is asked: its return is to be known in seconds.
+const RETRY_LONGEST: Duration = Duration::from_secs(4);
+/// The same where the login is refused, since sites shut out hosts that fail to log in too often.
+const LOGIN_RETRY_LONGEST: Duration = Duration::from_secs(15);
 /// How often a cloud that is well is asked all the same: its health is shown to people.
 const WELL: Duration = Duration::from_secs(30);
 
@@ -35,7 +39,36 @@ pub enum Effect {
 enum Health {
     Connecting,
     Well,
-    Degraded(String),
+    Degraded { why: Why, since: WallTime },
+}
+
+/// Why it can not be worked with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Why {
+    /// Its cluster has no quorum.
+    NoQuorum(ClusterId),
+    /// Proxmox refused the login.
+    Login(String),
+    /// Anything else, in words for people.
+    Other(String),
+}
+
+fn refuses_login(fault: &Fault) -> bool {
+    matches!(fault.kind, FaultKind::Denied { privilege: None, .. })
+}
+
+impl Why {
+    fn told(&self, since: WallTime) -> String {
+        let since = since.rfc3339();
+        match self {
+            Self::NoQuorum(cluster) => {
+                format!("cluster `{cluster}` has no quorum since {since}: nothing is started")
+            }
+            Self::Login(text) | Self::Other(text) => {
+                format!("{text}; nothing is started since {since}")
+            }
+        }
+    }
 }
 
 /// A cloud's cap and health.
@@ -48,9 +81,10 @@ pub struct CloudMind {
     health: Health,
     retries: u32,
     stopping: bool,
-    live: BTreeMap<TemplateId, u32>,
-    reserved: BTreeMap<TemplateId, u32>,
-    warm: BTreeMap<TemplateId, u32>,
+    live: Counts,
+    reserved: Counts,
+    /// Agents that warm pools lack.
+    warm: Counts,
 }
 
 impl CloudMind {
@@ -64,9 +98,9 @@ impl CloudMind {
             health: Health::Connecting,
             retries: 0,
             stopping: false,
-            live: BTreeMap::new(),
-            reserved: BTreeMap::new(),
-            warm: BTreeMap::new(),
+            live: Counts::default(),
+            reserved: Counts::default(),
+            warm: Counts::default(),
         }
     }
 
@@ -114,7 +148,7 @@ impl CloudMind {
         match &self.health {
             Health::Well => Ok(self.version.clone().unwrap_or_default()),
             Health::Connecting => Err("not answered yet".into()),
-            Health::Degraded(why) => Err(why.clone()),
+            Health::Degraded { why, since } => Err(why.told(*since)),
         }
     }
 
@@ -123,39 +157,59 @@ impl CloudMind {
         self.health == Health::Well
     }
 
+    /// An answer speaks against the cloud while it is well: a refused login needs no second question
+    /// before it is told, which Proxmox would answer 3 s late as well (behaviour section 2).
+    pub fn suspected(&mut self, fault: &Fault, now: WallTime) -> Vec<Effect> {
+        let own = matches!(&fault.culprit, Culprit::Cloud(cloud) if *cloud == self.id);
+        if !self.is_well() || !own || !refuses_login(fault) {
+            return Vec::new();
+        }
+        self.health = Health::Degraded { why: Why::Login(fault.text.clone()), since: now };
+        vec![Effect::AskAgain(Duration::ZERO)]
+    }
+
     /// The cloud said who it is, or failed to.
-    pub fn identified(&mut self, sight: Result<ClusterSight, Fault>) -> Vec<Effect> {
+    pub fn identified(&mut self, sight: Result<ClusterSight, Fault>, now: WallTime) -> Vec<Effect> {
         let sight = match sight {
             Ok(sight) => sight,
-            Err(fault) => return self.degrade(fault.text),
+            Err(fault) => {
+                let why = if refuses_login(&fault) { Why::Login } else { Why::Other };
+                return self.degrade(why(fault.text), now);
+            }
         };
         self.version = Some(sight.version);
         match &self.pinned {
             Some(pinned) if *pinned != sight.cluster => {
+                let id = &self.id;
                 let why = format!(
-                    "cloud `{}` leads to cluster `{}`, not to `{pinned}` as before: nothing is \
-                     done there; restore its endpoint, or give the new cluster a new cloud key",
-                    self.id, sight.cluster
+                    "cloud `{id}` leads to cluster `{}`, not to `{pinned}` as before: nothing is \
+                     done there; if it is the same cluster with a new root CA, run `drover cluster \
+                     confirm {id}`; else restore its endpoint, or give the new cluster a new cloud \
+                     key",
+                    sight.cluster
                 );
                 let elsewhere = Effect::Elsewhere(sight.cluster);
-                self.degrade(why).into_iter().chain([elsewhere]).collect()
+                self.degrade(Why::Other(why), now).into_iter().chain([elsewhere]).collect()
             }
-            _ if !sight.quorate => {
-                self.degrade(format!("cluster `{}` is not quorate", sight.cluster))
-            }
+            _ if !sight.quorate => self.degrade(Why::NoQuorum(sight.cluster), now),
             None => vec![Effect::Pin(sight.cluster)],
             Some(_) => self.well(),
         }
     }
 
     /// The pin is durable, or could not be made so.
-    pub fn pin_written(&mut self, cluster: ClusterId, written: Result<(), String>) -> Vec<Effect> {
+    pub fn pin_written(
+        &mut self,
+        cluster: ClusterId,
+        written: Result<(), String>,
+        now: WallTime,
+    ) -> Vec<Effect> {
         match written {
             Ok(()) => {
                 self.pinned = Some(cluster);
                 self.well()
             }
-            Err(why) => self.degrade(why),
+            Err(why) => self.degrade(Why::Other(why), now),
         }
     }
 
@@ -166,16 +220,29 @@ impl CloudMind {
         leads.into_iter().chain([Effect::AskAgain(WELL)]).collect()
     }
 
-    fn degrade(&mut self, why: String) -> Vec<Effect> {
-        self.health = Health::Degraded(why);
-        let wait = RETRY_FIRST.saturating_mul(1 << self.retries.min(6)).min(RETRY_LONGEST);
+    fn degrade(&mut self, why: Why, now: WallTime) -> Vec<Effect> {
+        let longest = match &why {
+            Why::Login(_) => LOGIN_RETRY_LONGEST,
+            Why::NoQuorum(_) | Why::Other(_) => RETRY_LONGEST,
+        };
+        let since = match &self.health {
+            Health::Degraded { since, .. } => *since,
+            Health::Connecting | Health::Well => now,
+        };
+        self.health = Health::Degraded { why, since };
+        let wait = RETRY_FIRST.saturating_mul(1 << self.retries.min(6)).min(longest);
         self.retries = self.retries.saturating_add(1);
         vec![Effect::AskAgain(wait)]
     }
 
     /// Agents that count against the cap.
     pub fn live(&self) -> u32 {
-        self.live.values().sum()
+        self.live.sum()
+    }
+
+    /// Slots that are taken or promised.
+    fn held(&self) -> u32 {
+        self.live().saturating_add(self.reserved.sum())
     }
 
     /// Agents that may be begun under the cap at this moment.
@@ -184,8 +251,7 @@ impl CloudMind {
         if self.health != Health::Well || self.stopping {
             return 0;
         }
-        let reserved: u32 = self.reserved.values().sum();
-        permits::room(spec.cap, self.live().saturating_add(reserved))
+        permits::room(spec.cap, self.held())
     }
 
     /// Why there is no room, in words for people.
@@ -195,10 +261,11 @@ impl CloudMind {
             _ if self.stopping => "the service is stopping".into(),
             (None, _) => format!("cloud {id} is not configured any more"),
             (Some(_), Health::Connecting) => format!("cloud {id}: not answered yet"),
-            (Some(_), Health::Degraded(why)) => format!("cloud {id}: {why}"),
+            (Some(_), Health::Degraded { why, since }) => {
+                format!("cloud {id}: {}", why.told(*since))
+            }
             (Some(spec), Health::Well) => {
-                let reserved: u32 = self.reserved.values().sum();
-                let (held, cap) = (self.live().saturating_add(reserved), spec.cap.unwrap_or(0));
+                let (held, cap) = (self.held(), spec.cap.unwrap_or(0));
                 format!("cloud {id} is full: {held} of {cap}")
             }
         }
@@ -209,56 +276,53 @@ impl CloudMind {
     pub fn reserve(&mut self, template: &TemplateId, count: u32) -> u32 {
         let granted = count.min(self.room());
         if granted > 0 {
-            *self.reserved.entry(template.clone()).or_default() += granted;
+            self.reserved.add(template, granted);
         }
         granted
     }
 
     /// A template's agents changed.
     pub fn news(&mut self, news: &TemplateNews) {
-        self.live.insert(news.template.clone(), news.live);
-        if let Some(reserved) = self.reserved.get_mut(&news.template) {
-            *reserved = reserved.saturating_sub(news.released);
-        }
+        self.live.set(&news.template, news.live);
+        self.reserved.take(&news.template, news.released);
         if news.empty && !news.configured {
-            self.live.remove(&news.template);
-            self.warm.remove(&news.template);
+            self.live.set(&news.template, 0);
+            self.warm.set(&news.template, 0);
         }
     }
 
     /// An agent lives: found when this actor was started anew, ahead of its template's news.
     pub fn found(&mut self, template: &TemplateId, standing: Standing) {
         if permits::holds_slot(standing) {
-            *self.live.entry(template.clone()).or_default() += 1;
+            self.live.add(template, 1);
         }
     }
 
     /// A template's warm pool lacks agents.
     pub fn warm_need(&mut self, template: &TemplateId, count: u32) {
-        self.warm.insert(template.clone(), count);
+        self.warm.set(template, count);
     }
 
     /// Reserves slots for warm pools while there is room, in turn by name.
     pub fn warm_grants(&mut self) -> Vec<(TemplateId, u32)> {
-        let needs: Vec<(TemplateId, u32)> =
-            self.warm.iter().map(|(id, count)| (id.clone(), *count)).collect();
-        let grants = needs.into_iter().filter_map(|(template, count)| {
+        let mut grants = Vec::new();
+        while self.room() > 0
+            && let Some((template, count)) = self.warm.pop()
+        {
             let granted = self.reserve(&template, count);
-            if let Some(left) = self.warm.get_mut(&template) {
-                *left -= granted;
-            }
-            (granted > 0).then_some((template, granted))
-        });
-        grants.collect()
+            self.warm.set(&template, count - granted);
+            grants.push((template, granted));
+        }
+        grants
     }
 
-    /// Its health for the read side.
-    pub fn picture(&self) -> What {
+    /// Its health for the read side, with what keeps clones back while it works.
+    pub fn picture(&self, doubt: Option<String>) -> What {
         let (health, detail) = match (&self.spec, &self.health) {
             (None, _) => ("degraded", "not configured: its last agents are being retired".into()),
             (Some(_), Health::Connecting) => ("connecting", String::new()),
-            (Some(_), Health::Well) => ("well", String::new()),
-            (Some(_), Health::Degraded(why)) => ("degraded", why.clone()),
+            (Some(_), Health::Well) => ("well", doubt.unwrap_or_default()),
+            (Some(_), Health::Degraded { why, since }) => ("degraded", why.told(*since)),
         };
         What::Cloud {
             cloud: self.id.clone(),

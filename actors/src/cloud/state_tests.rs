@@ -2,12 +2,14 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testbed::{self, CLUSTER, cloud, sight, template_id, unreachable};
+use crate::effort;
+use crate::fault::{Culprit, Fault, FaultKind};
+use crate::testbed::{self, CLUSTER, at, cloud, sight, template_id, unreachable};
 
 fn well(cap: Option<u32>) -> CloudMind {
     let mut mind = CloudMind::new(CloudId::new("c"), None, Some(ClusterId::new(CLUSTER)));
     mind.apply(Some(Arc::new(cloud("c", cap))));
-    mind.identified(Ok(sight(CLUSTER)));
+    mind.identified(Ok(sight(CLUSTER)), at(0).wall);
     mind
 }
 
@@ -32,6 +34,41 @@ fn news(template: &str, live: u32, released: u32) -> TemplateNews {
     }
 }
 
+impl CloudMind {
+    fn adds_up(&self) -> bool {
+        [&self.live, &self.reserved, &self.warm].into_iter().all(Counts::adds_up)
+    }
+}
+
+/// What it costs to provision ten agents of each of so many templates with warm pools.
+fn cost_of(templates: u32) -> u64 {
+    let names: Vec<String> = (0..templates).map(|n| format!("c/t{n:05}")).collect();
+    let mut mind = well(Some(templates * 10));
+    effort::of(|| {
+        for name in &names {
+            mind.warm_need(&template_id(name), 10);
+            mind.warm_grants();
+        }
+        for live in 1..=10 {
+            for name in &names {
+                mind.news(&news(name, live, 1));
+                mind.warm_grants();
+                mind.room();
+                mind.picture(None);
+            }
+        }
+        assert_eq!((mind.live(), mind.room()), (templates * 10, 0));
+    })
+}
+
+// Invariant: what a cloud costs grows as its agents do.
+
+#[test]
+fn ten_times_the_templates_cost_ten_times_the_looks() {
+    let (few, many) = (cost_of(10), cost_of(100));
+    assert!(few > 0 && many <= 12 * few, "{few} looks for 100 agents, {many} for 1,000");
+}
+
 // Invariant: nothing is begun on a cloud that is not known to be well.
 
 #[test]
@@ -39,9 +76,9 @@ fn a_new_cloud_is_pinned_before_it_is_used() {
     let mut mind = CloudMind::new(CloudId::new("c"), None, None);
     assert!(mind.apply(Some(Arc::new(cloud("c", None)))));
     let cluster = ClusterId::new(CLUSTER);
-    assert_eq!(mind.identified(Ok(sight(CLUSTER))), [Effect::Pin(cluster.clone())]);
+    assert_eq!(mind.identified(Ok(sight(CLUSTER)), at(0).wall), [Effect::Pin(cluster.clone())]);
     assert_eq!(mind.room(), 0);
-    let effects = mind.pin_written(cluster.clone(), Ok(()));
+    let effects = mind.pin_written(cluster.clone(), Ok(()), at(0).wall);
     assert_eq!(effects.first(), Some(&Effect::Leads(cluster)));
     assert_eq!((mind.room(), mind.state()), (u32::MAX, Ok("8.4.21".into())));
 }
@@ -49,7 +86,7 @@ fn a_new_cloud_is_pinned_before_it_is_used() {
 #[test]
 fn another_cluster_behind_the_same_key_is_an_alarm_and_nothing_is_done() {
     let mut mind = well(None);
-    let effects = mind.identified(Ok(sight("0000000000000000")));
+    let effects = mind.identified(Ok(sight("0000000000000000")), at(0).wall);
     let elsewhere = Effect::Elsewhere(ClusterId::new("0000000000000000"));
     assert_eq!(effects, [Effect::AskAgain(Duration::from_secs(1)), elsewhere]);
     assert_eq!(mind.room(), 0);
@@ -57,19 +94,26 @@ fn another_cluster_behind_the_same_key_is_an_alarm_and_nothing_is_done() {
     assert!(why.contains("`0000000000000000`, not to `9f31c0aa52e7d410`"), "{why}");
 }
 
+/// The pauses after so many answers like this one, in seconds.
+fn pauses(mind: &mut CloudMind, fault: &Fault) -> Vec<u64> {
+    let all = (0..7).flat_map(|second| mind.identified(Err(fault.clone()), at(second).wall));
+    let pause = |effect| match effect {
+        Effect::AskAgain(pause) => Some(pause.as_secs()),
+        Effect::Pin(_) | Effect::Leads(_) | Effect::Elsewhere(_) => None,
+    };
+    all.filter_map(pause).collect()
+}
+
 #[test]
-fn a_silent_cloud_is_asked_again_with_growing_pauses_up_to_a_minute() {
+fn a_silent_cloud_is_asked_again_every_few_seconds_and_a_refused_login_less_often() {
     let mut mind = well(None);
-    let mut pauses = Vec::new();
-    for _ in 0..8 {
-        for effect in mind.identified(Err(unreachable("c"))) {
-            if let Effect::AskAgain(pause) = effect {
-                pauses.push(pause.as_secs());
-            }
-        }
-    }
-    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-    assert_eq!(mind.state(), Err("no endpoint answers".into()));
+    assert_eq!(pauses(&mut mind, &unreachable("c")), [1, 2, 4, 4, 4, 4, 4]);
+    let since = at(0).wall.rfc3339();
+    let told = format!("no endpoint answers; nothing is started since {since}");
+    assert_eq!(mind.state(), Err(told), "it tells since when, and not when it was asked last");
+    let denied = FaultKind::Denied { privilege: None, path: None };
+    let refused = Fault::new(denied, Culprit::Cloud(CloudId::new("c")), "no login");
+    assert_eq!(pauses(&mut well(None), &refused), [1, 2, 4, 8, 15, 15, 15]);
 }
 
 #[test]
@@ -77,8 +121,11 @@ fn a_cluster_without_quorum_is_not_used() {
     let mut mind = well(None);
     let mut lone = sight(CLUSTER);
     lone.quorate = false;
-    mind.identified(Ok(lone));
+    mind.identified(Ok(lone), at(7).wall);
     assert_eq!(mind.room(), 0);
+    let since = at(7).wall.rfc3339();
+    let told = format!("cluster `{CLUSTER}` has no quorum since {since}: nothing is started");
+    assert_eq!(mind.state(), Err(told));
 }
 
 #[test]
@@ -110,8 +157,10 @@ fn whatever_keeps_a_cloud_from_taking_more_is_named() {
     assert_eq!(full.reserve(&template_id("c/t"), 5), 1);
     assert_eq!(full.shortage(), "cloud c is full: 3 of 3");
     let mut silent = well(None);
-    silent.identified(Err(unreachable("c")));
-    assert_eq!(silent.shortage(), "cloud c: no endpoint answers");
+    silent.identified(Err(unreachable("c")), at(0).wall);
+    let since = at(0).wall.rfc3339();
+    let told = format!("cloud c: no endpoint answers; nothing is started since {since}");
+    assert_eq!(silent.shortage(), told);
     silent.apply(None);
     assert_eq!(silent.shortage(), "cloud c is not configured any more");
     full.stop();
@@ -133,7 +182,7 @@ proptest! {
     /// Each template begins at most what was reserved for it, at any later time; the cap holds.
     #[test]
     fn the_cap_is_never_exceeded_under_any_interleaving(
-        steps in prop::collection::vec((0u8..4, 0usize..3, 0u32..5), 1..200)
+        steps in prop::collection::vec((0u8..5, 0usize..3, 0u32..5), 1..200)
     ) {
         let mut mind = well(Some(6));
         let names = ["c/a", "c/b", "c/d"];
@@ -157,6 +206,13 @@ proptest! {
                     live[which] -= 1;
                     outbox[which].push(news(names[which], live[which], 0));
                 }
+                4 => {
+                    mind.warm_need(&template_id(names[which]), count);
+                    for (template, granted) in mind.warm_grants() {
+                        let which = names.iter().position(|name| template_id(name) == template);
+                        inbox[which.unwrap_or(0)].push(granted);
+                    }
+                }
                 _ if !outbox[which].is_empty() => {
                     let news = outbox[which].remove(0);
                     mind.news(&news);
@@ -164,6 +220,7 @@ proptest! {
                 _ => {}
             }
             prop_assert!(live.iter().sum::<u32>() <= 6, "{live:?}");
+            prop_assert!(mind.adds_up(), "{mind:?}");
         }
     }
 }

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::effort;
 use crate::id::VmId;
-use crate::time::WallTime;
+use crate::time::{Moment, Now, WallTime};
 
 /// How long an id rests after use.
 pub const REST: Duration = Duration::from_secs(60 * 60);
@@ -15,7 +16,11 @@ pub const REST: Duration = Duration::from_secs(60 * 60);
 pub struct Allocator {
     held: BTreeSet<VmId>,
     seen: BTreeSet<VmId>,
-    resting: BTreeMap<VmId, WallTime>,
+    /// Until when ids rest. Only the journal knows of wall time, which may be set.
+    resting: BTreeMap<VmId, Moment>,
+    rests: BTreeSet<(Moment, VmId)>,
+    /// By floor, an id that none is free below.
+    lowest: BTreeMap<VmId, VmId>,
     burned: BTreeSet<VmId>,
     /// The burned id that was looked at last.
     inspected: Option<VmId>,
@@ -26,15 +31,33 @@ impl Allocator {
     /// burned ids.
     pub fn restore(
         held: impl IntoIterator<Item = VmId>,
-        resting: BTreeMap<VmId, WallTime>,
+        resting: &BTreeMap<VmId, WallTime>,
         burned: impl IntoIterator<Item = VmId>,
+        now: Now,
     ) -> Self {
-        Self {
+        let mut ids = Self {
             held: held.into_iter().collect(),
-            seen: BTreeSet::new(),
-            resting,
             burned: burned.into_iter().collect(),
-            inspected: None,
+            ..Self::default()
+        };
+        for (vmid, since) in resting {
+            // Never for longer than a whole rest, however the clock was set.
+            ids.rest(*vmid, now.mono + REST.saturating_sub(now.wall - *since));
+        }
+        ids
+    }
+
+    fn rest(&mut self, vmid: VmId, until: Moment) {
+        if let Some(before) = self.resting.insert(vmid, until) {
+            self.rests.remove(&(before, vmid));
+        }
+        self.rests.insert((until, vmid));
+    }
+
+    /// An id may be free now.
+    fn freed(&mut self, vmid: VmId) {
+        for lowest in self.lowest.values_mut() {
+            *lowest = (*lowest).min(vmid);
         }
     }
 
@@ -46,6 +69,7 @@ impl Allocator {
     /// A list of all guests was read.
     pub fn surveyed(&mut self, seen: impl IntoIterator<Item = VmId>) {
         self.seen = seen.into_iter().collect();
+        self.lowest.clear();
     }
 
     /// The cluster says that an id is taken, by a guest that no list showed.
@@ -55,22 +79,31 @@ impl Allocator {
     }
 
     /// Takes the lowest free id at or above the floor and below the ceiling.
-    pub fn propose(&mut self, floor: VmId, ceiling: VmId, now: WallTime) -> Option<VmId> {
-        self.resting.retain(|_, since| now - *since < REST);
+    pub fn propose(&mut self, floor: VmId, ceiling: VmId, now: Moment) -> Option<VmId> {
+        while let Some((until, vmid)) = self.rests.first().copied().filter(|(at, _)| *at <= now) {
+            self.rests.remove(&(until, vmid));
+            self.resting.remove(&vmid);
+            self.freed(vmid);
+        }
         let free = |vmid: &VmId| {
+            effort::spend(1);
             !self.held.contains(vmid)
                 && !self.seen.contains(vmid)
                 && !self.resting.contains_key(vmid)
                 && !self.burned.contains(vmid)
         };
-        let vmid = (floor.0..ceiling.0).map(VmId).find(free)?;
-        self.held.insert(vmid);
-        Some(vmid)
+        let from = self.lowest.get(&floor).copied().unwrap_or(floor);
+        let found = (from.0..ceiling.0).map(VmId).find(free);
+        let lowest = found.map_or(ceiling, |vmid| VmId(vmid.0.saturating_add(1)));
+        self.lowest.insert(floor, lowest.max(from));
+        self.held.extend(found);
+        found
     }
 
     /// A proposed id was not used after all.
     pub fn withdraw(&mut self, vmid: VmId) {
         self.held.remove(&vmid);
+        self.freed(vmid);
     }
 
     /// A burned id that no guest carries any more, one after the other: its volumes may be
@@ -86,15 +119,16 @@ impl Allocator {
     /// A burned id's volumes were listed empty.
     pub fn clear(&mut self, vmid: VmId) {
         self.burned.remove(&vmid);
+        self.freed(vmid);
     }
 
     /// An agent gives its id back: it rests, or is burned.
-    pub fn give_back(&mut self, vmid: VmId, burned: bool, now: WallTime) {
+    pub fn give_back(&mut self, vmid: VmId, burned: bool, now: Moment) {
         self.held.remove(&vmid);
         if burned {
             self.burned.insert(vmid);
         } else {
-            self.resting.insert(vmid, now);
+            self.rest(vmid, now + REST);
         }
     }
 }
@@ -108,8 +142,17 @@ mod tests {
     const FLOOR: VmId = VmId(100);
     const CEILING: VmId = VmId(104);
 
-    fn hours(n: i64) -> WallTime {
-        WallTime(1_000_000_000_000 + n * 60 * 60 * 1000)
+    fn hours(n: u64) -> Moment {
+        Moment(n * 60 * 60 * 1000)
+    }
+
+    /// A start of the service, with the wall clock so many hours ahead of where it was at zero.
+    fn start(ahead: i64) -> Now {
+        Now { mono: hours(0), wall: wall(ahead) }
+    }
+
+    fn wall(hours: i64) -> WallTime {
+        WallTime(1_000_000_000_000 + hours * 60 * 60 * 1000)
     }
 
     // Invariant: the lowest id that nobody has, that does not rest and is not burned.
@@ -134,14 +177,14 @@ mod tests {
 
     #[test]
     fn a_burned_id_stays_burned() {
-        let mut ids = Allocator::restore([], BTreeMap::new(), [VmId(100)]);
+        let mut ids = Allocator::restore([], &BTreeMap::new(), [VmId(100)], start(0));
         ids.give_back(VmId(101), true, hours(0));
         assert_eq!(ids.propose(FLOOR, CEILING, hours(50)), Some(VmId(102)));
     }
 
     #[test]
     fn burned_ids_without_a_guest_are_inspected_in_turn_until_they_are_clear() {
-        let mut ids = Allocator::restore([], BTreeMap::new(), [100, 101, 103].map(VmId));
+        let mut ids = Allocator::restore([], &BTreeMap::new(), [100, 101, 103].map(VmId), start(0));
         ids.surveyed([VmId(101)]);
         let turn: Vec<Option<VmId>> = (0..3).map(|_| ids.inspect()).collect();
         assert_eq!(turn, [Some(VmId(100)), Some(VmId(103)), Some(VmId(100))]);
@@ -151,8 +194,8 @@ mod tests {
 
     #[test]
     fn what_the_journal_holds_is_not_handed_out_before_the_first_list() {
-        let resting = BTreeMap::from([(VmId(101), hours(0))]);
-        let mut ids = Allocator::restore([VmId(100)], resting, []);
+        let resting = BTreeMap::from([(VmId(101), wall(0))]);
+        let mut ids = Allocator::restore([VmId(100)], &resting, [], start(0));
         assert_eq!(ids.propose(FLOOR, CEILING, hours(0)), Some(VmId(102)));
     }
 
@@ -164,7 +207,66 @@ mod tests {
         assert_eq!(ids.propose(FLOOR, CEILING, hours(0)), Some(VmId(101)));
     }
 
+    // Invariant: nothing rests longer than its span, however the clock is set.
+
+    #[test]
+    fn an_id_freed_while_the_clock_was_years_ahead_is_free_an_hour_after_the_start() {
+        let resting = (100..104).map(|vmid| (VmId(vmid), wall(4 * 365 * 24))).collect();
+        let mut ids = Allocator::restore([], &resting, [], start(0));
+        assert_eq!(ids.propose(FLOOR, CEILING, hours(0)), None);
+        assert_eq!(ids.propose(FLOOR, CEILING, hours(1)), Some(VmId(100)));
+    }
+
+    // Invariant: what it costs grows as the ids that are asked for.
+
+    #[test]
+    fn ten_times_the_ids_cost_ten_times_the_looks() {
+        let cost = |count: u32| {
+            let mut ids = Allocator::default();
+            effort::of(|| {
+                for n in 0..count {
+                    let vmid = ids.propose(FLOOR, VmId(100_000), hours(0)).unwrap_or(VmId(0));
+                    if n % 3 == 0 {
+                        ids.give_back(vmid, false, hours(0));
+                    }
+                }
+            })
+        };
+        let (few, many) = (cost(100), cost(1000));
+        assert!(many <= 12 * few, "{few} looks for 100 ids, {many} for 1,000");
+    }
+
     proptest! {
+        #[test]
+        fn the_lowest_free_id_is_proposed_and_nothing_rests_longer_than_an_hour_after_a_start(
+            ahead in -50_000i64..50_000,
+            steps in prop::collection::vec((0u8..5, 0u32..4), 0..40),
+        ) {
+            let resting = BTreeMap::from([(VmId(102), wall(ahead))]);
+            let mut ids = Allocator::restore([], &resting, [], start(0));
+            for (what, vmid) in steps {
+                let vmid = VmId(100 + vmid);
+                match what {
+                    0 if ids.held.contains(&vmid) => ids.give_back(vmid, false, hours(0)),
+                    1 if ids.held.contains(&vmid) => ids.withdraw(vmid),
+                    2 => ids.surveyed([vmid]),
+                    3 => ids.taken(vmid),
+                    _ => {
+                        let free = |vmid: &VmId| {
+                            !ids.held.contains(vmid)
+                                && !ids.seen.contains(vmid)
+                                && ids.resting.get(vmid).is_none_or(|until| *until <= hours(0))
+                        };
+                        let lowest = (100..104).map(VmId).find(free);
+                        prop_assert_eq!(ids.propose(FLOOR, CEILING, hours(0)), lowest);
+                    }
+                }
+            }
+            ids.surveyed([]);
+            ids.propose(FLOOR, VmId(0), hours(1));
+            prop_assert!(ids.resting.is_empty() && ids.rests.is_empty(), "{:?}", ids);
+        }
+
         #[test]
         fn no_id_is_ever_held_twice(
             steps in prop::collection::vec((0u8..4, 0usize..4, any::<bool>()), 1..100)
@@ -172,7 +274,7 @@ mod tests {
             let mut ids = Allocator::default();
             let mut held: Vec<VmId> = Vec::new();
             for (hour, (what, pick, burned)) in steps.into_iter().enumerate() {
-                let now = hours(i64::try_from(hour).unwrap_or(0) / 4);
+                let now = hours(hour as u64 / 4);
                 match what {
                     0 | 1 => {
                         if let Some(vmid) = ids.propose(FLOOR, CEILING, now) {

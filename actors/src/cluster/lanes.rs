@@ -211,10 +211,20 @@ impl<Who: Ord + Clone> Lanes<Who> {
 
     /// Lets run whoever may. A width of zero counts as one: nothing could ever run otherwise.
     pub fn admit(&mut self, width: Width, now: Moment) -> Vec<(Who, Track)> {
+        self.admit_where(width, now, |_| true)
+    }
+
+    /// The same, for those alone that `may` allows; it is asked of who would run then.
+    pub fn admit_where(
+        &mut self,
+        width: Width,
+        now: Moment,
+        mut may: impl FnMut(&Who) -> bool,
+    ) -> Vec<(Who, Track)> {
         let mut admitted = Vec::new();
         let mut left = VecDeque::new();
         for (who, track) in std::mem::take(&mut self.waiting) {
-            if self.has_room(&track, width, now) {
+            if self.has_room(&track, width, now) && may(&who) {
                 self.run(who.clone(), track.clone(), true, now);
                 admitted.push((who, track));
             } else {

@@ -2,8 +2,10 @@
 //! VMIDs, the lanes for clones, and where templates are. One per cluster, shared by its clouds.
 
 pub mod allocator;
+mod held;
 pub mod lanes;
 mod sources;
+pub mod traffic;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,6 +28,7 @@ use crate::ports::{IdSight, VmRef};
 use crate::record::Body;
 use crate::spec::{CloudSpec, TemplateSpec};
 use crate::supervise::{heard, take_turns};
+use crate::time::Moment;
 use allocator::Allocator;
 use lanes::Width;
 pub use lanes::{LaneEnd, Lanes, Track};
@@ -63,6 +66,8 @@ pub enum ClusterCommand {
 /// How far an ask has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
+    /// Its cloud does not work: nothing is asked yet.
+    Held,
     /// Its template is being located.
     Locating,
     /// In the lanes.
@@ -101,6 +106,10 @@ pub struct Cluster {
     located: Located,
     /// Ids that were given back and are not entered yet.
     back: VecDeque<IdBack>,
+    /// Whether it will hear of a change of what keeps clones back.
+    following: bool,
+    /// When it looks next whether a pause is over.
+    timer: Option<Moment>,
 }
 
 impl Cluster {
@@ -123,6 +132,8 @@ impl Cluster {
             listed: false,
             located: Located::default(),
             back: VecDeque::new(),
+            following: false,
+            timer: None,
         }
     }
 
@@ -148,17 +159,26 @@ impl Cluster {
     /// Lets into the lanes whoever may, and finds them an id.
     fn advance(&mut self, ctx: &mut Context<Self>) {
         let now = self.common.ports.ambient.now().mono;
-        for (agent, _) in self.lanes.admit(self.width(), now) {
+        let (width, cluster) = (self.width(), &self.id);
+        let (asks, doubts) = (&self.asks, &self.common.doubts);
+        let may = |agent: &AgentId| {
+            asks.get(agent).is_none_or(|ask| doubts.admit(ask.path(cluster), agent, now))
+        };
+        for (agent, _) in self.lanes.admit_where(width, now, may) {
             self.find_id(&agent, ctx);
         }
+        self.follow(ctx);
     }
 
     fn propose(&self, floor: VmId, ceiling: VmId) -> Option<VmId> {
-        let now = self.common.ports.ambient.now().wall;
+        let now = self.common.ports.ambient.now().mono;
         self.ids.borrow_mut().propose(floor, ceiling, now)
     }
 
     fn find_id(&mut self, agent: &AgentId, ctx: &mut Context<Self>) {
+        if self.is_held(agent) {
+            return self.back_in_line(agent);
+        }
         let Some(ask) = self.asks.get(agent) else { return };
         let cloud = ask.spec.id.cloud.clone();
         let Some(spec) = self.clouds.get(&cloud) else {
@@ -225,6 +245,10 @@ impl Cluster {
     }
 
     fn grant(&mut self, agent: &AgentId, vmid: VmId, ctx: &mut Context<Self>) {
+        if self.is_held(agent) {
+            self.ids.borrow_mut().withdraw(vmid);
+            return self.back_in_line(agent);
+        }
         let Some(ask) = self.asks.get_mut(agent) else { return };
         let Some(node) = ask.node.clone().filter(|_| ask.reply.connected()) else {
             self.ids.borrow_mut().withdraw(vmid);
@@ -252,6 +276,7 @@ impl Cluster {
 
     fn forget(&mut self, agent: &AgentId, end: LaneEnd) {
         self.asks.remove(agent);
+        self.common.doubts.left(agent);
         self.lanes.free(agent, end, self.common.ports.ambient.now().mono);
     }
 
@@ -272,32 +297,24 @@ impl Cluster {
             }
             true
         };
-        ctx.spawn(clear.into_actor(self).map(move |clear, actor, ctx| {
+        ctx.spawn(clear.into_actor(self).map(move |clear, actor, _| {
             if clear {
                 tracing::info!(cluster = %actor.id, vmid = vmid.0, "burned id is clear");
                 actor.ids.borrow_mut().clear(vmid);
-                actor.append(Body::IdCleared { cluster: actor.id.clone(), vmid }, ctx);
-            }
-        }));
-    }
-
-    fn append(&self, body: Body, ctx: &mut Context<Self>) {
-        let write = self.common.ports.journal.append(vec![body]);
-        ctx.spawn(write.into_actor(self).map(|done, _, _| {
-            if let Err(fault) = done {
-                tracing::warn!(error = %fault, "record was not written");
+                let cluster = actor.id.clone();
+                actor.common.records.write(Body::IdCleared { cluster, vmid });
             }
         }));
     }
 
     /// Enters the ids that were given back.
-    fn take_back(&mut self, ctx: &mut Context<Self>) {
+    fn take_back(&mut self) {
         while let Some(IdBack { vmid, burned }) = self.back.front().cloned() {
-            let now = self.common.ports.ambient.now().wall;
+            let now = self.common.ports.ambient.now().mono;
             self.ids.borrow_mut().give_back(vmid, burned, now);
             if burned {
                 self.listed = false;
-                self.append(Body::IdBurned { cluster: self.id.clone(), vmid }, ctx);
+                self.common.records.write(Body::IdBurned { cluster: self.id.clone(), vmid });
             }
             self.back.pop_front();
         }
@@ -329,7 +346,8 @@ impl Supervised for Cluster {
     /// Ids and lanes stand as they are, since agents hold them; whoever waits is asked about
     /// anew.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
-        self.take_back(ctx);
+        (self.following, self.timer) = (false, None);
+        self.take_back();
         let held = self
             .common
             .roster
@@ -388,7 +406,7 @@ impl Handler<IdBack> for Cluster {
     fn handle(&mut self, message: IdBack, ctx: &mut Context<Self>) {
         heard(ctx);
         self.back.push_back(message);
-        self.take_back(ctx);
+        self.take_back();
     }
 }
 

@@ -31,6 +31,9 @@ impl Cluster {
     pub(super) fn locate(&mut self, agent: &AgentId, ctx: &mut Context<Self>) {
         let Some(ask) = self.asks.get(agent) else { return };
         let key = self.key(&ask.spec);
+        if self.common.doubts.cloud_down(&key.0).is_some() {
+            return self.set_stage(agent, Stage::Held);
+        }
         let now = self.common.ports.ambient.now().mono;
         if let Some(why) = self.common.board.closed(&Scope::Cloud(key.0.clone()), now) {
             let text = format!("cloud `{}`: {why}", key.0);
@@ -127,6 +130,7 @@ impl Cluster {
     fn standing<'a>(&'a self, claims: &'a [Claim], now: Moment) -> Standing<'a> {
         Standing {
             board: &self.common.board,
+            doubts: Some(&self.common.doubts),
             sites: &self.common.sites,
             cluster: &self.id,
             now,
@@ -138,7 +142,12 @@ impl Cluster {
         let Some(ask) = self.asks.get(agent) else { return };
         let spec = Arc::clone(&ask.spec);
         let now = self.common.ports.ambient.now().mono;
-        match choose(&spec, found, &self.standing(claims, now)) {
+        let standing = self.standing(claims, now);
+        // Where every node is in doubt it waits for one of them.
+        let choice = choose(&spec, found, &standing).or_else(|why| {
+            choose(&spec, found, &Standing { doubts: None, ..standing }).map_err(|_| why)
+        });
+        match choice {
             Ok(choice) => {
                 let chosen = self.take(agent, &spec, &choice, now);
                 claims.push(Claim::coming(&chosen, choice.node, chosen.origin.as_ref()));

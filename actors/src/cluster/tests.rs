@@ -7,6 +7,7 @@ use actix::{Addr, Recipient};
 use super::*;
 use crate::birth::{Living, Roster};
 use crate::message::Standing;
+use crate::ports::Ambient as _;
 use crate::testbed::{self, CLUSTER, World, cloud, on_paused_system, pass, seconds, template};
 use crate::time::{Moment, WallTime};
 
@@ -351,5 +352,26 @@ fn a_template_is_located_once_and_a_failure_is_told_to_all_who_wait() {
         bed.ask("d", |spec| spec.node = None);
         assert_eq!(bed.heard().await, ["d refused: template 9000 is on no node"]);
         assert_eq!(bed.world.calls("locate"), 2);
+    });
+}
+
+// Invariant: what must be known after a start is written although the journal fails for a while.
+
+#[test]
+fn an_id_burned_while_the_disk_is_full_is_burned_after_a_restart_too() {
+    on_paused_system(|| async {
+        let bed = Bed::new(|_| ());
+        bed.world.with(|script| script.journal_broken = true);
+        bed.cluster.do_send(IdBack { vmid: VmId(10_000), burned: true });
+        pass(seconds(60)).await;
+        // The actor that wanted it written is gone by then.
+        bed.cluster.do_send(ClusterCommand::Leave);
+        pass(LINGER + seconds(1)).await;
+        bed.world.with(|script| script.journal_broken = false);
+        pass(seconds(30)).await;
+        let (ledger, now) = (bed.world.with(|script| script.ledger.clone()), bed.world.now());
+        let burned = ledger.burned.values().flat_map(BTreeMap::keys).copied();
+        let mut ids = Allocator::restore([], &BTreeMap::new(), burned, now);
+        assert_eq!(ids.propose(VmId(10_000), VmId(20_000), now.mono), Some(VmId(10_001)));
     });
 }

@@ -38,8 +38,10 @@ pub enum SourceCommand {
     NotServed,
     /// Somebody wants to see its jobs.
     Jobs(oneshot::Sender<SourceJobs>),
-    /// Of what its jobs want, no template offers this.
-    NotOffered(Vec<Unoffered>),
+    /// Of what its jobs want, no template offers this, or it is held back; ordered by what is wanted.
+    NotOffered(Arc<[Unoffered]>),
+    /// What templates offer may be another than before: say again what is wanted.
+    Retell,
     /// It is not needed any more.
     Leave,
 }
@@ -93,7 +95,7 @@ pub struct Source {
     /// Runners that could not be begun and were not counted yet.
     unserved: u32,
     /// What its jobs want and no template offers.
-    unoffered: Vec<Unoffered>,
+    unoffered: Arc<[Unoffered]>,
     alarm: Option<AbortHandle>,
     shown: Option<SourcePicture>,
 }
@@ -110,7 +112,7 @@ impl Source {
             mind: None,
             woken: false,
             unserved: 0,
-            unoffered: Vec::new(),
+            unoffered: Arc::default(),
             alarm: None,
             shown: None,
         }
@@ -138,6 +140,7 @@ impl Source {
         step: impl FnOnce(&mut SourceMind, &BTreeMap<RunnerName, Runner>, Now, &mut Vec<Effect>),
     ) {
         let now = self.common.ports.ambient.now();
+        self.common.runners.settle(&self.id, self.spec.place);
         let runners = self.runners();
         let spec = self.configured.then(|| self.spec.clone());
         let mut out = Vec::new();
@@ -153,7 +156,7 @@ impl Source {
         for _ in 0..std::mem::take(&mut self.unserved) {
             mind.not_served(&runners, now, &mut out);
         }
-        mind.not_offered(self.unoffered.clone());
+        mind.not_offered(Arc::clone(&self.unoffered));
         step(mind, &runners, now, &mut out);
         mind.tick(&runners, now, &mut out);
         out.into_iter().for_each(|effect| self.carry_out(effect, ctx));
@@ -167,7 +170,9 @@ impl Source {
         let demand = Arc::clone(&self.common.ports.demand);
         match effect {
             Effect::Look => {
-                let look = demand.look(&self.id);
+                let mind = self.mind.as_ref();
+                let known = mind.map(|mind| mind.known(&self.runners())).unwrap_or_default();
+                let look = demand.look(&self.id, &known);
                 ctx.spawn(look.into_actor(self).map(|sight, actor, ctx| actor.looked(sight, ctx)));
             }
             Effect::Quiet(runner) => {
@@ -185,7 +190,12 @@ impl Source {
                 }));
             }
             Effect::Gone(runner) => self.gone(runner, ctx),
-            Effect::Worked(runner, began) => self.worked(runner, began, ctx),
+            Effect::Worked(runner, began) => self.worked(runner, began),
+            Effect::Numbered(runner, rows) => {
+                self.common.runners.numbered(&self.id, &runner, rows.clone());
+                let source = self.id.clone();
+                self.common.records.write(Body::RowsNumbered { source, runner, rows });
+            }
             Effect::Sweep(runner) => {
                 let strike = demand.strike(&self.id, &runner);
                 ctx.spawn(strike.into_actor(self).map(move |result, actor, _| match result {
@@ -242,18 +252,11 @@ impl Source {
         }));
     }
 
-    /// Remembered beyond a start; where that fails a runner may take a few jobs too many.
-    fn worked(&self, runner: RunnerName, began: u32, ctx: &mut Context<Self>) {
+    /// Remembered beyond a start.
+    fn worked(&self, runner: RunnerName, began: u32) {
         self.common.runners.worked(&self.id, &runner, began);
         let source = self.id.clone();
-        let body = Body::RunnerWorked { source, runner: runner.clone(), began };
-        let append = self.common.ports.journal.append(vec![body]);
-        ctx.spawn(append.into_actor(self).map(move |done, actor, _| {
-            if let Err(fault) = done {
-                let source = &actor.id;
-                tracing::warn!(%source, %runner, began, error = %fault, "jobs not written down");
-            }
-        }));
+        self.common.records.write(Body::RunnerWorked { source, runner, began });
     }
 
     fn looked(&mut self, sight: Result<SourceSight, Fault>, ctx: &mut Context<Self>) {
@@ -349,6 +352,9 @@ impl Handler<SourceCommand> for Source {
                 return;
             }
             SourceCommand::NotOffered(unoffered) => self.unoffered = unoffered,
+            SourceCommand::Retell => {
+                return self.step(ctx, |mind, runners, _, out| mind.retell(runners, out));
+            }
             SourceCommand::Leave => return ctx.stop(),
         }
         self.step(ctx, |_, _, _, _| {});

@@ -4,6 +4,8 @@
 //! What a source says is a level: an answer that is lost, late or told twice changes nothing for
 //! good. Guests are hostile: a runner counts by what its source says of it, and by deadlines.
 
+mod absent;
+mod doubt;
 mod judge;
 mod shown;
 mod trouble;
@@ -14,15 +16,16 @@ use std::time::Duration;
 
 use crate::ambient::jittered;
 use crate::demand::Level;
+use crate::demand::mind::absent::{Answers, Told};
 use crate::demand::mind::trouble::Trouble;
 use crate::demand::report::Unoffered;
 use crate::demand::runners::Kept;
 use crate::demand::seen::Seen;
 use crate::demand::spec::SourceSpec;
 use crate::demand::strays::Strays;
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 use crate::id::{AgentId, Installation, LeaseId, RunnerName};
-use crate::ports::{JobSight, JournalFault, RowSight, SourceSight};
+use crate::ports::{JobSight, JournalFault, Known, SourceSight};
 use crate::record::Want;
 use crate::time::{Moment, Now, WallTime};
 
@@ -54,6 +57,8 @@ pub enum Effect {
     Gone(RunnerName),
     /// Write down how many jobs began on a runner.
     Worked(RunnerName, u32),
+    /// Write down the numbers of a runner's rows.
+    Numbered(RunnerName, BTreeSet<u64>),
     /// Remove a runner that nobody knows.
     Sweep(RunnerName),
     /// Tell the herd what is wanted, and the jobs on each lease.
@@ -118,6 +123,11 @@ pub struct SourceMind {
     /// How long the last look took.
     took: Duration,
     next: Moment,
+    /// When another look is wanted, because it may end a lease.
+    again: Option<Moment>,
+    /// When it is looked whether guests answered that were asked about their runners, and for how
+    /// long they had time since the last such look.
+    hark: Option<(Moment, Duration)>,
     failures: u32,
     outage: Option<(Moment, Outage)>,
     seen: BTreeMap<RunnerName, Seen>,
@@ -130,7 +140,7 @@ pub struct SourceMind {
     /// Jobs of which the source does not tell what they want, by the last look.
     unread: usize,
     /// What is wanted of the jobs that wait and no template offers.
-    unoffered: Vec<Unoffered>,
+    unoffered: Arc<[Unoffered]>,
     jobs: Vec<JobSight>,
 }
 
@@ -147,6 +157,8 @@ impl SourceMind {
             looked: None,
             took: Duration::ZERO,
             next: now,
+            again: None,
+            hark: None,
             failures: 0,
             outage: None,
             seen: BTreeMap::new(),
@@ -154,7 +166,7 @@ impl SourceMind {
             trouble: Trouble::default(),
             ignored: Vec::new(),
             unread: 0,
-            unoffered: Vec::new(),
+            unoffered: Arc::default(),
             jobs: Vec::new(),
         }
     }
@@ -205,6 +217,7 @@ impl SourceMind {
         self.changed = Some(now.mono);
         for seen in self.seen.values_mut() {
             seen.listed = false;
+            seen.gone = None;
         }
         let busy = self.running();
         if busy > 0 {
@@ -250,6 +263,28 @@ impl SourceMind {
         }
     }
 
+    /// Runners that a look is to tell of, whether a list shows them or not.
+    pub fn known(&self, runners: &BTreeMap<RunnerName, Runner>) -> Known {
+        let open = |(name, runner): &(&RunnerName, &Runner)| {
+            let seen = self.seen.get(*name);
+            let made = runner.kept.hired.is_some() || seen.is_some_and(|seen| seen.listed);
+            (made || !runner.lives) && seen.is_none_or(|seen| !seen.settled)
+        };
+        // What was numbered elsewhere has other rows' numbers here.
+        let here = |runner: &Runner| runner.kept.entry.place == Some(self.spec.place);
+        let rows = |runner: &Runner| runner.kept.entry.rows.clone();
+        let own = runners.iter().filter(open).map(|(name, runner)| {
+            (name.clone(), if here(runner) { rows(runner) } else { BTreeSet::new() })
+        });
+        let strays = self.strays.names().map(|name| (name.clone(), BTreeSet::new()));
+        strays.chain(own).collect()
+    }
+
+    /// A look that begins then may end a lease.
+    fn look_by(&mut self, due: Moment) {
+        self.again = Some(self.again.map_or(due, |again| again.min(due)));
+    }
+
     /// Somebody says that there is news.
     pub fn wake(&mut self) {
         self.woken = true;
@@ -275,21 +310,27 @@ impl SourceMind {
             self.trouble.until = None;
             self.tell(runners, out);
         }
+        self.hear_guests(runners, now, out);
         for (name, runner) in runners.iter().filter(|(_, runner)| !runner.lives) {
             self.bury(name, runner, now, out);
         }
         let gap = (self.took * 3).clamp(WAKE_GAP, WAKE_GAP_LONGEST);
         let earliest = self.looked.map_or(now.mono, |looked| looked + gap);
+        if let Some(again) = self.again.filter(|_| !self.looking) {
+            self.next = self.next.min(again);
+        }
         let due = if self.woken { earliest.min(self.next) } else { self.next };
         let wanted = self.configured || !runners.is_empty();
         if wanted && !self.looking && due <= now.mono {
             self.looking = true;
             self.woken = false;
+            self.again = None;
             self.looked = Some(now.mono);
             out.push(Effect::Look);
         }
         if wanted && !self.looking {
-            out.push(Effect::WakeAt(if self.woken { earliest } else { self.next }));
+            let next = if self.woken { earliest } else { self.next };
+            out.push(Effect::WakeAt(self.hark.map_or(next, |(at, _)| at.min(next))));
         }
     }
 
@@ -299,9 +340,10 @@ impl SourceMind {
         if !seen.held && now.mono - runner.kept.since < UNHEARD {
             return;
         }
-        if (seen.jobs > 0 || !seen.held) && !seen.settled {
+        if !seen.settled {
             // Whether its job was over before its machine was, only its source can tell; and so
-            // whether one had a job at all whose machine went while nobody looked.
+            // whether one had a job at all whose machine went while nobody looked, or that was free
+            // when it was looked at last.
             if seen.died.is_none() {
                 seen.died = Some(now.mono);
                 self.woken = true;
@@ -323,6 +365,12 @@ impl SourceMind {
         let Some(seen) = self.seen.get_mut(name) else { return };
         match result {
             Ok(()) => seen.quieted = Some(now),
+            // It took a job meanwhile, which its row may show later.
+            Err(Fault { kind: FaultKind::Locked { .. }, .. }) => {
+                seen.quiet = false;
+                seen.idle = None;
+                seen.jobs = seen.jobs.max(1);
+            }
             Err(fault) => {
                 tracing::warn!(
                     source = %self.spec.id, runner = %name, error = %fault,
@@ -380,25 +428,26 @@ impl SourceMind {
             tracing::info!(source = %self.spec.id, "source can be looked at again");
         }
         self.failures = 0;
-        let rows: BTreeMap<&RunnerName, &RowSight> =
-            sight.rows.iter().map(|row| (&row.runner, row)).collect();
+        self.number(&sight, runners, out);
+        let answers = Answers::of(&sight);
         for (name, runner) in runners {
-            let row = rows.get(name).copied();
+            let told = answers.told(name);
             if runner.lives {
-                self.judge(name, runner, row, now, out);
+                self.judge(name, runner, told, now, out);
             } else {
-                self.mourn(name, runner, row, out);
+                self.mourn(name, runner, told, out);
             }
         }
         for (name, seen) in &mut self.seen {
-            let id = rows.get(name).and_then(|row| row.job.as_ref());
+            let Told::Row(row) = answers.told(name) else { continue };
+            let id = row.job.as_ref();
             let fresh = id.filter(|id| seen.waited.as_ref().is_none_or(|job| job.id != **id));
             // Only a job that is new to its runner is looked for among all that waited.
             let job = fresh.and_then(|id| self.jobs.iter().find(|job| job.id == *id));
             seen.waited = job.cloned().or_else(|| seen.waited.take());
         }
         let is_known = |name: &RunnerName| runners.contains_key(name);
-        let strays = self.strays.look(&sight.rows, &self.own, is_known, now.mono);
+        let strays = self.strays.look(&sight, &self.own, is_known, now.mono);
         out.extend(strays.into_iter().map(Effect::Sweep));
         self.unread = sight.unread;
         let allowed = self.spec.labels.clone();
@@ -410,6 +459,23 @@ impl SourceMind {
         let quiet = runners.is_empty() && self.jobs.is_empty();
         self.next = now.mono + if quiet { self.spec.poll } else { self.spec.brisk };
         self.tell(runners, out);
+    }
+
+    /// Numbers of rows that are new are written down: after a start a row that no list shows can be
+    /// asked for by its number alone.
+    fn number(
+        &self,
+        sight: &SourceSight,
+        runners: &BTreeMap<RunnerName, Runner>,
+        out: &mut Vec<Effect>,
+    ) {
+        for (name, rows) in &sight.numbers {
+            let Some(Runner { kept, .. }) = runners.get(name) else { continue };
+            if kept.entry.place == Some(self.spec.place) && !rows.is_subset(&kept.entry.rows) {
+                let all = rows | &kept.entry.rows;
+                out.push(Effect::Numbered(name.clone(), all));
+            }
+        }
     }
 
     fn failed(&mut self, fault: &Fault, now: Now, draw: u64) {
@@ -426,12 +492,21 @@ impl SourceMind {
         self.outage = Some((from, Outage { since, ..outage }));
     }
 
+    /// Says again what is wanted by the last look, where anything is.
+    pub fn retell(&self, runners: &BTreeMap<RunnerName, Runner>, out: &mut Vec<Effect>) {
+        if !self.jobs.is_empty() {
+            self.tell(runners, out);
+        }
+    }
+
     /// Levels by what is wanted, and the jobs on each lease.
     fn tell(&self, runners: &BTreeMap<RunnerName, Runner>, out: &mut Vec<Effect>) {
         let mut levels: Vec<Level> = Vec::new();
+        let mut places: BTreeMap<&Want, usize> = BTreeMap::new();
         let held = self.trouble.holds();
         for job in self.jobs.iter().filter(|_| !held) {
-            match levels.iter_mut().find(|level| level.want == job.want) {
+            let place = *places.entry(&job.want).or_insert(levels.len());
+            match levels.get_mut(place) {
                 Some(level) => level.since.push(job.since),
                 None => levels.push(Level { want: job.want.clone(), since: vec![job.since] }),
             }

@@ -166,7 +166,7 @@ fn jobs_that_can_not_be_read_or_that_nobody_offers_are_counted() {
     sight.unread = 2;
     play.look(Ok(sight));
     let mars = Unoffered { want: labels(&["mars"]), lacks: "no template has `mars`".into() };
-    play.mind.not_offered(vec![mars]);
+    play.mind.not_offered(Arc::from([mars]));
     let told = play.mind.picture(0);
     assert_eq!((told.waiting, told.unoffered, told.ignored), (1, 1, 2));
     assert_eq!(told.lacks, ["no template has `mars`"]);

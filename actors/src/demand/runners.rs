@@ -2,7 +2,7 @@
 //! gone, beyond the life of its agent.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use crate::demand::words::Ending;
@@ -30,6 +30,8 @@ pub struct Kept {
 pub struct End {
     /// When that was heard.
     pub at: Moment,
+    /// When it ended, as its guest says.
+    pub over: Moment,
     /// How its command ended.
     pub how: Ending,
 }
@@ -38,7 +40,7 @@ type BySource = BTreeMap<SourceId, BTreeMap<RunnerName, Kept>>;
 
 /// All runners; shared by the actors of one thread. Agents enter theirs, sources strike them out.
 #[derive(Debug, Clone, Default)]
-pub struct Runners(Rc<RefCell<BySource>>);
+pub struct Runners(Rc<RefCell<BySource>>, Rc<RefCell<BTreeMap<SourceId, u64>>>);
 
 impl Runners {
     /// Takes up the runners that the journal knows.
@@ -58,6 +60,16 @@ impl Runners {
     pub fn intend(&self, source: &SourceId, runner: &RunnerName, entry: RunnerEntry, now: Moment) {
         let kept = Kept { entry, since: now, hired: None, ended: None, refused: None };
         self.0.borrow_mut().entry(source.clone()).or_default().insert(runner.clone(), kept);
+    }
+
+    /// A source is at this place now: its URL and scope.
+    pub fn settle(&self, source: &SourceId, place: u64) {
+        self.1.borrow_mut().insert(source.clone(), place);
+    }
+
+    /// Where a source is, as far as that is known.
+    pub fn place(&self, source: &SourceId) -> Option<u64> {
+        self.1.borrow().get(source).copied()
     }
 
     fn change(&self, source: &SourceId, runner: &RunnerName, change: impl FnOnce(&mut Kept)) {
@@ -89,6 +101,11 @@ impl Runners {
     /// So many jobs began on one.
     pub fn worked(&self, source: &SourceId, runner: &RunnerName, began: u32) {
         self.change(source, runner, |kept| kept.entry.began = began);
+    }
+
+    /// Its rows have or had these numbers.
+    pub fn numbered(&self, source: &SourceId, runner: &RunnerName, rows: BTreeSet<u64>) {
+        self.change(source, runner, |kept| kept.entry.rows = rows);
     }
 
     /// One is known to be gone.

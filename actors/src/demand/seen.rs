@@ -4,8 +4,39 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::demand::mind::Runner;
-use crate::ports::{JobSight, RowSight};
+use crate::ports::{Idle, JobSight, RowSight};
 use crate::time::Moment;
+
+/// The pauses between two times that a guest is asked the same.
+const ASK_PAUSE: Duration = Duration::from_secs(10);
+const ASK_PAUSE_LONGEST: Duration = Duration::from_secs(300);
+
+/// One question to a runner's guest, which is asked ever less often.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Question {
+    /// How often it was asked.
+    times: u32,
+    /// When it was asked last.
+    last: Option<Moment>,
+}
+
+impl Question {
+    /// Whether it is asked now.
+    pub fn is_due(&mut self, now: Moment) -> bool {
+        let pause = ASK_PAUSE.saturating_mul(1 << self.times.saturating_sub(1).min(5));
+        let due = self.last.is_none_or(|last| now - last >= pause.min(ASK_PAUSE_LONGEST));
+        if due {
+            self.times += 1;
+            self.last = Some(now);
+        }
+        due
+    }
+
+    /// There is no reason for it any more: the next one is asked as the first was, after a pause.
+    pub fn rest(&mut self) {
+        self.times = 0;
+    }
+}
 
 /// What became of one runner at its source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,6 +55,10 @@ pub(super) struct Seen {
     running: BTreeSet<String>,
     /// Jobs that began on it, as far as looks saw them.
     pub began: u32,
+    /// When the first look began that saw a job on it.
+    pub working: Option<Moment>,
+    /// What it is worth that the last look that showed it showed no job.
+    pub rest: Idle,
     /// Since when it has none, once it is connected.
     pub idle: Option<Moment>,
     /// Whether it is told to take no further job.
@@ -41,8 +76,22 @@ pub(super) struct Seen {
     pub held: bool,
     /// When its lease was found to be over although a job was on it.
     pub died: Option<Moment>,
-    /// How often its guest was asked about it.
-    asked: u32,
+    /// How often its guest was asked about it before it connected.
+    wondered: u32,
+    /// What its guest is asked while no look shows it.
+    pub missed: Question,
+    /// What its guest is asked while what a look shows of it is no proof.
+    pub doubted: Question,
+    /// Whether the last look did not show it.
+    pub missing: bool,
+    /// Whether its guest's word alone can tell that it is over, though the last look showed it.
+    pub in_doubt: bool,
+    /// Since when its source, asked for that very row, does not have it.
+    pub gone: Option<Moment>,
+    /// Looks in a row that said nothing of it.
+    pub silent_looks: u32,
+    /// Whether its job was told to be lost.
+    pub lost: bool,
     /// Whether it was heard that its source did not let it be made.
     pub refused: bool,
     /// When its removal was tried last, and whether that is under way.
@@ -62,10 +111,20 @@ impl Seen {
     /// Whether its guest is asked about it now, which it is ever less often: it was started so long
     /// ago, and is first asked about after such a time.
     pub fn wonders(&mut self, waited: Duration, first: Duration) -> bool {
-        let due = first.saturating_mul(1 << self.asked.min(5));
+        let due = first.saturating_mul(1 << self.wondered.min(5));
         let wonders = waited >= due;
-        self.asked += u32::from(wonders);
+        self.wondered += u32::from(wonders);
         wonders
+    }
+
+    /// Its row was seen: it is there, whatever other looks did not show.
+    pub fn show(&mut self) {
+        self.listed = true;
+        self.missing = false;
+        self.in_doubt = false;
+        self.gone = None;
+        self.silent_looks = 0;
+        self.missed.rest();
     }
 
     /// Takes in the jobs on it. One that began and ended between two looks was seen by nobody.

@@ -24,7 +24,7 @@ impl Default for ShareSpec {
 
 /// One configured source of demand.
 ///
-/// Never written down: `connection` is drawn from secrets.
+/// Never written down as a whole: `connection` is drawn from secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceSpec {
     /// Its key in `demand`.
@@ -44,6 +44,9 @@ pub struct SourceSpec {
     pub early: bool,
     /// Whether a runner makes its row itself, in its guest: one that was never seen may yet come.
     pub registers: bool,
+    /// Whether a runner whose row is gone has no job for certain: its source keeps the row while a job
+    /// is on it (GitHub), or tells of the job by itself (Gitea).
+    pub firm: bool,
     /// Time between two looks.
     pub poll: Duration,
     /// Time between two looks while it has runners; at most `poll`.
@@ -56,4 +59,7 @@ pub struct SourceSpec {
     pub job: Duration,
     /// Changes whenever its URL, credentials or scope change; opaque.
     pub connection: u64,
+    /// Changes whenever its URL or scope change; opaque. Holds no secret, and is written down with
+    /// each runner.
+    pub place: u64,
 }

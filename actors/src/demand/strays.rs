@@ -1,15 +1,17 @@
 //! Runners at a source under this installation's names that the journal does not know: made by a
 //! call that came through after its agent was gone, or after an older journal was put back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::id::{Installation, RunnerName};
-use crate::ports::{RowSight, Shut};
+use crate::ports::{RowSight, Shut, SourceSight};
 use crate::time::Moment;
 
 /// A runner counts as a stray once it was seen unknown, offline and without a job for so long.
 const GRACE: Duration = Duration::from_secs(300);
+/// Of so many a look is to tell, whether a list shows them or not.
+const ASKED: usize = 20;
 /// Between two tries to remove one.
 const PAUSE: Duration = Duration::from_secs(60);
 
@@ -33,7 +35,7 @@ impl Strays {
     /// its machine may be somebody's yet.
     pub fn look(
         &mut self,
-        rows: &[RowSight],
+        sight: &SourceSight,
         own: &Installation,
         is_known: impl Fn(&RunnerName) -> bool,
         now: Moment,
@@ -42,12 +44,17 @@ impl Strays {
             |name: &RunnerName| RunnerName::parse(name.as_str()).is_some_and(|(of, ..)| of == *own);
         // A node that drover shut does not tell whether it is connected.
         let off = |row: &RowSight| !row.online || row.node.shut == Shut::Quiet;
+        let idle = |row: &RowSight| off(row) && row.jobs == 0;
+        // Of one name there may be several rows, and all of them are removed.
+        let used = sight.rows.iter().filter(|row| !idle(row)).map(|row| &row.runner);
+        let used: BTreeSet<&RunnerName> = used.collect();
         let lost = |row: &&RowSight| {
-            off(row) && row.jobs == 0 && is_ours(&row.runner) && !is_known(&row.runner)
+            !used.contains(&row.runner) && is_ours(&row.runner) && !is_known(&row.runner)
         };
         let mut before = std::mem::take(&mut self.0);
         let mut due = Vec::new();
-        for row in rows.iter().filter(lost) {
+        let shown: BTreeSet<&RunnerName> = sight.rows.iter().map(|row| &row.runner).collect();
+        for row in sight.rows.iter().filter(lost) {
             let fresh = Stray { since: now, tried: None };
             let mut stray = before.remove(&row.runner).unwrap_or(fresh);
             let rests = stray.tried.is_some_and(|at| now - at < PAUSE);
@@ -57,7 +64,17 @@ impl Strays {
             }
             self.0.insert(row.runner.clone(), stray);
         }
+        // One that a list does not show may stand as it stood, unless that list is all there is.
+        let may_stand = |name: &RunnerName| {
+            !sight.whole && !shown.contains(name) && !sight.gone.contains(name) && !is_known(name)
+        };
+        self.0.extend(before.into_iter().filter(|(name, _)| may_stand(name)));
         due
+    }
+
+    /// Those that the next look is to tell of.
+    pub fn names(&self) -> impl Iterator<Item = &RunnerName> {
+        self.0.keys().take(ASKED)
     }
 
     /// How many there are by the last look.
@@ -70,7 +87,7 @@ impl Strays {
 mod tests {
     use super::*;
     use crate::id::AgentId;
-    use crate::ports::NodeSight;
+    use crate::ports::{Idle, NodeSight};
     use crate::testbed::at;
 
     fn own() -> Installation {
@@ -79,7 +96,12 @@ mod tests {
 
     fn row(of: &str, online: bool, jobs: u32) -> RowSight {
         let runner = RunnerName::of(&Installation::new(of), &AgentId::new("4f8z1c3px9t2vkab"), 1);
-        RowSight { runner, online, jobs, job: None, node: NodeSight::default() }
+        let (idle, node) = (Idle::Known, NodeSight::default());
+        RowSight { runner, online, jobs, job: None, idle, node }
+    }
+
+    fn list(rows: &[RowSight]) -> SourceSight {
+        SourceSight { rows: rows.to_vec(), whole: true, ..SourceSight::default() }
     }
 
     // Invariant: a runner nobody knows is removed after a while, and one that may be somebody's is not.
@@ -88,9 +110,8 @@ mod tests {
     fn a_stray_is_removed_once_it_was_seen_for_long_enough_and_tried_again_after_a_pause() {
         let mut strays = Strays::default();
         let mut look = |seconds| {
-            let found =
-                strays.look(&[row("p9t76c7v", false, 0)], &own(), |_| false, at(seconds).mono);
-            found.len()
+            let lost = list(&[row("p9t76c7v", false, 0)]);
+            strays.look(&lost, &own(), |_| false, at(seconds).mono).len()
         };
         let due: Vec<usize> = [0, 299, 300, 330, 360].into_iter().map(&mut look).collect();
         assert_eq!(due, [0, 0, 1, 0, 1]);
@@ -102,7 +123,7 @@ mod tests {
         for (rows, known) in [(&rows[..], false), (&[row("p9t76c7v", false, 0)], true)] {
             let mut strays = Strays::default();
             for seconds in [0, 1000, 2000] {
-                assert!(strays.look(rows, &own(), |_| known, at(seconds).mono).is_empty());
+                assert!(strays.look(&list(rows), &own(), |_| known, at(seconds).mono).is_empty());
             }
         }
     }
@@ -112,17 +133,42 @@ mod tests {
         let mut strays = Strays::default();
         let mut shut = row("p9t76c7v", true, 0);
         shut.node.shut = Shut::Quiet;
-        strays.look(&[shut.clone()], &own(), |_| false, at(0).mono);
-        assert_eq!(strays.look(&[shut], &own(), |_| false, at(300).mono).len(), 1);
+        strays.look(&list(&[shut.clone()]), &own(), |_| false, at(0).mono);
+        assert_eq!(strays.look(&list(&[shut]), &own(), |_| false, at(300).mono).len(), 1);
     }
 
     #[test]
     fn one_that_came_back_meanwhile_begins_anew() {
         let mut strays = Strays::default();
-        let lost = [row("p9t76c7v", false, 0)];
+        let lost = list(&[row("p9t76c7v", false, 0)]);
         strays.look(&lost, &own(), |_| false, at(0).mono);
-        strays.look(&[row("p9t76c7v", true, 0)], &own(), |_| false, at(200).mono);
+        strays.look(&list(&[row("p9t76c7v", true, 0)]), &own(), |_| false, at(200).mono);
         assert!(strays.look(&lost, &own(), |_| false, at(400).mono).is_empty());
         assert_eq!(strays.count(), 1);
+    }
+
+    #[test]
+    fn one_whose_name_another_row_with_a_job_has_is_left_alone() {
+        let rows = list(&[row("p9t76c7v", false, 0), row("p9t76c7v", true, 1)]);
+        let mut strays = Strays::default();
+        for seconds in [0, 1000] {
+            assert!(strays.look(&rows, &own(), |_| false, at(seconds).mono).is_empty());
+        }
+    }
+
+    // Invariant: a list that is not whole says nothing of what it does not show.
+
+    #[test]
+    fn one_that_a_cut_list_does_not_show_stands_as_it_stood_and_is_not_removed_unseen() {
+        let lost = list(&[row("p9t76c7v", false, 0)]);
+        let cut = SourceSight::default();
+        let mut strays = Strays::default();
+        let mut look = |sight: &SourceSight, seconds| {
+            strays.look(sight, &own(), |_| false, at(seconds).mono).len()
+        };
+        assert_eq!([look(&lost, 0), look(&cut, 200), look(&cut, 400)], [0, 0, 0]);
+        assert_eq!(look(&lost, 401), 1);
+        let gone = SourceSight { gone: [lost.rows[0].runner.clone()].into(), ..cut };
+        assert_eq!([look(&gone, 500), look(&lost, 900)], [0, 0], "it came back");
     }
 }

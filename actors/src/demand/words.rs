@@ -33,6 +33,8 @@ pub struct Words {
     pub life: Life,
     /// How many seconds it has run, or ran.
     pub seconds: u64,
+    /// How many seconds ago it ended, where it did.
+    pub ago: u64,
     /// The last lines of its log, bounded and without what drover handed over.
     pub lines: String,
 }
@@ -74,7 +76,8 @@ mod tests {
 
     #[test]
     fn words_say_how_it_stands_for_how_long_and_what_it_said() {
-        let told = |life, lines: &str| Words { life, seconds: 3, lines: lines.into() }.to_string();
+        let told =
+            |life, lines: &str| Words { life, seconds: 3, ago: 0, lines: lines.into() }.to_string();
         let all = [
             told(Life::Runs, ""),
             told(Life::Ended(Some(7)), "too old\nbye"),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use actix::Context;
 use tokio::sync::oneshot;
 
 use super::Herd;
@@ -16,7 +15,7 @@ pub type ResetReply = oneshot::Sender<Result<String, Refusal>>;
 
 impl Herd {
     /// Lets a breaker flow: of a template by its name, else of a node, a storage or a cloud.
-    pub(super) fn reset_breaker(&mut self, name: &str, reply: ResetReply, ctx: &mut Context<Self>) {
+    pub(super) fn reset_breaker(&self, name: &str, reply: ResetReply) {
         let template = self.template_named(name);
         let mut named = self.common.board.named(name);
         if named.is_empty() && matches!(template, Err(Refusal::Unknown(_))) {
@@ -24,7 +23,7 @@ impl Herd {
         }
         let answer = match (&named[..], template) {
             ([scope], _) => {
-                self.let_flow(scope, ctx);
+                self.let_flow(scope);
                 Ok(scope.to_string())
             }
             ([_, ..], _) => {
@@ -40,7 +39,15 @@ impl Herd {
                 }
                 Ok(template.to_string())
             }
-            ([], Err(refusal @ (Refusal::Conflict(_) | Refusal::Unavailable(_)))) => Err(refusal),
+            (
+                [],
+                Err(
+                    refusal @ (Refusal::Conflict(_)
+                    | Refusal::Unavailable(_)
+                    | Refusal::TooMany(_)
+                    | Refusal::Forbidden(_)),
+                ),
+            ) => Err(refusal),
             ([], Err(Refusal::Unknown(_))) => {
                 let text = format!(
                     "no template is called `{name}`, and no node, storage or cloud that is known"
@@ -75,7 +82,7 @@ impl Herd {
         all
     }
 
-    fn let_flow(&mut self, scope: &Scope, ctx: &mut Context<Self>) {
+    fn let_flow(&self, scope: &Scope) {
         tracing::warn!(scope = %scope, "operator reset the breaker");
         let now = self.common.ports.ambient.now();
         if self.common.board.succeeded(std::slice::from_ref(scope)).is_empty() {
@@ -83,7 +90,7 @@ impl Herd {
         }
         self.common.show_breaker(scope);
         if let Some(body) = self.common.board.record(scope, now) {
-            self.append(body, ctx, |_, _, _| ());
+            self.common.records.write(body);
         }
     }
 }

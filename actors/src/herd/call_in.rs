@@ -69,6 +69,11 @@ impl Herd {
             }
             None => {}
         }
+        let calls = self.called.iter().find(|(_, at)| **at == address).map(|(other, _)| other);
+        let calls = calls.map(|other| format!("agent {other}'s guest has called from {address}"));
+        if let Some(why) = calls.or_else(|| self.common.addresses.objection(agent, address)) {
+            return Err(Refusal::Conflict(why));
+        }
         if living.spec.address != AddressSource::Call || living.state != "Booting" {
             let text = format!("agent `{agent}` waits for no call at this moment");
             return Err(Refusal::Conflict(text));

@@ -2,17 +2,19 @@
 //! the service knows of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{AsyncContext, Context};
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::Herd;
 use crate::broker::book::{Entry, Stand};
+use crate::broker::describe;
 use crate::broker::waiting::Ground;
 use crate::fact::{LeasePicture, What};
 use crate::id::{AgentId, CloudId, LeaseId};
 use crate::ledger::Ledger;
-use crate::record::{LeaseAsk, Want};
+use crate::record::{LeaseAsk, Want, how_ended};
 use crate::time::WallTime;
 
 /// How often a reason that changed is told again: with many leases it changes all the time.
@@ -25,7 +27,7 @@ const RETOLD_AT_ONCE: usize = 100;
 /// What was told of waiting leases.
 #[derive(Debug, Default)]
 pub(super) struct Explained {
-    told: BTreeMap<LeaseId, String>,
+    told: BTreeMap<LeaseId, Arc<str>>,
     /// Whether the moment to tell changes is awaited.
     awaited: bool,
 }
@@ -35,23 +37,43 @@ impl Herd {
         self.observe(What::Lease(Box::new(picture(ask, state, detail))));
     }
 
-    /// Tells new reasons at once, and changed ones after a while.
+    /// Tells leases that begin to wait why they do, and all others after a while, where that
+    /// changed: what it costs at once does not grow with how many wait.
     pub(super) fn explain(&mut self, ctx: &mut Context<Self>) {
-        if self.tell_reasons(false) && !self.explained.awaited {
+        let fresh = self.broker.take_fresh();
+        if self.broker.stopping() {
+            return;
+        }
+        self.tell_fresh(fresh);
+        let waiting = self.broker.queued();
+        if waiting == 0 {
+            self.explained.told.clear();
+        } else if !self.explained.awaited {
             self.explained.awaited = true;
-            let rounds = self.explained.told.len().div_ceil(RETOLD_AT_ONCE).max(1);
+            let rounds = waiting.div_ceil(RETOLD_AT_ONCE);
             let pause = RETELL.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
             ctx.run_later(pause, |actor, _| {
                 actor.explained.awaited = false;
-                actor.tell_reasons(true);
+                actor.tell_changes();
             });
         }
     }
 
+    /// Explains again whenever what keeps clones back changes.
+    pub(super) fn follow_doubts(&self, ctx: &mut Context<Self>) {
+        let change = self.common.doubts.change();
+        ctx.spawn(change.into_actor(self).map(|(), actor, ctx| {
+            actor.settle_soon(ctx);
+            actor.follow_doubts(ctx);
+        }));
+    }
+
     /// Why clouds can not be worked with.
     pub(super) fn trouble(&self) -> BTreeMap<CloudId, String> {
+        let now = (!self.common.doubts.is_clear()).then(|| self.common.ports.ambient.now().mono);
         let failed = |(cloud, outcome): (&CloudId, &Result<String, String>)| {
-            Some((cloud.clone(), outcome.clone().err()?))
+            let doubt = || self.common.doubts.trouble(cloud, self.leads.get(cloud), now?);
+            Some((cloud.clone(), outcome.clone().err().or_else(doubt)?))
         };
         self.tried.iter().filter_map(failed).collect()
     }
@@ -61,46 +83,58 @@ impl Herd {
         Ground { templates: &self.spec.templates, clouds: &self.spec.clouds, trouble }
     }
 
-    /// Tells why leases wait, where that is new; says whether changes were held back.
-    fn tell_reasons(&mut self, changes: bool) -> bool {
+    /// Tells leases that began to wait why they do.
+    fn tell_fresh(&mut self, fresh: Vec<LeaseId>) {
+        let mut told = std::mem::take(&mut self.explained.told);
+        let trouble = self.trouble();
+        let ground = self.ground(&trouble);
+        let mut reasons: BTreeMap<&Want, Arc<str>> = BTreeMap::new();
+        for lease in fresh {
+            let entry = self.broker.lease(&lease).filter(|entry| entry.stand == Stand::Waiting);
+            let Some(ask) = entry.map(|entry| &entry.ask) else { continue };
+            let why = || self.broker.why(&ask.want, &ground).into();
+            let reason: &Arc<str> = reasons.entry(&ask.want).or_insert_with(why);
+            self.tell_reason(&mut told, ask, reason);
+        }
+        self.explained.told = told;
+    }
+
+    /// Tells all that wait why they do, where that changed.
+    fn tell_changes(&mut self) {
         if self.broker.stopping() {
-            return false;
+            return;
         }
         let mut told = std::mem::take(&mut self.explained.told);
         let trouble = self.trouble();
         let ground = self.ground(&trouble);
-        let mut reasons: Vec<(&Want, String)> = Vec::new();
-        let (mut waiting, mut held_back) = (0, false);
-        for ask in self.broker.waiting() {
-            let known = reasons.iter().position(|(want, _)| *want == &ask.want);
-            let index = known.unwrap_or_else(|| {
-                reasons.push((&ask.want, self.broker.why(&ask.want, &ground)));
-                reasons.len() - 1
-            });
-            let reason = &reasons[index].1;
-            waiting += 1;
-            match told.get(&ask.lease) {
-                Some(before) if before == reason => {}
-                Some(_) if !changes => held_back = true,
-                Some(_) | None => {
-                    self.observe_lease(ask, "waiting", reason.clone());
-                    told.insert(ask.lease.clone(), reason.clone());
-                }
+        for want in self.broker.wants() {
+            let reason: Arc<str> = self.broker.why(want, &ground).into();
+            for ask in self.broker.waiting_for(want) {
+                self.tell_reason(&mut told, ask, &reason);
             }
         }
-        if told.len() > waiting {
-            let waits = |entry: &Entry| entry.stand == Stand::Waiting;
-            told.retain(|lease, _| self.broker.lease(lease).is_some_and(waits));
-        }
+        let waits = |entry: &Entry| entry.stand == Stand::Waiting;
+        told.retain(|lease, _| self.broker.lease(lease).is_some_and(waits));
         self.explained.told = told;
-        held_back
+    }
+
+    fn tell_reason(
+        &self,
+        told: &mut BTreeMap<LeaseId, Arc<str>>,
+        ask: &LeaseAsk,
+        reason: &Arc<str>,
+    ) {
+        if told.get(&ask.lease) != Some(reason) {
+            self.observe_lease(ask, "waiting", reason.to_string());
+            told.insert(ask.lease.clone(), Arc::clone(reason));
+        }
     }
 
     /// Shows every lease that the journal knows; those on agents are shown by them once more.
     pub(super) fn show_known(&self, ledger: &Ledger, down: Duration) {
         for (lease, ended) in &ledger.ended {
             tracing::debug!(lease = %lease, "lease is known as ended");
-            let shown = picture(&ended.ask, "ended", ended.why.clone());
+            let shown = picture(&ended.ask, "ended", how_ended(&ended.why, &ended.cause));
             self.observe(What::Lease(Box::new(LeasePicture {
                 agent: ended.agent.clone(),
                 ..shown
@@ -129,6 +163,9 @@ fn picture(ask: &LeaseAsk, state: &str, detail: String) -> LeasePicture {
         agent: None,
         owner: ask.owner.clone(),
         principal: ask.principal.clone(),
+        group: ask.group.clone(),
+        wants: describe(&ask.want),
+        asked: Some(ask.asked),
         expires: None,
         detail,
     }

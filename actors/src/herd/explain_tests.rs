@@ -8,6 +8,7 @@ use super::*;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::ledger::{EndedLease, GrantedLease};
 use crate::message::ApplySpec;
+use crate::record::WAITED;
 use crate::testbed::{
     World, ask, at, cloud, entry, herd, labels, on_paused_system, pass, seconds, template,
     unreachable,
@@ -62,8 +63,8 @@ fn a_full_cloud_a_silent_one_and_a_template_that_left_are_named() {
         bed.lease(ask("l1", labels(&["x"]), 0)).await.unwrap();
         bed.lease(ask("l2", Want::Template("c/u".into()), 0)).await.unwrap();
         pass(seconds(5)).await;
-        let both = "waiting: cloud c is full: 0 of 0; cloud d: no endpoint answers";
-        assert_eq!(last(&bed, "l1"), both);
+        let both = "waiting: cloud c is full: 0 of 0; cloud d: no endpoint answers; nothing is";
+        assert!(last(&bed, "l1").starts_with(both), "{}", last(&bed, "l1"));
         assert_eq!(last(&bed, "l2"), "waiting: every template that fits is full: cloud c 0 of 0");
         let fewer = (*herd(clouds(), vec![template("c/t", &["x"])])).clone();
         bed.herd.do_send(ApplySpec(Arc::new(fewer)));
@@ -101,6 +102,34 @@ fn many_waiting_leases_are_told_of_changes_at_most_once_a_second() {
     });
 }
 
+// Invariant: a lease waits for an agent as long as it may, also over a start, and is told as ended.
+
+#[test]
+fn a_lease_that_waits_too_long_ends_in_the_journal_and_for_all_who_look() {
+    on_paused_system(|| async {
+        let spec = || herd(vec![cloud("c", Some(0))], vec![template("c/t", &[])]);
+        let bed = Bed::new(spec());
+        for (lease, wait) in [("l1", Some(90)), ("l2", Some(3000)), ("l3", None)] {
+            let wait_ms = wait.map(|seconds: u64| seconds * 1000);
+            bed.lease(LeaseAsk { wait_ms, ..ask(lease, t(), 0) }).await.unwrap();
+        }
+        pass(seconds(89)).await;
+        assert!(last(&bed, "l1").starts_with("waiting"), "{}", last(&bed, "l1"));
+        pass(seconds(2)).await;
+        assert_eq!(last(&bed, "l1"), "ended: waited-too-long");
+        assert_eq!(bed.world.with(|s| s.ledger.ended[&LeaseId::new("l1")].why.clone()), WAITED);
+        assert_eq!(bed.release("l1").await, Ok(()), "safe to repeat");
+        // Another start of the service.
+        let ledger = bed.world.with(|script| script.ledger.clone());
+        let bed = Bed::start(World::new(&["c"]), spec(), ledger);
+        pass(seconds(2998)).await;
+        assert!(last(&bed, "l2").starts_with("waiting"), "{}", last(&bed, "l2"));
+        pass(seconds(3)).await;
+        assert_eq!(last(&bed, "l2"), "ended: waited-too-long");
+        assert!(last(&bed, "l3").starts_with("waiting"), "{}", last(&bed, "l3"));
+    });
+}
+
 // Invariant: after a start every lease of the journal is shown, whatever became of it.
 
 #[test]
@@ -110,19 +139,25 @@ fn a_start_shows_waiting_granted_and_ended_leases() {
         let gone = EndedLease {
             ask: ask("l1", t(), 0),
             agent: Some(AgentId::new("old")),
-            why: "released".into(),
+            why: "lost".into(),
+            cause: "node n1 is offline".into(),
             at: at(0).wall,
         };
         ledger.ended.insert(LeaseId::new("l1"), gone);
         let mut leased = entry("leased", 10_000, template("c/t", &[]), "Leased");
-        let granted =
-            GrantedLease { ask: ask("l2", t(), 0), expires: at(9_000).wall, runner: None };
+        let granted = GrantedLease {
+            ask: ask("l2", t(), 0),
+            expires: at(9_000).wall,
+            span_ms: None,
+            runner: None,
+            pending: false,
+        };
         leased.leases.insert(LeaseId::new("l2"), granted);
         ledger.agents.insert(AgentId::new("leased"), leased);
         ledger.waiting.push(ask("l3", t(), 0));
         let spec = herd(vec![cloud("c", Some(0))], vec![template("c/t", &[])]);
         let bed = Bed::start(World::new(&["c"]), spec, ledger);
-        assert_eq!(shown(&bed, "l1"), ["ended: released"]);
+        assert_eq!(shown(&bed, "l1"), ["ended: lost: node n1 is offline"]);
         assert_eq!(shown(&bed, "l2")[0], "granted: its agent is taken over");
         assert_eq!(shown(&bed, "l3")[0], "waiting: waits for an agent");
     });

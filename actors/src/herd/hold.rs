@@ -8,19 +8,29 @@ use super::leases::unavailable;
 use crate::fact::What;
 use crate::id::{AgentId, TemplateId};
 use crate::message::{AgentCommand, Refusal};
-use crate::record::{Body, Hold};
+use crate::record::{Body, Hold, Reason};
+use crate::tenant::By;
 
 impl Herd {
     pub(super) fn hold(
         &mut self,
         agent: AgentId,
-        hold: Option<Box<Hold>>,
+        (hold, by): (Option<Box<Hold>>, &By),
         reply: oneshot::Sender<Result<(), Refusal>>,
         ctx: &mut Context<Self>,
     ) {
-        if let Err(refusal) = self.may_hold(&agent) {
+        // A hold lets somebody in after the lease, to all that its holder leaves there.
+        let theirs =
+            self.broker.theirs_on(&agent, by).and_then(|()| self.hold_is_theirs(&agent, by));
+        if let Err(refusal) = theirs.and_then(|()| self.may_hold(&agent)) {
             reply.send(Err(refusal)).ok(); // an error: nobody waits any more
             return;
+        }
+        let hold = owned(hold, by);
+        let before = self.common.hold_next.on(&agent);
+        if let Some(hold) = hold.as_deref() {
+            // It is theirs before it is durable, so that nobody else's is accepted meanwhile.
+            self.common.hold_next.set_on(&agent, Some(hold.clone()));
         }
         let body = Body::HoldSet {
             agent: agent.clone(),
@@ -30,9 +40,15 @@ impl Herd {
             why: None,
         };
         self.append(body, ctx, move |herd, done, _| {
+            let holds = &herd.common.hold_next;
+            if done.is_err() && holds.on(&agent).as_ref() == hold.as_deref() {
+                holds.set_on(&agent, before);
+            }
             let told = done.map_err(|fault| unavailable(&fault)).and_then(|_| {
                 tracing::info!(agent = %agent, held = hold.is_some(), "hold is set");
+                let theirs = hold.as_deref().cloned();
                 let lives = herd.common.roster.send(&agent, AgentCommand::Hold(hold));
+                herd.common.hold_next.set_on(&agent, theirs.filter(|_| lives));
                 let gone = || Refusal::Unknown(format!("agent `{agent}` is gone by now"));
                 if lives { Ok(()) } else { Err(gone()) }
             });
@@ -43,7 +59,7 @@ impl Herd {
     pub(super) fn hold_next(
         &mut self,
         name: &str,
-        hold: Option<Box<Hold>>,
+        (hold, by): (Option<Box<Hold>>, &By),
         reply: oneshot::Sender<Result<TemplateId, Refusal>>,
         ctx: &mut Context<Self>,
     ) {
@@ -58,6 +74,7 @@ impl Herd {
                 return;
             }
         };
+        let hold = owned(hold, by);
         let body = Body::HoldNextSet { template: template.clone(), hold: hold.clone() };
         self.append(body, ctx, move |herd, done, _| {
             let told = done.map_err(|fault| unavailable(&fault)).map(|_| {
@@ -75,6 +92,26 @@ impl Herd {
         self.observe(What::HoldNext { template: template.clone(), seconds });
     }
 
+    pub(super) fn retire(&self, agent: &AgentId, reason: Reason, by: &By) -> Result<(), Refusal> {
+        // It would end the hold, and destroy what is looked at.
+        self.hold_is_theirs(agent, by)?;
+        let passed = self.common.roster.send(agent, AgentCommand::Retire(reason));
+        if passed { Ok(()) } else { Err(Refusal::Unknown(format!("no agent `{agent}` lives"))) }
+    }
+
+    /// Whether no hold is on an agent but one of theirs.
+    fn hold_is_theirs(&self, agent: &AgentId, by: &By) -> Result<(), Refusal> {
+        let Some(hold) = self.common.hold_next.on(agent) else { return Ok(()) };
+        if by.may_change_hold(hold.owner.as_ref()) {
+            return Ok(());
+        }
+        Err(Refusal::Forbidden(format!(
+            "the hold on agent `{agent}` is not of `{}` nor of its group: the principal that asked \
+             for it, its group or an admin may do this",
+            by.principal
+        )))
+    }
+
     fn may_hold(&self, agent: &AgentId) -> Result<(), Refusal> {
         let living = self.common.roster.get(agent);
         let Some(living) = living else {
@@ -89,4 +126,9 @@ impl Herd {
         }
         Ok(())
     }
+}
+
+/// A hold that belongs to who asks for it.
+fn owned(hold: Option<Box<Hold>>, by: &By) -> Option<Box<Hold>> {
+    hold.map(|hold| Box::new(Hold { owner: Some(by.owner()), ..*hold }))
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use actix::Context;
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use futures_util::future::abortable;
 use tokio::sync::oneshot;
 
 use super::{Herd, LeaseReply, ReleaseReply};
@@ -10,7 +11,11 @@ use crate::broker::book::Asked;
 use crate::id::LeaseId;
 use crate::message::{AgentCommand, Refusal};
 use crate::record::{Body, LeaseAsk};
+use crate::tenant::By;
 use crate::time::WallTime;
+
+/// How long at most until it is looked whether a lease has waited as long as it may.
+const LOOK_AGAIN: Duration = Duration::from_secs(600);
 
 pub(super) fn unavailable(fault: &impl std::fmt::Display) -> Refusal {
     Refusal::Unavailable(format!("nothing was done: {fault}"))
@@ -54,8 +59,35 @@ impl Herd {
         }
     }
 
-    pub(super) fn release(&mut self, lease: LeaseId, reply: ReleaseReply, ctx: &mut Context<Self>) {
-        match self.broker.release(&lease) {
+    /// Comes back when the next lease has waited as long as it may.
+    pub(super) fn await_end(&mut self, now: WallTime, ctx: &mut Context<Self>) {
+        let Some(end) = self.broker.first_end() else { return };
+        if self.wait_ends.as_ref().is_some_and(|(at, _)| *at <= end) {
+            return;
+        }
+        if let Some((_, alarm)) = self.wait_ends.take() {
+            alarm.abort();
+        }
+        // The wall clock may be moved meanwhile.
+        let pause = (end - now).min(LOOK_AGAIN);
+        let (sleep, alarm) = abortable(tokio::time::sleep(pause));
+        self.wait_ends = Some((now + pause, alarm));
+        ctx.spawn(sleep.into_actor(self).map(|outcome, actor, ctx| {
+            if outcome.is_ok() {
+                actor.wait_ends = None;
+                actor.settle_soon(ctx);
+            }
+        }));
+    }
+
+    pub(super) fn release(
+        &mut self,
+        lease: LeaseId,
+        by: &By,
+        reply: ReleaseReply,
+        ctx: &mut Context<Self>,
+    ) {
+        match self.broker.release(&lease, by) {
             Err(refusal) => {
                 reply.send(Err(refusal)).ok(); // an error: nobody waits any more
             }
@@ -71,7 +103,7 @@ impl Herd {
 
     /// Records that a lease ended that no agent has.
     pub(super) fn cancel(&mut self, lease: LeaseId, why: &'static str, ctx: &mut Context<Self>) {
-        let body = Body::LeaseEnded { lease: lease.clone(), why: why.into() };
+        let body = Body::LeaseEnded { lease: lease.clone(), why: why.into(), cause: String::new() };
         self.append(body, ctx, move |actor, done, _| {
             let now = actor.common.ports.ambient.now().wall;
             actor.broker.cancelled(&lease, done.is_ok(), now);
@@ -88,11 +120,12 @@ impl Herd {
     pub(super) fn renew(
         &mut self,
         lease: LeaseId,
-        ttl: Duration,
+        (ttl, by): (Duration, &By),
         reply: oneshot::Sender<Result<WallTime, Refusal>>,
         ctx: &mut Context<Self>,
     ) {
-        if let Err(refusal) = self.broker.renewable(&lease) {
+        let theirs = self.broker.theirs(&lease, by).map(drop);
+        if let Err(refusal) = theirs.and_then(|()| self.broker.renewable(&lease).map(drop)) {
             reply.send(Err(refusal)).ok(); // an error: nobody waits any more
             return;
         }

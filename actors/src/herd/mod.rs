@@ -5,10 +5,12 @@ mod addresses;
 mod breakers;
 mod call_in;
 mod clusters;
+mod continued;
 mod drain;
 mod explain;
 mod hold;
 mod leases;
+mod machine;
 mod nodes;
 mod orphan;
 mod overrides;
@@ -23,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
+use futures_util::future::AbortHandle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::ambient::mint_lease;
@@ -34,12 +37,15 @@ use crate::cloud::{Cloud, CloudCommand, CloudReport};
 use crate::cluster::{Cluster, ClusterCommand};
 use crate::demand::actor::Source;
 use crate::fact::{Fact, What};
+use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, ClusterId, LeaseId, SourceId, TemplateId};
+use crate::machine::Machine;
 use crate::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
 use crate::record::Reason;
 use crate::spec::{CloudSpec, HerdSpec, TemplateSpec};
 use crate::supervise::{heard, take_turns};
+use crate::time::WallTime;
 pub use start::{HerdStart, Started};
 
 /// What the first try of every cloud came to: its version, or why it is degraded.
@@ -68,6 +74,10 @@ pub struct Herd {
     known: BTreeMap<ClusterId, clusters::Known>,
     /// Which cluster each cloud leads to, once it said so in this start or by the journal.
     leads: BTreeMap<CloudId, ClusterId>,
+    /// Clouds that lead to another cluster than before, and to which.
+    elsewhere: BTreeMap<CloudId, ClusterId>,
+    /// This machine, where the journal belongs to another one.
+    unbound: Option<Machine>,
     tried: Tried,
     ready: Option<oneshot::Sender<Tried>>,
     asking: BTreeMap<LeaseId, Vec<LeaseReply>>,
@@ -77,12 +87,19 @@ pub struct Herd {
     drain: Option<drain::Drain>,
     settling: bool,
     explained: explain::Explained,
+    /// When it is looked again whether a lease has waited as long as it may.
+    wait_ends: Option<(WallTime, AbortHandle)>,
     pools: addresses::ShownPools,
     /// Agents on drained nodes that were told to go.
     leaving: BTreeSet<AgentId>,
     /// Where guests of living agents called from in this start.
     called: BTreeMap<AgentId, IpAddr>,
 }
+
+/// To itself: an answer speaks against a cloud.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(in crate::herd) struct Suspected(CloudId, Fault);
 
 /// To itself: decide, once for all messages that were waiting.
 #[derive(Message)]
@@ -189,8 +206,10 @@ impl Herd {
             pools: new.pools.clone(),
             sources: new.sources.clone(),
             asked: new.asked,
+            leases: new.leases.clone(),
             ..HerdSpec::default()
         };
+        self.broker.limit(new.leases.clone());
         self.broker.route(Routing::new(&new.mappings).with(new.templates.values()));
         if old.pools != new.pools {
             self.common.addresses.configure(&new.pools);
@@ -267,6 +286,7 @@ impl Herd {
 
     fn leads(&mut self, cloud: &CloudId, cluster: ClusterId, ctx: &Context<Self>) {
         let lanes = self.cluster(&cluster, ctx);
+        self.elsewhere.remove(cloud);
         self.common.ways.leads(cloud, &cluster);
         let before = self.leads.insert(cloud.clone(), cluster.clone());
         if before.as_ref() != Some(&cluster)
@@ -293,9 +313,16 @@ impl Herd {
         if !self.spec.clouds.contains_key(&cloud) {
             return;
         }
-        if outcome.is_err() {
-            self.common.ways.silent(&cloud, self.leads.get(&cloud));
-            self.unlist(&cloud);
+        match &outcome {
+            Ok(_) => {
+                let now = self.common.ports.ambient.now();
+                self.common.doubts.up(&cloud, self.leads.get(&cloud), now);
+            }
+            Err(why) => {
+                self.common.doubts.down(&cloud, why);
+                self.common.ways.silent(&cloud, self.leads.get(&cloud));
+                self.unlist(&cloud);
+            }
         }
         self.tried.insert(cloud, outcome);
         self.check_ready();
@@ -310,8 +337,10 @@ impl Herd {
         if let Some(address) = self.clouds.remove(&cloud) {
             address.do_send(CloudCommand::Leave);
             self.leads.remove(&cloud);
+            self.elsewhere.remove(&cloud);
             self.broker.cloud_gone(&cloud);
             self.common.ways.forgotten(&cloud);
+            self.common.doubts.forget(&cloud);
             self.observe(What::CloudGone { cloud });
         }
     }
@@ -397,8 +426,10 @@ impl Handler<Settle> for Herd {
         let ambient = Arc::clone(&self.common.ports.ambient);
         let now = ambient.now();
         self.broker.fits(self.common.sites.rooms(now.mono));
-        let orders = self.broker.decide(now.wall, &mut || mint_lease(|| ambient.draw()));
+        let mut orders = self.broker.waited(now.wall);
+        orders.extend(self.broker.decide(now.wall, &mut || mint_lease(|| ambient.draw())));
         self.carry_out(orders, ctx);
+        self.await_end(now.wall, ctx);
         self.explain(ctx);
         self.leave_clusters();
         self.empty_drained();
@@ -429,16 +460,32 @@ impl Handler<CloudReport> for Herd {
             }
             CloudReport::NotBegun { template, count } => self.broker.not_begun(&template, count),
             CloudReport::Leads { cloud, cluster } => self.leads(&cloud, cluster, ctx),
-            CloudReport::Elsewhere { cloud, cluster } => self.common.ways.leads(&cloud, &cluster),
+            CloudReport::Elsewhere { cloud, cluster } => {
+                self.common.ways.leads(&cloud, &cluster);
+                self.elsewhere.insert(cloud, cluster);
+            }
             CloudReport::Silent(cloud) => {
+                let text = "its cluster could not learn from it what it had to know";
+                let fault = Fault::new(FaultKind::Contention, Culprit::Cloud(cloud.clone()), text);
                 if let Some(address) = self.clouds.get(&cloud) {
-                    address.do_send(CloudCommand::Look);
+                    address.do_send(CloudCommand::Suspect(fault));
                 }
             }
             CloudReport::Tried { cloud, outcome } => self.tried(cloud, outcome),
             CloudReport::Empty(cloud) => self.empty(cloud),
         }
         self.settle_soon(ctx);
+    }
+}
+
+impl Handler<Suspected> for Herd {
+    type Result = ();
+
+    fn handle(&mut self, Suspected(cloud, fault): Suspected, ctx: &mut Context<Self>) {
+        heard(ctx);
+        if let Some(address) = self.clouds.get(&cloud) {
+            address.do_send(CloudCommand::Suspect(fault));
+        }
     }
 }
 
@@ -458,21 +505,23 @@ impl Handler<HerdCommand> for Herd {
         heard(ctx);
         match command {
             HerdCommand::Lease { ask, reply } => self.lease(ask, reply, ctx),
-            HerdCommand::Renew { lease, ttl, reply } => self.renew(lease, ttl, reply, ctx),
-            HerdCommand::Release { lease, reply } => self.release(lease, reply, ctx),
+            HerdCommand::Renew { lease, ttl, by, reply } => {
+                self.renew(lease, (ttl, &by), reply, ctx);
+            }
+            HerdCommand::Release { lease, by, reply } => self.release(lease, &by, reply, ctx),
             HerdCommand::Wake { source, reply } => self.wake_source(&source, reply),
-            HerdCommand::Retire { agent, reason, reply } => {
-                let passed = self.common.roster.send(&agent, AgentCommand::Retire(reason));
-                let unknown = || Refusal::Unknown(format!("no agent `{agent}` lives"));
-                let answer = if passed { Ok(()) } else { Err(unknown()) };
+            HerdCommand::Retire { agent, reason, by, reply } => {
+                let answer = self.retire(&agent, reason, &by);
                 reply.send(answer).ok(); // an error: nobody waits any more
             }
             HerdCommand::Override { agent, change, reply } => {
                 self.override_agent(agent, change, reply, ctx);
             }
-            HerdCommand::Hold { agent, hold, reply } => self.hold(agent, hold, reply, ctx),
-            HerdCommand::HoldNext { template, hold, reply } => {
-                self.hold_next(&template, hold, reply, ctx);
+            HerdCommand::Hold { agent, hold, by, reply } => {
+                self.hold(agent, (hold, &by), reply, ctx);
+            }
+            HerdCommand::HoldNext { template, hold, by, reply } => {
+                self.hold_next(&template, (hold, &by), reply, ctx);
             }
             HerdCommand::Provision { template, count, trial, reply } => {
                 self.provision(&template, (count, trial), reply);
@@ -480,12 +529,16 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::CallIn { agent, peer, said, reply } => {
                 self.call_in(agent, (peer, &said), reply, ctx);
             }
-            HerdCommand::ResetBreaker { name, reply } => self.reset_breaker(&name, reply, ctx),
+            HerdCommand::ResetBreaker { name, reply } => self.reset_breaker(&name, reply),
             HerdCommand::Reap { all, reply } => self.reap(all, reply, ctx),
             HerdCommand::ConfirmOlderJournal => {
                 for actors in self.clusters.values() {
                     actors.reconciler.do_send(ReconcilerCommand::ConfirmAhead);
                 }
+            }
+            HerdCommand::ConfirmMachine => self.confirm_machine(ctx),
+            HerdCommand::ConfirmCluster { cloud, no_guests, reply } => {
+                self.confirm_cluster(cloud, no_guests, reply, ctx);
             }
             HerdCommand::Resync { reply } => self.findings(ReconcilerCommand::Resync, reply, ctx),
             HerdCommand::PlanResync { reply } => {

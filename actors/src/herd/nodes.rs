@@ -215,12 +215,7 @@ impl Herd {
     pub(super) fn why(&mut self, name: &str, reply: WhyReply, ctx: &mut Context<Self>) {
         let found = self.template_named(name).and_then(|id| {
             let spec = self.spec.templates.get(&id).cloned();
-            let spec = spec.ok_or_else(|| Refusal::Unknown(format!("no template `{id}`")))?;
-            match self.tried.get(&id.cloud) {
-                Some(Ok(_)) => Ok(spec),
-                Some(Err(why)) => Err(Refusal::Unavailable(format!("cloud {}: {why}", id.cloud))),
-                None => Err(Refusal::Unavailable(format!("cloud {} was not tried yet", id.cloud))),
-            }
+            spec.ok_or_else(|| Refusal::Unknown(format!("no template `{id}`")))
         });
         let spec = match found {
             Ok(spec) => spec,
@@ -229,6 +224,19 @@ impl Herd {
                 return;
             }
         };
+        let cloud = &spec.id.cloud;
+        let down = match self.tried.get(cloud) {
+            Some(Ok(_)) => None,
+            Some(Err(why)) => Some(format!("cloud {cloud}: {why}")),
+            None => Some(format!("cloud {cloud} was not tried yet")),
+        };
+        if let Some(why) = down {
+            // Nothing can be read there; that is the answer.
+            let (template, waits) = (spec.id.clone(), self.waits(&spec.id));
+            let report = WhyReport { template, waits, verdict: Err(why), nodes: Vec::new() };
+            reply.send(Ok(report)).ok(); // an error: nobody waits any more
+            return;
+        }
         let found = self.common.ports.hypervisor.locate(&spec.id.cloud, &spec.sought(), None);
         ctx.spawn(found.into_actor(self).map(move |found, actor, _| {
             reply.send(Ok(actor.report_why(&spec, found))).ok(); // an error: nobody waits any more
@@ -251,6 +259,7 @@ impl Herd {
         let claims = Claim::of_roster(&self.common.roster, cluster);
         let standing = Standing {
             board: &self.common.board,
+            doubts: Some(&self.common.doubts),
             sites: &self.common.sites,
             cluster,
             now: self.common.ports.ambient.now().mono,

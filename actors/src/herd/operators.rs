@@ -4,11 +4,14 @@
 use tokio::sync::oneshot;
 
 use super::tests::{Bed, t};
+use crate::agent::hold_next::HoldNext;
 use crate::id::AgentId;
+use crate::ledger::Ledger;
 use crate::message::{AgentCommand, HerdCommand, Refusal};
 use crate::overrides::{Change, OverrideChange, Overrides};
-use crate::record::Body;
-use crate::testbed::{ask, cloud, herd, on_paused_system, pass, seconds, template};
+use crate::record::{Body, Hold, Reason};
+use crate::tenant::By;
+use crate::testbed::{World, ask, cloud, entry, herd, on_paused_system, pass, seconds, template};
 
 // Invariant: what an operator sets for one agent is durable before it holds, and is not lost.
 
@@ -128,4 +131,126 @@ fn a_lease_that_is_given_up_takes_no_agent_back_that_an_operator_wanted() {
             bed.world.with(|script| script.told.values().flatten().cloned().collect());
         assert!(!told.contains(&AgentCommand::Withdraw), "{told:?}");
     });
+}
+
+// Invariant: a hold is changed and ended by who asked for it, its group and admins alone.
+
+fn by(principal: &str, group: Option<&str>) -> By {
+    By { principal: principal.into(), group: group.map(str::to_owned), all: false }
+}
+
+fn of_key(key: &str) -> Hold {
+    Hold { span_ms: 3_600_000, public_key: key.into(), owner: None }
+}
+
+/// Lets somebody hold an agent, or none; says whether it is refused as another's.
+async fn forbidden(bed: &Bed, agent: &AgentId, hold: Option<&str>, by: &By) -> bool {
+    let hold = hold.map(|key| Box::new(of_key(key)));
+    let (reply, answer) = oneshot::channel();
+    bed.herd.do_send(HerdCommand::Hold { agent: agent.clone(), hold, by: by.clone(), reply });
+    let answer = answer.await.unwrap();
+    assert!(matches!(answer, Ok(()) | Err(Refusal::Forbidden(_))), "{answer:?}");
+    answer.is_err()
+}
+
+async fn retiring_is_forbidden(bed: &Bed, agent: &AgentId, by: &By) -> bool {
+    let (agent, by, (reply, answer)) = (agent.clone(), by.clone(), oneshot::channel());
+    bed.herd.do_send(HerdCommand::Retire { agent, reason: Reason::Asked, by, reply });
+    matches!(answer.await.unwrap(), Err(Refusal::Forbidden(_)))
+}
+
+/// The keys of the holds an agent was told of.
+fn let_in(bed: &Bed, agent: &AgentId) -> Vec<String> {
+    let told = bed.on(agent.as_str()).into_iter();
+    let keys = told.filter_map(|command| {
+        let AgentCommand::Hold(hold) = command else { return None };
+        Some(hold.map(|hold| hold.public_key).unwrap_or_default())
+    });
+    keys.collect()
+}
+
+#[test]
+fn a_held_agent_is_neither_taken_over_nor_released_nor_retired_by_another_tenant() {
+    on_paused_system(|| async {
+        let mut spec = template("c/t", &["x"]);
+        spec.minimum = 1;
+        let bed = Bed::new(herd(vec![cloud("c", None)], vec![spec]));
+        pass(seconds(30)).await;
+        let agent = bed.roster.select(|_| true).into_keys().next().unwrap();
+        let (ann, mate) = (by("ann", Some("build")), by("bob", Some("build")));
+        assert!(!forbidden(&bed, &agent, Some("ann's"), &ann).await);
+        pass(seconds(1)).await;
+        assert_eq!(bed.roster.get(&agent).unwrap().state, "Held");
+        for foreign in [by("eve", None), by("eve", Some("test"))] {
+            assert!(forbidden(&bed, &agent, Some("eve's"), &foreign).await, "{foreign:?}");
+            assert!(forbidden(&bed, &agent, None, &foreign).await, "{foreign:?}");
+            assert!(retiring_is_forbidden(&bed, &agent, &foreign).await, "{foreign:?}");
+        }
+        for theirs in [&ann, &mate, &By::admin("root")] {
+            assert!(!forbidden(&bed, &agent, Some(&theirs.principal), theirs).await, "{theirs:?}");
+        }
+        assert!(forbidden(&bed, &agent, None, &ann).await, "an admin took it over");
+        assert!(!forbidden(&bed, &agent, None, &By::admin("root")).await);
+        assert_eq!(let_in(&bed, &agent), ["ann's", "ann", "bob", "root", ""]);
+        let written = bed.world.with(|script| {
+            let owner = |body: &Body| {
+                let Body::HoldSet { hold, .. } = body else { return None };
+                hold.as_ref()?.owner.clone()
+            };
+            script.bodies.iter().filter_map(owner).collect::<Vec<_>>()
+        });
+        let owners = [&ann, &ann, &mate, &By::admin("root")].map(By::owner);
+        assert_eq!(written, owners);
+    });
+}
+
+#[test]
+fn of_two_holds_at_one_moment_the_first_ones_owner_has_it() {
+    on_paused_system(|| async {
+        let mut spec = template("c/t", &["x"]);
+        spec.minimum = 1;
+        let bed = Bed::new(herd(vec![cloud("c", None)], vec![spec]));
+        pass(seconds(30)).await;
+        let agent = bed.roster.select(|_| true).into_keys().next().unwrap();
+        let (ann, eve) = (by("ann", None), by("eve", None));
+        let both = (
+            forbidden(&bed, &agent, Some("ann's"), &ann),
+            forbidden(&bed, &agent, Some("eve's"), &eve),
+        );
+        assert_eq!(tokio::join!(both.0, both.1), (false, true));
+        pass(seconds(1)).await;
+        assert_eq!(let_in(&bed, &agent), ["ann's"]);
+    });
+}
+
+#[test]
+fn a_hold_is_its_owners_after_a_start_and_the_admins_where_the_journal_tells_none() {
+    on_paused_system(|| async {
+        let (ann, eve) = (by("ann", None), by("eve", None));
+        for owner in [Some(ann.owner()), None] {
+            let mut ledger = Ledger::default();
+            let mut held = entry("a1", 101, template("c/t", &["x"]), "Held");
+            held.wishes.hold = Some(Hold { owner: owner.clone(), ..of_key("ann's") });
+            let agent = AgentId::new("a1");
+            ledger.agents.insert(agent.clone(), held);
+            let spec = herd(vec![cloud("c", None)], vec![template("c/t", &["x"])]);
+            let bed = Bed::start(World::new(&["c"]), spec, ledger);
+            pass(seconds(30)).await;
+            assert!(forbidden(&bed, &agent, Some("eve's"), &eve).await, "{owner:?}");
+            assert!(retiring_is_forbidden(&bed, &agent, &eve).await, "{owner:?}");
+            let kept = forbidden(&bed, &agent, Some("ann's"), &ann).await;
+            assert_eq!(kept, owner.is_none());
+            assert!(!forbidden(&bed, &agent, Some("root's"), &By::admin("root")).await);
+        }
+    });
+}
+
+#[test]
+fn the_hold_of_a_next_failure_is_whose_it_was_before() {
+    let holds = HoldNext::default();
+    let (template, agent) = (template("c/t", &[]).id, AgentId::new("a1"));
+    let hold = Hold { owner: Some(by("ann", None).owner()), ..of_key("ann's") };
+    holds.set(&template, Some(hold.clone()));
+    holds.take(&template, &agent);
+    assert_eq!((holds.of(&template), holds.on(&agent)), (None, Some(hold)));
 }

@@ -30,6 +30,7 @@ pub fn entry(
         addresses: Vec::new(),
         called: None,
         volumes: Vec::new(),
+        mac: None,
         host_keys: Vec::new(),
         address: None,
         state: "Retiring".into(),

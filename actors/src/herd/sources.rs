@@ -42,6 +42,12 @@ impl Herd {
                 address.do_send(SourceCommand::Apply(None));
             }
         }
+        if old.templates != spec.templates || old.mappings != spec.mappings {
+            // What nobody served before may be served now.
+            for address in self.sources.values() {
+                address.do_send(SourceCommand::Retell);
+            }
+        }
         self.forsaken.retain(|id| !self.sources.contains_key(id));
         for id in self.common.runners.sources() {
             if !self.sources.contains_key(&id) && self.forsaken.insert(id.clone()) {
@@ -88,6 +94,9 @@ impl Herd {
             agent: None,
             owner,
             principal,
+            group: None,
+            wants: "a job".to_owned(),
+            asked: None,
             expires: None,
             detail: "its runner could not be begun".to_owned(),
         })));
@@ -143,10 +152,10 @@ impl Handler<SourceReport> for Herd {
         heard(ctx);
         match report {
             SourceReport::Wanted { source, levels, jobs } => {
+                let (levels, outside) = self.broker.admit(levels, &self.spec.templates);
                 self.broker.demanded(&source, levels, jobs.into_iter());
                 if let Some(address) = self.sources.get(&source) {
-                    let unoffered = self.broker.not_offered(&source);
-                    address.do_send(SourceCommand::NotOffered(unoffered));
+                    address.do_send(SourceCommand::NotOffered(outside.into()));
                 }
             }
             SourceReport::Over { lease, why, .. } => {

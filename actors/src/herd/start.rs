@@ -7,13 +7,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Addr, AsyncContext, Context, Supervised};
+use actix::{Addr, AsyncContext, Context, Recipient, Supervised};
 use tokio::sync::oneshot;
 
 use super::addresses::ShownPools;
 use super::clusters::Known;
 use super::explain::Explained;
-use super::{ClusterActors, Herd, Tried};
+use super::{ClusterActors, Herd, Suspected, Tried};
 use crate::addresses::Addresses;
 use crate::agent::hold_next::HoldNext;
 use crate::agent::lessons::Resets;
@@ -24,15 +24,20 @@ use crate::cloud::{Cloud, CloudCommand};
 use crate::cluster::allocator::Allocator;
 use crate::cluster::{self, Cluster, Track};
 use crate::demand::runners::Runners;
+use crate::doubts::Doubts;
 use crate::id::{CloudId, ClusterId, Installation};
 use crate::ledger::Ledger;
+use crate::machine::Machine;
 use crate::patience::patient;
 use crate::placement::Sites;
 use crate::ports::Ports;
 use crate::reconciler::Reconciler;
 use crate::reconciler::plan::Memory;
+use crate::records::Records;
+use crate::restraint::Restraint;
 use crate::spec::HerdSpec;
 use crate::supervise::{Census, Intensity, Watch, supervise};
+use crate::suspicion::{Suspect, suspicious};
 use crate::ways::Ways;
 
 /// Everything the herd starts from.
@@ -49,6 +54,8 @@ pub struct HerdStart {
     pub epoch: u64,
     /// How long the service was down, credited to leases.
     pub down: Duration,
+    /// The machine it runs on, where that can be told.
+    pub machine: Option<Machine>,
     /// Starts agents.
     pub spawner: AgentSpawner,
     /// Told when an actor is given up.
@@ -88,24 +95,37 @@ impl Herd {
     pub fn start_from(start: HerdStart) -> Started {
         let (ready, tried) = oneshot::channel();
         let (roster, census) = (Roster::default(), Census::default());
+        let ports = patient(start.ports);
+        let begun = ports.ambient.now().wall;
         let common = Common {
-            ports: patient(start.ports),
+            records: Records::new(Arc::clone(&ports.journal)),
+            ports,
             roster: roster.clone(),
             census: census.clone(),
             ways: Ways::default(),
+            doubts: Doubts::default(),
+            restraint: Restraint::default(),
             board: Board::default(),
             sites: Sites::default(),
             resets: Resets::default(),
-            hold_next: HoldNext::of_ledger(&start.ledger.hold_next),
+            hold_next: HoldNext::of_ledger(&start.ledger),
             addresses: Addresses::default(),
             runners: Runners::default(),
             spawner: start.spawner,
             installation: start.installation,
             epoch: start.epoch,
+            since: begun.before(start.down),
             give_up: start.give_up,
         };
         let (ledger, spec, down) = (start.ledger, start.spec, start.down);
+        let machine = start.machine;
         let herd = supervise(root_watch(&common), move |ctx| {
+            let herd: Recipient<Suspected> = ctx.address().recipient();
+            let suspect: Suspect = Arc::new(move |cloud, fault| {
+                herd.do_send(Suspected(cloud.clone(), fault.clone()));
+            });
+            let ports = suspicious(common.ports.clone(), suspect);
+            let common = Common { ports, ..common };
             let mut herd = Self {
                 common,
                 spec: Arc::default(),
@@ -116,6 +136,8 @@ impl Herd {
                 forsaken: BTreeSet::new(),
                 known: BTreeMap::new(),
                 leads: BTreeMap::new(),
+                elsewhere: BTreeMap::new(),
+                unbound: None,
                 tried: BTreeMap::new(),
                 ready: Some(ready),
                 asking: BTreeMap::new(),
@@ -124,6 +146,7 @@ impl Herd {
                 drain: None,
                 settling: false,
                 explained: Explained::default(),
+                wait_ends: None,
                 pools: ShownPools::default(),
                 leaving: BTreeSet::new(),
                 called: {
@@ -131,6 +154,7 @@ impl Herd {
                     all.filter_map(|(id, entry)| Some((id.clone(), entry.called?))).collect()
                 },
             };
+            herd.know_machine(&ledger, machine, ctx);
             herd.take_over(&ledger, down, &spec, ctx);
             herd
         });
@@ -144,6 +168,8 @@ impl Herd {
         spec: &Arc<HerdSpec>,
         ctx: &mut Context<Self>,
     ) {
+        self.follow_doubts(ctx);
+        self.continue_known(&ledger.continued);
         self.show_known(ledger, down);
         self.common.sites.restore(ledger);
         if !ledger.places.is_empty() {
@@ -191,15 +217,15 @@ impl Herd {
             let here = || ledger.agents.iter().filter(|(_, entry)| entry.marks.cluster == *id);
             let held = here().map(|(_, entry)| entry.marks.vmid);
             let mut lanes = cluster::Lanes::default();
-            let now = common.ports.ambient.now().mono;
+            let now = common.ports.ambient.now();
             for (agent, entry) in here().filter(|(_, entry)| !entry.settled) {
-                lanes.hold(agent.clone(), Track::of(&entry.spec, entry.node.clone()), now);
+                lanes.hold(agent.clone(), Track::of(&entry.spec, entry.node.clone()), now.mono);
             }
             let resting = ledger.resting.get(id).cloned().unwrap_or_default();
             let burned = ledger.burned.get(id).into_iter().flatten().map(|(vmid, _)| *vmid);
             // One that is come back to is known better than by a journal that was not read again.
             let known = known.entry(id.clone()).or_insert_with(|| Known {
-                ids: Rc::new(RefCell::new(Allocator::restore(held, resting, burned))),
+                ids: Rc::new(RefCell::new(Allocator::restore(held, &resting, burned, now))),
                 memory: {
                     let ahead = ledger.ahead.get(id).copied();
                     let storages = ledger.image_storages.get(id).cloned().unwrap_or_default();

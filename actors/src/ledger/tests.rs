@@ -1,6 +1,6 @@
 use super::*;
 use crate::overrides::Change;
-use crate::record::RECORD_VERSION;
+use crate::record::{HoldOwner, RECORD_VERSION};
 use crate::testbed::{ask, at, labels, marks, template};
 
 fn folded(bodies: Vec<Body>) -> Ledger {
@@ -23,7 +23,7 @@ fn intended(agent: &str, vmid: u32) -> Body {
 
 fn granted(agent: &str, lease: &str, asked: u64) -> Body {
     let ask = Box::new(ask(lease, labels(&[]), asked));
-    Body::LeaseGranted { agent: AgentId::new(agent), ask, expires: at(9_999).wall }
+    Body::LeaseGranted { agent: AgentId::new(agent), ask, expires: at(9_999).wall, pending: true }
 }
 
 fn returned(agent: &str, lease: &str) -> Body {
@@ -82,7 +82,7 @@ fn older_records_leave_a_key_to_be_removed_once_more_until_the_agent_is_ready() 
         intended("a1", 10_001),
         with_key(granted("a1", "l1", 1)),
         granted("a1", "l2", 2),
-        Body::LeaseEnded { lease: lease.clone(), why: "released".into() },
+        Body::LeaseEnded { lease: lease.clone(), why: "released".into(), cause: String::new() },
     ]);
     let agent = AgentId::new("a1");
     assert!(ledger.agents[&agent].expelling.contains_key(&lease));
@@ -99,6 +99,24 @@ fn with_key(mut body: Body) -> Body {
         ask.public_key = Some("ssh-ed25519 AAAA".into());
     }
     body
+}
+
+// Invariant: a lease is pending until it was ready once; journals of before do not tell, and none of theirs
+// is.
+
+#[test]
+fn a_lease_is_pending_until_it_was_ready_and_none_of_an_older_journal_is() {
+    let (agent, lease) = (AgentId::new("a1"), LeaseId::new("l1"));
+    let pending = |ledger: &Ledger| ledger.agents[&agent].leases[&lease].pending;
+    let mut ledger = folded(vec![intended("a1", 10_001), with_key(granted("a1", "l1", 1))]);
+    assert!(pending(&ledger));
+    apply(&mut ledger, 9, Body::LeaseReady { agent: agent.clone(), lease: lease.clone() });
+    assert!(!pending(&ledger));
+    let mut older = serde_json::to_value(with_key(granted("a1", "l1", 1))).unwrap();
+    assert_eq!(older["leaseGranted"]["pending"], true);
+    older["leaseGranted"].as_object_mut().unwrap().remove("pending");
+    let older = serde_json::from_value(older).unwrap();
+    assert!(!pending(&folded(vec![intended("a1", 10_001), older])));
 }
 
 // Invariant: where a disc image may have been put is known for ever, also of agents that are gone.
@@ -144,17 +162,70 @@ fn a_snapshot_from_before_there_were_overrides_has_none() {
     assert_eq!(serde_json::from_value::<Ledger>(older).unwrap(), ledger);
 }
 
-// Invariant: an ended lease answers repeated asks for a day, and is forgotten soon after.
+// Invariant: an ended lease answers repeated asks for as long as it may, and is forgotten soon after.
 
 #[test]
-fn an_ended_lease_is_kept_for_a_day_and_forgotten_within_ten_minutes() {
+fn an_ended_lease_is_kept_for_a_day_if_it_has_a_key_and_else_for_an_hour() {
     let mut ledger = Ledger::default();
-    let ask = ask("l1", labels(&["linux"]), 0);
-    let lease = ask.lease.clone();
-    apply(&mut ledger, 0, Body::LeaseAsked(Box::new(ask)));
-    apply(&mut ledger, 0, Body::LeaseEnded { lease, why: "cancelled".into() });
+    for (lease, key) in [("l1", Some("key")), ("l2", None)] {
+        let mut ask = ask(lease, labels(&["linux"]), 0);
+        (ask.key_hash, ask.public_key) = (key.map(str::to_owned), Some("ssh-ed25519 A".into()));
+        let lease = ask.lease.clone();
+        apply(&mut ledger, 0, Body::LeaseAsked(Box::new(ask)));
+        apply(
+            &mut ledger,
+            0,
+            Body::LeaseEnded { lease, why: "cancelled".into(), cause: String::new() },
+        );
+    }
+    assert!(ledger.ended.values().all(|ended| ended.ask.public_key.is_none()));
     let tick = || Body::Takeover { installation: Installation::new("12345678") };
-    for (second, known) in [(24 * 3600 - 1, 1), (24 * 3600 + 599, 0)] {
+    let (hour, day) = (3600, 24 * 3600);
+    for (second, known) in [(hour - 1, 2), (hour + 599, 1), (day - 1, 1), (day + 599, 0)] {
+        apply(&mut ledger, second, tick());
+        assert_eq!(ledger.ended.len(), known, "after {second} s");
+    }
+}
+
+#[test]
+fn a_lease_of_a_source_is_forgotten_when_it_ends_and_when_its_agent_goes() {
+    let mut ledger = folded(vec![intended("a1", 10_001)]);
+    for (lease, second) in [("l1", 1), ("l2", 2), ("l3", 3)] {
+        let mut ask = ask(lease, labels(&["linux"]), 0);
+        ask.source = Some(SourceId::new("ci")).filter(|_| lease != "l3");
+        let (agent, expires) = (AgentId::new("a1"), at(99).wall);
+        apply(
+            &mut ledger,
+            second,
+            Body::LeaseGranted { agent, ask: Box::new(ask), expires, pending: false },
+        );
+    }
+    apply(
+        &mut ledger,
+        4,
+        Body::LeaseEnded { lease: LeaseId::new("l1"), why: "done".into(), cause: String::new() },
+    );
+    assert!(ledger.ended.is_empty(), "nobody asks for it again");
+    let (agent, reason) = (AgentId::new("a1"), Reason::Vanished);
+    apply(&mut ledger, 5, Body::Gone { agent, reason, burned: false });
+    assert_eq!(ledger.ended.keys().map(LeaseId::as_str).collect::<Vec<_>>(), ["l3"]);
+}
+
+#[test]
+fn a_lease_that_ended_while_the_clock_was_ahead_is_forgotten_a_day_after_it_is_right() {
+    const YEAR: u64 = 365 * 24 * 3600;
+    let mut ledger = Ledger::default();
+    let mut ask = ask("l1", labels(&["linux"]), 0);
+    ask.key_hash = Some("key".into());
+    let lease = ask.lease.clone();
+    apply(&mut ledger, YEAR, Body::LeaseAsked(Box::new(ask)));
+    apply(
+        &mut ledger,
+        YEAR,
+        Body::LeaseEnded { lease, why: "cancelled".into(), cause: String::new() },
+    );
+    let tick = || Body::Takeover { installation: Installation::new("12345678") };
+    for (second, known) in [(0, 1), (24 * 3600 - 1, 1), (24 * 3600 + 599, 0)] {
         apply(&mut ledger, second, tick());
         assert_eq!(ledger.ended.len(), known, "after {second} s");
     }
@@ -206,13 +277,173 @@ fn how_many_jobs_began_on_a_runner_is_known_until_it_is_gone() {
         lease: LeaseId::new("l1"),
         source: source.clone(),
         runner: runner.clone(),
+        place: Some(7),
     };
-    let mut ledger = folded(vec![worked(9), intended, worked(1), worked(2)]);
+    let rows = BTreeSet::from([4, 9]);
+    let (of, one) = (source.clone(), runner.clone());
+    let numbered = Body::RowsNumbered { source: of, runner: one, rows: rows.clone() };
+    let mut ledger =
+        folded(vec![worked(9), numbered.clone(), intended, worked(1), worked(2), numbered]);
     assert_eq!(ledger.runners[&source][&runner].began, 2);
+    assert_eq!(ledger.runners[&source][&runner].rows, rows);
     apply(&mut ledger, 9, Body::RowGone { source: source.clone(), runner: runner.clone() });
     apply(&mut ledger, 10, worked(3));
     assert!(ledger.runners.is_empty());
     let old = serde_json::json!({ "agent": "a1", "lease": "l1" });
     let old: RunnerEntry = serde_json::from_value(old).unwrap();
-    assert_eq!(old.began, 0, "written before this was counted");
+    assert_eq!((old.began, old.place), (0, None), "written before this was counted");
+    assert!(old.rows.is_empty(), "written before rows were numbered");
+    let old = serde_json::json!({
+        "runnerIntended": { "agent": "a1", "lease": "l1", "source": "ci", "runner": "drover-a-b" },
+    });
+    let old: Result<Body, _> = serde_json::from_value(old);
+    assert!(matches!(old, Ok(Body::RunnerIntended { place: None, .. })), "{old:?}");
+}
+
+// Invariant: nothing rests or is kept longer than its span, however the clock is set.
+
+#[test]
+fn what_began_while_the_clock_was_years_ahead_is_over_a_span_after_it_is_right_again() {
+    const YEARS: u64 = 4 * 365 * 24 * 3600;
+    let mut ledger = Ledger::default();
+    apply(&mut ledger, YEARS, intended("a1", 100));
+    let mut entry = ledger.agents[&AgentId::new("a1")].clone();
+    entry.addresses = vec![crate::addresses::AssignedAddress {
+        cooldown_ms: 60_000,
+        ..crate::addresses::AssignedAddress::fixed(IpAddr::from([10, 0, 0, 1]))
+    }];
+    ledger.agents.insert(AgentId::new("a1"), entry);
+    apply(&mut ledger, YEARS, granted("a1", "l1", 0));
+    let gone = Body::Gone { agent: AgentId::new("a1"), reason: Reason::Asked, burned: false };
+    apply(&mut ledger, YEARS, gone);
+    let at = |ledger: &mut Ledger, second| {
+        apply(ledger, second, Body::LeaseAsked(Box::new(ask("l9", labels(&[]), 0))))
+    };
+    at(&mut ledger, 0);
+    let rests = |ledger: &Ledger| ledger.resting.values().map(BTreeMap::len).sum::<usize>();
+    assert_eq!((rests(&ledger), ledger.resting_addresses.len(), ledger.ended.len()), (1, 1, 1));
+    at(&mut ledger, 3601);
+    assert_eq!((rests(&ledger), ledger.resting_addresses.len(), ledger.ended.len()), (0, 0, 0));
+}
+
+// Invariant: what an operator confirmed outlives the service, and older journals lack it.
+
+#[test]
+fn a_cluster_that_goes_on_and_the_machine_are_kept_and_an_older_snapshot_lacks_both() {
+    let (cluster, now) = (ClusterId::new("c0"), ClusterId::new("c1"));
+    let machine = Machine { id: Some("m1".into()), cards: ["n1".to_owned()].into() };
+    let ledger = folded(vec![
+        Body::ClusterContinued { cluster: cluster.clone(), now: now.clone() },
+        Body::MachineBound { machine: machine.clone() },
+    ]);
+    let written = serde_json::to_value(&ledger).unwrap();
+    let again: Ledger = serde_json::from_value(written.clone()).unwrap();
+    assert_eq!((again.continued.get(&now), again.machine), (Some(&cluster), Some(machine)));
+    let mut older = written;
+    for key in ["continued", "machine"] {
+        assert!(older.as_object_mut().unwrap().remove(key).is_some(), "{key}");
+    }
+    let older: Ledger = serde_json::from_value(older).unwrap();
+    assert!(older.continued.is_empty() && older.machine.is_none());
+}
+
+// Invariant: whatever the journal says can be written as a snapshot, and read again.
+
+#[test]
+fn a_ledger_with_something_in_each_map_is_read_as_it_was_written() {
+    let (cluster, cloud) = (ClusterId::new("c0"), CloudId::new("c"));
+    let template = TemplateId::new(cloud.clone(), "deb/12");
+    let now = at(5).wall;
+    let mut agents = folded(vec![intended("a1", 101), granted("a1", "l1", 1)]).agents;
+    let owner = HoldOwner { principal: "token:ci".into(), group: Some("build".into()) };
+    let hold = Hold { span_ms: 1, public_key: "ssh-ed25519 AAAA".into(), owner: Some(owner) };
+    let ended = EndedLease {
+        ask: ask("l2", labels(&["x"]), 1),
+        agent: Some(AgentId::new("a1")),
+        why: LOST.into(),
+        cause: "its node lost power".into(),
+        at: now,
+    };
+    let breaker = BreakerEntry {
+        failures: 3,
+        until: Some(now),
+        cooldown_ms: 5,
+        cause: "it did not boot".into(),
+        version: Some("v".into()),
+    };
+    let scope = Scope::Storage(cluster.clone(), Some(NodeName::new("pve1")), "local".into());
+    let address = IpAddr::from([10, 0, 0, 1]);
+    for entry in agents.values_mut() {
+        entry.expelling = entry.leases.clone();
+        entry.wishes.hold = Some(hold.clone());
+    }
+    let runner = RunnerEntry {
+        agent: AgentId::new("a1"),
+        lease: LeaseId::new("l1"),
+        began: 1,
+        place: Some(7),
+        rows: [5].into(),
+    };
+    // No default: a new field wants a value here.
+    let ledger = Ledger {
+        seq: 9,
+        epoch: 2,
+        installation: Some(Installation::new("7k2m9qxw")),
+        clusters: [(cloud, cluster.clone())].into(),
+        continued: [(ClusterId::new("c1"), cluster.clone())].into(),
+        machine: Some(Machine { id: Some("m1".into()), cards: ["n1".to_owned()].into() }),
+        agents,
+        waiting: vec![ask("l3", labels(&[]), 2)],
+        ended: [(LeaseId::new("l2"), ended)].into(),
+        pruned: now,
+        breakers: [(template.clone(), breaker.clone())].into(),
+        places: [(scope, (template.clone(), breaker))].into(),
+        resting: [(cluster.clone(), [(VmId(7), now)].into())].into(),
+        resting_addresses: [(address, AddressRest { since: now, cooldown_ms: 9 })].into(),
+        burned: [(cluster.clone(), [(VmId(8), now)].into())].into(),
+        ahead: [(cluster.clone(), (VmId(9), 77))].into(),
+        early: [(AgentId::new("a2"), Wishes { held_why: Some("it".into()), ..Wishes::default() })]
+            .into(),
+        image_storages: [(cluster.clone(), ["iso".to_owned()].into())].into(),
+        drained: [(cluster, [NodeName::new("pve2")].into())].into(),
+        hold_next: [(template, hold)].into(),
+        runners: [(SourceId::new("ci"), [(RunnerName::new("r1"), runner)].into())].into(),
+    };
+    let written = serde_json::to_vec(&ledger).unwrap();
+    assert_eq!(serde_json::from_slice::<Ledger>(&written).unwrap(), ledger);
+    // As it was spelled before, when there could be nothing in them.
+    let older = br#"{"breakers":{},"holdNext":{}}"#;
+    assert_eq!(serde_json::from_slice::<Ledger>(older).unwrap(), Ledger::default());
+}
+
+#[test]
+fn a_hold_from_before_holds_had_an_owner_has_none() {
+    let older = br#"{"spanMs":1,"publicKey":"ssh-ed25519 AAAA"}"#;
+    let hold = Hold { span_ms: 1, public_key: "ssh-ed25519 AAAA".into(), owner: None };
+    assert_eq!(serde_json::from_slice::<Hold>(older).unwrap(), hold);
+}
+
+// Invariant: a lease is neither cut short nor stretched by a clock that is set while the service
+// runs.
+
+#[test]
+fn what_is_left_of_a_span_stays_the_same_when_the_clock_is_set() {
+    for by_ms in [48 * 3_600_000, -48 * 3_600_000] {
+        let mut ledger = folded(vec![intended("a1", 101), granted("a1", "l1", 1)]);
+        let burned = Body::IdBurned { cluster: ClusterId::new("c0"), vmid: VmId(7) };
+        apply(&mut ledger, 3, burned);
+        let left = |ledger: &Ledger, now: WallTime| {
+            let entry = &ledger.agents[&AgentId::new("a1")];
+            (entry.leases[&LeaseId::new("l1")].left(now), now - entry.intended)
+        };
+        let before = left(&ledger, at(10).wall);
+        let now = WallTime(at(10).wall.0 + by_ms);
+        let (seq, version) = (ledger.seq + 1, RECORD_VERSION);
+        let body = Body::ClockSet { by_ms };
+        ledger.apply(&Record { version, seq, epoch: 1, wall_time: now, body });
+        assert_eq!(left(&ledger, now), before);
+        assert!(before.0 > Duration::ZERO && before.1 > Duration::ZERO);
+        let since = ledger.burned[&ClusterId::new("c0")][&VmId(7)];
+        assert_eq!(now - since, Duration::from_secs(7));
+    }
 }

@@ -20,6 +20,7 @@ fn known() -> Known {
         cluster: ClusterId::new(CLUSTER),
         agents: BTreeMap::new(),
         last_seq: 100,
+        since: crate::testbed::at(0).wall,
     }
 }
 

@@ -5,11 +5,13 @@ pub mod finding;
 mod images;
 pub mod plan;
 mod preview;
+pub mod watch;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Recipient,
@@ -27,6 +29,7 @@ use crate::marks::Marks;
 use crate::message::AgentCommand;
 use crate::ports::{IdSight, Survey, VmRef, VmSight};
 use crate::record::Body;
+use crate::restraint::Cause;
 use crate::spec::CloudSpec;
 use crate::supervise::{heard, take_turns};
 use finding::{Does, Finding};
@@ -90,6 +93,7 @@ pub struct Reconciler {
     next: Vec<Tally>,
     /// Stamps reconciliations: timers set before a newer one are stale.
     round: u64,
+    watch: watch::Watch,
 }
 
 /// What a look brought back, and what a check did.
@@ -100,6 +104,15 @@ type Answers = (Vec<Looked<Fault>>, Vec<Checked>);
 
 fn unread(fault: &Fault) -> Finding {
     Finding::told(format!("the list could not be read: {fault}"))
+}
+
+/// Why agents are not destroyed where a guest speaks for another drover.
+pub(crate) fn restrained(vmid: VmId) -> String {
+    format!(
+        "guest {vmid} shows that another drover uses this installation, or that the journal is an \
+         old copy: drover destroys none of the agents that lived when it noticed; stop the other \
+         one, then run `drover resync --confirm-older-journal` here"
+    )
 }
 
 fn templates(survey: &Survey) -> BTreeSet<VmId> {
@@ -149,6 +162,7 @@ impl Reconciler {
             waiting: Vec::new(),
             next: Vec::new(),
             round: 0,
+            watch: watch::Watch::default(),
         }
     }
 
@@ -162,7 +176,9 @@ impl Reconciler {
     fn config(&self) -> Config {
         let all = || self.clouds.values();
         Config {
-            cleanup_orphans: all().all(|spec| spec.cleanup_orphans),
+            // What another drover may own is not cleaned up.
+            cleanup_orphans: all().all(|spec| spec.cleanup_orphans)
+                && self.common.restraint.why().is_none(),
             orphan_grace: all().map(|spec| spec.orphan_grace).max().unwrap_or_default(),
             node_grace: all().map(|spec| spec.node_grace).max().unwrap_or_default(),
         }
@@ -174,6 +190,7 @@ impl Reconciler {
             cluster: self.id.clone(),
             agents: self.common.roster.select(|_| true),
             last_seq: self.common.ports.journal.last_seq(),
+            since: self.common.since,
         }
     }
 
@@ -187,7 +204,9 @@ impl Reconciler {
             return self.end(vec![Finding::told(NO_WAY.into())], ctx);
         };
         self.running = true;
-        let answer = self.common.ports.hypervisor.survey(&cloud);
+        // Somebody who waits for the findings wants to see what is there now.
+        let within = if self.waiting.is_empty() { watch::PERIOD } else { Duration::ZERO };
+        let answer = self.common.ports.hypervisor.survey(&cloud, within);
         ctx.spawn(answer.into_actor(self).map(move |survey, actor, ctx| match survey {
             Ok(survey) => actor.surveyed(cloud, survey, ctx),
             Err(fault) => {
@@ -200,8 +219,10 @@ impl Reconciler {
     fn surveyed(&mut self, cloud: CloudId, survey: Survey, ctx: &mut Context<Self>) {
         // The roster is read after the list was: whoever was granted an id before is in it.
         let now = self.common.ports.ambient.now().mono;
+        self.watch_in(watch::PERIOD.saturating_sub(survey.age), ctx);
         let (known, config) = (self.known(), self.config());
         let plan = plan::plan(&survey, &known, config, &mut self.memory.borrow_mut(), now);
+        self.heed_fences(&plan);
         self.common.sites.seen(&self.id, survey.nodes.iter().map(|(node, _)| node));
         if survey.quorate {
             let seen: BTreeSet<VmId> = survey.guests.iter().map(|guest| guest.vmid).collect();
@@ -210,23 +231,15 @@ impl Reconciler {
             let through = all_online.then(|| (cloud.clone(), nodes));
             self.cluster.do_send(ClusterCommand::Surveyed { seen, through });
         }
-        for (agent, node) in &plan.moved {
-            self.common.roster.update(agent, |living| {
-                if let Some(place) = &mut living.place {
-                    place.node = node.clone();
-                }
-            });
-        }
-        for (agent, command) in &plan.tell {
-            self.common.roster.send(agent, command.clone());
-        }
+        self.follow(&plan);
         let templates = templates(&survey);
         let named = images::named(&survey, &self.common.installation);
         let answers = self.ask(&cloud, &plan);
         let mut findings = plan.findings;
+        findings.extend(self.common.restraint.why().map(Finding::told));
         ctx.spawn(answers.into_actor(self).map(move |(looks, checks), actor, ctx| {
             let looks = told(looks);
-            actor.learn(&looks, ctx);
+            actor.learn(&looks);
             for (vmid, node, sight) in looks {
                 findings.extend(actor.looked(&cloud, vmid, node, sight, &templates));
             }
@@ -268,7 +281,7 @@ impl Reconciler {
     }
 
     /// Writes down that the journal is older than the world, where a look says so.
-    fn learn(&mut self, looks: &[Looked<String>], ctx: &mut Context<Self>) {
+    fn learn(&mut self, looks: &[Looked<String>]) {
         let known = self.known();
         for (vmid, _, sight) in looks {
             if !self.memory.borrow_mut().learn(*vmid, sight, &known) {
@@ -276,18 +289,39 @@ impl Reconciler {
             }
             let Some((vmid, seq)) = self.memory.borrow().ahead() else { continue };
             tracing::error!(cluster = %self.id, vmid = vmid.0, seq, "journal is older than the world");
-            let body = Body::MarksAhead { cluster: self.id.clone(), vmid, seq };
-            self.append(body, ctx);
+            self.restrain((vmid, seq));
+        }
+        for (vmid, _, sight) in looks {
+            let Some(marks) = plan::young(*vmid, sight, &known) else { continue };
+            let own = self.common.roster.knew(&marks.agent);
+            if own || !self.memory.borrow_mut().foreign(marks) {
+                continue;
+            }
+            tracing::error!(
+                cluster = %self.id, vmid = vmid.0, agent = %marks.agent,
+                "another drover uses this installation"
+            );
+            self.restrain((*vmid, marks.seq));
         }
     }
 
-    fn append(&self, body: Body, ctx: &mut Context<Self>) {
-        let write = self.common.ports.journal.append(vec![body]);
-        ctx.spawn(write.into_actor(self).map(|done, _, _| {
-            if let Err(fault) = done {
-                tracing::warn!(error = %fault, "record was not written");
+    /// Heeds fences that another drover has set.
+    fn heed_fences(&self, plan: &Plan) {
+        for vmid in &plan.fenced {
+            if self.memory.borrow_mut().fenced(*vmid) {
+                tracing::error!(cluster = %self.id, vmid = vmid.0, "another drover retires a guest");
+                self.restrain((*vmid, 0));
             }
-        }));
+        }
+    }
+
+    /// Another drover may own what lives now: none of it is destroyed, also after a start, before an
+    /// operator has decided.
+    fn restrain(&self, (vmid, seq): (VmId, u64)) {
+        let agents = self.common.roster.select(|_| true).into_keys();
+        let cause = Cause::Guests(self.id.clone());
+        self.common.restraint.hold(cause, &restrained(vmid), agents);
+        self.common.records.write(Body::MarksAhead { cluster: self.id.clone(), vmid, seq });
     }
 
     fn looked(
@@ -347,6 +381,7 @@ impl Actor for Reconciler {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         take_turns(ctx);
+        self.watch_in(watch::PERIOD, ctx);
     }
 }
 
@@ -357,6 +392,8 @@ impl Supervised for Reconciler {
         self.waiting.append(&mut self.next);
         self.running = false;
         self.again = false;
+        self.watch = watch::Watch::default();
+        self.watch_in(watch::PERIOD, ctx);
         self.begin(ctx);
     }
 }
@@ -391,9 +428,11 @@ impl Handler<ReconcilerCommand> for Reconciler {
             }
             ReconcilerCommand::Preview(plans) => self.preview(plans, ctx),
             ReconcilerCommand::ConfirmAhead => {
+                self.common.restraint.lift(&Cause::Guests(self.id.clone()));
                 if self.memory.borrow_mut().confirm() {
                     tracing::warn!(cluster = %self.id, "operator confirmed an older journal");
-                    self.append(Body::AheadConfirmed { cluster: self.id.clone() }, ctx);
+                    let cluster = self.id.clone();
+                    self.common.records.write(Body::AheadConfirmed { cluster });
                 }
             }
             ReconcilerCommand::Leave => ctx.stop(),

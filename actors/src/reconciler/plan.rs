@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::finding::{Does, Finding};
 use crate::birth::Living;
 use crate::id::{AgentId, ClusterId, Installation, NodeName, VmId};
-use crate::marks::{Kind, Marks, Reading, parse_name};
-use crate::message::AgentCommand;
+use crate::marks::{Kind, Marks, RETIRING, Reading, parse_name};
+use crate::message::{AgentCommand, Observed, Shown};
 use crate::ports::{IdSight, ImageSight, Listed, Survey, VmSight};
-use crate::time::Moment;
+use crate::time::{Moment, WallTime};
 
 /// What is known before the list is read.
 #[derive(Debug, Clone)]
@@ -24,6 +24,9 @@ pub struct Known {
     pub agents: BTreeMap<AgentId, Living>,
     /// The journal's highest sequence.
     pub last_seq: u64,
+    /// The journal's last record before this start: whatever is younger it knows, or another drover
+    /// made it.
+    pub since: WallTime,
 }
 
 /// How a reconciliation goes about it.
@@ -75,6 +78,9 @@ pub struct Memory {
     ahead: Option<(VmId, u64)>,
     /// Up to this sequence an operator knows that guests are ahead.
     confirmed: u64,
+    /// When the youngest guest of another drover was made, and up to when an operator knows of such.
+    youngest: String,
+    confirmed_born: String,
 }
 
 impl Memory {
@@ -98,7 +104,26 @@ impl Memory {
     pub fn confirm(&mut self) -> bool {
         let ahead = self.ahead.take();
         self.confirmed = ahead.map_or(self.confirmed, |(_, seq)| self.confirmed.max(seq));
+        self.confirmed_born.clone_from(&self.youngest);
         ahead.is_some()
+    }
+
+    /// A guest of this installation was made by another drover; says whether that is new.
+    pub fn foreign(&mut self, marks: &Marks) -> bool {
+        if marks.born <= self.confirmed_born {
+            return false;
+        }
+        self.youngest = marks.born.clone().max(std::mem::take(&mut self.youngest));
+        let new = self.ahead.is_none();
+        self.ahead.get_or_insert((marks.vmid, marks.seq));
+        new
+    }
+
+    /// A known agent's guest was fenced by another drover; says whether that is new.
+    pub fn fenced(&mut self, vmid: VmId) -> bool {
+        let new = self.ahead.is_none();
+        self.ahead.get_or_insert((vmid, 0));
+        new
     }
 
     /// Forgets what looks told of guests that are not touched, so that they are looked at afresh.
@@ -132,8 +157,12 @@ pub struct Plan {
     pub checks: Vec<(AgentId, VmId)>,
     /// What agents must hear.
     pub tell: Vec<(AgentId, AgentCommand)>,
+    /// What the list shows of agents' guests.
+    pub observed: Vec<(AgentId, Observed)>,
     /// Agents found on another node.
     pub moved: Vec<(AgentId, NodeName)>,
+    /// Guests of agents that somebody else retires.
+    pub fenced: Vec<VmId>,
     /// What was found.
     pub findings: Vec<Finding>,
 }
@@ -193,6 +222,18 @@ fn others(survey: &Survey, installation: &Installation) -> Vec<Finding> {
     counts.into_iter().map(line).collect()
 }
 
+/// The marks of a guest that was made since the journal's last record before this start. They are
+/// those of an agent that another drover made, unless it lived in this start.
+pub fn young<'a>(
+    vmid: VmId,
+    sight: &'a Result<VmSight, String>,
+    known: &Known,
+) -> Option<&'a Marks> {
+    let Verdict::Orphan(_) = verdict(vmid, sight, false, known) else { return None };
+    let Ok(VmSight { marks: Some(Reading::Marked(marks)), .. }) = sight else { return None };
+    (marks.born > known.since.rfc3339()).then_some(&**marks)
+}
+
 /// Plans a reconciliation; `memory` keeps since when something has been so.
 pub fn plan(
     survey: &Survey,
@@ -209,23 +250,7 @@ pub fn plan(
     }
     let guests: BTreeMap<VmId, &Listed> =
         survey.guests.iter().map(|guest| (guest.vmid, guest)).collect();
-    let mut ours: BTreeSet<VmId> = BTreeSet::new();
-    for (agent, living) in &known.agents {
-        let Some(place) = living.place.as_ref().filter(|at| at.cluster == known.cluster) else {
-            continue;
-        };
-        ours.insert(place.vmid);
-        match guests.get(&place.vmid) {
-            Some(guest) => {
-                compare(&mut plan, agent, living, &place.node, guest);
-                plan.findings.extend(renamed(agent, living, guest, &known.installation));
-            }
-            None if has_guest(&living.state) => {
-                plan.checks.push((agent.clone(), place.vmid));
-            }
-            None => {}
-        }
-    }
+    let ours = living(&mut plan, survey, &guests, known, now);
     nodes(&mut plan, survey, known, config, memory, now);
     if let Some((vmid, seq)) = memory.ahead {
         plan.findings.push(Finding::told(format!(
@@ -245,6 +270,63 @@ pub fn plan(
     plan
 }
 
+/// Plans what a list means for living agents alone.
+pub fn watch(
+    survey: &Survey,
+    known: &Known,
+    config: Config,
+    memory: &mut Memory,
+    now: Moment,
+) -> Plan {
+    let mut plan = Plan::default();
+    if survey.quorate {
+        let guests = survey.guests.iter().map(|guest| (guest.vmid, guest)).collect();
+        living(&mut plan, survey, &guests, known, now);
+        nodes(&mut plan, survey, known, config, memory, now);
+        // What it observed says the same.
+        plan.tell.retain(|(_, command)| *command != AgentCommand::SeenStopped);
+    }
+    plan
+}
+
+/// Sets the list against the guests of living agents; gives the ids of these.
+fn living(
+    plan: &mut Plan,
+    survey: &Survey,
+    guests: &BTreeMap<VmId, &Listed>,
+    known: &Known,
+    now: Moment,
+) -> BTreeSet<VmId> {
+    let mut ours: BTreeSet<VmId> = BTreeSet::new();
+    let offline: BTreeSet<&NodeName> =
+        survey.nodes.iter().filter(|(_, online)| !online).map(|(node, _)| node).collect();
+    for (agent, living) in &known.agents {
+        let Some(place) = living.place.as_ref().filter(|at| at.cluster == known.cluster) else {
+            continue;
+        };
+        ours.insert(place.vmid);
+        match guests.get(&place.vmid) {
+            Some(guest) => {
+                compare(plan, agent, living, &place.node, guest);
+                plan.findings.extend(renamed(agent, living, guest, &known.installation));
+                let observed = Observed {
+                    at: now.before(survey.age),
+                    node: guest.node.clone(),
+                    offline: offline.contains(&guest.node),
+                    status: Shown::of(&guest.status),
+                    lock: guest.lock.clone(),
+                };
+                plan.observed.push((agent.clone(), observed));
+            }
+            None if has_guest(&living.state) => {
+                plan.checks.push((agent.clone(), place.vmid));
+            }
+            None => {}
+        }
+    }
+    ours
+}
+
 /// A known agent's guest is listed: is it where and how it should be?
 fn compare(plan: &mut Plan, agent: &AgentId, living: &Living, node: &NodeName, guest: &Listed) {
     if guest.node != *node {
@@ -253,6 +335,15 @@ fn compare(plan: &mut Plan, agent: &AgentId, living: &Living, node: &NodeName, g
         plan.findings.push(Finding::of(Does::Follow, vmid, text));
         plan.moved.push((agent.clone(), to.clone()));
         plan.tell.push((agent.clone(), AgentCommand::Moved(to.clone())));
+    }
+    if should_run(&living.state) && guest.tags.iter().any(|tag| tag == RETIRING) {
+        let (vmid, state) = (guest.vmid, &living.state);
+        let text = format!(
+            "{vmid} of agent `{agent}` is tagged `{RETIRING}` in state {state}: another drover \
+             retires it"
+        );
+        plan.findings.push(Finding::of(Does::Report, vmid, text));
+        plan.fenced.push(vmid);
     }
     if guest.status == "stopped" && guest.lock.is_none() && should_run(&living.state) {
         let (vmid, state) = (guest.vmid, &living.state);

@@ -57,6 +57,7 @@ fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, &str)]) -> Known)) {
                 })
                 .collect(),
             last_seq: 100,
+            since: testbed_now(),
         });
     });
 }
@@ -485,4 +486,80 @@ fn a_node_parks_its_agents_after_the_grace_and_gives_them_back() {
         assert_eq!(told(&list, &mut memory, 300), []);
     });
     assert_eq!(CONFIG.node_grace, seconds(120));
+}
+
+// Invariant: agents hear what a list of a quorate cluster shows of their guests, and when that was.
+
+#[test]
+fn each_agent_hears_what_the_list_shows_of_its_guest_and_of_its_node() {
+    with_agents(|known| {
+        let known = known(&[
+            ("dead", 10_000, "Leased"),
+            ("far", 10_001, "Ready"),
+            ("missing", 10_002, "Ready"),
+            ("still", 10_003, "Leased"),
+        ]);
+        let mut list = listed(vec![
+            guest(10_000, "pve1", "stopped"),
+            guest(10_001, "pve2", "running"),
+            Listed { lock: Some("backup".into()), ..guest(10_003, "pve1", "paused") },
+        ]);
+        list.nodes.push((NodeName::new("pve2"), false));
+        list.age = seconds(4);
+        let now = at(60).mono;
+        let plan = watch(&list, &known, CONFIG, &mut Memory::default(), now);
+        let told: Vec<String> = plan
+            .observed
+            .iter()
+            .map(|(agent, seen)| {
+                assert_eq!(now - seen.at, seconds(4));
+                let Observed { node, offline, status, lock, .. } = seen;
+                format!("{agent} {node} {offline} {status:?} {lock:?}")
+            })
+            .collect();
+        let expected = [
+            "dead pve1 false Stopped None",
+            "far pve2 true Running None",
+            "still pve1 false Still(\"paused\") Some(\"backup\")",
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(plan.checks, [(AgentId::new("missing"), VmId(10_002))]);
+        let follows = AgentCommand::Moved(NodeName::new("pve2"));
+        assert_eq!(plan.tell, [(AgentId::new("far"), follows)]);
+    });
+}
+
+#[test]
+fn a_list_without_quorum_tells_nobody_anything() {
+    with_agents(|known| {
+        let known = known(&[("dead", 10_000, "Leased")]);
+        let list = Survey { quorate: false, ..listed(vec![guest(10_000, "pve1", "stopped")]) };
+        let plan = watch(&list, &known, CONFIG, &mut Memory::default(), at(0).mono);
+        assert_eq!(plan, Plan::default());
+    });
+}
+
+fn testbed_now() -> WallTime {
+    crate::testbed::at(100_000_000).wall
+}
+
+// Invariant: guests that another drover made since are told from orphans of this one.
+
+#[test]
+fn marks_that_are_younger_than_the_journal_are_another_drovers() {
+    with_agents(|agents| {
+        let known = Known { since: crate::testbed::at(0).wall, ..agents(&[]) };
+        let seen = |born: &str| {
+            let marks = Marks { born: born.into(), ..marks("0000000000000000", 10_501) };
+            seen(Reading::Marked(Box::new(marks)))
+        };
+        let (old, new) = (seen("2000-01-01T00:00:00Z"), seen("2100-01-01T00:00:00Z"));
+        assert_eq!(young(VmId(10_501), &old, &known), None);
+        let marks = young(VmId(10_501), &new, &known).cloned();
+        let marks = marks.unwrap_or_else(|| panic!("it is younger"));
+        let mut memory = Memory::default();
+        assert!(memory.foreign(&marks) && !memory.foreign(&marks));
+        assert_eq!(memory.ahead(), Some((VmId(10_501), marks.seq)));
+        assert!(memory.confirm() && !memory.foreign(&marks), "an operator knows of it");
+    });
 }

@@ -2,6 +2,8 @@
 //! same looks and checks, the same judgement; nobody is told, nothing is written down, and nothing
 //! is remembered.
 
+use std::time::Duration;
+
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::finding::Finding;
@@ -15,7 +17,7 @@ impl Reconciler {
         let Some(cloud) = self.clouds.keys().next().cloned() else {
             return self.planned(vec![Finding::told(NO_WAY.into())], &plans);
         };
-        let survey = self.common.ports.hypervisor.survey(&cloud);
+        let survey = self.common.ports.hypervisor.survey(&cloud, Duration::ZERO);
         ctx.spawn(survey.into_actor(self).map(move |survey, actor, ctx| match survey {
             Ok(survey) => actor.foresee(&cloud, &survey, plans, ctx),
             Err(fault) => actor.planned(vec![unread(&fault)], &plans),

@@ -26,7 +26,7 @@ use crate::fault::Fault;
 use crate::id::{AgentId, LeaseId, TemplateId};
 use crate::message::{AgentReport, ProvisionReply, Provisioned, Standing};
 use crate::overrides::Overrides;
-use crate::record::{Body, Owner, Reason};
+use crate::record::{Owner, Reason};
 use crate::spec::{Minimums, TemplateSpec};
 use crate::supervise::{heard, take_turns};
 use crate::time::{Moment, WallTime};
@@ -246,10 +246,10 @@ impl Template {
                 Effect::Tell(agent, command) => {
                     self.common.roster.send(&agent, command);
                 }
-                Effect::Record(body) => self.append(body, ctx),
+                Effect::Record(body) => self.common.records.write(body),
                 Effect::SuspectCloud(fault) => self.cloud.do_send(ToCloud::Suspect(fault)),
-                Effect::Charge(agent, fault) => self.charge(&agent, &fault, ctx),
-                Effect::Proven(agent) => self.proven(&agent, ctx),
+                Effect::Charge(agent, fault) => self.charge(&agent, &fault),
+                Effect::Proven(agent) => self.proven(&agent),
             }
         }
         self.saved = self.mind.breaker().clone();
@@ -323,6 +323,8 @@ impl Template {
             ports: self.common.ports.clone(),
             census: self.common.census.clone(),
             ways: self.common.ways.clone(),
+            doubts: self.common.doubts.clone(),
+            restraint: self.common.restraint.clone(),
             boots: self.boots.clone(),
             resets: self.common.resets.clone(),
             hold_next: self.common.hold_next.clone(),
@@ -365,16 +367,6 @@ impl Template {
         let at = self.common.ports.ambient.now().wall;
         self.common.ports.observer.observe(Fact { at, what });
         ctx.stop();
-    }
-
-    fn append(&self, body: Body, ctx: &mut Context<Self>) {
-        let template = self.mind.spec().id.clone();
-        let write = self.common.ports.journal.append(vec![body]);
-        ctx.spawn(write.into_actor(self).map(move |done, _, _| {
-            if let Err(fault) = done {
-                tracing::warn!(template = %template, error = %fault, "record was not written");
-            }
-        }));
     }
 
     /// Looks at the calendar, where what is kept may have changed, and at the addresses.
@@ -509,6 +501,7 @@ impl Handler<AgentReport> for Template {
             let place = self.common.roster.get(&report.agent).and_then(|living| living.place);
             self.left = place.map(|place| (report.agent.clone(), place));
             self.common.roster.leave(&report.agent);
+            self.common.hold_next.set_on(&report.agent, None);
             self.common.addresses.give_back(&report.agent, self.common.ports.ambient.now());
         } else {
             self.common.roster.update(&report.agent, |living| {

@@ -45,6 +45,7 @@ impl Template {
         let claims = Claim::of_roster(&self.common.roster, &cluster);
         let standing = Standing {
             board: &self.common.board,
+            doubts: None,
             sites: &self.common.sites,
             cluster: &cluster,
             now: now.mono,
@@ -69,7 +70,7 @@ impl Template {
     }
 
     /// Charges a node, a storage or a cloud with what became of an agent.
-    pub(super) fn charge(&mut self, agent: &AgentId, fault: &Fault, ctx: &mut Context<Self>) {
+    pub(super) fn charge(&self, agent: &AgentId, fault: &Fault) {
         let left = || self.left.clone().filter(|(gone, _)| gone == agent).map(|(_, place)| place);
         let place = self.common.roster.get(agent).and_then(|living| living.place).or_else(left);
         // One that has no place yet was to be in its template's cluster.
@@ -81,24 +82,24 @@ impl Template {
         let board = &self.common.board;
         if board.failed(&scope, (&spec.id, agent), &fault.text, &spec.breaker, now) {
             tracing::warn!(scope = %scope, agent = %agent, error = %fault, "breaker is charged");
-            self.tell_breakers(&[scope], ctx);
+            self.tell_breakers(&[scope]);
         }
     }
 
     /// An agent got ready: what it made use of works.
-    pub(super) fn proven(&mut self, agent: &AgentId, ctx: &mut Context<Self>) {
+    pub(super) fn proven(&self, agent: &AgentId) {
         let place = self.common.roster.get(agent).and_then(|living| living.place);
         let Some(place) = place else { return };
         let scopes = Scope::used(&place, &self.mind.spec().id.cloud);
         let moved = self.common.board.succeeded(&scopes);
-        self.tell_breakers(&moved, ctx);
+        self.tell_breakers(&moved);
     }
 
-    fn tell_breakers(&self, moved: &[Scope], ctx: &mut Context<Self>) {
+    fn tell_breakers(&self, moved: &[Scope]) {
         let now = self.common.ports.ambient.now();
         for scope in moved {
             if let Some(body) = self.common.board.record(scope, now) {
-                self.append(body, ctx);
+                self.common.records.write(body);
             }
             self.common.show_breaker(scope);
         }

@@ -103,7 +103,7 @@ impl FakeAgent {
             return;
         }
         self.leases.retain(|other| other != lease);
-        let body = Body::LeaseEnded { lease: lease.clone(), why: why.into() };
+        let body = Body::LeaseEnded { lease: lease.clone(), why: why.into(), cause: String::new() };
         drop(self.world.append(vec![body]));
         if self.at == "Draining" && self.leases.is_empty() {
             self.retire(None, ctx);
@@ -175,7 +175,12 @@ impl Handler<AgentCommand> for FakeAgent {
                 if matches!(self.at, "Ready" | "Leased") {
                     self.leases.push(ask.lease.clone());
                     let (agent, expires) = (self.birth.id.clone(), at(9_999).wall);
-                    drop(self.world.append(vec![Body::LeaseGranted { agent, ask, expires }]));
+                    drop(self.world.append(vec![Body::LeaseGranted {
+                        agent,
+                        ask,
+                        expires,
+                        pending: false,
+                    }]));
                     self.become_state("Leased", None);
                 } else {
                     self.report_with(None, Some(ask.lease));
@@ -206,7 +211,7 @@ impl Handler<AgentCommand> for FakeAgent {
             AgentCommand::Hold(hold) => {
                 if hold.is_some() && self.at == "Ready" {
                     self.become_state("Held", None);
-                } else if self.at == "Held" {
+                } else if hold.is_none() && self.at == "Held" {
                     self.retire(None, ctx);
                 }
             }
@@ -214,6 +219,7 @@ impl Handler<AgentCommand> for FakeAgent {
             | AgentCommand::AskRunner { .. }
             | AgentCommand::Moved(_)
             | AgentCommand::SeenStopped
+            | AgentCommand::Observed(_)
             | AgentCommand::CalledIn(_)
             | AgentCommand::NodeDown(_)
             | AgentCommand::Rest => {}

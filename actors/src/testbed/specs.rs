@@ -103,6 +103,8 @@ pub fn ask(lease: &str, want: Want, asked: u64) -> LeaseAsk {
         source: None,
         whole: false,
         user_data: false,
+        group: None,
+        wait_ms: None,
     }
 }
 
@@ -131,6 +133,7 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEn
         addresses: Vec::new(),
         called: None,
         volumes: Vec::new(),
+        mac: None,
         host_keys: Vec::new(),
         address: None,
         state: state.into(),

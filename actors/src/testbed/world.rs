@@ -21,8 +21,8 @@ use crate::marks::Marks;
 use crate::message::AgentCommand;
 use crate::placement::Fleet;
 use crate::ports::{
-    AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Holder,
-    Hypervisor, IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran, Shell,
+    AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Greeting,
+    Holder, Hypervisor, IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran, Shell,
     ShellTarget, Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
 use crate::record::{Body, Record};
@@ -81,7 +81,8 @@ pub fn unreachable(cloud: &str) -> Fault {
 }
 
 pub fn survey() -> Survey {
-    Survey { guests: Vec::new(), nodes: vec![(NodeName::new("pve1"), true)], quorate: true }
+    let nodes = vec![(NodeName::new("pve1"), true)];
+    Survey { guests: Vec::new(), nodes, quorate: true, age: Duration::ZERO }
 }
 
 impl World {
@@ -116,10 +117,13 @@ impl World {
         Common {
             resets: crate::agent::lessons::Resets::default(),
             hold_next: crate::agent::hold_next::HoldNext::default(),
+            records: crate::records::Records::new(self.ports().journal),
             ports: self.ports(),
             roster: roster.clone(),
             census: Census::default(),
             ways: Ways::default(),
+            doubts: crate::doubts::Doubts::default(),
+            restraint: crate::restraint::Restraint::default(),
             board: Board::default(),
             sites: crate::placement::Sites::default(),
             addresses: Addresses::default(),
@@ -127,6 +131,7 @@ impl World {
             spawner: self.spawner(),
             installation: Installation::new("7k2m9qxw"),
             epoch: 1,
+            since: at(100_000_000).wall,
             give_up: Arc::new(|what| panic!("{} was given up", what.name)),
         }
     }
@@ -156,6 +161,10 @@ fn now<T: Send + 'static>(value: T) -> BoxFuture<'static, T> {
 }
 
 impl Hypervisor for World {
+    fn continues(&self, now: &ClusterId, former: &ClusterId) {
+        self.with(|script| script.calls.push(format!("continues {now} {former}")));
+    }
+
     fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight> {
         now(self.with(|script| {
             script.calls.push(format!("identify {cloud}"));
@@ -163,7 +172,7 @@ impl Hypervisor for World {
         }))
     }
 
-    fn survey(&self, cloud: &CloudId) -> Ask<Survey> {
+    fn survey(&self, cloud: &CloudId, _: Duration) -> Ask<Survey> {
         now(self.with(|script| {
             script.calls.push(format!("survey {cloud}"));
             script.survey.clone().ok_or_else(|| unreachable(cloud.as_str()))
@@ -277,7 +286,10 @@ impl Hypervisor for World {
 }
 
 impl Shell for World {
-    fn greet(&self, _: ShellTarget, _: Duration) -> Ask<String> {
+    fn greet(&self, _: ShellTarget, _: Duration) -> Ask<Greeting> {
+        never()
+    }
+    fn probe(&self, _: ShellTarget, _: Duration) -> Ask<()> {
         never()
     }
     fn run(&self, _: ShellTarget, _: String, _: Duration) -> Ask<Ran> {

@@ -20,7 +20,12 @@ use crate::view::View;
 use crate::web::Limits;
 use crate::web::testing::{self, Served, told};
 
-const PATIENCE: Patience = Patience { tries: 3, pause: Duration::ZERO, wait_seconds: 300 };
+const PATIENCE: Patience = Patience {
+    tries: 3,
+    pause: Duration::ZERO,
+    wait_seconds: 300,
+    watch: Duration::from_millis(20),
+};
 
 /// A guest that prints, and ends as told.
 #[derive(Default)]
@@ -211,6 +216,7 @@ async fn a_lease_that_ends_under_its_command_says_how() {
         ("expired", false),
         ("expired", true),
         ("lost", false),
+        ("lost: node `n1` is offline", false),
         ("no key", false),
         ("released", true),
     ] {
@@ -220,9 +226,44 @@ async fn a_lease_that_ends_under_its_command_says_how() {
     the lease ended while the command ran: it expired at 2026-11-21T09:11:02Z
     the lease ended while the command ran: it expired at 2026-11-21T09:11:02Z
     the lease ended while the command ran: its agent went: asked
+    the lease ended while the command ran: it was lost: node `n1` is offline
     the lease ended while the command ran: its agent went: no key
     the lease ended while the command ran: it was released
     ");
+}
+
+// Invariant: a command whose machine died ends soon, with 75 and the cause.
+
+#[tokio::test]
+async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
+    let served = Served::new();
+    let (begun, running) = oneshot::channel();
+    let guest = Guest { hangs: Mutex::new(Some(begun)), ..Guest::default() };
+    let client = Client::new(&global(&served.socket)).ok().unwrap();
+    let leasing = Leasing {
+        client: &client,
+        over: &guest,
+        patience: PATIENCE,
+        key_dir: served.directory.path().to_owned(),
+        json: false,
+    };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut term = Term { out: &mut out, err: &mut err };
+    let wanted = options("quick", &["sleep"]);
+    let leased = lease(&leasing, &wanted, pending(), &mut term);
+    let dies = async {
+        running.await.unwrap();
+        let ended = testing::lease("l1", "ended", Some("a1"), "lost: its guest was switched off");
+        told(&served.view, What::Lease(Box::new(ended)));
+    };
+    let (result, ()) = tokio::join!(leased, dies);
+    let fault = result.unwrap_err();
+    assert_eq!(fault.exit_code(), 75);
+    insta::assert_snapshot!(
+        chain(&fault),
+        @"the lease ended while the command ran: it was lost: its guest was switched off"
+    );
+    served.stop().await;
 }
 
 #[tokio::test]
@@ -416,6 +457,8 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::Reap { .. }
         | HerdCommand::ResetBreaker { .. }
         | HerdCommand::ConfirmOlderJournal
+        | HerdCommand::ConfirmMachine
+        | HerdCommand::ConfirmCluster { .. }
         | HerdCommand::Resync { .. }
         | HerdCommand::PlanResync { .. }
         | HerdCommand::DrainNode { .. }

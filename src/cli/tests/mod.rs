@@ -4,6 +4,7 @@
 
 mod hold;
 mod lease;
+mod leases;
 mod nodes;
 mod prints;
 mod secrets;

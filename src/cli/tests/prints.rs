@@ -269,12 +269,14 @@ fn every_reason_to_go_is_told_in_words() {
 
 // Invariant: scripts get JSON, and people a line, from every command.
 
-const RESYNC: Command = Command::Resync { confirm_older_journal: false, dry_run: false };
+const RESYNC: Command =
+    Command::Resync { confirm_older_journal: false, confirm_machine: false, dry_run: false };
 
 #[tokio::test]
 async fn a_dry_run_prints_what_a_reconciliation_would_do_and_why() {
     let served = Served::new();
-    let command = || Command::Resync { confirm_older_journal: false, dry_run: true };
+    let command =
+        || Command::Resync { confirm_older_journal: false, confirm_machine: false, dry_run: true };
     let (result, text) = cli(&served, false, command()).await;
     assert_eq!(result, Ok(0));
     insta::assert_snapshot!(text, @r"
@@ -305,7 +307,7 @@ async fn a_resync_tells_of_a_refused_configuration_after_its_findings() {
       destroy orphan 10417 on pve1
     ");
     insta::assert_snapshot!(result.unwrap_err(), @r"
-    reconciled, but the configuration was refused, the old one stays in force:
+    reconciled, but not reloaded, the old configuration stays in force:
     drover.yaml: unknown key
     ");
     let (result, text) = cli(&served, true, RESYNC).await;
@@ -321,7 +323,7 @@ async fn short_commands_answer_in_a_line_or_in_json() {
     *served.reload.lock().unwrap() = Ok(5);
     let mut lines = Vec::new();
     let commands: [fn() -> Command; 5] = [
-        || Command::Release { lease: "x".into() },
+        || Command::Release { leases: vec!["x".into()] },
         || Command::Retire { agent: "a1".into() },
         || Command::Reap { all: true },
         || RESYNC,
@@ -352,7 +354,7 @@ async fn short_commands_answer_in_a_line_or_in_json() {
     lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing; address pool `lab` is used up                       VMID 9000 `debian-13` on node pve1
     lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`  -
     "#);
-    let (missing, _) = cli(&served, false, Command::Release { lease: "a/b".into() }).await;
+    let (missing, _) = cli(&served, false, Command::Release { leases: vec!["a/b".into()] }).await;
     assert_eq!(missing, Err("there is no such thing: no lease `a/b`".into()));
     served.stop().await;
 }

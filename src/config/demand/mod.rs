@@ -216,12 +216,14 @@ fn source(
         single: true,
         early,
         registers,
+        firm: matches!(kind, "github" | "gitea"),
         poll,
         brisk: brisk.map_or(poll, |brisk| brisk.min(poll)),
         register: Duration::from_secs(raw.register_timeout_sec),
         idle: Duration::from_secs(raw.idle_timeout_sec),
         job: Duration::from_secs(raw.job_timeout_minutes * 60),
         connection: fingerprint(&connection),
+        place: place(&connection),
     };
     Some((spec, connection))
 }
@@ -369,22 +371,36 @@ fn tls(raw: &RawDemand, layer: &Layer, vault: &mut Vault<'_>) -> Option<Tls> {
     trust::tls(&trust, layer, vault)
 }
 
-/// A number that changes with anything in it, secrets included; tells nothing about them.
-fn fingerprint(connection: &SourceConnection) -> u64 {
+/// A number that changes with the URL and the scope, and with nothing else: it is written down.
+fn place(connection: &SourceConnection) -> u64 {
+    let mut url = connection.url.clone();
+    // Neither fails for what has a host; what has none has no login.
+    let _ = (url.set_username(""), url.set_password(None));
+    let url = url.as_str().trim_end_matches('/').to_owned();
+    number(&[url.as_bytes(), connection.system.scope().as_bytes()])
+}
+
+/// The beginning of a digest of these parts, in this order.
+fn number(parts: &[&[u8]]) -> u64 {
     let mut hash = Sha256::new();
-    let mut part = |bytes: &[u8]| {
+    for bytes in parts {
         hash.update((bytes.len() as u64).to_be_bytes());
         hash.update(bytes);
-    };
-    part(connection.url.as_str().as_bytes());
-    connection.system.parts().iter().for_each(|text| part(text.as_bytes()));
-    part(connection.command.as_deref().unwrap_or_default().as_bytes());
-    match &connection.tls {
-        Tls::System => part(b"system"),
-        Tls::Bundle(texts) => texts.iter().for_each(|text| part(text.as_bytes())),
-        Tls::Pins(pins) => pins.iter().for_each(|pin| part(pin)),
-        Tls::Ignore => part(b"ignore"),
     }
-    let digest = hash.finalize();
-    digest.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
+    hash.finalize().iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
+}
+
+/// A number that changes with anything in it, secrets included; tells nothing about them.
+fn fingerprint(connection: &SourceConnection) -> u64 {
+    let secrets = connection.system.parts();
+    let mut parts: Vec<&[u8]> = vec![connection.url.as_str().as_bytes()];
+    parts.extend(secrets.iter().map(String::as_bytes));
+    parts.push(connection.command.as_deref().unwrap_or_default().as_bytes());
+    match &connection.tls {
+        Tls::System => parts.push(b"system"),
+        Tls::Bundle(texts) => parts.extend(texts.iter().map(AsRef::<[u8]>::as_ref)),
+        Tls::Pins(pins) => parts.extend(pins.iter().map(AsRef::<[u8]>::as_ref)),
+        Tls::Ignore => parts.push(b"ignore"),
+    }
+    number(&parts)
 }

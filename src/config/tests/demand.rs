@@ -50,6 +50,23 @@ fn sources_have_shares_and_ways_and_leases_a_share() {
     assert_eq!(checked.rendered_warnings(), "", "on loopback nobody stands between");
 }
 
+// Invariant: where a source is changes with its URL and scope, and with nothing else.
+
+#[test]
+fn another_url_or_scope_is_another_place_and_another_login_is_not() {
+    let scene = Scene::new();
+    let place = |keys: &str| {
+        let yaml = with_demand(&format!("  lan: {{kind: gitea, credentialsId: git, {keys}}}"));
+        scene.good(&yaml).herd.sources[&SourceId::new("lan")].place
+    };
+    let here = place("url: \"https://git.lan/ci\"");
+    assert_ne!(here, place("url: \"https://git2.lan/ci\""));
+    assert_ne!(here, place("url: \"https://git.lan/ci\", scope: org/o"));
+    assert_eq!(here, place("url: \"https://git.lan/ci/\", pollSeconds: 3, ignoreSslErrors: true"));
+    scene.put("git", 0o600, "another token\n");
+    assert_eq!(here, place("url: \"https://git.lan/ci\""));
+}
+
 #[test]
 fn a_gitlab_and_a_woodpecker_have_what_is_theirs_alone() {
     let scene = Scene::new();

@@ -76,6 +76,9 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("service", "socketMode") => "\"0660\"",
         ("service", "listen") => "\"127.0.0.1:8080\"",
         ("service", "logLevel") => "info",
+        ("service", "leases") => {
+            "{maxWaitSeconds: 3600, quotas: [{group: \"build\", maxLeases: 40}]}"
+        }
         ("source", "kind") => "gitea",
         ("source", "url") => "\"https://git.lan\"",
         ("source", "credentialsId") => "\"git-token\"",

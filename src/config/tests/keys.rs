@@ -157,9 +157,11 @@ const SERVICE_ROWS: &[Row] = &[
     ("socketMode", TEXT, "None", ("0640", "Some(416)"), REFUSED),
     ("allowedUids", LIST, "{}", ("[1000]", "{1000}"), "{}"),
     ("allowedGids", LIST, "{}", ("[100]", "{100}"), "{}"),
+    ("peers", "a list of mappings", "[]", ("[{uid: 7, group: build}]", "[SocketPeer { peer: Uid(7), role: Operator, group: Some(\"build\") }]"), "[]"),
     ("listen", TEXT, "None", ("127.0.0.1:8080", "Some(127.0.0.1:8080)"), REFUSED),
     ("listenPlain", FLAG, "[]", ("true", "[]"), "[]"),
     ("tokens", "a list of mappings", "[]", ("[{name: ann, role: admin, secretFile: token}]", "[\"ann Admin\"]"), "[]"),
+    ("leases", "a mapping", "10000 2000 86400s []", ("{maxWaiting: 9, maxWaitSeconds: 60, quotas: [{group: build, maxLeases: 4, maxCores: 8}]}", "9 2000 60s [Quota { whose: Group(\"build\"), leases: Some(4), waiting: None, cores: Some(8), memory_mb: None, disk_gb: None }]"), "10000 2000 86400s []"),
     ("onStop", "one of keep, retireIdle, retireAll", "Keep", ("retireAll", "RetireAll"), REFUSED),
     ("orphanCleanupPeriodSeconds", NUMBER, "None", ("60", "Some(60s)"), "None"),
     ("logLevel", TEXT, "info", ("debug", "debug"), "info"),
@@ -360,6 +362,12 @@ fn service(checked: &Checked, key: &str) -> String {
         "listenPlain" | "tokens" => {
             let named = spec.tokens.iter().map(|token| format!("{} {:?}", token.name, token.role));
             text(&named.collect::<Vec<_>>())
+        }
+        "peers" => text(&spec.peers),
+        "leases" => {
+            let limits = &spec.leases;
+            let (all, each) = (limits.waiting, limits.waiting_each);
+            format!("{all} {each} {:?} {:?}", limits.wait, limits.quotas)
         }
         "onStop" => text(&spec.on_stop),
         "orphanCleanupPeriodSeconds" => text(&spec.reconcile_period),

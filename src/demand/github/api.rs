@@ -1,6 +1,6 @@
 //! Calls of GitHub's REST API: login, rate limit, answers that are kept for when nothing changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,11 @@ use serde_json::{Value, json};
 
 use super::super::error::DemandError;
 use super::super::http::{Answer, Http};
+use super::super::rows::{Listing, Reading};
 use super::app::{self, AppSpec, Minted};
 use super::pace::{Pace, Purpose, Told};
 use super::settings::{Login, Scope};
+use super::token::Token;
 
 /// Rows a page; GitHub's own most.
 pub const PAGE: usize = 100;
@@ -34,13 +36,15 @@ pub struct Api {
     http: Http,
     scope: Scope,
     login: Login,
-    minted: tokio::sync::Mutex<Option<Minted>>,
+    token: Token,
     state: Mutex<State>,
 }
 
 struct State {
     pace: Pace,
     kept: BTreeMap<String, Kept>,
+    /// Lists that were longer than is read of them.
+    cut: BTreeSet<String>,
     /// Counts uses of what is kept.
     uses: u64,
 }
@@ -53,6 +57,16 @@ struct Kept {
     used: u64,
 }
 
+/// A page of a list.
+pub trait Page: DeserializeOwned + Serialize {
+    /// One of its rows.
+    type Row;
+    /// How many rows all pages have, where that is told, and those of this page.
+    fn rows(self) -> (Option<usize>, Vec<Self::Row>);
+    /// What a row is told from others by.
+    fn id(row: &Self::Row) -> u64;
+}
+
 #[derive(Deserialize)]
 struct Installation {
     id: u64,
@@ -61,8 +75,9 @@ struct Installation {
 impl Api {
     /// Calls nothing yet.
     pub fn new(http: Http, scope: Scope, login: Login) -> Self {
-        let state = State { pace: Pace::new(), kept: BTreeMap::new(), uses: 0 };
-        Self { http, scope, login, minted: tokio::sync::Mutex::default(), state: Mutex::new(state) }
+        let (pace, kept, cut) = (Pace::new(), BTreeMap::new(), BTreeSet::new());
+        let state = State { pace, kept, cut, uses: 0 };
+        Self { http, scope, login, token: Token::default(), state: Mutex::new(state) }
     }
 
     /// The client without a login, for services beside the API.
@@ -101,13 +116,14 @@ impl Api {
         let mut again = self.is_app();
         loop {
             self.admit(purpose)?;
-            let mut headers = vec![self.authorization().await?, VERSION];
+            let token = self.token().await?;
+            let mut headers = vec![bearer(&token)?, VERSION];
             headers.extend(etag.clone().map(|etag| (IF_NONE_MATCH, etag)));
             let answer = self.http.call(method.clone(), path, body, &headers).await?;
             self.heard(&answer)?;
             // A token may be taken back before its end.
             if answer.status == 401 && std::mem::take(&mut again) {
-                *self.minted.lock().await = None;
+                self.token.refuse(&token).await;
                 continue;
             }
             return Ok(answer);
@@ -147,25 +163,28 @@ impl Api {
         Ok(read)
     }
 
-    /// All pages of a list; `path` may carry a query.
-    pub async fn pages<T: DeserializeOwned + Serialize, R>(
+    /// The pages of a list, as far as they are read; `path` may carry a query.
+    pub async fn pages<T: Page>(
         &self,
         purpose: Purpose,
         path: &str,
-        rows: impl Fn(T) -> Vec<R>,
-    ) -> Result<Vec<R>, DemandError> {
-        let mut all = Vec::new();
+    ) -> Result<Listing<T::Row>, DemandError> {
+        let mut reading = Reading::new();
         let mark = if path.contains('?') { '&' } else { '?' };
         for page in 1..=PAGES_MAX {
-            let path = format!("{path}{mark}per_page={PAGE}&page={page}");
-            let found = rows(self.read(purpose, &path).await?);
-            let last = found.len() < PAGE;
-            all.extend(found);
+            let part = format!("{path}{mark}per_page={PAGE}&page={page}");
+            let (total, rows) = self.read::<T>(purpose, &part).await?.rows();
+            let last = rows.len() < PAGE;
+            reading.page(rows.into_iter().map(|row| (T::id(&row), row)), total);
             if last {
-                break;
+                return Ok(reading.end(true));
             }
         }
-        Ok(all)
+        let read = reading.len();
+        if self.state().cut.insert(path.to_owned()) {
+            tracing::warn!(list = path, rows = read, "list is longer than is read of it");
+        }
+        Ok(reading.end(false))
     }
 
     fn keep(&self, path: &str, etag: HeaderValue, text: String) {
@@ -204,23 +223,11 @@ impl Api {
         Ok(())
     }
 
-    /// What drover is known by.
-    async fn authorization(&self) -> Result<(HeaderName, HeaderValue), DemandError> {
+    /// What drover logs in with.
+    async fn token(&self) -> Result<SecretString, DemandError> {
         match &self.login {
-            Login::Token(token) => bearer(token),
-            Login::App(spec) => {
-                // One at a time: whoever comes meanwhile has the same token.
-                let mut minted = self.minted.lock().await;
-                if let Some(known) =
-                    minted.as_ref().filter(|known| known.is_fresh(Timestamp::now()))
-                {
-                    return bearer(&known.token);
-                }
-                let fresh = self.mint(spec).await?;
-                let header = bearer(&fresh.token);
-                *minted = Some(fresh);
-                header
-            }
+            Login::Token(token) => Ok(token.clone()),
+            Login::App(spec) => self.token.get(Timestamp::now(), self.mint(spec)).await,
         }
     }
 

@@ -2,6 +2,7 @@
 //! answer. GitHub has no list of jobs beyond one run.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use drover_actors::time::WallTime;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::DemandError;
-use super::api::Api;
+use super::api::{Api, Page};
 use super::pace::Purpose;
 use super::settings::repository;
 
@@ -24,6 +25,8 @@ const HINTS: usize = 256;
 
 #[derive(Serialize, Deserialize)]
 struct Runs {
+    #[serde(default)]
+    total_count: Option<usize>,
     workflow_runs: Vec<Run>,
 }
 
@@ -34,6 +37,8 @@ struct Run {
 
 #[derive(Serialize, Deserialize)]
 struct Jobs {
+    #[serde(default)]
+    total_count: Option<usize>,
     jobs: Vec<Job>,
 }
 
@@ -54,6 +59,8 @@ pub struct Job {
 
 #[derive(Serialize, Deserialize)]
 struct Repository {
+    #[serde(default)]
+    id: Option<u64>,
     full_name: String,
     #[serde(default)]
     archived: bool,
@@ -63,7 +70,66 @@ struct Repository {
 
 #[derive(Serialize, Deserialize)]
 struct Installed {
+    #[serde(default)]
+    total_count: Option<usize>,
     repositories: Vec<Repository>,
+}
+
+impl Page for Runs {
+    type Row = Run;
+
+    fn rows(self) -> (Option<usize>, Vec<Run>) {
+        (self.total_count, self.workflow_runs)
+    }
+
+    fn id(run: &Run) -> u64 {
+        run.id
+    }
+}
+
+impl Page for Jobs {
+    type Row = Job;
+
+    fn rows(self) -> (Option<usize>, Vec<Job>) {
+        (self.total_count, self.jobs)
+    }
+
+    fn id(job: &Job) -> u64 {
+        job.id
+    }
+}
+
+impl Page for Installed {
+    type Row = Repository;
+
+    fn rows(self) -> (Option<usize>, Vec<Repository>) {
+        (self.total_count, self.repositories)
+    }
+
+    fn id(repository: &Repository) -> u64 {
+        repository.number()
+    }
+}
+
+impl Page for Vec<Repository> {
+    type Row = Repository;
+
+    fn rows(self) -> (Option<usize>, Self) {
+        (None, self)
+    }
+
+    fn id(repository: &Repository) -> u64 {
+        repository.number()
+    }
+}
+
+impl Repository {
+    /// What it is told from others by: its number, or one drawn from its name.
+    fn number(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.full_name.hash(&mut hasher);
+        self.id.unwrap_or_else(|| hasher.finish())
+    }
 }
 
 /// What the last look saw of one repository.
@@ -217,6 +283,7 @@ impl Reader {
 
     /// Brings the list of repositories up to date.
     async fn list(&self, api: &Api) -> Result<(), DemandError> {
+        let mut whole = true;
         let names: BTreeSet<String> = match &self.configured {
             Some(names) => names.iter().cloned().collect(),
             None => {
@@ -224,19 +291,19 @@ impl Reader {
                     return Ok(());
                 }
                 let all = if api.is_app() {
-                    let rows = |page: Installed| page.repositories;
-                    api.pages(Purpose::Look, &self.list, rows).await?
+                    api.pages::<Installed>(Purpose::Look, &self.list).await?
                 } else {
-                    let rows = |page: Vec<Repository>| page;
-                    api.pages(Purpose::Look, &self.list, rows).await?
+                    api.pages::<Vec<Repository>>(Purpose::Look, &self.list).await?
                 };
-                let used = all.into_iter().filter(|one| !one.archived && !one.disabled);
+                whole = all.whole;
+                let used = all.rows.into_iter().filter(|one| !one.archived && !one.disabled);
                 used.map(|one| one.full_name).collect()
             }
         };
         let mut known = self.known();
         known.listed = Some(Instant::now());
-        known.repositories.retain(|name, _| names.contains(name));
+        // One that a list does not show which is not whole may be there all the same.
+        known.repositories.retain(|name, _| !whole || names.contains(name));
         for name in names {
             known.repositories.entry(name).or_default();
         }
@@ -276,13 +343,13 @@ async fn jobs(api: &Api, name: &str) -> Result<Vec<Job>, DemandError> {
     // Later jobs of a run that has begun wait, too.
     for status in ["queued", "in_progress"] {
         let path = format!("{repository}/actions/runs?status={status}");
-        let rows = |page: Runs| page.workflow_runs;
-        runs.extend(api.pages(Purpose::Look, &path, rows).await?.into_iter().map(|run| run.id));
+        let found = api.pages::<Runs>(Purpose::Look, &path).await?.rows;
+        runs.extend(found.into_iter().map(|run| run.id));
     }
     let mut all = Vec::new();
     for run in runs {
         let path = format!("{repository}/actions/runs/{run}/jobs?filter=latest");
-        let found = api.pages(Purpose::Look, &path, |page: Jobs| page.jobs).await?;
+        let found = api.pages::<Jobs>(Purpose::Look, &path).await?.rows;
         all.extend(
             found.into_iter().filter(|job| matches!(job.status.as_str(), "queued" | "in_progress")),
         );

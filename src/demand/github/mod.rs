@@ -9,16 +9,18 @@ mod app;
 mod jobs;
 mod kit;
 mod pace;
+mod rows;
 mod scale_set;
 mod settings;
 mod tally;
+mod token;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use drover_actors::id::RunnerName;
-use drover_actors::ports::{NodeSight, RowSight, SourceSight};
+use drover_actors::ports::{Idle, Known, NodeSight, RowSight, SourceSight};
 use futures_util::future::BoxFuture;
 use reqwest::Method;
 use secrecy::SecretString;
@@ -28,12 +30,13 @@ use serde_json::json;
 use super::connector::{Connector, Ended, Enlist, Kit, Wake, barrier};
 use super::error::DemandError;
 use super::http::Http;
-use api::Api;
+use super::rows::Ids;
+use api::{Api, Page};
 use jobs::Reader;
 use kit::{jit_kit, labels, token_kit};
 use pace::Purpose;
+use rows::Listed;
 use scale_set::ScaleSet;
-use settings::plain;
 
 pub use app::{AppSpec, parse as parse_key};
 pub use settings::{Login, Registration, ScaleSetSpec, Scope, Settings};
@@ -47,6 +50,9 @@ pub struct GitHub {
     settings: Settings,
     reader: Reader,
     set: Option<ScaleSet>,
+    ids: Ids,
+    /// The list of runners as it was read last.
+    listed: Mutex<Option<Listed>>,
     /// The command that runs a runner in its folder; none for the runner's own.
     command: Option<String>,
     group: Mutex<Option<u64>>,
@@ -54,22 +60,16 @@ pub struct GitHub {
     proven: AtomicBool,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Runners {
-    runners: Vec<Runner>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Runner {
-    id: u64,
-    name: String,
-    status: String,
-    busy: bool,
+#[derive(Deserialize)]
+struct Made {
+    #[serde(default)]
+    runner: Option<Numbered>,
+    encoded_jit_config: SecretString,
 }
 
 #[derive(Deserialize)]
-struct Made {
-    encoded_jit_config: SecretString,
+struct Numbered {
+    id: u64,
 }
 
 #[derive(Deserialize)]
@@ -79,7 +79,21 @@ struct RegistrationToken {
 
 #[derive(Serialize, Deserialize)]
 struct Groups {
+    #[serde(default)]
+    total_count: Option<usize>,
     runner_groups: Vec<Group>,
+}
+
+impl Page for Groups {
+    type Row = Group;
+
+    fn rows(self) -> (Option<usize>, Vec<Group>) {
+        (self.total_count, self.runner_groups)
+    }
+
+    fn id(group: &Group) -> u64 {
+        group.id
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -118,7 +132,8 @@ impl GitHub {
         let reader = Reader::new(configured, list, settings.poll);
         let set = settings.scale_set.clone().map(|spec| ScaleSet::new(spec, api.plain()));
         let (group, proven) = (Mutex::default(), AtomicBool::new(false));
-        Self { api, settings, reader, set, command, group, proven }
+        let (ids, listed) = (Ids::default(), Mutex::default());
+        Self { api, settings, reader, set, ids, listed, command, group, proven }
     }
 
     fn path(&self, rest: &str) -> String {
@@ -171,31 +186,16 @@ impl GitHub {
         Ok(answer.ok()?.json::<RegistrationToken>()?.token)
     }
 
-    async fn runners(&self) -> Result<Vec<Runner>, DemandError> {
-        let rows = |page: Runners| page.runners;
-        let all = self.api.pages(Purpose::Look, &self.path("runners"), rows).await;
-        all.map_err(|error| self.lacking(Part::Runners, error))
-    }
-
-    /// Rows of exactly this name.
-    async fn rows(&self, runner: &RunnerName) -> Result<Vec<u64>, DemandError> {
-        let path = self.path(&format!("runners?name={}", plain(runner.as_str())));
-        let all = self.api.pages(Purpose::Act, &path, |page: Runners| page.runners).await;
-        let all = all.map_err(|error| self.lacking(Part::Runners, error))?.into_iter();
-        // Older servers do not know the filter.
-        Ok(all.filter(|row| row.name == runner.as_str()).map(|row| row.id).collect())
-    }
-
-    async fn look_at_all(&self) -> Result<SourceSight, DemandError> {
+    async fn look_at_all(&self, known: &Known) -> Result<SourceSight, DemandError> {
         self.api.begin();
         self.try_permissions().await?;
         let made = self.set.as_ref().map(ScaleSet::made).unwrap_or_default();
-        let runners = self.runners().await?;
-        let own = |row: &Runner| RunnerName::parse(&row.name).is_some();
-        let runners: Vec<Runner> = runners.into_iter().filter(own).collect();
+        let mut seen = self.seen(known).await?;
         let mut running = BTreeMap::new();
         let jobs = if let Some(set) = &self.set {
-            let rows = runners.iter().map(|row| (row.name.clone(), row.busy)).collect();
+            let rows = seen.rows.iter().map(|row| (row.name.clone(), row.busy)).collect();
+            // Of one that was neither seen nor asked for nothing is known.
+            let made = made.into_iter().filter(|name| seen.tells_of(name)).collect();
             set.jobs(&self.set_labels(set), &made, &rows).await?
         } else {
             let read = self.reader.read(&self.api).await;
@@ -204,17 +204,28 @@ impl GitHub {
             let allowed = self.settings.labels.as_ref();
             found.waiting.into_iter().filter_map(|job| job.sight(allowed)).collect()
         };
-        let rows = runners.into_iter().map(|row| {
-            let job = running.get(&row.name);
+        // A job says whose it is, too: of one without a row it can not end.
+        let at_work = known.keys().filter(|name| running.contains_key(name.as_str()));
+        let unseen: Vec<&RunnerName> = at_work.filter(|name| !seen.shows(name.as_str())).collect();
+        for name in unseen {
+            let online = !seen.gone.remove(name);
+            seen.busy.push((name.clone(), online));
+        }
+        let rows = seen.rows.into_iter().map(|row| (row.name, row.status == "online", row.busy));
+        let busy = seen.busy.into_iter().map(|(name, online)| (name.to_string(), online, true));
+        let rows = rows.chain(busy).map(|(name, online, busy)| {
+            let job = running.get(&name);
             RowSight {
-                runner: RunnerName::new(&row.name),
-                online: row.status == "online",
-                jobs: (row.busy || job.is_some()).into(),
+                runner: RunnerName::new(&name),
+                online,
+                jobs: (busy || job.is_some()).into(),
                 job: job.map(u64::to_string),
+                idle: Idle::Known,
                 node: NodeSight::default(),
             }
         });
-        Ok(SourceSight { rows: rows.collect(), jobs, unread: 0 })
+        let (rows, gone, whole, numbers) = (rows.collect(), seen.gone, seen.whole, seen.numbers);
+        Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
     }
 
     /// The number of the group that runners are put into.
@@ -230,9 +241,8 @@ impl GitHub {
         if let Some(known) = known {
             return Ok(known);
         }
-        let rows = |page: Groups| page.runner_groups;
-        let all = self.api.pages(Purpose::Act, &self.path("runner-groups"), rows).await;
-        let all = all.map_err(|error| self.lacking(Part::Groups, error))?;
+        let all = self.api.pages::<Groups>(Purpose::Act, &self.path("runner-groups")).await;
+        let all = all.map_err(|error| self.lacking(Part::Groups, error))?.rows;
         let found = all.iter().find(|group| match wanted {
             Some(name) => group.name.eq_ignore_ascii_case(name),
             None => group.default,
@@ -276,14 +286,18 @@ impl GitHub {
                 }
                 _ => {
                     let made = answer.ok().map_err(|error| self.lacking(Part::Runners, error))?;
-                    return Ok(made.json::<Made>()?.encoded_jit_config);
+                    let made: Made = made.json()?;
+                    if let Some(row) = made.runner {
+                        self.ids.learn(wish.runner.as_str(), row.id);
+                    }
+                    return Ok(made.encoded_jit_config);
                 }
             }
         }
     }
 
     async fn strike_rows(&self, runner: &RunnerName) -> Result<(), DemandError> {
-        for id in self.rows(runner).await? {
+        for id in self.numbers(runner).await? {
             let path = self.path(&format!("runners/{id}"));
             let answer = self.api.send(Purpose::Act, Method::DELETE, &path, None, None).await?;
             if !matches!(answer.status, 404 | 410) {
@@ -330,8 +344,8 @@ fn repository_of(body: &[u8]) -> Option<String> {
 }
 
 impl Connector for GitHub {
-    fn look(&self) -> BoxFuture<'_, Result<SourceSight, DemandError>> {
-        Box::pin(self.look_at_all())
+    fn look<'a>(&'a self, known: &'a Known) -> BoxFuture<'a, Result<SourceSight, DemandError>> {
+        Box::pin(self.look_at_all(known))
     }
 
     fn watch(self: Arc<Self>, wake: Wake, ended: Ended) -> Option<BoxFuture<'static, ()>> {
@@ -363,16 +377,15 @@ impl Connector for GitHub {
     }
 
     fn quiet<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
-        Box::pin(async move {
-            // It takes one job anyway; without its row it takes none, and with a job it keeps its row.
-            match self.strike_rows(runner).await {
-                Err(DemandError::Status { status: 422, .. }) => Ok(()),
-                other => other,
-            }
-        })
+        // It takes one job anyway; without its row it takes none. With a job it keeps its row: 422.
+        Box::pin(self.strike_rows(runner))
     }
 
     fn strike<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
-        Box::pin(self.strike_rows(runner))
+        Box::pin(async move {
+            self.strike_rows(runner).await?;
+            self.ids.forget(runner);
+            Ok(())
+        })
     }
 }

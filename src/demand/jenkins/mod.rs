@@ -14,12 +14,13 @@ mod sight;
 mod tests;
 mod why;
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use bytes::Bytes;
 use drover_actors::id::RunnerName;
-use drover_actors::ports::SourceSight;
+use drover_actors::ports::{Known, RowSight, SourceSight};
 use drover_actors::spec::Mode;
 use futures_util::future::BoxFuture;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -29,10 +30,11 @@ use serde::Deserialize;
 use super::connector::{Connector, Enlist, Kit, KitFile};
 use super::error::DemandError;
 use super::http::{Answer, Http};
+use super::rows::{Found, Ids, Listing, Seen};
 use crate::ssh::quote;
 use client::{Client, is_page, not_ready};
 use node::{Node, Way};
-use sight::{Memory, NODES, Nodes, QUEUE, QUIET};
+use sight::{Computer, Memory, NODE, NODES, Nodes, QUEUE, QUIET};
 
 /// A node that is never connected: without any, Jenkins does not say which labels builds wait for.
 const SIGN: &str = "drover-labels";
@@ -76,6 +78,7 @@ pub struct Jenkins {
     memory: Mutex<Memory>,
     /// Jenkins' agent, with the version of Jenkins that it came with.
     jar: Mutex<Option<(String, Bytes)>>,
+    ids: Ids,
 }
 
 #[derive(Deserialize)]
@@ -92,10 +95,11 @@ impl Jenkins {
         let login = format!("{username}:{}", secret.expose_secret());
         let login = base64::engine::general_purpose::STANDARD.encode(login);
         let client = Client::new(http.with_authorization(format!("Basic {login}").into()));
-        Self { client, launch: launch.clone(), memory: Mutex::default(), jar: Mutex::default() }
+        let (launch, memory, jar) = (launch.clone(), Mutex::default(), Mutex::default());
+        Self { client, launch, memory, jar, ids: Ids::default() }
     }
 
-    async fn see(&self) -> Result<SourceSight, DemandError> {
+    async fn see(&self, known: &Known) -> Result<SourceSight, DemandError> {
         let nodes: Nodes = self.client.read(NODES).await?;
         let queue = self.client.read(QUEUE).await?;
         let waiting = {
@@ -107,8 +111,16 @@ impl Jenkins {
         {
             tracing::warn!(error = %error, "node `{SIGN}` can not be made: labels are not told");
         }
-        let rows = nodes.computer.iter().filter_map(sight::Computer::row).collect();
-        Ok(SourceSight { rows, jobs: waiting.jobs, unread: waiting.unread })
+        let find = |name: RunnerName| async move {
+            let path = format!("computer/{name}/api/json?tree={NODE}");
+            let node = self.client.find::<Computer>(&path).await?;
+            Ok(node.map_or(Found::Gone, |node| Found::Rows(vec![node])))
+        };
+        let list = Listing { rows: nodes.computer, whole: true };
+        let Seen { rows, gone, whole, .. } = self.ids.seen(list, known, find).await?;
+        let rows: Vec<RowSight> = rows.iter().filter_map(Computer::row).collect();
+        let (jobs, unread) = (waiting.jobs, waiting.unread);
+        Ok(SourceSight { rows, gone, whole, jobs, unread, ..SourceSight::default() })
     }
 
     /// Makes the node that has Jenkins name labels.
@@ -119,7 +131,7 @@ impl Jenkins {
             description: format!("made by drover; {text}"),
             executors: 1,
             folder: "/nonexistent",
-            labels: std::collections::BTreeSet::new(),
+            labels: BTreeSet::new(),
             mode: Mode::Exclusive,
             java: "java",
             options: "",
@@ -312,8 +324,8 @@ impl Jenkins {
 }
 
 impl Connector for Jenkins {
-    fn look(&self) -> BoxFuture<'_, Result<SourceSight, DemandError>> {
-        Box::pin(self.see())
+    fn look<'a>(&'a self, known: &'a Known) -> BoxFuture<'a, Result<SourceSight, DemandError>> {
+        Box::pin(self.see(known))
     }
 
     fn enlist<'a>(&'a self, wish: Enlist<'a>) -> BoxFuture<'a, Result<Kit, DemandError>> {

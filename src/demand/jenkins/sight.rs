@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_actors::id::RunnerName;
-use drover_actors::ports::{JobSight, NodeSight, RowSight, Shut};
+use drover_actors::ports::{Idle, JobSight, NodeSight, RowSight, Shut};
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
 use serde::Deserialize;
 
+use super::super::rows::Row;
 use super::node;
 use super::why::{self, Waits};
 
+/// What is asked of one node.
+pub const NODE: &str = "displayName,description,offline,temporarilyOffline,offlineCauseReason,\
+    offlineCause[description],assignedLabels[name],executors[idle,currentExecutable[number,url]]";
 /// What is asked of nodes.
 pub const NODES: &str = "computer/api/json?tree=computer[displayName,description,offline,\
     temporarilyOffline,offlineCauseReason,offlineCause[description],assignedLabels[name],\
@@ -170,6 +174,7 @@ impl Computer {
             online: !self.offline || self.temporarily_offline,
             jobs: u32::try_from(jobs).unwrap_or(u32::MAX),
             job: first,
+            idle: Idle::Known,
             node: NodeSight { running, shut, reason: reason.filter(|_| self.offline) },
         })
     }
@@ -185,6 +190,19 @@ impl Computer {
         };
         if taken { Some(all()) } else { made_for }
     }
+}
+
+/// A node is known by its name alone.
+impl Row for Computer {
+    fn number(&self) -> Option<u64> {
+        None
+    }
+
+    fn name(&self) -> &str {
+        &self.display_name
+    }
+
+    fn rename(&mut self, _: &RunnerName) {}
 }
 
 /// Text of Jenkins', bounded and on one line.

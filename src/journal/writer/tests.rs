@@ -5,26 +5,41 @@ use drover_actors::id::{AgentId, CloudId, ClusterId, Installation, VmId};
 use drover_actors::time::{Moment, Now, WallTime};
 
 use super::*;
-use crate::journal::{MemoryLog, RedbLog};
+use crate::journal::{MemoryLog, Predecessor, RedbLog, Successor};
 
 /// A clock that is moved by hand.
 #[derive(Default)]
-struct Hands(AtomicU64);
+struct Hands {
+    mono: AtomicU64,
+    /// How far the wall clock was set ahead.
+    ahead: AtomicI64,
+}
 
 impl Hands {
     fn forward(&self, millis: u64) {
-        self.0.fetch_add(millis, Ordering::Relaxed);
+        self.mono.fetch_add(millis, Ordering::Relaxed);
+    }
+
+    fn set(&self, ahead: i64) {
+        self.ahead.store(ahead, Ordering::Relaxed);
     }
 }
 
 impl Ambient for Hands {
     fn now(&self) -> Now {
-        Now { mono: Moment(self.0.load(Ordering::Relaxed)), wall: WallTime(1_000) }
+        let mono = Moment(self.mono.load(Ordering::Relaxed));
+        let wall = WallTime(1_000 + self.ahead.load(Ordering::Relaxed)) + (mono - Moment(0));
+        Now { mono, wall }
     }
 
     fn draw(&self) -> u64 {
         4
     }
+}
+
+/// That moment by a wall clock that nobody set.
+fn at(mono: Moment) -> Now {
+    Now { mono, wall: WallTime(1_000) + (mono - Moment(0)) }
 }
 
 struct Still;
@@ -227,8 +242,12 @@ impl Log for Broken {
         self.0.snapshot()
     }
 
-    fn compact(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), LogError> {
-        self.0.compact(seq, snapshot)
+    fn successor(&mut self, seq: u64) -> Result<Box<dyn Successor>, LogError> {
+        self.0.successor(seq)
+    }
+
+    fn succeed(&mut self, at: u64, records: &[Vec<u8>]) -> Result<Predecessor, LogError> {
+        self.0.succeed(at, records)
     }
 }
 
@@ -267,8 +286,12 @@ impl Log for Hung {
         self.0.snapshot()
     }
 
-    fn compact(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), LogError> {
-        self.0.compact(seq, snapshot)
+    fn successor(&mut self, seq: u64) -> Result<Box<dyn Successor>, LogError> {
+        self.0.successor(seq)
+    }
+
+    fn succeed(&mut self, at: u64, records: &[Vec<u8>]) -> Result<Predecessor, LogError> {
+        self.0.succeed(at, records)
     }
 }
 
@@ -287,13 +310,13 @@ async fn a_write_that_hangs_is_told_until_it_is_over() {
         tokio::task::yield_now().await;
     }
     let begun = Moment(opened.writer.under.begun.load(Ordering::Acquire));
-    opened.writer.look(begun + Duration::from_secs(9));
-    opened.writer.look(begun + Duration::from_secs(12));
+    opened.writer.look(at(begun + Duration::from_secs(9)));
+    opened.writer.look(at(begun + Duration::from_secs(12)));
     go.send(()).unwrap();
     assert_eq!(append.await, Ok(1));
     let text = "a write is under way for 12 s: the disk does not answer".to_owned();
     assert_eq!(*told.lock().unwrap(), [Some(text), None]);
-    opened.writer.look(begun + Duration::from_secs(60));
+    opened.writer.look(at(begun + Duration::from_secs(60)));
     assert_eq!(told.lock().unwrap().len(), 2, "nothing is under way");
 }
 
@@ -312,4 +335,30 @@ async fn a_write_that_fails_may_succeed_again_and_ends_nothing() {
     assert!(
         opened.ended.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty)
     );
+}
+
+// Invariant: times that are written down go by the clock as it is, also when it was set meanwhile.
+
+#[tokio::test]
+async fn a_clock_that_is_set_while_the_service_runs_is_written_down_before_what_follows() {
+    let (log, clock) = (MemoryLog::new(), Arc::new(Hands::default()));
+    let options = WriterOptions { threaded: false, snapshot_every: 100 };
+    let path = std::path::Path::new("journal.redb");
+    let opened = Writer::open(log.clone(), path, clock.clone(), options).unwrap();
+    assert_eq!(opened.writer.append(vec![burn(101), burn(102)]).await, Ok(1));
+    let day = 24 * 3_600_000;
+    clock.forward(5_000);
+    // A few seconds are no step.
+    clock.set(9_000);
+    assert_eq!(opened.writer.append(vec![burn(103)]).await, Ok(3));
+    clock.set(day);
+    assert_eq!(opened.writer.append(vec![burn(104), burn(105)]).await, Ok(5), "after the clock's");
+    clock.set(-day);
+    opened.writer.look(clock.now());
+    opened.writer.look(clock.now());
+    assert_eq!(opened.writer.last_seq(), 7, "once");
+    let ledger = inline(log, 100).unwrap().ledger;
+    let burned = ledger.burned.values().next().unwrap();
+    let ago = |vmid: u32| clock.now().wall.0 - burned[&VmId(vmid)].0;
+    assert_eq!([101, 103, 104].map(ago), [5_000, -9_000, 0]);
 }

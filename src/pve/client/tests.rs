@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use drover_actors::cluster::traffic::Kind;
 use drover_actors::fault::FaultKind;
 use serde_json::{Value, json};
 use tokio::time::{Duration, advance};
@@ -204,4 +205,62 @@ fn a_cloud_without_endpoints_is_refused() {
     let connection = crate::pve::script::connection(&[], token());
     let error = Client::new(CloudId::new("primary"), &connection, &script).map(|_| ()).unwrap_err();
     assert_eq!(error.to_string(), "the cloud `primary` has no endpoint: give one");
+}
+
+// Invariant: what waits for its turn was not sent, and is nobody's fault.
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_has_no_turn_in_time_is_not_sent_and_is_no_time_out_of_proxmox() {
+    let script = Script::new(|_| Step::Silence);
+    let client = script.client(&["a"], token());
+    let start = tokio::time::Instant::now();
+    let fourth = async {
+        tokio::task::yield_now().await;
+        let error = put(&client).await.unwrap_err();
+        (client.fault(&error), start.elapsed(), script.seen().len())
+    };
+    let (_, _, _, (fault, waited, sent)) =
+        tokio::join!(put(&client), put(&client), put(&client), fourth);
+    assert_eq!(
+        (fault.kind.clone(), waited, sent),
+        (FaultKind::Contention, Duration::from_secs(30), 3)
+    );
+    insta::assert_snapshot!(fault, @"`PUT /nodes/n/qemu/101/config` was not sent to `https://a:8006`: the call waited 30 s for its turn, and 0 others wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_asker_goes_away_leaves_its_place_to_the_next() {
+    let script = Script::new(|asked| match asked {
+        "GET /version" => Step::Data(json!(1)),
+        _ => Step::Silence,
+    });
+    let client = script.client(&["a"], token());
+    for _ in 0..20 {
+        let given_up = tokio::time::timeout(Duration::from_secs(1), put(&client)).await;
+        assert!(given_up.is_err());
+    }
+    assert_eq!(script.seen().len(), 20);
+    assert_eq!(read(&client).await.unwrap(), json!(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_asked_for_while_everything_else_waits() {
+    let script = Script::new(|asked| match asked {
+        "GET /version" => Step::Data(json!(1)),
+        _ => Step::Silence,
+    });
+    let client = script.client(&["a"], token());
+    let flood = futures_util::future::join_all((0..50).map(|n| {
+        let path = format!("/nodes/n{n}/qemu/101/status/current");
+        let client = Arc::clone(&client);
+        async move { client.get::<Value>(&path, Vec::new()).await.is_err() }
+    }));
+    let health = async {
+        tokio::task::yield_now().await;
+        let start = tokio::time::Instant::now();
+        let asked = crate::pve::calls::as_kind(Kind::Vital, read(&client)).await;
+        (asked.unwrap(), start.elapsed(), script.seen().len())
+    };
+    let (_, health) = tokio::join!(flood, health);
+    assert_eq!(health, (json!(1), Duration::ZERO, 7));
 }

@@ -1,5 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -82,7 +84,10 @@ async fn a_cloud_that_is_not_there_is_unreachable() {
     let script = Script::new(|_| Step::Silence);
     let port = port(&script, &["primary"]);
     port.drop_cloud(&primary());
-    assert_eq!(port.survey(&primary()).await.unwrap_err().kind, FaultKind::Unreachable);
+    assert_eq!(
+        port.survey(&primary(), Duration::ZERO).await.unwrap_err().kind,
+        FaultKind::Unreachable
+    );
     assert!(script.seen().is_empty());
 }
 
@@ -122,6 +127,28 @@ async fn an_id_is_not_free_behind_another_cluster() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_guest_is_not_gone_where_the_name_leads_to_another_cluster_by_now() {
+    let elsewhere = Arc::new(AtomicBool::new(false));
+    let moved = elsewhere.clone();
+    let script = Script::new(move |asked| match asked {
+        "GET /version" => Step::Data(json!({"version": "8.4.21"})),
+        "GET /cluster/status" => Step::Data(status(1)),
+        "GET /nodes/localhost/certificates/info" => {
+            let first = if moved.load(Ordering::Relaxed) { "00" } else { "9F" };
+            let root = format!("{first}:31:C0:AA:52:E7:D4:10");
+            Step::Data(json!([{"filename": "pve-root-ca.pem", "fingerprint": root}]))
+        }
+        "GET /cluster/nextid vmid=101" => Step::Data(json!("101")),
+        asked => panic!("{asked}"),
+    });
+    let port = port(&script, &["primary"]);
+    port.identify(&primary()).await.unwrap();
+    assert_eq!(port.look(&vm()).await.unwrap().id, IdSight::Free);
+    elsewhere.store(true, Ordering::Relaxed);
+    assert_eq!(port.look(&vm()).await.unwrap().id, IdSight::Unknown);
+}
+
 /// Dials whatever cluster is behind the name at that time.
 struct Switched(Arc<Mutex<Script>>);
 
@@ -148,7 +175,7 @@ async fn a_survey_reads_loose_rows() {
             {"type": "storage", "id": "storage/pve1/local", "node": "pve1"},
         ])),
     });
-    let survey = port(&script, &["primary"]).survey(&primary()).await.unwrap();
+    let survey = port(&script, &["primary"]).survey(&primary(), Duration::ZERO).await.unwrap();
     assert!(!survey.quorate);
     let [fresh, template, container] = survey.guests.as_slice() else { panic!("{survey:?}") };
     assert_eq!((fresh.vmid, fresh.name.as_ref()), (VmId(101), None));
@@ -157,7 +184,63 @@ async fn a_survey_reads_loose_rows() {
     assert!(template.template && !template.container);
     assert!(container.container && container.status == "unknown");
     let asked = ["a GET /cluster/status", "b GET /cluster/status"];
-    assert_eq!(script.seen(), [asked[0], asked[1], "b GET /cluster/resources type=vm"]);
+    assert_eq!(script.seen(), [asked[0], asked[1], "b GET /cluster/resources"]);
+}
+
+// Invariant: whoever needs the list of a cluster shares it with all who needed it shortly before.
+
+fn listing() -> Script {
+    Script::new(|asked| match asked {
+        "GET /version" => Step::Data(json!({"version": "8.4.21"})),
+        "GET /cluster/status" => Step::Data(status(1)),
+        "GET /cluster/resources" => Step::Data(json!([
+            {"type": "qemu", "vmid": 101, "node": "pve1", "status": "running"},
+        ])),
+        _ => Step::Data(
+            json!([{"filename": "pve-root-ca.pem", "fingerprint": "9F:31:C0:AA:52:E7:D4:10"}]),
+        ),
+    })
+}
+
+fn lists(script: &Script) -> usize {
+    script.seen().iter().filter(|call| call.contains("/cluster/resources")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_read_once_in_ten_seconds_for_all_clouds_of_a_cluster() {
+    let (script, second) = (listing(), CloudId::new("second"));
+    let port = port(&script, &["primary", "second"]);
+    port.identify(&primary()).await.unwrap();
+    port.identify(&second).await.unwrap();
+    let within = Duration::from_secs(10);
+    let (one, other, fleet) = tokio::join!(
+        port.survey(&primary(), within),
+        port.survey(&second, within),
+        port.fleet(&second),
+    );
+    assert_eq!((one.unwrap().guests.len(), other.unwrap().guests.len()), (1, 1));
+    assert_eq!(fleet.unwrap().guests().len(), 1);
+    assert_eq!(lists(&script), 1);
+    tokio::time::advance(Duration::from_secs(9)).await;
+    let survey = port.survey(&primary(), within).await.unwrap();
+    assert!(survey.age >= Duration::from_secs(9) && lists(&script) == 1, "{survey:?}");
+    port.survey(&primary(), Duration::ZERO).await.unwrap();
+    assert_eq!(lists(&script), 2, "somebody wants to know how it is now");
+    tokio::time::advance(within).await;
+    port.fleet(&second).await.unwrap();
+    assert_eq!(lists(&script), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_could_not_be_read_is_refused_to_all_who_waited_for_it() {
+    let script = Script::new(|asked| match asked {
+        "GET /cluster/status" => Step::Data(status(1)),
+        _ => Step::Silence,
+    });
+    let port = port(&script, &["primary"]);
+    let all = futures_util::future::join_all((0..20).map(|_| port.fleet(&primary()))).await;
+    assert!(all.iter().all(Result::is_err));
+    assert_eq!(lists(&script), 1);
 }
 
 // Invariant: only a quorate endpoint's word frees an id.
@@ -247,7 +330,7 @@ async fn a_guest_that_moved_is_found() {
             500,
             "Configuration file 'nodes/pve1/qemu-server/101.conf' does not exist\n",
         ),
-        "GET /cluster/resources type=vm" => {
+        "GET /cluster/resources" => {
             Step::Data(json!([{"type": "qemu", "vmid": 101, "node": "pve2"}]))
         }
         "GET /nodes/pve2/qemu/101/config" => Step::Data(config()),

@@ -75,7 +75,7 @@ pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
     if !sight.quorate {
         return Err("the cluster has no quorum, so nothing can be made on it".to_owned());
     }
-    let rows = client.resources(false).await.map_err(told)?;
+    let (_, rows) = client.resources(false).await.map_err(told)?;
     let vmid = |row: &Resource| row.vmid.and_then(|id| u32::try_from(id).ok());
     let mut now = Now { taken: rows.iter().filter_map(vmid).collect(), ..Now::default() };
     for row in rows.iter().filter(|row| is_tagged(row)) {

@@ -8,6 +8,7 @@ pub mod access;
 mod answer;
 mod body;
 pub mod certificates;
+mod connections;
 mod format;
 pub mod http;
 mod index;
@@ -31,6 +32,7 @@ use super::rights::{Reset, Routes};
 use super::spec::{ClusterSpec, PveVersion};
 
 use access::Access;
+pub use connections::{Connections, Seat};
 use http::{Place, Request, Response};
 use permission::{Check, Permission};
 use schema::{Route, SCHEMA};
@@ -54,6 +56,7 @@ pub struct Door {
     loose: Option<u64>,
     served: AtomicU64,
     record: Option<Arc<Record>>,
+    connections: Connections,
 }
 
 impl Door {
@@ -75,7 +78,13 @@ impl Door {
             loose: spec.loose_types.then_some(seed),
             served: AtomicU64::new(0),
             record,
+            connections: Connections::new(spec),
         })
+    }
+
+    /// The connections its nodes have.
+    pub fn connections(&self) -> &Connections {
+        &self.connections
     }
 
     /// Whether a node takes connections; one that is not known does, as `localhost` would.
@@ -151,9 +160,11 @@ impl Door {
         };
         let given = inputs.get("newid").or_else(|| inputs.get("vmid")).map(Input::text);
         let guest = given.or_else(|| in_path.get("vmid").cloned());
+        let node = in_path.get("node").filter(|node| *node != "localhost");
         Asked {
             method: request.method.clone(),
             route,
+            node: node.unwrap_or(&request.node).clone(),
             guest: guest.and_then(|id| id.parse().ok()),
             at: tokio::time::Instant::now(),
         }
@@ -217,9 +228,12 @@ impl Door {
         if reset == Some(Reset::Before) {
             return Err(ApiError::hop(NO_ANSWER, ""));
         }
-        let call = |(method, route)| Call {
+        let owner = node.clone().filter(|_| route.proxy);
+        let call = |(method, route, protected)| Call {
             caller,
             at: request.node.clone(),
+            on: owner.unwrap_or_else(|| request.node.clone()),
+            protected,
             method,
             route,
             node,
@@ -306,7 +320,7 @@ impl Door {
     async fn run(
         &self,
         route: &'static Route,
-        call: impl FnOnce((&'static str, &'static str)) -> Call,
+        call: impl FnOnce((&'static str, &'static str, bool)) -> Call,
     ) -> Outcome {
         if route.method == "GET"
             && let Some(list) = index::list(&route.path)
@@ -316,7 +330,7 @@ impl Door {
         if route.path == "/version" || route.path == "/nodes/{node}/version" {
             return Ok(Answer::new(version(self.version)));
         }
-        let mut call = call((&route.method, &route.path));
+        let mut call = call((&route.method, &route.path, route.protected));
         if let Some(route) = agent_command(route, &call.params) {
             (call.method, call.route) = (&route.method, &route.path);
         }

@@ -64,6 +64,9 @@ pub struct Route {
     /// Runs on the node named in the path.
     #[serde(default)]
     pub proxy: bool,
+    /// Handled by pvedaemon.
+    #[serde(default)]
+    pub protected: bool,
     /// Whether unknown parameters are let through.
     #[serde(default)]
     pub additional: bool,

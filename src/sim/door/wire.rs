@@ -26,9 +26,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use super::Door;
 use super::certificates::Certificates;
 use super::http::{BODY_LIMIT, Request, Response, UPLOAD_LIMIT, is_upload};
+use super::{Door, Seat};
 
 /// Requests after which a connection is closed.
 const KEEP_ALIVE: usize = 100;
@@ -185,11 +185,11 @@ async fn accept(server: Arc<Server>, listener: TcpListener, mut stopped: watch::
     loop {
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
-            accepted = listener.accept() => match accepted {
+            (seat, accepted) = next(&server.face, &listener) => match accepted {
                 // A node without power takes nothing.
                 Ok((stream, _)) if !server.face.door.answers_on(&server.face.node) => drop(stream),
                 Ok((stream, _)) => {
-                    connections.spawn(connection(Arc::clone(&server), stream));
+                    connections.spawn(connection(Arc::clone(&server), stream, seat));
                 }
                 Err(error) => tracing::warn!(%error, "simulated node cannot accept"),
             },
@@ -199,7 +199,13 @@ async fn accept(server: Arc<Server>, listener: TcpListener, mut stopped: watch::
     connections.shutdown().await;
 }
 
-async fn connection(server: Arc<Server>, stream: TcpStream) {
+/// The next connection, as soon as the node takes one more.
+async fn next(face: &Face, listener: &TcpListener) -> (Seat, io::Result<(TcpStream, SocketAddr)>) {
+    let seat = face.door.connections().take(&face.node).await;
+    (seat, listener.accept().await)
+}
+
+async fn connection(server: Arc<Server>, stream: TcpStream, seat: Seat) {
     let _unneeded = stream.set_nodelay(true);
     let mut first = [0_u8; 1];
     // A TLS record of a handshake begins with 22.
@@ -213,7 +219,7 @@ async fn connection(server: Arc<Server>, stream: TcpStream) {
         Ok(stream) => {
             let mut renewals = server.renewals.clone();
             renewals.mark_unchanged();
-            serve(Arc::clone(&server.face), TokioIo::new(stream), renewals).await;
+            serve(Arc::clone(&server.face), TokioIo::new(stream), (renewals, seat)).await;
         }
         Err(error) => tracing::debug!(%error, "tls handshake with simulated node failed"),
     }
@@ -233,16 +239,17 @@ struct Activity {
     idle_since: AtomicU64,
 }
 
-async fn serve<I>(face: Arc<Face>, io: I, mut renewals: watch::Receiver<()>)
+async fn serve<I>(face: Arc<Face>, io: I, (mut renewals, seat): (watch::Receiver<()>, Seat))
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     let (start, activity) = (Instant::now(), Arc::new(Activity::default()));
+    let seat = &seat;
     let service = service_fn(|request: HyperRequest<Incoming>| {
         let (face, activity) = (Arc::clone(&face), Arc::clone(&activity));
         activity.running.fetch_add(1, Ordering::Relaxed);
         async move {
-            let response = answer(&face, request, &activity).await;
+            let response = answer(&face, request, &activity, seat).await;
             let now = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
             activity.idle_since.store(now, Ordering::Relaxed);
             activity.running.fetch_sub(1, Ordering::Relaxed);
@@ -285,6 +292,7 @@ async fn answer(
     face: &Face,
     request: HyperRequest<Incoming>,
     activity: &Activity,
+    seat: &Seat,
 ) -> Option<HyperResponse<Full<Bytes>>> {
     let (head, body) = request.into_parts();
     let headers = head.headers.iter().map(|(name, value)| {
@@ -316,6 +324,7 @@ async fn answer(
     let served = tokio::spawn(async move { door.serve(request).await }).await;
     let response = served.unwrap_or_else(|_| Response::new(500, "got unexpected end of worker"));
     let last = activity.served.fetch_add(1, Ordering::Relaxed) + 1 >= KEEP_ALIVE;
+    let last = last || seat.is_crowded();
     (!response.reset).then(|| shape(response, last))
 }
 

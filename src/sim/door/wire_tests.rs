@@ -12,9 +12,10 @@ use tokio_rustls::client::TlsStream;
 
 use super::*;
 use crate::sim::clock::WallClock;
+use crate::sim::door::Connections;
 use crate::sim::door::access::Access;
 use crate::sim::door::tests::{Listener, spec};
-use crate::sim::spec::PveVersion;
+use crate::sim::spec::{ClusterSpec, NodeSpec, PveVersion, WorkersSpec};
 
 const TOKEN: &str = "Authorization: PVEAPIToken=root@pam!full=secret";
 
@@ -162,11 +163,38 @@ async fn an_idle_connection_ends_after_five_seconds() {
     let (mut client, server) = tokio::io::duplex(64 * 1024);
     let face = Arc::new(Face { door: door(), node: "pve1".into() });
     let (_renewed, renewals) = watch::channel(());
-    tokio::spawn(serve(face, TokioIo::new(server), renewals));
+    let seat = face.door.connections().take("pve1").await;
+    tokio::spawn(serve(face, TokioIo::new(server), (renewals, seat)));
     tokio::time::sleep(Duration::from_secs(3)).await;
     let (head, _) = exchange(&mut client, &get("/version"), "").await;
     assert!(head.contains("Connection: Keep-Alive"));
     let answered = Instant::now();
     assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0);
     assert_eq!(answered.elapsed(), IDLE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_with_nearly_all_its_connections_keeps_none_alive() {
+    let (mut client, server) = tokio::io::duplex(64 * 1024);
+    let face = Arc::new(Face { door: door(), node: "pve1".into() });
+    let (_renewed, renewals) = watch::channel(());
+    let node = NodeSpec::named("pve1");
+    let one = ClusterSpec { nodes: vec![node], workers: WorkersSpec::of(1), ..spec() };
+    let connections = Connections::new(&one);
+    let mut seats = Vec::new();
+    for _ in 0..481 {
+        seats.push(connections.take("pve1").await);
+    }
+    let seat = seats.pop().unwrap();
+    tokio::spawn(serve(face, TokioIo::new(server), (renewals, seat)));
+    let (head, _) = exchange(&mut client, &get("/version"), "").await;
+    assert!(head.contains("Connection: close"), "{head}");
+    while seats.len() < 499 {
+        seats.push(connections.take("pve1").await);
+    }
+    let full = Duration::from_secs(60);
+    let _last = connections.take("pve1").await;
+    assert!(tokio::time::timeout(full, connections.take("pve1")).await.is_err());
+    seats.pop();
+    assert!(tokio::time::timeout(full, connections.take("pve1")).await.is_ok());
 }

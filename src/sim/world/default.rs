@@ -33,13 +33,7 @@ impl ClusterSpec {
 }
 
 fn node(name: &str) -> NodeSpec {
-    NodeSpec {
-        name: name.to_owned(),
-        cpus: 16,
-        memory_bytes: 64 << 30,
-        bridges: vec!["vmbr0".into()],
-        vlan_aware: vec!["vmbr0".into()],
-    }
+    NodeSpec { vlan_aware: vec!["vmbr0".into()], ..NodeSpec::named(name) }
 }
 
 fn storage(name: &str, kind: &str, content: &[&str], shared: bool) -> StorageSpec {

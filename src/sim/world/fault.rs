@@ -22,7 +22,7 @@ pub struct Faults {
     pub nodes: Vec<NodeFault>,
     /// Guests whose agent does not do its duty.
     pub agents: Vec<AgentFault>,
-    /// Calls a node works on at the same time; 0 for no bound.
+    /// Workers of each daemon of a node; 0 for as many as the cluster's description says.
     pub workers_per_node: usize,
 }
 
@@ -192,6 +192,8 @@ pub enum AgentHealth {
     Dead,
     /// It reports addresses that are not the guest's.
     Lying,
+    /// It tells everything of another guest that runs: its addresses and its host keys.
+    Posing,
     /// It answers pings and takes no command to its end.
     Stuck,
 }

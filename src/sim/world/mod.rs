@@ -19,6 +19,7 @@ mod config;
 mod content;
 mod copy;
 mod create;
+mod daemons;
 mod default;
 mod destroy;
 mod dice;
@@ -61,7 +62,6 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
 pub use self::clock::EPOCH;
 pub use self::fault::{
@@ -73,6 +73,7 @@ pub use self::side::SideDoor;
 pub use self::state::Others;
 
 use self::clock::Clock;
+use self::daemons::Daemons;
 use self::dice::Dice;
 use self::fault::FaultBook;
 use self::lock::{Hold, LockName, Locks, Mode};
@@ -82,7 +83,7 @@ use crate::sim::call::{ApiError, Call, Outcome};
 use crate::sim::guest::GuestHost;
 use crate::sim::record::Record;
 use crate::sim::rights::{Reset, Rights, Routes};
-use crate::sim::spec::{ClusterSpec, PveVersion};
+use crate::sim::spec::{ClusterSpec, PveVersion, WorkersSpec};
 
 /// How long a storage lock is waited for, and a cluster-wide one held at most.
 const STORAGE_WAIT: Duration = Duration::from_secs(10);
@@ -224,7 +225,7 @@ pub(crate) struct Cluster {
     pub(crate) locks: Arc<Locks>,
     pub(crate) rights: Arc<dyn Rights>,
     pub(crate) guests: Arc<dyn GuestHost>,
-    pub(crate) blocking: BTreeMap<String, Arc<Semaphore>>,
+    pub(crate) daemons: Daemons,
     pub(crate) record: Option<Arc<Record>>,
     state: Mutex<State>,
 }
@@ -260,15 +261,11 @@ impl Cluster {
             (node.name.clone(), Node::new(node.clone(), id, phase))
         });
         let nodes = nodes.collect();
-        let workers = options.faults.workers_per_node;
-        let blocking = if workers == 0 {
-            BTreeMap::new()
-        } else {
-            let gate = |node: &crate::sim::spec::NodeSpec| {
-                (node.name.clone(), Arc::new(Semaphore::new(workers)))
-            };
-            spec.nodes.iter().map(gate).collect()
+        let workers = match options.faults.workers_per_node {
+            0 => spec.workers,
+            count => WorkersSpec::of(count),
         };
+        let daemons = Daemons::new(spec.nodes.iter().map(|node| node.name.as_str()), workers);
         let storages = spec.storages.iter();
         Self {
             name: spec.name.clone(),
@@ -278,7 +275,7 @@ impl Cluster {
             locks: Arc::new(Locks::default()),
             rights,
             guests,
-            blocking,
+            daemons,
             record: options.record,
             state: Mutex::new(State {
                 clock: Clock::starting_at(options.epoch),

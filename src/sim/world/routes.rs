@@ -51,20 +51,19 @@ impl Cluster {
         }
     }
 
-    /// The handler runs on when its caller has given up.
+    /// A worker of the node handles the call, and runs on when its caller has given up. What
+    /// pveproxy passes on, to pvedaemon or to another node, has the limit of the inner hop.
     async fn hurry(self: &Arc<Self>, call: Call, node: Option<&str>) -> Outcome {
         let cluster = self.clone();
         let place = node.unwrap_or_default().to_owned();
-        let gate = self.blocking.get(&place).cloned();
+        let is_passed_on = call.protected || call.on != call.at;
         let work = tokio::spawn(async move {
-            let _busy = match gate {
-                Some(gate) => gate.acquire_owned().await.ok(),
-                None => None,
-            };
+            let _busy = cluster.daemons.worker(&call.on, call.protected).await;
             cluster.work(&place, cluster.latency.api_call, None).await;
-            dispatch(Ask::new(cluster, call)).await
+            dispatch(Ask::new(cluster.clone(), call)).await
         });
-        match tokio::time::timeout(INNER_HOP, work).await {
+        let limit = if is_passed_on { INNER_HOP } else { Duration::MAX };
+        match tokio::time::timeout(limit, work).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(ApiError::hop(596, "Broken pipe")),
             Err(_) => Err(ApiError::hop(596, "Connection timed out")),

@@ -3,6 +3,11 @@
 //! A system gives a job to a runner that is connected, idle and has its labels; an ephemeral runner
 //! is gone after it, and one that is a node takes job after job, one on each of its executors, until
 //! it is told not to. A guest that ends takes its runner off, and its job hangs there as lost.
+//!
+//! A look reads a list of runners that may be cut, or shift while it is read, and then asks for each
+//! runner by itself that is waited for and that the list did not show.
+
+pub mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,15 +15,18 @@ use std::time::Duration;
 
 use drover::sim::guest::GuestHost;
 use drover::sim::guests::NoneGuests;
+use drover_actors::ambient::Dice;
 use drover_actors::demand::words::{Life, Words};
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{RunnerName, SourceId};
 use drover_actors::ports::{
-    Ask, Demand, HireCall, JobSight, NodeSight, RowSight, Shell, ShellTarget, Shut, SourceSight,
+    Ask, Demand, HireCall, Idle, JobSight, Known, NodeSight, RowSight, Shell, ShellTarget, Shut,
+    SourceSight,
 };
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
 use futures_util::FutureExt;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::shell::Scripted;
@@ -39,6 +47,20 @@ pub enum Habit {
     Idle,
     /// It ends at once.
     Ends,
+}
+
+/// How its list of runners comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Lists {
+    /// As it is.
+    #[default]
+    Whole,
+    /// Rows move from pages that were not read yet to those that were, which may be seen or not.
+    Shift,
+    /// Its first row alone is read.
+    Cut,
+    /// It shifts, and there is no room in a limit to ask for every row by itself.
+    Shy,
 }
 
 /// Where a job is.
@@ -78,6 +100,14 @@ struct Row {
     begun: Option<Instant>,
     habit: Habit,
     quiet: bool,
+    /// Whether it is where its source was before it moved.
+    former: bool,
+    /// What it is asked for by, whatever it is called.
+    number: u64,
+    /// Whether somebody renamed it.
+    renamed: bool,
+    /// Whether it was removed while a job ran on it, which goes on.
+    removed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +122,23 @@ struct System {
     /// Whether that is seen only by making one.
     unseen: bool,
     habits: Vec<Habit>,
+    lists: Lists,
+    /// Whether it guesses which runners are idle.
+    guesses: bool,
+    /// Whether no runner is connected.
+    off: bool,
+    /// Rows that were made.
+    made: u64,
+    /// What its lists do is drawn from this.
+    draws: u64,
+}
+
+impl System {
+    /// One of so many, drawn.
+    fn draw(&mut self, many: u64) -> u64 {
+        self.draws += 1;
+        Dice::from_number(self.draws).below(many)
+    }
 }
 
 /// All CI systems of one world; they outlive crashes.
@@ -152,6 +199,27 @@ impl Ci {
     /// What it refuses is seen only by trying it.
     pub fn hide_refusals(&self, source: &str) {
         self.with(source, |system| system.unseen = true);
+    }
+
+    /// How the system's list of runners comes from here on.
+    pub fn lists(&self, source: &str, lists: Lists) {
+        self.with(source, |system| system.lists = lists);
+    }
+
+    /// The system is elsewhere from here on: what runs where it was goes on there, and is not seen.
+    pub fn moves(&self, source: &str) {
+        self.with(source, |system| system.rows.values_mut().for_each(|row| row.former = true));
+    }
+
+    /// The job that runs on a runner whose guest is as it was.
+    pub fn under_way(&self, source: &SourceId, runner: &RunnerName) -> Option<usize> {
+        let systems = self.systems();
+        let system = systems.get(source)?;
+        system.rows.get(runner).filter(|row| self.lives(row))?;
+        let now = Instant::now();
+        system.jobs.iter().position(
+            |job| matches!(&job.stage, Stage::Running(on, until) if on == runner && *until > now),
+        )
     }
 
     /// The runners of the system are nodes.
@@ -216,7 +284,7 @@ impl Ci {
     pub fn advance(&self) {
         let now = Instant::now();
         for system in self.systems().values_mut() {
-            let System { jobs, rows, nodes, .. } = system;
+            let System { jobs, rows, nodes, off, .. } = system;
             for job in jobs.iter_mut() {
                 let Stage::Running(name, until) = job.stage.clone() else { continue };
                 match rows.get(&name) {
@@ -232,7 +300,7 @@ impl Ci {
                 }
             }
             for (name, row) in rows {
-                let honest = row.habit == Habit::Honest && !row.quiet;
+                let honest = row.habit == Habit::Honest && !row.quiet && !row.removed && !*off;
                 if !honest || !self.lives(row) || row.begun.is_none_or(|at| now < at + CONNECTS) {
                     continue;
                 }
@@ -249,7 +317,7 @@ impl Ci {
         }
     }
 
-    fn sight(&self, source: &SourceId) -> Result<SourceSight, Fault> {
+    fn sight(&self, source: &SourceId, known: &Known) -> Result<SourceSight, Fault> {
         self.advance();
         let now = Instant::now();
         let mut systems = self.systems();
@@ -257,25 +325,67 @@ impl Ci {
         if system.silent {
             return Err(silent(source));
         }
+        let listed = system.jobs.clone();
         let on = |name: &RunnerName| {
-            let all = system.jobs.iter().enumerate();
+            let all = listed.iter().enumerate();
             let here = all.filter(|(_, job)| running_on(job).as_ref() == Some(name));
             here.map(|(place, _)| place.to_string()).collect::<BTreeSet<String>>()
         };
-        let rows = system.rows.iter().map(|(name, row)| {
-            let running = on(name);
+        let shown: Vec<bool> = (0..system.rows.len()).map(|_| system.shows_job()).collect();
+        let there = system.rows.iter().zip(shown);
+        let there = there.filter(|((_, row), _)| !row.former && !row.removed);
+        let rows = there.map(|((name, row), shows_job)| {
+            let running = if shows_job { on(name) } else { BTreeSet::new() };
             let connected = row.begun.is_some_and(|at| now >= at + CONNECTS);
             let calls = matches!(row.habit, Habit::Honest | Habit::Idle);
-            let online = connected && calls && self.lives(row);
+            let online = connected && calls && self.lives(row) && !system.off;
             RowSight {
                 runner: name.clone(),
                 online,
                 jobs: u32::try_from(running.len()).unwrap(),
                 job: running.first().cloned(),
+                idle: if system.guesses { Idle::Guessed } else { Idle::Known },
                 node: if system.nodes { seen(running, row.quiet) } else { NodeSight::default() },
             }
         });
-        let rows = rows.collect();
+        let all: BTreeMap<RunnerName, RowSight> =
+            rows.map(|row| (row.runner.clone(), row)).collect();
+        // A row that was renamed is known by its number alone.
+        let numbers: Known =
+            system.rows.iter().map(|(name, row)| (name.clone(), [row.number].into())).collect();
+        let renamed = |name: &RunnerName| system.rows.get(name).is_some_and(|row| row.renamed);
+        let called = |name: &RunnerName| {
+            !renamed(name) || known.get(name).is_some_and(|told| !told.is_disjoint(&numbers[name]))
+        };
+        let all: BTreeMap<RunnerName, RowSight> =
+            all.into_iter().filter(|(name, _)| called(name)).collect();
+        let (mut rows, mut gone) = (Vec::new(), BTreeSet::new());
+        for (place, row) in all.values().enumerate() {
+            let shown = match system.lists {
+                Lists::Whole => true,
+                Lists::Shift | Lists::Shy => system.draw(2) == 0,
+                Lists::Cut => place == 0,
+            };
+            rows.extend(shown.then(|| row.clone()));
+        }
+        let shown: BTreeSet<RunnerName> = rows.iter().map(|row| row.runner.clone()).collect();
+        for name in known.keys().filter(|name| !shown.contains(*name)) {
+            if system.lists == Lists::Shy && system.draw(2) == 0 {
+                continue;
+            }
+            match all.get(name) {
+                Some(row) => rows.push(row.clone()),
+                None => {
+                    gone.insert(name.clone());
+                }
+            }
+        }
+        // That rows moved is not always seen.
+        let whole = match system.lists {
+            Lists::Whole => true,
+            Lists::Shift | Lists::Shy => system.draw(4) == 0,
+            Lists::Cut => false,
+        };
         let waiting = system.jobs.iter().enumerate();
         let waiting = waiting.filter(|(_, job)| job.stage == Stage::Waiting);
         let jobs = waiting.map(|(id, job)| JobSight {
@@ -284,7 +394,9 @@ impl Ci {
             want: Want::Labels(job.labels.clone()),
             since: job.since,
         });
-        Ok(SourceSight { rows, jobs: jobs.collect(), unread: 0 })
+        let jobs = jobs.collect();
+        let numbers = numbers.into_iter().filter(|(name, _)| known.contains_key(name)).collect();
+        Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
     }
 
     /// The guest at an address.
@@ -316,11 +428,11 @@ fn denied(source: &SourceId) -> Fault {
 }
 
 impl Demand for Ci {
-    fn look(&self, source: &SourceId) -> Ask<SourceSight> {
-        let (ci, source) = (self.clone(), source.clone());
+    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceSight> {
+        let (ci, source, known) = (self.clone(), source.clone(), known.clone());
         async move {
             tokio::time::sleep(CALL).await;
-            ci.sight(&source)
+            ci.sight(&source, &known)
         }
         .boxed()
     }
@@ -348,7 +460,19 @@ impl Demand for Ci {
             let made = ci.with(call.source.as_str(), |system| {
                 let habit = system.habits.pop().unwrap_or(Habit::Honest);
                 let executors = if system.nodes { call.spec.executors.max(1) as usize } else { 1 };
-                let row = Row { labels, executors, guest: None, begun: None, habit, quiet: false };
+                system.made += 1;
+                let row = Row {
+                    labels,
+                    executors,
+                    guest: None,
+                    begun: None,
+                    habit,
+                    quiet: false,
+                    former: false,
+                    number: system.made,
+                    renamed: false,
+                    removed: false,
+                };
                 (!system.silent).then(|| system.rows.insert(call.runner.clone(), row)).is_some()
             });
             if !made {
@@ -384,12 +508,24 @@ impl Demand for Ci {
         let ci = self.clone();
         async move {
             ci.shell.greet(call.target, limit).await?;
-            let habit = ci.with(call.source.as_str(), |system| {
-                system.rows.get(&call.runner).map(|row| row.habit)
+            ci.advance();
+            let (row, leaves) = ci.with(call.source.as_str(), |system| {
+                let row = system.rows.get(&call.runner).map(|row| (row.habit, row.begun));
+                // Where a row that is gone has no job a command may leave its runner running.
+                (row, system.lists == Lists::Cut && !system.nodes && !system.guesses)
             });
-            let ended = habit == Some(Habit::Ends);
-            let life = if ended { Life::Ended(Some(1)) } else { Life::Runs };
-            Ok(Words { life, seconds: 1, lines: "too old".to_owned() })
+            let begun = row.and_then(|(_, begun)| begun);
+            let life = match row {
+                Some((Habit::Ends, _)) => Life::Ended(Some(1)),
+                _ if leaves => Life::Left,
+                Some(_) => Life::Runs,
+                None => Life::Ended(Some(0)),
+            };
+            let ago = match life {
+                Life::Left => begun.map_or(3600, |begun| begun.elapsed().as_secs()),
+                Life::Runs | Life::Ended(_) => 0,
+            };
+            Ok(Words { life, seconds: 1, ago, lines: "too old".to_owned() })
         }
         .boxed()
     }
@@ -416,11 +552,20 @@ impl Demand for Ci {
             ci.advance();
             ci.with(source.as_str(), |system| match system.rows.get_mut(&runner) {
                 _ if system.silent => Err(silent(&source)),
-                Some(row) => {
+                // It removes what it guesses to be idle; what that runs goes on unheard.
+                Some(row) if system.guesses && !row.former => {
+                    let on = |job: &Job| running_on(job).as_ref() == Some(&runner);
+                    row.removed = system.jobs.iter().any(on);
+                    if !row.removed {
+                        system.rows.remove(&runner);
+                    }
+                    Ok(())
+                }
+                Some(row) if !row.former => {
                     row.quiet = true;
                     Ok(())
                 }
-                None => Ok(()),
+                Some(_) | None => Ok(()),
             })
         }
         .boxed()
@@ -438,7 +583,9 @@ impl Demand for Ci {
                 if system.refuses {
                     return Err(denied(&source));
                 }
-                system.rows.remove(&runner);
+                if system.rows.get(&runner).is_some_and(|row| !row.former) {
+                    system.rows.remove(&runner);
+                }
                 Ok(())
             })?;
             ci.advance();

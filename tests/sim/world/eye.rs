@@ -15,8 +15,8 @@ pub trait Eye: Send + Sync {
     fn record(&self, body: &Body);
     /// A request leaves the client.
     fn request(&self, request: &Request);
-    /// A key for a lease is put into a guest at this address.
-    fn key(&self, lease: &str);
+    /// A key for a lease is put into this guest.
+    fn key(&self, lease: &str, vmid: u32);
 }
 
 /// The place of a world's eye; everybody who tells it something has a handle.

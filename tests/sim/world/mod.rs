@@ -28,7 +28,7 @@ use drover::calendar::Almanac;
 use drover::call_in::CallInKey;
 use drover::clock::VirtualAmbient;
 use drover::config::Checked;
-use drover::journal::{MemoryLog, Writer, WriterOptions};
+use drover::journal::{Log as _, MemoryLog, Writer, WriterOptions};
 use drover::pve::{Proxmox, TICK};
 use drover::sim::door::certificates::Certificates;
 use drover::sim::guests::NoneGuests;
@@ -41,11 +41,13 @@ use drover_actors::fact::AgentPicture;
 use drover_actors::herd::{Herd, HerdStart, Started};
 use drover_actors::id::{AgentId, Generation, LeaseId};
 use drover_actors::ledger::Ledger;
+use drover_actors::machine::Machine;
 use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal, StopPolicy};
 use drover_actors::ports::{Ambient, Journal, Ports};
 use drover_actors::record::{Body, LeaseAsk, Want};
 use drover_actors::spec::HerdSpec;
 use drover_actors::supervise::{Census, GivenUp};
+use drover_actors::tenant::By;
 use drover_actors::time::WallTime;
 use futures_util::FutureExt;
 use tokio::sync::{Notify, oneshot};
@@ -60,6 +62,9 @@ use setup::Setup;
 use shell::Scripted;
 use tally::{Tallied, Tally};
 use tap::Tap;
+
+/// Records between snapshots: few, so that each storm starts from many.
+const SNAPSHOT_EVERY: u64 = 60;
 
 /// Between the seeds of one world's clusters.
 const BEYOND: u64 = 1_000_003;
@@ -96,6 +101,8 @@ pub struct World {
     starts: u64,
     /// Restarts of actors that a test planned in this run of the service.
     pub planned_restarts: u64,
+    /// The machine the service runs on, where that is told.
+    pub machine: Option<Machine>,
     /// Whether it was looked at what it leaves behind, or somebody else does so.
     pub judged: bool,
     life: Option<Life>,
@@ -170,6 +177,7 @@ impl World {
             down: None,
             starts: 0,
             planned_restarts: 0,
+            machine: None,
             judged: false,
             life: None,
             ground: Ground::default(),
@@ -204,10 +212,12 @@ impl World {
         let wall = WallTime(i64::try_from(EPOCH).unwrap() * 1000) + (now - self.begun);
         let seed = self.setup.seed * 1000 + self.starts;
         let ambient: Arc<dyn Ambient> = Arc::new(VirtualAmbient::new(wall, seed));
-        let options = WriterOptions { threaded: false, ..WriterOptions::default() };
+        let options = WriterOptions { threaded: false, snapshot_every: SNAPSHOT_EVERY };
         let path = Path::new("journal");
         let opened = Writer::open(self.log.clone(), path, Arc::clone(&ambient), options).unwrap();
         let ledger = opened.ledger;
+        let records = self.log.read_from(0).unwrap().len() as u64;
+        assert!(records <= 2 * SNAPSHOT_EVERY, "{records} records, and no snapshot was taken");
         let installation =
             ledger.installation.clone().unwrap_or_else(|| mint_installation(|| ambient.draw()));
         let (notes, tally) = (self.notes.clone(), self.wire.clone());
@@ -248,6 +258,7 @@ impl World {
             spec: Arc::new(self.spec.clone()),
             installation,
             down: self.down.take().map_or(Duration::ZERO, |at| now - at),
+            machine: self.machine.clone(),
             give_up: Arc::clone(&escalate),
             spawner: drover_actors::agent::spawner(escalate),
         };
@@ -268,10 +279,15 @@ impl World {
     /// The machine loses its power: actors, calls under way and the journal's tail that was not
     /// durable are gone; the cluster goes on.
     pub fn crash(&mut self) {
+        self.kill();
+        self.log.crash();
+    }
+
+    /// The process is killed: what it wrote to the journal stays, durable or not.
+    pub fn kill(&mut self) {
         drop(self.life.take().expect("it runs"));
         self.planned_restarts = 0;
         self.down = Some(Instant::now());
-        self.log.crash();
         self.wire.disarm();
         self.tap.release();
         self.notes.crash();
@@ -416,6 +432,8 @@ impl World {
             source: None,
             whole: false,
             user_data: true,
+            group: None,
+            wait_ms: None,
         })
     }
 
@@ -436,7 +454,7 @@ impl World {
     pub fn begin_release(&self, lease: &LeaseId) -> oneshot::Receiver<Result<(), Refusal>> {
         let (reply, answer) = oneshot::channel();
         let lease = lease.clone();
-        self.life().herd.do_send(HerdCommand::Release { lease, reply });
+        self.life().herd.do_send(HerdCommand::Release { lease, by: By::admin("test"), reply });
         answer
     }
 
@@ -489,7 +507,9 @@ impl World {
     /// Ends a lease.
     pub async fn release(&self, lease: &LeaseId) {
         let lease = lease.clone();
-        self.wish(|reply| HerdCommand::Release { lease, reply }).await.unwrap();
+        self.wish(|reply| HerdCommand::Release { lease, by: By::admin("test"), reply })
+            .await
+            .unwrap();
     }
 
     /// Retires everything idle, the warm minimum too; says how many were told to go.

@@ -3,6 +3,7 @@
 
 use drover_actors::overrides::OverrideChange;
 use drover_actors::record::Hold;
+use drover_actors::tenant::By;
 
 use super::*;
 
@@ -56,19 +57,22 @@ impl World {
     /// A hold with a key.
     pub fn a_hold(span: Duration) -> Hold {
         let span_ms = u64::try_from(span.as_millis()).unwrap();
-        Hold { span_ms, public_key: "ssh-ed25519 AAAA operator".into() }
+        Hold { span_ms, public_key: "ssh-ed25519 AAAA operator".into(), owner: None }
     }
 
     /// Holds an agent as an operator.
     pub async fn hold(&self, agent: &AgentId, span: Duration) {
         let (agent, hold) = (agent.clone(), Some(Box::new(Self::a_hold(span))));
-        self.wish(|reply| HerdCommand::Hold { agent, hold, reply }).await.unwrap();
+        self.wish(|reply| HerdCommand::Hold { agent, hold, by: By::admin("test"), reply })
+            .await
+            .unwrap();
     }
 
     /// Has the next failure of a template held as an operator, or none.
     pub async fn hold_next(&self, template: &str, span: Option<Duration>) {
         let (template, hold) = (template.to_owned(), span.map(|span| Box::new(Self::a_hold(span))));
-        self.wish(|reply| HerdCommand::HoldNext { template, hold, reply }).await.unwrap();
+        let by = By::admin("test");
+        self.wish(|reply| HerdCommand::HoldNext { template, hold, by, reply }).await.unwrap();
     }
 
     /// Asks for a lease of an hour on behalf of somebody.
@@ -81,7 +85,9 @@ impl World {
     /// Ends a hold as an operator.
     pub async fn release_hold(&self, agent: &AgentId) {
         let agent = agent.clone();
-        self.wish(|reply| HerdCommand::Hold { agent, hold: None, reply }).await.unwrap();
+        self.wish(|reply| HerdCommand::Hold { agent, hold: None, by: By::admin("test"), reply })
+            .await
+            .unwrap();
     }
 
     /// Lets it run until a moment since the beginning, or until `ends` holds after anything that

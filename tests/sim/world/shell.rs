@@ -8,14 +8,17 @@ use std::time::Duration;
 use drover::sim::guest::GuestHost;
 use drover::sim::guests::NoneGuests;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::ports::{Ask, Holder, Ran, Shell, ShellTarget};
+use drover_actors::ports::{Ask, Greeting, Holder, Ran, Shell, ShellTarget};
 use drover_actors::spec::UploadSpec;
 use futures_util::FutureExt;
+use tokio::time::Instant;
 
 use super::eye::Socket;
 
 /// How long a login takes.
 const LOGIN: Duration = Duration::from_millis(300);
+/// Longer than any test.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[derive(Default)]
 struct Script {
@@ -31,6 +34,10 @@ struct Script {
     admitted: BTreeMap<u32, BTreeSet<String>>,
     /// Leases whose user data was put into a guest, in their order.
     brought: Vec<String>,
+    /// Guests that let nobody in until then.
+    shut: BTreeMap<u32, Instant>,
+    /// Guests whose SSH says nothing, from when and until when.
+    mute: BTreeMap<u32, (Instant, Instant)>,
     /// How often each guest had been put back when its keys were looked at last.
     put_back: BTreeMap<u32, u32>,
 }
@@ -87,12 +94,50 @@ impl Scripted {
         let mut script = self.script.lock().unwrap();
         if script.put_back.insert(vmid, now).unwrap_or(0) != now {
             script.admitted.remove(&vmid);
+            script.shut.remove(&vmid);
         }
     }
 
-    /// A guest of this id is new: no key is in it.
+    /// A guest lets nobody in for so long, as one whose user moved the keys away.
+    pub fn shut(&self, vmid: u32, span: Duration) {
+        self.script.lock().unwrap().shut.insert(vmid, Instant::now() + span);
+    }
+
+    /// SSH of a guest says nothing from here on, or answers again.
+    pub fn mute(&self, vmid: u32, mute: bool) {
+        self.hang(vmid, if mute { FOR_EVER } else { Duration::ZERO });
+    }
+
+    /// SSH of a guest says nothing for so long.
+    pub fn hang(&self, vmid: u32, span: Duration) {
+        let (mut script, now) = (self.script.lock().unwrap(), Instant::now());
+        let since = script.mute.get(&vmid).filter(|(_, until)| *until > now).map(|one| one.0);
+        script.mute.insert(vmid, (since.unwrap_or(now), now + span));
+    }
+
+    /// Since when SSH of a guest says nothing although it runs.
+    fn mute_since(&self, vmid: u32) -> Option<Instant> {
+        let script = self.script.lock().unwrap();
+        let hangs = script.mute.get(&vmid).filter(|(_, until)| *until > Instant::now());
+        hangs.map(|(since, _)| *since)
+    }
+
+    /// Since when a guest that ran does not.
+    pub fn down_since(&self, vmid: u32) -> Option<Instant> {
+        self.guests.down_since(vmid)
+    }
+
+    /// Since when a guest that ran does not, or its SSH says nothing.
+    pub fn silent_since(&self, vmid: u32) -> Option<Instant> {
+        [self.down_since(vmid), self.mute_since(vmid)].into_iter().flatten().min()
+    }
+
+    /// A guest of this id is new: no key is in it, and it is not shut.
     pub fn forget(&self, vmid: u32) {
-        self.script.lock().unwrap().admitted.remove(&vmid);
+        let mut script = self.script.lock().unwrap();
+        script.admitted.remove(&vmid);
+        script.shut.remove(&vmid);
+        script.mute.remove(&vmid);
     }
 
     /// The guest at an address, and its host key, once it can be logged in to.
@@ -105,12 +150,20 @@ impl Scripted {
             tokio::time::sleep(limit.saturating_sub(LOGIN)).await;
             return Err(silent("nobody answers"));
         };
+        if self.mute_since(vmid).is_some() {
+            tokio::time::sleep(limit.saturating_sub(LOGIN)).await;
+            return Err(silent("nobody answers"));
+        }
         let key = self.guests.ssh_host_key(vmid).ok_or_else(|| silent("connection refused"))?;
         if !target.host_keys.is_empty() && !target.host_keys.iter().any(|known| same(known, &key)) {
             return Err(Fault::new(FaultKind::Impostor, Culprit::Guest, "another host key"));
         }
         self.look_back(vmid);
         let mut script = self.script.lock().unwrap();
+        if script.shut.get(&vmid).is_some_and(|until| Instant::now() < *until) {
+            let text = "the guest does not accept the key";
+            return Err(Fault::new(FaultKind::KeyRejected, Culprit::Template, text));
+        }
         if let (1.., Some(kind)) = script.refusals.clone() {
             script.refusals.0 -= 1;
             return Err(Fault::new(kind, Culprit::Template, "refused by the script"));
@@ -125,8 +178,29 @@ fn same(one: &str, other: &str) -> bool {
 }
 
 impl Shell for Scripted {
-    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<String> {
-        self.clone().login(target, limit).map(|seen| seen.map(|(_, key)| key)).boxed()
+    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<Greeting> {
+        let guests = Arc::clone(&self.guests);
+        let greeting = move |(vmid, host_key)| Greeting {
+            host_key,
+            cards: guests.mac(vmid).into_iter().collect(),
+        };
+        self.clone().login(target, limit).map(|seen| seen.map(greeting)).boxed()
+    }
+
+    fn probe(&self, target: ShellTarget, limit: Duration) -> Ask<()> {
+        let shell = self.clone();
+        async move {
+            let at = target.address;
+            let here = |vmid: &u32| shell.guests.address(*vmid).is_some_and(|place| place.ip == at);
+            let there = shell.guests.running_vmids().into_iter().find(here);
+            let mute = there.is_some_and(|vmid| shell.mute_since(vmid).is_some());
+            if there.is_some_and(|vmid| !mute && shell.guests.ssh_host_key(vmid).is_some()) {
+                return Ok(());
+            }
+            tokio::time::sleep(limit).await;
+            Err(Fault::new(FaultKind::Unreachable, Culprit::Guest, "nobody answers"))
+        }
+        .boxed()
     }
 
     fn run(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<Ran> {
@@ -162,7 +236,7 @@ impl Shell for Scripted {
         async move {
             let (vmid, _) = shell.clone().login(target, limit).await?;
             if let Some(eye) = shell.socket.eye() {
-                eye.key(&lease);
+                eye.key(&lease, vmid);
             }
             let mut script = shell.script.lock().unwrap();
             if brings {

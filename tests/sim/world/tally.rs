@@ -9,6 +9,7 @@ use drover::pve::{Connection, Endpoint, PveError};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::eye::Socket;
 
@@ -26,8 +27,12 @@ struct Seen {
     calls: Vec<String>,
     /// Clone calls by the name of the new guest.
     clones: BTreeMap<String, u32>,
+    /// When a list of the whole cluster was asked for.
+    lists: Vec<Instant>,
     trap: Option<(&'static str, &'static str, Hold)>,
     sprung: bool,
+    /// Calls under way by the node they are about, and the most there were.
+    under_way: BTreeMap<String, (u32, u32)>,
 }
 
 /// What went over the wire.
@@ -79,6 +84,37 @@ impl Tally {
         calls.into_iter().filter(|call| !shared.iter().any(|list| call.contains(list))).collect()
     }
 
+    /// When lists of the whole cluster were asked for since the last time.
+    pub fn take_lists(&self) -> Vec<Instant> {
+        std::mem::take(&mut self.seen().lists)
+    }
+
+    /// How many calls since the last time have this in method and path; VMIDs are `N`.
+    pub fn count(&self, part: &str) -> usize {
+        self.seen().calls.iter().filter(|call| call.contains(part)).count()
+    }
+
+    /// The most calls that were under way at once on each node since the last time; those that are
+    /// about none under an empty name.
+    pub fn take_peaks(&self) -> BTreeMap<String, u32> {
+        let mut seen = self.seen();
+        let peaks = seen.under_way.iter().map(|(node, (_, peak))| (node.clone(), *peak)).collect();
+        seen.under_way.values_mut().for_each(|(now, peak)| *peak = *now);
+        peaks
+    }
+
+    /// A call is under way until what is given is dropped.
+    fn begin(&self, path: &str) -> UnderWay {
+        let node = path.strip_prefix("/nodes/").and_then(|rest| rest.split('/').next());
+        let node = node.unwrap_or_default().to_owned();
+        let mut seen = self.seen();
+        let (now, peak) = seen.under_way.entry(node.clone()).or_default();
+        *now += 1;
+        *peak = (*peak).max(*now);
+        drop(seen);
+        UnderWay { tally: self.clone(), node }
+    }
+
     /// Guests for which more than one clone was asked for.
     pub fn cloned_twice(&self) -> Vec<String> {
         let seen = self.seen();
@@ -105,6 +141,9 @@ impl Tally {
         });
         let plain = plain.collect::<Vec<_>>().join("/");
         seen.calls.push(format!("{} {plain}", request.method.as_str()));
+        if plain == "/cluster/resources" {
+            seen.lists.push(Instant::now());
+        }
         if plain.ends_with("/clone") {
             let name = request.params.iter().find(|(key, _)| key == "name");
             let name = name.map(|(_, value)| value.clone()).unwrap_or_default();
@@ -116,6 +155,19 @@ impl Tally {
         }
         seen.trap = None;
         Some(hold)
+    }
+}
+
+struct UnderWay {
+    tally: Tally,
+    node: String,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some((now, _)) = self.tally.seen().under_way.get_mut(&self.node) {
+            *now -= 1;
+        }
     }
 }
 
@@ -149,6 +201,7 @@ impl Transport for Way {
             eye.request(&request);
         }
         let hold = self.tally.note(&request);
+        let under_way = self.tally.begin(&request.path);
         let (answer, tally) = (self.inner.send(request), self.tally.clone());
         async move {
             if hold == Some(Hold::Call) {
@@ -156,6 +209,7 @@ impl Transport for Way {
                 pending::<()>().await;
             }
             let reply = answer.await;
+            drop(under_way);
             if hold == Some(Hold::Answer) {
                 tally.spring();
                 pending::<()>().await;

@@ -13,13 +13,14 @@ use std::time::Duration;
 use drover_actors::demand::words::Words;
 use drover_actors::fact::Fact;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::{CloudId, NodeName, RunnerName, SourceId, Upid, VmId};
+use drover_actors::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
 use drover_actors::marks::Marks;
 use drover_actors::placement::Fleet;
 use drover_actors::ports::{
     AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Demand,
-    HireCall, Holder, Hypervisor, IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran,
-    Shell, ShellTarget, Snapped, SnapshotCall, SourceSight, Survey, TaskEnd, VmRef, VmSight,
+    Greeting, HireCall, Holder, Hypervisor, IdSight, ImageSight, Journal, JournalFault, Known,
+    Observer, Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall, SourceSight, Survey, TaskEnd,
+    VmRef, VmSight,
 };
 use drover_actors::record::Body;
 use drover_actors::source::{Found, Sought};
@@ -238,11 +239,14 @@ struct Tapped<P: ?Sized> {
 }
 
 impl Hypervisor for Tapped<dyn Hypervisor> {
+    fn continues(&self, now: &ClusterId, former: &ClusterId) {
+        self.inner.continues(now, former);
+    }
     fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight> {
         self.tap.ask("identify", None, || self.inner.identify(cloud))
     }
-    fn survey(&self, cloud: &CloudId) -> Ask<Survey> {
-        self.tap.ask("survey", None, || self.inner.survey(cloud))
+    fn survey(&self, cloud: &CloudId, within: Duration) -> Ask<Survey> {
+        self.tap.ask("survey", None, || self.inner.survey(cloud, within))
     }
     fn fleet(&self, cloud: &CloudId) -> Ask<Fleet> {
         self.tap.ask("fleet", None, || self.inner.fleet(cloud))
@@ -256,6 +260,9 @@ impl Hypervisor for Tapped<dyn Hypervisor> {
     }
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {
         self.tap.ask("look", Some(vm.vmid), || self.inner.look(vm))
+    }
+    fn confirm(&self, vm: &VmRef, marks: &Marks, name: &str) -> Ask<VmSight> {
+        self.tap.ask("look", Some(vm.vmid), || self.inner.confirm(vm, marks, name))
     }
     fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdSight> {
         self.tap.ask("id_taken", Some(vmid), || self.inner.id_taken(cloud, vmid))
@@ -314,8 +321,12 @@ impl Hypervisor for Tapped<dyn Hypervisor> {
 }
 
 impl Shell for Tapped<dyn Shell> {
-    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<String> {
+    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<Greeting> {
         self.tap.ask("greet", None, || self.inner.greet(target.clone(), limit))
+    }
+    /// Passes: how a guest answers probes is the guest's matter.
+    fn probe(&self, target: ShellTarget, limit: Duration) -> Ask<()> {
+        self.inner.probe(target, limit)
     }
     fn run(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<Ran> {
         self.tap.ask("run", None, || self.inner.run(target.clone(), command.clone(), limit))
@@ -332,8 +343,8 @@ impl Shell for Tapped<dyn Shell> {
 }
 
 impl Demand for Tapped<dyn Demand> {
-    fn look(&self, source: &SourceId) -> Ask<SourceSight> {
-        self.tap.ask("look_at_jobs", None, || self.inner.look(source))
+    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceSight> {
+        self.tap.ask("look_at_jobs", None, || self.inner.look(source, known))
     }
     fn hire(&self, call: HireCall, limit: Duration) -> Ask<()> {
         self.tap.ask("hire", None, || self.inner.hire(call.clone(), limit))

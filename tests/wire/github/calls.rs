@@ -9,13 +9,13 @@ use drover::demand::github::{Login, Registration, Scope, Settings};
 use drover::demand::{Connector, Enlist, System, connector};
 use drover::pve::Tls;
 use drover_actors::id::{CloudId, RunnerName, TemplateId, VmId};
-use drover_actors::ports::ShellTarget;
+use drover_actors::ports::{Known, ShellTarget};
 use drover_actors::record::Want;
 use drover_actors::spec::TemplateSpec;
 
 use super::fake::{GitHub, TOKEN};
 
-fn connected(github: &GitHub, scope: Scope) -> Arc<dyn Connector> {
+pub(super) fn connected(github: &GitHub, scope: Scope) -> Arc<dyn Connector> {
     let settings = Settings {
         scope,
         login: Login::Token(TOKEN.to_owned().into()),
@@ -36,11 +36,11 @@ fn connected(github: &GitHub, scope: Scope) -> Arc<dyn Connector> {
     connector(&connection).unwrap()
 }
 
-fn run<T>(work: impl Future<Output = T>) -> T {
+pub(super) fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-fn repository() -> Scope {
+pub(super) fn repository() -> Scope {
     Scope::Repository("o".into(), "app".into())
 }
 
@@ -75,7 +75,7 @@ fn looks_at_an_organisation_where_nothing_happens_are_free() {
     let hub = connected(&github, Scope::Organisation("o".into()));
     run(async {
         for _ in 0..20 {
-            assert_eq!(hub.look().await.unwrap().jobs.len(), 0);
+            assert_eq!(hub.look(&Known::new()).await.unwrap().jobs.len(), 0);
         }
     });
     let all = github.heard("");
@@ -97,13 +97,13 @@ fn a_limit_that_is_used_up_ends_all_calls_and_says_so() {
     github.state().remaining = Some(101);
     let hub = connected(&github, repository());
     run(async {
-        let error = hub.look().await.unwrap_err().to_string();
+        let error = hub.look(&Known::new()).await.unwrap_err().to_string();
         assert!(
             error.contains("rate limit") && error.contains("nothing is asked before"),
             "{error}"
         );
         let heard = github.heard("").len();
-        hub.look().await.unwrap_err();
+        hub.look(&Known::new()).await.unwrap_err();
         assert_eq!(github.heard("").len(), heard, "nothing was asked");
         enlist(&*hub, NAME).await.unwrap();
         github.state().remaining = Some(0);
@@ -129,12 +129,12 @@ fn a_login_that_may_not_make_runners_is_told_what_it_lacks_before_a_machine_is_b
         let github = GitHub::start();
         github.state().refuse = Some(("registration-token", 403));
         let hub = connected(&github, scope);
-        let error = run(hub.look()).unwrap_err().to_string();
+        let error = run(hub.look(&Known::new())).unwrap_err().to_string();
         assert!(error.contains(lacks), "{error}");
     }
     let github = GitHub::start();
     github.state().refuse = Some(("/actions/runs", 403));
-    let error = run(connected(&github, repository()).look()).unwrap_err().to_string();
+    let error = run(connected(&github, repository()).look(&Known::new())).unwrap_err().to_string();
     assert!(error.contains("`Actions: read`"), "{error}");
 }
 
@@ -180,13 +180,13 @@ fn a_runner_with_a_job_keeps_its_row_and_one_without_takes_none_after_it_is_told
             state.jobs[0].runner = Some(NAME.into());
         };
         give("in_progress");
-        hub.quiet(&name).await.unwrap();
-        let rows = hub.look().await.unwrap().rows;
+        assert!(hub.quiet(&name).await.unwrap_err().to_string().contains("422"), "it has a job");
+        let rows = hub.look(&Known::new()).await.unwrap().rows;
         assert_eq!((rows.len(), rows[0].jobs, rows[0].job.is_some()), (1, 1, true));
         assert!(hub.strike(&name).await.unwrap_err().to_string().contains("422"));
         give("completed");
         hub.quiet(&name).await.unwrap();
-        assert!(hub.look().await.unwrap().rows.is_empty());
+        assert!(hub.look(&Known::new()).await.unwrap().rows.is_empty());
     });
     github.sound();
 }
@@ -203,7 +203,8 @@ fn more_rows_and_jobs_than_a_page_holds_are_all_seen() {
     for n in 0..120 {
         github.job("o/app", &format!("j{n}"), &["self-hosted", "linux"], "true");
     }
-    let sight = run(connected(&github, repository()).look()).unwrap();
+    let sight = run(connected(&github, repository()).look(&Known::new())).unwrap();
     assert_eq!((sight.rows.len(), sight.jobs.len()), (250, 120));
+    assert!(sight.whole);
     github.sound();
 }

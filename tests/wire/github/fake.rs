@@ -86,6 +86,8 @@ pub struct State {
     /// Calls of paths that have this in them are refused with this status.
     pub refuse: Option<(&'static str, u16)>,
     pub page_size: usize,
+    /// Whether drover's rows move to the first page of their list once that was read.
+    pub shifts: bool,
     pub public_key: Option<String>,
     pub scale: Scale,
     /// Groups that runners were made in.
@@ -389,9 +391,21 @@ fn rest(state: &mut State, request: &Request, path: &str, repository: &str) -> (
         "GET /actions/runners" => {
             let name = request.asked("name");
             let wanted = |runner: &&Runner| name.as_ref().is_none_or(|name| *name == runner.name);
-            let rows = state.runners.iter().filter(wanted);
+            let mut rows: Vec<&Runner> = state.runners.iter().filter(wanted).collect();
+            if state.shifts {
+                let first = request.asked("page").is_none_or(|page| page == "1");
+                rows.sort_by_key(|row| row.name.starts_with("drover-") == first);
+            }
+            let rows = rows.into_iter();
             let rows = rows.map(|runner| row(runner, busy(state, &runner.name))).collect();
             (200, page(state, request, "runners", rows))
+        }
+        "GET /actions/runners/{runner_id}" => {
+            let id = request.path.rsplit('/').next().and_then(|id| id.parse::<u64>().ok());
+            match state.runners.iter().find(|runner| Some(runner.id) == id) {
+                Some(runner) => (200, row(runner, busy(state, &runner.name))),
+                None => (404, json!({ "message": "Not Found" })),
+            }
         }
         "POST /actions/runners/generate-jitconfig" => {
             let body = request.json();

@@ -3,6 +3,7 @@
 mod calls;
 mod fake;
 mod guest;
+mod lists;
 mod scale;
 mod server;
 mod shapes;

@@ -2,14 +2,17 @@
 # new callers, and nobody stays in. Root's part is done where there is root.
 # Arguments: the blob of drover's own public key.
 own=$1
-keys=$HOME/.ssh/authorized_keys
 closed=0
 
-if [ -e "$keys" ]; then
-    left=$(grep -v ' drover-lease-' "$keys")
-    [ -z "$own" ] || left=$(printf '%s\n' "$left" | grep -vF "$own")
-    printf '%s\n' "$left" >"$keys" || closed=1
-fi
+# In a shell of its own: whatever fails here, the rest is done.
+(
+    [ -d "$folder" ] || exit 0
+    take_lock
+    [ -e "$real" ] || exit 0
+    readable
+    change_keys "$(lines_of "$any_lease")" || exit
+    [ -z "$own" ] || change_keys "\\|$own|"
+) || closed=1
 if has systemctl; then
     # The sockets too, or the next caller would start it again.
     as_root systemctl stop ssh.socket sshd.socket ssh.service sshd.service >/dev/null 2>&1

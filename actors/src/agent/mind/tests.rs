@@ -2,13 +2,18 @@
 //! `chance.rs`.
 
 mod address;
+mod alive;
 mod calls;
 mod chance;
+mod clock;
 mod clone;
 mod hold;
 mod image;
+mod keys;
 mod lease;
+mod line;
 mod prepare;
+mod probe;
 mod provision;
 mod reset;
 mod retire;

@@ -97,10 +97,12 @@ impl Ground {
 }
 
 impl Hypervisor for Ground {
+    fn continues(&self, _: &ClusterId, _: &ClusterId) {}
+
     fn identify(&self, _: &CloudId) -> Ask<ClusterSight> {
         unreachable!("an agent does not ask for the cluster")
     }
-    fn survey(&self, _: &CloudId) -> Ask<Survey> {
+    fn survey(&self, _: &CloudId, _: Duration) -> Ask<Survey> {
         unreachable!("an agent does not list")
     }
     fn locate(&self, _: &CloudId, _: &Sought, _: Option<&[NodeName]>) -> Ask<Found> {
@@ -172,8 +174,11 @@ impl Hypervisor for Ground {
 }
 
 impl Shell for Ground {
-    fn greet(&self, _: ShellTarget, _: Duration) -> Ask<String> {
+    fn greet(&self, _: ShellTarget, _: Duration) -> Ask<Greeting> {
         self.call("greet", "ssh-ed25519 HOST".into())
+    }
+    fn probe(&self, _: ShellTarget, _: Duration) -> Ask<()> {
+        Box::pin(async { Ok(()) })
     }
     fn run(&self, _: ShellTarget, _: String, _: Duration) -> Ask<Ran> {
         self.call("run", Ran { exit: Some(0), tail: String::new() })
@@ -349,6 +354,8 @@ impl World {
             },
             census: Census::default(),
             ways,
+            doubts: crate::doubts::Doubts::default(),
+            restraint: crate::restraint::Restraint::default(),
             addresses: Addresses::default(),
             runners: crate::demand::runners::Runners::default(),
             boots: Boots::default(),

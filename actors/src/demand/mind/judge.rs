@@ -2,80 +2,65 @@
 
 use std::time::Duration;
 
+use crate::demand::mind::absent::Told;
 use crate::demand::mind::trouble::Trouble;
 use crate::demand::mind::{Effect, Runner, SourceMind};
 use crate::demand::runners::{End, Kept};
 use crate::demand::seen::Seen;
 use crate::demand::words::Ending;
 use crate::id::RunnerName;
-use crate::ports::{RowSight, Shut};
+use crate::ports::{Idle, Shut};
 use crate::time::Now;
 
-/// A runner that is not connected for so long while a job is on it will not end that job.
-const AWAY: Duration = Duration::from_secs(600);
+/// A runner that is not connected for so long while a job is on it is lost to its source.
+pub(super) const AWAY: Duration = Duration::from_secs(600);
 /// A runner that has ended is believed to have had no job once its source still says so after this
 /// time: what it told its source last may have been under way.
-const SETTLES: Duration = Duration::from_secs(5);
+pub(super) const SETTLES: Duration = Duration::from_secs(5);
 /// The part of its time to connect after which the guest of a runner is first asked about it; sooner
 /// where the runner makes its own row, which may have come and gone between two looks.
 const FIRST: u32 = 16;
 const FIRST_OF_ITS_OWN: u32 = 64;
+/// The part of it that a runner has which makes its own row, once the command that may have started it has
+/// ended: after that it came and went unseen.
+const LEFT_OF_ITS_OWN: u32 = 4;
 
 impl SourceMind {
-    /// What a look says of a runner whose machine went while a job was on it.
-    pub(super) fn mourn(
-        &mut self,
-        name: &RunnerName,
-        runner: &Runner,
-        row: Option<&RowSight>,
-        out: &mut Vec<Effect>,
-    ) {
-        let Some(seen) = self.seen.get_mut(name) else { return };
-        let asked_since = seen.died.is_some_and(|died| self.looked.is_some_and(|at| at >= died));
-        if !asked_since || seen.settled {
-            return;
-        }
-        seen.settled = true;
-        if let Some(row) = row.filter(|row| row.jobs > 0) {
-            let agent = runner.kept.entry.agent.clone();
-            let job = row.job.clone().or(seen.job.take());
-            out.push(Effect::Lost { runner: name.clone(), agent, job });
-        }
-    }
-
     /// What a look says of one runner.
     pub(super) fn judge(
         &mut self,
         name: &RunnerName,
         runner: &Runner,
-        row: Option<&RowSight>,
+        told: Told<'_>,
         now: Now,
         out: &mut Vec<Effect>,
     ) {
         let Kept { entry, hired, .. } = &runner.kept;
         let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
+        let row = if let Told::Row(row) = told { Some(row) } else { None };
         let seen = self.seen.entry(name.clone()).or_insert_with(|| Seen::of(runner, row));
         seen.held = true;
         if seen.settled {
             return;
         }
-        let Some(row) = row else {
+        let row = match told {
+            Told::Row(row) => row,
             // A look that began while it was being made says nothing.
-            let made = !self.spec.registers && hired.is_some_and(|at| self.looked >= Some(at));
-            let former = self.changed.is_some_and(|at| runner.kept.since < at) && !seen.listed;
-            // Made, and gone again: it had its job, or somebody removed it.
-            if former {
-                self.await_end(name, runner, now, out);
-            } else if made || seen.listed {
+            Told::Done if seen.listed || hired.is_some_and(|at| self.looked >= Some(at)) => {
                 seen.settled = true;
                 seen.jobs = 0;
                 out.push(Effect::Over(agent, lease, "done"));
-            } else if self.spec.registers {
-                self.await_row(name, runner, "", now, out);
+                return;
             }
-            return;
+            Told::Done => {
+                // Its job was over before it was told that it is started.
+                return self.look_by(now.mono + SETTLES);
+            }
+            Told::Gone => return self.miss(name, runner, true, now, out),
+            Told::Nothing => return self.miss(name, runner, false, now, out),
         };
-        seen.listed = true;
+        seen.show();
+        seen.rest = row.idle;
         let before = seen.began;
         seen.count(row);
         if seen.began > before && runner.most > 1 {
@@ -91,30 +76,27 @@ impl SourceMind {
             seen.quiet = true;
             seen.quieted = Some(now.mono);
         }
-        seen.shut = row.node.shut != Shut::Open;
+        let guessed = row.idle != Idle::Known;
+        seen.shut = row.node.shut != Shut::Open || guessed && done && row.jobs == 0;
         if row.jobs > 0 {
             seen.idle = None;
+            seen.working = seen.working.or(self.looked);
             if self.spec.early && done && !seen.quiet {
                 seen.quiet = true;
                 out.push(Effect::Quiet(name.clone()));
             }
-            let away = *seen.away.get_or_insert(now.mono);
             if row.online {
                 seen.away = None;
-            } else if now.mono - away >= AWAY {
-                seen.settled = true;
-                let text = format!(
-                    "its runner is not connected to source `{}` since {} s, and had a job",
-                    self.spec.id,
-                    AWAY.as_secs()
-                );
-                let (lost, job) = (agent.clone(), row.job.clone());
-                out.push(Effect::Lost { runner: name.clone(), agent: lost, job });
-                out.push(Effect::Fail(agent, lease, text));
+                seen.doubted.rest();
+            } else {
+                self.miss_connection(name, runner, now, out);
             }
             return;
         }
         seen.away = None;
+        if guessed && seen.online.is_some() {
+            return self.doubt(name, runner, row.online, now, out);
+        }
         let said = row.node.reason.as_ref().map_or_else(String::new, |why| format!("; {why}"));
         if let Shut::Unfit(why) = &row.node.shut
             && !done
@@ -154,7 +136,7 @@ impl SourceMind {
     }
 
     /// One that was started in its guest, and was never seen to be connected.
-    fn await_row(
+    pub(super) fn await_row(
         &mut self,
         name: &RunnerName,
         runner: &Runner,
@@ -167,9 +149,16 @@ impl SourceMind {
         let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
         let (id, waited) = (&self.spec.id, now.mono - *hired);
         let told = |end: &End| self.looked >= Some(end.at + SETTLES) && seen.began == 0;
+        let part = self.spec.register / LEFT_OF_ITS_OWN;
+        let had_time = ended.is_some_and(|end| self.looked >= Some(end.at + part));
         let text = match ended.filter(told).map(|end| end.how) {
             // It came and went between two looks.
-            Some(Ending::Well | Ending::Left) if self.spec.registers && !seen.listed => {
+            Some(Ending::Well) if self.spec.registers && !seen.listed => {
+                seen.settled = true;
+                out.push(Effect::Over(agent, lease, "done"));
+                return;
+            }
+            Some(Ending::Left) if self.spec.registers && !seen.listed && had_time => {
                 seen.settled = true;
                 out.push(Effect::Over(agent, lease, "done"));
                 return;
@@ -193,19 +182,5 @@ impl SourceMind {
         seen.settled = true;
         self.trouble.cost_one(&self.spec, now);
         out.push(Effect::Fail(agent, lease, text));
-    }
-
-    /// One that may be where its source is not looked at any more: its guest tells when it has ended.
-    fn await_end(&mut self, name: &RunnerName, runner: &Runner, now: Now, out: &mut Vec<Effect>) {
-        let Kept { entry, hired, ended, .. } = &runner.kept;
-        let (Some(seen), Some(hired)) = (self.seen.get_mut(name), hired) else { return };
-        let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
-        if ended.is_some_and(|end| self.looked >= Some(end.at + SETTLES)) {
-            seen.settled = true;
-            seen.jobs = 0;
-            out.push(Effect::Over(agent, lease, "done"));
-        } else if ended.is_none() && seen.wonders(now.mono - *hired, self.spec.register / FIRST) {
-            out.push(Effect::Ask(agent, lease));
-        }
     }
 }

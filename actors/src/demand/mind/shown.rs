@@ -1,6 +1,7 @@
 //! What a source's mind tells people.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::demand::mind::{Outage, Runner, SourceMind};
 use crate::demand::report::{RunningJob, SourceJobs, Unoffered};
@@ -33,7 +34,7 @@ impl SourceMind {
         SourceJobs {
             source: self.spec.id.clone(),
             waiting: self.jobs.clone(),
-            unoffered: self.unoffered.clone(),
+            unoffered: self.unoffered.to_vec(),
             ignored: self.ignored.clone(),
             running: running.collect(),
             outage: self.outage().cloned(),
@@ -75,14 +76,15 @@ impl SourceMind {
         }
     }
 
-    /// What is wanted of the jobs that wait and no template offers.
-    pub fn not_offered(&mut self, unoffered: Vec<Unoffered>) {
+    /// What is wanted of the jobs that wait and no template offers, ordered by that.
+    pub fn not_offered(&mut self, unoffered: Arc<[Unoffered]>) {
         self.unoffered = unoffered;
     }
 
     /// What the templates are short of for this; none where one offers it.
     fn lacks(&self, want: &Want) -> Option<&String> {
-        self.unoffered.iter().find(|one| one.want == *want).map(|one| &one.lacks)
+        let place = self.unoffered.binary_search_by(|one| one.want.cmp(want)).ok()?;
+        self.unoffered.get(place).map(|one| &one.lacks)
     }
 
     /// How many runners in a row could not be begun.

@@ -85,6 +85,8 @@ pub struct NoneGuests {
 struct State {
     addresses: AddressBook,
     running: BTreeMap<u32, Guest>,
+    /// When guests that ran were stopped.
+    stopped: BTreeMap<u32, Instant>,
     /// The host key each disk holds, as the turn it was drawn in.
     disks: BTreeMap<u32, u32>,
     snapshots: BTreeMap<(u32, String), Option<u32>>,
@@ -119,6 +121,7 @@ impl NoneGuests {
         let state = State {
             addresses: AddressBook::new(options.net),
             running: BTreeMap::new(),
+            stopped: BTreeMap::new(),
             disks: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             put_back: BTreeMap::new(),
@@ -164,6 +167,14 @@ impl NoneGuests {
         }
     }
 
+    /// Since when a guest that ran does not.
+    #[must_use]
+    pub fn down_since(&self, vmid: u32) -> Option<Instant> {
+        let (state, now) = (self.lock(), Instant::now());
+        let ended = state.running.get(&vmid).map(|guest| guest.ends.filter(|end| *end <= now));
+        ended.unwrap_or_else(|| state.stopped.get(&vmid).copied())
+    }
+
     /// The VMIDs of the guests that run.
     #[must_use]
     pub fn running_vmids(&self) -> Vec<u32> {
@@ -185,6 +196,12 @@ impl NoneGuests {
         let dead = matches!(state.quirks.get(&vmid), Some(Quirk::NeverBoots | Quirk::Hangs));
         let guest = state.running.get(&vmid).filter(|guest| guest.runs(now) && !dead)?;
         (now >= guest.answers_from).then(|| guest.host_key_line(self.options.seed, vmid))
+    }
+
+    /// The MAC address of a guest that runs.
+    #[must_use]
+    pub fn mac(&self, vmid: u32) -> Option<String> {
+        self.lock().running.get(&vmid)?.mac.clone()
     }
 
     /// The host key of a guest that runs.
@@ -264,6 +281,7 @@ impl NoneGuests {
             processes: BTreeMap::new(),
             next_pid: 130,
         };
+        state.stopped.remove(&vmid);
         state.running.insert(vmid, guest);
         Ok(())
     }
@@ -354,7 +372,10 @@ impl GuestHost for NoneGuests {
     }
 
     fn stop(&self, vmid: u32) -> BoxFuture<'static, ()> {
-        self.lock().running.remove(&vmid);
+        let (mut state, now) = (self.lock(), Instant::now());
+        if let Some(guest) = state.running.remove(&vmid) {
+            state.stopped.insert(vmid, guest.ends.map_or(now, |end| end.min(now)));
+        }
         future::ready(()).boxed()
     }
 
@@ -426,6 +447,7 @@ impl GuestHost for NoneGuests {
     fn forget(&self, vmid: u32) {
         let mut state = self.lock();
         state.running.remove(&vmid);
+        state.stopped.remove(&vmid);
         state.disks.remove(&vmid);
         state.quirks.remove(&vmid);
         state.addresses.release(vmid);

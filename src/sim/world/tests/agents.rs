@@ -96,3 +96,54 @@ async fn agents_can_be_dead_stuck_or_lying() {
     let told = interfaces().await.unwrap().data;
     assert_eq!(told["result"][0]["ip-addresses"][0]["ip-address"], "10.0.0.5");
 }
+
+// Invariant: section 1, a handler keeps its worker busy for as long as it runs, and no other one.
+
+/// A started guest whose agent never answers, and so many questions to it at once: when each of
+/// them came back, in seconds, and with which status.
+async fn questions(count: usize) -> (Play, Vec<(u64, u16)>) {
+    let play = started().await;
+    play.side.set_agent(101, AgentHealth::Dead);
+    let begun = Instant::now();
+    let question = async || {
+        let refused = play.on(101, "POST", "agent/ping", json!({})).await.unwrap_err();
+        (begun.elapsed().as_secs(), refused.status)
+    };
+    let ends = futures_util::future::join_all((0..count).map(|_| question())).await;
+    (play, ends)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_to_a_silent_agent_holds_one_of_three_workers_of_pvedaemon() {
+    let (_play, ends) = questions(7).await;
+    let ends: Vec<u64> = ends.into_iter().map(|(end, _)| end).collect();
+    assert_eq!(ends, [3, 3, 3, 6, 6, 6, 9]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_pvedaemon_longer_than_the_inner_hop_is_a_596() {
+    let (_play, ends) = questions(40).await;
+    assert!(ends[..27].iter().all(|(end, status)| *end < 30 && *status == 500), "{ends:?}");
+    assert_eq!(ends[30..], [(30, 596); 10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pveproxy_and_other_nodes_answer_while_pvedaemon_is_busy() {
+    let play = started().await;
+    play.side.set_agent(101, AgentHealth::Dead);
+    let begun = Instant::now();
+    let busy = (0..3).map(|_| play.on(101, "POST", "agent/ping", json!({})));
+    let others = async {
+        play.get("/nodes/{node}/qemu/{vmid}/config", json!({ "vmid": 101 })).await;
+        play.call(
+            "POST",
+            "/nodes/{node}/qemu/{vmid}/status/stop",
+            json!({ "node": "pve2", "vmid": 9001 }),
+        )
+        .await
+        .ok();
+        begun.elapsed()
+    };
+    let (_, others) = tokio::join!(futures_util::future::join_all(busy), others);
+    assert_eq!(others, Duration::ZERO);
+}

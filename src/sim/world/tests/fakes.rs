@@ -241,9 +241,11 @@ impl Play {
         }
         let node = params.text("node");
         let caller = caller.clone();
-        self.world
-            .call(Call { caller, at: "pve1".into(), method, route, node, params, file: None })
-            .await
+        let on = node.clone().unwrap_or_else(|| "pve1".to_owned());
+        let protected = method != "GET" || route.contains("/agent/");
+        let at = "pve1".to_owned();
+        let file = None;
+        self.world.call(Call { caller, at, on, protected, method, route, node, params, file }).await
     }
 
     /// The data of a call that must succeed.

@@ -11,6 +11,7 @@ use drover::view::View;
 use drover_actors::fact::{AgentPicture, What};
 use drover_actors::id::LeaseId;
 use drover_actors::message::{HerdCommand, StopPolicy};
+use drover_actors::tenant::By;
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
@@ -209,7 +210,13 @@ impl Play {
     }
 
     async fn release(&mut self, lease: &LeaseId) {
-        self.wish(|reply| HerdCommand::Release { lease: lease.clone(), reply }).await.unwrap();
+        self.wish(|reply| HerdCommand::Release {
+            lease: lease.clone(),
+            by: By::admin("test"),
+            reply,
+        })
+        .await
+        .unwrap();
     }
 
     /// An agent's guest comes back after it was destroyed, as a restored copy would.

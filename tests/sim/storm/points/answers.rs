@@ -25,7 +25,7 @@ pub fn method(call: &str) -> Option<&'static str> {
     Some(match call {
         "Clone" => "clone_vm",
         "Await" => "await_task",
-        "Look" => "look",
+        "Look" | "Confirm" => "look",
         "Configure" => "configure",
         "Start" => "start",
         "Address" => "address",
@@ -81,6 +81,8 @@ fn task(call: &str, error: Option<&str>) -> Faults {
 fn told(state: &str, call: &str, answer: &str) -> Option<(Deed, Strike)> {
     let stranded = state == "Stranded";
     let pass = |deed| Some((deed, Strike::Pass));
+    // It is a look that a list may answer.
+    let call = if call == "Confirm" { "Look" } else { call };
     match (call, answer) {
         ("Look", "ok" | "ours, stopped") => {
             let running = answer == "ok";

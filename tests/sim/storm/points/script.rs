@@ -207,6 +207,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::HostKeyPinned { agent, .. }
         | Body::Phase { agent, .. }
         | Body::LeaseGranted { agent, .. }
+        | Body::LeaseReady { agent, .. }
         | Body::LeaseReturned { agent, .. }
         | Body::RunnerIntended { agent, .. }
         | Body::KeyRemoved { agent, .. }
@@ -217,15 +218,19 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::Gone { agent, .. } => Some(agent),
         Body::Takeover { .. }
         | Body::ClusterPinned { .. }
+        | Body::ClusterContinued { .. }
+        | Body::MachineBound { .. }
         | Body::LeaseAsked(_)
         | Body::LeaseRenewed { .. }
         | Body::LeaseEnded { .. }
         | Body::RunnerWorked { .. }
+        | Body::RowsNumbered { .. }
         | Body::RowGone { .. }
         | Body::BreakerMoved { .. }
         | Body::IdBurned { .. }
         | Body::IdCleared { .. }
         | Body::AheadConfirmed { .. }
+        | Body::ClockSet { .. }
         | Body::NodeDrained { .. }
         | Body::OverrideSet { .. }
         | Body::HoldSet { .. }

@@ -61,7 +61,8 @@ impl Substep {
     /// Where the tests of this call are, as a path of modules.
     fn path(&self) -> String {
         let last = self.way.last();
-        let adopted = last.is_some_and(|step| step.what == What::Restart && self.call == "Look");
+        let restarted = self.way.iter().any(|step| step.what == What::Restart);
+        let adopted = restarted && self.call == "Look";
         let undone = last.is_some_and(|step| step.state == "Cloning" && self.state == "Retiring");
         let of = match (adopted, undone) {
             (true, _) => "_of_the_adopted",

@@ -12,6 +12,7 @@ use drover_actors::id::{AgentId, CloudId, NodeName, SourceId};
 use drover_actors::message::HerdCommand;
 use drover_actors::overrides::{Change, OverrideChange};
 use drover_actors::record::Reason;
+use drover_actors::tenant::By;
 use tokio::sync::oneshot;
 
 use super::plan::{CLOUDS, Deed, Lie, QuirkName, SOURCES, Stranger, TEMPLATES};
@@ -46,6 +47,12 @@ impl Play {
             Deed::Stale(number, stale) => {
                 let (cluster, node) = stage::node(&self.world.setup.cluster, number);
                 self.world.sides.at(cluster).set_stale(&node, stale);
+            }
+            Deed::Apart(cluster, apart) => {
+                let side = self.world.sides.at(cluster);
+                for number in 0..self.plan.stage.nodes {
+                    side.set_apart(&format!("pve{}", number + 1), apart);
+                }
             }
             Deed::HoldStorage(number, time) => self.stall(number, 0, seconds(time)),
             Deed::Stall(number, storage, time) => self.stall(number, storage, seconds(time)),
@@ -84,6 +91,17 @@ impl Play {
                     self.jam(vmid);
                 }
             }
+            Deed::LockOut { pick, seconds: time } => {
+                let held = self.watch.held();
+                if let Some(vmid) = held.get(pick % held.len().max(1)) {
+                    self.world.shell.shut(*vmid, seconds(time));
+                }
+            }
+            Deed::Hang { pick, seconds: time } => {
+                if let Some((_, vmid)) = self.guest(pick, false) {
+                    self.world.shell.hang(vmid, seconds(time));
+                }
+            }
             Deed::Kill(pick) => {
                 if let Some((_, vmid)) = self.guest(pick, false) {
                     self.world.sides.side(vmid).kill_guest(vmid).await;
@@ -120,7 +138,8 @@ impl Play {
             Deed::Retire(pick) => {
                 let (reply, _) = oneshot::channel();
                 if let Some((agent, _)) = self.guest(pick, false) {
-                    self.world.send(HerdCommand::Retire { agent, reason: Reason::Asked, reply });
+                    let (reason, by) = (Reason::Asked, By::admin("test"));
+                    self.world.send(HerdCommand::Retire { agent, reason, by, reply });
                 }
             }
             Deed::Limit { pick, idle, uses } => self.limit(pick, idle, uses),
@@ -128,7 +147,12 @@ impl Play {
                 let (reply, _) = oneshot::channel();
                 if let Some((agent, _)) = self.guest(pick, false) {
                     let hold = Some(Box::new(World::a_hold(seconds(span))));
-                    self.world.send(HerdCommand::Hold { agent, hold, reply });
+                    self.world.send(HerdCommand::Hold {
+                        agent,
+                        hold,
+                        by: By::admin("test"),
+                        reply,
+                    });
                 }
             }
             Deed::Unhold(pick) => {
@@ -136,7 +160,12 @@ impl Play {
                 let held: Vec<_> = held.iter().filter(|agent| agent.held_until.is_some()).collect();
                 if let Some(agent) = held.get(pick % held.len().max(1)) {
                     let (agent, (reply, _)) = (agent.agent.clone(), oneshot::channel());
-                    self.world.send(HerdCommand::Hold { agent, hold: None, reply });
+                    self.world.send(HerdCommand::Hold {
+                        agent,
+                        hold: None,
+                        by: By::admin("test"),
+                        reply,
+                    });
                 }
             }
             Deed::Provision { template, count } => {
@@ -155,7 +184,8 @@ impl Play {
                 let (reply, _) = oneshot::channel();
                 let hold = (!off).then(|| Box::new(World::a_hold(seconds(60))));
                 let template = TEMPLATES[template].to_owned();
-                self.world.send(HerdCommand::HoldNext { template, hold, reply });
+                let by = By::admin("test");
+                self.world.send(HerdCommand::HoldNext { template, hold, by, reply });
             }
             Deed::Jobs { source, count, template, seconds: time } => {
                 let label = TEMPLATES[template];
@@ -172,6 +202,7 @@ impl Play {
                 self.world.ci.habits(SOURCES[source], &[habit]);
             }
             Deed::Unlist { source, pick } => self.world.ci.unlist(SOURCES[source], pick),
+            Deed::Rows(source, deed) => self.world.ci.befall(SOURCES[source], deed),
             Deed::Hook(source) => {
                 let (reply, _) = oneshot::channel();
                 let source = SourceId::new(SOURCES[source]);

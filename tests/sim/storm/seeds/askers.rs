@@ -7,6 +7,7 @@ use std::time::Duration;
 use drover_actors::id::LeaseId;
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_actors::record::{LeaseAsk, Want};
+use drover_actors::tenant::By;
 use drover_actors::time::WallTime;
 use tokio::sync::oneshot::{self, Receiver};
 
@@ -80,7 +81,7 @@ impl Askers {
         let Some(lease) = asker.lease.clone().filter(|_| world.runs()) else { return };
         let (reply, answer) = oneshot::channel();
         let ttl = Duration::from_secs(ttl);
-        world.send(HerdCommand::Renew { lease, ttl, reply });
+        world.send(HerdCommand::Renew { lease, ttl, by: By::admin("test"), reply });
         asker.renewing = Some((ttl, answer));
     }
 
@@ -137,7 +138,12 @@ impl Asker {
         if let Some(answer) = self.asking.as_mut().map(Receiver::try_recv) {
             match answer {
                 Ok(Ok(lease)) => (self.lease, self.asking) = (Some(lease), None),
-                Ok(Err(Refusal::Unknown(_) | Refusal::Conflict(_))) => {
+                Ok(Err(
+                    Refusal::Unknown(_)
+                    | Refusal::Conflict(_)
+                    | Refusal::TooMany(_)
+                    | Refusal::Forbidden(_),
+                )) => {
                     (self.refused, self.asking) = (true, None);
                 }
                 Ok(Err(Refusal::Unavailable(_))) | Err(oneshot::error::TryRecvError::Closed) => {
@@ -181,7 +187,11 @@ impl Asker {
                 if due {
                     watch.wishes_end(lease);
                     let (reply, answer) = oneshot::channel();
-                    world.send(HerdCommand::Release { lease: lease.clone(), reply });
+                    world.send(HerdCommand::Release {
+                        lease: lease.clone(),
+                        by: By::admin("test"),
+                        reply,
+                    });
                     self.ending = Some(answer);
                 }
             }
@@ -207,6 +217,8 @@ impl Asker {
             source: None,
             whole: false,
             user_data: who % 2 == 1,
+            group: None,
+            wait_ms: None,
         };
         world.send(HerdCommand::Lease { ask: Box::new(ask), reply });
         self.asking = Some(answer);

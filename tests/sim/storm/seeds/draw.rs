@@ -10,7 +10,7 @@ use super::plan::{
     Bait, CloudConf, Deed, Event, Found, Plan, QuirkName, ResetName, Speed, Stage, Stranger,
     TemplateConf,
 };
-use super::{around, systems};
+use super::{around, deaths, lockouts, systems};
 
 /// The kinds of storm; a seed's number chooses one in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +41,11 @@ pub fn plan(seed: u64) -> Plan {
     }
     draw.events.sort_by_key(|event| event.at);
     let mut plan = Plan { stage: draw.stage, events: draw.events };
+    lockouts::lay(seed, &mut plan);
     if kind == Kind::Full {
         around::lay(seed, &mut plan);
         systems::lay(seed, &mut plan);
+        deaths::lay(seed, &mut plan);
     }
     plan
 }
@@ -384,7 +386,7 @@ impl Draw {
     }
 
     fn agent(&mut self) -> AgentFault {
-        let sick = [AgentHealth::Dead, AgentHealth::Lying, AgentHealth::Stuck];
+        let sick = [AgentHealth::Dead, AgentHealth::Lying, AgentHealth::Posing, AgentHealth::Stuck];
         AgentFault {
             health: one_of(&mut self.dice, &sick),
             vmid: None,
@@ -401,18 +403,25 @@ impl Draw {
     fn node(&mut self, at: u64) {
         let node = index(&mut self.dice, self.stage.nodes);
         let span = one_of(&mut self.dice, &[5_000, 40_000, 200_000, 500_000]);
-        if self.dice.below(3) == 0 {
-            self.push(at, Deed::Stale(node, true));
-            self.push(at + span, Deed::Stale(node, false));
-        } else {
-            self.push(at, Deed::NodeDown(node));
-            self.push(at + span, Deed::NodeUp(node));
+        match self.dice.below(6) {
+            0 | 1 => {
+                self.push(at, Deed::Stale(node, true));
+                self.push(at + span, Deed::Stale(node, false));
+            }
+            2 => {
+                self.push(at, Deed::Apart(0, true));
+                self.push(at + span, Deed::Apart(0, false));
+            }
+            _ => {
+                self.push(at, Deed::NodeDown(node));
+                self.push(at + span, Deed::NodeUp(node));
+            }
         }
     }
 
     fn guest(&mut self, at: u64) {
         let pick = index(&mut self.dice, 5);
-        let sick = [AgentHealth::Dead, AgentHealth::Lying, AgentHealth::Stuck];
+        let sick = [AgentHealth::Dead, AgentHealth::Lying, AgentHealth::Posing, AgentHealth::Stuck];
         let deed = match self.dice.below(8) {
             6 => Deed::Jam(pick),
             0 => Deed::Kill(pick),

@@ -20,7 +20,20 @@ impl Watch {
         }
     }
 
+    /// Guests on which somebody was told that a lease is ready, and nobody is that it is over.
+    pub(super) fn held(&self) -> Vec<u32> {
+        let seen = self.seen();
+        let holds = |agent: &AgentId| {
+            let mut leases = seen.leases.values();
+            leases.any(|l| l.holds && l.over.is_none() && l.agent.as_ref() == Some(agent))
+        };
+        seen.live.iter().filter(|(agent, _)| holds(agent)).filter_map(|(_, l)| l.vmid).collect()
+    }
+
     pub(super) fn lease_told(&self, seen: &mut Seen, picture: &LeasePicture) {
+        if picture.state == "ended" && picture.detail.starts_with("its runner") {
+            self.dismissed(seen, &picture.lease, &picture.detail);
+        }
         let known = seen.leases.entry(picture.lease.clone()).or_default();
         if picture.state != "ready" {
             return;
@@ -91,6 +104,9 @@ impl Watch {
     pub(super) fn ended(&self, seen: &mut Seen, lease: &LeaseId, why: &str) {
         let wall = self.wall();
         let harmed = seen.harmed;
+        if matches!(why, "done" | "idle") {
+            self.dismissed(seen, lease, why);
+        }
         let known = seen.leases.entry(lease.clone()).or_default();
         let before = known.over.replace(why.to_owned());
         let due = known.expires.is_some_and(|expires| expires <= wall);

@@ -4,6 +4,9 @@ use drover::sim::world::{AgentHealth, Faults};
 use drover_actors::message::StopPolicy;
 use serde::{Deserialize, Serialize};
 
+use crate::world::ci::Lists;
+use crate::world::ci::rows::RowDeed;
+
 /// Keys of clouds, by number.
 pub const CLOUDS: [&str; 3] = ["rack", "edge", "attic"];
 /// Keys of CI systems, by number.
@@ -64,6 +67,12 @@ pub struct SourceConf {
     /// Whether its runners are nodes, which take agents whole and job after job.
     #[serde(default)]
     pub nodes: bool,
+    /// How its list of runners comes.
+    #[serde(default)]
+    pub lists: Lists,
+    /// Whether it guesses which runners are idle.
+    #[serde(default)]
+    pub guesses: bool,
 }
 
 /// How fast a cluster is.
@@ -213,6 +222,8 @@ pub enum Deed {
     NodeUp(usize),
     /// A node's status daemon hangs, or goes on.
     Stale(usize, bool),
+    /// Every node of a cluster loses the others and so the quorum, or finds them again.
+    Apart(usize, bool),
     /// Somebody holds a storage's lock on a node for some seconds.
     HoldStorage(usize, u64),
     /// Somebody holds the lock of a storage, of this number, on a node for some seconds.
@@ -250,6 +261,15 @@ pub enum Deed {
     Alter(usize),
     /// A volume of an agent's guest can not be freed from here on.
     Jam(usize),
+    /// Whoever holds an agent's guest locks drover out of it for some seconds.
+    LockOut {
+        /// Which agent that somebody holds.
+        pick: usize,
+        /// For how long.
+        seconds: u64,
+    },
+    /// SSH of an agent's guest says nothing for some seconds.
+    Hang { pick: usize, seconds: u64 },
     /// An agent's guest dies.
     Kill(usize),
     /// An agent's guest powers itself off.
@@ -331,6 +351,8 @@ pub enum Deed {
         /// Which runner.
         pick: usize,
     },
+    /// Something befalls rows of a CI system.
+    Rows(usize, RowDeed),
     /// A webhook of a CI system comes in.
     Hook(usize),
     /// The YAML changes: a CI system is another one, or not there.
@@ -440,6 +462,7 @@ impl Deed {
             | Self::Release { .. }
             | Self::Renew { .. }
             | Self::Stale(..)
+            | Self::Apart(..)
             | Self::Cloud(..)
             | Self::Template(..)
             | Self::Touch(_)
@@ -458,8 +481,10 @@ impl Deed {
             | Self::Forbid(..)
             | Self::Lie(..)
             | Self::Unlist { .. }
+            | Self::Rows(..)
             | Self::Hook(_)
             | Self::Source(..)
+            | Self::LockOut { .. }
             | Self::Crash { .. }
             | Self::Trap { .. } => false,
             Self::Plant { sort, .. } => *sort == Stranger::Orphan,
@@ -477,6 +502,7 @@ impl Deed {
             | Self::Health { .. }
             | Self::Alter(_)
             | Self::Jam(_)
+            | Self::Hang { .. }
             | Self::Kill(_)
             | Self::PowerOff(_)
             | Self::Remove(_)
@@ -558,6 +584,7 @@ impl Plan {
             | Deed::Lie(source, _)
             | Deed::Unlist { source, .. }
             | Deed::Hook(source)
+            | Deed::Rows(source, _)
             | Deed::Source(source, _) => *source < stage.sources.len(),
             Deed::Template(number, _) => stage.templates[*number].is_some(),
             Deed::Cloud(number, _) => stage.clouds[*number].is_some(),

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::askers::Askers;
+use super::deaths;
 use super::plan::{Bait, CloudConf, Deed, Plan, SOURCES, SourceConf, TemplateConf};
 use super::seen::Wrong;
 use super::stage;
@@ -32,8 +33,9 @@ const SWEPT: Duration = Duration::from_secs(600);
 const UNOWNED: Duration = Duration::from_secs(60);
 
 /// How often the herd looks at the clock for a reload that changes nothing: for the fact that it tells,
-/// and for the decision after it, which is none of its own where one is due at that moment anyway.
-const OWN_LOOKS: std::ops::RangeInclusive<u64> = 1..=2;
+/// for the decision after it, which is none of its own where one is due at that moment anyway, and for
+/// how long clones are held back where something is in doubt.
+const OWN_LOOKS: std::ops::RangeInclusive<u64> = 1..=3;
 
 /// What came of a plan that went well.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,6 +149,12 @@ impl Play {
         let nodes = |(conf, _): &(&SourceConf, _)| conf.nodes;
         for (_, source) in plan.stage.sources.iter().zip(SOURCES).filter(nodes) {
             world.ci.nodes(source);
+        }
+        for (conf, source) in plan.stage.sources.iter().zip(SOURCES) {
+            world.ci.lists(source, conf.lists);
+            if conf.guesses {
+                world.ci.guesses(source);
+            }
         }
         let watch = Watch::over(&world, &plan.stage, logging);
         let eye: Arc<dyn crate::world::eye::Eye> = Arc::clone(&watch) as _;
@@ -339,6 +347,7 @@ impl Play {
         for cluster in 0..clusters {
             self.act(Deed::Afar(cluster, Box::default())).await?;
             self.act(Deed::Cut(cluster, false)).await?;
+            self.act(Deed::Apart(cluster, false)).await?;
             for storage in 0..stage::STORAGES.len() {
                 self.act(Deed::Offline(cluster, storage, false)).await?;
             }
@@ -360,6 +369,10 @@ impl Play {
             self.reload();
         }
         self.unlimit();
+        // Whoever died by now is known as dead a while later, before anybody gives a lease back.
+        self.run_to(self.world.elapsed() + deaths::CALM).await?;
+        self.watch.dead_leases(deaths::CALM);
+        self.sound()?;
         self.askers.end_all();
         let begun = self.world.elapsed();
         while self.askers.busy(&self.watch) || !self.served() || !self.rests() {

@@ -9,6 +9,8 @@ use drover_actors::record::{Body, LeaseAsk};
 
 use super::plan::SOURCES;
 use super::run::Play;
+use super::seen::Seen;
+use super::watch::Watch;
 
 /// What the records tell of runners.
 #[derive(Debug, Default)]
@@ -17,6 +19,8 @@ pub(super) struct Runners {
     known: BTreeSet<(SourceId, RunnerName)>,
     /// Leases of sources, with their agents.
     leases: BTreeMap<LeaseId, (SourceId, AgentId)>,
+    /// The runners of those.
+    by_lease: BTreeMap<LeaseId, (SourceId, RunnerName)>,
     /// Jobs that were told to be lost, in this start of the service.
     lost: BTreeSet<(SourceId, String)>,
 }
@@ -36,12 +40,17 @@ impl Runners {
             })
         });
         self.leases = leases.collect();
+        let all = ledger.runners.iter().flat_map(|(source, names)| {
+            names.iter().map(|(name, entry)| (entry.lease.clone(), (source.clone(), name.clone())))
+        });
+        self.by_lease = all.collect();
     }
 
     /// A record was taken; what is wrong with it, if anything.
     pub(super) fn record(&mut self, body: &Body, caps: &BTreeMap<SourceId, u32>) -> Option<String> {
         match body {
-            Body::RunnerIntended { source, runner, .. } => {
+            Body::RunnerIntended { source, runner, lease, .. } => {
+                self.by_lease.insert(lease.clone(), (source.clone(), runner.clone()));
                 self.known.insert((source.clone(), runner.clone()));
                 None
             }
@@ -75,6 +84,11 @@ impl Runners {
         (has > cap as usize).then(|| format!("{source} has {has} of {cap}"))
     }
 
+    /// The runner of a lease.
+    pub(super) fn on(&self, lease: &LeaseId) -> Option<&(SourceId, RunnerName)> {
+        self.by_lease.get(lease)
+    }
+
     /// A job was told to be lost; what is wrong with that, if anything.
     pub(super) fn job_lost(&mut self, source: &SourceId, job: Option<&String>) -> Option<String> {
         let job = job?.clone();
@@ -84,6 +98,17 @@ impl Runners {
 
     fn is_known(&self, source: &str, runner: &RunnerName) -> bool {
         self.known.contains(&(SourceId::new(source), runner.clone()))
+    }
+}
+
+impl Watch {
+    /// A source found the runner of a lease done, idle or failed: no job of a living guest is on it.
+    pub(super) fn dismissed(&self, seen: &mut Seen, lease: &LeaseId, why: &str) {
+        let Some((source, runner)) = seen.runners.on(lease).cloned() else { return };
+        if let Some(job) = self.ci.under_way(&source, &runner) {
+            let text = format!("{lease} ends as {why}, and job {job} of {source} runs on {runner}");
+            self.blame(seen, "no-job-is-cut-by-what-its-source-says", text);
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use drover_actors::record::Owner;
 use drover_actors::spec::HerdSpec;
 use drover_actors::time::WallTime;
 
+use super::held::Held;
 use super::outage::Outage;
 use super::places::Places;
 use super::rooms::Rooms;
@@ -133,6 +134,7 @@ pub(super) struct Seen {
     pub(super) past: BTreeMap<AgentId, (u32, BTreeMap<String, String>)>,
     pub(super) unowned: BTreeMap<u32, Duration>,
     pub(super) outage: Option<Outage>,
+    pub(super) held: Held,
     /// This moment, and how much happened at it.
     pub(super) moment: (Duration, u32),
     pub(super) harmed: bool,

@@ -110,8 +110,12 @@ pub fn configure_sources(setup: &mut Setup, stage: &Stage, sources: &[Option<Sou
         setup.sections = format!("addressPools: {{lab: {{{keys}}}}}\n");
     }
     let entries = SOURCES.into_iter().zip(sources).filter_map(|(id, conf)| {
-        let SourceConf { weight, priority, cap, nodes } = conf.as_ref()?;
-        let (kind, login) = if *nodes { ("jenkins", "login") } else { ("gitea", "ci") };
+        let SourceConf { weight, priority, cap, nodes, guesses, .. } = conf.as_ref()?;
+        let (kind, login) = match (*nodes, *guesses) {
+            (true, _) => ("jenkins", "login"),
+            (false, true) => ("forgejo", "ci"),
+            (false, false) => ("gitea", "ci"),
+        };
         Some(format!(
             "{id}: {{kind: {kind}, url: \"https://ci\", credentialsId: {login}, \
              weight: {weight}, priority: {priority}, instanceCap: {cap}}}"

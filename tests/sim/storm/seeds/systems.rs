@@ -5,6 +5,8 @@ use drover_actors::ambient::Dice;
 
 use super::draw::{index, one_of};
 use super::plan::{Deed, Event, Lie, Plan, SOURCES, SourceConf};
+use crate::world::ci::Lists;
+use crate::world::ci::rows::RowDeed;
 
 /// Longer than this no storm begins anything.
 const SPAN: u64 = 240_000;
@@ -26,9 +28,13 @@ pub fn lay(seed: u64, plan: &mut Plan) {
     let count = one_of(&mut dice, &[1, 2, 5, 5, 5]);
     let mut systems = Systems { dice, plan };
     let mut kinds = Dice::from_number(seed).fork("kinds of systems");
+    let mut pages = Dice::from_number(seed).fork("lists of systems");
+    let mut rows = Dice::from_number(seed).fork("rows of systems");
+    let all = [Lists::Whole, Lists::Shift, Lists::Cut, Lists::Shy];
     for _ in 0..count {
-        let nodes = kinds.below(2) == 0;
-        let conf = SourceConf { nodes, ..systems.conf() };
+        let (nodes, lists) = (kinds.below(2) == 0, one_of(&mut pages, &all));
+        let guesses = !nodes && rows.below(2) == 0;
+        let conf = SourceConf { nodes, lists, guesses, ..systems.conf() };
         systems.plan.stage.sources.push(conf);
     }
     for source in 0..count {
@@ -37,10 +43,37 @@ pub fn lay(seed: u64, plan: &mut Plan) {
     for _ in 0..systems.dice.below(7) {
         systems.trouble();
     }
+    systems.dice = rows;
+    for source in 0..count {
+        systems.rows(source);
+    }
     plan.events.sort_by_key(|event| event.at);
 }
 
 impl Systems<'_> {
+    /// Something befalls rows while long jobs run on them.
+    fn rows(&mut self, source: usize) {
+        if self.dice.below(2) == 0 {
+            return;
+        }
+        let at = self.within(100, SPAN);
+        let templates = self.plan.stage.templates.iter().flatten().count();
+        let template = index(&mut self.dice, templates);
+        self.push(at, Deed::Jobs { source, count: 2, template, seconds: 1_800 });
+        let (off, renamed) = (self.within(at + BEGUN, BUSY), self.within(at + BEGUN, BUSY));
+        if self.dice.below(2) == 0 {
+            let span = one_of(&mut self.dice, &[60_000, 900_000, 1_200_000]);
+            self.push(off, Deed::Rows(source, RowDeed::Off(true)));
+            self.push(off + span, Deed::Rows(source, RowDeed::Off(false)));
+        }
+        let pick = index(&mut self.dice, 5);
+        self.push(renamed, Deed::Rows(source, RowDeed::Rename(pick)));
+        if self.dice.below(2) == 0 {
+            let away = one_of(&mut self.dice, &[0, 5, 60]);
+            self.push(renamed + 30_000, Deed::Crash { away });
+        }
+    }
+
     fn push(&mut self, at: u64, deed: Deed) {
         self.plan.events.push(Event { at, deed });
     }
@@ -55,6 +88,8 @@ impl Systems<'_> {
             priority: one_of(&mut self.dice, &[0, 0, 0, 1]),
             cap: one_of(&mut self.dice, &[0, 0, 1, 3]),
             nodes: false,
+            lists: Lists::Whole,
+            guesses: false,
         }
     }
 
@@ -115,8 +150,9 @@ impl Systems<'_> {
             6 => {
                 let conf = self.conf();
                 // A cap that changes would allow for what began under the other one.
-                let SourceConf { cap, nodes, .. } = self.plan.stage.sources[source];
-                self.push(at, Deed::Source(source, Some(SourceConf { cap, nodes, ..conf })));
+                let SourceConf { cap, nodes, lists, guesses, .. } = self.plan.stage.sources[source];
+                let conf = SourceConf { cap, nodes, lists, guesses, ..conf };
+                self.push(at, Deed::Source(source, Some(conf)));
             }
             _ => {
                 let conf = self.plan.stage.sources[source].clone();

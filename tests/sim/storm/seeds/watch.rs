@@ -25,6 +25,7 @@ use super::rooms::Rooms;
 use super::seen::{LeaseSeen, Live, Seen, Wrong};
 use super::usage::{self, Used};
 use crate::world::World;
+use crate::world::ci::Ci;
 use crate::world::clusters::Sides;
 use crate::world::eye::Eye;
 use crate::world::shell::Scripted;
@@ -43,8 +44,9 @@ const REST: Duration = Duration::from_secs(60 * 60);
 /// The eye of a storm.
 pub struct Watch {
     seen: Mutex<Seen>,
-    side: Sides,
+    pub(super) side: Sides,
     pub(super) shell: Scripted,
+    pub(super) ci: Ci,
     pulse: Arc<Notify>,
     begun: Instant,
 }
@@ -60,6 +62,7 @@ impl Watch {
             seen: Mutex::new(seen),
             side: world.sides.clone(),
             shell: world.shell.clone(),
+            ci: world.ci.clone(),
             pulse: Arc::clone(&world.notes.pulse),
             begun: Instant::now(),
         })
@@ -112,6 +115,7 @@ impl Watch {
         seen.live.clear();
         seen.owners.clear();
         seen.trips.clear();
+        seen.held.clear();
         seen.runners.begin(ledger);
         seen.used =
             ledger.agents.iter().map(|(id, entry)| (id.clone(), Used::adopted(entry))).collect();
@@ -436,6 +440,9 @@ impl Eye for Watch {
             What::TemplateGone { template } => {
                 seen.trips.remove(template);
             }
+            What::Cloud { cloud, health, detail, .. } => {
+                seen.held.told(cloud, health, detail, self.now());
+            }
             What::CloudGone { cloud } => seen.trips.retain(|id, _| id.cloud != *cloud),
             _ => {}
         }
@@ -454,6 +461,9 @@ impl Eye for Watch {
         match body {
             Body::CloneIntended { marks, node, spec } => {
                 let vmid = marks.vmid.0;
+                if let Some(text) = seen.held.cloned(&marks.cloud, self.now()) {
+                    self.blame(&mut seen, "nothing-is-started-in-doubt", text);
+                }
                 if let Some(text) = seen.places.cloned(marks, node, spec, self.wall()) {
                     self.blame(&mut seen, "one-trial-while-half-open", text);
                 }
@@ -480,8 +490,9 @@ impl Eye for Watch {
                     self.blame(&mut seen, "one-guest-an-agent", text);
                 }
             }
-            Body::LeaseGranted { agent, ask, expires } => {
+            Body::LeaseGranted { agent, ask, expires, .. } => {
                 self.granted(&mut seen, agent, ask, *expires);
+                self.handed_out(&mut seen, agent);
                 self.owned(&mut seen, agent, ask);
             }
             Body::ResetIntended { agent } => {
@@ -507,7 +518,7 @@ impl Eye for Watch {
                     self.blame(&mut seen, "leases-are-honoured", text);
                 }
             }
-            Body::LeaseEnded { lease, why } => self.ended(&mut seen, lease, why),
+            Body::LeaseEnded { lease, why, .. } => self.ended(&mut seen, lease, why),
             Body::OverrideSet { agent, change } => {
                 let now = self.now();
                 if let Some(used) = seen.used.get_mut(agent) {
@@ -554,7 +565,7 @@ impl Eye for Watch {
         }
     }
 
-    fn key(&self, lease: &str) {
+    fn key(&self, lease: &str, vmid: u32) {
         let mut seen = self.seen();
         if lease == HOLD {
             if !seen.holds {
@@ -563,7 +574,17 @@ impl Eye for Watch {
             return;
         }
         let lease = LeaseId::new(lease);
-        if seen.leases.get(&lease).is_none_or(|known| known.agent.is_none()) {
+        let holder = seen.leases.get(&lease).and_then(|known| known.agent.clone());
+        let own = holder.as_ref().and_then(|agent| seen.live.get(agent)).and_then(|one| one.vmid);
+        // One that was told first is believed; whose guest it is nobody can tell.
+        let told =
+            |live: &&Live| matches!(&*live.state, "Preparing" | "Ready" | "Leased" | "Draining");
+        let owner = seen.owners.get(&vmid).and_then(|agent| seen.live.get(agent)).filter(told);
+        if own.is_some_and(|own| own != vmid) && owner.is_some() {
+            let text = format!("the key of {lease} goes into {vmid}, its agent's guest is {own:?}");
+            self.blame(&mut seen, "a-key-goes-into-its-own-guest", text);
+        }
+        if holder.is_none() {
             self.blame(&mut seen, "journal-before-acting", format!("a key of {lease} comes early"));
         }
     }

@@ -9,7 +9,7 @@ use crate::agent::testing::*;
 use crate::fault::FaultKind;
 use crate::id::AddressPoolId;
 use crate::message::AgentCommand;
-use crate::ports::TaskEnd;
+use crate::ports::{Configured, Greeting, TaskEnd};
 use crate::record::Body;
 use crate::spec::TemplateSpec;
 
@@ -169,4 +169,42 @@ fn after_a_restart_the_call_is_waited_for_or_known() {
         }
         assert!(matches!(again.asked(), Some((_, Call::Greet(OWN, _)))));
     }
+}
+
+// Invariant: a machine that a guest names is the guest, by a card that the guest cannot choose.
+
+#[test]
+fn a_machine_without_the_guests_network_card_is_sent_nothing() {
+    let greeting = |cards: &[&str]| Greeting {
+        host_key: "ssh-ed25519 AAAA".into(),
+        cards: cards.iter().map(|card| (*card).to_owned()).collect(),
+    };
+    for (mac, cards, known) in [
+        (Some("BC:24:11:00:00:01"), &["00:00:00:00:00:00", "bc:24:11:00:00:01"][..], true),
+        (Some("BC:24:11:00:00:01"), &["bc:24:11:00:00:02"][..], false),
+        // It cannot be known.
+        (Some("BC:24:11:00:00:01"), &[][..], true),
+        (None, &["bc:24:11:00:00:02"][..], true),
+    ] {
+        let mut drive = Drive::new(spec());
+        drive.go_to("Connecting");
+        drive.mind.guest.as_mut().expect("a guest").mac = mac.map(str::to_owned);
+        drive.answer(Answer::Greeted(Ok(greeting(cards))));
+        assert_eq!(drive.state() != "Retiring", known, "{mac:?} {cards:?}");
+    }
+}
+
+#[test]
+fn the_card_of_a_guest_is_known_after_a_restart_too() {
+    let mut drive = Drive::new(spec());
+    drive.go_to("Configuring");
+    let (volumes, mac) = (Vec::new(), Some("BC:24:11:00:00:01".to_owned()));
+    let (tags_refused, image_refused) = (None, None);
+    drive.answer(Answer::Configured(Ok(Configured { volumes, mac, tags_refused, image_refused })));
+    let again = drive.adopt(Duration::ZERO);
+    let known = again.mind.guest().and_then(|guest| guest.mac.as_deref());
+    assert_eq!(known, Some("BC:24:11:00:00:01"));
+    let older = r#"{"volumesKnown":{"agent":"a1","volumes":[]}}"#;
+    let older: Body = serde_json::from_str(older).expect("a record");
+    assert!(matches!(older, Body::VolumesKnown { mac: None, .. }));
 }

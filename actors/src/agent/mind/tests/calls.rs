@@ -130,7 +130,10 @@ fn next(place: &Place) -> Vec<Place> {
     }
     for (what, command) in commands() {
         // Said where the agent waits for nothing, so that the moment is plain.
-        if what == "Drain" && !["Ready", "Leased"].contains(&state) {
+        let admits = |(_, call, _): &(Attempt, Call, &'static str)| matches!(call, Call::Admit(..));
+        if what == "Drain" && !["Ready", "Leased"].contains(&state)
+            || what == "Lease" && place.made.iter().any(admits)
+        {
             continue;
         }
         go(what, &|drive| {

@@ -191,7 +191,11 @@ fn half_ended() -> Drive {
 /// The adopted guest is looked at, and is there.
 fn found(drive: &Drive) -> Drive {
     let mut adopted = drive.adopt(secs(5));
-    assert_eq!(adopted.calls(), [Call::Look], "nothing is done to a guest that was not looked at");
+    assert_eq!(
+        adopted.calls(),
+        [Call::Confirm],
+        "nothing is done to a guest that was not looked at"
+    );
     let running = adopted.sight();
     adopted.answer(Answer::Looked(Ok(running)));
     adopted
@@ -253,7 +257,7 @@ fn a_key_that_was_removed_beside_another_lease_is_not_removed_again() {
 #[test]
 fn a_key_that_can_not_be_removed_after_a_crash_goes_with_its_guest() {
     let mut adopted = found(&half_ended());
-    for _ in 0..3 {
+    for turn in 0..3 {
         let unreachable = Err(fault(FaultKind::Unreachable));
         let asked = adopted.effects.iter().rev().find_map(|effect| match effect {
             Effect::Ask(attempt, call) if *call == expel("l1") => Some(*attempt),
@@ -261,6 +265,10 @@ fn a_key_that_can_not_be_removed_after_a_crash_goes_with_its_guest() {
         });
         let answer = Answer::Expelled(LeaseId::new("l1"), unreachable);
         adopted.event(Event::Answer(asked.expect("asked"), answer));
+        if turn == 0 {
+            // The other's key is seen to meanwhile.
+            adopted.answer(Answer::Admitted(LeaseId::new("l2"), Ok(())));
+        }
         adopted.wait(secs(2));
     }
     assert_eq!(adopted.state(), "Draining");
@@ -290,7 +298,7 @@ fn whoever_overstayed_before_a_crash_takes_the_guest_along_after_it() {
     take(&mut drive, "l2", None);
     let lease = LeaseId::new("l1");
     // All that was durable when the power went.
-    drive.record(Body::LeaseEnded { lease, why: "expired".into() });
+    drive.record(Body::LeaseEnded { lease, why: "expired".into(), cause: String::new() });
     let adopted = found(&drive);
     assert_eq!(adopted.state(), "Draining");
 }
@@ -312,7 +320,7 @@ fn a_used_up_agent_goes_after_a_crash_without_touching_the_key() {
     take(&mut drive, "l1", Some(KEY));
     drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
     let lease = LeaseId::new("l1");
-    drive.record(Body::LeaseEnded { lease, why: "released".into() });
+    drive.record(Body::LeaseEnded { lease, why: "released".into(), cause: String::new() });
     let adopted = found(&drive);
     assert_eq!(adopted.state(), "Retiring");
     assert!(!adopted.calls().contains(&expel("l1")));
@@ -451,6 +459,14 @@ fn an_expired_lease_beside_another_drains() {
     take(&mut drive, "l2", None);
     drive.wait(secs(1801));
     assert_eq!(drive.state(), "Draining");
+    let told = drive.facts().into_iter().rev().find_map(|what| match what {
+        What::Agent(picture) => Some(picture.detail.clone()),
+        _ => None,
+    });
+    let until = (drive.now.wall + secs(3600 - 1801)).rfc3339();
+    let told = told.expect("a picture");
+    assert!(told.starts_with("takes no new lease: one of its leases ran out, "), "{told}");
+    assert!(told.ends_with(&format!(" end, at {until} unless one is renewed")), "{told}");
     end(&mut drive, "l2");
     assert_eq!(drive.state(), "Retiring");
 }

@@ -137,7 +137,7 @@ fn a_start_of_a_guest_that_runs_already_goes_on() {
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Broken)))));
     let running = drive.sight();
     drive.answer(Answer::Looked(Ok(running)));
-    drive.wait(secs(1));
+    drive.wait(secs(4));
     assert_eq!(drive.asked().map(|(_, call)| call), Some(Call::Address));
 }
 
@@ -164,16 +164,16 @@ fn pauses(drive: &mut Drive, blocked: Duration, times: u32) -> Vec<u64> {
 }
 
 #[test]
-fn an_address_is_first_asked_for_a_second_after_the_start_then_ever_more_slowly() {
+fn an_address_is_first_asked_for_four_seconds_after_the_start_then_ever_more_slowly() {
     let refused = pauses(&mut started(), Duration::ZERO, 15);
-    assert_eq!(refused[..12], [1000, 500, 500, 500, 500, 500, 500, 500, 500, 500, 500, 500]);
+    assert_eq!(refused[..12], [4000, 500, 500, 500, 500, 500, 500, 500, 500, 500, 500, 500]);
     assert_eq!(refused[12..], [2750, 4125, 5000]);
 }
 
 #[test]
 fn a_refusal_that_blocked_a_worker_is_soon_followed_by_the_next_question() {
-    assert_eq!(pauses(&mut started(), secs(3), 5), [1000, 500, 500, 500, 500]);
-    assert_eq!(pauses(&mut started(), Duration::from_millis(1999), 3), [1000, 500, 500]);
+    assert_eq!(pauses(&mut started(), secs(3), 5), [4000, 500, 500, 500, 500]);
+    assert_eq!(pauses(&mut started(), Duration::from_millis(1999), 3), [4000, 500, 500]);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_guest_of_a_template_that_is_known_is_first_asked_when_the_fastest_was_up() 
 #[test]
 fn the_host_keys_are_asked_for_in_the_turn_the_address_comes() {
     let mut drive = started();
-    drive.wait(secs(1));
+    drive.wait(secs(4));
     let address = AddressSight::At(ADDRESS.parse().expect("an address"));
     let effects = drive.answer(Answer::Addressed(Ok(address)));
     assert_eq!(calls(&effects), [Call::HostKeys]);
@@ -297,7 +297,7 @@ fn a_host_key_mismatch_is_read_again_once() {
 #[test]
 fn a_host_key_nobody_could_tell_is_pinned_on_first_sight() {
     let mut drive = started();
-    drive.wait(secs(1));
+    drive.wait(secs(4));
     let address = AddressSight::At(ADDRESS.parse().expect("an address"));
     drive.answer(Answer::Addressed(Ok(address)));
     drive.answer(Answer::HostKeys(Ok(Vec::new())));
@@ -365,11 +365,35 @@ fn every_adopted_agent_looks_or_fences_first() {
     let states = ["Cloning", "Configuring", "Booting", "Connecting", "Preparing", "Ready"];
     for state in states {
         let adopted = at(state).adopt(secs(30));
-        assert_eq!(adopted.calls(), [Call::Look], "{state}");
+        let first = if state == "Ready" { Call::Confirm } else { Call::Look };
+        assert_eq!(adopted.calls(), [first], "{state}");
     }
     let mut retiring = at("Ready");
     retiring.command(AgentCommand::Retire(Reason::Asked));
     assert_eq!(retiring.adopt(secs(30)).calls(), [Call::Fence]);
+}
+
+#[test]
+fn an_adopted_guest_whose_start_may_be_under_way_is_not_started_twice() {
+    let mut adopted = at("Booting").adopt(secs(30));
+    let stopped = VmSight { running: Some(false), ..adopted.sight() };
+    adopted.answer(Answer::Looked(Ok(stopped)));
+    assert_eq!(adopted.asked(), None);
+    adopted.wait(secs(2));
+    let running = adopted.sight();
+    adopted.answer(Answer::Looked(Ok(running)));
+    assert_eq!(adopted.calls(), [Call::Look, Call::Look, Call::Address]);
+}
+
+#[test]
+fn an_adopted_guest_that_was_never_started_is_started_after_three_looks() {
+    let mut adopted = at("Booting").adopt(secs(30));
+    for _ in 0..3 {
+        let stopped = VmSight { running: Some(false), ..adopted.sight() };
+        adopted.answer(Answer::Looked(Ok(stopped)));
+        adopted.wait(secs(2));
+    }
+    assert_eq!(adopted.calls(), [Call::Look, Call::Look, Call::Look, Call::Start]);
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn a_snapshot_with_memory_needs_no_boot() {
 fn another_address_after_a_reset_is_written_down_with_the_same_host_keys() {
     let mut drive = used(reset_spec());
     drive.answer(Answer::RolledBack(Ok(())));
-    drive.wait(secs(1));
+    drive.wait(secs(4));
     let address = "10.0.0.77".parse().expect("one");
     drive.answer(Answer::Addressed(Ok(AddressSight::At(address))));
     let entry = &drive.ledger.agents[&agent_id()];
@@ -152,6 +152,7 @@ fn a_lease_of_another_owner_is_refused_before_and_after_a_restart() {
     again.go_to("Ready");
     let sight = again.sight();
     again.answer(Answer::Looked(Ok(sight)));
+    again.wait(secs(1));
     for mut drive in [drive, again] {
         drive.command(AgentCommand::Lease { ask: Box::new(other()) });
         assert_eq!(drive.state(), "Ready");

@@ -54,10 +54,9 @@ fn a_runner_is_intended_before_it_is_hired_and_told_of_when_it_starts() {
 }
 
 #[test]
-fn after_a_restart_the_same_runner_is_hired_again_under_its_name() {
+fn a_runner_cut_off_on_its_way_by_a_restart_is_hired_again_under_its_name() {
     let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
     hire(&mut drive, "l1", false);
-    hired(&mut drive, "l1");
     let mut adopted = drive.adopt(secs(5));
     let running = adopted.sight();
     adopted.answer(Answer::Looked(Ok(running)));
@@ -177,7 +176,7 @@ fn a_runner_that_its_source_gave_up_is_charged_to_the_template() {
 }
 
 fn ended() -> Words {
-    Words { life: Life::Ended(Some(7)), seconds: 2, lines: "too old".into() }
+    Words { life: Life::Ended(Some(7)), seconds: 2, ago: 0, lines: "too old".into() }
 }
 
 fn fails(drive: &mut Drive) -> Vec<Effect> {
@@ -265,7 +264,7 @@ fn an_end_that_the_guest_tells_of_is_passed_on_and_ends_nothing() {
     for (words, passed_on) in all {
         let effects = drive.answer(Answer::Words(LeaseId::new("l1"), Ok(words)));
         let found = effects.iter().find_map(|effect| match effect {
-            Effect::Ended(source, runner, how) => {
+            Effect::Ended(source, runner, how, _) => {
                 assert_eq!((source, runner), (&git(), &name(1)));
                 Some(*how)
             }

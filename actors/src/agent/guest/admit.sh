@@ -1,0 +1,17 @@
+# Adds the key of a lease; a repeated call changes nothing. A key that opens a guest to whoever holds
+# it takes the place of all leases' keys. A lease that ended is not let in again by a call that came late.
+# Arguments: the lease, or `hold`; the line of its key.
+lease=$1 added=$2
+
+mkdir -p "$folder" || again "$folder cannot be made"
+take_lock
+readable
+! grep -qxF -- "$lease" "$ended" 2>/dev/null || fail "lease $lease has ended in this guest"
+case $lease in
+hold) old=$(lines_of "$any_lease") ;;
+*) old=$(lines_of "$lease") ;;
+esac
+there() { [ "$(said | sed -n "${old}p")" = "$added" ]; }
+there || { change_keys "$spent" && change_keys "$old" "$added"; } \
+    || again "$real cannot be written: $(df -Pk "${real%/*}" 2>/dev/null | tail -n 1)"
+there || again "the key is not in $real"

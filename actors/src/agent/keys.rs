@@ -1,0 +1,163 @@
+//! The keys in the guest: one change of them at a time, and leases that go on while nobody can
+//! change any.
+//!
+//! Calls that change the guest's keys wait for each other in line, first come, first served: by when
+//! a lease was granted, when it ended, or when the pause before another try was over. The line moves
+//! when the call under way comes back, or was never made; what its lease became meanwhile does not
+//! matter. A runner has no key, so its calls do not wait.
+
+use std::time::Duration;
+
+use crate::agent::event::{Call, Pass};
+use crate::agent::mind::{Mind, Out};
+use crate::agent::state::{Lease, Login, Stage, State};
+use crate::ambient::jittered;
+use crate::fault::{Fault, FaultKind};
+use crate::id::{Attempt, LeaseId};
+use crate::time::WallTime;
+
+/// Time between two tries to change a key, and the first pause of those that grow.
+pub(super) const KEY_PAUSE: Duration = Duration::from_secs(2);
+/// The longest pause between two tries for a lease that goes on meanwhile.
+const KEY_PAUSE_LONGEST: Duration = Duration::from_secs(60);
+
+/// What is known of changes to the guest's keys.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Keys {
+    /// The change under way.
+    under_way: Option<Attempt>,
+    /// Since when no login succeeds although a lease goes on.
+    shut_since: Option<WallTime>,
+}
+
+/// Whether a call changes the keys in the guest.
+fn changes_keys(call: &Call) -> bool {
+    match call {
+        Call::Admit(_, _, pass) | Call::Expel(_, _, pass) => matches!(pass, Pass::Holder(_)),
+        Call::Unlock(..) => true,
+        Call::Clone { .. }
+        | Call::Await(..)
+        | Call::Look
+        | Call::Confirm
+        | Call::IdTaken
+        | Call::Configure
+        | Call::Start
+        | Call::Address
+        | Call::HostKeys
+        | Call::Snapshot
+        | Call::Rollback
+        | Call::Greet(..)
+        | Call::Probe(..)
+        | Call::Run(..)
+        | Call::Upload(..)
+        | Call::Words(..)
+        | Call::Fence
+        | Call::Shutdown(_)
+        | Call::Stop
+        | Call::Destroy
+        | Call::Leftovers => false,
+    }
+}
+
+impl Mind {
+    /// Takes the guest's keys for a call; false while another call changes them.
+    pub(super) fn take_keys(&mut self, call: &Call, attempt: Attempt) -> bool {
+        if !changes_keys(call) {
+            return true;
+        }
+        if self.keys.under_way.is_some() {
+            return false;
+        }
+        self.keys.under_way = Some(attempt);
+        true
+    }
+
+    /// A call came back, or was not made: whoever waits for the keys is next.
+    pub(super) fn give_keys_back(&mut self, attempt: Attempt, out: &mut Out) {
+        if self.keys.under_way != Some(attempt) {
+            return;
+        }
+        self.keys.under_way = None;
+        if matches!(self.state, State::Held { login: Login::Owed, .. })
+            && self.asked.is_none()
+            && self.retry.is_none()
+        {
+            self.act(out);
+        }
+        while self.keys.under_way.is_none() {
+            let waiting = self.leases.values().filter(|lease| lease.waits);
+            let next = waiting.min_by_key(|lease| lease.place());
+            let Some(id) = next.map(|lease| lease.granted.ask.lease.clone()) else { return };
+            self.lease_act(&id, out);
+        }
+    }
+
+    /// All leases, whose call is due first in front.
+    pub(super) fn leases_in_line(&self) -> Vec<LeaseId> {
+        let mut line: Vec<&Lease> = self.leases.values().collect();
+        line.sort_by_key(|lease| lease.place());
+        line.into_iter().map(|lease| lease.granted.ask.lease.clone()).collect()
+    }
+
+    /// A call that nobody waited for any more was not made.
+    pub(super) fn not_made(&mut self, attempt: Attempt, out: &mut Out) {
+        let of = self.leases.values().find(|lease| lease.asked == Some(attempt));
+        if let Some(id) = of.map(|lease| lease.granted.ask.lease.clone()) {
+            self.is_outdated(&id, out);
+        }
+        self.give_keys_back(attempt, out);
+    }
+
+    /// Whether the call that a lease waited for came back for a stage that is over; then the call of
+    /// its present stage is made.
+    pub(super) fn is_outdated(&mut self, id: &LeaseId, out: &mut Out) -> bool {
+        let Some(lease) = self.leases.get_mut(id) else { return true };
+        lease.asked = None;
+        let outdated = std::mem::take(&mut lease.outdated);
+        if outdated {
+            self.lease_go_on(id, out);
+        }
+        outdated
+    }
+
+    /// The lease goes on and is tried for again, ever more seldom: nobody is charged.
+    pub(super) fn key_later(&mut self, id: &LeaseId, out: &Out) {
+        let Some(lease) = self.leases.get_mut(id) else { return };
+        lease.tries = lease.tries.saturating_add(1);
+        let pause = KEY_PAUSE * 2_u32.pow(lease.tries.saturating_sub(1).min(5));
+        let pause = jittered(pause.min(KEY_PAUSE_LONGEST), out.draw);
+        lease.retry_at(out.now.mono + pause);
+    }
+
+    /// No login succeeds while a lease goes on: its operators can read that.
+    pub(super) fn keys_shut(&mut self, fault: &Fault, out: &Out) {
+        let since = *self.keys.shut_since.get_or_insert(out.now.wall);
+        let what = match fault.kind {
+            FaultKind::KeyRejected | FaultKind::Impostor => "SSH login refused",
+            FaultKind::Contention
+            | FaultKind::Locked { .. }
+            | FaultKind::Unreachable
+            | FaultKind::UnknownOutcome
+            | FaultKind::Denied { .. }
+            | FaultKind::Gone
+            | FaultKind::IdTaken
+            | FaultKind::Capacity
+            | FaultKind::Foreign
+            | FaultKind::Broken => "no SSH login",
+        };
+        let (since, why) = (since.rfc3339(), &fault.text);
+        self.detail = format!("{what} since {since}; the lease goes on: {why}");
+    }
+
+    /// A login succeeded.
+    pub(super) fn keys_open(&mut self) {
+        if self.keys.shut_since.take().is_some() {
+            self.detail.clear();
+        }
+    }
+
+    /// Whether keys of ended leases are all that is left of its leases.
+    pub(super) fn only_expels(&self) -> bool {
+        self.leases.values().all(|lease| lease.stage == Stage::Expelling)
+    }
+}

@@ -1,0 +1,117 @@
+//! Wall time that is set: what was granted for a span ends by then, whatever the clock says.
+
+use proptest::prelude::*;
+
+use std::time::Duration;
+
+use crate::agent::event::Answer;
+use crate::agent::testing::*;
+use crate::message::AgentCommand;
+use crate::record::Body;
+use crate::time::WallTime;
+
+/// The mind after a restart of the service, with the wall clock set forward so many hours.
+fn restarted(drive: &Drive, hours: i64, down: Duration) -> Drive {
+    let mut set = drive.clone();
+    set.now.wall = WallTime(set.now.wall.0 + hours * 3_600_000);
+    set.adopt(down)
+}
+
+fn with_lease(ttl: Duration) -> Drive {
+    let mut drive = Drive::new(spec());
+    drive.go_to("Ready");
+    let mut asked = ask("l1", None);
+    asked.ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+    drive.command(AgentCommand::Lease { ask: Box::new(asked) });
+    drive
+}
+
+/// For how long its lease stays from now on.
+fn left(drive: &Drive) -> Duration {
+    let lease = drive.mind.leases.values().next().expect("one");
+    assert_eq!(lease.granted.expires - drive.now.wall, lease.ends - drive.now.mono, "as is told");
+    lease.ends - drive.now.mono
+}
+
+const YEARS: i64 = 4 * 365 * 24;
+
+// Invariant: nothing lives longer than it was granted for.
+
+#[test]
+fn a_lease_granted_while_the_clock_was_years_ahead_ends_after_its_span() {
+    let drive = with_lease(secs(600));
+    let mut adopted = restarted(&drive, -YEARS, secs(5));
+    let running = adopted.sight();
+    adopted.answer(Answer::Looked(Ok(running)));
+    adopted.wait(secs(600));
+    assert!(
+        adopted.ledger.ended.values().any(|ended| ended.why == "expired"),
+        "{}",
+        adopted.state()
+    );
+}
+
+#[test]
+fn a_hold_made_while_the_clock_was_years_ahead_ends_after_its_span() {
+    let mut drive = Drive::new(spec());
+    drive.go_to("Ready");
+    drive.be_held();
+    let mut adopted = restarted(&drive, -YEARS, secs(5));
+    let running = adopted.sight();
+    adopted.answer(Answer::Looked(Ok(running)));
+    adopted.answer(Answer::Unlocked(Ok(())));
+    assert_eq!(adopted.state(), "Held");
+    adopted.wait(Duration::from_millis(a_hold().span_ms));
+    assert_eq!(adopted.state(), "Retiring");
+}
+
+#[test]
+fn a_lease_that_a_journal_of_before_knows_lasts_no_longer_than_a_day_more() {
+    let drive = with_lease(secs(600));
+    let mut older = drive.clone();
+    for entry in older.ledger.agents.values_mut() {
+        entry.leases.values_mut().for_each(|granted| granted.span_ms = None);
+    }
+    assert!(left(&restarted(&older, -YEARS, secs(5))) <= secs(24 * 60 * 60));
+    assert_eq!(left(&restarted(&older, 0, secs(5))), left(&drive), "a clock that is right");
+}
+
+proptest! {
+    #[test]
+    fn no_lease_outlives_its_span_however_often_the_clock_is_set(
+        ttl in 60u64..100_000,
+        renewals in prop::collection::vec((60u64..100_000, -40_000i64..40_000), 0..3),
+        restarts in prop::collection::vec((-40_000i64..40_000, 0u64..50_000), 1..4),
+    ) {
+        let mut drive = with_lease(secs(ttl));
+        let mut most = secs(ttl);
+        for (span, hours) in renewals {
+            drive.now.wall = WallTime(drive.now.wall.0 + hours * 3_600_000);
+            let expires = drive.now.wall + secs(span);
+            let lease = drive.mind.leases.keys().next().cloned().expect("one");
+            drive.record(Body::LeaseRenewed { lease: lease.clone(), expires });
+            drive.command(AgentCommand::LeaseRenewed { lease, expires });
+            most = secs(span);
+        }
+        prop_assert_eq!(left(&drive), most);
+        for (hours, down) in restarts {
+            drive = restarted(&drive, hours, secs(down));
+            prop_assert!(left(&drive) <= most, "{:?} of {most:?}", left(&drive));
+            // Nor does the journal say that it lasts longer.
+            let known = drive.ledger.agents[&agent_id()].leases.values().next().expect("one");
+            prop_assert!(known.expires - drive.now.wall <= most);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_not_set_takes_nothing_from_a_lease(
+        ttl in 60u64..100_000,
+        restarts in prop::collection::vec(0u64..50_000, 1..4),
+    ) {
+        let mut drive = with_lease(secs(ttl));
+        for down in restarts {
+            drive = restarted(&drive, 0, secs(down));
+            prop_assert_eq!(left(&drive), secs(ttl));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The line of those who wait for the guest's keys: nobody is passed by whoever came later.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::keys::{answer, end, ready, spelled, take};
+use crate::agent::event::{Call, Effect};
+use crate::agent::state::Stage;
+use crate::agent::testing::*;
+use crate::fault::FaultKind;
+use crate::id::LeaseId;
+use crate::time::Moment;
+
+#[derive(Debug, Clone)]
+enum Turn {
+    /// A lease whose id begins with this letter.
+    Take(char),
+    /// The end of one of the leases.
+    End(prop::sample::Index),
+    /// The call under way succeeds.
+    Works,
+    /// The call under way fails, where another try follows.
+    Fails,
+    /// Time passes.
+    Wait(u64),
+}
+
+fn turns() -> impl Strategy<Value = Vec<Turn>> {
+    let turn = prop_oneof![
+        4 => prop::char::range('a', 'z').prop_map(Turn::Take),
+        3 => any::<prop::sample::Index>().prop_map(Turn::End),
+        5 => Just(Turn::Works),
+        1 => Just(Turn::Fails),
+        2 => (1_u64..800).prop_map(Turn::Wait),
+    ];
+    prop::collection::vec(turn, 1..90)
+}
+
+/// What somebody who stands beside the guest's door sees.
+struct Line {
+    drive: Drive,
+    seen: usize,
+    /// The call under way.
+    inside: Option<(String, String)>,
+    /// By lease: how many more may go before it.
+    waiting: BTreeMap<String, usize>,
+    /// When leases whose call failed come again.
+    pausing: BTreeMap<String, Moment>,
+    /// All leases so far.
+    count: usize,
+}
+
+impl Line {
+    fn joins(&mut self, lease: &str) {
+        self.pausing.remove(lease);
+        self.waiting.remove(lease);
+        self.waiting.insert(lease.into(), self.waiting.len());
+    }
+
+    fn stage(&self, lease: &str) -> Option<Stage> {
+        self.drive.mind.leases.get(&LeaseId::new(lease)).map(|lease| lease.stage)
+    }
+
+    fn play(&mut self, turn: Turn) {
+        match turn {
+            Turn::Take(letter) => {
+                self.count += 1;
+                let lease = format!("{letter}{}", self.count);
+                take(&mut self.drive, &lease);
+                if self.stage(&lease).is_some() {
+                    self.joins(&lease);
+                }
+            }
+            Turn::End(which) => {
+                let all: Vec<String> =
+                    self.drive.mind.leases.keys().map(|id| id.as_str().into()).collect();
+                if all.is_empty() {
+                    return;
+                }
+                let lease = which.get(&all);
+                if self.stage(lease) != Some(Stage::Expelling) {
+                    self.joins(lease);
+                    end(&mut self.drive, lease);
+                }
+            }
+            Turn::Works => self.comes_out(Ok(())),
+            // At an odd moment, where nothing else happens: no other joins when its pause is over.
+            Turn::Fails => {
+                self.wait(1);
+                self.comes_out(Err(FaultKind::Unreachable));
+                self.look();
+                self.wait(1);
+            }
+            Turn::Wait(ms) => self.wait(2 * ms),
+        }
+        self.look();
+    }
+
+    fn comes_out(&mut self, result: Result<(), FaultKind>) {
+        let Some((call, lease)) = self.inside.take() else { return };
+        let tries =
+            self.drive.mind.leases.get(&LeaseId::new(lease.as_str())).map_or(0, |l| l.tries);
+        let fails = result.is_err() && tries == 0;
+        // One that ended meanwhile stands in line for its end.
+        if fails && !self.waiting.contains_key(&lease) {
+            self.pausing.insert(lease, self.drive.now.mono + secs(2));
+        }
+        answer(&mut self.drive, &call, if fails { result } else { Ok(()) });
+    }
+
+    fn wait(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.drive.wait(Duration::from_millis(1));
+            let now = self.drive.now.mono;
+            let back: Vec<String> = self
+                .pausing
+                .iter()
+                .filter(|(_, at)| **at <= now)
+                .map(|(id, _)| id.clone())
+                .collect();
+            for lease in back {
+                self.joins(&lease);
+            }
+            self.look();
+        }
+    }
+
+    /// Sees who goes in.
+    fn look(&mut self) {
+        let effects: Vec<Effect> = self.drive.effects.split_off(self.seen);
+        let goes_in = effects.iter().filter_map(|effect| match effect {
+            Effect::Ask(_, call @ (Call::Admit(_, lease, _) | Call::Expel(_, lease, _))) => {
+                Some((spelled(call), lease.as_str().to_owned()))
+            }
+            _ => None,
+        });
+        let goes_in: Vec<_> = goes_in.collect();
+        self.drive.effects.extend(effects);
+        self.seen = self.drive.effects.len();
+        for (call, lease) in goes_in {
+            assert_eq!(self.inside, None, "{call}: one at a time");
+            assert!(self.waiting.remove(&lease).is_some(), "{call}: it did not stand in line");
+            for (other, before) in &mut self.waiting {
+                assert!(*before > 0, "{call} goes before {other}, who came earlier");
+                *before -= 1;
+            }
+            self.inside = Some((call, lease));
+        }
+        let idle = self.inside.is_none() && !self.waiting.is_empty();
+        assert!(!idle, "nobody goes in, but {:?} wait", self.waiting.keys());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    // Invariant: no more changes of keys go before a lease's than stood in line before it.
+
+    #[test]
+    fn nobody_is_passed_by_whoever_came_later(turns in turns()) {
+        let drive = ready(40);
+        let (waiting, pausing) = (BTreeMap::new(), BTreeMap::new());
+        let seen = drive.effects.len();
+        let mut line = Line { drive, seen, inside: None, waiting, pausing, count: 0 };
+        for turn in turns {
+            line.play(turn);
+            line.wait(2);
+        }
+    }
+}

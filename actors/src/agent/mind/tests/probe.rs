@@ -1,0 +1,300 @@
+//! What an agent makes of probes of its guest's SSH, and of lists beside them.
+
+use crate::agent::event::{Answer, Call, Event};
+use crate::agent::testing::{Drive, ask, calls, fault, secs, spec};
+use crate::fact::What;
+use crate::fault::FaultKind;
+use crate::id::NodeName;
+use crate::message::{AgentCommand, Observed, Shown, Standing};
+use crate::ports::VmSight;
+use crate::record::{Body, Reason};
+use crate::spec::TemplateSpec;
+
+const SILENT: Option<FaultKind> = Some(FaultKind::Unreachable);
+
+fn ready() -> Drive {
+    let mut drive = Drive::new(spec());
+    drive.go_to("Ready");
+    drive.wait(secs(20));
+    drive
+}
+
+fn lease(drive: &mut Drive, id: &str) -> usize {
+    drive.command(AgentCommand::Lease { ask: Box::new(ask(id, None)) });
+    drive.reports().last().expect("a report").refused.len()
+}
+
+fn leased() -> Drive {
+    let mut drive = ready();
+    assert_eq!(lease(&mut drive, "l1"), 0);
+    drive
+}
+
+fn standing(drive: &Drive) -> Standing {
+    drive.reports().last().expect("a report").standing
+}
+
+fn is_free(drive: &Drive) -> bool {
+    matches!(standing(drive), Standing::Free { .. })
+}
+
+fn list(drive: &mut Drive, offline: bool) {
+    let (at, node) = (drive.now.mono, NodeName::new("n1"));
+    let seen = Observed { at, node, offline, status: Shown::Running, lock: None };
+    drive.command(AgentCommand::Observed(seen));
+}
+
+/// Lets this many seconds pass with a list each ten seconds; gives how often the guest was looked at,
+/// where it is found running.
+fn pass(drive: &mut Drive, seconds: u64) -> usize {
+    let mut looks = 0;
+    for second in 0..seconds {
+        if second % 10 == 0 {
+            list(drive, false);
+        }
+        let before = drive.effects.len();
+        drive.wait(secs(1));
+        let looked = calls(&drive.effects[before..]).contains(&Call::Look);
+        if looked && drive.state() != "Retiring" {
+            looks += 1;
+            look(drive, true);
+        }
+    }
+    looks
+}
+
+fn look(drive: &mut Drive, running: bool) {
+    let sight = VmSight { running: Some(running), ..drive.sight() };
+    let (attempt, call) = drive.asked().expect("a look is under way");
+    assert_eq!(call, Call::Look);
+    drive.event(Event::Answer(attempt, Answer::Looked(Ok(sight))));
+}
+
+/// The states of its lease and what was shown with them.
+fn shown(drive: &Drive) -> Vec<String> {
+    let facts = drive.facts().into_iter().filter_map(|what| match what {
+        What::Lease(seen) => Some(format!("{}: {}", seen.state, seen.detail)),
+        _ => None,
+    });
+    facts.collect()
+}
+
+// Invariant: SSH of an agent that is idle or leased is probed every ten seconds or so, and nobody
+// else's.
+
+#[test]
+fn ssh_is_probed_six_times_a_minute_while_an_agent_is_idle_or_leased() {
+    for draw in [0, u64::MAX] {
+        for mut drive in [ready(), leased()] {
+            drive.draw = draw;
+            let before = drive.probes;
+            drive.wait(secs(600));
+            let probes = drive.probes - before;
+            assert!((49..=75).contains(&probes), "{probes} in ten minutes");
+        }
+    }
+}
+
+#[test]
+fn a_guest_that_goes_or_is_held_is_not_probed() {
+    for command in [AgentCommand::Retire(Reason::Asked), AgentCommand::NodeDown(true)] {
+        let mut drive = ready();
+        drive.command(command);
+        let before = drive.probes;
+        drive.wait(secs(60));
+        assert_eq!(drive.probes, before, "{}", drive.state());
+    }
+    let mut held = ready();
+    held.be_held();
+    let before = held.probes;
+    held.wait(secs(60));
+    assert_eq!((held.state(), held.probes), ("Held", before));
+}
+
+// Invariant: nothing is handed out on a guest whose SSH did not answer within 15 seconds.
+
+#[test]
+fn an_agent_is_handed_out_for_fifteen_seconds_after_its_ssh_answered() {
+    for (silence, handed_out) in [(14, true), (16, false)] {
+        let mut drive = ready();
+        let before = drive.probes;
+        while drive.probes == before {
+            drive.wait(secs(1));
+        }
+        // Nothing is heard of it from here on, nor is it woken.
+        drive.now.mono = drive.now.mono + secs(silence);
+        assert_eq!(lease(&mut drive, "l1") == 0, handed_out, "{silence} s");
+        drive.wait(secs(1));
+        assert!(handed_out || is_free(&drive), "it was probed at once");
+    }
+}
+
+#[test]
+fn an_agent_that_missed_one_probe_is_not_handed_out_until_ssh_answers() {
+    let mut drive = ready();
+    drive.silent = SILENT;
+    drive.wait(secs(5));
+    assert_eq!(standing(&drive), Standing::Coming, "nobody begins another for it yet");
+    assert_eq!(lease(&mut drive, "l1"), 1);
+    drive.silent = None;
+    drive.wait(secs(3));
+    assert!(is_free(&drive));
+    assert_eq!(lease(&mut drive, "l1"), 0);
+}
+
+#[test]
+fn an_adopted_agent_is_probed_before_it_is_handed_out() {
+    let mut drive = ready().adopt(secs(5));
+    let sight = drive.sight();
+    drive.answer(Answer::Looked(Ok(sight)));
+    assert_eq!(standing(&drive), Standing::Coming);
+    assert_eq!(lease(&mut drive, "l1"), 1);
+    drive.wait(secs(1));
+    assert_eq!(lease(&mut drive, "l1"), 0);
+}
+
+#[test]
+fn a_probe_that_could_not_be_made_is_no_silence() {
+    let mut drive = leased();
+    let mut idle = ready();
+    for drive in [&mut drive, &mut idle] {
+        drive.silent = Some(FaultKind::Contention);
+        assert_eq!(pass(drive, 600), 0);
+    }
+    assert_eq!((drive.state(), idle.state()), ("Leased", "Ready"));
+    assert_eq!(shown(&drive), ["ready: "]);
+    assert!(!is_free(&idle), "nobody knows whether it lives");
+}
+
+// Invariant: silence alone takes a machine from nobody.
+
+#[test]
+fn the_holder_of_a_silent_machine_is_shown_that_and_keeps_it() {
+    let mut drive = leased();
+    drive.silent = SILENT;
+    let looks = pass(&mut drive, 3000);
+    assert_eq!(drive.state(), "Leased");
+    assert!((30..=70).contains(&looks), "{looks} looks at the guest in 50 minutes");
+    drive.silent = None;
+    pass(&mut drive, 30);
+    assert_eq!(shown(&drive), ["ready: ", "ready: its SSH does not answer", "ready: "]);
+}
+
+#[test]
+fn silence_is_known_within_25_seconds() {
+    let mut drive = leased();
+    drive.draw = u64::MAX;
+    drive.wait(secs(30));
+    drive.silent = SILENT;
+    // Three probes without an answer take three seconds each on top of this.
+    drive.wait(secs(16));
+    assert!(drive.mind.trouble().is_some());
+}
+
+#[test]
+fn a_silent_machine_that_a_look_finds_stopped_is_lost_with_that_cause() {
+    let mut drive = leased();
+    drive.silent = SILENT;
+    drive.wait(secs(16));
+    look(&mut drive, false);
+    assert_eq!(drive.state(), "Retiring");
+    let last = shown(&drive).last().cloned();
+    assert_eq!(last.as_deref(), Some("ended: lost: its guest was switched off"));
+    let ended: Vec<_> = drive.ledger.ended.values().map(|one| one.cause.clone()).collect();
+    assert_eq!(ended, ["its guest was switched off"], "and that outlives a restart");
+}
+
+#[test]
+fn a_silent_machine_that_somebody_stopped_under_a_lock_is_left_to_its_holder() {
+    let mut drive = leased();
+    drive.silent = SILENT;
+    drive.wait(secs(16));
+    let lock = Some("backup".into());
+    let sight = VmSight { running: Some(false), lock, ..drive.sight() };
+    let (attempt, _) = drive.asked().expect("a look is under way");
+    drive.event(Event::Answer(attempt, Answer::Looked(Ok(sight))));
+    assert_eq!(drive.state(), "Leased", "a backup stops it and starts it again");
+}
+
+#[test]
+fn an_idle_agent_that_stays_silent_goes_and_one_that_was_silent_for_a_while_stays() {
+    let mut drive = ready();
+    drive.silent = SILENT;
+    pass(&mut drive, 60);
+    assert_eq!((drive.state(), standing(&drive)), ("Ready", Standing::Busy));
+    let mut back = drive.clone();
+    pass(&mut drive, 90);
+    assert_eq!(drive.state(), "Retiring");
+    let charged = drive.reports().iter().any(|report| report.fault.is_some());
+    assert!(!charged, "its template is not to blame");
+    back.silent = None;
+    pass(&mut back, 600);
+    assert!(is_free(&back));
+}
+
+#[test]
+fn an_idle_agent_that_no_list_shows_running_stays_however_long_it_is_silent() {
+    let mut drive = ready();
+    drive.silent = SILENT;
+    drive.wait(secs(590));
+    assert_eq!(drive.state(), "Ready");
+}
+
+// Invariant: a lease on a node that is offline lasts for the node's grace, and for as long as SSH
+// answers.
+
+#[test]
+fn a_lease_on_an_offline_node_is_lost_after_the_grace_where_ssh_is_silent_too() {
+    let mut drive = leased();
+    drive.silent = SILENT;
+    list(&mut drive, true);
+    drive.wait(secs(100));
+    assert_eq!(drive.state(), "Leased", "its grace is not over");
+    drive.command(AgentCommand::NodeDown(true));
+    let last = shown(&drive).last().cloned();
+    let lost = "ended: lost: node n1 is offline, and its SSH does not answer";
+    assert_eq!(last.as_deref(), Some(lost));
+    assert_eq!((drive.state(), standing(&drive)), ("Draining", Standing::Parked));
+    assert!(drive.mind.detail.contains("is down; waiting for it"));
+    drive.command(AgentCommand::NodeDown(false));
+    assert_eq!(drive.state(), "Retiring");
+}
+
+#[test]
+fn a_lease_on_a_node_that_only_its_cluster_lost_goes_on_until_ssh_is_silent() {
+    let mut drive = leased();
+    list(&mut drive, true);
+    drive.command(AgentCommand::NodeDown(true));
+    drive.wait(secs(600));
+    assert_eq!(drive.state(), "Leased");
+    drive.silent = SILENT;
+    drive.wait(secs(16));
+    assert_eq!(drive.state(), "Draining");
+    let ended = |body: &&Body| matches!(body, Body::LeaseEnded { why, .. } if why == "lost");
+    assert_eq!(drive.records().into_iter().filter(ended).count(), 1);
+}
+
+#[test]
+fn a_lease_on_a_node_that_was_offline_before_a_restart_is_lost_too() {
+    let mut drive = leased().adopt(secs(5));
+    drive.silent = SILENT;
+    drive.answer(Answer::Looked(Err(fault(FaultKind::Unreachable))));
+    drive.wait(secs(60));
+    assert_eq!((drive.state(), drive.probes), ("Leased", 0), "a look at it comes first");
+    drive.command(AgentCommand::NodeDown(true));
+    drive.wait(secs(30));
+    assert_eq!(drive.state(), "Draining");
+    assert!(drive.ledger.ended.values().any(|ended| ended.why == "lost"));
+}
+
+#[test]
+fn free_executors_of_a_silent_machine_are_not_handed_out() {
+    let mut drive = Drive::new(TemplateSpec { executors: 2, ..spec() });
+    drive.go_to("Ready");
+    assert_eq!(lease(&mut drive, "l1"), 0);
+    assert!(is_free(&drive));
+    drive.silent = SILENT;
+    drive.wait(secs(9));
+    assert_eq!(standing(&drive), Standing::Busy);
+    assert_eq!(lease(&mut drive, "l2"), 1);
+}

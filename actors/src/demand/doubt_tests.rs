@@ -1,0 +1,293 @@
+//! Runners of which their source says something that is no proof that their job is over.
+
+use super::absent::{an_hour, busy, verdicts};
+use super::*;
+
+/// A row of the first runner that shows no job, for what that is worth.
+fn row(online: bool, jobs: u32, idle: Idle) -> SourceSight {
+    let mut sight = sight(&[(1, online, jobs)], &[]);
+    sight.rows[0].idle = idle;
+    sight
+}
+
+fn asks(effects: &[Effect]) -> bool {
+    told(effects).contains(&"ask of l1".to_owned())
+}
+
+impl Play {
+    fn shows(&mut self, online: bool, jobs: u32, idle: Idle) -> Vec<Effect> {
+        self.look(Ok(row(online, jobs, idle)))
+    }
+
+    /// The first guest says that its runner's command ended with 0 at this moment, and may have left
+    /// its runner running.
+    fn leaves(&mut self, over: u64) {
+        self.ends(Ending::Left);
+        let kept = &mut self.runners.get_mut(&name(1)).expect("a runner").kept;
+        kept.ended = kept.ended.map(|end| End { over: at(over).mono, ..end });
+    }
+}
+
+/// A runner with a job whose command ended before that was seen.
+fn daemon(spec: SourceSpec) -> Play {
+    let mut play = Play::new(spec);
+    play.hire(1);
+    play.sees(&[(1, true, 0)], &[]);
+    play.sees(&[(1, true, 1)], &[]);
+    play.leaves(0);
+    play
+}
+
+// Invariant: that a source draws from its clocks that a runner is idle ends nothing; its guest's word
+// does.
+
+#[test]
+fn a_runner_with_a_job_that_its_source_guesses_to_be_idle_is_left_alone_and_its_guest_is_asked() {
+    for idle in [Idle::Guessed, Idle::Spent] {
+        for online in [true, false] {
+            let mut play = busy();
+            let effects = play.shows(online, 0, idle);
+            assert!(asks(&effects), "{idle:?}: {:?}", told(&effects));
+            assert!(!told(&effects).contains(&"quiet 1".to_owned()), "{:?}", told(&effects));
+            let look = |play: &mut Play| play.shows(online, 0, idle);
+            let mut quiet = false;
+            let verdicts = an_hour(&mut play, |play| {
+                let effects = look(play);
+                quiet |= told(&effects).contains(&"quiet 1".to_owned());
+                effects
+            });
+            assert_eq!((verdicts, quiet), (Vec::new(), false), "{idle:?} {online}");
+            let done = |told: &String| told == "l1 is done";
+            assert!(play.hears_end(Ending::Badly).iter().any(done), "{idle:?} {online}");
+        }
+    }
+}
+
+#[test]
+fn a_runner_that_is_guessed_to_be_idle_takes_no_other_job() {
+    let mut play = busy();
+    let effects = told(&play.shows(true, 0, Idle::Guessed));
+    assert!(effects.contains(&"wants [] on [l1 full]".to_owned()), "{effects:?}");
+    let effects = told(&play.shows(true, 1, Idle::Known));
+    assert!(effects.contains(&"wants [] on [l1 1]".to_owned()), "{effects:?}");
+}
+
+#[test]
+fn a_runner_without_a_job_that_is_guessed_to_be_idle_is_told_to_go_and_goes_when_it_ended() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.shows(true, 0, Idle::Guessed);
+    play.now += 300;
+    assert!(told(&play.shows(true, 0, Idle::Guessed)).contains(&"quiet 1".to_owned()));
+    let look = |play: &mut Play| play.shows(true, 0, Idle::Guessed);
+    assert_eq!(an_hour(&mut play, look), Vec::<String>::new(), "it may have taken one before");
+    assert_eq!(an_hour(&mut play, |play| play.sees(&[], &[])), Vec::<String>::new());
+    play.ends(Ending::Well);
+    assert_eq!(verdicts(&play.sees(&[], &[])), ["l1 is idle"]);
+}
+
+#[test]
+fn a_runner_of_a_source_that_left_the_configuration_is_not_told_to_go_by_one_guess() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.mind.apply(None, at(play.now), &mut Vec::new());
+    assert!(!told(&play.shows(true, 0, Idle::Guessed)).contains(&"quiet 1".to_owned()));
+    play.now += 60;
+    assert!(told(&play.shows(true, 0, Idle::Guessed)).contains(&"quiet 1".to_owned()));
+}
+
+// Invariant: a runner whose row stands but is not connected is given up once its guest says that it
+// ended; until then its job is told as lost to its source, once.
+
+#[test]
+fn a_runner_that_is_off_for_long_with_a_job_is_given_up_once_its_guest_says_that_it_ended() {
+    let mut play = busy();
+    let off = |play: &mut Play| play.shows(false, 1, Idle::Known);
+    let mut asked = 0;
+    let all = an_hour(&mut play, |play| {
+        let effects = off(play);
+        asked += u32::from(asks(&effects));
+        effects
+    });
+    assert_eq!(all, ["lost job 1 of 1"]);
+    assert!((2..30).contains(&asked), "{asked}");
+    play.ends(Ending::Badly);
+    let all = an_hour(&mut play, off);
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert!(all[0].starts_with("l1 fails: its runner is not connected"), "{all:?}");
+}
+
+#[test]
+fn a_runner_that_is_off_for_long_and_comes_back_goes_on() {
+    let mut play = busy();
+    let all = an_hour(&mut play, |play| play.shows(false, 1, Idle::Known));
+    assert_eq!(all, ["lost job 1 of 1"]);
+    assert_eq!(verdicts(&play.shows(true, 1, Idle::Known)), Vec::<String>::new());
+    assert_eq!(verdicts(&play.sees(&[], &[])), Vec::<String>::new());
+    assert!(play.hears_end(Ending::Well).contains(&"l1 is done".to_owned()));
+}
+
+// Invariant: a command that ended with 0 has ended its runner where it ended after its job was seen;
+// one that ended before may have left it running, and a row that is gone is no proof against that.
+
+#[test]
+fn a_command_that_left_its_runner_running_does_not_end_it_with_a_job_whose_row_is_gone() {
+    let mut play = daemon(spec());
+    assert_eq!(an_hour(&mut play, |play| play.sees(&[], &[])), ["lost job 1 of 1"]);
+}
+
+#[test]
+fn a_command_that_ended_after_its_job_was_seen_has_ended_its_runner() {
+    let mut play = busy();
+    play.now += 5;
+    play.leaves(play.now);
+    assert_eq!(verdicts(&play.sees(&[], &[])), ["l1 is done"]);
+    let mut play = busy();
+    play.now += 5;
+    play.leaves(play.now);
+    assert_eq!(verdicts(&play.shows(true, 0, Idle::Guessed)), ["l1 is done"]);
+}
+
+#[test]
+fn where_a_row_that_is_gone_has_no_job_a_second_look_ends_a_command_that_left_its_runner() {
+    let mut play = daemon(SourceSpec { firm: true, ..spec() });
+    assert_eq!(verdicts(&play.sees(&[], &[])), Vec::<String>::new(), "one answer is none");
+    assert_eq!(verdicts(&play.sees(&[], &[])), ["l1 is done"]);
+}
+
+#[test]
+fn a_runner_that_was_never_seen_with_a_job_and_was_left_running_goes_with_its_row() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.leaves(0);
+    assert_eq!(verdicts(&play.sees(&[], &[])), Vec::<String>::new(), "one answer is none");
+    assert_eq!(verdicts(&play.sees(&[], &[])), ["l1 is done"]);
+}
+
+#[test]
+fn a_second_look_that_may_end_a_lease_does_not_wait_for_the_next_poll() {
+    let mut play = daemon(SourceSpec { firm: true, ..spec() });
+    let hourly = SourceSpec { firm: true, poll: seconds(3600), brisk: seconds(3600), ..spec() };
+    play.mind.apply(Some(Arc::new(hourly)), at(play.now), &mut Vec::new());
+    play.sees(&[], &[]);
+    let from = play.now;
+    assert_eq!(verdicts(&play.sees(&[], &[])), ["l1 is done"]);
+    assert!((5..8).contains(&(play.now - from)), "{}", play.now - from);
+    play.sees(&[], &[]);
+    assert!(play.now - from > 3600, "no more looks than that");
+}
+
+#[test]
+fn a_runner_whose_job_is_over_before_it_is_told_to_run_is_looked_at_again_soon() {
+    let mut play = Play::new(SourceSpec { poll: seconds(3600), brisk: seconds(3600), ..spec() });
+    play.hire(1);
+    let hired = play.runners.get_mut(&name(1)).expect("a runner").kept.hired.take();
+    let sight = SourceSight { done: [name(1)].into(), ..sight(&[], &[]) };
+    assert_eq!(verdicts(&play.look(Ok(sight.clone()))), Vec::<String>::new());
+    play.runners.get_mut(&name(1)).expect("a runner").kept.hired = hired;
+    let from = play.now;
+    assert_eq!(verdicts(&play.look(Ok(sight))), ["l1 is done"]);
+    assert!(play.now - from < 8, "{}", play.now - from);
+}
+
+#[test]
+fn a_runner_that_had_its_job_and_was_left_running_goes_when_its_source_shows_none_for_a_while() {
+    let mut play = daemon(spec());
+    let from = play.now;
+    let spent = |play: &mut Play| play.shows(true, 0, Idle::Spent);
+    assert_eq!(an_hour(&mut play, spent), ["l1 is done"]);
+    let mut play = daemon(spec());
+    while play.now < from + 60 {
+        assert_eq!(verdicts(&spent(&mut play)), Vec::<String>::new());
+        assert_eq!(verdicts(&play.shows(true, 1, Idle::Known)), Vec::<String>::new());
+    }
+    let mut play = daemon(spec());
+    let waits = |play: &mut Play| play.shows(true, 0, Idle::Guessed);
+    assert_eq!(an_hour(&mut play, waits), Vec::<String>::new(), "nobody says that it had its job");
+}
+
+#[test]
+fn a_command_that_starts_a_runner_which_makes_its_own_row_is_waited_for() {
+    let mut play = Play::new(SourceSpec { registers: true, ..spec() });
+    play.hire(1);
+    play.ends(Ending::Left);
+    while play.now < 10 {
+        assert_eq!(verdicts(&play.sees(&[], &[])), Vec::<String>::new(), "at {}", play.now);
+    }
+    assert_eq!(verdicts(&play.sees(&[(1, true, 1)], &[])), Vec::<String>::new());
+}
+
+// Invariant: each question has its own pauses: a normal end is noticed within seconds, however often
+// the guest was asked before.
+
+#[test]
+fn a_guest_that_was_asked_often_before_its_runner_connected_is_asked_at_once_when_it_is_missed() {
+    let mut play = Play::new(SourceSpec { register: seconds(1600), ..spec() });
+    play.hire(1);
+    while play.now < 1590 {
+        play.sees(&[(1, false, 0)], &[]);
+    }
+    play.sees(&[(1, true, 1)], &[]);
+    assert!(asks(&play.sees(&[], &[])), "at once");
+    assert!(asks(&play.sees(&[], &[])), "and 10 s later");
+}
+
+#[test]
+fn a_runner_that_was_missed_and_shown_again_is_asked_about_as_at_first() {
+    let mut play = busy();
+    while play.now < 800 {
+        play.lists(&[]);
+    }
+    play.sees(&[(1, true, 1)], &[]);
+    let asked: Vec<bool> = (0..3).map(|_| asks(&play.lists(&[]))).collect();
+    assert_eq!(asked, [true, true, false]);
+    // One that is missed by every second look is not asked about at each.
+    let mut play = Play::new(SourceSpec { brisk: seconds(1), poll: seconds(1), ..spec() });
+    play.hire(1);
+    play.sees(&[(1, true, 1)], &[]);
+    let (until, mut asked) = (play.now + 100, 0);
+    while play.now < until {
+        asked += u32::from(asks(&play.lists(&[])));
+        play.sees(&[(1, true, 1)], &[]);
+    }
+    assert!(asked <= 10, "{asked} times in 100 s");
+}
+
+// Invariant: a runner that could not be told to go because a job is on it has that job.
+
+#[test]
+fn a_runner_that_takes_a_job_while_it_is_told_to_go_is_left_alone() {
+    let locked = || {
+        let culprit = Culprit::Source(SourceId::new("git"));
+        Fault::new(FaultKind::Locked { lock: "job".into() }, culprit, "422")
+    };
+    let mut play = Play::new(spec());
+    play.quiets = (0..9).map(|_| Err(locked())).collect();
+    play.hire(1);
+    play.sees(&[(1, true, 0)], &[]);
+    play.now += 300;
+    // Its row may lag behind.
+    for _ in 0..9 {
+        assert_eq!(verdicts(&play.sees(&[(1, true, 0)], &[])), Vec::<String>::new());
+    }
+    assert_eq!(verdicts(&play.sees(&[], &[])), Vec::<String>::new());
+}
+
+// Invariant: the numbers of rows are known beyond a start of the service.
+
+#[test]
+fn numbers_of_rows_are_written_down_once_and_asked_for_where_they_were_given() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    let numbers: crate::ports::Known = [(name(1), [7].into()), (name(2), [8].into())].into();
+    let seen = SourceSight { numbers, ..sight(&[(1, true, 1)], &[]) };
+    let effects = told(&play.look(Ok(seen.clone())));
+    assert!(effects.contains(&"1 has {7}".to_owned()), "{effects:?}");
+    let kept = &mut play.runners.get_mut(&name(1)).expect("a runner").kept;
+    kept.entry.rows = [7].into();
+    let effects = told(&play.look(Ok(seen)));
+    assert!(!effects.contains(&"1 has {7}".to_owned()), "{effects:?}");
+    assert_eq!(play.mind.known(&play.runners), [(name(1), [7].into())].into());
+    play.runners.get_mut(&name(1)).expect("a runner").kept.entry.place = Some(2);
+    assert_eq!(play.mind.known(&play.runners), [(name(1), [].into())].into());
+}

@@ -1,0 +1,238 @@
+//! What it means that a look does not show a runner: nothing by itself.
+//!
+//! Lists come in pages: they are cut, and they shift while they are read. A runner that is not shown
+//! is over when its guest says that it has ended, or where its guest cannot know that, when its source
+//! was asked for that very row and does not have it. Until then its machine is left alone: the lease's
+//! deadline is the end of it in any case.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::demand::mind::judge::{AWAY, SETTLES};
+use crate::demand::mind::{Effect, QUIET_TRIES, Runner, SourceMind};
+use crate::demand::runners::End;
+use crate::demand::seen::Seen;
+use crate::id::RunnerName;
+use crate::ports::{Idle, RowSight, SourceSight};
+use crate::time::Now;
+
+/// So long after its guest was asked its answer is looked for, then after twice that, and so on.
+pub(super) const ANSWERS: Duration = Duration::from_millis(250);
+const ANSWERS_LATEST: Duration = Duration::from_secs(4);
+/// Looks that say nothing of a runner whose machine is gone, before its job counts as lost.
+const SILENT_LOOKS: u32 = 3;
+
+/// What a look says of one runner.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Told<'a> {
+    /// It has this row.
+    Row(&'a RowSight),
+    /// It had all jobs that it is given.
+    Done,
+    /// The source was asked for that very row and does not have it.
+    Gone,
+    /// Nothing.
+    Nothing,
+}
+
+/// What a look says, by runner.
+pub(super) struct Answers<'a> {
+    sight: &'a SourceSight,
+    rows: BTreeMap<&'a RunnerName, &'a RowSight>,
+}
+
+impl<'a> Answers<'a> {
+    /// Of several rows of one name, the one with a job counts, or else one that is connected.
+    pub fn of(sight: &'a SourceSight) -> Self {
+        let mut rows: BTreeMap<&RunnerName, &RowSight> = BTreeMap::new();
+        let rank = |row: &RowSight| (row.jobs > 0, row.online);
+        for row in &sight.rows {
+            let kept = rows.entry(&row.runner).or_insert(row);
+            if rank(row) >= rank(kept) {
+                *kept = row;
+            }
+        }
+        Self { sight, rows }
+    }
+
+    /// What it says of one.
+    pub fn told(&self, name: &RunnerName) -> Told<'a> {
+        match self.rows.get(name) {
+            Some(row) => Told::Row(row),
+            None if self.sight.done.contains(name) => Told::Done,
+            None if self.sight.gone.contains(name) => Told::Gone,
+            None => Told::Nothing,
+        }
+    }
+}
+
+impl SourceMind {
+    /// A look does not show a runner whose lease lives; `gone` where its source was asked for that
+    /// very row.
+    pub(super) fn miss(
+        &mut self,
+        name: &RunnerName,
+        runner: &Runner,
+        gone: bool,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        let here = self.is_here(name, runner);
+        let Some(seen) = self.seen.get_mut(name) else { return };
+        // A look that began while it was being made says nothing.
+        let made = runner.kept.hired.is_some_and(|at| self.looked >= Some(at));
+        if !made && !seen.listed {
+            return;
+        }
+        seen.missing = true;
+        if gone {
+            seen.gone.get_or_insert(now.mono);
+        }
+        if self.spec.registers && !seen.listed && here {
+            // It makes its row itself, and may not have come to that.
+            if gone {
+                self.await_row(name, runner, "", now, out);
+            }
+            return;
+        }
+        if self.conclude(name, runner, now, out) {
+            return;
+        }
+        let Some(seen) = self.seen.get_mut(name) else { return };
+        let agent = runner.kept.entry.agent.clone();
+        let long = seen.gone.is_some_and(|since| now.mono - since >= AWAY);
+        if long && seen.jobs > 0 && here && !std::mem::replace(&mut seen.lost, true) {
+            tracing::warn!(
+                source = %self.spec.id, runner = %name, agent = %agent,
+                "runner has no row any more since {} s, had a job, and its guest does not say that it \
+                 ended: its machine is left until the job's deadline; `drover retire` ends it now",
+                AWAY.as_secs()
+            );
+            let job = seen.job.clone();
+            out.push(Effect::Lost { runner: name.clone(), agent, job });
+        }
+        if runner.kept.ended.is_none() && seen.missed.is_due(now.mono) {
+            self.ask(runner, now, out);
+        }
+    }
+
+    /// Ends the lease of a runner that is not shown, or not for certain, where it is over.
+    pub(super) fn conclude(
+        &mut self,
+        name: &RunnerName,
+        runner: &Runner,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        let here = self.is_here(name, runner);
+        let (looked, firm) = (self.looked, self.spec.firm);
+        let Some(seen) = self.seen.get_mut(name) else { return false };
+        let gone = seen.gone.filter(|_| here);
+        // It took no further job before its row went.
+        let told = seen.quieted.is_some_and(|at| looked >= Some(at)) && seen.refusals < QUIET_TRIES;
+        let let_go = told && seen.jobs == 0 && gone.is_some() && seen.rest == Idle::Known;
+        let mut due = None;
+        let over = match runner.kept.ended {
+            _ if let_go => true,
+            // Its command may have begun something that its guest does not know of.
+            Some(end) if seen.may_run_on(end) => {
+                let no_job =
+                    firm || seen.jobs == 0 && (seen.began == 0 || seen.rest == Idle::Known);
+                due = gone.filter(|_| no_job).map(|since| since + SETTLES).or_else(|| seen.spent());
+                due.is_some_and(|due| now.mono >= due)
+            }
+            Some(End { at, .. }) => {
+                let agreed = seen.in_doubt && seen.began > 0;
+                due = Some(at + SETTLES);
+                seen.gone.is_some() || agreed || looked >= due
+            }
+            None => false,
+        };
+        if over {
+            let had_all = self.spec.single && seen.began >= runner.most;
+            let idle = let_go || seen.in_doubt || seen.rest == Idle::Guessed && seen.quiet;
+            let why = if idle && !had_all && seen.rest != Idle::Spent { "idle" } else { "done" };
+            seen.settled = true;
+            seen.jobs = 0;
+            let entry = &runner.kept.entry;
+            out.push(Effect::Over(entry.agent.clone(), entry.lease.clone(), why));
+        } else if let Some(due) = due.filter(|due| looked < Some(*due)) {
+            self.look_by(due);
+        }
+        over
+    }
+
+    /// Takes in what guests said of runners that the last look did not show, or not for certain.
+    pub(super) fn hear_guests(
+        &mut self,
+        runners: &BTreeMap<RunnerName, Runner>,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        let missing = |(name, runner): &(&RunnerName, &Runner)| {
+            let seen = self.seen.get(*name);
+            let open = |seen: &Seen| (seen.missing || seen.in_doubt) && !seen.settled;
+            runner.lives && seen.is_some_and(open)
+        };
+        let missing: Vec<(&RunnerName, &Runner)> = runners.iter().filter(missing).collect();
+        let (answered, silent): (Vec<_>, Vec<_>) =
+            missing.into_iter().partition(|(_, runner)| runner.kept.ended.is_some());
+        if let Some((_, pause)) = self.hark.filter(|(at, _)| *at <= now.mono) {
+            let next = pause * 2;
+            let waits = !silent.is_empty() && next <= ANSWERS_LATEST;
+            self.hark = waits.then_some((now.mono + next, next));
+        }
+        let mut over = false;
+        for (name, runner) in answered {
+            let waits = self.spec.registers && self.seen.get(name).is_some_and(|it| !it.listed);
+            over |= !waits && self.conclude(name, runner, now, out);
+        }
+        if over {
+            self.tell(runners, out);
+        }
+    }
+
+    /// Whether a runner belongs to what is looked at now: it was seen there, or made there and not
+    /// before its URL, login or scope changed, in whichever start of the service.
+    fn is_here(&self, name: &RunnerName, runner: &Runner) -> bool {
+        let listed = self.seen.get(name).is_some_and(|seen| seen.listed);
+        let since = self.changed.is_none_or(|at| runner.kept.since >= at);
+        listed || since && runner.kept.entry.place == Some(self.spec.place)
+    }
+
+    /// What a look says of a runner whose machine went while a job was on it.
+    pub(super) fn mourn(
+        &mut self,
+        name: &RunnerName,
+        runner: &Runner,
+        told: Told<'_>,
+        out: &mut Vec<Effect>,
+    ) {
+        let here = self.is_here(name, runner);
+        let Some(seen) = self.seen.get_mut(name) else { return };
+        let asked_since = seen.died.is_some_and(|died| self.looked.is_some_and(|at| at >= died));
+        if !asked_since || seen.settled {
+            return;
+        }
+        let unended = seen.jobs > 0 && runner.kept.ended.is_none();
+        let (lost, job) = match told {
+            Told::Row(row) => (row.jobs > 0, row.job.clone()),
+            Told::Done => (false, None),
+            // What is not there now says nothing of a runner that was made elsewhere.
+            Told::Gone => (unended && !here, None),
+            Told::Nothing => {
+                seen.silent_looks += 1;
+                if seen.silent_looks < SILENT_LOOKS {
+                    return;
+                }
+                (unended, None)
+            }
+        };
+        seen.settled = true;
+        if lost && !std::mem::replace(&mut seen.lost, true) {
+            let agent = runner.kept.entry.agent.clone();
+            let job = job.or(seen.job.take());
+            out.push(Effect::Lost { runner: name.clone(), agent, job });
+        }
+    }
+}

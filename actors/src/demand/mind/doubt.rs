@@ -1,0 +1,120 @@
+//! What a source shows of a runner and cannot prove: that it is idle, drawn from when it was heard of
+//! last, and that it is not connected while a job is on it.
+//!
+//! Neither ends a lease. The guest is asked, and its word that the runner has ended does; until then the
+//! lease's deadline is its end, and a job whose source does not hear of it any more is told as lost to
+//! that source, once.
+
+use std::time::Duration;
+
+use crate::demand::mind::absent::ANSWERS;
+use crate::demand::mind::judge::{AWAY, SETTLES};
+use crate::demand::mind::{Effect, Runner, SourceMind};
+use crate::demand::runners::End;
+use crate::demand::seen::Seen;
+use crate::demand::words::Ending;
+use crate::id::RunnerName;
+use crate::ports::Idle;
+use crate::time::{Moment, Now};
+
+/// A runner that its source guesses to be idle for so long, at each look, waits for a job: one that had a
+/// job would have reported meanwhile.
+const GUESSED_IDLE: Duration = Duration::from_secs(60);
+/// The guest tells times in whole seconds.
+const GUEST_SECOND: Duration = Duration::from_secs(1);
+
+impl SourceMind {
+    /// Its source guesses that a runner has no job.
+    pub(super) fn doubt(
+        &mut self,
+        name: &RunnerName,
+        runner: &Runner,
+        online: bool,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(seen) = self.seen.get_mut(name) else { return };
+        seen.in_doubt = true;
+        let since = *seen.idle.get_or_insert(now.mono);
+        if self.conclude(name, runner, now, out) {
+            return;
+        }
+        let idle = runner.idle.map_or(self.spec.idle, |idle| idle.min(self.spec.idle));
+        let idle = if self.configured { idle.max(GUESSED_IDLE) } else { GUESSED_IDLE };
+        let Some(seen) = self.seen.get_mut(name) else { return };
+        let too_long = now.mono - since >= idle;
+        let fresh = seen.began == 0 && seen.rest == Idle::Guessed;
+        if online && fresh && too_long && !seen.quiet {
+            seen.quiet = true;
+            out.push(Effect::Quiet(name.clone()));
+        }
+        let waits = online && fresh && !seen.quiet;
+        if !waits && runner.kept.ended.is_none() && seen.doubted.is_due(now.mono) {
+            self.ask(runner, now, out);
+        }
+    }
+
+    /// A runner with a job is not connected to its source.
+    pub(super) fn miss_connection(
+        &mut self,
+        name: &RunnerName,
+        runner: &Runner,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        let (looked, id) = (self.looked, &self.spec.id);
+        let Some(seen) = self.seen.get_mut(name) else { return };
+        let since = *seen.away.get_or_insert(now.mono);
+        if now.mono - since < AWAY {
+            return;
+        }
+        let (agent, lease) = (runner.kept.entry.agent.clone(), runner.kept.entry.lease.clone());
+        if !std::mem::replace(&mut seen.lost, true) {
+            tracing::warn!(
+                source = %id, runner = %name, agent = %agent,
+                "runner with a job is not connected since {} s: drover leaves its machine until its \
+                 guest says that the runner ended, or until the job's deadline; `drover retire` ends \
+                 it now",
+                AWAY.as_secs()
+            );
+            let (agent, job) = (agent.clone(), seen.job.clone());
+            out.push(Effect::Lost { runner: name.clone(), agent, job });
+        }
+        match runner.kept.ended {
+            Some(end) if !seen.may_run_on(end) && looked >= Some(end.at + SETTLES) => {
+                seen.settled = true;
+                let text = format!(
+                    "its runner is not connected to source `{id}` since {} s, and had a job",
+                    (now.mono - since).as_secs()
+                );
+                out.push(Effect::Fail(agent, lease, text));
+            }
+            Some(_) => {}
+            None if seen.doubted.is_due(now.mono) => self.ask(runner, now, out),
+            None => {}
+        }
+    }
+
+    /// Asks a runner's guest whether it has ended, and listens for the answer.
+    pub(super) fn ask(&mut self, runner: &Runner, now: Now, out: &mut Vec<Effect>) {
+        self.hark = Some((now.mono + ANSWERS, ANSWERS));
+        let entry = &runner.kept.entry;
+        out.push(Effect::Ask(entry.agent.clone(), entry.lease.clone()));
+    }
+}
+
+impl Seen {
+    /// Whether a runner may run whose command ended so: a command that ended before a job was seen may
+    /// have started it for itself, and one that ended after that has ended with it.
+    pub fn may_run_on(&self, end: End) -> bool {
+        let outlived = self.working.is_some_and(|job| end.over + GUEST_SECOND >= job);
+        end.how == Ending::Left && !outlived
+    }
+
+    /// When its source has shown for long enough, at each look, that it had its job and has none.
+    pub fn spent(&self) -> Option<Moment> {
+        let span = if self.began == 0 { SETTLES } else { GUESSED_IDLE };
+        let is_spent = self.in_doubt && self.rest == Idle::Spent;
+        self.idle.filter(|_| is_spent).map(|since| since + span)
+    }
+}

@@ -1,0 +1,62 @@
+//! The machine the journal belongs to. One that was copied to a second machine makes two drovers
+//! with one installation, each of which would retire the other's agents.
+
+use actix::Context;
+
+use super::Herd;
+use crate::ledger::Ledger;
+use crate::machine::Machine;
+use crate::reconciler::restrained;
+use crate::record::Body;
+use crate::restraint::Cause;
+
+/// Why agents are not destroyed on another machine than before.
+const MOVED: &str = "this state directory was last used on another machine: drover destroys none of \
+                     the agents that it knows from there; if the directory was moved, run `drover \
+                     resync --confirm-machine`; if it was copied, stop one of the two drovers, and \
+                     give that one an empty state directory";
+
+impl Herd {
+    /// Compares this machine with the journal's, and holds back what another drover may own.
+    pub(super) fn know_machine(
+        &mut self,
+        ledger: &Ledger,
+        machine: Option<Machine>,
+        ctx: &mut Context<Self>,
+    ) {
+        let restraint = &self.common.restraint;
+        for (cluster, (vmid, _)) in &ledger.ahead {
+            let cause = Cause::Guests(cluster.clone());
+            restraint.hold(cause, &restrained(*vmid), ledger.agents.keys().cloned());
+        }
+        let Some(machine) = machine else { return };
+        match &ledger.machine {
+            Some(before) if !before.may_be(&machine) => {
+                tracing::error!(agents = ledger.agents.len(), "{MOVED}");
+                restraint.hold(Cause::Machine, MOVED, ledger.agents.keys().cloned());
+                self.unbound = Some(machine);
+            }
+            Some(before) if *before == machine => {}
+            Some(_) | None => self.bind(machine, ctx),
+        }
+    }
+
+    /// An operator says that this machine alone has the state directory.
+    pub(super) fn confirm_machine(&mut self, ctx: &mut Context<Self>) {
+        if let Some(machine) = self.unbound.clone() {
+            self.bind(machine, ctx);
+        }
+    }
+
+    fn bind(&mut self, machine: Machine, ctx: &mut Context<Self>) {
+        let body = Body::MachineBound { machine };
+        self.append(body, ctx, |herd, done, _| match done {
+            Ok(_) => {
+                herd.unbound = None;
+                herd.common.restraint.lift(&Cause::Machine);
+                tracing::info!("the journal belongs to this machine");
+            }
+            Err(fault) => tracing::warn!(error = %fault, "the machine was not written down"),
+        });
+    }
+}

@@ -1,0 +1,33 @@
+//! What the journal says of nodes, and of breakers.
+
+use super::{BreakerEntry, Ledger};
+use crate::board::Scope;
+use crate::id::{ClusterId, NodeName, TemplateId};
+
+impl Ledger {
+    pub(super) fn drain(&mut self, cluster: &ClusterId, node: &NodeName, drained: bool) {
+        let nodes = self.drained.entry(cluster.clone()).or_default();
+        if drained {
+            nodes.insert(node.clone());
+        } else {
+            nodes.remove(node);
+        }
+    }
+
+    /// A breaker moved; none when it is at rest.
+    pub(super) fn move_breaker(
+        &mut self,
+        scope: Option<&Scope>,
+        template: &TemplateId,
+        entry: Option<BreakerEntry>,
+    ) {
+        match (scope, entry) {
+            (None, Some(entry)) => drop(self.breakers.insert(template.clone(), entry)),
+            (None, None) => drop(self.breakers.remove(template)),
+            (Some(scope), Some(entry)) => {
+                self.places.insert(scope.clone(), (template.clone(), entry));
+            }
+            (Some(scope), None) => drop(self.places.remove(scope)),
+        }
+    }
+}

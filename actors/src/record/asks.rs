@@ -1,0 +1,83 @@
+//! Leases as they are asked for.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{LeaseId, SourceId};
+use crate::labels::LabelExpression;
+use crate::time::WallTime;
+
+/// What somebody wants a lease on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Want {
+    /// A template by `cloud/template` or bare name.
+    Template(String),
+    /// Any template that carries all of these labels.
+    Labels(BTreeSet<String>),
+    /// Any template whose labels an expression holds for.
+    Expression(LabelExpression),
+}
+
+/// A lease as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeaseAsk {
+    /// Its id.
+    pub lease: LeaseId,
+    /// What on.
+    pub want: Want,
+    /// Who asked, as authenticated.
+    pub principal: String,
+    /// For whom, as told.
+    pub owner: String,
+    /// How long it lasts from the grant, in milliseconds.
+    pub ttl_ms: u64,
+    /// A public key to install for the time of the lease.
+    pub public_key: Option<String>,
+    /// SHA-256 of the idempotency key, if one was given.
+    pub key_hash: Option<String>,
+    /// SHA-256 of the request's body.
+    pub body_hash: String,
+    /// When it was asked for.
+    pub asked: WallTime,
+    /// The source of demand whose runner takes the agent; none for who asked for the lease.
+    #[serde(default)]
+    pub source: Option<SourceId>,
+    /// Whether it takes its agent with all executors.
+    #[serde(default)]
+    pub whole: bool,
+    /// Whether user data goes with it. What that says may be secret and is kept beside the journal,
+    /// by whoever reaches the guest.
+    #[serde(default)]
+    pub user_data: bool,
+    /// The group of whoever asked, whose lease it is too.
+    #[serde(default)]
+    pub group: Option<String>,
+    /// How long it waits for an agent, in milliseconds; none for as long as the configuration says.
+    #[serde(default)]
+    pub wait_ms: Option<u64>,
+}
+
+/// For whom a lease is: who asked, and for whom they said. Only the same may have a guest again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    /// Who asked, as authenticated.
+    pub principal: String,
+    /// For whom, as told.
+    pub owner: String,
+}
+
+impl LeaseAsk {
+    /// For whom it is.
+    pub fn whose(&self) -> Owner {
+        Owner { principal: self.principal.clone(), owner: self.owner.clone() }
+    }
+
+    /// Whether something is put into the guest for it that must be out of there when it is over.
+    pub fn enters(&self) -> bool {
+        self.public_key.is_some() || self.source.is_some() || self.user_data
+    }
+}

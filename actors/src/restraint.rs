@@ -1,0 +1,84 @@
+//! Restraint: another drover may use this installation, since its state directory was copied or
+//! restored. Agents that live when this is noticed may be leased by that one, so that none of them
+//! is destroyed or put back before an operator says who goes on. Agents that are started later have
+//! marks that only this drover knows, and live as ever.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use crate::id::{AgentId, ClusterId};
+
+/// What speaks for another drover.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// The journal was written on another machine.
+    Machine,
+    /// The guests of a cluster.
+    Guests(ClusterId),
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    why: BTreeMap<Cause, String>,
+    agents: BTreeSet<AgentId>,
+}
+
+/// Which agents are not destroyed, and why.
+///
+/// Shared by the actors of one thread; written by the herd and the reconcilers.
+#[derive(Debug, Clone, Default)]
+pub struct Restraint(Rc<RefCell<Held>>);
+
+impl Restraint {
+    /// Something speaks for another drover: these agents are not destroyed from here on.
+    pub fn hold(&self, cause: Cause, why: &str, agents: impl IntoIterator<Item = AgentId>) {
+        let mut held = self.0.borrow_mut();
+        if held.why.insert(cause, why.to_owned()).is_none() {
+            held.agents.extend(agents);
+        }
+    }
+
+    /// An operator has decided it.
+    pub fn lift(&self, cause: &Cause) {
+        let mut held = self.0.borrow_mut();
+        held.why.remove(cause);
+        if held.why.is_empty() {
+            held.agents.clear();
+        }
+    }
+
+    /// Why an agent is not destroyed, if so.
+    pub fn of(&self, agent: &AgentId) -> Option<String> {
+        let held = self.0.borrow();
+        held.agents.contains(agent).then(|| held.why.values().next().cloned())?
+    }
+
+    /// Why no orphan is destroyed, if so.
+    pub fn why(&self) -> Option<String> {
+        self.0.borrow().why.values().next().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: what lives when a second drover is noticed stays until an operator has decided.
+
+    #[test]
+    fn agents_of_before_are_held_for_as_long_as_something_speaks_for_another_drover() {
+        let (old, young) = (AgentId::new("a1"), AgentId::new("a2"));
+        let (restraint, guests) = (Restraint::default(), Cause::Guests(ClusterId::new("c")));
+        assert_eq!((restraint.of(&old), restraint.why()), (None, None));
+        restraint.hold(guests.clone(), "marks", [old.clone()]);
+        restraint.hold(guests.clone(), "marks", [old.clone(), young.clone()]);
+        assert_eq!(restraint.of(&old), Some("marks".into()));
+        assert_eq!(restraint.of(&young), None, "it was started after that");
+        restraint.hold(Cause::Machine, "machine", []);
+        restraint.lift(&guests);
+        assert_eq!(restraint.of(&old), Some("machine".into()));
+        restraint.lift(&Cause::Machine);
+        assert_eq!((restraint.of(&old), restraint.why()), (None, None));
+    }
+}

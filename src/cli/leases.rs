@@ -1,0 +1,90 @@
+//! `drover leases` and `drover release`: see leases, and end them.
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::client::CALL_LIMIT;
+use super::remote::{path, print};
+use super::{CliError, Client, LeasesOptions, Term, identity, tables};
+use crate::web::shapes::{LeaseOut, LeasesOut};
+
+/// Lists leases, or ends those that are listed.
+pub(super) async fn leases(
+    client: &Client,
+    options: &LeasesOptions,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let mut found = all(client, options).await?;
+    if options.state.is_none() {
+        found.retain(|lease| lease.state != "ended");
+    }
+    if !options.end {
+        let out = LeasesOut { leases: found, next: None };
+        print(term, json, &out, |out| tables::all_leases(&out.leases))?;
+        return Ok(0);
+    }
+    let ids: Vec<String> =
+        found.into_iter().filter(|lease| lease.state != "ended").map(|lease| lease.id).collect();
+    end(client, &ids, json, term).await
+}
+
+/// All pages.
+async fn all(client: &Client, options: &LeasesOptions) -> Result<Vec<LeaseOut>, CliError> {
+    let mut found = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let given = [
+            ("state", options.state.as_deref()),
+            ("principal", options.principal.as_deref()),
+            ("after", after.as_deref()),
+        ];
+        let query = given.into_iter().filter_map(|(key, value)| {
+            let value =
+                percent_encoding::utf8_percent_encode(value?, percent_encoding::NON_ALPHANUMERIC);
+            Some(format!("{key}={value}"))
+        });
+        let query = query.collect::<Vec<_>>().join("&");
+        let page: LeasesOut = client.get(&format!("/v1/leases?{query}"), CALL_LIMIT).await?;
+        found.extend(page.leases);
+        // One that does not go on would be asked for ever.
+        match page.next.filter(|next| after.as_ref().is_none_or(|before| next > before)) {
+            Some(next) => after = Some(next),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// Ends leases, each whatever became of the others; says which could not be ended.
+pub(super) async fn end(
+    client: &Client,
+    ids: &[String],
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let (mut ended, mut failed) = (Vec::new(), None);
+    for id in ids {
+        match client.tell(Method::DELETE, &path("leases", id, "")).await {
+            Ok(()) => {
+                identity::forget(&identity::key_dir(), id);
+                if !json {
+                    writeln!(term.out, "lease {} is over", tables::clean(id))?;
+                }
+                ended.push(id);
+            }
+            Err(fault) if ids.len() == 1 => return Err(fault.into()),
+            Err(fault) => {
+                let (id, why) = (tables::clean(id), super::chain(&fault));
+                writeln!(term.err, "lease {id} cannot be ended: {why}")?;
+                failed.get_or_insert(CliError::Call(fault));
+            }
+        }
+    }
+    match ended.as_slice() {
+        [one] if json && ids.len() == 1 => writeln!(term.out, "{}", json!({ "released": one }))?,
+        _ if json => writeln!(term.out, "{}", json!({ "released": ended }))?,
+        [] if failed.is_none() => writeln!(term.out, "no lease to end")?,
+        _ => {}
+    }
+    Ok(failed.map_or(0, |fault| fault.exit_code()))
+}

@@ -1,0 +1,74 @@
+//! `drover leases`: what is listed, and what is ended.
+
+use drover_actors::fact::{LeasePicture, What};
+use drover_actors::id::LeaseId;
+
+use super::super::*;
+use super::global;
+use crate::web::testing::{self, Served, told};
+
+/// Runs a command line; gives its exit code, and what it printed.
+async fn cli(served: &Served, words: &[&str]) -> (u8, String) {
+    let cli = Cli::try_parse_from(["drover"].iter().chain(words)).unwrap();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut term = Term { out: &mut out, err: &mut err };
+    let global = Global { json: cli.global.json, ..global(&served.socket) };
+    let result = remote::run(&global, cli.command, &mut term).await;
+    let code = result.unwrap_or_else(|fault| fault.exit_code());
+    (code, [out, err].map(|text| String::from_utf8(text).unwrap()).concat())
+}
+
+fn lease(served: &Served, id: &str, state: &str, principal: &str) {
+    let agent = (state == "ready").then_some("a1");
+    let picture = testing::lease(id, state, agent, "no agent is free");
+    let picture = LeasePicture { principal: principal.into(), ..picture };
+    told(&served.view, What::Lease(Box::new(picture)));
+}
+
+// Invariant: leases that wait can be found and ended, those chosen and no others.
+
+#[tokio::test]
+async fn leases_are_listed_and_those_chosen_are_ended() {
+    let served = Served::new();
+    for (id, state, principal) in [
+        ("l1", "waiting", "token:ci"),
+        ("l2", "waiting", "token:other"),
+        ("l3", "ready", "token:ci"),
+        ("l4", "ended", "token:ci"),
+    ] {
+        lease(&served, id, state, principal);
+    }
+    let (code, text) = cli(&served, &["leases"]).await;
+    assert_eq!(code, 0, "{text}");
+    let ids = |text: &str| -> Vec<String> {
+        let first = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+        first.map(str::to_owned).collect()
+    };
+    assert_eq!(ids(&text), ["l1", "l2", "l3"]);
+    for part in ["WANTS", "labels `linux`", "token:other", "no agent is free"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (_, text) = cli(&served, &["leases", "--state", "ended"]).await;
+    assert_eq!(ids(&text), ["l4"]);
+    let (code, text) =
+        cli(&served, &["leases", "--state", "waiting", "--principal", "token:ci", "--end"]).await;
+    assert_eq!((code, &*text), (0, "lease l1 is over\n"));
+    let state = |id: &str| served.view.lease(&LeaseId::new(id)).unwrap().state;
+    assert_eq!([state("l1"), state("l2"), state("l3")], ["ended", "waiting", "ready"]);
+    let (code, text) = cli(&served, &["leases", "--principal", "nobody", "--end"]).await;
+    assert_eq!((code, &*text), (0, "no lease to end\n"));
+    assert!(Cli::try_parse_from(["drover", "leases", "--end"]).is_err(), "all of them at once");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn several_leases_are_ended_whatever_becomes_of_one() {
+    let served = Served::new();
+    for id in ["l1", "l2"] {
+        lease(&served, id, "waiting", "token:ci");
+    }
+    let (code, text) = cli(&served, &["release", "l1", "nope", "l2"]).await;
+    assert_eq!(code, 1);
+    assert!(text.starts_with("lease l1 is over\nlease l2 is over\nlease nope cannot"), "{text}");
+    served.stop().await;
+}

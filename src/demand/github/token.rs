@@ -1,0 +1,95 @@
+//! The token of an App's installation, which all calls share: minted when it is first needed, near its
+//! end, and after GitHub refused it.
+
+use std::future::Future;
+
+use jiff::Timestamp;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::super::error::DemandError;
+use super::app::Minted;
+
+/// The token, once there is one.
+#[derive(Default)]
+pub struct Token(tokio::sync::Mutex<Option<Minted>>);
+
+impl Token {
+    /// The token, from `mint` where there is none that is good. One call mints at a time: those that
+    /// come meanwhile get the same token.
+    pub async fn get(
+        &self,
+        now: Timestamp,
+        mint: impl Future<Output = Result<Minted, DemandError>>,
+    ) -> Result<SecretString, DemandError> {
+        let mut kept = self.0.lock().await;
+        if let Some(kept) = kept.as_ref().filter(|kept| kept.is_fresh(now)) {
+            return Ok(kept.token.clone());
+        }
+        let fresh = mint.await?;
+        let token = fresh.token.clone();
+        *kept = Some(fresh);
+        Ok(token)
+    }
+
+    /// GitHub refused this one. Of several calls under way with it, the first has another minted, which
+    /// those after it leave as it is.
+    pub async fn refuse(&self, refused: &SecretString) {
+        let mut kept = self.0.lock().await;
+        let is_it = |kept: &mut Minted| kept.token.expose_secret() == refused.expose_secret();
+        kept.take_if(is_it);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A token, with the count of those that were minted.
+    #[derive(Default)]
+    struct Counted {
+        token: Token,
+        minted: Cell<u32>,
+    }
+
+    impl Counted {
+        async fn get(&self) -> SecretString {
+            let mint = async {
+                self.minted.set(self.minted.get() + 1);
+                let text = format!(
+                    r#"{{"token":"t{}","expires_at":"2026-01-01T01:00:00Z"}}"#,
+                    self.minted.get()
+                );
+                Ok(serde_json::from_str(&text).unwrap())
+            };
+            self.token.get("2026-01-01T00:00:00Z".parse().unwrap(), mint).await.unwrap()
+        }
+    }
+
+    // Invariant: GitHub's refusal of a token costs one new token, however many calls used the old one.
+
+    #[tokio::test]
+    async fn two_calls_whose_token_is_refused_have_one_other_minted() {
+        let held = Counted::default();
+        let (one, two) = (held.get().await, held.get().await);
+        held.token.refuse(&one).await;
+        let fresh = held.get().await;
+        // The second answer comes when the first call already has another token.
+        held.token.refuse(&two).await;
+        let last = held.get().await;
+        assert_eq!(held.minted.get(), 2, "one that was refused, and one after it");
+        assert_eq!(fresh.expose_secret(), last.expose_secret());
+    }
+
+    #[tokio::test]
+    async fn a_token_that_is_refused_is_used_by_no_later_call() {
+        let held = Counted::default();
+        let first = held.get().await;
+        held.token.refuse(&first).await;
+        assert_ne!(held.get().await.expose_secret(), first.expose_secret());
+        assert_eq!(held.minted.get(), 2);
+    }
+}

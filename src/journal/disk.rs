@@ -1,0 +1,115 @@
+//! The files that a log lies in, as far as it needs them: a port, so that tests cut the power at
+//! each step.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use redb::StorageBackend;
+use redb::backends::FileBackend;
+
+/// What a name leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// Its bytes.
+    pub length: u64,
+    /// What tells it from each other file of the folder.
+    pub identity: u64,
+}
+
+/// A folder with files.
+pub trait Disk: Clone + Send + Sync + 'static {
+    /// An open file.
+    type File: StorageBackend;
+
+    /// What the name leads to; none where there is no file.
+    fn stat(&self, path: &Path) -> io::Result<Option<Stat>>;
+
+    /// Opens a file that is only read; [`ErrorKind::WouldBlock`] while another process has it.
+    fn read(&self, path: &Path) -> io::Result<Self::File>;
+
+    /// Opens a file.
+    fn open(&self, path: &Path) -> io::Result<Self::File>;
+
+    /// Creates an empty file that its owner alone may read. It takes the name from another one.
+    fn create(&self, path: &Path) -> io::Result<Self::File>;
+
+    /// Gives a file another name at once, taken from the file that has it.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file, where there is one.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names of the file's folder durable.
+    fn sync_names(&self, path: &Path) -> io::Result<()>;
+
+    /// Bytes that are free in the file's folder.
+    fn room(&self, path: &Path) -> io::Result<u64>;
+}
+
+/// The files of this machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Files;
+
+fn backend(file: File) -> io::Result<FileBackend> {
+    FileBackend::new(file).map_err(io::Error::other)
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) | None => Path::new("."),
+    }
+}
+
+impl Disk for Files {
+    type File = FileBackend;
+
+    fn stat(&self, path: &Path) -> io::Result<Option<Stat>> {
+        match std::fs::metadata(path) {
+            Ok(meta) => Ok(Some(Stat { length: meta.len(), identity: meta.ino() })),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read(&self, path: &Path) -> io::Result<FileBackend> {
+        let file = File::open(path)?;
+        match file.try_lock() {
+            Ok(()) => backend(file),
+            Err(TryLockError::WouldBlock) => Err(ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn open(&self, path: &Path) -> io::Result<FileBackend> {
+        backend(OpenOptions::new().read(true).write(true).open(path)?)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<FileBackend> {
+        self.remove(path)?;
+        let mut options = OpenOptions::new();
+        backend(options.read(true).write(true).create_new(true).mode(0o600).open(path)?)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    fn sync_names(&self, path: &Path) -> io::Result<()> {
+        File::open(folder(path))?.sync_all()
+    }
+
+    fn room(&self, path: &Path) -> io::Result<u64> {
+        let found = rustix::fs::statvfs(folder(path))?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}

@@ -1,0 +1,227 @@
+//! Routes: each path, the methods it takes, and what the caller of each needs.
+//!
+//! A method is added to a path together with its [`Access`], so no route can lack one, and the
+//! check is part of the route that the router matched. The spelling of a path decides which route
+//! answers, and the route alone decides who may use it. A path that no route has needs a known
+//! caller and is answered 404; a method that a path does not take is answered 405 with `Allow`.
+
+use actix_web::body::BoxBody;
+use actix_web::dev::{Handler, ServiceRequest};
+use actix_web::http::Method;
+use actix_web::middleware::{Next, from_fn};
+use actix_web::web::{self, ServiceConfig};
+use actix_web::{FromRequest, HttpRequest, Resource, Responder, Route};
+
+use super::intake::Sender;
+use super::{
+    BODY_LIMIT, Problem, Role, State, addresses, agents, auth, breakers, call_in, clusters,
+    control, demand, events, health, holds, hooks, leases, metrics, nodes, openapi, problem,
+    templates,
+};
+
+/// What the caller of a route needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Nothing: the route is open, or proves its callers by other means.
+    Open,
+    /// At least this role.
+    Least(Role),
+}
+
+/// What is asked of a request before its body is read.
+#[derive(Clone, Copy)]
+pub(super) struct Guard {
+    pub access: Access,
+    /// The route's own question where it is open: who proves nothing by the head alone is refused.
+    pub first: Option<First>,
+    /// The most bytes of a body.
+    pub body_limit: usize,
+}
+
+/// Refuses a request by its head, or says whose body it has.
+pub(super) type First = fn(&State, &ServiceRequest) -> Result<Sender, Problem>;
+
+const OPEN: Access = Access::Open;
+const VIEWER: Access = Access::Least(Role::Viewer);
+const OPERATOR: Access = Access::Least(Role::Operator);
+const ADMIN: Access = Access::Least(Role::Admin);
+
+/// The role that a reload needs, also as a part of something else.
+pub(super) const RELOAD: Role = Role::Admin;
+
+/// A path with the methods it takes.
+pub(super) struct Place {
+    pub path: &'static str,
+    /// In the order of their names.
+    pub methods: Vec<(Method, Access)>,
+    resource: Resource,
+    body_limit: usize,
+    first: Option<First>,
+}
+
+impl Place {
+    fn at(path: &'static str) -> Self {
+        let (methods, resource) = (Vec::new(), web::resource(path));
+        Self { path, methods, resource, body_limit: BODY_LIMIT, first: None }
+    }
+
+    /// Takes bodies of at most so many bytes by the methods that follow.
+    fn body_limit(mut self, bytes: usize) -> Self {
+        self.resource = self.resource.app_data(web::PayloadConfig::new(bytes));
+        self.body_limit = bytes;
+        self
+    }
+
+    /// Asks this of the head first, by the methods that follow.
+    fn first(mut self, first: First) -> Self {
+        self.first = Some(first);
+        self
+    }
+
+    fn on<F, Args>(mut self, method: Method, access: Access, handler: F) -> Self
+    where
+        F: Handler<Args>,
+        Args: FromRequest + 'static,
+        F::Output: Responder + 'static,
+    {
+        let route = web::method(method.clone()).to(handler);
+        let guard = Guard { access, first: self.first, body_limit: self.body_limit };
+        self.resource = self.resource.route(guarded(route, guard));
+        self.methods.push((method, access));
+        self.methods.sort_by(|one, other| one.0.as_str().cmp(other.0.as_str()));
+        self
+    }
+
+    fn get<F, Args>(self, access: Access, handler: F) -> Self
+    where
+        F: Handler<Args>,
+        Args: FromRequest + 'static,
+        F::Output: Responder + 'static,
+    {
+        self.on(Method::GET, access, handler)
+    }
+
+    fn post<F, Args>(self, access: Access, handler: F) -> Self
+    where
+        F: Handler<Args>,
+        Args: FromRequest + 'static,
+        F::Output: Responder + 'static,
+    {
+        self.on(Method::POST, access, handler)
+    }
+
+    fn delete<F, Args>(self, access: Access, handler: F) -> Self
+    where
+        F: Handler<Args>,
+        Args: FromRequest + 'static,
+        F::Output: Responder + 'static,
+    {
+        self.on(Method::DELETE, access, handler)
+    }
+
+    /// What a caller needs to be told that the path does not take a method: any role, and nothing
+    /// where one of its methods needs nothing.
+    pub(super) fn access_to_refusal(&self) -> Access {
+        if self.methods.iter().any(|(_, access)| *access == OPEN) { OPEN } else { VIEWER }
+    }
+
+    /// The value of `Allow`.
+    pub(super) fn allow(&self) -> String {
+        let methods: Vec<_> = self.methods.iter().map(|(method, _)| method.as_str()).collect();
+        methods.join(", ")
+    }
+
+    fn service(self) -> Resource {
+        let (allow, access) = (self.allow(), self.access_to_refusal());
+        let refuse = move |request: HttpRequest| {
+            std::future::ready(problem::method_not_allowed(&request, &allow))
+        };
+        self.resource.default_service(guarded(web::route().to(refuse), Guard::of(access)))
+    }
+}
+
+impl Guard {
+    /// Of what takes no body.
+    fn of(access: Access) -> Self {
+        Self { access, first: None, body_limit: 0 }
+    }
+}
+
+/// A route that nobody without the access reaches.
+fn guarded(route: Route, guard: Guard) -> Route {
+    let gate = move |request: ServiceRequest, next: Next<BoxBody>| auth::gate(guard, request, next);
+    route.wrap(from_fn(gate))
+}
+
+/// Every route.
+pub(super) fn places() -> Vec<Place> {
+    vec![
+        Place::at("/v1/leases")
+            .body_limit(leases::LEASE_LIMIT)
+            .get(VIEWER, leases::list)
+            .post(OPERATOR, leases::create),
+        Place::at("/v1/leases/{id}").get(VIEWER, leases::show).delete(OPERATOR, leases::release),
+        Place::at("/v1/leases/{id}/renew").post(OPERATOR, leases::renew),
+        Place::at("/v1/agents").get(VIEWER, agents::list),
+        Place::at("/v1/agents/{id}").get(VIEWER, agents::show).on(
+            Method::PATCH,
+            OPERATOR,
+            agents::limit,
+        ),
+        Place::at("/v1/agents/{id}/hold")
+            .post(OPERATOR, holds::hold)
+            .delete(OPERATOR, holds::release),
+        Place::at("/v1/agents/{id}/retire").post(OPERATOR, agents::retire),
+        Place::at("/v1/templates").get(VIEWER, templates::list),
+        Place::at("/v1/templates/{id}/provision").post(OPERATOR, templates::provision),
+        Place::at("/v1/templates/{id}/hold-next")
+            .post(ADMIN, holds::hold_next)
+            .delete(ADMIN, holds::hold_none),
+        Place::at("/v1/clouds/{id}/confirm").post(ADMIN, clusters::confirm),
+        Place::at("/v1/breakers").get(VIEWER, breakers::list),
+        Place::at("/v1/breakers/{id}/reset").post(ADMIN, breakers::reset),
+        // These ask the clusters, as a reconciliation does.
+        Place::at("/v1/templates/{id}/why").get(OPERATOR, nodes::why),
+        Place::at("/v1/why").get(OPERATOR, demand::why),
+        Place::at("/v1/nodes").get(OPERATOR, nodes::list),
+        Place::at("/v1/resync").get(OPERATOR, control::plan_resync).post(OPERATOR, control::resync),
+        Place::at("/v1/jobs").get(VIEWER, demand::list),
+        Place::at("/v1/nodes/{node}/drain").post(ADMIN, nodes::drain),
+        Place::at("/v1/address-pools").get(VIEWER, addresses::list),
+        // Guests show a token of their own.
+        Place::at("/v1/call-in").first(call_in::first).post(OPEN, call_in::call),
+        // CI systems sign what they send.
+        Place::at("/v1/hooks/{source}")
+            .body_limit(hooks::HOOK_LIMIT)
+            .first(hooks::first)
+            .post(OPEN, hooks::hear),
+        Place::at("/v1/clouds").get(VIEWER, agents::clouds),
+        Place::at("/v1/status").get(VIEWER, agents::status),
+        Place::at("/v1/events").get(VIEWER, events::stream),
+        Place::at("/v1/reap").post(ADMIN, control::reap),
+        Place::at("/v1/reload").post(Access::Least(RELOAD), control::reload),
+        Place::at("/v1/log-level").on(Method::PUT, ADMIN, control::log_level),
+        Place::at("/healthz").get(OPEN, health::healthz),
+        Place::at("/readyz").get(OPEN, health::readyz),
+        Place::at("/metrics").get(VIEWER, metrics::show),
+        Place::at("/openapi.json").get(OPEN, openapi::show),
+    ]
+}
+
+/// Registers every route, and what answers where none does.
+pub(super) fn register(config: &mut ServiceConfig) {
+    config
+        .app_data(web::PayloadConfig::new(BODY_LIMIT))
+        .app_data(
+            web::PathConfig::default().error_handler(|fault, _| {
+                Problem::not_found(format!("no such name: {fault}")).into()
+            }),
+        )
+        .app_data(web::QueryConfig::default().error_handler(|fault, _| {
+            Problem::invalid(format!("the query cannot be read: {fault}")).into()
+        }));
+    for place in places() {
+        config.service(place.service());
+    }
+    config.default_service(guarded(web::route().to(problem::no_such_route), Guard::of(VIEWER)));
+}

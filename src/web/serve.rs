@@ -1,0 +1,241 @@
+//! Threads that accept connections and answer their requests.
+//!
+//! The Unix socket has a thread and a [`Crowd`] of its own, so that nothing on TCP can keep
+//! `drover status` waiting; TCP has two threads with one crowd. Each connection is a task that ends
+//! with its line (`line.rs`). A thread ends when the service stops, after its connections have
+//! answered what they work on, or 5 s later.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use actix_http::HttpService;
+use actix_service::map_config;
+use actix_web::body::BoxBody;
+use actix_web::dev::{AppConfig, Service, ServiceFactory};
+use actix_web::middleware::from_fn;
+use actix_web::{App, rt, web};
+use tokio::task::JoinSet;
+
+use super::auth::LocalPeer;
+use super::crowd::{Crowd, Peer};
+use super::line::{self, Line, REST_LIMIT, Stream, Wire};
+use super::{State, routes};
+
+/// Threads for TCP.
+const TCP_THREADS: usize = 2;
+/// How long running requests have when the service stops.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// How long an idle connection may wait for its next request.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// How long nothing is accepted after the system refused.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Where connections come from.
+enum Door {
+    Tcp(tokio::net::TcpListener),
+    /// With the user the service runs as.
+    Unix(tokio::net::UnixListener, u32),
+}
+
+/// A listener that no runtime has yet.
+enum Bound {
+    Tcp(TcpListener),
+    Unix(UnixListener, u32),
+}
+
+/// Starts all threads.
+pub(super) fn start(
+    state: &web::Data<State>,
+    tcp: Vec<TcpListener>,
+    unix: Vec<(UnixListener, u32)>,
+) -> io::Result<Vec<JoinHandle<()>>> {
+    let mut threads = Vec::new();
+    let room = state.limits.room;
+    let local = Arc::new(Crowd::new(room));
+    for (listener, service_uid) in unix {
+        let bound = Bound::Unix(listener, service_uid);
+        threads.push(thread("web-unix", vec![bound], state, &local)?);
+    }
+    let remote = Arc::new(Crowd::new(room));
+    if !tcp.is_empty() {
+        for _ in 0..TCP_THREADS {
+            let bound = tcp.iter().map(|listener| listener.try_clone().map(Bound::Tcp));
+            threads.push(thread("web-tcp", bound.collect::<io::Result<_>>()?, state, &remote)?);
+        }
+    }
+    Ok(threads)
+}
+
+fn thread(
+    name: &str,
+    bound: Vec<Bound>,
+    state: &web::Data<State>,
+    crowd: &Arc<Crowd>,
+) -> io::Result<JoinHandle<()>> {
+    let (state, crowd) = (state.clone(), Arc::clone(crowd));
+    let (ready, started) = std::sync::mpsc::channel();
+    let run = move || {
+        rt::System::new().block_on(async move {
+            let doors: io::Result<Vec<Door>> = bound.into_iter().map(Door::open).collect();
+            match doors {
+                Ok(doors) => {
+                    // The starter waits below.
+                    let _ = ready.send(Ok(()));
+                    serve(doors, &state, &crowd).await;
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        });
+    };
+    let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
+    match started.recv() {
+        Ok(Ok(())) => Ok(thread),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(io::Error::other("the thread ended early")),
+    }
+}
+
+impl Door {
+    fn open(bound: Bound) -> io::Result<Self> {
+        match bound {
+            Bound::Tcp(listener) => {
+                listener.set_nonblocking(true)?;
+                tokio::net::TcpListener::from_std(listener).map(Self::Tcp)
+            }
+            Bound::Unix(listener, uid) => {
+                listener.set_nonblocking(true)?;
+                tokio::net::UnixListener::from_std(listener).map(|it| Self::Unix(it, uid))
+            }
+        }
+    }
+
+    /// The next connection, and who is at its other end.
+    async fn accept(&self) -> io::Result<(Stream, Other)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                // Answers are sent whole; without it a small one may wait for nothing.
+                let _ = stream.set_nodelay(true);
+                Ok((Stream::Tcp(stream), Other::Address(address)))
+            }
+            Self::Unix(listener, service_uid) => {
+                let (stream, _) = listener.accept().await?;
+                let peer = stream.peer_cred()?;
+                let service_uid = *service_uid;
+                let peer = LocalPeer { uid: peer.uid(), gid: peer.gid(), service_uid };
+                Ok((Stream::Unix(stream), Other::User(peer)))
+            }
+        }
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy)]
+enum Other {
+    Address(SocketAddr),
+    User(LocalPeer),
+}
+
+impl Other {
+    fn peer(self) -> Peer {
+        match self {
+            Self::Address(address) => Peer::at(address.ip()),
+            Self::User(peer) => Peer::User(peer.uid),
+        }
+    }
+}
+
+async fn serve(doors: Vec<Door>, state: &web::Data<State>, crowd: &Arc<Crowd>) {
+    let app =
+        App::new().app_data(state.clone()).configure(routes::register).wrap(from_fn(line::follow));
+    let factory = HttpService::<Wire, _, BoxBody>::build()
+        .keep_alive(KEEP_ALIVE)
+        // Heads and bodies have their limits with the line, each of them, and not the first alone.
+        .client_request_timeout(Duration::ZERO)
+        .client_disconnect_timeout(REST_LIMIT)
+        .on_connect_ext(|wire: &Wire, data| {
+            data.insert(Arc::clone(&wire.line));
+            data.insert(wire.peer);
+            if let Some(local) = wire.local {
+                data.insert(local);
+            }
+        })
+        .h1(map_config(app, |()| AppConfig::default()));
+    let Ok(service) = factory.new_service(()).await else {
+        // What failed was told by the framework, which has no more to say.
+        tracing::error!("web cannot be built");
+        return;
+    };
+    let service = Rc::new(service);
+    let answer = |stream: Stream, other: Other| {
+        let (service, state, crowd) = (Rc::clone(&service), state.clone(), Arc::clone(crowd));
+        async move {
+            let (local, address) = match other {
+                Other::User(peer) => (Some(peer), None),
+                Other::Address(address) => (None, Some(address)),
+            };
+            let (line, peer) = (Arc::new(Line::default()), other.peer());
+            let known = local.is_some_and(|local| state.auth().knows(local));
+            let _seat = line.sit(&crowd, peer, known);
+            let wire = Wire { stream, line: Arc::clone(&line), peer, local };
+            let connection = service.call((wire, address));
+            tokio::pin!(connection);
+            let over = line.over();
+            tokio::pin!(over);
+            let stopping = async {
+                state.stopping().await;
+                line.stop();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                biased;
+                // How a connection ended is its client's affair.
+                _ = &mut connection => {}
+                () = &mut over => {}
+                () = stopping => {}
+            }
+        }
+    };
+    let mut connections = JoinSet::new();
+    let stopping = state.stopping();
+    tokio::pin!(stopping);
+    loop {
+        let next =
+            futures_util::future::select_all(doors.iter().map(|door| Box::pin(door.accept())));
+        tokio::select! {
+            () = &mut stopping => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            (accepted, _, _) = next => match accepted {
+                Ok((stream, other)) => drop(connections.spawn_local(answer(stream, other))),
+                Err(error) if is_of_connection(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "connection not accepted");
+                    crowd.shed(8);
+                    tokio::time::sleep(PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(doors);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(STOP_LIMIT, ended).await.is_err() {
+        tracing::warn!("requests cut that did not end");
+    }
+}
+
+/// Whether only the connection that would have come is gone.
+fn is_of_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::NotConnected
+            | io::ErrorKind::Interrupted
+    )
+}

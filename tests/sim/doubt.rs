@@ -1,0 +1,186 @@
+//! A cluster that takes no writes, a login that is refused, ways that are cut: what drover starts
+//! while it does not know whether anything would come of it, and what it says meanwhile.
+
+use std::time::Duration;
+
+use drover::sim::world::{CallFault, Faults};
+
+use super::world::World;
+use super::world::setup::Setup;
+
+const NODES: [&str; 3] = ["pve1", "pve2", "pve3"];
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Takes the quorum from every node, or gives it back.
+fn apart(world: &World, apart: bool) {
+    NODES.iter().for_each(|node| world.side.set_apart(node, apart));
+}
+
+/// How many agents are in a state.
+fn count(world: &World, state: &str) -> usize {
+    world.view().agents().iter().filter(|agent| agent.state == state).count()
+}
+
+/// The health of the first cloud and its detail.
+fn health(world: &World) -> (String, String) {
+    let cloud = world.view().clouds().remove(0);
+    (cloud.health, cloud.detail)
+}
+
+/// The cloud says within a time that it does not work, with a text that holds this.
+async fn is_degraded_within(world: &World, limit: Duration, text: &str) {
+    world.pass(limit).await;
+    let (health, detail) = health(world);
+    assert_eq!(health, "degraded", "{detail}");
+    assert!(detail.contains(text), "{detail}");
+}
+
+/// The cloud is known to work again within a time.
+async fn is_well_within(world: &World, limit: Duration) {
+    world.pass(limit).await;
+    assert_eq!(health(world).0, "well");
+}
+
+// Invariant: after a doubt nothing is started on that cluster until the doubt is resolved.
+
+#[tokio::test(start_paused = true)]
+async fn without_quorum_one_clone_comes_into_doubt_and_everything_else_waits() {
+    let world = World::started(Setup::linux("instanceCap: 6")).await;
+    world.pass(SECOND).await;
+    apart(&world, true);
+    let lease = world.lease("linux").await;
+    is_degraded_within(&world, 2 * SECOND, "no quorum since").await;
+    let others = [world.lease("linux").await, world.lease("linux").await];
+    for _ in 0..15 {
+        world.pass(10 * SECOND).await;
+        assert_eq!((count(&world, "InDoubt"), world.wire.clones()), (1, 1));
+    }
+    let doubt = world.view().agents().into_iter().find(|agent| agent.state == "InDoubt").unwrap();
+    assert!(doubt.detail.contains("cluster not ready - no quorum?"), "{}", doubt.detail);
+    for one in others.iter().chain([&lease]) {
+        let told = world.view().lease(one).unwrap().detail;
+        assert!(told.contains("no quorum since"), "{told}");
+    }
+    apart(&world, false);
+    is_well_within(&world, 8 * SECOND).await;
+    for one in others.iter().chain([&lease]) {
+        world.ready(one).await;
+        world.release(one).await;
+    }
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_that_gets_no_answer_is_followed_by_a_single_one_after_a_pause() {
+    let world = World::started(Setup::linux("instanceCap: 6")).await;
+    world.pass(SECOND).await;
+    let lost = CallFault {
+        method: Some("POST".into()),
+        route: Some("/clone".into()),
+        reset: true,
+        ..CallFault::default()
+    };
+    world.faults(Faults { calls: vec![lost], ..Faults::default() });
+    let first = world.lease("linux").await;
+    world.until_state("InDoubt").await;
+    let others = [world.lease("linux").await, world.lease("linux").await];
+    world.pass(2 * SECOND).await;
+    assert!(world.wire.clones() <= 2, "{} clones at once", world.wire.clones());
+    world.pass(60 * SECOND).await;
+    let clones = world.wire.clones();
+    assert!((2..=5).contains(&clones), "{clones} clones while each one was lost");
+    world.faults(Faults::default());
+    for one in others.iter().chain([&first]) {
+        world.ready(one).await;
+        world.release(one).await;
+    }
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_gets_lost_under_a_clone_keeps_no_other_node_from_cloning() {
+    let setup = Setup::linux("instanceCap: 3").template("far", "templateVmId: 9001");
+    let world = World::started(setup).await;
+    world.pass(SECOND).await;
+    let gone = CallFault {
+        method: Some("POST".into()),
+        route: Some("/clone".into()),
+        node: Some("pve1".into()),
+        status: Some(596),
+        ..CallFault::default()
+    };
+    world.faults(Faults { calls: vec![gone], ..Faults::default() });
+    let here = world.lease("linux").await;
+    world.until_state("InDoubt").await;
+    assert_eq!(health(&world).0, "well");
+    let begun = world.elapsed();
+    let (far, _) = world.leased("far").await;
+    let took = world.elapsed() - begun;
+    assert!(took < 60 * SECOND, "{took:?}");
+    world.faults(Faults::default());
+    world.ready(&here).await;
+    world.release(&here).await;
+    world.release(&far).await;
+    world.end().await;
+}
+
+// Invariant: the first answer that shows it says what is wrong with a cloud, and the first that
+// shows it again that it works.
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_cut_off_is_known_with_the_first_call_and_so_is_its_end() {
+    let world = World::started(Setup::linux("instanceCap: 6")).await;
+    // What can be cloned is not known any more: it is read anew before anything is cloned.
+    world.pass(30 * SECOND).await;
+    world.ways.cut(0, true);
+    let lease = world.lease("linux").await;
+    is_degraded_within(&world, SECOND, "no route to host").await;
+    world.pass(60 * SECOND).await;
+    assert_eq!(world.wire.clones(), 0);
+    world.ways.cut(0, false);
+    is_well_within(&world, 5 * SECOND).await;
+    world.ready(&lease).await;
+    world.release(&lease).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_login_is_known_with_the_first_call_and_so_is_its_end() {
+    let world = World::started(Setup::linux("instanceCap: 6")).await;
+    // What can be cloned is read again before anything is cloned.
+    world.pass(30 * SECOND).await;
+    let message = "no such token 'drover' for user 'root@pam'".to_owned();
+    let refused = CallFault { status: Some(401), message, ..CallFault::default() };
+    world.faults(Faults { calls: vec![refused], ..Faults::default() });
+    let lease = world.lease("linux").await;
+    // The refusal itself comes 3 s late.
+    is_degraded_within(&world, 4 * SECOND, "refused the login").await;
+    world.pass(60 * SECOND).await;
+    assert_eq!(world.wire.clones(), 0);
+    world.faults(Faults::default());
+    is_well_within(&world, 30 * SECOND).await;
+    world.ready(&lease).await;
+    world.release(&lease).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_endpoint_of_three_that_is_down_stops_nothing() {
+    let setup = Setup::linux("instanceCap: 6, templateVmId: 9001");
+    let world = World::started(setup).await;
+    world.notes.allow_slack();
+    world.side.node_down("pve1").await;
+    let begun = world.elapsed();
+    let leases = [world.lease("linux").await, world.lease("linux").await];
+    for one in &leases {
+        world.ready(one).await;
+    }
+    let took = world.elapsed() - begun;
+    assert!(took < 60 * SECOND, "{took:?}");
+    assert_eq!(health(&world).0, "well");
+    for one in &leases {
+        world.release(one).await;
+    }
+    world.side.node_up("pve1");
+    world.end().await;
+}

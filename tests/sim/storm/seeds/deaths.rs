@@ -1,0 +1,81 @@
+//! Machines that die, and how long they may seem to live: nobody is handed one that was dead for
+//! longer than the window, and whoever holds one is told in time. Some of their SSH servers hang and
+//! some machines die late, drawn by dice of their own for a part of the seeds.
+
+use std::time::Duration;
+
+use drover_actors::ambient::Dice;
+use drover_actors::id::AgentId;
+use tokio::time::Instant;
+
+use super::draw::{index, one_of};
+use super::plan::{Deed, Event, Plan};
+use super::seen::Seen;
+use super::watch::Watch;
+
+/// How long after its SSH answered an agent may be handed out, and what a record takes.
+const WINDOW: Duration = Duration::from_secs(15 + 2);
+/// How long a lease on a machine that does not run may seem to last where nothing is in the way: a
+/// list that lags, the next one, and the look that follows.
+const KNOWN: Duration = Duration::from_secs(60);
+
+/// How long nothing is in the way before leases on dead machines are looked for.
+pub const CALM: Duration = Duration::from_secs(90);
+
+/// Lets SSH of guests hang in some of the seeds.
+pub fn lay(seed: u64, plan: &mut Plan) {
+    let mut dice = Dice::from_number(seed).fork("deaths");
+    if dice.below(3) > 0 {
+        return;
+    }
+    for _ in 0..4 {
+        let at = 20_000 + dice.below(200_000);
+        let seconds = one_of(&mut dice, &[5, 20, 60, 600]);
+        plan.events.push(Event { at, deed: Deed::Hang { pick: index(&mut dice, 5), seconds } });
+    }
+    let last = plan.events.iter().map(|event| event.at).max().unwrap_or_default();
+    for _ in 0..3 {
+        let at = last + dice.below(5_000);
+        plan.events.push(Event { at, deed: Deed::Kill(index(&mut dice, 5)) });
+    }
+    plan.events.sort_by_key(|event| event.at);
+}
+
+impl Watch {
+    /// How long the guest of an agent does not run, or its SSH hangs.
+    fn dead_for(&self, seen: &Seen, agent: &AgentId) -> Option<(u32, Duration)> {
+        let vmid = seen.live.get(agent)?.vmid?;
+        let since = self.shell.silent_since(vmid)?;
+        Some((vmid, Instant::now().saturating_duration_since(since)))
+    }
+
+    /// An agent is handed out.
+    pub(super) fn handed_out(&self, seen: &mut Seen, agent: &AgentId) {
+        let Some((vmid, dead)) = self.dead_for(seen, agent).filter(|(_, dead)| *dead > WINDOW)
+        else {
+            return;
+        };
+        let text = format!("{agent} is handed out, and {vmid} is dead for {dead:?}");
+        self.blame(seen, "nothing-dead-is-handed-out", text);
+    }
+
+    /// Looks for leases on machines that do not run, where nothing has been in the way since then.
+    pub fn dead_leases(&self, calm: Duration) {
+        let mut seen = self.seen();
+        let held = seen.leases.iter().filter(|(_, lease)| lease.holds && lease.over.is_none());
+        let mut late = held.filter_map(|(id, lease)| {
+            let agent = lease.agent.as_ref()?;
+            let vmid = seen.live.get(agent)?.vmid?;
+            let down = Instant::now().saturating_duration_since(self.shell.down_since(vmid)?);
+            // Somebody's backup or migration is left alone, and strangers say nothing of an agent.
+            let free = !self.side.config(vmid)?.contains_key("lock");
+            let own = !seen.strangers.contains(&vmid);
+            (free && own && down.min(calm) > KNOWN).then(|| (id.clone(), vmid, down))
+        });
+        let first = late.next();
+        if let Some((lease, vmid, down)) = first {
+            let text = format!("{lease} lasts, and its machine {vmid} is down for {down:?}");
+            self.blame(&mut seen, "death-is-known-in-time", text);
+        }
+    }
+}

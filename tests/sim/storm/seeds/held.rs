@@ -1,0 +1,58 @@
+//! What is started while a cloud does not work, or while the outcome of a clone is unknown: nothing,
+//! but for one clone after each pause.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use drover_actors::id::CloudId;
+
+/// What was granted a moment before still begins.
+const UNDER_WAY: Duration = Duration::from_secs(1);
+/// The shortest pause between two clones while an outcome is unknown.
+const PAUSE: u32 = 5;
+
+#[derive(Debug)]
+struct Told {
+    since: Duration,
+    /// Whether the cloud does not work at all.
+    down: bool,
+    clones: u32,
+}
+
+/// What clouds told of themselves last, where it keeps clones back.
+#[derive(Debug, Default)]
+pub struct Held(BTreeMap<String, Told>);
+
+impl Held {
+    /// The service starts anew.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// A cloud tells its health, and what keeps clones back.
+    pub fn told(&mut self, cloud: &CloudId, health: &str, detail: &str, now: Duration) {
+        let down = health != "well";
+        if !down && detail.is_empty() {
+            self.0.remove(cloud.as_str());
+            return;
+        }
+        let told = self.0.get(cloud.as_str());
+        if told.is_none_or(|told| told.down != down) {
+            let told = Told { since: now, down, clones: 0 };
+            self.0.insert(cloud.as_str().to_owned(), told);
+        }
+    }
+
+    /// A clone is about to begin through a cloud; what is wrong with that.
+    pub fn cloned(&mut self, cloud: &str, now: Duration) -> Option<String> {
+        let told = self.0.get_mut(cloud)?;
+        let spent = now - told.since;
+        if spent <= UNDER_WAY {
+            return None;
+        }
+        told.clones += 1;
+        let most = if told.down { 0 } else { 1 + spent.as_secs() as u32 / PAUSE };
+        (told.clones > most)
+            .then(|| format!("clone {} through {cloud} {spent:?} after {told:?}", told.clones))
+    }
+}
