@@ -159,6 +159,42 @@ pub struct AgentEntry {
 }
 
 impl AgentEntry {
+    /// One whose clone is intended, and of which nothing else is known yet.
+    fn intended(marks: &Marks, node: &NodeName, spec: &TemplateSpec, at: WallTime) -> Self {
+        Self {
+            marks: marks.clone(),
+            node: node.clone(),
+            spec: Box::new(spec.clone()),
+            intended: at,
+            upid: None,
+            settled: false,
+            addresses: Vec::new(),
+            called: None,
+            volumes: Vec::new(),
+            mac: None,
+            host_keys: Vec::new(),
+            address: None,
+            state: "Cloning".into(),
+            leases: BTreeMap::new(),
+            uses: 0,
+            expelling: BTreeMap::new(),
+            unswept: false,
+            owner: None,
+            ran: false,
+            clean: false,
+            retiring: None,
+            wishes: Wishes::default(),
+            stranded: None,
+        }
+    }
+
+    /// One that is retired because its guest was found and no agent had it.
+    pub fn orphan(marks: &Marks, node: &NodeName, spec: &TemplateSpec, at: WallTime) -> Self {
+        let state = "Retiring".to_owned();
+        let retiring = Some(Reason::Orphaned);
+        Self { settled: true, state, retiring, ..Self::intended(marks, node, spec, at) }
+    }
+
     /// Whether it has not told yet if what it is made of works: it may be a breaker's trial.
     ///
     /// One that is called off is such until its clone is over.
@@ -257,7 +293,12 @@ impl Ledger {
             Body::ClusterPinned { cloud, cluster } => {
                 self.clusters.insert(cloud.clone(), cluster.clone());
             }
-            Body::CloneIntended { marks, node, spec } => self.intend(record, marks, node, spec),
+            Body::CloneIntended { marks, node, spec } => {
+                self.intend(AgentEntry::intended(marks, node, spec, at), record.seq);
+            }
+            Body::OrphanTaken { marks, node, spec } => {
+                self.intend(AgentEntry::orphan(marks, node, spec, at), record.seq);
+            }
             Body::TaskAccepted { agent, upid } => {
                 self.with(agent, |entry| entry.upid = Some(upid.to_string()));
             }
@@ -479,36 +520,12 @@ impl Ledger {
         }
     }
 
-    fn intend(&mut self, record: &Record, marks: &Marks, node: &NodeName, spec: &TemplateSpec) {
-        let mut marks = marks.clone();
-        if marks.seq == 0 {
-            marks.seq = record.seq;
+    fn intend(&mut self, entry: AgentEntry, seq: u64) {
+        let mut entry = entry;
+        if entry.marks.seq == 0 {
+            entry.marks.seq = seq;
         }
-        let entry = AgentEntry {
-            node: node.clone(),
-            spec: Box::new(spec.clone()),
-            intended: record.wall_time,
-            upid: None,
-            settled: false,
-            addresses: Vec::new(),
-            called: None,
-            volumes: Vec::new(),
-            mac: None,
-            host_keys: Vec::new(),
-            address: None,
-            state: "Cloning".into(),
-            leases: BTreeMap::new(),
-            uses: 0,
-            expelling: BTreeMap::new(),
-            unswept: false,
-            owner: None,
-            ran: false,
-            clean: false,
-            retiring: None,
-            wishes: self.early.remove(&marks.agent).unwrap_or_default(),
-            stranded: None,
-            marks,
-        };
+        entry.wishes = self.early.remove(&entry.marks.agent).unwrap_or_default();
         self.agents.insert(entry.marks.agent.clone(), entry);
     }
 

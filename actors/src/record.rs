@@ -240,6 +240,15 @@ pub enum Body {
         /// The spec it is born with.
         spec: Box<TemplateSpec>,
     },
+    /// *Before acting.* A guest of this installation that no agent has is retired as this one.
+    OrphanTaken {
+        /// Its marks.
+        marks: Box<Marks>,
+        /// The node it is on.
+        node: NodeName,
+        /// What it is retired by.
+        spec: Box<TemplateSpec>,
+    },
     /// The clone call returned a task.
     TaskAccepted {
         /// The agent.
@@ -543,6 +552,7 @@ impl Body {
             | Self::ClusterContinued { .. }
             | Self::MachineBound { .. }
             | Self::CloneIntended { .. }
+            | Self::OrphanTaken { .. }
             | Self::AddressAssigned { .. }
             | Self::IsoIntended { .. }
             | Self::GuestCalled { .. }

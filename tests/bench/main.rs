@@ -12,6 +12,7 @@
 
 mod api;
 mod broker;
+mod death;
 mod figure;
 #[expect(dead_code, reason = "the wire tests use all of it")]
 #[path = "../wire/harness.rs"]
@@ -35,7 +36,7 @@ use herd::Herd;
 use site::Lanes;
 
 /// What can be measured, by name.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "provision-200",
     "workers-50",
     "lanes-200",
@@ -49,6 +50,7 @@ const NAMES: [&str; 16] = [
     "placement",
     "wants-2000",
     "lease-warm",
+    "death",
     "webhook-200",
     "reset",
     "storm",
@@ -123,6 +125,9 @@ fn main() {
     }
     if wanted("lease-warm") {
         lease::tell(&mut report);
+    }
+    if wanted("death") {
+        death::tell(&mut report);
     }
     if wanted("webhook-200") {
         webhook::tell(&mut report);

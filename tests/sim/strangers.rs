@@ -73,6 +73,24 @@ async fn an_orphan_is_destroyed_after_the_grace() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_locked_storage_keeps_of_an_orphan_is_known_after_a_restart() {
+    let (mut world, vmid, config) = with_orphan(CLEANING).await;
+    plant(&world, vmid, &config, vmid);
+    world.pass(4 * MINUTE).await;
+    world.side.hold_storage("pve1", "local-lvm", 10 * MINUTE);
+    let alarmed = |world: &World| world.view().alarms().iter().any(|it| it.text.contains("remain"));
+    world.until("volumes of it remain", |_| alarmed(&world)).await;
+    assert!(!world.side.guests().contains(&vmid));
+    world.crash();
+    world.start().await;
+    world.pass(MINUTE).await;
+    assert!(alarmed(&world), "{:?}", world.view().alarms());
+    world.administer(vmid);
+    world.until("the alarm is over", |view| view.agents().is_empty()).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_orphan_is_only_reported_where_cleaning_is_off() {
     let (world, vmid, config) = with_orphan(REPORTING).await;
     plant(&world, vmid, &config, vmid);

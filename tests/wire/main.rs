@@ -6,6 +6,7 @@ mod addresses;
 mod api;
 mod buildbot;
 mod ci;
+mod death;
 mod demo;
 mod examples;
 mod fallen;

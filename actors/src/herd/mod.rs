@@ -22,7 +22,6 @@ mod writes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
 use futures_util::future::AbortHandle;
@@ -90,6 +89,8 @@ pub struct Herd {
     /// When it is looked again whether a lease has waited as long as it may.
     wait_ends: Option<(WallTime, AbortHandle)>,
     pools: addresses::ShownPools,
+    /// Orphans that are being written down.
+    taking: BTreeSet<AgentId>,
     /// Agents on drained nodes that were told to go.
     leaving: BTreeSet<AgentId>,
     /// Where guests of living agents called from in this start.
@@ -247,12 +248,16 @@ impl Herd {
             }
             self.tried.remove(id);
         }
+        // A file that was merely saved decides nothing, and moves no moment at which something is told.
+        let same = *old == HerdSpec { generation: old.generation, ..merged.clone() };
         self.spec = Arc::new(merged);
         self.apply_sources(&old, ctx);
         let reconcile_seconds = new.reconcile_period.map(|period| period.as_secs());
         self.observe(What::ConfigApplied { generation: new.generation, reconcile_seconds });
         self.check_ready();
-        self.settle_soon(ctx);
+        if !same {
+            self.settle_soon(ctx);
+        }
     }
 
     fn apply_cloud(
@@ -383,27 +388,6 @@ impl Herd {
         };
         ctx.spawn(all.into_actor(self));
     }
-
-    fn adopt_orphan(&mut self, found: OrphanFound) {
-        let marks = &found.marks;
-        let marked = CloudId::new(&marks.cloud);
-        let same_cluster = self.leads.get(&marked) == Some(&marks.cluster);
-        let known = same_cluster && self.spec.clouds.contains_key(&marked);
-        let cloud = if known { marked } else { found.cloud };
-        let actors = self.clusters.get(&marks.cluster);
-        let (Some(address), Some(actors)) = (self.clouds.get(&cloud), actors) else { return };
-        if self.common.roster.get(&marks.agent).is_some() || self.broker.stopping() {
-            return;
-        }
-        let template = TemplateId::new(cloud, &marks.template);
-        let spec = self.spec.templates.get(&template).map(Arc::as_ref);
-        let now = self.common.ports.ambient.now().wall;
-        let entry = Box::new(orphan::entry(marks, found.node, &template, spec, now));
-        tracing::warn!(agent = %marks.agent, vmid = marks.vmid.0, "orphan is retired");
-        let lanes = actors.lanes(&marks.cluster);
-        let adoption = Adoption { entry, lanes, down: Duration::ZERO };
-        address.do_send(CloudCommand::Adopt(adoption));
-    }
 }
 
 impl ClusterActors {
@@ -494,7 +478,7 @@ impl Handler<OrphanFound> for Herd {
 
     fn handle(&mut self, found: OrphanFound, ctx: &mut Context<Self>) {
         heard(ctx);
-        self.adopt_orphan(found);
+        self.take_orphan(found, ctx);
     }
 }
 

@@ -13,6 +13,15 @@ use crate::record::{Body, Hold, Reason};
 use crate::tenant::By;
 use crate::testbed::{World, ask, cloud, entry, herd, on_paused_system, pass, seconds, template};
 
+async fn with_one_agent() -> (Bed, AgentId) {
+    let mut spec = template("c/t", &["x"]);
+    spec.minimum = 1;
+    let bed = Bed::new(herd(vec![cloud("c", None)], vec![spec]));
+    pass(seconds(30)).await;
+    let agent = bed.roster.select(|_| true).into_keys().next().unwrap();
+    (bed, agent)
+}
+
 // Invariant: what an operator sets for one agent is durable before it holds, and is not lost.
 
 async fn limited(bed: &Bed, agent: &str, max_uses: Change) -> Result<Overrides, Refusal> {
@@ -54,11 +63,7 @@ fn limits_of_one_agent_are_written_then_told_and_others_are_left_alone() {
 #[test]
 fn of_several_wishes_at_one_moment_the_last_one_holds_as_in_the_journal() {
     on_paused_system(|| async {
-        let mut spec = template("c/t", &["x"]);
-        spec.minimum = 1;
-        let bed = Bed::new(herd(vec![cloud("c", None)], vec![spec]));
-        pass(seconds(30)).await;
-        let agent = bed.roster.select(|_| true).into_keys().next().unwrap();
+        let (bed, agent) = with_one_agent().await;
         for uses in 1..6 {
             let change = OverrideChange { max_uses: Change::Set(uses), ..Default::default() };
             let (reply, _) = oneshot::channel();
@@ -172,11 +177,7 @@ fn let_in(bed: &Bed, agent: &AgentId) -> Vec<String> {
 #[test]
 fn a_held_agent_is_neither_taken_over_nor_released_nor_retired_by_another_tenant() {
     on_paused_system(|| async {
-        let mut spec = template("c/t", &["x"]);
-        spec.minimum = 1;
-        let bed = Bed::new(herd(vec![cloud("c", None)], vec![spec]));
-        pass(seconds(30)).await;
-        let agent = bed.roster.select(|_| true).into_keys().next().unwrap();
+        let (bed, agent) = with_one_agent().await;
         let (ann, mate) = (by("ann", Some("build")), by("bob", Some("build")));
         assert!(!forbidden(&bed, &agent, Some("ann's"), &ann).await);
         pass(seconds(1)).await;
@@ -207,11 +208,7 @@ fn a_held_agent_is_neither_taken_over_nor_released_nor_retired_by_another_tenant
 #[test]
 fn of_two_holds_at_one_moment_the_first_ones_owner_has_it() {
     on_paused_system(|| async {
-        let mut spec = template("c/t", &["x"]);
-        spec.minimum = 1;
-        let bed = Bed::new(herd(vec![cloud("c", None)], vec![spec]));
-        pass(seconds(30)).await;
-        let agent = bed.roster.select(|_| true).into_keys().next().unwrap();
+        let (bed, agent) = with_one_agent().await;
         let (ann, eve) = (by("ann", None), by("eve", None));
         let both = (
             forbidden(&bed, &agent, Some("ann's"), &ann),

@@ -1,49 +1,57 @@
 //! An orphan as an agent: its marks become an entry that is already being retired, so that one
 //! code path destroys guests, whoever's record they lost.
+//!
+//! The entry is durable before the guest is touched: what is left of it when the service stops, such as
+//! volumes that its storage did not let go, is known at the next start.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::id::{NodeName, TemplateId};
-use crate::ledger::{AgentEntry, Wishes};
-use crate::marks::Marks;
-use crate::record::Reason;
-use crate::spec::TemplateSpec;
-use crate::time::WallTime;
+use actix::Context;
 
-/// The entry of an orphan; `template` when one of its name is still configured.
-pub fn entry(
-    marks: &Marks,
-    node: NodeName,
-    template: &TemplateId,
-    spec: Option<&TemplateSpec>,
-    now: WallTime,
-) -> AgentEntry {
-    let spec = spec.cloned().unwrap_or_else(|| bare_spec(template, marks));
-    AgentEntry {
-        marks: marks.clone(),
-        node,
-        spec: Box::new(spec),
-        intended: now,
-        upid: None,
-        settled: true,
-        addresses: Vec::new(),
-        called: None,
-        volumes: Vec::new(),
-        mac: None,
-        host_keys: Vec::new(),
-        address: None,
-        state: "Retiring".into(),
-        leases: BTreeMap::new(),
-        uses: 0,
-        retiring: Some(Reason::Orphaned),
-        expelling: BTreeMap::new(),
-        owner: None,
-        ran: false,
-        clean: false,
-        unswept: false,
-        wishes: Wishes::default(),
-        stranded: None,
+use super::Herd;
+use crate::birth::Adoption;
+use crate::cloud::CloudCommand;
+use crate::id::{CloudId, TemplateId};
+use crate::ledger::AgentEntry;
+use crate::marks::Marks;
+use crate::reconciler::OrphanFound;
+use crate::record::Body;
+use crate::spec::TemplateSpec;
+
+impl Herd {
+    pub(super) fn take_orphan(&mut self, found: OrphanFound, ctx: &mut Context<Self>) {
+        let OrphanFound { cloud, node, marks } = found;
+        let marked = CloudId::new(&marks.cloud);
+        let same_cluster = self.leads.get(&marked) == Some(&marks.cluster);
+        let known = same_cluster && self.spec.clouds.contains_key(&marked);
+        let cloud = if known { marked } else { cloud };
+        let reached =
+            self.clouds.contains_key(&cloud) && self.clusters.contains_key(&marks.cluster);
+        let living = self.common.roster.get(&marks.agent).is_some();
+        if !reached || living || self.broker.stopping() || !self.taking.insert(marks.agent.clone())
+        {
+            return;
+        }
+        let template = TemplateId::new(cloud, &marks.template);
+        let spec = self.spec.templates.get(&template).map(|spec| TemplateSpec::clone(spec));
+        let spec = Box::new(spec.unwrap_or_else(|| bare_spec(&template, &marks)));
+        let now = self.common.ports.ambient.now().wall;
+        let entry = Box::new(AgentEntry::orphan(&marks, &node, &spec, now));
+        let body = Body::OrphanTaken { marks, node, spec };
+        // What was not written is found again.
+        self.append(body, ctx, move |actor, done, ctx| {
+            actor.taking.remove(&entry.marks.agent);
+            if done.is_ok() {
+                actor.retire_orphan(entry, ctx);
+            }
+        });
+    }
+
+    fn retire_orphan(&mut self, entry: Box<AgentEntry>, ctx: &mut Context<Self>) {
+        tracing::warn!(agent = %entry.marks.agent, vmid = entry.marks.vmid.0, "orphan is retired");
+        let lanes = self.cluster(&entry.marks.cluster, ctx);
+        let cloud = self.cloud(&entry.spec.id.cloud, ctx);
+        cloud.do_send(CloudCommand::Adopt(Adoption { entry, lanes, down: Duration::ZERO }));
     }
 }
 

@@ -148,6 +148,7 @@ impl Herd {
                 explained: Explained::default(),
                 wait_ends: None,
                 pools: ShownPools::default(),
+                taking: BTreeSet::new(),
                 leaving: BTreeSet::new(),
                 called: {
                     let all = ledger.agents.iter();
@@ -203,6 +204,7 @@ impl Herd {
             adopt.entry(entry.spec.id.cloud.clone()).or_default().push(adoption);
         }
         self.apply(spec, adopt, ctx);
+        self.settle_soon(ctx);
     }
 
     /// A cluster's actors, begun with what the journal knows of its ids where they are new.

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use super::*;
 use crate::birth::{GiveUp, Roster};

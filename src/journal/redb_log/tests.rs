@@ -7,6 +7,14 @@ fn record(text: &str) -> Vec<Vec<u8>> {
     vec![text.as_bytes().to_vec()]
 }
 
+fn with_one_record() -> (tempfile::TempDir, PathBuf, RedbLog) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.redb");
+    let mut log = RedbLog::open(&path).unwrap();
+    log.append(0, &record("one"), true).unwrap();
+    (dir, path, log)
+}
+
 fn texts(log: &RedbLog) -> Vec<String> {
     let all = log.read_from(1).unwrap().into_iter();
     all.map(|(seq, bytes)| format!("{seq} {}", String::from_utf8(bytes).unwrap())).collect()
@@ -24,10 +32,7 @@ fn set_back(log: &mut RedbLog, file: &[u8]) {
 #[test]
 fn a_new_file_can_be_read_by_nobody_else() {
     use std::os::unix::fs::PermissionsExt;
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("journal.redb");
-    let mut log = RedbLog::open(&path).unwrap();
-    log.append(0, &record("one"), true).unwrap();
+    let (_dir, path, _log) = with_one_record();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
@@ -35,10 +40,7 @@ fn a_new_file_can_be_read_by_nobody_else() {
 
 #[test]
 fn what_was_accepted_before_a_failed_write_is_written_with_the_next_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("journal.redb");
-    let mut log = RedbLog::open(&path).unwrap();
-    log.append(0, &record("one"), true).unwrap();
+    let (_dir, path, mut log) = with_one_record();
     let file = std::fs::read(&path).unwrap();
     log.append(1, &record("two"), false).unwrap();
     log.append(2, &record("three"), false).unwrap();
@@ -49,10 +51,7 @@ fn what_was_accepted_before_a_failed_write_is_written_with_the_next_one() {
 
 #[test]
 fn what_was_refused_and_reached_the_file_all_the_same_is_taken_out() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("journal.redb");
-    let mut log = RedbLog::open(&path).unwrap();
-    log.append(0, &record("one"), true).unwrap();
+    let (_dir, _, mut log) = with_one_record();
     log.append(1, &record("refused"), true).unwrap();
     log.refused = record("refused");
     log.database = None;
@@ -62,10 +61,7 @@ fn what_was_refused_and_reached_the_file_all_the_same_is_taken_out() {
 
 #[test]
 fn somebody_elses_records_fence_it_after_a_failed_write_too() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("journal.redb");
-    let mut log = RedbLog::open(&path).unwrap();
-    log.append(0, &record("one"), true).unwrap();
+    let (_dir, _, mut log) = with_one_record();
     log.append(1, &record("another's"), true).unwrap();
     log.refused = record("refused");
     log.database = None;
@@ -110,10 +106,7 @@ fn a_snapshot_in_one_piece_is_read_until_a_successor_takes_its_place() {
 
 #[test]
 fn a_successor_from_before_a_failed_write_takes_no_place() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("journal.redb");
-    let mut log = RedbLog::open(&path).unwrap();
-    log.append(0, &record("one"), true).unwrap();
+    let (_dir, path, mut log) = with_one_record();
     let mut next = log.successor(1).unwrap();
     next.put(b"a").unwrap();
     let failed =
@@ -129,10 +122,7 @@ fn a_successor_from_before_a_failed_write_takes_no_place() {
 
 #[test]
 fn a_file_is_locked_under_its_name_after_a_switch_too() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("journal.redb");
-    let mut log = RedbLog::open(&path).unwrap();
-    log.append(0, &record("one"), true).unwrap();
+    let (_dir, path, mut log) = with_one_record();
     let mut next = log.successor(1).unwrap();
     next.put(b"a").unwrap();
     next.ready().unwrap();

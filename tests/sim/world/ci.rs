@@ -357,8 +357,8 @@ impl Ci {
         let called = |name: &RunnerName| {
             !renamed(name) || known.get(name).is_some_and(|told| !told.is_disjoint(&numbers[name]))
         };
-        let all: BTreeMap<RunnerName, RowSight> =
-            all.into_iter().filter(|(name, _)| called(name)).collect();
+        let (all, strange): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            all.into_iter().partition(|(name, _)| called(name));
         let (mut rows, mut gone) = (Vec::new(), BTreeSet::new());
         for (place, row) in all.values().enumerate() {
             let shown = match system.lists {
@@ -375,6 +375,8 @@ impl Ci {
             }
             match all.get(name) {
                 Some(row) => rows.push(row.clone()),
+                // Where rows can be renamed none is asked for by its name.
+                None if strange.contains_key(name) => {}
                 None => {
                     gone.insert(name.clone());
                 }

@@ -197,7 +197,7 @@ fn is_agents(knock: &Knock) -> bool {
 /// Whom a record is about.
 fn agent_of(body: &Body) -> Option<&AgentId> {
     match body {
-        Body::CloneIntended { marks, .. } => Some(&marks.agent),
+        Body::CloneIntended { marks, .. } | Body::OrphanTaken { marks, .. } => Some(&marks.agent),
         Body::TaskAccepted { agent, .. }
         | Body::CloneSettled { agent, .. }
         | Body::AddressAssigned { agent, .. }
