@@ -55,6 +55,8 @@ impl RunOverSsh for OverSsh {
     }
 }
 
+/// How long a machine may take to answer whose command was cut.
+const PROBE_LIMIT: Duration = Duration::from_secs(5);
 /// How long a login may be tried: the agent is ready, so only the network may be slow.
 const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 /// The lease's end cuts the command long before this.
@@ -88,12 +90,15 @@ pub(super) struct Patience {
     pub wait_seconds: u64,
     /// The pause between two questions whether the lease of a running command is over.
     pub watch: Duration,
+    /// How long the end of a lease is waited for whose command was cut and whose machine does not answer:
+    /// the service knows of a death within that time.
+    pub loss: Duration,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        let watch = Duration::from_secs(5);
-        Self { tries: 30, pause: Duration::from_secs(1), wait_seconds: 2, watch }
+        let (watch, loss) = (Duration::from_secs(5), Duration::from_secs(40));
+        Self { tries: 30, pause: Duration::from_secs(1), wait_seconds: 2, watch, loss }
     }
 }
 
@@ -156,7 +161,16 @@ pub(super) async fn lease(
             match ran {
                 Ok(Ran::Stopped(code)) => Ok(code),
                 Ok(Ran::Ended(ended)) => {
-                    judge(leasing.client, &lease.id, ended, stop.as_mut()).await
+                    let over = settled(leasing, &lease.id, &ended, (&ssh, &identity));
+                    let stopped = tokio::select! {
+                        biased;
+                        code = stop.as_mut() => Some(code),
+                        () = over => None,
+                    };
+                    match stopped {
+                        Some(code) => Ok(code),
+                        None => judge(leasing.client, &lease.id, ended, stop.as_mut()).await,
+                    }
                 }
                 Err(fault) => Err(fault),
             }
@@ -333,16 +347,7 @@ async fn run(
     term: &mut Term<'_>,
 ) -> Result<Ran, CliError> {
     let (output, mut pieces) = mpsc::channel(64);
-    let job = SshJob {
-        host: ssh.host.clone(),
-        port: ssh.port,
-        user: ssh.user.clone(),
-        host_keys: ssh.host_keys.clone(),
-        key: identity.key.clone(),
-        command,
-        output,
-    };
-    let mut running = over.run(job);
+    let mut running = over.run(job(ssh, identity, command, output));
     let mut ended = None;
     loop {
         tokio::select! {
@@ -368,6 +373,61 @@ async fn run(
                 pieces.close();
             }
         }
+    }
+}
+
+fn job(ssh: &SshOut, identity: &Identity, command: String, output: mpsc::Sender<Output>) -> SshJob {
+    SshJob {
+        host: ssh.host.clone(),
+        port: ssh.port,
+        user: ssh.user.clone(),
+        host_keys: ssh.host_keys.clone(),
+        key: identity.key.clone(),
+        command,
+        output,
+    }
+}
+
+/// Waits, where a command was cut and its machine does not answer, until its lease is known to be over.
+async fn settled(
+    leasing: &Leasing<'_>,
+    lease: &str,
+    ended: &Result<u32, String>,
+    (ssh, identity): (&SshOut, &Identity),
+) {
+    if matches!(ended, Ok(status) if *status != KILLED) {
+        return;
+    }
+    // One that is being shut down ends its commands before it stops answering.
+    tokio::time::sleep(leasing.patience.pause).await;
+    if answers(leasing, ssh, identity).await {
+        return;
+    }
+    let path = path("leases", lease, "");
+    let over = async {
+        loop {
+            match leasing.client.get::<LeaseOut>(&path, CALL_LIMIT).await {
+                Ok(seen) if seen.state == "ended" => return,
+                // A service that does not answer says nothing of the lease.
+                Ok(_) | Err(_) => tokio::time::sleep(leasing.patience.pause).await,
+            }
+        }
+    };
+    // Where it is not over by then, the command's own end is told.
+    let _ = tokio::time::timeout(leasing.patience.loss, over).await;
+}
+
+/// Whether the machine of a lease lets its holder in.
+async fn answers(leasing: &Leasing<'_>, ssh: &SshOut, identity: &Identity) -> bool {
+    let (output, mut pieces) = mpsc::channel(1);
+    let unheard = async {
+        while pieces.recv().await.is_some() {}
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        ended = leasing.over.run(job(ssh, identity, "true".into(), output)) => ended.is_ok(),
+        () = unheard => false,
+        () = tokio::time::sleep(PROBE_LIMIT) => false,
     }
 }
 

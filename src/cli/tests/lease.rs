@@ -25,6 +25,7 @@ const PATIENCE: Patience = Patience {
     pause: Duration::ZERO,
     wait_seconds: 300,
     watch: Duration::from_millis(20),
+    loss: Duration::from_millis(50),
 };
 
 /// A guest that prints, and ends as told.
