@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use drover_actors::record::{EXPIRED, LOST, WAITED, is_lost};
 use futures_util::future::BoxFuture;
@@ -57,6 +57,8 @@ impl RunOverSsh for OverSsh {
 
 /// How long a machine may take to answer whose command was cut.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
+/// A login is done or refused within that, where the network is not slow.
+const LOGIN_USUAL: Duration = Duration::from_secs(3);
 /// How long a login may be tried: the agent is ready, so only the network may be slow.
 const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 /// The lease's end cuts the command long before this.
@@ -97,7 +99,7 @@ pub(super) struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        let (watch, loss) = (Duration::from_secs(5), Duration::from_secs(40));
+        let (watch, loss) = (Duration::from_secs(5), Duration::from_secs(30));
         Self { tries: 30, pause: Duration::from_secs(1), wait_seconds: 2, watch, loss }
     }
 }
@@ -156,12 +158,13 @@ pub(super) async fn lease(
             let ran = tokio::select! {
                 biased;
                 ran = job => ran,
-                how = until_over(leasing, &lease.id) => Ok(Ran::Ended(Err(how))),
+                how = until_over(leasing, &lease.id) => Ok(Ran::Ended(Err(how), false)),
             };
             match ran {
                 Ok(Ran::Stopped(code)) => Ok(code),
-                Ok(Ran::Ended(ended)) => {
-                    let over = settled(leasing, &lease.id, &ended, (&ssh, &identity));
+                Ok(Ran::Ended(ended, ran)) => {
+                    let cut = ran && !matches!(ended, Ok(status) if status != KILLED);
+                    let over = settled(leasing, &lease.id, cut.then_some((&ssh, &identity)));
                     let stopped = tokio::select! {
                         biased;
                         code = stop.as_mut() => Some(code),
@@ -332,8 +335,9 @@ fn say(lease: &LeaseOut, said: &mut String, term: &mut Term<'_>) -> Result<(), C
 
 /// How a command went.
 enum Ran {
-    /// To its end: its exit status, or why there is none.
-    Ended(Result<u32, String>),
+    /// To its end: its exit status, or why there is none; and whether it had begun, as far as that can be
+    /// told.
+    Ended(Result<u32, String>, bool),
     /// Somebody wanted an end, with this exit code.
     Stopped(u8),
 }
@@ -348,22 +352,24 @@ async fn run(
 ) -> Result<Ran, CliError> {
     let (output, mut pieces) = mpsc::channel(64);
     let mut running = over.run(job(ssh, identity, command, output));
-    let mut ended = None;
+    let (mut ended, mut heard, begun) = (None, false, Instant::now());
+    // A login that is refused ends sooner.
+    let ran = |heard: bool| heard || begun.elapsed() >= LOGIN_USUAL;
     loop {
         tokio::select! {
             biased;
             code = stop.as_mut() => return Ok(Ran::Stopped(code)),
             piece = pieces.recv() => match (piece, ended.take()) {
                 (Some(piece), before) => {
-                    ended = before;
+                    (ended, heard) = (before, true);
                     print(piece, term)?;
                 }
-                (None, Some(result)) => return Ok(Ran::Ended(result)),
+                (None, Some(result)) => return Ok(Ran::Ended(result, ran(heard))),
                 // The output ended before the command did: only its status is left to come.
                 (None, None) => {
                     return tokio::select! {
                         code = stop.as_mut() => Ok(Ran::Stopped(code)),
-                        result = &mut running => Ok(Ran::Ended(result)),
+                        result = &mut running => Ok(Ran::Ended(result, ran(heard))),
                     };
                 }
             },
@@ -388,16 +394,9 @@ fn job(ssh: &SshOut, identity: &Identity, command: String, output: mpsc::Sender<
     }
 }
 
-/// Waits, where a command was cut and its machine does not answer, until its lease is known to be over.
-async fn settled(
-    leasing: &Leasing<'_>,
-    lease: &str,
-    ended: &Result<u32, String>,
-    (ssh, identity): (&SshOut, &Identity),
-) {
-    if matches!(ended, Ok(status) if *status != KILLED) {
-        return;
-    }
+/// Waits, where a command was `cut` and its machine does not answer, until its lease is known to be over.
+async fn settled(leasing: &Leasing<'_>, lease: &str, cut: Option<(&SshOut, &Identity)>) {
+    let Some((ssh, identity)) = cut else { return };
     // One that is being shut down ends its commands before it stops answering.
     tokio::time::sleep(leasing.patience.pause).await;
     if answers(leasing, ssh, identity).await {

@@ -42,6 +42,13 @@ fn guests(sim: &Sim) -> Vec<u64> {
     all
 }
 
+/// Marks as of an agent from before this start of the service: one that was made since, and that it
+/// does not know, would be another drover's.
+fn of_before(marks: &str) -> String {
+    let line = |name: &str| marks.lines().find(|line| line.starts_with(name)).unwrap();
+    marks.replace(line("seq "), "seq 1").replace(line("born "), "born 2026-01-01T00:00:00Z")
+}
+
 // Invariant: orphans are destroyed where cleaning is on, dead agents removed, guests that moved
 // followed; what is locked, damaged or somebody else's is told and left alone. A dry run says so
 // beforehand and changes nothing.
@@ -71,13 +78,9 @@ fn a_reconciliation_does_what_its_dry_run_says_and_leaves_everybody_else_alone()
     let installation = name.rsplit('-').nth(1).unwrap();
     let tags = format!("drover;drover-{installation}");
     let cluster = marks.lines().find_map(|line| line.strip_prefix("cluster ")).unwrap();
-    let seq = marks.lines().find(|line| line.starts_with("seq ")).unwrap();
     let orphan = "0123456789abcdef";
     let of_orphan = |vmid: &str| {
-        marks
-            .replace(id(0), orphan)
-            .replace("vmid 10000", &format!("vmid {vmid}"))
-            .replace(seq, "seq 1")
+        of_before(marks).replace(id(0), orphan).replace("vmid 10000", &format!("vmid {vmid}"))
     };
     plant(&sim, "10500", &name.replace(id(0), orphan), &of_orphan("10500"), &tags);
     let damaged = of_orphan("10501").replace("agent ", "agnet ");
@@ -194,11 +197,8 @@ fn an_orphan_is_left_alone_for_its_grace() {
     let own = agents(&site, "linux")[0]["id"].as_str().unwrap().to_owned();
     let like = sim.config("pve1", 10000);
     let (name, marks) = (like["name"].as_str().unwrap(), like["description"].as_str().unwrap());
-    let seq = marks.lines().find(|line| line.starts_with("seq ")).unwrap();
-    let marks = marks
-        .replace(&own, "0123456789abcdef")
-        .replace("vmid 10000", "vmid 10500")
-        .replace(seq, "seq 1");
+    let marks =
+        of_before(marks).replace(&own, "0123456789abcdef").replace("vmid 10000", "vmid 10500");
     let tags = format!("drover;drover-{}", name.rsplit('-').nth(1).unwrap());
     plant(&sim, "10500", &name.replace(&own, "0123456789abcdef"), &marks, &tags);
     assert!(site.cli(&["resync"]).status.success());

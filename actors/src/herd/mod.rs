@@ -89,7 +89,7 @@ pub struct Herd {
     /// When it is looked again whether a lease has waited as long as it may.
     wait_ends: Option<(WallTime, AbortHandle)>,
     pools: addresses::ShownPools,
-    /// Orphans that are being written down.
+    /// Orphans that are written down and not in the roster yet.
     taking: BTreeSet<AgentId>,
     /// Agents on drained nodes that were told to go.
     leaving: BTreeSet<AgentId>,
@@ -415,6 +415,7 @@ impl Handler<Settle> for Herd {
         self.carry_out(orders, ctx);
         self.await_end(now.wall, ctx);
         self.explain(ctx);
+        self.orphans_came();
         self.leave_clusters();
         self.empty_drained();
         self.check_drained();

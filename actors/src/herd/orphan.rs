@@ -39,18 +39,27 @@ impl Herd {
         let entry = Box::new(AgentEntry::orphan(&marks, &node, &spec, now));
         let body = Body::OrphanTaken { marks, node, spec };
         // What was not written is found again.
-        self.append(body, ctx, move |actor, done, ctx| {
-            actor.taking.remove(&entry.marks.agent);
-            if done.is_ok() {
-                actor.retire_orphan(entry, ctx);
+        self.append(body, ctx, move |actor, done, ctx| match done {
+            Ok(_) => actor.retire_orphan(entry, ctx),
+            Err(_) => {
+                actor.taking.remove(&entry.marks.agent);
             }
         });
     }
 
+    /// Orphans that were written down are on their way to the roster until they are there.
+    pub(super) fn orphans_came(&mut self) {
+        let roster = &self.common.roster;
+        self.taking.retain(|agent| roster.get(agent).is_none());
+    }
+
     fn retire_orphan(&mut self, entry: Box<AgentEntry>, ctx: &mut Context<Self>) {
+        let Some(cloud) = self.clouds.get(&entry.spec.id.cloud).cloned() else {
+            // Its cloud left the configuration meanwhile: the next start takes it up.
+            return;
+        };
         tracing::warn!(agent = %entry.marks.agent, vmid = entry.marks.vmid.0, "orphan is retired");
         let lanes = self.cluster(&entry.marks.cluster, ctx);
-        let cloud = self.cloud(&entry.spec.id.cloud, ctx);
         cloud.do_send(CloudCommand::Adopt(Adoption { entry, lanes, down: Duration::ZERO }));
     }
 }
