@@ -108,6 +108,9 @@ pub enum Reason {
     TooSlow {
         /// The state it was in.
         state: String,
+        /// What kept it there, as far as that is known; empty in journals from before it was written.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        text: String,
     },
     /// A phase failed.
     Failed {
@@ -151,10 +154,13 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooSlow { state } => match bounds(state) {
-                Some(keys) => write!(f, "{state} took too long ({keys})"),
-                None => write!(f, "{state} took too long"),
-            },
+            Self::TooSlow { state, text } => {
+                write!(f, "{state} took too long")?;
+                if let Some(keys) = bounds(state) {
+                    write!(f, " ({keys})")?;
+                }
+                if text.is_empty() { Ok(()) } else { write!(f, ": {text}") }
+            }
             Self::Failed { state, kind, text } => write!(f, "{state} failed ({kind}): {text}"),
             Self::Idle => f.write_str("it was idle for as long as it may be"),
             Self::UsedUp => f.write_str("it served as often as it may (maxTotalUses, singleUse)"),

@@ -67,6 +67,14 @@ impl CallError {
         }
     }
 
+    /// Whether no service answered.
+    pub fn is_silence(&self) -> bool {
+        match self {
+            Self::NoService { .. } | Self::Broken { .. } => true,
+            Self::NotAllowed { .. } | Self::Refused(_) | Self::NotDrover { .. } => false,
+        }
+    }
+
     /// Whether the service could make nothing of what was asked, whatever it has, or its configuration
     /// has faults; that it lacks what was named is no wrong usage.
     pub fn is_usage(&self) -> bool {

@@ -1,9 +1,11 @@
 //! `drover events`: follows the event stream.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::tables::clean;
 use super::{CliError, Client, EventsOptions, Term};
+use crate::view::EventId;
 
 /// The longest event taken, in bytes.
 const EVENT_LIMIT: usize = 1024 * 1024;
@@ -18,7 +20,10 @@ pub(super) async fn follow(
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
-    let mut response = client.events(options.after.as_deref()).await?;
+    let since =
+        options.since.map(|span| Timestamp::now().checked_sub(span).unwrap_or(Timestamp::MIN));
+    let after = since.map(|_| EventId::OLDEST.to_string()).or_else(|| options.after.clone());
+    let mut response = client.events(after.as_deref()).await?;
     let mut pending = Vec::new();
     loop {
         let piece = response.chunk().await.map_err(|fault| {
@@ -35,6 +40,9 @@ pub(super) async fn follow(
                 // From here on nothing is missed.
                 writeln!(term.err, "following events of drover on `{}`", client.place())?;
             }
+            if is_before(&event, since) {
+                continue;
+            }
             if let Some(line) = line(&event, json) {
                 writeln!(term.out, "{line}")?;
                 term.out.flush()?;
@@ -46,12 +54,24 @@ pub(super) async fn follow(
     }
 }
 
+/// A field of an event.
+fn field(event: &str, name: &str) -> Option<String> {
+    let mut lines = event.lines().filter_map(|line| line.strip_prefix(name));
+    lines.next().map(|value| value.trim_start().to_owned())
+}
+
+/// Whether an event was told before this moment; what has no time was not.
+fn is_before(event: &str, since: Option<Timestamp>) -> bool {
+    let told = || {
+        let value: Value = serde_json::from_str(&field(event, "data:")?).ok()?;
+        value["at"].as_str()?.parse::<Timestamp>().ok()
+    };
+    since.is_some_and(|since| told().is_some_and(|at| at < since))
+}
+
 /// One event as a line; none for comments.
 fn line(event: &str, json: bool) -> Option<String> {
-    let field = |name: &str| {
-        let mut lines = event.lines().filter_map(|line| line.strip_prefix(name));
-        lines.next().map(|value| value.trim_start().to_owned())
-    };
+    let field = |name: &str| field(event, name);
     let data = field("data:")?;
     if json {
         return Some(data);
@@ -139,6 +159,10 @@ mod tests {
             @"-    missed 10 events; look at `drover status`"
         );
         assert_eq!(line(": still here\n\n", false), None);
+        let moment = |text: &str| Some(text.parse().unwrap_or(Timestamp::MIN));
+        assert!(is_before(agent, moment("2026-11-21T08:11:03Z")));
+        assert!(!is_before(agent, moment("2026-11-21T08:11:02Z")) && !is_before(agent, None));
+        assert!(!is_before(lagged, moment("2026-11-21T08:11:03Z")), "it has no time");
         assert_eq!(line(lagged, true).as_deref(), Some("{\"missed\":10}"));
     }
 }

@@ -1,6 +1,7 @@
 //! The command line: arguments, exit codes, and what the commands print.
 //!
-//! Exit codes: 0 done, 1 failed, 2 usage or invalid configuration, 75 waited too long, or the lease was lost or expired;
+//! Exit codes: 0 done, 1 failed, 2 usage or invalid configuration, 69 no service answers, 75 waited too long, or the
+//! lease was lost or expired (69 and 75 as in `sysexits.h`);
 //! `lease -- CMD` exits as CMD, `run` also with 70 and 74 ([`app::RunError::exit_code`](crate::app::RunError::exit_code)).
 //! Commands that start a service hand over to [`service`]; all others talk to a running one.
 
@@ -65,6 +66,7 @@ impl CliError {
         match self {
             Self::Usage(_) => 2,
             Self::Call(fault) if fault.is_usage() => 2,
+            Self::Call(fault) if fault.is_silence() => 69,
             Self::Waited(_) | Self::Over(_) => 75,
             Self::Call(_) | Self::Failed(_) | Self::Output(_) => 1,
         }

@@ -375,6 +375,9 @@ pub struct SimOptions {
 /// Options of `check`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CheckOptions {
+    /// The file, instead of the one that --config names
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
     /// Try each cloud and print its version
     #[arg(long)]
     pub connect: bool,
@@ -383,6 +386,14 @@ pub struct CheckOptions {
 /// Options of `lease`.
 #[derive(Debug, Clone, Args)]
 #[command(group(ArgGroup::new("what").required(true).args(["labels", "label_expression", "template"])))]
+#[command(after_help = "\
+Exit codes:
+  that of CMD  it ran to its end (255: a signal ended it)
+  0            without CMD: the agent is leased
+  1            drover refused, or CMD could not be run
+  2            the arguments do not fit together
+  69           no drover answers
+  75           the machine was lost, the lease expired, or the wait was too long: run it again")]
 pub struct LeaseOptions {
     /// Labels the template must carry, separated by commas
     #[arg(long, value_delimiter = ',')]
@@ -464,9 +475,12 @@ pub struct HoldNextOptions {
 /// Options of `events`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct EventsOptions {
-    /// Go on after this event
+    /// Go on after this event; 0: from the oldest that is kept
     #[arg(long, value_name = "ID")]
     pub after: Option<String>,
+    /// Begin with what was told in this time, as far as it is kept
+    #[arg(long, value_name = "TIME", value_parser = read_span, conflicts_with = "after")]
+    pub since: Option<Duration>,
 }
 
 /// Reads a number, or `template`.

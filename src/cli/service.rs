@@ -179,7 +179,7 @@ pub(super) fn replace(file: &Path, text: &str) -> std::io::Result<()> {
 
 /// Checks the configuration, and with `--connect` every cloud in it.
 pub(super) fn check(global: &Global, options: CheckOptions) -> ExitCode {
-    let path = config_path(global);
+    let path = options.file.clone().unwrap_or_else(|| config_path(global));
     let checked = match load(&path) {
         Ok(checked) => checked,
         Err(code) => return code,

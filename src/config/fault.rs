@@ -27,6 +27,9 @@ pub struct Place {
     pub length: usize,
 }
 
+/// Faults that a log has one by one.
+const LINES: usize = 5;
+
 /// One mistake: what, where, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
@@ -125,6 +128,23 @@ pub fn render(faults: &[Fault], sources: &Sources) -> String {
 /// Draws warnings as [`render`] does faults.
 pub fn render_warnings(warnings: &[Fault], sources: &Sources) -> String {
     drawn(warnings, sources, Severity::Warning)
+}
+
+/// Faults a line each, as `FILE:LINE:COLUMN: KEY: what; what to do`, of the first ones.
+pub fn lines(faults: &[Fault], sources: &Sources) -> Vec<String> {
+    let line = |fault: &Fault| {
+        let file = fault.place.and_then(|place| Some((place, sources.file(place.file)?)));
+        let at = file.map_or_else(String::new, |(place, file)| {
+            format!("{}:{}:{}: ", file.name, place.line, place.column)
+        });
+        let help = fault.help.as_ref().map_or_else(String::new, |help| format!("; {help}"));
+        format!("{at}{fault}{help}").replace('\n', " ")
+    };
+    let mut lines: Vec<String> = faults.iter().take(LINES).map(line).collect();
+    if faults.len() > LINES {
+        lines.push(format!("and {} more: `drover check` shows all", faults.len() - LINES));
+    }
+    lines
 }
 
 fn drawn(faults: &[Fault], sources: &Sources, severity: Severity) -> String {

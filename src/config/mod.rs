@@ -171,6 +171,15 @@ impl LoadError {
             Self::Io { source, .. } => format!("{self}: {source}\n  help: {}\n", help(source)),
         }
     }
+
+    /// The same for a log: a line each, of the first faults.
+    pub fn lines(&self) -> Vec<String> {
+        match self {
+            Self::Missing { what, help } => vec![format!("{what}; {help}")],
+            Self::Faults { faults, sources } => fault::lines(faults, sources),
+            Self::Io { source, .. } => vec![format!("{self}: {source}; {}", help(source))],
+        }
+    }
 }
 
 /// The files that a configuration is made of beside its YAML, found or not: keys, secrets, bundles,

@@ -33,6 +33,7 @@ pub fn schema() -> Value {
         "type": "object",
         "additionalProperties": false,
         "patternProperties": {
+            "^x-": {"description": "the file's own, such as blocks that anchors name"},
             "^agentDefaults-.": layer(AGENT, "what agents on this node inherit; wins over agentDefaults"),
         },
         "properties": {

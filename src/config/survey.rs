@@ -151,7 +151,8 @@ pub(super) fn top(sources: &Sources, faults: &mut Vec<Fault>) -> Result<Vec<Entr
             faults.push(fault.help("begin with a section such as `cloudConfigurations:`"));
             continue;
         };
-        for entry in entries {
+        // What begins so is the file's own, such as blocks that anchors name (as in Compose files).
+        for entry in entries.into_iter().filter(|entry| !entry.key.starts_with("x-")) {
             match top.iter_mut().find(|earlier| earlier.key == entry.key) {
                 Some(earlier) => join(earlier, entry, sources, faults),
                 None => top.push(entry),

@@ -175,7 +175,12 @@ impl Watch {
                 Verdict::Take => match self.take(&look).await {
                     None => continue,
                     Some(Ok(checked)) => Change::Reloaded(Box::new(checked)),
-                    Some(Err(error)) => Change::Refused(error.render()),
+                    Some(Err(error)) => {
+                        for fault in error.lines() {
+                            tracing::error!(fault, "fault in the configuration");
+                        }
+                        Change::Refused(error.render())
+                    }
                 },
             };
             self.answered = answers;

@@ -20,6 +20,11 @@ pub struct EventId {
     pub number: u64,
 }
 
+impl EventId {
+    /// Before all events that are kept.
+    pub const OLDEST: Self = Self { run: 0, number: 0 };
+}
+
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.run, self.number)
@@ -30,6 +35,9 @@ impl FromStr for EventId {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.trim() == "0" {
+            return Ok(Self::OLDEST);
+        }
         let (run, number) = text.trim().split_once('-').unwrap_or((text, ""));
         Ok(Self { run: run.parse()?, number: number.parse()? })
     }
@@ -89,6 +97,7 @@ impl Feed {
         let mut past = VecDeque::new();
         match after {
             None => {}
+            Some(EventId::OLDEST) => past.extend(ring.kept.iter().cloned().map(Told::Event)),
             Some(id) if id.run != self.run || id.number > ring.last => {
                 past.push_back(Told::Lagged { missed: None });
             }

@@ -205,6 +205,8 @@ async fn a_reader_from_too_far_back_or_another_start_is_told_so() {
     assert_eq!(number(&reader.next().await.unwrap()), 11);
     let mut reader = view.events(Some("6-4".parse().unwrap()));
     assert_eq!(reader.next().await, Some(Told::Lagged { missed: None }));
+    let mut reader = view.events(Some("0".parse().unwrap()));
+    assert_eq!(number(&reader.next().await.unwrap()), 11, "the oldest that is kept");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::view::{EventId, Reader, Told, View};
 
 #[utoipa::path(
     get, path = "/v1/events",
-    params(("Last-Event-ID" = Option<String>, Header, description = "go on after this event")),
+    params(("Last-Event-ID" = Option<String>, Header, description = "go on after this event; 0: from the oldest that is kept")),
     responses((
         status = 200, content_type = "text/event-stream", body = String,
         description = "events by kind; `lagged` when some were missed"
@@ -58,7 +58,10 @@ pub(super) fn one_of(
 
 fn read_id(text: &str) -> Result<EventId, Problem> {
     text.parse().map_err(|_| {
-        Problem::invalid("`Last-Event-ID` must be the id of an event of this stream, such as 3-17")
+        Problem::invalid(
+            "`Last-Event-ID` must be the id of an event of this stream, such as 3-17, or 0 for all that \
+             are kept",
+        )
     })
 }
 

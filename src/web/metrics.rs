@@ -299,7 +299,7 @@ mod tests {
         };
         told(&view, cloud);
         told(&view, What::Lease(Box::new(lease("x", "ready", Some("a1"), ""))));
-        let reason = Reason::TooSlow { state: "Booting".into() };
+        let reason = Reason::TooSlow { state: "Booting".into(), text: String::new() };
         let agent = AgentId::new("a0");
         told(&view, What::AgentGone { agent, template, reason, phases: Vec::new() });
         let alarm = What::Alarm {

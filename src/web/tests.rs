@@ -506,7 +506,7 @@ async fn the_event_stream_goes_on_after_the_last_event_seen() {
     let gone = What::AgentGone {
         agent: agent("a1", "Gone").agent,
         template: TemplateId::new(CloudId::new("lab"), "linux"),
-        reason: Reason::TooSlow { state: "Booting".into() },
+        reason: Reason::TooSlow { state: "Booting".into(), text: "no address yet".into() },
         phases: vec![("Booting".into(), 4000)],
     };
     told(&served.view, gone);
@@ -518,7 +518,10 @@ async fn the_event_stream_goes_on_after_the_last_event_seen() {
     assert_eq!(ids, ["id: 3-3", "id: 3-4"]);
     let data = text.lines().rfind(|line| line.starts_with("data:")).unwrap();
     let data: Value = serde_json::from_str(&data[5..]).unwrap();
-    assert_eq!(data["agent"]["detail"], "Booting took too long (startupWaitSeconds)");
+    assert_eq!(
+        data["agent"]["detail"],
+        "Booting took too long (startupWaitSeconds): no address yet"
+    );
     assert_eq!(data["at"], "2026-11-21T08:11:02Z");
     let wrong = served.http.get(&url).bearer_auth("viewer-token").header("Last-Event-ID", "x");
     assert_eq!(wrong.send().await.unwrap().status(), 400);

@@ -71,7 +71,7 @@ async fn serve(world: World) -> World {
 fn reasons(world: &World) -> Vec<String> {
     let name = |reason: &Reason| match reason {
         Reason::Failed { state, kind, .. } => format!("{state} {kind}"),
-        Reason::TooSlow { state } => format!("{state} too slow"),
+        Reason::TooSlow { state, .. } => format!("{state} too slow"),
         other => other.label().to_owned(),
     };
     world.view().gone_agents().iter().map(|gone| name(&gone.reason)).collect()

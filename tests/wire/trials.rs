@@ -113,7 +113,7 @@ fn a_trial_whose_service_ends_tells_what_becomes_of_its_agent() {
         trial.join().unwrap()
     });
     let told = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(1), "{told}");
+    assert_eq!(out.status.code(), Some(69), "{told}");
     let line =
         told.lines().find(|line| line.contains(" goes by itself, a minute after it is ready"));
     assert!(line.is_some_and(|line| line.contains("drover retire ")), "{told}");

@@ -510,7 +510,8 @@ impl Mind {
         match &self.state {
             State::Queued => {
                 self.lane_back(LaneEnd::Void, out);
-                self.gone(Reason::TooSlow { state: "Queued".into() }, false, out);
+                let (state, text) = ("Queued".into(), self.detail.clone());
+                self.gone(Reason::TooSlow { state, text }, false, out);
             }
             State::Cloning { step, cancelled } => {
                 let cancelled = cancelled.clone();
@@ -540,15 +541,13 @@ impl Mind {
 
     fn too_slow(&mut self, out: &mut Out) {
         let state = self.state.name().to_owned();
-        let text = match &self.hindrance {
-            Some(fault) => format!("`{}` took too long in {state}: {}", self.spec.id, fault.text),
-            None => format!("`{}` took too long in {state}: {}", self.spec.id, self.detail),
-        };
+        let cause = self.hindrance.as_ref().map_or(&self.detail, |fault| &fault.text).clone();
+        let text = format!("`{}` took too long in {state}: {cause}", self.spec.id);
         out.fault = Some(match self.hindrance.take() {
             Some(fault) => Fault { text, ..slow(fault) },
             None => Fault::new(FaultKind::Broken, Culprit::Template, text),
         });
-        self.retire(Reason::TooSlow { state }, out);
+        self.retire(Reason::TooSlow { state, text: cause }, out);
     }
 
     /// Forgets timers and calls; the guest stays as it is.

@@ -191,7 +191,7 @@ impl Agent {
                 vmid = mind.guest().map(|guest| guest.marks.vmid.0),
                 from = before,
                 to = after,
-                why = mind.detail(),
+                reason = mind.detail(),
                 "agent moved"
             );
         }

@@ -30,7 +30,7 @@ async fn no_service_says_how_to_start_one() {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut term = Term { out: &mut out, err: &mut err };
         let fault = remote::run(&global(&socket), Command::Status, &mut term).await.unwrap_err();
-        assert_eq!(fault.exit_code(), 1);
+        assert_eq!(fault.exit_code(), 69);
         chain(&fault).replace(&socket.display().to_string(), "SOCKET")
     };
     insta::assert_snapshot!(

@@ -218,7 +218,7 @@ async fn agents_that_went_are_listed_when_asked_for() {
 
 #[test]
 fn every_reason_to_go_is_told_in_words() {
-    let slow = |state: &str| Reason::TooSlow { state: state.into() };
+    let slow = |state: &str| Reason::TooSlow { state: state.into(), text: String::new() };
     let slow = ["Queued", "Cloning", "InDoubt", "Booting", "Preparing", "Resetting"].map(slow);
     let others = [
         Reason::Idle,
@@ -484,7 +484,7 @@ async fn events_are_followed_until_the_service_stops() {
     let follow = tokio::spawn(async move {
         let (mut out, mut err) = (Watched { text: Vec::new(), begun: Some(begun) }, Vec::new());
         let mut term = Term { out: &mut out, err: &mut err };
-        let options = EventsOptions { after: Some("3-1".into()) };
+        let options = EventsOptions { after: Some("3-1".into()), since: None };
         let result = remote::run(&global(&socket), Command::Events(options), &mut term).await;
         (result.map_err(|fault| chain(&fault)), String::from_utf8(out.text).unwrap())
     });

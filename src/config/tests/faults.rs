@@ -12,6 +12,20 @@ fn an_unknown_key_is_shown_with_the_nearest_known_one() {
 }
 
 #[test]
+fn a_log_has_faults_a_line_each_with_their_places_and_says_how_many_more_there_are() {
+    let error = Scene::new().check(&with_agent("instanceCpa: 5")).unwrap_err();
+    let lines = error.lines();
+    let said = ": agentConfigurations.a.instanceCpa: unknown key `instanceCpa`; did you mean `instanceCap`?";
+    assert!(
+        lines.len() == 1 && lines[0].contains(".yaml:") && lines[0].ends_with(said),
+        "{lines:?}"
+    );
+    let many: String = (0..9).map(|n| format!("nothing{n}: 1\n")).collect();
+    let lines = Scene::new().check(&with_agent(&many)).unwrap_err().lines();
+    assert_eq!((lines.len(), lines[5].as_str()), (6, "and 4 more: `drover check` shows all"));
+}
+
+#[test]
 fn a_value_of_the_wrong_type_is_shown() {
     assert_snapshot!(Scene::new().faults(&with_agent("cores: many\nnumExecutors: \"2\"")));
 }

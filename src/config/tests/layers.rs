@@ -47,6 +47,15 @@ fn later_layers_win() {
 }
 
 #[test]
+fn blocks_under_keys_of_the_files_own_are_shared_by_anchors() {
+    let scene = Scene::new();
+    let own = "<<: *big, node: pve1";
+    let text =
+        format!("x-sizes: &big {{cores: 7}}\nx-note: [any, thing]\n{}", layered("", "", own));
+    assert_eq!(template(&scene.good(&text), "c", "a").cores, Some(7));
+}
+
+#[test]
 fn a_template_is_on_each_of_its_clouds() {
     let scene = Scene::new();
     let checked = scene.good(&format!(

@@ -229,6 +229,11 @@ fn charged_when_slow(state: &str, kind: FaultKind, culprit: Culprit) -> Fault {
         }
         drive.wait(secs(1));
     }
+    let told = drive.records().into_iter().find_map(|body| match body {
+        Body::RetireIntended { reason, .. } => Some(reason.to_string()),
+        _ => None,
+    });
+    assert!(told.as_ref().is_some_and(|told| told.ends_with(&refusal.text)), "{state}: {told:?}");
     let reports = drive.reports();
     reports.iter().rev().find_map(|report| report.fault.clone()).expect("a fault")
 }

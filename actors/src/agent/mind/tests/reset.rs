@@ -121,7 +121,7 @@ fn any_failure_of_a_reset_destroys_the_agent() {
 fn a_reset_that_takes_too_long_destroys_the_agent() {
     let mut drive = used(reset_spec());
     drive.wait(secs(300));
-    assert_eq!(why(&drive), Reason::TooSlow { state: "Resetting".into() });
+    assert!(matches!(why(&drive), Reason::TooSlow { state, .. } if state == "Resetting"));
 }
 
 #[test]
