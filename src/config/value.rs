@@ -103,6 +103,23 @@ pub(super) fn url(text: &str) -> Result<(), Complaint> {
     Ok(())
 }
 
+/// Checks the URL of a proxy, or `none`.
+pub(super) fn proxy(text: &str) -> Result<(), Complaint> {
+    const FORM: &str = "write it as `http://proxy.lan:3128`, or `none`";
+    if text == "none" {
+        return Ok(());
+    }
+    let url: Url = text.parse().map_err(|_| complain(format!("`{text}` is no URL"), FORM))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(complain(format!("`{text}` is no URL of a proxy"), FORM));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        let help = "leave `proxy` out and set HTTPS_PROXY, which may hold a login";
+        return Err(complain("a login stands in the URL", help));
+    }
+    Ok(())
+}
+
 /// Checks a cron pattern.
 pub(super) fn cron(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "write it as `0 8 * * mon-fri`: minute, hour, day of the month, month, day of \

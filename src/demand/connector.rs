@@ -29,8 +29,9 @@ pub struct KitFile {
 pub struct Kit {
     /// Files, only its user can read.
     pub files: Vec<KitFile>,
-    /// The program that must be in the guest, for a clear message where it is not.
-    pub program: String,
+    /// Programs of which one must be in the guest, for a clear message where none is; empty where that
+    /// can not be told.
+    pub programs: Vec<String>,
     /// A shell command that runs the runner to its end, in its folder.
     pub command: String,
     /// Whether the command may end well and leave the runner running, as one that starts a service;
@@ -40,10 +41,20 @@ pub struct Kit {
     pub secrets: Vec<SecretString>,
 }
 
-/// The program that a shell command begins with, whatever is set before it.
-pub fn program_of(command: &str) -> &str {
-    let is = |word: &&str| *word != "exec" && *word != "env" && !word.contains('=');
-    command.split_whitespace().find(is).unwrap_or_default()
+/// The program that a shell command begins with, whatever is set before it; none where it is looked for
+/// on a path of its own.
+pub fn program_of(command: &str) -> Vec<String> {
+    let mut words = command.split_whitespace();
+    loop {
+        match words.next() {
+            Some("exec" | "env") => {}
+            Some(word) if word.trim_start_matches(['"', '\'']).starts_with("PATH=") => {
+                return Vec::new();
+            }
+            Some(word) if word.contains('=') => {}
+            program => return program.into_iter().map(str::to_owned).collect(),
+        }
+    }
 }
 
 /// A runner that is wanted.
@@ -99,6 +110,11 @@ pub trait Connector: Send + Sync {
         None
     }
 
+    /// Removes what drover put there for itself, once nothing of it is configured there any more.
+    fn part(&self) -> Done<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Proves, changing nothing, that its login may do what the others need; what only writing would
     /// prove is said to be so. What was found before an error stands.
     fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> Done<'a, ()> {
@@ -144,10 +160,14 @@ mod tests {
             ("act_runner daemon", "act_runner"),
             ("exec env A=b C=d /opt/run --env x=y", "/opt/run"),
             ("WOODPECKER_BACKEND=docker exec woodpecker-agent", "woodpecker-agent"),
-            ("", ""),
         ];
         for (command, program) in commands {
-            assert_eq!(program_of(command), program);
+            assert_eq!(program_of(command), [program]);
+        }
+        assert!(program_of("").is_empty());
+        for path in ["PATH=/opt/x:$PATH", "\"PATH=/opt/x:$PATH\""] {
+            let elsewhere = program_of(&format!("exec env {path} woodpecker-agent"));
+            assert!(elsewhere.is_empty(), "it is looked for where the command says");
         }
     }
 }

@@ -99,7 +99,7 @@ impl DemandError {
         match self {
             Self::Setup(_) | Self::Paused(_) | Self::Refused(_) | Self::Guest(_) => ("", ""),
             Self::Unreachable { source, .. } => {
-                (" does not answer", unproxied(source.is_connect(), proxy_is_set()))
+                (" does not answer", proxied(source.is_connect(), proxy_is_set()))
             }
             Self::NotReady { .. } => (" is not ready", ""),
             Self::Moved { .. } => (" answers that it is elsewhere", ""),
@@ -123,19 +123,20 @@ impl DemandError {
     }
 }
 
-/// What mends a source that takes no connection where this machine has a proxy for HTTPS.
-fn unproxied(no_connection: bool, proxy_is_set: bool) -> &'static str {
+/// What mends a source that takes no connection where the environment names a proxy.
+fn proxied(no_connection: bool, proxy_is_set: bool) -> &'static str {
     match no_connection && proxy_is_set {
         true => {
-            "; drover ignores `HTTPS_PROXY` and connects directly: open the way from this machine to it"
+            "; the environment names a proxy: where it is not to be used for this source, name the host in \
+             `NO_PROXY` or set `proxy: none`"
         }
         false => "",
     }
 }
 
-/// Whether the environment names a proxy that other programs would use.
+/// Whether the environment names a proxy.
 fn proxy_is_set() -> bool {
-    ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]
+    ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
         .iter()
         .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
@@ -145,8 +146,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_out_of_reach_behind_a_proxy_is_told_that_drover_uses_none() {
-        assert!(unproxied(true, true).contains("`HTTPS_PROXY`"));
-        assert_eq!((unproxied(true, false), unproxied(false, true)), ("", ""));
+    fn a_source_out_of_reach_where_a_proxy_is_set_is_told_how_to_go_past_it() {
+        assert!(proxied(true, true).contains("`proxy: none`"));
+        assert_eq!((proxied(true, false), proxied(false, true)), ("", ""));
     }
 }

@@ -18,10 +18,11 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::connector::{Connector, Enlist, Kit, KitFile, barrier, program_of};
 use super::error::DemandError;
+use super::first_seen::FirstSeen;
 use super::http::Http;
 use super::proof::Proof;
 use super::rows::{Ids, Seen};
@@ -120,6 +121,8 @@ pub struct Gitea {
     /// The command that runs a runner in its folder; none for the dialect's own program.
     command: Option<String>,
     ids: Ids,
+    /// Since when each job waits: Forgejo's list has no dates.
+    seen: FirstSeen,
 }
 
 /// A list that is there, and may be null where it is empty: an answer without it says nothing of
@@ -178,7 +181,8 @@ struct Job {
 /// What a guest's runner logs in with.
 #[derive(Deserialize)]
 struct Registered {
-    id: Value,
+    #[serde(deserialize_with = "number")]
+    id: u64,
     uuid: String,
     token: SecretString,
 }
@@ -186,6 +190,22 @@ struct Registered {
 #[derive(Deserialize)]
 struct Register {
     runner: Registered,
+}
+
+/// A number, which Connect's JSON writes as text (int64 in the JSON mapping of Protocol Buffers), and
+/// the programs of runners read as a number (`ID int64` in `registration.go` of all of them, 0.2.11 to
+/// 3.3.0).
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Number(u64),
+        Text(String),
+    }
+    match Written::deserialize(from)? {
+        Written::Number(number) => Ok(number),
+        Written::Text(text) => text.parse().map_err(serde::de::Error::custom),
+    }
 }
 
 #[derive(Deserialize)]
@@ -205,7 +225,15 @@ impl Gitea {
         let login = format!("token {}", token.expose_secret());
         let http = http.with_authorization(login.into());
         let (dialect, kept, scope) = (*dialect, scope.clone(), scope.path());
-        Self { http, dialect, kept, scope, command, ids: Ids::default() }
+        Self {
+            http,
+            dialect,
+            kept,
+            scope,
+            command,
+            ids: Ids::default(),
+            seen: FirstSeen::default(),
+        }
     }
 
     async fn look_at_gitea(&self, known: &Known) -> Result<SourceSight, DemandError> {
@@ -243,7 +271,7 @@ impl Gitea {
             gone.clear();
         }
         let jobs = self.jobs("queued").await?.rows;
-        let jobs = jobs.into_iter().map(waiting).collect();
+        let jobs = self.waiting(jobs);
         Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
     }
 
@@ -255,8 +283,22 @@ impl Gitea {
         let path = format!("{}/actions/runners/jobs", self.scope);
         let jobs: Option<Vec<Job>> = self.http.get(&path).await?;
         let jobs = jobs.unwrap_or_default().into_iter().filter(|job| job.status == "waiting");
-        let jobs = jobs.map(waiting).collect();
+        let jobs = self.waiting(jobs.collect());
         Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
+    }
+
+    fn waiting(&self, jobs: Vec<Job>) -> Vec<JobSight> {
+        let now = WallTime(jiff::Timestamp::now().as_millisecond());
+        let seen = self.seen.look(jobs.iter().map(|job| job.id.to_string()), now);
+        let sights = jobs.into_iter().map(|job| {
+            let id = job.id.to_string();
+            let told = job.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+            let told = told.map(|at| WallTime(at.as_millisecond()));
+            let since = told.or_else(|| seen.get(&id).copied()).unwrap_or(now);
+            let want = Want::Labels(job.labels.unwrap_or_default().into_iter().collect());
+            JobSight { id, name: job.name, want, since }
+        });
+        sights.collect()
     }
 
     /// What registers runners; the server gives the same one again.
@@ -292,8 +334,8 @@ impl Gitea {
         }
     }
 
-    /// What `act_runner` and `forgejo-runner` keep of their registration, and how they are told to
-    /// use it.
+    /// What `gitea-runner` (`act_runner` before 1.0.0) and `forgejo-runner` keep of their registration, and
+    /// how they are told to use it.
     fn kit(&self, wish: Enlist<'_>, made: &Registered) -> Kit {
         let labels: Vec<String> =
             wish.labels().into_iter().map(|label| format!("{label}:host")).collect();
@@ -316,15 +358,24 @@ impl Gitea {
         let mut files =
             vec![file(".runner", state.to_string()), file("config.yaml", config.to_string())];
         let own = match self.dialect {
-            Dialect::Gitea => "exec act_runner daemon --config config.yaml".to_owned(),
+            // Its program is called so since 1.0.0.
+            Dialect::Gitea => {
+                let program = "$(command -v gitea-runner || echo act_runner)";
+                format!("exec \"{program}\" daemon --config config.yaml")
+            }
             Dialect::Forgejo => {
                 files.push(file("token", made.token.expose_secret().to_owned()));
                 self.one_job(&made.uuid, &labels)
             }
         };
         let (leaves, secrets) = (self.command.is_some(), vec![made.token.clone()]);
+        let programs = match (&self.command, self.dialect) {
+            (None, Dialect::Gitea) => vec!["gitea-runner".to_owned(), "act_runner".to_owned()],
+            (None, Dialect::Forgejo) => program_of(&own),
+            (Some(command), _) => program_of(command),
+        };
         let command = self.command.clone().unwrap_or(own);
-        Kit { files, program: program_of(&command).to_owned(), command, leaves, secrets }
+        Kit { files, programs, command, leaves, secrets }
     }
 
     /// Forgejo's way to run one job and end. It could be told which one; but the job that it was
@@ -429,16 +480,6 @@ fn sight(row: &Runner, jobs: u32, job: Option<String>, idle: Idle) -> Option<Row
     Some(RowSight { runner, online, jobs, job, idle, node: NodeSight::default() })
 }
 
-fn waiting(job: Job) -> JobSight {
-    let since = job.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
-    JobSight {
-        id: job.id.to_string(),
-        name: job.name,
-        want: Want::Labels(job.labels.unwrap_or_default().into_iter().collect()),
-        since: WallTime(since.unwrap_or_else(jiff::Timestamp::now).as_millisecond()),
-    }
-}
-
 impl Connector for Gitea {
     fn look<'a>(&'a self, known: &'a Known) -> BoxFuture<'a, Result<SourceSight, DemandError>> {
         Box::pin(async move {
@@ -458,10 +499,7 @@ impl Connector for Gitea {
             // One that was made before and whose secret nobody knows any more.
             self.strike(wish.runner).await?;
             let made = self.register(wish).await?;
-            let text = made.id.as_str().and_then(|text| text.parse().ok());
-            if let Some(id) = made.id.as_u64().or(text) {
-                self.ids.learn(wish.runner.as_str(), id);
-            }
+            self.ids.learn(wish.runner.as_str(), made.id);
             Ok(self.kit(wish, &made))
         })
     }
@@ -520,36 +558,4 @@ impl Connector for Gitea {
 }
 
 #[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-    use super::*;
-    use crate::pve::Tls;
-
-    fn gitea(dialect: Dialect) -> Gitea {
-        let http = Http::new(&"http://git.lan/ci".parse().unwrap(), &Tls::System).unwrap();
-        let (scope, token) = (Scope::Server, "a token".to_owned().into());
-        let settings = Settings { dialect, scope, token };
-        Gitea::new(http, &settings, None)
-    }
-
-    // Invariant: no list of processes shows what a runner logs in with.
-
-    #[test]
-    fn a_forgejo_runner_reads_its_token_from_a_file() {
-        let forgejo = gitea(Dialect::Forgejo);
-        let command = forgejo.one_job("a-uuid", &["linux:host".to_owned(), "x y:host".to_owned()]);
-        assert_eq!(
-            command,
-            "exec forgejo-runner one-job --config config.yaml --url http://git.lan/ci/ --uuid \
-             a-uuid --token-url \"file://$PWD/token\" --label linux:host --label 'x y:host' --wait"
-        );
-        assert_eq!(program_of(&command), "forgejo-runner");
-    }
-
-    #[test]
-    fn the_number_of_a_version_is_read_whatever_follows() {
-        let numbers = ["15.0.1+gitea-1.22.0", "v12", "7-dev", "dev"].map(major);
-        assert_eq!(numbers, [Some(15), Some(12), Some(7), None]);
-    }
-}
+mod tests;

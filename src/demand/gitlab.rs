@@ -484,7 +484,7 @@ impl GitLab {
         let command = self.command.clone().unwrap_or(own);
         Kit {
             files: vec![KitFile { name: "runner.env", content }],
-            program: program_of(&command).to_owned(),
+            programs: program_of(&command),
             command: format!("set -a; . ./runner.env; set +a; {command}"),
             leaves: self.command.is_some(),
             secrets: vec![made.token.clone()],

@@ -27,10 +27,13 @@ pub fn begun(runner: &RunnerName) -> String {
     format!("test -d {folder}/begun && exit {THERE}; umask 077; mkdir -p {folder} || exit 2")
 }
 
-/// Starts the runner, once: whoever makes the mark starts it. Ends with 127 when its program is not
+/// Starts the runner, once: whoever makes the mark starts it. Ends with 127 when none of its programs is
 /// in the guest.
 pub fn start(runner: &RunnerName, kit: &Kit) -> String {
-    let (folder, program) = (folder(runner), quote(&kit.program));
+    let folder = folder(runner);
+    let found = kit.programs.iter().map(|program| format!("command -v {}", quote(program)));
+    let found = found.collect::<Vec<_>>().join(" || ");
+    let found = if found.is_empty() { ":" } else { &found };
     let well = if kit.leaves { "left" } else { "ended" };
     let watched = quote(&format!(
         "echo $$ > pid && [ -s pid ] || exit 1; sh -c \"$1\"; code=$?; life=ended; \
@@ -39,7 +42,7 @@ pub fn start(runner: &RunnerName, kit: &Kit) -> String {
     ));
     let command = quote(&kit.command);
     format!(
-        "cd {folder} || exit 2; command -v {program} >/dev/null || exit 127; \
+        "cd {folder} || exit 2; {{ {found}; }} >/dev/null || exit 127; \
          {{ date +%s > since.new && [ -s since.new ]; }} 2>/dev/null || \
          {{ echo \"its disk takes no file: $(df -P . | tail -n 1)\"; exit 3; }}; \
          if ! mkdir begun 2>/dev/null; then [ -d begun ] && exit 0; \
@@ -103,9 +106,9 @@ mod tests {
     fn told(command: &str, leaves: bool, life: &str) -> String {
         let home = tempfile::tempdir().unwrap();
         let home = home.path();
-        let (program, command) = ("sh".to_owned(), command.to_owned());
+        let (programs, command) = (vec!["sh".to_owned()], command.to_owned());
         let (files, secrets) = (Vec::new(), Vec::new());
-        let kit = Kit { files, secrets, program, command, leaves };
+        let kit = Kit { files, secrets, programs, command, leaves };
         assert_eq!(shell(home, &begun(&name())).0, Some(0));
         assert_eq!(shell(home, &start(&name(), &kit)).0, Some(0));
         assert_eq!(shell(home, &begun(&name())).0, i32::try_from(THERE).ok());
@@ -159,8 +162,8 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let home = home.path();
         let (files, secrets) = (Vec::new(), Vec::new());
-        let (program, command) = ("sh".to_owned(), "mkdir ../../ran".to_owned());
-        let kit = Kit { files, secrets, program, command, leaves: false };
+        let (programs, command) = (vec!["sh".to_owned()], "mkdir ../../ran".to_owned());
+        let kit = Kit { files, secrets, programs, command, leaves: false };
         shell(home, &begun(&name()));
         let full = format!("trap '' XFSZ; ulimit -f 0; {}", start(&name(), &kit));
         let (code, said) = shell(home, &full);

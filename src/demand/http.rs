@@ -94,14 +94,32 @@ impl Answer {
         Some(jiff::fmt::rfc2822::parse(text).ok()?.timestamp())
     }
 
-    /// Reads it as JSON.
+    /// Reads it as JSON, which some servers begin with a byte order mark: GitHub's clients of its runner
+    /// service strip it from every answer (actions/scaleset `common_client.go`).
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, DemandError> {
-        serde_json::from_slice(&self.body).map_err(|error| DemandError::Shape {
+        let body = self.body.strip_prefix(MARK).unwrap_or(&self.body);
+        serde_json::from_slice(body).map_err(|error| DemandError::Shape {
             call: self.call.clone(),
             what: error.to_string(),
         })
     }
 }
+
+/// The way from this machine to a CI system.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Route {
+    /// By the proxy that the environment names for it (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, but for what
+    /// `NO_PROXY` names), else directly.
+    #[default]
+    Environment,
+    /// Directly.
+    Direct,
+    /// By this proxy.
+    Proxy(Url),
+}
+
+/// The byte order mark of UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A CI system at a URL.
 #[derive(Debug, Clone)]
@@ -114,12 +132,19 @@ pub struct Http {
 
 impl Http {
     /// Prepares a client; connects at the first call. The base may have a path of its own.
-    pub fn new(base: &Url, tls: &Tls) -> Result<Self, DemandError> {
+    pub fn new(base: &Url, tls: &Tls, route: &Route) -> Result<Self, DemandError> {
         let broken = |error: &dyn std::fmt::Display| DemandError::Setup(error.to_string());
         let tls = crate::pve::client_config(tls).map_err(|error| broken(&error))?;
-        let client = Client::builder()
+        let builder = match route {
+            Route::Environment => Client::builder(),
+            Route::Direct => Client::builder().no_proxy(),
+            Route::Proxy(url) => {
+                let proxy = reqwest::Proxy::all(url.clone()).map_err(|error| broken(&error))?;
+                Client::builder().proxy(proxy)
+            }
+        };
+        let client = builder
             .tls_backend_preconfigured(tls)
-            .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_LIMIT)
             .tcp_nodelay(true)
@@ -178,9 +203,10 @@ impl Http {
         let call = format!("{method} {}{shown}", self.base.path());
         let url = self.base.join(path).map_err(|error| DemandError::Setup(error.to_string()))?;
         let rest = url.path().strip_prefix(self.base.path()).unwrap_or(url.path()).to_owned();
-        let mut request =
-            self.client.request(method, url.clone()).header(ACCEPT, "application/json");
-        request = request.timeout(self.limit);
+        let mut request = self.client.request(method, url.clone()).timeout(self.limit);
+        if more.iter().all(|(name, _)| *name != ACCEPT) {
+            request = request.header(ACCEPT, "application/json");
+        }
         if let Some((name, value)) = &self.login {
             let mut value = HeaderValue::from_str(value.expose_secret())
                 .map_err(|_| DemandError::Setup("the login is no text of a header".into()))?;
@@ -249,20 +275,32 @@ mod tests {
 
     use super::*;
 
-    // Invariant: what a server echoes of a login is in no message.
-
     #[test]
-    fn a_login_that_a_server_echoes_is_blanked_out() {
-        let answer = Answer {
-            status: 404,
+    fn an_answer_is_read_behind_a_byte_order_mark() {
+        for body in ["{\"count\": 3}", "\u{feff}{\"count\": 3}"] {
+            let read: Value = answer(200, body).json().unwrap();
+            assert_eq!(read["count"], 3);
+        }
+    }
+
+    fn answer(status: u16, body: &str) -> Answer {
+        Answer {
+            status,
             headers: HeaderMap::new(),
-            body: b"{\"message\": \"no route for Bearer s3cret-of-ci\"}".to_vec(),
+            body: body.as_bytes().to_vec(),
             call: "GET /x".to_owned(),
             url: "http://git.lan/x".parse().unwrap(),
             path: "x".to_owned(),
             hidden: vec!["s3cret-of-ci".to_owned()],
-        };
-        let text = answer.refused().to_string();
+        }
+    }
+
+    // Invariant: what a server echoes of a login is in no message.
+
+    #[test]
+    fn a_login_that_a_server_echoes_is_blanked_out() {
+        let body = "{\"message\": \"no route for Bearer s3cret-of-ci\"}";
+        let text = answer(404, body).refused().to_string();
         assert_eq!(text, "GET /x: 404: {\"message\": \"no route for Bearer ***\"}");
     }
 }

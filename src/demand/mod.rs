@@ -4,6 +4,7 @@
 
 mod connector;
 mod error;
+mod first_seen;
 pub mod gitea;
 pub mod github;
 pub mod gitlab;
@@ -32,6 +33,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::causes::chain;
 use crate::config::SourceConnection;
 use crate::shell::SshShell;
 use gitea::Gitea;
@@ -44,7 +46,7 @@ use words::Secrets;
 pub use connector::{Connector, Ended, Enlist, Kit, KitFile, Wake};
 pub use error::DemandError;
 pub use hooks::{Came, Heard, HookProof, HookSecret, Hooks, Unheard};
-pub use http::Http;
+pub use http::{Http, Route};
 pub use proof::Proof;
 
 /// What is spoken at a source, with what is configured for that.
@@ -100,7 +102,7 @@ impl System {
 /// # Errors
 /// [`DemandError::Setup`] where the client can not be made, as of a bundle that holds nothing.
 pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, DemandError> {
-    let http = Http::new(&connection.url, &connection.tls)?;
+    let http = Http::new(&connection.url, &connection.tls, &connection.route)?;
     let command = connection.command.clone();
     Ok(match &connection.system {
         System::Gitea(settings) => Arc::new(Gitea::new(http, settings, command)),
@@ -169,7 +171,16 @@ impl CiSystems {
 
     /// Forgets a source.
     pub fn forget(&self, id: &SourceId) {
-        self.connectors.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+        let connector = self.connectors.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+        if let Some(connector) = connector {
+            let id = id.clone();
+            self.runtime.spawn(async move {
+                if let Err(error) = connector.part().await {
+                    let error = chain(&error);
+                    tracing::warn!(source = %id, error, "what drover put there for itself stays");
+                }
+            });
+        }
         let watch = self.watches.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         if let Some(watch) = watch {
             self.runtime.spawn(watch.end());
@@ -259,7 +270,10 @@ async fn take_on(
     let ran = ran.map_err(DemandError::Guest)?;
     let text = match ran.exit {
         Some(0) => return Ok(()),
-        Some(127) => format!("`{}` is not in the guest: put it into the image", kit.program),
+        Some(127) => {
+            let names = kit.programs.join("` or `");
+            format!("`{names}` is not in the guest: put it into the image")
+        }
         _ => format!("the runner could not be started: {}", ran.tail),
     };
     Err(DemandError::Guest(Fault::new(FaultKind::Broken, Culprit::Template, text)))

@@ -45,12 +45,24 @@ async fn told(dialect: Dialect, book: Book) -> String {
 }
 
 async fn look(dialect: Dialect, url: &str) -> String {
-    let http = Http::new(&url.parse().unwrap(), &Tls::System).unwrap();
+    let http = Http::new(&url.parse().unwrap(), &Tls::System, &Route::Direct).unwrap();
     let token = "a-token-of-git".to_owned().into();
     let settings = Settings { dialect, scope: Scope::Server, token };
     let git = Gitea::new(http, &settings, None);
     let fault = git.look(&Known::new()).await.unwrap_err().fault(&SourceId::new("git"));
     fault.text.replace(url, "URL")
+}
+
+// Invariant: a source that is reached by a proxy is asked through it, by its own name.
+
+#[tokio::test]
+async fn a_source_is_reached_by_its_proxy() {
+    const BOOK: Book = &[("http://git.lan/api/v1/version", 200, "", r#"{"version":"1.26.0"}"#)];
+    let proxy = server(BOOK).await.parse().unwrap();
+    let url = "http://git.lan".parse().unwrap();
+    let http = Http::new(&url, &Tls::System, &Route::Proxy(proxy)).unwrap();
+    let answer: serde_json::Value = http.get("api/v1/version").await.unwrap();
+    assert_eq!(answer["version"], "1.26.0");
 }
 
 const RUNNERS: &str = "/api/v1/admin/actions/runners";

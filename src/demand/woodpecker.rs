@@ -8,9 +8,10 @@
 //! other. `repo` and `org-id` stand in every workflow and are nothing that machines differ in; an
 //! agent of the whole server takes any.
 
+mod queue;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use drover_actors::id::RunnerName;
@@ -23,8 +24,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::json;
 
+use self::queue::{Queue, Task};
 use super::connector::{Connector, Done, Enlist, Kit, KitFile, program_of};
 use super::error::DemandError;
+use super::first_seen::FirstSeen;
 use super::http::Http;
 use super::proof::Proof;
 use super::rows::{Ids, Listing, Reading, Row, Seen};
@@ -66,8 +69,8 @@ pub struct Woodpecker {
     settings: Settings,
     /// The command that runs a runner in its folder; none for `woodpecker-agent`.
     command: Option<String>,
-    /// Since when each waiting workflow is seen, Unix milliseconds: the queue does not say.
-    since: Mutex<BTreeMap<String, i64>>,
+    /// Since when each workflow waits for an agent: the server tells when its pipeline was made.
+    seen: FirstSeen,
     /// Whether its queue was paused by the last look.
     paused: AtomicBool,
     ids: Ids,
@@ -86,17 +89,6 @@ struct Agent {
     /// Unix seconds; 0 for never.
     #[serde(default)]
     last_work: i64,
-}
-
-#[derive(Deserialize)]
-struct Task {
-    id: String,
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    labels: Option<BTreeMap<String, String>>,
-    #[serde(default)]
-    agent_id: i64,
 }
 
 impl Agent {
@@ -120,17 +112,6 @@ impl Row for Agent {
     }
 }
 
-/// Lists that are empty may be null.
-#[derive(Deserialize)]
-struct Queue {
-    #[serde(default)]
-    pending: Option<Vec<Task>>,
-    #[serde(default)]
-    running: Option<Vec<Task>>,
-    #[serde(default)]
-    paused: bool,
-}
-
 #[derive(Deserialize)]
 struct User {
     #[serde(default)]
@@ -145,7 +126,7 @@ impl Woodpecker {
             http: http.with_authorization(login.into()),
             settings: settings.clone(),
             command,
-            since: Mutex::default(),
+            seen: FirstSeen::default(),
             paused: AtomicBool::new(false),
             ids: Ids::default(),
         }
@@ -184,26 +165,22 @@ impl Woodpecker {
         let find = |name| async move { self.ids.by_number(&name, read).await };
         let Seen { rows, gone, whole, numbers } = self.ids.seen(list, known, find).await?;
         let queue: Queue = self.http.get("api/queue/info").await?;
-        let running = queue.running.unwrap_or_default();
         let own = rows.iter().filter(|agent| RunnerName::parse(&agent.name).is_some());
-        let rows = own.map(|agent| sight(agent, &running, clock)).collect();
+        let rows = own.map(|agent| sight(agent, queue.running(), clock)).collect();
         if self.paused.swap(queue.paused, Ordering::Relaxed) != queue.paused {
             tracing::warn!(url = %self.http.base(), paused = queue.paused, "queue was paused or resumed");
         }
-        let pending = if queue.paused { Vec::new() } else { queue.pending.unwrap_or_default() };
-        let jobs = self.waiting(pending);
+        let jobs = self.waiting(&queue.wanted());
         Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
     }
 
-    fn waiting(&self, pending: Vec<Task>) -> Vec<JobSight> {
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::take(&mut *since);
-        let now = Timestamp::now().as_millisecond();
-        let sights = pending.into_iter().map(|task| {
-            let at = before.get(&task.id).copied().unwrap_or(now);
-            since.insert(task.id.clone(), at);
-            let want = want(task.labels.as_ref());
-            JobSight { id: task.id, name: task.name, want, since: WallTime(at) }
+    fn waiting(&self, wanted: &[&Task]) -> Vec<JobSight> {
+        let now = WallTime(Timestamp::now().as_millisecond());
+        let seen = self.seen.look(wanted.iter().map(|task| task.id.clone()), now);
+        let sights = wanted.iter().map(|task| {
+            let since = seen.get(&task.id).copied().unwrap_or(now);
+            let (id, name, want) = (task.id.clone(), task.name.clone(), want(task.labels.as_ref()));
+            JobSight { id, name, want, since }
         });
         sights.collect()
     }
@@ -228,7 +205,7 @@ impl Woodpecker {
         let command = self.command.clone().unwrap_or_else(|| "exec woodpecker-agent".into());
         Kit {
             files: vec![KitFile { name: "agent.env", content }],
-            program: program_of(&command).to_owned(),
+            programs: program_of(&command),
             command: format!("set -a; . ./agent.env; set +a; {command}"),
             leaves: self.command.is_some(),
             secrets: vec![token.clone()],
@@ -386,7 +363,7 @@ mod tests {
             last_contact,
             last_work,
         };
-        let task = Task { id: "9".into(), name: String::new(), labels: None, agent_id: 5 };
+        let task: Task = serde_json::from_value(json!({ "id": "9", "agent_id": 5 })).unwrap();
         let seen = |agent: &Agent, tasks: &[Task]| {
             let row = sight(agent, tasks, clock);
             (row.online, row.jobs, row.job, row.idle)

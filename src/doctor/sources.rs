@@ -40,7 +40,7 @@ pub async fn examine_source(
 /// Whether anything answers there, what vouches for it, and what its clock says.
 async fn answers(ways: Ways<'_>, connection: &SourceConnection, report: &mut CloudReport) -> bool {
     let before = (ways.clock)();
-    let answer = match Http::new(&connection.url, &connection.tls) {
+    let answer = match Http::new(&connection.url, &connection.tls, &connection.route) {
         Ok(http) => http.call(Method::GET, "", None, &[]).await,
         Err(error) => Err(error),
     };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use drover::config::SourceConnection;
 use drover::demand::gitlab::{Scope, Settings};
-use drover::demand::{Connector, System, connector};
+use drover::demand::{Connector, Route, System, connector};
 use drover::pve::Tls;
 use drover_actors::id::RunnerName;
 use drover_actors::ports::{Known, SourceSight};
@@ -433,6 +433,7 @@ fn connected(server: &Server<GitLab>, scope: Scope, run_untagged: bool) -> Arc<d
     let connection = SourceConnection {
         url: server.url().parse().unwrap(),
         tls: Tls::System,
+        route: Route::Direct,
         system: System::GitLab(settings),
         command: None,
         webhook: None,

@@ -23,7 +23,8 @@ pub fn drover() -> Command {
     command.stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if ["PROXMOX_", "PVE_", "DROVER_"].iter().any(|prefix| text.starts_with(prefix)) {
+        let own = ["PROXMOX_", "PVE_", "DROVER_"].iter().any(|prefix| text.starts_with(prefix));
+        if own || text.to_ascii_lowercase().ends_with("_proxy") {
             command.env_remove(&name);
         }
     }

@@ -1,14 +1,29 @@
-"""A small runner that speaks Gitea's runner protocol (Connect RPC as JSON) for one job, as
-act_runner does: its registration is read from `.runner` in the folder it starts in."""
+"""A small runner that speaks Gitea's runner protocol (Connect RPC as JSON) for one job, as gitea-runner
+(act_runner before 1.0.0) does: its registration is read from `.runner` in the folder it starts in, as
+strictly as that program's internal/pkg/config/registration.go reads it (1.0.8)."""
 
 import base64
 import json
 import re
 import subprocess
+import sys
 import time
 import urllib.request
 
 STATE = json.load(open(".runner"))
+FIELDS = {
+    "WARNING": str,
+    "id": int,
+    "uuid": str,
+    "name": str,
+    "token": str,
+    "address": str,
+    "labels": list,
+    "ephemeral": bool,
+}
+for field, kind in FIELDS.items():
+    if type(STATE.get(field, kind())) is not kind:
+        sys.exit(f"failed to load registration file: {field} is {STATE[field]!r}")
 BASE = STATE["address"] + "/api/actions/runner.v1.RunnerService/"
 
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use drover::config::SourceConnection;
 use drover::demand::woodpecker::Settings;
-use drover::demand::{Connector, System, connector};
+use drover::demand::{Connector, Route, System, connector};
 use drover::pve::Tls;
 use drover_actors::id::RunnerName;
 use drover_actors::ports::Known;
@@ -298,6 +298,7 @@ fn connected(server: &Server<Woodpecker>) -> Arc<dyn Connector> {
     let connection = SourceConnection {
         url: server.url().parse().unwrap(),
         tls: Tls::System,
+        route: Route::Direct,
         system: System::Woodpecker(settings),
         command: None,
         webhook: None,

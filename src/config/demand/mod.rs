@@ -23,8 +23,8 @@ use super::credential::{Credential, Vault};
 use super::keys::{DEMAND, OF_KINDS, SECRET_KEYS};
 use super::layer::Layer;
 use super::trust::{self, Trust};
-use crate::demand::System;
 use crate::demand::gitea::Dialect;
+use crate::demand::{Route, System};
 use crate::pve::Tls;
 
 /// The kind of the lease API, which has a share like the sources.
@@ -37,6 +37,8 @@ pub struct SourceConnection {
     pub url: Url,
     /// How it proves itself.
     pub tls: Tls,
+    /// The way there.
+    pub route: Route,
     /// What is spoken there, with its login.
     pub system: System,
     /// What runs a runner in its guest; none for the kind's own program.
@@ -84,6 +86,7 @@ struct RawDemand {
     ca_file: Option<String>,
     pin_sha256: Option<Vec<String>>,
     ignore_ssl_errors: bool,
+    proxy: Option<String>,
 }
 
 /// How an agent comes to Jenkins.
@@ -198,9 +201,12 @@ fn source(
         _ => return None,
     };
     let Manner { system, whole, early, registers, poll, brisk } = manner?;
+    let url = url?;
+    let is_here = is_loopback(&url);
     let connection = SourceConnection {
-        url: url?,
+        url,
         tls: tls?,
+        route: route(raw.proxy.as_deref(), is_here),
         system,
         command: raw.runner_command.clone(),
         webhook: webhook?,
@@ -371,6 +377,17 @@ fn tls(raw: &RawDemand, layer: &Layer, vault: &mut Vault<'_>) -> Option<Tls> {
     trust::tls(&trust, layer, vault)
 }
 
+/// The way that `proxy` says; one that is no URL is a fault of its key. What `is_here` is reached by no
+/// proxy that is not named for it: its calls stay on this machine.
+fn route(proxy: Option<&str>, is_here: bool) -> Route {
+    match proxy {
+        None if is_here => Route::Direct,
+        None => Route::Environment,
+        Some("none") => Route::Direct,
+        Some(url) => url.parse().map_or(Route::Environment, Route::Proxy),
+    }
+}
+
 /// A number that changes with the URL and the scope, and with nothing else: it is written down.
 fn place(connection: &SourceConnection) -> u64 {
     let mut url = connection.url.clone();
@@ -401,6 +418,11 @@ fn fingerprint(connection: &SourceConnection) -> u64 {
         Tls::Bundle(texts) => parts.extend(texts.iter().map(AsRef::<[u8]>::as_ref)),
         Tls::Pins(pins) => parts.extend(pins.iter().map(AsRef::<[u8]>::as_ref)),
         Tls::Ignore => parts.push(b"ignore"),
+    }
+    match &connection.route {
+        Route::Environment => {}
+        Route::Direct => parts.push(b"direct"),
+        Route::Proxy(url) => parts.push(url.as_str().as_bytes()),
     }
     number(&parts)
 }

@@ -30,6 +30,7 @@ pub(in crate::config) static OF_KINDS: &[(&str, &[&str])] = &[
     ("caFile", SYSTEMS),
     ("pinSha256", SYSTEMS),
     ("ignoreSslErrors", SYSTEMS),
+    ("proxy", SYSTEMS),
     ("repositories", &["github"]),
     ("runnerGroup", &["github"]),
     ("registration", &["github"]),
@@ -128,6 +129,12 @@ pub(in crate::config) static DEMAND: &[Key] = &[
     )
     .checked(value::pin),
     key("ignoreSslErrors", Kind::Flag, Preset::Flag(false), "true: no verification; warned about"),
+    text(
+        "proxy",
+        Preset::Unset,
+        "URL of the proxy it is reached by; none: directly; unset: as HTTPS_PROXY, HTTP_PROXY and NO_PROXY say",
+    )
+    .checked(value::proxy),
     key(
         "repositories",
         Kind::Texts,

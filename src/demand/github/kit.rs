@@ -29,7 +29,7 @@ pub fn jit_kit(configuration: &SecretString, command: Option<&str>) -> Kit {
     let content = Bytes::from(configuration.expose_secret().to_owned());
     Kit {
         files: vec![KitFile { name: "jitconfig", content }],
-        program: if command == run { RUN.to_owned() } else { program_of(command).to_owned() },
+        programs: if command == run { vec![RUN.to_owned()] } else { program_of(command) },
         command: format!("{JIT_VARIABLE}=\"$(cat jitconfig)\"; export {JIT_VARIABLE}; {command}"),
         leaves,
         secrets: vec![configuration.clone()],
@@ -50,7 +50,7 @@ pub fn token_kit(page: &str, token: &SecretString, wish: Enlist<'_>, command: Op
     let content = Bytes::from(token.expose_secret().to_owned());
     Kit {
         files: vec![KitFile { name: "token", content }],
-        program: program_of(command).to_owned(),
+        programs: program_of(command),
         command: format!("{words}; {command}"),
         leaves,
         secrets: vec![token.clone()],
@@ -90,12 +90,12 @@ mod tests {
     #[test]
     fn the_runner_has_its_configuration_by_a_variable_and_no_file_of_it_is_left() {
         let kit = jit_kit(&"c2VjcmV0".to_owned().into(), None);
-        assert_eq!(kit.program, RUN);
+        assert_eq!(kit.programs, [RUN]);
         assert!(!kit.command.contains("c2VjcmV0"));
         let script = "echo \"$ACTIONS_RUNNER_INPUT_JITCONFIG $#\"";
         assert_eq!(ran(&kit, RUN, script), ("c2VjcmV0 0\n".into(), vec!["runner".into()]));
         let own = jit_kit(&"c2VjcmV0".to_owned().into(), Some("exec ./mine.sh --once"));
-        assert_eq!(own.program, "./mine.sh");
+        assert_eq!(own.programs, ["./mine.sh"]);
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
         let target = ShellTarget { address, ssh: spec.ssh.clone(), host_keys: Vec::new() };
         let wish = Enlist { runner: &name, spec: &spec, want: &want, target: &target };
         let kit = token_kit("https://github.com/o/r", &"AREG".to_owned().into(), wish, None);
-        assert_eq!(kit.program, RUN_ONCE);
+        assert_eq!(kit.programs, [RUN_ONCE]);
         assert!(!kit.command.contains("AREG"));
         let (said, _) = ran(&kit, RUN_ONCE, "printf '%s\\n' \"$@\"");
         assert_eq!(said, "https://github.com/o/r\nAREG\nit's,linux,x64\ndrover-a-b\n");

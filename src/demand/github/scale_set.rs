@@ -13,7 +13,7 @@ use drover_actors::ambient::jittered;
 use drover_actors::ports::JobSight;
 use jiff::Timestamp;
 use reqwest::Method;
-use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -30,11 +30,17 @@ use super::{GitHub, Part};
 use crate::causes::chain;
 
 const VERSION: &str = "api-version=6.0-preview";
+/// What a long poll accepts (actions/scaleset `session_client.go`, ARC `client.go`).
+const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json; api-version=6.0-preview");
 const CAPACITY: HeaderName = HeaderName::from_static("x-scalesetmaxcapacity");
 /// The server holds a poll for less than that.
 const POLL_LIMIT: Duration = Duration::from_secs(90);
 /// For so long a look waits for the first session.
 const FIRST: Duration = Duration::from_secs(20);
+/// How often a call of a session that was not answered is made again before the session is given up, and
+/// the pause before the first of them, which doubles (as GitHub's own client does).
+const AGAIN: u32 = 4;
+const AGAIN_PAUSE: Duration = Duration::from_secs(1);
 /// The pauses between two tries to get a session.
 const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_LONGEST: Duration = Duration::from_secs(120);
@@ -68,6 +74,8 @@ struct Service {
     token: SecretString,
     /// The set's number.
     set: u64,
+    /// What the set is to be, where it has other labels.
+    stale: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -85,6 +93,13 @@ struct Sets {
 #[derive(Deserialize)]
 struct Set {
     id: u64,
+    #[serde(default)]
+    labels: Vec<Label>,
+}
+
+#[derive(Deserialize)]
+struct Label {
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -187,21 +202,22 @@ impl GitHub {
         let name = plain(&set.spec.name);
         let find = format!("{all}?runnerGroupId={group}&name={name}&{VERSION}");
         let found = set.call((Method::GET, &find), bearer(&token)?, None).await?;
-        if let Some(found) = found.ok()?.json::<Sets>()?.value.first() {
-            return Ok(Service { url, token, set: found.id });
-        }
-        let labels: Vec<Value> = self
-            .set_labels(set)
-            .into_iter()
-            .map(|name| json!({ "name": name, "type": "System" }))
-            .collect();
+        let wanted: BTreeSet<String> = self.set_labels(set).into_iter().collect();
+        let labels: Vec<Value> =
+            wanted.iter().map(|name| json!({ "name": name, "type": "System" })).collect();
         let body = json!({
             "name": set.spec.name, "runnerGroupId": group, "labels": labels,
             "RunnerSetting": { "ephemeral": true, "disableUpdate": true },
         });
+        if let Some(found) = found.ok()?.json::<Sets>()?.value.into_iter().next() {
+            let lower = |name: &String| name.to_lowercase();
+            let has: BTreeSet<String> = found.labels.iter().map(|it| lower(&it.name)).collect();
+            let stale = (has != wanted.iter().map(lower).collect()).then_some(body);
+            return Ok(Service { url, token, set: found.id, stale });
+        }
         let make = (Method::POST, format!("{all}?{VERSION}"));
         let made = set.call((make.0, &make.1), bearer(&token)?, Some(&body)).await?;
-        Ok(Service { url, token, set: made.ok()?.json::<Set>()?.id })
+        Ok(Service { url, token, set: made.ok()?.json::<Set>()?.id, stale: None })
     }
 
     /// A runner of the set, and all that its guest needs to be it.
@@ -244,13 +260,16 @@ impl GitHub {
             };
             let why = match outcome {
                 Ok((service, session)) => {
-                    pause = PAUSE;
                     set.phase.send_replace(Phase::On);
                     wake();
                     let mut session = session;
                     let why = tokio::select! {
                         _ = &mut ended => None,
-                        error = self.take(set, &mut session, &wake) => Some(error),
+                        (error, heard) = self.take(set, &mut session, &wake) => {
+                            // One that was never heard of is no better than none.
+                            pause = if heard { PAUSE } else { pause };
+                            Some(error)
+                        }
                     };
                     if let Err(error) = self.close(set, &service, &session).await {
                         tracing::warn!(error = chain(&error), "session of a scale set is left");
@@ -287,6 +306,7 @@ impl GitHub {
             return Err(DemandError::Refused(text.into()));
         }
         let session: Session = answer.ok()?.json()?;
+        self.relabel(set, &service).await;
         let mut known = set.known();
         known.service = Some(service.clone());
         known.tally = Tally::of(session.statistics.unwrap_or_default());
@@ -294,9 +314,33 @@ impl GitHub {
         Ok((service, session))
     }
 
-    /// Takes up messages until something is wrong.
-    async fn take(&self, set: &ScaleSet, session: &mut Session, wake: &Wake) -> DemandError {
-        let mut last = 0;
+    /// Brings the labels of the set up to date, which is this one's alone while it holds the session.
+    async fn relabel(&self, set: &ScaleSet, service: &Service) {
+        let Some(body) = &service.stale else { return };
+        let url =
+            format!("{}/_apis/runtime/runnerscalesets/{}?{VERSION}", service.url, service.set);
+        let change = async {
+            let login = bearer(&service.token)?;
+            set.call((Method::PATCH, &url), login, Some(body)).await?.ok().map(drop)
+        };
+        match change.await {
+            Ok(()) => tracing::info!(set = set.spec.name, "labels of the scale set are set"),
+            Err(error) => tracing::warn!(
+                set = set.spec.name,
+                error = chain(&error),
+                "labels of the scale set stay as they are"
+            ),
+        }
+    }
+
+    /// Takes up messages until something is wrong that does not pass; and whether any poll was answered.
+    async fn take(
+        &self,
+        set: &ScaleSet,
+        session: &mut Session,
+        wake: &Wake,
+    ) -> (DemandError, bool) {
+        let (mut last, mut heard, mut failed) = (0, false, 0);
         loop {
             match self.take_one(set, session, last).await {
                 Ok(Some(id)) => {
@@ -304,8 +348,14 @@ impl GitHub {
                     wake();
                 }
                 Ok(None) => {}
-                Err(error) => return error,
+                Err(error) if passes(&error) && failed < AGAIN => {
+                    tokio::time::sleep(AGAIN_PAUSE * (1 << failed)).await;
+                    failed += 1;
+                    continue;
+                }
+                Err(error) => return (error, heard),
             }
+            (heard, failed) = (true, 0);
         }
     }
 
@@ -320,6 +370,7 @@ impl GitHub {
             url.query_pairs_mut().append_pair("lastMessageId", &last.to_string());
         }
         let headers = [
+            (ACCEPT, ACCEPTED),
             bearer(&session.message_queue_access_token)?,
             (CAPACITY, HeaderValue::from(set.spec.capacity)),
         ];
@@ -390,6 +441,22 @@ impl GitHub {
             known.tally.count(counts);
         }
         Ok(())
+    }
+}
+
+/// Whether the same call may be answered a moment later.
+fn passes(error: &DemandError) -> bool {
+    match error {
+        // One that took all the time of a poll is silent.
+        DemandError::Unreachable { source, .. } => !source.is_timeout(),
+        DemandError::Status { status, .. } => *status == 429 || *status >= 500,
+        DemandError::Setup(_)
+        | DemandError::Shape { .. }
+        | DemandError::NotReady { .. }
+        | DemandError::Moved { .. }
+        | DemandError::Paused(_)
+        | DemandError::Refused(_)
+        | DemandError::Guest(_) => false,
     }
 }
 

@@ -137,16 +137,21 @@ impl Jenkins {
             options: "",
             way: Way::Inbound { websocket: true },
         };
+        self.make(&sign).await?;
         tracing::info!("node `{SIGN}` is made: {text}");
-        self.make(&sign).await
+        Ok(())
     }
 
     /// Makes a node; one of that name that is there already is taken for it.
+    ///
+    /// From XML since 2.539 (jenkinsci/jenkins 110014cf69, in the LTS line since 2.541.1). Before,
+    /// `ComputerSet.doCreateItem` wants to be told to copy a node or to show the form, and answers
+    /// 400 "No mode given": those have the form alone.
     async fn make(&self, node: &Node<'_>) -> Result<(), DemandError> {
         let path = format!("computer/createItem?name={}", node.name);
         let body = ("application/xml", node.xml());
         let mut made = self.client.post(&path, Some(body)).await;
-        if made.as_ref().is_ok_and(|answer| matches!(answer.status, 404 | 405)) {
+        if made.as_ref().is_ok_and(|answer| matches!(answer.status, 400 | 404 | 405)) {
             let body = ("application/x-www-form-urlencoded", node.form());
             made = self.client.post("computer/doCreateItem", Some(body)).await;
         }
@@ -213,7 +218,7 @@ impl Jenkins {
 
     async fn take_on(&self, wish: Enlist<'_>) -> Result<Kit, DemandError> {
         // One that was left, of which nobody knows how it stands.
-        self.take_off(wish.runner).await?;
+        self.take_off(wish.runner.as_str()).await?;
         let address = wish.target.address.to_string();
         let node = self.node(wish, &address)?;
         self.make(&node).await?;
@@ -226,7 +231,7 @@ impl Jenkins {
             // Jenkins starts it; the guest needs Java.
             Launch::Ssh(_) => Ok(Kit {
                 files: Vec::new(),
-                program: node.java.to_owned(),
+                programs: vec![node.java.to_owned()],
                 command: "rm -f pid".into(),
                 leaves: true,
                 secrets: Vec::new(),
@@ -282,7 +287,7 @@ impl Jenkins {
             KitFile { name: "agent.jar", content: jar },
             KitFile { name: "secret", content: Bytes::from(secret) },
         ];
-        Kit { files, program: node.java.to_owned(), command, leaves: false, secrets }
+        Kit { files, programs: vec![node.java.to_owned()], command, leaves: false, secrets }
     }
 
     /// Lets a node take no further build; what it runs goes on.
@@ -308,12 +313,12 @@ impl Jenkins {
         }
     }
 
-    async fn take_off(&self, runner: &RunnerName) -> Result<(), DemandError> {
-        let answer = self.client.post(&format!("computer/{runner}/doDelete"), None).await?;
+    async fn take_off(&self, node: &str) -> Result<(), DemandError> {
+        let answer = self.client.post(&format!("computer/{node}/doDelete"), None).await?;
         match answer.status {
             404 | 410 => Ok(()),
             // It sends back to the list, and a login page looks alike.
-            200..400 if self.standing(runner.as_str()).await?.is_none() => Ok(()),
+            200..400 if self.standing(node).await?.is_none() => Ok(()),
             200..400 => {
                 let what = "the node is there all the same".into();
                 Err(DemandError::Shape { call: answer.call, what })
@@ -336,7 +341,11 @@ impl Connector for Jenkins {
         Box::pin(self.shut(runner))
     }
 
+    fn part(&self) -> BoxFuture<'_, Result<(), DemandError>> {
+        Box::pin(self.take_off(SIGN))
+    }
+
     fn strike<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
-        Box::pin(self.take_off(runner))
+        Box::pin(self.take_off(runner.as_str()))
     }
 }

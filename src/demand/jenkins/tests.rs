@@ -11,6 +11,7 @@ use drover_actors::spec::TemplateSpec;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::demand::Route;
 use crate::pve::Tls;
 
 const NAME: &str = "drover-7k2m9qxw-4f8z1c3px9t2vkab";
@@ -25,7 +26,7 @@ fn set(text: &str) -> Want {
 
 fn jenkins(launch: Launch) -> Jenkins {
     let url = "https://ci.lan/jenkins".parse().unwrap();
-    let http = Http::new(&url, &Tls::System).unwrap();
+    let http = Http::new(&url, &Tls::System, &Route::Direct).unwrap();
     Jenkins::new(http, &Settings { username: "drover".into(), secret: "x".into(), launch })
 }
 
@@ -64,7 +65,7 @@ fn a_node_is_made_as_its_template_says_and_everything_in_it_is_escaped() {
     insta::assert_snapshot!(xml.replace("><", ">\n<"));
     assert!(form.starts_with("name=drover%2D7k2m9qxw%2D4f8z1c3px9t2vkab&type=hudson%2Eslaves"));
     insta::assert_snapshot!(kit.command);
-    assert_eq!(kit.program, "/opt/my java/bin/java");
+    assert_eq!(kit.programs, ["/opt/my java/bin/java"]);
     assert!(!kit.command.contains(&"ab".repeat(32)), "everybody in the guest sees commands");
     let names: Vec<&str> = kit.files.iter().map(|file| file.name).collect();
     assert_eq!(names, ["agent.jar", "secret"]);

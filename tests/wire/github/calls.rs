@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drover::config::SourceConnection;
 use drover::demand::github::{Login, Registration, Scope, Settings};
-use drover::demand::{Connector, Enlist, System, connector};
+use drover::demand::{Connector, Enlist, Route, System, connector};
 use drover::pve::Tls;
 use drover_actors::id::{CloudId, RunnerName, TemplateId, VmId};
 use drover_actors::ports::{Known, ShellTarget};
@@ -29,6 +29,7 @@ pub(super) fn connected(github: &GitHub, scope: Scope) -> Arc<dyn Connector> {
     let connection = SourceConnection {
         url: format!("{}/api/v3", github.url).parse().unwrap(),
         tls: Tls::System,
+        route: Route::Direct,
         system: System::GitHub(Box::new(settings)),
         command: None,
         webhook: None,

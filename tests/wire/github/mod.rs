@@ -161,8 +161,35 @@ fn a_scale_set_is_made_and_its_jobs_run_without_a_look_at_any_list() {
 }
 
 #[test]
+fn a_session_goes_on_after_polls_that_were_not_answered() {
+    let keys =
+        "scope: org/o, mode: scaleSet, scaleSet: drover-lab, labels: [linux], pollSeconds: 3600";
+    let (_dir, sim, site, github, _service, mut events) = started(keys);
+    github.until(|state| state.scale.owner.is_some());
+    github.state().scale.broken = 3;
+    github.job("o/app", "one", &["linux"], "true");
+    events.finished(1);
+    left_nothing(&github, &sim, &site);
+    assert_eq!(github.state().scale.sessions, (1, 0, 0), "opened once, and held");
+}
+
+#[test]
+fn labels_of_a_scale_set_that_is_there_are_brought_up_to_date() {
+    let github = GitHub::start();
+    github.state().scale.set = Some(("drover-lab".into(), vec!["old".into(), "linux".into()]));
+    let (_dir, sim, site) = world();
+    let keys = "scope: org/o, mode: scaleSet, scaleSet: drover-lab, labels: [linux, x64]";
+    demand(&site, &site.yaml(&sim, ""), &github, keys);
+    let _service = Service::start(&site);
+    let is_new = |labels: &[String]| labels == ["linux", "x64"];
+    github.until(|state| state.scale.set.as_ref().is_some_and(|(_, labels)| is_new(labels)));
+}
+
+#[test]
 fn a_scale_set_that_another_holds_is_told_of() {
     let github = GitHub::start();
+    let theirs = ("drover-lab".to_owned(), vec!["theirs".to_owned()]);
+    github.state().scale.set = Some(theirs.clone());
     github.state().scale.owner = Some("other".into());
     let (_dir, sim, site) = world();
     let keys = "scope: org/o, mode: scaleSet, scaleSet: drover-lab";
@@ -174,6 +201,7 @@ fn a_scale_set_that_another_holds_is_told_of() {
     let status = site.json(&["status"])["sources"].clone();
     let text = if is(&status) { status } else { events.until("source", is) }.to_string();
     assert!(text.contains("give each drover a scale set of its own"), "{text}");
+    assert_eq!(github.state().scale.set, Some(theirs), "what another holds is not changed");
 }
 
 // Invariant: a signed hook makes drover look at once, at the repository it names; one that is lost or

@@ -20,6 +20,8 @@ pub struct Scale {
     pub owner: Option<String>,
     /// Sessions that were opened, renewed and closed.
     pub sessions: (u32, u32, u32),
+    /// So many polls from here on are answered by a gateway that has no server.
+    pub broken: u32,
     /// The next poll is told that its login has ended.
     pub expired: bool,
     pub acknowledged: Vec<u64>,
@@ -88,6 +90,18 @@ impl Scale {
     }
 }
 
+/// What a poll must accept, as GitHub's client says (`session_client.go`).
+const ACCEPTED: &str = "application/json; api-version=6.0-preview";
+
+/// An answer that begins with a byte order mark, which that client strips (`common_client.go`).
+fn reply(status: u16, value: &Value) -> Reply {
+    let mut reply = Reply::json(status, value);
+    if !reply.body.is_empty() {
+        reply.body.insert(0, '\u{feff}');
+    }
+    reply
+}
+
 /// A poll, held until there is news; it does not keep others from the fake.
 pub fn poll(state: &Arc<Mutex<State>>, request: &Request) -> Option<Reply> {
     if request.path != "/queue" {
@@ -95,10 +109,17 @@ pub fn poll(state: &Arc<Mutex<State>>, request: &Request) -> Option<Reply> {
     }
     let last: u64 = request.asked("lastMessageId").and_then(|id| id.parse().ok()).unwrap_or(0);
     let mut guard = state.lock().unwrap();
+    if request.header("accept") != ACCEPTED {
+        return Some(reply(400, &json!({ "message": "no version of the API is accepted" })));
+    }
+    if guard.scale.broken > 0 {
+        guard.scale.broken -= 1;
+        return Some(reply(502, &Value::Null));
+    }
     let sent = request.header("authorization") == "Bearer queue-token"
         && request.header("x-scalesetmaxcapacity").parse::<u32>().is_ok();
     if !sent || guard.scale.owner.is_none() || std::mem::take(&mut guard.scale.expired) {
-        return Some(Reply::json(401, &Value::Null));
+        return Some(reply(401, &Value::Null));
     }
     let news = Arc::clone(&guard.scale.news);
     let (guard, _) = news
@@ -107,12 +128,7 @@ pub fn poll(state: &Arc<Mutex<State>>, request: &Request) -> Option<Reply> {
         })
         .unwrap();
     let next = guard.scale.messages.iter().find(|(id, _)| *id > last);
-    Some(
-        next.map_or_else(
-            || Reply::json(202, &Value::Null),
-            |(_, message)| Reply::json(200, message),
-        ),
-    )
+    Some(next.map_or_else(|| reply(202, &Value::Null), |(_, message)| reply(200, message)))
 }
 
 pub fn answer(state: &mut State, request: &Request) -> Option<Reply> {
@@ -122,34 +138,39 @@ pub fn answer(state: &mut State, request: &Request) -> Option<Reply> {
         let id: u64 = id.parse().unwrap();
         state.scale.messages.retain(|(known, _)| *known != id);
         state.scale.acknowledged.push(id);
-        return Some(Reply::json(204, &Value::Null));
+        return Some(reply(204, &Value::Null));
     }
     if call == "POST /api/v3/actions/runner-registration" {
         let token = request.header("authorization").strip_prefix("RemoteAuth ").unwrap_or_default();
         if !state.registers(token) || request.json()["runner_event"] != "register" {
-            return Some(Reply::json(401, &Value::Null));
+            return Some(reply(401, &Value::Null));
         }
         let url = format!("{}/svc/", state.scale.url);
-        return Some(Reply::json(200, &json!({ "url": url, "token": "admin-token" })));
+        return Some(reply(200, &json!({ "url": url, "token": "admin-token" })));
     }
     let rest = path.strip_prefix("/svc/_apis/runtime/runnerscalesets")?;
     let good = if rest.ends_with("/acquirejobs") { "queue-token" } else { "admin-token" };
     if request.header("authorization") != format!("Bearer {good}") {
-        return Some(Reply::json(401, &Value::Null));
+        return Some(reply(401, &Value::Null));
     }
     if request.asked("api-version").as_deref() != Some("6.0-preview") {
-        return Some(Reply::json(400, &Value::Null));
+        return Some(reply(400, &Value::Null));
     }
     let body = request.json();
     let (status, value) = match (request.method.as_str(), rest) {
         ("GET", "") => {
             let wanted = request.asked("name").unwrap_or_default();
             let found = state.scale.set.iter().filter(|(name, _)| *name == wanted);
-            let found: Vec<Value> =
-                found.map(|(name, _)| json!({ "id": 5, "name": name })).collect();
+            let named = |label: &String| json!({ "id": 1, "name": label, "type": "System" });
+            let found: Vec<Value> = found
+                .map(|(name, labels)| {
+                    let labels: Vec<Value> = labels.iter().map(named).collect();
+                    json!({ "id": 5, "name": name, "labels": labels })
+                })
+                .collect();
             (200, json!({ "count": found.len(), "value": found }))
         }
-        ("POST", "") => {
+        ("POST", "") | ("PATCH", "/5") => {
             let labels = body["labels"].as_array().unwrap().iter();
             let labels = labels.map(|label| label["name"].as_str().unwrap().to_owned()).collect();
             state.scale.set = Some((body["name"].as_str().unwrap().to_owned(), labels));
@@ -189,5 +210,5 @@ pub fn answer(state: &mut State, request: &Request) -> Option<Reply> {
         }
         _ => (404, Value::Null),
     };
-    Some(Reply::json(status, &value))
+    Some(reply(status, &value))
 }

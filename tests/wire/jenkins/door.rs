@@ -121,7 +121,8 @@ pub fn serve(shared: &Arc<Shared>, link: TcpStream) {
     }
     if let Some(answer) = answer(shared, &request) {
         // Whoever asked may be gone.
-        let _ = (&link).write_all(&answer.with("X-Jenkins", "2.579").bytes());
+        let version = if shared.state().old { "2.528.3" } else { "2.579" };
+        let _ = (&link).write_all(&answer.with("X-Jenkins", version).bytes());
     }
 }
 
@@ -170,7 +171,12 @@ fn answer(shared: &Arc<Shared>, request: &Request) -> Option<Answer> {
             let old = shared.state().old;
             let known = request.header("content-type").starts_with("application/xml");
             let name = request.query.get("name")?;
-            if old || !known {
+            if old {
+                // `ComputerSet.doCreateItem` before 2.539 throws a `Failure`, whose page is
+                // `AbstractModelObject/error.jelly`.
+                return Some(Answer::page(400, "Error: No mode given"));
+            }
+            if !known {
                 return Some(Answer::page(404, "Not Found"));
             }
             create(shared, name, &request.body)
