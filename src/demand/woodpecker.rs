@@ -329,6 +329,8 @@ impl Connector for Woodpecker {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
     use super::*;
 
     // Invariant: a workflow wants what somebody wrote into it, and nothing that the server added.
