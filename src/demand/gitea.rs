@@ -289,7 +289,8 @@ impl Gitea {
 
     fn waiting(&self, jobs: Vec<Job>) -> Vec<JobSight> {
         let now = WallTime(jiff::Timestamp::now().as_millisecond());
-        let seen = self.seen.look(jobs.iter().map(|job| job.id.to_string()), now);
+        let undated = jobs.iter().filter(|job| job.created_at.is_none());
+        let seen = self.seen.look(undated.map(|job| job.id.to_string()), now);
         let sights = jobs.into_iter().map(|job| {
             let id = job.id.to_string();
             let told = job.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
