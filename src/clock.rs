@@ -1,6 +1,7 @@
 //! The clocks and the dice of the real service, and their stand-ins in virtual time.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use drover_actors::ambient::Dice;
@@ -51,20 +52,30 @@ impl Ambient for SystemAmbient {
 pub struct VirtualAmbient {
     start: tokio::time::Instant,
     wall: WallTime,
+    /// By how many milliseconds somebody has set the wall clock.
+    set: Arc<AtomicI64>,
     dice: Mutex<Dice>,
 }
 
 impl VirtualAmbient {
     /// Starts both clocks: the monotonic one at zero, the wall at `wall`.
     pub fn new(wall: WallTime, seed: u64) -> Self {
-        Self { start: tokio::time::Instant::now(), wall, dice: Mutex::new(Dice::from_number(seed)) }
+        let dice = Mutex::new(Dice::from_number(seed));
+        Self { start: tokio::time::Instant::now(), wall, set: Arc::default(), dice }
+    }
+
+    /// The same with a wall clock that is set by so many milliseconds at any time.
+    #[must_use]
+    pub fn set_by(self, set: Arc<AtomicI64>) -> Self {
+        Self { set, ..self }
     }
 }
 
 impl Ambient for VirtualAmbient {
     fn now(&self) -> Now {
         let elapsed = self.start.elapsed();
-        Now { mono: Moment(0) + elapsed, wall: self.wall + elapsed }
+        let wall = (self.wall + elapsed).shifted(self.set.load(Ordering::Acquire));
+        Now { mono: Moment(0) + elapsed, wall }
     }
 
     fn draw(&self) -> u64 {

@@ -101,6 +101,30 @@ pub struct Now {
     pub wall: WallTime,
 }
 
+/// The wall clock is taken to be set when it moves by more than this against the monotonic one.
+const CLOCK_STEP_MS: u64 = 10_000;
+
+impl Now {
+    /// The wall time at which the monotonic clock was at zero.
+    pub fn zero(self) -> WallTime {
+        WallTime(self.wall.0.saturating_sub(i64::try_from(self.mono.0).unwrap_or(i64::MAX)))
+    }
+
+    /// By how many milliseconds the wall clock was set since it had this zero, if it was.
+    pub fn set_by(self, zero: WallTime) -> Option<i64> {
+        let by = self.zero().0.saturating_sub(zero.0);
+        (by.unsigned_abs() > CLOCK_STEP_MS).then_some(by)
+    }
+}
+
+impl WallTime {
+    /// The same time by a clock that was set by so many milliseconds.
+    #[must_use]
+    pub fn shifted(self, by_ms: i64) -> Self {
+        Self(self.0.saturating_add(by_ms))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -106,9 +106,6 @@ const SMALL_FILE_BYTES: u64 = 8 << 20;
 /// A file of more than so many times what counts in it is replaced soon after the start.
 const WASTE: u64 = 4;
 
-/// The wall clock is taken to be set when it moves by more than this against the monotonic one.
-const CLOCK_STEP_MS: u64 = 10_000;
-
 /// How the wall clock goes beside the monotonic one.
 struct Clock {
     /// The wall time at which the monotonic clock was at zero, in milliseconds.
@@ -122,19 +119,13 @@ impl Clock {
         clock
     }
 
-    fn zero(now: Now) -> i64 {
-        let WallTime(wall) = now.wall;
-        wall.saturating_sub(i64::try_from(now.mono.0).unwrap_or(i64::MAX))
-    }
-
     fn follow(&self, now: Now) {
-        self.zero.store(Self::zero(now), Ordering::Release);
+        self.zero.store(now.zero().0, Ordering::Release);
     }
 
     /// By how much it was set, in milliseconds, since that was written down last.
     fn set_by(&self, now: Now) -> Option<i64> {
-        let by = Self::zero(now).saturating_sub(self.zero.load(Ordering::Acquire));
-        (by.unsigned_abs() > CLOCK_STEP_MS).then_some(by)
+        now.set_by(WallTime(self.zero.load(Ordering::Acquire)))
     }
 }
 

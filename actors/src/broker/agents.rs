@@ -69,6 +69,13 @@ impl Agents {
         Some(view)
     }
 
+    /// The wall clock was set.
+    pub(super) fn clock_set(&mut self, by_ms: i64) {
+        for begun in self.views.values_mut().filter_map(|view| view.begun.as_mut()) {
+            *begun = begun.shifted(by_ms);
+        }
+    }
+
     /// An agent is told to go.
     pub(super) fn goes(&mut self, agent: &AgentId) {
         if let Some(mut view) = self.remove(agent) {

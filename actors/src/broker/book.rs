@@ -328,13 +328,13 @@ impl Book {
         if self.wait == wait {
             return;
         }
-        self.wait = wait;
+        let before = std::mem::replace(&mut self.wait, wait);
         let silent = |entry: &&Entry| entry.ask.wait_ms.is_none();
         let all: Vec<(LeaseId, WallTime)> = self
             .entries
             .values()
             .filter(silent)
-            .map(|entry| (entry.ask.lease.clone(), entry.ask.asked + wait))
+            .map(|entry| (entry.ask.lease.clone(), (entry.until + wait).before(before)))
             .collect();
         all.into_iter().for_each(|(lease, until)| self.wait_until(&lease, until));
     }
@@ -348,6 +348,31 @@ impl Book {
             self.queue.enter(place, &entry.ask, until);
         }
         entry.until = until;
+    }
+
+    /// The wall clock was set: what has an hour left has an hour left.
+    pub(super) fn clock_set(&mut self, by_ms: i64) {
+        for entry in self.entries.values_mut() {
+            let before = (entry.ask.asked, entry.number);
+            let until = entry.until.shifted(by_ms);
+            if entry.stand == Stand::Waiting {
+                self.queue.leave(before, &entry.ask, entry.until);
+            }
+            entry.ask.asked = entry.ask.asked.shifted(by_ms);
+            entry.until = until;
+            entry.sent = entry.sent.map(|sent| sent.shifted(by_ms));
+            match &mut entry.stand {
+                Stand::Waiting => {
+                    self.queue.enter((entry.ask.asked, entry.number), &entry.ask, until);
+                }
+                Stand::Ended(at) => *at = at.shifted(by_ms),
+                Stand::Recording | Stand::Cancelling | Stand::Sent(_) | Stand::On(_) => {}
+            }
+        }
+        for over in self.over.values_mut() {
+            let all = std::mem::take(over).into_iter();
+            *over = all.map(|(at, lease)| (at.shifted(by_ms), lease)).collect();
+        }
     }
 
     /// Leases that were asked for while the clock was ahead wait no longer than they may.

@@ -168,6 +168,33 @@ fn a_wait_that_began_while_the_clock_was_ahead_lasts_no_longer() {
 }
 
 #[test]
+fn a_clock_that_is_set_neither_ends_a_wait_nor_makes_it_longer() {
+    for hours in [-168, 168] {
+        let (mut broker, specs) = broker(&[("c/t", &[], 0)]);
+        broker.limit(LeaseLimits { wait: Duration::from_secs(600), ..LeaseLimits::default() });
+        broker.at(at(0));
+        admit(&mut broker, &specs, &LeaseAsk { wait_ms: Some(60_000), ..of("l1", "ann", None) });
+        admit(&mut broker, &specs, &of("l2", "ann", None));
+        let set =
+            |seconds: u64| Now { wall: at(seconds).wall.shifted(hours * 3_600_000), ..at(seconds) };
+        let mut overdue = |broker: &mut Broker, seconds: u64| {
+            broker.at(set(seconds));
+            text(&broker.waited(set(seconds).wall))
+        };
+        assert!(overdue(&mut broker, 59).is_empty(), "{hours}");
+        assert_eq!(overdue(&mut broker, 60), [format!("{WAITED} l1")]);
+        broker.cancelled(&LeaseId::new("l1"), true, set(60).wall);
+        broker.limit(LeaseLimits { wait: Duration::from_secs(90), ..LeaseLimits::default() });
+        assert!(overdue(&mut broker, 89).is_empty());
+        assert_eq!(overdue(&mut broker, 90), [format!("{WAITED} l2")]);
+        broker.book.judge();
+        // An ended lease is known for as long as it was to be.
+        broker.at(at(100));
+        assert_eq!(broker.lease(&LeaseId::new("l1")).unwrap().stand, Stand::Ended(at(60).wall));
+    }
+}
+
+#[test]
 fn a_wait_goes_on_after_a_start_until_the_moment_it_ended_before() {
     let mut ledger = Ledger::default();
     ledger.waiting.push(LeaseAsk { wait_ms: Some(60_000), ..of("l1", "ann", Some("build")) });

@@ -18,7 +18,7 @@ use crate::record::{LeaseAsk, RELEASED, Want};
 use crate::spec::{Minimums, TemplateSpec};
 use crate::template::{AgentLevel, TemplateNews};
 use crate::tenant::{By, LeaseLimits};
-use crate::time::WallTime;
+use crate::time::{Now, WallTime};
 
 /// How often a lease may lose its agent before it is ready.
 const RETURNS: u32 = 3;
@@ -75,6 +75,8 @@ pub struct Broker {
     /// What bounds leases.
     pub(super) limits: LeaseLimits,
     clock: u64,
+    /// How the wall clock went when it was looked at last.
+    zero: Option<WallTime>,
     stopping: bool,
     /// Whether it looks at all leases that wait, however many it may serve.
     #[cfg(test)]
@@ -149,6 +151,16 @@ impl Broker {
     /// Leases that began to wait since this was asked last.
     pub fn take_fresh(&mut self) -> Vec<LeaseId> {
         self.book.take_fresh()
+    }
+
+    /// Looks whether the wall clock was set, before anything is done at that time.
+    pub fn at(&mut self, now: Now) {
+        let zero = *self.zero.get_or_insert_with(|| now.zero());
+        if let Some(by_ms) = now.set_by(zero) {
+            self.book.clock_set(by_ms);
+            self.agents.clock_set(by_ms);
+            self.zero = Some(now.zero());
+        }
     }
 
     /// Takes label mappings into force.

@@ -25,6 +25,7 @@ impl Herd {
     pub(super) fn lease(&mut self, ask: Box<LeaseAsk>, reply: LeaseReply, ctx: &mut Context<Self>) {
         let configured: Vec<_> = self.spec.templates.values().cloned().collect();
         let stopping = self.broker.stopping();
+        self.broker.at(self.common.ports.ambient.now());
         let answer = match self.broker.known(&ask) {
             Some(known) => known,
             None if stopping => {

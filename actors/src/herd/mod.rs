@@ -410,6 +410,7 @@ impl Handler<Settle> for Herd {
         let ambient = Arc::clone(&self.common.ports.ambient);
         let now = ambient.now();
         self.broker.fits(self.common.sites.rooms(now.mono));
+        self.broker.at(now);
         let mut orders = self.broker.waited(now.wall);
         orders.extend(self.broker.decide(now.wall, &mut || mint_lease(|| ambient.draw())));
         self.carry_out(orders, ctx);
@@ -436,7 +437,9 @@ impl Handler<CloudReport> for Herd {
 
     fn handle(&mut self, report: CloudReport, ctx: &mut Context<Self>) {
         heard(ctx);
-        let now = self.common.ports.ambient.now().wall;
+        let now = self.common.ports.ambient.now();
+        self.broker.at(now);
+        let now = now.wall;
         match report {
             CloudReport::Room { cloud, room } => self.broker.cloud(&cloud, room),
             CloudReport::News(news) => {

@@ -4,7 +4,7 @@ use crate::ledger::{AgentEntry, GrantedLease, Ledger, Wishes};
 use crate::time::WallTime;
 
 fn shift(time: &mut WallTime, by_ms: i64) {
-    time.0 = time.0.saturating_add(by_ms);
+    *time = time.shifted(by_ms);
 }
 
 fn shift_wishes(wishes: &mut Wishes, by_ms: i64) {

@@ -20,6 +20,7 @@ pub mod tap;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -97,6 +98,8 @@ pub struct World {
     log: MemoryLog,
     spec: HerdSpec,
     begun: Instant,
+    /// By how many milliseconds somebody has set the wall clock of the service's machine.
+    set: Arc<AtomicI64>,
     down: Option<Instant>,
     starts: u64,
     /// Restarts of actors that a test planned in this run of the service.
@@ -174,6 +177,7 @@ impl World {
             log: MemoryLog::new(),
             spec: HerdSpec::default(),
             begun,
+            set: Arc::default(),
             down: None,
             starts: 0,
             planned_restarts: 0,
@@ -211,7 +215,8 @@ impl World {
         let now = Instant::now();
         let wall = WallTime(i64::try_from(EPOCH).unwrap() * 1000) + (now - self.begun);
         let seed = self.setup.seed * 1000 + self.starts;
-        let ambient: Arc<dyn Ambient> = Arc::new(VirtualAmbient::new(wall, seed));
+        let ambient = VirtualAmbient::new(wall, seed).set_by(Arc::clone(&self.set));
+        let ambient: Arc<dyn Ambient> = Arc::new(ambient);
         let options = WriterOptions { threaded: false, snapshot_every: SNAPSHOT_EVERY };
         let path = Path::new("journal");
         let opened = Writer::open(self.log.clone(), path, Arc::clone(&ambient), options).unwrap();

@@ -20,7 +20,18 @@ impl World {
 
     /// The wall clock of the service.
     pub fn wall(&self) -> WallTime {
-        WallTime(i64::try_from(EPOCH).unwrap() * 1000) + self.elapsed()
+        let wall = WallTime(i64::try_from(EPOCH).unwrap() * 1000) + self.elapsed();
+        wall.shifted(self.set.load(Ordering::Acquire))
+    }
+
+    /// Somebody sets the wall clock of the service's machine.
+    pub fn set_clock(&self, by_ms: i64) {
+        self.set.fetch_add(by_ms, Ordering::AcqRel);
+    }
+
+    /// By how many milliseconds that was set, which others look at too.
+    pub fn clock_set(&self) -> Arc<AtomicI64> {
+        Arc::clone(&self.set)
     }
 
     /// Nobody looks on any more; an eye that knows the world would keep it alive.

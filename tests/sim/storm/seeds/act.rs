@@ -102,6 +102,7 @@ impl Play {
                     self.world.shell.hang(vmid, seconds(time));
                 }
             }
+            Deed::Clock(seconds) => self.world.set_clock(seconds * 1000),
             Deed::Kill(pick) => {
                 if let Some((_, vmid)) = self.guest(pick, false) {
                     self.world.sides.side(vmid).kill_guest(vmid).await;

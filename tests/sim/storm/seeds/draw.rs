@@ -10,7 +10,7 @@ use super::plan::{
     Bait, CloudConf, Deed, Event, Found, Plan, QuirkName, ResetName, Speed, Stage, Stranger,
     TemplateConf,
 };
-use super::{around, deaths, lockouts, systems};
+use super::{around, clocks, deaths, lockouts, systems};
 
 /// The kinds of storm; a seed's number chooses one in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,7 @@ pub fn plan(seed: u64) -> Plan {
         around::lay(seed, &mut plan);
         systems::lay(seed, &mut plan);
         deaths::lay(seed, &mut plan);
+        clocks::lay(seed, &mut plan);
     }
     plan
 }

@@ -66,10 +66,10 @@ impl Watch {
         if let Some(text) = seen.used.get_mut(agent).and_then(|used| used.another(self.now())) {
             self.blame(seen, "uses-never-exceed-the-maximum", format!("{agent}: {text}"));
         }
+        self.lasts(seen, lease, expires);
         let known = seen.leases.entry(lease.clone()).or_default();
         known.of_source = of_source;
         let again = known.agent.replace(agent.clone());
-        known.expires = Some(expires);
         // Before it was ready, another agent may be found for it.
         let held = std::mem::take(&mut known.holds) || again.as_ref() == Some(agent);
         if held || known.over.is_some() {
@@ -90,6 +90,13 @@ impl Watch {
         }
     }
 
+    /// A lease lasts until then.
+    pub(super) fn lasts(&self, seen: &mut Seen, lease: &LeaseId, expires: WallTime) {
+        let span = expires - self.wall(seen);
+        let lease = seen.leases.entry(lease.clone()).or_default();
+        (lease.expires, lease.ends) = (Some(expires), Some((self.now() + span, span)));
+    }
+
     /// An agent that is reset serves one owner, and never while it is being put back.
     pub(super) fn owned(&self, seen: &mut Seen, agent: &AgentId, ask: &LeaseAsk) {
         let Some(live) = seen.live.get_mut(agent).filter(|live| live.resets) else { return };
@@ -102,7 +109,7 @@ impl Watch {
     }
 
     pub(super) fn ended(&self, seen: &mut Seen, lease: &LeaseId, why: &str) {
-        let wall = self.wall();
+        let wall = self.wall(seen);
         let harmed = seen.harmed;
         if matches!(why, "done" | "idle") {
             self.dismissed(seen, lease, why);

@@ -6,6 +6,7 @@ mod act;
 mod around;
 mod asked;
 mod askers;
+mod clocks;
 mod deaths;
 mod draw;
 mod held;

@@ -36,6 +36,11 @@ impl Places {
         }
     }
 
+    /// When each breaker lets agents try again.
+    pub(super) fn times(&mut self) -> impl Iterator<Item = &mut WallTime> {
+        self.trips.values_mut().map(|trip| &mut trip.until)
+    }
+
     /// A record of a breaker.
     pub(super) fn moved(&mut self, scope: &Scope, until: Option<WallTime>, now: Duration) {
         match until {

@@ -270,6 +270,8 @@ pub enum Deed {
     },
     /// SSH of an agent's guest says nothing for some seconds.
     Hang { pick: usize, seconds: u64 },
+    /// Somebody sets the wall clock of the service's machine by so many seconds.
+    Clock(i64),
     /// An agent's guest dies.
     Kill(usize),
     /// An agent's guest powers itself off.
@@ -484,6 +486,7 @@ impl Deed {
             | Self::Rows(..)
             | Self::Hook(_)
             | Self::Source(..)
+            | Self::Clock(_)
             | Self::LockOut { .. }
             | Self::Crash { .. }
             | Self::Trap { .. } => false,

@@ -370,6 +370,7 @@ impl Play {
         // Whoever died by now is known as dead a while later, before anybody gives a lease back.
         self.run_to(self.world.elapsed() + deaths::CALM).await?;
         self.watch.dead_leases(deaths::CALM);
+        self.watch.late_leases();
         self.sound()?;
         self.askers.end_all();
         let begun = self.world.elapsed();

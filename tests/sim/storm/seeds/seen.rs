@@ -69,6 +69,8 @@ pub struct LeaseSeen {
     /// Whether it was ready on that agent.
     pub(super) holds: bool,
     pub(super) expires: Option<WallTime>,
+    /// When it must be over, and the span it was granted or renewed for.
+    pub(super) ends: Option<(Duration, Duration)>,
     pub(super) wished: bool,
     /// Whether a source's runner has it.
     pub(super) of_source: bool,
@@ -103,6 +105,8 @@ impl Seen {
 
 #[derive(Default)]
 pub(super) struct Seen {
+    /// By how many milliseconds the wall clock was set, as far as the service has written that down.
+    pub(super) set: i64,
     pub(super) spec: HerdSpec,
     pub(super) before: Option<(Duration, HerdSpec)>,
     pub(super) live: BTreeMap<AgentId, Live>,

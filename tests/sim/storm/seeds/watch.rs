@@ -2,6 +2,7 @@
 //! storm costs little more than the herd itself.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ pub struct Watch {
     pub(super) ci: Ci,
     pulse: Arc<Notify>,
     begun: Instant,
+    /// By how many milliseconds the wall clock of the service was set.
+    pub(super) set: Arc<AtomicI64>,
 }
 
 impl Watch {
@@ -65,6 +68,7 @@ impl Watch {
             ci: world.ci.clone(),
             pulse: Arc::clone(&world.notes.pulse),
             begun: Instant::now(),
+            set: world.clock_set(),
         })
     }
 
@@ -76,8 +80,9 @@ impl Watch {
         Instant::now() - self.begun
     }
 
-    pub(super) fn wall(&self) -> WallTime {
-        WallTime(i64::try_from(EPOCH).unwrap() * 1000) + self.now()
+    /// The wall clock of the service, as it has written that down.
+    pub(super) fn wall(&self, seen: &Seen) -> WallTime {
+        (WallTime(i64::try_from(EPOCH).unwrap() * 1000) + self.now()).shifted(seen.set)
     }
 
     /// Notes something that must never be; the first counts.
@@ -143,6 +148,7 @@ impl Watch {
             seen.tripped(id, entry.until);
         }
         seen.places.restored(ledger, self.now());
+        self.clock_at_start(&mut seen);
         if let Some(text) = seen.rooms.restored(ledger, self.now()) {
             self.blame(&mut seen, "drains-are-kept", text);
         }
@@ -302,7 +308,7 @@ impl Watch {
             let text = format!("{} of {template}: {own} there, {all} on the cloud", picture.agent);
             self.blame(seen, "caps-hold", text);
         }
-        let wall = self.wall();
+        let wall = self.wall(seen);
         if let Some(trip) = seen.trips.get_mut(template) {
             trip.trials.insert(picture.agent.clone());
             let (early, trials) = (wall < trip.until, trip.trials.len());
@@ -451,6 +457,7 @@ impl Eye for Watch {
     fn record(&self, body: &Body) {
         let mut seen = self.seen();
         self.beat(&mut seen);
+        self.clock_written(&mut seen);
         if let Some(text) = seen.addresses.record(body) {
             self.blame(&mut seen, "an-address-is-one-agents", text);
         }
@@ -464,14 +471,15 @@ impl Eye for Watch {
                 if let Some(text) = seen.held.cloned(&marks.cloud, self.now()) {
                     self.blame(&mut seen, "nothing-is-started-in-doubt", text);
                 }
-                if let Some(text) = seen.places.cloned(marks, node, spec, self.wall()) {
+                let wall = self.wall(&seen);
+                if let Some(text) = seen.places.cloned(marks, node, spec, wall) {
                     self.blame(&mut seen, "one-trial-while-half-open", text);
                 }
                 if let Some((invariant, text)) = seen.rooms.cloned(marks, node, spec, self.now()) {
                     self.blame(&mut seen, invariant, text);
                 }
                 self.shell.forget(vmid);
-                let freed = seen.freed.get(&vmid).filter(|at| **at + REST > self.wall()).copied();
+                let freed = seen.freed.get(&vmid).filter(|at| **at + REST > wall).copied();
                 if let Some(at) = freed {
                     let text =
                         format!("{vmid} was freed at {at:?} and is given to {}", marks.agent);
@@ -505,9 +513,7 @@ impl Eye for Watch {
                     live.resetting = false;
                 }
             }
-            Body::LeaseRenewed { lease, expires } => {
-                seen.leases.entry(lease.clone()).or_default().expires = Some(*expires);
-            }
+            Body::LeaseRenewed { lease, expires } => self.lasts(&mut seen, lease, *expires),
             Body::LeaseReturned { agent, lease } => {
                 let held = seen
                     .leases
@@ -539,7 +545,8 @@ impl Eye for Watch {
             Body::Gone { agent, burned, .. } => {
                 let vmid = seen.intended.get(agent).copied();
                 if let Some(vmid) = vmid.filter(|_| !burned) {
-                    seen.freed.insert(vmid, self.wall());
+                    let wall = self.wall(&seen);
+                    seen.freed.insert(vmid, wall);
                 }
                 self.gone(&mut seen, agent);
             }
