@@ -15,8 +15,9 @@
 //! those that found the lane nearly empty, shrink by one when calls take much longer, and halve at
 //! a time-out or an answer of 596 to 599. Nodes are served in turn; on each node changes come
 //! before reads and reads before questions to guest agents, and each kind gets its share. Vital
-//! calls (health, lists, ends of tasks) have places of their own beside the limits. One question to
-//! a guest agent runs on a node at a time: it holds a worker for 3 s while the agent is silent.
+//! calls (health, lists, ends of tasks) have places of their own beside the limits. Two questions
+//! to guest agents run on a node at a time: each holds a worker for 3 s while the agent is silent, and
+//! of the node's three one is left for all else.
 
 mod lane;
 #[cfg(test)]
@@ -37,7 +38,7 @@ const NODE: Size = Size { first: 3, most: 12 };
 /// Vital calls at once through one endpoint, beside its limit.
 const VITAL: u32 = 3;
 /// Questions to guest agents at once on one node.
-const AGENTS: u32 = 1;
+const AGENTS: u32 = 2;
 /// Calls that may wait through one endpoint.
 const WAITING: usize = 4096;
 /// Of so many turns of a node one begins with the questions to guest agents, and two with reads.

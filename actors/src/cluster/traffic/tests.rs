@@ -58,12 +58,12 @@ fn six_hundred_reads_of_three_nodes_begin_three_at_a_time_on_each() {
 }
 
 #[test]
-fn one_question_to_a_guest_agent_runs_on_a_node_at_a_time() {
+fn two_questions_to_guest_agents_run_on_a_node_at_a_time() {
     let mut traffic = Traffic::default();
     ask(&mut traffic, 5, "pve1", Kind::Agent);
     ask(&mut traffic, 5, "pve2", Kind::Agent);
     let first = traffic.admit(Moment(0));
-    assert_eq!(first.len(), 2);
+    assert_eq!(first.len(), 4);
     traffic.end(first[0], CallEnd::Answered, Moment(3_000));
     assert_eq!(traffic.admit(Moment(3_000)).len(), 1);
 }
