@@ -240,7 +240,22 @@ impl Mind {
             Stage::Ready => true,
             Stage::Expelling => false,
         };
+        // Its key may be in, or come in when nobody waits for it any more, where others go on.
+        let entered = lease.stage == Stage::Admitting && !lease.is_runners();
+        let stays = (entered && !self.leases.is_empty()).then(|| lease.clone());
         self.lose(lease, &fault.text, out);
+        if let Some(lease) = stays {
+            let lease = Lease {
+                stage: Stage::Expelling,
+                let_go: true,
+                unsure: false,
+                outdated: lease.asked.is_some(),
+                tries: 0,
+                ..lease
+            };
+            self.leases.insert(id.clone(), lease);
+            self.key_later(id, out);
+        }
         out.fault = Some(fault).filter(|_| charged);
         self.drain(reason, out);
     }

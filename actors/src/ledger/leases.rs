@@ -74,6 +74,10 @@ impl Ledger {
         let Some(entry) = self.agents.get_mut(agent) else { return };
         let Some(granted) = entry.leases.remove(lease) else { return };
         entry.unswept |= granted.ask.enters();
+        // Its key is taken out where others go on.
+        if granted.ask.enters() && granted.ask.source.is_none() && !entry.leases.is_empty() {
+            entry.expelling.insert(lease.clone(), granted.clone());
+        }
         if granted.ask.source.is_some() {
             return;
         }

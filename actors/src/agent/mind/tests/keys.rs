@@ -305,6 +305,28 @@ fn a_lease_that_was_never_ready_waits_again_and_leaves_another_its_guest() {
 }
 
 #[test]
+fn the_key_of_a_lease_that_could_not_be_admitted_is_taken_out_where_others_go_on() {
+    let mut drive = leased(4, &["l1"]);
+    take(&mut drive, "l2");
+    for _ in 0..3 {
+        answer(&mut drive, "admit l2", Err(FaultKind::UnknownOutcome));
+        drive.wait(secs(90));
+    }
+    assert_eq!((drive.state(), lease_state(&drive, "l1")), ("Draining", Some(false)));
+    let mut adopted = again(&drive);
+    // The guest's keys change one at a time, and whoever goes on is looked at first.
+    answer(&mut adopted, "admit l1", Ok(()));
+    for mut drive in [drive, adopted] {
+        drive.wait(secs(90));
+        let effects = answer(&mut drive, "expel l2", Ok(()));
+        let out = |e: &Effect| matches!(e, Effect::Record(Body::KeyRemoved { lease, .. }) if lease.as_str() == "l2");
+        assert!(effects.iter().any(out), "{effects:?}");
+        assert_eq!(lease_state(&drive, "l1"), Some(false), "it goes on");
+        assert_eq!(lease_state(&drive, "l2"), None);
+    }
+}
+
+#[test]
 fn a_lease_of_a_journal_that_does_not_tell_what_was_ready_goes_on() {
     let mut drive = leased(1, &["l1"]);
     let entry = drive.ledger.agents.get_mut(&agent_id()).expect("an agent");
