@@ -301,8 +301,25 @@ fn a_runner_that_would_take_another_job_takes_none_once_its_first_is_over() {
     let mut play = Play::new(spec());
     play.hire(1);
     play.sees(&[(1, true, 1)], &[]);
-    assert_eq!(told(&play.sees(&[(1, true, 0)], &[])), ["quiet 1", "wants [] on [l1 full]"]);
-    assert_eq!(told(&play.sees(&[(1, true, 0)], &[])), ["l1 is done", "wants [] on [l1 full]"]);
+    let told_first = told(&play.sees(&[(1, true, 0)], &[]));
+    assert_eq!(told_first, ["quiet 1", "ask of l1", "wants [] on [l1 full]"]);
+    assert_eq!(play.hears_end(Ending::Well), ["l1 is done", "wants [] on [l1 full]"]);
+}
+
+#[test]
+fn a_source_that_shows_no_job_where_one_was_is_believed_once_it_has_shown_so_for_a_minute() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.sees(&[(1, true, 1)], &[]);
+    let idle = |play: &mut Play| told(&play.sees(&[(1, true, 0)], &[]));
+    idle(&mut play);
+    play.now += 50;
+    assert!(!idle(&mut play).contains(&"l1 is done".to_owned()), "its guest says nothing");
+    play.sees(&[(1, true, 1)], &[]);
+    play.now += 50;
+    assert!(!idle(&mut play).contains(&"l1 is done".to_owned()), "the job was there again");
+    play.now += 60;
+    assert!(idle(&mut play).contains(&"l1 is done".to_owned()));
 }
 
 #[test]

@@ -54,6 +54,31 @@ impl SourceMind {
         }
     }
 
+    /// Its source shows no job where one was, on a runner that ends by itself after its job: its guest
+    /// is asked whether it has. The source may be behind, or wrong for a moment; it is believed once it
+    /// has shown so for long at each look, and this gives no more.
+    pub(super) fn rests(
+        &mut self,
+        name: &RunnerName,
+        runner: &Runner,
+        online: bool,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(seen) = self.seen.get_mut(name) else { return false };
+        let since = *seen.idle.get_or_insert(now.mono);
+        if now.mono - since >= if online { GUESSED_IDLE } else { self.spec.register } {
+            return false;
+        }
+        if online && seen.began >= runner.most && !seen.quiet {
+            seen.quiet = true;
+            out.push(Effect::Quiet(name.clone()));
+        }
+        seen.rest = Idle::Spent;
+        self.doubt(name, runner, online, now, out);
+        true
+    }
+
     /// A runner with a job is not connected to its source.
     pub(super) fn miss_connection(
         &mut self,

@@ -97,6 +97,11 @@ impl SourceMind {
         if guessed && seen.online.is_some() {
             return self.doubt(name, runner, row.online, now, out);
         }
+        let ends_itself = !self.spec.early && seen.working.is_some();
+        if ends_itself && self.rests(name, runner, row.online, now, out) {
+            return;
+        }
+        let Some(seen) = self.seen.get_mut(name) else { return };
         let said = row.node.reason.as_ref().map_or_else(String::new, |why| format!("; {why}"));
         if let Shut::Unfit(why) = &row.node.shut
             && !done
