@@ -125,6 +125,7 @@ pub struct HoldNextOut {
     responses(
         (status = 202, body = HoldNextOut, description = "the hold is written down"),
         (status = 400, body = Problem),
+        (status = 403, body = Problem, description = "somebody else holds its next failure"),
         (status = 404, body = Problem),
         (status = 409, body = Problem, description = "the bare name is on several clouds"),
     )
@@ -145,7 +146,11 @@ pub(super) async fn hold_next(
 #[utoipa::path(
     delete, path = "/v1/templates/{id}/hold-next",
     params(("id" = String, Path, description = "the template, its bare name or `cloud%2Ftemplate`")),
-    responses((status = 202, description = "no failure is held"), (status = 404, body = Problem))
+    responses(
+        (status = 202, description = "no failure is held"),
+        (status = 403, body = Problem, description = "somebody else holds its next failure"),
+        (status = 404, body = Problem),
+    )
 )]
 pub(super) async fn hold_none(
     state: web::Data<State>,

@@ -214,3 +214,17 @@ fn a_lease_that_ended_while_the_clock_was_years_ahead_is_forgotten_a_day_later()
     broker.book.prune(at(1 + day).wall);
     assert!(broker.lease(&lease).is_none());
 }
+
+// Invariant: whoever is on an agent is known before it is held.
+
+#[test]
+fn an_agent_for_which_a_hold_is_being_written_down_is_handed_to_nobody() {
+    let (mut broker, specs) = broker(&[("c/t", &["linux"], 0)]);
+    let agent = AgentId::new("a1");
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    wait(&mut broker, &specs, "l1", labels(&["linux"]), 0);
+    broker.bar(&agent, true);
+    assert!(text(&broker.decided()).is_empty());
+    broker.bar(&agent, false);
+    assert_eq!(text(&broker.decided()), ["l1 on a1"]);
+}

@@ -69,7 +69,10 @@ impl Broker {
             }
         }
         // Whichever template serves it in the end must be within the quota.
-        let serving = configured.iter().filter(|spec| self.routing.serves(spec, &ask.want));
+        let stands_in =
+            |spec: &TemplateSpec| self.routing.fallback(spec, &ask.want, |_| true).is_some();
+        let serves = |spec: &TemplateSpec| self.routing.serves(spec, &ask.want) || stands_in(spec);
+        let serving = configured.iter().filter(|spec| serves(spec));
         for spec in serving {
             for (size, most, key, unit) in [
                 (spec.cores, quota.cores, "maxCores", "cores"),

@@ -115,6 +115,14 @@ fn a_machine_beyond_a_quota_is_refused_by_every_way_to_ask_for_it() {
         assert!(text.contains(why) && text.contains("`maxCores`"), "{text}");
     }
     assert_eq!(broker.ask(&want(named("small")), &specs), Asked::New);
+    // One that stands in for another that fails serves it too.
+    let mut led = template("c/led", &[]);
+    (led.cores, led.memory_mb, led.fallbacks) = (Some(4), Some(2048), vec![template_id("c/big")]);
+    let specs = [specs.to_vec(), vec![Arc::new(led)]].concat();
+    broker.route(Routing::new(&[]).with(specs.iter()));
+    let led = LeaseAsk { want: named("led"), ..of("l3", "ann", Some("build")) };
+    let Refusal::Forbidden(text) = refused(&mut broker, &specs, &led) else { panic!("let in") };
+    assert!(text.contains("template `c/big`"), "{text}");
     let other = LeaseAsk { want: named("big"), ..of("l2", "bob", None) };
     assert_eq!(broker.ask(&other, &specs), Asked::New, "it is of no group");
 }
@@ -177,7 +185,7 @@ fn a_clock_that_is_set_neither_ends_a_wait_nor_makes_it_longer() {
         admit(&mut broker, &specs, &of("l2", "ann", None));
         let set =
             |seconds: u64| Now { wall: at(seconds).wall.shifted(hours * 3_600_000), ..at(seconds) };
-        let mut overdue = |broker: &mut Broker, seconds: u64| {
+        let overdue = |broker: &mut Broker, seconds: u64| {
             broker.at(set(seconds));
             text(&broker.waited(set(seconds).wall))
         };

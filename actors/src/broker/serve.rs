@@ -49,7 +49,9 @@ impl Broker {
     fn free(&self, kinds: &BTreeSet<SpecId>) -> Vec<Slot> {
         let mut free: Vec<(bool, bool, u64, Slot)> = Vec::new();
         for (agent, view) in kinds.iter().flat_map(|kind| self.agents.free(*kind)) {
-            if let Standing::Free { executors, idle } = view.standing {
+            if let Standing::Free { executors, idle } = view.standing
+                && !self.barred.contains(agent)
+            {
                 let sent = self.book.sent_to(agent);
                 let left = executors.saturating_sub(sent);
                 if left > 0 {

@@ -1,6 +1,6 @@
 //! The broker's mind: leases, agents and room on one page, and what follows from them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::agents::Agents;
@@ -74,6 +74,8 @@ pub struct Broker {
     pub(super) tempo: Tempo,
     /// What bounds leases.
     pub(super) limits: LeaseLimits,
+    /// Agents that nobody is let onto for the moment.
+    pub(super) barred: BTreeSet<AgentId>,
     clock: u64,
     /// How the wall clock went when it was looked at last.
     zero: Option<WallTime>,
@@ -151,6 +153,16 @@ impl Broker {
     /// Leases that began to wait since this was asked last.
     pub fn take_fresh(&mut self) -> Vec<LeaseId> {
         self.book.take_fresh()
+    }
+
+    /// Lets nobody onto an agent while something is written down that would be theirs to know of, or
+    /// lets them again.
+    pub fn bar(&mut self, agent: &AgentId, barred: bool) {
+        if barred {
+            self.barred.insert(agent.clone());
+        } else {
+            self.barred.remove(agent);
+        }
     }
 
     /// Looks whether the wall clock was set, before anything is done at that time.

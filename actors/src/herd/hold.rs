@@ -27,6 +27,8 @@ impl Herd {
             return;
         }
         let hold = owned(hold, by);
+        // Whoever was let onto it meanwhile would find it held for another at their lease's end.
+        self.broker.bar(&agent, hold.is_some());
         let before = self.common.hold_next.on(&agent);
         if let Some(hold) = hold.as_deref() {
             // It is theirs before it is durable, so that nobody else's is accepted meanwhile.
@@ -39,7 +41,9 @@ impl Herd {
             next: None,
             why: None,
         };
-        self.append(body, ctx, move |herd, done, _| {
+        self.append(body, ctx, move |herd, done, ctx| {
+            herd.broker.bar(&agent, false);
+            herd.settle_soon(ctx);
             let holds = &herd.common.hold_next;
             if done.is_err() && holds.on(&agent).as_ref() == hold.as_deref() {
                 holds.set_on(&agent, before);
@@ -67,6 +71,10 @@ impl Herd {
             let stopping = || Refusal::Unavailable("the service is stopping".into());
             if self.broker.stopping() { Err(stopping()) } else { Ok(template) }
         });
+        let template = template.and_then(|template| {
+            self.next_is_theirs(&template, by)?;
+            Ok(template)
+        });
         let template = match template {
             Ok(template) => template,
             Err(refusal) => {
@@ -75,8 +83,17 @@ impl Herd {
             }
         };
         let hold = owned(hold, by);
+        let before = self.common.hold_next.of(&template);
+        if let Some(hold) = hold.as_deref() {
+            // It is theirs before it is durable, so that nobody else's is accepted meanwhile.
+            self.common.hold_next.set(&template, Some(hold.clone()));
+        }
         let body = Body::HoldNextSet { template: template.clone(), hold: hold.clone() };
         self.append(body, ctx, move |herd, done, _| {
+            let holds = &herd.common.hold_next;
+            if done.is_err() && holds.of(&template).as_ref() == hold.as_deref() {
+                holds.set(&template, before);
+            }
             let told = done.map_err(|fault| unavailable(&fault)).map(|_| {
                 tracing::info!(template = %template, held = hold.is_some(), "next failure");
                 herd.show_hold_next(&template, hold.as_deref());
@@ -97,6 +114,19 @@ impl Herd {
         self.hold_is_theirs(agent, by)?;
         let passed = self.common.roster.send(agent, AgentCommand::Retire(reason));
         if passed { Ok(()) } else { Err(Refusal::Unknown(format!("no agent `{agent}` lives"))) }
+    }
+
+    /// Whether no hold waits for the next failure of a template but one of theirs.
+    fn next_is_theirs(&self, template: &TemplateId, by: &By) -> Result<(), Refusal> {
+        let Some(hold) = self.common.hold_next.of(template) else { return Ok(()) };
+        if by.may_change_hold(hold.owner.as_ref()) {
+            return Ok(());
+        }
+        Err(Refusal::Forbidden(format!(
+            "the hold on the next failure of template `{template}` is not of `{}` nor of its \
+             group: the principal that asked for it, its group or an admin may do this",
+            by.principal
+        )))
     }
 
     /// Whether no hold is on an agent but one of theirs.

@@ -242,6 +242,32 @@ fn a_hold_is_its_owners_after_a_start_and_the_admins_where_the_journal_tells_non
     });
 }
 
+/// Lets somebody hold the next failure of a template, or none; says whether it is refused as another's.
+async fn next_forbidden(bed: &Bed, hold: Option<&str>, by: &By) -> bool {
+    let hold = hold.map(|key| Box::new(of_key(key)));
+    let (reply, answer) = oneshot::channel();
+    bed.herd.do_send(HerdCommand::HoldNext { template: "t".into(), hold, by: by.clone(), reply });
+    let answer = answer.await.unwrap();
+    assert!(matches!(answer, Ok(_) | Err(Refusal::Forbidden(_))), "{answer:?}");
+    answer.is_err()
+}
+
+#[test]
+fn a_hold_on_the_next_failure_is_neither_replaced_nor_taken_back_by_another_tenant() {
+    on_paused_system(|| async {
+        let bed = Bed::new(herd(vec![cloud("c", None)], vec![template("c/t", &["x"])]));
+        let (ann, mate, eve) =
+            (by("ann", Some("build")), by("bob", Some("build")), by("eve", None));
+        let both =
+            (next_forbidden(&bed, Some("ann's"), &ann), next_forbidden(&bed, Some("eve's"), &eve));
+        assert_eq!(tokio::join!(both.0, both.1), (false, true));
+        assert!(next_forbidden(&bed, None, &eve).await);
+        assert!(!next_forbidden(&bed, Some("bob's"), &mate).await);
+        assert!(!next_forbidden(&bed, None, &By::admin("root")).await);
+        assert!(!next_forbidden(&bed, Some("eve's"), &eve).await);
+    });
+}
+
 #[test]
 fn the_hold_of_a_next_failure_is_whose_it_was_before() {
     let holds = HoldNext::default();
