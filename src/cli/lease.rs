@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use drover_actors::record::{EXPIRED, LOST, WAITED, is_lost};
 use futures_util::future::BoxFuture;
@@ -43,29 +43,39 @@ pub struct SshJob {
 pub trait RunOverSsh: Send + Sync {
     /// Runs one to its end; gives its exit status (255 when a signal ended it), or why not.
     /// Dropping the future ends the connection.
-    fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, String>>;
+    fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, Cut>>;
+}
+
+/// Why a command has no exit status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// What happened.
+    pub text: String,
+    /// Whether it was sent to the machine before that.
+    pub begun: bool,
 }
 
 /// The way that the command line uses.
 pub(super) struct OverSsh;
 
 impl RunOverSsh for OverSsh {
-    fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, String>> {
-        Box::pin(async move { over_ssh(job).await.map_err(|fault| super::chain(&*fault)) })
+    fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, Cut>> {
+        Box::pin(over_ssh(job))
     }
 }
 
 /// How long a machine may take to answer whose command was cut.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
-/// A login is done or refused within that, where the network is not slow.
-const LOGIN_USUAL: Duration = Duration::from_secs(3);
 /// How long a login may be tried: the agent is ready, so only the network may be slow.
 const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 /// The lease's end cuts the command long before this.
 const COMMAND_LIMIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-async fn over_ssh(job: SshJob) -> Result<u32, Box<dyn std::error::Error + Send + Sync>> {
-    let target = ssh::Target { host: job.host.parse()?, port: job.port, user: job.user };
+async fn over_ssh(job: SshJob) -> Result<u32, Cut> {
+    let before =
+        |fault: &(dyn std::error::Error + 'static)| Cut { text: super::chain(fault), begun: false };
+    let host = job.host.parse().map_err(|fault: std::net::AddrParseError| before(&fault))?;
+    let target = ssh::Target { host, port: job.port, user: job.user };
     let host_key = if job.host_keys.is_empty() {
         ssh::HostKeyPolicy::TrustOnFirst
     } else {
@@ -73,12 +83,13 @@ async fn over_ssh(job: SshJob) -> Result<u32, Box<dyn std::error::Error + Send +
     };
     let deadline = tokio::time::Instant::now() + LOGIN_LIMIT;
     let backoff = ssh::Backoff::default();
-    let session =
-        ssh::connect_until(deadline, &target, &job.key, &host_key, backoff, |_| {}).await?;
+    let session = ssh::connect_until(deadline, &target, &job.key, &host_key, backoff, |_| {});
+    let session = session.await.map_err(|fault| before(&fault))?;
     let limits = ssh::Limits { time: COMMAND_LIMIT, output_bytes_max: 0, keep: ssh::Keep::Last };
     let ran = session.exec(&job.command, None, limits, Some(job.output)).await;
     session.close().await;
-    Ok(ran?.exit.unwrap_or(255))
+    let ran = ran.map_err(|fault| Cut { text: super::chain(&fault), begun: true })?;
+    Ok(ran.exit.unwrap_or(255))
 }
 
 /// How patient the command is with a service that restarts.
@@ -129,7 +140,7 @@ pub(super) async fn lease(
 ) -> Result<u8, CliError> {
     let mut stop = pin!(stop);
     let identity = Identity::of(options)?;
-    let lease = take(leasing, options, &identity, stop.as_mut()).await?;
+    let lease = take(leasing, options, &identity, stop.as_mut(), term).await?;
     let waiting = wait_ready(leasing, lease.clone(), stop.as_mut(), term);
     let waited = match options.wait {
         Some(limit) => tokio::time::timeout(limit, waiting).await.unwrap_or_else(|_| {
@@ -158,12 +169,17 @@ pub(super) async fn lease(
             let ran = tokio::select! {
                 biased;
                 ran = job => ran,
-                how = until_over(leasing, &lease.id) => Ok(Ran::Ended(Err(how), false)),
+                how = until_over(leasing, &lease.id) => {
+                    Ok(Ran::Ended(Err(Cut { text: how, begun: false })))
+                }
             };
             match ran {
                 Ok(Ran::Stopped(code)) => Ok(code),
-                Ok(Ran::Ended(ended, ran)) => {
-                    let cut = ran && !matches!(ended, Ok(status) if status != KILLED);
+                Ok(Ran::Ended(ended)) => {
+                    let cut = match &ended {
+                        Ok(status) => *status == KILLED,
+                        Err(cut) => cut.begun,
+                    };
                     let over = settled(leasing, &lease.id, cut.then_some((&ssh, &identity)));
                     let stopped = tokio::select! {
                         biased;
@@ -190,6 +206,7 @@ async fn take(
     options: &LeaseOptions,
     identity: &Identity,
     mut stop: Pin<&mut impl Future<Output = u8>>,
+    term: &mut Term<'_>,
 ) -> Result<LeaseOut, CliError> {
     let mut ask = LeaseIn {
         template: options.template.clone(),
@@ -219,6 +236,9 @@ async fn take(
             matches!(fault, CallError::NoService { .. }) && tries == leasing.patience.tries;
         if tries <= 1 || never_there || !fault.is_passing() {
             return Err(fault.into());
+        }
+        if tries == leasing.patience.tries {
+            writeln!(term.err, "the lease is not taken yet, trying again: {fault}")?;
         }
         tries -= 1;
         tokio::select! {
@@ -335,9 +355,8 @@ fn say(lease: &LeaseOut, said: &mut String, term: &mut Term<'_>) -> Result<(), C
 
 /// How a command went.
 enum Ran {
-    /// To its end: its exit status, or why there is none; and whether it had begun, as far as that can be
-    /// told.
-    Ended(Result<u32, String>, bool),
+    /// To its end: its exit status, or why there is none.
+    Ended(Result<u32, Cut>),
     /// Somebody wanted an end, with this exit code.
     Stopped(u8),
 }
@@ -352,24 +371,22 @@ async fn run(
 ) -> Result<Ran, CliError> {
     let (output, mut pieces) = mpsc::channel(64);
     let mut running = over.run(job(ssh, identity, command, output));
-    let (mut ended, mut heard, begun) = (None, false, Instant::now());
-    // A login that is refused ends sooner.
-    let ran = |heard: bool| heard || begun.elapsed() >= LOGIN_USUAL;
+    let mut ended = None;
     loop {
         tokio::select! {
             biased;
             code = stop.as_mut() => return Ok(Ran::Stopped(code)),
             piece = pieces.recv() => match (piece, ended.take()) {
                 (Some(piece), before) => {
-                    (ended, heard) = (before, true);
+                    ended = before;
                     print(piece, term)?;
                 }
-                (None, Some(result)) => return Ok(Ran::Ended(result, ran(heard))),
+                (None, Some(result)) => return Ok(Ran::Ended(result)),
                 // The output ended before the command did: only its status is left to come.
                 (None, None) => {
                     return tokio::select! {
                         code = stop.as_mut() => Ok(Ran::Stopped(code)),
-                        result = &mut running => Ok(Ran::Ended(result, ran(heard))),
+                        result = &mut running => Ok(Ran::Ended(result)),
                     };
                 }
             },
@@ -437,7 +454,7 @@ const KILLED: u32 = 255;
 async fn judge(
     client: &Client,
     lease: &str,
-    ended: Result<u32, String>,
+    ended: Result<u32, Cut>,
     mut stop: Pin<&mut impl Future<Output = u8>>,
 ) -> Result<u8, CliError> {
     if !matches!(ended, Ok(status) if status != KILLED) {
@@ -453,7 +470,12 @@ async fn judge(
     }
     match ended {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(255)),
-        Err(fault) => Err(CliError::Failed(format!("the command could not be run: {fault}"))),
+        Err(Cut { text, begun: true }) => {
+            Err(CliError::Failed(format!("the command was cut off: {text}")))
+        }
+        Err(Cut { text, begun: false }) => {
+            Err(CliError::Failed(format!("the command could not be run: {text}")))
+        }
     }
 }
 

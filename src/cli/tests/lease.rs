@@ -11,7 +11,7 @@ use drover_actors::message::HerdCommand;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::super::lease::{Leasing, OverSsh, Patience, lease};
+use super::super::lease::{Cut, Leasing, OverSsh, Patience, lease};
 use super::super::*;
 use super::global;
 use crate::ssh::testing::{self as ssh_testing, TestServer};
@@ -33,17 +33,18 @@ const PATIENCE: Patience = Patience {
 struct Guest {
     jobs: Mutex<Vec<(String, String)>>,
     fails: bool,
+    begun: bool,
     killed: bool,
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     hangs: Mutex<Option<oneshot::Sender<()>>>,
 }
 
 impl RunOverSsh for Guest {
-    fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, String>> {
+    fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, Cut>> {
         let login = format!("{}@{}:{}", job.user, job.host, job.port);
         self.jobs.lock().unwrap().push((login, job.command));
         assert_eq!(job.host_keys.len(), 2);
-        let fails = self.fails;
+        let (fails, begun) = (self.fails, self.begun);
         let status = if self.killed { 255 } else { 7 };
         if let Some(happens) = self.meanwhile.lock().unwrap().take() {
             happens();
@@ -55,7 +56,7 @@ impl RunOverSsh for Guest {
                 pending::<()>().await;
             }
             if fails {
-                return Err("connection reset".into());
+                return Err(Cut { text: "connection reset".into(), begun });
             }
             job.output.send(Output::Stdout("one\n".into())).await.unwrap();
             job.output.send(Output::Stderr("two\n".into())).await.unwrap();
@@ -268,6 +269,18 @@ async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
 }
 
 #[tokio::test]
+async fn a_silent_command_that_is_cut_at_once_waits_for_what_the_service_knows() {
+    let served = Served::new();
+    let guest = Guest { fails: true, begun: true, ..Guest::default() };
+    let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
+    let asked: Vec<String> =
+        guest.jobs.lock().unwrap().iter().map(|(_, command)| command.clone()).collect();
+    assert_eq!(asked, ["true", "true"], "its machine is asked whether it lives");
+    assert_eq!(printed.result.unwrap_err(), "the command was cut off: connection reset");
+    served.stop().await;
+}
+
+#[tokio::test]
 async fn a_command_that_ends_with_255_by_itself_gives_that() {
     let served = Served::new();
     let guest = Guest { killed: true, ..Guest::default() };
@@ -473,6 +486,11 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
     let guest = Guest::default();
     let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
     assert_eq!(printed.result, Ok(7));
+    assert!(
+        printed.err.starts_with("the lease is not taken yet, trying again: "),
+        "{}",
+        printed.err
+    );
     let asks = asks.lock().unwrap().clone();
     assert_eq!(asks.len(), 2);
     assert!(asks[0].key_hash.is_some());
@@ -505,7 +523,7 @@ async fn over_ssh(server: &TestServer, key: &PrivateKey, pin: String, command: &
     (result, out, err)
 }
 
-type Ended = (Result<u32, String>, String, String);
+type Ended = (Result<u32, Cut>, String, String);
 
 #[tokio::test]
 async fn a_command_runs_over_ssh() {
@@ -515,7 +533,10 @@ async fn a_command_runs_over_ssh() {
     let ended = over_ssh(&server, &key, pin(), "echo one; echo two >&2; exit 7").await;
     assert_eq!(ended, (Ok(7), "one\n".into(), "two\n".into()));
     let (refused, ..) = over_ssh(&server, &ssh_testing::key(3), pin(), "true").await;
-    assert!(refused.as_ref().unwrap_err().contains("does not accept the key"), "{refused:?}");
+    let before = |ended: &Result<u32, Cut>| ended.as_ref().unwrap_err().clone();
+    assert!(before(&refused).text.contains("does not accept the key"), "{refused:?}");
+    assert!(!before(&refused).begun, "nothing was sent");
     let (impostor, ..) = over_ssh(&server, &key, key.public_line(""), "true").await;
-    assert!(impostor.as_ref().unwrap_err().contains("host key"), "{impostor:?}");
+    assert!(before(&impostor).text.contains("host key"), "{impostor:?}");
+    assert!(!before(&impostor).begun, "nothing was sent");
 }
