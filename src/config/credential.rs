@@ -1,9 +1,9 @@
 //! The `credentials`: what an id stands for, and where its secret comes from.
 //!
-//! Files with secrets must be readable by their owner alone.
+//! Files with secrets must be readable by their owner alone, and root's by one group besides.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -21,6 +21,8 @@ use crate::demand::github::{AppSpec, parse_key};
 use crate::pve::Login;
 use crate::ssh::PrivateKey;
 
+/// Where a unit loads credentials from, beside the YAML.
+pub(super) const BESIDE: &str = "credentials";
 /// The largest secret read.
 const LARGEST: u64 = 64 * 1024;
 /// The largest file read that is no secret, such as a system's whole bundle of certificates.
@@ -150,8 +152,13 @@ impl Vault<'_> {
 
     /// A word in the place of a secret whose file is about to be made.
     fn secret_to_come(&self, layer: &Layer) -> Option<SecretString> {
-        let name = layer.text("secretFile").filter(|_| self.environment.is_secretless())?;
-        let path = self.path(layer.fault("secretFile", "").place, name);
+        if !self.environment.is_secretless() {
+            return None;
+        }
+        let path = match layer.text("secretFile") {
+            Some(name) => self.path(layer.fault("secretFile", "").place, name),
+            None => self.handed_over(layer, layer.text("systemdCredential")?).ok()?.0,
+        };
         (!path.exists()).then(|| "to-come".into())
     }
 
@@ -201,20 +208,40 @@ impl Vault<'_> {
     }
 
     fn systemd(&mut self, layer: &Layer, name: &str) -> Result<String, Fault> {
-        let key = "systemdCredential";
-        let Some(directory) = self.environment.get("CREDENTIALS_DIRECTORY") else {
-            return Err(layer
-                .fault(key, "drover was not started by systemd with credentials")
-                .help(format!("add `LoadCredential={name}:/path` to the unit")));
+        let (path, by_systemd) = self.handed_over(layer, name)?;
+        self.inputs.push(path.clone());
+        let shown = path.display();
+        let read = if by_systemd {
+            file::read_text(&path, LARGEST)
+                .map_err(|error| format!("credential `{name}` can not be read: {error}"))
+        } else {
+            self.private_text(&path).map_err(|(text, _)| {
+                format!("credential `{name}`: systemd did not start drover, and {text}")
+            })
         };
+        read.map_err(|message| {
+            let unit = format!("`LoadCredential={name}:{shown}`");
+            let help = match by_systemd {
+                true => format!("add `LoadCredential={name}:/path` to the unit"),
+                false => format!("put the secret there, mode 0600, and {unit} into the unit"),
+            };
+            layer.fault("systemdCredential", message).help(help)
+        })
+    }
+
+    /// The file of a credential, and whether systemd hands it over. In a shell it is what the unit
+    /// loads, in `credentials` beside the YAML.
+    fn handed_over(&self, layer: &Layer, name: &str) -> Result<(PathBuf, bool), Fault> {
+        let key = "systemdCredential";
         if name.contains('/') || name.starts_with('.') {
             return Err(layer.fault(key, format!("`{name}` is no credential's name")));
         }
-        let path = Path::new(directory).join(name);
-        self.inputs.push(path.clone());
-        file::read_text(&path, LARGEST).map_err(|error| {
-            let message = format!("credential `{name}` can not be read: {error}");
-            layer.fault(key, message).help(format!("add `LoadCredential={name}:/path` to the unit"))
+        Ok(match self.environment.get("CREDENTIALS_DIRECTORY") {
+            Some(directory) => (Path::new(directory).join(name), true),
+            None => {
+                let beside = self.path(layer.fault(key, "").place, BESIDE);
+                (beside.join(name), false)
+            }
         })
     }
 
@@ -222,25 +249,41 @@ impl Vault<'_> {
     fn private_file(&mut self, layer: &Layer, key: &str, name: &str) -> Result<String, Fault> {
         let path = self.path(layer.fault(key, "").place, name);
         self.inputs.push(path.clone());
-        let shown = path.display();
-        let unreadable = |error: &io::Error| {
-            let help = if error.kind() != io::ErrorKind::NotFound {
-                "check that drover's user owns it"
-            } else if layer.has("tokenId") {
-                "put the token's secret there, mode 0600, drover's user its owner; \
-                 `drover setup rights` makes both"
-            } else {
-                "put it there, mode 0600, drover's user its owner"
+        self.private_text(&path).map_err(|(text, trouble)| {
+            let help = match trouble {
+                Trouble::Open if path.is_dir() => "name a file in it".to_owned(),
+                Trouble::Open => format!("run `chmod 600 {}`", path.display()),
+                Trouble::Denied => {
+                    "let drover's user own it, or give it to root and drover's group \
+                     with mode 0640"
+                        .into()
+                }
+                Trouble::Absent if layer.has("tokenId") => {
+                    "put the token's secret there, mode 0600, drover's user its owner; \
+                     `drover setup rights` makes both"
+                        .into()
+                }
+                Trouble::Absent => "put it there, mode 0600, drover's user its owner".into(),
             };
-            layer.fault(key, format!("`{shown}` can not be read: {error}")).help(help)
+            layer.fault(key, text).help(help)
+        })
+    }
+
+    /// The text of a secret's file, or what is wrong with it.
+    fn private_text(&self, path: &Path) -> Result<String, (String, Trouble)> {
+        let shown = path.display();
+        let unreadable = |error: io::Error| {
+            let absent = error.kind() == io::ErrorKind::NotFound;
+            let trouble = if absent { Trouble::Absent } else { Trouble::Denied };
+            (format!("`{shown}` can not be read: {error}"), trouble)
         };
-        let mode = fs::metadata(&path).map_err(|error| unreadable(&error))?.permissions().mode();
-        if mode & 0o077 != 0 {
-            return Err(layer
-                .fault(key, format!("`{shown}` can be read by others (mode {:04o})", mode & 0o7777))
-                .help(format!("run `chmod 600 {shown}`")));
+        let known = fs::metadata(path).map_err(unreadable)?;
+        let mode = known.permissions().mode() & 0o7777;
+        if !is_private(mode, known.uid()) {
+            let text = format!("`{shown}` can be read by others (mode {mode:04o})");
+            return Err((text, Trouble::Open));
         }
-        file::read_text(&path, LARGEST).map_err(|error| unreadable(&error))
+        file::read_text(path, LARGEST).map_err(unreadable)
     }
 
     /// The text of a file that is no secret.
@@ -291,6 +334,21 @@ impl Vault<'_> {
             }
         }
     }
+}
+
+/// Why a secret's file is of no use.
+#[derive(Clone, Copy)]
+enum Trouble {
+    Absent,
+    Denied,
+    Open,
+}
+
+/// Whether a secret's file is for drover alone: root may let a group read what it owns, as PostgreSQL
+/// has it for its server's key (`ssl_key_file`).
+pub(super) fn is_private(mode: u32, owner: u32) -> bool {
+    let open = if owner == 0 { 0o037 } else { 0o077 };
+    mode & open == 0
 }
 
 fn kind_of(node: &Node) -> Option<(&str, Place)> {

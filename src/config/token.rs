@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::credential::BESIDE;
 use super::fault::Place;
 use super::node::{Entry, Value};
 use super::source::Sources;
@@ -98,10 +99,14 @@ pub fn token_place(
         let secret = scalar(entry, "secretFile");
         let Some(file) = sources.file(token_at.file) else { continue };
         let resolve = |(name, _): &(String, Place)| base_of(environment, &file.path, name);
+        // What the unit hands over lies beside the YAML.
+        let credential = scalar(entry, "systemdCredential")
+            .filter(|_| environment.get("CREDENTIALS_DIRECTORY").is_none())
+            .map(|(name, _)| base_of(environment, &file.path, BESIDE).join(name));
         places.push(TokenPlace {
             credential: entry.key.clone(),
             token: text,
-            secret_file: secret.as_ref().map(resolve),
+            secret_file: secret.as_ref().map(resolve).or(credential),
             written: secret.as_ref().map(|(name, _)| name.clone()),
             token_at,
             secret_at: secret.map(|(_, place)| place),

@@ -88,6 +88,20 @@ impl Patient<'_> {
         answers
     }
 
+    /// Warns where one endpoint stands for several nodes.
+    pub(super) fn only_endpoint(&mut self, online: &[NodeName]) {
+        let ([only], true) = (self.connection.endpoints.as_slice(), online.len() > 1) else {
+            return;
+        };
+        let text = format!(
+            "is the only one, and the cluster has {} nodes: nothing is served while it is down",
+            online.len()
+        );
+        let urls: Vec<_> = online.iter().map(|node| format!("\"https://{node}:8006\"")).collect();
+        let mend = format!("in the YAML, by names that resolve: apiUrls: [{}]", urls.join(", "));
+        self.report.warn(format!("endpoint {only}"), text, [mend]);
+    }
+
     async fn certificate(&mut self, endpoint: &Endpoint) {
         let about = format!("certificate of {endpoint}");
         let Some(shown) = self.ways.certificates.look(endpoint, self.connection).await else {

@@ -141,6 +141,7 @@ impl Patient<'_> {
             return;
         }
         let Some((release, online)) = self.cluster().await else { return };
+        self.only_endpoint(&online);
         self.clocks(&online).await;
         let token = self.token().await;
         if token.as_ref().is_some_and(|login| login.powerless) {
@@ -164,6 +165,7 @@ impl Patient<'_> {
         self.bridges(&cluster).await;
         self.usable(&cluster, &templates, before);
         self.pools().await;
+        self.poolless();
         self.ids().await;
     }
 

@@ -123,6 +123,19 @@ impl Patient<'_> {
         }
     }
 
+    /// Warns of templates without a pool: rights on their agents are rights on every guest.
+    pub(super) fn poolless(&mut self) {
+        let all = self.specs();
+        let without = all.iter().filter(|spec| spec.target_pool.is_none());
+        let names: Vec<_> = without.map(|spec| format!("`{}`", spec.id.name)).collect();
+        if names.is_empty() {
+            return;
+        }
+        let text = format!("is not set for {}: drover may change every guest", names.join(", "));
+        let mend = format!("in the YAML: targetPool: ci; then: {}", self.set_up(""));
+        self.report.warn("targetPool", text, [mend]);
+    }
+
     /// How many ids of the cloud's range are free, as far as guests may be seen.
     pub(super) async fn ids(&mut self) {
         let (floor, ceiling) = (self.cloud.vmid_floor.0, self.cloud.vmid_ceiling.0);

@@ -1,17 +1,38 @@
 //! Files of secrets: for their owner alone, and whole or not at all.
 
+use std::fs::Permissions;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
+/// The group that the unit runs drover in.
+const GROUP: &str = "drover";
+
 /// Writes a secret into a file that only its owner can read; what was there before is replaced at
-/// once.
+/// once. A file that root makes the service's group may read, where there is one.
 ///
 /// # Errors
 /// The system's reason; the file is then as it was.
 pub fn write_secret(path: &Path, secret: &SecretString) -> io::Result<()> {
+    let group = if rustix::process::geteuid().is_root() { service_group() } else { None };
+    write_for(path, secret, group)
+}
+
+/// The number of the service's group, by the machine's own table.
+fn service_group() -> Option<u32> {
+    let table = std::fs::read_to_string("/etc/group").ok()?;
+    group_in(&table, GROUP)
+}
+
+/// The number of a group in a table of lines `NAME:PASSWORD:NUMBER:MEMBERS` (group(5)).
+fn group_in(table: &str, name: &str) -> Option<u32> {
+    let line = table.lines().find(|line| line.split(':').next() == Some(name))?;
+    line.split(':').nth(2)?.parse().ok()
+}
+
+fn write_for(path: &Path, secret: &SecretString, group: Option<u32>) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.drover-{}", std::process::id()));
     let done = (|| {
@@ -26,6 +47,10 @@ pub fn write_secret(path: &Path, secret: &SecretString) -> io::Result<()> {
             let (user, group) = (Some(known.uid()), Some(known.gid()));
             // Only root may; for others it is their own file anyway.
             let _ = std::os::unix::fs::chown(&beside, user, group);
+            file.set_permissions(Permissions::from_mode(0o600 | known.mode() & 0o040))?;
+        } else if group.is_some() {
+            std::os::unix::fs::chown(&beside, None, group)?;
+            file.set_permissions(Permissions::from_mode(0o640))?;
         }
         std::fs::rename(&beside, path)
     })();
@@ -39,7 +64,7 @@ pub fn write_secret(path: &Path, secret: &SecretString) -> io::Result<()> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
 
@@ -50,12 +75,33 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         for secret in ["one", "two"] {
-            write_secret(&path, &secret.to_owned().into()).unwrap();
+            write_for(&path, &secret.to_owned().into(), None).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{secret}\n"));
             let mode = std::fs::metadata(&path).unwrap().permissions().mode();
             assert_eq!(mode & 0o7777, 0o600);
         }
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
         assert!(write_secret(Path::new("/nowhere/token"), &"x".to_owned().into()).is_err());
+    }
+
+    #[test]
+    fn a_new_secret_of_root_is_for_the_services_group_too_and_stays_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        // Whoever plays this may give a file to a group of their own.
+        let own = rustix::process::getegid().as_raw();
+        for secret in ["one", "two"] {
+            let group = Some(own).filter(|_| secret == "one");
+            write_for(&path, &secret.to_owned().into(), group).unwrap();
+            let known = std::fs::metadata(&path).unwrap();
+            assert_eq!((known.mode() & 0o7777, known.gid()), (0o640, own), "{secret}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_found_by_its_whole_name() {
+        let table = "root:x:0:\ndrover-dev:x:7:\ndrover:x:998:ann\n";
+        assert_eq!(group_in(table, "drover"), Some(998));
+        assert_eq!(group_in("root:x:0:\n", "drover"), None);
     }
 }

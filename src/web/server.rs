@@ -1,7 +1,7 @@
 //! Sockets and threads of the web: binding, serving, stopping.
 
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -187,6 +187,11 @@ fn bind_unix(path: &Path, mode: u32) -> Result<(UnixListener, u32), StartError> 
         }
         fs::remove_file(path).map_err(failed)?;
     }
+    // A runtime directory goes at each boot, and without a unit nobody else makes it.
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        let made = fs::DirBuilder::new().mode(0o755).create(parent);
+        made.or_else(|error| if parent.is_dir() { Ok(()) } else { Err(error) }).map_err(failed)?;
+    }
     let listener = UnixListener::bind(path).map_err(failed)?;
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed)?;
     let uid = fs::metadata(path).map_err(failed)?.uid();
@@ -219,6 +224,11 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
         drop(listen(&stale).ok().unwrap());
         assert!(!stale.exists());
+        // The directory is made, and none above it.
+        let run = served.directory.path().join("run");
+        drop(listen(&run.join("drover.sock")).ok().unwrap());
+        assert_eq!(std::fs::metadata(&run).unwrap().permissions().mode() & 0o777, 0o755);
+        assert!(matches!(listen(&run.join("a/b/drover.sock")), Err(StartError::Bind { .. })));
         served.stop().await;
     }
 

@@ -341,6 +341,27 @@ async fn a_command_that_mends_several_things_is_told_once() {
     insta::assert_snapshot!(told);
 }
 
+#[tokio::test(start_paused = true)]
+async fn one_endpoint_of_several_nodes_and_agents_without_a_pool_are_told() {
+    let mut setup = setup(PveVersion::V8_4, "");
+    for (_, keys) in &mut setup.templates {
+        *keys = keys.replace("targetPool: ci, ", "");
+    }
+    let world = World::new(setup);
+    let (checked, rack) = (world.setup.checked(), CloudId::new("rack"));
+    let mut connection = checked.connections[&rack].clone();
+    connection.endpoints.truncate(1);
+    let (dialer, certificates) = (world.dialer(), certificate(100));
+    let ways =
+        Ways { dialer: &dialer, certificates: &certificates, clock: &|| EPOCH, config: None };
+    insta::assert_snapshot!(amiss(examine(ways, &checked.herd, &rack, &connection).await), @r#"
+    warn  endpoint https://pve1:8006: is the only one, and the cluster has 3 nodes: nothing is served while it is down
+          > in the YAML, by names that resolve: apiUrls: ["https://pve1:8006", "https://pve2:8006", "https://pve3:8006"]
+    warn  targetPool: is not set for `linux`: drover may change every guest
+          > in the YAML: targetPool: ci; then: drover setup rights --cloud rack --user root@pam
+    "#);
+}
+
 // Invariant: an endpoint that does not answer is told with what is to be looked at.
 
 /// Ways on which every connection fails so.

@@ -45,7 +45,7 @@ impl Scene {
         for name in ["ed25519", "ed25519_locked", "ed25519_pkcs8", "ecdsa", "rsa"] {
             scene.put(name, 0o600, &fs::read_to_string(keys.join(name)).unwrap());
         }
-        scene.put("wide", 0o640, &fs::read_to_string(keys.join("ed25519")).unwrap());
+        scene.put("wide", 0o644, &fs::read_to_string(keys.join("ed25519")).unwrap());
         scene.put("token", 0o600, "5f0c8d36-8b0e-4f6e-9c57-2d0f3c1a7b11\n");
         scene.put("jenkins", 0o600, "11f0a7bd5c\n");
         scene.put("git", 0o600, "d6b1c1a4f1c54bb7a4b4\n");
@@ -58,6 +58,7 @@ impl Scene {
 
     fn put(&self, name: &str, mode: u32, text: &str) {
         let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }

@@ -3,6 +3,7 @@
 use drover_actors::id::CloudId;
 use secrecy::ExposeSecret;
 
+use super::super::credential::is_private;
 use super::*;
 use crate::pve::Login;
 
@@ -54,9 +55,10 @@ fn a_secret_that_is_not_there_is_a_fault() {
     let scene = Scene::new();
     for (source, message) in [
         ("secretFile: empty", "the secret is empty"),
-        ("secretFile: wide", "can be read by others (mode 0640)"),
+        ("secretFile: wide", "can be read by others (mode 0644)"),
         ("secretFile: nowhere", "can not be read"),
-        ("systemdCredential: token", "not started by systemd"),
+        ("systemdCredential: token", "systemd did not start drover"),
+        ("systemdCredential: ../token", "is no credential's name"),
         ("secretFile: token, secretEnv: X", "secretFile and secretEnv contradict"),
         ("kind: proxmoxToken", "given twice"),
     ] {
@@ -65,6 +67,33 @@ fn a_secret_that_is_not_there_is_a_fault() {
     }
     let none = with_cloud("{}").replacen(", secretFile: token", "", 1);
     assert!(scene.faults(&none).contains("none of secretFile, secretEnv"));
+}
+
+#[test]
+fn a_credential_of_the_unit_is_read_beside_the_yaml_where_systemd_did_not_start_drover() {
+    let scene = Scene::new();
+    scene.put("credentials/proxmox-token", 0o600, "beside\n");
+    let checked = scene.good(&with_secret("systemdCredential: proxmox-token"));
+    assert_eq!(token(&checked), "beside");
+    scene.put("credentials/proxmox-token", 0o604, "beside\n");
+    let shown = scene.faults(&with_secret("systemdCredential: proxmox-token"));
+    assert!(shown.contains("can be read by others (mode 0604)"), "{shown}");
+}
+
+#[test]
+fn a_secret_of_root_may_be_its_services_group_to_read_and_nobody_elses() {
+    for (mode, root, others) in [
+        (0o600, true, true),
+        (0o400, true, true),
+        (0o640, true, false),
+        (0o440, true, false),
+        (0o660, false, false),
+        (0o644, false, false),
+        (0o601, false, false),
+    ] {
+        let found = (is_private(mode, 0), is_private(mode, 1000));
+        assert_eq!(found, (root, others), "{mode:o}");
+    }
 }
 
 // Invariant: a private key is read in each of its forms, and its public line is that of OpenSSH.
