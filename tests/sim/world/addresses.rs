@@ -16,6 +16,11 @@ pub struct Addresses {
 }
 
 impl Addresses {
+    /// The clock of the service was set while it could not write that down: for it the rests are over.
+    pub fn forget_rests(&mut self) {
+        self.resting.clear();
+    }
+
     /// Takes a record in; says what is wrong with it.
     pub fn record(&mut self, body: &Body) -> Option<String> {
         let now = Instant::now();

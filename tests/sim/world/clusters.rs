@@ -32,7 +32,8 @@ pub fn host(node: &str, cluster: usize) -> String {
     if cluster == 0 { node.to_owned() } else { format!("{node}.c{}", cluster + 1) }
 }
 
-fn whose(host: &str) -> (&str, usize) {
+/// The node that a host stands for, and the number of its cluster.
+pub fn whose(host: &str) -> (&str, usize) {
     match host.rsplit_once(".c") {
         Some((node, number)) => (node, number.parse::<usize>().unwrap() - 1),
         None => (host, 0),

@@ -17,6 +17,8 @@ use super::eye::Socket;
 
 /// How long a login takes.
 const LOGIN: Duration = Duration::from_millis(300);
+/// How long a change of the keys in a guest takes, from when they are read until they are written.
+const CHANGE: Duration = Duration::from_millis(100);
 /// Longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -140,6 +142,15 @@ impl Scripted {
         script.mute.remove(&vmid);
     }
 
+    /// Changes the keys in a guest as an editor of a file does: of two changes at once the one that
+    /// ends first is lost. Scripts in real guests take a lock; that nobody needs it is held here.
+    async fn edit(&self, vmid: u32, change: impl FnOnce(&mut BTreeSet<String>)) {
+        let mut keys = self.admitted(vmid);
+        change(&mut keys);
+        tokio::time::sleep(CHANGE).await;
+        self.script.lock().unwrap().admitted.insert(vmid, keys);
+    }
+
     /// The guest at an address, and its host key, once it can be logged in to.
     async fn login(self, target: ShellTarget, limit: Duration) -> Result<(u32, String), Fault> {
         tokio::time::sleep(LOGIN.min(limit)).await;
@@ -238,11 +249,10 @@ impl Shell for Scripted {
             if let Some(eye) = shell.socket.eye() {
                 eye.key(&lease, vmid);
             }
-            let mut script = shell.script.lock().unwrap();
             if brings {
-                script.brought.push(lease.clone());
+                shell.script.lock().unwrap().brought.push(lease.clone());
             }
-            script.admitted.entry(vmid).or_default().insert(lease);
+            shell.edit(vmid, |keys| _ = keys.insert(lease)).await;
             Ok(())
         }
         .boxed()
@@ -252,7 +262,7 @@ impl Shell for Scripted {
         let (shell, lease) = (self.clone(), lease.to_owned());
         async move {
             let (vmid, _) = shell.clone().login(target, limit).await?;
-            shell.script.lock().unwrap().admitted.entry(vmid).or_default().remove(&lease);
+            shell.edit(vmid, |keys| _ = keys.remove(&lease)).await;
             Ok(())
         }
         .boxed()

@@ -11,7 +11,11 @@ use futures_util::future::{BoxFuture, pending};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::clusters::whose;
 use super::eye::Socket;
+
+/// Questions to guest agents that may run at once on a node.
+const QUESTIONS: u32 = 2;
 
 /// When a held call is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +37,10 @@ struct Seen {
     sprung: bool,
     /// Calls under way by the node they are about, and the most there were.
     under_way: BTreeMap<String, (u32, u32)>,
+    /// Questions to guest agents under way by the cluster and the node that does their work.
+    questions: BTreeMap<(usize, String), u32>,
+    /// Where there were more at once than may be.
+    crowded: Option<(usize, String)>,
 }
 
 /// What went over the wire.
@@ -103,16 +111,30 @@ impl Tally {
         peaks
     }
 
+    /// Where more questions to guest agents were under way at once than may be: each holds one of the
+    /// few workers of its node for seconds.
+    pub fn crowded(&self) -> Option<(usize, String)> {
+        self.seen().crowded.clone()
+    }
+
     /// A call is under way until what is given is dropped.
-    fn begin(&self, path: &str) -> UnderWay {
+    fn begin(&self, cluster: usize, path: &str) -> UnderWay {
         let node = path.strip_prefix("/nodes/").and_then(|rest| rest.split('/').next());
         let node = node.unwrap_or_default().to_owned();
         let mut seen = self.seen();
+        let question = path.contains("/agent/").then(|| (cluster, node.clone()));
+        if let Some(place) = &question {
+            let now = seen.questions.entry(place.clone()).or_default();
+            *now += 1;
+            if *now > QUESTIONS {
+                seen.crowded.get_or_insert_with(|| place.clone());
+            }
+        }
         let (now, peak) = seen.under_way.entry(node.clone()).or_default();
         *now += 1;
         *peak = (*peak).max(*now);
         drop(seen);
-        UnderWay { tally: self.clone(), node }
+        UnderWay { tally: self.clone(), node, question }
     }
 
     /// Guests for which more than one clone was asked for.
@@ -161,13 +183,17 @@ impl Tally {
 struct UnderWay {
     tally: Tally,
     node: String,
+    question: Option<(usize, String)>,
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        if let Some((now, _)) = self.tally.seen().under_way.get_mut(&self.node) {
+        let mut seen = self.tally.seen();
+        if let Some((now, _)) = seen.under_way.get_mut(&self.node) {
             *now -= 1;
         }
+        let question = self.question.as_ref().and_then(|place| seen.questions.get_mut(place));
+        question.into_iter().for_each(|now| *now -= 1);
     }
 }
 
@@ -186,12 +212,14 @@ impl<D: Dialer> Dialer for Tallied<D> {
         connection: &Connection,
     ) -> Result<Arc<dyn Transport>, PveError> {
         let inner = self.dialer.dial(endpoint, connection)?;
-        Ok(Arc::new(Way { inner, tally: self.tally.clone() }))
+        let cluster = whose(endpoint.host()).1;
+        Ok(Arc::new(Way { inner, cluster, tally: self.tally.clone() }))
     }
 }
 
 struct Way {
     inner: Arc<dyn Transport>,
+    cluster: usize,
     tally: Tally,
 }
 
@@ -201,7 +229,7 @@ impl Transport for Way {
             eye.request(&request);
         }
         let hold = self.tally.note(&request);
-        let under_way = self.tally.begin(&request.path);
+        let under_way = self.tally.begin(self.cluster, &request.path);
         let (answer, tally) = (self.inner.send(request), self.tally.clone());
         async move {
             if hold == Some(Hold::Call) {

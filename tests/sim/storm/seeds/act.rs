@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use super::plan::{CLOUDS, Deed, Lie, QuirkName, SOURCES, Stranger, TEMPLATES};
 use super::run::{Failure, Play};
+use super::seen::Live;
 use super::stage;
 use crate::world::World;
 use crate::world::ci::Habit;
@@ -111,6 +112,20 @@ impl Play {
             Deed::PowerOff(pick) => {
                 if let Some((_, vmid)) = self.guest(pick, false) {
                     self.world.guests.power_off(vmid);
+                }
+            }
+            Deed::Perish { pick, hang, after, who } => {
+                let Some(template) = self.rested(pick) else { return Ok(()) };
+                for vmid in self.idle(template) {
+                    if hang > 0 {
+                        self.world.shell.hang(vmid, seconds(hang));
+                    } else {
+                        self.world.sides.side(vmid).kill_guest(vmid).await;
+                    }
+                }
+                self.run_to(self.world.elapsed() + Duration::from_millis(after)).await?;
+                for who in [who, who + 1] {
+                    self.askers.want(who, template, true, 60);
                 }
             }
             Deed::Remove(pick) => {
@@ -253,10 +268,30 @@ impl Play {
 
     /// One of the agents whose guest is there; only one that nobody works on, when `quiet`.
     fn guest(&self, pick: usize, quiet: bool) -> Option<(AgentId, u32)> {
+        let works = |live: &Live| matches!(&*live.state, "Ready" | "Leased");
+        let fits = self.guests(|live| !quiet || works(live));
+        fits.get(pick % fits.len().max(1)).cloned()
+    }
+
+    /// One of the templates that have idle agents.
+    fn rested(&self, pick: usize) -> Option<usize> {
+        let has = |number: &usize| !self.idle(*number).is_empty();
+        let fits: Vec<usize> = (0..TEMPLATES.len()).filter(has).collect();
+        fits.get(pick % fits.len().max(1)).copied()
+    }
+
+    /// The guests of a template's idle agents, on whatever cloud.
+    fn idle(&self, template: usize) -> Vec<u32> {
+        let own = |live: &Live| &*live.template.name == TEMPLATES[template];
+        let idle = self.guests(|live| live.state == "Ready" && own(live));
+        idle.into_iter().map(|(_, vmid)| vmid).collect()
+    }
+
+    /// The agents whose guest is there, as far as they are such ones.
+    fn guests(&self, such: impl Fn(&Live) -> bool) -> Vec<(AgentId, u32)> {
         let live = self.watch.live();
-        let fits: Vec<(AgentId, u32)> = live
-            .into_iter()
-            .filter(|(_, live)| !quiet || matches!(&*live.state, "Ready" | "Leased"))
+        live.into_iter()
+            .filter(|(_, live)| such(live))
             .filter_map(|(agent, live)| Some((agent, live.vmid.filter(|_| live.recorded)?)))
             .filter(|(_, vmid)| !self.watch.is_stranger(*vmid))
             .filter(|(agent, vmid)| {
@@ -265,8 +300,7 @@ impl Play {
                     config.get("name").is_some_and(|name| name.ends_with(agent.as_str()))
                 })
             })
-            .collect();
-        fits.get(pick % fits.len().max(1)).cloned()
+            .collect()
     }
 
     /// How many clusters there are.

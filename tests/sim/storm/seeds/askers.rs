@@ -1,5 +1,8 @@
 //! Those who ask for leases: each asks again after a crash under the same idempotency key, as a
 //! client of the lease API does, and so knows in the end what became of its lease.
+//!
+//! They are several tenants, two of which share a group. Leases are ended and renewed by their own
+//! tenant or by the other one of its group, and whoever else tries to is refused.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,6 +34,32 @@ struct Asker {
     ends: Ends,
     ending: Option<Receiver<Result<(), Refusal>>>,
     renewing: Option<(Duration, Receiver<Result<WallTime, Refusal>>)>,
+    /// Whether the lease was served when somebody else last tried to end and to renew it.
+    meddled: Option<bool>,
+    meddling: Option<(Receiver<Result<(), Refusal>>, Receiver<Result<WallTime, Refusal>>)>,
+}
+
+/// Tenants.
+const TENANTS: u32 = 3;
+/// The first so many of them share a group.
+const GROUPED: u32 = 2;
+
+/// A tenant.
+fn tenant(number: u32) -> By {
+    let number = number % TENANTS;
+    let group = (number < GROUPED).then(|| "build".to_owned());
+    By { principal: format!("tenant {number}"), group, all: false }
+}
+
+/// Who ends and renews the lease of an asker: its tenant, or the other one of its group.
+fn friend(who: u32) -> By {
+    let own = who % TENANTS;
+    tenant(if own < GROUPED && who % 2 == 0 { GROUPED - 1 - own } else { own })
+}
+
+/// One who has nothing to do with the leases of an asker.
+fn stranger(who: u32) -> By {
+    tenant(if who % TENANTS < GROUPED { GROUPED } else { 0 })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,7 +110,7 @@ impl Askers {
         let Some(lease) = asker.lease.clone().filter(|_| world.runs()) else { return };
         let (reply, answer) = oneshot::channel();
         let ttl = Duration::from_secs(ttl);
-        world.send(HerdCommand::Renew { lease, ttl, by: By::admin("test"), reply });
+        world.send(HerdCommand::Renew { lease, ttl, by: friend(who), reply });
         asker.renewing = Some((ttl, answer));
     }
 
@@ -94,6 +123,7 @@ impl Askers {
     pub fn cut(&mut self) {
         for asker in self.0.values_mut() {
             (asker.asking, asker.ending, asker.renewing) = (None, None, None);
+            asker.meddling = None;
         }
     }
 
@@ -102,6 +132,7 @@ impl Askers {
         for (who, asker) in &mut self.0 {
             asker.hear(watch);
             if world.runs() {
+                asker.meddle(*who, world, watch);
                 asker.speak(*who, world, watch);
             }
         }
@@ -167,6 +198,13 @@ impl Asker {
                 Err(oneshot::error::TryRecvError::Empty) => {}
             }
         }
+        if let Some((release, renewal)) = &mut self.meddling {
+            let (ended, renewed) = (release.try_recv(), renewal.try_recv());
+            if matches!(ended, Ok(Ok(()))) || matches!(renewed, Ok(Ok(_))) {
+                let text = format!("{:?} is changed by another tenant", self.lease);
+                watch.complain("leases-are-their-tenants", text);
+            }
+        }
         let renewed = self.renewing.as_mut().map(|(_, answer)| answer.try_recv());
         if renewed.is_some_and(|answer| answer != Err(oneshot::error::TryRecvError::Empty)) {
             self.renewing = None;
@@ -189,7 +227,7 @@ impl Asker {
                     let (reply, answer) = oneshot::channel();
                     world.send(HerdCommand::Release {
                         lease: lease.clone(),
-                        by: By::admin("test"),
+                        by: friend(who),
                         reply,
                     });
                     self.ending = Some(answer);
@@ -199,14 +237,32 @@ impl Asker {
         }
     }
 
+    /// Another tenant tries to end the lease and to renew it, once while it waits and once after that.
+    fn meddle(&mut self, who: u32, world: &World, watch: &Watch) {
+        let Some(lease) = self.lease.clone() else { return };
+        let served = watch.lease(&lease).is_some_and(|seen| seen.served);
+        if self.meddled == Some(served) || self.ending.is_some() {
+            return;
+        }
+        self.meddled = Some(served);
+        let ((reply, ended), (answer, renewed)) = (oneshot::channel(), oneshot::channel());
+        let (by, ttl) = (stranger(who), Duration::from_secs(1));
+        let renewal =
+            HerdCommand::Renew { lease: lease.clone(), ttl, by: by.clone(), reply: answer };
+        world.send(renewal);
+        world.send(HerdCommand::Release { lease, by, reply });
+        self.meddling = Some((ended, renewed));
+    }
+
     fn ask(&mut self, who: u32, world: &World) {
         let Some(want) = self.want.clone() else { return };
         self.tries += 1;
         let (reply, answer) = oneshot::channel();
+        let By { principal, group, .. } = tenant(who);
         let ask = LeaseAsk {
             lease: LeaseId::new(format!("lease-{who}-{}", self.tries)),
             want,
-            principal: "storm".into(),
+            principal,
             // Some come again, and get what they had if that is clean by then.
             owner: format!("asker {}", who % 3),
             ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap(),
@@ -217,7 +273,7 @@ impl Asker {
             source: None,
             whole: false,
             user_data: who % 2 == 1,
-            group: None,
+            group,
             wait_ms: None,
         };
         world.send(HerdCommand::Lease { ask: Box::new(ask), reply });

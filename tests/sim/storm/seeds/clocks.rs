@@ -10,7 +10,7 @@ use drover_actors::time::WallTime;
 use super::draw::one_of;
 use super::plan::{Deed, Event, Plan};
 use super::seen::Seen;
-use super::watch::Watch;
+use super::watch::{REST, Watch};
 
 /// Whole weeks leave windows of schedules where they were; what is short is no step, or hardly one.
 const STEPS: [i64; 6] = [-7 * 24 * 3600, -600, -8, 20, 600, 7 * 24 * 3600];
@@ -18,6 +18,8 @@ const STEPS: [i64; 6] = [-7 * 24 * 3600, -600, -8, 20, 600, 7 * 24 * 3600];
 const BEFORE: u64 = 50;
 /// More milliseconds than this are a step.
 const STEP: u64 = 10_000;
+/// Nothing of a storm is further ahead, but by a clock that was set.
+const DAY: Duration = Duration::from_secs(24 * 3600);
 /// How long a lease may last beyond its end where nothing is in the way.
 const LATE: Duration = Duration::from_secs(60);
 
@@ -47,8 +49,14 @@ impl Watch {
         if by_ms > 0 {
             seen.harmed = true;
         }
+        // A step that was not written down makes rests shorter, and ends lie too far ahead.
+        seen.freed.retain(|_, freed| *freed + REST > now);
+        if by_ms.unsigned_abs() > STEP {
+            seen.addresses.forget_rests();
+        }
+        let ahead = seen.times().filter(|time| **time > now + DAY);
+        ahead.for_each(|time| *time = now);
         if by_ms < 0 {
-            seen.times().for_each(|time| *time = (*time).min(now));
             let spans = seen.leases.values_mut().filter_map(|lease| lease.ends.as_mut());
             spans.for_each(|(ends, span)| *ends = self.now() + *span);
         }
@@ -82,6 +90,11 @@ impl Seen {
     fn times(&mut self) -> impl Iterator<Item = &mut WallTime> {
         let leases = self.leases.values_mut().filter_map(|lease| lease.expires.as_mut());
         let trips = self.trips.values_mut().map(|trip| &mut trip.until);
-        self.freed.values_mut().chain(leases).chain(trips).chain(self.places.times())
+        self.freed
+            .values_mut()
+            .chain(leases)
+            .chain(trips)
+            .chain(self.places.times())
+            .chain(self.waits.times())
     }
 }

@@ -1,6 +1,8 @@
 //! Machines that die, and how long they may seem to live: nobody is handed one that was dead for
 //! longer than the window, and whoever holds one is told in time. Some of their SSH servers hang and
-//! some machines die late, drawn by dice of their own for a part of the seeds.
+//! some machines die late, drawn by dice of their own for a part of the seeds; in another part idle
+//! machines die, and are wanted between the end of the window and the moment at which they are known
+//! to be dead.
 
 use std::time::Duration;
 
@@ -22,8 +24,40 @@ const KNOWN: Duration = Duration::from_secs(60);
 /// How long nothing is in the way before leases on dead machines are looked for.
 pub const CALM: Duration = Duration::from_secs(90);
 
-/// Lets SSH of guests hang in some of the seeds.
+/// How long after idle agents died somebody wants them, in milliseconds: later than the window, and mostly
+/// before SSH counts as silent, which it does 25 s after its last answer at most.
+const WANTED: (u64, u64) = (17_100, 20_000);
+/// When idle agents may die.
+const IDLE: (u64, u64) = (30_000, 300_000);
+/// How often.
+const TIMES: u32 = 6;
+/// The first of those who ask then; others have other numbers.
+const WHO: u32 = 300;
+
+/// Lets SSH of guests hang in some of the seeds, and idle machines die in others.
 pub fn lay(seed: u64, plan: &mut Plan) {
+    lay_late(seed, plan);
+    lay_idle(seed, plan);
+    plan.events.sort_by_key(|event| event.at);
+}
+
+/// Idle machines die, and somebody wants them just behind the window.
+fn lay_idle(seed: u64, plan: &mut Plan) {
+    let mut dice = Dice::from_number(seed).fork("idle deaths");
+    if dice.below(2) > 0 {
+        return;
+    }
+    for turn in 0..TIMES {
+        let at = IDLE.0 + dice.below(IDLE.1 - IDLE.0);
+        // Lists show soon that a machine is off; of one whose SSH alone is dead they say nothing.
+        let hang = one_of(&mut dice, &[0, 40, 40, 600]);
+        let after = WANTED.0 + dice.below(WANTED.1 - WANTED.0);
+        let (pick, who) = (index(&mut dice, 3), WHO + 2 * turn);
+        plan.events.push(Event { at, deed: Deed::Perish { pick, hang, after, who } });
+    }
+}
+
+fn lay_late(seed: u64, plan: &mut Plan) {
     let mut dice = Dice::from_number(seed).fork("deaths");
     if dice.below(3) > 0 {
         return;
@@ -38,7 +72,6 @@ pub fn lay(seed: u64, plan: &mut Plan) {
         let at = last + dice.below(5_000);
         plan.events.push(Event { at, deed: Deed::Kill(index(&mut dice, 5)) });
     }
-    plan.events.sort_by_key(|event| event.at);
 }
 
 impl Watch {

@@ -10,7 +10,7 @@ use super::plan::{
     Bait, CloudConf, Deed, Event, Found, Plan, QuirkName, ResetName, Speed, Stage, Stranger,
     TemplateConf,
 };
-use super::{around, clocks, deaths, lockouts, systems};
+use super::{around, clocks, deaths, lockouts, systems, waits};
 
 /// The kinds of storm; a seed's number chooses one in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,7 @@ pub fn plan(seed: u64) -> Plan {
         systems::lay(seed, &mut plan);
         deaths::lay(seed, &mut plan);
         clocks::lay(seed, &mut plan);
+        waits::lay(seed, &mut plan);
     }
     plan
 }
@@ -85,6 +86,8 @@ fn stage(seed: u64, kind: Kind, dice: &mut Dice) -> Stage {
         leads: [0; 3],
         memory: 0,
         headroom: 0,
+        waiting: 0,
+        wait: 0,
         new_version: dice.below(2) == 0,
         speed: one_of(dice, &[Speed::Swift, Speed::Usual, Speed::Usual, Speed::Slow]),
         clouds,

@@ -3,7 +3,7 @@
 
 use drover_actors::fact::LeasePicture;
 use drover_actors::id::{AgentId, LeaseId};
-use drover_actors::record::LeaseAsk;
+use drover_actors::record::{LeaseAsk, WAITED};
 use drover_actors::time::WallTime;
 
 use super::seen::{LeaseSeen, Seen};
@@ -108,18 +108,29 @@ impl Watch {
         }
     }
 
+    /// An agent gives a lease back that it could not serve.
+    pub(super) fn returned(&self, seen: &mut Seen, agent: &AgentId, lease: &LeaseId) {
+        let known = seen.leases.get(lease);
+        if known.is_some_and(|known| known.holds && known.agent.as_ref() == Some(agent)) {
+            let text = format!("{lease} is given back by {agent}, where it was ready");
+            self.blame(seen, "leases-are-honoured", text);
+        }
+    }
+
     pub(super) fn ended(&self, seen: &mut Seen, lease: &LeaseId, why: &str) {
         let wall = self.wall(seen);
         let harmed = seen.harmed;
         if matches!(why, "done" | "idle") {
             self.dismissed(seen, lease, why);
         }
+        let until = seen.waits.until(lease, seen.spec.leases.wait);
         let known = seen.leases.entry(lease.clone()).or_default();
         let before = known.over.replace(why.to_owned());
         let due = known.expires.is_some_and(|expires| expires <= wall);
         let fair = match why {
             "released" | "cancelled" => known.wished,
             "expired" => due,
+            WAITED => !known.holds && until.is_some_and(|until| until <= wall),
             // Its source found its runner done, or gone.
             "done" | "idle" => known.of_source,
             _ => harmed || known.of_source,

@@ -10,6 +10,7 @@ mod clocks;
 mod deaths;
 mod draw;
 mod held;
+mod kinds;
 mod leases;
 mod lockouts;
 mod outage;
@@ -23,6 +24,7 @@ mod shrink;
 mod stage;
 mod systems;
 mod usage;
+mod waits;
 mod watch;
 
 use std::path::{Path, PathBuf};

@@ -4,6 +4,7 @@ use drover::sim::world::{AgentHealth, Faults};
 use drover_actors::message::StopPolicy;
 use serde::{Deserialize, Serialize};
 
+pub use super::kinds::{Bait, Found, Lie, QuirkName, ResetName, Speed, Stranger};
 use crate::world::ci::Lists;
 use crate::world::ci::rows::RowDeed;
 
@@ -43,6 +44,12 @@ pub struct Stage {
     pub new_version: bool,
     /// How fast the cluster is.
     pub speed: Speed,
+    /// The most leases that wait; 0 for what is usual.
+    #[serde(default)]
+    pub waiting: u32,
+    /// How many seconds a lease waits; 0 for what is usual.
+    #[serde(default)]
+    pub wait: u32,
     /// Addresses of the pool that all templates share; 0 for none.
     #[serde(default)]
     pub addresses: u32,
@@ -75,17 +82,6 @@ pub struct SourceConf {
     pub guesses: bool,
 }
 
-/// How fast a cluster is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Speed {
-    /// Everything takes a tenth of the usual time.
-    Swift,
-    /// The simulator's usual times.
-    Usual,
-    /// Everything takes four times as long.
-    Slow,
-}
-
 /// What is configured of a cloud.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CloudConf {
@@ -93,21 +89,6 @@ pub struct CloudConf {
     pub cap: u32,
     /// Whether orphans are destroyed.
     pub cleanup: bool,
-}
-
-/// How a template is found.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Found {
-    /// By its VMID.
-    #[default]
-    Id,
-    /// By its name, on this node and the next one.
-    Name,
-    /// By a tag of its own.
-    Tag,
-    /// By its name, on any node, chosen by the strategy of this number.
-    Any(usize),
 }
 
 /// What is configured of a template.
@@ -150,27 +131,6 @@ pub struct TemplateConf {
     /// How used agents are made clean again.
     #[serde(default)]
     pub reset: ResetName,
-}
-
-/// How used agents are made clean again.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ResetName {
-    /// Not at all.
-    #[default]
-    None,
-    /// By a snapshot of their disks.
-    Disk,
-    /// By one with their memory.
-    Memory,
-}
-
-/// What a guest does that does not do what it is there for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Lie {
-    /// Its runner never connects.
-    Deaf,
-    /// Its runner connects and takes no job.
-    Idle,
 }
 
 /// Something that happens.
@@ -276,6 +236,17 @@ pub enum Deed {
     Kill(usize),
     /// An agent's guest powers itself off.
     PowerOff(usize),
+    /// All idle agents of a template die at once, and a while later somebody wants two of them.
+    Perish {
+        /// Which template that has any.
+        pick: usize,
+        /// For how many seconds their SSH hangs while their machines run; 0 where these are switched off.
+        hang: u64,
+        /// Milliseconds until they are wanted; everything else waits for that.
+        after: u64,
+        /// The number of the first of two askers.
+        who: u32,
+    },
     /// Somebody removes an agent's guest with its disks.
     Remove(usize),
     /// Somebody removes an agent's guest and makes another under its id.
@@ -386,49 +357,6 @@ pub enum Deed {
     },
 }
 
-/// The calls a trap counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Bait {
-    /// Appends to the journal.
-    Append,
-    /// Calls of the cluster and of guests.
-    Effect,
-    /// Keys put into guests and taken out.
-    Key,
-}
-
-/// A guest that is not drover's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stranger {
-    /// A plain machine under the next id drover would take.
-    Plain,
-    /// A copy of an agent's guest under another id.
-    Copy,
-    /// A guest with the marks of an agent that is gone, under its id: an orphan.
-    Orphan,
-    /// The same of another installation.
-    Foreign,
-}
-
-/// A way the next guest misbehaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum QuirkName {
-    /// It never boots.
-    NeverBoots,
-    /// It hangs once it has booted.
-    Hangs,
-    /// It ignores the wish to shut down.
-    IgnoresShutdown,
-    /// It gets no address.
-    NoAddress,
-    /// It lies about its MAC address.
-    WrongMac,
-    /// It lies about its address.
-    WrongAddress,
-    /// It powers itself off after a minute.
-    PowersOff,
-}
-
 impl Stage {
     /// How many clusters there are: those that clouds lead to.
     pub fn clusters(&self) -> usize {
@@ -508,6 +436,7 @@ impl Deed {
             | Self::Hang { .. }
             | Self::Kill(_)
             | Self::PowerOff(_)
+            | Self::Perish { .. }
             | Self::Remove(_)
             | Self::Swap(_) => true,
         }

@@ -201,6 +201,9 @@ impl Play {
     async fn look(&mut self) -> Result<(), Failure> {
         self.watch.unowned(UNOWNED);
         self.watch.linger();
+        if self.world.runs() {
+            self.watch.overdue();
+        }
         let mut wrongs = self.wrongs();
         if !wrongs.is_empty() && self.world.runs() {
             // Messages of this very moment may be on their way.
@@ -215,6 +218,8 @@ impl Play {
 
     fn wrongs(&self) -> Vec<(&'static str, String)> {
         let mut wrongs = self.world.wrongs();
+        let crowded = self.world.wire.crowded().map(|place| format!("on {place:?}"));
+        wrongs.extend(crowded.map(|text| ("one-question-to-guests-at-a-time", text)));
         wrongs.extend(self.unlisted().map(|text| ("no-runner-without-a-record", text)));
         if !self.world.runs() {
             return wrongs;
@@ -377,7 +382,11 @@ impl Play {
         while self.askers.busy(&self.watch) || !self.served() || !self.rests() {
             if self.world.elapsed() > begun + PATIENCE {
                 let text = format!(
-                    "leases {:?}, sources {:?}, alarms {:?}, pool {:?}",
+                    "somebody is busy: {}, all is served: {}, the pool rests: {}, leases {:?}, \
+                     sources {:?}, alarms {:?}, pool {:?}",
+                    self.askers.busy(&self.watch),
+                    self.served(),
+                    self.rests(),
                     self.askers.fates(&self.watch),
                     self.world.view().sources(),
                     self.world.view().alarms(),

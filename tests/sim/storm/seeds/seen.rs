@@ -14,6 +14,7 @@ use super::places::Places;
 use super::rooms::Rooms;
 use super::runners::Runners;
 use super::usage::{Losses, Used};
+use super::waits::Waits;
 use crate::world::addresses::Addresses;
 
 /// Something that must never be.
@@ -139,6 +140,7 @@ pub(super) struct Seen {
     pub(super) unowned: BTreeMap<u32, Duration>,
     pub(super) outage: Option<Outage>,
     pub(super) held: Held,
+    pub(super) waits: Waits,
     /// This moment, and how much happened at it.
     pub(super) moment: (Duration, u32),
     pub(super) harmed: bool,

@@ -109,6 +109,12 @@ pub fn configure_sources(setup: &mut Setup, stage: &Stage, sources: &[Option<Sou
         let keys = format!("ranges: [{range}], prefix: 24, cooldownSeconds: 45");
         setup.sections = format!("addressPools: {{lab: {{{keys}}}}}\n");
     }
+    let bounds = [("maxWaiting", stage.waiting), ("maxWaitSeconds", stage.wait)];
+    let bounds = bounds.iter().filter(|(_, most)| *most > 0);
+    let bounds: Vec<String> = bounds.map(|(key, most)| format!("{key}: {most}")).collect();
+    if !bounds.is_empty() {
+        setup.sections += &format!("service: {{leases: {{{}}}}}\n", bounds.join(", "));
+    }
     let entries = SOURCES.into_iter().zip(sources).filter_map(|(id, conf)| {
         let SourceConf { weight, priority, cap, nodes, guesses, .. } = conf.as_ref()?;
         let (kind, login) = match (*nodes, *guesses) {

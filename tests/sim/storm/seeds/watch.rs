@@ -40,7 +40,7 @@ const IMAGES: &str = "local";
 /// Facts, records and requests that may come at one moment.
 const MOST: u32 = 5_000;
 /// How long an id that was freed is not given to another agent.
-const REST: Duration = Duration::from_secs(60 * 60);
+pub(super) const REST: Duration = Duration::from_secs(60 * 60);
 
 /// The eye of a storm.
 pub struct Watch {
@@ -149,6 +149,8 @@ impl Watch {
         }
         seen.places.restored(ledger, self.now());
         self.clock_at_start(&mut seen);
+        let wall = self.wall(&seen);
+        seen.waits.begin(ledger.waiting.iter(), wall);
         if let Some(text) = seen.rooms.restored(ledger, self.now()) {
             self.blame(&mut seen, "drains-are-kept", text);
         }
@@ -461,6 +463,10 @@ impl Eye for Watch {
         if let Some(text) = seen.addresses.record(body) {
             self.blame(&mut seen, "an-address-is-one-agents", text);
         }
+        let (most, wall) = (seen.spec.leases.waiting, self.wall(&seen));
+        if let Some(text) = seen.waits.record(body, most, wall) {
+            self.blame(&mut seen, "no-more-wait-than-may", text);
+        }
         let Seen { runners, shares, .. } = &mut *seen;
         if let Some(text) = runners.record(body, shares) {
             self.blame(&mut seen, "sources-keep-to-their-records-and-caps", text);
@@ -514,16 +520,7 @@ impl Eye for Watch {
                 }
             }
             Body::LeaseRenewed { lease, expires } => self.lasts(&mut seen, lease, *expires),
-            Body::LeaseReturned { agent, lease } => {
-                let held = seen
-                    .leases
-                    .get(lease)
-                    .is_some_and(|known| known.holds && known.agent.as_ref() == Some(agent));
-                if held {
-                    let text = format!("{lease} is given back by {agent}, where it was ready");
-                    self.blame(&mut seen, "leases-are-honoured", text);
-                }
-            }
+            Body::LeaseReturned { agent, lease } => self.returned(&mut seen, agent, lease),
             Body::LeaseEnded { lease, why, .. } => self.ended(&mut seen, lease, why),
             Body::OverrideSet { agent, change } => {
                 let now = self.now();
