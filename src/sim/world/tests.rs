@@ -9,6 +9,7 @@ mod containers;
 mod destroys;
 mod entitled;
 mod fakes;
+mod firewalls;
 mod freshness;
 mod locks;
 mod services;
