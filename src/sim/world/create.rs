@@ -241,6 +241,7 @@ impl Cluster {
         wanted: Config,
     ) -> Result<(), String> {
         let mut config = wanted;
+        config.retain(|key, value| key != "description" || !value.trim().is_empty());
         let mut made = Vec::new();
         for (key, drive) in conf::drives(&config) {
             match self.make_drive(node, vmid, &key, &drive, Some(worker)).await {

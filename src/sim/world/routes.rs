@@ -205,6 +205,7 @@ async fn guest(ask: Ask, rest: &str) -> Outcome {
         ("GET", "snapshot/{snapname}/config") => snapshot::read(&ask),
         ("PUT", "snapshot/{snapname}/config") => snapshot::write(&ask).await,
         ("POST", "snapshot/{snapname}/rollback") => snapshot::rollback(&ask),
+        ("GET", "cloudinit") => cloudinit::pending(&ask),
         ("PUT", "cloudinit") => cloudinit::rebuild(&ask).await,
         ("GET", "cloudinit/dump") => cloudinit::dump(&ask),
         ("POST", "agent") => agent::serve(&ask, rest).await,
