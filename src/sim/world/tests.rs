@@ -12,6 +12,7 @@ mod fakes;
 mod firewalls;
 mod freshness;
 mod locks;
+mod networks;
 mod services;
 mod storages;
 mod tasks;
