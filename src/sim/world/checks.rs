@@ -246,6 +246,9 @@ impl Ask {
                  /usr/share/perl5/PVE/Storage.pm line 581.",
             ));
         }
+        if content_of(volid) == "backup" {
+            return self.may_use_backup(volid);
+        }
         {
             let state = self.cluster.state();
             let storage = state.storage_of(volid).map_err(ApiError::failed)?;

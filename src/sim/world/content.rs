@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::archive::{self, Archive};
 use super::ask::Ask;
 use super::checks::content_of;
 use super::conf::parse_size;
@@ -83,7 +84,7 @@ pub fn list(ask: &Ask) -> Outcome {
         let asked = vmid.is_none_or(|vmid| ownerless || volume.vmid == Some(vmid))
             && content.as_ref().is_none_or(|content| *content == volume.content);
         if asked && may_see(ask, &name, volid, volume) {
-            entries.push(line(storage, volid, volume));
+            entries.push(line(storage, &ask.node, volid, volume));
         }
     }
     Ok(Answer::new(entries.into()))
@@ -107,13 +108,20 @@ fn may_see(ask: &Ask, storage: &str, volid: &str, volume: &Volume) -> bool {
     }
 }
 
-fn line(storage: &Storage, volid: &str, volume: &Volume) -> Value {
+fn line(storage: &Storage, node: &str, volid: &str, volume: &Volume) -> Value {
+    let file = storage.file(node, volid);
     let mut entry = json!({
         "volid": volid, "content": volume.content, "format": volume.format, "size": volume.size,
         "ctime": volume.ctime,
     });
     if let Some(vmid) = volume.vmid {
         entry["vmid"] = vmid.into();
+    }
+    if let Some((kind, _)) = archive::owner(volid).filter(|_| volume.content == "backup") {
+        entry["subtype"] = kind.into();
+        if let Some(notes) = file.and_then(Archive::of).and_then(|archive| archive.notes) {
+            entry["notes"] = notes.into();
+        }
     }
     if volume.content == "images" && storage.is_files() {
         entry["used"] = storage.occupied(volume).into();
@@ -223,12 +231,14 @@ pub async fn delete(ask: &Ask) -> Outcome {
     let id = super::storage::owner_in_name(&volid)
         .map_or(storage.clone(), |vmid| format!("{vmid}@{storage}"));
     let answer = ask.cluster.fork(&ask.call.caller, &ask.node, "imgdel", id, |worker| async move {
+        let backup = cluster.archive(&node, &volid).ok();
         let line = cluster.in_storage(&node, &storage, Some(&worker), cluster.latency.free, |s| {
             s.storage_mut(&storage)?.free(&node, &volid)
         });
         if let Some(line) = line.await? {
             worker.log(line);
         }
+        cluster.forget_archive(backup);
         worker.log(format!("Removed volume '{volid}'"));
         Ok(())
     });

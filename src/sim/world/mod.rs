@@ -7,7 +7,9 @@
 
 mod agent;
 mod appliance;
+mod archive;
 mod ask;
+mod backup;
 mod boot;
 mod bulk;
 mod checks;
@@ -39,8 +41,10 @@ mod network;
 mod nodes;
 mod power;
 mod prune;
+mod reassign;
 mod resize;
 mod resources;
+mod restore;
 mod routes;
 mod rrd;
 mod sdn;
@@ -289,6 +293,7 @@ impl Cluster {
                 ha: ha::Ha::default(),
                 sdn: sdn::Sdn::default(),
                 firewalls: BTreeMap::new(),
+                kept_disks: 0,
                 web: appliance::on_the_web().chain(spec.web.iter().cloned()).collect(),
                 storages: storages
                     .map(|spec| (spec.name.clone(), storage::Storage::new(spec.clone())))

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::ask::Ask;
 use super::state::{Kind, State};
 use super::{
-    Cluster, agent, appliance, bulk, clone, cloudinit, config, console, content, create,
+    Cluster, agent, appliance, backup, bulk, clone, cloudinit, config, console, content, create,
     definitions, destroy, download, drives, firewall, ha, lxc, machine, migrate, network, nodes,
     power, prune, resize, resources, rrd, sdn, services, snapshot, status, tasklist, template,
     upload,
@@ -149,6 +149,9 @@ async fn dispatch(ask: Ask) -> Outcome {
         ("GET", "/nodes/{node}/capabilities/qemu/cpu") => services::processors(),
         ("GET", "/nodes/{node}/capabilities/qemu/machines") => services::machines(&ask),
         ("GET", "/cluster/replication/{id}") => services::replication(&ask),
+        ("GET", "/cluster/backup-info/not-backed-up") => backup::not_backed_up(&ask),
+        ("POST", "/nodes/{node}/vzdump") => backup::dump(&ask),
+        ("GET", "/nodes/{node}/vzdump/extractconfig") => backup::extract(&ask),
         ("GET", "/nodes/{node}/rrddata") => rrd::node(&ask),
         ("GET", "/nodes/{node}/hardware/pci") => machine::pci(),
         ("GET", "/nodes/{node}/subscription") => machine::subscription(&ask),

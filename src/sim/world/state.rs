@@ -276,6 +276,8 @@ pub struct State {
     pub sdn: Sdn,
     /// Firewalls by what they protect.
     pub firewalls: BTreeMap<String, Firewall>,
+    /// How many disks backups have kept.
+    pub kept_disks: u32,
     /// Files that nodes can download.
     pub web: Vec<WebFile>,
     /// Storages by name.
