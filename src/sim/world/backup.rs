@@ -317,6 +317,9 @@ fn sizes(state: &State, node: &str, config: &Config) -> BTreeMap<String, u64> {
 pub fn extract(ask: &Ask) -> Outcome {
     let volid = ask.text("volume").unwrap_or_default();
     ask.may_use_backup(&volid)?;
+    if let Some((_, owner)) = archive::owner(&volid) {
+        ask.check(&format!("/vms/{owner}"), &["VM.Backup"])?;
+    }
     let archive = ask.cluster.archive(&ask.node, &volid).map_err(failed)?;
     let lines = archive.config.iter().map(|(key, value)| format!("{key}: {value}\n"));
     Ok(Answer::new(lines.collect::<String>().into()))
