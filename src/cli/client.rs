@@ -127,6 +127,12 @@ impl Client {
                         format!("`{url}` is no URL; it must begin with https:// or http://");
                     return Err(CliError::Usage(fault));
                 }
+                let host = url.split('/').nth(2).unwrap_or_default();
+                if host.contains('@') {
+                    let fault = "--url takes no login in front of the host: give a token's file with \
+                                 --token-file";
+                    return Err(CliError::Usage(fault.into()));
+                }
                 let base = url.trim_end_matches('/').to_owned();
                 (builder, base.clone(), base, read_token(global)?)
             }

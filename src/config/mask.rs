@@ -51,6 +51,9 @@ const NAMING: [&str; 3] = ["password", "passwd", "chpasswd"];
 /// Hidden words shorter than this may be told by chance, and tell nothing.
 const TELLING: usize = 6;
 
+/// What stands for a token, is none and is as long as this was pasted: its secret is a UUID.
+const PASTED: usize = 30;
+
 /// The sections that hold no secrets; `agentDefaults-<node>` beside.
 const OPEN: [&str; 8] = [
     "cloudDefaults",
@@ -152,26 +155,54 @@ fn guarded_from(line: &str) -> usize {
     }
 }
 
+/// Words that name a secret where a value stands behind them.
+const REVEALING: [&str; 6] = ["secret", "password", "passphrase", "passwd", "token", "webhook"];
+/// Parameters of an address that hold one.
+const PARAMETERS: [&str; 4] = ["token=", "secret=", "password=", "key="];
+
 /// From where a line is hidden because it names a secret, or has a login inside an address.
 fn revealing_from(line: &str) -> usize {
     let lower = line.to_ascii_lowercase();
-    let named = ["secret", "password", "passphrase", "passwd"]
-        .iter()
-        .filter_map(|word| {
-            let at = lower.find(word)? + word.len();
-            let rest = line[at..].trim_start_matches(['"', '\'', ' ']);
-            let value = rest.strip_prefix(':')?;
-            Some(line.len() - value.trim_start().len())
-        })
-        .min();
-    let login = line.find("://").map(|at| at + 3).filter(|at| {
-        let host = line[*at..].split(['/', ' ', '"', '\'']).next().unwrap_or_default();
-        host.contains('@')
+    let named =
+        REVEALING.iter().flat_map(|word| lower.match_indices(word)).filter_map(|(at, word)| {
+            let rest = line[at + word.len()..].trim_start_matches(['"', '\'', ' ']);
+            let value = rest.strip_prefix(':')?.trim_start();
+            // Hooks are mappings, whose own keys say what is secret in them.
+            (word != "webhook" || !value.starts_with('{')).then_some(line.len() - value.len())
+        });
+    let joined = lower.find("tokenid").and_then(|at| {
+        let value = at + lower[at..].find(':')? + 1;
+        let end = value + lower[value..].find([',', '}', '\n']).unwrap_or(lower.len() - value);
+        // A token is `user@realm!name`; anything else there is its secret, pasted.
+        let whole = !lower[value..end].contains('@') && lower[value..end].trim().len() >= PASTED;
+        if whole {
+            Some(value + indent(&line[value..]))
+        } else {
+            Some(at + lower[at..].find('=')? + 1)
+        }
     });
-    let joined = lower.find("tokenid").and_then(|at| Some(at + lower[at..].find('=')? + 1));
+    let parameter = PARAMETERS
+        .iter()
+        .filter(|_| lower.contains(['?', '&']))
+        .filter_map(|name| Some(lower.find(name)? + name.len()));
     // What a script feeds to it stands before it.
     let fed = lower.contains("| chpasswd").then(|| key_of(line).map_or(indent(line), |(_, at)| at));
-    named.into_iter().chain(login).chain(joined).chain(fed).min().unwrap_or(line.len())
+    let all = named.chain(logins_in(line)).chain(joined).chain(parameter).chain(fed);
+    all.min().unwrap_or(line.len())
+}
+
+/// Where `user:password@host` stands in a line, with or without a scheme before it.
+fn logins_in(line: &str) -> impl Iterator<Item = usize> {
+    let ends = |c: char| c.is_whitespace() || "\"'{}[],".contains(c);
+    let mut next = 0;
+    line.split_inclusive(ends).filter_map(move |word| {
+        let start = next;
+        next += word.len();
+        let from = word.find("://").map_or(0, |at| at + 3);
+        let host = word[from..].split(['/', '?']).next().unwrap_or_default();
+        let login = host.rfind('@').map(|at| &host[..at])?;
+        (from > 0 || login.contains(':')).then_some(start + from)
+    })
 }
 
 #[cfg(test)]
@@ -200,6 +231,14 @@ mod tests {
             "service:\n  tokens:\n    - {name: x, secret: hunter2}\n",
             "service:\n  tokens:\n    - secret: hunter2\n",
             "cloudDefaults:\n  apiUrl: https://root:hunter2@pve:8006\n",
+            "cloudDefaults:\n  apiUrl: root:hunter2@pve:8006\n",
+            "demand:\n  a: {url: \"https://git\", proxy: \"http://u:hunter2@h\"}\n",
+            "demand:\n  a:\n    token: hunter2\n",
+            "demand:\n  a: {tokenId: x@pve!y, token: hunter2}\n",
+            "demand:\n  a:\n    webhook: hunter2\n",
+            "demand:\n  a:\n    url: https://git/?access_token=hunter2\n",
+            "cloudDefaults:\n  apiToken: hunter2\n",
+            "cloudDefaults:\n  tokenId: hunter2-8b0e-4f6e-9c57-2d0f3c1a7b11\n",
             "agentDefaults:\n  userData: |\n    users: [{plain_text_passwd: hunter2}]\n",
             "agentDefaults:\n  userData: |\n    chpasswd: {list: ['root:hunter2']}\n",
             "agentDefaults:\n  userData: \"#!\\necho root:hunter2 | chpasswd\"\n",

@@ -358,7 +358,8 @@ fn read_user_data(fields: &mut Fields) -> Option<Vec<u8>> {
 fn read_want(fields: &mut Fields) -> Want {
     let template = fields.text("template", 255).map(Want::Template);
     let labels = fields.texts("labels", 64).map(|labels| Want::Labels(BTreeSet::from_iter(labels)));
-    let expression = fields.text("labelExpression", 4096);
+    // Each decision compares the wants of all that wait.
+    let expression = fields.text("labelExpression", 1024);
     let expression = expression.and_then(|text| match LabelExpression::parse(&text) {
         Ok(expression) => Some(Want::Expression(expression)),
         Err(fault) => {
