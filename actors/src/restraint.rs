@@ -1,6 +1,6 @@
 //! Restraint: another drover may use this installation, since its state directory was copied or
 //! restored. Agents that live when this is noticed may be leased by that one, so that none of them
-//! is destroyed or put back before an operator says who goes on. Agents that are started later have
+//! is destroyed, put back or handed out before an operator says who goes on. Agents that are started later have
 //! marks that only this drover knows, and live as ever.
 
 use std::cell::RefCell;
@@ -48,6 +48,11 @@ impl Restraint {
         }
     }
 
+    /// The agents that are not destroyed.
+    pub fn agents(&self) -> BTreeSet<AgentId> {
+        self.0.borrow().agents.clone()
+    }
+
     /// Why an agent is not destroyed, if so.
     pub fn of(&self, agent: &AgentId) -> Option<String> {
         let held = self.0.borrow();
@@ -75,6 +80,7 @@ mod tests {
         restraint.hold(guests.clone(), "marks", [old.clone(), young.clone()]);
         assert_eq!(restraint.of(&old), Some("marks".into()));
         assert_eq!(restraint.of(&young), None, "it was started after that");
+        assert_eq!(restraint.agents(), BTreeSet::from([old.clone()]));
         restraint.hold(Cause::Machine, "machine", []);
         restraint.lift(&guests);
         assert_eq!(restraint.of(&old), Some("machine".into()));

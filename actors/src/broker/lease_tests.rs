@@ -226,5 +226,9 @@ fn an_agent_for_which_a_hold_is_being_written_down_is_handed_to_nobody() {
     broker.bar(&agent, true);
     assert!(text(&broker.decided()).is_empty());
     broker.bar(&agent, false);
+    // Nor is one that another drover may have handed out.
+    broker.restrain([agent].into());
+    assert!(text(&broker.decided()).is_empty());
+    broker.restrain(BTreeSet::new());
     assert_eq!(text(&broker.decided()), ["l1 on a1"]);
 }

@@ -51,6 +51,7 @@ impl Broker {
         for (agent, view) in kinds.iter().flat_map(|kind| self.agents.free(*kind)) {
             if let Standing::Free { executors, idle } = view.standing
                 && !self.barred.contains(agent)
+                && !self.restrained.contains(agent)
             {
                 let sent = self.book.sent_to(agent);
                 let left = executors.saturating_sub(sent);

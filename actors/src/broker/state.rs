@@ -76,6 +76,8 @@ pub struct Broker {
     pub(super) limits: LeaseLimits,
     /// Agents that nobody is let onto for the moment.
     pub(super) barred: BTreeSet<AgentId>,
+    /// Agents that another drover may have handed out.
+    pub(super) restrained: BTreeSet<AgentId>,
     clock: u64,
     /// How the wall clock went when it was looked at last.
     zero: Option<WallTime>,
@@ -163,6 +165,11 @@ impl Broker {
         } else {
             self.barred.remove(agent);
         }
+    }
+
+    /// Lets nobody onto agents that another drover may have handed out.
+    pub fn restrain(&mut self, agents: BTreeSet<AgentId>) {
+        self.restrained = agents;
     }
 
     /// Looks whether the wall clock was set, before anything is done at that time.

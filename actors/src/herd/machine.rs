@@ -12,7 +12,7 @@ use crate::restraint::Cause;
 
 /// Why agents are not destroyed on another machine than before.
 const MOVED: &str = "this state directory was last used on another machine: drover destroys none of \
-                     the agents that it knows from there; if the directory was moved, run `drover \
+                     the agents that it knows from there, and hands out none; if the directory was moved, run `drover \
                      resync --confirm-machine`; if it was copied, stop one of the two drovers, and \
                      give that one an empty state directory";
 
@@ -50,10 +50,11 @@ impl Herd {
 
     fn bind(&mut self, machine: Machine, ctx: &mut Context<Self>) {
         let body = Body::MachineBound { machine };
-        self.append(body, ctx, |herd, done, _| match done {
+        self.append(body, ctx, |herd, done, ctx| match done {
             Ok(_) => {
                 herd.unbound = None;
                 herd.common.restraint.lift(&Cause::Machine);
+                herd.settle_soon(ctx);
                 tracing::info!("the journal belongs to this machine");
             }
             Err(fault) => tracing::warn!(error = %fault, "the machine was not written down"),

@@ -411,6 +411,7 @@ impl Handler<Settle> for Herd {
         let now = ambient.now();
         self.broker.fits(self.common.sites.rooms(now.mono));
         self.broker.at(now);
+        self.broker.restrain(self.common.restraint.agents());
         let mut orders = self.broker.waited(now.wall);
         orders.extend(self.broker.decide(now.wall, &mut || mint_lease(|| ambient.draw())));
         self.carry_out(orders, ctx);
