@@ -406,6 +406,11 @@ impl Play {
     /// What alarms ask for is done; machines of somebody else under an agent's id move away.
     pub(super) fn administer(&mut self) {
         let alarms = self.world.view().alarms();
+        // A clock that was set back makes the journal look like an old copy.
+        let twin = |agent: &drover_actors::fact::AgentPicture| agent.detail.contains("--confirm-");
+        if self.world.runs() && self.world.view().agents().iter().any(twin) {
+            self.world.send(HerdCommand::ConfirmOlderJournal);
+        }
         let called = |agent: &AgentId| alarms.iter().any(|alarm| alarm.agent == *agent);
         for agent in self.world.view().agents() {
             let Some(vmid) = agent.vmid.map(|vmid| vmid.0).filter(|_| called(&agent.agent)) else {

@@ -21,6 +21,9 @@ use crate::world::World;
 /// Leases that are short enough to be waited for until they run out.
 const SHORT: Duration = Duration::from_secs(600);
 
+/// The answers to somebody who tries to end a lease and to renew it.
+type Meddling = (Receiver<Result<(), Refusal>>, Receiver<Result<WallTime, Refusal>>);
+
 /// One who asks.
 #[derive(Default)]
 struct Asker {
@@ -36,7 +39,7 @@ struct Asker {
     renewing: Option<(Duration, Receiver<Result<WallTime, Refusal>>)>,
     /// Whether the lease was served when somebody else last tried to end and to renew it.
     meddled: Option<bool>,
-    meddling: Option<(Receiver<Result<(), Refusal>>, Receiver<Result<WallTime, Refusal>>)>,
+    meddling: Option<Meddling>,
 }
 
 /// Tenants.
@@ -54,7 +57,7 @@ fn tenant(number: u32) -> By {
 /// Who ends and renews the lease of an asker: its tenant, or the other one of its group.
 fn friend(who: u32) -> By {
     let own = who % TENANTS;
-    tenant(if own < GROUPED && who % 2 == 0 { GROUPED - 1 - own } else { own })
+    tenant(if own < GROUPED && who.is_multiple_of(2) { GROUPED - 1 - own } else { own })
 }
 
 /// One who has nothing to do with the leases of an asker.
@@ -138,13 +141,18 @@ impl Askers {
         }
     }
 
-    /// Whether somebody still has something to be told or to say.
-    pub fn busy(&self, watch: &Watch) -> bool {
-        self.0.values().any(|asker| {
+    /// Who still has something to be told or to say.
+    pub fn busy(&self, watch: &Watch) -> Vec<String> {
+        let busy = self.0.iter().filter(|(_, asker)| {
             let seen = asker.lease.as_ref().and_then(|lease| watch.lease(lease));
             let over = seen.as_ref().is_some_and(|seen| seen.over.is_some());
             !over || asker.asking.is_some() || asker.ending.is_some()
-        })
+        });
+        let told = |(who, asker): (&u32, &Asker)| {
+            let (asks, ends) = (asker.asking.is_some(), asker.ending.is_some());
+            format!("{who} with {:?} asks {asks} ends {ends}", asker.lease)
+        };
+        busy.map(told).collect()
     }
 
     /// What became of everybody's lease.
@@ -192,6 +200,16 @@ impl Asker {
                         let text = format!("the end of {lease} is answered and not written down");
                         watch.complain("journal-before-acting", text);
                     }
+                    (self.ends, self.ending) = (Ends::Done, None);
+                }
+                // Where the clock was set forward it is over for longer than it is known.
+                Ok(Err(Refusal::Unknown(_)))
+                    if self
+                        .lease
+                        .as_ref()
+                        .and_then(|lease| watch.lease(lease))
+                        .is_some_and(|seen| seen.over.is_some()) =>
+                {
                     (self.ends, self.ending) = (Ends::Done, None);
                 }
                 Ok(Err(_)) | Err(oneshot::error::TryRecvError::Closed) => self.ending = None,

@@ -379,10 +379,10 @@ impl Play {
         self.sound()?;
         self.askers.end_all();
         let begun = self.world.elapsed();
-        while self.askers.busy(&self.watch) || !self.served() || !self.rests() {
+        while !self.askers.busy(&self.watch).is_empty() || !self.served() || !self.rests() {
             if self.world.elapsed() > begun + PATIENCE {
                 let text = format!(
-                    "somebody is busy: {}, all is served: {}, the pool rests: {}, leases {:?}, \
+                    "busy are {:?}, all is served: {}, the pool rests: {}, leases {:?}, \
                      sources {:?}, alarms {:?}, pool {:?}",
                     self.askers.busy(&self.watch),
                     self.served(),

@@ -57,7 +57,9 @@ impl Waits {
         match body {
             Body::LeaseAsked(ask) => {
                 let long = self.since.values().filter(|since| now - **since > GRANTED).count();
-                self.asks.insert(ask.lease.clone(), (**ask).clone());
+                // One that was asked for before the clock was set back waits from now on.
+                let asked = ask.asked.min(now);
+                self.asks.insert(ask.lease.clone(), LeaseAsk { asked, ..(**ask).clone() });
                 self.since.insert(ask.lease.clone(), now);
                 (long >= most as usize)
                     .then(|| format!("{} is the {}th to wait", ask.lease, long + 1))
