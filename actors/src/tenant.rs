@@ -56,9 +56,14 @@ pub enum Whose {
 impl Whose {
     /// Whether a lease counts.
     pub fn counts(&self, ask: &LeaseAsk) -> bool {
+        self.is(&ask.principal, ask.group.as_deref())
+    }
+
+    /// Whether what this principal has counts.
+    pub fn is(&self, principal: &str, group: Option<&str>) -> bool {
         match self {
-            Self::Principal(name) => *name == ask.principal,
-            Self::Group(name) => ask.group.as_ref() == Some(name),
+            Self::Principal(name) => name == principal,
+            Self::Group(name) => group == Some(name),
         }
     }
 }

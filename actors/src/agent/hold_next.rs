@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use crate::id::{AgentId, TemplateId};
 use crate::ledger::Ledger;
-use crate::record::Hold;
+use crate::record::{Hold, HoldOwner};
 
 /// The holds that wait for a failure, by template, and those on agents.
 #[derive(Debug, Clone, Default)]
@@ -48,6 +48,13 @@ impl HoldNext {
         if let Some(hold) = holds.next.remove(template) {
             holds.on.insert(agent.clone(), hold);
         }
+    }
+
+    /// Whose the holds on agents are, where that is known.
+    pub fn owners(&self) -> BTreeMap<AgentId, HoldOwner> {
+        let holds = self.0.borrow();
+        let each = holds.on.iter();
+        each.filter_map(|(agent, hold)| Some((agent.clone(), hold.owner.clone()?))).collect()
     }
 
     /// The hold on an agent.

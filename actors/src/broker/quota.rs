@@ -1,16 +1,17 @@
 //! How many leases may be asked for, how large their machines may be, and how long they may wait.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::book::Stand;
 use super::state::Broker;
 use super::{Order, describe};
-use crate::id::LeaseId;
+use crate::id::{AgentId, LeaseId};
 use crate::message::Refusal;
-use crate::record::{LeaseAsk, WAITED};
+use crate::record::{HoldOwner, LeaseAsk, WAITED};
 use crate::spec::TemplateSpec;
-use crate::tenant::{LeaseLimits, Quota, Whose};
+use crate::tenant::{By, LeaseLimits, Quota, Whose};
 use crate::time::WallTime;
 
 /// When the end of a wait is written down again that could not be written.
@@ -50,51 +51,82 @@ impl Broker {
         quotas.filter_map(|quota| self.beyond_quota(quota, ask, configured)).next()
     }
 
+    /// Which agents are held, and by whom: each counts as one lease.
+    pub fn holds(&mut self, held: BTreeMap<AgentId, HoldOwner>) {
+        self.held = held;
+    }
+
+    /// Why somebody may not hold an agent, which gives them a machine as a lease does; none where they
+    /// hold it already or a lease of theirs is on it.
+    pub fn hold_beyond(&self, agent: &AgentId, by: &By) -> Option<Refusal> {
+        let own = By { all: false, ..by.clone() };
+        let leased =
+            self.book.at(agent).into_iter().any(|(lease, _)| self.theirs(&lease, &own).is_ok());
+        if leased || self.held.get(agent).is_some_and(|owner| own.may_change_hold(Some(owner))) {
+            return None;
+        }
+        let spec = self.agents.get(agent).map(|view| view.spec.clone())?;
+        let (principal, group) = (&by.principal, by.group.as_deref());
+        let quotas = self.limits.quotas.iter().filter(|quota| quota.whose.is(principal, group));
+        quotas.filter_map(|quota| self.full(quota).or_else(|| too_large(quota, &spec))).next()
+    }
+
+    /// How many agents somebody holds on which none of their leases is.
+    fn held_by(&self, whose: &Whose) -> u32 {
+        let held = self.held.iter().filter(|(agent, owner)| {
+            let mut leases = self.book.at(agent).into_iter();
+            let counted = |(lease, _): (LeaseId, Stand)| {
+                self.book.get(&lease).is_some_and(|entry| whose.counts(&entry.ask))
+            };
+            whose.is(&owner.principal, owner.group.as_deref()) && !leases.any(counted)
+        });
+        u32::try_from(held.count()).unwrap_or(u32::MAX)
+    }
+
+    /// Why nobody of a quota may have one machine more.
+    fn full(&self, quota: &Quota) -> Option<Refusal> {
+        let (whose, most) = (&quota.whose, quota.leases?);
+        let (leases, held) = (self.book.tally(whose).live, self.held_by(whose));
+        if leases + held < most {
+            return None;
+        }
+        let beside = if held > 0 { format!(" and holds {held} agents") } else { String::new() };
+        Some(Refusal::TooMany(format!(
+            "{whose} has {leases} leases{beside}, and `maxLeases` of its quota is {most}: release \
+             one, or ask again later"
+        )))
+    }
+
     fn beyond_quota(
         &self,
         quota: &Quota,
         ask: &LeaseAsk,
         configured: &[Arc<TemplateSpec>],
     ) -> Option<Refusal> {
-        let (whose, tally) = (&quota.whose, self.book.tally(&quota.whose));
-        for (count, most, key, what) in [
-            (tally.live, quota.leases, "maxLeases", "has"),
-            (tally.waiting, quota.waiting, "maxWaiting", "waits for"),
-        ] {
-            if let Some(most) = most.filter(|most| count >= *most) {
-                return Some(Refusal::TooMany(format!(
-                    "{whose} {what} {count} leases, and `{key}` of its quota is {most}: release \
-                     one, or ask again later"
-                )));
-            }
+        if let Some(refusal) = self.full(quota) {
+            return Some(refusal);
+        }
+        let (whose, count) = (&quota.whose, self.book.tally(&quota.whose).waiting);
+        if let Some(most) = quota.waiting.filter(|most| count >= *most) {
+            return Some(Refusal::TooMany(format!(
+                "{whose} waits for {count} leases, and `maxWaiting` of its quota is {most}: release \
+                 one, or ask again later"
+            )));
         }
         // Whichever template serves it in the end must be within the quota.
         let stands_in =
             |spec: &TemplateSpec| self.routing.fallback(spec, &ask.want, |_| true).is_some();
         let serves = |spec: &TemplateSpec| self.routing.serves(spec, &ask.want) || stands_in(spec);
         let serving = configured.iter().filter(|spec| serves(spec));
-        for spec in serving {
-            for (size, most, key, unit) in [
-                (spec.cores, quota.cores, "maxCores", "cores"),
-                (spec.memory_mb, quota.memory_mb, "maxMemoryMB", "MiB of memory"),
-                (spec.disk_gb, quota.disk_gb, "maxDiskGB", "GiB of disk"),
-            ] {
-                let Some(most) = most else { continue };
-                let why = match size {
-                    Some(size) if size <= most => continue,
-                    Some(size) => format!("has {size} {unit}"),
-                    None => format!("does not say how many {unit} it has"),
-                };
-                return Some(Refusal::Forbidden(format!(
-                    "template `{}` serves {} and {why}, and `{key}` of the quota of {whose} is \
-                     {most}: ask by a template within the quota, or by labels that only such \
-                     templates carry",
-                    spec.id,
-                    describe(&ask.want)
-                )));
-            }
-        }
-        None
+        let (mut serving, want) = (serving, describe(&ask.want));
+        serving.find_map(|spec| {
+            let why = larger(quota, spec)?;
+            Some(Refusal::Forbidden(format!(
+                "template `{}` serves {want} and {why}: ask by a template within the quota, or by \
+                 labels that only such templates carry",
+                spec.id
+            )))
+        })
     }
 
     /// Ends the leases that have waited as long as they may.
@@ -122,4 +154,27 @@ impl Broker {
         self.book.wait_until(lease, until.max(now + AGAIN));
         self.book.stand(lease, Stand::Waiting);
     }
+}
+
+/// Why agents of a template are larger than a quota allows.
+fn larger(quota: &Quota, spec: &TemplateSpec) -> Option<String> {
+    let sizes = [
+        (spec.cores, quota.cores, "maxCores", "cores"),
+        (spec.memory_mb, quota.memory_mb, "maxMemoryMB", "MiB of memory"),
+        (spec.disk_gb, quota.disk_gb, "maxDiskGB", "GiB of disk"),
+    ];
+    sizes.into_iter().find_map(|(size, most, key, unit)| {
+        let most = most?;
+        let why = match size {
+            Some(size) if size <= most => return None,
+            Some(size) => format!("has {size} {unit}"),
+            None => format!("does not say how many {unit} it has"),
+        };
+        Some(format!("{why}, and `{key}` of the quota of {} is {most}", quota.whose))
+    })
+}
+
+fn too_large(quota: &Quota, spec: &TemplateSpec) -> Option<Refusal> {
+    let why = larger(quota, spec)?;
+    Some(Refusal::Forbidden(format!("its template `{}` {why}", spec.id)))
 }

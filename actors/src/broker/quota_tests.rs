@@ -127,6 +127,35 @@ fn a_machine_beyond_a_quota_is_refused_by_every_way_to_ask_for_it() {
     assert_eq!(broker.ask(&other, &specs), Asked::New, "it is of no group");
 }
 
+#[test]
+fn who_holds_agents_has_so_many_leases_less_and_holds_none_that_is_too_large() {
+    let big = Arc::new(TemplateSpec { cores: Some(16), ..template("c/big", &[]) });
+    let small = Arc::new(TemplateSpec { cores: Some(2), ..template("c/small", &[]) });
+    let mut broker = Broker::default();
+    for (spec, agents) in [(&small, vec!["a1", "a2"]), (&big, vec!["b1"])] {
+        let mut told = news(spec, 0);
+        told.agents = agents.into_iter().map(|agent| level(spec, agent, IDLE, &[])).collect();
+        broker.news(&told, at_(0));
+    }
+    let whose = Whose::Principal("ann".into());
+    let quota = Quota { whose, leases: Some(1), cores: Some(4), ..NO_QUOTA };
+    broker.limit(LeaseLimits { quotas: vec![quota], ..LeaseLimits::default() });
+    let by = |name: &str| By { principal: name.into(), group: None, all: false };
+    let (ann, owner) = (by("ann"), by("ann").owner());
+    let agent = AgentId::new;
+    assert!(matches!(broker.hold_beyond(&agent("b1"), &ann), Some(Refusal::Forbidden(_))));
+    assert_eq!(broker.hold_beyond(&agent("b1"), &by("bob")), None, "no quota is his");
+    assert_eq!(broker.hold_beyond(&agent("a1"), &ann), None);
+    broker.holds([(agent("a1"), owner)].into());
+    assert_eq!(broker.hold_beyond(&agent("a1"), &ann), None, "it is theirs already");
+    let Some(Refusal::TooMany(text)) = broker.hold_beyond(&agent("a2"), &ann) else {
+        panic!("let in")
+    };
+    assert!(text.contains("has 0 leases and holds 1 agents"), "{text}");
+    let ask = LeaseAsk { want: named("small"), ..of("l1", "ann", None) };
+    assert!(matches!(refused(&mut broker, &[small], &ask), Refusal::TooMany(_)));
+}
+
 // Invariant: a lease waits as long as it may, and not longer, whatever the clock does.
 
 fn overdue(broker: &mut Broker, seconds: u64) -> Vec<String> {

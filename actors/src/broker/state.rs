@@ -14,7 +14,7 @@ use crate::demand::spec::ShareSpec;
 use crate::id::{AgentId, CloudId, LeaseId, SourceId, TemplateId};
 use crate::ledger::Ledger;
 use crate::message::{Refusal, Standing};
-use crate::record::{LeaseAsk, RELEASED, Want};
+use crate::record::{HoldOwner, LeaseAsk, RELEASED, Want};
 use crate::spec::{Minimums, TemplateSpec};
 use crate::template::{AgentLevel, TemplateNews};
 use crate::tenant::{By, LeaseLimits};
@@ -74,6 +74,8 @@ pub struct Broker {
     pub(super) tempo: Tempo,
     /// What bounds leases.
     pub(super) limits: LeaseLimits,
+    /// Agents that somebody holds, and who.
+    pub(super) held: BTreeMap<AgentId, HoldOwner>,
     /// Agents that nobody is let onto for the moment.
     pub(super) barred: BTreeSet<AgentId>,
     /// Agents that another drover may have handed out.

@@ -22,6 +22,9 @@ impl Herd {
         // A hold lets somebody in after the lease, to all that its holder leaves there.
         let theirs =
             self.broker.theirs_on(&agent, by).and_then(|()| self.hold_is_theirs(&agent, by));
+        self.broker.holds(self.common.hold_next.owners());
+        let beyond = hold.is_some().then(|| self.broker.hold_beyond(&agent, by)).flatten();
+        let theirs = theirs.and_then(|()| beyond.map_or(Ok(()), Err));
         if let Err(refusal) = theirs.and_then(|()| self.may_hold(&agent)) {
             reply.send(Err(refusal)).ok(); // an error: nobody waits any more
             return;

@@ -26,6 +26,7 @@ impl Herd {
         let configured: Vec<_> = self.spec.templates.values().cloned().collect();
         let stopping = self.broker.stopping();
         self.broker.at(self.common.ports.ambient.now());
+        self.broker.holds(self.common.hold_next.owners());
         let answer = match self.broker.known(&ask) {
             Some(known) => known,
             None if stopping => {
