@@ -43,7 +43,17 @@ impl Waits {
     /// The service starts, and knows that these wait.
     pub(super) fn begin<'a>(&mut self, waiting: impl Iterator<Item = &'a LeaseAsk>, now: WallTime) {
         self.begun = now;
-        self.since = waiting.map(|ask| (ask.lease.clone(), now)).collect();
+        self.since.clear();
+        for ask in waiting {
+            self.since.insert(ask.lease.clone(), now);
+            self.ask(ask, now);
+        }
+    }
+
+    /// One that was asked for before the clock was set back waits from now on.
+    fn ask(&mut self, ask: &LeaseAsk, now: WallTime) {
+        let asked = ask.asked.min(now);
+        self.asks.insert(ask.lease.clone(), LeaseAsk { asked, ..ask.clone() });
     }
 
     /// Every wall time that is kept.
@@ -57,9 +67,7 @@ impl Waits {
         match body {
             Body::LeaseAsked(ask) => {
                 let long = self.since.values().filter(|since| now - **since > GRANTED).count();
-                // One that was asked for before the clock was set back waits from now on.
-                let asked = ask.asked.min(now);
-                self.asks.insert(ask.lease.clone(), LeaseAsk { asked, ..(**ask).clone() });
+                self.ask(ask, now);
                 self.since.insert(ask.lease.clone(), now);
                 (long >= most as usize)
                     .then(|| format!("{} is the {}th to wait", ask.lease, long + 1))
