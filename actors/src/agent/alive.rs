@@ -73,7 +73,7 @@ pub(super) struct Alive {
     /// When the first of them ended.
     unanswered_since: Moment,
     /// Whether uses may be given out on it, by the end of the last step.
-    usable: bool,
+    pub(super) usable: bool,
 }
 
 impl Alive {
