@@ -88,7 +88,11 @@ async fn over_ssh(job: SshJob) -> Result<u32, Cut> {
     let limits = ssh::Limits { time: COMMAND_LIMIT, output_bytes_max: 0, keep: ssh::Keep::Last };
     let ran = session.exec(&job.command, None, limits, Some(job.output)).await;
     session.close().await;
-    let ran = ran.map_err(|fault| Cut { text: super::chain(&fault), begun: true })?;
+    let ran = ran.map_err(|fault| {
+        // One that could not be written may have gone out in part, which no guest runs.
+        let never = matches!(fault, ssh::ExecError::Refused | ssh::ExecError::NotStarted { .. });
+        Cut { text: super::chain(&fault), begun: !never }
+    })?;
     Ok(ran.exit.unwrap_or(255))
 }
 

@@ -171,15 +171,13 @@ fn revealing_from(line: &str) -> usize {
             (word != "webhook" || !value.starts_with('{')).then_some(line.len() - value.len())
         });
     let joined = lower.find("tokenid").and_then(|at| {
-        let value = at + lower[at..].find(':')? + 1;
+        let joined = lower[at..].find('=').map(|equals| at + equals + 1);
+        let Some(colon) = lower[at..].find(':') else { return joined };
+        let value = at + colon + 1;
         let end = value + lower[value..].find([',', '}', '\n']).unwrap_or(lower.len() - value);
-        // A token is `user@realm!name`; anything else there is its secret, pasted.
-        let whole = !lower[value..end].contains('@') && lower[value..end].trim().len() >= PASTED;
-        if whole {
-            Some(value + indent(&line[value..]))
-        } else {
-            Some(at + lower[at..].find('=')? + 1)
-        }
+        // A token is `user@realm!name`; anything as long as a secret there is one, pasted.
+        let pasted = !lower[value..end].contains('@') && lower[value..end].trim().len() >= PASTED;
+        if pasted { Some(value + indent(&line[value..])) } else { joined }
     });
     let parameter = PARAMETERS
         .iter()
@@ -193,16 +191,21 @@ fn revealing_from(line: &str) -> usize {
 
 /// Where `user:password@host` stands in a line, with or without a scheme before it.
 fn logins_in(line: &str) -> impl Iterator<Item = usize> {
+    let schemed = line.match_indices("://").map(|(at, scheme)| at + scheme.len());
+    let schemed = schemed.filter(|at| {
+        let host = line[*at..].split(|c: char| c.is_whitespace() || "/\"'".contains(c)).next();
+        host.is_some_and(|host| host.contains('@'))
+    });
     let ends = |c: char| c.is_whitespace() || "\"'{}[],".contains(c);
     let mut next = 0;
-    line.split_inclusive(ends).filter_map(move |word| {
+    let bare = line.split_inclusive(ends).filter_map(move |word| {
         let start = next;
         next += word.len();
-        let from = word.find("://").map_or(0, |at| at + 3);
-        let host = word[from..].split(['/', '?']).next().unwrap_or_default();
+        let host = word.split(['/', '?']).next().unwrap_or_default();
         let login = host.rfind('@').map(|at| &host[..at])?;
-        (from > 0 || login.contains(':')).then_some(start + from)
-    })
+        login.contains(':').then_some(start)
+    });
+    schemed.chain(bare)
 }
 
 #[cfg(test)]
@@ -232,6 +235,8 @@ mod tests {
             "service:\n  tokens:\n    - secret: hunter2\n",
             "cloudDefaults:\n  apiUrl: https://root:hunter2@pve:8006\n",
             "cloudDefaults:\n  apiUrl: root:hunter2@pve:8006\n",
+            "cloudDefaults:\n  apiUrl: https://root:a,hunter2@pve:8006\n",
+            "cloudDefaults:\n  tokenId= root@pam!ci=hunter2\n",
             "demand:\n  a: {url: \"https://git\", proxy: \"http://u:hunter2@h\"}\n",
             "demand:\n  a:\n    token: hunter2\n",
             "demand:\n  a: {tokenId: x@pve!y, token: hunter2}\n",

@@ -94,7 +94,8 @@ impl Patient<'_> {
             return;
         };
         let text = format!(
-            "is the only one, and the cluster has {} nodes: nothing is served while it is down",
+            "is the only one, and the cluster has {} nodes: nothing is served while it is down, \
+             unless that address moves between nodes",
             online.len()
         );
         let urls: Vec<_> = online.iter().map(|node| format!("\"https://{node}:8006\"")).collect();

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
+/// Who may share a secret with a group.
+const ROOT: u32 = 0;
 /// The group that the unit runs drover in.
 const GROUP: &str = "drover";
 
@@ -17,7 +19,7 @@ const GROUP: &str = "drover";
 /// The system's reason; the file is then as it was.
 pub fn write_secret(path: &Path, secret: &SecretString) -> io::Result<()> {
     let group = if rustix::process::geteuid().is_root() { service_group() } else { None };
-    write_for(path, secret, group)
+    write_for(path, secret, group, ROOT)
 }
 
 /// The number of the service's group, by the machine's own table.
@@ -32,7 +34,8 @@ fn group_in(table: &str, name: &str) -> Option<u32> {
     line.split(':').nth(2)?.parse().ok()
 }
 
-fn write_for(path: &Path, secret: &SecretString, group: Option<u32>) -> io::Result<()> {
+/// `owner` is who may let a group read a file of theirs.
+fn write_for(path: &Path, secret: &SecretString, group: Option<u32>, owner: u32) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.drover-{}", std::process::id()));
     let done = (|| {
@@ -45,9 +48,10 @@ fn write_for(path: &Path, secret: &SecretString, group: Option<u32>) -> io::Resu
         if let Ok(known) = std::fs::metadata(path) {
             use std::os::unix::fs::MetadataExt as _;
             let (user, group) = (Some(known.uid()), Some(known.gid()));
-            // Only root may; for others it is their own file anyway.
-            let _ = std::os::unix::fs::chown(&beside, user, group);
-            file.set_permissions(Permissions::from_mode(0o600 | known.mode() & 0o040))?;
+            // Only root may; for others it is their own file anyway, and their group's no more.
+            let kept = std::os::unix::fs::chown(&beside, user, group).is_ok();
+            let shared = if kept && known.uid() == owner { known.mode() & 0o040 } else { 0 };
+            file.set_permissions(Permissions::from_mode(0o600 | shared))?;
         } else if group.is_some() {
             std::os::unix::fs::chown(&beside, None, group)?;
             file.set_permissions(Permissions::from_mode(0o640))?;
@@ -75,7 +79,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         for secret in ["one", "two"] {
-            write_for(&path, &secret.to_owned().into(), None).unwrap();
+            write_for(&path, &secret.to_owned().into(), None, ROOT).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{secret}\n"));
             let mode = std::fs::metadata(&path).unwrap().permissions().mode();
             assert_eq!(mode & 0o7777, 0o600);
@@ -90,9 +94,10 @@ mod tests {
         let path = directory.path().join("token");
         // Whoever plays this may give a file to a group of their own.
         let own = rustix::process::getegid().as_raw();
+        let owner = rustix::process::geteuid().as_raw();
         for secret in ["one", "two"] {
             let group = Some(own).filter(|_| secret == "one");
-            write_for(&path, &secret.to_owned().into(), group).unwrap();
+            write_for(&path, &secret.to_owned().into(), group, owner).unwrap();
             let known = std::fs::metadata(&path).unwrap();
             assert_eq!((known.mode() & 0o7777, known.gid()), (0o640, own), "{secret}");
         }

@@ -355,7 +355,7 @@ async fn one_endpoint_of_several_nodes_and_agents_without_a_pool_are_told() {
     let ways =
         Ways { dialer: &dialer, certificates: &certificates, clock: &|| EPOCH, config: None };
     insta::assert_snapshot!(amiss(examine(ways, &checked.herd, &rack, &connection).await), @r#"
-    warn  endpoint https://pve1:8006: is the only one, and the cluster has 3 nodes: nothing is served while it is down
+    warn  endpoint https://pve1:8006: is the only one, and the cluster has 3 nodes: nothing is served while it is down, unless that address moves between nodes
           > in the YAML, by names that resolve: apiUrls: ["https://pve1:8006", "https://pve2:8006", "https://pve3:8006"]
     warn  targetPool: is not set for `linux`: drover may change every guest
           > in the YAML: targetPool: ci; then: drover setup rights --cloud rack --user root@pam

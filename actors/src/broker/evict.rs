@@ -19,7 +19,8 @@ impl Broker {
         let idle = self.agents.kept().filter(|(agent, view)| {
             let idle = matches!(view.standing, Standing::Free { idle: true, .. });
             let unused = idle && !view.going && self.book.at(agent).is_empty();
-            unused && self.is_full(&view.spec.id)
+            // One that another drover may have handed out does not go either.
+            unused && !self.restrained.contains(*agent) && self.is_full(&view.spec.id)
         });
         let mut idle: Vec<(AgentId, SpecId, Option<Owner>)> =
             idle.map(|(agent, view)| (agent.clone(), view.kind, view.owner.clone())).collect();

@@ -57,28 +57,46 @@ impl Broker {
     }
 
     /// Why somebody may not hold an agent, which gives them a machine as a lease does; none where they
-    /// hold it already or a lease of theirs is on it.
+    /// hold it already.
     pub fn hold_beyond(&self, agent: &AgentId, by: &By) -> Option<Refusal> {
         let own = By { all: false, ..by.clone() };
-        let leased =
-            self.book.at(agent).into_iter().any(|(lease, _)| self.theirs(&lease, &own).is_ok());
-        if leased || self.held.get(agent).is_some_and(|owner| own.may_change_hold(Some(owner))) {
+        if self.held.get(agent).is_some_and(|owner| own.may_change_hold(Some(owner))) {
             return None;
         }
         let spec = self.agents.get(agent).map(|view| view.spec.clone())?;
+        self.one_more(&spec, by, |quota| !self.has_lease(&quota.whose, agent))
+    }
+
+    /// Why somebody may not have the next agent of a template held that fails.
+    pub fn hold_next_beyond(&self, spec: &TemplateSpec, by: &By) -> Option<Refusal> {
+        self.one_more(spec, by, |_| true)
+    }
+
+    /// Why somebody may not have one more agent of a template, by those of their quotas that count.
+    fn one_more(
+        &self,
+        spec: &TemplateSpec,
+        by: &By,
+        counts: impl Fn(&Quota) -> bool,
+    ) -> Option<Refusal> {
         let (principal, group) = (&by.principal, by.group.as_deref());
-        let quotas = self.limits.quotas.iter().filter(|quota| quota.whose.is(principal, group));
-        quotas.filter_map(|quota| self.full(quota).or_else(|| too_large(quota, &spec))).next()
+        let quotas = self.limits.quotas.iter();
+        let mut quotas = quotas.filter(|quota| quota.whose.is(principal, group) && counts(quota));
+        quotas.find_map(|quota| self.full(quota).or_else(|| too_large(quota, spec)))
+    }
+
+    /// Whether a lease on an agent counts for somebody.
+    fn has_lease(&self, whose: &Whose, agent: &AgentId) -> bool {
+        self.book
+            .at(agent)
+            .iter()
+            .any(|(lease, _)| self.book.get(lease).is_some_and(|entry| whose.counts(&entry.ask)))
     }
 
     /// How many agents somebody holds on which none of their leases is.
     fn held_by(&self, whose: &Whose) -> u32 {
         let held = self.held.iter().filter(|(agent, owner)| {
-            let mut leases = self.book.at(agent).into_iter();
-            let counted = |(lease, _): (LeaseId, Stand)| {
-                self.book.get(&lease).is_some_and(|entry| whose.counts(&entry.ask))
-            };
-            whose.is(&owner.principal, owner.group.as_deref()) && !leases.any(counted)
+            whose.is(&owner.principal, owner.group.as_deref()) && !self.has_lease(whose, agent)
         });
         u32::try_from(held.count()).unwrap_or(u32::MAX)
     }

@@ -44,11 +44,11 @@ impl Herd {
             next: None,
             why: None,
         };
-        self.append(body, ctx, move |herd, done, ctx| {
+        self.append(body, ctx, move |herd, done, _| {
             herd.broker.bar(&agent, false);
-            herd.settle_soon(ctx);
             let holds = &herd.common.hold_next;
-            if done.is_err() && holds.on(&agent).as_ref() == hold.as_deref() {
+            let mine = hold.is_some() && holds.on(&agent).as_ref() == hold.as_deref();
+            if done.is_err() && mine {
                 holds.set_on(&agent, before);
             }
             let told = done.map_err(|fault| unavailable(&fault)).and_then(|_| {
@@ -76,7 +76,10 @@ impl Herd {
         });
         let template = template.and_then(|template| {
             self.next_is_theirs(&template, by)?;
-            Ok(template)
+            self.broker.holds(self.common.hold_next.owners());
+            let spec = self.spec.templates.get(&template).filter(|_| hold.is_some());
+            let beyond = spec.and_then(|spec| self.broker.hold_next_beyond(spec, by));
+            beyond.map_or(Ok(template), Err)
         });
         let template = match template {
             Ok(template) => template,
@@ -94,13 +97,18 @@ impl Herd {
         let body = Body::HoldNextSet { template: template.clone(), hold: hold.clone() };
         self.append(body, ctx, move |herd, done, _| {
             let holds = &herd.common.hold_next;
-            if done.is_err() && holds.of(&template).as_ref() == hold.as_deref() {
-                holds.set(&template, before);
+            match hold.as_deref() {
+                // One that failed meanwhile has taken it: then none waits any more, and it is held
+                // although nobody was told so.
+                Some(mine) if done.is_err() && holds.of(&template).as_ref() == Some(mine) => {
+                    holds.set(&template, before);
+                }
+                None if done.is_ok() => holds.set(&template, None),
+                Some(_) | None => {}
             }
             let told = done.map_err(|fault| unavailable(&fault)).map(|_| {
                 tracing::info!(template = %template, held = hold.is_some(), "next failure");
                 herd.show_hold_next(&template, hold.as_deref());
-                herd.common.hold_next.set(&template, hold.map(|hold| *hold));
                 template
             });
             reply.send(told).ok(); // an error: nobody waits any more

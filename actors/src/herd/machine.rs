@@ -50,11 +50,10 @@ impl Herd {
 
     fn bind(&mut self, machine: Machine, ctx: &mut Context<Self>) {
         let body = Body::MachineBound { machine };
-        self.append(body, ctx, |herd, done, ctx| match done {
+        self.append(body, ctx, |herd, done, _| match done {
             Ok(_) => {
                 herd.unbound = None;
                 herd.common.restraint.lift(&Cause::Machine);
-                herd.settle_soon(ctx);
                 tracing::info!("the journal belongs to this machine");
             }
             Err(fault) => tracing::warn!(error = %fault, "the machine was not written down"),

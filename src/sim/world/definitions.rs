@@ -59,10 +59,11 @@ fn definition_of(ask: &Ask, storage: &Storage) -> Value {
             entry["thinpool"] = "data".into();
         }
         "lvm" => entry["vgname"] = "pve".into(),
+        "zfspool" | "rbd" => entry["pool"] = spec.name.clone().into(),
         _ if storage.options.is_empty() => entry["pool"] = spec.name.clone().into(),
         _ => {}
     }
-    if spec.shared && !SHARED.contains(&spec.kind.as_str()) && spec.kind == "lvm" {
+    if spec.shared && spec.kind == "lvm" {
         entry["shared"] = 1.into();
     }
     if !spec.nodes.is_empty() {

@@ -79,8 +79,9 @@ pub async fn restore(ask: &Ask) -> Outcome {
         }
     }
     let file = ask.cluster.guest_lock(&node, vmid, 5, None).await;
-    file.map_err(|error| failed(format!("unable to restore VM {vmid} - {error}")))?;
+    let file = file.map_err(|error| failed(format!("unable to restore VM {vmid} - {error}")))?;
     let old = take_over(ask)?;
+    drop(file);
     let job = Job { archive, storage: ask.text("storage"), unique: ask.flag("unique"), set };
     let (cluster, start, pool) = (ask.cluster.clone(), ask.flag("start"), ask.text("pool"));
     Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmrestore", vmid, |worker| async move {
