@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use super::over_ssh;
+pub use super::over_ssh::Cut;
 use drover_actors::record::{EXPIRED, LOST, WAITED, is_lost};
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
@@ -46,56 +48,17 @@ pub trait RunOverSsh: Send + Sync {
     fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, Cut>>;
 }
 
-/// Why a command has no exit status.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
-    /// What happened.
-    pub text: String,
-    /// Whether it was sent to the machine before that.
-    pub begun: bool,
-}
-
 /// The way that the command line uses.
 pub(super) struct OverSsh;
 
 impl RunOverSsh for OverSsh {
     fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, Cut>> {
-        Box::pin(over_ssh(job))
+        Box::pin(over_ssh::run(job))
     }
 }
 
 /// How long a machine may take to answer whose command was cut.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
-/// How long a login may be tried: the agent is ready, so only the network may be slow.
-const LOGIN_LIMIT: Duration = Duration::from_secs(30);
-/// The lease's end cuts the command long before this.
-const COMMAND_LIMIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-
-async fn over_ssh(job: SshJob) -> Result<u32, Cut> {
-    let before =
-        |fault: &(dyn std::error::Error + 'static)| Cut { text: super::chain(fault), begun: false };
-    let host = job.host.parse().map_err(|fault: std::net::AddrParseError| before(&fault))?;
-    let target = ssh::Target { host, port: job.port, user: job.user };
-    let host_key = if job.host_keys.is_empty() {
-        ssh::HostKeyPolicy::TrustOnFirst
-    } else {
-        ssh::HostKeyPolicy::Pinned(job.host_keys)
-    };
-    let deadline = tokio::time::Instant::now() + LOGIN_LIMIT;
-    let backoff = ssh::Backoff::default();
-    let session = ssh::connect_until(deadline, &target, &job.key, &host_key, backoff, |_| {});
-    let session = session.await.map_err(|fault| before(&fault))?;
-    let limits = ssh::Limits { time: COMMAND_LIMIT, output_bytes_max: 0, keep: ssh::Keep::Last };
-    let ran = session.exec(&job.command, None, limits, Some(job.output)).await;
-    session.close().await;
-    let ran = ran.map_err(|fault| {
-        // One that could not be written may have gone out in part, which no guest runs.
-        let never = matches!(fault, ssh::ExecError::Refused | ssh::ExecError::NotStarted { .. });
-        Cut { text: super::chain(&fault), begun: !never }
-    })?;
-    Ok(ran.exit.unwrap_or(255))
-}
-
 /// How patient the command is with a service that restarts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {

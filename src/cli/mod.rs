@@ -14,6 +14,7 @@ mod lease;
 mod leases;
 mod nodes;
 mod options;
+mod over_ssh;
 mod remote;
 mod service;
 mod setup;

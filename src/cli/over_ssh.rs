@@ -1,0 +1,46 @@
+//! One command on a leased machine, over SSH, to its end.
+
+use std::time::Duration;
+
+use super::lease::SshJob;
+use crate::ssh;
+
+/// Why a command has no exit status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// What happened.
+    pub text: String,
+    /// Whether it was sent to the machine before that.
+    pub begun: bool,
+}
+
+/// How long a login may be tried: the agent is ready, so only the network may be slow.
+const LOGIN_LIMIT: Duration = Duration::from_secs(30);
+/// The lease's end cuts the command long before this.
+const COMMAND_LIMIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Runs it; gives its exit status, 255 where a signal ended it.
+pub(super) async fn run(job: SshJob) -> Result<u32, Cut> {
+    let before =
+        |fault: &(dyn std::error::Error + 'static)| Cut { text: super::chain(fault), begun: false };
+    let host = job.host.parse().map_err(|fault: std::net::AddrParseError| before(&fault))?;
+    let target = ssh::Target { host, port: job.port, user: job.user };
+    let host_key = if job.host_keys.is_empty() {
+        ssh::HostKeyPolicy::TrustOnFirst
+    } else {
+        ssh::HostKeyPolicy::Pinned(job.host_keys)
+    };
+    let deadline = tokio::time::Instant::now() + LOGIN_LIMIT;
+    let backoff = ssh::Backoff::default();
+    let session = ssh::connect_until(deadline, &target, &job.key, &host_key, backoff, |_| {});
+    let session = session.await.map_err(|fault| before(&fault))?;
+    let limits = ssh::Limits { time: COMMAND_LIMIT, output_bytes_max: 0, keep: ssh::Keep::Last };
+    let ran = session.exec(&job.command, None, limits, Some(job.output)).await;
+    session.close().await;
+    let ran = ran.map_err(|fault| {
+        // One that could not be written may have gone out in part, which no guest runs.
+        let never = matches!(fault, ssh::ExecError::Refused | ssh::ExecError::NotStarted { .. });
+        Cut { text: super::chain(&fault), begun: !never }
+    })?;
+    Ok(ran.exit.unwrap_or(255))
+}
