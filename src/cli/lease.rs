@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use super::over_ssh;
-pub use super::over_ssh::Cut;
 use drover_actors::record::{EXPIRED, LOST, WAITED, is_lost};
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::client::CALL_LIMIT;
 use super::identity::{self, Identity};
+use super::over_ssh::{self, Cut};
 use super::remote::path;
 use super::tables::clean;
 use super::{CallError, CliError, Client, LeaseOptions, Term};
@@ -137,7 +136,7 @@ pub(super) async fn lease(
                 biased;
                 ran = job => ran,
                 how = until_over(leasing, &lease.id) => {
-                    Ok(Ran::Ended(Err(Cut { text: how, begun: false })))
+                    Ok(Ran::Ended(Err(Cut { text: how, sent: false })))
                 }
             };
             match ran {
@@ -145,7 +144,7 @@ pub(super) async fn lease(
                 Ok(Ran::Ended(ended)) => {
                     let cut = match &ended {
                         Ok(status) => *status == KILLED,
-                        Err(cut) => cut.begun,
+                        Err(cut) => cut.sent,
                     };
                     let over = settled(leasing, &lease.id, cut.then_some((&ssh, &identity)));
                     let stopped = tokio::select! {
@@ -437,10 +436,10 @@ async fn judge(
     }
     match ended {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(255)),
-        Err(Cut { text, begun: true }) => {
+        Err(Cut { text, sent: true }) => {
             Err(CliError::Failed(format!("the command was cut off: {text}")))
         }
-        Err(Cut { text, begun: false }) => {
+        Err(Cut { text, sent: false }) => {
             Err(CliError::Failed(format!("the command could not be run: {text}")))
         }
     }

@@ -8,10 +8,10 @@ use crate::ssh;
 /// Why a command has no exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
-    /// What happened.
+    /// What kept the command from ending, for people.
     pub text: String,
-    /// Whether it was sent to the machine before that.
-    pub begun: bool,
+    /// Whether the command was sent to the machine before that.
+    pub sent: bool,
 }
 
 /// How long a login may be tried: the agent is ready, so only the network may be slow.
@@ -22,7 +22,7 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Runs it; gives its exit status, 255 where a signal ended it.
 pub(super) async fn run(job: SshJob) -> Result<u32, Cut> {
     let before =
-        |fault: &(dyn std::error::Error + 'static)| Cut { text: super::chain(fault), begun: false };
+        |fault: &(dyn std::error::Error + 'static)| Cut { text: super::chain(fault), sent: false };
     let host = job.host.parse().map_err(|fault: std::net::AddrParseError| before(&fault))?;
     let target = ssh::Target { host, port: job.port, user: job.user };
     let host_key = if job.host_keys.is_empty() {
@@ -40,7 +40,7 @@ pub(super) async fn run(job: SshJob) -> Result<u32, Cut> {
     let ran = ran.map_err(|fault| {
         // One that could not be written may have gone out in part, which no guest runs.
         let never = matches!(fault, ssh::ExecError::Refused | ssh::ExecError::NotStarted { .. });
-        Cut { text: super::chain(&fault), begun: !never }
+        Cut { text: super::chain(&fault), sent: !never }
     })?;
     Ok(ran.exit.unwrap_or(255))
 }

@@ -215,7 +215,7 @@ fn a_lease_that_ended_while_the_clock_was_years_ahead_is_forgotten_a_day_later()
     assert!(broker.lease(&lease).is_none());
 }
 
-// Invariant: whoever is on an agent is known before it is held.
+// Invariant: the holder of an agent is known before somebody else holds it.
 
 #[test]
 fn an_agent_for_which_a_hold_is_being_written_down_is_handed_to_nobody() {

@@ -30,7 +30,7 @@ impl Herd {
             return;
         }
         let hold = owned(hold, by);
-        // Whoever was let onto it meanwhile would find it held for another at their lease's end.
+        // A holder let onto it meanwhile would find it held for another at the lease's end.
         self.broker.bar(&agent, hold.is_some());
         let before = self.common.hold_next.on(&agent);
         if let Some(hold) = hold.as_deref() {
@@ -129,28 +129,13 @@ impl Herd {
 
     /// Whether no hold waits for the next failure of a template but one of theirs.
     fn next_is_theirs(&self, template: &TemplateId, by: &By) -> Result<(), Refusal> {
-        let Some(hold) = self.common.hold_next.of(template) else { return Ok(()) };
-        if by.may_change_hold(hold.owner.as_ref()) {
-            return Ok(());
-        }
-        Err(Refusal::Forbidden(format!(
-            "the hold on the next failure of template `{template}` is not of `{}` nor of its \
-             group: the principal that asked for it, its group or an admin may do this",
-            by.principal
-        )))
+        let what = || format!("the next failure of template `{template}`");
+        is_theirs(self.common.hold_next.of(template), by, what)
     }
 
     /// Whether no hold is on an agent but one of theirs.
     fn hold_is_theirs(&self, agent: &AgentId, by: &By) -> Result<(), Refusal> {
-        let Some(hold) = self.common.hold_next.on(agent) else { return Ok(()) };
-        if by.may_change_hold(hold.owner.as_ref()) {
-            return Ok(());
-        }
-        Err(Refusal::Forbidden(format!(
-            "the hold on agent `{agent}` is not of `{}` nor of its group: the principal that asked \
-             for it, its group or an admin may do this",
-            by.principal
-        )))
+        is_theirs(self.common.hold_next.on(agent), by, || format!("agent `{agent}`"))
     }
 
     fn may_hold(&self, agent: &AgentId) -> Result<(), Refusal> {
@@ -172,4 +157,18 @@ impl Herd {
 /// A hold that belongs to who asks for it.
 fn owned(hold: Option<Box<Hold>>, by: &By) -> Option<Box<Hold>> {
     hold.map(|hold| Box::new(Hold { owner: Some(by.owner()), ..*hold }))
+}
+
+/// Whether there is no hold but one of theirs on what is named.
+fn is_theirs(hold: Option<Hold>, by: &By, what: impl FnOnce() -> String) -> Result<(), Refusal> {
+    let Some(hold) = hold else { return Ok(()) };
+    if by.may_change_hold(hold.owner.as_ref()) {
+        return Ok(());
+    }
+    Err(Refusal::Forbidden(format!(
+        "the hold on {} is not of `{}` nor of its group: the principal that asked for it, its group \
+         or an admin may do this",
+        what(),
+        by.principal
+    )))
 }

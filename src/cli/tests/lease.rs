@@ -11,7 +11,8 @@ use drover_actors::message::HerdCommand;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::super::lease::{Cut, Leasing, OverSsh, Patience, lease};
+use super::super::lease::{Leasing, OverSsh, Patience, lease};
+use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;
 use crate::ssh::testing::{self as ssh_testing, TestServer};
@@ -33,7 +34,7 @@ const PATIENCE: Patience = Patience {
 struct Guest {
     jobs: Mutex<Vec<(String, String)>>,
     fails: bool,
-    begun: bool,
+    sent: bool,
     killed: bool,
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     hangs: Mutex<Option<oneshot::Sender<()>>>,
@@ -44,7 +45,7 @@ impl RunOverSsh for Guest {
         let login = format!("{}@{}:{}", job.user, job.host, job.port);
         self.jobs.lock().unwrap().push((login, job.command));
         assert_eq!(job.host_keys.len(), 2);
-        let (fails, begun) = (self.fails, self.begun);
+        let (fails, sent) = (self.fails, self.sent);
         let status = if self.killed { 255 } else { 7 };
         if let Some(happens) = self.meanwhile.lock().unwrap().take() {
             happens();
@@ -56,7 +57,7 @@ impl RunOverSsh for Guest {
                 pending::<()>().await;
             }
             if fails {
-                return Err(Cut { text: "connection reset".into(), begun });
+                return Err(Cut { text: "connection reset".into(), sent });
             }
             job.output.send(Output::Stdout("one\n".into())).await.unwrap();
             job.output.send(Output::Stderr("two\n".into())).await.unwrap();
@@ -271,7 +272,7 @@ async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
 #[tokio::test]
 async fn a_silent_command_that_is_cut_at_once_waits_for_what_the_service_knows() {
     let served = Served::new();
-    let guest = Guest { fails: true, begun: true, ..Guest::default() };
+    let guest = Guest { fails: true, sent: true, ..Guest::default() };
     let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
     let asked: Vec<String> =
         guest.jobs.lock().unwrap().iter().map(|(_, command)| command.clone()).collect();
@@ -535,8 +536,8 @@ async fn a_command_runs_over_ssh() {
     let (refused, ..) = over_ssh(&server, &ssh_testing::key(3), pin(), "true").await;
     let before = |ended: &Result<u32, Cut>| ended.as_ref().unwrap_err().clone();
     assert!(before(&refused).text.contains("does not accept the key"), "{refused:?}");
-    assert!(!before(&refused).begun, "nothing was sent");
+    assert!(!before(&refused).sent, "nothing was sent");
     let (impostor, ..) = over_ssh(&server, &key, key.public_line(""), "true").await;
     assert!(before(&impostor).text.contains("host key"), "{impostor:?}");
-    assert!(!before(&impostor).begun, "nothing was sent");
+    assert!(!before(&impostor).sent, "nothing was sent");
 }

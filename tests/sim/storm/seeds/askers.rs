@@ -42,12 +42,12 @@ struct Asker {
     meddling: Option<Meddling>,
 }
 
-/// Tenants.
+/// How many tenants ask for leases.
 const TENANTS: u32 = 3;
 /// The first so many of them share a group.
 const GROUPED: u32 = 2;
 
-/// A tenant.
+/// The tenant of an asker, by its number.
 fn tenant(number: u32) -> By {
     let number = number % TENANTS;
     let group = (number < GROUPED).then(|| "build".to_owned());

@@ -314,7 +314,7 @@ fn the_key_of_a_lease_that_could_not_be_admitted_is_taken_out_where_others_go_on
     }
     assert_eq!((drive.state(), lease_state(&drive, "l1")), ("Draining", Some(false)));
     let mut adopted = again(&drive);
-    // The guest's keys change one at a time, and whoever goes on is looked at first.
+    // The guest's keys change one at a time, and a lease that goes on is looked at first.
     answer(&mut adopted, "admit l1", Ok(()));
     for mut drive in [drive, adopted] {
         drive.wait(secs(90));
