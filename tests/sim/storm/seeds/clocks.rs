@@ -57,6 +57,8 @@ impl Watch {
         let ahead = seen.times().filter(|time| **time > now + DAY);
         ahead.for_each(|time| *time = now);
         if by_ms < 0 {
+            // A rest is no longer than its span, however far ahead its end was written.
+            seen.rests().for_each(|time| *time = time.shifted(by_ms));
             let spans = seen.leases.values_mut().filter_map(|lease| lease.ends.as_mut());
             spans.for_each(|(ends, span)| *ends = self.now() + *span);
         }
@@ -96,5 +98,11 @@ impl Seen {
             .chain(trips)
             .chain(self.places.times())
             .chain(self.waits.times())
+    }
+
+    /// The ends of what templates and places rest.
+    fn rests(&mut self) -> impl Iterator<Item = &mut WallTime> {
+        let trips = self.trips.values_mut().map(|trip| &mut trip.until);
+        trips.chain(self.places.times())
     }
 }
