@@ -66,6 +66,23 @@ impl Fields {
     /// Takes a text of at least one and at most `most` characters, none of them a control character.
     pub(super) fn text(&mut self, field: &'static str, most: usize) -> Option<String> {
         let value = self.take(field)?;
+        self.text_in(field, value, most)
+    }
+
+    /// The same for the only line of a file, which may end as lines do.
+    pub(super) fn line(&mut self, field: &'static str, most: usize) -> Option<String> {
+        let value = match self.take(field)? {
+            Value::String(text) => Value::String(text.trim_end_matches(['\r', '\n']).to_owned()),
+            value @ (Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_)) => value,
+        };
+        self.text_in(field, value, most)
+    }
+
+    fn text_in(&mut self, field: &'static str, value: Value, most: usize) -> Option<String> {
         let Value::String(text) = value else {
             self.fault(field, format!("must be a text, and is {}", kind(&value)));
             return None;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::body::Fields;
-use super::leases::check_public_key;
+use super::leases::read_public_key;
 use super::templates::named;
 use super::{Caller, Problem, State};
 use crate::ssh::PrivateKey;
@@ -188,10 +188,7 @@ impl Terms {
     fn read(body: Result<web::Bytes, actix_web::Error>, name: &str) -> Result<Self, Problem> {
         let mut fields = Fields::parse(body)?;
         let seconds = fields.count("seconds", LONGEST_SECONDS).unwrap_or(DEFAULT_SECONDS);
-        let given = fields.text("sshPublicKey", 16 * 1024);
-        if let Some(fault) = given.as_deref().and_then(|key| check_public_key(key).err()) {
-            fields.fault("sshPublicKey", fault);
-        }
+        let given = read_public_key(&mut fields);
         fields.finish()?;
         let (public_key, private_key) = match given {
             Some(key) => (key, None),

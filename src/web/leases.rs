@@ -298,10 +298,7 @@ fn read_ask(
     let ttl = fields.count("ttlSeconds", longest).unwrap_or(DEFAULT_TTL_SECONDS.min(longest));
     let wait = fields.count("maxWaitSeconds", LONGEST_QUEUE_SECONDS);
     let owner = fields.text("owner", 255);
-    let public_key = fields.text("sshPublicKey", 16 * 1024);
-    if let Some(fault) = public_key.as_deref().and_then(|key| check_public_key(key).err()) {
-        fields.fault("sshPublicKey", fault);
-    }
+    let public_key = read_public_key(&mut fields);
     let key = fields.text("idempotencyKey", 255);
     let user_data = read_user_data(&mut fields);
     if fields.take("overrides").is_some() {
@@ -390,6 +387,15 @@ fn key_hash(principal: &str, key: &str) -> String {
     hash.update([0]);
     hash.update(key.as_bytes());
     hex(&hash.finalize())
+}
+
+/// Takes the line of a `.pub` file, with or without its end.
+pub(super) fn read_public_key(fields: &mut Fields) -> Option<String> {
+    let key = fields.line("sshPublicKey", 16 * 1024)?;
+    if let Err(fault) = check_public_key(&key) {
+        fields.fault("sshPublicKey", fault);
+    }
+    Some(key)
 }
 
 /// Checks that a text is one public key line of a type that guests take.

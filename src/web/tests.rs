@@ -160,6 +160,20 @@ async fn a_lease_reaches_the_herd_as_it_was_asked_for() {
 }
 
 #[tokio::test]
+async fn a_public_key_may_end_as_the_line_of_its_file_does() {
+    let served = Served::new();
+    for (end, status) in [("\n", 201), ("\r\n", 201), ("\nssh-rsa AAAA", 400)] {
+        let body = json!({"template": "linux", "sshPublicKey": format!("{KEY}{end}")}).to_string();
+        let answer = served.call(Some("operator"), Method::POST, "/v1/leases", &body).await;
+        assert_eq!(answer.status, status, "{end:?}: {}", answer.body);
+    }
+    let asks = served.asks.lock().unwrap().clone();
+    assert!(asks.iter().all(|ask| ask.public_key.as_deref() == Some(KEY)), "{asks:?}");
+    assert_eq!(asks.len(), 2);
+    served.stop().await;
+}
+
+#[tokio::test]
 async fn absent_fields_have_their_defaults() {
     let served = Served::new();
     served.call(Some("operator"), Method::POST, "/v1/leases", r#"{"template": "linux"}"#).await;
