@@ -98,6 +98,34 @@ async fn a_clone_that_gets_no_answer_is_followed_by_a_single_one_after_a_pause()
 }
 
 #[tokio::test(start_paused = true)]
+async fn clones_that_were_never_made_keep_nobody_waiting_for_their_places() {
+    let setup = Setup::linux("instanceCap: 6").rack("operationsPerNode: 2, adaptLanes: false");
+    let world = World::started(setup).await;
+    world.pass(SECOND).await;
+    let lost = CallFault {
+        method: Some("POST".into()),
+        route: Some("/clone".into()),
+        reset: true,
+        delay: 0.5,
+        times: Some(2),
+        ..CallFault::default()
+    };
+    world.faults(Faults { calls: vec![lost], ..Faults::default() });
+    let leases = [world.lease("linux").await, world.lease("linux").await];
+    world.pass(2 * SECOND).await;
+    assert_eq!((count(&world, "InDoubt"), world.wire.clones()), (2, 2));
+    let begun = world.elapsed();
+    let (third, _) = world.leased("linux").await;
+    let took = world.elapsed() - begun;
+    assert!(took < 60 * SECOND, "{took:?}, with {} in doubt", count(&world, "InDoubt"));
+    for one in leases.iter().chain([&third]) {
+        world.ready(one).await;
+        world.release(one).await;
+    }
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_gets_lost_under_a_clone_keeps_no_other_node_from_cloning() {
     let setup = Setup::linux("instanceCap: 3").template("far", "templateVmId: 9001");
     let world = World::started(setup).await;

@@ -343,6 +343,10 @@ impl Mind {
                     }
                 }
             }
+            (Verdict::Free, None) => {
+                self.lend_lane(out);
+                self.back_off(out);
+            }
             (Verdict::Free | Verdict::Unclear, _) => self.back_off(out),
         }
     }
@@ -478,6 +482,15 @@ impl Mind {
     pub(super) fn lane_back(&mut self, end: LaneEnd, out: &mut Out) {
         if std::mem::take(&mut self.lane) {
             out.effects.push(Effect::LaneFree(end));
+        }
+    }
+
+    /// Leaves the place in the lanes to others while it is in doubt, once: nothing is seen that would
+    /// keep a storage busy, and as many doubts as there are places would stop all clones until their
+    /// horizon. A call that begins after all runs beside them.
+    fn lend_lane(&mut self, out: &mut Out) {
+        if self.lane && !std::mem::replace(&mut self.lent, true) {
+            out.effects.push(Effect::LaneFree(LaneEnd::InDoubt));
         }
     }
 

@@ -73,6 +73,8 @@ pub struct Mind {
     pub(super) old_at: Option<Moment>,
     /// Whether a place in the lanes is held or asked for.
     pub(super) lane: bool,
+    /// Whether that place was left to others: nobody sees a clone running in it.
+    pub(super) lent: bool,
     pub(super) parked: bool,
     /// Whether no configured cloud leads to its guest.
     pub(super) cut_off: bool,
@@ -234,6 +236,7 @@ impl Mind {
             clone_until: now.mono + spec.limits.clone,
             old_at: spec.limits.lifetime.map(|life| now.mono + life),
             lane: false,
+            lent: false,
             parked: false,
             cut_off: false,
             unproven: false,

@@ -90,6 +90,8 @@ pub enum LaneEnd {
     NodeBusy,
     /// It says nothing of either.
     Void,
+    /// It says nothing of either, and what came of it is not known yet.
+    InDoubt,
 }
 
 impl LaneEnd {
@@ -97,7 +99,7 @@ impl LaneEnd {
         match self {
             Self::Done => End::Done,
             Self::StorageBusy => End::Contended,
-            Self::NodeBusy | Self::Void => End::Void,
+            Self::NodeBusy | Self::Void | Self::InDoubt => End::Void,
         }
     }
 
@@ -105,7 +107,7 @@ impl LaneEnd {
         match self {
             Self::Done => End::Done,
             Self::NodeBusy => End::Contended,
-            Self::StorageBusy | Self::Void => End::Void,
+            Self::StorageBusy | Self::Void | Self::InDoubt => End::Void,
         }
     }
 }

@@ -276,7 +276,9 @@ impl Cluster {
 
     fn forget(&mut self, agent: &AgentId, end: LaneEnd) {
         self.asks.remove(agent);
-        self.common.doubts.left(agent);
+        if end != LaneEnd::InDoubt {
+            self.common.doubts.left(agent);
+        }
         self.lanes.free(agent, end, self.common.ports.ambient.now().mono);
     }
 
