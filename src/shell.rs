@@ -479,16 +479,23 @@ fn changed(doing: &str, ran: &Ran) -> Result<(), Fault> {
     }
 }
 
-/// Whether a command is exactly one that adds or removes a lease's key and user data.
+/// Whether a command is exactly the question for a guest's network cards, or one that adds or
+/// removes a lease's key and user data.
 ///
 /// For places that run nothing else unisolated.
 pub fn is_housekeeping(command: &str) -> bool {
+    if command == CARDS {
+        return true;
+    }
+    let id = |text: &str| {
+        let of_an_id = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
+        text.chars().take_while(of_an_id).collect::<String>()
+    };
     let Some((_, arguments)) = command.rsplit_once("' drover '") else {
         let (_, after) = command.split_once(".drover-lease/").unwrap_or_default();
-        let lease: String = after.chars().take_while(char::is_ascii_alphanumeric).collect();
-        return command == guest::begin(&lease);
+        return command == guest::begin(&id(after));
     };
-    let lease: String = arguments.chars().take_while(char::is_ascii_alphanumeric).collect();
+    let lease = id(arguments);
     let line = arguments.split_once("' '").map_or("", |(_, line)| line);
     let key = line.split_once(" drover-lease-").map_or("", |(key, _)| key);
     command == expel_command(&lease) || command == admit_command(&lease, key)
@@ -545,10 +552,10 @@ mod tests {
     }
 
     #[test]
-    fn only_the_very_commands_of_lease_keys_are_housekeeping() {
-        for command in
-            [admit_command("l1", "ssh-ed25519 AAAA"), expel_command("l1"), guest::begin("l1")]
-        {
+    fn only_the_very_commands_of_lease_keys_and_cards_are_housekeeping() {
+        let lease = "lease-7dmamjfpe7r26pbz";
+        let keys = [admit_command(lease, "ssh-ed25519 AAAA"), expel_command(lease)];
+        for command in keys.into_iter().chain([guest::begin(lease), CARDS.to_owned()]) {
             assert!(is_housekeeping(&command), "{command}");
             assert!(!is_housekeeping(&format!("{command}; reboot")));
         }

@@ -37,7 +37,20 @@ pub fn remote_fs(spec: &TemplateSpec) -> String {
         JavaDistribution::None => spec.java.path.as_str(),
         JavaDistribution::Openjdk | JavaDistribution::Corretto => "",
     };
-    script(&[REMOTE_FS], &[&spec.remote_fs, java])
+    working_directory(&spec.remote_fs, java)
+}
+
+/// Makes a working directory; looks for this Java, where it is not blank.
+pub fn working_directory(dir: &str, java: &str) -> String {
+    script(&[REMOTE_FS], &[dir, java])
+}
+
+/// The directory and the Java of a command of [`working_directory`] whose names are plain; none of
+/// any other.
+pub fn read_working_directory(command: &str) -> Option<(&str, &str)> {
+    let (_, arguments) = command.rsplit_once(" drover '")?;
+    let (dir, java) = arguments.strip_suffix('\'')?.split_once("' '")?;
+    (command == working_directory(dir, java)).then_some((dir, java))
 }
 
 /// Sees to it that there is Java; none where nothing is to be installed.

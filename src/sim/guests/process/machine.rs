@@ -215,6 +215,14 @@ impl Machine {
         all
     }
 
+    /// A command line as it is run here: where nothing isolates guests, what is made in the home
+    /// is made in the folder that stands for it.
+    pub(super) fn at_home(&self, line: &str) -> Option<String> {
+        let folder = self.disk.folder().join(&self.inside.home[1..]);
+        let bare = !self.ground.sandbox.is_isolated();
+        bare.then(|| gate::in_folder(line, &self.inside.home, &folder)).flatten()
+    }
+
     /// Whether a command line may run here.
     pub(super) fn may_run(&self, line: &str) -> bool {
         !self.ground.sandbox.needs_leave()
