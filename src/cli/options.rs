@@ -370,6 +370,9 @@ pub struct SimOptions {
     /// lock VMID NAME|none, move VMID NODE
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
+    /// Print the methods and paths that are served, and run nothing
+    #[arg(long)]
+    pub list_api: bool,
 }
 
 /// Options of `check`.

@@ -87,6 +87,15 @@ pub(super) fn demo(options: DemoOptions) -> ExitCode {
 
 /// Runs the simulated cluster.
 pub(super) fn sim(options: SimOptions) -> ExitCode {
+    let version = match options.pve {
+        PveVersion::V7_4 => spec::PveVersion::V7_4,
+        PveVersion::V8_4 => spec::PveVersion::V8_4,
+        PveVersion::V9_2 => spec::PveVersion::V9_2,
+    };
+    if options.list_api {
+        println!("{}", sim::door::served(version).join("\n"));
+        return ExitCode::SUCCESS;
+    }
     if let Err(error) = telemetry::init("warn") {
         eprintln!("drover: {error}");
         return ExitCode::from(USAGE);
@@ -104,11 +113,7 @@ pub(super) fn sim(options: SimOptions) -> ExitCode {
             GuestKind::Process => guests::GuestKind::Process,
             GuestKind::Qemu => guests::GuestKind::Qemu,
         },
-        version: match options.pve {
-            PveVersion::V7_4 => spec::PveVersion::V7_4,
-            PveVersion::V8_4 => spec::PveVersion::V8_4,
-            PveVersion::V9_2 => spec::PveVersion::V9_2,
-        },
+        version,
         workers: options.workers,
         seed: options.seed,
         latency: options.latency,

@@ -152,6 +152,13 @@ const STORAGE: &[&str] = &[
     "upload",
 ];
 
+const FIREWALL: &[&str] = &["rules", "options"];
+const CLUSTER_FIREWALL: &[&str] =
+    &["aliases", "groups", "ipset", "macros", "options", "refs", "rules"];
+const GUEST_FIREWALL: &[&str] = &["aliases", "ipset", "log", "options", "refs", "rules"];
+const REPLICATION: &[&str] = &["schedule_now", "log", "status"];
+const SERVICE: &[&str] = &["state", "start", "stop", "restart", "reload"];
+
 /// The list of an index route; none for other routes.
 pub fn list(route: &str) -> Option<Value> {
     let (key, names) = match route {
@@ -167,6 +174,18 @@ pub fn list(route: &str) -> Option<Value> {
         "/nodes/{node}/lxc/{vmid}/status" => ("subdir", CONTAINER_STATUS),
         "/nodes/{node}/lxc/{vmid}/snapshot/{snapname}" => ("cmd", &["rollback", "config"][..]),
         "/nodes/{node}/storage/{storage}" => ("subdir", STORAGE),
+        "/cluster/backup-info" => ("subdir", &["not-backed-up"][..]),
+        "/cluster/firewall" => ("name", CLUSTER_FIREWALL),
+        "/nodes/{node}/firewall" => ("name", FIREWALL),
+        "/nodes/{node}/qemu/{vmid}/firewall" | "/nodes/{node}/lxc/{vmid}/firewall" => {
+            ("name", GUEST_FIREWALL)
+        }
+        "/nodes/{node}/services/{service}" => ("subdir", SERVICE),
+        "/nodes/{node}/capabilities" => ("name", &["qemu"][..]),
+        "/nodes/{node}/capabilities/qemu" => {
+            ("name", &["cpu", "cpu-flags", "machines", "migration"][..])
+        }
+        "/nodes/{node}/replication/{id}" => ("subdir", REPLICATION),
         "/nodes/{node}/tasks/{upid}" => ("name", &["log", "status"][..]),
         _ => return None,
     };

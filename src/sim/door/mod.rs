@@ -15,6 +15,7 @@ mod index;
 mod multipart;
 mod permission;
 mod schema;
+mod unserved;
 mod validate;
 pub mod wire;
 
@@ -36,6 +37,7 @@ pub use connections::{Connections, Seat};
 use http::{Place, Request, Response};
 use permission::{Check, Permission};
 use schema::{Route, SCHEMA};
+pub use unserved::{refusal, served};
 use validate::Input;
 
 /// How late every 401 comes.
@@ -178,7 +180,7 @@ impl Door {
             _ => false,
         };
         let refused = "Authentication failed!";
-        let ticket = cookie(request);
+        let ticket = cookie(request).or_else(|| header_ticket(request));
         let token = request.header("authorization").and_then(token_value);
         if let (Some(ticket), false) = (&ticket, open) {
             let caller = self.access.ticket_caller(ticket).ok_or(refused)?;
@@ -204,8 +206,7 @@ impl Door {
     ) -> Outcome {
         let found = SCHEMA.find(&request.method, path, self.version);
         let Some((route, in_path)) = found else {
-            let message = format!("Method '{} {path}' not implemented", request.method);
-            return Err(ApiError { status: 501, message, errors: BTreeMap::new() });
+            return Err(refusal(&request.method, path, self.version));
         };
         for (name, text) in &in_path {
             let given = inputs.insert(name.clone(), Input::Text(text.clone()));
@@ -373,21 +374,33 @@ fn agent_command(route: &Route, params: &Params) -> Option<&'static Route> {
     SCHEMA.by_template(&format!("{}/{}", route.path, params.text("command")?))
 }
 
+/// Whether a name is a key of the configuration that this path writes.
+pub fn is_setting(path: &str, name: &str, version: PveVersion) -> bool {
+    SCHEMA.is_setting(path, name, version)
+}
+
 /// The ticket in the cookie, decoded.
 fn cookie(request: &Request) -> Option<String> {
     let cookies = request.header("cookie")?.split(';');
     let mut values = cookies.filter_map(|cookie| cookie.trim().strip_prefix("PVEAuthCookie="));
-    let value = values.next().filter(|value| !value.is_empty())?;
-    Some(percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned())
+    decoded(values.next()?)
+}
+
+/// The ticket in an Authorization header, which is read as a cookie where there is none
+/// (pve-http-server, AnyEvent.pm:1583).
+fn header_ticket(request: &Request) -> Option<String> {
+    let value = request.header("authorization")?.strip_prefix("PVEAuthCookie")?;
+    decoded(value.strip_prefix(['=', ' '])?.split(';').next()?)
 }
 
 /// The token in an Authorization header, decoded; `=` and a blank both part it from the scheme.
 fn token_value(header: &str) -> Option<String> {
-    let value = header.strip_prefix("PVEAPIToken")?.strip_prefix(['=', ' '])?;
-    if value.is_empty() {
-        return None;
-    }
-    Some(percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned())
+    decoded(header.strip_prefix("PVEAPIToken")?.strip_prefix(['=', ' '])?)
+}
+
+fn decoded(value: &str) -> Option<String> {
+    let text = percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned();
+    (!text.is_empty()).then_some(text)
 }
 
 #[cfg(test)]

@@ -14,11 +14,13 @@ use crate::sim::spec::PveVersion;
 use super::permission::Permission;
 
 /// The parts of the schema: virtual machines and access, containers, the cluster's services, nodes.
-const PARTS: [&str; 4] = [
+const PARTS: [&str; 6] = [
     include_str!("schema.json"),
     include_str!("schema-lxc.json"),
     include_str!("schema-cluster.json"),
     include_str!("schema-nodes.json"),
+    include_str!("schema-firewall.json"),
+    include_str!("schema-more.json"),
 ];
 
 /// The schema, parsed once.
@@ -89,8 +91,8 @@ enum Segment {
     Literal(String),
     /// A parameter of this name.
     Param(String),
-    /// A volume's name, which has slashes of its own: it takes the rest of the path.
-    Volume,
+    /// A parameter with slashes of its own, which takes the rest of the path.
+    Rest(String),
 }
 
 /// What a parameter, or one key of a property string, may be.
@@ -193,6 +195,25 @@ impl Schema {
         self.routes.iter().find(|route| route.path == path)
     }
 
+    /// Whether a name is a key of the configuration that this path writes, whoever may set it.
+    pub fn is_setting(&self, path: &str, name: &str, version: PveVersion) -> bool {
+        // Keys that only Proxmox itself writes, of both kinds of guests.
+        const OWN: [&str; 7] =
+            ["lock", "meta", "parent", "runningcpu", "runningmachine", "snaptime", "vmstate"];
+        let own = self.routes.iter().filter(|route| route.path == path);
+        let Some(set) = own.filter_map(|route| self.sets.get(route.include.as_ref()?)).next()
+        else {
+            return false;
+        };
+        let is_known = || property(|key| set.get(key), name, version).is_some();
+        OWN.contains(&name) || (!matches!(name, "node" | "vmid") && is_known())
+    }
+
+    /// All served routes: path, method, and whether 8.4 lacks it.
+    pub fn served(&self) -> impl Iterator<Item = (&str, &str, bool)> {
+        self.routes.iter().map(|route| (route.path.as_str(), route.method.as_str(), route.since9))
+    }
+
     /// The parameters of a route, by the names in the schema.
     pub fn params<'a>(&'a self, route: &'a Route) -> impl Iterator<Item = (&'a str, &'a Property)> {
         self.included(route).chain(&route.params).map(|(name, property)| (name.as_str(), property))
@@ -214,17 +235,26 @@ impl Schema {
     ) -> Option<&'a Property> {
         let set = route.include.as_ref().and_then(|name| self.sets.get(name));
         let get = |key: &str| route.params.get(key).or_else(|| set?.get(key));
-        let property = get(name).filter(|property| property.count.is_none()).or_else(|| {
-            let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
-            let index = &name[stem.len()..];
-            if index.is_empty() || (index.len() > 1 && index.starts_with('0')) {
-                return None;
-            }
-            let property = get(&format!("{stem}[n]"))?;
-            (index.parse::<u32>().ok()? < property.count?).then_some(property)
-        })?;
-        (!property.since9 || version == PveVersion::V9_2).then_some(property)
+        property(get, name, version)
     }
+}
+
+/// The property of a name, or of its stem where the name ends in a valid index.
+fn property<'a>(
+    get: impl Fn(&str) -> Option<&'a Property>,
+    name: &str,
+    version: PveVersion,
+) -> Option<&'a Property> {
+    let property = get(name).filter(|property| property.count.is_none()).or_else(|| {
+        let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+        let index = &name[stem.len()..];
+        if index.is_empty() || (index.len() > 1 && index.starts_with('0')) {
+            return None;
+        }
+        let property = get(&format!("{stem}[n]"))?;
+        (index.parse::<u32>().ok()? < property.count?).then_some(property)
+    })?;
+    (!property.since9 || version == PveVersion::V9_2).then_some(property)
 }
 
 fn parts_of(path: &str) -> impl Iterator<Item = &str> {
@@ -234,7 +264,8 @@ fn parts_of(path: &str) -> impl Iterator<Item = &str> {
 impl Segment {
     fn of(part: &str) -> Self {
         match part.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
-            Some("volume") => Self::Volume,
+            // Volumes, and members of address sets (pve-firewall, IPSet.pm:767, fragmentDelimiter).
+            Some(name @ ("volume" | "cidr")) => Self::Rest(name.to_owned()),
             Some(name) => Self::Param(name.to_owned()),
             None => Self::Literal(part.to_owned()),
         }
@@ -244,7 +275,7 @@ impl Segment {
         match self {
             Self::Literal(text) => text == part,
             Self::Param(_) => !part.contains(char::is_whitespace),
-            Self::Volume => true,
+            Self::Rest(_) => true,
         }
     }
 }
@@ -252,7 +283,7 @@ impl Segment {
 impl Route {
     fn fits(&self, parts: &[&str]) -> bool {
         let long_enough = match self.segments.last() {
-            Some(Segment::Volume) => parts.len() >= self.segments.len(),
+            Some(Segment::Rest(_)) => parts.len() >= self.segments.len(),
             Some(Segment::Literal(_) | Segment::Param(_)) | None => {
                 parts.len() == self.segments.len()
             }
@@ -270,7 +301,7 @@ impl Route {
         let each = self.segments.iter().enumerate().filter_map(|(place, segment)| match segment {
             Segment::Literal(_) => None,
             Segment::Param(name) => Some((name.clone(), (*parts.get(place)?).to_owned())),
-            Segment::Volume => Some(("volume".to_owned(), parts.get(place..)?.join("/"))),
+            Segment::Rest(name) => Some((name.clone(), parts.get(place..)?.join("/"))),
         });
         each.collect()
     }
@@ -309,6 +340,27 @@ mod tests {
         let (route, params) = SCHEMA.find("GET", path, PveVersion::V8_4).unwrap();
         assert_eq!(route.path, "/nodes/{node}/storage/{storage}/content/{volume}");
         assert_eq!(params["volume"], "s:iso/a.iso");
+    }
+
+    #[test]
+    fn a_member_of_an_address_set_keeps_its_slash() {
+        let path = "/cluster/firewall/ipset/lan/10.0.0.0/8";
+        let (route, params) = SCHEMA.find("DELETE", path, PveVersion::V8_4).unwrap();
+        assert_eq!(route.path, "/cluster/firewall/ipset/{name}/{cidr}");
+        assert_eq!((&*params["name"], &*params["cidr"]), ("lan", "10.0.0.0/8"));
+    }
+
+    #[test]
+    fn a_setting_is_a_key_of_the_configuration_and_no_parameter_of_the_call() {
+        let vm = "/nodes/{node}/qemu/{vmid}/config";
+        let is_setting = |name: &str| SCHEMA.is_setting(vm, name, PveVersion::V8_4);
+        for name in ["net31", "unused7", "lock", "description", "cipassword", "amd-sev", "parent"] {
+            assert!(is_setting(name), "{name}");
+        }
+        for name in ["nope", "net32", "vmid", "delete", "background_delay", "digest"] {
+            assert!(!is_setting(name), "{name}");
+        }
+        assert!(SCHEMA.is_setting("/nodes/{node}/lxc/{vmid}/config", "mp3", PveVersion::V8_4));
     }
 
     #[test]

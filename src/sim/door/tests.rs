@@ -397,3 +397,41 @@ async fn an_auditor_sees_entries_and_others_only_those_they_may_change() {
     let seen = body(&bench.as_token(USER, "GET", "/access/acl", "").await);
     assert_eq!(seen["data"], json!([]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_ticket_may_stand_in_the_authorization_header() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    let login = body(&bench.log_in("root@pam", "rootpass").await);
+    let ticket = format!("PVEAuthCookie={}", login["data"]["ticket"].as_str().unwrap());
+    let token = login["data"]["CSRFPreventionToken"].as_str().unwrap();
+    let read = [("Authorization", ticket.as_str())];
+    let response = bench.door.serve(request("GET", "/version", &read, "")).await;
+    assert_eq!(response.status, 200);
+    let pool = |headers| bench.door.serve(request("POST", "/pools", headers, "poolid=x"));
+    assert_eq!(pool(&read).await.status, 401);
+    let write = [("Authorization", ticket.as_str()), ("CSRFPreventionToken", token)];
+    assert_eq!(pool(&write).await.status, 200);
+    let bad = [("Authorization", "PVEAuthCookie=PVE:root@pam:0::x")];
+    let response = bench.door.serve(request("GET", "/version", &bad, "")).await;
+    assert_eq!((response.status, response.reason.as_str()), (401, "Authentication failed!"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_of_an_address_set_is_found_with_its_slash_written_either_way() {
+    for member in ["10.0.0.0/8", "10.0.0.0%2F8"] {
+        let bench = bench(&spec(), PveVersion::V8_4);
+        let path = format!("/cluster/firewall/ipset/lan/{member}");
+        assert_eq!(bench.root("DELETE", &path, "").await.status, 200, "{member}");
+        let calls = bench.world.calls.lock().unwrap();
+        assert_eq!(calls[0].params.text("cidr").unwrap(), "10.0.0.0/8", "{member}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_is_not_served_says_so_in_the_form_of_errors() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    let response = bench.root("GET", "/cluster/acme/plugins", "").await;
+    let text = "drover sim does not serve GET /cluster/acme/plugins";
+    assert_eq!((response.status, response.reason.as_str()), (501, text));
+    assert_eq!(body(&response)["message"], text);
+}

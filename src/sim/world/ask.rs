@@ -75,6 +75,12 @@ impl Ask {
         Err(ApiError::denied(&format!("{path}, {}", privileges.join("|"))))
     }
 
+    /// The refusal of a parameter that Proxmox obeys and the simulator does not.
+    pub fn unserved(&self, name: &str) -> ApiError {
+        let Call { method, route, .. } = &self.call;
+        ApiError::hop(501, format!("drover sim does not serve '{name}' of {method} {route}"))
+    }
+
     /// Refuses parameters that only root may use, a token of root not being root.
     ///
     /// # Errors

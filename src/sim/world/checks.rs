@@ -90,7 +90,14 @@ impl Ask {
         let values = keys.filter_map(|key| Some((key.clone(), self.text(key)?)));
         values
             .filter(|(key, value)| key != "sshkeys" || !value.is_empty())
-            .map(|(key, value)| (key, if value.is_empty() { " ".into() } else { value }))
+            .map(|(key, value)| match (key.as_str(), value.as_str()) {
+                ("description", text) if !text.trim().is_empty() => {
+                    let text = conf::description(text).to_owned();
+                    (key, text)
+                }
+                (_, "") => (key, " ".into()),
+                _ => (key, value),
+            })
             .collect()
     }
 
@@ -238,6 +245,9 @@ impl Ask {
                 "Only root can pass arbitrary filesystem paths. at \
                  /usr/share/perl5/PVE/Storage.pm line 581.",
             ));
+        }
+        if content_of(volid) == "backup" {
+            return self.may_use_backup(volid);
         }
         {
             let state = self.cluster.state();

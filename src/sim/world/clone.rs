@@ -89,7 +89,7 @@ fn plan(ask: &Ask) -> Result<Job, ApiError> {
         newid,
         full,
         name: ask.text("name"),
-        description: ask.text("description"),
+        description: ask.text("description").map(|text| conf::description(&text).to_owned()),
         storage,
         format: ask.text("format"),
         snapshot: ask.text("snapname"),
@@ -296,7 +296,7 @@ impl Cluster {
     }
 }
 
-fn new_uuid(smbios: &str, uuid: &str) -> String {
+pub(super) fn new_uuid(smbios: &str, uuid: &str) -> String {
     let parts = smbios.split(',').map(|part| match part.split_once('=') {
         Some(("uuid", _)) => format!("uuid={uuid}"),
         _ => part.to_owned(),

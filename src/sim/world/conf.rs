@@ -12,19 +12,23 @@ pub type Config = BTreeMap<String, String>;
 /// Keys whose values are integers or booleans, and come as JSON numbers.
 const NUMERIC: &[&str] = &[
     "acpi",
+    "allow-ksm",
     "autostart",
     "balloon",
     "ciupgrade",
     "cores",
     "cpuunits",
     "freeze",
+    "keephugepages",
     "kvm",
     "localtime",
+    "migrate_speed",
     "numa",
     "onboot",
     "protection",
     "reboot",
     "shares",
+    "smp",
     "snaptime",
     "sockets",
     "tablet",
@@ -32,6 +36,12 @@ const NUMERIC: &[&str] = &[
     "template",
     "vcpus",
 ];
+
+/// The parts of a property string: blank ones are skipped, so a comma may trail or be doubled
+/// (pve-common, JSONSchema.pm, parse_property_string).
+pub fn parts(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').filter(|part| !part.trim().is_empty())
+}
 
 /// Drive interfaces in the order in which Proxmox goes through them, and how many each has.
 const INTERFACES: &[(&str, u32)] =
@@ -72,9 +82,9 @@ impl Drive {
     /// Parses a drive.
     pub fn parse(text: &str) -> Self {
         let mut drive = Self::default();
-        for part in text.split(',') {
+        for part in parts(text) {
             match part.split_once('=') {
-                Some(("file", file)) => drive.file = file.to_owned(),
+                Some(("file" | "volume", file)) => drive.file = file.to_owned(),
                 Some((key, value)) => {
                     drive.options.insert(key.to_owned(), value.to_owned());
                 }
@@ -162,11 +172,11 @@ impl Nic {
     /// Parses a network device; none without a model.
     pub fn parse(text: &str) -> Option<Self> {
         let mut nic = Self { model: String::new(), mac: None, options: BTreeMap::new() };
-        for (index, part) in text.split(',').enumerate() {
+        for part in parts(text) {
             match part.split_once('=') {
                 Some(("model", model)) => nic.model = model.to_owned(),
                 Some(("macaddr", mac)) => nic.mac = Some(mac.to_uppercase()),
-                Some((model, mac)) if index == 0 && looks_like_mac(mac) => {
+                Some((model, mac)) if looks_like_mac(mac) => {
                     nic.model = model.to_owned();
                     nic.mac = Some(mac.to_uppercase());
                 }
@@ -239,7 +249,7 @@ pub fn flag(config: &Config, key: &str) -> bool {
 /// Whether the guest agent is enabled.
 pub fn agent_enabled(config: &Config) -> bool {
     let Some(agent) = config.get("agent") else { return false };
-    let first = agent.split(',').find_map(|part| match part.split_once('=') {
+    let first = parts(agent).find_map(|part| match part.split_once('=') {
         Some(("enabled", value)) => Some(value),
         Some(_) => None,
         None => Some(part),
@@ -249,7 +259,7 @@ pub fn agent_enabled(config: &Config) -> bool {
 
 /// Memory in bytes; 512 MiB when nothing is said.
 pub fn memory(config: &Config) -> u64 {
-    let text = config.get("memory").map_or("512", |m| m.split(',').next().unwrap_or(m));
+    let text = config.get("memory").and_then(|memory| parts(memory).next()).unwrap_or("512");
     let text = text.strip_prefix("current=").unwrap_or(text);
     text.parse::<u64>().unwrap_or(512) << 20
 }
@@ -288,6 +298,12 @@ pub fn boot_disk_size(config: &Config) -> u64 {
             (!drive.is_cdrom()).then(|| drive.size())
         })
         .unwrap_or(0)
+}
+
+/// A description as a virtual machine's file gives it back: blanks at its end are lost
+/// (qemu-server, QemuServer.pm, parse_vm_config).
+pub fn description(text: &str) -> &str {
+    text.trim_end()
 }
 
 /// Tags as PUT and POST config store them: lower case, once each, sorted (behaviour section 11).
@@ -341,9 +357,43 @@ mod tests {
     }
 
     #[test]
+    fn a_trailing_or_doubled_comma_changes_no_drive() {
+        let cases = [
+            ("file=s:cloudinit,", "s:cloudinit"),
+            ("s:1,,discard=on", "s:1,discard=on"),
+            (",s:1, ,discard=on,", "s:1,discard=on"),
+            ("volume=s:vm-1-disk-0,", "s:vm-1-disk-0"),
+        ];
+        for (text, drive) in cases {
+            assert_eq!(Drive::parse(text).print(), drive, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_trailing_or_doubled_comma_changes_no_network_device() {
+        let mac = "virtio=BC:24:11:00:00:01";
+        for text in ["virtio,bridge=vmbr0,", ",model=virtio,,bridge=vmbr0"] {
+            assert_eq!(Nic::parse(text).unwrap().print(), "virtio,bridge=vmbr0", "{text}");
+        }
+        let nic = Nic::parse(&format!(",{mac},,bridge=vmbr0,")).unwrap();
+        assert_eq!(nic.print(), format!("{mac},bridge=vmbr0"));
+    }
+
+    #[test]
+    fn a_comma_too_many_hides_neither_agent_nor_memory() {
+        let config = config(&[("agent", ",enabled=1,"), ("memory", ",current=2048,")]);
+        assert!(agent_enabled(&config));
+        assert_eq!(memory(&config), 2048 << 20);
+    }
+
+    #[test]
     fn types_of_answers_are_as_recorded() {
         assert_eq!(typed("cores", "2"), 2);
         assert_eq!(typed("memory", "64"), "64");
+        assert_eq!(
+            (typed("migrate_speed", "32"), typed("keephugepages", "1")),
+            (32.into(), 1.into())
+        );
         assert_eq!(typed("cipassword", "secret"), "**********");
     }
 

@@ -16,6 +16,7 @@ use super::lock::Hold;
 use super::state::{Guest, Pending};
 use super::worker::Worker;
 use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::sim::door;
 
 /// Keys that change at once on a running guest (behaviour section 11).
 const AT_ONCE: &[&str] = &[
@@ -186,10 +187,23 @@ fn gather(ask: &Ask) -> Result<Change, ApiError> {
     if let Some(tags) = change.set.get_mut("tags") {
         *tags = Some(conf::normalise_tags(tags)).filter(|t| !t.is_empty()).unwrap_or(" ".into());
     }
-    for key in &change.delete {
+    let route = "/nodes/{node}/qemu/{vmid}/config";
+    for key in &change.revert {
+        if !door::is_setting(route, key, ask.cluster.version) {
+            return Err(ApiError::parameter("revert", format!("unknown option '{key}'")));
+        }
+    }
+    for key in &mut change.delete {
+        // Another name of the usual CD-ROM drive (qemu-server, API2/Qemu.pm, update_vm_api).
+        if key == "cdrom" {
+            *key = "ide2".into();
+        }
         if change.set.contains_key(key) {
             let text = format!("you can't use '-{key}' and -delete {key}' at the same time");
             return Err(ApiError::parameter("delete", text));
+        }
+        if !door::is_setting(route, key, ask.cluster.version) {
+            return Err(ApiError::parameter("delete", format!("unknown option '{key}'")));
         }
     }
     let old = {
@@ -379,6 +393,10 @@ impl Cluster {
         let mut state = self.state();
         let value = if numbered(key, "net").is_some() {
             with_mac(&value, &mut state).unwrap_or(value)
+        } else if key == "description" && value.trim().is_empty() {
+            // An empty one is not written to the file, and so is gone when it is read.
+            state.guest_mut(node, vmid)?.config.remove(key);
+            return Ok(());
         } else if key == "vmgenid" && value == "1" {
             state.dice.uuid()
         } else {

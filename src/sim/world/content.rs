@@ -1,67 +1,20 @@
-//! Storages as the API shows them: definitions, status, and the volumes on them.
+//! Storages as the API shows them on a node: status, and the volumes on them.
 
 use serde_json::{Value, json};
 
+use super::archive::{self, Archive};
 use super::ask::Ask;
 use super::checks::content_of;
-use super::conf::{digest, parse_size};
+use super::conf::parse_size;
 use super::storage::{Storage, Volume, owner_in_name};
 use crate::sim::call::{Answer, ApiError, Outcome};
 
 const SEE: &[&str] = &["Datastore.Audit", "Datastore.AllocateSpace"];
 
-fn sees(ask: &Ask, storage: &str) -> bool {
+/// Whether the caller may know of a storage.
+pub(super) fn sees(ask: &Ask, storage: &str) -> bool {
     let path = format!("/storage/{storage}");
     SEE.iter().any(|privilege| ask.has(&path, privilege))
-}
-
-fn definition_of(ask: &Ask, storage: &Storage) -> Value {
-    let state = ask.cluster.state();
-    let kinds: std::collections::BTreeMap<String, String> =
-        state.storages.iter().map(|(name, own)| (name.clone(), own.spec.kind.clone())).collect();
-    let spec = &storage.spec;
-    let mut entry = json!({
-        "storage": spec.name, "type": spec.kind, "content": spec.content.join(","),
-        "digest": digest(&kinds),
-    });
-    match spec.kind.as_str() {
-        "dir" => entry["path"] = storage.root().into(),
-        "nfs" => {
-            entry["path"] = storage.root().into();
-            entry["server"] = "192.0.2.200".into();
-            entry["export"] = format!("/export/{}", spec.name).into();
-        }
-        "lvmthin" => {
-            entry["vgname"] = "pve".into();
-            entry["thinpool"] = "data".into();
-        }
-        "lvm" => entry["vgname"] = "pve".into(),
-        _ => entry["pool"] = spec.name.clone().into(),
-    }
-    if spec.shared && spec.kind == "lvm" {
-        entry["shared"] = 1.into();
-    }
-    if !spec.nodes.is_empty() {
-        entry["nodes"] = spec.nodes.join(",").into();
-    }
-    entry
-}
-
-/// `GET /storage`.
-pub fn definitions(ask: &Ask) -> Outcome {
-    let storages: Vec<Storage> = ask.cluster.state().storages.values().cloned().collect();
-    let kind = ask.text("type");
-    let visible = storages.iter().filter(|storage| sees(ask, &storage.spec.name));
-    let wanted = visible.filter(|storage| kind.as_ref().is_none_or(|k| *k == storage.spec.kind));
-    let entries: Vec<Value> = wanted.map(|storage| definition_of(ask, storage)).collect();
-    Ok(Answer::new(entries.into()))
-}
-
-/// `GET /storage/{storage}`.
-pub fn definition(ask: &Ask) -> Outcome {
-    let name = ask.text("storage").unwrap_or_default();
-    let storage = ask.cluster.state().storage(&name).cloned().map_err(ApiError::failed)?;
-    Ok(Answer::new(definition_of(ask, &storage)))
 }
 
 fn figures(storage: &Storage, node: &str) -> Value {
@@ -126,10 +79,12 @@ pub fn list(ask: &Ask) -> Outcome {
     let content = ask.text("content");
     let mut entries = Vec::new();
     for (volid, volume) in storage.volumes(&ask.node) {
-        let asked = vmid.is_none_or(|vmid| volume.vmid == Some(vmid))
+        // Only what can have an owner is chosen by it (pve-storage, Storage/Plugin.pm, list_volumes).
+        let ownerless = matches!(volume.content.as_str(), "iso" | "vztmpl" | "snippets" | "import");
+        let asked = vmid.is_none_or(|vmid| ownerless || volume.vmid == Some(vmid))
             && content.as_ref().is_none_or(|content| *content == volume.content);
         if asked && may_see(ask, &name, volid, volume) {
-            entries.push(line(storage, volid, volume));
+            entries.push(line(storage, &ask.node, volid, volume));
         }
     }
     Ok(Answer::new(entries.into()))
@@ -153,13 +108,20 @@ fn may_see(ask: &Ask, storage: &str, volid: &str, volume: &Volume) -> bool {
     }
 }
 
-fn line(storage: &Storage, volid: &str, volume: &Volume) -> Value {
+fn line(storage: &Storage, node: &str, volid: &str, volume: &Volume) -> Value {
+    let file = storage.file(node, volid);
     let mut entry = json!({
         "volid": volid, "content": volume.content, "format": volume.format, "size": volume.size,
         "ctime": volume.ctime,
     });
     if let Some(vmid) = volume.vmid {
         entry["vmid"] = vmid.into();
+    }
+    if let Some((kind, _)) = archive::owner(volid).filter(|_| volume.content == "backup") {
+        entry["subtype"] = kind.into();
+        if let Some(notes) = file.and_then(Archive::of).and_then(|archive| archive.notes) {
+            entry["notes"] = notes.into();
+        }
     }
     if volume.content == "images" && storage.is_files() {
         entry["used"] = storage.occupied(volume).into();
@@ -269,12 +231,14 @@ pub async fn delete(ask: &Ask) -> Outcome {
     let id = super::storage::owner_in_name(&volid)
         .map_or(storage.clone(), |vmid| format!("{vmid}@{storage}"));
     let answer = ask.cluster.fork(&ask.call.caller, &ask.node, "imgdel", id, |worker| async move {
+        let backup = cluster.archive(&node, &volid).ok();
         let line = cluster.in_storage(&node, &storage, Some(&worker), cluster.latency.free, |s| {
             s.storage_mut(&storage)?.free(&node, &volid)
         });
         if let Some(line) = line.await? {
             worker.log(line);
         }
+        cluster.forget_archive(backup);
         worker.log(format!("Removed volume '{volid}'"));
         Ok(())
     });

@@ -7,6 +7,7 @@ use super::Cluster;
 use super::ask::Ask;
 use super::checks;
 use super::conf::{self, Config, Drive, Nic, numbered, parse_size, print_size};
+use super::restore;
 use super::state::Guest;
 use super::storage::{CLOUDINIT_SIZE, Order, Purpose};
 use super::worker::Worker;
@@ -165,12 +166,14 @@ impl Cluster {
         worker: Option<&Worker>,
     ) -> Result<(), String> {
         let Some(storage) = conf::storage_of(volid) else { return Ok(()) };
+        let backup = self.archive(node, volid).ok();
         let line = self.in_storage(node, storage, None, self.latency.free, |state| {
             state.storage_mut(storage)?.free(node, volid)
         });
         if let (Some(line), Some(worker)) = (line.await?, worker) {
             worker.log(line);
         }
+        self.forget_archive(backup);
         Ok(())
     }
 }
@@ -185,6 +188,9 @@ fn fixed_size(key: &str) -> Option<u64> {
 
 /// `POST /nodes/{node}/qemu`.
 pub async fn create(ask: &Ask) -> Outcome {
+    if ask.params().0.contains_key("archive") {
+        return restore::restore(ask).await;
+    }
     let (vmid, node) = (ask.vmid, ask.node.clone());
     let pool = ask.text("pool");
     if let Some(pool) = pool.as_deref().filter(|pool| !ask.cluster.rights.pool_exists(pool)) {
@@ -241,6 +247,7 @@ impl Cluster {
         wanted: Config,
     ) -> Result<(), String> {
         let mut config = wanted;
+        config.retain(|key, value| key != "description" || !value.trim().is_empty());
         let mut made = Vec::new();
         for (key, drive) in conf::drives(&config) {
             match self.make_drive(node, vmid, &key, &drive, Some(worker)).await {
@@ -291,9 +298,8 @@ pub fn complete(config: &mut Config, state: &mut super::state::State, version: P
     config.entry("meta".into()).or_insert_with(|| format!("creation-qemu={qemu},ctime={now}"));
     config.entry("smbios1".into()).or_insert_with(|| format!("uuid={}", state.dice.uuid()));
     config.entry("vmgenid".into()).or_insert_with(|| state.dice.uuid());
-    for (key, value) in config.iter_mut().filter(|(key, _)| numbered(key, "net").is_some()) {
+    for (_, value) in config.iter_mut().filter(|(key, _)| numbered(key, "net").is_some()) {
         if let Some(nic) = with_mac(value, state) {
-            tracing::trace!(device = key, "network device gets its address");
             *value = nic;
         }
     }

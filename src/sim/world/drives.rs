@@ -6,6 +6,7 @@ use serde_json::json;
 use super::Cluster;
 use super::ask::{Ask, failed};
 use super::conf::{self, Drive};
+use super::reassign::reassign;
 use super::storage::{Order, Purpose};
 use super::worker::Worker;
 use crate::sim::call::{Answer, ApiError, Outcome};
@@ -30,8 +31,20 @@ pub async fn unlink(ask: &Ask) -> Outcome {
 
 /// `POST …/move_disk`.
 pub fn move_disk(ask: &Ask) -> Outcome {
+    let (storage, other) = (ask.text("storage"), ask.params().0.contains_key("target-vmid"));
+    let text = match (&storage, other) {
+        (Some(_), true) => "either set 'storage' or 'target-vmid', but not both",
+        (None, false) => "both 'storage' and 'target-vmid' missing, either needs to be set",
+        (None, true) => return reassign(ask),
+        (Some(_), false) => "",
+    };
+    if !text.is_empty() {
+        let mut refusal = ApiError::parameter("storage", text);
+        refusal.errors.insert("target-vmid".into(), text.into());
+        return Err(refusal);
+    }
     let disk = ask.text("disk").unwrap_or_default();
-    let target = ask.text("storage").unwrap_or_default();
+    let target = storage.unwrap_or_default();
     ask.check(&format!("/storage/{target}"), &["Datastore.AllocateSpace"])?;
     let (drive, format) = {
         let state = ask.cluster.state();

@@ -149,17 +149,14 @@ fn stored(ask: &Ask, section: Section) -> Config {
 
 fn line(section: Section, id: &str, config: &Config) -> Value {
     let mut entry: Map<String, Value> =
-        config.iter().map(|(key, value)| (key.clone(), number_or_text(value))).collect();
+        config.iter().map(|(key, value)| (key.clone(), typed(key, value))).collect();
     entry.insert(section.key().into(), id.into());
     entry.insert("digest".into(), digest(config).into());
     match section {
         Section::Resource => {
+            // The bare section: defaults are not filled in (pve-ha-manager, API2/HA/Resources.pm:24).
             let kind = id.split(':').next().unwrap_or("vm");
             entry.insert("type".into(), kind.into());
-            entry.entry("state").or_insert_with(|| "started".into());
-            for key in ["max_restart", "max_relocate"] {
-                entry.entry(key).or_insert_with(|| 1.into());
-            }
         }
         Section::Group => {
             entry.entry("type").or_insert_with(|| "group".into());
@@ -169,8 +166,21 @@ fn line(section: Section, id: &str, config: &Config) -> Value {
     entry.into()
 }
 
-fn number_or_text(text: &str) -> Value {
-    text.parse::<i64>().map_or_else(|_| text.into(), Value::from)
+/// A value as answers carry it: what the schema calls a number or a boolean is a number
+/// (pve-common, SectionConfig.pm, check_value).
+fn typed(key: &str, text: &str) -> Value {
+    const NUMERIC: &[&str] = &[
+        "auto-rebalance",
+        "disable",
+        "failback",
+        "max_relocate",
+        "max_restart",
+        "nofailback",
+        "restricted",
+        "strict",
+    ];
+    let number = text.parse::<i64>().ok().filter(|_| NUMERIC.contains(&key));
+    number.map_or_else(|| text.into(), Value::from)
 }
 
 fn list(ask: &Ask, section: Section) -> Outcome {

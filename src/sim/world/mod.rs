@@ -7,7 +7,9 @@
 
 mod agent;
 mod appliance;
+mod archive;
 mod ask;
+mod backup;
 mod boot;
 mod bulk;
 mod checks;
@@ -16,11 +18,13 @@ mod clone;
 mod cloudinit;
 mod conf;
 mod config;
+mod console;
 mod content;
 mod copy;
 mod create;
 mod daemons;
 mod default;
+mod definitions;
 mod destroy;
 mod dice;
 mod download;
@@ -33,15 +37,19 @@ mod lock;
 mod lxc;
 mod machine;
 mod migrate;
+mod network;
 mod nodes;
 mod power;
 mod prune;
+mod reassign;
 mod resize;
 mod resources;
+mod restore;
 mod routes;
 mod rrd;
 mod sdn;
 mod seed;
+mod services;
 mod side;
 mod sight;
 mod snapshot;
@@ -285,6 +293,7 @@ impl Cluster {
                 ha: ha::Ha::default(),
                 sdn: sdn::Sdn::default(),
                 firewalls: BTreeMap::new(),
+                kept_disks: 0,
                 web: appliance::on_the_web().chain(spec.web.iter().cloned()).collect(),
                 storages: storages
                     .map(|spec| (spec.name.clone(), storage::Storage::new(spec.clone())))

@@ -125,59 +125,6 @@ pub fn time(ask: &Ask) -> Outcome {
     Ok(Answer::new(json!({ "time": now, "localtime": now, "timezone": "Etc/UTC" })))
 }
 
-/// `GET /nodes/{node}/network`: bridges and VNets only for those who may use or see them.
-pub fn network(ask: &Ask) -> Outcome {
-    let wanted = ask.text("type");
-    let wants = |kinds: &[&str]| wanted.as_deref().is_none_or(|kind| kinds.contains(&kind));
-    let mut devices = Vec::new();
-    if wants(&["eth"]) {
-        devices.push(json!({
-            "iface": "eth0", "type": "eth", "active": 1, "exists": 1, "method": "manual",
-            "method6": "manual", "families": ["inet"], "priority": 3,
-        }));
-    }
-    let state = ask.cluster.state();
-    let Some(node) = state.nodes.get(&ask.node) else {
-        return Err(ApiError::failed(format!("no such node '{}'", ask.node)));
-    };
-    let sees = |zone: &str, bridge: &str| {
-        let path = format!("/sdn/zones/{zone}/{bridge}");
-        ask.has(&path, "SDN.Audit") || ask.has(&path, "SDN.Use")
-    };
-    for (bridge, priority) in node.spec.bridges.iter().zip(4..) {
-        if !sees(super::sdn::LOCAL, bridge)
-            || !wants(&["bridge", "any_bridge", "any_local_bridge", "include_sdn"])
-        {
-            continue;
-        }
-        let mut device = json!({
-            "iface": bridge, "type": "bridge", "active": 1, "autostart": 1,
-            "method": "static", "method6": "manual", "bridge_ports": "eth0",
-            "bridge_stp": "off", "bridge_fd": "0", "families": ["inet"],
-            "priority": priority,
-        });
-        if node.spec.vlan_aware.contains(bridge) {
-            device["bridge_vlan_aware"] = 1.into();
-            device["bridge_vids"] = "2-4094".into();
-        }
-        devices.push(device);
-    }
-    // VNets are only listed where they are asked for.
-    if matches!(wanted.as_deref(), Some("any_bridge" | "include_sdn" | "vnet")) {
-        for (vnet, config) in state.sdn.on_node(&ask.node) {
-            let zone = config.get("zone").map(String::as_str).unwrap_or_default();
-            if sees(zone, vnet) {
-                let mut device = json!({ "iface": vnet, "type": "vnet", "active": 1 });
-                if let Some(alias) = config.get("alias") {
-                    device["comments"] = alias.clone().into();
-                }
-                devices.push(device);
-            }
-        }
-    }
-    Ok(Answer::new(devices.into()))
-}
-
 /// `GET /nodes/{node}/certificates/info`.
 pub fn certificates(ask: &Ask) -> Outcome {
     let own = ask.cluster.certificates();

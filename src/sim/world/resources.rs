@@ -190,9 +190,12 @@ pub fn status(ask: &Ask) -> Outcome {
         }));
     }
     let at = &ask.call.at;
+    // A node that is in no cluster has no number in one.
+    let alone = ask.cluster.name.is_empty();
     for (name, node) in &state.nodes {
+        let nodeid = if alone { 0 } else { node.id };
         entries.push(json!({
-            "id": format!("node/{name}"), "type": "node", "name": name, "nodeid": node.id,
+            "id": format!("node/{name}"), "type": "node", "name": name, "nodeid": nodeid,
             "ip": format!("192.0.2.{}", node.id), "local": u8::from(name == at),
             "online": u8::from(state.online(at, name)), "level": "",
         }));

@@ -7,13 +7,15 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::ask::Ask;
-use super::state::State;
+use super::state::{Kind, State};
 use super::{
-    Cluster, agent, appliance, bulk, clone, cloudinit, config, content, create, destroy, download,
-    drives, firewall, ha, lxc, machine, migrate, nodes, power, prune, resize, resources, rrd, sdn,
-    snapshot, status, tasklist, template, upload,
+    Cluster, agent, appliance, backup, bulk, clone, cloudinit, config, console, content, create,
+    definitions, destroy, download, drives, firewall, ha, lxc, machine, migrate, network, nodes,
+    power, prune, resize, resources, rrd, sdn, services, snapshot, status, tasklist, template,
+    upload,
 };
 use crate::sim::call::{Answer, ApiError, Call, Outcome};
+use crate::sim::door;
 
 /// What a front end waits for the process behind it (behaviour section 1).
 const INNER_HOP: Duration = Duration::from_secs(30);
@@ -95,7 +97,12 @@ impl Cluster {
 }
 
 /// Lists that a cluster without such things leaves empty.
-const EMPTY: &[&str] = &["/cluster/backup", "/cluster/config/nodes", "/cluster/replication"];
+const EMPTY: &[&str] = &[
+    "/cluster/backup",
+    "/cluster/config/nodes",
+    "/cluster/replication",
+    "/nodes/{node}/replication",
+];
 
 async fn dispatch(ask: Ask) -> Outcome {
     let route = ask.call.route;
@@ -130,7 +137,21 @@ async fn dispatch(ask: Ask) -> Outcome {
         ("GET", "/nodes/{node}/status") => nodes::status(&ask),
         ("GET", "/nodes/{node}/version") => nodes::version(&ask),
         ("GET", "/nodes/{node}/time") => nodes::time(&ask),
-        ("GET", "/nodes/{node}/network") => nodes::network(&ask),
+        ("GET", "/nodes/{node}/network") => network::list(&ask),
+        ("POST", "/nodes/{node}/network") => network::create(&ask),
+        ("PUT", "/nodes/{node}/network") => network::reload(&ask),
+        ("DELETE", "/nodes/{node}/network") => network::revert(&ask),
+        ("GET", "/nodes/{node}/network/{iface}") => network::one(&ask),
+        ("PUT", "/nodes/{node}/network/{iface}") => network::change(&ask),
+        ("DELETE", "/nodes/{node}/network/{iface}") => network::remove(&ask),
+        ("GET", "/nodes/{node}/services") => services::list(&ask),
+        ("GET", "/nodes/{node}/services/{service}/state") => services::state(&ask),
+        ("GET", "/nodes/{node}/capabilities/qemu/cpu") => services::processors(),
+        ("GET", "/nodes/{node}/capabilities/qemu/machines") => services::machines(&ask),
+        ("GET", "/cluster/replication/{id}") => services::replication(&ask),
+        ("GET", "/cluster/backup-info/not-backed-up") => backup::not_backed_up(&ask),
+        ("POST", "/nodes/{node}/vzdump") => backup::dump(&ask),
+        ("GET", "/nodes/{node}/vzdump/extractconfig") => backup::extract(&ask),
         ("GET", "/nodes/{node}/rrddata") => rrd::node(&ask),
         ("GET", "/nodes/{node}/hardware/pci") => machine::pci(),
         ("GET", "/nodes/{node}/subscription") => machine::subscription(&ask),
@@ -150,8 +171,11 @@ async fn dispatch(ask: Ask) -> Outcome {
         ("GET", "/nodes/{node}/qemu") => status::list(&ask),
         ("POST", "/nodes/{node}/qemu") => create::create(&ask).await,
         ("DELETE", "/nodes/{node}/qemu/{vmid}") => destroy::destroy(&ask),
-        ("GET", "/storage") => content::definitions(&ask),
-        ("GET", "/storage/{storage}") => content::definition(&ask),
+        ("GET", "/storage") => definitions::list(&ask),
+        ("POST", "/storage") => definitions::create(&ask),
+        ("GET", "/storage/{storage}") => definitions::one(&ask),
+        ("PUT", "/storage/{storage}") => definitions::change(&ask),
+        ("DELETE", "/storage/{storage}") => definitions::remove(&ask),
         ("GET", "/nodes/{node}/storage") => content::storages(&ask),
         ("GET", route) if EMPTY.contains(&route) => Ok(Answer::new(json!([]))),
         _ => Err(unknown(&ask)),
@@ -205,7 +229,9 @@ async fn guest(ask: Ask, rest: &str) -> Outcome {
         ("GET", "snapshot/{snapname}/config") => snapshot::read(&ask),
         ("PUT", "snapshot/{snapname}/config") => snapshot::write(&ask).await,
         ("POST", "snapshot/{snapname}/rollback") => snapshot::rollback(&ask),
+        ("GET", "cloudinit") => cloudinit::pending(&ask),
         ("PUT", "cloudinit") => cloudinit::rebuild(&ask).await,
+        ("POST", "vncproxy") => console::proxy(&ask, Kind::Vm),
         ("GET", "cloudinit/dump") => cloudinit::dump(&ask),
         ("POST", "agent") => agent::serve(&ask, rest).await,
         (_, rest) if rest.starts_with("agent/") => agent::serve(&ask, rest).await,
@@ -220,6 +246,5 @@ fn unknown(ask: &Ask) -> ApiError {
             path = path.replace(&format!("{{{name}}}"), &value);
         }
     }
-    let message = format!("Method '{} {path}' not implemented", ask.call.method);
-    ApiError::hop(501, message)
+    door::refusal(ask.call.method, &path, ask.cluster.version)
 }

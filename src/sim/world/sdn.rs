@@ -112,6 +112,8 @@ pub fn serve(ask: &Ask, rest: &str) -> Option<Outcome> {
         ("DELETE", "/vnets/{vnet}") => delete_vnet(ask),
         ("GET", "/vnets/{vnet}/subnets") => list(ask, Part::Subnet),
         ("POST", "/vnets/{vnet}/subnets") => create_subnet(ask),
+        ("GET", "/vnets/{vnet}/subnets/{subnet}") => one(ask, Part::Subnet),
+        ("PUT", "/vnets/{vnet}/subnets/{subnet}") => change(ask, Part::Subnet),
         ("DELETE", "/vnets/{vnet}/subnets/{subnet}") => delete_subnet(ask),
         _ => return None,
     };
@@ -141,7 +143,7 @@ fn sees(ask: &Ask, path: &str) -> bool {
 
 fn line(part: Part, id: &str, config: &Config) -> Map<String, Value> {
     let mut entry: Map<String, Value> =
-        config.iter().map(|(key, value)| (key.clone(), number_or_text(value))).collect();
+        config.iter().map(|(key, value)| (key.clone(), typed(key, value))).collect();
     entry.insert(part.key().into(), id.into());
     entry.insert("digest".into(), digest(config).into());
     if part != Part::Zone {
@@ -150,26 +152,55 @@ fn line(part: Part, id: &str, config: &Config) -> Map<String, Value> {
     entry
 }
 
-fn number_or_text(text: &str) -> Value {
-    text.parse::<i64>().map_or_else(|_| text.into(), Value::from)
+/// A value as answers carry it: what the schema calls a number or a boolean is a number
+/// (pve-common, SectionConfig.pm, check_value).
+fn typed(key: &str, text: &str) -> Value {
+    const NUMERIC: &[&str] = &[
+        "advertise-subnets",
+        "bridge-disable-mac-learning",
+        "disable-arp-nd-suppression",
+        "exitnodes-local-routing",
+        "isolate-ports",
+        "mtu",
+        "snat",
+        "tag",
+        "vlanaware",
+        "vrf-vxlan",
+        "vxlan-port",
+    ];
+    let number = text.parse::<i64>().ok().filter(|_| NUMERIC.contains(&key));
+    number.map_or_else(|| text.into(), Value::from)
 }
 
-/// A section as `pending` shows it: with what will become of it.
+/// A section as `pending` shows it: as it is applied, with what will become of it. A key that was
+/// taken out reads `deleted`, and keys that stay as they are do not show (pve-network,
+/// Network/SDN.pm:134).
 fn pending_line(part: Part, id: &str, now: Option<&Config>, applied: Option<&Config>) -> Value {
-    let mut entry = line(part, id, applied.or(now).unwrap_or(&Config::new()));
+    let empty = Config::new();
+    let mut entry = line(part, id, applied.unwrap_or(&empty));
     let state = match (now, applied) {
-        (Some(_), None) => Some("new"),
-        (None, Some(_)) => Some("deleted"),
-        (Some(now), Some(applied)) => (now != applied).then_some("changed"),
-        (None, None) => None,
+        (Some(_), None) => "new",
+        (None, Some(_)) => "deleted",
+        (Some(now), Some(applied)) if now != applied => "changed",
+        _ => return entry.into(),
     };
-    if let (Some(state), changed) = (state, now) {
-        entry.insert("state".into(), state.into());
-        let keys = changed.into_iter().flatten();
-        let changed: Map<String, Value> =
-            keys.map(|(key, value)| (key.clone(), number_or_text(value))).collect();
-        entry.insert("pending".into(), changed.into());
+    entry.insert("state".into(), state.into());
+    let applied = applied.unwrap_or(&empty);
+    let mut pending = Map::new();
+    for (key, value) in now.into_iter().flatten() {
+        // What a subnet's name says is never pending (Network/SDN/Subnets.pm, sdn_subnets_config).
+        let of_name = matches!(key.as_str(), "cidr" | "network" | "mask" | "zone");
+        if matches!(key.as_str(), "type" | "vnet") || (part == Part::Subnet && of_name) {
+            entry.insert(key.clone(), typed(key, value));
+        } else if applied.get(key) != Some(value) {
+            pending.insert(key.clone(), typed(key, value));
+        }
     }
+    if let Some(now) = now {
+        let gone = applied.keys().filter(|key| !now.contains_key(*key));
+        pending.extend(gone.map(|key| (key.clone(), "deleted".into())));
+    }
+    entry.insert("pending".into(), pending.into());
     entry.into()
 }
 
@@ -205,7 +236,12 @@ fn one(ask: &Ask, part: Part) -> Outcome {
     let state = ask.cluster.state();
     let (now, applied) = part.both(&state.sdn);
     let source = if ask.flag("running") { applied } else { now };
-    let Some(config) = source.get(&id) else { return Err(part.missing(&id)) };
+    // What is deleted still shows among what is pending.
+    let found = source.get(&id).or_else(|| applied.get(&id).filter(|_| ask.flag("pending")));
+    let Some(config) = found else { return Err(part.missing(&id)) };
+    if part == Part::Subnet && config.get("vnet") != ask.text("vnet").as_ref() {
+        return Err(ApiError::parameter("vnet", "wrong vnet"));
+    }
     if !sees(ask, &path_of(part, &id, config)) {
         return Err(ApiError::denied(""));
     }

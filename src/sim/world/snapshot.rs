@@ -126,7 +126,7 @@ pub async fn write(ask: &Ask) -> Outcome {
         return Err(failed(missing(&name)));
     };
     if let Some(description) = ask.text("description") {
-        snapshot.config.insert("description".into(), description);
+        snapshot.config.insert("description".into(), conf::description(&description).to_owned());
     }
     Ok(Answer::null())
 }
@@ -139,7 +139,10 @@ pub fn create(ask: &Ask) -> Outcome {
         return Err(ApiError::failed(text));
     }
     let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    let description = ask.text("description");
+    // The configuration is loaded before the worker is forked (qemu-server, API2/Qemu.pm:6218);
+    // that of a container is not.
+    cluster.state().guest(&node, vmid).map_err(failed)?;
+    let description = ask.text("description").map(|text| conf::description(&text).to_owned());
     let memory = ask.flag("vmstate");
     Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmsnapshot", vmid, |worker| async move {
         let file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;

@@ -9,6 +9,7 @@ use super::dice::Dice;
 use super::fault::{AgentHealth, Fate, FaultBook};
 use super::firewall::Firewall;
 use super::ha::Ha;
+use super::network::Network;
 use super::sdn::Sdn;
 use super::sight::{Sight, View};
 use super::storage::Storage;
@@ -48,6 +49,8 @@ pub struct Node {
     pub booted: Option<Moment>,
     /// What else is on it.
     pub others: Others,
+    /// Its network interfaces.
+    pub network: Network,
     last_pid: u32,
 }
 
@@ -55,6 +58,7 @@ impl Node {
     /// A node that has been up for a while.
     pub fn new(spec: NodeSpec, id: u32, phase: Moment) -> Self {
         Self {
+            network: Network::of(&spec),
             spec,
             id,
             up: true,
@@ -272,6 +276,8 @@ pub struct State {
     pub sdn: Sdn,
     /// Firewalls by what they protect.
     pub firewalls: BTreeMap<String, Firewall>,
+    /// How many disks backups have kept.
+    pub kept_disks: u32,
     /// Files that nodes can download.
     pub web: Vec<WebFile>,
     /// Storages by name.

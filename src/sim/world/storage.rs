@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
+use super::conf::Config;
 use crate::sim::spec::StorageSpec;
 
 /// Size of a cloud-init image.
@@ -65,6 +66,8 @@ pub struct Storage {
     pub spec: StorageSpec,
     /// Whether nodes can reach it.
     pub reachable: bool,
+    /// Options of its definition that the description has no field for.
+    pub options: Config,
     volumes: BTreeMap<String, BTreeMap<String, Volume>>,
     /// What is in files that were uploaded, by place and id.
     files: BTreeMap<(String, String), Bytes>,
@@ -73,7 +76,13 @@ pub struct Storage {
 impl Storage {
     /// An empty storage.
     pub fn new(spec: StorageSpec) -> Self {
-        Self { spec, reachable: true, volumes: BTreeMap::new(), files: BTreeMap::new() }
+        Self {
+            spec,
+            reachable: true,
+            options: Config::new(),
+            volumes: BTreeMap::new(),
+            files: BTreeMap::new(),
+        }
     }
 
     /// Whether a node has it.
@@ -201,6 +210,43 @@ impl Storage {
         self.put(node, volid, volume);
         self.files.insert((self.place(node).to_owned(), volid.to_owned()), file);
         Ok(())
+    }
+
+    /// Enters a backup with what is in it.
+    ///
+    /// # Errors
+    /// When the storage is not there, or full.
+    pub fn put_archive(
+        &mut self,
+        node: &str,
+        volid: &str,
+        volume: Volume,
+        file: Bytes,
+    ) -> Result<(), String> {
+        self.ready(node)?;
+        if volume.size > self.spec.size_bytes.saturating_sub(self.used(node)) {
+            return Err(format!("writing '{}' failed: No space left on device", self.path(volid)));
+        }
+        self.put(node, volid, volume);
+        self.files.insert((self.place(node).to_owned(), volid.to_owned()), file);
+        Ok(())
+    }
+
+    /// Gives a volume to another guest under a name of that guest's; its new id.
+    ///
+    /// # Errors
+    /// When the volume is gone.
+    pub fn rename(&mut self, node: &str, volid: &str, vmid: u32) -> Result<String, String> {
+        let Some(volume) = self.take(node, volid) else {
+            return Err(format!("volume '{volid}' does not exist"));
+        };
+        let name = self.new_name(node, vmid, &Purpose::Disk);
+        let mut renamed = self.volid(vmid, &name, &volume.format);
+        if let (Some(base), Some((_, inner))) = (&volume.base, renamed.split_once(':')) {
+            renamed = format!("{base}/{inner}");
+        }
+        self.put(node, &renamed, Volume { vmid: Some(vmid), ..volume });
+        Ok(renamed)
     }
 
     /// What is in a file that was uploaded.
@@ -383,6 +429,9 @@ impl Storage {
         if let Some(template) = inner.strip_prefix("vztmpl/") {
             return format!("{root}/template/cache/{template}");
         }
+        if let Some(backup) = inner.strip_prefix("backup/") {
+            return format!("{root}/dump/{backup}");
+        }
         if inner.starts_with("snippets/") || inner.starts_with("import/") {
             return format!("{root}/{inner}");
         }
@@ -395,6 +444,9 @@ impl Storage {
 
     /// The directory of a file storage.
     pub fn root(&self) -> String {
+        if let Some(path) = self.options.get("path") {
+            return path.clone();
+        }
         match (self.spec.kind.as_str(), self.spec.name.as_str()) {
             ("dir", "local") => "/var/lib/vz".into(),
             ("dir" | "btrfs", name) => format!("/var/lib/{name}"),
@@ -503,72 +555,4 @@ fn disk_number(volid: &str) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-    use super::*;
-
-    fn storage(kind: &str) -> Storage {
-        let text = format!("{{name: s, type: {kind}, content: [images]}}");
-        Storage::new(serde_yaml::from_str(&text).unwrap())
-    }
-
-    fn disk(vmid: u32) -> Order {
-        Order { vmid, purpose: Purpose::Disk, format: None, size: 1 << 30 }
-    }
-
-    // Invariant: section 23 item 6, linked clones follow the rules of the storage's type.
-
-    #[test]
-    fn volumes_are_named_as_their_storage_names_them() {
-        let cases = [
-            (
-                "dir",
-                "s:100/base-100-disk-0.raw",
-                "s:100/base-100-disk-0.raw/101/vm-101-disk-0.qcow2",
-            ),
-            ("zfspool", "s:base-100-disk-0", "s:base-100-disk-0/vm-101-disk-0"),
-            ("lvmthin", "s:base-100-disk-0", "s:vm-101-disk-0"),
-        ];
-        for (kind, base, linked) in cases {
-            let mut storage = storage(kind);
-            let (volid, _) = storage.allocate("n", &disk(100), 0).unwrap();
-            let made = storage.make_base("n", &volid).unwrap();
-            assert_eq!(made, base);
-            assert_eq!(storage.link("n", &made, 101, 0).unwrap().0, linked);
-        }
-    }
-
-    #[test]
-    fn plain_lvm_makes_no_bases_and_fills_up() {
-        let mut storage = storage("lvm");
-        storage.spec.size_bytes = 3 << 29;
-        let (volid, _) = storage.allocate("n", &disk(100), 0).unwrap();
-        assert_eq!(storage.make_base("n", &volid), None);
-        let error = storage.allocate("n", &disk(101), 0).unwrap_err();
-        assert!(error.contains("insufficient free space"), "{error}");
-    }
-
-    // Invariant: section 23 item 9, a base in use stays, except where the link is not seen.
-
-    #[test]
-    fn a_base_in_use_can_not_be_freed_but_on_lvm_thin_it_can() {
-        for (kind, refused) in [("dir", true), ("lvmthin", false)] {
-            let mut storage = storage(kind);
-            let (volid, _) = storage.allocate("n", &disk(100), 0).unwrap();
-            let base = storage.make_base("n", &volid).unwrap();
-            storage.link("n", &base, 101, 0).unwrap();
-            assert_eq!(storage.free("n", &base).is_err(), refused, "{kind}");
-        }
-    }
-
-    #[test]
-    fn a_local_storage_has_its_own_volumes_on_each_node() {
-        let mut storage = storage("dir");
-        let (volid, _) = storage.allocate("a", &disk(100), 0).unwrap();
-        assert!(storage.volume("b", &volid).is_none());
-        storage.spec.shared = true;
-        let (volid, _) = storage.allocate("a", &disk(100), 0).unwrap();
-        assert!(storage.volume("b", &volid).is_some());
-    }
-}
+mod tests;

@@ -157,10 +157,30 @@ impl Task {
         fields
     }
 
-    /// The task as the cluster's list shows it, as JSON text: a running one has no status there.
+    /// A running task as a node's list of active ones shows it: the user is whole there, and
+    /// `saved` says that the archive has it not (pve-manager, Tasks.pm:229; pve-common,
+    /// INotify.pm, read_active_workers).
+    pub fn active(&self) -> Value {
+        let mut fields = self.listed();
+        fields["user"] = self.upid.user.clone().into();
+        fields["saved"] = "0".into();
+        if let Some(fields) = fields.as_object_mut() {
+            fields.remove("tokenid");
+        }
+        fields
+    }
+
+    /// The task as the cluster's list shows it, as JSON text: a running one has no status there,
+    /// and an ended one no process (pve-common, RESTEnvironment.pm, active_workers).
     pub fn recent(&self) -> &str {
         self.shown.get_or_init(|| {
             let mut fields = self.upid.fields();
+            if let Some(fields) = fields.as_object_mut() {
+                fields.remove("pstart");
+                if self.end.is_some() {
+                    fields.remove("pid");
+                }
+            }
             if let Some(end) = &self.end {
                 fields["status"] = end.status.clone().into();
                 fields["endtime"] = end.time.into();

@@ -48,7 +48,8 @@ pub fn list(ask: &Ask) -> Outcome {
     let total = tasks.len();
     let start = usize::try_from(ask.number("start").unwrap_or(0)).unwrap_or(usize::MAX);
     let limit = usize::try_from(ask.number("limit").unwrap_or(PAGE)).unwrap_or(usize::MAX);
-    let page: Vec<Value> = tasks.into_iter().skip(start).take(limit).map(Task::listed).collect();
+    let line = |task: &Task| if task.end.is_none() { task.active() } else { task.listed() };
+    let page: Vec<Value> = tasks.into_iter().skip(start).take(limit).map(line).collect();
     // Recorded: no total where there is nothing to count.
     if total == 0 {
         return Ok(Answer::new(page.into()));

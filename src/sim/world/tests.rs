@@ -3,14 +3,17 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agents;
+mod backups;
 mod clones;
 mod configs;
 mod containers;
 mod destroys;
 mod entitled;
 mod fakes;
+mod firewalls;
 mod freshness;
 mod locks;
+mod networks;
 mod services;
 mod storages;
 mod tasks;

@@ -67,7 +67,14 @@ const GROUPS: [Group; 7] = [
         user: &[],
         audit: &[],
     },
-    Group { name: "Pool", root: &[], admin: &["Pool.Allocate"], user: &[], audit: &["Pool.Audit"] },
+    // pve-access-control, AccessControl.pm:1140: what auditors may is also what users may.
+    Group {
+        name: "Pool",
+        root: &[],
+        admin: &["Pool.Allocate"],
+        user: &["Pool.Audit"],
+        audit: &["Pool.Audit"],
+    },
     Group {
         name: "Mapping",
         root: &[],
@@ -164,5 +171,6 @@ mod tests {
         let expected = ["Datastore.AllocateSpace", "Datastore.Audit"].map(str::to_owned);
         assert_eq!(roles["PVEDatastoreUser"], expected.into());
         assert_eq!(roles["Administrator"].len(), 42);
+        assert_eq!(roles["PVEPoolUser"], BTreeSet::from(["Pool.Audit".to_owned()]));
     }
 }

@@ -11,7 +11,7 @@ use super::super::state::{Guest, State};
 use super::super::storage::{Order, Purpose};
 use super::super::worker::Worker;
 use super::super::{Cluster, checks};
-use super::mounts;
+use super::{description, mounts};
 use crate::sim::call::{Answer, ApiError, Outcome};
 
 #[derive(Debug)]
@@ -130,7 +130,7 @@ fn plan(ask: &Ask, newid: u32, pool: Option<String>) -> Result<Job, ApiError> {
         newid,
         full,
         hostname: ask.text("hostname"),
-        description: ask.text("description"),
+        description: ask.text("description").and_then(|text| description(&text)),
         storage,
         target,
         pool,

@@ -10,6 +10,7 @@ use super::super::worker::Worker;
 use super::create::{typed, wanted_config, with_address};
 use super::{KEYS, mounts};
 use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::sim::door;
 
 /// Keys that wait for the next start of a running container [I].
 const AT_START: &[&str] = &["arch", "features", "ostype", "console", "tty", "cmode"];
@@ -85,6 +86,14 @@ pub async fn write(ask: &Ask) -> Outcome {
         return Err(ApiError::parameter("delete", text));
     }
     ask.may_change_container(None, &set, &delete)?;
+    let route = "/nodes/{node}/lxc/{vmid}/config";
+    for (name, keys) in [("revert", &revert), ("delete", &delete)] {
+        if let Some(key) =
+            keys.iter().find(|key| !door::is_setting(route, key, ask.cluster.version))
+        {
+            return Err(ApiError::parameter(name, format!("unknown option '{key}'")));
+        }
+    }
     ask.may_mount(&set)?;
     ask.quorate()?;
     if let Some(tags) = set.get_mut("tags") {
@@ -98,6 +107,24 @@ pub async fn write(ask: &Ask) -> Outcome {
         guest.unlocked().map_err(failed)?;
     }
     ask.cluster.work(&ask.node, ask.cluster.latency.config, None).await;
+    for (key, drive) in mounts(&set) {
+        let made = ask.cluster.make_mount(&ask.node, ask.vmid, &drive, None).await;
+        set.insert(key, made.map_err(failed)?.print());
+    }
+    let gone = store(ask, set, delete, revert)?;
+    for volid in gone {
+        ask.cluster.free(&ask.node, &volid, None).await.map_err(failed)?;
+    }
+    Ok(Answer::null())
+}
+
+/// Writes the changes; volumes that go with them.
+fn store(
+    ask: &Ask,
+    mut set: Config,
+    delete: Vec<String>,
+    revert: Vec<String>,
+) -> Result<Vec<String>, ApiError> {
     let mut state = ask.cluster.state();
     ask.cluster.look_at_container(&mut state, ask.vmid);
     for (key, value) in &mut set {
@@ -110,8 +137,17 @@ pub async fn write(ask: &Ask) -> Outcome {
     for key in revert {
         guest.pending.remove(&key);
     }
+    let mut gone = Vec::new();
     for key in delete {
         guest.pending.remove(&key);
+        if let Some(drive) = guest.config.get(&key).map(|value| Drive::parse(value)) {
+            if numbered(&key, "mp").is_some() {
+                // A volume that is taken off is kept (pve-container, LXC/Config.pm:1340).
+                guest.keep_unused(&drive);
+            } else if numbered(&key, "unused").is_some() {
+                gone.push(drive.file);
+            }
+        }
         if running && AT_START.contains(&key.as_str()) {
             guest.pending.insert(key, Pending::Delete { force: false });
         } else {
@@ -120,13 +156,17 @@ pub async fn write(ask: &Ask) -> Outcome {
     }
     for (key, value) in set {
         guest.pending.remove(&key);
+        if key == "description" && value.is_empty() {
+            guest.config.remove(&key);
+            continue;
+        }
         if running && AT_START.contains(&key.as_str()) {
             guest.pending.insert(key, Pending::Set(value));
         } else {
             guest.config.insert(key, value);
         }
     }
-    Ok(Answer::null())
+    Ok(gone)
 }
 
 /// `PUT …/resize`: a task, which grows the file system as well.

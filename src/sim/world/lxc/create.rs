@@ -15,7 +15,7 @@ use super::super::lock::{LockName, Mode};
 use super::super::state::{Guest, State};
 use super::super::storage::{Order, Purpose};
 use super::super::worker::Worker;
-use super::{KEYS, mounts};
+use super::{KEYS, description, mounts, restore};
 use crate::sim::call::{ApiError, Outcome};
 use crate::sim::spec::PveVersion;
 
@@ -50,6 +50,9 @@ pub async fn create(ask: &Ask) -> Outcome {
     let in_pool = pool.as_ref().is_some_and(|p| ask.has(&format!("/pool/{p}"), "VM.Allocate"));
     if !in_pool && !ask.has(&format!("/vms/{vmid}"), "VM.Allocate") {
         return Err(ApiError::denied(""));
+    }
+    if ask.flag("restore") {
+        return restore::restore(ask).await;
     }
     let mut wanted = wanted_config(ask);
     // Behaviour section 18: unprivileged unless it is asked for.
@@ -102,10 +105,14 @@ pub async fn create(ask: &Ask) -> Outcome {
 /// The configuration keys among the parameters.
 pub fn wanted_config(ask: &Ask) -> Config {
     let keys = ask.params().0.keys().filter(|key| !NOT_KEYS.contains(&key.as_str()));
-    keys.filter_map(|key| Some((key.clone(), ask.text(key)?))).collect()
+    let mut wanted: Config = keys.filter_map(|key| Some((key.clone(), ask.text(key)?))).collect();
+    if let Some(text) = wanted.get_mut("description") {
+        *text = description(text).unwrap_or_default();
+    }
+    wanted
 }
 
-fn take_id(ask: &Ask) -> Result<(), ApiError> {
+pub(super) fn take_id(ask: &Ask) -> Result<(), ApiError> {
     let mut state = ask.cluster.state();
     let fail = |text| failed(format!("unable to create CT {} - {text}", ask.vmid));
     state.id_is_free(ask.vmid).map_err(fail)?;
@@ -220,9 +227,10 @@ impl Cluster {
             }
         };
         let mut config = wanted;
+        config.retain(|key, value| key != "description" || !value.is_empty());
         let mut made = Vec::new();
         for (key, drive) in mounts(&config.clone()) {
-            match self.make_mount(node, vmid, &drive, worker).await {
+            match self.make_mount(node, vmid, &drive, Some(worker)).await {
                 Ok(drive) => {
                     made.push(drive.file.clone());
                     config.insert(key, drive.print());
@@ -260,16 +268,18 @@ impl Cluster {
         node: &str,
         vmid: u32,
         drive: &Drive,
-        worker: &Worker,
+        worker: Option<&Worker>,
     ) -> Result<Drive, String> {
         let Wish::New { storage, size } = Wish::of(drive) else { return Ok(drive.clone()) };
         let order = Order { vmid, purpose: Purpose::Root, format: None, size };
-        let made = self.in_storage(node, &storage, Some(worker), self.latency.allocate, |state| {
+        let made = self.in_storage(node, &storage, worker, self.latency.allocate, |state| {
             let now = state.clock.unix();
             state.storage_mut(&storage)?.allocate(node, &order, now)
         });
         let (volid, line) = made.await?;
-        worker.log(line);
+        if let Some(worker) = worker {
+            worker.log(line);
+        }
         let mut options = drive.options.clone();
         options.insert("size".into(), print_size(size));
         Ok(Drive { file: volid, options })
@@ -290,8 +300,7 @@ fn complete(config: &mut Config, state: &mut State, vmid: u32, template: &str) {
     for (key, value) in defaults {
         config.entry(key.to_owned()).or_insert(value);
     }
-    for (key, value) in config.iter_mut().filter(|(key, _)| numbered(key, "net").is_some()) {
-        tracing::trace!(device = key, "network device gets its address");
+    for (_, value) in config.iter_mut().filter(|(key, _)| numbered(key, "net").is_some()) {
         *value = with_address(value, state);
     }
     if let Some(tags) = config.get_mut("tags") {
@@ -308,14 +317,18 @@ pub fn with_address(text: &str, state: &mut State) -> String {
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// A value as answers carry it: booleans and whole numbers are numbers.
+/// A value as answers carry it: booleans and whole numbers are numbers, other numbers are text
+/// (pve-container, LXC/Config.pm:1401).
 pub fn typed(key: &str, value: &str) -> Value {
     const NUMERIC: &[&str] = &[
         "console",
         "cores",
+        "cpuunits",
+        "debug",
         "memory",
         "onboot",
         "protection",
+        "snaptime",
         "swap",
         "template",
         "tty",

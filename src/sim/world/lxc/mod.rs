@@ -7,8 +7,11 @@ mod clone;
 mod config;
 mod create;
 mod destroy;
+mod migrate;
 mod power;
+pub(super) mod restore;
 mod snapshot;
+mod volume;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +19,12 @@ use std::time::Duration;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::Cluster;
 use super::ask::{Ask, failed};
 use super::conf::{self, Config, Drive, numbered};
 use super::lock::{Hold, LockName, Mode};
-use super::state::{Guest, Run, State};
+use super::state::{Guest, Kind, Run, State};
 use super::worker::Worker;
+use super::{Cluster, console};
 use crate::sim::call::{Answer, Outcome};
 use crate::sim::guest::{AgentCall, GuestBoot};
 
@@ -42,6 +45,12 @@ pub async fn serve(ask: &Ask, rest: &str) -> Option<Outcome> {
         ("POST", "/{vmid}/status/stop") => power::stop(ask),
         ("POST", "/{vmid}/status/shutdown") => power::shutdown(ask),
         ("POST", "/{vmid}/status/reboot") => power::reboot(ask),
+        ("POST", "/{vmid}/status/suspend") => power::suspend(ask),
+        ("POST", "/{vmid}/status/resume") => power::resume(ask),
+        ("GET", "/{vmid}/migrate") => migrate::preconditions(ask),
+        ("POST", "/{vmid}/migrate") => migrate::migrate(ask),
+        ("POST", "/{vmid}/move_volume") => volume::relocate(ask),
+        ("POST", "/{vmid}/vncproxy") => console::proxy(ask, Kind::Ct),
         ("POST", "/{vmid}/clone") => clone::clone(ask).await,
         ("POST", "/{vmid}/template") => clone::template(ask).await,
         ("PUT", "/{vmid}/resize") => config::resize(ask),
@@ -182,14 +191,15 @@ fn nics_of(config: &Config) -> Vec<Drive> {
 fn mounts(config: &Config) -> Vec<(String, Drive)> {
     let root = config.get_key_value("rootfs").into_iter();
     let more = config.iter().filter(|(key, _)| numbered(key, "mp").is_some());
-    let all = root.chain(more).map(|(key, value)| {
-        let mut drive = Drive::parse(value);
-        if let Some(volume) = drive.options.remove("volume") {
-            drive.file = volume;
-        }
-        (key.clone(), drive)
-    });
+    let all = root.chain(more).map(|(key, value)| (key.clone(), Drive::parse(value)));
     all.filter(|(_, drive)| drive.storage().is_some()).collect()
+}
+
+/// A description as a container's file gives it back: each line ends, the last one too, and empty
+/// lines at its end are lost (pve-container, LXC/Config.pm:1180 and :1249).
+fn description(text: &str) -> Option<String> {
+    let text = text.trim_end_matches('\n');
+    (!text.is_empty()).then(|| format!("{text}\n"))
 }
 
 impl Cluster {

@@ -85,8 +85,32 @@ pub fn reboot(ask: &Ask) -> Outcome {
     }))
 }
 
+/// `POST …/status/suspend`: its state goes to a file of the node (pve-container,
+/// API2/LXC/Status.pm).
+pub fn suspend(ask: &Ask) -> Outcome {
+    must_run(ask)?;
+    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
+    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "vzsuspend", vmid, |worker| async move {
+        let _file = cluster.container_lock(&node, vmid, Some(&worker)).await?;
+        cluster.state().container(&node, vmid)?.unlocked()?;
+        cluster.halt_container(&node, vmid).await
+    }))
+}
+
+/// `POST …/status/resume`: here the container boots, whether it was suspended or not [I].
+pub fn resume(ask: &Ask) -> Outcome {
+    if ask.cluster.container_runs(&ask.node, ask.vmid).map_err(failed)?.is_some() {
+        return Err(failed(format!("CT {} already running", ask.vmid)));
+    }
+    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
+    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "vzresume", vmid, |worker| async move {
+        let _file = cluster.container_lock(&node, vmid, Some(&worker)).await?;
+        cluster.launch_container(&node, vmid, Some(&worker)).await
+    }))
+}
+
 impl Cluster {
-    async fn ask_container_down(
+    pub(super) async fn ask_container_down(
         &self,
         worker: &Worker,
         vmid: u32,

@@ -9,7 +9,7 @@ use super::super::state::Snapshot;
 use super::super::storage::Storage;
 use super::super::{Cluster, checks};
 use super::create::typed;
-use super::{KEYS, mounts};
+use super::{KEYS, description, mounts};
 use crate::sim::call::{Answer, ApiError, Outcome};
 
 /// Whether a container's root on this storage can be snapshotted: images of directories can not.
@@ -45,7 +45,7 @@ pub fn create(ask: &Ask) -> Outcome {
         return Err(ApiError::failed(text));
     }
     let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    let description = ask.text("description");
+    let description = ask.text("description").and_then(|text| description(&text));
     Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "vzsnapshot", vmid, |worker| async move {
         let _file = cluster.container_lock(&node, vmid, Some(&worker)).await?;
         cluster.may_snapshot_container(&node, vmid, &name)?;

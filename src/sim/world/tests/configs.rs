@@ -221,3 +221,70 @@ async fn a_missing_bridge_or_too_much_memory_fails_the_start() {
         play.on(101, "PUT", "config", json!({ "net0": "virtio,bridge=vmbr0" })).await.unwrap();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_comma_too_many_neither_empties_a_drive_nor_takes_it_off() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    play.on(101, "PUT", "config", json!({ "delete": "ide2" })).await.unwrap();
+    let disk =
+        play.config(101).await["scsi0"].as_str().unwrap().split(',').next().unwrap().to_owned();
+    let change = json!({
+        "ide2": "file=local-lvm:cloudinit,", "scsi5": "local-lvm:1,,discard=on",
+        "scsi0": format!("file={disk},"), "net1": "virtio,bridge=vmbr0,",
+    });
+    play.on(101, "PUT", "config", change).await.unwrap();
+    let config = play.config(101).await;
+    assert_eq!(config["ide2"], "local-lvm:vm-101-cloudinit,media=cdrom");
+    assert_eq!(config["scsi5"], "local-lvm:vm-101-disk-1,discard=on,size=1G");
+    assert_eq!(config["scsi0"], format!("{disk},size=10G"));
+    assert!(config["net1"].as_str().unwrap().starts_with("virtio=BC:24:11:"), "{config}");
+    assert_eq!(config.get("unused0"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_option_that_nobody_knows_is_not_deleted() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    let put = async |with| play.on(101, "PUT", "config", with).await.unwrap_err();
+    let unknown = put(json!({ "delete": "name,nope" })).await;
+    assert_eq!((unknown.status, &*unknown.errors["delete"]), (400, "unknown option 'nope'"));
+    let unknown = put(json!({ "revert": "net99" })).await;
+    assert_eq!(unknown.errors["revert"], "unknown option 'net99'");
+    assert_eq!(play.config(101).await["name"], "Copy-of-VM-debian-12");
+    play.on(101, "PUT", "config", json!({ "delete": "cdrom" })).await.unwrap();
+    assert_eq!(play.config(101).await.get("ide2"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_description_loses_the_blanks_at_its_end_and_an_empty_one_goes() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    let put = async |text: &str| {
+        play.on(101, "PUT", "config", json!({ "description": text })).await.unwrap();
+        play.config(101).await.get("description").cloned()
+    };
+    assert_eq!(put("one\ntwo\n\n").await, Some(json!("one\ntwo")));
+    assert_eq!(put("").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_of_a_guest_that_is_not_there_is_refused_at_once() {
+    let play = Play::at_once();
+    let gone = play.on(777, "POST", "snapshot", json!({ "snapname": "s1" })).await.unwrap_err();
+    let text = "Configuration file 'nodes/pve1/qemu-server/777.conf' does not exist";
+    assert_eq!((gone.status, gone.message.as_str()), (500, text));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cloud_init_image_shows_what_is_in_it() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    let with = json!({ "ciuser": "ci", "cipassword": "secret" });
+    play.on(101, "PUT", "config", with).await.unwrap();
+    let lines = play.on(101, "GET", "cloudinit", json!({})).await.unwrap().data;
+    let lines = lines.as_array().unwrap();
+    assert!(lines.contains(&json!({ "key": "ciuser", "value": "ci" })), "{lines:?}");
+    assert!(lines.contains(&json!({ "key": "cipassword", "value": "**********" })));
+    assert!(lines.contains(&json!({ "key": "ipconfig0", "value": "ip=dhcp" })));
+}

@@ -198,3 +198,122 @@ async fn a_container_of_a_node_that_dies_stops_and_comes_back_with_it() {
     let status = on(&play, 101, "GET", "/status/current", json!({})).await.unwrap().data;
     assert_eq!((&status["status"], &status["type"]), (&json!("running"), &json!("lxc")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_with_its_key_is_allocated_like_one_without() {
+    let play = Play::at_once();
+    with_container(&play).await;
+    let with = json!({ "mp0": "volume=local-lvm:2,mp=/data,", "cpuunits": 200 });
+    on(&play, 101, "PUT", "/config", with).await.unwrap();
+    let config = on(&play, 101, "GET", "/config", json!({})).await.unwrap().data;
+    assert_eq!(config["mp0"], "local-lvm:vm-101-disk-1,mp=/data,size=2G");
+    assert_eq!(config["cpuunits"], 200);
+    assert_eq!(end(&play, on(&play, 101, "POST", "/status/start", json!({})).await).await, "OK");
+    let mut more = wishes(102);
+    more["rootfs"] = "volume=local-lvm:3".into();
+    assert_eq!(end(&play, play.call("POST", CREATE, more).await).await, "OK");
+    let config = on(&play, 102, "GET", "/config", json!({})).await.unwrap().data;
+    assert_eq!(config["rootfs"], "local-lvm:vm-102-disk-0,size=3G");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mount_point_that_is_taken_off_stays_as_unused_until_that_goes() {
+    let play = Play::at_once();
+    with_container(&play).await;
+    on(&play, 101, "PUT", "/config", json!({ "mp0": "local-lvm:2,mp=/data" })).await.unwrap();
+    on(&play, 101, "PUT", "/config", json!({ "delete": "mp0" })).await.unwrap();
+    let config = on(&play, 101, "GET", "/config", json!({})).await.unwrap().data;
+    assert_eq!(config["unused0"], "local-lvm:vm-101-disk-1");
+    on(&play, 101, "PUT", "/config", json!({ "delete": "unused0" })).await.unwrap();
+    assert_eq!(play.side.volumes_of(101), ["local-lvm:vm-101-disk-0"]);
+    let unknown = on(&play, 101, "PUT", "/config", json!({ "delete": "nope" })).await.unwrap_err();
+    assert_eq!((unknown.status, &*unknown.errors["delete"]), (400, "unknown option 'nope'"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_line_of_a_containers_description_ends() {
+    let play = Play::at_once();
+    with_container(&play).await;
+    let with = json!({ "description": "one\ntwo" });
+    on(&play, 101, "PUT", "/config", with).await.unwrap();
+    let config = on(&play, 101, "GET", "/config", json!({})).await.unwrap().data;
+    assert_eq!(config["description"], "one\ntwo\n");
+    on(&play, 101, "PUT", "/config", json!({ "description": "" })).await.unwrap();
+    let config = on(&play, 101, "GET", "/config", json!({})).await.unwrap().data;
+    assert_eq!(config.get("description"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_moves_while_it_stands_still() {
+    let play = Play::at_once();
+    with_container(&play).await;
+    let to = |with: Value| {
+        let mut with = with;
+        with["target"] = "pve2".into();
+        with
+    };
+    assert_eq!(end(&play, on(&play, 101, "POST", "/status/start", json!({})).await).await, "OK");
+    let running = on(&play, 101, "POST", "/migrate", to(json!({}))).await;
+    let text = "can't migrate running container without --online or --restart";
+    assert_eq!(refusal(running), text);
+    let online = on(&play, 101, "POST", "/migrate", to(json!({ "online": true }))).await;
+    assert_eq!(end(&play, online).await, "lxc live migration is currently not implemented");
+    let moved = on(&play, 101, "POST", "/migrate", to(json!({ "restart": true }))).await;
+    assert_eq!(end(&play, moved).await, "OK");
+    let there = json!({ "node": "pve2" });
+    let status = on(&play, 101, "GET", "/status/current", there).await.unwrap().data;
+    assert_eq!(status["status"], "running");
+    assert_eq!(play.side.volumes("pve2", "local-lvm").len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_moves_to_another_storage() {
+    let play = Play::at_once();
+    with_container(&play).await;
+    let with = json!({ "volume": "rootfs", "storage": "shared", "delete": true });
+    let moved = on(&play, 101, "POST", "/move_volume", with).await;
+    assert_eq!(end(&play, moved).await, "OK");
+    let config = on(&play, 101, "GET", "/config", json!({})).await.unwrap().data;
+    assert_eq!(config["rootfs"], "shared:101/vm-101-disk-0.raw,size=8G");
+    assert_eq!(config.get("lock"), None);
+    assert_eq!(play.side.volumes_of(101), ["shared:101/vm-101-disk-0.raw"]);
+    let with = json!({ "volume": "rootfs", "target-vmid": 102 });
+    let unserved = on(&play, 101, "POST", "/move_volume", with).await.unwrap_err();
+    assert_eq!(unserved.status, 501);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_container_stands_still_until_it_resumes() {
+    let play = Play::at_once();
+    with_container(&play).await;
+    let idle = on(&play, 101, "POST", "/status/suspend", json!({})).await;
+    assert_eq!(refusal(idle), "CT 101 not running");
+    for (rest, status) in [
+        ("/status/start", "running"),
+        ("/status/suspend", "stopped"),
+        ("/status/resume", "running"),
+    ] {
+        assert_eq!(end(&play, on(&play, 101, "POST", rest, json!({})).await).await, "OK");
+        let now = on(&play, 101, "GET", "/status/current", json!({})).await.unwrap().data;
+        assert_eq!(now["status"], status, "{rest}");
+    }
+    let running = on(&play, 101, "POST", "/status/resume", json!({})).await;
+    assert_eq!(refusal(running), "CT 101 already running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_comes_back_from_its_backup() {
+    let play = Play::at_once();
+    with_container(&play).await;
+    let with = json!({ "vmid": "101", "storage": "local" });
+    let dumped = play.call("POST", "/nodes/{node}/vzdump", with).await;
+    assert_eq!(end(&play, dumped).await, "OK");
+    let volumes = play.side.volumes("pve1", "local");
+    let backup = volumes.iter().find(|volid| volid.contains("vzdump-lxc-101-")).unwrap();
+    let with = json!({ "vmid": 102, "ostemplate": backup, "restore": true, "hostname": "new" });
+    assert_eq!(end(&play, play.call("POST", CREATE, with).await).await, "OK");
+    let config = on(&play, 102, "GET", "/config", json!({})).await.unwrap().data;
+    assert_eq!(config["rootfs"], "local-lvm:vm-102-disk-0,size=8G");
+    assert_eq!((&config["hostname"], &config["ostype"]), (&json!("new"), &json!("debian")));
+    assert_eq!(end(&play, on(&play, 102, "POST", "/status/start", json!({})).await).await, "OK");
+}

@@ -211,3 +211,60 @@ async fn a_migration_takes_the_disks_along() {
         !play.side.volumes("pve1", "local-lvm").contains(&"local-lvm:vm-101-disk-0".to_owned())
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_managed_resource_shows_only_what_was_set() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    let with = json!({ "sid": "vm:101", "comment": "7" });
+    play.call("POST", RESOURCES, with).await.unwrap();
+    let one = play.get("/cluster/ha/resources/{sid}", json!({ "sid": "vm:101" })).await;
+    let mut keys: Vec<&String> = one.as_object().unwrap().keys().collect();
+    keys.sort();
+    assert_eq!(keys, ["comment", "digest", "sid", "type"]);
+    assert_eq!(one["comment"], "7");
+    let with = json!({ "sid": "vm:101", "max_restart": 3 });
+    play.call("PUT", "/cluster/ha/resources/{sid}", with).await.unwrap();
+    assert_eq!(play.get(RESOURCES, json!({})).await[0]["max_restart"], 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_taken_out_of_a_network_reads_deleted_until_it_is_applied() {
+    let play = Play::at_once();
+    let zone = json!({ "zone": "lab", "type": "simple", "mtu": 1400 });
+    play.call("POST", "/cluster/sdn/zones", zone).await.unwrap();
+    assert_eq!(end(&play, play.call("PUT", "/cluster/sdn", json!({})).await).await, "OK");
+    let change = json!({ "zone": "lab", "delete": "mtu" });
+    play.call("PUT", "/cluster/sdn/zones/{zone}", change).await.unwrap();
+    let asked = json!({ "zone": "lab", "pending": true });
+    let one = play.get("/cluster/sdn/zones/{zone}", asked).await;
+    assert_eq!((&one["state"], &one["mtu"]), (&json!("changed"), &json!(1400)));
+    assert_eq!(one["pending"], json!({ "mtu": "deleted" }));
+    let gone = json!({ "zone": "lab" });
+    play.call("DELETE", "/cluster/sdn/zones/{zone}", gone).await.unwrap();
+    let list = play.get("/cluster/sdn/zones", json!({ "pending": true })).await;
+    assert_eq!((&list[0]["state"], &list[0]["pending"]), (&json!("deleted"), &json!({})));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_subnet_is_read_and_changed_by_its_name() {
+    let play = Play::at_once();
+    let subnet = "/cluster/sdn/vnets/{vnet}/subnets/{subnet}";
+    let zone = json!({ "zone": "ci", "type": "simple" });
+    play.call("POST", "/cluster/sdn/zones", zone).await.unwrap();
+    for vnet in ["ci0", "ci1"] {
+        let with = json!({ "vnet": vnet, "zone": "ci" });
+        play.call("POST", "/cluster/sdn/vnets", with).await.unwrap();
+    }
+    let made = json!({ "vnet": "ci0", "subnet": "10.9.0.0/24", "type": "subnet", "snat": true });
+    play.call("POST", "/cluster/sdn/vnets/{vnet}/subnets", made).await.unwrap();
+    let name = json!({ "vnet": "ci0", "subnet": "ci-10.9.0.0-24" });
+    let one = play.get(subnet, name.clone()).await;
+    assert_eq!((&one["cidr"], &one["snat"]), (&json!("10.9.0.0/24"), &json!(1)));
+    let with = json!({ "vnet": "ci0", "subnet": "ci-10.9.0.0-24", "gateway": "10.9.0.1" });
+    play.call("PUT", subnet, with).await.unwrap();
+    assert_eq!(play.get(subnet, name).await["gateway"], "10.9.0.1");
+    let wrong = json!({ "vnet": "ci1", "subnet": "ci-10.9.0.0-24" });
+    let wrong = play.call("GET", subnet, wrong).await.unwrap_err();
+    assert_eq!(wrong.errors["vnet"], "wrong vnet");
+}

@@ -179,3 +179,24 @@ async fn a_world_repeats_itself_under_one_seed() {
     assert_eq!(first, again);
     assert_ne!(first.0["net0"], other.0["net0"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_running_task_shows_its_whole_user_and_that_it_is_not_archived() {
+    let play = Play::steady();
+    let upid = play.begin(9000, "POST", "clone", json!({ "newid": 101 })).await;
+    let active = play.get("/nodes/{node}/tasks", json!({ "source": "active" })).await;
+    assert_eq!((&active[0]["user"], &active[0]["saved"]), (&json!("root@pam!drover"), &json!("0")));
+    assert_eq!((active[0].get("tokenid"), &active[0]["status"]), (None, &json!("RUNNING")));
+    let keys = async || {
+        let lines = play.get("/cluster/tasks", json!({})).await;
+        (lines[0].get("pid").is_some(), lines[0].get("pstart").is_some())
+    };
+    assert_eq!(keys().await, (true, false));
+    play.end_of(&upid).await;
+    assert_eq!(keys().await, (false, false));
+    let archived = play.get("/nodes/{node}/tasks", json!({})).await;
+    assert_eq!(
+        (&archived[0]["user"], &archived[0]["tokenid"]),
+        (&json!("root@pam"), &json!("drover"))
+    );
+}

@@ -1,0 +1,153 @@
+//! Firewalls as configuration: options, rules in their order, address sets, aliases and groups of
+//! rules, of the cluster, of nodes and of guests. Nothing is filtered.
+//!
+//! Each firewall is one value in the state, made when it is first asked for; a guest's goes with the
+//! guest. Address sets are in `sets`, aliases in `aliases`; a security group is a list of rules in
+//! the cluster's firewall, so that `rules` serves both.
+
+mod aliases;
+mod groups;
+mod rules;
+mod sets;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::ask::Ask;
+use super::conf::{Config, digest};
+use super::state::State;
+use crate::sim::call::{Answer, Outcome};
+
+/// What an empty file's digest is: guests without a firewall file have it.
+const EMPTY: &str = "da39a3ee5e6b4b0d3255bfef95601890afd80709";
+
+/// One firewall.
+#[derive(Debug, Default)]
+pub struct Firewall {
+    options: Config,
+    rules: Vec<Config>,
+    sets: BTreeMap<String, sets::Set>,
+    aliases: BTreeMap<String, Config>,
+    groups: BTreeMap<String, groups::Group>,
+}
+
+/// Which firewall a call is about; guests need not exist.
+fn scope(ask: &Ask) -> String {
+    match (ask.node.as_str(), ask.vmid) {
+        ("", _) => "cluster".into(),
+        (node, 0) => format!("node/{node}"),
+        (_, vmid) => format!("guest/{vmid}"),
+    }
+}
+
+/// Drops the firewall of a guest that was destroyed.
+pub fn forget_guest(state: &mut State, vmid: u32) {
+    state.firewalls.remove(&format!("guest/{vmid}"));
+}
+
+/// Serves a call below a `firewall` route; none for routes that are not served.
+pub fn serve(ask: &Ask, rest: &str) -> Option<Outcome> {
+    let mut state = ask.cluster.state();
+    if let Some(rest) = rest.strip_prefix("groups") {
+        return groups::serve(ask, &mut state, rest);
+    }
+    if rest == "refs" && ask.call.method == "GET" {
+        return Some(Ok(Answer::new(sets::references(ask, &state))));
+    }
+    let group = |state: &State, name: &str| {
+        state.firewalls.get("cluster").is_some_and(|own| own.groups.contains_key(name))
+    };
+    if let Some(action) =
+        ask.text("action").filter(|_| ask.text("type").as_deref() == Some("group"))
+        && !group(&state, &action)
+        && rest.starts_with("rules")
+    {
+        return Some(Err(groups::missing(&action)));
+    }
+    let own = state.firewalls.entry(scope(ask)).or_default();
+    let outcome = match (ask.call.method, rest) {
+        ("GET", "options") => Ok(Answer::new(options(own))),
+        ("PUT", "options") => {
+            drop_keys(ask, &mut own.options);
+            own.options.extend(stored(ask, &[]));
+            Ok(Answer::null())
+        }
+        (_, rest) if rest.starts_with("rules") => {
+            let rest = rest.strip_prefix("rules").unwrap_or_default();
+            return rules::serve(ask, rest, &mut own.rules);
+        }
+        (_, rest) if rest.starts_with("ipset") => {
+            return sets::serve(ask, rest, &mut own.sets);
+        }
+        (_, rest) if rest.starts_with("aliases") => {
+            return aliases::serve(ask, rest, &mut own.aliases);
+        }
+        _ => return None,
+    };
+    Some(outcome)
+}
+
+fn stored(ask: &Ask, left_out: &[&str]) -> Config {
+    let never = ["node", "vmid", "delete", "digest", "pos", "moveto", "name", "rename", "group"];
+    let keys = ask.params().0.keys().filter(|key| !never.contains(&key.as_str()));
+    let keys = keys.filter(|key| !left_out.contains(&key.as_str()));
+    keys.filter_map(|key| Some((key.clone(), ask.text(key)?))).collect()
+}
+
+fn drop_keys(ask: &Ask, config: &mut Config) {
+    for key in ask.text("delete").unwrap_or_default().split([',', ';', ' ']) {
+        config.remove(key);
+    }
+}
+
+/// Fields as answers carry them: what the files' parsers make numbers of (pve-firewall,
+/// Firewall.pm, parse_*fw_option).
+fn shown(config: &Config) -> Map<String, Value> {
+    const NUMERIC: &[&str] = &[
+        "dhcp",
+        "ebtables",
+        "enable",
+        "ipfilter",
+        "ips",
+        "log_nf_conntrack",
+        "macfilter",
+        "ndp",
+        "nf_conntrack_allow_invalid",
+        "nf_conntrack_max",
+        "nf_conntrack_tcp_timeout_established",
+        "nf_conntrack_tcp_timeout_syn_recv",
+        "nftables",
+        "nomatch",
+        "nosmurfs",
+        "protection_limit",
+        "protection_synflood",
+        "protection_synflood_burst",
+        "protection_synflood_rate",
+        "radv",
+        "tcpflags",
+    ];
+    let typed = |key: &str, value: &str| match value.parse::<i64>() {
+        Ok(number) if NUMERIC.contains(&key) => number.into(),
+        _ => Value::from(value),
+    };
+    config.iter().map(|(key, value)| (key.clone(), typed(key, value))).collect()
+}
+
+fn digest_of(config: &Config) -> String {
+    if config.is_empty() { EMPTY.into() } else { digest(config) }
+}
+
+/// The digest of a list: each of its entries carries that of the whole.
+fn digest_of_all<'a>(entries: impl IntoIterator<Item = &'a Config>) -> String {
+    let all = entries.into_iter().enumerate().flat_map(|(at, entry)| {
+        entry.iter().map(move |(key, value)| (format!("{at:06}.{key}"), value.clone()))
+    });
+    digest_of(&all.collect())
+}
+
+fn options(own: &Firewall) -> Value {
+    let mut fields = shown(&own.options);
+    fields.insert("digest".into(), digest_of(&own.options).into());
+    fields.into()
+}

@@ -1,0 +1,65 @@
+//! Storages and their volumes, each type by its rules.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use super::*;
+
+fn storage(kind: &str) -> Storage {
+    let text = format!("{{name: s, type: {kind}, content: [images]}}");
+    Storage::new(serde_yaml::from_str(&text).unwrap())
+}
+
+fn disk(vmid: u32) -> Order {
+    Order { vmid, purpose: Purpose::Disk, format: None, size: 1 << 30 }
+}
+
+// Invariant: section 23 item 6, linked clones follow the rules of the storage's type.
+
+#[test]
+fn volumes_are_named_as_their_storage_names_them() {
+    let cases = [
+        ("dir", "s:100/base-100-disk-0.raw", "s:100/base-100-disk-0.raw/101/vm-101-disk-0.qcow2"),
+        ("zfspool", "s:base-100-disk-0", "s:base-100-disk-0/vm-101-disk-0"),
+        ("lvmthin", "s:base-100-disk-0", "s:vm-101-disk-0"),
+    ];
+    for (kind, base, linked) in cases {
+        let mut storage = storage(kind);
+        let (volid, _) = storage.allocate("n", &disk(100), 0).unwrap();
+        let made = storage.make_base("n", &volid).unwrap();
+        assert_eq!(made, base);
+        assert_eq!(storage.link("n", &made, 101, 0).unwrap().0, linked);
+    }
+}
+
+#[test]
+fn plain_lvm_makes_no_bases_and_fills_up() {
+    let mut storage = storage("lvm");
+    storage.spec.size_bytes = 3 << 29;
+    let (volid, _) = storage.allocate("n", &disk(100), 0).unwrap();
+    assert_eq!(storage.make_base("n", &volid), None);
+    let error = storage.allocate("n", &disk(101), 0).unwrap_err();
+    assert!(error.contains("insufficient free space"), "{error}");
+}
+
+// Invariant: section 23 item 9, a base in use stays, except where the link is not seen.
+
+#[test]
+fn a_base_in_use_can_not_be_freed_but_on_lvm_thin_it_can() {
+    for (kind, refused) in [("dir", true), ("lvmthin", false)] {
+        let mut storage = storage(kind);
+        let (volid, _) = storage.allocate("n", &disk(100), 0).unwrap();
+        let base = storage.make_base("n", &volid).unwrap();
+        storage.link("n", &base, 101, 0).unwrap();
+        assert_eq!(storage.free("n", &base).is_err(), refused, "{kind}");
+    }
+}
+
+#[test]
+fn a_local_storage_has_its_own_volumes_on_each_node() {
+    let mut storage = storage("dir");
+    let (volid, _) = storage.allocate("a", &disk(100), 0).unwrap();
+    assert!(storage.volume("b", &volid).is_none());
+    storage.spec.shared = true;
+    let (volid, _) = storage.allocate("a", &disk(100), 0).unwrap();
+    assert!(storage.volume("b", &volid).is_some());
+}

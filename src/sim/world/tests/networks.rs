@@ -1,0 +1,127 @@
+// Invariant: interfaces and storages are planned, made real and removed as on a node.
+
+use serde_json::{Value, json};
+
+use super::Play;
+use super::fakes::refusal;
+
+const NETWORK: &str = "/nodes/{node}/network";
+const IFACE: &str = "/nodes/{node}/network/{iface}";
+
+async fn names(play: &Play, kind: &str) -> Vec<String> {
+    let list = play.get(NETWORK, json!({ "type": kind })).await;
+    let names = list.as_array().unwrap().iter();
+    names.map(|line| line["iface"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bridge_carries_guests_once_the_network_was_reloaded() {
+    let play = Play::at_once();
+    let bridge = json!({
+        "iface": "vmbr7", "type": "bridge", "cidr": "10.7.0.1/24", "autostart": true,
+        "comments": "lab",
+    });
+    play.call("POST", NETWORK, bridge.clone()).await.unwrap();
+    let twice = play.call("POST", NETWORK, bridge).await.unwrap_err();
+    assert_eq!(twice.errors["iface"], "interface already exists");
+    let planned = play.get(IFACE, json!({ "iface": "vmbr7" })).await;
+    assert_eq!((&planned["address"], &planned["netmask"]), (&json!("10.7.0.1"), &json!("24")));
+    assert_eq!((&planned["method"], &planned["comments"]), (&json!("static"), &json!("lab\n")));
+    assert_eq!(planned.get("active"), None);
+    assert_eq!(names(&play, "bridge").await, ["vmbr0", "vmbr7"]);
+    play.clone_to(101).await;
+    play.on(101, "PUT", "config", json!({ "net0": "virtio,bridge=vmbr7," })).await.unwrap();
+    let early = play.run(101, "POST", "status/start", json!({})).await;
+    assert_eq!(early, "start failed: QEMU exited with code 1");
+    let upid = play.call("PUT", NETWORK, json!({})).await.unwrap().data;
+    assert_eq!(play.end_of(upid.as_str().unwrap()).await, "OK");
+    assert_eq!(play.get(IFACE, json!({ "iface": "vmbr7" })).await["active"], 1);
+    assert_eq!(play.run(101, "POST", "status/start", json!({})).await, "OK");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_is_dropped_by_a_revert() {
+    let play = Play::at_once();
+    play.call("DELETE", IFACE, json!({ "iface": "vmbr0" })).await.unwrap();
+    assert_eq!(names(&play, "bridge").await, Vec::<String>::new());
+    play.call("DELETE", NETWORK, json!({})).await.unwrap();
+    assert_eq!(names(&play, "bridge").await, ["vmbr0"]);
+    let with = json!({ "iface": "vmbr1", "type": "bridge", "bridge_ports": "eth0" });
+    let used = play.call("POST", NETWORK, with).await.unwrap_err();
+    assert_eq!(used.errors["bridge_ports"], "eth0 is already used on interface 'vmbr0'.");
+    let gone = play.call("GET", IFACE, json!({ "iface": "nope0" })).await.unwrap_err();
+    assert_eq!(gone.errors["iface"], "interface does not exist");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_an_interface_keeps_what_it_does_not_name() {
+    let play = Play::at_once();
+    let with = json!({ "iface": "vmbr1", "type": "bridge", "cidr": "10.1.0.1/24", "mtu": 1400 });
+    play.call("POST", NETWORK, with).await.unwrap();
+    let with = json!({ "iface": "vmbr1", "type": "bridge", "delete": "cidr", "comments": "x" });
+    play.call("PUT", IFACE, with).await.unwrap();
+    let one = play.get(IFACE, json!({ "iface": "vmbr1" })).await;
+    assert_eq!((one.get("address"), &one["method"]), (None, &json!("manual")));
+    assert_eq!((&one["mtu"], &one["families"]), (&json!("1400"), &json!(["inet"])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_is_defined_used_changed_and_removed() {
+    let play = Play::at_once();
+    let unfinished =
+        refusal(play.call("POST", "/storage", json!({ "storage": "more", "type": "dir" })).await);
+    assert_eq!(unfinished, "missing value for required option 'path'");
+    let with = json!({
+        "storage": "more", "type": "dir", "path": "/mnt/more", "content": "images,iso",
+        "nodes": "pve1",
+    });
+    let made = play.call("POST", "/storage", with.clone()).await.unwrap().data;
+    assert_eq!(made, json!({ "storage": "more", "type": "dir" }));
+    let twice = refusal(play.call("POST", "/storage", with).await);
+    assert_eq!(twice, "create storage failed: storage ID 'more' already defined");
+    let one = play.get("/storage/{storage}", json!({ "storage": "more" })).await;
+    assert_eq!((&one["path"], &one["nodes"]), (&json!("/mnt/more"), &json!("pve1")));
+    play.clone_to(101).await;
+    play.on(101, "PUT", "config", json!({ "scsi1": "more:1" })).await.unwrap();
+    assert_eq!(play.config(101).await["scsi1"], "more:101/vm-101-disk-0.raw,size=1G");
+    let with = json!({ "storage": "more", "delete": "nodes", "disable": true });
+    play.call("PUT", "/storage/{storage}", with).await.unwrap();
+    let one = play.get("/storage/{storage}", json!({ "storage": "more" })).await;
+    assert_eq!((one.get("nodes"), &one["disable"]), (None, &json!(1)));
+    play.call("DELETE", "/storage/{storage}", json!({ "storage": "more" })).await.unwrap();
+    let gone = play.call("PUT", "/storage/{storage}", json!({ "storage": "more" })).await;
+    assert_eq!(refusal(gone), "update storage failed: storage 'more' does not exist");
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_processors_and_machines_are_listed() {
+    let play = Play::at_once();
+    let find = |list: &Value, key: &str, name: &str| {
+        list.as_array().unwrap().iter().find(|line| line[key] == name).cloned()
+    };
+    let services = play.get("/nodes/{node}/services", json!({})).await;
+    assert_eq!(find(&services, "name", "pveproxy").unwrap()["state"], "running");
+    let state = "/nodes/{node}/services/{service}/state";
+    let one = play.get(state, json!({ "service": "corosync" })).await;
+    assert_eq!((&one["state"], &one["active-state"]), (&json!("running"), &json!("active")));
+    let models = play.get("/nodes/{node}/capabilities/qemu/cpu", json!({})).await;
+    assert_eq!(find(&models, "name", "EPYC").unwrap()["vendor"], "AuthenticAMD");
+    let machines = play.get("/nodes/{node}/capabilities/qemu/machines", json!({})).await;
+    assert_eq!(machines[1], json!({ "id": "pc-q35-9.2", "type": "q35", "version": "9.2" }));
+    assert_eq!(play.get("/nodes/{node}/replication", json!({})).await, json!([]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_console_gives_a_ticket_and_its_task_waits_in_vain() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    let with = json!({ "generate-password": true });
+    let data = play.on(101, "POST", "vncproxy", with).await.unwrap().data;
+    assert!(data["ticket"].as_str().unwrap().starts_with("PVEVNC:"), "{data}");
+    assert_eq!((&data["port"], &data["user"]), (&json!("5900"), &json!("root@pam!drover")));
+    assert_eq!(data["password"].as_str().unwrap().len(), 8);
+    let upid = data["upid"].as_str().unwrap();
+    assert_eq!(play.end_of(upid).await, "connection timed out");
+    let gone = refusal(play.on(777, "POST", "vncproxy", json!({})).await);
+    assert_eq!(gone, "Configuration file 'nodes/pve1/qemu-server/777.conf' does not exist");
+}
