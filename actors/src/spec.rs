@@ -241,6 +241,22 @@ impl TemplateSpec {
         Self { trial: true, ..self.clone() }
     }
 
+    /// What it answers to: its key and its display name, each alone and behind its cloud.
+    pub fn names(&self) -> BTreeSet<String> {
+        let behind_cloud = format!("{}/{}", self.id.cloud, self.name);
+        [self.id.name.to_string(), self.id.to_string(), self.name.clone(), behind_cloud].into()
+    }
+
+    /// Whether `text` is one of these.
+    pub fn answers_to(&self, text: &str) -> bool {
+        let own = |name: &str| name == text;
+        let behind = |name: &str| {
+            let cloud = self.id.cloud.as_str();
+            text.strip_prefix(cloud).and_then(|rest| rest.strip_prefix('/')) == Some(name)
+        };
+        [&*self.id.name, self.name.as_str()].into_iter().any(|name| own(name) || behind(name))
+    }
+
     /// Which version of a template it is: a digest of everything that an agent's way to being ready
     /// may hang on. How many agents there may be, how long and for whom, makes no other version.
     pub fn version(&self) -> String {

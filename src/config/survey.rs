@@ -358,6 +358,15 @@ fn same_names(
             let message = format!("`{first}` is called `{name}` too");
             faults.push(layer.fault("name", message).help("give each its own name"));
         }
+        // Leases name a template by its key or its name.
+        let other = templates.get(name).filter(|other| {
+            other.layer.path != layer.path
+                && other.specs.iter().any(|one| Some(&one.id.cloud) == cloud)
+        });
+        if let Some(other) = other {
+            let message = format!("`{name}` is the key of `{}`", other.layer.path);
+            faults.push(layer.fault("name", message).help("give each its own name"));
+        }
     }
 }
 

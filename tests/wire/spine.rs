@@ -60,6 +60,17 @@ fn a_want_that_nothing_can_serve_is_refused_at_once() {
     assert!(said.contains("solaris") && said.contains("linux"), "{said}");
 }
 
+#[test]
+fn a_template_is_leased_by_its_display_name() {
+    let (_dir, sim, site) = world();
+    site.write_yaml(&site.yaml(&sim, "").replace("name: linux\n", "name: Linux builder\n"));
+    let _service = Service::start(&site);
+    for name in ["Linux builder", "lab/Linux builder", "linux"] {
+        let out = site.cli(&["lease", "--template", name, "--", "true"]);
+        assert!(out.status.success(), "{name}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+}
+
 // Invariant: the YAML may be edited while it runs; a bad edit changes nothing and is shown.
 
 #[test]

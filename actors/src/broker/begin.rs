@@ -103,7 +103,7 @@ impl Broker {
     }
 
     /// The template to begin one more agent of, with its spec and the uses of an agent: the first of
-    /// its mapping, then the one with the most room, then one whose breaker flows, then the one least
+    /// its mapping, then the smallest, then the one with the most room, then one whose breaker flows, then the one least
     /// begun in this round, then by name.
     fn choose(&self, servers: &Servers, starts: &Starts) -> Option<(TemplateId, SpecId, u32)> {
         let candidates = servers.all.iter().filter_map(|(rank, kind)| {
@@ -121,7 +121,8 @@ impl Broker {
                 let fits = u32::try_from(*fits).unwrap_or(u32::MAX);
                 room.min(fits.saturating_sub(view.pending + more))
             });
-            let order = (Reverse(*rank), room, view.flowing, Reverse(more), Reverse(id));
+            let size = Reverse(self.specs.size(*kind));
+            let order = (Reverse(*rank), size, room, view.flowing, Reverse(more), Reverse(id));
             fits.then_some((order, *kind, view.spec.executors.max(1)))
         });
         let best = candidates.max_by(|(one, ..), (other, ..)| one.cmp(other));

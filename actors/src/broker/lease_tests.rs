@@ -232,3 +232,33 @@ fn an_agent_for_which_a_hold_is_being_written_down_is_handed_to_nobody() {
     broker.restrain(BTreeSet::new());
     assert_eq!(text(&broker.decided()), ["l1 on a1"]);
 }
+
+// Invariant: a want means what it names.
+
+#[test]
+fn a_template_is_leased_by_its_key_and_by_its_display_name() {
+    let (mut broker, mut specs) = broker(&[("c/t", &[], 9)]);
+    let spec = Arc::new(TemplateSpec { name: "Linux builder".into(), ..(*specs[0]).clone() });
+    broker.news(&news(&spec, 9), at(0).wall);
+    specs[0] = spec;
+    for (n, name) in ["t", "c/t", "Linux builder", "c/Linux builder"].into_iter().enumerate() {
+        wait(&mut broker, &specs, &format!("l{n}"), named(name), 0);
+    }
+    assert_eq!(text(&broker.decided()), ["start 4 c/t"]);
+    for other in ["Linux", "x/Linux builder", "c/x"] {
+        assert!(!specs[0].answers_to(other), "{other}");
+    }
+}
+
+#[test]
+fn of_all_that_serve_a_want_the_smallest_is_begun_and_handed_out() {
+    let (mut broker, mut specs) = broker(&[("c/big", &["linux"], 9), ("c/small", &["linux"], 1)]);
+    specs[0] = Arc::new(TemplateSpec { memory_mb: Some(8192), ..(*specs[0]).clone() });
+    broker.news(&news(&specs[0], 9), at(0).wall);
+    tell(&mut broker, &specs[0], "a1", IDLE, &[]);
+    tell(&mut broker, &specs[1], "a2", IDLE, &[]);
+    for lease in ["l1", "l2", "l3"] {
+        wait(&mut broker, &specs, lease, labels(&["linux"]), 0);
+    }
+    assert_eq!(text(&broker.decided()), ["l1 on a2", "l2 on a1", "start 1 c/small"]);
+}

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::classes::Classes;
 use super::matching::Matching;
-use super::specs::SpecId;
+use super::specs::{Size, SpecId};
 use super::state::Broker;
 use super::uses::{Asker, Use, Uses, owner_of};
 use super::{Order, Source, takes};
@@ -43,11 +43,12 @@ impl Broker {
     }
 
     /// Free agents of these specs with the places left on them, in the order of preference: agents
-    /// already in use first, so that idle ones may go or stay warm, then the longest ready.
+    /// already in use first, so that idle ones may go or stay warm, then the smallest, then the
+    /// longest ready.
     ///
     /// An agent that is kept for one owner goes before the others, which anybody can have.
     fn free(&self, kinds: &BTreeSet<SpecId>) -> Vec<Slot> {
-        let mut free: Vec<(bool, bool, u64, Slot)> = Vec::new();
+        let mut free: Vec<(bool, bool, Size, u64, Slot)> = Vec::new();
         for (agent, view) in kinds.iter().flat_map(|kind| self.agents.free(*kind)) {
             if let Standing::Free { executors, idle } = view.standing
                 && !self.barred.contains(agent)
@@ -59,12 +60,14 @@ impl Broker {
                     let unused = idle && sent == 0;
                     let (agent, kind, owner) = (agent.clone(), view.kind, view.owner.clone());
                     let slot = Slot { agent, kind, owner, left, unused };
-                    free.push((view.owner.is_none(), unused, view.order, slot));
+                    let size = self.specs.size(view.kind);
+                    free.push((view.owner.is_none(), unused, size, view.order, slot));
                 }
             }
         }
         free.sort_by(|one, other| {
-            (one.0, one.1, one.2, &one.3.agent).cmp(&(other.0, other.1, other.2, &other.3.agent))
+            let (own, others) = (&one.4.agent, &other.4.agent);
+            (one.0, one.1, one.2, one.3, own).cmp(&(other.0, other.1, other.2, other.3, others))
         });
         free.into_iter().map(|(.., slot)| slot).collect()
     }

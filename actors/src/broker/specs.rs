@@ -20,6 +20,9 @@ const REMEMBERED: usize = 8192;
 /// Names a spec that is in use.
 pub(super) type SpecId = usize;
 
+/// Memory in MiB and cores; none for those of the template it is cloned from.
+pub(super) type Size = (Option<u32>, Option<u32>);
+
 /// The specs that serve a want, those tried first in front, each with how early it is tried.
 #[derive(Debug, Clone)]
 pub(super) struct Servers {
@@ -92,7 +95,7 @@ impl Specs {
     fn index(&mut self, id: SpecId, spec: &TemplateSpec, add: bool) {
         self.changed();
         enter(&mut self.of, spec.id.clone(), id, add);
-        for name in [spec.id.to_string(), spec.id.name.to_string()] {
+        for name in spec.names() {
             enter(&mut self.named, name, id, add);
         }
         for label in &spec.labels {
@@ -108,6 +111,12 @@ impl Specs {
     /// A spec.
     pub(super) fn get(&self, id: SpecId) -> Option<&Arc<TemplateSpec>> {
         self.all.get(&id).map(|(spec, _)| spec)
+    }
+
+    /// How large the agents of a spec are: memory in MiB, then cores. One that leaves them as its
+    /// template has them is the smallest: they are set to make larger ones of it.
+    pub(super) fn size(&self, id: SpecId) -> Size {
+        self.get(id).map(|spec| (spec.memory_mb, spec.cores)).unwrap_or_default()
     }
 
     /// What serves wants may be another than before.

@@ -8,8 +8,8 @@ use crate::message::{ProvisionReply, Refusal};
 impl Herd {
     /// The configured template that answers to a name.
     pub(super) fn template_named(&self, name: &str) -> Result<TemplateId, Refusal> {
-        let named: Vec<&TemplateId> =
-            self.spec.templates.keys().filter(|id| id.answers_to(name)).collect();
+        let named = self.spec.templates.values().filter(|spec| spec.answers_to(name));
+        let named: Vec<&TemplateId> = named.map(|spec| &spec.id).collect();
         match named[..] {
             [id] => Ok(id.clone()),
             [] => Err(Refusal::Unknown(format!("no template is called `{name}`"))),

@@ -5,7 +5,11 @@ use crate::config::value;
 
 /// Keys of `agentDefaults`, `agentDefaults-<node>` and each entry of `agentConfigurations`.
 pub(in crate::config) static AGENT: &[Key] = &[
-    text("name", Preset::Unset, "display name; only in agentConfigurations; unset: its key"),
+    text(
+        "name",
+        Preset::Unset,
+        "display name, by which leases may ask for it too; only in agentConfigurations; unset: its key",
+    ),
     key("cloudIds", Kind::Texts, Preset::Required, "keys of cloudConfigurations it is on"),
     text(
         "node",

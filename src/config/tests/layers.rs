@@ -56,6 +56,31 @@ fn blocks_under_keys_of_the_files_own_are_shared_by_anchors() {
 }
 
 #[test]
+fn a_name_is_one_templates_alone_on_a_cloud() {
+    let scene = Scene::new();
+    let faults = |a: &str, b: &str| {
+        let of = |key: &str, keys: &str| {
+            format!("  {key}: {{templateVmId: 9000, credentialsId: ssh, {keys}}}\n")
+        };
+        let text = format!(
+            "cloudDefaults: {{credentialsId: api}}\n\
+             cloudConfigurations:\n  one: {{name: One}}\n  two: {{name: Two}}\n\
+             agentConfigurations:\n{}{}{CREDENTIALS}",
+            of("a", a),
+            of("b", b)
+        );
+        scene.check(&text).err().map(|error| scene.shown(error)).unwrap_or_default()
+    };
+    let (one, two) = ("cloudIds: [one]", "cloudIds: [two]");
+    let twice = faults(&format!("{one}, name: x"), &format!("{one}, name: x"));
+    assert!(twice.contains("`agentConfigurations.a` is called `x` too"), "{twice}");
+    let key = faults(one, &format!("{one}, name: a"));
+    assert!(key.contains("`a` is the key of `agentConfigurations.a`"), "{key}");
+    assert_eq!(faults(&format!("{one}, name: x"), &format!("{two}, name: x")), "");
+    assert_eq!(faults(one, &format!("{two}, name: a")), "");
+}
+
+#[test]
 fn a_template_is_on_each_of_its_clouds() {
     let scene = Scene::new();
     let checked = scene.good(&format!(
