@@ -125,6 +125,9 @@ pub struct AgentEntry {
     /// The last state it was seen to reach.
     #[serde(default)]
     pub state: String,
+    /// Since when, as far as that was written down.
+    #[serde(default)]
+    pub since: Option<WallTime>,
     /// Leases on it.
     #[serde(default)]
     pub leases: BTreeMap<LeaseId, GrantedLease>,
@@ -175,6 +178,7 @@ impl AgentEntry {
             host_keys: Vec::new(),
             address: None,
             state: "Cloning".into(),
+            since: Some(at),
             leases: BTreeMap::new(),
             uses: 0,
             expelling: BTreeMap::new(),
@@ -193,6 +197,14 @@ impl AgentEntry {
         let state = "Retiring".to_owned();
         let retiring = Some(Reason::Orphaned);
         Self { settled: true, state, retiring, ..Self::intended(marks, node, spec, at) }
+    }
+
+    /// It reached a state, or tells of it again.
+    fn reach(&mut self, state: &str, at: WallTime) {
+        if self.state != state {
+            state.clone_into(&mut self.state);
+            self.since = Some(at);
+        }
     }
 
     /// Whether it has not told yet if what it is made of works: it may be a breaker's trial.
@@ -322,7 +334,7 @@ impl Ledger {
                 entry.address = Some(address.clone());
             }),
             Body::Phase { agent, state } => self.with(agent, |entry| {
-                entry.state.clone_from(state);
+                entry.reach(state, at);
                 entry.stranded = None;
                 // It is free for use again when the last key was removed, and not before.
                 if state == "Ready" {
@@ -351,7 +363,7 @@ impl Ledger {
                     entry.owner = Some(granted.ask.whose());
                     entry.ran |= granted.ask.source.is_some();
                     // Its phase is told too, and may be lost when this is not.
-                    entry.state = "Leased".into();
+                    entry.reach("Leased", at);
                     entry.leases.insert(granted.ask.lease.clone(), granted);
                 });
             }
@@ -419,7 +431,7 @@ impl Ledger {
             Body::SnapshotTaken { agent } => self.with(agent, |entry| entry.clean = true),
             // Its phase is told too, and may be lost when this is not.
             Body::ResetIntended { agent } => {
-                self.with(agent, |entry| entry.state = "Resetting".into());
+                self.with(agent, |entry| entry.reach("Resetting", at));
             }
             Body::RetireIntended { agent, reason } => {
                 self.with(agent, |entry| entry.retiring = Some(reason.clone()));
@@ -495,7 +507,7 @@ impl Ledger {
         wishes.held_why = wishes.held_why.take().filter(|_| hold.is_some());
         if let Some(entry) = self.agents.get_mut(agent).filter(|_| until.is_some()) {
             // Its phase is told too, and may be lost when this is not. Nobody else comes after it.
-            entry.state = "Held".into();
+            (entry.state, entry.since) = ("Held".into(), None);
             entry.expelling.clear();
         }
     }

@@ -105,6 +105,9 @@ impl Mind {
         mind.clean = entry.clean;
         mind.state = adopted_state(entry, now);
         mind.observing = mind.state.is_alive();
+        if let Some(since) = entry.since.filter(|_| mind.state.name() == entry.state) {
+            mind.waterfall.shown_since(since.min(now.wall));
+        }
         if let (State::Held { .. }, Some(why)) = (&mind.state, &mind.held_why) {
             mind.detail.clone_from(why);
         }

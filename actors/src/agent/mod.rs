@@ -185,13 +185,15 @@ impl Agent {
         let reached_at = mind.reached_at();
         self.birth.addresses.settle(&self.birth.id, reached_at);
         if before != after {
+            let leaving = mind.state().leaving().map(ToString::to_string);
+            let reason = leaving.or_else(|| Some(mind.detail().to_owned()));
             tracing::info!(
                 agent = %self.birth.id,
                 template = %self.birth.spec.id,
                 vmid = mind.guest().map(|guest| guest.marks.vmid.0),
                 from = before,
                 to = after,
-                reason = mind.detail(),
+                reason = reason.filter(|text| !text.is_empty()),
                 "agent moved"
             );
         }

@@ -36,6 +36,11 @@ impl Waterfall {
         Self { past: vec![("Earlier".into(), earlier_ms)], ..Self::new(now) }
     }
 
+    /// The running phase is older than this start of the service.
+    pub fn shown_since(&mut self, since: WallTime) {
+        self.since_wall = since;
+    }
+
     /// Ends the phase of this name.
     pub fn move_on(&mut self, name: &str, now: Now) {
         self.step_on(name, now);

@@ -13,6 +13,7 @@ fn shift_wishes(wishes: &mut Wishes, by_ms: i64) {
 
 fn shift_agent(entry: &mut AgentEntry, by_ms: i64) {
     shift(&mut entry.intended, by_ms);
+    entry.since.iter_mut().for_each(|since| shift(since, by_ms));
     shift_wishes(&mut entry.wishes, by_ms);
     let AgentEntry { leases, expelling, .. } = entry;
     for GrantedLease { ask, expires, .. } in leases.values_mut().chain(expelling.values_mut()) {

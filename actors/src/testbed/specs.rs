@@ -137,6 +137,7 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEn
         host_keys: Vec::new(),
         address: None,
         state: state.into(),
+        since: None,
         leases: BTreeMap::new(),
         uses: 0,
         retiring: None,

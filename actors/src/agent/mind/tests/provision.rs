@@ -435,6 +435,20 @@ fn an_adopted_guest_that_stopped_meanwhile_is_retired_and_its_lease_is_lost() {
     assert!(adopted.ledger.ended.values().any(|ended| ended.why == "lost"));
 }
 
+#[test]
+fn an_adopted_agent_shows_since_when_it_is_in_its_state() {
+    let ready = at("Ready");
+    let mut leased = ready.clone();
+    leased.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
+    for drive in [ready, leased] {
+        let (state, since) = (drive.state(), drive.mind.waterfall.since());
+        let adopted = drive.adopt(secs(300));
+        assert_eq!((adopted.state(), adopted.mind.waterfall.since()), (state, since));
+        let again = adopted.adopt(secs(300));
+        assert_eq!(again.mind.waterfall.since(), since, "{state}");
+    }
+}
+
 // Invariant: a fenced or resting agent does nothing more.
 
 #[test]
