@@ -271,6 +271,16 @@ impl Doubts {
         self.all.borrow().down.get(cloud).cloned()
     }
 
+    /// Why none of the clouds that lead to a cluster works, in words for people.
+    pub fn no_way<'a>(&self, clouds: impl Iterator<Item = &'a CloudId>) -> String {
+        let ways = clouds.map(|cloud| match self.cloud_down(cloud) {
+            Some(why) => format!("cloud {cloud}: {why}"),
+            None => format!("cloud {cloud} is not used"),
+        });
+        let ways: Vec<String> = ways.collect();
+        if ways.is_empty() { "no cloud leads here".to_owned() } else { ways.join("; ") }
+    }
+
     /// Whether nothing is in doubt and no cloud is down.
     pub fn is_clear(&self) -> bool {
         let all = self.all.borrow();

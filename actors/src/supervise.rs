@@ -90,7 +90,8 @@ where
     A: Actor<Context = Context<A>> + Supervised,
 {
     let mut ctx = Context::new();
-    let span = tracing::error_span!("actor", name = %watch.name);
+    // Its parents say nothing that its own name and the fields of its lines do not say.
+    let span = tracing::error_span!(parent: None, "actor", name = %watch.name);
     let actor = span.in_scope(|| make(&mut ctx));
     let fut = ctx.into_future(actor);
     let address = fut.address();

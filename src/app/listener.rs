@@ -80,6 +80,7 @@ fn log(view: &View, what: &What) {
             // Counts change with every agent; only its health is worth a line.
             let mut known = view.clouds().into_iter().filter(|known| known.cloud == *cloud);
             if known.next().is_none_or(|old| old.health != *health || old.detail != *detail) {
+                let detail = Some(&**detail).filter(|text| !text.is_empty());
                 tracing::info!(%cloud, health, detail, "cloud's health changed");
             }
         }
@@ -116,7 +117,8 @@ fn log(view: &View, what: &What) {
 
 /// Why a lease waits changes with every agent, for each lease that waits: no move, and no line.
 fn lease(view: &View, picture: &LeasePicture) {
-    let (lease, state, detail) = (&picture.lease, &picture.state, &picture.detail);
+    let (lease, state) = (&picture.lease, &picture.state);
+    let detail = Some(&*picture.detail).filter(|text| !text.is_empty());
     let agent = picture.agent.as_ref().map(tracing::field::display);
     if view.lease(lease).is_some_and(|old| old.state == *state && old.agent == picture.agent) {
         tracing::debug!(%lease, state, agent, detail, "lease told anew");

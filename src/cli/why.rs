@@ -153,8 +153,10 @@ fn template(out: &WhyOut) -> String {
     {
         text += &format!("  nothing can be cloned: {}\n", clean(refused));
     }
+    // What keeps the template back keeps it from every node.
+    let free = if out.waits.is_some() { "has room" } else { "can take one" };
     for node in &out.nodes {
-        let why = node.refused.as_ref().map_or_else(|| "can take one".to_owned(), |why| clean(why));
+        let why = node.refused.as_ref().map_or_else(|| free.to_owned(), |why| clean(why));
         text += &format!("  {}: {why}\n", clean(&node.node));
     }
     if let Some(failed) = &out.failed {

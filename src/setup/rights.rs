@@ -43,6 +43,8 @@ pub struct Now {
     pub pools: BTreeSet<String>,
     /// The user's tokens with whether they are separate; none where there is no such user.
     pub tokens: Option<BTreeMap<String, bool>>,
+    /// Whether the user is disabled.
+    pub disabled: bool,
     /// Access entries.
     pub entries: BTreeSet<Entry>,
     /// Whether that is all of them: others may have a role otherwise, and nobody sees it.
@@ -59,12 +61,14 @@ impl Now {
     pub async fn read(admin: &Client, user: &str, regenerates: bool) -> Result<Self, PveError> {
         let users = admin.users().await?;
         let own = users.into_iter().find(|one| one.userid == user);
+        let disabled = own.as_ref().is_some_and(|own| own.enable == Some(false));
         let names =
             |own: User| own.tokens.into_iter().map(|one| (one.tokenid, one.privsep)).collect();
         Ok(Self {
             roles: admin.roles().await?,
             pools: admin.pools().await?,
             tokens: own.map(names),
+            disabled,
             entries: admin.entries().await?,
             sees_all: admin.privileges("/access", None).await?.contains_key(SEES_ENTRIES),
             regenerates,
@@ -268,7 +272,8 @@ pub async fn lacking(
 pub struct Plan {
     /// In the order in which they can be done.
     pub actions: Vec<Action>,
-    /// Rights beyond what is needed, and how to take them back; that is left to people.
+    /// What is left to people, with the command for it: rights beyond what is needed, a user that is
+    /// disabled.
     pub beyond: Vec<String>,
 }
 
@@ -276,6 +281,10 @@ pub struct Plan {
 pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
     let Wanted { grants, user, token, privsep, prefix, renew } = wanted;
     let (mut actions, mut beyond) = (Vec::new(), Vec::new());
+    // Somebody disabled it, and knows why.
+    beyond.extend(now.disabled.then(|| {
+        format!("user {user} is disabled, and no token of it logs in: pveum user modify {user} --enable 1")
+    }));
     for pool in grants.pools.difference(&now.pools) {
         actions.push(Action::MakePool(pool.clone()));
     }
@@ -444,6 +453,16 @@ mod tests {
             Action::Grant("/vms/9000".into(), "a@pve!ci".into(), "DroverTemplates".into());
         let removed = Action::RemoveToken(user.clone(), token.clone());
         assert_eq!(anew, [removed, Action::MakeToken(user, token, true), granted]);
+    }
+
+    #[test]
+    fn a_disabled_user_is_told_and_left_disabled() {
+        let wanted = wanted(true);
+        let done = after(&wanted, &plan(&wanted, &Now::default()));
+        let Plan { actions, beyond } = plan(&wanted, &Now { disabled: true, ..done });
+        assert_eq!(actions, []);
+        let [told] = &beyond[..] else { panic!("{beyond:?}") };
+        assert!(told.ends_with("pveum user modify a@pve --enable 1"), "{told}");
     }
 
     // Invariant: what is there beyond need is told with how to take it back, and left.

@@ -43,8 +43,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// Takes one.
+    /// Takes one; a figure that cannot be was not measured.
     pub fn add(&mut self, figure: Figure) {
+        let Figure { name, value, reference, .. } = &figure;
+        let reference = reference.as_ref().map_or(0.0, |reference| reference.value);
+        for value in [*value, reference] {
+            assert!(value.is_finite() && value >= 0.0, "{name} can not be {value}");
+        }
         println!("{}", row(&figure));
         self.figures.push(figure);
     }

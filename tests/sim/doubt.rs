@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use drover::sim::world::{CallFault, Faults};
+use drover_actors::message::HerdCommand;
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -163,6 +164,10 @@ async fn a_cluster_that_is_cut_off_is_known_with_the_first_call_and_so_is_its_en
     world.ways.cut(0, true);
     let lease = world.lease("linux").await;
     is_degraded_within(&world, SECOND, "no route to host").await;
+    let nodes = world.wish(|reply| HerdCommand::Nodes { reply }).await;
+    for told in nodes.unread.iter().map(|(_, why)| why).chain(&world.resync().await) {
+        assert!(told.starts_with("cloud rack: ") && told.contains("no route to host"), "{told}");
+    }
     world.pass(60 * SECOND).await;
     assert_eq!(world.wire.clones(), 0);
     world.ways.cut(0, false);

@@ -145,7 +145,8 @@ impl Herd {
                     reads.push(async move { (cluster, fleet.await) });
                 }
                 None => {
-                    let why = "no cloud that works leads here".to_owned();
+                    let leads = self.leads.iter().filter(|(_, at)| *at == cluster);
+                    let why = self.common.doubts.no_way(leads.map(|(cloud, _)| cloud));
                     seen.unread.push((cluster.clone(), why));
                 }
             }

@@ -38,9 +38,6 @@ use plan::{Config, Known, Memory, Plan};
 /// Looks and checks at once.
 const AT_ONCE: usize = 8;
 
-/// Why nothing can be read.
-const NO_WAY: &str = "no cloud that works leads here";
-
 /// Where the findings of a wanted reconciliation go.
 pub type Tally = UnboundedSender<(ClusterId, Vec<String>)>;
 
@@ -84,6 +81,8 @@ pub struct Reconciler {
     cluster: Addr<Cluster>,
     herd: Recipient<OrphanFound>,
     clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
+    /// Those that led here and do not now.
+    dropped: BTreeSet<CloudId>,
     /// Outlives the actor, as the journal does that is older than the world.
     memory: Rc<RefCell<Memory>>,
     running: bool,
@@ -156,6 +155,7 @@ impl Reconciler {
             cluster,
             herd,
             clouds: BTreeMap::new(),
+            dropped: BTreeSet::new(),
             memory,
             running: false,
             again: false,
@@ -194,6 +194,11 @@ impl Reconciler {
         }
     }
 
+    /// Why nothing can be read.
+    fn no_way(&self) -> Finding {
+        Finding::told(self.common.doubts.no_way(self.dropped.iter()))
+    }
+
     fn begin(&mut self, ctx: &mut Context<Self>) {
         self.round += 1;
         if self.running {
@@ -201,7 +206,7 @@ impl Reconciler {
             return;
         }
         let Some(cloud) = self.clouds.keys().next().cloned() else {
-            return self.end(vec![Finding::told(NO_WAY.into())], ctx);
+            return self.end(vec![self.no_way()], ctx);
         };
         self.running = true;
         // Somebody who waits for the findings wants to see what is there now.
@@ -408,6 +413,7 @@ impl Handler<ReconcilerCommand> for Reconciler {
                 let storages = spec.image_storages.iter().cloned();
                 self.memory.borrow_mut().image_storages.extend(storages);
                 let first = self.clouds.is_empty();
+                self.dropped.remove(&spec.id);
                 let known = self.clouds.insert(spec.id.clone(), spec.clone());
                 if first || known.is_some_and(|old| old != spec) {
                     self.begin(ctx);
@@ -415,6 +421,7 @@ impl Handler<ReconcilerCommand> for Reconciler {
             }
             ReconcilerCommand::Drop(cloud) => {
                 self.clouds.remove(&cloud);
+                self.dropped.insert(cloud);
             }
             ReconcilerCommand::Resync(tally) => {
                 self.memory.borrow_mut().look_again();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::finding::Finding;
-use super::{NO_WAY, Plans, Reconciler, checked, images, plan, templates, told, unread};
+use super::{Plans, Reconciler, checked, images, plan, templates, told, unread};
 use crate::id::CloudId;
 use crate::ports::Survey;
 
@@ -15,7 +15,7 @@ impl Reconciler {
     /// Tells what the next reconciliation would do.
     pub(super) fn preview(&self, plans: Plans, ctx: &mut Context<Self>) {
         let Some(cloud) = self.clouds.keys().next().cloned() else {
-            return self.planned(vec![Finding::told(NO_WAY.into())], &plans);
+            return self.planned(vec![self.no_way()], &plans);
         };
         let survey = self.common.ports.hypervisor.survey(&cloud, Duration::ZERO);
         ctx.spawn(survey.into_actor(self).map(move |survey, actor, ctx| match survey {
