@@ -7,6 +7,7 @@ mod actors;
 mod listener;
 mod parts;
 mod service;
+mod stop;
 
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
 //! Tracing set-up: where logs go, their level and its live change.
 //!
 //! The level comes from `LOG_LEVEL` (a level such as `debug`, or directives such as
-//! `info,drover::pve=debug`), the form from `LOG_FORMAT` (`text` or `json`). Under journald the
-//! time is left to it.
+//! `info,drover::pve=debug`), else from `service.logLevel`; the form comes from `LOG_FORMAT`
+//! (`text` or `json`). Under journald the time is left to it.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -67,7 +67,9 @@ fn parse(given: &str) -> Result<EnvFilter, LevelError> {
 /// # Errors
 /// [`LevelError`] when `LOG_LEVEL` does not parse.
 pub fn init(default_level: &str) -> Result<LevelHandle, LevelError> {
-    let level = std::env::var("LOG_LEVEL").unwrap_or_else(|_| default_level.to_owned());
+    // A variable that is set and blank is not set, as everywhere in the configuration.
+    let given = std::env::var("LOG_LEVEL").ok().filter(|level| !level.is_empty());
+    let level = given.unwrap_or_else(|| default_level.to_owned());
     let (filter, handle) = reload::Layer::new(parse(&level)?);
     let journald = std::env::var_os("JOURNAL_STREAM").is_some();
     let json = std::env::var("LOG_FORMAT").is_ok_and(|format| format == "json");

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use super::actors::Home;
 use super::listener::Listener;
 use super::parts::{self, Ways};
-use super::{RunError, Settings};
+use super::{RunError, Settings, stop};
 use crate::calendar::Almanac;
 use crate::call_in::CallInKey;
 use crate::clock::SystemAmbient;
@@ -53,6 +53,7 @@ struct Service {
     log_level: String,
     level: LevelHandle,
     on_stop: drover_actors::message::StopPolicy,
+    stop_timeout: Duration,
     ways: Arc<Ways>,
     hooks: Arc<Hooks>,
     systems: Arc<CiSystems>,
@@ -261,6 +262,7 @@ impl Service {
             log_level: checked.service.log_level,
             level,
             on_stop: checked.service.on_stop,
+            stop_timeout: checked.service.stop_timeout,
             ways,
             shell,
             former,
@@ -337,6 +339,7 @@ impl Service {
         self.shell.set_files(checked.uploads.iter());
         self.web.replace_auth(parts::auth(&checked.service));
         self.on_stop = checked.service.on_stop;
+        self.stop_timeout = checked.service.stop_timeout;
         let fixed = Fixed::of(&checked.service);
         if fixed != self.fixed {
             let text =
@@ -385,9 +388,10 @@ impl Service {
         });
     }
 
-    /// Takes no new work, finishes what must not be cut; a second signal ends at once.
+    /// Takes no new work, finishes what must not be cut while there is time; a second signal ends at
+    /// once.
     async fn stop(mut self, signals: &mut Signals) -> Result<(), RunError> {
-        self.notifier.stopping("finishing what must not be cut");
+        self.notifier.stopping(&stop::status(self.stop_timeout));
         let (reply, drained) = oneshot::channel();
         self.home.wishes.do_send(HerdCommand::Drain { policy: self.on_stop, reply });
         tokio::select! {
@@ -395,7 +399,12 @@ impl Service {
             given_up = self.home.given_up.recv() => return self.gave_up(given_up).await,
             fault = &mut self.journal_ended => return self.unjournalled(fault.ok()).await,
             () = signals.terminated() => tracing::warn!("stopped at once"),
-            Ok(()) = drained => tracing::info!("drained"),
+            is_drained = stop::is_drained(drained, self.stop_timeout) => if is_drained {
+                tracing::info!("drained");
+            } else {
+                let agents = self.view.agents().len();
+                tracing::warn!("{}", stop::time_over(self.stop_timeout, agents));
+            },
         }
         self.web.stop().await;
         self.systems.stop().await;

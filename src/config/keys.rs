@@ -41,6 +41,8 @@ pub(super) enum Kind {
     Whole(u64, u64),
     /// Zero, or a whole number in a range.
     ZeroOr(u64, u64),
+    /// MiB of memory in a range, as a whole number or with a unit such as `4Gi`.
+    Memory(u64, u64),
     /// true or false.
     Flag,
     /// One of some words.
@@ -189,6 +191,14 @@ pub(super) static SERVICE: &[Key] = &[
         Kind::Choice(&["keep", "retireIdle", "retireAll"]),
         Preset::Text("keep"),
         "agents at a stop: keep them all, retireIdle, or retireAll with their leases and holds",
+    ),
+    whole(
+        "stopTimeoutSec",
+        1,
+        LONG,
+        90,
+        "seconds a stop waits for agents at most, less than the unit's TimeoutStopSec; the next start \
+         takes up those that are left",
     ),
     key(
         "orphanCleanupPeriodSeconds",
@@ -382,7 +392,9 @@ mod tests {
         {
             let sound = match (key.kind, key.preset) {
                 (_, Preset::Required | Preset::Unset) => true,
-                (Kind::Whole(least, most), Preset::Whole(n)) => (least..=most).contains(&n),
+                (Kind::Whole(least, most) | Kind::Memory(least, most), Preset::Whole(n)) => {
+                    (least..=most).contains(&n)
+                }
                 (Kind::ZeroOr(least, most), Preset::Whole(n)) => {
                     n == 0 || (least..=most).contains(&n)
                 }

@@ -188,6 +188,7 @@ impl Layer {
                 Kind::Text
                 | Kind::Whole(..)
                 | Kind::ZeroOr(..)
+                | Kind::Memory(..)
                 | Kind::Flag
                 | Kind::Choice(_)
                 | Kind::Texts
@@ -277,7 +278,7 @@ fn preset(key: &Key) -> Option<Yaml> {
         Preset::Required => Some(match key.kind {
             Kind::Text => Yaml::from(""),
             Kind::Choice(words) => Yaml::from(words.first().copied().unwrap_or_default()),
-            Kind::Whole(least, _) => Yaml::from(least),
+            Kind::Whole(least, _) | Kind::Memory(least, _) => Yaml::from(least),
             Kind::ZeroOr(..) => Yaml::from(0),
             Kind::Flag => Yaml::from(false),
             Kind::Texts | Kind::Wholes | Kind::Mappings(_) => Yaml::Sequence(Vec::new()),
@@ -318,6 +319,7 @@ fn value_of(node: &Node, path: &str, key: &Key, faults: &mut Vec<Fault>) -> Opti
         Kind::Text => text_of(node, path, key),
         Kind::Whole(least, most) => whole_of(node, path, (least, most), false),
         Kind::ZeroOr(least, most) => whole_of(node, path, (least, most), true),
+        Kind::Memory(least, most) => memory_of(node, path, (least, most)),
         Kind::Flag => match &node.value {
             Value::Scalar { text, plain: true } if flag_of(text).is_some() => {
                 Ok(Yaml::from(flag_of(text).unwrap_or_default()))
@@ -470,4 +472,40 @@ fn whole_of(node: &Node, path: &str, range: (u64, u64), or_zero: bool) -> Result
                 .help(format!("give {zero}a number from {least} to {most}")))
         }
     }
+}
+
+/// Memory in MiB: as a plain number, or as a number with a unit that Kubernetes has.
+fn memory_of(node: &Node, path: &str, range: (u64, u64)) -> Result<Yaml, Fault> {
+    let Value::Scalar { text, plain } = &node.value else {
+        return Err(wrong_type(node, path, "an amount of memory"));
+    };
+    let (least, most) = range;
+    let amount = mebibytes(text, *plain);
+    let number = amount.and_then(|amount| u64::try_from(amount).ok());
+    if let Some(number) = number.filter(|number| (least..=most).contains(number)) {
+        return Ok(Yaml::from(number));
+    }
+    let message = match amount {
+        Some(_) => format!("`{text}` is out of range"),
+        None => format!("`{text}` is no amount of memory"),
+    };
+    Err(Fault::at(node.place, path, message).help(format!(
+        "give MiB as a plain number from {least} to {most}, or a whole number with Ki, Mi, Gi or Ti, \
+         such as `4Gi`"
+    )))
+}
+
+/// The MiB that a text means, rounded up. A number in quotes means none: to Kubernetes it is bytes.
+fn mebibytes(text: &str, plain: bool) -> Option<i128> {
+    if plain && let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let units: [(&str, u128); 4] = [("Ki", 1), ("Mi", 1 << 10), ("Gi", 1 << 20), ("Ti", 1 << 30)];
+    let found = units.iter().find_map(|(unit, size)| Some((text.strip_suffix(*unit)?, *size)));
+    let (digits, size) = found?;
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let kibibytes = digits.parse::<u128>().ok()?.saturating_mul(size);
+    i128::try_from(kibibytes.div_ceil(1024)).ok()
 }

@@ -7,7 +7,7 @@
 use super::keys;
 
 /// Keys outside of [`OPEN`] whose values may be shown.
-const HARMLESS: [&str; 35] = [
+const HARMLESS: [&str; 36] = [
     "kind",
     "tokenId",
     "username",
@@ -26,6 +26,7 @@ const HARMLESS: [&str; 35] = [
     "allowedUids",
     "allowedGids",
     "onStop",
+    "stopTimeoutSec",
     "tokens",
     "logLevel",
     "peers",

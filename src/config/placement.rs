@@ -136,6 +136,23 @@ pub(super) fn storages(
     }
 }
 
+/// Warns of weights that are not looked at; where a template has a placement of its own, the weights
+/// of `agentDefaults` may be meant for others.
+pub(super) fn weighed(strategy: Strategy, layer: &Layer, warnings: &mut Vec<Fault>) {
+    const KEY: &str = "placementWeights";
+    let word = match strategy {
+        Strategy::Topsis => return,
+        Strategy::Spread => "SPREAD",
+        Strategy::Pack => "PACK",
+        Strategy::Fixed => "FIXED",
+    };
+    let own = |key: &str| layer.fault(key, "").path.starts_with(&layer.path);
+    if layer.has(KEY) && (own(KEY) || !own("placement")) {
+        let fault = layer.fault(KEY, format!("placement {word} does not use them: TOPSIS does"));
+        warnings.push(fault.help("take them out, or set placement to TOPSIS"));
+    }
+}
+
 /// What a template says about where its agents are put.
 pub(super) struct Wanted<'a> {
     pub strategy: Strategy,

@@ -105,6 +105,10 @@ fn value(key: &Key) -> Value {
             {"enum": [0, null]},
             {"type": "integer", "minimum": least, "maximum": most},
         ]}),
+        Kind::Memory(least, most) => json!({"anyOf": [
+            {"type": ["integer", "null"], "minimum": least, "maximum": most},
+            {"type": "string", "pattern": "^[0-9]+(Ki|Mi|Gi|Ti)$"},
+        ]}),
         Kind::Flag => json!({"type": ["boolean", "null"]}),
         Kind::Choice(words) => {
             let words: Vec<Value> =

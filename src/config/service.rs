@@ -45,6 +45,8 @@ pub struct ServiceSpec {
     pub leases: LeaseLimits,
     /// What happens to agents at a stop.
     pub on_stop: StopPolicy,
+    /// The most time that a stop waits for agents.
+    pub stop_timeout: Duration,
     /// Time between two reconciliations of every cloud; none for what each of them says.
     pub reconcile_period: Option<Duration>,
     /// The level or filter of the logs.
@@ -86,6 +88,7 @@ struct RawService {
     listen: Option<SocketAddr>,
     listen_plain: bool,
     on_stop: StopPolicy,
+    stop_timeout_sec: u64,
     orphan_cleanup_period_seconds: u64,
     log_level: Option<String>,
 }
@@ -176,7 +179,9 @@ pub(super) fn service(
     }
     let environment = vault.environment;
     let state = || environment.directory("STATE_DIRECTORY").unwrap_or("/var/lib/drover".into());
-    let level = || environment.get("LOG_LEVEL").unwrap_or("info").to_owned();
+    // The environment wins as at the start: an edit of the file must not undo it.
+    let level = environment.get("LOG_LEVEL").map(str::to_owned);
+    let level = level.or(raw.log_level.filter(|level| !level.is_empty()));
     Some(ServiceSpec {
         state_directory: given(raw.state_directory).unwrap_or_else(state),
         socket: given(raw.socket).unwrap_or_else(|| preset_socket(environment)),
@@ -188,9 +193,10 @@ pub(super) fn service(
         tokens,
         leases,
         on_stop: raw.on_stop,
+        stop_timeout: Duration::from_secs(raw.stop_timeout_sec),
         reconcile_period: Some(Duration::from_secs(raw.orphan_cleanup_period_seconds))
             .filter(|period| !period.is_zero()),
-        log_level: raw.log_level.filter(|level| !level.is_empty()).unwrap_or_else(level),
+        log_level: level.unwrap_or_else(|| "info".to_owned()),
     })
 }
 

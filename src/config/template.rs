@@ -215,6 +215,7 @@ pub(super) fn template(
     };
     let address = addresses::source(&wanted, &layer, ground.pools, faults);
     placement::storages(raw.clone_strategy == CloneStrategy::Linked, &layer, faults, warnings);
+    placement::weighed(raw.placement, &layer, warnings);
     advise(&raw, &layer, key, warnings);
     let kept = (raw.instance_cap, raw.instance_min.max(raw.idle_min));
     addresses::advise(&address, kept, &layer, ground.pools, warnings);

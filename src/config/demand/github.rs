@@ -37,6 +37,12 @@ pub(super) fn manner(ground: &mut Ground<'_, '_>) -> Option<Manner> {
     let scope = scope.filter(|scope| ground.are_names("scope", &names(scope)));
     let scale_set = scale_set(ground);
     let repositories = repositories(ground, scope.as_ref());
+    if matches!(scale_set, Some(Some(_))) && ground.layer.has("repositories") {
+        let message = "a scale set does not use them: it is given the jobs of its whole scope";
+        let fault = ground.layer.fault("repositories", message);
+        let help = "take them out; GitHub's runner group says which repositories may use the set";
+        ground.vault.warnings.push(fault.help(help));
+    }
     let raw = ground.raw;
     let said = Duration::from_secs(raw.poll_seconds);
     let poll = if ground.layer.has("pollSeconds") { said } else { POLL };

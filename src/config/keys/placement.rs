@@ -50,12 +50,11 @@ pub(super) const MAX_VMS: Key = whole(
     "most guests on a node, running ones of others included; 0: unlimited",
 );
 
-pub(super) const MIN_FREE: Key = whole(
+pub(super) const MIN_FREE: Key = key(
     "minFreeMemoryMb",
-    0,
-    MOST_MEMORY,
-    0,
-    "memory that must stay free on a node, beside headroom's; 0: none",
+    Kind::Memory(0, MOST_MEMORY),
+    Preset::Whole(0),
+    "memory that must stay free on a node, beside headroom's: MiB, or such as 4Gi; 0: none",
 )
 .also("minFreeMemory");
 

@@ -279,6 +279,17 @@ fn everything_that_is_wrong_with_githubs_is_shown() {
     insta::assert_snapshot!(shown);
 }
 
+#[test]
+fn repositories_that_a_scale_set_does_not_use_are_warned_about() {
+    let checked = Scene::new().good(&with_demand(
+        "  a: {kind: github, credentialsId: git, scope: org/o, mode: scaleSet, scaleSet: x,\n    \
+         repositories: [app]}\n  \
+         b: {kind: github, credentialsId: git, scope: org/o, repositories: [app]}\n  \
+         c: {kind: github, credentialsId: git, scope: org/p, mode: scaleSet, scaleSet: x}",
+    ));
+    insta::assert_snapshot!(checked.rendered_warnings());
+}
+
 // Invariant: a dispatcher of runners that is set by its environment alone is drover with one file.
 
 const DISPATCHER: [(&str, &str); 15] = [

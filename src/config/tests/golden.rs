@@ -22,7 +22,7 @@ fn wrong(key: &Key) -> Vec<String> {
     let mut wrong = match key.kind {
         Kind::Text => vec!["{}".to_owned()],
         Kind::Whole(least, most) => numbers(least, most),
-        Kind::ZeroOr(least, most) => numbers(least, most),
+        Kind::ZeroOr(least, most) | Kind::Memory(least, most) => numbers(least, most),
         Kind::Flag => vec!["perhaps".to_owned()],
         Kind::Choice(_) => vec!["[]".to_owned(), "none-of-them".to_owned()],
         Kind::Texts => vec!["{}".to_owned(), "[{}]".to_owned()],
@@ -60,6 +60,7 @@ fn said(keys: &[Key], around: &dyn Fn(&str) -> String) -> String {
             Kind::Text
             | Kind::Whole(..)
             | Kind::ZeroOr(..)
+            | Kind::Memory(..)
             | Kind::Flag
             | Kind::Choice(_)
             | Kind::Texts

@@ -20,6 +20,7 @@ const REFUSED: &str = "refused";
 type Row = (&'static str, &'static str, &'static str, (&'static str, &'static str), &'static str);
 
 const NUMBER: &str = "a whole number";
+const MEMORY: &str = "an amount of memory";
 const LIST: &str = "a list";
 const TEXT: &str = "text";
 const FLAG: &str = "true or false";
@@ -73,7 +74,7 @@ const AGENT_ROWS: &[Row] = &[
     ("affinity", MAPPINGS, "[]", ("[{key: vm.type, values: [database]}]", r#"["vm.type in [database]"]"#), "[]"),
     ("antiAffinity", MAPPINGS, "[]", ("[{key: big, operator: Exists}]", r#"["big"]"#), "[]"),
     ("maxVmsPerNode", NUMBER, "None", ("10", "Some(10)"), "None"),
-    ("minFreeMemoryMb", NUMBER, "0", ("4096", "4096"), "0"),
+    ("minFreeMemoryMb", MEMORY, "0", ("4096", "4096"), "0"),
     ("templateVmId", NUMBER, "Id(VmId(9000))", ("9001", "Id(VmId(9001))"), REFUSED),
     ("templateName", TEXT, "Id(VmId(9000))", ("debian-13", r#"Name("debian-13")"#), REFUSED),
     ("templateNamePattern", TEXT, "Id(VmId(9000))", (r"debian-\d+", r#"Pattern("debian-\\d+")"#), REFUSED),
@@ -163,6 +164,7 @@ const SERVICE_ROWS: &[Row] = &[
     ("tokens", "a list of mappings", "[]", ("[{name: ann, role: admin, secretFile: token}]", "[\"ann Admin\"]"), "[]"),
     ("leases", "a mapping", "10000 2000 86400s []", ("{maxWaiting: 9, maxWaitSeconds: 60, quotas: [{group: build, maxLeases: 4, maxCores: 8}]}", "9 2000 60s [Quota { whose: Group(\"build\"), leases: Some(4), waiting: None, cores: Some(8), memory_mb: None, disk_gb: None }]"), "10000 2000 86400s []"),
     ("onStop", "one of keep, retireIdle, retireAll", "Keep", ("retireAll", "RetireAll"), REFUSED),
+    ("stopTimeoutSec", NUMBER, "90s", ("5", "5s"), REFUSED),
     ("orphanCleanupPeriodSeconds", NUMBER, "None", ("60", "Some(60s)"), "None"),
     ("logLevel", TEXT, "info", ("debug", "debug"), "info"),
 ];
@@ -370,6 +372,7 @@ fn service(checked: &Checked, key: &str) -> String {
             format!("{all} {each} {:?} {:?}", limits.wait, limits.quotas)
         }
         "onStop" => text(&spec.on_stop),
+        "stopTimeoutSec" => text(&spec.stop_timeout),
         "orphanCleanupPeriodSeconds" => text(&spec.reconcile_period),
         "logLevel" => spec.log_level.clone(),
         other => panic!("{other}"),
@@ -417,7 +420,7 @@ fn holds(
         let wrong = scene.faults(&around(&format!("{key}: {other}")));
         assert!(wrong.contains(&format!("expected {kind}, found {found}")), "{wrong}");
         let nought = match *kind {
-            NUMBER => "0",
+            NUMBER | MEMORY => "0",
             FLAG => "false",
             LIST | MAPPINGS => "[]",
             MAPPING | NAMES | LISTS => "{}",
@@ -461,6 +464,20 @@ fn the_service_takes_what_systemd_and_the_environment_give() {
     assert_eq!(service.state_directory, Path::new("/srv/state"));
     assert_eq!(service.socket, Path::new("/srv/run/drover.sock"));
     assert_eq!(service.log_level, "debug");
+}
+
+// Invariant: LOG_LEVEL wins over the file, at a start and after every edit of the file.
+
+#[test]
+fn the_log_level_of_the_environment_wins_over_every_edit_of_the_file() {
+    let level = |variable: &str, lines: &str| {
+        Scene::with(&[("LOG_LEVEL", variable)]).good(&with_service(lines)).service.log_level
+    };
+    for edit in ["logLevel: info", "logLevel: warn", "logLevel: \"\""] {
+        assert_eq!(level("debug", edit), "debug", "{edit}");
+    }
+    assert_eq!(level("", "logLevel: warn"), "warn");
+    assert_eq!(level("", "logLevel: \"\""), "info");
 }
 
 #[test]

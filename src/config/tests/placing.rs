@@ -74,3 +74,60 @@ fn every_node_is_meant_by_a_star_and_by_a_selector_without_nodes() {
     let thin = spec(&scene.good(&with_agent("storageClass: thin"))).placement.thickness;
     assert_eq!(thin, Some(Thickness::Thin));
 }
+
+// Invariant: weights that nothing weighs by are told of, but not those meant for other templates.
+
+#[test]
+fn weights_that_the_placement_does_not_use_are_warned_about() {
+    let scene = Scene::new();
+    let warnings = |agent: &str, defaults: &str| {
+        let text = with_agent(agent);
+        let text = text.replace("agentDefaults:\n", &format!("agentDefaults:\n{defaults}"));
+        scene.good(&text).rendered_warnings()
+    };
+    assert_snapshot!(warnings("placement: SPREAD\nplacementWeights: {memory: 70}", ""));
+    let both = "  placement: PACK\n  placementWeights: {cpu: 1}\n";
+    let told = "agentDefaults.placementWeights: placement PACK does not use them";
+    assert!(warnings("cores: 1", both).contains(told));
+    let told = "a.placementWeights: placement FIXED does not use them";
+    assert!(warnings("placementWeights: {cpu: 1}", "  placement: FIXED\n").contains(told));
+    for (agent, defaults) in [
+        ("placementWeights: {memory: 70}", ""),
+        ("placement: TOPSIS", both),
+        ("placement: SPREAD", "  placementWeights: {cpu: 1}\n"),
+        ("placement: SPREAD", ""),
+    ] {
+        assert_eq!(warnings(agent, defaults), "", "{agent} {defaults}");
+    }
+}
+
+// Invariant: memory is MiB, or what its unit says; what is neither is refused with what is allowed.
+
+#[test]
+fn memory_that_must_stay_free_is_read_as_kubernetes_writes_it() {
+    let scene = Scene::new();
+    let free = |written: &str| format!("minFreeMemory: {written}");
+    for (written, mebibytes) in [
+        ("4096", 4096),
+        ("\"4Gi\"", 4096),
+        ("4Gi", 4096),
+        ("512Mi", 512),
+        ("4194304Ki", 4096),
+        ("1Ki", 1),
+        ("64Ti", 67_108_864),
+        ("0Gi", 0),
+    ] {
+        let checked = scene.good(&with_agent(&free(written)));
+        assert_eq!(spec(&checked).placement.min_free_mb, mebibytes, "{written}");
+    }
+    for wrong in ["4G", "4GiB", "4 Gi", "-4Gi", "1.5Gi", "Gi", "\"4096\"", "true"] {
+        let told = scene.faults(&with_agent(&free(wrong)));
+        assert!(told.contains("` is no amount of memory"), "{wrong}: {told}");
+        assert!(told.contains("with Ki, Mi, Gi or Ti, such as `4Gi`"), "{wrong}: {told}");
+    }
+    let huge = format!("{}Ti", u128::MAX);
+    for outside in ["65Ti", "67108865", "-1", huge.as_str()] {
+        let told = scene.faults(&with_agent(&free(outside)));
+        assert!(told.contains(&format!("`{outside}` is out of range")), "{told}");
+    }
+}

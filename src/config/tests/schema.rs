@@ -54,6 +54,8 @@ fn what_the_check_refuses_by_its_type_or_range_is_invalid() {
         "agentDefaults: {instanceCpa: 3}",
         "agentDefaults: {instanceCap: -1}",
         "agentDefaults: {memoryMb: 7}",
+        "agentDefaults: {minFreeMemory: 4G}",
+        "agentDefaults: {minFreeMemoryMb: -1}",
         "agentDefaults: {mode: SOMETIMES}",
         "agentDefaults: {tags: linux}",
         "agentDefaults: {schedule: [{cron: \"0 8 * * *\"}]}",
@@ -76,6 +78,8 @@ fn what_the_check_refuses_by_its_type_or_range_is_invalid() {
     }
     for good in [
         "agentDefaults: {memoryMb: 0, cores: }",
+        "agentDefaults: {minFreeMemory: 4Gi}",
+        "agentDefaults: {minFreeMemoryMb: 4096}",
         "agentDefaults: {schedule: [{cron: \"0 8 * * *\", durationMinutes: 60, idleMin: 2}]}",
         "cloudConfigurations: ",
         "agentDefaults: {namePrefix: 7}",
