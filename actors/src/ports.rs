@@ -442,6 +442,9 @@ pub struct SourceSight {
     pub rows: Vec<RowSight>,
     /// Runners that were asked for and are not there: the source was asked for each by itself.
     pub gone: BTreeSet<RunnerName>,
+    /// Runners that `rows` has for their jobs alone: the source says that a job is on each, was asked for
+    /// that very row, and does not have it.
+    pub removed: BTreeSet<RunnerName>,
     /// Runners that were asked for and had all jobs that they are given, as the source says.
     pub done: BTreeSet<RunnerName>,
     /// Whether `rows` has all rows of the source, as far as that can be told: a list that was cut, or
@@ -453,6 +456,9 @@ pub struct SourceSight {
     pub jobs: Vec<JobSight>,
     /// Jobs that wait and of which it is not told what they want.
     pub unread: usize,
+    /// What keeps runners from being made or jobs from being read, as this look found, in words for
+    /// people; none where it found nothing of the kind.
+    pub obstacle: Option<String>,
 }
 
 /// Sources of demand. A fault of theirs is charged to [`crate::fault::Culprit::Source`].

@@ -205,7 +205,8 @@ impl Service {
         let shell = SshShell::new(runtime.clone()).with_user_data(Arc::clone(&user_data));
         shell.add_former(keys);
         let shell = Arc::new(shell);
-        let systems = Arc::new(CiSystems::new(Arc::clone(&shell), runtime.clone()));
+        let systems = CiSystems::new(Arc::clone(&shell), runtime.clone());
+        let systems = Arc::new(systems.keeping(state.join("sources")));
         let hinted = Arc::clone(&systems);
         let hooks = Arc::new(Hooks::hinting(move |source, body| hinted.hint(source, body)));
         hooks.replace(parts::hook_secrets(&checked));

@@ -13,6 +13,7 @@ use secrecy::SecretString;
 use tokio::sync::oneshot;
 
 use super::error::DemandError;
+use super::keepsake::Keepsake;
 use super::proof::Proof;
 use crate::causes::chain;
 use crate::doctor::Mark;
@@ -104,13 +105,24 @@ pub trait Connector: Send + Sync {
     fn strike<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()>;
     /// Takes up what a webhook that was proven speaks of, for the look that it wakes it for.
     fn hint(&self, _body: &[u8]) {}
-    /// What goes on between looks, until `ended`; it wakes the source where there is news. None
-    /// where there is nothing of that kind.
-    fn watch(self: Arc<Self>, _wake: Wake, _ended: Ended) -> Option<BoxFuture<'static, ()>> {
+    /// What goes on between looks, until `ended`; it wakes the source where there is news, and keeps
+    /// what it must know again after a cut. None where there is nothing of that kind.
+    fn watch(
+        self: Arc<Self>,
+        _wake: Wake,
+        _ended: Ended,
+        _kept: Keepsake,
+    ) -> Option<BoxFuture<'static, ()>> {
         None
     }
 
-    /// Removes what drover put there for itself, once nothing of it is configured there any more.
+    /// Where it puts what is drover's own and shared by all sources of that place; none where it puts
+    /// nothing.
+    fn place(&self) -> Option<&str> {
+        None
+    }
+
+    /// Removes what drover put there for itself, once no source of that place is configured any more.
     fn part(&self) -> Done<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }

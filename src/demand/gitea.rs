@@ -258,10 +258,12 @@ impl Gitea {
         let mut rows: Vec<RowSight> = rows.collect();
         // A job that runs on a runner which somebody removed can not end.
         let is_there = |name: &String| runners.iter().any(|row| row.name == *name);
+        let mut removed = BTreeSet::new();
         for (name, jobs) in running.iter().filter(|(name, _)| !is_there(name)) {
             // Where its row is not gone for certain, it may be connected.
-            let removed = gone.remove(&RunnerName::new(name));
-            let status = if removed { "offline" } else { "online" }.to_owned();
+            let is_gone = gone.take(&RunnerName::new(name));
+            let status = if is_gone.is_some() { "offline" } else { "online" }.to_owned();
+            removed.extend(is_gone);
             let row = Runner { name: name.clone(), status, ..Runner::default() };
             let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
             rows.extend(sight(&row, count, jobs.first().map(u64::to_string), Idle::Known));
@@ -272,7 +274,7 @@ impl Gitea {
         }
         let jobs = self.jobs("queued").await?.rows;
         let jobs = self.waiting(jobs);
-        Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
+        Ok(SourceSight { rows, gone, removed, whole, numbers, jobs, ..SourceSight::default() })
     }
 
     async fn look_at_forgejo(&self, known: &Known) -> Result<SourceSight, DemandError> {

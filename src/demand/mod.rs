@@ -12,6 +12,7 @@ mod guest;
 mod hooks;
 mod http;
 pub mod jenkins;
+mod keepsake;
 mod proof;
 mod rows;
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub mod woodpecker;
 mod words;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -40,6 +42,7 @@ use gitea::Gitea;
 use github::GitHub;
 use gitlab::GitLab;
 use jenkins::Jenkins;
+use keepsake::Keepsake;
 use woodpecker::Woodpecker;
 use words::Secrets;
 
@@ -132,6 +135,8 @@ pub struct CiSystems {
     woken: Arc<OnceLock<OnNews>>,
     shell: Arc<SshShell>,
     secrets: Arc<Secrets>,
+    /// The folder where sources keep what they must know again after a cut.
+    keeps: Option<PathBuf>,
     runtime: Handle,
 }
 
@@ -139,7 +144,13 @@ impl CiSystems {
     /// A port without sources; calls run on `runtime`.
     pub fn new(shell: Arc<SshShell>, runtime: Handle) -> Self {
         let (connectors, watches, woken) = (RwLock::default(), Mutex::default(), Arc::default());
-        Self { connectors, watches, woken, shell, secrets: Arc::default(), runtime }
+        let (secrets, keeps) = (Arc::default(), None);
+        Self { connectors, watches, woken, shell, secrets, keeps, runtime }
+    }
+
+    /// The same, with a folder where sources keep what they must know again after a cut.
+    pub fn keeping(self, folder: PathBuf) -> Self {
+        Self { keeps: Some(folder), ..self }
     }
 
     /// Sets or replaces the way to a source; calls under way keep the old one.
@@ -153,7 +164,8 @@ impl CiSystems {
                 woken(of.clone());
             }
         });
-        if let Some(watch) = Arc::clone(&connector).watch(wake, ended) {
+        let kept = self.keeps.as_ref().map(|folder| Keepsake::of(folder, &id)).unwrap_or_default();
+        if let Some(watch) = Arc::clone(&connector).watch(wake, ended, kept) {
             let task = self.runtime.spawn(async move {
                 // Two of them at once would be in each other's way.
                 if let Some(before) = before {
@@ -166,25 +178,42 @@ impl CiSystems {
             self.runtime.spawn(before.end());
         }
         let mut all = self.connectors.write().unwrap_or_else(PoisonError::into_inner);
-        all.insert(id, connector);
+        if let Some(before) = all.insert(id.clone(), connector) {
+            self.leave(id, before, &all);
+        }
     }
 
     /// Forgets a source.
     pub fn forget(&self, id: &SourceId) {
-        let connector = self.connectors.write().unwrap_or_else(PoisonError::into_inner).remove(id);
-        if let Some(connector) = connector {
-            let id = id.clone();
-            self.runtime.spawn(async move {
-                if let Err(error) = connector.part().await {
-                    let error = chain(&error);
-                    tracing::warn!(source = %id, error, "what drover put there for itself stays");
-                }
-            });
+        let mut all = self.connectors.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = all.remove(id) {
+            self.leave(id.clone(), before, &all);
         }
+        drop(all);
         let watch = self.watches.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         if let Some(watch) = watch {
             self.runtime.spawn(watch.end());
         }
+    }
+
+    /// Has a way that is not used any more remove what drover put there for itself, unless another source
+    /// is at the same place: that one needs it.
+    fn leave(
+        &self,
+        id: SourceId,
+        before: Arc<dyn Connector>,
+        others: &BTreeMap<SourceId, Arc<dyn Connector>>,
+    ) {
+        let place = before.place();
+        if place.is_none() || others.values().any(|other| other.place() == place) {
+            return;
+        }
+        self.runtime.spawn(async move {
+            if let Err(error) = before.part().await {
+                let error = chain(&error);
+                tracing::warn!(source = %id, error, "what drover put there for itself stays");
+            }
+        });
     }
 
     /// Has sources with news of their own told to `told`, the first one that is given.

@@ -44,13 +44,16 @@ async fn told(dialect: Dialect, book: Book) -> String {
     look(dialect, &url).await
 }
 
-async fn look(dialect: Dialect, url: &str) -> String {
+fn git(dialect: Dialect, url: &str) -> Gitea {
     let http = Http::new(&url.parse().unwrap(), &Tls::System, &Route::Direct).unwrap();
     let token = "a-token-of-git".to_owned().into();
     let settings = Settings { dialect, scope: Scope::Server, token };
-    let git = Gitea::new(http, &settings, None);
-    let fault = git.look(&Known::new()).await.unwrap_err().fault(&SourceId::new("git"));
-    fault.text.replace(url, "URL")
+    Gitea::new(http, &settings, None)
+}
+
+async fn look(dialect: Dialect, url: &str) -> String {
+    let looked = git(dialect, url).look(&Known::new()).await;
+    looked.unwrap_err().fault(&SourceId::new("git")).text.replace(url, "URL")
 }
 
 // Invariant: a source that is reached by a proxy is asked through it, by its own name.
@@ -123,4 +126,37 @@ async fn a_gitea_that_is_called_a_forgejo_is_told_as_what_it_is_and_the_reverse(
     ];
     let all = [told(Dialect::Gitea, FORGEJO).await, told(Dialect::Forgejo, GITEA).await];
     insta::assert_snapshot!(all.join("\n"));
+}
+
+// Invariant: a row is removed under its job where its very number is answered with 404; where that is not
+// answered its runner may be connected. Gitea tells the job of a removed row without a `runner_name` and
+// with its `runner_id` (`ToActionWorkflowJob` in services/convert/convert.go).
+
+#[tokio::test]
+async fn a_row_that_was_removed_under_its_job_is_told_apart_from_one_that_cannot_be_read() {
+    const LIST: &str = "/api/v1/admin/actions/runners?";
+    const ROW: &str = "/api/v1/admin/actions/runners/7";
+    const RUNNING: &str = "/api/v1/admin/actions/jobs?status=in_progress";
+    const QUEUED: &str = "/api/v1/admin/actions/jobs?status=queued";
+    const NO_ROWS: &str = r#"{"runners":[],"total_count":0}"#;
+    const NO_JOBS: &str = r#"{"jobs":[],"total_count":0}"#;
+    const JOB: &str = r#"{"jobs":[{"id":9,"status":"in_progress","runner_id":7}],"total_count":1}"#;
+    const REMOVED: Book =
+        &[(LIST, 200, "", NO_ROWS), (RUNNING, 200, "", JOB), (QUEUED, 200, "", NO_JOBS)];
+    const UNREADABLE: Book = &[
+        (ROW, 500, "", "a fault of its own"),
+        (LIST, 200, "", NO_ROWS),
+        (RUNNING, 200, "", JOB),
+        (QUEUED, 200, "", NO_JOBS),
+    ];
+    let name = RunnerName::new("drover-7k2m9qxw-4f8z1c3px9t2vkab");
+    let known: Known = [(name.clone(), [7].into())].into();
+    for (book, removed) in [(REMOVED, true), (UNREADABLE, false)] {
+        let url = server(book).await;
+        let sight = git(Dialect::Gitea, &url).look(&known).await.unwrap();
+        assert_eq!(sight.removed.contains(&name), removed);
+        let rows: Vec<(bool, u32)> = sight.rows.iter().map(|row| (row.online, row.jobs)).collect();
+        assert_eq!(rows, [(!removed, 1)], "its job counts either way");
+        assert!(sight.gone.is_empty(), "{:?}", sight.gone);
+    }
 }

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::ci::{Core, Fake, Job, Reply, Request, Row, Server, Stand};
-use crate::ways::{self, Kind};
+use crate::ways::{self, Kind, Scene};
 
 /// A server with a runner of somebody else's.
 pub struct Forgejo {
@@ -210,4 +210,23 @@ fn a_guest_whose_forgejo_runner_never_calls_is_given_up_by_deadline() {
 #[test]
 fn a_token_that_may_make_no_runner_of_forgejo_is_told() {
     ways::a_token_that_may_make_no_row_is_told(&kind());
+}
+
+// Invariant: a job is as old as the first look that saw it: Forgejo's list tells no dates (`shown` has none).
+
+#[test]
+fn a_job_of_forgejo_is_as_old_as_the_first_look_that_saw_it() {
+    let mut scene = Scene::start(&kind(), "", |fake| fake.core().holds = true);
+    scene.push("it", &["linux"], None, "echo served");
+    let told = scene.events.until("source", |fact| fact["source"]["oldest"].is_string());
+    let looks = |core: &mut Core| {
+        core.calls.iter().filter(|call| call.ends_with("/actions/runners/jobs")).count()
+    };
+    let before = looks(scene.server.fake().core());
+    scene.server.until("looked at", |core| looks(core) >= before + 3);
+    let source = scene.site.json(&["status"])["sources"][0].clone();
+    assert_eq!(source["oldest"], told["source"]["oldest"], "{source}");
+    scene.server.fake().core().holds = false;
+    scene.gone(1);
+    scene.ends(&[("it", "success")]);
 }

@@ -276,6 +276,52 @@ fn a_job_whose_machine_is_switched_off_is_lost_once_and_run_by_nobody() {
     assert_eq!(site.json(&["status"])["sources"][0]["waiting"], 0);
 }
 
+/// A command that runs until `go`.
+const UNTIL_GO: &str = "until test -e ../../go; do sleep 0.1; done";
+
+/// Lets a job go on that waits in this agent's guest.
+fn go(site: &Site, agent: &Value) {
+    assert!(agent["ssh"]["port"].is_u64(), "{agent}");
+    let host = agent["ssh"]["host"].as_str().unwrap();
+    let key = site.dir.path().join("key");
+    let options = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "BatchMode=yes"];
+    let mut ssh = Command::new("ssh");
+    for option in options {
+        ssh.args(["-o", option]);
+    }
+    let ssh = ssh.arg("-i").arg(key).args(["-p", "2222", &format!("debian@{host}"), "touch go"]);
+    let out = ssh.output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+// Invariant: a row that somebody deletes under its job ends nothing; its guest is asked at once, and the
+// machine goes when the guest says that its runner ended.
+
+#[test]
+fn a_job_whose_row_somebody_deletes_runs_to_its_end_and_its_machine_goes_with_it() {
+    let gitea = Gitea::start();
+    let (_dir, sim, site) = world();
+    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
+    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
+    let service = Service::start(&site);
+    service.drain();
+    let mut events = Events::follow(&site);
+    gitea.repository("app", &job(UNTIL_GO));
+    events.until("source", |fact| fact["source"]["running"] == 1);
+    let agents = site.json(&["agents"]);
+    let rows = gitea.call("GET", "/api/v1/admin/actions/runners", None);
+    let path = format!("/api/v1/admin/actions/runners/{}", rows["runners"][0]["id"]);
+    gitea.call("DELETE", &path, None);
+    assert_eq!(gitea.runners(), 0, "its row is gone: {rows}");
+    go(&site, &agents["agents"][0]);
+    let gone = events.until("agentGone", |_| true);
+    assert_eq!(gone["agent"]["id"], agents["agents"][0]["id"], "{gone}");
+    let why = gone["agent"]["detail"].as_str().unwrap();
+    assert!(why.contains("ended with a job on it, and source `git` has no row of it"), "{why}");
+    let lost = site.json(&["status"])["lostJobs"].clone();
+    assert_eq!(lost.as_array().map(Vec::len), Some(1), "{lost}");
+}
+
 // Invariant: runners live on over a restart of the service, and guests that lie do not.
 
 #[test]
@@ -287,7 +333,7 @@ fn a_job_goes_on_while_the_service_is_started_anew() {
     let service = Service::start(&site);
     service.drain();
     let mut events = Events::follow(&site);
-    gitea.repository("app", &job("until test -e ../../go; do sleep 0.1; done"));
+    gitea.repository("app", &job(UNTIL_GO));
     events.until("source", |fact| fact["source"]["running"] == 1);
     let agents = site.json(&["agents"]);
     drop((events, service));
@@ -295,18 +341,7 @@ fn a_job_goes_on_while_the_service_is_started_anew() {
     again.drain();
     let mut events = Events::follow(&site);
     let agent = agents["agents"][0]["id"].as_str().unwrap();
-    let port = agents["agents"][0]["ssh"]["port"].as_u64();
-    assert!(port.is_some(), "{agents}");
-    let host = agents["agents"][0]["ssh"]["host"].as_str().unwrap();
-    let key = site.dir.path().join("key");
-    let options = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "BatchMode=yes"];
-    let mut ssh = Command::new("ssh");
-    for option in options {
-        ssh.args(["-o", option]);
-    }
-    let ssh = ssh.arg("-i").arg(key).args(["-p", "2222", &format!("debian@{host}"), "touch go"]);
-    let out = ssh.output().unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    go(&site, &agents["agents"][0]);
     let gone = events.until("agentGone", |_| true);
     assert_eq!(
         (&gone["agent"]["id"], &gone["agent"]["reason"]),

@@ -1,5 +1,10 @@
 """A small runner that speaks GitLab's runner API for one job, as `gitlab-runner run-single
---max-builds 1` does: what it logs in with stands in its environment."""
+--max-builds 1` does: what it logs in with stands in its environment.
+
+It follows gitlab-runner 19.3.0: `commands/single.go` (the options), `common/config.go` (the environment),
+`network/gitlab.go` (`RequestJob`, `PatchTrace`, `UpdateJob` and their headers). It is looser in this: it
+tells nothing of itself but a name and an executor, reads the scripts of a job and nothing else of it, and
+sends the trace in one piece."""
 
 import json
 import os
@@ -40,6 +45,7 @@ for step in job["steps"]:
         log += ran.stdout + ran.stderr
         if ran.returncode != 0:
             state = "failed"
-span = {"Content_Range": f"0-{len(log)}", "Content_Type": "text/plain"}
-call("PATCH", f"{job['id']}/trace", log, JOB_TOKEN=job["token"], **span)
+if log:
+    span = {"Content_Range": f"0-{len(log) - 1}", "Content_Type": "text/plain"}
+    call("PATCH", f"{job['id']}/trace", log, JOB_TOKEN=job["token"], **span)
 call("PUT", str(job["id"]), {"token": job["token"], "state": state}, JOB_TOKEN=job["token"])

@@ -25,6 +25,8 @@ pub struct Woodpecker {
     page: usize,
     /// Whether its queue is paused.
     paused: bool,
+    /// How many workflows run at once by the `concurrency` of all of them; 0 for any number.
+    limit: usize,
     /// Whether the token's user is an administrator.
     pub admin: bool,
 }
@@ -33,12 +35,13 @@ impl Default for Woodpecker {
     fn default() -> Self {
         let mut core = Core::default();
         core.row("somebody else's", Vec::new());
-        Self { core, page: 2, paused: false, admin: true }
+        Self { core, page: 2, paused: false, limit: 0, admin: true }
     }
 }
 
-/// What a workflow's task says of it: what somebody wrote, and what the server adds.
-fn task(job: &Job) -> Value {
+/// What a workflow's task says of it: what somebody wrote, and what the server adds (`server/model/task.go`
+/// of 3.17.0). Each is of a pipeline of its own.
+fn task(job: &Job, limit: usize) -> Value {
     let pairs = job.labels.iter().filter_map(|text| text.split_once('='));
     let mut labels: BTreeMap<&str, &str> = pairs.collect();
     labels.extend([("repo", "o/r"), ("org-id", "1"), ("platform", "")]);
@@ -47,15 +50,17 @@ fn task(job: &Job) -> Value {
         Stand::Runs(row) => row,
         Stand::Held(_) | Stand::Waits | Stand::Done(..) => 0,
     };
+    let group = if limit > 0 { "deploy" } else { "" };
     json!({ "id": job.id.to_string(), "pid": 1, "name": job.name, "labels": labels,
             "dependencies": null, "run_on": ["success"], "dep_status": {}, "agent_id": agent,
-            "pipeline_id": 1, "repo_id": 1, "pipeline_number": 1 })
+            "pipeline_id": job.id, "repo_id": 1, "pipeline_number": 1, "created": job.id,
+            "concurrency_group": group, "concurrency_limit": limit })
 }
 
 /// Whether an agent with these labels is given a workflow: each of its labels that has a value must
 /// be the agent's, or the agent takes any.
 fn fits(job: &Job, labels: &BTreeMap<String, String>) -> bool {
-    let task = task(job);
+    let task = task(job, 0);
     task["labels"].as_object().unwrap().iter().all(|(key, value)| {
         let value = value.as_str().unwrap();
         let own = labels.get(key).map(String::as_str);
@@ -69,7 +74,8 @@ fn fits(job: &Job, labels: &BTreeMap<String, String>) -> bool {
 impl Woodpecker {
     fn queue(&self) -> Reply {
         let tasks = |is: fn(&Job) -> bool| -> Value {
-            let all: Vec<Value> = self.core.jobs.iter().filter(|job| is(job)).map(task).collect();
+            let all = self.core.jobs.iter().filter(|job| is(job));
+            let all: Vec<Value> = all.map(|job| task(job, self.limit)).collect();
             // As Go writes a list that was never made.
             if all.is_empty() { Value::Null } else { all.into() }
         };
@@ -158,6 +164,11 @@ impl Woodpecker {
             serde_json::from_value(body["labels"].clone()).unwrap();
         if labels.get("hostname") != Some(&row.name) {
             return self.core.complain(format!("{} calls as {labels:?}", row.name));
+        }
+        // What its group has no place for stays in the queue (`canRunConcurrent` of `server/queue/fifo.go`).
+        let runs = |job: &&Job| matches!(job.stand, Stand::Runs(_));
+        if self.limit > 0 && self.core.jobs.iter().filter(runs).count() >= self.limit {
+            return Reply::empty(204);
         }
         match self.core.take(&row, |job| fits(job, &labels)) {
             Some(job) => Reply::json(200, &json!({ "id": job.id, "run": job.run })),
@@ -271,6 +282,25 @@ fn a_paused_queue_begins_nothing_until_it_is_resumed() {
     scene.server.fake().paused = false;
     scene.gone(1);
     scene.ends(&[("it", "success")]);
+}
+
+// Invariant: a workflow that its `concurrency` holds back stays in the queue and wants no machine.
+
+#[test]
+fn a_workflow_that_its_concurrency_holds_back_begins_no_machine_until_it_is_its_turn() {
+    let scene = Scene::start(&kind(), "", |fake| fake.limit = 1);
+    let first = scene.push("first", &["linux"], None, "sleep 600");
+    scene.push("second", &["linux"], None, "echo served");
+    scene.server.until("begun", |core| core.ends()["first"] == "runs");
+    let looks = |core: &mut Core| core.calls.iter().filter(|call| call.contains("queue")).count();
+    let before = looks(scene.server.fake().core());
+    scene.server.until("looked at", |core| looks(core) >= before + 2);
+    let agents = scene.site.json(&["agents"])["agents"].clone();
+    assert_eq!(agents.as_array().map(Vec::len), Some(1), "{agents}");
+    assert_eq!(scene.site.json(&["status"])["sources"][0]["waiting"], 0);
+    // Somebody cancels the first.
+    scene.server.fake().core.finish(first, false);
+    scene.server.until("served", |core| core.ends()["second"] == "success");
 }
 
 // Invariant: a runner that is let go keeps its name, by which its row is found again.

@@ -1,5 +1,9 @@
 """A small agent that runs one workflow, as `woodpecker-agent` does with a single workflow: what it is
-stands in its environment. In the place of gRPC it speaks a JSON of the fake's own."""
+stands in its environment. In the place of gRPC it speaks a JSON of the fake's own.
+
+It follows woodpecker-agent 3.17.0: `cmd/agent/core/flags.go` (the environment) and
+`cmd/agent/core/agent.go` (the labels that every agent has). `org-id` is the server's to say
+(`server/model/agent.go`): here the agent says it for the fake."""
 
 import json
 import os

@@ -19,6 +19,12 @@ impl Play {
         self.look(Ok(row(online, jobs, idle)))
     }
 
+    /// A look that shows a job on the first runner, and that its source does not have its row any more.
+    fn shows_removed(&mut self) -> Vec<Effect> {
+        let removed = [name(1)].into();
+        self.look(Ok(SourceSight { removed, ..row(false, 1, Idle::Known) }))
+    }
+
     /// The first guest says that its runner's command ended with 0 at this moment, and may have left
     /// its runner running.
     fn leaves(&mut self, over: u64) {
@@ -125,6 +131,53 @@ fn a_runner_that_is_off_for_long_and_comes_back_goes_on() {
     assert_eq!(verdicts(&play.shows(true, 1, Idle::Known)), Vec::<String>::new());
     assert_eq!(verdicts(&play.sees(&[], &[])), Vec::<String>::new());
     assert!(play.hears_end(Ending::Well).contains(&"l1 is done".to_owned()));
+}
+
+// Invariant: a row that its source does not have any more ends nothing; it is a reason to ask the guest at
+// once, whose word does.
+
+#[test]
+fn a_runner_with_a_job_whose_row_was_removed_has_its_guest_asked_at_once_and_goes_by_its_word() {
+    let mut play = busy();
+    let effects = play.shows_removed();
+    assert!(asks(&effects), "at once: {:?}", told(&effects));
+    assert_eq!(verdicts(&effects), Vec::<String>::new(), "its guest has not answered");
+    play.ends(Ending::Badly);
+    let all = verdicts(&play.shows_removed());
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert_eq!(all[0], "lost job 1 of 1");
+    assert!(all[1].starts_with("l1 fails: its runner ended with a job on it"), "{all:?}");
+    assert!(play.now < 60, "{}", play.now);
+}
+
+#[test]
+fn a_runner_whose_row_was_removed_and_whose_guest_says_nothing_is_left_as_one_that_is_off() {
+    for removed in [true, false] {
+        let mut play = busy();
+        let (from, mut lost, mut asked) = (play.now, Vec::new(), 0);
+        let all = an_hour(&mut play, |play| {
+            let effects =
+                if removed { play.shows_removed() } else { play.shows(false, 1, Idle::Known) };
+            lost.extend((!verdicts(&effects).is_empty()).then_some(play.now - from));
+            asked += u32::from(asks(&effects));
+            effects
+        });
+        assert_eq!(all, ["lost job 1 of 1"], "removed: {removed}");
+        assert!(lost[0] >= 600, "removed: {removed}, after {lost:?} s");
+        assert!((2..30).contains(&asked), "ever less often: {asked}");
+    }
+    let mut play = daemon(spec());
+    let all = an_hour(&mut play, Play::shows_removed);
+    assert_eq!(all, ["lost job 1 of 1"], "its command may have left it running");
+}
+
+#[test]
+fn a_runner_with_a_job_whose_row_came_back_goes_on() {
+    let mut play = busy();
+    play.shows_removed();
+    play.ends(Ending::Badly);
+    assert_eq!(verdicts(&play.shows(true, 1, Idle::Known)), Vec::<String>::new());
+    assert_eq!(an_hour(&mut play, |play| play.sees(&[(1, true, 1)], &[])), Vec::<String>::new());
 }
 
 // Invariant: a command that ended with 0 has ended its runner where it ended after its job was seen;

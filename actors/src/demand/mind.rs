@@ -439,7 +439,7 @@ impl SourceMind {
             }
         }
         for (name, seen) in &mut self.seen {
-            let Told::Row(row) = answers.told(name) else { continue };
+            let (Told::Row(row) | Told::Removed(row)) = answers.told(name) else { continue };
             let id = row.job.as_ref();
             let fresh = id.filter(|id| seen.waited.as_ref().is_none_or(|job| job.id != **id));
             // Only a job that is new to its runner is looked for among all that waited.
@@ -449,6 +449,7 @@ impl SourceMind {
         let is_known = |name: &RunnerName| runners.contains_key(name);
         let strays = self.strays.look(&sight, &self.own, is_known, now.mono);
         out.extend(strays.into_iter().map(Effect::Sweep));
+        self.find(sight.obstacle.as_deref(), now);
         self.unread = sight.unread;
         let allowed = self.spec.labels.clone();
         let jobs = if self.configured { sight.jobs } else { Vec::new() };

@@ -577,6 +577,8 @@ fn a_source_that_is_configured_anew_is_tried_again_at_once() {
 mod absent;
 #[path = "doubt_tests.rs"]
 mod doubts;
+#[path = "found_tests.rs"]
+mod found;
 #[path = "late_tests.rs"]
 mod late;
 #[path = "node_tests.rs"]

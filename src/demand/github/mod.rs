@@ -15,7 +15,7 @@ mod settings;
 mod tally;
 mod token;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,6 +30,7 @@ use serde_json::json;
 use super::connector::{Connector, Ended, Enlist, Kit, Wake, barrier};
 use super::error::DemandError;
 use super::http::Http;
+use super::keepsake::Keepsake;
 use super::rows::Ids;
 use api::{Api, Page};
 use jobs::Reader;
@@ -207,9 +208,11 @@ impl GitHub {
         // A job says whose it is, too: of one without a row it can not end.
         let at_work = known.keys().filter(|name| running.contains_key(name.as_str()));
         let unseen: Vec<&RunnerName> = at_work.filter(|name| !seen.shows(name.as_str())).collect();
+        let mut removed = BTreeSet::new();
         for name in unseen {
-            let online = !seen.gone.remove(name);
-            seen.busy.push((name.clone(), online));
+            let is_gone = seen.gone.take(name);
+            seen.busy.push((name.clone(), is_gone.is_none()));
+            removed.extend(is_gone);
         }
         let rows = seen.rows.into_iter().map(|row| (row.name, row.status == "online", row.busy));
         let busy = seen.busy.into_iter().map(|(name, online)| (name.to_string(), online, true));
@@ -225,7 +228,7 @@ impl GitHub {
             }
         });
         let (rows, gone, whole, numbers) = (rows.collect(), seen.gone, seen.whole, seen.numbers);
-        Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
+        Ok(SourceSight { rows, gone, removed, whole, numbers, jobs, ..SourceSight::default() })
     }
 
     /// The number of the group that runners are put into.
@@ -348,11 +351,16 @@ impl Connector for GitHub {
         Box::pin(self.look_at_all(known))
     }
 
-    fn watch(self: Arc<Self>, wake: Wake, ended: Ended) -> Option<BoxFuture<'static, ()>> {
+    fn watch(
+        self: Arc<Self>,
+        wake: Wake,
+        ended: Ended,
+        kept: Keepsake,
+    ) -> Option<BoxFuture<'static, ()>> {
         self.set.as_ref()?;
         Some(Box::pin(async move {
             if let Some(set) = &self.set {
-                self.listen(set, wake, ended).await;
+                self.listen(set, wake, ended, &kept).await;
             }
         }))
     }

@@ -15,13 +15,14 @@ use jiff::Timestamp;
 use reqwest::Method;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::super::connector::{Ended, Wake};
 use super::super::error::DemandError;
 use super::super::http::{Answer, Http};
+use super::super::keepsake::Keepsake;
 use super::api::bearer;
 use super::pace::Purpose;
 use super::settings::{ScaleSetSpec, plain};
@@ -110,6 +111,14 @@ struct Session {
     message_queue_access_token: SecretString,
     #[serde(default)]
     statistics: Option<Counts>,
+}
+
+/// A session that is held, as it is kept for the next start.
+#[derive(Serialize, Deserialize)]
+struct KeptSession {
+    /// The URL of its set.
+    set: String,
+    session: String,
 }
 
 #[derive(Deserialize)]
@@ -251,12 +260,18 @@ impl GitHub {
     }
 
     /// Holds a session and takes up what is told there, until `ended`.
-    pub(super) async fn listen(&self, set: &ScaleSet, wake: Wake, mut ended: Ended) {
+    pub(super) async fn listen(
+        &self,
+        set: &ScaleSet,
+        wake: Wake,
+        mut ended: Ended,
+        kept: &Keepsake,
+    ) {
         let mut pause = PAUSE;
         loop {
             let outcome = tokio::select! {
                 _ = &mut ended => return,
-                outcome = self.open(set) => outcome,
+                outcome = self.open(set, kept) => outcome,
             };
             let why = match outcome {
                 Ok((service, session)) => {
@@ -271,8 +286,11 @@ impl GitHub {
                             Some(error)
                         }
                     };
-                    if let Err(error) = self.close(set, &service, &session).await {
-                        tracing::warn!(error = chain(&error), "session of a scale set is left");
+                    match self.close(set, &service, &session.session_id).await {
+                        Ok(()) => kept.clear(),
+                        Err(error) => {
+                            tracing::warn!(error = chain(&error), "session of a scale set is left");
+                        }
                     }
                     let Some(why) = why else { return };
                     why
@@ -295,8 +313,21 @@ impl GitHub {
         }
     }
 
-    async fn open(&self, set: &ScaleSet) -> Result<(Service, Session), DemandError> {
+    async fn open(
+        &self,
+        set: &ScaleSet,
+        kept: &Keepsake,
+    ) -> Result<(Service, Session), DemandError> {
         let service = self.service(set).await?;
+        // Whoever has a session that was cut off is given no other before GitHub gives it up.
+        if let Some(cut) = kept.read::<KeptSession>().filter(|cut| cut.set == service.of("")) {
+            match self.close(set, &service, &cut.session).await {
+                Ok(()) => kept.clear(),
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "session that was cut off is left");
+                }
+            }
+        }
         let body = json!({ "ownerName": "drover" });
         let url = service.of(&format!("sessions?{VERSION}"));
         let answer = set.call((Method::POST, &url), bearer(&service.token)?, Some(&body)).await?;
@@ -306,6 +337,7 @@ impl GitHub {
             return Err(DemandError::Refused(text.into()));
         }
         let session: Session = answer.ok()?.json()?;
+        kept.write(&KeptSession { set: service.of(""), session: session.session_id.clone() });
         self.relabel(set, &service).await;
         let mut known = set.known();
         known.service = Some(service.clone());
@@ -413,13 +445,13 @@ impl GitHub {
         &self,
         set: &ScaleSet,
         opened: &Service,
-        session: &Session,
+        session: &str,
     ) -> Result<(), DemandError> {
         // The login may have been made anew meanwhile, or have ended.
         let mut service = set.known().service.clone().unwrap_or_else(|| opened.clone());
         let mut again = true;
         loop {
-            let url = service.of(&format!("sessions/{}?{VERSION}", session.session_id));
+            let url = service.of(&format!("sessions/{session}?{VERSION}"));
             let answer = set.call((Method::DELETE, &url), bearer(&service.token)?, None).await?;
             match answer.status {
                 404 => return Ok(()),

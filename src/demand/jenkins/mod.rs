@@ -9,6 +9,7 @@
 
 mod client;
 mod node;
+mod proofs;
 mod sight;
 #[cfg(test)]
 mod tests;
@@ -30,7 +31,9 @@ use serde::Deserialize;
 use super::connector::{Connector, Enlist, Kit, KitFile};
 use super::error::DemandError;
 use super::http::{Answer, Http};
+use super::proof::Proof;
 use super::rows::{Found, Ids, Listing, Seen};
+use crate::causes::chain;
 use crate::ssh::quote;
 use client::{Client, is_page, not_ready};
 use node::{Node, Way};
@@ -40,6 +43,12 @@ use sight::{Computer, Memory, NODE, NODES, Nodes, QUEUE, QUIET};
 const SIGN: &str = "drover-labels";
 /// How often a node is told to take no further build, each time after a look: the call toggles.
 const TOGGLES: usize = 2;
+/// The first Jenkins that makes nodes from XML (jenkinsci/jenkins 110014cf69), and what people are told of
+/// it: the LTS line has it since another version.
+const FROM_XML: (u32, u32) = (2, 539);
+const LEAST: &str = "2.539 or LTS 2.541.1";
+/// What a login must be allowed for making nodes.
+const CREATE: &str = "Agent/Create";
 
 /// How an agent comes to Jenkins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +88,9 @@ pub struct Jenkins {
     /// Jenkins' agent, with the version of Jenkins that it came with.
     jar: Mutex<Option<(String, Bytes)>>,
     ids: Ids,
+    /// Whether this source has left: a look that is under way meanwhile makes no sign again. Held while
+    /// the sign is made or removed.
+    left: tokio::sync::Mutex<bool>,
 }
 
 #[derive(Deserialize)]
@@ -96,7 +108,8 @@ impl Jenkins {
         let login = base64::engine::general_purpose::STANDARD.encode(login);
         let client = Client::new(http.with_authorization(format!("Basic {login}").into()));
         let (launch, memory, jar) = (launch.clone(), Mutex::default(), Mutex::default());
-        Self { client, launch, memory, jar, ids: Ids::default() }
+        let (ids, left) = (Ids::default(), tokio::sync::Mutex::default());
+        Self { client, launch, memory, jar, ids, left }
     }
 
     async fn see(&self, known: &Known) -> Result<SourceSight, DemandError> {
@@ -106,11 +119,7 @@ impl Jenkins {
             let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
             memory.read(queue, &nodes)
         };
-        if waiting.nameless
-            && let Err(error) = self.put_sign().await
-        {
-            tracing::warn!(error = %error, "node `{SIGN}` can not be made: labels are not told");
-        }
+        let obstacle = if waiting.nameless { self.sign().await } else { None };
         let find = |name: RunnerName| async move {
             let path = format!("computer/{name}/api/json?tree={NODE}");
             let node = self.client.find::<Computer>(&path).await?;
@@ -120,7 +129,21 @@ impl Jenkins {
         let Seen { rows, gone, whole, .. } = self.ids.seen(list, known, find).await?;
         let rows: Vec<RowSight> = rows.iter().filter_map(Computer::row).collect();
         let (jobs, unread) = (waiting.jobs, waiting.unread);
-        Ok(SourceSight { rows, gone, whole, jobs, unread, ..SourceSight::default() })
+        Ok(SourceSight { rows, gone, whole, jobs, unread, obstacle, ..SourceSight::default() })
+    }
+
+    /// Has Jenkins name labels, unless this source has left; gives what keeps it from that.
+    async fn sign(&self) -> Option<String> {
+        let left = self.left.lock().await;
+        if *left {
+            return None;
+        }
+        let error = self.put_sign().await.err()?;
+        Some(format!(
+            "node `{SIGN}` cannot be made, and without it Jenkins does not say which labels builds wait \
+             for: {}",
+            chain(&error)
+        ))
     }
 
     /// Makes the node that has Jenkins name labels.
@@ -144,14 +167,14 @@ impl Jenkins {
 
     /// Makes a node; one of that name that is there already is taken for it.
     ///
-    /// From XML since 2.539 (jenkinsci/jenkins 110014cf69, in the LTS line since 2.541.1). Before,
-    /// `ComputerSet.doCreateItem` wants to be told to copy a node or to show the form, and answers
-    /// 400 "No mode given": those have the form alone.
+    /// From XML since [`FROM_XML`]. Before, `ComputerSet.doCreateItem` wants to be told to copy a node or
+    /// to show the form, and answers 400 "No mode given": those have the form alone.
     async fn make(&self, node: &Node<'_>) -> Result<(), DemandError> {
         let path = format!("computer/createItem?name={}", node.name);
         let body = ("application/xml", node.xml());
         let mut made = self.client.post(&path, Some(body)).await;
-        if made.as_ref().is_ok_and(|answer| matches!(answer.status, 400 | 404 | 405)) {
+        let by_form = made.as_ref().is_ok_and(|answer| matches!(answer.status, 400 | 404 | 405));
+        if by_form {
             let body = ("application/x-www-form-urlencoded", node.form());
             made = self.client.post("computer/doCreateItem", Some(body)).await;
         }
@@ -165,8 +188,36 @@ impl Jenkins {
         if self.standing(node.name).await.is_ok_and(|it| it.is_some()) {
             Ok(())
         } else {
-            Err(doubt)
+            Err(self.unmade(doubt, by_form))
         }
+    }
+
+    /// Why a node is not made, with what mends it.
+    fn unmade(&self, error: DemandError, by_form: bool) -> DemandError {
+        if let DemandError::Status { call, status: status @ 403, text } = error {
+            let text = format!("{text}: the login needs `{CREATE}`");
+            return DemandError::Status { call, status, text };
+        }
+        let is_answer = matches!(error, DemandError::Status { .. } | DemandError::NotReady { .. });
+        match self.client.version().filter(|version| is_answer && by_form && is_older(version)) {
+            Some(version) => DemandError::Refused(format!(
+                "{error}: this is Jenkins {version}, which does not make nodes from XML, and it did not \
+                 take its form either: update it to {LEAST} or later"
+            )),
+            None => error,
+        }
+    }
+
+    /// Whether the login may make nodes: only such a login is shown the page that asks for a new one
+    /// (`hudson/model/ComputerSet/new.jelly` of 2.578 has `Computer.CREATE` as its permission). None where
+    /// that is not told. Unverified against a server.
+    async fn may_make(&self) -> Result<Option<bool>, DemandError> {
+        let answer = self.client.get("computer/new").await?;
+        Ok(match answer.status {
+            200 => Some(true),
+            403 => Some(false),
+            _ => None,
+        })
     }
 
     async fn standing(&self, name: &str) -> Result<Option<Standing>, DemandError> {
@@ -328,6 +379,13 @@ impl Jenkins {
     }
 }
 
+/// Whether a version makes nodes by its form alone.
+fn is_older(version: &str) -> bool {
+    let mut numbers = version.split(['.', '-']).map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return false };
+    (major, minor) < FROM_XML
+}
+
 impl Connector for Jenkins {
     fn look<'a>(&'a self, known: &'a Known) -> BoxFuture<'a, Result<SourceSight, DemandError>> {
         Box::pin(self.see(known))
@@ -341,8 +399,27 @@ impl Connector for Jenkins {
         Box::pin(self.shut(runner))
     }
 
+    fn place(&self) -> Option<&str> {
+        Some(self.client.base())
+    }
+
     fn part(&self) -> BoxFuture<'_, Result<(), DemandError>> {
-        Box::pin(self.take_off(SIGN))
+        Box::pin(async move {
+            let mut left = self.left.lock().await;
+            *left = true;
+            self.take_off(SIGN).await
+        })
+    }
+
+    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> BoxFuture<'a, Result<(), DemandError>> {
+        Box::pin(self.proofs(found))
+    }
+
+    fn obstacle(&self) -> BoxFuture<'_, Result<Option<String>, DemandError>> {
+        Box::pin(async move {
+            let lacks = || format!("the login may make no nodes: it needs `{CREATE}`");
+            Ok((self.may_make().await? == Some(false)).then(lacks))
+        })
     }
 
     fn strike<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {

@@ -229,3 +229,23 @@ fn rows_are_drovers_nodes_and_say_who_took_them_off() {
     let lost = row(json!({"offline": true, "offlineCauseReason": "Connection\nwas broken"}));
     assert_eq!((lost.online, lost.node.reason.as_deref()), (false, Some("Connection was broken")));
 }
+
+// Invariant: an old version is named as the reason only where it is one.
+
+#[test]
+fn a_version_that_makes_nodes_by_its_form_alone_is_told_from_all_others() {
+    let versions = ["2.538", "2.528.3", "1.651", "2.539", "2.541.1", "2.579", "3.0", "2", "dev"];
+    let older = versions.map(is_older);
+    assert_eq!(older, [true, true, true, false, false, false, false, false, false]);
+}
+
+#[test]
+fn a_login_that_lacks_the_right_is_told_which_and_no_version_is_named_that_was_not_told() {
+    let jenkins = jenkins(Launch::WebSocket);
+    let status =
+        |status| DemandError::Status { call: "POST /x".into(), status, text: String::new() };
+    let told = |error, by_form| jenkins.unmade(error, by_form).to_string();
+    assert_eq!(told(status(403), true), "POST /x: 403: the login needs `Agent/Create`");
+    assert_eq!(told(status(400), true), "POST /x: 400");
+    assert_eq!(told(DemandError::Paused("later".into()), false), "later");
+}

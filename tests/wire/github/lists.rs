@@ -104,8 +104,11 @@ fn a_runner_whose_job_is_under_way_is_busy_though_no_list_of_runners_shows_it() 
         state.jobs[0].status = "in_progress";
         state.jobs[0].runner = Some(name(1).to_string());
     }
-    let rows = run(hub.look(&[(name(1), BTreeSet::new())].into())).unwrap().rows;
+    let sight = run(hub.look(&[(name(1), BTreeSet::new())].into())).unwrap();
+    let rows = &sight.rows;
     assert_eq!((rows.len(), rows[0].jobs, rows[0].job.is_some()), (1, 1, true));
+    assert_eq!(sight.removed, [name(1)].into(), "asked for that very row, it does not have it");
+    assert!(!rows[0].online && sight.gone.is_empty());
 }
 
 // Invariant: others' rows cost next to nothing of the rate limit.

@@ -9,6 +9,7 @@ mod server;
 mod shapes;
 
 use std::process::Command;
+use std::time::Duration;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
@@ -171,6 +172,42 @@ fn a_session_goes_on_after_polls_that_were_not_answered() {
     events.finished(1);
     left_nothing(&github, &sim, &site);
     assert_eq!(github.state().scale.sessions, (1, 0, 0), "opened once, and held");
+}
+
+#[test]
+fn a_session_that_a_kill_cut_off_is_given_back_by_the_next_start_which_has_one_at_once() {
+    let keys =
+        "scope: org/o, mode: scaleSet, scaleSet: drover-lab, labels: [linux], pollSeconds: 3600";
+    let (_dir, _sim, site, github, mut service, mut events) = started(keys);
+    let ran = |state: &fake::State| state.jobs.iter().all(|job| job.conclusion.is_some());
+    github.job("o/app", "one", &["linux"], "true");
+    events.until("agentGone", |_| true);
+    service.child.signal("KILL");
+    service.child.wait();
+    let _service = Service::start(&site);
+    github.job("o/app", "two", &["linux"], "true");
+    github.until(ran);
+    assert_eq!(github.state().scale.sessions, (2, 0, 1), "the first was given back");
+}
+
+#[test]
+fn sessions_that_are_opened_and_never_heard_of_are_opened_ever_less_often() {
+    let github = GitHub::start();
+    // Another try would be answered the same: the session ends with it.
+    github.state().scale.refuses = Some(404);
+    let (_dir, sim, site) = world();
+    let keys =
+        "scope: org/o, mode: scaleSet, scaleSet: drover-lab, labels: [linux], pollSeconds: 3600";
+    demand(&site, &site.yaml(&sim, ""), &github, keys);
+    let service = Service::start(&site);
+    service.drain();
+    github.until(|state| state.scale.opened.len() >= 4);
+    let opened = github.state().scale.opened.clone();
+    let pauses: Vec<Duration> = opened.windows(2).map(|two| two[1] - two[0]).collect();
+    // Each is twice the one before it, and made longer by up to a half.
+    let least = [2, 4, 8].map(Duration::from_secs);
+    assert!(pauses.iter().zip(least).all(|(pause, least)| *pause >= least), "{pauses:?}");
+    assert!(github.state().scale.sessions.2 >= 3, "each is given back");
 }
 
 #[test]

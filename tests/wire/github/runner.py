@@ -1,5 +1,10 @@
 """A small runner for one job of the tests' GitHub. With a configuration in its environment it is that
-runner; with a registration token (`URL TOKEN LABELS NAME`, as run-once.sh is called) it registers."""
+runner; with a registration token (`URL TOKEN LABELS NAME`, as run-once.sh is called) it registers.
+
+How it is given its configuration follows actions/runner 2.336.0: `src/Runner.Listener/CommandSettings.cs`
+reads each option from ACTIONS_RUNNER_INPUT_ and its name as well, and `src/Runner.Listener/Runner.cs`
+decodes `jitconfig` as base64. What is in it and what is spoken then is a form of the tests' own
+(`tests/wire/github/guest.rs`), and run-once.sh is drover's own name for a script of the operator's."""
 
 import base64
 import json

@@ -1,7 +1,7 @@
 //! The fake's scale-set service, after GitHub's public client of it; no schema tells of it.
 
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -20,6 +20,10 @@ pub struct Scale {
     pub owner: Option<String>,
     /// Sessions that were opened, renewed and closed.
     pub sessions: (u32, u32, u32),
+    /// When each was opened.
+    pub opened: Vec<Instant>,
+    /// What all polls are refused with; none where they are answered.
+    pub refuses: Option<u16>,
     /// So many polls from here on are answered by a gateway that has no server.
     pub broken: u32,
     /// The next poll is told that its login has ended.
@@ -112,6 +116,9 @@ pub fn poll(state: &Arc<Mutex<State>>, request: &Request) -> Option<Reply> {
     if request.header("accept") != ACCEPTED {
         return Some(reply(400, &json!({ "message": "no version of the API is accepted" })));
     }
+    if let Some(status) = guard.scale.refuses {
+        return Some(reply(status, &Value::Null));
+    }
     if guard.scale.broken > 0 {
         guard.scale.broken -= 1;
         return Some(reply(502, &Value::Null));
@@ -182,6 +189,7 @@ pub fn answer(state: &mut State, request: &Request) -> Option<Reply> {
         ("POST", "/5/sessions") => {
             state.scale.owner = body["ownerName"].as_str().map(str::to_owned);
             state.scale.sessions.0 += 1;
+            state.scale.opened.push(Instant::now());
             (200, state.scale.session())
         }
         ("PATCH", "/5/sessions/s-1") => {

@@ -1,7 +1,12 @@
 #!/usr/bin/env python3
 """Stands for `java` where Jenkins' agent is started: a small agent that is told builds over one
 connection, a JSON object a line. Inbound it connects as `agent.jar -webSocket` does, with its name
-and secret in headers; started by Jenkins' SSH launcher it speaks over its standard streams."""
+and secret in headers; started by Jenkins' SSH launcher it speaks over its standard streams.
+
+How it is started and connects follows remoting 3355.v388858a_47b_33, in `src/main/java`:
+`hudson/remoting/Launcher.java` (the options), `hudson/remoting/Engine.java` (`wsagents/` and what it is
+asked with), `hudson/remoting/Capability.java` and `org/jenkinsci/remoting/engine/JnlpConnectionState.java`
+(the names of the headers). What is spoken then is a form of the tests' own: remoting sends Java's objects."""
 
 import json
 import os

@@ -148,6 +148,10 @@ fn answer(shared: &Arc<Shared>, request: &Request) -> Option<Answer> {
     if !known {
         return Some(Answer::page(403, "Authentication required"));
     }
+    let (denies, formless) = {
+        let state = shared.state();
+        (state.denies, state.formless)
+    };
     let english = request.header("accept-language").starts_with("en");
     let parts: Vec<&str> = request.path.split('/').collect();
     match (request.method.as_str(), parts.as_slice()) {
@@ -167,6 +171,13 @@ fn answer(shared: &Arc<Shared>, request: &Request) -> Option<Answer> {
             Some(if old { Answer::page(404, "Not Found") } else { jnlp(name) })
         }
         ("GET", ["computer", name, "slave-agent.jnlp"]) => Some(jnlp(name)),
+        // `ComputerSet/new.jelly` has `Computer.CREATE` as its permission, as both of these check it.
+        ("GET", ["computer", "new"]) if !denies => Some(Answer::page(200, "New node")),
+        ("GET", ["computer", "new"]) | ("POST", ["computer", "createItem" | "doCreateItem"])
+            if denies =>
+        {
+            Some(Answer::page(403, "drover is missing the Agent/Create permission"))
+        }
         ("POST", ["computer", "createItem"]) => {
             let old = shared.state().old;
             let known = request.header("content-type").starts_with("application/xml");
@@ -180,6 +191,9 @@ fn answer(shared: &Arc<Shared>, request: &Request) -> Option<Answer> {
                 return Some(Answer::page(404, "Not Found"));
             }
             create(shared, name, &request.body)
+        }
+        ("POST", ["computer", "doCreateItem"]) if formless => {
+            Some(Answer::page(400, "Error: No such type"))
         }
         ("POST", ["computer", "doCreateItem"]) => {
             let form = pairs(&request.body);

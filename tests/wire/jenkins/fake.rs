@@ -72,6 +72,10 @@ pub struct State {
     pub starts: bool,
     /// Whether nodes can be made by form alone, as on older controllers.
     pub old: bool,
+    /// Whether it refuses its form, too, as one does that is older still.
+    pub formless: bool,
+    /// Whether the login may make no nodes.
+    pub denies: bool,
     /// How many answers to a node's making get lost, after it was made.
     pub loses: u32,
     /// Whether the next answer to a node's making is held back, after it was made.

@@ -3,6 +3,7 @@
 mod door;
 mod fake;
 mod launch;
+mod signs;
 
 use std::time::Instant;
 

@@ -27,6 +27,8 @@ const SILENT_LOOKS: u32 = 3;
 pub(super) enum Told<'a> {
     /// It has this row.
     Row(&'a RowSight),
+    /// It says that a job is on it, was asked for that very row, and does not have it.
+    Removed(&'a RowSight),
     /// It had all jobs that it is given.
     Done,
     /// The source was asked for that very row and does not have it.
@@ -58,6 +60,7 @@ impl<'a> Answers<'a> {
     /// What it says of one.
     pub fn told(&self, name: &RunnerName) -> Told<'a> {
         match self.rows.get(name) {
+            Some(row) if self.sight.removed.contains(name) => Told::Removed(row),
             Some(row) => Told::Row(row),
             None if self.sight.done.contains(name) => Told::Done,
             None if self.sight.gone.contains(name) => Told::Gone,
@@ -216,7 +219,7 @@ impl SourceMind {
         }
         let unended = seen.jobs > 0 && runner.kept.ended.is_none();
         let (lost, job) = match told {
-            Told::Row(row) => (row.jobs > 0, row.job.clone()),
+            Told::Row(row) | Told::Removed(row) => (row.jobs > 0, row.job.clone()),
             Told::Done => (false, None),
             // What is not there now says nothing of a runner that was made elsewhere.
             Told::Gone => (unended && !here, None),

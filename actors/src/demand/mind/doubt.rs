@@ -79,22 +79,28 @@ impl SourceMind {
         true
     }
 
-    /// A runner with a job is not connected to its source.
+    /// A runner with a job is not connected to its source; `removed` where the source was asked for that
+    /// very row and does not have it.
+    ///
+    /// One that is away may come back, and its guest is asked late. One whose row is removed cannot: its
+    /// guest is asked at once, and the guest's word decides as it does of any other.
     pub(super) fn miss_connection(
         &mut self,
         name: &RunnerName,
         runner: &Runner,
+        removed: bool,
         now: Now,
         out: &mut Vec<Effect>,
     ) {
         let (looked, id) = (self.looked, &self.spec.id);
         let Some(seen) = self.seen.get_mut(name) else { return };
         let since = *seen.away.get_or_insert(now.mono);
-        if now.mono - since < AWAY {
+        let long = now.mono - since >= AWAY;
+        if !long && !removed {
             return;
         }
         let (agent, lease) = (runner.kept.entry.agent.clone(), runner.kept.entry.lease.clone());
-        if !std::mem::replace(&mut seen.lost, true) {
+        if long && !std::mem::replace(&mut seen.lost, true) {
             tracing::warn!(
                 source = %id, runner = %name, agent = %agent,
                 "runner with a job is not connected since {} s: drover leaves its machine until its \
@@ -108,10 +114,18 @@ impl SourceMind {
         match runner.kept.ended {
             Some(end) if !seen.may_run_on(end) && looked >= Some(end.at + SETTLES) => {
                 seen.settled = true;
-                let text = format!(
-                    "its runner is not connected to source `{id}` since {} s, and had a job",
-                    (now.mono - since).as_secs()
-                );
+                if !std::mem::replace(&mut seen.lost, true) {
+                    let (agent, job) = (agent.clone(), seen.job.clone());
+                    out.push(Effect::Lost { runner: name.clone(), agent, job });
+                }
+                let text = if removed {
+                    format!("its runner ended with a job on it, and source `{id}` has no row of it")
+                } else {
+                    format!(
+                        "its runner is not connected to source `{id}` since {} s, and had a job",
+                        (now.mono - since).as_secs()
+                    )
+                };
                 out.push(Effect::Fail(agent, lease, text));
             }
             Some(_) => {}

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::demand::mind::absent::Told;
-use crate::demand::mind::trouble::Trouble;
 use crate::demand::mind::{Effect, Runner, SourceMind};
 use crate::demand::runners::{End, Kept};
 use crate::demand::seen::Seen;
@@ -37,14 +36,15 @@ impl SourceMind {
     ) {
         let Kept { entry, hired, .. } = &runner.kept;
         let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
-        let row = if let Told::Row(row) = told { Some(row) } else { None };
+        let row = if let Told::Row(row) | Told::Removed(row) = told { Some(row) } else { None };
         let seen = self.seen.entry(name.clone()).or_insert_with(|| Seen::of(runner, row));
         seen.held = true;
         if seen.settled {
             return;
         }
-        let row = match told {
-            Told::Row(row) => row,
+        let (row, removed) = match told {
+            Told::Row(row) => (row, false),
+            Told::Removed(row) => (row, true),
             // A look that began while it was being made says nothing.
             Told::Done if seen.listed || hired.is_some_and(|at| self.looked >= Some(at)) => {
                 seen.settled = true;
@@ -68,7 +68,7 @@ impl SourceMind {
         }
         let done = self.spec.single && seen.began >= runner.most;
         if row.online || row.jobs > 0 {
-            self.trouble = Trouble::default();
+            self.trouble.pass();
             seen.online.get_or_insert(now.mono);
         }
         if row.node.shut == Shut::Quiet && !seen.quiet {
@@ -89,7 +89,7 @@ impl SourceMind {
                 seen.away = None;
                 seen.doubted.rest();
             } else {
-                self.miss_connection(name, runner, now, out);
+                self.miss_connection(name, runner, removed, now, out);
             }
             return;
         }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::demand::mind::{Outage, PAUSE_LONGEST};
+use crate::demand::mind::{Outage, PAUSE_LONGEST, SourceMind};
 use crate::demand::spec::SourceSpec;
 use crate::fault::Fault;
 use crate::time::{Moment, Now};
@@ -20,6 +20,8 @@ pub(super) struct Trouble {
     pub until: Option<Moment>,
     /// Since when its source lets none be made, and why.
     pub refused: Option<Outage>,
+    /// What the last look found against it.
+    found: Option<String>,
     /// Whether its source is seen to be against it.
     shut: bool,
     /// When that was looked at last, and whether such a look is under way.
@@ -29,7 +31,7 @@ pub(super) struct Trouble {
 impl Trouble {
     /// Whether nothing is wanted.
     pub fn holds(&self) -> bool {
-        self.until.is_some() || self.shut
+        self.until.is_some() || self.shut || self.found.is_some()
     }
 
     /// Whether the next runner is a trial: one of a kind is enough to learn how it goes.
@@ -49,6 +51,28 @@ impl Trouble {
         );
     }
 
+    /// A runner works: nothing is against others but what looks find themselves.
+    pub fn pass(&mut self) {
+        let found = self.found.take();
+        let refused = self.refused.take().filter(|_| found.is_some());
+        *self = Self { found, refused, ..Self::default() };
+    }
+
+    /// What a look found that keeps runners from being made stands until a look does not find it. Gives
+    /// whether that is another than what the last look found.
+    pub fn find(&mut self, found: Option<&str>, now: Now) -> bool {
+        let is_news = self.found.as_deref() != found;
+        if let Some(text) = found {
+            self.refuse(text, now);
+        } else if is_news {
+            // Without a refusal nothing would ever look again whether its source is against runners.
+            self.refused = None;
+            self.shut = false;
+        }
+        self.found = found.map(str::to_owned);
+        is_news
+    }
+
     /// Its source did not let a runner be made.
     pub fn refuse(&mut self, text: &str, now: Now) {
         let refused =
@@ -61,7 +85,8 @@ impl Trouble {
     pub fn wants_proof(&mut self, poll: Duration, now: Moment) -> bool {
         let pause = poll.max(PROVE_PAUSE);
         let rests = self.proof.is_some_and(|(at, under_way)| under_way || now - at < pause);
-        if self.refused.is_none() || rests {
+        // What looks find needs no other proof.
+        if self.refused.is_none() || self.found.is_some() || rests {
             return false;
         }
         self.proof = Some((now, true));
@@ -74,7 +99,7 @@ impl Trouble {
         if let Some((_, under_way)) = &mut self.proof {
             *under_way = false;
         }
-        let Some(refused) = &mut self.refused else { return };
+        let Some(refused) = self.refused.as_mut().filter(|_| self.found.is_none()) else { return };
         match obstacle {
             Ok(Some(text)) => {
                 self.shut = true;
@@ -83,6 +108,20 @@ impl Trouble {
             Ok(None) if std::mem::take(&mut self.shut) => self.until = None,
             // One that does not answer says nothing of it.
             Ok(None) | Err(_) => {}
+        }
+    }
+}
+
+impl SourceMind {
+    /// Takes in what a look found that keeps runners from being made, and tells of it where it changed.
+    pub(super) fn find(&mut self, obstacle: Option<&str>, now: Now) {
+        if !self.trouble.find(obstacle, now) {
+            return;
+        }
+        let source = &self.spec.id;
+        match obstacle {
+            Some(error) => tracing::warn!(source = %source, error, "source lets no runner be made"),
+            None => tracing::info!(source = %source, "source lets runners be made again"),
         }
     }
 }

@@ -1,0 +1,71 @@
+//! What looks themselves find that keeps runners from being made.
+
+use super::*;
+
+/// A look at a source with two jobs, which finds this.
+fn finds(play: &mut Play, obstacle: Option<&str>) -> Vec<String> {
+    let obstacle = obstacle.map(str::to_owned);
+    told(&play.look(Ok(SourceSight { obstacle, ..sight(&[], &[&["linux"], &["linux"]]) })))
+}
+
+/// Since when it is told to let no runner be made, and why.
+fn refusal(play: &Play) -> Option<(WallTime, String)> {
+    play.mind.picture(0).refused
+}
+
+// Invariant: what a look finds against runners is told as long as looks find it, and costs no machine.
+
+#[test]
+fn what_a_look_finds_against_runners_is_told_and_nothing_is_wanted_until_it_is_found_no_more() {
+    let mut play = Play::new(spec());
+    assert_eq!(finds(&mut play, Some("403: it lacks a right")), ["wants [] on []"]);
+    let first = at(play.now).wall;
+    assert_eq!(refusal(&play), Some((first, "403: it lacks a right".to_owned())));
+    // A trial knows less than the look.
+    play.mind.proven(Ok(None), &play.runners, &mut Vec::new());
+    for _ in 0..100 {
+        assert_eq!(finds(&mut play, Some("it is too old")), ["wants [] on []"]);
+    }
+    assert_eq!(refusal(&play), Some((first, "it is too old".to_owned())), "since the first");
+    assert_eq!(finds(&mut play, None), ["wants [2] on []"], "at once");
+    assert_eq!((refusal(&play), play.mind.unserved()), (None, 0));
+}
+
+#[test]
+fn a_runner_that_works_ends_what_was_refused_and_not_what_looks_find() {
+    let mut play = refusing();
+    play.hire(2);
+    let works = |obstacle: Option<&str>| {
+        let obstacle = obstacle.map(str::to_owned);
+        Ok(SourceSight { obstacle, ..sight(&[(2, true, 1)], &[]) })
+    };
+    play.look(works(Some("no node can be made")));
+    assert_eq!(refusal(&play).map(|(_, text)| text).as_deref(), Some("no node can be made"));
+    assert_eq!(play.mind.unserved(), 0, "one works");
+    play.look(works(None));
+    assert_eq!(refusal(&play), None);
+}
+
+#[test]
+fn a_source_that_refused_a_runner_is_tried_again_when_a_look_finds_no_more_against_it() {
+    let mut play = refusing();
+    let lacks = "it lacks a right".to_owned();
+    play.mind.proven(Ok(Some(lacks)), &play.runners, &mut Vec::new());
+    finds(&mut play, Some("it is too old"));
+    let effects = (0..20).flat_map(|_| finds(&mut play, None)).collect::<Vec<_>>();
+    assert!(effects.contains(&"wants [2] on []".to_owned()), "{effects:?}");
+}
+
+// Invariant: it is logged where it changed, and not at every look.
+
+#[test]
+fn what_a_look_finds_is_news_once() {
+    let mut trouble = Trouble::default();
+    let mut find = |found| trouble.find(found, at(0));
+    let all = [Some("a"), Some("a"), Some("b"), Some("b"), None, None, Some("a")];
+    assert_eq!(all.map(&mut find), [true, false, true, false, true, false, true]);
+    let mut trouble = Trouble::default();
+    trouble.refuse("another reason", at(0));
+    assert!(!trouble.find(None, at(0)), "a refusal is not what looks found");
+    assert!(trouble.is_on_trial());
+}

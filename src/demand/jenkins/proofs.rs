@@ -1,0 +1,64 @@
+//! What can be proven of a Jenkins without changing anything there.
+
+use drover_actors::ports::SourceSight;
+
+use super::sight::{Computer, Memory, NODES, Nodes, QUEUE, Queue};
+use super::{CREATE, Jenkins, LEAST, SIGN, is_older};
+use crate::demand::error::DemandError;
+use crate::demand::proof::Proof;
+
+/// What only doing it would prove.
+const UNTRIED: &str = "removing nodes, reading their secrets and taking them offline is not tried here; it needs \
+                       Agent/Delete, Agent/Connect and Agent/Disconnect";
+
+impl Jenkins {
+    pub(super) async fn proofs(&self, found: &mut Vec<Proof>) -> Result<(), DemandError> {
+        let nodes: Nodes = self.client.read(NODES).await?;
+        found.push(version(self.client.version().as_deref()));
+        found.push(Proof::ok("login", "is accepted"));
+        let about = "making nodes";
+        found.push(match self.may_make().await? {
+            Some(true) => Proof::ok(about, "the login may"),
+            Some(false) => Proof::fail(
+                about,
+                format!("the login may not: it lacks {CREATE}"),
+                format!("give the user of `credentialsId` {CREATE} in Jenkins"),
+            ),
+            None => Proof::warn(
+                about,
+                "whether the login may cannot be seen: only making one would prove it",
+                format!("make sure that the user of `credentialsId` has {CREATE} in Jenkins"),
+            ),
+        });
+        found.push(Proof::ok("rights", UNTRIED));
+        let queue: Queue = self.client.read(QUEUE).await?;
+        let waiting = Memory::default().read(queue, &nodes);
+        if waiting.nameless {
+            let text =
+                format!("are not told while Jenkins has no node: drover makes `{SIGN}` then");
+            found.push(Proof::ok("labels", text));
+        }
+        let rows = nodes.computer.iter().filter_map(Computer::row).collect();
+        let sight = SourceSight { rows, jobs: waiting.jobs, ..SourceSight::default() };
+        found.push(Proof::seen(&sight));
+        Ok(())
+    }
+}
+
+/// What its version is good for.
+fn version(told: Option<&str>) -> Proof {
+    let about = "version";
+    match told {
+        Some(told) if is_older(told) => Proof::warn(
+            about,
+            format!("Jenkins {told} does not make nodes from XML: drover sends it its own form"),
+            format!("update it to {LEAST} or later"),
+        ),
+        Some(told) => Proof::ok(about, format!("Jenkins {told}")),
+        None => Proof::warn(
+            about,
+            "it does not tell its version (X-Jenkins)",
+            "look whether `url` and `kind` are right",
+        ),
+    }
+}
