@@ -275,7 +275,7 @@ impl Doubts {
     pub fn no_way<'a>(&self, clouds: impl Iterator<Item = &'a CloudId>) -> String {
         let ways = clouds.map(|cloud| match self.cloud_down(cloud) {
             Some(why) => format!("cloud {cloud}: {why}"),
-            None => format!("cloud {cloud} is not used"),
+            None => format!("cloud {cloud}: not tried yet, or not configured any more"),
         });
         let ways: Vec<String> = ways.collect();
         if ways.is_empty() { "no cloud leads here".to_owned() } else { ways.join("; ") }

@@ -412,6 +412,9 @@ impl Ledger {
             Body::LeaseEnded { lease, why, cause } => self.end_lease(lease, why, cause, at),
             Body::OverrideSet { agent, change } => self.set_override(agent, *change),
             Body::HoldSet { agent, hold, until, next, why } => {
+                if until.is_some() {
+                    self.with(agent, |entry| entry.reach("Held", at));
+                }
                 self.set_hold(agent, hold.as_deref(), *until);
                 if let Some(why) = why {
                     self.wishes(agent).held_why = Some(why.clone());
@@ -507,7 +510,7 @@ impl Ledger {
         wishes.held_why = wishes.held_why.take().filter(|_| hold.is_some());
         if let Some(entry) = self.agents.get_mut(agent).filter(|_| until.is_some()) {
             // Its phase is told too, and may be lost when this is not. Nobody else comes after it.
-            (entry.state, entry.since) = ("Held".into(), None);
+            entry.state = "Held".into();
             entry.expelling.clear();
         }
     }

@@ -241,20 +241,11 @@ impl TemplateSpec {
         Self { trial: true, ..self.clone() }
     }
 
-    /// What it answers to: its key and its display name, each alone and behind its cloud.
-    pub fn names(&self) -> BTreeSet<String> {
-        let behind_cloud = format!("{}/{}", self.id.cloud, self.name);
-        [self.id.name.to_string(), self.id.to_string(), self.name.clone(), behind_cloud].into()
-    }
-
-    /// Whether `text` is one of these.
-    pub fn answers_to(&self, text: &str) -> bool {
-        let own = |name: &str| name == text;
-        let behind = |name: &str| {
-            let cloud = self.id.cloud.as_str();
-            text.strip_prefix(cloud).and_then(|rest| rest.strip_prefix('/')) == Some(name)
-        };
-        [&*self.id.name, self.name.as_str()].into_iter().any(|name| own(name) || behind(name))
+    /// Whether `text` is its display name, alone or behind its cloud.
+    pub fn is_called(&self, text: &str) -> bool {
+        let behind =
+            text.strip_prefix(self.id.cloud.as_str()).and_then(|rest| rest.strip_prefix('/'));
+        text == self.name || behind == Some(self.name.as_str())
     }
 
     /// Which version of a template it is: a digest of everything that an agent's way to being ready

@@ -395,16 +395,22 @@ impl Service {
         self.notifier.stopping(&stop::status(self.stop_timeout));
         let (reply, drained) = oneshot::channel();
         self.home.wishes.do_send(HerdCommand::Drain { policy: self.on_stop, reply });
+        let (view, notifier) = (Arc::clone(&self.view), self.notifier);
+        let tell = move || {
+            let agents = stop::named(&view.agents());
+            tracing::info!(agents, "drover waits for what must not be cut");
+            notifier.status(&format!("waits for what must not be cut; agents {agents}"));
+        };
         tokio::select! {
             biased;
             given_up = self.home.given_up.recv() => return self.gave_up(given_up).await,
             fault = &mut self.journal_ended => return self.unjournalled(fault.ok()).await,
             () = signals.terminated() => tracing::warn!("stopped at once"),
-            is_drained = stop::is_drained(drained, self.stop_timeout) => if is_drained {
+            is_drained = stop::is_drained(drained, self.stop_timeout, tell) => if is_drained {
                 tracing::info!("drained");
             } else {
-                let agents = self.view.agents().len();
-                tracing::warn!("{}", stop::time_over(self.stop_timeout, agents));
+                let agents = self.view.agents();
+                tracing::warn!("{}", stop::time_over(self.stop_timeout, &agents));
             },
         }
         self.web.stop().await;

@@ -5,6 +5,7 @@
 //! `lease -- CMD` exits as CMD, `run` also with 70 and 74 ([`app::RunError::exit_code`](crate::app::RunError::exit_code)).
 //! Commands that start a service hand over to [`service`]; all others talk to a running one.
 
+mod check;
 mod client;
 mod doctor;
 mod events;
@@ -25,6 +26,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use serde_json::json;
 
 use crate::causes::chain;
 
@@ -89,7 +91,7 @@ pub fn main() -> ExitCode {
         Command::Run(options) => service::run(&cli.global, options),
         Command::Demo(options) => service::demo(options),
         Command::Sim(options) => service::sim(options),
-        Command::Check(options) => service::check(&cli.global, options),
+        Command::Check(options) => check::check(&cli.global, &options),
         Command::Schema => print_schema(),
         Command::Template { action: TemplateAction::Copy(options) } => {
             service::copy(&cli.global, &options)
@@ -134,7 +136,7 @@ fn print_schema() -> ExitCode {
 
 /// Runs a command that talks to a running service.
 fn ask(cli: Cli) -> ExitCode {
-    let mut stderr = io::stderr();
+    let (mut stderr, json) = (io::stderr(), cli.global.json);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
         Ok(runtime) => {
@@ -150,9 +152,14 @@ fn ask(cli: Cli) -> ExitCode {
             ExitCode::from(1)
         }
         Err(error) => {
+            let (code, text) = (error.exit_code(), chain(&error));
+            let told = match json {
+                true => json!({ "error": { "code": code, "text": text } }).to_string(),
+                false => format!("drover: {text}"),
+            };
             // Nothing is left to tell it to when even this fails.
-            let _ = writeln!(stderr, "drover: {}", chain(&error));
-            ExitCode::from(error.exit_code())
+            let _ = writeln!(stderr, "{told}");
+            ExitCode::from(code)
         }
     }
 }

@@ -111,9 +111,9 @@ pub enum Command {
     },
     /// Show why something waits, in numbers, and what keeps templates from each node
     Why {
-        /// A template, a source, a lease, or a job (its id, its name, or SOURCE/ID) [default: all
-        /// templates]
-        #[arg(value_name = "TEMPLATE|SOURCE|LEASE|JOB")]
+        /// A template, a source, a lease, an agent, a node, or a job (its id, its name, or
+        /// SOURCE/ID) [default: all templates]
+        #[arg(value_name = "TEMPLATE|SOURCE|LEASE|AGENT|NODE|JOB")]
         of: Option<String>,
     },
     /// List jobs of CI systems that wait, run, or are left alone
@@ -273,6 +273,9 @@ pub struct RunOptions {
     /// Directory of the journal [default: $STATE_DIRECTORY, else /var/lib/drover]
     #[arg(long, value_name = "DIR", env = "DROVER_STATE_DIR")]
     pub state_dir: Option<PathBuf>,
+    /// Be killed with this parent process
+    #[arg(long, value_name = "PID", hide = true)]
+    pub die_with: Option<u32>,
 }
 
 /// Options of `demo`.

@@ -7,19 +7,19 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::{
-    CheckOptions, CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions,
-};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+
+use super::{CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions};
 use crate::causes::chain;
 use crate::config::{self, Checked, Copied, Environment};
 use crate::sim::{self, guests, spec};
-use crate::{app, demo, pve, telemetry};
+use crate::{app, demo, telemetry};
 
 /// Where the configuration is when nothing is said.
 pub const DEFAULT_CONFIG: &str = "/etc/drover";
 
-const FAILED: u8 = 1;
-const USAGE: u8 = 2;
+pub(super) const FAILED: u8 = 1;
+pub(super) const USAGE: u8 = 2;
 
 pub(super) fn config_path(global: &Global) -> PathBuf {
     global.config.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_CONFIG))
@@ -48,6 +48,14 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, ExitCode> {
 
 /// Runs the service.
 pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
+    if let Some(parent) = options.die_with {
+        let signal = set_parent_process_death_signal(Some(Signal::KILL));
+        // It may be gone already, and then nobody sends the signal any more.
+        let is_there = getppid().is_some_and(|now| now.as_raw_pid().unsigned_abs() == parent);
+        if signal.is_err() || !is_there {
+            return ExitCode::from(FAILED);
+        }
+    }
     let settings = app::Settings {
         config: config_path(global),
         strict: options.strict,
@@ -180,40 +188,4 @@ pub(super) fn replace(file: &Path, text: &str) -> std::io::Result<()> {
         let _ = std::fs::remove_file(&beside);
     }
     done
-}
-
-/// Checks the configuration, and with `--connect` every cloud in it.
-pub(super) fn check(global: &Global, options: CheckOptions) -> ExitCode {
-    let path = options.file.clone().unwrap_or_else(|| config_path(global));
-    let checked = match load(&path) {
-        Ok(checked) => checked,
-        Err(code) => return code,
-    };
-    println!(
-        "{}: ok, clouds: {}, templates: {}",
-        path.display(),
-        checked.herd.clouds.len(),
-        checked.herd.templates.len()
-    );
-    if let Some(period) = checked.service.reconcile_period {
-        println!("{}", super::tables::every_cloud(period.as_secs()));
-    }
-    if !options.connect {
-        return ExitCode::SUCCESS;
-    }
-    let runtime = match runtime() {
-        Ok(runtime) => runtime,
-        Err(code) => return code,
-    };
-    let mut all_well = true;
-    for (cloud, connection) in &checked.connections {
-        match runtime.block_on(pve::probe(cloud, connection)) {
-            Ok(version) => println!("cloud {cloud}: Proxmox VE {version}"),
-            Err(error) => {
-                all_well = false;
-                println!("cloud {cloud}: {error}");
-            }
-        }
-    }
-    ExitCode::from(if all_well { 0 } else { FAILED })
 }

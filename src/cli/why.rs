@@ -116,7 +116,7 @@ fn kind(one: &KindOut) -> String {
     text += &format!("\n    why: {}\n", clean(&one.why));
     match one.estimate_seconds {
         Some(seconds) => text += &format!("    in about {seconds} s: {}\n", clean(&one.estimate)),
-        None => text += &format!("    when is not known: {}\n", clean(&one.estimate)),
+        None => text += &format!("    when: {}\n", clean(&one.estimate)),
     }
     for one in &one.serve {
         let of = one.cap.map(|cap| format!(" of {cap}")).unwrap_or_default();

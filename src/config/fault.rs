@@ -5,6 +5,7 @@
 use std::fmt;
 
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity};
+use serde::Serialize;
 
 use super::source::Sources;
 
@@ -56,6 +57,36 @@ impl Fault {
         self.help = Some(help.into());
         self
     }
+
+    /// The same as scripts read it.
+    pub fn told(&self, sources: &Sources) -> ToldFault {
+        let file = self.place.and_then(|place| sources.file(place.file));
+        ToldFault {
+            file: file.map(|file| file.name.clone()),
+            line: self.place.map(|place| place.line),
+            column: self.place.map(|place| place.column),
+            key: Some(self.path.clone()).filter(|key| !key.is_empty()),
+            what: self.message.clone(),
+            help: self.help.clone(),
+        }
+    }
+}
+
+/// A fault or a warning as scripts read it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ToldFault {
+    /// The file; null for a variable of the environment or something missing altogether.
+    pub file: Option<String>,
+    /// The line, from 1.
+    pub line: Option<usize>,
+    /// The column in characters, from 1.
+    pub column: Option<usize>,
+    /// The key, or the variable's name.
+    pub key: Option<String>,
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub help: Option<String>,
 }
 
 impl fmt::Display for Fault {

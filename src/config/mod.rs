@@ -49,7 +49,7 @@ pub use copy::{Copied, CopyError, Wish, copy};
 pub use credential::SshKeySpec;
 pub use demand::SourceConnection;
 pub use environment::Environment;
-pub use fault::{Fault, Place, render, render_warnings};
+pub use fault::{Fault, Place, ToldFault, render, render_warnings};
 pub(crate) use keys::nearest;
 pub use prepare::Uploads;
 pub use schema::schema;
@@ -110,6 +110,11 @@ impl Checked {
         }
         render_warnings(&self.warnings, &self.sources)
     }
+
+    /// The warnings as scripts read them.
+    pub fn told_warnings(&self) -> Vec<ToldFault> {
+        self.warnings.iter().map(|warning| warning.told(&self.sources)).collect()
+    }
 }
 
 /// Why there is no configuration.
@@ -169,6 +174,21 @@ impl LoadError {
             Self::Missing { what, help } => format!("{what}\n  help: {help}\n"),
             Self::Faults { faults, sources } => format!("{}\n{self}\n", render(faults, sources)),
             Self::Io { source, .. } => format!("{self}: {source}\n  help: {}\n", help(source)),
+        }
+    }
+
+    /// All faults as scripts read them.
+    pub fn told(&self) -> Vec<ToldFault> {
+        let alone = |what: String, help: &str| {
+            let (file, line, column, key) = (None, None, None, None);
+            vec![ToldFault { file, line, column, key, what, help: Some(help.to_owned()) }]
+        };
+        match self {
+            Self::Missing { what, help } => alone(what.clone(), help),
+            Self::Faults { faults, sources } => {
+                faults.iter().map(|fault| fault.told(sources)).collect()
+            }
+            Self::Io { source, .. } => alone(format!("{self}: {source}"), help(source)),
         }
     }
 

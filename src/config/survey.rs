@@ -353,10 +353,15 @@ fn same_names(
         if name.is_empty() {
             continue;
         }
+        if cloud.is_some() && name.contains('/') {
+            let fault = layer.fault("name", "a name has no `/`: leases write `cloud/template`");
+            faults.push(fault.help("write it without"));
+        }
         let first = *seen.entry((cloud, name)).or_insert(&layer.path);
         if first != layer.path {
             let message = format!("`{first}` is called `{name}` too");
             faults.push(layer.fault("name", message).help("give each its own name"));
+            continue;
         }
         // Leases name a template by its key or its name.
         let other = templates.get(name).filter(|other| {

@@ -5,6 +5,7 @@
 
 pub mod board;
 pub mod jobs;
+mod leftovers;
 mod show;
 mod stage;
 pub mod waterfall;

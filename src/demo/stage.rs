@@ -16,6 +16,7 @@ use tokio::net::UnixDatagram;
 use tokio::process::{Child, ChildStdout, Command};
 
 use super::jobs::{self, Fate, Job};
+use super::leftovers;
 use super::show::Show;
 use super::{Outcome, PATIENCE};
 use crate::clock;
@@ -82,8 +83,10 @@ impl Stage {
     /// # Errors
     /// [`DemoError`].
     pub async fn set(seed: u64, keep: bool) -> Result<Self, DemoError> {
-        let folder =
-            tempfile::Builder::new().prefix("drover-demo-").tempdir().map_err(DemoError::system)?;
+        leftovers::sweep(&std::env::temp_dir(), Path::new("/proc"));
+        let folder = tempfile::Builder::new().prefix(leftovers::PREFIX).tempdir();
+        let folder = folder.map_err(DemoError::system)?;
+        leftovers::own(folder.path()).map_err(DemoError::system)?;
         let secret = uuid::Uuid::new_v4().to_string();
         let spec = ClusterSpec::three_nodes(&uuid::Uuid::new_v4().to_string(), &secret);
         let mut options = ProcessOptions::new(folder.path().join("guests"));
@@ -171,6 +174,8 @@ impl Stage {
             .map_err(DemoError::system)?;
         let mut command = self.drover();
         command.arg("--config").arg(self.folder.path().join("drover.yaml")).arg("run");
+        // Its cluster is in this process: without it there is nothing to end in order.
+        command.arg("--die-with").arg(std::process::id().to_string());
         command.env("NOTIFY_SOCKET", self.folder.path().join("notify"));
         command.stdout(Stdio::null()).stderr(log);
         self.service = Some(command.spawn().map_err(DemoError::system)?);
@@ -324,6 +329,7 @@ impl Stage {
         drop(self.simulation);
         drop(self.guests);
         if self.keep {
+            leftovers::keep(self.folder.path());
             show.say(&format!("kept: {}", self.folder.keep().display()));
         } else {
             self.folder.close().map_err(DemoError::system)?;

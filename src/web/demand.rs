@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use super::nodes::{self, WhyOut};
 use super::problem::printable;
 use super::shapes::rfc3339;
-use super::{Problem, State};
+use super::{Problem, State, subjects};
 use crate::config::nearest;
 use crate::view::View;
 
@@ -193,7 +193,7 @@ impl JobOut {
 
 impl WhySubjectOut {
     /// How something stands, and nothing else.
-    fn of(subject: String, state: Option<String>) -> Self {
+    pub(super) fn of(subject: String, state: Option<String>) -> Self {
         Self { subject, state, account: None, templates: Vec::new(), jobs: Vec::new() }
     }
 }
@@ -218,7 +218,8 @@ impl From<&Kind> for KindOut {
     fn from(one: &Kind) -> Self {
         let (estimate_seconds, estimate) = match &one.estimate {
             Estimate::In(span, text) => (Some(span.as_secs_f64().ceil() as u64), text.clone()),
-            Estimate::Unknown(text) => (None, text.clone()),
+            Estimate::Never(until) => (None, format!("never, until {until}")),
+            Estimate::Unknown(text) => (None, format!("not known: {text}")),
         };
         let others = one.others.iter();
         let others =
@@ -302,10 +303,10 @@ fn running_of(one: &SourceJobs) -> impl Iterator<Item = JobOut> {
     })
 }
 
-/// Why a job, a source, a lease or a template waits.
+/// Why a job, a source, a lease or a template waits, and how an agent or a node stands.
 #[utoipa::path(
     get, path = "/v1/why",
-    params(("of" = String, Query, description = "a template, a source (or `leases`), a lease, a job's id or name, or `source/job`")),
+    params(("of" = String, Query, description = "a template, a source (or `leases`), a lease, an agent, a node, a job's id or name, or `source/job`")),
     responses(
         (status = 200, body = WhySubjectOut),
         (status = 404, body = Problem),
@@ -319,10 +320,7 @@ pub(super) async fn why(
     let of = query.into_inner().of;
     let view = &state.doors.view;
     if view.templates().iter().any(|one| one.template.answers_to(&of)) {
-        let one = nodes::why_of(&state, &of).await?;
-        let subject = format!("template {}", one.template);
-        let templates = vec![one];
-        return Ok(web::Json(WhySubjectOut { templates, ..WhySubjectOut::of(subject, None) }));
+        return Ok(web::Json(of_template(nodes::why_of(&state, &of).await?)));
     }
     let source = SourceId::new(&*of);
     let silent = view.sources().into_iter().find(|one| one.source == source);
@@ -347,7 +345,23 @@ pub(super) async fn why(
         }
         return told(&state, subject, stands, Subject::Lease(lease)).await.map(web::Json);
     }
-    of_job(&state, &of).await.map(web::Json)
+    if let Some(one) = subjects::agent(view, &of) {
+        return Ok(web::Json(one));
+    }
+    match of_job(&state, &of).await {
+        // The herd knows templates by their display names, too, and clusters are read for what is
+        // nothing else.
+        Err(problem) if problem.status == 404 => match nodes::why_of(&state, &of).await {
+            Ok(one) => Ok(web::Json(of_template(one))),
+            Err(_) => subjects::node(&state, &of).await?.map(web::Json).ok_or(problem),
+        },
+        found => found.map(web::Json),
+    }
+}
+
+fn of_template(one: WhyOut) -> WhySubjectOut {
+    let subject = format!("template {}", one.template);
+    WhySubjectOut { templates: vec![one], ..WhySubjectOut::of(subject, None) }
 }
 
 /// Since when a source can not be looked at, and why.

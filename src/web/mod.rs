@@ -31,6 +31,7 @@ mod server;
 pub mod shapes;
 mod share;
 pub mod sources;
+mod subjects;
 mod templates;
 mod told;
 

@@ -241,7 +241,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let findings = vec![
                 found(Does::Destroy, 10_417, "10417 is an orphan of agent `a7`: is retired"),
                 found(Does::Follow, 10_418, "10418 of agent `a1` moved from `pve1` to `pve2`"),
-                Finding::told("node `pve3` is offline since 4 s".to_owned()),
+                Finding::told("node `pve3` is seen offline for 4 s".to_owned()),
             ];
             reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), findings)])).ok();
         }

@@ -19,6 +19,7 @@ mod discs;
 mod doctor;
 mod doubt;
 mod faults;
+mod forecast;
 mod gotchas;
 mod holds;
 mod lanes;

@@ -2,18 +2,26 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Instant;
 
-use crate::harness::drover;
+use crate::harness::{Kept, Lines, PATIENCE, drover};
 
 // Invariant: the demo runs its batch to the end and leaves nothing behind.
 
 /// Runs the whole batch, with folders in front of the programs' search path.
 fn once(first: &Path) -> String {
     let dir = tempfile::tempdir().unwrap();
+    once_in(dir.path(), first)
+}
+
+/// The same with its files in `dir`, which is empty at the end.
+fn once_in(dir: &Path, first: &Path) -> String {
     let path = format!("{}:{}", first.display(), std::env::var("PATH").unwrap());
     let mut demo = drover();
-    demo.args(["demo", "--once"]).env("TMPDIR", dir.path()).env("PATH", path);
+    demo.args(["demo", "--once"]).env("TMPDIR", dir).env("PATH", path);
     let out = demo.output().unwrap();
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     let erred = String::from_utf8_lossy(&out.stderr);
@@ -21,7 +29,7 @@ fn once(first: &Path) -> String {
     for word in ["hello", "fails", "doomed", "Cloning", "Booting", "█", "nothing is left"] {
         assert!(said.contains(word), "`{word}` in:\n{said}{erred}");
     }
-    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    let left: Vec<_> = std::fs::read_dir(dir).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
     said + &erred
 }
@@ -30,6 +38,27 @@ fn once(first: &Path) -> String {
 fn demo_once_runs_its_batch_draws_waterfalls_and_leaves_nothing_behind() {
     let nothing = tempfile::tempdir().unwrap();
     once(nothing.path());
+}
+
+#[test]
+fn a_demo_that_is_killed_takes_its_service_along_and_the_next_one_removes_its_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut demo = drover();
+    demo.args(["demo", "--plain"]).env("TMPDIR", dir.path());
+    demo.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut demo = Kept(demo.spawn().unwrap());
+    let mut out = Lines::of("the demo", demo.0.stdout.take().unwrap());
+    out.until(|line| line.contains("Cloning"));
+    let folder = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    let answers = || UnixStream::connect(folder.join("drover.sock")).is_ok();
+    assert!(answers());
+    demo.signal("KILL");
+    demo.wait();
+    let deadline = Instant::now() + PATIENCE;
+    while answers() {
+        assert!(Instant::now() < deadline, "the service goes on without its demo");
+    }
+    once_in(dir.path(), dir.path());
 }
 
 // Most machines of new users have no bubblewrap.

@@ -16,7 +16,7 @@ fn plant(sim: &Sim, vmid: &str, name: &str, description: &str, tags: &str) {
     let made = sim.send("POST", "/nodes/pve1/qemu", &params);
     assert!(made["data"].is_string(), "{made}");
     let number: u64 = vmid.parse().unwrap();
-    until("a guest planted", || !sim.config("pve1", number)["description"].is_null());
+    until("a guest planted", || !sim.config("pve1", number)["name"].is_null());
 }
 
 /// What a dry run prints, without what differs from run to run.

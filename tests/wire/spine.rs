@@ -71,6 +71,30 @@ fn a_template_is_leased_by_its_display_name() {
     }
 }
 
+#[test]
+fn scripts_get_faults_and_errors_as_json() {
+    let (_dir, sim, site) = world();
+    let read = |text: &[u8]| serde_json::from_slice::<serde_json::Value>(text).unwrap();
+    site.write_yaml(&site.yaml(&sim, "    instnaceMin: 1\n"));
+    let out = site.cli(&["--json", "check"]);
+    let (told, code) = (read(&out.stdout), out.status.code());
+    assert_eq!((code, told["ok"].as_bool()), (Some(2), Some(false)), "{told}");
+    let fault = &told["faults"][0];
+    assert!(fault["key"].as_str().unwrap().contains("instnaceMin"), "{fault}");
+    assert!(fault["line"].is_u64() && fault["help"].is_string(), "{fault}");
+
+    site.write_yaml(&site.yaml(&sim, ""));
+    let out = site.cli(&["--json", "check", "--connect"]);
+    let told = read(&out.stdout);
+    assert!(out.status.success(), "{told}");
+    assert_eq!((&told["clouds"], &told["templates"]), (&1.into(), &1.into()));
+    assert!(told["connections"][0]["version"].is_string(), "{told}");
+
+    let out = site.cli(&["--json", "status"]);
+    let told = read(&out.stderr);
+    assert_eq!((out.status.code(), &told["error"]["code"]), (Some(69), &69.into()), "{told}");
+}
+
 // Invariant: the YAML may be edited while it runs; a bad edit changes nothing and is shown.
 
 #[test]

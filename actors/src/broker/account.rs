@@ -40,14 +40,14 @@ impl Broker {
                 let source = id.clone().map_or(Source::Leases, Source::Named);
                 let wants = self.wants_of(id.as_ref())?;
                 let each = wants.iter().map(|want| Asked { source: &source, want, asker: None });
-                let kinds = each.map(|asked| self.kind(&asked, &uses, ground, now)).collect();
+                let kinds = each.map(|asked| self.kind(&asked, &uses, ground)).collect();
                 (id.clone(), kinds)
             }
             Subject::Job(id, want, since) => {
                 self.wants_of(Some(id))?;
                 let source = Source::Named(id.clone());
                 let asked = Asked { source: &source, want, asker: Some(Asker::Job(*since)) };
-                (Some(id.clone()), vec![self.kind(&asked, &uses, ground, now)])
+                (Some(id.clone()), vec![self.kind(&asked, &uses, ground)])
             }
             Subject::Lease(lease) => {
                 let unknown = || Refusal::Unknown(format!("no lease `{lease}` is known"));
@@ -57,7 +57,7 @@ impl Broker {
                 }
                 let asker = Some(Asker::Lease(lease.clone()));
                 let asked = Asked { source: &Source::Leases, want: &entry.ask.want, asker };
-                (None, vec![self.kind(&asked, &uses, ground, now)])
+                (None, vec![self.kind(&asked, &uses, ground)])
             }
         };
         let of_named = source.as_ref().and_then(|id| self.sources.get(id));
@@ -96,7 +96,7 @@ impl Broker {
         named + if counts(None) { self.asked.weight } else { 0 }
     }
 
-    fn kind(&self, asked: &Asked<'_>, uses: &Uses, ground: &Ground<'_>, now: WallTime) -> Kind {
+    fn kind(&self, asked: &Asked<'_>, uses: &Uses, ground: &Ground<'_>) -> Kind {
         let (waits, open) = self.waits(asked);
         let own = |one: &&Use| {
             let level = &uses.levels[one.level];
@@ -149,7 +149,7 @@ impl Broker {
                 Estimate::Unknown("nothing of the kind waits".into())
             } else {
                 let ahead = ahead.ok_or((asked.source, since));
-                self.estimate(&serve, ahead, has_runner, ground, now)
+                self.estimate(&serve, ahead, has_runner, ground)
             },
             serve,
         }
@@ -184,6 +184,7 @@ impl Broker {
 
     fn serving(&self, id: &TemplateId, view: &TemplateView, ground: &Ground<'_>) -> Serving {
         let of_it = self.agents.values().filter(|agent| agent.spec.id == *id && !agent.going);
+        let obstacle = self.obstacle(id, ground).map(|obstacle| obstacle.to_string());
         let mut serving = Serving {
             template: id.clone(),
             live: view.live,
@@ -191,8 +192,8 @@ impl Broker {
             coming: view.pending,
             free: 0,
             busy: 0,
-            room: view.room,
-            obstacle: self.obstacle(id, ground).map(|obstacle| obstacle.to_string()),
+            room: if obstacle.is_none() { view.room } else { 0 },
+            obstacle,
             until_ready: self.tempo.until_ready(id),
             of_uses: self.tempo.of_uses(id),
         };
@@ -234,46 +235,38 @@ impl Broker {
         ahead: Result<usize, (&Source, Option<WallTime>)>,
         has_runner: bool,
         ground: &Ground<'_>,
-        now: WallTime,
     ) -> Estimate {
         let unknown = |text: &str| Estimate::Unknown(text.to_owned());
         if has_runner {
             return unknown("its runner takes it as soon as it is connected");
         }
-        let opens = serve.iter().filter_map(|one| {
-            let (until, _) = self.templates.get(&one.template)?.tripped.as_ref()?;
-            Some(*until - now)
-        });
-        let opens = opens.min();
-        let able: Vec<&Serving> = serve
-            .iter()
-            .filter(|one| {
-                self.templates.get(&one.template).is_some_and(|view| view.tripped.is_none())
-            })
-            .collect();
-        let ready = able.iter().filter_map(|one| one.until_ready).min();
-        let lasts = able.iter().filter_map(|one| one.of_uses).min();
-        let sum = |of: fn(&Serving) -> u32| able.iter().map(|one| of(one) as usize).sum::<usize>();
-        let (free, coming) = (sum(|one| one.free), sum(|one| one.coming));
-        let (busy, room) = (sum(|one| one.busy), sum(|one| one.room));
-        if able.is_empty() {
-            return match opens {
-                Some(wait) => Estimate::In(
-                    wait,
-                    "then a single agent is tried, for a breaker is tripped".into(),
-                ),
-                None => unknown("no template serves it"),
-            };
+        if serve.is_empty() {
+            return Estimate::Never("a template that serves it is configured".into());
         }
+        // What stands in its way ends when somebody mends it, which nobody foresees.
+        let able: Vec<&Serving> = serve.iter().filter(|one| self.works(one, ground)).collect();
         let ahead = match ahead {
             Ok(ahead) => ahead,
             Err((source, since)) => return self.held_by_cap(source, since, &able),
         };
+        let free: usize = serve.iter().map(|one| one.free as usize).sum();
         if ahead < free {
             return Estimate::In(Duration::ZERO, "an agent is ready".into());
         }
-        if able.iter().all(|one| ground.trouble.contains_key(&one.template.cloud)) {
-            return unknown("nothing is started before its cloud works again");
+        if able.is_empty() {
+            return self.stuck(serve, ground);
+        }
+        let ready = able.iter().filter_map(|one| one.until_ready).min();
+        let lasts = able.iter().filter_map(|one| one.of_uses).min();
+        let sum = |of: fn(&Serving) -> u32| able.iter().map(|one| of(one) as usize).sum::<usize>();
+        let (coming, busy, room) =
+            (sum(|one| one.coming), sum(|one| one.busy), sum(|one| one.room));
+        if coming + busy + room == 0 {
+            let obstacles = obstacles(able.iter().copied());
+            return Estimate::Unknown(match obstacles.is_empty() {
+                true => "nothing of it is begun or busy".to_owned(),
+                false => format!("nothing is begun: {obstacles}"),
+            });
         }
         let Some(ready) = ready else {
             return unknown("no agent of these templates was ready yet since the service started");
@@ -284,7 +277,11 @@ impl Broker {
         }
         let behind = ahead + 1 - free - coming - room;
         let (Some(lasts), true) = (lasts, busy > 0) else {
-            return unknown("it waits for an agent to end, and none has ended yet");
+            let obstacles = obstacles(able.iter().copied());
+            let why = if obstacles.is_empty() { String::new() } else { format!(": {obstacles}") };
+            return Estimate::Unknown(format!(
+                "it waits for an agent to end, and none that serves it has ended yet{why}"
+            ));
         };
         let rounds = u32::try_from(behind.div_ceil(busy)).unwrap_or(u32::MAX);
         let text = format!(
@@ -294,6 +291,32 @@ impl Broker {
             seconds(ready)
         );
         Estimate::In(lasts.saturating_mul(rounds).saturating_add(ready), text)
+    }
+
+    /// Whether agents of a template are begun and get ready, as far as anybody knows.
+    fn works(&self, one: &Serving, ground: &Ground<'_>) -> bool {
+        let view = self.templates.get(&one.template);
+        view.is_some_and(|view| view.flowing && view.tripped.is_none())
+            && !ground.trouble.contains_key(&one.template.cloud)
+    }
+
+    /// When something is served of whose templates none begins agents that get ready.
+    fn stuck(&self, serve: &[Serving], ground: &Ground<'_>) -> Estimate {
+        let tried = serve.iter().filter(|one| !ground.trouble.contains_key(&one.template.cloud));
+        let tried: Vec<&Serving> = tried.collect();
+        if tried.is_empty() {
+            return Estimate::Never(format!("this is mended: {}", obstacles(serve.iter())));
+        }
+        let opens = tried.iter().filter_map(|one| {
+            let (until, _) = self.templates.get(&one.template)?.tripped.as_ref()?;
+            Some(*until)
+        });
+        Estimate::Unknown(match opens.min() {
+            Some(until) => {
+                format!("its agents failed, and a single one is tried at {}", until.rfc3339())
+            }
+            None => "its agents failed, and a single one is tried now".to_owned(),
+        })
     }
 
     /// When a use is served that its source's cap holds: as soon as enough of the source's own have
@@ -375,6 +398,12 @@ impl Broker {
             Want::Expression(expression) => format!("`{expression}` holds for no template"),
         }
     }
+}
+
+/// What keeps templates from beginning agents, each once.
+fn obstacles<'a>(serve: impl Iterator<Item = &'a Serving>) -> String {
+    let each: BTreeSet<&str> = serve.filter_map(|one| one.obstacle.as_deref()).collect();
+    each.into_iter().collect::<Vec<_>>().join("; ")
 }
 
 fn seconds(span: Duration) -> String {

@@ -9,12 +9,23 @@ use crate::broker::waiting::Ground;
 use crate::demand::Level;
 use crate::demand::report::{Account, Estimate, Subject};
 use crate::demand::spec::ShareSpec;
-use crate::id::SourceId;
+use crate::id::{CloudId, SourceId};
 
 fn account(broker: &Broker, specs: &[Arc<TemplateSpec>], subject: &Subject, now: u64) -> Account {
+    account_on(broker, specs, subject, now, &BTreeMap::new())
+}
+
+/// The same where some clouds do not work.
+fn account_on(
+    broker: &Broker,
+    specs: &[Arc<TemplateSpec>],
+    subject: &Subject,
+    now: u64,
+    trouble: &BTreeMap<CloudId, String>,
+) -> Account {
     let templates = specs.iter().map(|spec| (spec.id.clone(), spec.clone())).collect();
-    let (clouds, trouble) = (BTreeMap::new(), BTreeMap::new());
-    let ground = Ground { templates: &templates, clouds: &clouds, trouble: &trouble };
+    let clouds = BTreeMap::new();
+    let ground = Ground { templates: &templates, clouds: &clouds, trouble };
     broker.account(subject, &ground, at(now).wall).unwrap()
 }
 
@@ -104,7 +115,8 @@ fn what_nobody_serves_and_what_a_cap_holds_is_told_as_that() {
     let kind = account(&broker, &specs, &Subject::Source(Some(git())), 150).kinds.remove(0);
     assert_eq!(kind.why, "no configured template serves labels `gpu`");
     assert_eq!((kind.serve.len(), kind.others.len()), (0, 2));
-    assert_eq!(kind.estimate, Estimate::Unknown("no template serves it".into()));
+    let never = Estimate::Never("a template that serves it is configured".into());
+    assert_eq!(kind.estimate, never);
 
     let capped = ShareSpec { cap: Some(1), ..ShareSpec::default() };
     broker.shares(ShareSpec::default(), std::iter::once(source("git", capped)));
@@ -128,7 +140,7 @@ fn a_job_that_a_cap_holds_is_told_when_enough_of_its_sources_own_uses_have_ended
     let told =
         |job_since| match account(&broker, &specs, &job(job_since), 150).kinds.remove(0).estimate {
             Estimate::In(span, text) => (span.as_secs(), text),
-            Estimate::Unknown(text) => panic!("{text}"),
+            Estimate::Never(text) | Estimate::Unknown(text) => panic!("{text}"),
         };
     let text = "its source has 1 of 1, its uses last 100 s and 1 of them must end first; agents take \
                 40 s to be ready";
@@ -149,6 +161,54 @@ fn a_cap_without_a_use_that_ended_says_that_nothing_can_be_told() {
     let text = "one of its source's own uses must end first, and none has ended since the service \
                 started";
     assert_eq!(kind.estimate, Estimate::Unknown(text.into()));
+}
+
+// Invariant: nothing is promised of what stands still.
+
+#[test]
+fn what_stands_still_is_told_with_what_it_stands_for_and_no_time() {
+    let told = |change: fn(&mut TemplateNews), trouble: &[(&str, &str)]| {
+        let (mut broker, specs) = scene();
+        let mut stuck = news(&specs[0], 5);
+        stuck.gone.push(level(&specs[0], "a1", Standing::Gone, &[]));
+        change(&mut stuck);
+        broker.news(&stuck, at(141).wall);
+        wanted(&mut broker, "git", 2, 141, &[]);
+        let trouble = trouble.iter().map(|(cloud, why)| (CloudId::new(*cloud), (*why).to_owned()));
+        let trouble = trouble.collect();
+        let subject = Subject::Source(Some(git()));
+        account_on(&broker, &specs, &subject, 150, &trouble).kinds.remove(0).estimate
+    };
+    let down = told(|_| (), &[("c", "no route to host")]);
+    assert_eq!(down, Estimate::Never("this is mended: cloud c: no route to host".into()));
+    let lack = told(|news| news.lack = Some("no node has 64 GiB".into()), &[]);
+    assert_eq!(lack, Estimate::Unknown("nothing is begun: c/t: no node has 64 GiB".into()));
+    let paused = |news: &mut TemplateNews| {
+        (news.room, news.paused) = (0, Some("VMID 9000 does not exist".into()));
+    };
+    let missing = "nothing is begun: c/t pauses: VMID 9000 does not exist";
+    assert_eq!(told(paused, &[]), Estimate::Unknown(missing.into()));
+    let tripped = |news: &mut TemplateNews| {
+        (news.flowing, news.tripped) = (false, Some((at(300).wall, "readyCommand failed".into())));
+    };
+    let tried =
+        format!("its agents failed, and a single one is tried at {}", at(300).wall.rfc3339());
+    assert_eq!(told(tripped, &[]), Estimate::Unknown(tried));
+    let probing = told(|news| news.flowing = false, &[]);
+    let now = "its agents failed, and a single one is tried now";
+    assert_eq!(probing, Estimate::Unknown(now.into()));
+}
+
+#[test]
+fn an_agent_that_is_ready_serves_at_once_though_its_template_stands_still() {
+    let (mut broker, specs) = scene();
+    let mut tripped = news(&specs[0], 0);
+    (tripped.flowing, tripped.tripped) = (false, Some((at(300).wall, "no space".into())));
+    tripped.agents = vec![level(&specs[0], "a2", IDLE, &[])];
+    broker.news(&tripped, at(141).wall);
+    wanted(&mut broker, "git", 1, 141, &[]);
+    let kind = account(&broker, &specs, &Subject::Source(Some(git())), 150).kinds.remove(0);
+    assert_eq!(kind.estimate, Estimate::In(Duration::ZERO, "an agent is ready".into()));
 }
 
 // Invariant: what no template serves stands in nobody's way.

@@ -103,8 +103,8 @@ impl Broker {
     }
 
     /// The template to begin one more agent of, with its spec and the uses of an agent: the first of
-    /// its mapping, then the smallest, then the one with the most room, then one whose breaker flows, then the one least
-    /// begun in this round, then by name.
+    /// its mapping, then one for which its cluster has room, then one whose breaker flows, then the
+    /// smallest, then the one with the most room, then the one least begun in this round, then by name.
     fn choose(&self, servers: &Servers, starts: &Starts) -> Option<(TemplateId, SpecId, u32)> {
         let candidates = servers.all.iter().filter_map(|(rank, kind)| {
             effort::spend(1);
@@ -122,7 +122,8 @@ impl Broker {
                 room.min(fits.saturating_sub(view.pending + more))
             });
             let size = Reverse(self.specs.size(*kind));
-            let order = (Reverse(*rank), size, room, view.flowing, Reverse(more), Reverse(id));
+            let works = (room > 0, view.flowing);
+            let order = (Reverse(*rank), works, size, room, Reverse(more), Reverse(id));
             fits.then_some((order, *kind, view.spec.executors.max(1)))
         });
         let best = candidates.max_by(|(one, ..), (other, ..)| one.cmp(other));

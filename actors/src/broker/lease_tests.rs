@@ -233,22 +233,7 @@ fn an_agent_for_which_a_hold_is_being_written_down_is_handed_to_nobody() {
     assert_eq!(text(&broker.decided()), ["l1 on a1"]);
 }
 
-// Invariant: a want means what it names.
-
-#[test]
-fn a_template_is_leased_by_its_key_and_by_its_display_name() {
-    let (mut broker, mut specs) = broker(&[("c/t", &[], 9)]);
-    let spec = Arc::new(TemplateSpec { name: "Linux builder".into(), ..(*specs[0]).clone() });
-    broker.news(&news(&spec, 9), at(0).wall);
-    specs[0] = spec;
-    for (n, name) in ["t", "c/t", "Linux builder", "c/Linux builder"].into_iter().enumerate() {
-        wait(&mut broker, &specs, &format!("l{n}"), named(name), 0);
-    }
-    assert_eq!(text(&broker.decided()), ["start 4 c/t"]);
-    for other in ["Linux", "x/Linux builder", "c/x"] {
-        assert!(!specs[0].answers_to(other), "{other}");
-    }
-}
+// Invariant: of what serves a want the smallest is taken.
 
 #[test]
 fn of_all_that_serve_a_want_the_smallest_is_begun_and_handed_out() {
@@ -261,4 +246,21 @@ fn of_all_that_serve_a_want_the_smallest_is_begun_and_handed_out() {
         wait(&mut broker, &specs, lease, labels(&["linux"]), 0);
     }
     assert_eq!(text(&broker.decided()), ["l1 on a2", "l2 on a1", "start 1 c/small"]);
+}
+
+#[test]
+fn a_larger_one_is_begun_where_the_smallest_has_room_on_no_node_or_its_breaker_is_open() {
+    for works in [true, false] {
+        let (mut broker, mut specs) =
+            broker(&[("c/big", &["linux"], 9), ("c/small", &["linux"], 9)]);
+        specs[0] = Arc::new(TemplateSpec { memory_mb: Some(8192), ..(*specs[0]).clone() });
+        broker.news(&news(&specs[0], 9), at(0).wall);
+        let small = TemplateNews { flowing: works, ..news(&specs[1], 9) };
+        broker.news(&small, at(0).wall);
+        if works {
+            broker.fits.insert(specs[1].id.clone(), 0);
+        }
+        wait(&mut broker, &specs, "l1", labels(&["linux"]), 0);
+        assert_eq!(text(&broker.decided()), ["start 1 c/big"], "its breaker flows: {works}");
+    }
 }

@@ -124,7 +124,7 @@ fn contradicts(own: &BTreeSet<String>, label: &str) -> bool {
 /// unlabelled demand goes to `NORMAL` templates only.
 fn serves(spec: &TemplateSpec, want: &Want) -> bool {
     match want {
-        Want::Template(name) => spec.answers_to(name),
+        Want::Template(name) => spec.id.answers_to(name),
         Want::Labels(labels) if labels.is_empty() => spec.mode == Mode::Normal,
         Want::Labels(labels) => labels.is_subset(&spec.labels),
         Want::Expression(expression) => expression.matches(&spec.labels),

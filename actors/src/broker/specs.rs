@@ -95,7 +95,7 @@ impl Specs {
     fn index(&mut self, id: SpecId, spec: &TemplateSpec, add: bool) {
         self.changed();
         enter(&mut self.of, spec.id.clone(), id, add);
-        for name in spec.names() {
+        for name in [spec.id.to_string(), spec.id.name.to_string()] {
             enter(&mut self.named, name, id, add);
         }
         for label in &spec.labels {

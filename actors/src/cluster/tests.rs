@@ -6,6 +6,7 @@ use actix::{Addr, Recipient};
 
 use super::*;
 use crate::birth::{Living, Roster};
+use crate::doubts::{Doubts, Spot};
 use crate::message::Standing;
 use crate::ports::Ambient as _;
 use crate::testbed::{self, CLUSTER, World, cloud, on_paused_system, pass, seconds, template};
@@ -53,6 +54,7 @@ impl Handler<CloudReport> for Herd {
 struct Bed {
     world: World,
     roster: Roster,
+    doubts: Doubts,
     cluster: Addr<Cluster>,
     heard: Arc<Mutex<Vec<String>>>,
 }
@@ -68,12 +70,12 @@ impl Bed {
         let common = world.common(&roster);
         let mut spec = cloud("c", None);
         change(&mut spec);
-        let id = ClusterId::new(CLUSTER);
+        let (id, doubts) = (ClusterId::new(CLUSTER), common.doubts.clone());
         let heard = Arc::<Mutex<Vec<String>>>::default();
         let herd = Herd(heard.clone()).start().recipient();
         let cluster = Cluster::new(common, id, herd, Rc::default(), lanes).start();
         cluster.do_send(ClusterCommand::Use(Arc::new(spec)));
-        Self { world, roster, cluster, heard }
+        Self { world, roster, doubts, cluster, heard }
     }
 
     fn ask(&self, agent: &'static str, change: impl FnOnce(&mut TemplateSpec)) {
@@ -275,6 +277,28 @@ fn a_clone_of_an_earlier_start_keeps_its_lane_until_it_is_given_back() {
         assert!(bed.heard().await.is_empty());
         bed.cluster.do_send(LaneFree { agent: AgentId::new("old"), end: LaneEnd::Void });
         assert_eq!(bed.heard().await, ["a 10000 on pve1"]);
+    });
+}
+
+#[test]
+fn a_clone_in_doubt_leaves_its_place_keeps_others_back_and_gives_nobody_elses_place_back() {
+    on_paused_system(|| async {
+        let (old, mut lanes) = (AgentId::new("old"), Lanes::default());
+        let track = Track::of(&template("c/t", &[]), NodeName::new("pve1"));
+        lanes.hold(old.clone(), track, Moment(0));
+        let bed = Bed::with_lanes(|spec| spec.operations_per_node = 1, lanes);
+        let now = bed.world.common(&bed.roster).ports.ambient.now();
+        bed.doubts.doubt(&old, Spot::Cluster(ClusterId::new(CLUSTER)), "no answer", now, 0);
+        bed.cluster.do_send(LaneFree { agent: old.clone(), end: LaneEnd::InDoubt });
+        bed.ask("a", |_| ());
+        bed.ask("b", |_| ());
+        assert!(bed.heard().await.is_empty(), "its doubt stands, though its place is free");
+        pass(seconds(10)).await;
+        assert_eq!(bed.heard().await, ["a 10000 on pve1"], "one is tried in its place");
+        bed.cluster.do_send(LaneFree { agent: old, end: LaneEnd::Void });
+        assert!(bed.heard().await.is_empty(), "the place is `a`'s");
+        bed.cluster.do_send(LaneFree { agent: AgentId::new("a"), end: LaneEnd::Done });
+        assert_eq!(bed.heard().await, ["b 10001 on pve1"]);
     });
 }
 

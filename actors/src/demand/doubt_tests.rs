@@ -172,6 +172,19 @@ fn a_runner_whose_row_was_removed_and_whose_guest_says_nothing_is_left_as_one_th
 }
 
 #[test]
+fn a_runner_that_ended_well_and_whose_row_was_removed_may_have_done_its_job() {
+    let mut play = busy();
+    play.shows_removed();
+    play.ends(Ending::Well);
+    let from = play.now;
+    while play.now < from + 300 {
+        assert_eq!(verdicts(&play.shows_removed()), Vec::<String>::new(), "at {}", play.now);
+    }
+    let done = verdicts(&play.sees(&[], &[]));
+    assert!(done.iter().all(|one| !one.starts_with("lost")), "{done:?}");
+}
+
+#[test]
 fn a_runner_with_a_job_whose_row_came_back_goes_on() {
     let mut play = busy();
     play.shows_removed();

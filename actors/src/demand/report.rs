@@ -134,6 +134,8 @@ pub struct Serving {
 pub enum Estimate {
     /// In about so long, for this reason.
     In(Duration, String),
+    /// Not before this has happened, which no time brings about.
+    Never(String),
     /// Nothing can be told, for this reason.
     Unknown(String),
 }

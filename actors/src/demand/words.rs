@@ -39,7 +39,17 @@ pub struct Words {
     pub lines: String,
 }
 
+/// What programs say that are too old for their server, before they end: actions/runner that may not
+/// update itself (2.336.0, `BrokerServer.cs`, after a 403), and woodpecker-agent (3.17.0,
+/// `cmd/agent/core/agent.go`).
+const TOO_OLD: [&str; 2] = ["is deprecated and cannot receive messages", "GRPC version mismatch"];
+
 impl Words {
+    /// Whether the program of the runner is another version than its server takes.
+    fn is_too_old(&self) -> bool {
+        TOO_OLD.iter().any(|text| self.lines.contains(text))
+    }
+
     /// How its command ended; none while it runs.
     pub fn end(&self) -> Option<Ending> {
         match self.life {
@@ -54,6 +64,12 @@ impl Words {
 impl fmt::Display for Words {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.seconds;
+        if self.is_too_old() {
+            write!(
+                to,
+                "its program is too old for its server: put a newer one into the template; "
+            )?;
+        }
         match self.life {
             Life::Runs => write!(to, "it still runs, for {seconds} s")?,
             Life::Ended(Some(code)) => write!(to, "it ended with {code} after {seconds} s")?,
@@ -83,6 +99,7 @@ mod tests {
             told(Life::Ended(Some(7)), "too old\nbye"),
             told(Life::Ended(None), ""),
             told(Life::Left, "started"),
+            told(Life::Ended(Some(1)), "v2.330.0 is deprecated and cannot receive messages."),
         ];
         assert_eq!(
             all,
@@ -91,6 +108,8 @@ mod tests {
                 "it ended with 7 after 3 s; its log: too old | bye",
                 "it ended, nobody saw how; its log is empty",
                 "its command ended with 0 after 3 s; its log: started",
+                "its program is too old for its server: put a newer one into the template; it ended \
+                 with 1 after 3 s; its log: v2.330.0 is deprecated and cannot receive messages.",
             ]
         );
     }

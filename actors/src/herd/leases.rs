@@ -22,7 +22,12 @@ pub(super) fn unavailable(fault: &impl std::fmt::Display) -> Refusal {
 }
 
 impl Herd {
-    pub(super) fn lease(&mut self, ask: Box<LeaseAsk>, reply: LeaseReply, ctx: &mut Context<Self>) {
+    pub(super) fn lease(
+        &mut self,
+        mut ask: Box<LeaseAsk>,
+        reply: LeaseReply,
+        ctx: &mut Context<Self>,
+    ) {
         let configured: Vec<_> = self.spec.templates.values().cloned().collect();
         let stopping = self.broker.stopping();
         self.broker.at(self.common.ports.ambient.now());
@@ -32,7 +37,13 @@ impl Herd {
             None if stopping => {
                 Asked::Refused(Refusal::Unavailable("the service is stopping".into()))
             }
-            None => self.broker.ask(&ask, &configured),
+            None => match self.by_key(&ask.want) {
+                Ok(want) => {
+                    ask.want = want;
+                    self.broker.ask(&ask, &configured)
+                }
+                Err(refusal) => Asked::Refused(refusal),
+            },
         };
         match answer {
             Asked::Known { lease, durable: true } => {

@@ -117,7 +117,7 @@ fn a_name_on_several_clouds_is_not_guessed() {
     on_paused_system(|| async {
         let templates = vec![template("c/t", &["x"]), template("d/t", &["x"])];
         let bed = Bed::new(herd(vec![cloud("c", None), cloud("d", None)], templates));
-        let told = "template `t` is on several clouds: name one of `c/t`, `d/t`";
+        let told = "several templates are called `t`: name one of `c/t`, `d/t`";
         assert_eq!(provisioned(&bed, "t", 1).await, Err(Refusal::Conflict(told.into())));
         assert_eq!(bed.born(), 0);
     });

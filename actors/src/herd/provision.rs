@@ -1,24 +1,53 @@
 //! Templates by their names, and agents begun because an operator says so.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use super::Herd;
 use crate::cloud::CloudCommand;
 use crate::id::TemplateId;
 use crate::message::{ProvisionReply, Refusal};
+use crate::record::Want;
+use crate::spec::TemplateSpec;
+
+/// The templates that answer to a name: by their keys, or where none does, by their display names.
+fn called<'a>(
+    templates: &'a BTreeMap<TemplateId, Arc<TemplateSpec>>,
+    name: &str,
+) -> Vec<&'a TemplateId> {
+    let keys: Vec<&TemplateId> = templates.keys().filter(|id| id.answers_to(name)).collect();
+    if !keys.is_empty() {
+        return keys;
+    }
+    templates.values().filter(|spec| spec.is_called(name)).map(|spec| &spec.id).collect()
+}
+
+fn several(name: &str, which: &[&TemplateId]) -> Refusal {
+    let which: Vec<String> = which.iter().map(|id| format!("`{id}`")).collect();
+    let which = which.join(", ");
+    Refusal::Conflict(format!("several templates are called `{name}`: name one of {which}"))
+}
 
 impl Herd {
     /// The configured template that answers to a name.
     pub(super) fn template_named(&self, name: &str) -> Result<TemplateId, Refusal> {
-        let named = self.spec.templates.values().filter(|spec| spec.answers_to(name));
-        let named: Vec<&TemplateId> = named.map(|spec| &spec.id).collect();
+        let named = called(&self.spec.templates, name);
         match named[..] {
             [id] => Ok(id.clone()),
             [] => Err(Refusal::Unknown(format!("no template is called `{name}`"))),
-            [_, ..] => {
-                let which: Vec<String> = named.iter().map(|id| format!("`{id}`")).collect();
-                let which = which.join(", ");
-                let text = format!("template `{name}` is on several clouds: name one of {which}");
-                Err(Refusal::Conflict(text))
-            }
+            [_, ..] => Err(several(name, &named)),
+        }
+    }
+
+    /// What a lease wants, by the key of the template where it names one by its display name. What is
+    /// called so may change while it waits, and its template does not.
+    pub(super) fn by_key(&self, want: &Want) -> Result<Want, Refusal> {
+        let Want::Template(name) = want else { return Ok(want.clone()) };
+        let named = called(&self.spec.templates, name);
+        match named[..] {
+            [id] if !id.answers_to(name) => Ok(Want::Template(id.to_string())),
+            [one, _, ..] if !one.answers_to(name) => Err(several(name, &named)),
+            _ => Ok(want.clone()),
         }
     }
 
@@ -42,5 +71,35 @@ impl Herd {
             },
         };
         reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::template;
+
+    // Invariant: a name leads to one template, and a key before any display name.
+
+    #[test]
+    fn a_template_answers_to_its_key_and_else_to_its_display_name() {
+        let of = |id: &str, name: &str| {
+            let spec = TemplateSpec { name: name.into(), ..template(id, &[]) };
+            (spec.id.clone(), Arc::new(spec))
+        };
+        let all =
+            [of("c/t", "Linux builder"), of("d/t", "Other"), of("d/u", "t"), of("d/v", "Other")];
+        let all: BTreeMap<TemplateId, Arc<TemplateSpec>> = all.into();
+        let called = |name: &str| {
+            called(&all, name).into_iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(called("c/t"), ["c/t"]);
+        assert_eq!(called("Linux builder"), ["c/t"]);
+        assert_eq!(called("c/Linux builder"), ["c/t"]);
+        assert_eq!(called("t"), ["c/t", "d/t"], "the keys go before the name of `d/u`");
+        assert_eq!(called("Other"), ["d/t", "d/v"]);
+        for none in ["Linux", "d/Linux builder", "c/x", ""] {
+            assert_eq!(called(none), Vec::<String>::new(), "{none}");
+        }
     }
 }

@@ -404,7 +404,8 @@ fn nodes(
         let spent = now - since;
         if spent < config.node_grace {
             let spent = spent.as_secs();
-            plan.findings.push(Finding::told(format!("node `{node}` is offline since {spent} s")));
+            plan.findings
+                .push(Finding::told(format!("node `{node}` is seen offline for {spent} s")));
         } else {
             let text = format!("node `{node}` is offline beyond the grace");
             plan.findings.push(Finding { does: Does::Park, vmid: None, text });

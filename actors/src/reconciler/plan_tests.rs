@@ -137,7 +137,7 @@ fn a_plan_reads_like_this() {
             "tell moved: Moved(pve2)",
             "found: 10002 of agent `dead` is stopped in state Ready",
             "found: 10001 of agent `moved` moved from `pve1` to `pve2`",
-            "found: node `pve3` is offline since 0 s",
+            "found: node `pve3` is seen offline for 0 s",
             "found: container 10007 carries drover's tag: not touched",
         ];
         assert_eq!(plan.render(), expected.join("\n"));

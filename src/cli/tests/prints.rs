@@ -283,7 +283,7 @@ async fn a_dry_run_prints_what_a_reconciliation_would_do_and_why() {
     9f31c0aa52e7d410: 1 to destroy, 1 to follow, 1 to report
       destroy  10417 is an orphan of agent `a7`: is retired
       follow   10418 of agent `a1` moved from `pve1` to `pve2`
-      report   node `pve3` is offline since 4 s
+      report   node `pve3` is seen offline for 4 s
     nothing was changed
     ");
     let (_, text) = cli(&served, true, command()).await;
@@ -291,7 +291,7 @@ async fn a_dry_run_prints_what_a_reconciliation_would_do_and_why() {
     let found = [
         ("destroy", json!(10_417), "10417 is an orphan of agent `a7`: is retired"),
         ("follow", json!(10_418), "10418 of agent `a1` moved from `pve1` to `pve2`"),
-        ("report", json!(null), "node `pve3` is offline since 4 s"),
+        ("report", json!(null), "node `pve3` is seen offline for 4 s"),
     ];
     let found = found.map(|(does, vmid, why)| json!({"does": does, "vmid": vmid, "why": why}));
     assert_eq!(json, json!({"clusters": {"9f31c0aa52e7d410": found}}));

@@ -74,10 +74,12 @@ fn a_name_is_one_templates_alone_on_a_cloud() {
     let (one, two) = ("cloudIds: [one]", "cloudIds: [two]");
     let twice = faults(&format!("{one}, name: x"), &format!("{one}, name: x"));
     assert!(twice.contains("`agentConfigurations.a` is called `x` too"), "{twice}");
-    let key = faults(one, &format!("{one}, name: a"));
+    let key = faults(&format!("{one}, name: x"), &format!("{one}, name: a"));
     assert!(key.contains("`a` is the key of `agentConfigurations.a`"), "{key}");
     assert_eq!(faults(&format!("{one}, name: x"), &format!("{two}, name: x")), "");
     assert_eq!(faults(one, &format!("{two}, name: a")), "");
+    let slash = faults(one, &format!("{one}, name: one/a"));
+    assert!(slash.contains("a name has no `/`"), "{slash}");
 }
 
 #[test]

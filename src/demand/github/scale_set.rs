@@ -119,6 +119,8 @@ struct KeptSession {
     /// The URL of its set.
     set: String,
     session: String,
+    /// A digest that tells which machine held it: a copied state directory is no reason to end it.
+    machine: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -287,7 +289,7 @@ impl GitHub {
                         }
                     };
                     match self.close(set, &service, &session.session_id).await {
-                        Ok(()) => kept.clear(),
+                        Ok(()) => forget(kept, &session),
                         Err(error) => {
                             tracing::warn!(error = chain(&error), "session of a scale set is left");
                         }
@@ -320,7 +322,9 @@ impl GitHub {
     ) -> Result<(Service, Session), DemandError> {
         let service = self.service(set).await?;
         // Whoever has a session that was cut off is given no other before GitHub gives it up.
-        if let Some(cut) = kept.read::<KeptSession>().filter(|cut| cut.set == service.of("")) {
+        let (url, machine) = (service.of(""), crate::machine::read().id);
+        let is_ours = |cut: &KeptSession| cut.set == url && cut.machine == machine;
+        if let Some(cut) = kept.read::<KeptSession>().filter(is_ours) {
             match self.close(set, &service, &cut.session).await {
                 Ok(()) => kept.clear(),
                 Err(error) => {
@@ -337,7 +341,7 @@ impl GitHub {
             return Err(DemandError::Refused(text.into()));
         }
         let session: Session = answer.ok()?.json()?;
-        kept.write(&KeptSession { set: service.of(""), session: session.session_id.clone() });
+        kept.write(&KeptSession { set: url, session: session.session_id.clone(), machine });
         self.relabel(set, &service).await;
         let mut known = set.known();
         known.service = Some(service.clone());
@@ -473,6 +477,14 @@ impl GitHub {
             known.tally.count(counts);
         }
         Ok(())
+    }
+}
+
+/// Keeps a session no longer; another one that was opened meanwhile stays.
+fn forget(kept: &Keepsake, session: &Session) {
+    let known = kept.read::<KeptSession>();
+    if known.is_some_and(|known| known.session == session.session_id) {
+        kept.clear();
     }
 }
 

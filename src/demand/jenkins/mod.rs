@@ -139,6 +139,21 @@ impl Jenkins {
             return None;
         }
         let error = self.put_sign().await.err()?;
+        let is_refusal = match &error {
+            DemandError::Status { status, .. } => (400..500).contains(status),
+            DemandError::Refused(_) => true,
+            DemandError::Setup(_)
+            | DemandError::Unreachable { .. }
+            | DemandError::Shape { .. }
+            | DemandError::NotReady { .. }
+            | DemandError::Moved { .. }
+            | DemandError::Paused(_)
+            | DemandError::Guest(_) => false,
+        };
+        if !is_refusal {
+            tracing::warn!(error = chain(&error), "node `{SIGN}` was not made, and is tried again");
+            return None;
+        }
         Some(format!(
             "node `{SIGN}` cannot be made, and without it Jenkins does not say which labels builds wait \
              for: {}",
@@ -418,7 +433,12 @@ impl Connector for Jenkins {
     fn obstacle(&self) -> BoxFuture<'_, Result<Option<String>, DemandError>> {
         Box::pin(async move {
             let lacks = || format!("the login may make no nodes: it needs `{CREATE}`");
-            Ok((self.may_make().await? == Some(false)).then(lacks))
+            match self.may_make().await? {
+                Some(may) => Ok((!may).then(lacks)),
+                None => {
+                    Err(DemandError::Refused("whether the login may make nodes is not told".into()))
+                }
+            }
         })
     }
 

@@ -112,6 +112,8 @@ impl SourceMind {
             out.push(Effect::Lost { runner: name.clone(), agent, job });
         }
         match runner.kept.ended {
+            // One that ended well may have done its job, which its source still counts as under way.
+            Some(end) if !long && end.how != Ending::Badly => {}
             Some(end) if !seen.may_run_on(end) && looked >= Some(end.at + SETTLES) => {
                 seen.settled = true;
                 if !std::mem::replace(&mut seen.lost, true) {

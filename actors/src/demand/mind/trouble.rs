@@ -22,6 +22,8 @@ pub(super) struct Trouble {
     pub refused: Option<Outage>,
     /// What the last look found against it.
     found: Option<String>,
+    /// What its source was against before that was found.
+    under: Option<Outage>,
     /// Whether its source is seen to be against it.
     shut: bool,
     /// When that was looked at last, and whether such a look is under way.
@@ -62,12 +64,14 @@ impl Trouble {
     /// whether that is another than what the last look found.
     pub fn find(&mut self, found: Option<&str>, now: Now) -> bool {
         let is_news = self.found.as_deref() != found;
+        if is_news && self.found.is_none() {
+            self.under = self.refused.take();
+        }
         if let Some(text) = found {
             self.refuse(text, now);
         } else if is_news {
-            // Without a refusal nothing would ever look again whether its source is against runners.
-            self.refused = None;
-            self.shut = false;
+            // What was refused before is tried with a single runner.
+            (self.refused, self.shut) = (self.under.take(), false);
         }
         self.found = found.map(str::to_owned);
         is_news
@@ -121,7 +125,9 @@ impl SourceMind {
         let source = &self.spec.id;
         match obstacle {
             Some(error) => tracing::warn!(source = %source, error, "source lets no runner be made"),
-            None => tracing::info!(source = %source, "source lets runners be made again"),
+            None => {
+                tracing::info!(source = %source, "nothing is seen any more that kept runners away")
+            }
         }
     }
 }

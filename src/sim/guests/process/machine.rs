@@ -211,15 +211,18 @@ impl Machine {
     /// The environment of a session, with the client's own variables beneath the guest's.
     pub(super) fn environment(&self, extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         let mut all = extra.clone();
+        // Outside a sandbox one such as LD_PRELOAD would reach programs of the host.
+        let harmless = |name: &str| name == "LANG" || name.starts_with("LC_");
+        all.retain(|name, _| !self.ground.sandbox.needs_leave() || harmless(name));
         all.extend(self.ground.sandbox.environment(&self.disk, &self.inside));
         all
     }
 
-    /// A command line as it is run here: where nothing isolates guests, what is made in the home
-    /// is made in the folder that stands for it.
+    /// A command line as it is run here: where commands need leave, what is made in the home is made
+    /// in the folder that stands for it.
     pub(super) fn at_home(&self, line: &str) -> Option<String> {
         let folder = self.disk.folder().join(&self.inside.home[1..]);
-        let bare = !self.ground.sandbox.is_isolated();
+        let bare = self.ground.sandbox.needs_leave();
         bare.then(|| gate::in_folder(line, &self.inside.home, &folder)).flatten()
     }
 

@@ -241,6 +241,18 @@ async fn unisolated_guests_work_in_their_own_folder() {
     rig.machine(1209).over().await;
 }
 
+#[tokio::test]
+async fn variables_of_clients_reach_no_program_of_the_host_where_nothing_isolates() {
+    let rig = Rig::without_bubblewrap(false, |_| true);
+    rig.up(1216, 1).await;
+    let wish = [("LD_PRELOAD", "./x.so"), ("ENV", "./x.sh"), ("PATH", "."), ("LC_ALL", "C")];
+    let wish = wish.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let all = rig.machine(1216).environment(&wish);
+    assert_eq!((all.get("LD_PRELOAD"), all.get("ENV")), (None, None), "{all:?}");
+    assert_ne!(all["PATH"], ".");
+    assert_eq!(all["LC_ALL"], "C");
+}
+
 /// Not a test of its own: the simulator that the next one kills, in a process of its own.
 #[tokio::test]
 #[ignore = "runs as the child of `a_killed_simulator_leaves_nothing_behind`"]

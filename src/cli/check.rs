@@ -1,0 +1,115 @@
+//! `drover check`.
+#![expect(clippy::print_stdout, reason = "the command line talks to people")]
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::service::{FAILED, USAGE, config_path, load, runtime};
+use super::{CheckOptions, Global, tables};
+use crate::config::{self, Checked, Environment, ToldFault};
+use crate::pve;
+
+/// What `check --json` prints.
+#[derive(Debug, Serialize)]
+struct CheckOut {
+    ok: bool,
+    file: String,
+    clouds: usize,
+    templates: usize,
+    faults: Vec<ToldFault>,
+    warnings: Vec<ToldFault>,
+    /// With `--connect`: each cloud with its version, or why it was not reached.
+    connections: Vec<ConnectionOut>,
+}
+
+#[derive(Debug, Serialize)]
+struct ConnectionOut {
+    cloud: String,
+    version: Option<String>,
+    error: Option<String>,
+}
+
+/// Checks the configuration, and with `--connect` every cloud in it.
+pub(super) fn check(global: &Global, options: &CheckOptions) -> ExitCode {
+    let path = options.file.clone().unwrap_or_else(|| config_path(global));
+    if global.json {
+        return as_json(&path, options.connect);
+    }
+    let checked = match load(&path) {
+        Ok(checked) => checked,
+        Err(code) => return code,
+    };
+    println!(
+        "{}: ok, clouds: {}, templates: {}",
+        path.display(),
+        checked.herd.clouds.len(),
+        checked.herd.templates.len()
+    );
+    if let Some(period) = checked.service.reconcile_period {
+        println!("{}", tables::every_cloud(period.as_secs()));
+    }
+    if !options.connect {
+        return ExitCode::SUCCESS;
+    }
+    let connections = match connect(&checked) {
+        Ok(connections) => connections,
+        Err(code) => return code,
+    };
+    for one in &connections {
+        match (&one.version, &one.error) {
+            (Some(version), _) => println!("cloud {}: Proxmox VE {version}", one.cloud),
+            (None, error) => println!("cloud {}: {}", one.cloud, error.as_deref().unwrap_or("-")),
+        }
+    }
+    ExitCode::from(if is_well(&connections) { 0 } else { FAILED })
+}
+
+fn as_json(path: &Path, connects: bool) -> ExitCode {
+    let mut out = CheckOut {
+        ok: true,
+        file: path.display().to_string(),
+        clouds: 0,
+        templates: 0,
+        faults: Vec::new(),
+        warnings: Vec::new(),
+        connections: Vec::new(),
+    };
+    let mut code = 0;
+    match config::load(path, &Environment::of_process()) {
+        Ok(checked) => {
+            (out.clouds, out.templates) = (checked.herd.clouds.len(), checked.herd.templates.len());
+            out.warnings = checked.told_warnings();
+            if connects {
+                out.connections = match connect(&checked) {
+                    Ok(connections) => connections,
+                    Err(code) => return code,
+                };
+                code = if is_well(&out.connections) { 0 } else { FAILED };
+            }
+        }
+        Err(error) => (out.faults, code) = (error.told(), USAGE),
+    }
+    out.ok = code == 0;
+    println!("{}", serde_json::json!(out));
+    ExitCode::from(code)
+}
+
+/// Asks every cloud for its version.
+fn connect(checked: &Checked) -> Result<Vec<ConnectionOut>, ExitCode> {
+    let runtime = runtime()?;
+    let each = checked.connections.iter().map(|(cloud, connection)| {
+        let probed = runtime.block_on(pve::probe(cloud, connection));
+        let (version, error) = match probed {
+            Ok(version) => (Some(version), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        ConnectionOut { cloud: cloud.to_string(), version, error }
+    });
+    Ok(each.collect())
+}
+
+fn is_well(connections: &[ConnectionOut]) -> bool {
+    connections.iter().all(|one| one.version.is_some())
+}
