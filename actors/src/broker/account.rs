@@ -307,13 +307,12 @@ impl Broker {
         if tried.is_empty() {
             return Estimate::Never(format!("this is mended: {}", obstacles(serve.iter())));
         }
-        let opens = tried.iter().filter_map(|one| {
-            let (until, _) = self.templates.get(&one.template)?.tripped.as_ref()?;
-            Some(*until)
-        });
-        Estimate::Unknown(match opens.min() {
-            Some(until) => {
-                format!("its agents failed, and a single one is tried at {}", until.rfc3339())
+        let opens =
+            tried.iter().filter_map(|one| self.templates.get(&one.template)?.tripped.as_ref());
+        Estimate::Unknown(match opens.min_by_key(|(until, _)| *until) {
+            Some((until, cause)) => {
+                let until = until.rfc3339();
+                format!("its agents failed, and a single one is tried at {until}: {cause}")
             }
             None => "its agents failed, and a single one is tried now".to_owned(),
         })

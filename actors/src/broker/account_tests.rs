@@ -191,8 +191,10 @@ fn what_stands_still_is_told_with_what_it_stands_for_and_no_time() {
     let tripped = |news: &mut TemplateNews| {
         (news.flowing, news.tripped) = (false, Some((at(300).wall, "readyCommand failed".into())));
     };
-    let tried =
-        format!("its agents failed, and a single one is tried at {}", at(300).wall.rfc3339());
+    let tried = format!(
+        "its agents failed, and a single one is tried at {}: readyCommand failed",
+        at(300).wall.rfc3339()
+    );
     assert_eq!(told(tripped, &[]), Estimate::Unknown(tried));
     let probing = told(|news| news.flowing = false, &[]);
     let now = "its agents failed, and a single one is tried now";
