@@ -322,8 +322,8 @@ impl GitHub {
     ) -> Result<(Service, Session), DemandError> {
         let service = self.service(set).await?;
         // Whoever has a session that was cut off is given no other before GitHub gives it up.
-        let (url, machine) = (service.of(""), crate::machine::read().id);
-        let is_ours = |cut: &KeptSession| cut.set == url && cut.machine == machine;
+        let (of, machine) = (service.of(""), crate::machine::read().id);
+        let is_ours = |cut: &KeptSession| cut.set == of && cut.machine == machine;
         if let Some(cut) = kept.read::<KeptSession>().filter(is_ours) {
             match self.close(set, &service, &cut.session).await {
                 Ok(()) => kept.clear(),
@@ -341,7 +341,7 @@ impl GitHub {
             return Err(DemandError::Refused(text.into()));
         }
         let session: Session = answer.ok()?.json()?;
-        kept.write(&KeptSession { set: url, session: session.session_id.clone(), machine });
+        kept.write(&KeptSession { set: of, session: session.session_id.clone(), machine });
         self.relabel(set, &service).await;
         let mut known = set.known();
         known.service = Some(service.clone());
