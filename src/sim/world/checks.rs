@@ -72,7 +72,8 @@ const OPTIONS: &[&str] = &[
     "template",
     "freeze",
 ];
-const CLOUDINIT: &[&str] = &[
+/// Keys that end up in cloud-init's image.
+pub(super) const CLOUDINIT: &[&str] = &[
     "cicustom",
     "cipassword",
     "citype",

@@ -5,20 +5,9 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::ask::{Ask, failed};
+use super::checks::CLOUDINIT;
 use super::conf::{self, Config, Nic};
 use crate::sim::call::{Answer, ApiError, Outcome};
-
-/// Keys that end up in the image.
-const KEYS: &[&str] = &[
-    "cicustom",
-    "cipassword",
-    "citype",
-    "ciupgrade",
-    "ciuser",
-    "nameserver",
-    "searchdomain",
-    "sshkeys",
-];
 
 /// `GET …/cloudinit`: what is in the image; here every change reaches it at once, so nothing is
 /// pending (qemu-server, API2/Qemu.pm:1968).
@@ -26,7 +15,7 @@ pub fn pending(ask: &Ask) -> Outcome {
     let state = ask.cluster.state();
     let guest = state.guest(&ask.node, ask.vmid).map_err(failed)?;
     let own = guest.config.iter().filter(|(key, value)| {
-        let known = KEYS.contains(&key.as_str()) || conf::numbered(key, "ipconfig").is_some();
+        let known = CLOUDINIT.contains(&key.as_str()) || conf::numbered(key, "ipconfig").is_some();
         known && !matches!(value.as_str(), "" | "0")
     });
     let lines = own.map(|(key, value)| json!({ "key": key, "value": conf::typed(key, value) }));
