@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use drover_actors::fact::{Fact, LeasePicture, What};
+use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
 use drover_actors::id::TemplateId;
 use drover_actors::ports::Observer;
 use drover_actors::record::Reason;
@@ -78,10 +78,15 @@ fn log(view: &View, what: &What) {
         }
         What::Cloud { cloud, health, detail, .. } => {
             // Counts change with every agent; only its health is worth a line.
-            let mut known = view.clouds().into_iter().filter(|known| known.cloud == *cloud);
-            if known.next().is_none_or(|old| old.health != *health || old.detail != *detail) {
-                let detail = Some(&**detail).filter(|text| !text.is_empty());
-                tracing::info!(%cloud, health, detail, "cloud's health changed");
+            let known = view.clouds().into_iter().find(|known| known.cloud == *cloud);
+            let detail = Some(&**detail).filter(|text| !text.is_empty());
+            match (known.is_none_or(|old| old.health != *health), health.as_str()) {
+                (true, "degraded") => {
+                    tracing::warn!(%cloud, health, detail, "cloud's health changed");
+                }
+                (true, _) => tracing::info!(%cloud, health, detail, "cloud's health changed"),
+                // How it cannot be reached changes from try to try.
+                (false, _) => tracing::debug!(%cloud, health, detail, "cloud's health told again"),
             }
         }
         What::ConfigApplied { generation, .. } => {
@@ -106,12 +111,24 @@ fn log(view: &View, what: &What) {
             tracing::info!(%agent, %template, step, ms, exit, "step ended");
             tracing::debug!(%agent, step, log, "step said");
         }
-        What::Agent(_)
-        | What::Source(_)
+        What::Agent(picture) => agent(view, picture),
+        What::Source(_)
         | What::JobLost { .. }
         | What::TemplateGone { .. }
         | What::Resets { .. }
         | What::HoldNext { .. } => {}
+    }
+}
+
+/// What an agent waits for; its moves are logged where they are made, and its steps when they end.
+fn agent(view: &View, picture: &AgentPicture) {
+    let (agent, state, reason) = (&picture.agent, &picture.state, &picture.detail);
+    if reason.is_empty() || state == "Preparing" {
+        return;
+    }
+    let known = view.agent(agent);
+    if known.is_some_and(|old| old.state == *state && old.detail != *reason) {
+        tracing::info!(%agent, template = %picture.template, state, reason, "agent waits");
     }
 }
 

@@ -74,20 +74,45 @@ fn subject(out: &WhySubjectOut) -> String {
         }
         text.push('\n');
     }
+    let mut said = Said::default();
     if let Some(one) = &out.account {
-        text += &account(one);
+        text += &account(one, &out.templates, &mut said);
     }
     if !out.jobs.is_empty() {
         text += &table_of(&out.jobs);
     }
-    let templates: Vec<String> = out.templates.iter().map(template).collect();
-    if !templates.is_empty() && !text.is_empty() {
+    let rest = out.templates.iter().filter(|one| !said.is_told(&one.template));
+    let rest: Vec<String> = rest.map(template).collect();
+    if !rest.is_empty() && !text.is_empty() {
         text.push('\n');
     }
-    text + &templates.join("\n")
+    text + &rest.join("\n")
 }
 
-fn account(one: &AccountOut) -> String {
+/// What an answer says already: each cause is told once.
+#[derive(Default)]
+struct Said {
+    causes: Vec<String>,
+    templates: Vec<String>,
+}
+
+impl Said {
+    /// Whether the causes of a template stand above.
+    fn is_told(&self, template: &str) -> bool {
+        self.templates.iter().any(|told| told == template)
+    }
+
+    /// Adds a cause as a line, unless an earlier line has all of it.
+    fn add(&mut self, text: &mut String, indent: &str, before: &str, cause: &str) {
+        let cause = clean(cause);
+        if !self.causes.iter().any(|told| told.contains(&cause)) {
+            *text += &format!("{indent}{before}{cause}\n");
+            self.causes.push(cause);
+        }
+    }
+}
+
+fn account(one: &AccountOut, templates: &[WhyOut], said: &mut Said) -> String {
     let (uses, all) = (count(one.has as usize, "use"), one.all);
     let cap = one.cap.map(|cap| format!(", at most {cap}")).unwrap_or_default();
     let mut text = format!(
@@ -100,20 +125,28 @@ fn account(one: &AccountOut) -> String {
     if one.kinds.is_empty() {
         text += "  nothing waits\n";
     }
-    one.kinds.iter().for_each(|one| text += &kind(one));
+    one.kinds.iter().for_each(|one| text += &kind(one, templates, said));
     text
 }
 
-fn kind(one: &KindOut) -> String {
+fn kind(one: &KindOut, templates: &[WhyOut], said: &mut Said) -> String {
     let since = one.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
-    let mut text = format!("  {}: {} wait{since}", clean(&one.wants), one.count);
+    let verb = if one.count == 1 { "waits" } else { "wait" };
+    let mut text = format!("  {}: {} {verb}{since}", clean(&one.wants), one.count);
     if one.open > 0 {
         text += &format!(", {} with a runner there or on its way", one.open);
     }
     if let Some(ahead) = one.ahead.filter(|ahead| *ahead > 0) {
         text += &format!(", {ahead} before it");
     }
-    text += &format!("\n    why: {}\n", clean(&one.why));
+    text.push('\n');
+    // What keeps each template stands with it.
+    let mut obstacles: Vec<&str> =
+        one.serve.iter().filter_map(|one| one.obstacle.as_deref()).collect();
+    obstacles.dedup();
+    if obstacles.is_empty() || obstacles.join("; ") != one.why {
+        said.add(&mut text, "    ", "why: ", &one.why);
+    }
     match one.estimate_seconds {
         Some(seconds) => text += &format!("    in about {seconds} s: {}\n", clean(&one.estimate)),
         None => text += &format!("    when: {}\n", clean(&one.estimate)),
@@ -121,7 +154,7 @@ fn kind(one: &KindOut) -> String {
     for one in &one.serve {
         let of = one.cap.map(|cap| format!(" of {cap}")).unwrap_or_default();
         text += &format!(
-            "    {} serves it: {}{of} living, {} on their way, {} free, {} busy, room for {}",
+            "    {} serves it: {}{of} living, {} on their way, {} free, {} busy, room for {}\n",
             clean(&one.template),
             one.live,
             one.coming,
@@ -129,10 +162,12 @@ fn kind(one: &KindOut) -> String {
             one.busy,
             one.room
         );
-        if let Some(obstacle) = &one.obstacle {
-            text += &format!("; {}", clean(obstacle));
+        if said.is_told(&one.template) {
+            continue;
         }
-        text.push('\n');
+        said.templates.push(one.template.clone());
+        let of_it = templates.iter().find(|told| told.template == one.template);
+        text += &causes(one.obstacle.as_deref(), of_it, "      ", said);
     }
     for one in &one.others {
         text += &format!("    {} does not: {}\n", clean(&one.template), clean(&one.why));
@@ -140,27 +175,57 @@ fn kind(one: &KindOut) -> String {
     text
 }
 
+/// A template that nobody asks about as demand.
 fn template(out: &WhyOut) -> String {
     let mut text = format!("{}\n", clean(&out.template));
-    if let Some(waits) = &out.waits {
-        text += &format!("  begins nothing: {}\n", clean(waits));
+    let mut said = Said::default();
+    text += &causes(out.waits.as_deref(), Some(out), "  ", &mut said);
+    // What keeps the template back keeps it from every node.
+    if out.waits.is_some() {
+        return text;
     }
     if let Some(next) = &out.next {
         text += &format!("  next on {}\n", clean(next));
     }
-    if out.nodes.is_empty()
-        && let Some(refused) = &out.refused
-    {
-        text += &format!("  nothing can be cloned: {}\n", clean(refused));
+    for node in out.nodes.iter().filter(|node| node.refused.is_none()) {
+        text += &format!("  {}: can take one\n", clean(&node.node));
     }
-    // What keeps the template back keeps it from every node.
-    let free = if out.waits.is_some() { "has room" } else { "can take one" };
-    for node in &out.nodes {
-        let why = node.refused.as_ref().map_or_else(|| free.to_owned(), |why| clean(why));
-        text += &format!("  {}: {why}\n", clean(&node.node));
+    text
+}
+
+/// What keeps a template from agents, one cause a line: the template's own, each node's, and what its
+/// last agent failed of.
+fn causes(obstacle: Option<&str>, out: Option<&WhyOut>, indent: &str, said: &mut Said) -> String {
+    let mut text = String::new();
+    let nodes = out.map_or(&[][..], |out| &out.nodes);
+    let refusals: Vec<&str> = nodes.iter().filter_map(|one| one.refused.as_deref()).collect();
+    let is_each = |told: &str| refusals.iter().all(|refused| told.contains(refused));
+    let by_node = !refusals.is_empty() && refusals.len() == nodes.len();
+    match obstacle {
+        // Its nodes follow, each in a line.
+        Some(told) if by_node && is_each(told) => {
+            said.add(&mut text, indent, "", "no agent starts: no node takes one");
+        }
+        Some(told) => said.add(&mut text, indent, "", told),
+        None => {}
     }
-    if let Some(failed) = &out.failed {
-        text += &format!("  its last agent failed at {}: {}\n", failed.at, clean(&failed.why));
+    let Some(out) = out else { return text };
+    let nothing_yet = nodes.is_empty() && obstacle.is_none();
+    if let Some(refused) = out.refused.as_ref().filter(|_| nothing_yet) {
+        said.add(&mut text, indent, "nothing can be cloned: ", refused);
+    }
+    for node in nodes {
+        let Some(refused) = &node.refused else { continue };
+        // Other nodes may have the same words.
+        let has = |told: &String| told.contains(&*node.node) && told.contains(&**refused);
+        if !said.causes.iter().any(has) {
+            said.add(&mut text, indent, "", &format!("{}: {refused}", node.node));
+        }
+    }
+    // Behind what keeps it stands the same cause, or an older one.
+    if let Some(failed) = out.failed.as_ref().filter(|_| obstacle.is_none()) {
+        let before = format!("its last agent failed at {}: ", failed.at);
+        said.add(&mut text, indent, &before, &failed.why);
     }
     text
 }

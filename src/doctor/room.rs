@@ -144,7 +144,10 @@ impl Patient<'_> {
 /// Whether a refusal stands for good, on a node that is empty.
 fn never_passes(refusal: &Refusal) -> bool {
     match refusal {
-        Refusal::Label(_) | Refusal::Memory { .. } | Refusal::Processors { .. } => true,
+        Refusal::Label(_)
+        | Refusal::Small { .. }
+        | Refusal::Memory { .. }
+        | Refusal::Processors { .. } => true,
         // What is done by people, or hangs on other guests.
         Refusal::Unknown
         | Refusal::Offline

@@ -8,8 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{Installation, Upid, VmId};
 use drover_actors::marks::{self, Kind, Marks, Reading};
+use drover_actors::os::Os;
 use drover_actors::ports::{ConfigureCall, Configured};
-use drover_actors::spec::NetworkSpec;
+use drover_actors::spec::{NetworkSpec, TemplateSpec};
 use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -53,7 +54,10 @@ pub fn reading(config: &VmConfig) -> Reading {
 
 /// What a guest under one of Proxmox's own locks means.
 fn locked(vmid: VmId, lock: &str) -> Fault {
-    let text = format!("guest `{vmid}` is locked by Proxmox (`{lock}`)");
+    let text = format!(
+        "guest `{vmid}` is locked by Proxmox (`{lock}`); where nothing holds that lock any more, `qm \
+         unlock {vmid}` on its node ends it"
+    );
     Fault::new(FaultKind::Locked { lock: lock.to_owned() }, Culprit::Guest, text)
 }
 
@@ -87,6 +91,44 @@ pub fn unlocked(config: &VmConfig, vmid: VmId) -> Result<(), Fault> {
 /// Works out what differs from what the template's specification wants. Pure.
 pub fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
     let spec = &call.spec;
+    let mut changes = match spec.os {
+        Os::Linux => tell(config, spec),
+        // It has no cloud-init that reads any of it.
+        Os::Windows(_) => Params::new(),
+    };
+    let mut set = |key: &str, wanted: Option<String>, now: Option<&str>| {
+        if let Some(wanted) = wanted.filter(|wanted| Some(wanted.as_str()) != now) {
+            changes.push((key.to_owned(), wanted));
+        }
+    };
+    if spec.nics.is_empty() {
+        set("net0", rewire(config.get("net0"), &spec.network), None);
+    }
+    set("cicustom", spec.cloud_init.custom.clone(), config.get("cicustom"));
+    set("onboot", Some(flag(spec.on_boot)), Some(config.get("onboot").unwrap_or("0")));
+    set("cores", spec.cores.map(|cores| cores.to_string()), config.get("cores"));
+    let memory = config.get("memory").map(|text| text.strip_prefix("current=").unwrap_or(text));
+    set("memory", spec.memory_mb.map(|memory| memory.to_string()), memory);
+    let balloon = config.get("balloon").and_then(|text| text.parse::<u32>().ok());
+    if let (Some(memory), Some(balloon)) = (spec.memory_mb, balloon)
+        && balloon > memory
+    {
+        set("balloon", Some(memory.to_string()), None);
+    }
+    set("agent", enable_agent(config.get("agent")), None);
+    if config.get("protection").is_some_and(|value| value == "1") {
+        set("protection", Some("0".into()), None);
+    }
+    changes.extend(nics::changes(config, call));
+    Plan {
+        changes,
+        tags: retag(config, &call.marks.installation, &spec.tags),
+        resize: resize(config, spec.disk_gb),
+    }
+}
+
+/// What differs of what the guest is told by cloud-init.
+fn tell(config: &VmConfig, spec: &TemplateSpec) -> Params {
     let init = &spec.cloud_init;
     let mut changes = Params::new();
     let mut set = |key: &str, wanted: Option<String>, now: Option<&str>| {
@@ -108,30 +150,7 @@ pub fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
         set(&key, Some(ip_config.clone()), config.get(&key));
     }
     set("ciupgrade", Some(flag(init.upgrade)), config.get("ciupgrade"));
-    if spec.nics.is_empty() {
-        set("net0", rewire(config.get("net0"), &spec.network), None);
-    }
-    set("cicustom", init.custom.clone(), config.get("cicustom"));
-    set("onboot", Some(flag(spec.on_boot)), Some(config.get("onboot").unwrap_or("0")));
-    set("cores", spec.cores.map(|cores| cores.to_string()), config.get("cores"));
-    let memory = config.get("memory").map(|text| text.strip_prefix("current=").unwrap_or(text));
-    set("memory", spec.memory_mb.map(|memory| memory.to_string()), memory);
-    let balloon = config.get("balloon").and_then(|text| text.parse::<u32>().ok());
-    if let (Some(memory), Some(balloon)) = (spec.memory_mb, balloon)
-        && balloon > memory
-    {
-        set("balloon", Some(memory.to_string()), None);
-    }
-    set("agent", enable_agent(config.get("agent")), None);
-    if config.get("protection").is_some_and(|value| value == "1") {
-        set("protection", Some("0".into()), None);
-    }
-    changes.extend(nics::changes(config, call));
-    Plan {
-        changes,
-        tags: retag(config, &call.marks.installation, &spec.tags),
-        resize: resize(config, spec.disk_gb),
-    }
+    changes
 }
 
 fn flag(on: bool) -> String {
@@ -315,7 +334,7 @@ pub async fn begin(
     plan.changes.extend(disc.and_then(|disc| disc.change(config)));
     let serial = serial.and_then(|serial| number(config.get("smbios1"), serial.expose_secret()));
     plan.changes.extend(serial.map(|smbios| ("smbios1".to_owned(), smbios)));
-    if disc.is_none() && seed::drive(config).is_none() {
+    if disc.is_none() && seed::drive(config).is_none() && !call.spec.os.is_windows() {
         tracing::warn!(
             cloud = %call.vm.cloud,
             template = %call.spec.id,

@@ -36,7 +36,7 @@ impl fmt::Display for Call {
 #[derive(Debug, thiserror::Error)]
 pub enum PveError {
     /// No endpoint took the connection; one line for each that was tried.
-    #[error("no endpoint took `{call}`: {}", tried.join("; "))]
+    #[error("no endpoint took `{call}`: {}", by_failure(tried))]
     Unreachable {
         /// The call.
         call: Call,
@@ -108,6 +108,23 @@ pub enum PveError {
     /// Already in the minds' terms.
     #[error(transparent)]
     Fault(#[from] Fault),
+}
+
+/// Each failure once, behind the endpoints that it is of.
+fn by_failure(tried: &[String]) -> String {
+    let mut each: Vec<(Vec<&str>, &str)> = Vec::new();
+    for one in tried {
+        let (endpoint, failure) = one.split_once(": ").unwrap_or(("", one));
+        match each.iter_mut().find(|(_, known)| *known == failure) {
+            Some((endpoints, _)) => endpoints.push(endpoint),
+            None => each.push((vec![endpoint], failure)),
+        }
+    }
+    let told = each.iter().map(|(endpoints, failure)| match endpoints[..] {
+        [""] => (*failure).to_owned(),
+        _ => format!("{}: {failure}", endpoints.join(", ")),
+    });
+    told.collect::<Vec<_>>().join("; ")
 }
 
 impl PveError {

@@ -38,6 +38,8 @@ pub enum Order {
     Isolate(String),
     /// End that.
     Rejoin(String),
+    /// Let high availability take a node into maintenance, or give it back.
+    Maintain(String, bool),
     /// Lock a guest, as a backup or a migration under way does; none unlocks it.
     Lock(u32, Option<String>),
     /// Move a guest to another node, as a migration does.
@@ -46,7 +48,7 @@ pub enum Order {
 
 /// The commands, for messages and the help.
 pub const COMMANDS: &str = "renew-certificate, replace-certificate, renew-authority, expire-tickets, \
-    faults FILE|none, node-down NODE, node-up NODE, isolate NODE, rejoin NODE, lock VMID NAME|none, move VMID NODE";
+    faults FILE|none, node-down NODE, node-up NODE, isolate NODE, rejoin NODE, maintenance NODE on|off, lock VMID NAME|none, move VMID NODE";
 
 impl Order {
     /// Reads one line.
@@ -68,6 +70,12 @@ impl Order {
             "node-up" => node(Self::NodeUp),
             "isolate" => node(Self::Isolate),
             "rejoin" => node(Self::Rejoin),
+            "maintenance" => match rest.split_once(' ').map(|(node, word)| (node, word.trim())) {
+                Some((node, word @ ("on" | "off"))) => {
+                    Ok(Self::Maintain(node.to_owned(), word == "on"))
+                }
+                _ => Err("`maintenance` needs the name of a node, and `on` or `off`".to_owned()),
+            },
             "lock" => guest(verb, rest, "`none` or a lock, such as `backup`")
                 .map(|(vmid, lock)| Self::Lock(vmid, (lock != "none").then(|| lock.to_owned()))),
             "move" => guest(verb, rest, "the name of a node")
@@ -184,7 +192,7 @@ mod tests {
     #[test]
     fn every_listed_command_is_taken() {
         for command in COMMANDS.split(", ") {
-            let command = command.replace("VMID", "100");
+            let command = command.replace("VMID", "100").replace("on|off", "on");
             assert!(Order::parse(&command).is_ok(), "{command}");
         }
         assert_eq!(Order::parse("lock 100 none"), Ok(Order::Lock(100, None)));
@@ -197,6 +205,7 @@ mod tests {
         for (line, says) in [
             ("node-down", "name of a node"),
             ("faults", "a file"),
+            ("maintenance pve1", "`on` or `off`"),
             ("lock backup", "a VMID and `none` or a lock"),
             ("move 100", "the name of a node"),
             ("renew-certificate now", "none of"),

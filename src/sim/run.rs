@@ -311,6 +311,10 @@ impl Running<'_> {
                 side.set_apart(self.known(&node)?, false);
                 Ok(Value::Null)
             }
+            Order::Maintain(node, on) => {
+                side.set_maintenance(self.known(&node)?, on);
+                Ok(Value::Null)
+            }
             Order::Lock(vmid, lock) => {
                 there(&side, vmid)?;
                 side.set_config(vmid, "lock", lock.as_deref());

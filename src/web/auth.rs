@@ -189,7 +189,11 @@ pub(super) async fn gate(
             if let Some(principal) = wish {
                 let (request, status) = (response.request(), response.status().as_u16());
                 let (method, path) = (request.method(), request.path());
-                tracing::info!(principal, %method, ?path, status, "wish answered");
+                if method.is_safe() {
+                    tracing::debug!(principal, %method, ?path, status, "request answered");
+                } else {
+                    tracing::info!(principal, %method, ?path, status, "request answered");
+                }
             }
             Ok(response)
         }

@@ -122,6 +122,38 @@ async fn a_silent_system_delays_its_own_jobs_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cloud_and_a_source_are_in_trouble_since_before_the_restart() {
+    let mut world = World::started(with_sources("", &[("git", "")])).await;
+    world.notes.allow_slack();
+    let nodes = ["pve1", "pve2", "pve3"];
+    for node in nodes {
+        world.side.node_down(node).await;
+    }
+    world.ci.silence("git", true);
+    world.pass(5 * MINUTE).await;
+    let troubles = |world: &World| {
+        let cloud = world.view().clouds()[0].detail.clone();
+        let cloud = cloud.rsplit_once("since ").map(|(_, since)| since.to_owned());
+        let source = world.view().sources()[0].outage.as_ref().map(|(since, _)| *since);
+        (cloud, source)
+    };
+    let before = troubles(&world);
+    assert!(before.0.is_some() && before.1.is_some(), "{before:?}");
+    world.kill();
+    world.pass(MINUTE).await;
+    world.start().await;
+    world.pass(MINUTE).await;
+    assert_eq!(troubles(&world), before);
+    for node in nodes {
+        world.side.node_up(node);
+    }
+    world.ci.silence("git", false);
+    world.pass(5 * MINUTE).await;
+    assert_eq!((troubles(&world), world.ledger().troubled.len()), ((None, None), 0));
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_system_that_falls_silent_with_jobs_under_way_has_its_runners_removed_later() {
     let world = World::started(with_sources("instanceCap: 4", &[("git", "")])).await;
     world.ci.push("git", 2, &["linux"], MINUTE);
@@ -466,7 +498,7 @@ async fn a_job_is_told_when_its_turn_comes_and_then_it_comes() {
     let jobs = world.wish(|reply| HerdCommand::Jobs { reply }).await;
     let last = jobs[0].waiting.last().unwrap().clone();
     assert_eq!((jobs[0].waiting.len(), jobs[0].running.len()), (3, 2), "{jobs:?}");
-    let subject = Subject::Job(source.clone(), last.want.clone(), last.since);
+    let subject = Subject::Job(source.clone(), last.want.clone(), last.since, 2);
     let account = world.wish(|reply| HerdCommand::Account { subject, reply }).await.unwrap();
     let Estimate::In(told, why) = &account.kinds[0].estimate else { panic!("{account:?}") };
     let began = tokio::time::Instant::now();

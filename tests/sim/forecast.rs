@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use drover_actors::ambient::Dice;
 use drover_actors::demand::report::{Estimate, Subject};
 use drover_actors::id::{LeaseId, NodeName};
 use drover_actors::message::HerdCommand;
@@ -12,11 +13,15 @@ use super::world::setup::Setup;
 const MINUTE: Duration = Duration::from_secs(60);
 const ONCE: &str = "instanceCap: 1, maxTotalUses: 1";
 
-/// What is foreseen of a lease that waits.
-async fn foreseen(world: &World, lease: &LeaseId) -> Estimate {
+/// What is foreseen of a lease that waits, and why it does.
+async fn told(world: &World, lease: &LeaseId) -> (Estimate, String) {
     let subject = Subject::Lease(lease.clone());
     let account = world.wish(|reply| HerdCommand::Account { subject, reply }).await.unwrap();
-    account.kinds[0].estimate.clone()
+    (account.kinds[0].estimate.clone(), account.kinds[0].why.clone())
+}
+
+async fn foreseen(world: &World, lease: &LeaseId) -> Estimate {
+    told(world, lease).await.0
 }
 
 /// A world in which agents got ready, each was used once, and uses lasted so long.
@@ -65,6 +70,78 @@ async fn who_waits_for_others_to_end_is_served_about_when_it_was_said() {
     world.end().await;
 }
 
+/// A lease that was asked for: when, what was foreseen of it then, and when it was ready.
+struct Case {
+    lease: LeaseId,
+    asked: Duration,
+    told: Option<Duration>,
+    ready: Option<Duration>,
+    over: bool,
+}
+
+/// Leases asked for at random moments, each used for so long; gives what was foreseen and what came.
+async fn played(world: &World, dice: &mut Dice, uses: Duration) -> Vec<(Duration, Duration)> {
+    const STEP: Duration = Duration::from_secs(1);
+    let (mut cases, mut next): (Vec<Case>, Duration) = (Vec::new(), world.elapsed());
+    while cases.len() < 10 || cases.iter().any(|case| !case.over) {
+        let now = world.elapsed();
+        if now >= next && cases.len() < 10 {
+            let lease = world.lease("linux").await;
+            // An agent that starts at once is counted a moment later.
+            world.pass(STEP).await;
+            let waits = world.view().lease(&lease).is_some_and(|lease| lease.state == "waiting");
+            let told = match waits {
+                true => Some(foreseen(world, &lease).await),
+                false => None,
+            };
+            let told = told.and_then(|told| match told {
+                Estimate::In(span, _) => Some(span),
+                Estimate::Never(_) | Estimate::Unknown(_) => None,
+            });
+            cases.push(Case { lease, asked: world.elapsed(), told, ready: None, over: false });
+            next = now + Duration::from_secs(dice.below(uses.as_secs() * 4 / 5));
+        }
+        for case in cases.iter_mut().filter(|case| !case.over) {
+            let state = world.view().lease(&case.lease).map(|lease| lease.state);
+            if case.ready.is_none() && state.as_deref() == Some("ready") {
+                case.ready = Some(world.elapsed());
+            }
+            if case.ready.is_some_and(|ready| world.elapsed() >= ready + uses) {
+                world.release(&case.lease).await;
+                case.over = true;
+            }
+        }
+        world.pass(STEP).await;
+    }
+    let timed = |case: &Case| Some((case.told?, case.ready?.checked_sub(case.asked)?));
+    cases.iter().filter_map(timed).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_who_ask_at_any_moment_each_is_served_about_when_it_was_said() {
+    let mut seen_cases = 0;
+    for seed in 0..20 {
+        let mut dice = Dice::from_number(seed);
+        let uses = Duration::from_secs(120 + dice.below(480));
+        let (cap, once) = (1 + seed % 3, if seed % 2 == 0 { ", maxTotalUses: 1" } else { "" });
+        let setup = Setup::linux(&format!("instanceCap: {cap}{once}")).seed(seed);
+        let world = World::started(setup).await;
+        // A first use says how long things take; its agent goes.
+        let (lease, _) = world.leased("linux").await;
+        world.pass(uses).await;
+        world.release(&lease).await;
+        for (told, took) in played(&world, &mut dice, uses).await {
+            // What is nearly there may be a few seconds away.
+            let slack = Duration::from_secs(20);
+            let is_right = told <= took * 2 + slack && took <= told * 2 + slack;
+            assert!(is_right, "seed {seed}: told {told:?}, took {took:?}");
+            seen_cases += 1;
+        }
+        world.end().await;
+    }
+    assert!(seen_cases > 150, "{seen_cases} of 200 were foreseen");
+}
+
 // Invariant: nothing is promised of what cannot come.
 
 /// Nothing is promised for two hours, and what is told names the cause.
@@ -72,9 +149,9 @@ async fn promises_nothing(world: &World, cause: &str) -> LeaseId {
     let lease = world.lease("linux").await;
     for _ in 0..12 {
         world.pass(10 * MINUTE).await;
-        let told = foreseen(world, &lease).await;
-        let (Estimate::Never(text) | Estimate::Unknown(text)) = &told else { panic!("{told:?}") };
-        assert!(text.contains(cause), "{told:?}");
+        let (estimate, why) = told(world, &lease).await;
+        assert!(!matches!(estimate, Estimate::In(..)), "{estimate:?}");
+        assert!(why.contains(cause), "{why}");
     }
     lease
 }

@@ -30,6 +30,7 @@ pub mod state;
 mod strand;
 #[cfg(test)]
 mod testing;
+pub mod windows;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -186,14 +187,16 @@ impl Agent {
         self.birth.addresses.settle(&self.birth.id, reached_at);
         if before != after {
             let leaving = mind.state().leaving().map(ToString::to_string);
-            let reason = leaving.or_else(|| Some(mind.detail().to_owned()));
+            let detail = Some(mind.detail().to_owned()).filter(|text| !text.is_empty());
+            let reason =
+                leaving.or(detail).unwrap_or_else(|| state::usual(before, after).to_owned());
             tracing::info!(
                 agent = %self.birth.id,
                 template = %self.birth.spec.id,
                 vmid = mind.guest().map(|guest| guest.marks.vmid.0),
                 from = before,
                 to = after,
-                reason = reason.filter(|text| !text.is_empty()),
+                reason,
                 "agent moved"
             );
         }
@@ -225,6 +228,7 @@ impl Agent {
                 | Effect::Learnt(_)
                 | Effect::Hired(..)
                 | Effect::Ended(..)
+                | Effect::TooOld(..)
                 | Effect::NotHired(..)
                 | Effect::End) => self.queue.push_back(effect),
             }
@@ -254,6 +258,7 @@ impl Agent {
             | Effect::Learnt(_)
             | Effect::Hired(..)
             | Effect::Ended(..)
+            | Effect::TooOld(..)
             | Effect::NotHired(..)
             | Effect::HeldAsNext
             | Effect::CloneAccepted
@@ -324,6 +329,9 @@ impl Agent {
                 let at = self.birth.ports.ambient.now().mono;
                 let end = End { at, over: at.before(ago), how };
                 self.birth.runners.ended(&source, &runner, end);
+            }
+            Effect::TooOld(source, runner, told) => {
+                self.birth.runners.too_old(&source, &runner, *told);
             }
             Effect::NotHired(source, runner, text) => {
                 self.birth.runners.refused(&source, &runner, text);

@@ -333,3 +333,25 @@ impl Lease {
         }
     }
 }
+/// Why an agent goes from one state to the next where nothing out of the ordinary did it, by their
+/// names.
+pub fn usual(from: &str, to: &str) -> &'static str {
+    match (from, to) {
+        ("Queued", "Cloning") => "it has a place and a VMID",
+        ("Cloning", "InDoubt") => "whether its clone was made is not known",
+        ("Cloning" | "InDoubt", "Configuring") => "its clone is there",
+        ("Configuring", "Booting") => "it is configured",
+        ("Booting" | "Resetting", "Connecting") => "it runs, and its address is known",
+        ("Connecting", "Preparing") => "it lets drover in",
+        ("Connecting" | "Preparing", "Ready") => "it is prepared",
+        ("Resetting", "Ready") => "it is as new",
+        ("Leased" | "Draining", "Ready") => "its last lease ended",
+        ("Held", "Ready") => "its hold ended",
+        (_, "Leased") => "it was handed out",
+        (_, "Draining") => "it takes no new lease, and goes after the last one",
+        (_, "Resetting") => "it is put back to how it was after its clone",
+        (_, "Held") => "it is held",
+        (_, "Gone") => "it is destroyed",
+        (_, _) => "it went on",
+    }
+}

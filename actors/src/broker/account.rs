@@ -9,7 +9,7 @@ use super::uses::{Asker, Use, Uses};
 use super::waiting::Ground;
 use super::{Source, describe};
 use crate::demand::report::{Account, Estimate, Kind, Serving, Subject};
-use crate::id::{SourceId, TemplateId};
+use crate::id::{CloudId, SourceId, TemplateId};
 use crate::message::{Refusal, Standing};
 use crate::record::Want;
 use crate::spec::TemplateSpec;
@@ -21,6 +21,8 @@ struct Asked<'a> {
     want: &'a Want,
     /// The use; none for the first of its kind.
     asker: Option<Asker>,
+    /// How many of those with the same moment are before it.
+    nth: usize,
 }
 
 impl Broker {
@@ -39,15 +41,17 @@ impl Broker {
             Subject::Source(id) => {
                 let source = id.clone().map_or(Source::Leases, Source::Named);
                 let wants = self.wants_of(id.as_ref())?;
-                let each = wants.iter().map(|want| Asked { source: &source, want, asker: None });
-                let kinds = each.map(|asked| self.kind(&asked, &uses, ground)).collect();
+                let each =
+                    wants.iter().map(|want| Asked { source: &source, want, asker: None, nth: 0 });
+                let kinds = each.map(|asked| self.kind(&asked, &uses, ground, now)).collect();
                 (id.clone(), kinds)
             }
-            Subject::Job(id, want, since) => {
+            Subject::Job(id, want, since, nth) => {
                 self.wants_of(Some(id))?;
                 let source = Source::Named(id.clone());
-                let asked = Asked { source: &source, want, asker: Some(Asker::Job(*since)) };
-                (Some(id.clone()), vec![self.kind(&asked, &uses, ground)])
+                let asker = Some(Asker::Job(*since));
+                let asked = Asked { source: &source, want, asker, nth: *nth };
+                (Some(id.clone()), vec![self.kind(&asked, &uses, ground, now)])
             }
             Subject::Lease(lease) => {
                 let unknown = || Refusal::Unknown(format!("no lease `{lease}` is known"));
@@ -56,8 +60,9 @@ impl Broker {
                     return Err(Refusal::Conflict(format!("lease `{lease}` does not wait")));
                 }
                 let asker = Some(Asker::Lease(lease.clone()));
-                let asked = Asked { source: &Source::Leases, want: &entry.ask.want, asker };
-                (None, vec![self.kind(&asked, &uses, ground)])
+                let want = &entry.ask.want;
+                let asked = Asked { source: &Source::Leases, want, asker, nth: 0 };
+                (None, vec![self.kind(&asked, &uses, ground, now)])
             }
         };
         let of_named = source.as_ref().and_then(|id| self.sources.get(id));
@@ -96,7 +101,7 @@ impl Broker {
         named + if counts(None) { self.asked.weight } else { 0 }
     }
 
-    fn kind(&self, asked: &Asked<'_>, uses: &Uses, ground: &Ground<'_>) -> Kind {
+    fn kind(&self, asked: &Asked<'_>, uses: &Uses, ground: &Ground<'_>, now: WallTime) -> Kind {
         let (waits, open) = self.waits(asked);
         let own = |one: &&Use| {
             let level = &uses.levels[one.level];
@@ -104,17 +109,19 @@ impl Broker {
         };
         let is_it = |one: &Use| asked.asker.as_ref().is_none_or(|asker| one.asker == *asker);
         // The oldest have runners already, and are in nobody's turn.
-        let place = match &asked.asker {
+        let first = match &asked.asker {
             Some(Asker::Job(since)) => waits.iter().position(|one| one == since).unwrap_or(0),
             Some(Asker::Lease(_)) | None => 0,
         };
+        let place = (first + asked.nth).min(waits.len().saturating_sub(1));
         let has_runner = !waits.is_empty() && place < open;
         let serves = |spec: &TemplateSpec| self.serves(spec, asked.want);
         let ahead = if has_runner {
             Some(0)
         } else {
-            let turn = uses.turns.iter().position(|one| own(&one) && is_it(one));
-            turn.map(|turn| {
+            let turns = uses.turns.iter().enumerate();
+            let mut its = turns.filter(|(_, one)| own(one) && is_it(one)).map(|(turn, _)| turn);
+            its.nth(place - first.max(open).min(place)).map(|turn| {
                 let before = uses.turns.iter().take(turn);
                 before
                     .filter(|one| self.share_templates(&uses.levels[one.level].want, asked))
@@ -149,7 +156,8 @@ impl Broker {
                 Estimate::Unknown("nothing of the kind waits".into())
             } else {
                 let ahead = ahead.ok_or((asked.source, since));
-                self.estimate(&serve, ahead, has_runner, ground)
+                let of_source = matches!(asked.source, Source::Named(_));
+                self.estimate(&serve, ahead, has_runner, ground, (of_source, now))
             },
             serve,
         }
@@ -184,7 +192,7 @@ impl Broker {
 
     fn serving(&self, id: &TemplateId, view: &TemplateView, ground: &Ground<'_>) -> Serving {
         let of_it = self.agents.values().filter(|agent| agent.spec.id == *id && !agent.going);
-        let obstacle = self.obstacle(id, ground).map(|obstacle| obstacle.to_string());
+        let obstacle = self.obstacle(id, ground);
         let mut serving = Serving {
             template: id.clone(),
             live: view.live,
@@ -235,6 +243,7 @@ impl Broker {
         ahead: Result<usize, (&Source, Option<WallTime>)>,
         has_runner: bool,
         ground: &Ground<'_>,
+        (of_source, now): (bool, WallTime),
     ) -> Estimate {
         let unknown = |text: &str| Estimate::Unknown(text.to_owned());
         if has_runner {
@@ -247,7 +256,7 @@ impl Broker {
         let able: Vec<&Serving> = serve.iter().filter(|one| self.works(one, ground)).collect();
         let ahead = match ahead {
             Ok(ahead) => ahead,
-            Err((source, since)) => return self.held_by_cap(source, since, &able),
+            Err((source, since)) => return self.held_by_cap(source, since, &able, now),
         };
         let free: usize = serve.iter().map(|one| one.free as usize).sum();
         if ahead < free {
@@ -261,36 +270,37 @@ impl Broker {
         let sum = |of: fn(&Serving) -> u32| able.iter().map(|one| of(one) as usize).sum::<usize>();
         let (coming, busy, room) =
             (sum(|one| one.coming), sum(|one| one.busy), sum(|one| one.room));
+        let is_stuck = |one: &&Serving| self.is_stuck(&one.template, ground);
+        let are_stuck = coming == 0 && able.iter().all(is_stuck);
+        if are_stuck && busy == 0 {
+            return Estimate::Never("what keeps its agents from starting is gone".into());
+        }
         if coming + busy + room == 0 {
-            let obstacles = obstacles(able.iter().copied());
-            return Estimate::Unknown(match obstacles.is_empty() {
-                true => "nothing of it is begun or busy".to_owned(),
-                false => format!("nothing is begun: {obstacles}"),
-            });
+            return self.at_rest(&able, ground);
         }
         let Some(ready) = ready else {
             return unknown("no agent of these templates was ready yet since the service started");
         };
-        if ahead < free + coming + room {
+        let foreseen = self.foresee(&able, ahead, of_source, now);
+        if let Some(span) = foreseen.filter(|_| ahead < free + coming + room) {
             let text = format!("agents take {} to be ready", seconds(ready));
-            return Estimate::In(ready, text);
+            return Estimate::In(span, text);
         }
-        let behind = ahead + 1 - free - coming - room;
-        let (Some(lasts), true) = (lasts, busy > 0) else {
-            let obstacles = obstacles(able.iter().copied());
-            let why = if obstacles.is_empty() { String::new() } else { format!(": {obstacles}") };
-            return Estimate::Unknown(format!(
-                "it waits for an agent to end, and none that serves it has ended yet{why}"
-            ));
+        let behind = (ahead + 1).saturating_sub(free + coming + room);
+        let (Some(lasts), Some(span), true) = (lasts, foreseen, busy > 0) else {
+            if are_stuck {
+                let text = "what keeps its agents from starting is gone, or a busy one comes free";
+                return Estimate::Never(text.into());
+            }
+            return unknown("a busy agent must come free, and none has since the service started");
         };
-        let rounds = u32::try_from(behind.div_ceil(busy)).unwrap_or(u32::MAX);
         let text = format!(
             "{busy} agents are busy, uses last {} and {behind} of them must end first; agents take \
              {} to be ready",
             seconds(lasts),
             seconds(ready)
         );
-        Estimate::In(lasts.saturating_mul(rounds).saturating_add(ready), text)
+        Estimate::In(span, text)
     }
 
     /// Whether agents of a template are begun and get ready, as far as anybody knows.
@@ -300,19 +310,36 @@ impl Broker {
             && !ground.trouble.contains_key(&one.template.cloud)
     }
 
+    /// When something is served of whose templates no agent is starting or busy, and none can start.
+    fn at_rest(&self, able: &[&Serving], ground: &Ground<'_>) -> Estimate {
+        let mut full: Vec<String> = Vec::new();
+        for one in able {
+            let cloud = &one.template.cloud;
+            let cap = ground.clouds.get(cloud).and_then(|spec| spec.cap);
+            let live: u32 = self.of_cloud(cloud).map(|view| view.live).sum();
+            if cap.is_none_or(|cap| live < cap) || !self.holders(cloud).1 {
+                return Estimate::Unknown("no agent is starting, and none has room".into());
+            }
+            full.push(format!("`instanceCap` of cloud {cloud} is raised"));
+        }
+        full.dedup();
+        Estimate::Never(format!("{}, or the minimum that fills it is lowered", full.join(", ")))
+    }
+
     /// When something is served of whose templates none begins agents that get ready.
     fn stuck(&self, serve: &[Serving], ground: &Ground<'_>) -> Estimate {
         let tried = serve.iter().filter(|one| !ground.trouble.contains_key(&one.template.cloud));
         let tried: Vec<&Serving> = tried.collect();
         if tried.is_empty() {
-            return Estimate::Never(format!("this is mended: {}", obstacles(serve.iter())));
+            let clouds: BTreeSet<&CloudId> = serve.iter().map(|one| &one.template.cloud).collect();
+            let clouds: Vec<String> = clouds.into_iter().map(|id| format!("cloud {id}")).collect();
+            return Estimate::Never(format!("{} can be worked with", clouds.join(" or ")));
         }
         let opens =
             tried.iter().filter_map(|one| self.templates.get(&one.template)?.tripped.as_ref());
         Estimate::Unknown(match opens.min_by_key(|(until, _)| *until) {
-            Some((until, cause)) => {
-                let until = until.rfc3339();
-                format!("its agents failed, and a single one is tried at {until}: {cause}")
+            Some((until, _)) => {
+                format!("its agents failed, and a single one is tried at {}", until.rfc3339())
             }
             None => "its agents failed, and a single one is tried now".to_owned(),
         })
@@ -320,7 +347,13 @@ impl Broker {
 
     /// When a use is served that its source's cap holds: as soon as enough of the source's own have
     /// ended. Other sources may be quicker to take what serves it, which is not foreseen.
-    fn held_by_cap(&self, source: &Source, since: Option<WallTime>, able: &[&Serving]) -> Estimate {
+    fn held_by_cap(
+        &self,
+        source: &Source,
+        since: Option<WallTime>,
+        able: &[&Serving],
+        now: WallTime,
+    ) -> Estimate {
         let id = match source {
             Source::Leases => None,
             Source::Named(id) => Some(id),
@@ -341,9 +374,10 @@ impl Broker {
         let has = self.has(id) as usize;
         let cap = share.cap.map_or(has, |cap| cap as usize).max(1);
         let must_end = (self.older(id, since) + 1 + has).saturating_sub(cap).max(1);
-        let rounds = u32::try_from(must_end.div_ceil(cap)).unwrap_or(u32::MAX);
         let is_free = able.iter().any(|one| one.free > 0);
         let ready = able.iter().filter_map(|one| one.until_ready).min().filter(|_| !is_free);
+        let again = lasts + ready.unwrap_or_default();
+        let span = self.own_turn(id, must_end - 1, (lasts, again), now).unwrap_or(lasts);
         let mut text = format!(
             "its source has {has} of {cap}, its uses last {} and {must_end} of them must end first",
             seconds(lasts)
@@ -351,7 +385,7 @@ impl Broker {
         if let Some(ready) = ready {
             text += &format!("; agents take {} to be ready", seconds(ready));
         }
-        Estimate::In(lasts.saturating_mul(rounds).saturating_add(ready.unwrap_or_default()), text)
+        Estimate::In(span.saturating_add(ready.unwrap_or_default()), text)
     }
 
     /// How many uses of a source wait for an agent since before this moment.
@@ -397,12 +431,6 @@ impl Broker {
             Want::Expression(expression) => format!("`{expression}` holds for no template"),
         }
     }
-}
-
-/// What keeps templates from beginning agents, each once.
-fn obstacles<'a>(serve: impl Iterator<Item = &'a Serving>) -> String {
-    let each: BTreeSet<&str> = serve.filter_map(|one| one.obstacle.as_deref()).collect();
-    each.into_iter().collect::<Vec<_>>().join("; ")
 }
 
 fn seconds(span: Duration) -> String {

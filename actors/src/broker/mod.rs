@@ -10,6 +10,7 @@ mod classes;
 mod covered;
 pub mod door;
 mod evict;
+mod forecast;
 pub mod matching;
 mod queue;
 mod quota;

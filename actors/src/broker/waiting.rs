@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::describe;
 use super::state::{Broker, TemplateView};
 use crate::id::{CloudId, TemplateId};
+use crate::message::Standing;
 use crate::record::Want;
 use crate::spec::{CloudSpec, TemplateSpec};
 
@@ -19,21 +20,12 @@ pub struct Ground<'a> {
     pub trouble: &'a BTreeMap<CloudId, String>,
 }
 
-/// Why nothing is begun of one template.
-pub(super) enum Obstacle {
-    /// A cap is reached: whose, and the counts.
-    Full(String, String),
-    /// Anything else.
-    Other(String),
+fn troubled(cloud: &CloudId, why: &str) -> String {
+    format!("cloud {cloud}: {why}; `drover doctor --cloud {cloud}` checks it")
 }
 
-impl std::fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Full(whose, counts) => write!(f, "{whose} is full: {counts}"),
-            Self::Other(text) => f.write_str(text),
-        }
-    }
+fn full(id: &TemplateId, live: u32, cap: u32) -> String {
+    format!("{id} is full: {live} of {cap} (instanceCap); `drover leases` says who has them")
 }
 
 impl Broker {
@@ -51,27 +43,17 @@ impl Broker {
         let troubles = fits.iter().map(|id| Some((&id.cloud, ground.trouble.get(&id.cloud)?)));
         if let Some(troubles) = troubles.collect::<Option<BTreeMap<&CloudId, &String>>>() {
             // Whoever is on the way waits for the same.
-            let told = troubles.into_iter().map(|(cloud, why)| format!("cloud {cloud}: {why}"));
+            let told = troubles.into_iter().map(|(cloud, why)| troubled(cloud, why));
             return told.collect::<Vec<_>>().join("; ");
         }
         let starting = self.starting(want);
         if starting > 0 {
             return format!("waits for an agent: {starting} starting");
         }
-        let obstacles: Vec<Obstacle> =
+        let mut texts: Vec<String> =
             fits.iter().filter_map(|id| self.obstacle(id, ground)).collect();
-        let all_full = obstacles.len() == fits.len()
-            && obstacles.iter().all(|obstacle| matches!(obstacle, Obstacle::Full(..)));
-        let texts: Vec<String> = obstacles
-            .into_iter()
-            .map(|obstacle| match &obstacle {
-                Obstacle::Full(whose, counts) if all_full => format!("{whose} {counts}"),
-                Obstacle::Full(..) | Obstacle::Other(_) => obstacle.to_string(),
-            })
-            .collect();
-        if all_full {
-            return format!("every template that fits is full: {}", texts.join(", "));
-        }
+        // Templates of a full cloud have one cause.
+        texts.dedup();
         if texts.is_empty() { "waits for an agent".into() } else { texts.join("; ") }
     }
 
@@ -88,34 +70,78 @@ impl Broker {
         each.sum()
     }
 
-    pub(super) fn obstacle(&self, id: &TemplateId, ground: &Ground<'_>) -> Option<Obstacle> {
+    /// Why no agent of a template starts, with the command or the key that helps where there is one.
+    pub(super) fn obstacle(&self, id: &TemplateId, ground: &Ground<'_>) -> Option<String> {
         if let Some(why) = ground.trouble.get(&id.cloud) {
-            return Some(Obstacle::Other(format!("cloud {}: {why}", id.cloud)));
+            return Some(troubled(&id.cloud, why));
         }
         let view = self.templates.get(id)?;
         if let Some((until, cause)) = &view.tripped {
             let until = until.rfc3339();
-            return Some(Obstacle::Other(format!("{id}: breaker tripped until {until}: {cause}")));
+            return Some(format!(
+                "{id}: breaker tripped until {until}: {cause}; once that is mended, `drover \
+                 breakers reset {id}` tries at once"
+            ));
         }
         if let Some(cap) = view.spec.cap.filter(|cap| view.live >= *cap) {
-            return Some(Obstacle::Full(id.to_string(), format!("{} of {cap}", view.live)));
+            return Some(full(id, view.live, cap));
         }
         if let Some(lack) = &view.lack {
-            return Some(Obstacle::Other(format!("{id}: {lack}")));
+            return Some(format!("{id}: {lack}"));
         }
         let live: u32 = self.of_cloud(&id.cloud).map(|view| view.live).sum();
         let cap = ground.clouds.get(&id.cloud).and_then(|spec| spec.cap);
         if let Some(cap) = cap.filter(|cap| live >= *cap) {
-            return Some(Obstacle::Full(format!("cloud {}", id.cloud), format!("{live} of {cap}")));
+            let held = self.holders(&id.cloud).0;
+            let held = if held.is_empty() { held } else { format!(": {held}") };
+            let cloud = &id.cloud;
+            return Some(format!("cloud {cloud} is full: {live} of {cap} (instanceCap){held}"));
         }
         let paused = view.room == 0;
         paused.then(|| match &view.paused {
-            Some(why) => Obstacle::Other(format!("{id} pauses: {why}")),
-            None => Obstacle::Other(format!("{id} pauses, for it could not begin agents")),
+            Some(why) => format!("{id} pauses, and drover tries it again by itself: {why}"),
+            None => format!("{id} pauses, for it could not start agents"),
         })
     }
 
-    fn of_cloud(&self, cloud: &CloudId) -> impl Iterator<Item = &TemplateView> {
+    /// Whether no agent of a template starts for another reason than that its cap, or its cloud's, is
+    /// reached.
+    pub(super) fn is_stuck(&self, id: &TemplateId, ground: &Ground<'_>) -> bool {
+        let Some(view) = self.templates.get(id) else { return true };
+        let live: u32 = self.of_cloud(&id.cloud).map(|view| view.live).sum();
+        let cap = ground.clouds.get(&id.cloud).and_then(|spec| spec.cap);
+        let is_full =
+            view.spec.cap.is_some_and(|cap| view.live >= cap) || cap.is_some_and(|cap| live >= cap);
+        !is_full && self.obstacle(id, ground).is_some()
+    }
+
+    /// Whose agents fill a cloud, and whether no place of it comes free by itself: idle agents that are
+    /// the minimum of their template stay.
+    pub(super) fn holders(&self, cloud: &CloudId) -> (String, bool) {
+        let is_idle = |standing: Standing| matches!(standing, Standing::Free { idle: true, .. });
+        let (mut each, mut stays) = (Vec::new(), true);
+        for (id, view) in &self.templates {
+            if id.cloud != *cloud || view.live == 0 {
+                continue;
+            }
+            let own = self.agents.values().filter(|agent| agent.spec.id == *id && !agent.going);
+            let idle = own.filter(|agent| is_idle(agent.standing)).count();
+            let idle = u32::try_from(idle).unwrap_or(u32::MAX).min(view.live);
+            let least = view.kept.idle.max(view.kept.all.saturating_sub(view.live - idle));
+            let kept = idle.min(least);
+            stays &= kept == view.live;
+            each.push(match kept {
+                0 => format!("{} of {id}", view.live),
+                kept => format!("{} of {id}, {kept} idle as its minimum (instanceMin)", view.live),
+            });
+        }
+        if each.is_empty() {
+            return (String::new(), false);
+        }
+        (each.join("; "), stays)
+    }
+
+    pub(super) fn of_cloud(&self, cloud: &CloudId) -> impl Iterator<Item = &TemplateView> {
         self.templates.iter().filter(move |(id, _)| id.cloud == *cloud).map(|(_, view)| view)
     }
 }

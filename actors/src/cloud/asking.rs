@@ -92,7 +92,8 @@ impl Cloud {
     pub(super) fn tried(&self) {
         let outcome = self.mind.state();
         if let Err(why) = &outcome {
-            tracing::warn!(cloud = %self.id, error = why, "cloud is degraded");
+            // What changed is logged where it is shown; this is each try.
+            tracing::debug!(cloud = %self.id, error = why, "cloud is degraded");
         }
         self.herd.do_send(CloudReport::Tried { cloud: self.id.clone(), outcome });
     }

@@ -14,8 +14,9 @@ use crate::time::WallTime;
 pub enum Subject {
     /// Everything a source wants; none for all leases.
     Source(Option<SourceId>),
-    /// A job of a source, by what it wants and since when.
-    Job(SourceId, Want, WallTime),
+    /// A job of a source, by what it wants, since when, and how many that want the same since the same
+    /// moment are before it.
+    Job(SourceId, Want, WallTime, usize),
     /// A lease that waits.
     Lease(LeaseId),
 }
@@ -31,6 +32,8 @@ pub struct SourceJobs {
     pub unoffered: Vec<Unoffered>,
     /// Jobs that are left alone, since they want labels that it may not have.
     pub ignored: Vec<JobSight>,
+    /// Jobs that wait and of which it is not told what they want.
+    pub unread: Vec<UnreadJob>,
     /// Jobs that run on its runners, where a look tells which.
     pub running: Vec<RunningJob>,
     /// Since when it can not be looked at, and why.
@@ -39,6 +42,17 @@ pub struct SourceJobs {
     pub unserved: u32,
     /// Since when it lets no runner be made, and why.
     pub refused: Option<Outage>,
+}
+
+/// A job that waits and of which its source does not say what it wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadJob {
+    /// Its id there.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+    /// Since when.
+    pub since: WallTime,
 }
 
 /// Something wanted that no template offers.

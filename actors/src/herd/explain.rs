@@ -8,6 +8,7 @@ use std::time::Duration;
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::Herd;
+use super::nodes::NOTHING_AMISS;
 use crate::broker::book::{Entry, Stand};
 use crate::broker::describe;
 use crate::broker::waiting::Ground;
@@ -24,10 +25,15 @@ const RETELL: Duration = Duration::from_secs(1);
 /// would grow with their square.
 const RETOLD_AT_ONCE: usize = 100;
 
+/// Kinds whose reasons the log follows.
+const MOST_LOGGED: usize = 100;
+
 /// What was told of waiting leases.
 #[derive(Debug, Default)]
 pub(super) struct Explained {
     told: BTreeMap<LeaseId, Arc<str>>,
+    /// What the log says of each kind that waits.
+    logged: BTreeMap<Want, Arc<str>>,
     /// Whether the moment to tell changes is awaited.
     awaited: bool,
 }
@@ -48,6 +54,7 @@ impl Herd {
         let waiting = self.broker.queued();
         if waiting == 0 {
             self.explained.told.clear();
+            self.explained.logged.clear();
         } else if !self.explained.awaited {
             self.explained.awaited = true;
             let rounds = waiting.div_ceil(RETOLD_AT_ONCE);
@@ -99,23 +106,39 @@ impl Herd {
         self.explained.told = told;
     }
 
+    /// Logs what keeps a kind from being served, whenever that changes: one line for all leases of it.
+    /// A try that is under way is no change, or each retry would add two lines.
+    fn log_reason(logged: &mut BTreeMap<Want, Arc<str>>, want: &Want, reason: &Arc<str>) {
+        let before = logged.get(want);
+        let is_known = before == Some(reason) || reason.starts_with(NOTHING_AMISS);
+        if is_known || (before.is_none() && logged.len() >= MOST_LOGGED) {
+            return;
+        }
+        tracing::info!(wants = %describe(want), %reason, "leases wait");
+        logged.insert(want.clone(), Arc::clone(reason));
+    }
+
     /// Tells all that wait why they do, where that changed.
     fn tell_changes(&mut self) {
         if self.broker.stopping() {
             return;
         }
         let mut told = std::mem::take(&mut self.explained.told);
+        let mut logged = std::mem::take(&mut self.explained.logged);
         let trouble = self.trouble();
         let ground = self.ground(&trouble);
         for want in self.broker.wants() {
             let reason: Arc<str> = self.broker.why(want, &ground).into();
+            Self::log_reason(&mut logged, want, &reason);
             for ask in self.broker.waiting_for(want) {
                 self.tell_reason(&mut told, ask, &reason);
             }
         }
         let waits = |entry: &Entry| entry.stand == Stand::Waiting;
         told.retain(|lease, _| self.broker.lease(lease).is_some_and(waits));
+        logged.retain(|want, _| self.broker.waiting_for(want).next().is_some());
         self.explained.told = told;
+        self.explained.logged = logged;
     }
 
     fn tell_reason(

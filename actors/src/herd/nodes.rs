@@ -22,7 +22,7 @@ use crate::spec::TemplateSpec;
 const MIB: u64 = 1 << 20;
 
 /// What stands before a wait that nothing but time is needed for.
-const NOTHING_AMISS: &str = "waits for an agent";
+pub(super) const NOTHING_AMISS: &str = "waits for an agent";
 
 type DrainReply = oneshot::Sender<Result<NodeDrained, Refusal>>;
 type WhyReply = oneshot::Sender<Result<WhyReport, Refusal>>;

@@ -9,22 +9,34 @@ pub enum Refusal {
     #[error("the cluster has no such node")]
     Unknown,
     /// It is offline.
-    #[error("it is offline")]
+    #[error("it is offline (`pvecm status` on another node says more)")]
     Offline,
     /// High availability has it in maintenance.
-    #[error("it is in maintenance")]
+    #[error(
+        "it is in maintenance (`ha-manager crm-command node-maintenance disable NODE` ends that)"
+    )]
     Maintenance,
     /// An operator drained it, or a breaker stands before it.
     #[error("{0}")]
     Closed(String),
     /// It lacks a label of `nodeSelector`.
-    #[error("it lacks the label `{0}` (nodeSelector)")]
+    #[error("it lacks the label `{0}` (nodeSelector): `nodeLabels` gives it one")]
     Label(String),
     /// Its memory does not do; in MiB.
     #[error("{}, {needed} MiB are needed{}", free_mb(*.free), and_kept(*.kept))]
     Memory {
         /// Free at this moment; below zero where more is promised than there is.
         free: i64,
+        /// What the agent takes.
+        needed: i64,
+        /// What must stay free.
+        kept: i64,
+    },
+    /// Its memory never does, however few others use it; in MiB.
+    #[error("it has {whole} MiB of memory, {needed} MiB are needed{}: lower memoryMb", and_kept(*.kept))]
+    Small {
+        /// All of its memory, as far as it may be promised.
+        whole: i64,
         /// What the agent takes.
         needed: i64,
         /// What must stay free.

@@ -173,6 +173,10 @@ impl<'a> Scene<'a> {
         let kept =
             memory_mb.max(placement.min_free_mb).max(share(room.memory, memory_percent) / MIB);
         let (needed, kept) = (signed(sizes.memory_mb), signed(kept));
+        let whole = mib(signed(share(room.memory, overcommit_percent)));
+        if needed + kept > whole {
+            return Some(Refusal::Small { whole, needed, kept });
+        }
         if needed + kept > free {
             return Some(Refusal::Memory { free, needed, kept });
         }

@@ -93,7 +93,7 @@ async fn no_endpoint_at_all_says_which_were_tried() {
     let client = script.client(&["10.0.0.1", "10.0.0.2"], token());
     let fault = client.fault(&put(&client).await.unwrap_err());
     assert_eq!(fault.kind, FaultKind::Unreachable);
-    insta::assert_snapshot!(fault, @"no endpoint took `PUT /nodes/n/qemu/101/config`: `https://10.0.0.1:8006`: no connection: No route to host; `https://10.0.0.2:8006`: no connection: No route to host: check the cloud `primary`'s endpoint, and that this machine reaches it");
+    insta::assert_snapshot!(fault, @"no endpoint took `PUT /nodes/n/qemu/101/config`: `https://10.0.0.1:8006`, `https://10.0.0.2:8006`: no connection: No route to host: check the cloud `primary`'s endpoint, and that this machine reaches it");
 }
 
 // Invariant: the login is shown as Proxmox wants it, and never as anything else.

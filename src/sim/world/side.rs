@@ -82,6 +82,13 @@ impl SideDoor {
         }
     }
 
+    /// Lets high availability take a node into maintenance, or give it back.
+    pub fn set_maintenance(&self, node: &str, on: bool) {
+        if let Some(node) = self.cluster.state().nodes.get_mut(node) {
+            node.others.maintenance = on;
+        }
+    }
+
     /// Says what of a node is in use by something that is no guest, and how it stands.
     pub fn set_others(&self, node: &str, others: Others) {
         if let Some(node) = self.cluster.state().nodes.get_mut(node) {
