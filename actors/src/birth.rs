@@ -32,6 +32,7 @@ use crate::source::Origin;
 use crate::spec::TemplateSpec;
 use crate::supervise::{Census, GivenUp, Intensity, Watch, supervise};
 use crate::time::WallTime;
+use crate::troubles::Troubles;
 use crate::ways::Ways;
 
 /// How an agent's actor begins.
@@ -131,6 +132,8 @@ pub struct Common {
     pub doubts: Doubts,
     /// Which agents are not destroyed.
     pub restraint: Restraint,
+    /// Since when nodes, clouds and sources are in trouble.
+    pub troubles: Troubles,
     /// The breakers that belong to no template.
     pub board: Board,
     /// The nodes of each cluster, and those that are drained.

@@ -25,7 +25,7 @@ use crate::id::{
 use crate::machine::Machine;
 use crate::marks::Marks;
 use crate::overrides::{OverrideChange, Overrides};
-use crate::record::{Body, Hold, LOST, LeaseAsk, Owner, Reason, Record};
+use crate::record::{Body, Hold, LOST, LeaseAsk, Owner, Reason, Record, Troubled};
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
 pub use granted::GrantedLease;
@@ -79,6 +79,9 @@ pub struct Ledger {
     pub image_storages: BTreeMap<ClusterId, BTreeSet<String>>,
     /// Nodes that operators drained.
     pub drained: BTreeMap<ClusterId, BTreeSet<NodeName>>,
+    /// Nodes, clouds and sources that are in trouble, each since when.
+    #[serde(with = "keyed")]
+    pub troubled: BTreeMap<Troubled, WallTime>,
     /// Templates whose next agent that fails on its way is to be held.
     #[serde(with = "keyed")]
     pub hold_next: BTreeMap<TemplateId, Hold>,
@@ -478,6 +481,7 @@ impl Ledger {
                 self.ahead.insert(cluster.clone(), (*vmid, *seq));
             }
             Body::NodeDrained { cluster, node, drained } => self.drain(cluster, node, *drained),
+            Body::TroubleSince { of, since } => self.trouble(of, *since),
             Body::Stranded { agent, why, command } => self.with(agent, |entry| {
                 entry.stranded = Some((why.clone(), command.clone()));
             }),

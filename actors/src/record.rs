@@ -6,6 +6,8 @@
 //! only added, with defaults.
 
 mod asks;
+mod hold;
+mod troubled;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,6 +27,8 @@ use crate::overrides::OverrideChange;
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
 pub use asks::{LeaseAsk, Owner, Want};
+pub use hold::{Hold, HoldOwner};
+pub use troubled::Troubled;
 
 /// The version of the record format this code writes.
 pub const RECORD_VERSION: u32 = 1;
@@ -195,29 +199,6 @@ fn bounds(state: &str) -> Option<&'static str> {
         "Resetting" => Some("resetTimeoutSec"),
         _ => None,
     }
-}
-
-/// A hold for debugging, as an operator wants it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Hold {
-    /// How long from the moment it is held, in milliseconds.
-    pub span_ms: u64,
-    /// The public key to let in, one line.
-    pub public_key: String,
-    /// Who asked for it; none in journals from before it was written: only admins change such a one.
-    #[serde(default)]
-    pub owner: Option<HoldOwner>,
-}
-
-/// Who asked for a hold, and may change and end it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HoldOwner {
-    /// Who it is, as authenticated.
-    pub principal: String,
-    /// The group the configuration put them into.
-    pub group: Option<String>,
 }
 
 /// What a record says.
@@ -529,6 +510,13 @@ pub enum Body {
         /// Whether it is drained.
         drained: bool,
     },
+    /// A node, a cloud or a source is in trouble, or is not any more.
+    TroubleSince {
+        /// Which.
+        of: Troubled,
+        /// Since when; none once it is over.
+        since: Option<WallTime>,
+    },
     /// An agent's guest cannot be finished without an administrator.
     Stranded {
         /// The agent.
@@ -591,6 +579,7 @@ impl Body {
             | Self::IdBurned { .. }
             | Self::IdCleared { .. }
             | Self::ClockSet { .. }
+            | Self::TroubleSince { .. }
             | Self::Stranded { .. }
             | Self::Gone { .. } => false,
         }

@@ -19,7 +19,7 @@ use futures_util::future::LocalBoxFuture;
 use crate::board::Scope;
 use crate::id::{ClusterId, RunnerName, SourceId, TemplateId, VmId};
 use crate::ports::{Journal, JournalFault};
-use crate::record::Body;
+use crate::record::{Body, Troubled};
 
 /// The pause after a first failure.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -37,6 +37,7 @@ enum Subject {
     Ahead(ClusterId),
     Runner(SourceId, RunnerName),
     Rows(SourceId, RunnerName),
+    Trouble(Troubled),
 }
 
 /// Records on their way to the journal, shared by all actors of the herd.
@@ -157,6 +158,9 @@ fn subject(body: &Body) -> Option<Subject> {
     }
     if let Body::RowsNumbered { source, runner, .. } = body {
         return Some(Subject::Rows(source.clone(), runner.clone()));
+    }
+    if let Body::TroubleSince { of, .. } = body {
+        return Some(Subject::Trouble(of.clone()));
     }
     None
 }

@@ -113,6 +113,41 @@ async fn a_status_daemon_that_hangs_makes_nobody_lose_anything() {
     world.end().await;
 }
 
+// Invariant: since when a node is offline is known after a start, and its grace goes on.
+
+/// For how long a node is seen offline, in seconds.
+async fn offline_for(world: &World, node: &str) -> u64 {
+    let told = world.resync().await;
+    let before = format!("node `{node}` is seen offline for ");
+    let span = told.iter().find_map(|text| text.strip_prefix(&before)?.strip_suffix(" s"));
+    assert!(span.is_some(), "{told:?}");
+    span.unwrap().parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_offline_since_before_the_restart() {
+    let mut world = World::started(on_pve2("")).await;
+    world.notes.allow_slack();
+    let (lease, agent) = world.leased("linux").await;
+    world.side.node_down("pve2").await;
+    world.pass(Duration::from_secs(80)).await;
+    let before = offline_for(&world, "pve2").await;
+    world.kill();
+    world.pass(Duration::from_secs(10)).await;
+    world.start().await;
+    let after = offline_for(&world, "pve2").await;
+    assert!(after >= before + 10, "{after} s, and {before} s before the restart");
+    // A grace that started again would not be over yet.
+    world.pass(Duration::from_secs(115)).await;
+    let picture = world.view().lease(&lease).unwrap();
+    let why = "lost: node pve2 is offline, and its SSH does not answer";
+    assert_eq!((picture.state.as_str(), picture.detail.as_str()), ("ended", why));
+    world.side.node_up("pve2");
+    world.until("the agent is gone", |view| view.agent(&agent.agent).is_none()).await;
+    assert!(world.ledger().troubled.is_empty());
+    world.end().await;
+}
+
 // Invariant: with several endpoints, one that is down is gone past.
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ use crate::fault::Fault;
 use crate::id::{CloudId, ClusterId, TemplateId};
 use crate::ledger::BreakerEntry;
 use crate::message::{ProvisionReply, Refusal, Standing};
-use crate::record::Reason;
+use crate::record::{Reason, Troubled};
 use crate::spec::{CloudSpec, TemplateSpec};
 use crate::supervise::{heard, take_turns};
 use crate::template::breaker::Breaker;
@@ -195,7 +195,11 @@ impl Cloud {
         breakers: BTreeMap<TemplateId, BreakerEntry>,
     ) -> Self {
         Self {
-            mind: CloudMind::new(id.clone(), None, pinned),
+            mind: {
+                let of = Troubled::Cloud { cloud: id.clone() };
+                let mind = CloudMind::new(id.clone(), None, pinned);
+                mind.degraded_from(common.troubles.since(&of))
+            },
             common,
             herd,
             id,
@@ -328,6 +332,8 @@ impl Cloud {
             }
         }
         self.tell_room();
+        let of = Troubled::Cloud { cloud: self.id.clone() };
+        self.common.troubles.set(of, self.mind.degraded_since());
         let now = self.common.ports.ambient.now().mono;
         let doubt = self.common.doubts.trouble(&self.id, self.mind.pinned(), now);
         let picture = self.mind.picture(doubt);

@@ -62,7 +62,9 @@ impl Why {
         let since = since.rfc3339();
         match self {
             Self::NoQuorum(cluster) => {
-                format!("cluster `{cluster}` has no quorum since {since}: nothing is started")
+                format!(
+                    "cluster `{cluster}` has no quorum since {since}: nothing is started (`pvecm status` on a node says who is missing)"
+                )
             }
             Self::Login(text) | Self::Other(text) => {
                 format!("{text}; nothing is started since {since}")
@@ -79,6 +81,8 @@ pub struct CloudMind {
     pinned: Option<ClusterId>,
     version: Option<String>,
     health: Health,
+    /// Since when it is degraded; also from before this start, until it is known to be well.
+    since: Option<WallTime>,
     retries: u32,
     stopping: bool,
     live: Counts,
@@ -96,6 +100,7 @@ impl CloudMind {
             pinned,
             version: None,
             health: Health::Connecting,
+            since: None,
             retries: 0,
             stopping: false,
             live: Counts::default(),
@@ -104,9 +109,21 @@ impl CloudMind {
         }
     }
 
+    /// The same cloud, which was degraded since then when it was heard of last.
+    #[must_use]
+    pub fn degraded_from(self, since: Option<WallTime>) -> Self {
+        Self { since, ..self }
+    }
+
+    /// Since when it is degraded, or was when it was heard of last.
+    pub fn degraded_since(&self) -> Option<WallTime> {
+        self.since
+    }
+
     /// The same cloud, not tried and without agents; templates may still use what was reserved.
     pub fn anew(&self) -> Self {
-        let mut mind = Self::new(self.id.clone(), self.spec.clone(), self.pinned.clone());
+        let mind = Self::new(self.id.clone(), self.spec.clone(), self.pinned.clone());
+        let mut mind = mind.degraded_from(self.since);
         mind.reserved.clone_from(&self.reserved);
         mind.warm.clone_from(&self.warm);
         mind.stopping = self.stopping;
@@ -130,6 +147,10 @@ impl CloudMind {
             (None, Some(_)) => true,
             (_, None) => false,
         };
+        // Of another way in, or none, nothing of that is known.
+        if self.spec.is_some() && (other_way || spec.is_none()) {
+            self.since = None;
+        }
         self.spec = spec;
         if other_way {
             self.health = Health::Connecting;
@@ -164,7 +185,8 @@ impl CloudMind {
         if !self.is_well() || !own || !refuses_login(fault) {
             return Vec::new();
         }
-        self.health = Health::Degraded { why: Why::Login(fault.text.clone()), since: now };
+        let since = *self.since.get_or_insert(now);
+        self.health = Health::Degraded { why: Why::Login(fault.text.clone()), since };
         vec![Effect::AskAgain(Duration::ZERO)]
     }
 
@@ -215,6 +237,7 @@ impl CloudMind {
 
     fn well(&mut self) -> Vec<Effect> {
         self.health = Health::Well;
+        self.since = None;
         self.retries = 0;
         let leads = self.pinned.clone().map(Effect::Leads);
         leads.into_iter().chain([Effect::AskAgain(WELL)]).collect()
@@ -225,10 +248,7 @@ impl CloudMind {
             Why::Login(_) => LOGIN_RETRY_LONGEST,
             Why::NoQuorum(_) | Why::Other(_) => RETRY_LONGEST,
         };
-        let since = match &self.health {
-            Health::Degraded { since, .. } => *since,
-            Health::Connecting | Health::Well => now,
-        };
+        let since = *self.since.get_or_insert(now);
         self.health = Health::Degraded { why, since };
         let wait = RETRY_FIRST.saturating_mul(1 << self.retries.min(6)).min(longest);
         self.retries = self.retries.saturating_add(1);

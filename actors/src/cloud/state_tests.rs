@@ -117,6 +117,25 @@ fn a_silent_cloud_is_asked_again_every_few_seconds_and_a_refused_login_less_ofte
 }
 
 #[test]
+fn a_cloud_is_degraded_since_before_a_start_until_it_is_well() {
+    let mut mind = CloudMind::new(CloudId::new("c"), None, Some(ClusterId::new(CLUSTER)));
+    mind = mind.degraded_from(Some(at(5).wall));
+    mind.apply(Some(Arc::new(cloud("c", None))));
+    assert_eq!(mind.degraded_since(), Some(at(5).wall), "nothing is known yet");
+    let told = |mind: &CloudMind| mind.state().err().unwrap_or_default();
+    mind.identified(Err(unreachable("c")), at(100).wall);
+    let since = format!("since {}", at(5).wall.rfc3339());
+    assert!(told(&mind).contains(&since), "{}", told(&mind));
+    assert_eq!(mind.anew().degraded_since(), Some(at(5).wall));
+    mind.identified(Ok(sight(CLUSTER)), at(200).wall);
+    assert_eq!(mind.degraded_since(), None);
+    mind.identified(Err(unreachable("c")), at(300).wall);
+    assert_eq!(mind.degraded_since(), Some(at(300).wall));
+    mind.apply(None);
+    assert_eq!(mind.degraded_since(), None, "it is not configured any more");
+}
+
+#[test]
 fn a_cluster_without_quorum_is_not_used() {
     let mut mind = well(None);
     let mut lone = sight(CLUSTER);
@@ -124,7 +143,9 @@ fn a_cluster_without_quorum_is_not_used() {
     mind.identified(Ok(lone), at(7).wall);
     assert_eq!(mind.room(), 0);
     let since = at(7).wall.rfc3339();
-    let told = format!("cluster `{CLUSTER}` has no quorum since {since}: nothing is started");
+    let told = format!(
+        "cluster `{CLUSTER}` has no quorum since {since}: nothing is started (`pvecm status` on a node says who is missing)"
+    );
     assert_eq!(mind.state(), Err(told));
 }
 

@@ -33,11 +33,13 @@ use crate::placement::Sites;
 use crate::ports::Ports;
 use crate::reconciler::Reconciler;
 use crate::reconciler::plan::Memory;
+use crate::record::Troubled;
 use crate::records::Records;
 use crate::restraint::Restraint;
 use crate::spec::HerdSpec;
 use crate::supervise::{Census, Intensity, Watch, supervise};
 use crate::suspicion::{Suspect, suspicious};
+use crate::troubles::Troubles;
 use crate::ways::Ways;
 
 /// Everything the herd starts from.
@@ -97,8 +99,10 @@ impl Herd {
         let (roster, census) = (Roster::default(), Census::default());
         let ports = patient(start.ports);
         let begun = ports.ambient.now().wall;
+        let records = Records::new(Arc::clone(&ports.journal));
         let common = Common {
-            records: Records::new(Arc::clone(&ports.journal)),
+            troubles: Troubles::of_ledger(&start.ledger, records.clone()),
+            records,
             ports,
             roster: roster.clone(),
             census: census.clone(),
@@ -173,6 +177,12 @@ impl Herd {
         self.continue_known(&ledger.continued);
         self.show_known(ledger, down);
         self.common.sites.restore(ledger);
+        // What left the configuration while the service was down tells nothing of itself any more.
+        self.common.troubles.retain(|of| match of {
+            Troubled::Node { .. } => true,
+            Troubled::Cloud { cloud } => spec.clouds.contains_key(cloud),
+            Troubled::Source { source } => spec.sources.contains_key(source),
+        });
         if !ledger.places.is_empty() {
             self.common.board.restore(ledger, self.common.ports.ambient.now());
         }
@@ -231,7 +241,9 @@ impl Herd {
                 memory: {
                     let ahead = ledger.ahead.get(id).copied();
                     let storages = ledger.image_storages.get(id).cloned().unwrap_or_default();
-                    Rc::new(RefCell::new(Memory::restored(ahead, storages)))
+                    let offline = common.troubles.offline(id, now.wall);
+                    let memory = Memory::restored(ahead, storages);
+                    Rc::new(RefCell::new(memory.with_offline(offline, now.mono)))
                 },
             });
             known.memory.borrow_mut().begin_anew();

@@ -39,6 +39,7 @@ impl Ledger {
         }
         let ids = self.resting.values_mut().chain(self.burned.values_mut());
         ids.flat_map(|ids| ids.values_mut()).for_each(|since| shift(since, by_ms));
+        self.troubled.values_mut().for_each(|since| shift(since, by_ms));
         self.resting_addresses.values_mut().for_each(|rest| shift(&mut rest.since, by_ms));
     }
 }

@@ -1,8 +1,10 @@
-//! What the journal says of nodes, and of breakers.
+//! What the journal says of nodes, of breakers, and of troubles.
 
 use super::{BreakerEntry, Ledger};
 use crate::board::Scope;
 use crate::id::{ClusterId, NodeName, TemplateId};
+use crate::record::Troubled;
+use crate::time::WallTime;
 
 impl Ledger {
     pub(super) fn drain(&mut self, cluster: &ClusterId, node: &NodeName, drained: bool) {
@@ -11,6 +13,18 @@ impl Ledger {
             nodes.insert(node.clone());
         } else {
             nodes.remove(node);
+        }
+    }
+
+    /// Something is in trouble since then, or is not any more.
+    pub(super) fn trouble(&mut self, of: &Troubled, since: Option<WallTime>) {
+        match since {
+            Some(since) => {
+                self.troubled.insert(of.clone(), since);
+            }
+            None => {
+                self.troubled.remove(of);
+            }
         }
     }
 

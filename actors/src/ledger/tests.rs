@@ -250,6 +250,28 @@ fn a_drained_node_is_drained_in_every_later_start_until_it_is_used_again() {
     assert!(!sites.is_drained(&at, &NodeName::new("pve2")));
 }
 
+// Invariant: a trouble is known since when in every later start, until it is over; an older journal knows of
+// none.
+
+#[test]
+fn a_trouble_is_kept_since_when_it_is_until_it_is_over() {
+    let node = Troubled::Node { cluster: marks("a", 1).cluster, node: NodeName::new("pve1") };
+    let cloud = Troubled::Cloud { cloud: CloudId::new("c") };
+    let trouble = |of: &Troubled, since: Option<u64>| Body::TroubleSince {
+        of: of.clone(),
+        since: since.map(|second| at(second).wall),
+    };
+    let mut ledger = folded(vec![trouble(&node, Some(1)), trouble(&cloud, Some(2))]);
+    apply(&mut ledger, 9, trouble(&cloud, None));
+    let written = serde_json::to_value(&ledger).unwrap();
+    let kept: Ledger = serde_json::from_value(written.clone()).unwrap();
+    assert_eq!(kept.troubled, [(node, at(1).wall)].into());
+    let mut older = written;
+    assert!(older.as_object_mut().unwrap().remove("troubled").is_some());
+    let older: Ledger = serde_json::from_value(older).unwrap();
+    assert!(older.troubled.is_empty());
+}
+
 #[test]
 fn a_journal_from_before_sizes_were_written_still_folds() {
     let Body::CloneIntended { marks, node, spec } = intended("a1", 10_001) else { unreachable!() };
@@ -406,6 +428,7 @@ fn a_ledger_with_something_in_each_map_is_read_as_it_was_written() {
             .into(),
         image_storages: [(cluster.clone(), ["iso".to_owned()].into())].into(),
         drained: [(cluster, [NodeName::new("pve2")].into())].into(),
+        troubled: [(Troubled::Source { source: SourceId::new("ci") }, now)].into(),
         hold_next: [(template, hold)].into(),
         runners: [(SourceId::new("ci"), [(RunnerName::new("r1"), runner)].into())].into(),
     };
@@ -432,6 +455,9 @@ fn what_is_left_of_a_span_stays_the_same_when_the_clock_is_set() {
         let mut ledger = folded(vec![intended("a1", 101), granted("a1", "l1", 1)]);
         let burned = Body::IdBurned { cluster: ClusterId::new("c0"), vmid: VmId(7) };
         apply(&mut ledger, 3, burned);
+        let cloud = Troubled::Cloud { cloud: CloudId::new("c") };
+        let trouble = Body::TroubleSince { of: cloud.clone(), since: Some(at(4).wall) };
+        apply(&mut ledger, 5, trouble);
         let left = |ledger: &Ledger, now: WallTime| {
             let entry = &ledger.agents[&AgentId::new("a1")];
             (entry.leases[&LeaseId::new("l1")].left(now), now - entry.intended)
@@ -445,5 +471,6 @@ fn what_is_left_of_a_span_stays_the_same_when_the_clock_is_set() {
         assert!(before.0 > Duration::ZERO && before.1 > Duration::ZERO);
         let since = ledger.burned[&ClusterId::new("c0")][&VmId(7)];
         assert_eq!(now - since, Duration::from_secs(7));
+        assert_eq!(now - ledger.troubled[&cloud], Duration::from_secs(6));
     }
 }

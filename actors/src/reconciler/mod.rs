@@ -3,6 +3,7 @@
 
 pub mod finding;
 mod images;
+mod offline;
 pub mod plan;
 mod preview;
 pub mod watch;
@@ -391,7 +392,7 @@ impl Actor for Reconciler {
 }
 
 impl Supervised for Reconciler {
-    /// Forgets all but a journal that is too old: every grace begins anew.
+    /// Forgets what was seen of guests: their graces start again.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
         self.memory.borrow_mut().begin_anew();
         self.waiting.append(&mut self.next);

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::finding::{Does, Finding};
+use super::offline::Offline;
 use crate::birth::Living;
 use crate::id::{AgentId, ClusterId, Installation, NodeName, VmId};
 use crate::marks::{Kind, Marks, RETIRING, Reading, parse_name};
@@ -68,12 +69,12 @@ struct Candidate {
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
     candidates: BTreeMap<VmId, Candidate>,
-    offline: BTreeMap<NodeName, Moment>,
+    /// Nodes that are offline.
+    pub(super) offline: Offline,
     /// Disc images without an agent, and since when.
     pub(super) images: BTreeMap<ImageSight, Moment>,
     /// Where there may be any: storages leave the configuration, what is on them stays.
     pub(super) image_storages: BTreeSet<String>,
-    down_told: BTreeSet<AgentId>,
     /// A guest's marks were ahead of the journal: its VMID and their sequence.
     ahead: Option<(VmId, u64)>,
     /// Up to this sequence an operator knows that guests are ahead.
@@ -90,9 +91,19 @@ impl Memory {
         Self { ahead, image_storages, ..Self::default() }
     }
 
-    /// Forgets what was seen, but not that a journal is too old: every grace begins anew.
+    /// The same with nodes that were offline for so long when they were heard of last.
+    #[must_use]
+    pub fn with_offline(self, spans: BTreeMap<NodeName, Duration>, now: Moment) -> Self {
+        Self { offline: Offline::restored(spans, now), ..self }
+    }
+
+    /// Forgets what was seen of guests and images, whose graces start again; not that a journal is too
+    /// old, nor since when nodes are offline.
     pub fn begin_anew(&mut self) {
-        *self = Self::restored(self.ahead, std::mem::take(&mut self.image_storages));
+        let mut offline = std::mem::take(&mut self.offline);
+        offline.forget_told();
+        let storages = std::mem::take(&mut self.image_storages);
+        *self = Self { offline, ..Self::restored(self.ahead, storages) };
     }
 
     /// The guest that is furthest ahead of the journal, by its VMID and sequence.
@@ -251,7 +262,7 @@ pub fn plan(
     let guests: BTreeMap<VmId, &Listed> =
         survey.guests.iter().map(|guest| (guest.vmid, guest)).collect();
     let ours = living(&mut plan, survey, &guests, known, now);
-    nodes(&mut plan, survey, known, config, memory, now);
+    memory.offline.plan(&mut plan, survey, known, config.node_grace, now);
     if let Some((vmid, seq)) = memory.ahead {
         plan.findings.push(Finding::told(format!(
             "no orphan is destroyed: the marks of {vmid} (seq {seq}) were ahead of the journal, \
@@ -282,7 +293,7 @@ pub fn watch(
     if survey.quorate {
         let guests = survey.guests.iter().map(|guest| (guest.vmid, guest)).collect();
         living(&mut plan, survey, &guests, known, now);
-        nodes(&mut plan, survey, known, config, memory, now);
+        memory.offline.plan(&mut plan, survey, known, config.node_grace, now);
         // What it observed says the same.
         plan.tell.retain(|(_, command)| *command != AgentCommand::SeenStopped);
     }
@@ -385,45 +396,6 @@ fn is_of_others(lock: &str, state: &str) -> bool {
     let snapshots = matches!(lock, "snapshot" | "snapshot-delete" | "rollback")
         && matches!(state, "Preparing" | "Resetting");
     !copies && !snapshots
-}
-
-/// Nodes that are offline beyond the grace, and those that are back.
-fn nodes(
-    plan: &mut Plan,
-    survey: &Survey,
-    known: &Known,
-    config: Config,
-    memory: &mut Memory,
-    now: Moment,
-) {
-    let offline: BTreeSet<&NodeName> =
-        survey.nodes.iter().filter(|(_, online)| !online).map(|(node, _)| node).collect();
-    memory.offline.retain(|node, _| offline.contains(node));
-    for node in offline {
-        let since = *memory.offline.entry(node.clone()).or_insert(now);
-        let spent = now - since;
-        if spent < config.node_grace {
-            let spent = spent.as_secs();
-            plan.findings
-                .push(Finding::told(format!("node `{node}` is seen offline for {spent} s")));
-        } else {
-            let text = format!("node `{node}` is offline beyond the grace");
-            plan.findings.push(Finding { does: Does::Park, vmid: None, text });
-        }
-    }
-    memory.down_told.retain(|agent| known.agents.contains_key(agent));
-    for (agent, living) in &known.agents {
-        let Some(place) = living.place.as_ref().filter(|at| at.cluster == known.cluster) else {
-            continue;
-        };
-        let since = memory.offline.get(&place.node);
-        let down = since.is_some_and(|since| now - *since >= config.node_grace);
-        if down && memory.down_told.insert(agent.clone()) {
-            plan.tell.push((agent.clone(), AgentCommand::NodeDown(true)));
-        } else if since.is_none() && memory.down_told.remove(agent) {
-            plan.tell.push((agent.clone(), AgentCommand::NodeDown(false)));
-        }
-    }
 }
 
 /// A guest that looks like ours and has no agent: report it, and look at it where that may tell

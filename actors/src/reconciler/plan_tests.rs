@@ -488,6 +488,27 @@ fn a_node_parks_its_agents_after_the_grace_and_gives_them_back() {
     assert_eq!(CONFIG.node_grace, seconds(120));
 }
 
+#[test]
+fn the_grace_of_a_node_goes_on_after_a_start_and_a_panic() {
+    with_agents(|known| {
+        let known = known(&[("a", 10_000, "Ready")]);
+        let mut list = listed(vec![guest(10_000, "pve1", "unknown")]);
+        list.nodes = vec![(NodeName::new("pve1"), false)];
+        let offline = [(NodeName::new("pve1"), seconds(100))].into();
+        let mut memory = Memory::default().with_offline(offline, at(0).mono);
+        memory.begin_anew();
+        let first = plan(&list, &known, CONFIG, &mut memory, at(10).mono);
+        assert_eq!(first.render(), "found: node `pve1` is seen offline for 110 s");
+        let down = [(AgentId::new("a"), AgentCommand::NodeDown(true))];
+        assert_eq!(plan(&list, &known, CONFIG, &mut memory, at(20).mono).tell, down);
+        memory.begin_anew();
+        assert_eq!(plan(&list, &known, CONFIG, &mut memory, at(30).mono).tell, down, "again");
+        list.nodes = vec![(NodeName::new("pve1"), true)];
+        plan(&list, &known, CONFIG, &mut memory, at(40).mono);
+        assert!(memory.offline.spans(at(50).mono).is_empty());
+    });
+}
+
 // Invariant: agents hear what a list of a quorate cluster shows of their guests, and when that was.
 
 #[test]

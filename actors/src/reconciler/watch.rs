@@ -82,8 +82,11 @@ impl Reconciler {
         self.check(cloud, plan.checks, now, ctx);
     }
 
-    /// Notes guests that moved, and tells the agents what a plan has for them.
+    /// Notes guests that moved and nodes that are offline, and tells the agents what a plan has for them.
     pub(super) fn follow(&self, plan: &Plan) {
+        let now = self.common.ports.ambient.now();
+        let offline = self.memory.borrow().offline.spans(now.mono);
+        self.common.troubles.set_offline(&self.id, &offline, now.wall);
         for (agent, node) in &plan.moved {
             self.common.roster.update(agent, |living| {
                 if let Some(place) = &mut living.place {

@@ -19,6 +19,7 @@ use crate::id::{AgentId, CloudId, ClusterId, Installation, NodeName, Upid, VmId}
 use crate::ledger::Ledger;
 use crate::marks::Marks;
 use crate::message::AgentCommand;
+use crate::os::Os;
 use crate::placement::Fleet;
 use crate::ports::{
     AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Greeting,
@@ -118,6 +119,10 @@ impl World {
             resets: crate::agent::lessons::Resets::default(),
             hold_next: crate::agent::hold_next::HoldNext::default(),
             records: crate::records::Records::new(self.ports().journal),
+            troubles: crate::troubles::Troubles::of_ledger(
+                &Ledger::default(),
+                crate::records::Records::new(self.ports().journal),
+            ),
             ports: self.ports(),
             roster: roster.clone(),
             census: Census::default(),
@@ -243,7 +248,7 @@ impl Hypervisor for World {
     fn address(&self, _: &VmRef, _: Option<&str>, _: &[String]) -> Ask<AddressSight> {
         never()
     }
-    fn host_keys(&self, _: &VmRef) -> Ask<Vec<String>> {
+    fn host_keys(&self, _: &VmRef, _: Os) -> Ask<Vec<String>> {
         never()
     }
     fn fence(&self, _: &VmRef, _: &Marks) -> Ask<VmSight> {

@@ -231,6 +231,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::IdCleared { .. }
         | Body::AheadConfirmed { .. }
         | Body::ClockSet { .. }
+        | Body::TroubleSince { .. }
         | Body::NodeDrained { .. }
         | Body::OverrideSet { .. }
         | Body::HoldSet { .. }

@@ -1,0 +1,90 @@
+//! Nodes that are offline: for how long, also from before this start of the service, and which agents
+//! were told that theirs is so beyond the grace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::finding::{Does, Finding};
+use super::plan::{Known, Plan};
+use crate::id::{AgentId, NodeName};
+use crate::message::AgentCommand;
+use crate::ports::Survey;
+use crate::time::Moment;
+
+/// When a node was seen offline first in this start, and for how long it was by then.
+#[derive(Debug, Clone, Copy)]
+struct Since {
+    seen: Moment,
+    before: Duration,
+}
+
+impl Since {
+    fn span(self, now: Moment) -> Duration {
+        self.before.saturating_add(now - self.seen)
+    }
+}
+
+/// The nodes of one cluster that are offline.
+#[derive(Debug, Clone, Default)]
+pub struct Offline {
+    nodes: BTreeMap<NodeName, Since>,
+    told: BTreeSet<AgentId>,
+}
+
+impl Offline {
+    /// Nodes that were offline for so long when they were heard of last.
+    pub fn restored(spans: BTreeMap<NodeName, Duration>, now: Moment) -> Self {
+        let since = |before| Since { seen: now, before };
+        let nodes = spans.into_iter().map(|(node, before)| (node, since(before))).collect();
+        Self { nodes, told: BTreeSet::new() }
+    }
+
+    /// For how long each node is offline.
+    pub fn spans(&self, now: Moment) -> BTreeMap<NodeName, Duration> {
+        self.nodes.iter().map(|(node, since)| (node.clone(), since.span(now))).collect()
+    }
+
+    /// Lets all agents be told again.
+    pub fn forget_told(&mut self) {
+        self.told.clear();
+    }
+
+    /// Plans what a list means for nodes: those that are offline beyond the grace, and those that are back.
+    pub fn plan(
+        &mut self,
+        plan: &mut Plan,
+        survey: &Survey,
+        known: &Known,
+        grace: Duration,
+        now: Moment,
+    ) {
+        let offline: BTreeSet<&NodeName> =
+            survey.nodes.iter().filter(|(_, online)| !online).map(|(node, _)| node).collect();
+        self.nodes.retain(|node, _| offline.contains(node));
+        for node in offline {
+            let fresh = Since { seen: now, before: Duration::ZERO };
+            let spent = self.nodes.entry(node.clone()).or_insert(fresh).span(now);
+            if spent < grace {
+                let spent = spent.as_secs();
+                let text = format!("node `{node}` is seen offline for {spent} s");
+                plan.findings.push(Finding::told(text));
+            } else {
+                let text = format!("node `{node}` is offline beyond the grace");
+                plan.findings.push(Finding { does: Does::Park, vmid: None, text });
+            }
+        }
+        self.told.retain(|agent| known.agents.contains_key(agent));
+        for (agent, living) in &known.agents {
+            let Some(place) = living.place.as_ref().filter(|at| at.cluster == known.cluster) else {
+                continue;
+            };
+            let since = self.nodes.get(&place.node);
+            let down = since.is_some_and(|since| since.span(now) >= grace);
+            if down && self.told.insert(agent.clone()) {
+                plan.tell.push((agent.clone(), AgentCommand::NodeDown(true)));
+            } else if since.is_none() && self.told.remove(agent) {
+                plan.tell.push((agent.clone(), AgentCommand::NodeDown(false)));
+            }
+        }
+    }
+}
