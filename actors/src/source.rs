@@ -148,7 +148,8 @@ impl Choice {
 /// can reach, by name its own before any other, of which there must be one alone;
 /// the age is that of creation as Proxmox tells it, and of several that are equally old, or whose
 /// age is not told, the highest VMID wins. Where no node is named the newest of all is taken, on
-/// its own node, and an older one only where nothing can be begun there.
+/// its own node, and an older one only where nothing can be begun there. Where nodes are preferred
+/// and none is named, every node that reaches a template may be taken.
 pub fn choose(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Result<Choice, String> {
     if found.candidates.is_empty() {
         return Err(format!("no template {} on cloud `{}`", spec.sought(), spec.id.cloud));
@@ -175,11 +176,13 @@ pub fn choose(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Result
         }
     }
     let (seats, mut choices): (Vec<Seat>, Vec<Choice>) = fit.into_iter().unzip();
-    let Some(first) = rank::order(&spec.placement, &seats).first().copied() else {
+    let nodes: Vec<&NodeName> = choices.iter().map(|choice| &choice.node).collect();
+    let Some(first) = rank::order_on(&spec.placement, &seats, &nodes).first().copied() else {
         return Err(passed.join("; "));
     };
     let mut choice = choices.swap_remove(first);
-    choice.origin.why = explain(&choice, &choosing.sought, &choosing.best, &passed);
+    let preferred = &spec.placement.preferred[..];
+    choice.origin.why = explain(&choice, preferred, &choosing.sought, &choosing.best, &passed);
     Ok(choice)
 }
 
@@ -255,15 +258,28 @@ impl<'a> Choosing<'a> {
         Self { spec, found, ground, scene, crowds, sought: spec.sought(), best, homes, shared }
     }
 
-    /// The nodes an agent may be on; empty for those of its templates.
+    /// The nodes an agent may be on, the preferred ones first; empty for those of its templates.
     fn nodes(&self) -> Vec<NodeName> {
-        if self.spec.placement.anywhere {
-            return self.found.fleet.nodes().keys().cloned().collect();
-        }
-        self.spec.nodes()
+        let placement = &self.spec.placement;
+        let mut nodes: Vec<NodeName> = if placement.anywhere {
+            self.found.fleet.nodes().keys().cloned().collect()
+        } else if self.spec.roams() {
+            self.reaching()
+        } else {
+            self.spec.nodes()
+        };
+        nodes.sort_by_key(|node| placement.preference(node));
+        nodes
     }
 
-    /// The same; where no node is named those of its templates.
+    /// The nodes that have a template, or reach one over shared storage.
+    fn reaching(&self) -> Vec<NodeName> {
+        let others = self.found.fleet.nodes().keys().filter(|_| !self.shared.is_empty());
+        let all: BTreeSet<&NodeName> = self.homes.keys().copied().chain(others).collect();
+        all.into_iter().cloned().collect()
+    }
+
+    /// The nodes an agent may be on; where no node is named those of its templates.
     fn places(&self) -> Vec<NodeName> {
         match self.nodes() {
             nodes if nodes.is_empty() => self.homes.keys().copied().cloned().collect(),
@@ -451,7 +467,13 @@ impl<'a> Choosing<'a> {
 }
 
 /// Says what was chosen, from how many, and what was passed over.
-fn explain(choice: &Choice, sought: &Sought, best: &[&Candidate], passed: &[String]) -> String {
+fn explain(
+    choice: &Choice,
+    preferred: &[NodeName],
+    sought: &Sought,
+    best: &[&Candidate],
+    passed: &[String],
+) -> String {
     let Choice { vmid, node, origin, .. } = choice;
     let chosen = best.iter().find(|one| one.vmid == *vmid);
     let name = chosen.map(|one| one.name.as_str()).filter(|name| !name.is_empty());
@@ -476,6 +498,10 @@ fn explain(choice: &Choice, sought: &Sought, best: &[&Candidate], passed: &[Stri
             let is = if equal.len() == 1 { "is" } else { "are" };
             text.push_str(&format!("; {} {is} {age}: the highest VMID wins", equal.join(", ")));
         }
+    }
+    if !preferred.is_empty() && !preferred.contains(node) {
+        let names: Vec<&str> = preferred.iter().map(NodeName::as_str).collect();
+        text.push_str(&format!("; none of preferredNodes takes it: {}", names.join(", ")));
     }
     if !passed.is_empty() {
         text.push_str(&format!("; passed over: {}", passed.join("; ")));

@@ -156,6 +156,7 @@ pub(super) fn weighed(strategy: Strategy, layer: &Layer, warnings: &mut Vec<Faul
 /// What a template says about where its agents are put.
 pub(super) struct Wanted<'a> {
     pub strategy: Strategy,
+    pub preferred: &'a [String],
     pub selector: &'a [String],
     pub max_guests: u32,
     pub min_free_mb: u64,
@@ -188,6 +189,7 @@ pub(super) fn stated(wanted: &Wanted<'_>, layer: &Layer, faults: &mut Vec<Fault>
         strategy: wanted.strategy,
         weights: weights(layer, faults),
         anywhere: wanted.all || (!wanted.named && !selector.is_empty()),
+        preferred: wanted.preferred.iter().map(|node| NodeName::new(node.trim())).collect(),
         selector,
         affinity: terms("affinity", layer, faults),
         anti_affinity: terms("antiAffinity", layer, faults),

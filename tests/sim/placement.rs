@@ -197,6 +197,32 @@ async fn pack_fills_a_node_before_the_next_and_fixed_goes_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn agents_go_to_a_preferred_node_while_it_has_room_then_elsewhere() {
+    let world = World::started(small("preferredNodes: [pve3], instanceMin: 7")).await;
+    world.pass(5 * MINUTE).await;
+    let all: Vec<(String, usize)> = spread(&world).into_iter().collect();
+    assert_eq!(all, [("pve3".to_owned(), 7)]);
+    let report = why(&world, "linux").await;
+    let verdict = report.verdict.unwrap();
+    assert!(verdict.contains("none of preferredNodes takes it: pve3; passed over: "), "{verdict}");
+    provision(&world, 2).await;
+    world.pass(5 * MINUTE).await;
+    let all = spread(&world);
+    assert_eq!((all["pve3"], all.values().sum::<usize>()), (7, 9), "{all:?}");
+    end(world, &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preferred_node_that_does_not_reach_the_template_keeps_nobody_waiting() {
+    let world = World::started(Setup::linux("preferredNodes: [pve2]")).await;
+    let (lease, agent) = world.leased("linux").await;
+    assert_eq!(node(&agent), "pve1", "its template is on the node's own storage");
+    let nodes = why(&world, "linux").await.nodes;
+    assert_eq!(nodes, [(NodeName::new("pve1"), None)]);
+    end(world, &[lease]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn agents_that_must_be_apart_are_one_on_a_node() {
     let keys =
         format!("{ANYWHERE}, antiAffinity: [{{key: linux, operator: Exists}}], instanceMin: 5");
@@ -307,7 +333,12 @@ async fn a_node_in_maintenance_takes_nothing_new() {
     assert!(!all.contains_key("pve2") && all.len() == 2, "{all:?}");
     let report = why(&world, "rack/linux").await;
     let told = report.nodes.iter().find(|(name, _)| name.as_str() == "pve2").unwrap();
-    assert_eq!(told.1.as_deref(), Some("it is in maintenance"));
+    assert_eq!(
+        told.1.as_deref(),
+        Some(
+            "it is in maintenance (`ha-manager crm-command node-maintenance disable NODE` ends that)"
+        )
+    );
     end(world, &[]).await;
 }
 

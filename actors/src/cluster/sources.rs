@@ -60,7 +60,7 @@ impl Cluster {
     /// What must be known of a spec's templates. Their storages must be where one may be at fault.
     fn key(&self, spec: &TemplateSpec) -> Key {
         // Whether it reaches other nodes hangs on its storages too.
-        let near = self.common.board.rests() && !spec.placement.anywhere;
+        let near = self.common.board.rests() && !spec.roams();
         let near = near.then(|| spec.nodes());
         (spec.id.cloud.clone(), spec.sought(), near)
     }
@@ -69,7 +69,8 @@ impl Cluster {
         // How much had to be known may have changed meanwhile: what came of it does for all.
         let alike = |ask: &Ask| {
             let asked = (&ask.spec.id.cloud, ask.spec.sought()) == (&key.0, key.1.clone());
-            let same = key.2.as_ref().is_none_or(|near| *near == ask.spec.nodes());
+            let near = |near: &Vec<NodeName>| !ask.spec.roams() && *near == ask.spec.nodes();
+            let same = key.2.as_ref().is_none_or(near);
             ask.stage == Stage::Locating && asked && same
         };
         let agents: Vec<AgentId> =

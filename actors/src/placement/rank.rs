@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use super::spec::{PlacementSpec, Strategy, Weights};
+use crate::id::NodeName;
 
 /// A node that may take an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,14 @@ pub fn order(placement: &PlacementSpec, seats: &[Seat]) -> Vec<usize> {
             });
         }
     }
+    order
+}
+
+/// [`order`] of the seats on these nodes, with those on preferred nodes before all others.
+pub fn order_on(placement: &PlacementSpec, seats: &[Seat], nodes: &[&NodeName]) -> Vec<usize> {
+    let mut order = order(placement, seats);
+    // The sort is stable, so the strategy decides among the preferred, and among the others.
+    order.sort_by_key(|index| !nodes.get(*index).is_some_and(|node| placement.prefers(node)));
     order
 }
 

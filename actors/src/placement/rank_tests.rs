@@ -57,6 +57,22 @@ fn each_strategy_has_its_own_first() {
 }
 
 #[test]
+fn preferred_nodes_go_first_by_every_strategy() {
+    let names = ["pve1", "pve2", "pve3", "pve4"].map(NodeName::new);
+    let nodes: Vec<&NodeName> = names.iter().collect();
+    let seats = [seat(0, 0, 90, 90), seat(1, 9, 5, 5), seat(2, 5, 10, 1), seat(3, 1, 40, 40)];
+    for strategy in [Strategy::Topsis, Strategy::Spread, Strategy::Pack, Strategy::Fixed] {
+        let plain = order(&placed(strategy), &seats);
+        assert_eq!(order_on(&placed(strategy), &seats, &nodes), plain, "{strategy:?}");
+        let preferred = vec![names[2].clone(), names[1].clone()];
+        let placement = PlacementSpec { preferred, ..placed(strategy) };
+        let (first, rest): (Vec<usize>, Vec<usize>) =
+            plain.iter().partition(|index| [1, 2].contains(*index));
+        assert_eq!(order_on(&placement, &seats, &nodes), [first, rest].concat(), "{strategy:?}");
+    }
+}
+
+#[test]
 fn nodes_whose_figures_are_not_told_come_last_and_by_their_agents() {
     let blind = |at, agents| Seat { at, agents, left: None };
     let seats = [blind(0, 2), blind(1, 1), seat(2, 9, 1, 0)];

@@ -99,6 +99,8 @@ pub struct PlacementSpec {
     pub weights: Weights,
     /// Whether every node of the cluster will do, where none is named.
     pub anywhere: bool,
+    /// Nodes that are taken first while they have room, in the order written (`preferredNodes`).
+    pub preferred: Vec<NodeName>,
     /// Labels that a node must carry (`nodeSelector`).
     pub selector: BTreeSet<String>,
     /// Of the labels above, those that each node carries (`nodeLabels` of its cloud).
@@ -115,4 +117,17 @@ pub struct PlacementSpec {
     pub headroom: Headroom,
     /// Of which kind the storage of full clones must be (`storageClass`).
     pub thickness: Option<Thickness>,
+}
+
+impl PlacementSpec {
+    /// Whether a node is taken before others while it has room.
+    pub fn prefers(&self, node: &NodeName) -> bool {
+        self.preferred.contains(node)
+    }
+
+    /// The place of a node among the preferred ones; all other nodes share the one behind them.
+    pub fn preference(&self, node: &NodeName) -> usize {
+        let at = self.preferred.iter().position(|one| one == node);
+        at.unwrap_or(self.preferred.len())
+    }
 }

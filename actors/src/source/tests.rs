@@ -328,6 +328,57 @@ fn anywhere_means_every_node_that_reaches_a_template() {
     assert_eq!(refused, ["pve2", "pve3"]);
 }
 
+// Invariant: a preferred node is taken while it can take an agent; no node is lost or won by it but
+// those that reach a template where none is named.
+
+#[test]
+fn preferred_nodes_are_taken_first_where_they_reach_a_template() {
+    let mut spec = sought(tag(), &[]);
+    spec.placement.preferred = vec![node("pve2"), node("pve9")];
+    let fleet = roomy(&[("pve1", 30), ("pve2", 10), ("pve3", 20)], &[("nfs", 50), ("lvm", 50)]);
+    let with = |storage: &str| Found {
+        candidates: vec![on("pve1", 9001, 1, storage)],
+        fleet: fleet.clone(),
+        whole: true,
+    };
+    let names = |spec: &TemplateSpec, found: &Found| -> Vec<String> {
+        let told = survey(spec, found, &Bed::default());
+        told.into_iter().map(|(node, _)| node.to_string()).collect()
+    };
+    assert_eq!(chosen(&spec, &with("nfs"), &Bed::default()), ok(9001, "pve1", "pve2"));
+    assert_eq!(names(&spec, &with("nfs")), ["pve2", "pve1", "pve3"]);
+    assert_eq!(chosen(&spec, &with("lvm"), &Bed::default()), ok(9001, "pve1", "pve1"));
+    assert_eq!(names(&spec, &with("lvm")), ["pve1"]);
+
+    let closed = Bed { nodes: [node("pve2")].into(), ..Bed::default() };
+    let choice = choose(&spec, &with("nfs"), &closed).unwrap();
+    assert_eq!(choice.node, node("pve1"), "the one with the most free");
+    assert_eq!(
+        choice.origin.why,
+        "VMID 9001 `debian-13` on node pve1; none of preferredNodes takes it: pve2, pve9; passed \
+         over: node `pve2`: its breaker is tripped"
+    );
+
+    spec.nodes = vec![node("pve1"), node("pve3")];
+    assert_eq!(chosen(&spec, &with("nfs"), &Bed::default()), ok(9001, "pve1", "pve1"));
+    spec.placement.preferred = vec![node("pve3")];
+    assert_eq!(chosen(&spec, &with("nfs"), &Bed::default()), ok(9001, "pve1", "pve3"));
+}
+
+#[test]
+fn several_preferred_nodes_are_ordered_by_the_placement() {
+    let mut spec = sought(tag(), &["pve1", "pve2", "pve3"]);
+    spec.placement.preferred = vec![node("pve3"), node("pve2")];
+    let fleet = roomy(&[("pve1", 30), ("pve2", 20), ("pve3", 10)], &[("nfs", 50)]);
+    let found = Found { candidates: vec![on("pve1", 9001, 1, "nfs")], fleet, whole: true };
+    for (strategy, wanted) in
+        [(Strategy::Topsis, "pve2"), (Strategy::Pack, "pve3"), (Strategy::Fixed, "pve3")]
+    {
+        spec.placement.strategy = strategy;
+        assert_eq!(chosen(&spec, &found, &Bed::default()), ok(9001, "pve1", wanted));
+    }
+}
+
 // Invariant: a full clone goes where the most space is free, copies under way counted.
 
 #[test]
@@ -384,5 +435,8 @@ fn a_node_in_maintenance_or_of_no_cluster_takes_nothing() {
     let found = Found { candidates, fleet, whole: true };
     let spec = sought(name(), &["pve1", "pve9"]);
     let why = choose(&spec, &found, &Bed::default()).unwrap_err();
-    assert_eq!(why, "node `pve1`: it is in maintenance; node `pve9`: the cluster has no such node");
+    assert_eq!(
+        why,
+        format!("node `pve1`: {}; node `pve9`: the cluster has no such node", Refusal::Maintenance)
+    );
 }

@@ -13,6 +13,14 @@ pub(super) const PLACEMENT: Key = key(
     "which of several nodes that have room: the one with most free, fewest agents, fullest, or first",
 );
 
+pub(super) const PREFERRED: Key = key(
+    "preferredNodes",
+    Kind::Texts,
+    Preset::Empty,
+    "nodes that are taken first while they have room; others are taken after them",
+)
+.checked(value::filled);
+
 pub(super) const WEIGHTS: Key = key(
     "placementWeights",
     Kind::Mapping(&WEIGHT_KEYS),

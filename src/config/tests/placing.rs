@@ -68,11 +68,30 @@ fn every_node_is_meant_by_a_star_and_by_a_selector_without_nodes() {
     let cloud = "nodeLabels: {pve1: [ssd]}";
     let anywhere = |agent: &str| spec(&scene.good(&with_both(cloud, agent))).placement.anywhere;
     assert!(anywhere("nodes: [\"*\"]") && anywhere("nodeSelector: [ssd]"));
-    for agent in ["node: pve1\nnodeSelector: [ssd]", "nodes: [pve1]", "placement: SPREAD"] {
+    for agent in [
+        "node: pve1\nnodeSelector: [ssd]",
+        "nodes: [pve1]",
+        "preferredNodes: [pve1]",
+        "placement: SPREAD",
+    ] {
         assert!(!anywhere(agent), "{agent}");
     }
     let thin = spec(&scene.good(&with_agent("storageClass: thin"))).placement.thickness;
     assert_eq!(thin, Some(Thickness::Thin));
+}
+
+// Invariant: preferred nodes go beyond the nodes of the template where no node is named, and there alone.
+
+#[test]
+fn preferred_nodes_open_others_only_where_no_node_is_named() {
+    let scene = Scene::new();
+    let preferred = "preferredNodes: [pve2]";
+    let roams = |agent: &str| spec(&scene.good(&with_agent(agent))).roams();
+    assert!(roams(preferred) && roams("nodes: [\"*\"]"));
+    for agent in ["node: pve1", "nodes: [pve1, pve2]"] {
+        assert!(!roams(&format!("{preferred}\n{agent}")), "{agent}");
+    }
+    assert!(!roams("preferredNodes: []"));
 }
 
 // Invariant: weights that nothing weighs by are told of, but not those meant for other templates.
