@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use drover_actors::agent::guest as scripts;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
+use drover_actors::os::Os;
 use drover_actors::ports::{Ask, Greeting, Holder, Ran, Shell, ShellTarget};
 use drover_actors::spec::{SshSpec, UploadSpec};
 use futures_util::FutureExt;
@@ -25,6 +26,7 @@ use crate::ssh::{
 use crate::user_data::{UserDataStore, guest};
 
 pub mod former;
+mod windows;
 
 /// What a command ends with that finds what it was to begin already there; neither what all that
 /// went well ends with, nor what shells and programs end with when they fail.
@@ -149,7 +151,7 @@ impl SshShell {
         W: FnOnce(Session, Duration) -> F + Send + 'static,
         F: Future<Output = Result<T, Fault>> + Send + 'static,
     {
-        let key = self.key(&target.ssh);
+        let (key, os) = (self.key(&target.ssh), target.os);
         let task = self.runtime.spawn(async move {
             let key = key?;
             let deadline = Instant::now() + limit;
@@ -160,7 +162,8 @@ impl SshShell {
             };
             let (host, port, user) = (target.address, target.ssh.port, target.ssh.user);
             let target = Target { host, port, user };
-            let session = connect(&target, &key, &policy, limit).await.map_err(login_fault)?;
+            let session = connect(&target, &key, &policy, limit).await;
+            let session = session.map_err(|error| login_fault(os, error))?;
             work(session, deadline.saturating_duration_since(Instant::now())).await
         });
         async move {
@@ -190,8 +193,9 @@ impl SshShell {
         command: String,
         limit: Duration,
     ) -> Ask<Ran> {
+        let os = target.os;
         self.with_session(target, limit, move |session, left| async move {
-            put_all(&session, files, left).await?;
+            put_all(&session, os, files, left).await?;
             exec(session, &command, left).await
         })
     }
@@ -243,11 +247,11 @@ impl SshShell {
 
 impl Shell for SshShell {
     fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<Greeting> {
-        self.with_session(target, limit, |session, left| async move {
+        let os = target.os;
+        self.with_session(target, limit, move |session, left| async move {
             let host_key = session.host_key().line();
-            let shown = exec(session, CARDS, left).await?.tail;
-            let cards = shown.split_whitespace().map(str::to_owned).collect();
-            Ok(Greeting { host_key, cards })
+            let shown = exec(session, &windows::cards(os), left).await?;
+            Ok(Greeting { host_key, cards: windows::shown(os, &shown)? })
         })
     }
 
@@ -276,8 +280,9 @@ impl Shell for SshShell {
     }
 
     fn run(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<Ran> {
+        let os = target.os;
         self.with_session(target, limit, move |session, left| async move {
-            exec(session, &command, left).await
+            windows::run(session, os, &command, left).await
         })
     }
 
@@ -291,16 +296,25 @@ impl Shell for SshShell {
             let fault = Fault::new(FaultKind::Broken, Culprit::Guest, text);
             return async move { Err(fault) }.boxed();
         };
+        let os = target.os;
         self.with_session(target, limit, move |session, left| async move {
-            put(session, &upload, content, left).await
+            put(session, os, &upload, content, left).await
         })
     }
 
     fn admit(&self, target: ShellTarget, lease: &str, holder: &Holder, limit: Duration) -> Ask<()> {
-        let key = holder.public_key.as_deref().map(|key| admit_command(lease, key));
+        let (key, os) = (holder.public_key.as_deref(), target.os);
+        let key = match key.map(|key| windows::admit(os, lease, key)).transpose() {
+            Ok(key) => key,
+            Err(fault) => return async move { Err(fault) }.boxed(),
+        };
         let doing = "adding the lease's key";
         if !holder.user_data {
-            return self.change_keys(target, key.unwrap_or_else(|| "true".into()), limit, doing);
+            let command = key.unwrap_or_else(|| windows::nothing(os));
+            return self.change_keys(target, command, limit, doing);
+        }
+        if os.is_windows() {
+            return async move { Err(windows::no_user_data()) }.boxed();
         }
         let (store, lease) = (self.user_data.clone(), lease.to_owned());
         self.with_session(target, limit, move |session, left| async move {
@@ -314,7 +328,8 @@ impl Shell for SshShell {
     }
 
     fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()> {
-        self.change_keys(target, expel_command(lease), limit, "removing the lease's key")
+        let command = windows::expel(target.os, lease);
+        self.change_keys(target, command, limit, "removing the lease's key")
     }
 }
 
@@ -327,11 +342,12 @@ async fn exec(session: Session, command: &str, limit: Duration) -> Result<Ran, F
 /// Puts files that only their user can read into the guest.
 async fn put_all(
     session: &Session,
+    os: Os,
     files: impl IntoIterator<Item = (String, Bytes)> + Send,
     limit: Duration,
 ) -> Result<(), Fault> {
     for (to, content) in files {
-        match session.upload(&to, content, 0o600, limit).await {
+        match windows::put(session, os, (&to, content, 0o600), limit).await {
             Ok(()) => {}
             Err(error @ UploadError::Failed { .. }) => {
                 let text = error.to_string();
@@ -360,7 +376,9 @@ async fn bring(
     let name = lease.clone();
     let read = tokio::task::spawn_blocking(move || store.map(|store| store.read(&name))).await;
     match read {
-        Ok(Some(Ok(content))) => put_all(session, guest::files(&lease, content), limit).await,
+        Ok(Some(Ok(content))) => {
+            put_all(session, Os::Linux, guest::files(&lease, content), limit).await
+        }
         Ok(Some(Err(error))) => {
             let text = format!("its user data can not be read any more: {error}");
             Err(Fault::new(FaultKind::Gone, Culprit::Guest, text))
@@ -414,11 +432,12 @@ fn ended_early(error: ExecError) -> Result<Ran, Fault> {
 
 async fn put(
     session: Session,
+    os: Os,
     upload: &UploadSpec,
     content: Bytes,
     limit: Duration,
 ) -> Result<Ran, Fault> {
-    let outcome = session.upload(&upload.to, content, upload.mode, limit).await;
+    let outcome = windows::put(&session, os, (&upload.to, content, upload.mode), limit).await;
     session.close().await;
     match outcome {
         Ok(()) => Ok(Ran { exit: Some(0), tail: String::new() }),
@@ -438,7 +457,7 @@ fn tail(result: &ExecResult) -> String {
     lines[from..].join("\n").chars().filter(|ch| !ch.is_control() || *ch == '\n').collect()
 }
 
-fn login_fault(error: ConnectError) -> Fault {
+fn login_fault(os: Os, error: ConnectError) -> Fault {
     let (kind, culprit) = match &error {
         ConnectError::Unreachable { .. } | ConnectError::TimedOut { .. } => {
             (FaultKind::Unreachable, Culprit::Guest)
@@ -449,17 +468,22 @@ fn login_fault(error: ConnectError) -> Fault {
             (FaultKind::Broken, Culprit::Guest)
         }
     };
-    Fault::new(kind, culprit, chain(&error))
+    Fault::new(kind, culprit, windows::login_text(os, chain(&error)))
 }
 
 fn marker(lease: &str) -> String {
     format!("drover-lease-{lease}")
 }
 
+/// The line of the lease's key.
+fn key_line(lease: &str, public_key: &str) -> String {
+    let fields: Vec<&str> = public_key.split_whitespace().take(2).collect();
+    format!("{} {}", fields.join(" "), marker(lease))
+}
+
 /// Adds the lease's key; a repeated call changes nothing.
 fn admit_command(lease: &str, public_key: &str) -> String {
-    let fields: Vec<&str> = public_key.split_whitespace().take(2).collect();
-    scripts::admit(lease, &format!("{} {}", fields.join(" "), marker(lease)))
+    scripts::admit(lease, &key_line(lease, public_key))
 }
 
 /// Removes the lease's key and its files; a repeated call changes nothing.

@@ -12,6 +12,7 @@ use crate::demand::words::Words;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
 use crate::marks::Marks;
+use crate::os::Os;
 use crate::placement::Fleet;
 use crate::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Demand, Greeting,
@@ -151,8 +152,8 @@ impl Hypervisor for Patient<dyn Hypervisor> {
         asked("address", limit::AGENT, &vm.cloud, self.0.address(vm, mac, networks))
     }
 
-    fn host_keys(&self, vm: &VmRef) -> Ask<Vec<String>> {
-        asked("host_keys", limit::AGENT, &vm.cloud, self.0.host_keys(vm))
+    fn host_keys(&self, vm: &VmRef, os: Os) -> Ask<Vec<String>> {
+        asked("host_keys", limit::AGENT, &vm.cloud, self.0.host_keys(vm, os))
     }
 
     fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight> {

@@ -11,11 +11,12 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use crate::demand::words::Words;
+use crate::demand::{report::UnreadJob, words::Words};
 use crate::fact::Fact;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
 use crate::marks::{Marks, Reading};
+use crate::os::Os;
 use crate::placement::Fleet;
 use crate::record::{Body, Want};
 use crate::source::{Found, Sought};
@@ -209,6 +210,8 @@ pub struct ShellTarget {
     pub address: std::net::IpAddr,
     /// How to log in.
     pub ssh: SshSpec,
+    /// What runs there.
+    pub os: Os,
     /// Known host keys, public key lines; empty to trust and learn on first sight.
     pub host_keys: Vec<String>,
 }
@@ -269,7 +272,7 @@ pub trait Hypervisor: Send + Sync + 'static {
     /// Asks the guest agent once for an address that fits.
     fn address(&self, vm: &VmRef, mac: Option<&str>, networks: &[String]) -> Ask<AddressSight>;
     /// Reads the SSH host keys through the guest agent; empty when it cannot tell.
-    fn host_keys(&self, vm: &VmRef) -> Ask<Vec<String>>;
+    fn host_keys(&self, vm: &VmRef, os: Os) -> Ask<Vec<String>>;
     /// Reads the guest's marks and, when they are exactly these, tags it as being retired (with
     /// digest). The sight says what was read; `Foreign` when the marks are not these.
     fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight>;
@@ -455,7 +458,7 @@ pub struct SourceSight {
     /// Jobs that wait for a runner and nothing else.
     pub jobs: Vec<JobSight>,
     /// Jobs that wait and of which it is not told what they want.
-    pub unread: usize,
+    pub unread: Vec<UnreadJob>,
     /// What keeps runners from being made or jobs from being read, as this look found, in words for
     /// people; none where it found nothing of the kind.
     pub obstacle: Option<String>,

@@ -12,6 +12,7 @@ use crate::addresses::{AddressPoolSpec, AddressSource};
 use crate::ambient::fnv1a;
 use crate::demand::spec::{ShareSpec, SourceSpec};
 use crate::id::{AddressPoolId, CloudId, Generation, NodeName, SourceId, TemplateId, VmId};
+use crate::os::Os;
 use crate::placement::PlacementSpec;
 use crate::seed::{NicSpec, SeedSpec};
 use crate::source::{Origin, Sought};
@@ -180,6 +181,9 @@ pub struct TemplateSpec {
     /// Whether it starts with its node.
     #[serde(default)]
     pub on_boot: bool,
+    /// What runs in its guests.
+    #[serde(default)]
+    pub os: Os,
     /// The agent's working directory.
     pub remote_fs: String,
     /// Who may use its agents.
@@ -286,6 +290,13 @@ impl TemplateSpec {
         }
     }
 
+    /// Whether the cluster's storages decide on which nodes its agents may be: every node will do,
+    /// or none is named and each that reaches a template will do, preferred nodes first.
+    pub fn roams(&self) -> bool {
+        let prefers = !self.placement.preferred.is_empty();
+        self.placement.anywhere || (prefers && self.nodes().is_empty())
+    }
+
     /// The node a clone's work is done on, when its guest is meant for `node`.
     pub fn home(&self, node: &NodeName) -> NodeName {
         self.origin.as_ref().map_or_else(|| node.clone(), |origin| origin.home.clone())
@@ -329,6 +340,7 @@ impl TemplateSpec {
             network: NetworkSpec::default(),
             nics: Vec::new(),
             on_boot: false,
+            os: Os::Linux,
             remote_fs: String::new(),
             mode: Mode::Exclusive,
             ssh: SshSpec {

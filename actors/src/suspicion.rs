@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{CloudId, ClusterId, NodeName, Upid, VmId};
 use crate::marks::Marks;
+use crate::os::Os;
 use crate::placement::Fleet;
 use crate::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
@@ -178,8 +179,8 @@ impl Hypervisor for Suspicious {
         self.heard(&vm.cloud, self.inner.address(vm, mac, networks))
     }
 
-    fn host_keys(&self, vm: &VmRef) -> Ask<Vec<String>> {
-        self.heard(&vm.cloud, self.inner.host_keys(vm))
+    fn host_keys(&self, vm: &VmRef, os: Os) -> Ask<Vec<String>> {
+        self.heard(&vm.cloud, self.inner.host_keys(vm, os))
     }
 
     fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight> {

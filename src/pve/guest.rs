@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use base64::Engine as _;
 use drover_actors::fault::FaultKind;
 use drover_actors::id::{NodeName, VmId};
+use drover_actors::os::Os;
 use drover_actors::ports::AddressSight;
 
 use super::classify::bounded;
@@ -20,6 +21,10 @@ const INNER: [&str; 9] =
 /// Public host keys, the preferred one first.
 const KEY_FILES: [&str; 2] =
     ["/etc/ssh/ssh_host_ed25519_key.pub", "/etc/ssh/ssh_host_ecdsa_key.pub"];
+
+/// The same of Windows' own OpenSSH.
+const KEY_FILES_WINDOWS: [&str; 2] =
+    [r"C:\ProgramData\ssh\ssh_host_ed25519_key.pub", r"C:\ProgramData\ssh\ssh_host_ecdsa_key.pub"];
 
 /// Addresses that are named when none of them fits.
 const SHOWN: usize = 4;
@@ -170,8 +175,13 @@ pub async fn host_keys(
     client: &Client,
     node: &NodeName,
     vmid: VmId,
+    os: Os,
 ) -> Result<Vec<String>, PveError> {
-    for file in KEY_FILES {
+    let files = match os {
+        Os::Linux => KEY_FILES,
+        Os::Windows(_) => KEY_FILES_WINDOWS,
+    };
+    for file in files {
         match client.read_file(node, vmid, file).await {
             Ok(content) => {
                 if let Some(key) = host_key(&content) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use drover_actors::fault::FaultKind;
 use drover_actors::id::{CloudId, NodeName, VmId};
 use drover_actors::marks;
+use drover_actors::os::Os;
 use drover_actors::ports::{
     AddressSight, CloneCall, ConfigureCall, Hypervisor, IdSight, TaskEnd, VmRef,
 };
@@ -125,7 +126,7 @@ async fn live(version: PveVersion, clone: CloneStrategy, login: Option<Login>) {
         }
     };
     assert!(address.is_ipv4());
-    assert_eq!(port.host_keys(&vm).await.unwrap().len(), 1);
+    assert_eq!(port.host_keys(&vm, Os::Linux).await.unwrap().len(), 1);
     let seen = port.look(&vm).await.unwrap();
     assert_eq!((seen.node.as_ref(), seen.running), (Some(&node), Some(true)));
     assert!(marks::is_ours(&seen.marks.unwrap(), &agent(), VmId(101)));

@@ -29,6 +29,9 @@ pub fn changes(config: &VmConfig, call: &ConfigureCall) -> Params {
         if now != Some(wanted.as_str()) {
             changes.push((key, wanted));
         }
+        if call.spec.os.is_windows() {
+            continue;
+        }
         // The first one's is set beside an address pool's.
         let key = format!("ipconfig{n}");
         let now = config.get(&key);

@@ -14,6 +14,7 @@ use drover_actors::cluster::traffic::{Kind, Level};
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{CloudId, ClusterId, NodeName, Upid, VmId};
 use drover_actors::marks::Marks;
+use drover_actors::os::Os;
 use drover_actors::placement::Fleet;
 use drover_actors::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
@@ -489,12 +490,11 @@ impl Hypervisor for Proxmox {
         })
     }
 
-    fn host_keys(&self, vm: &VmRef) -> Ask<Vec<String>> {
+    fn host_keys(&self, vm: &VmRef, os: Os) -> Ask<Vec<String>> {
         let VmRef { cloud, node, vmid } = vm.clone();
-        self.ask(
-            &cloud,
-            move |cloud| async move { guest::host_keys(&cloud.client, &node, vmid).await },
-        )
+        self.ask(&cloud, move |cloud| async move {
+            guest::host_keys(&cloud.client, &node, vmid, os).await
+        })
     }
 
     fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight> {

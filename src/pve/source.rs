@@ -121,9 +121,14 @@ async fn fitting(
         // has none in the list yet.
         Sought::Tag(tag) => Ok(by(&|guest| {
             let new = guest.name.is_none() && guest.lock.is_none();
-            (guest.template || new) && guest.tags.iter().any(|own| own == tag)
+            (guest.template || new) && carries(&guest.tags, tag)
         })),
     }
+}
+
+/// Whether a tag is among these; a cluster may keep the case in which tags are written.
+fn carries(tags: &[String], tag: &str) -> bool {
+    tags.iter().any(|own| own.eq_ignore_ascii_case(tag))
 }
 
 /// Why a VMID is not in the list.
@@ -237,6 +242,15 @@ mod tests {
         assert_eq!(with("description", "golden"), digest(&config));
         assert_ne!(with("cores", "4"), digest(&config));
         assert_eq!(created(&VmConfig::new([("meta", "creation-qemu=9.0.2")])), None);
+    }
+
+    // Invariant: a tag is the same in whichever case the cluster has it.
+
+    #[test]
+    fn a_tag_is_found_in_whichever_case_it_is_written() {
+        let tags = ["ci", "Golden"].map(str::to_owned);
+        assert!(carries(&tags, "golden") && carries(&tags, "ci"));
+        assert!(!carries(&tags, "gold"));
     }
 
     // Invariant: a pattern means whole names.

@@ -9,6 +9,7 @@ mod key;
 mod probe;
 mod retry;
 mod session;
+pub(crate) mod sftp;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use russh::client::{Handle, Msg};
-use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Disconnect, Sig};
+use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Disconnect, Sig};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -128,6 +128,13 @@ impl Session {
     pub async fn close(self) {
         // The other end may be gone already, which is what was wanted.
         let _gone = self.handle.disconnect(Disconnect::ByApplication, "", "").await;
+    }
+
+    /// Opens a channel to a subsystem; whether the guest has it is told on the channel.
+    pub(super) async fn subsystem(&self, name: &str) -> Result<Channel<Msg>, russh::Error> {
+        let channel = self.handle.channel_open_session().await?;
+        channel.request_subsystem(true, name).await?;
+        Ok(channel)
     }
 
     /// Runs a command in the user's shell, with `input` on its standard input.

@@ -8,7 +8,9 @@ use crate::parity::{agents, checked, yaml};
 
 // Invariant: a file of the Jenkins plugin loads as it is, and each key's default is the plugin's.
 
-/// The keys of clouds and agents that the plugin recognises, with their defaults; null for none.
+/// The keys of clouds and agents that the plugin recognises, with their defaults; null for none
+/// (jenkinsci/proxmox-cloud-plugin b1ee0117d9fa, `ProxmoxConfigLoader.java`). Without
+/// `templateSelectionMode` the key that is given counts, which for the plugin is `templateVmId` alone.
 fn defaults() -> (Value, Value) {
     let cloud = json!({
         "name": null, "apiUrl": "https://localhost:8006", "credentialsId": null,
@@ -23,7 +25,9 @@ fn defaults() -> (Value, Value) {
         "javaDistribution": "NONE", "javaMajorVersion": 21, "javaPath": "java", "jvmOptions": "",
         "idleTerminationMinutes": 30, "instanceCap": 0, "instanceMin": 0, "maxTotalUses": 0,
         "namePrefix": "", "startupWaitSeconds": 60, "ciUser": "", "ipConfig": "ip=dhcp",
-        "nameserver": "", "searchDomain": "",
+        "nameserver": "", "searchDomain": "", "templateSelectionMode": null,
+        "templateNameRegex": null, "templateTag": null, "networkBridge": "", "osType": "LINUX",
+        "windowsLoginShell": "AUTO",
     });
     (cloud, agent)
 }
@@ -66,6 +70,44 @@ fn every_key_of_the_plugin_is_known_with_its_default_and_its_file_loads() {
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
     assert!(said.contains("clouds: 2, templates: "), "{said}");
+}
+
+/// The example of the plugin's README, beside credentials; checked.
+fn plugins_example(change: impl Fn(&str) -> String) -> (Option<i32>, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let example = include_str!("parity_plugin.yaml");
+    std::fs::write(dir.path().join("clouds.yaml"), change(example)).unwrap();
+    let key = drover::ssh::PrivateKey::from_seed(&[7; 32], "drover-test").to_openssh().unwrap();
+    let key = secrecy::ExposeSecret::expose_secret(&key).replace('\n', "\\n");
+    let credentials = format!(
+        "credentials:\n  proxmox-api-token: {{kind: proxmoxToken, tokenId: \"jenkins@pve!ci\", \
+         secret: 11111111-2222-3333-4444-555555555555}}\n  \
+         proxmox-ssh-key: {{kind: sshKey, username: ubuntu, secret: \"{key}\"}}\n"
+    );
+    std::fs::write(dir.path().join("credentials.yaml"), credentials).unwrap();
+    let out = drover().arg("--config").arg(dir.path()).arg("check").output().unwrap();
+    let said = [out.stdout, out.stderr].concat();
+    (out.status.code(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn the_plugins_rolling_and_windows_templates_load_as_its_readme_has_them() {
+    let (code, said) = plugins_example(str::to_owned);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("clouds: 2, templates: "), "{said}");
+    // What the plugin refuses is refused here.
+    for (line, key) in [
+        ("    javaDistribution: NONE ", "javaDistribution"),
+        ("    remoteFs: 'C:\\Users\\jenkins\\agent' ", "remoteFs"),
+        ("    templateNameRegex: ", "templateNameRegex"),
+    ] {
+        let (code, said) = plugins_example(|text| {
+            assert!(text.contains(line), "{line}");
+            text.replace(line, "    # ")
+        });
+        assert_eq!(code, Some(2), "{key}: {said}");
+        assert!(said.contains(key), "{key}: {said}");
+    }
 }
 
 #[test]

@@ -263,7 +263,7 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
         _ if !entry.leases.is_empty() || !entry.expelling.is_empty() => State::Leased,
         "Leased" => State::Leased,
         "Ready" => State::Ready,
-        "Preparing" => State::Preparing(PrepareStep::CloudInit),
+        "Preparing" => State::Preparing(PrepareStep::first(&entry.spec)),
         "Connecting" => State::Connecting { reread: false, reading: false },
         "Booting" => State::Booting(BootStep::Start),
         // Settled and nothing more: configuring again does no harm.

@@ -64,7 +64,7 @@ pub fn carry(
             .address(&vm, guest.mac.as_deref(), &spec.guest_networks)
             .map(Answer::Addressed)
             .boxed_local(),
-        Call::HostKeys => pve.host_keys(&vm).map(Answer::HostKeys).boxed_local(),
+        Call::HostKeys => pve.host_keys(&vm, spec.os).map(Answer::HostKeys).boxed_local(),
         Call::Snapshot => {
             let call = snapshot_call(mind, guest, vm, spec.limits.prepare);
             pve.snapshot(call).map(Answer::Snapped).boxed_local()
@@ -138,6 +138,6 @@ fn snapshot_call(mind: &Mind, guest: &Guest, vm: VmRef, limit: Duration) -> Snap
 }
 
 fn target(mind: &Mind, guest: &Guest, address: std::net::IpAddr) -> ShellTarget {
-    let host_keys = guest.host_keys.clone();
-    ShellTarget { address, ssh: mind.spec().ssh.clone(), host_keys }
+    let (spec, host_keys) = (mind.spec(), guest.host_keys.clone());
+    ShellTarget { address, ssh: spec.ssh.clone(), os: spec.os, host_keys }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::agent::boots::Booted;
 use crate::agent::lessons::Lesson;
 use crate::cluster::LaneEnd;
+use crate::demand::runners::TooOld;
 use crate::demand::words::{Ending, Words};
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
@@ -126,6 +127,8 @@ pub enum Effect {
     Hired(SourceId, RunnerName),
     /// The command of a source's runner has ended in the guest, so long ago.
     Ended(SourceId, RunnerName, Ending, Duration),
+    /// The guest's log shows that the program of a source's runner is too old for it.
+    TooOld(SourceId, RunnerName, Box<TooOld>),
     /// The source did not let its runner be made, for this reason.
     NotHired(SourceId, RunnerName, String),
     /// Wake the mind at this moment; takes the place of any earlier wish.

@@ -460,7 +460,9 @@ impl Mind {
             },
             State::Booting(step) => self.boot_call(step),
             State::Connecting { reading, .. } => match (reading, self.address()) {
-                (false, Some(address)) => Call::Greet(address, super::provision::GREET_LIMIT),
+                (false, Some(address)) => {
+                    Call::Greet(address, super::provision::greet_limit(self.spec.os))
+                }
                 (true, _) => Call::HostKeys,
                 (false, None) => Call::Look,
             },

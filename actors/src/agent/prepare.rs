@@ -11,8 +11,10 @@ use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::{GREET_PAUSE, can_pass};
 use crate::agent::state::{PrepareStep, State};
+use crate::agent::windows;
 use crate::fact::What;
 use crate::fault::{Culprit, Fault, FaultKind};
+use crate::os::Os;
 use crate::ports::Ran;
 use crate::spec::{JavaDistribution, StepSpec, StepWork, TemplateSpec};
 use crate::time::Moment;
@@ -41,8 +43,15 @@ impl PrepareStep {
         let own = (0..spec.steps.len()).map(Self::Own);
         let ready = spec.ready_command.as_ref().map(|_| Self::ReadyCommand);
         let clean = spec.reset.as_ref().map(|_| Self::Snapshot);
-        let first = [Self::CloudInit, Self::RemoteFs].into_iter();
+        // Windows has no cloud-init.
+        let init = (!spec.os.is_windows()).then_some(Self::CloudInit);
+        let first = init.into_iter().chain([Self::RemoteFs]);
         first.chain(java).chain(own).chain(ready).chain(clean).collect()
+    }
+
+    /// The first step of a template.
+    pub(super) fn first(spec: &TemplateSpec) -> Self {
+        Self::all(spec).first().copied().unwrap_or(Self::RemoteFs)
     }
 
     /// What it is called.
@@ -70,8 +79,9 @@ impl Mind {
     /// SSH answers: the first step.
     pub(super) fn prepare(&mut self, out: &mut Out) {
         self.warnings.clear();
-        self.enter(State::Preparing(PrepareStep::CloudInit), out);
-        self.show_step(PrepareStep::CloudInit);
+        let first = PrepareStep::first(&self.spec);
+        self.enter(State::Preparing(first), out);
+        self.show_step(first);
         self.act(out);
     }
 
@@ -81,7 +91,10 @@ impl Mind {
         let limit = left.saturating_sub(LAST_WORDS).max(left / 2);
         let command = match step {
             PrepareStep::CloudInit => guest::cloud_init(),
-            PrepareStep::RemoteFs => guest::remote_fs(&self.spec),
+            PrepareStep::RemoteFs => match self.spec.os {
+                Os::Linux => guest::remote_fs(&self.spec),
+                Os::Windows(_) => windows::remote_fs(&self.spec),
+            },
             PrepareStep::Java => guest::java(&self.spec.java)?,
             PrepareStep::Own(at) => {
                 return Some(own_call(self.spec.steps.get(at)?, address, limit));

@@ -11,12 +11,15 @@ use crate::cluster::LaneEnd;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{ClusterId, NodeName, Upid, VmId};
 use crate::marks::{Kind, Marks};
+use crate::os::Os;
 use crate::ports::{AddressSight, Configured, Greeting, TaskEnd, VmSight};
 use crate::record::{Body, Reason};
 use crate::spec::TemplateSpec;
 
 /// How long one try to log in may take.
-pub(super) const GREET_LIMIT: Duration = Duration::from_secs(10);
+const GREET_LIMIT: Duration = Duration::from_secs(10);
+/// The same of Windows, whose sshd may be silent while it starts, and whose PowerShell starts slowly.
+const GREET_LIMIT_WINDOWS: Duration = Duration::from_secs(30);
 /// Time between two tries to log in: a refused one costs nobody anything.
 pub(super) const GREET_PAUSE: Duration = Duration::from_millis(500);
 /// A refusal that took this long has waited in the guest's stead: the next question may come soon.
@@ -339,6 +342,14 @@ impl Mind {
             kind: fault.kind.label().into(),
             text: fault.text.clone(),
         }
+    }
+}
+
+/// How long one try to log in may take.
+pub(super) fn greet_limit(os: Os) -> Duration {
+    match os {
+        Os::Linux => GREET_LIMIT,
+        Os::Windows(_) => GREET_LIMIT_WINDOWS,
     }
 }
 

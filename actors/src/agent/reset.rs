@@ -10,9 +10,11 @@ use crate::agent::guest;
 use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::prepare::describe_failure;
-use crate::agent::provision::{GREET_LIMIT, GREET_PAUSE, can_pass};
+use crate::agent::provision::{GREET_PAUSE, can_pass, greet_limit};
 use crate::agent::state::{PrepareStep, ResetStep, State};
+use crate::agent::windows;
 use crate::fault::{Culprit, Fault, FaultKind};
+use crate::os::Os;
 use crate::ports::{AddressSight, Greeting, Ran, Snapped};
 use crate::record::{Body, Owner, Reason};
 use crate::spec::ResetKind;
@@ -73,9 +75,12 @@ impl Mind {
         Some(match step {
             ResetStep::Rollback => Call::Rollback,
             ResetStep::Address => Call::Address,
-            ResetStep::Greet => Call::Greet(self.address()?, GREET_LIMIT),
+            ResetStep::Greet => Call::Greet(self.address()?, greet_limit(self.spec.os)),
             ResetStep::Mend => {
-                let command = guest::mend(out.now.wall, out.draw);
+                let command = match self.spec.os {
+                    Os::Linux => guest::mend(out.now.wall, out.draw),
+                    Os::Windows(_) => windows::mend(),
+                };
                 Call::Run(self.address()?, command, MEND_LIMIT.min(left))
             }
             ResetStep::ReadyCommand => {

@@ -8,6 +8,7 @@ use crate::agent::keys::KEY_PAUSE;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{Lease, Stage, State};
+use crate::demand::runners::TooOld;
 use crate::demand::words::Words;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{LeaseId, RunnerName};
@@ -328,7 +329,14 @@ impl Mind {
         if self.is_outdated(id, out) {
             return;
         }
+        let template = &self.spec.id;
         let Some(lease) = self.leases.get_mut(id) else { return };
+        if let Some(text) = result.as_ref().ok().and_then(|words| words.too_old.clone())
+            && let Some(Pass::Runner(source, runner, want)) = lease.granted.pass()
+        {
+            let told = TooOld { template: template.clone(), want, text };
+            out.effects.push(Effect::TooOld(source, runner, Box::new(told)));
+        }
         match (lease.failing.take(), result) {
             (Some(text), Ok(words)) => self.runner_failed(id, format!("{text}; {words}"), out),
             (Some(text), Err(fault)) => {

@@ -283,7 +283,7 @@ impl Drive {
             Call::Expel(_, lease, _) => Answer::Expelled(lease, Ok(())),
             Call::Words(_, lease, _) => Answer::Words(
                 lease,
-                Ok(Words { life: Life::Runs, seconds: 2, ago: 0, lines: "".into() }),
+                Ok(Words { life: Life::Runs, seconds: 2, ago: 0, lines: "".into(), too_old: None }),
             ),
             Call::Unlock(..) => Answer::Unlocked(Ok(())),
             Call::Fence => Answer::Fenced(Ok(self.sight())),

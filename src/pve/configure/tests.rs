@@ -1,7 +1,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use drover_actors::id::{CloudId, NodeName};
+use drover_actors::os::LoginShell;
 use drover_actors::ports::VmRef;
+use drover_actors::seed::NicSpec;
 use serde_json::{Value, json};
 
 use super::*;
@@ -65,6 +67,25 @@ fn a_fresh_clone_gets_everything_that_differs() {
     ");
     assert_eq!(plan.tags.as_deref(), Some("base;drover;drover-7k2m9qxw;team-a"));
     assert_eq!(plan.resize, Some(("scsi0".into(), 20)));
+}
+
+#[test]
+fn a_clone_of_windows_gets_nothing_that_cloud_init_would_read() {
+    let mut call = call();
+    call.spec.os = Os::Windows(LoginShell::Auto);
+    call.spec.cloud_init.ip_configs = vec!["ip=dhcp".into()];
+    let plan = plan(&config(fresh()), &call);
+    let keys: Vec<&str> = plan.changes.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(keys, ["memory", "agent", "protection"]);
+    assert!(plan.tags.is_some());
+    assert_eq!(plan.resize, Some(("scsi0".into(), 20)));
+    let nic = |bridge: &str| -> NicSpec {
+        serde_json::from_value(json!({"bridge": bridge, "ip_config": "ip=10.0.0.9/24"})).unwrap()
+    };
+    call.spec.nics = vec![nic("vmbr0"), nic("vmbr1")];
+    let plan = super::plan(&config(fresh()), &call);
+    let cards: Vec<&str> = plan.changes.iter().map(|(key, _)| key.as_str()).collect();
+    assert!(cards.contains(&"net1") && !cards.contains(&"ipconfig1"), "{cards:?}");
 }
 
 #[test]

@@ -174,9 +174,16 @@ fn host_keys_are_checked() {
 async fn keys(
     answer: impl FnMut(&str) -> Step + Send + 'static,
 ) -> (Result<usize, FaultKind>, usize) {
+    keys_of(Os::Linux, answer).await
+}
+
+async fn keys_of(
+    os: Os,
+    answer: impl FnMut(&str) -> Step + Send + 'static,
+) -> (Result<usize, FaultKind>, usize) {
     let script = Script::new(answer);
     let client = script.client(&["a"], token());
-    let keys = host_keys(&client, &NodeName::new("pve1"), VmId(101)).await;
+    let keys = host_keys(&client, &NodeName::new("pve1"), VmId(101), os).await;
     let keys = keys.map(|keys| keys.len()).map_err(|error| client.fault(&error).kind);
     (keys, script.seen().len())
 }
@@ -196,4 +203,18 @@ async fn host_keys_cost_one_call_when_the_first_is_there() {
     assert_eq!(keys(move |_| Step::Refuse(403, denied)).await, (Ok(0), 1));
     let down = keys(|_| Step::Refuse(500, "QEMU guest agent is not running")).await;
     assert_eq!(down, (Err(FaultKind::Contention), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_host_keys_of_windows_are_where_its_own_openssh_has_them() {
+    let line = key_line("ecdsa-sha2-nistp256");
+    let os = Os::Windows(drover_actors::os::LoginShell::Auto);
+    let read = keys_of(os, move |asked| {
+        assert!(asked.contains("ProgramData") && !asked.contains("etc"), "{asked}");
+        match asked.contains("ed25519") {
+            true => Step::Refuse(500, "Agent error: The system cannot find the file specified."),
+            false => Step::Data(json!({"content": line})),
+        }
+    });
+    assert_eq!(read.await, (Ok(1), 2));
 }

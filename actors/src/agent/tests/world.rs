@@ -21,6 +21,7 @@ use crate::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, Upid, VmId};
 use crate::ledger::{AgentEntry, Ledger};
 use crate::marks::{Marks, Reading};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
+use crate::os::Os;
 use crate::placement::Fleet;
 use crate::ports::*;
 use crate::record::{Body, Record};
@@ -144,7 +145,7 @@ impl Hypervisor for Ground {
     fn address(&self, _: &VmRef, _: Option<&str>, _: &[String]) -> Ask<AddressSight> {
         self.call("address", AddressSight::At(ADDRESS.parse().unwrap()))
     }
-    fn host_keys(&self, _: &VmRef) -> Ask<Vec<String>> {
+    fn host_keys(&self, _: &VmRef, _: Os) -> Ask<Vec<String>> {
         self.call("host_keys", vec!["ssh-ed25519 HOST".into()])
     }
     fn fence(&self, _: &VmRef, _: &Marks) -> Ask<VmSight> {

@@ -12,8 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Child;
 use tokio::task::AbortHandle;
 
-use super::gate;
 use super::machine::{Machine, signal_group};
+use super::{gate, windows};
 use crate::sim::guest::{AgentCall, AgentError};
 use crate::sim::guests::answers::{self, Exited, OUTPUT_BYTES_MAX};
 
@@ -169,10 +169,14 @@ async fn file_write(machine: &Machine, path: &str, content: Vec<u8>) -> Result<(
 
 /// The path as a command in the guest sees it.
 fn place(machine: &Machine, path: &str) -> Option<String> {
+    let path = match machine.inside.windows() {
+        Some(_) => format!("/{}", windows::on_disk(path, &machine.inside.home)?),
+        None => path.to_owned(),
+    };
     if machine.ground.sandbox.is_isolated() {
-        return Some(path.to_owned());
+        return Some(path);
     }
-    machine.disk.locate(path).map(|place| place.display().to_string())
+    machine.disk.locate(&path).map(|place| place.display().to_string())
 }
 
 /// Runs a script of the agent's own to its end.

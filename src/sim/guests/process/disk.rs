@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use drover_actors::os::LoginShell;
 use percent_encoding::percent_decode_str;
 use rand::TryRng;
 use rand::rngs::SysRng;
@@ -162,6 +163,18 @@ impl Disk {
         Some(place)
     }
 
+    /// Whether a folder stands there.
+    pub(super) fn has_folder(&self, name: &str) -> bool {
+        self.locate(name).is_some_and(|path| path.is_dir())
+    }
+
+    /// Puts a file there that a server of the guest's took, for its user alone.
+    pub(super) fn receive(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let out = || io::Error::other("it leads out of the disk");
+        self.locate(name).ok_or_else(out)?;
+        self.put(name, content, 0o700)
+    }
+
     fn read(&self, name: &str) -> io::Result<String> {
         let out = || io::Error::other("it leads out of the disk");
         let path = self.locate(name).ok_or_else(out)?;
@@ -277,6 +290,15 @@ impl Inside {
     /// the host's Java, and with a `/usr/local` of its own.
     pub fn family(&self) -> Option<&str> {
         self.traits.iter().map(String::as_str).find(|word| FAMILIES.contains(word))
+    }
+
+    /// The login shell of a guest of Windows; none of any other.
+    pub fn windows(&self) -> Option<LoginShell> {
+        self.traits.iter().find_map(|word| match word.as_str() {
+            "windows" => Some(LoginShell::Cmd),
+            "windows-powershell" => Some(LoginShell::Powershell),
+            _ => None,
+        })
     }
 
     fn authorized_keys(&self) -> String {

@@ -11,11 +11,13 @@ mod job;
 mod machine;
 mod sandbox;
 mod server;
+mod sftp;
 mod spawner;
 mod standins;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};

@@ -10,8 +10,9 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::job;
 use super::machine::Machine;
+use super::{job, sftp, windows};
+use crate::ssh::sftp::NAME;
 use crate::ssh::{PrivateKey, PublicKey};
 
 /// Connections at once; more wait in the listener's queue.
@@ -210,7 +211,10 @@ impl server::Handler for Front {
         let Ok(command) = String::from_utf8(command.to_vec()) else {
             return session.channel_failure(id);
         };
-        let words = vec!["/bin/sh".to_owned(), "-c".to_owned(), command];
+        let words = match self.machine.inside.windows() {
+            Some(shell) => windows::words(shell, &command),
+            None => vec!["/bin/sh".to_owned(), "-c".to_owned(), command],
+        };
         self.start(id, words, session)
     }
 
@@ -219,15 +223,31 @@ impl server::Handler for Front {
         id: ChannelId,
         session: &mut server::Session,
     ) -> Result<(), russh::Error> {
-        self.start(id, vec!["/bin/sh".to_owned()], session)
+        let words = match self.machine.inside.windows() {
+            Some(_) => windows::no_terminal(),
+            None => vec!["/bin/sh".to_owned()],
+        };
+        self.start(id, words, session)
     }
 
     async fn subsystem_request(
         &mut self,
         id: ChannelId,
-        _name: &str,
+        name: &str,
         session: &mut server::Session,
     ) -> Result<(), russh::Error> {
-        session.channel_failure(id)
+        let machine = Arc::clone(&self.machine);
+        let serves = machine.inside.windows().is_some() && !machine.ground.sandbox.needs_leave();
+        if !serves || name != NAME {
+            return session.channel_failure(id);
+        }
+        match self.waiting.remove(&id) {
+            Some(Waiting { channel, .. }) => {
+                session.channel_success(id)?;
+                self.jobs.spawn(sftp::serve(machine, channel));
+                Ok(())
+            }
+            None => session.channel_failure(id),
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Names and texts; one text may stand in for several programs and looks at its name.
-const STANDINS: [(&str, &str); 23] = [
+const STANDINS: [(&str, &str); 24] = [
     ("shutdown", include_str!("standins/power.sh")),
     ("poweroff", include_str!("standins/power.sh")),
     ("halt", include_str!("standins/power.sh")),
@@ -30,6 +30,7 @@ const STANDINS: [(&str, &str); 23] = [
     ("networkctl", "#!/bin/sh\nexit 0\n"),
     ("chronyc", "#!/bin/sh\nexit 0\n"),
     ("date", include_str!("standins/date.sh")),
+    ("windows", include_str!("standins/windows.sh")),
 ];
 
 /// Writes all stand-ins into a folder.

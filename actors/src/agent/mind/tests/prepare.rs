@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::agent::event::{Answer, Call};
 use crate::agent::testing::*;
+use crate::agent::windows;
 use crate::fact::{AgentPicture, What};
 use crate::fault::FaultKind;
+use crate::os::{LoginShell, Os};
 use crate::ports::Ran;
 use crate::record::Reason;
 use crate::spec::{JavaDistribution, JavaSpec, StepSpec, StepWork, TemplateSpec};
@@ -90,6 +92,28 @@ fn java_is_a_step_only_where_it_is_installed_and_looked_for_where_it_is_not() {
     let (detail, looks) = command(with_java());
     assert_eq!(detail, "step 2 of 5: remoteFs");
     assert!(looks.ends_with(" ''"), "{looks}");
+}
+
+// Invariant: a guest of Windows has no cloud-init to wait for, time to start, and scripts of its own.
+
+#[test]
+fn a_guest_of_windows_is_prepared_without_cloud_init() {
+    let os = Os::Windows(LoginShell::Auto);
+    let spec = TemplateSpec { os, remote_fs: r"C:\ci".into(), steps: Vec::new(), ..spec() };
+    let mut drive = Drive::new(spec.clone());
+    drive.go_to("Connecting");
+    let Some((_, Call::Greet(_, limit))) = drive.asked() else { panic!("no login") };
+    assert_eq!(limit, secs(30));
+    drive.go_to("Preparing");
+    assert_eq!(picture(&drive).detail, "step 1 of 2: remoteFs");
+    let Some((_, Call::Run(_, command, _))) = drive.asked() else { panic!("no command") };
+    assert_eq!(command, windows::remote_fs(&spec));
+    says(&mut drive, Some(0), "warning: there is no Java");
+    assert_eq!(picture(&drive).detail, "step 2 of 2: readyCommand");
+    let Some((_, Call::Run(_, command, _))) = drive.asked() else { panic!("no command") };
+    assert_eq!(command, "true", "as it is written: the shell port knows the login shell");
+    says(&mut drive, Some(0), "");
+    assert_eq!(picture(&drive).detail, "there is no Java");
 }
 
 // Invariant: a failed step ends the provision with its name and its last lines; a warning does not.
@@ -207,6 +231,7 @@ fn a_journal_of_before_reads_as_no_steps() {
     let mut written = serde_json::to_value(spec()).expect("a value");
     let fields = written.as_object_mut().expect("fields");
     fields.remove("steps");
+    fields.remove("os");
     let java = fields.get_mut("java").and_then(|java| java.as_object_mut()).expect("java");
     java.remove("repository");
     java.remove("repository_key");

@@ -176,7 +176,8 @@ fn a_runner_that_its_source_gave_up_is_charged_to_the_template() {
 }
 
 fn ended() -> Words {
-    Words { life: Life::Ended(Some(7)), seconds: 2, ago: 0, lines: "too old".into() }
+    let (lines, too_old) = ("too old".into(), None);
+    Words { life: Life::Ended(Some(7)), seconds: 2, ago: 0, lines, too_old }
 }
 
 fn fails(drive: &mut Drive) -> Vec<Effect> {
@@ -274,6 +275,25 @@ fn an_end_that_the_guest_tells_of_is_passed_on_and_ends_nothing() {
         drive.command(ask());
     }
     assert_eq!(drive.state(), "Leased");
+}
+
+#[test]
+fn that_a_runner_is_too_old_is_passed_on_with_its_template_and_what_it_was_started_for() {
+    let mut drive = ready(spec());
+    hire(&mut drive, "l1", false);
+    hired(&mut drive, "l1");
+    drive.command(AgentCommand::AskRunner { lease: LeaseId::new("l1") });
+    let words = Words { too_old: Some("it is too old".to_owned()), ..ended() };
+    let effects = drive.answer(Answer::Words(LeaseId::new("l1"), Ok(words)));
+    let found = effects.iter().find_map(|effect| match effect {
+        Effect::TooOld(source, runner, told) => Some((source, runner, told)),
+        _ => None,
+    });
+    let (source, runner, told) = found.expect("it is passed on");
+    assert_eq!((source, runner), (&git(), &name(1)));
+    assert_eq!((&told.template, told.text.as_str()), (&spec().id, "it is too old"));
+    assert_eq!(told.want, ask("l1", None).want);
+    assert_eq!(drive.state(), "Leased", "it ends nothing");
 }
 
 #[test]

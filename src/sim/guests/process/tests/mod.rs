@@ -8,6 +8,7 @@ mod agent;
 mod host;
 mod life;
 mod scripts;
+mod windows;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

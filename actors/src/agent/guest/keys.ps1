@@ -1,0 +1,46 @@
+# What the scripts about the login user's keys have in common: one change at a time, and a file that is
+# whole at every moment.
+#
+# sshd reads the keys of administrators from a file of all of them, unless its configuration does not name
+# that. The lock is a file that is open to one process alone: it is free as soon as that has ended.
+# Ends with 75 where another try can help, and with another failure where none does.
+$folder = "$env:USERPROFILE\.ssh"
+$keys = "$folder\authorized_keys"
+$server = "$env:ProgramData\ssh"
+$shared = 'administrators_authorized_keys'
+$config = "AuthorizedKeysFile $shared"
+try { $config = [IO.File]::ReadAllText("$server\sshd_config") } catch { }
+$user = [Security.Principal.WindowsPrincipal][Security.Principal.WindowsIdentity]::GetCurrent()
+$admin = $user.IsInRole(544) -and $config -match "(?m)^\s*AuthorizedKeysFile.*$shared"
+if ($admin) {
+    $folder = $server
+    $keys = "$folder\$shared"
+}
+$ended = "$folder\.drover-ended"
+
+function Again($text) { Fail $text 75 }
+
+function Lock {
+    for ($turn = 1; ; $turn++) {
+        try { return [IO.File]::Open("$folder\.drover-keys.lock", 'OpenOrCreate', 'ReadWrite', 'None') }
+        catch { if ($turn -ge 100) { Again "the keys stay locked: $_" } }
+        Start-Sleep -Milliseconds 100
+    }
+}
+
+function Lines($file) { if ([IO.File]::Exists($file)) { [IO.File]::ReadAllLines($file) } }
+function Write-Lines($file, $lines) { [IO.File]::WriteAllText($file, (@($lines | % { "$_`n" }) -join '')) }
+
+# The new file takes the place of the old one, whose rights it takes over.
+function Change($lines) {
+    $beside = "$keys.drover"
+    try {
+        Write-Lines $beside $lines
+        if ([IO.File]::Exists($keys)) { return [IO.File]::Replace($beside, $keys, [NullString]::Value) }
+        if ($admin) { $null = icacls $beside /inheritance:r /grant '*S-1-5-32-544:F' /grant '*S-1-5-18:F' }
+        [IO.File]::Move($beside, $keys)
+    } catch { Again "$keys cannot be written: $_" }
+}
+
+# Matches the line of a lease's key.
+function Line($lease) { " drover-lease-$lease\s*$" }

@@ -1,0 +1,15 @@
+# Runs a runner to its end, in its folder, and writes down how that was. `$well` stands before it.
+$ErrorActionPreference = 'Stop'
+[IO.File]::WriteAllText('pid', $PID)
+if ([IO.File]::Exists('env.json')) {
+    $variables = ConvertFrom-Json ([IO.File]::ReadAllText('env.json'))
+    [IO.File]::Delete('env.json')
+    foreach ($one in $variables.PSObject.Properties) { [Environment]::SetEnvironmentVariable($one.Name, $one.Value) }
+}
+cmd.exe /d /c 'call run.cmd >log 2>&1 <nul'
+$life = 'ended'
+if ($LASTEXITCODE -eq 0) { $life = $well }
+$status = [BitConverter]::ToUInt32([BitConverter]::GetBytes($LASTEXITCODE), 0)
+$span = [DateTimeOffset]::UtcNow.ToUnixTimeSeconds() - [long][IO.File]::ReadAllText('since')
+[IO.File]::WriteAllText('end.new', "$life $status $span")
+[IO.File]::Move('end.new', 'end')

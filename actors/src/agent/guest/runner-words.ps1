@@ -1,0 +1,23 @@
+# Tells how the runner stands, as `runs`, `ended`, `left` or `died` with its exit status and its seconds,
+# and on further lines the end of its log. Whether it lives is looked at first: its end is there before it is
+# gone.
+# Arguments: the runner; how many bytes of its log are told.
+if (-not [IO.Directory]::Exists($folder)) { exit 2 }
+$lives = $true
+if (Has 'pid') { $lives = [bool](Find-Runner) }
+elseif ([IO.Directory]::Exists($mark)) {
+    $lives = ([DateTime]::UtcNow - [IO.Directory]::GetCreationTimeUtc($mark)).TotalSeconds -lt 60
+}
+$began = Now
+if (Has 'since') { $began = [long](Text 'since') }
+$span = (Now) - $began
+if (Has 'end') {
+    $life, $status, $ran = (Text 'end').Split(' ')
+    Say ("$life $status $ran " + [Math]::Max(0, $span - [long]$ran))
+}
+elseif ($lives) { Say "runs 0 $span" }
+else { Say "died 0 $span" }
+if (-not (Has 'log')) { exit 0 }
+$log = [IO.File]::Open((Path 'log'), 'Open', 'Read', 'ReadWrite, Delete')
+$null = $log.Seek(-[Math]::Min($log.Length, [long]$arguments[1]), 'End')
+$log.CopyTo([Console]::OpenStandardOutput())

@@ -1,0 +1,9 @@
+# What the scripts about a runner have in common: it has a folder of its own.
+$folder = Join-Path $env:USERPROFILE ('.drover-runners\' + $arguments[0])
+$mark = Join-Path $folder 'begun'
+
+function Path($name) { Join-Path $folder $name }
+function Text($name) { [IO.File]::ReadAllText((Path $name)) }
+function Has($name) { [IO.File]::Exists((Path $name)) }
+function Now { [DateTimeOffset]::UtcNow.ToUnixTimeSeconds() }
+function Find-Runner { Get-Process -Id (Text 'pid') -ErrorAction SilentlyContinue | Where-Object ProcessName -eq 'powershell' }

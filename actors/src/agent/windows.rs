@@ -1,0 +1,332 @@
+//! What is sent to guests of Windows over OpenSSH: pure texts, as [`super::guest`] has them for a POSIX
+//! shell.
+//!
+//! The login shell of such a guest is `cmd.exe`, Windows PowerShell or PowerShell 7. drover's own scripts
+//! run in Windows PowerShell, which every Windows has, as an encoded command: one line without a
+//! character that one of these shells reads otherwise. Nothing goes to their standard input, which
+//! PowerShell as a login shell reads before the program that it starts. People's commands are for
+//! `cmd.exe`, whatever the login shell is.
+//!
+//! Written from the documentation of Windows and OpenSSH; not tried with a real Windows.
+
+use crate::os::LoginShell;
+use crate::spec::TemplateSpec;
+
+const COMMON: &str = include_str!("guest/common.ps1");
+const REMOTE_FS: &str = include_str!("guest/remote-fs.ps1");
+const CARDS: &str = include_str!("guest/cards.ps1");
+const KEYS: &str = include_str!("guest/keys.ps1");
+const ADMIT: &str = include_str!("guest/admit.ps1");
+const EXPEL: &str = include_str!("guest/expel.ps1");
+const MEND: &str = include_str!("guest/mend.ps1");
+const RUNNER: &str = include_str!("guest/runner.ps1");
+const RUNNER_BEGUN: &str = include_str!("guest/runner-begun.ps1");
+const RUNNER_START: &str = include_str!("guest/runner-start.ps1");
+const RUNNER_WATCH: &str = include_str!("guest/runner-watch.ps1");
+const RUNNER_WORDS: &str = include_str!("guest/runner-words.ps1");
+const RUNNER_END: &str = include_str!("guest/runner-end.ps1");
+
+/// Before the code of each of drover's own commands.
+const OWN: &str = "powershell -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand ";
+/// The longest command that a guest is sent: `cmd.exe` takes lines of 8191 characters, its own name
+/// included.
+pub const LONGEST: usize = 8100;
+/// Tells login shells apart as the Jenkins plugin does: `cmd.exe` and PowerShell 7 run both, Windows
+/// PowerShell repeats the line on standard error alone.
+pub const PROBE: &str = "echo probe && echo PROXMOX_SHELL_PROBE_OK_9F3A2C";
+/// What the probe shows on standard output where its second part runs.
+const PROBED: &str = "PROXMOX_SHELL_PROBE_OK_9F3A2C";
+/// What every login shell ends with 0 at.
+pub const NOTHING: &str = "exit 0";
+/// What Windows PowerShell takes a command for `cmd.exe` between.
+pub const POWERSHELL: (&str, &str) = ("cmd /c '", "'");
+/// Characters that end a text between single quotes in PowerShell, and stand for themselves twice.
+const QUOTES: [char; 5] = ['\'', '\u{2018}', '\u{2019}', '\u{201a}', '\u{201b}'];
+
+/// One of drover's own scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Script {
+    /// Makes the working directory, looks for Java.
+    RemoteFs,
+    /// Shows the network cards.
+    Cards,
+    /// Adds a key.
+    Admit,
+    /// Removes a key.
+    Expel,
+    /// Looks at a guest that was put back.
+    Mend,
+    /// Asks whether a runner was started.
+    RunnerBegun,
+    /// Starts a runner.
+    RunnerStart,
+    /// Asks how a runner stands.
+    RunnerWords,
+    /// Ends a runner.
+    RunnerEnd,
+}
+
+impl Script {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::RemoteFs,
+        Self::Cards,
+        Self::Admit,
+        Self::Expel,
+        Self::Mend,
+        Self::RunnerBegun,
+        Self::RunnerStart,
+        Self::RunnerWords,
+        Self::RunnerEnd,
+    ];
+
+    fn parts(self) -> [&'static str; 3] {
+        match self {
+            Self::RemoteFs => [COMMON, "", REMOTE_FS],
+            Self::Cards => [COMMON, "", CARDS],
+            Self::Admit => [COMMON, KEYS, ADMIT],
+            Self::Expel => [COMMON, KEYS, EXPEL],
+            Self::Mend => [COMMON, KEYS, MEND],
+            Self::RunnerBegun => [COMMON, RUNNER, RUNNER_BEGUN],
+            Self::RunnerStart => [COMMON, RUNNER, RUNNER_START],
+            Self::RunnerWords => [COMMON, RUNNER, RUNNER_WORDS],
+            Self::RunnerEnd => [COMMON, RUNNER, RUNNER_END],
+        }
+    }
+
+    /// The script and its arguments, as Windows PowerShell reads them.
+    pub fn code(self, arguments: &[&str]) -> String {
+        let arguments: Vec<String> = arguments.iter().map(|word| quote(word)).collect();
+        format!("$arguments = @({})\n{}", arguments.join(","), bare(&self.parts()))
+    }
+
+    /// The command that runs it.
+    pub fn command(self, arguments: &[&str]) -> String {
+        format!("{OWN}{}", encode(&self.code(arguments)))
+    }
+}
+
+/// The encoded code of one of drover's own commands; none of any other command.
+pub fn encoded(command: &str) -> Option<&str> {
+    let code = command.strip_prefix(OWN)?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    (!code.is_empty() && code.chars().all(plain)).then_some(code)
+}
+
+/// Makes the working directory; looks for Java.
+pub fn remote_fs(spec: &TemplateSpec) -> String {
+    Script::RemoteFs.command(&[&spec.remote_fs, &spec.java.path])
+}
+
+/// Shows the MAC addresses of the machine's network cards.
+pub fn cards() -> String {
+    Script::Cards.command(&[])
+}
+
+/// Looks whether a guest was put back to its snapshot.
+pub fn mend() -> String {
+    Script::Mend.command(&[])
+}
+
+/// Adds the key of a lease, or of [`super::guest::HOLD`] in the place of all leases' keys; `line` ends
+/// with what marks it as that lease's.
+pub fn admit(lease: &str, line: &str) -> String {
+    Script::Admit.command(&[lease, line])
+}
+
+/// Removes the key of a lease.
+pub fn expel(lease: &str) -> String {
+    Script::Expel.command(&[lease])
+}
+
+/// What watches a runner in its guest: a file of its folder.
+pub fn watch() -> String {
+    bare(&[RUNNER_WATCH])
+}
+
+/// What the probe's standard output tells of the login shell.
+pub fn probed(stdout: &str) -> LoginShell {
+    if stdout.contains(PROBED) { LoginShell::Cmd } else { LoginShell::Powershell }
+}
+
+/// A command of people's, which is for `cmd.exe`, as this login shell takes it; drover's own are taken
+/// by all of them.
+pub fn line(command: &str, shell: LoginShell) -> String {
+    let command = command.trim_end();
+    match shell {
+        LoginShell::Powershell if encoded(command).is_none() => {
+            let (before, behind) = POWERSHELL;
+            format!("{before}{}{behind}", doubled(command))
+        }
+        LoginShell::Auto | LoginShell::Cmd | LoginShell::Powershell => command.to_owned(),
+    }
+}
+
+/// A word of a line in a batch file.
+pub fn batch_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:\\@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    let word = word.replace('%', "%%");
+    // A backslash before the last quote would have it read as one of the word.
+    let last = if word.ends_with('\\') { "\\" } else { "" };
+    format!("\"{word}{last}\"")
+}
+
+/// Whether a path begins with a drive, such as `C:\`.
+pub fn has_drive(path: &str) -> bool {
+    let mut chars = path.chars();
+    chars.next().is_some_and(|c| c.is_ascii_alphabetic())
+        && chars.next() == Some(':')
+        && matches!(chars.next(), Some('\\' | '/'))
+}
+
+/// A path as SFTP has it: the drive of an absolute one stands behind a slash.
+pub fn sftp_path(path: &str) -> String {
+    let before = if has_drive(path) { "/" } else { "" };
+    format!("{before}{}", path.replace('\\', "/"))
+}
+
+/// Scripts without what only people read.
+fn bare(parts: &[&str]) -> String {
+    let lines = parts.iter().flat_map(|part| part.lines()).map(str::trim);
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+fn doubled(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| std::iter::repeat_n(c, if QUOTES.contains(&c) { 2 } else { 1 }))
+        .collect()
+}
+
+fn quote(text: &str) -> String {
+    format!("'{}'", doubled(text))
+}
+
+/// Code in the way of `-EncodedCommand`: UTF-16, the lower byte first, in base64.
+fn encode(code: &str) -> String {
+    let bytes: Vec<u8> = code.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    base64(&bytes)
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let sum =
+            (0..3).fold(0_u32, |sum, at| (sum << 8) | u32::from(*group.get(at).unwrap_or(&0)));
+        for place in 0..4_usize {
+            let digit = (sum >> (18 - 6 * place)) & 63;
+            let known = place <= group.len();
+            text.push(if known { char::from(DIGITS[digit as usize]) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::*;
+    use crate::id::{CloudId, TemplateId, VmId};
+
+    /// The code that a command carries, read back.
+    fn code(command: &str) -> String {
+        let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let text = encoded(command).expect("one of drover's own").trim_end_matches('=');
+        let bits: String = text
+            .bytes()
+            .map(|byte| format!("{:06b}", digits.iter().position(|one| *one == byte).unwrap()))
+            .collect();
+        let bytes = bits.as_bytes().chunks_exact(8).map(|byte| std::str::from_utf8(byte).unwrap());
+        let bytes: Vec<u8> = bytes.map(|byte| u8::from_str_radix(byte, 2).unwrap()).collect();
+        let units = bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
+        String::from_utf16(&units.collect::<Vec<_>>()).unwrap()
+    }
+
+    // Invariant: drover's own commands are the same line for every login shell, and fit into it.
+
+    #[test]
+    fn a_script_and_its_arguments_arrive_word_by_word() {
+        let id = TemplateId::new(CloudId::new("c"), "t");
+        let mut spec = TemplateSpec::bare(id, VmId(9000));
+        spec.remote_fs = r"C:\it's $(x) `n".into();
+        let command = remote_fs(&spec);
+        let told = code(&command);
+        assert!(told.starts_with("$arguments = @('C:\\it''s $(x) `n','java')\n"), "{told}");
+        assert!(told.contains("\n$folder, $java = $arguments\n"), "{told}");
+        assert!(!told.contains("\n#") && !told.contains("\n\n") && !told.contains("\n "), "{told}");
+        assert_eq!(told, Script::RemoteFs.code(&[&spec.remote_fs, "java"]));
+    }
+
+    #[test]
+    fn a_command_is_what_windows_powershell_decodes() {
+        assert_eq!(encode("exit 0"), "ZQB4AGkAdAAgADAA");
+        assert_eq!([b"".as_slice(), b"f", b"fo", b"foo"].map(base64), ["", "Zg==", "Zm8=", "Zm9v"]);
+        let command = cards();
+        let start = "powershell -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand ";
+        assert!(command.starts_with(start), "{command}");
+        let plain = |c: char| c.is_ascii_alphanumeric() || " -+/=".contains(c);
+        assert!(command.chars().all(plain), "one shell or another would read it otherwise");
+    }
+
+    #[test]
+    fn every_script_fits_into_a_line_of_cmd_with_the_longest_usual_arguments() {
+        let rsa = format!("ssh-rsa {} drover-lease-lease-7dmamjfpe7r26pbz", "A".repeat(716));
+        for script in Script::ALL {
+            let arguments: &[&str] = match script {
+                Script::Admit => &["lease-7dmamjfpe7r26pbz", rsa.as_str()],
+                Script::Expel => &["lease-7dmamjfpe7r26pbz"],
+                Script::RemoteFs => {
+                    &[r"C:\Users\jenkins.WIN-0123456789\agent", r"C:\Java\bin\java.exe"]
+                }
+                Script::Cards | Script::Mend => &[],
+                Script::RunnerBegun
+                | Script::RunnerStart
+                | Script::RunnerWords
+                | Script::RunnerEnd => {
+                    &["drover-7k2m9qxw-4f8z1c3px9t2vkab", "ended", r"C:\a\java.exe"]
+                }
+            };
+            let length = script.command(arguments).len();
+            assert!(length <= LONGEST, "{script:?}: {length}");
+        }
+    }
+
+    // Invariant: people's commands reach `cmd.exe` as they are written.
+
+    #[test]
+    fn a_command_of_peoples_is_wrapped_for_windows_powershell_alone() {
+        let said = "cd \"C:\\it's\" && java -version\n";
+        let plain = "cd \"C:\\it's\" && java -version";
+        assert_eq!(line(said, LoginShell::Cmd), plain);
+        let wrapped = "cmd /c 'cd \"C:\\it''s\" && java -version'";
+        assert_eq!(line(said, LoginShell::Powershell), wrapped);
+        assert_eq!(line("echo \u{2019}", LoginShell::Powershell), "cmd /c 'echo \u{2019}\u{2019}'");
+        let own = mend();
+        assert_eq!(line(&own, LoginShell::Powershell), own, "every shell takes it");
+    }
+
+    #[test]
+    fn the_login_shell_is_told_by_the_plugins_probe() {
+        assert_eq!(PROBE, format!("echo probe && echo {PROBED}"));
+        assert_eq!(probed("probe \r\nPROXMOX_SHELL_PROBE_OK_9F3A2C\r\n"), LoginShell::Cmd);
+        assert_eq!(probed(""), LoginShell::Powershell);
+        assert_eq!(probed("probe\n"), LoginShell::Powershell);
+    }
+
+    #[test]
+    fn words_of_a_batch_file_and_paths_of_sftp_are_as_windows_reads_them() {
+        assert_eq!(batch_word("@secret"), "@secret");
+        assert_eq!(batch_word(r"C:\ci"), r"C:\ci");
+        assert_eq!(batch_word(r"C:\my ci\"), r#""C:\my ci\\""#);
+        assert_eq!(batch_word("https://ci/%20"), "\"https://ci/%%20\"");
+        assert_eq!(batch_word(""), "\"\"");
+        assert_eq!(sftp_path(r"C:\ci\ci.conf"), "/C:/ci/ci.conf");
+        assert_eq!(sftp_path(r"files\ci.conf"), "files/ci.conf");
+        assert!(has_drive("d:/x") && !has_drive("d:x") && !has_drive(r"\x") && !has_drive("C:"));
+    }
+}

@@ -1,0 +1,204 @@
+//! The way into guests of Windows: commands as their login shell takes them, files by SFTP.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use drover_actors::agent::windows as scripts;
+use drover_actors::fault::{Culprit, Fault, FaultKind};
+use drover_actors::os::{LoginShell, Os};
+use drover_actors::ports::{Ask, ShellTarget};
+use tokio::time::Instant;
+
+use super::{CARDS, Ran, SshShell, admit_command, ended_early, exec, expel_command, key_line};
+use crate::ssh::{Keep, Limits, Session, UploadError};
+
+/// What a guest's login shell may say to the probe.
+const PROBED_BYTES: usize = 4096;
+
+impl SshShell {
+    /// The same target with its login shell found out, where that is to be.
+    pub fn settled(&self, target: ShellTarget, limit: Duration) -> Ask<ShellTarget> {
+        if target.os != Os::Windows(LoginShell::Auto) {
+            return Box::pin(std::future::ready(Ok(target)));
+        }
+        let found = target.clone();
+        self.with_session(target, limit, move |session, left| async move {
+            let shell = login_shell(&session, left).await;
+            session.close().await;
+            Ok(ShellTarget { os: Os::Windows(shell?), ..found })
+        })
+    }
+}
+
+/// Asks a guest for its login shell; where the question does not end in time it is `cmd.exe`, as for
+/// the Jenkins plugin.
+async fn login_shell(session: &Session, limit: Duration) -> Result<LoginShell, Fault> {
+    let limits = Limits { time: limit, output_bytes_max: PROBED_BYTES, keep: Keep::First };
+    match session.exec(scripts::PROBE, None, limits, None).await {
+        Ok(ran) => Ok(scripts::probed(&String::from_utf8_lossy(&ran.stdout))),
+        Err(error) => ended_early(error).map(|_| LoginShell::Cmd),
+    }
+}
+
+/// Runs a command, which is drover's own or for `cmd.exe` where the guest is of Windows.
+pub(super) async fn run(
+    session: Session,
+    os: Os,
+    command: &str,
+    limit: Duration,
+) -> Result<Ran, Fault> {
+    let shell = match os {
+        Os::Linux => return exec(session, command, limit).await,
+        Os::Windows(shell) => shell,
+    };
+    let deadline = Instant::now() + limit;
+    let shell = match shell {
+        LoginShell::Auto if scripts::encoded(command).is_none() => {
+            match login_shell(&session, limit).await {
+                Ok(shell) => shell,
+                Err(fault) => {
+                    session.close().await;
+                    return Err(fault);
+                }
+            }
+        }
+        known @ (LoginShell::Auto | LoginShell::Cmd | LoginShell::Powershell) => known,
+    };
+    let left = deadline.saturating_duration_since(Instant::now());
+    exec(session, &scripts::line(command, shell), left).await
+}
+
+/// The command that shows a machine's network cards.
+pub(super) fn cards(os: Os) -> String {
+    match os {
+        Os::Linux => CARDS.to_owned(),
+        Os::Windows(_) => scripts::cards(),
+    }
+}
+
+/// The network cards that a command showed. A machine whose PowerShell has not started in time is asked
+/// again: what it says of that are no cards.
+pub(super) fn shown(os: Os, ran: &Ran) -> Result<Vec<String>, Fault> {
+    if os.is_windows() && ran.exit.is_none() {
+        let text = format!("it does not show its network cards yet: {}", ran.tail);
+        return Err(Fault::new(FaultKind::Unreachable, Culprit::Guest, text));
+    }
+    let is_mac = |word: &&str| word.len() == 17 && word.matches(':').count() == 5;
+    let words = ran.tail.split_whitespace().filter(|word| !os.is_windows() || is_mac(word));
+    Ok(words.map(str::to_owned).collect())
+}
+
+/// Adds the key of a lease.
+///
+/// # Errors
+/// A key that does not fit into a command of `cmd.exe`.
+pub(super) fn admit(os: Os, lease: &str, key: &str) -> Result<String, Fault> {
+    let command = match os {
+        Os::Linux => return Ok(admit_command(lease, key)),
+        Os::Windows(_) => scripts::admit(lease, &key_line(lease, key)),
+    };
+    if command.len() > scripts::LONGEST {
+        let text = "the public key is too long for a guest of Windows: use one of ed25519";
+        return Err(Fault::new(FaultKind::Broken, Culprit::Guest, text));
+    }
+    Ok(command)
+}
+
+/// Removes the key of a lease.
+pub(super) fn expel(os: Os, lease: &str) -> String {
+    match os {
+        Os::Linux => expel_command(lease),
+        Os::Windows(_) => scripts::expel(lease),
+    }
+}
+
+/// What is run where a login alone is wanted.
+pub(super) fn nothing(os: Os) -> String {
+    match os {
+        Os::Linux => "true".to_owned(),
+        Os::Windows(_) => scripts::NOTHING.to_owned(),
+    }
+}
+
+/// Why a guest does not get a lease's user data.
+pub(super) fn no_user_data() -> Fault {
+    let text = "guests of Windows take no user data: ask for a template of Linux, or leave it out";
+    Fault::new(FaultKind::Gone, Culprit::Guest, text)
+}
+
+/// Puts a file into a guest, in the way of its system.
+pub(super) async fn put(
+    session: &Session,
+    os: Os,
+    (to, content, mode): (&str, Bytes, u32),
+    limit: Duration,
+) -> Result<(), UploadError> {
+    match os {
+        Os::Linux => session.upload(to, content, mode, limit).await,
+        Os::Windows(_) => session.send(&scripts::sftp_path(to), content, limit).await,
+    }
+}
+
+/// A fault of a login, which speaks of cloud-init where the key is not taken.
+pub(super) fn login_text(os: Os, text: String) -> String {
+    match os {
+        Os::Linux => text,
+        Os::Windows(_) => {
+            text.replace("that cloud-init installed this key", "that the image has this key")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOWS: Os = Os::Windows(LoginShell::Auto);
+
+    // Invariant: what a guest of Windows is sent is a command of drover's own, and never one of `sh`.
+
+    #[test]
+    fn keys_and_cards_are_asked_for_by_scripts_of_windows() {
+        let key = "ssh-ed25519 AAAA it's me";
+        let admitted = admit(WINDOWS, "l1", key).unwrap_or_default();
+        assert_eq!(admitted, scripts::admit("l1", "ssh-ed25519 AAAA drover-lease-l1"));
+        for command in [admitted, expel(WINDOWS, "l1"), cards(WINDOWS)] {
+            assert!(scripts::encoded(&command).is_some(), "{command}");
+        }
+        assert_eq!(admit(Os::Linux, "l1", key).ok(), Some(admit_command("l1", key)));
+        assert_eq!(expel(Os::Linux, "l1"), expel_command("l1"));
+        assert_eq!((nothing(Os::Linux), nothing(WINDOWS)), ("true".into(), "exit 0".into()));
+    }
+
+    #[test]
+    fn a_key_that_no_line_of_cmd_takes_is_refused() {
+        let key = format!("ssh-rsa {}", "A".repeat(2700));
+        let fault = admit(WINDOWS, "l1", &key).err().map(|fault| fault.text).unwrap_or_default();
+        assert!(fault.contains("too long for a guest of Windows"), "{fault}");
+        assert!(admit(Os::Linux, "l1", &key).is_ok());
+    }
+
+    // Invariant: only network cards are taken for some, and none are not taken for another machine's.
+
+    #[test]
+    fn a_guest_that_shows_no_cards_in_time_is_asked_again() {
+        let ran = |exit, tail: &str| Ran { exit, tail: tail.into() };
+        let said = ran(Some(0), "BC:24:11:00:00:01 0A:00:27:00:00:02\nsomething else");
+        assert_eq!(
+            shown(WINDOWS, &said),
+            Ok(vec!["BC:24:11:00:00:01".into(), "0A:00:27:00:00:02".into()])
+        );
+        let late = shown(WINDOWS, &ran(None, "(ended after 30 s)")).map_err(|fault| fault.kind);
+        assert_eq!(late, Err(FaultKind::Unreachable));
+    }
+
+    #[test]
+    fn a_key_that_is_not_taken_is_the_images_affair() {
+        let text = "check the user and that cloud-init installed this key".to_owned();
+        assert_eq!(
+            login_text(WINDOWS, text.clone()),
+            "check the user and that the image has this key"
+        );
+        assert_eq!(login_text(Os::Linux, text.clone()), text);
+    }
+}

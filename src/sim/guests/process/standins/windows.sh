@@ -1,0 +1,139 @@
+#!/bin/sh
+# A machine of Windows, as far as drover talks to it: drover's scripts by their names, and a few commands of
+# cmd.exe. Drives are folders beneath /srv.
+verb=$1
+shift
+keys=$HOME/.ssh/authorized_keys
+ended=$HOME/.ssh/.drover-ended
+
+place() {
+    path=$(printf '%s' "$1" | tr '\\' /)
+    case $path in
+    [A-Za-z]:/*) printf '/srv/%s%s' "$(printf '%.1s' "$path" | tr '[:upper:]' '[:lower:]')" "${path#?:}" ;;
+    *) printf '%s/%s' "$HOME" "$path" ;;
+    esac
+}
+say() { printf '%s\r\n' "$1"; }
+fail() {
+    printf '%s\r\n' "$1" >&2
+    exit "${2:-1}"
+}
+runs() { command -v "$1" >/dev/null 2>&1 || [ -f "$(place "$1")" ]; }
+runner() { cd "$HOME/.drover-runners/$1" 2>/dev/null; }
+replace() { cat >"$keys.drover" && mv -f "$keys.drover" "$keys"; }
+
+# One command of cmd.exe.
+one() {
+    case $1 in
+    ver) say 'Microsoft Windows [Version 10.0.20348.2227]' ;;
+    'echo '*) say "${1#echo }" ;;
+    'exit '*) exit "${1##* }" ;;
+    'type '*) cat "$(place "${1#type }")" ;;
+    'cd '*) cd "$(place "${1#cd }")" ;;
+    [A-Za-z]:\\*)
+        # shellcheck disable=SC2086 # its words
+        set -- $1
+        program=$(place "$1")
+        shift
+        "$program" "$@"
+        ;;
+    *)
+        fail "'${1%% *}' is not recognized as an internal or external command,
+operable program or batch file."
+        ;;
+    esac
+}
+
+# A line of them.
+line() {
+    rest=$1
+    while [ -n "$rest" ]; do
+        case $rest in
+        *' && '*)
+            first=${rest%%' && '*}
+            rest=${rest#*' && '}
+            ;;
+        *)
+            first=$rest
+            rest=
+            ;;
+        esac
+        one "$first" || return
+    done
+}
+
+case $verb in
+refuse) fail "$1" ;;
+cmd) line "$1" ;;
+cards)
+    mac=
+    . /etc/guest.env
+    say "$mac"
+    ;;
+remote-fs)
+    mkdir -p "$(place "$1")" || fail "user \`$USER\` cannot make the directory \`$1\`"
+    runs "$2" || runs java || say "warning: there is no Java, neither at \`$2\` nor on PATH"
+    ;;
+admit)
+    mkdir -p "$HOME/.ssh"
+    ! grep -qxF -- "$1" "$ended" 2>/dev/null || fail "lease $1 has ended in this guest"
+    old=$1
+    [ "$1" != hold ] || old='[^ ]*'
+    { sed "/ drover-lease-$old\$/d" "$keys" 2>/dev/null; printf '%s\n' "$2"; } | replace
+    ;;
+expel)
+    echo "$1" >>"$ended"
+    sed "/ drover-lease-$1\$/d" "$keys" | replace
+    ;;
+mend) ! grep -q ' drover-lease-' "$keys" || fail 'the key of a lease is still there: the guest was not put back' ;;
+runner-begun)
+    ! runner "$1" || [ ! -d begun ] || exit "$2"
+    mkdir -p "$HOME/.drover-runners/$1"
+    ;;
+runner-start)
+    runner "$1" || exit 2
+    well=$2
+    shift 2
+    found=$#
+    for program; do ! runs "$program" || found=0; done
+    [ "$found" = 0 ] || exit 127
+    [ -f watch.ps1 ] || fail 'there is nothing to watch it'
+    mkdir begun 2>/dev/null || exit 0
+    date +%s >since
+    setsid "$0" watch "$well" >/dev/null 2>&1 </dev/null &
+    turns=0
+    until [ -s pid ]; do
+        turns=$((turns + 1))
+        [ $turns -lt 200 ] || fail 'it did not start' 3
+        sleep 0.05
+    done
+    ;;
+watch)
+    echo $$ >pid
+    "$0" cmd "$(sed -n '3s/\r$//p' run.cmd)" >log 2>&1
+    code=$?
+    life=ended
+    [ $code != 0 ] || life=$1
+    echo "$life $code $(($(date +%s) - $(cat since)))" >end.new
+    mv end.new end
+    ;;
+runner-words)
+    runner "$1" || exit 2
+    span=$(($(date +%s) - $(cat since 2>/dev/null || date +%s)))
+    if [ -s end ]; then
+        say "$(cat end) 0"
+    elif [ -s pid ] && ! kill -0 "$(cat pid)" 2>/dev/null; then
+        say "died 0 $span"
+    else
+        say "runs 0 $span"
+    fi
+    tail -c "$2" log 2>/dev/null
+    exit 0
+    ;;
+runner-end)
+    runner "$1" || exit 0
+    [ ! -s pid ] || kill -KILL -- -"$(cat pid)" 2>/dev/null
+    cd && rm -rf "$HOME/.drover-runners/$1"
+    ;;
+*) fail "there is no script $verb" ;;
+esac

@@ -1,0 +1,87 @@
+//! Guests of Windows over the real SSH client: scripts, lines of a login shell, files.
+
+use bytes::Bytes;
+use drover_actors::agent::windows::{LONGEST, PROBE, Script, line, probed};
+use drover_actors::os::LoginShell;
+
+use super::*;
+
+/// A guest of Windows that is up, and a login to it.
+async fn log_in(rig: &Rig, vmid: u32, traits: &str) -> Session {
+    let mut boot = guest(vmid, 1);
+    boot.config.insert("tags".into(), format!("guest-{traits}"));
+    rig.guests.boot(boot).await.unwrap();
+    rig.machine(vmid).settled().await;
+    let pin = rig.read(vmid, r"C:\ProgramData\ssh\ssh_host_ed25519_key.pub").await.unwrap();
+    rig.log_in_as(vmid, &key(1), &HostKeyPolicy::Pinned(vec![pin])).await.unwrap()
+}
+
+// Invariant: a file arrives whole by SFTP, or the old one stays.
+
+#[tokio::test]
+async fn a_file_arrives_whole_and_replaces_the_old_one_or_says_why_not() {
+    let Some(rig) = Rig::isolated() else { return };
+    let session = log_in(&rig, 1050, "windows").await;
+    says(&session, &Script::RemoteFs.command(&[r"C:\ci", "java"])).await;
+    for letter in ["a", "b"] {
+        let content = letter.repeat(100_000);
+        session.send("/C:/ci/f", Bytes::from(content.clone()), SOON).await.unwrap();
+        assert_eq!(says(&session, r"type C:\ci\f").await, content);
+    }
+    let error = session.send("/C:/nosuch/f", Bytes::from("x"), SOON).await.unwrap_err();
+    let wanted = "the guest could not write `/C:/nosuch/f`: No such file";
+    assert_eq!(error.to_string(), wanted);
+}
+
+#[tokio::test]
+async fn a_guest_without_sftp_says_what_is_to_be_switched_on() {
+    let Some(rig) = Rig::isolated() else { return };
+    rig.up(1051, 1).await;
+    let session = rig.log_in(1051).await;
+    let error = session.send("f", Bytes::from("x"), SOON).await.unwrap_err();
+    assert!(error.to_string().contains("switch on `Subsystem sftp`"), "{error}");
+}
+
+// Invariant: a login shell takes what Windows' own would, and nothing of a POSIX shell.
+
+#[tokio::test]
+async fn the_probe_tells_the_login_shells_of_guests_apart() {
+    let Some(rig) = Rig::isolated() else { return };
+    for (vmid, traits, shell) in
+        [(1052, "windows", LoginShell::Cmd), (1053, "windows-powershell", LoginShell::Powershell)]
+    {
+        let session = log_in(&rig, vmid, traits).await;
+        let said = run(&session, PROBE).await;
+        assert_eq!(probed(&String::from_utf8_lossy(&said.stdout)), shell, "{traits}");
+        assert_eq!(says(&session, &line("echo it's && ver", shell)).await.lines().count(), 2);
+        assert_eq!(run(&session, "sh -c 'id'").await.exit, Some(1), "{traits}");
+        let cards = Script::Cards.command(&[]);
+        assert!(cards.len() < LONGEST);
+        assert_eq!(says(&session, &cards).await.to_uppercase(), "BC:24:11:AA:BB:CC");
+    }
+}
+
+// Invariant: the key of a lease comes and goes, and one that ended does not come back.
+
+#[tokio::test]
+async fn keys_of_leases_come_and_go_in_a_guest_of_windows() {
+    let Some(rig) = Rig::isolated() else { return };
+    let session = log_in(&rig, 1054, "windows").await;
+    let admit = |lease: &str| {
+        let line = format!("{} drover-lease-{lease}", key(2).public_line(""));
+        Script::Admit.command(&[lease, &line])
+    };
+    let keys = || async {
+        let all = says(&session, r"type .ssh\authorized_keys").await;
+        all.matches(" drover-lease-").count()
+    };
+    for _ in 0..2 {
+        says(&session, &admit("l1")).await;
+        assert_eq!(keys().await, 1);
+    }
+    assert_eq!(run(&session, &Script::Mend.command(&[])).await.exit, Some(1));
+    says(&session, &Script::Expel.command(&["l1"])).await;
+    assert_eq!(keys().await, 0);
+    assert_eq!(run(&session, &admit("l1")).await.exit, Some(1), "it has ended");
+    says(&session, &Script::Mend.command(&[])).await;
+}
