@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use drover_actors::demand::words::Words;
 use drover_actors::id::RunnerName;
 use drover_actors::ports::{Known, ShellTarget, SourceSight};
 use drover_actors::record::Want;
@@ -125,6 +126,12 @@ pub trait Connector: Send + Sync {
     /// Removes what drover put there for itself, once no source of that place is configured any more.
     fn part(&self) -> Done<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Where a runner's program is too old for its source, by how it ended and what it logged: its version,
+    /// the last day of that where it is known, and what mends it.
+    fn too_old<'a>(&'a self, _words: &'a Words) -> BoxFuture<'a, Option<String>> {
+        Box::pin(std::future::ready(None))
     }
 
     /// Proves, changing nothing, that its login may do what the others need; what only writing would

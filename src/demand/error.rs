@@ -113,6 +113,9 @@ impl DemandError {
                 " does not have what is asked for",
                 "; look whether `url`, `kind` and `scope` are right, and the login may see that",
             ),
+            Self::Status { status: 407, .. } => {
+                (" is behind a proxy that refuses drover", PROXY_LOGIN)
+            }
             Self::Status { status: 429, .. } => (" wants to be asked less", ""),
             Self::Status { status: 500..=599, .. } => (" answers with an error of its own", ""),
             Self::Status { .. } => (" answers unexpectedly", ""),
@@ -122,6 +125,10 @@ impl DemandError {
         }
     }
 }
+
+/// What mends a proxy that wants a login.
+const PROXY_LOGIN: &str = "; give the proxy a login: set `HTTP_PROXY` and `HTTPS_PROXY` to \
+                           `http://USER:PASSWORD@HOST:PORT`, and leave out `proxy`";
 
 /// What mends a source that takes no connection where the environment names a proxy.
 fn proxied(no_connection: bool, proxy_is_set: bool) -> &'static str {
@@ -149,5 +156,14 @@ mod tests {
     fn a_source_out_of_reach_where_a_proxy_is_set_is_told_how_to_go_past_it() {
         assert!(proxied(true, true).contains("`proxy: none`"));
         assert_eq!((proxied(true, false), proxied(false, true)), ("", ""));
+    }
+
+    #[test]
+    fn a_proxy_that_wants_a_login_is_told_as_the_one_that_refuses() {
+        let call = "GET /api/agents".to_owned();
+        let error = DemandError::Status { call, status: 407, text: String::new() };
+        let text = error.fault(&SourceId::new("ci")).text;
+        let begin = "source `ci` is behind a proxy that refuses drover: GET /api/agents: 407; give";
+        assert!(text.starts_with(begin) && text.contains("`HTTP_PROXY`"), "{text}");
     }
 }

@@ -1,15 +1,45 @@
-//! Since when jobs wait, at systems that do not say.
+//! Since when jobs wait, at systems that do not say; also beyond a start of the service.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use drover_actors::time::WallTime;
+use serde::{Deserialize, Serialize};
+
+use super::keepsake::Keepsake;
+
+/// The most jobs that are remembered beyond a start.
+const KEPT_MOST: usize = 1000;
 
 /// When each job that waits was seen first.
 #[derive(Debug, Default)]
-pub struct FirstSeen(Mutex<BTreeMap<String, WallTime>>);
+pub struct FirstSeen(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    jobs: BTreeMap<String, WallTime>,
+    /// Where that is kept, and the server whose jobs they are.
+    keeps: Option<(Keepsake, String)>,
+}
+
+/// What is kept.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    server: String,
+    jobs: BTreeMap<String, WallTime>,
+}
 
 impl FirstSeen {
+    /// Takes up what was kept of this server's jobs, and keeps what is seen from now on.
+    pub fn keep(&self, keepsake: Keepsake, server: &str) {
+        let kept = keepsake.read::<Kept>().filter(|kept| kept.server == server);
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = kept {
+            seen.jobs = kept.jobs;
+        }
+        seen.keeps = Some((keepsake, server.to_owned()));
+    }
+
     /// Takes up the ids of all jobs that wait now, and gives when each was seen first. One that waits no
     /// longer is forgotten.
     pub fn look(
@@ -19,27 +49,53 @@ impl FirstSeen {
     ) -> BTreeMap<String, WallTime> {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = ids.into_iter().map(|id| {
-            let at = seen.get(&id).copied().unwrap_or(now);
+            let at = seen.jobs.get(&id).copied().unwrap_or(now);
             (id, at)
         });
-        *seen = waiting.collect();
-        seen.clone()
+        let jobs: BTreeMap<String, WallTime> = waiting.collect();
+        if let Some((keepsake, server)) = seen.keeps.as_ref().filter(|_| jobs != seen.jobs) {
+            let jobs = jobs.iter().take(KEPT_MOST).map(|(id, at)| (id.clone(), *at)).collect();
+            keepsake.write(&Kept { server: server.clone(), jobs });
+        }
+        seen.jobs.clone_from(&jobs);
+        jobs
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use drover_actors::id::SourceId;
+
     use super::*;
+
+    fn look(seen: &FirstSeen, ids: &[&str], now: i64) -> Vec<i64> {
+        let told = seen.look(ids.iter().map(|id| (*id).to_owned()), WallTime(now));
+        told.into_values().map(|at| at.0).collect()
+    }
+
+    // Invariant: a job is as old as the first look that saw it wait, whichever start of the service made it.
 
     #[test]
     fn a_job_is_as_old_as_the_first_look_that_saw_it() {
         let seen = FirstSeen::default();
-        let look = |ids: &[&str], now| {
-            let told = seen.look(ids.iter().map(|id| (*id).to_owned()), WallTime(now));
-            told.into_values().map(|at| at.0).collect::<Vec<i64>>()
+        assert_eq!(look(&seen, &["a", "b"], 10), [10, 10]);
+        assert_eq!(look(&seen, &["b", "c"], 20), [10, 20]);
+        assert_eq!(look(&seen, &["a"], 30), [30], "it came again");
+    }
+
+    #[test]
+    fn a_job_that_waited_before_a_start_is_as_old_after_it_at_the_same_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let started = |server: &str| {
+            let seen = FirstSeen::default();
+            seen.keep(Keepsake::of(folder.path(), &SourceId::new("git")), server);
+            seen
         };
-        assert_eq!(look(&["a", "b"], 10), [10, 10]);
-        assert_eq!(look(&["b", "c"], 20), [10, 20]);
-        assert_eq!(look(&["a"], 30), [30], "it came again");
+        assert_eq!(look(&started("http://git.lan/"), &["a", "b"], 10), [10, 10]);
+        assert_eq!(look(&started("http://git.lan/"), &["b", "c"], 20), [10, 20]);
+        assert_eq!(look(&started("http://git.lan/"), &["a", "c"], 30), [30, 20]);
+        assert_eq!(look(&started("http://other.lan/"), &["a"], 40), [40], "another's job 1");
     }
 }

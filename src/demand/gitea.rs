@@ -6,10 +6,13 @@
 //! unverified against a server.
 
 mod lists;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use drover_actors::demand::words::Words;
 use drover_actors::id::RunnerName;
 use drover_actors::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
 use drover_actors::record::Want;
@@ -20,12 +23,14 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
-use super::connector::{Connector, Enlist, Kit, KitFile, barrier, program_of};
+use super::connector::{Connector, Ended, Enlist, Kit, KitFile, Wake, barrier, program_of};
 use super::error::DemandError;
 use super::first_seen::FirstSeen;
 use super::http::Http;
+use super::keepsake::Keepsake;
 use super::proof::Proof;
 use super::rows::{Ids, Seen};
+use super::windows;
 use crate::ssh::quote;
 use futures_util::future::BoxFuture;
 
@@ -340,8 +345,9 @@ impl Gitea {
     /// What `gitea-runner` (`act_runner` before 1.0.0) and `forgejo-runner` keep of their registration, and
     /// how they are told to use it.
     fn kit(&self, wish: Enlist<'_>, made: &Registered) -> Kit {
-        let labels: Vec<String> =
-            wish.labels().into_iter().map(|label| format!("{label}:host")).collect();
+        // What either of these is in would be read as something else (`internal/pkg/labels/labels.go`).
+        let plain = wish.labels().into_iter().filter(|label| !label.contains([':', '?']));
+        let labels: Vec<String> = plain.map(|label| format!("{label}:host")).collect();
         let state = json!({
             "WARNING": "made by drover for one job",
             "id": made.id,
@@ -360,6 +366,16 @@ impl Gitea {
         let file = |name, content: String| KitFile { name, content: Bytes::from(content) };
         let mut files =
             vec![file(".runner", state.to_string()), file("config.yaml", config.to_string())];
+        if wish.target.os.is_windows() {
+            match self.dialect {
+                Dialect::Gitea => {}
+                Dialect::Forgejo => {
+                    files.push(file("token", made.token.expose_secret().to_owned()))
+                }
+            }
+            let own = (self.command.as_deref(), "gitea-runner daemon --config config.yaml");
+            return windows::kit(own, &[], files, vec![made.token.clone()]);
+        }
         let own = match self.dialect {
             // Its program is called so since 1.0.0.
             Dialect::Gitea => {
@@ -367,6 +383,10 @@ impl Gitea {
                 format!("exec \"{program}\" daemon --config config.yaml")
             }
             Dialect::Forgejo => {
+                // A connection that is named twice is refused (`internal/app/cmd/args.go`).
+                if self.command.is_none() {
+                    files.retain(|file| file.name != ".runner");
+                }
                 files.push(file("token", made.token.expose_secret().to_owned()));
                 self.one_job(&made.uuid, &labels)
             }
@@ -484,6 +504,11 @@ fn sight(row: &Runner, jobs: u32, job: Option<String>, idle: Idle) -> Option<Row
 }
 
 impl Connector for Gitea {
+    fn watch(self: Arc<Self>, _: Wake, _: Ended, kept: Keepsake) -> Option<BoxFuture<'static, ()>> {
+        self.seen.keep(kept, self.http.base().as_str());
+        None
+    }
+
     fn look<'a>(&'a self, known: &'a Known) -> BoxFuture<'a, Result<SourceSight, DemandError>> {
         Box::pin(async move {
             let sight = match self.dialect {
@@ -543,6 +568,11 @@ impl Connector for Gitea {
             self.ids.forget(runner);
             Ok(())
         })
+    }
+
+    fn too_old<'a>(&'a self, words: &'a Words) -> BoxFuture<'a, Option<String>> {
+        let own = self.dialect == Dialect::Forgejo && self.command.is_none();
+        Box::pin(std::future::ready(own.then(|| versions::too_old(words)).flatten()))
     }
 
     fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> BoxFuture<'a, Result<(), DemandError>> {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use drover_actors::id::RunnerName;
+use drover_actors::os::Os;
 use drover_actors::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
@@ -29,6 +30,7 @@ use super::error::DemandError;
 use super::http::{Answer, Http};
 use super::proof::Proof;
 use super::rows::{ABREAST, Found, Ids, Listing, Reading, Row, Seen};
+use super::windows;
 use crate::ssh::quote;
 
 /// Rows a page; GitLab's own most.
@@ -470,13 +472,20 @@ impl GitLab {
 
     /// What `gitlab-runner run-single` reads from its environment, so that no list of processes shows
     /// its token. Its job done it ends.
-    fn kit(&self, made: &Made) -> Kit {
+    fn kit(&self, os: Os, made: &Made) -> Kit {
         let url = self.http.base().as_str().trim_end_matches('/');
         let lines = [
             ("CI_SERVER_URL", url),
             ("CI_SERVER_TOKEN", made.token.expose_secret()),
             ("RUNNER_EXECUTOR", "shell"),
         ];
+        if os.is_windows() {
+            let seconds = self.settings.idle.as_secs();
+            let own =
+                format!("gitlab-runner.exe run-single --max-builds 1 --wait-timeout {seconds}");
+            let own = (self.command.as_deref(), own.as_str());
+            return windows::kit(own, &lines, Vec::new(), vec![made.token.clone()]);
+        }
         let lines = lines.map(|(name, value)| format!("{name}={}\n", quote(value)));
         let content = Bytes::from(lines.concat());
         let seconds = self.settings.idle.as_secs();
@@ -521,7 +530,7 @@ impl Connector for GitLab {
             self.strike(wish.runner).await?;
             let made = self.register(wish).await?;
             made.id.into_iter().for_each(|id| self.ids.learn(wish.runner.as_str(), id));
-            Ok(self.kit(&made))
+            Ok(self.kit(wish.target.os, &made))
         })
     }
 

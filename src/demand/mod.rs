@@ -17,6 +17,7 @@ mod proof;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod windows;
 pub mod woodpecker;
 mod words;
 
@@ -28,6 +29,7 @@ use std::time::Duration;
 use drover_actors::demand::words::Words;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{RunnerName, SourceId};
+use drover_actors::os::Os;
 use drover_actors::ports::{Ask, Demand, HireCall, Known, SourceSight};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -292,10 +294,18 @@ async fn take_on(
     let wish = Enlist { runner: &runner, spec: &spec, want: &want, target: &target };
     let kit = connector.enlist(wish).await?;
     secrets.keep(&runner, kit.secrets.clone());
-    let files =
-        kit.files.iter().map(|file| (guest::path(&runner, file.name), file.content.clone()));
-    let start = guest::start(&runner, &kit);
-    let ran = shell.hand_over(target, files.collect(), start, limit).await;
+    let files = kit.files.iter();
+    let files = files.map(|file| (guest::path(&runner, file.name), file.content.clone()));
+    let mut files: Vec<_> = files.collect();
+    let start = match target.os {
+        Os::Linux => guest::start(&runner, &kit),
+        Os::Windows(_) => {
+            let more = windows::files(&kit);
+            files.extend(more.map(|file| (guest::path(&runner, file.name), file.content)));
+            windows::start(&runner, &kit)
+        }
+    };
+    let ran = shell.hand_over(target, files, start, limit).await;
     let ran = ran.map_err(DemandError::Guest)?;
     let text = match ran.exit {
         Some(0) => return Ok(()),
@@ -329,11 +339,16 @@ impl Demand for CiSystems {
         let (shell, connector) = (Arc::clone(&self.shell), self.connector(&call.source));
         let secrets = Arc::clone(&self.secrets);
         self.spawned(async move {
+            let begun = match call.target.os {
+                Os::Linux => guest::begun(&call.runner),
+                Os::Windows(_) => windows::begun(&call.runner),
+            };
             // One that runs goes on whether its source is configured any more or not.
-            if shell.begun(call.target.clone(), guest::begun(&call.runner), limit).await? {
+            if shell.begun(call.target.clone(), begun, limit).await? {
                 return Ok(());
             }
-            let source = call.source.clone();
+            let target = shell.settled(call.target.clone(), limit).await?;
+            let (source, call) = (call.source.clone(), HireCall { target, ..call });
             let made = take_on(&*connector?, (&shell, &secrets), call, limit).await;
             made.map_err(|error| error.fault(&source))
         })
@@ -341,20 +356,33 @@ impl Demand for CiSystems {
 
     fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()> {
         self.secrets.forget(&call.runner);
-        self.shell.script(call.target, guest::end(&call.runner), limit, "ending the runner")
+        let end = match call.target.os {
+            Os::Linux => guest::end(&call.runner),
+            Os::Windows(_) => windows::end(&call.runner),
+        };
+        self.shell.script(call.target, end, limit, "ending the runner")
     }
 
     fn words(&self, call: HireCall, limit: Duration) -> Ask<Words> {
-        let (secrets, runner) = (Arc::clone(&self.secrets), call.runner);
-        let read = self.shell.read(call.target, guest::words(&runner), limit);
-        async move {
+        let (secrets, connector) = (Arc::clone(&self.secrets), self.connector(&call.source));
+        let runner = call.runner;
+        let words = match call.target.os {
+            Os::Linux => guest::words(&runner),
+            Os::Windows(_) => windows::words(&runner),
+        };
+        let read = self.shell.read(call.target, words, limit);
+        self.spawned(async move {
             let text = read.await?;
-            secrets.read(&runner, &text).ok_or_else(|| {
+            let mut words = secrets.read(&runner, &text).ok_or_else(|| {
                 let text = "what it says of its runner can not be read";
                 Fault::new(FaultKind::Broken, Culprit::Guest, text)
-            })
-        }
-        .boxed()
+            })?;
+            if let Ok(connector) = connector {
+                let too_old = connector.too_old(&words).await;
+                words.too_old = too_old;
+            }
+            Ok(words)
+        })
     }
 
     fn obstacle(&self, source: &SourceId) -> Ask<Option<String>> {

@@ -58,6 +58,12 @@ impl Proof {
                             may see that";
                 Self::fail("scope", format!("is not found: {text}"), mend)
             }
+            DemandError::Status { status: 407, .. } => Self::fail(
+                "proxy",
+                format!("wants a login: {text}"),
+                "set `HTTP_PROXY` and `HTTPS_PROXY` to `http://USER:PASSWORD@HOST:PORT`, and leave \
+                 out `proxy`",
+            ),
             DemandError::Status { status: 429, .. } => {
                 Self::warn("limits", text, "ask less often: raise `pollSeconds`")
             }

@@ -9,15 +9,19 @@
 //! agent of the whole server takes any.
 
 mod queue;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use drover_actors::demand::words::Words;
 use drover_actors::id::RunnerName;
 use drover_actors::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use reqwest::Method;
 use secrecy::{ExposeSecret, SecretString};
@@ -25,12 +29,14 @@ use serde::Deserialize;
 use serde_json::json;
 
 use self::queue::{Queue, Task};
-use super::connector::{Connector, Done, Enlist, Kit, KitFile, program_of};
+use super::connector::{Connector, Done, Ended, Enlist, Kit, KitFile, Wake, program_of};
 use super::error::DemandError;
 use super::first_seen::FirstSeen;
 use super::http::Http;
+use super::keepsake::Keepsake;
 use super::proof::Proof;
 use super::rows::{Ids, Listing, Reading, Row, Seen};
+use super::windows;
 use crate::ssh::quote;
 
 /// Rows a page that are asked for.
@@ -200,6 +206,10 @@ impl Woodpecker {
             ("WOODPECKER_HEALTHCHECK", "false"),
             ("WOODPECKER_AGENT_CONFIG_FILE", "agent.conf"),
         ];
+        if wish.target.os.is_windows() {
+            let own = (self.command.as_deref(), "woodpecker-agent.exe");
+            return windows::kit(own, &lines, Vec::new(), vec![token.clone()]);
+        }
         let lines = lines.map(|(name, value)| format!("{name}={}\n", quote(value)));
         let content = Bytes::from(lines.concat());
         let command = self.command.clone().unwrap_or_else(|| "exec woodpecker-agent".into());
@@ -277,6 +287,11 @@ fn offered(wish: Enlist<'_>) -> String {
 }
 
 impl Connector for Woodpecker {
+    fn watch(self: Arc<Self>, _: Wake, _: Ended, kept: Keepsake) -> Option<BoxFuture<'static, ()>> {
+        self.seen.keep(kept, self.http.base().as_str());
+        None
+    }
+
     fn look<'a>(&'a self, known: &'a Known) -> Done<'a, SourceSight> {
         Box::pin(self.sight(known))
     }
@@ -320,6 +335,10 @@ impl Connector for Woodpecker {
             self.ids.forget(runner);
             Ok(())
         })
+    }
+
+    fn too_old<'a>(&'a self, words: &'a Words) -> BoxFuture<'a, Option<String>> {
+        Box::pin(std::future::ready(versions::too_old(words)))
     }
 
     fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> Done<'a, ()> {

@@ -56,7 +56,7 @@ impl Secrets {
         };
         // The guest's clock may have been set meanwhile.
         let ago = fields.next().and_then(|ago| ago.parse().ok()).unwrap_or_default();
-        Some(Words { life, seconds: seconds.parse().ok()?, ago, lines })
+        Some(Words { life, seconds: seconds.parse().ok()?, ago, lines, too_old: None })
     }
 }
 
@@ -113,7 +113,8 @@ mod tests {
         let kept = secrets(&["s3cret-of-ci", "s3cret-of-ci-and-more", "no"]);
         let words = kept.read(&name(), "ended 7 2\nno s3cret-of-ci-and-more s3cret-of-ci\n");
         let lines = "no *** ***".to_owned();
-        assert_eq!(words, Some(Words { life: Life::Ended(Some(7)), seconds: 2, ago: 0, lines }));
+        let (life, too_old) = (Life::Ended(Some(7)), None);
+        assert_eq!(words, Some(Words { life, seconds: 2, ago: 0, lines, too_old }));
     }
 
     #[test]

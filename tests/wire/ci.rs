@@ -325,21 +325,23 @@ impl<F: Fake> Server<F> {
         self.fake().core().push(name, labels, None, run)
     }
 
-    /// A site with this as its source `ci`, whose guests have this runner of the tests' own; more
-    /// keys of the template and of the source.
-    pub fn source(&self, site: &Site, yaml: &str, script: &str, keys: &str) {
+    /// A site with this as its source `ci`, whose guests have this runner of the tests' own: as
+    /// `runner.py`, and as the program whose place it takes; more keys of the source.
+    pub fn source(&self, site: &Site, yaml: &str, (script, program): (&str, &str), keys: &str) {
         let token = self.fake().core().token.clone();
         site.write_secret("ci", &token);
         let dir = site.dir.path().display();
         let runner = format!("{}/tests/wire/{script}", env!("CARGO_MANIFEST_DIR"));
-        let upload = format!("    prepare: [{{upload: {{from: \"{runner}\", to: runner.py}}}}]\n");
+        let place = format!("mkdir -p /opt/bin && install -m 755 runner.py /opt/bin/{program}");
+        let upload = format!("{{upload: {{from: \"{runner}\", to: runner.py}}}}");
+        let prepare = format!("    prepare: [{upload}, {{run: \"{place}\"}}]\n");
         let yaml = yaml.replace(
             "credentials:\n",
             &format!("credentials:\n  ci: {{kind: apiToken, secretFile: \"{dir}/ci\"}}\n"),
         );
         let url = self.url();
         site.write_yaml(&format!(
-            "{yaml}{upload}demand:\n  ci: {{url: \"{url}\", credentialsId: ci, {keys}}}\n"
+            "{yaml}{prepare}demand:\n  ci: {{url: \"{url}\", credentialsId: ci, {keys}}}\n"
         ));
     }
 }

@@ -1,12 +1,17 @@
 //! A fake Forgejo whose jobs run on agents of the simulated cluster.
 //!
-//! Its REST half answers as Forgejo's source and public clients say, its runners' half as Gitea's,
-//! which is of the same family; it is no proof of what a server does.
+//! Its REST half follows Forgejo 15 as its public forks have it (`routers/api/v1/shared/runners.go` and
+//! `modules/structs/action.go` of rezuscloud/forgejo at 1ae5887ed900, `modules/structs/runner.go` of
+//! creator-signal/fork-forgejo-forgejo at 6edf7674e013), its runners' half the protocol that it shares with
+//! Gitea; it is no proof of what a server does. It is stricter in this: a field that nobody reads is refused.
+
+use std::time::Instant;
 
 use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::ci::{Core, Fake, Job, Reply, Request, Row, Server, Stand};
+use crate::harness::PATIENCE;
 use crate::ways::{self, Kind, Scene};
 
 /// A server with a runner of somebody else's.
@@ -30,20 +35,30 @@ fn shown(job: &Job) -> Value {
         Stand::Waits => "waiting",
         Stand::Held(_) => "blocked",
         Stand::Runs(_) => "running",
-        Stand::Done(..) => "done",
+        Stand::Done(true, _) => "success",
+        Stand::Done(false, _) => "failure",
     };
     json!({
         "id": job.id, "run_id": 1, "attempt": 1, "handle": format!("handle-{}", job.id),
-        "repo_id": 1, "owner_id": 1, "name": job.name, "html_url": "", "needs": null,
+        "repo_id": 1, "owner_id": 1, "name": job.name, "needs": null,
         "runs_on": job.labels, "task_id": 0, "status": status,
     })
 }
 
+/// What a row is called by its runner.
+fn uuid(row: u64) -> String {
+    format!("00000000-0000-4000-8000-{row:012}")
+}
+
 impl Forgejo {
-    fn runners(&self, request: &Request) -> Reply {
-        let page: usize = request.parameter("page").parse().unwrap();
+    fn runners(&mut self, request: &Request) -> Reply {
+        let number = |name| request.parameter(name).parse::<usize>().ok().filter(|it| *it > 0);
+        let (Some(page), Some(limit)) = (number("page"), number("limit")) else {
+            return self.core.complain(format!("no page of runners: {:?}", request.query));
+        };
+        let size = self.page.min(limit);
         let rows = self.core.rows_in_order(page == 1).into_iter();
-        let rows = rows.skip((page - 1) * self.page).take(self.page);
+        let rows = rows.skip((page - 1) * size).take(size);
         let all: Vec<Value> = rows.map(|row| self.told_of(&row)).collect();
         Reply::json(200, &json!(all)).with("X-Total-Count", self.core.rows.len().to_string())
     }
@@ -55,7 +70,7 @@ impl Forgejo {
             (true, true) => "active",
             (true, false) => "idle",
         };
-        json!({ "id": row.id, "uuid": format!("uuid-{}", row.id), "name": row.name,
+        json!({ "id": row.id, "uuid": uuid(row.id), "name": row.name,
                 "status": status, "labels": row.labels, "ephemeral": true })
     }
 
@@ -72,9 +87,18 @@ impl Forgejo {
         }
         let body = request.json();
         self.core.fields(&body, &["name", "ephemeral"], &["description"]);
-        let row = self.core.row(body["name"].as_str().unwrap(), Vec::new());
-        let uuid = format!("uuid-{}", row.id);
-        Reply::json(201, &json!({ "id": row.id, "uuid": uuid, "token": row.secret }))
+        let name = body["name"].as_str().filter(|name| !name.is_empty());
+        let described = body.get("description").is_none_or(Value::is_string);
+        let is_json = request.header("content-type") == "application/json";
+        let (Some(name), Some(true)) = (name, body["ephemeral"].as_bool()) else {
+            return self.core.complain(format!("no runner for one job can be made of {body}"));
+        };
+        if !described || !is_json {
+            return self.core.complain(format!("no runner can be made of {}", request.body));
+        }
+        let row = self.core.row(name, Vec::new());
+        let made = json!({ "id": row.id, "uuid": uuid(row.id), "token": row.secret });
+        Reply::json(201, &made)
     }
 
     /// What runners call.
@@ -83,7 +107,7 @@ impl Forgejo {
             let text = "unregistered runner";
             return Reply::json(500, &json!({ "code": "unknown", "message": text }));
         };
-        if request.header("x-runner-uuid") != format!("uuid-{}", row.id) {
+        if request.header("x-runner-uuid") != uuid(row.id) {
             return self.core.complain("a runner calls by another's uuid");
         }
         let body = request.json();
@@ -169,7 +193,9 @@ impl Fake for Forgejo {
 pub fn kind() -> Kind<Forgejo> {
     Kind {
         keys: "kind: forgejo, scope: org/build",
-        script: "runner.py",
+        script: "forgejo_runner.py",
+        program: "forgejo-runner",
+        arguments: "",
         label: str::to_owned,
         start: || Server::start(Forgejo::default()),
     }
@@ -212,10 +238,21 @@ fn a_token_that_may_make_no_runner_of_forgejo_is_told() {
     ways::a_token_that_may_make_no_row_is_told(&kind());
 }
 
+// Invariant: a program that is too old for how it is started is told with what takes its place, and costs few
+// machines.
+
+#[test]
+fn a_forgejo_runner_that_is_too_old_is_told_with_the_version_that_takes_its_place() {
+    let old = Kind { script: "forgejo_runner_old.sh", ..kind() };
+    let told =
+        "its forgejo-runner is too old for how it is started (unknown flag: --url): put 12.8";
+    ways::a_runner_that_is_too_old_is_told(&old, "", told);
+}
+
 // Invariant: a job is as old as the first look that saw it: Forgejo's list tells no dates (`shown` has none).
 
 #[test]
-fn a_job_of_forgejo_is_as_old_as_the_first_look_that_saw_it() {
+fn a_job_of_forgejo_is_as_old_as_the_first_look_that_saw_it_also_over_a_restart() {
     let mut scene = Scene::start(&kind(), "", |fake| fake.core().holds = true);
     scene.push("it", &["linux"], None, "echo served");
     let told = scene.events.until("source", |fact| fact["source"]["oldest"].is_string());
@@ -226,6 +263,13 @@ fn a_job_of_forgejo_is_as_old_as_the_first_look_that_saw_it() {
     scene.server.until("looked at", |core| looks(core) >= before + 3);
     let source = scene.site.json(&["status"])["sources"][0].clone();
     assert_eq!(source["oldest"], told["source"]["oldest"], "{source}");
+    // A start of the service makes it no younger.
+    scene.restart();
+    let (end, mut again) = (Instant::now() + PATIENCE, Value::Null);
+    while again.is_null() && Instant::now() < end {
+        again = scene.site.json(&["status"])["sources"][0]["oldest"].clone();
+    }
+    assert_eq!(again, told["source"]["oldest"]);
     scene.server.fake().core().holds = false;
     scene.gone(1);
     scene.ends(&[("it", "success")]);

@@ -154,22 +154,25 @@ fn settings(dir: &Path, assets: &Path, port: u16) -> String {
     )
 }
 
-const RUNNER: &str = "python3 ../../runner.py";
+/// A command of an operator's own.
+const RUNNER: &str = "python3 ../../runner.py daemon --config config.yaml";
 
-/// A site with this Gitea as its source, whose guests have a small runner of the tests' own; more
-/// keys of the source.
+/// A site with this Gitea as its source, whose guests have a small runner of the tests' own, also in the
+/// place of the program that drover starts unless it is said; more keys of the source.
 fn demand(site: &Site, yaml: &str, gitea: &Gitea, more: &str) {
     site.write_secret("gitea", &gitea.token);
     let dir = site.dir.path().display();
     let runner = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/runner.py");
-    let upload = format!("    prepare: [{{upload: {{from: \"{runner}\", to: runner.py}}}}]\n");
+    let place = "mkdir -p /opt/bin && install -m 755 runner.py /opt/bin/gitea-runner";
+    let upload = format!("{{upload: {{from: \"{runner}\", to: runner.py}}}}");
+    let prepare = format!("    prepare: [{upload}, {{run: \"{place}\"}}]\n");
     let yaml = yaml.replace(
         "credentials:\n",
         &format!("credentials:\n  gitea: {{kind: apiToken, secretFile: \"{dir}/gitea\"}}\n"),
     );
     let url = &gitea.url;
     site.write_yaml(&format!(
-        "{yaml}{upload}demand:\n  git:\n    {{kind: gitea, url: \"{url}\", credentialsId: gitea, \
+        "{yaml}{prepare}demand:\n  git:\n    {{kind: gitea, url: \"{url}\", credentialsId: gitea, \
          labels: [linux, x64], {more}}}\n"
     ));
 }
@@ -201,8 +204,7 @@ jobs:
 fn jobs_of_a_real_gitea_run_on_agents_of_their_own_and_leave_nothing_behind() {
     let gitea = Gitea::start();
     let (_dir, sim, site) = world();
-    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
-    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
+    demand(&site, &site.yaml(&sim, ""), &gitea, "pollSeconds: 1");
     let service = Service::start(&site);
     service.drain();
     let mut events = Events::follow(&site);
@@ -422,9 +424,8 @@ fn a_token_for_repositories_is_enough_for_the_jobs_of_one() {
     let admin = gitea.token.clone();
     gitea.repository("app", &job("echo narrow"));
     gitea.narrow("write:repository");
-    let scope = "scope: repo/drover/app, pollSeconds: 1";
-    let keys = format!("{scope}, runnerCommand: \"{RUNNER}\"");
-    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
+    let keys = "scope: repo/drover/app, pollSeconds: 1";
+    demand(&site, &site.yaml(&sim, ""), &gitea, keys);
     let service = Service::start(&site);
     service.drain();
     let gone = Events::follow(&site).until("agentGone", |_| true);

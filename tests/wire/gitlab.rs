@@ -1,7 +1,10 @@
 //! A fake GitLab whose jobs run on agents of the simulated cluster.
 //!
-//! It answers as GitLab's documentation and the source of its runner say, and is no proof of what a
-//! server does.
+//! Its REST half answers as GitLab's documentation says, and takes runners as its source does (gitlabhq/gitlabhq:
+//! `lib/api/user_runners.rb` at 0ae72efefb93, `lib/api/ci/runners.rb` at 034daf00b12f); it is no proof of what a
+//! server does. It is stricter in this: a field that nobody reads is refused, and one of another type.
+
+mod jobs;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -160,61 +163,29 @@ impl GitLab {
         self.core.fields(&body, &needed, &["project_id", "group_id", "locked"]);
         let place = (&body["group_id"], &body["project_id"], &body["locked"]);
         let null = &Value::Null;
-        let well = match body["runner_type"].as_str().unwrap() {
+        let well = match body["runner_type"].as_str().unwrap_or_default() {
             "instance_type" => place == (null, null, null),
             "group_type" => place == (&json!(GROUP.0), null, null),
             "project_type" => place == (null, &json!(11), &json!(true)),
             _ => false,
         };
-        let untagged = body["run_untagged"] == true || body["tag_list"] != json!([]);
-        if !well || !untagged || body["maximum_timeout"].as_u64().unwrap() < 600 {
+        let is_json = request.header("content-type") == "application/json";
+        let timed = body["maximum_timeout"].as_u64().is_some_and(|seconds| seconds >= 600);
+        let tags: Option<Vec<String>> = serde_json::from_value(body["tag_list"].clone()).ok();
+        let name = body["description"].as_str().filter(|name| !name.is_empty());
+        let (Some(name), Some(mut labels), Some(untagged), true) =
+            (name, tags, body["run_untagged"].as_bool(), well && timed && is_json)
+        else {
             return self.core.complain(format!("no runner can be made of {body}"));
-        }
-        let tags = body["tag_list"].as_array().unwrap().iter();
-        let mut labels: Vec<String> = tags.map(|tag| tag.as_str().unwrap().to_owned()).collect();
-        if body["run_untagged"] == true {
+        };
+        if untagged {
             labels.push(String::new());
+        } else if labels.is_empty() {
+            return self.core.complain(format!("a runner of {body} would be given no job"));
         }
-        let row = self.core.row(body["description"].as_str().unwrap(), labels);
+        let row = self.core.row(name, labels);
         let made = json!({ "id": row.id, "token": row.secret, "token_expires_at": null });
         Reply::json(201, &made)
-    }
-
-    /// What a runner asks for.
-    fn request(&mut self, request: &Request) -> Reply {
-        let body = request.json();
-        self.core.fields(&body, &["token", "info"], &["system_id", "last_update"]);
-        let token = body["token"].as_str().unwrap_or_default().to_owned();
-        let Some(row) = self.core.caller(&token) else { return Reply::empty(403) };
-        let fits = |job: &Job| match job.labels.as_slice() {
-            [] => row.labels.contains(&String::new()),
-            tags => tags.iter().all(|tag| row.labels.contains(tag)),
-        };
-        let Some(job) = self.core.take(&row, fits) else {
-            return Reply::empty(204).with("X-GitLab-Last-Update", "1");
-        };
-        let steps = json!([{ "name": "script", "script": [job.run], "timeout": 3600 }]);
-        let info = json!({ "name": job.name, "project_id": 11 });
-        let token = format!("job-{}", job.id);
-        Reply::json(201, &json!({ "id": job.id, "token": token, "job_info": info, "steps": steps }))
-    }
-
-    /// What a runner tells of its job.
-    fn told(&mut self, request: &Request, id: &str) -> Reply {
-        let token = request.header("job-token").to_owned();
-        if token != format!("job-{id}") {
-            return self.core.complain(format!("job {id} is told of without its token"));
-        }
-        let id: u64 = id.parse().unwrap();
-        if request.method == "PATCH" {
-            let job = self.core.jobs.iter_mut().find(|job| job.id == id).unwrap();
-            job.log += &request.body;
-            return Reply::empty(202);
-        }
-        let body = request.json();
-        self.core.fields(&body, &["token", "state"], &["exit_code", "failure_reason"]);
-        self.core.finish(id, body["state"] == "success");
-        Reply::empty(200)
     }
 
     fn jobs_of_runner(&mut self, request: &Request, id: &str) -> Reply {
@@ -270,7 +241,10 @@ impl GitLab {
             ("PUT", ["runners", id]) => {
                 let body = request.json();
                 self.core.fields(&body, &["paused"], &[]);
-                self.row(id, |row| row.quiet = body["paused"] == true)
+                let Some(paused) = body["paused"].as_bool() else {
+                    return self.core.complain(format!("a runner cannot be made {body}"));
+                };
+                self.row(id, |row| row.quiet = paused)
             }
             ("DELETE", ["runners", id]) => {
                 let reply = self.row(id, |_| ());
@@ -322,6 +296,8 @@ pub fn kind() -> Kind<GitLab> {
     Kind {
         keys: "kind: gitlab, scope: group/build/tools",
         script: "gitlab_runner.py",
+        program: "gitlab-runner",
+        arguments: "run-single --max-builds 1 --wait-timeout 300",
         label: str::to_owned,
         start: || Server::start(GitLab::default()),
     }

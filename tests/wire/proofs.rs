@@ -29,7 +29,8 @@ fn configured<F: Fake>(kind: &Kind<F>, more: &str, change: impl Fn(&mut F)) -> (
     let tokens = format!("tokens: [{{name: ops, role: operator, secretFile: \"{folder}/api\"}}]");
     let listen = format!("service:\n  listen: \"127.0.0.1:{}\"\n  {tokens}\n", free_port());
     let yaml = site.yaml(&sim, "").replace("service:\n", &listen);
-    server.source(&site, &yaml, kind.script, &format!("{keys}, {more}"));
+    let runner = (kind.script, kind.program);
+    server.source(&site, &yaml, runner, &format!("{keys}, {more}"));
     let told = doctored(&site);
     (server, Told { told, _sim: sim, site, _dir: dir })
 }

@@ -11,8 +11,12 @@ use crate::harness::{Events, PATIENCE, Service, Sim, Site, world};
 pub struct Kind<F: Fake> {
     /// Keys of the source.
     pub keys: &'static str,
-    /// The runner of the tests' own, which guests are given as `runner.py`.
+    /// The runner of the tests' own, which guests are given.
     pub script: &'static str,
+    /// The program whose place it takes in them.
+    pub program: &'static str,
+    /// What follows it in a command of an operator's own.
+    pub arguments: &'static str,
     /// How a plain label is written.
     pub label: fn(&str) -> String,
     /// Starts a fake.
@@ -30,7 +34,7 @@ pub struct Scene<F: Fake> {
     /// What happens.
     pub events: Events,
     label: fn(&str) -> String,
-    _service: Service,
+    service: Service,
     _dir: tempfile::TempDir,
 }
 
@@ -54,16 +58,23 @@ impl<F: Fake> Scene<F> {
         let yaml = rewrite(&site, site.yaml(&sim, ""));
         let yaml = yaml.replace("\"linux x64\"", &format!("\"{linux} {x64}\""));
         let keys = kind.keys.replace("ADDRESS", &server.address());
-        let runner = "runnerCommand: \"python3 ../../runner.py\"";
-        let runner = if more.contains("runnerCommand") { "" } else { runner };
         let poll = if more.contains("pollSeconds") { "" } else { "pollSeconds: 1," };
-        let keys = format!("{keys}, {poll} labels: [{linux}, {x64}], {more} {runner}");
-        server.source(&site, &yaml, kind.script, &keys);
+        let keys = format!("{keys}, {poll} labels: [{linux}, {x64}], {more}");
+        server.source(&site, &yaml, (kind.script, kind.program), &keys);
         let service = Service::start(&site);
         service.drain();
         let events = Events::follow(&site);
         let label = kind.label;
-        Self { server, sim, site, events, label, _service: service, _dir: dir }
+        Self { server, sim, site, events, label, service, _dir: dir }
+    }
+
+    /// Kills the service, and starts it again.
+    pub fn restart(&mut self) {
+        self.service.child.signal("KILL");
+        self.service.child.wait();
+        self.service = Service::start(&self.site);
+        self.service.drain();
+        self.events = Events::follow(&self.site);
     }
 
     /// A job that waits, or is held back by another.
@@ -192,8 +203,9 @@ pub fn a_runner_that_never_calls_is_given_up<F: Fake>(kind: &Kind<F>) {
 
 /// The guest's program does its job and complains at its end.
 pub fn a_runner_that_ends_badly_after_its_job_is_done<F: Fake>(kind: &Kind<F>) {
-    let more = "registerTimeoutSec: 5, runnerCommand: \"python3 ../../runner.py; exit 9\"";
-    let mut scene = Scene::start(kind, more, |_| ());
+    let command = format!("python3 ../../runner.py {}; exit 9", kind.arguments);
+    let more = format!("registerTimeoutSec: 5, runnerCommand: \"{command}\"");
+    let mut scene = Scene::start(kind, &more, |_| ());
     scene.push("it", &["linux"], None, "echo served");
     let gone = scene.gone(1);
     assert_eq!(gone[0]["reason"], "used-up", "{gone:?}");
@@ -214,6 +226,29 @@ pub fn a_runner_that_ends_at_once_is_told_before_its_time<F: Fake>(kind: &Kind<F
     let rows = scene.server.fake().core().rows.clone();
     assert!(rows.iter().all(|row| !why.contains(&row.secret)), "{why}");
     assert!(why.contains("before it connected to source `ci`"), "{why}");
+}
+
+/// The guest's program is too old for the system, which this says.
+pub fn a_runner_that_is_too_old_is_told<F: Fake>(kind: &Kind<F>, more: &str, told: &str) {
+    let mut scene = Scene::start(kind, &format!("registerTimeoutSec: 20, {more}"), |_| ());
+    let id = scene.push("it", &["linux"], None, "echo never").to_string();
+    let (mut why, mut lacks) = (None, None);
+    while why.is_none() || lacks.is_none() {
+        let fact = scene.events.next_of(&["agentGone", "source"]);
+        why = why.or_else(|| fact["agent"]["detail"].as_str().map(str::to_owned));
+        lacks = lacks.or_else(|| fact["source"]["lacks"][0].as_str().map(str::to_owned));
+    }
+    let why = why.unwrap();
+    assert!(why.contains(told) && why.contains("it ended with 1 after "), "{why}");
+    let expected = format!("runners of template lab/linux are given no job: {told}");
+    assert!(lacks.unwrap().contains(&expected), "{expected}");
+    let jobs = scene.site.json(&["jobs"]);
+    let jobs = jobs["jobs"].as_array().unwrap();
+    let job = jobs.iter().find(|job| job["id"] == *id).unwrap();
+    assert_eq!(job["state"], "unserved", "{job}");
+    assert!(job["lacks"].as_str().unwrap().contains(told), "{job}");
+    let said = scene.site.json(&["why", &id]).to_string();
+    assert!(said.contains(told), "{said}");
 }
 
 /// The token reads, and no more.

@@ -1,10 +1,14 @@
 //! A fake Woodpecker whose workflows run on agents of the simulated cluster.
 //!
-//! Its REST half answers as Woodpecker's source says. Agents speak gRPC with a real one; here a small
-//! JSON of the tests' own stands for that, so that nothing is proven of it: what is proven is the
-//! environment that an agent is given, and the life of its row.
+//! Its REST half answers as Woodpecker 3.17.0 at a4cb541b82de does (`server/api/agent.go` and `queue.go`,
+//! `server/model/agent.go`, `task.go` and `queue.go`). It is stricter in this: a field that nobody reads is
+//! refused. Agents speak gRPC with a real one; here a small JSON of the tests' own stands for that, so that
+//! nothing is proven of its bytes: what is proven is the environment that an agent is given, and the life of
+//! its row.
 
-use std::collections::BTreeMap;
+mod agents;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use drover::config::SourceConnection;
@@ -29,46 +33,39 @@ pub struct Woodpecker {
     limit: usize,
     /// Whether the token's user is an administrator.
     pub admin: bool,
+    /// Rows whose agents have said what they are.
+    registered: BTreeSet<u64>,
 }
 
 impl Default for Woodpecker {
     fn default() -> Self {
         let mut core = Core::default();
         core.row("somebody else's", Vec::new());
-        Self { core, page: 2, paused: false, limit: 0, admin: true }
+        let registered = BTreeSet::new();
+        Self { core, page: 2, paused: false, limit: 0, admin: true, registered }
     }
 }
 
-/// What a workflow's task says of it: what somebody wrote, and what the server adds (`server/model/task.go`
-/// of 3.17.0). Each is of a pipeline of its own.
-fn task(job: &Job, limit: usize) -> Value {
+/// The labels of a workflow: what somebody wrote, and what the server adds.
+fn labels(job: &Job) -> BTreeMap<String, String> {
     let pairs = job.labels.iter().filter_map(|text| text.split_once('='));
-    let mut labels: BTreeMap<&str, &str> = pairs.collect();
-    labels.extend([("repo", "o/r"), ("org-id", "1"), ("platform", "")]);
-    labels.insert("woodpecker-ci.org/forge-id", "1");
+    let more = [("repo", "o/r"), ("org-id", "1"), ("platform", "")];
+    let all = pairs.chain(more).chain([("woodpecker-ci.org/forge-id", "1")]);
+    all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// What a workflow's task says of it. Each is of a pipeline of its own.
+fn task(job: &Job, limit: usize) -> Value {
     let agent = match job.stand {
         Stand::Runs(row) => row,
         Stand::Held(_) | Stand::Waits | Stand::Done(..) => 0,
     };
     let group = if limit > 0 { "deploy" } else { "" };
-    json!({ "id": job.id.to_string(), "pid": 1, "name": job.name, "labels": labels,
+    json!({ "id": job.id.to_string(), "pid": 1, "name": job.name, "labels": labels(job),
             "dependencies": null, "run_on": ["success"], "dep_status": {}, "agent_id": agent,
             "pipeline_id": job.id, "repo_id": 1, "pipeline_number": 1, "created": job.id,
-            "concurrency_group": group, "concurrency_limit": limit })
-}
-
-/// Whether an agent with these labels is given a workflow: each of its labels that has a value must
-/// be the agent's, or the agent takes any.
-fn fits(job: &Job, labels: &BTreeMap<String, String>) -> bool {
-    let task = task(job, 0);
-    task["labels"].as_object().unwrap().iter().all(|(key, value)| {
-        let value = value.as_str().unwrap();
-        let own = labels.get(key).map(String::as_str);
-        value.is_empty()
-            || key.starts_with("woodpecker-ci.org")
-            || matches!(own, Some("*"))
-            || own == Some(value)
-    })
+            "concurrency_group": group, "concurrency_limit": limit,
+            "agent_name": "" })
 }
 
 impl Woodpecker {
@@ -93,20 +90,36 @@ impl Woodpecker {
     fn shown(&self, row: &Row) -> Value {
         let now = jiff::Timestamp::now().as_second();
         let contact = if row.called { now } else { 0 };
+        let capacity = i32::from(self.registered.contains(&row.id));
         let work = if self.core.on(row.id).is_empty() { 0 } else { now };
         json!({ "id": row.id, "name": row.name, "no_schedule": row.quiet, "token": row.secret,
-                "last_contact": contact, "last_work": work, "owner_id": 1, "org_id": -1 })
+                "last_contact": contact, "last_work": work, "owner_id": 1, "org_id": -1,
+                "created": row.id, "updated": row.id, "platform": "", "backend": "",
+                "capacity": capacity, "version": "", "custom_labels": null })
+    }
+
+    /// An agent's name, and whether it is given no workflow, as somebody sets them.
+    fn wished(&mut self, request: &Request) -> Result<(String, bool), Reply> {
+        let body = request.json();
+        self.core.fields(&body, &["name", "no_schedule"], &[]);
+        let name = body["name"].as_str().filter(|name| !name.is_empty());
+        let is_json = request.header("content-type") == "application/json";
+        match (name, body["no_schedule"].as_bool(), is_json) {
+            (Some(name), Some(quiet), true) => Ok((name.to_owned(), quiet)),
+            _ => Err(self.core.complain(format!("no agent can be {}", request.body))),
+        }
     }
 
     fn change(&mut self, request: &Request, id: &str) -> Reply {
-        let body = request.json();
-        self.core.fields(&body, &["name", "no_schedule"], &[]);
+        let (name, quiet) = match self.wished(request) {
+            Ok(wished) => wished,
+            Err(reply) => return reply,
+        };
         let Some(row) = self.core.rows.iter_mut().find(|row| row.id.to_string() == id) else {
             return Reply::empty(404);
         };
         // What is not sent is emptied.
-        row.name = body["name"].as_str().unwrap_or_default().to_owned();
-        row.quiet = body["no_schedule"] == true;
+        (row.name, row.quiet) = (name, quiet);
         let row = row.clone();
         Reply::json(200, &self.shown(&row))
     }
@@ -142,37 +155,13 @@ impl Woodpecker {
         if !self.core.may_make {
             return Reply::empty(403);
         }
-        let body = request.json();
-        self.core.fields(&body, &["name", "no_schedule"], &[]);
-        let row = self.core.row(body["name"].as_str().unwrap(), Vec::new());
-        Reply::json(200, &self.shown(&row))
-    }
-
-    /// What stands for gRPC: an agent asks for a workflow, or tells of its end.
-    fn agent(&mut self, request: &Request, what: &str) -> Reply {
-        let secret = request.header("x-agent-secret").to_owned();
-        let Some(row) = self.core.caller(&secret) else { return Reply::empty(403) };
-        let body = request.json();
-        if what == "done" {
-            let id = body["id"].as_u64().unwrap();
-            let job = self.core.jobs.iter_mut().find(|job| job.id == id).unwrap();
-            job.log += body["log"].as_str().unwrap();
-            self.core.finish(id, body["good"] == true);
-            return Reply::empty(204);
-        }
-        let labels: BTreeMap<String, String> =
-            serde_json::from_value(body["labels"].clone()).unwrap();
-        if labels.get("hostname") != Some(&row.name) {
-            return self.core.complain(format!("{} calls as {labels:?}", row.name));
-        }
-        // What its group has no place for stays in the queue (`canRunConcurrent` of `server/queue/fifo.go`).
-        let runs = |job: &&Job| matches!(job.stand, Stand::Runs(_));
-        if self.limit > 0 && self.core.jobs.iter().filter(runs).count() >= self.limit {
-            return Reply::empty(204);
-        }
-        match self.core.take(&row, |job| fits(job, &labels)) {
-            Some(job) => Reply::json(200, &json!({ "id": job.id, "run": job.run })),
-            None => Reply::empty(204),
+        match self.wished(request) {
+            Ok((name, false)) => {
+                let row = self.core.row(&name, Vec::new());
+                Reply::json(200, &self.shown(&row))
+            }
+            Ok((name, true)) => self.core.complain(format!("{name} would be given no workflow")),
+            Err(reply) => reply,
         }
     }
 }
@@ -216,6 +205,8 @@ pub fn kind() -> Kind<Woodpecker> {
     Kind {
         keys: "kind: woodpecker, grpcServer: \"ADDRESS\", grpcSecure: false",
         script: "woodpecker_agent.py",
+        program: "woodpecker-agent",
+        arguments: "",
         label: |text| format!("{text}=yes"),
         start: || Server::start(Woodpecker::default()),
     }
@@ -266,6 +257,17 @@ fn an_agent_of_woodpecker_that_ends_badly_after_its_workflow_is_done() {
 #[test]
 fn a_token_that_may_make_no_agent_of_woodpecker_is_told() {
     ways::a_token_that_may_make_no_row_is_told(&kind());
+}
+
+// Invariant: an agent that its server does not understand is told with the version that it does.
+
+#[test]
+fn an_agent_of_woodpecker_that_is_too_old_is_told_with_the_version_of_its_server() {
+    let command = "DROVER_TEST_GRPC_VERSION=15 python3 ../../runner.py";
+    let told = "its woodpecker-agent is too old: it speaks version 15 of the agents' protocol, and the \
+                server 3.17.0 version 16: put woodpecker-agent 3.17.0 into the template's image";
+    let more = format!("runnerCommand: \"{command}\"");
+    ways::a_runner_that_is_too_old_is_told(&kind(), &more, told);
 }
 
 // Invariant: a queue that somebody paused wants nothing, and is served when it goes on.

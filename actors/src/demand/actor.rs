@@ -22,7 +22,7 @@ use crate::fault::Fault;
 use crate::id::{AgentId, LeaseId, RunnerName, SourceId};
 use crate::message::AgentCommand;
 use crate::ports::SourceSight;
-use crate::record::Body;
+use crate::record::{Body, Troubled};
 use crate::supervise::{heard, take_turns};
 use crate::time::{Moment, Now};
 
@@ -128,7 +128,8 @@ impl Source {
                 Some(living) => (builds(living), living.overrides.idle(&living.spec)),
                 None => (1, None),
             };
-            (name, Runner { lives: here.is_some(), kept, most, idle })
+            let template = living.as_ref().map(|living| living.template.clone());
+            (name, Runner { lives: here.is_some(), template, kept, most, idle })
         })
         .collect()
     }
@@ -145,7 +146,10 @@ impl Source {
         let spec = self.configured.then(|| self.spec.clone());
         let mut out = Vec::new();
         let mind = self.mind.get_or_insert_with(|| {
-            SourceMind::new(self.spec.clone(), self.common.installation.clone(), now.mono)
+            let of = Troubled::Source { source: self.id.clone() };
+            let own = self.common.installation.clone();
+            let mind = SourceMind::new(self.spec.clone(), own, now.mono);
+            mind.silent_from(self.common.troubles.since(&of))
         });
         if mind.is_configured() != self.configured || !Arc::ptr_eq(mind.spec(), &self.spec) {
             mind.apply(spec, now, &mut out);
@@ -290,6 +294,7 @@ impl Source {
             waiting: Vec::new(),
             unoffered: Vec::new(),
             ignored: Vec::new(),
+            unread: Vec::new(),
             running: Vec::new(),
             outage: None,
             unserved: 0,
@@ -298,9 +303,11 @@ impl Source {
         self.mind.as_ref().map_or_else(empty, |mind| mind.report(&self.runners()))
     }
 
-    /// Tells the read side what changed.
+    /// Tells the read side what changed, and the journal since when it cannot be looked at.
     fn show(&mut self, runners: usize) {
         let Some(mind) = &self.mind else { return };
+        let of = Troubled::Source { source: self.id.clone() };
+        self.common.troubles.set(of, mind.silent_since());
         let picture = mind.picture(runners);
         if self.shown.as_ref() != Some(&picture) {
             self.observe(What::Source(Box::new(picture.clone())));
@@ -355,7 +362,10 @@ impl Handler<SourceCommand> for Source {
             SourceCommand::Retell => {
                 return self.step(ctx, |mind, runners, _, out| mind.retell(runners, out));
             }
-            SourceCommand::Leave => return ctx.stop(),
+            SourceCommand::Leave => {
+                self.common.troubles.set(Troubled::Source { source: self.id.clone() }, None);
+                return ctx.stop();
+            }
         }
         self.step(ctx, |_, _, _, _| {});
     }

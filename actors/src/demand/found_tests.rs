@@ -70,3 +70,21 @@ fn what_a_look_finds_is_news_once() {
     assert!(!trouble.find(None, at(0)), "a refusal is not what looks found");
     assert!(trouble.is_on_trial());
 }
+
+// Invariant: a source that was silent before a start is told to be so since then, until a look succeeds.
+
+#[test]
+fn a_source_is_silent_since_before_a_start_until_it_answers() {
+    let mut play = Play::new(spec());
+    play.mind = play.mind.clone().silent_from(Some(at(3).wall));
+    assert_eq!(play.mind.silent_since(), Some(at(3).wall), "nothing is known yet");
+    assert_eq!(play.mind.picture(0).outage, None);
+    play.now = 100;
+    play.look(silent());
+    assert_eq!(play.mind.picture(0).outage.map(|(since, _)| since), Some(at(3).wall));
+    play.look(Ok(sight(&[], &[])));
+    assert_eq!(play.mind.silent_since(), None);
+    play.now = 900;
+    play.look(silent());
+    assert_eq!(play.mind.silent_since(), Some(at(play.now).wall));
+}

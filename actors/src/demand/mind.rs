@@ -7,6 +7,7 @@
 mod absent;
 mod doubt;
 mod judge;
+mod outdated;
 mod shown;
 mod trouble;
 
@@ -17,14 +18,15 @@ use std::time::Duration;
 use crate::ambient::jittered;
 use crate::demand::Level;
 use crate::demand::mind::absent::{Answers, Told};
+use crate::demand::mind::outdated::Outdated;
 use crate::demand::mind::trouble::Trouble;
-use crate::demand::report::Unoffered;
+use crate::demand::report::{Unoffered, UnreadJob};
 use crate::demand::runners::Kept;
 use crate::demand::seen::Seen;
 use crate::demand::spec::SourceSpec;
 use crate::demand::strays::Strays;
 use crate::fault::{Fault, FaultKind};
-use crate::id::{AgentId, Installation, LeaseId, RunnerName};
+use crate::id::{AgentId, Installation, LeaseId, RunnerName, TemplateId};
 use crate::ports::{JobSight, JournalFault, Known, SourceSight};
 use crate::record::Want;
 use crate::time::{Moment, Now, WallTime};
@@ -91,6 +93,8 @@ pub struct Runner {
     pub kept: Kept,
     /// Whether its lease is on its agent.
     pub lives: bool,
+    /// The template of its agent, while that lives.
+    pub template: Option<TemplateId>,
     /// Jobs after which it is done.
     pub most: u32,
     /// How long it may be without a job by what its template says; none for no limit.
@@ -130,15 +134,19 @@ pub struct SourceMind {
     hark: Option<(Moment, Duration)>,
     failures: u32,
     outage: Option<(Moment, Outage)>,
+    /// Since when it cannot be looked at; also from before this start, until a look succeeds.
+    silent: Option<WallTime>,
     seen: BTreeMap<RunnerName, Seen>,
     /// When its URL, login or scope changed last.
     changed: Option<Moment>,
     /// What keeps runners from being begun.
     trouble: Trouble,
+    /// What runners are too old for.
+    outdated: Outdated,
     /// Jobs that want what this source may not have, by the last look.
     ignored: Vec<JobSight>,
     /// Jobs of which the source does not tell what they want, by the last look.
-    unread: usize,
+    unread: Vec<UnreadJob>,
     /// What is wanted of the jobs that wait and no template offers.
     unoffered: Arc<[Unoffered]>,
     jobs: Vec<JobSight>,
@@ -161,14 +169,27 @@ impl SourceMind {
             hark: None,
             failures: 0,
             outage: None,
+            silent: None,
             seen: BTreeMap::new(),
             changed: None,
             trouble: Trouble::default(),
+            outdated: Outdated::default(),
             ignored: Vec::new(),
-            unread: 0,
+            unread: Vec::new(),
             unoffered: Arc::default(),
             jobs: Vec::new(),
         }
+    }
+
+    /// The same, of a source that could not be looked at since then when it was heard of last.
+    #[must_use]
+    pub fn silent_from(self, since: Option<WallTime>) -> Self {
+        Self { silent: since, ..self }
+    }
+
+    /// Since when it cannot be looked at, or could not be when it was heard of last.
+    pub fn silent_since(&self) -> Option<WallTime> {
+        self.silent
     }
 
     /// The spec in force, or the last one.
@@ -188,10 +209,12 @@ impl SourceMind {
             if spec.connection != self.spec.connection {
                 self.failures = 0;
                 self.trouble = Trouble::default();
+                self.outdated = Outdated::default();
                 self.leave_former(now);
             }
             self.spec = spec;
         }
+        self.outdated.hurry();
         self.next = now.mono;
         if !self.configured {
             self.jobs.clear();
@@ -306,6 +329,7 @@ impl SourceMind {
             self.tell(runners, out);
         }
         self.hear_refusals(runners, now, out);
+        self.hear_outdated(runners, now, out);
         if self.trouble.until.is_some_and(|until| until <= now.mono) {
             self.trouble.until = None;
             self.tell(runners, out);
@@ -428,6 +452,7 @@ impl SourceMind {
             tracing::info!(source = %self.spec.id, "source can be looked at again");
         }
         self.failures = 0;
+        self.silent = None;
         self.number(&sight, runners, out);
         let answers = Answers::of(&sight);
         for (name, runner) in runners {
@@ -484,13 +509,14 @@ impl SourceMind {
         let pause = self.spec.poll.max(Duration::from_secs(1));
         let pause = pause.saturating_mul(1 << self.failures.min(6)).min(PAUSE_LONGEST);
         self.next = now.mono + jittered(pause, draw);
-        let outage = Outage { since: now.wall, text: fault.text.clone() };
+        let since = *self.silent.get_or_insert(now.wall);
+        let outage = Outage { since, text: fault.text.clone() };
         let known = self.outage.take();
         if known.as_ref().is_none_or(|(_, known)| known.text != outage.text) {
             tracing::warn!(source = %self.spec.id, error = %fault, "source can not be looked at");
         }
-        let (from, since) = known.map_or((now.mono, now.wall), |(from, known)| (from, known.since));
-        self.outage = Some((from, Outage { since, ..outage }));
+        let from = known.map_or(now.mono, |(from, _)| from);
+        self.outage = Some((from, outage));
     }
 
     /// Says again what is wanted by the last look, where anything is.
@@ -505,7 +531,8 @@ impl SourceMind {
         let mut levels: Vec<Level> = Vec::new();
         let mut places: BTreeMap<&Want, usize> = BTreeMap::new();
         let held = self.trouble.holds();
-        for job in self.jobs.iter().filter(|_| !held) {
+        let open = |job: &&JobSight| !held && self.outdated.most(&job.want) > 0;
+        for job in self.jobs.iter().filter(open) {
             let place = *places.entry(&job.want).or_insert(levels.len());
             match levels.get_mut(place) {
                 Some(level) => level.since.push(job.since),
@@ -515,7 +542,7 @@ impl SourceMind {
         let most = if self.trouble.is_on_trial() { 1 } else { usize::MAX };
         for level in &mut levels {
             level.since.sort_unstable();
-            level.since.truncate(most);
+            level.since.truncate(most.min(self.outdated.most(&level.want)));
         }
         let on = runners.iter().filter(|(_, runner)| runner.lives).map(|(name, runner)| {
             // One that is settled takes no further job.

@@ -4,7 +4,7 @@ use super::*;
 use crate::demand::runners::End;
 use crate::demand::words::Ending;
 use crate::fault::{Culprit, FaultKind};
-use crate::id::{Installation, SourceId};
+use crate::id::{CloudId, Installation, SourceId};
 use crate::ledger::RunnerEntry;
 use crate::ports::{Idle, JournalFault, NodeSight, RowSight, Shut};
 use crate::testbed::{at, labels, seconds};
@@ -38,6 +38,11 @@ fn own() -> Installation {
     Installation::new("7k2m9qxw")
 }
 
+/// The template of all its runners.
+fn template() -> TemplateId {
+    TemplateId::new(CloudId::new("lab"), "linux")
+}
+
 /// A mind with its runners, and the time.
 struct Play {
     mind: SourceMind,
@@ -63,9 +68,10 @@ impl Play {
             rows: BTreeSet::new(),
         };
         let now = at(self.now).mono;
-        let (ended, refused) = (None, None);
-        let kept = Kept { entry, since: now, hired: Some(now), ended, refused };
-        self.runners.insert(name(n), Runner { kept, lives: true, most: 1, idle: None });
+        let (ended, refused, too_old) = (None, None, None);
+        let kept = Kept { entry, since: now, hired: Some(now), ended, refused, too_old };
+        let template = Some(template());
+        self.runners.insert(name(n), Runner { kept, lives: true, template, most: 1, idle: None });
     }
 
     /// The guest of the first says that its runner ended.
@@ -583,3 +589,5 @@ mod found;
 mod late;
 #[path = "node_tests.rs"]
 mod nodes;
+#[path = "outdated_tests.rs"]
+mod old;

@@ -2,7 +2,7 @@
 //! them too.
 
 use super::*;
-use crate::demand::report::Unoffered;
+use crate::demand::report::{Unoffered, UnreadJob};
 use crate::ports::NodeSight;
 
 /// A source like Jenkins, with one runner that may take so many builds.
@@ -163,11 +163,13 @@ fn a_template_may_be_less_patient_than_its_source() {
 fn jobs_that_can_not_be_read_or_that_nobody_offers_are_counted() {
     let mut play = play(1);
     let mut sight = sight(&[], &[&["linux"], &["mars"]]);
-    sight.unread = 2;
+    let unread = |id: &str| UnreadJob { id: id.into(), name: "app".into(), since: at(0).wall };
+    sight.unread = vec![unread("7"), unread("8")];
     play.look(Ok(sight));
     let mars = Unoffered { want: labels(&["mars"]), lacks: "no template has `mars`".into() };
     play.mind.not_offered(Arc::from([mars]));
     let told = play.mind.picture(0);
     assert_eq!((told.waiting, told.unoffered, told.ignored), (1, 1, 2));
+    assert_eq!(play.mind.report(&play.runners).unread, [unread("7"), unread("8")]);
     assert_eq!(told.lacks, ["no template has `mars`"]);
 }

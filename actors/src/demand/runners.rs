@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use crate::demand::words::Ending;
-use crate::id::{RunnerName, SourceId};
+use crate::id::{RunnerName, SourceId, TemplateId};
 use crate::ledger::RunnerEntry;
+use crate::record::Want;
 use crate::time::Moment;
 
 /// What is known of one runner on this side.
@@ -23,6 +24,19 @@ pub struct Kept {
     pub ended: Option<End>,
     /// What its source said against making it.
     pub refused: Option<String>,
+    /// That its program is too old for its source, as its guest's log shows.
+    pub too_old: Option<TooOld>,
+}
+
+/// A runner whose program is too old for its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TooOld {
+    /// The template of its agent: its image has the program.
+    pub template: TemplateId,
+    /// What it was started for.
+    pub want: Want,
+    /// Its version, the last day of that where it is known, and what mends it.
+    pub text: String,
 }
 
 /// The end of a runner, as its guest tells it.
@@ -58,7 +72,8 @@ impl Runners {
 
     /// One will be made.
     pub fn intend(&self, source: &SourceId, runner: &RunnerName, entry: RunnerEntry, now: Moment) {
-        let kept = Kept { entry, since: now, hired: None, ended: None, refused: None };
+        let kept =
+            Kept { entry, since: now, hired: None, ended: None, refused: None, too_old: None };
         self.0.borrow_mut().entry(source.clone()).or_default().insert(runner.clone(), kept);
     }
 
@@ -96,6 +111,13 @@ impl Runners {
     /// Its source does not let one be made.
     pub fn refused(&self, source: &SourceId, runner: &RunnerName, text: String) {
         self.change(source, runner, |kept| kept.refused = Some(text));
+    }
+
+    /// The program of one is too old for its source.
+    pub fn too_old(&self, source: &SourceId, runner: &RunnerName, told: TooOld) {
+        self.change(source, runner, |kept| {
+            kept.too_old.get_or_insert(told);
+        });
     }
 
     /// So many jobs began on one.

@@ -94,6 +94,8 @@ pub(super) struct Seen {
     pub lost: bool,
     /// Whether it was heard that its source did not let it be made.
     pub refused: bool,
+    /// Whether it was counted as too old for its source.
+    pub outdated: bool,
     /// When its removal was tried last, and whether that is under way.
     pub strike: Option<(Moment, bool)>,
 }

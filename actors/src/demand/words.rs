@@ -37,19 +37,12 @@ pub struct Words {
     pub ago: u64,
     /// The last lines of its log, bounded and without what drover handed over.
     pub lines: String,
+    /// Where its program is too old for its source: its version, the last day of that where it is known,
+    /// and what mends it.
+    pub too_old: Option<String>,
 }
 
-/// What programs say that are too old for their server, before they end: actions/runner that may not
-/// update itself (2.336.0, `BrokerServer.cs`, after a 403), and woodpecker-agent (3.17.0,
-/// `cmd/agent/core/agent.go`).
-const TOO_OLD: [&str; 2] = ["is deprecated and cannot receive messages", "GRPC version mismatch"];
-
 impl Words {
-    /// Whether the program of the runner is another version than its server takes.
-    fn is_too_old(&self) -> bool {
-        TOO_OLD.iter().any(|text| self.lines.contains(text))
-    }
-
     /// How its command ended; none while it runs.
     pub fn end(&self) -> Option<Ending> {
         match self.life {
@@ -64,11 +57,8 @@ impl Words {
 impl fmt::Display for Words {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.seconds;
-        if self.is_too_old() {
-            write!(
-                to,
-                "its program is too old for its server: put a newer one into the template; "
-            )?;
+        if let Some(text) = &self.too_old {
+            write!(to, "{text}; ")?;
         }
         match self.life {
             Life::Runs => write!(to, "it still runs, for {seconds} s")?,
@@ -92,14 +82,19 @@ mod tests {
 
     #[test]
     fn words_say_how_it_stands_for_how_long_and_what_it_said() {
-        let told =
-            |life, lines: &str| Words { life, seconds: 3, ago: 0, lines: lines.into() }.to_string();
+        let words = |life, lines: &str| {
+            let (lines, too_old) = (lines.to_owned(), None);
+            Words { life, seconds: 3, ago: 0, lines, too_old }
+        };
+        let told = |life, lines: &str| words(life, lines).to_string();
+        let too_old = Some("its actions/runner 2.330.0 is too old".to_owned());
+        let old = Words { too_old, ..words(Life::Ended(Some(7)), "Exiting runner...") };
         let all = [
             told(Life::Runs, ""),
             told(Life::Ended(Some(7)), "too old\nbye"),
             told(Life::Ended(None), ""),
             told(Life::Left, "started"),
-            told(Life::Ended(Some(1)), "v2.330.0 is deprecated and cannot receive messages."),
+            old.to_string(),
         ];
         assert_eq!(
             all,
@@ -108,8 +103,8 @@ mod tests {
                 "it ended with 7 after 3 s; its log: too old | bye",
                 "it ended, nobody saw how; its log is empty",
                 "its command ended with 0 after 3 s; its log: started",
-                "its program is too old for its server: put a newer one into the template; it ended \
-                 with 1 after 3 s; its log: v2.330.0 is deprecated and cannot receive messages.",
+                "its actions/runner 2.330.0 is too old; it ended with 7 after 3 s; its log: Exiting \
+                 runner...",
             ]
         );
     }

@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use drover_actors::id::{CloudId, TemplateId, VmId};
+use drover_actors::os::{LoginShell, Os};
 use drover_actors::ports::ShellTarget;
 use drover_actors::spec::TemplateSpec;
 
@@ -41,13 +42,26 @@ fn the_number_of_a_version_is_read_whatever_follows() {
 
 /// The kit for a runner of which the server says this.
 fn kit_for(dialect: Dialect, answer: &str) -> Kit {
+    kit_on(Os::Linux, dialect, answer)
+}
+
+fn kit_on(os: Os, dialect: Dialect, answer: &str) -> Kit {
+    kit_of(&gitea(dialect), os, answer)
+}
+
+fn kit_of(gitea: &Gitea, os: Os, answer: &str) -> Kit {
+    kit_with(gitea, os, &["linux".to_owned()], answer)
+}
+
+fn kit_with(gitea: &Gitea, os: Os, labels: &[String], answer: &str) -> Kit {
     let spec = TemplateSpec::bare(TemplateId::new(CloudId::new("c"), "t"), VmId(9000));
-    let (want, name) = (Want::Labels(["linux".to_owned()].into()), RunnerName::new("drover-a-b"));
+    let want = Want::Labels(labels.iter().cloned().collect());
+    let name = RunnerName::new("drover-a-b");
     let address = "10.0.0.9".parse().unwrap();
-    let target = ShellTarget { address, ssh: spec.ssh.clone(), host_keys: Vec::new() };
+    let target = ShellTarget { address, ssh: spec.ssh.clone(), os, host_keys: Vec::new() };
     let wish = Enlist { runner: &name, spec: &spec, want: &want, target: &target };
     let made: Register = serde_json::from_str(answer).unwrap();
-    gitea(dialect).kit(wish, &made.runner)
+    gitea.kit(wish, &made.runner)
 }
 
 /// An answer to `Register` of Gitea 1.26.0.
@@ -63,6 +77,34 @@ fn the_number_of_a_row_is_a_number_in_the_file_that_its_program_reads() {
     let state: serde_json::Value = serde_json::from_slice(&file.content).unwrap();
     assert_eq!((&state["id"], &state["uuid"]), (&json!(2), &json!("1f0c")));
     assert_eq!((&state["labels"], &state["ephemeral"]), (&json!(["linux:host"]), &json!(true)));
+}
+
+// Invariant: a Forgejo's program is told of its connection once, and of labels that it can read
+// (`internal/app/cmd/args.go` and `internal/pkg/labels/labels.go` of forgejo-runner 13).
+
+#[test]
+fn a_forgejo_runner_has_its_connection_from_its_command_alone_and_an_own_command_from_a_file() {
+    let names = |kit: Kit| kit.files.into_iter().map(|file| file.name).collect::<Vec<_>>();
+    assert_eq!(names(kit_for(Dialect::Forgejo, REGISTERED)), ["config.yaml", "token"]);
+    let mut own = gitea(Dialect::Forgejo);
+    own.command = Some("exec mine".to_owned());
+    assert_eq!(names(kit_of(&own, Os::Linux, REGISTERED)), [".runner", "config.yaml", "token"]);
+}
+
+#[test]
+fn labels_that_its_program_would_read_as_something_else_are_not_offered() {
+    let labels = ["linux", "python:3", "linux?x=1"].map(str::to_owned);
+    let kit = kit_with(&gitea(Dialect::Forgejo), Os::Linux, &labels, REGISTERED);
+    assert!(kit.command.contains(" --label linux:host --wait"), "{}", kit.command);
+}
+
+#[test]
+fn a_runner_of_windows_is_told_the_same_by_the_same_files() {
+    let kit = kit_on(Os::Windows(LoginShell::Auto), Dialect::Gitea, REGISTERED);
+    let names: Vec<&str> = kit.files.iter().map(|file| file.name).collect();
+    assert_eq!(names, [".runner", "config.yaml"]);
+    assert_eq!(kit.command, "gitea-runner daemon --config config.yaml");
+    assert_eq!((kit.programs, kit.leaves), (vec!["gitea-runner".to_owned()], false));
 }
 
 #[test]

@@ -6,15 +6,22 @@ use bytes::Bytes;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::super::connector::{Enlist, Kit, KitFile, program_of};
+use super::super::windows;
 use super::jobs::SELF_HOSTED;
+use super::versions::SAYS_DEPRECATED;
 use crate::ssh::quote;
 
 /// Where the runner is in a guest, unless it is said.
 const RUN: &str = "/opt/actions-runner/run.sh";
+const RUN_WINDOWS: &str = r"C:\actions-runner\run.cmd";
 const RUN_ONCE: &str = "/opt/actions-runner/run-once.sh";
 /// The runner reads its options from variables of this beginning, too, and takes them out of its
 /// environment; as an argument it could be read in the list of processes.
 const JIT_VARIABLE: &str = "ACTIONS_RUNNER_INPUT_JITCONFIG";
+/// Without it `run.sh` ends at once where the login user is root (actions/runner 2.336.0,
+/// `run-helper.sh.template`): its guests are thrown away.
+const ROOT_VARIABLE: &str = "RUNNER_ALLOW_RUNASROOT";
+
 /// Labels of a runner; GitHub adds none to one that is made by a configuration.
 pub fn labels(wish: Enlist<'_>) -> BTreeSet<String> {
     let mut labels = wish.labels();
@@ -30,10 +37,24 @@ pub fn jit_kit(configuration: &SecretString, command: Option<&str>) -> Kit {
     Kit {
         files: vec![KitFile { name: "jitconfig", content }],
         programs: if command == run { vec![RUN.to_owned()] } else { program_of(command) },
-        command: format!("{JIT_VARIABLE}=\"$(cat jitconfig)\"; export {JIT_VARIABLE}; {command}"),
+        command: format!(
+            "{JIT_VARIABLE}=\"$(cat jitconfig)\"; export {JIT_VARIABLE}; {}; {command}",
+            variables(),
+        ),
         leaves,
         secrets: vec![configuration.clone()],
     }
+}
+
+/// The same for a guest of Windows.
+pub fn jit_kit_of_windows(configuration: &SecretString, command: Option<&str>) -> Kit {
+    let variables = [(JIT_VARIABLE, configuration.expose_secret()), (SAYS_DEPRECATED, "1")];
+    windows::kit((command, RUN_WINDOWS), &variables, Vec::new(), vec![configuration.clone()])
+}
+
+/// What every runner is told by its environment.
+fn variables() -> String {
+    format!("export {SAYS_DEPRECATED}=1 {ROOT_VARIABLE}=1")
 }
 
 /// For servers without just-in-time configurations.
@@ -51,7 +72,7 @@ pub fn token_kit(page: &str, token: &SecretString, wish: Enlist<'_>, command: Op
     Kit {
         files: vec![KitFile { name: "token", content }],
         programs: program_of(command),
-        command: format!("{words}; {command}"),
+        command: format!("{words}; {}; {command}", variables()),
         leaves,
         secrets: vec![token.clone()],
     }
@@ -99,13 +120,38 @@ mod tests {
     }
 
     #[test]
+    fn the_runner_of_windows_has_its_configuration_in_a_file_of_variables() {
+        let kit = jit_kit_of_windows(&"c2VjcmV0".to_owned().into(), None);
+        assert_eq!((kit.command.as_str(), kit.leaves), (RUN_WINDOWS, false));
+        assert_eq!(kit.programs, [RUN_WINDOWS]);
+        let [file] = &kit.files[..] else { panic!("{}", kit.files.len()) };
+        assert_eq!(file.name, "env.json");
+        let said: serde_json::Value = serde_json::from_slice(&file.content).unwrap();
+        let wanted = serde_json::json!({JIT_VARIABLE: "c2VjcmV0", SAYS_DEPRECATED: "1"});
+        assert_eq!(said, wanted);
+        let own = jit_kit_of_windows(&"x".to_owned().into(), Some("call D:\\mine.cmd"));
+        assert_eq!((own.command.as_str(), own.leaves), ("call D:\\mine.cmd", true));
+    }
+
+    // Invariant: a runner that GitHub takes no more ends with a status of its own, and one whose login user is
+    // root runs.
+
+    #[test]
+    fn the_runner_is_told_to_say_that_it_is_too_old_and_that_it_may_be_roots() {
+        let kit = jit_kit(&"c2VjcmV0".to_owned().into(), None);
+        let script = format!("echo \"${SAYS_DEPRECATED} ${ROOT_VARIABLE}\"");
+        assert_eq!(ran(&kit, RUN, &script).0, "1 1\n");
+    }
+
+    #[test]
     fn run_once_has_url_token_labels_and_name_in_their_places() {
         let mut spec = TemplateSpec::bare(TemplateId::new(CloudId::new("c"), "t"), VmId(9000));
         spec.labels = ["x64".to_owned(), "it's".to_owned()].into();
         let (want, name) =
             (Want::Labels(["linux".to_owned()].into()), RunnerName::new("drover-a-b"));
         let address = "10.0.0.9".parse().unwrap();
-        let target = ShellTarget { address, ssh: spec.ssh.clone(), host_keys: Vec::new() };
+        let (ssh, os) = (spec.ssh.clone(), spec.os);
+        let target = ShellTarget { address, ssh, os, host_keys: Vec::new() };
         let wish = Enlist { runner: &name, spec: &spec, want: &want, target: &target };
         let kit = token_kit("https://github.com/o/r", &"AREG".to_owned().into(), wish, None);
         assert_eq!(kit.programs, [RUN_ONCE]);

@@ -14,12 +14,15 @@ mod scale_set;
 mod settings;
 mod tally;
 mod token;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use drover_actors::demand::words::Words;
 use drover_actors::id::RunnerName;
+use drover_actors::os::Os;
 use drover_actors::ports::{Idle, Known, NodeSight, RowSight, SourceSight};
 use futures_util::future::BoxFuture;
 use reqwest::Method;
@@ -31,10 +34,11 @@ use super::connector::{Connector, Ended, Enlist, Kit, Wake, barrier};
 use super::error::DemandError;
 use super::http::Http;
 use super::keepsake::Keepsake;
+use super::proof::Proof;
 use super::rows::Ids;
 use api::{Api, Page};
 use jobs::Reader;
-use kit::{jit_kit, labels, token_kit};
+use kit::{jit_kit, jit_kit_of_windows, labels, token_kit};
 use pace::Purpose;
 use rows::Listed;
 use scale_set::ScaleSet;
@@ -321,7 +325,11 @@ impl GitHub {
                     Some(set) => self.configure_in(set, wish.runner.as_str()).await?,
                     None => self.configure(wish).await?,
                 };
-                Ok(jit_kit(&made, self.command.as_deref()))
+                let command = self.command.as_deref();
+                Ok(match wish.target.os {
+                    Os::Linux => jit_kit(&made, command),
+                    Os::Windows(_) => jit_kit_of_windows(&made, command),
+                })
             }
             Registration::Token => {
                 let token = self.registration_token(Purpose::Act).await;
@@ -374,6 +382,18 @@ impl Connector for GitHub {
             // One that was made before and whose configuration nobody knows any more.
             self.strike_rows(wish.runner).await?;
             self.kit(wish).await
+        })
+    }
+
+    fn too_old<'a>(&'a self, words: &'a Words) -> BoxFuture<'a, Option<String>> {
+        Box::pin(self.outdated(words))
+    }
+
+    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> BoxFuture<'a, Result<(), DemandError>> {
+        Box::pin(async move {
+            found.push(Proof::seen(&self.look_at_all(&Known::new()).await?));
+            self.prove_versions(found).await;
+            Ok(())
         })
     }
 

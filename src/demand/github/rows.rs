@@ -14,6 +14,7 @@ use super::super::rows::{Found, Listing, Row, Seen as Rows};
 use super::api::{PAGE, Page};
 use super::pace::Purpose;
 use super::settings::plain;
+use super::versions::Version;
 use super::{GitHub, Part};
 
 /// A list of so many pages is read at each look.
@@ -35,6 +36,9 @@ pub(super) struct Runner {
     pub name: String,
     pub status: String,
     pub busy: bool,
+    /// The version of its program, once it was connected.
+    #[serde(default)]
+    version: Option<String>,
 }
 
 /// The list of runners as it was read last.
@@ -115,6 +119,13 @@ impl GitHub {
         let Rows { mut rows, gone, whole, numbers } = self.ids.seen(read, known, find).await?;
         rows.retain(|row| RunnerName::parse(&row.name).is_some());
         Ok(Seen { rows, gone, busy: Vec::new(), whole, numbers })
+    }
+
+    /// The versions of the programs of drover's runners.
+    pub(super) async fn versions(&self) -> Result<BTreeSet<Version>, DemandError> {
+        let list = self.api.pages::<Runners>(Purpose::Look, &self.path("runners")).await?;
+        let own = list.rows.iter().filter(|row| RunnerName::parse(&row.name).is_some());
+        Ok(own.filter_map(|row| Version::parse(row.version.as_deref()?)).collect())
     }
 
     fn is_list_due(&self) -> bool {

@@ -13,7 +13,7 @@ use drover_actors::ambient::jittered;
 use drover_actors::ports::JobSight;
 use jiff::Timestamp;
 use reqwest::Method;
-use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderName, HeaderValue};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -33,6 +33,7 @@ use crate::causes::chain;
 const VERSION: &str = "api-version=6.0-preview";
 /// What a long poll accepts (actions/scaleset `session_client.go`, ARC `client.go`).
 const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json; api-version=6.0-preview");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const CAPACITY: HeaderName = HeaderName::from_static("x-scalesetmaxcapacity");
 /// The server holds a poll for less than that.
 const POLL_LIMIT: Duration = Duration::from_secs(90);
@@ -147,7 +148,12 @@ impl ScaleSet {
         login: (HeaderName, HeaderValue),
         body: Option<&Value>,
     ) -> Result<Answer, DemandError> {
-        self.http.call(method, url, body, &[login]).await
+        let mut headers = vec![login];
+        if body.is_none() {
+            // GitHub's own client says so of every call, a body or none (actions/scaleset `client.go`).
+            headers.push((CONTENT_TYPE, JSON));
+        }
+        self.http.call(method, url, body, &headers).await
     }
 
     /// Runners whose job is not told to have begun; their rows are read after this.
@@ -423,11 +429,10 @@ impl GitHub {
         let Some(service) = set.known().service.clone() else {
             return Err(DemandError::Paused("its service is logged in to anew".into()));
         };
-        let login = || bearer(&session.message_queue_access_token);
         if !available.is_empty() {
             let url = service.of(&format!("acquirejobs?{VERSION}"));
-            let body = json!(available);
-            let acquired = set.call((Method::POST, &url), login()?, Some(&body)).await?;
+            let (body, login) = (json!(available), bearer(&session.message_queue_access_token)?);
+            let acquired = set.call((Method::POST, &url), login, Some(&body)).await?;
             if acquired.status == 401 {
                 // It is told again.
                 self.refresh(set, session).await?;
@@ -435,13 +440,27 @@ impl GitHub {
             }
             acquired.ok()?;
         }
-        // Until then it would be told again.
-        let url = session.queue(&format!("/{}", message.id()))?;
-        let acknowledged = set.call((Method::DELETE, url.as_str()), login()?, None).await?;
-        if acknowledged.status != 401 {
-            acknowledged.ok()?;
-        }
+        self.acknowledge(set, session, message.id()).await?;
         Ok(Some(message.id()))
+    }
+
+    /// Removes a message, which would be told again until then.
+    async fn acknowledge(
+        &self,
+        set: &ScaleSet,
+        session: &mut Session,
+        message: i64,
+    ) -> Result<(), DemandError> {
+        let mut again = true;
+        loop {
+            let url = session.queue(&format!("/{message}"))?;
+            let login = bearer(&session.message_queue_access_token)?;
+            let answer = set.call((Method::DELETE, url.as_str()), login, None).await?;
+            if answer.status != 401 || !std::mem::take(&mut again) {
+                return answer.ok().map(drop);
+            }
+            self.refresh(set, session).await?;
+        }
     }
 
     /// Gives a session back, so that the next one need not wait for its end.

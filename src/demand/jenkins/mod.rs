@@ -5,7 +5,8 @@
 //! node takes build after build until it is taken off, which is what drover does as soon as it was
 //! seen with its last.
 //!
-//! Written from Jenkins' source and documentation (2.579); unverified against a server.
+//! Written from Jenkins' source and documentation (2.579). A real Hudson 3.3.2, from which Jenkins was
+//! forked, takes the form of a node and all calls of its life, and builds on it; a Jenkins is untried.
 
 mod client;
 mod node;
@@ -20,7 +21,9 @@ use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use bytes::Bytes;
+use drover_actors::agent::windows::{POWERSHELL, batch_word};
 use drover_actors::id::RunnerName;
+use drover_actors::os::{LoginShell, Os};
 use drover_actors::ports::{Known, RowSight, SourceSight};
 use drover_actors::spec::Mode;
 use futures_util::future::BoxFuture;
@@ -47,6 +50,10 @@ const TOGGLES: usize = 2;
 /// it: the LTS line has it since another version.
 const FROM_XML: (u32, u32) = (2, 539);
 const LEAST: &str = "2.539 or LTS 2.541.1";
+/// The first Jenkins whose `agent.jar` knows `-url` and `-webSocket` (remoting 3176, `Launcher`), and what
+/// people are told of it.
+const WITH_URL: (u32, u32) = (2, 429);
+const LEAST_WITH_URL: &str = "2.429 or LTS 2.440.1";
 /// What a login must be allowed for making nodes.
 const CREATE: &str = "Agent/Create";
 
@@ -282,7 +289,23 @@ impl Jenkins {
         Ok(jar)
     }
 
+    /// What keeps agents from connecting, by the version of Jenkins; none where nothing is known of it.
+    fn outdated(&self) -> Option<String> {
+        let connects = match self.launch {
+            Launch::WebSocket | Launch::InboundTcp => true,
+            Launch::Ssh(_) => false,
+        };
+        let version = self.client.version().filter(|it| connects && is_before(it, WITH_URL))?;
+        Some(format!(
+            "the agent of Jenkins {version} does not know drover's options (`-url`): update Jenkins to \
+             {LEAST_WITH_URL} or later, or set `launch: ssh`"
+        ))
+    }
+
     async fn take_on(&self, wish: Enlist<'_>) -> Result<Kit, DemandError> {
+        if let Some(text) = self.outdated() {
+            return Err(DemandError::Refused(text));
+        }
         // One that was left, of which nobody knows how it stands.
         self.take_off(wish.runner.as_str()).await?;
         let address = wish.target.address.to_string();
@@ -292,13 +315,16 @@ impl Jenkins {
             Launch::WebSocket | Launch::InboundTcp => {
                 let secret = self.secret(node.name).await?;
                 let jar = self.jar().await?;
-                Ok(self.inbound(&node, secret, jar))
+                Ok(self.inbound(wish.target.os, &node, secret, jar))
             }
             // Jenkins starts it; the guest needs Java.
             Launch::Ssh(_) => Ok(Kit {
                 files: Vec::new(),
                 programs: vec![node.java.to_owned()],
-                command: "rm -f pid".into(),
+                command: match wish.target.os {
+                    Os::Linux => "rm -f pid".into(),
+                    Os::Windows(_) => "exit /b 0".into(),
+                },
                 leaves: true,
                 secrets: Vec::new(),
             }),
@@ -333,15 +359,24 @@ impl Jenkins {
             let text = "the guest's host key is not known: Jenkins could not tell it from another";
             return Err(DemandError::Setup(text.into()));
         };
-        Ok(Way::Ssh { host: address, port: wish.target.ssh.port, credential, host_key })
+        let around = match wish.target.os {
+            Os::Windows(LoginShell::Powershell) => POWERSHELL,
+            Os::Linux | Os::Windows(LoginShell::Auto | LoginShell::Cmd) => ("", ""),
+        };
+        let port = wish.target.ssh.port;
+        Ok(Way::Ssh { host: address, port, credential, host_key, around })
     }
 
-    fn inbound(&self, node: &Node<'_>, secret: String, jar: Bytes) -> Kit {
+    fn inbound(&self, os: Os, node: &Node<'_>, secret: String, jar: Bytes) -> Kit {
+        let (exec, quote): (&str, fn(&str) -> String) = match os {
+            Os::Linux => ("exec ", quote),
+            Os::Windows(_) => ("", batch_word),
+        };
         let way = if self.launch == Launch::WebSocket { " -webSocket" } else { "" };
         let options = node.options.trim();
         let options = if options.is_empty() { String::new() } else { format!(" {options}") };
         let command = format!(
-            "exec {}{options} -jar agent.jar -url {} -secret @secret -name {}{way} -noReconnect \
+            "{exec}{}{options} -jar agent.jar -url {} -secret @secret -name {}{way} -noReconnect \
              -workDir {}",
             quote(node.java),
             quote(self.client.base()),
@@ -396,9 +431,14 @@ impl Jenkins {
 
 /// Whether a version makes nodes by its form alone.
 fn is_older(version: &str) -> bool {
+    is_before(version, FROM_XML)
+}
+
+/// Whether a version is before another; one that is no version is before none.
+fn is_before(version: &str, first: (u32, u32)) -> bool {
     let mut numbers = version.split(['.', '-']).map(str::parse::<u32>);
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return false };
-    (major, minor) < FROM_XML
+    (major, minor) < first
 }
 
 impl Connector for Jenkins {
@@ -434,7 +474,8 @@ impl Connector for Jenkins {
         Box::pin(async move {
             let lacks = || format!("the login may make no nodes: it needs `{CREATE}`");
             match self.may_make().await? {
-                Some(may) => Ok((!may).then(lacks)),
+                Some(true) => Ok(self.outdated()),
+                Some(false) => Ok(Some(lacks())),
                 None => {
                     Err(DemandError::Refused("whether the login may make nodes is not told".into()))
                 }

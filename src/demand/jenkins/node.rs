@@ -32,6 +32,8 @@ pub enum Way<'a> {
         credential: &'a str,
         /// The guest's host key, as algorithm and base64.
         host_key: (&'a str, &'a str),
+        /// What stands before and behind the command that starts the agent; blank for nothing.
+        around: (&'a str, &'a str),
     },
 }
 
@@ -114,6 +116,18 @@ fn escaped(text: &str) -> String {
     out
 }
 
+/// What Jenkins puts around the command that starts an agent, as XML.
+fn wrapped((before, behind): (&str, &str)) -> String {
+    if before.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<prefixStartSlaveCmd>{}</prefixStartSlaveCmd><suffixStartSlaveCmd>{}</suffixStartSlaveCmd>",
+        escaped(before),
+        escaped(behind),
+    )
+}
+
 impl Node<'_> {
     fn mode(&self) -> &'static str {
         match self.mode {
@@ -134,7 +148,7 @@ impl Node<'_> {
                 "<launcher class=\"hudson.slaves.JNLPLauncher\"><webSocket>{websocket}</webSocket>\
                  </launcher>"
             ),
-            Way::Ssh { host, port, credential, host_key: (algorithm, key) } => format!(
+            Way::Ssh { host, port, credential, host_key: (algorithm, key), around } => format!(
                 "<launcher class=\"hudson.plugins.sshslaves.SSHLauncher\"><host>{}</host>\
                  <port>{port}</port><credentialsId>{}</credentialsId><jvmOptions>{}</jvmOptions>\
                  <javaPath>{}</javaPath><launchTimeoutSeconds>60</launchTimeoutSeconds>\
@@ -142,13 +156,14 @@ impl Node<'_> {
                  <sshHostKeyVerificationStrategy class=\"hudson.plugins.sshslaves.verifiers.\
                  ManuallyProvidedKeyVerificationStrategy\"><key><algorithm>{}</algorithm>\
                  <key>{}</key></key></sshHostKeyVerificationStrategy><tcpNoDelay>true</tcpNoDelay>\
-                 </launcher>",
+                 {}</launcher>",
                 escaped(host),
                 escaped(credential),
                 escaped(self.options),
                 escaped(self.java),
                 escaped(algorithm),
                 escaped(key),
+                wrapped(around),
             ),
         };
         format!(
@@ -169,11 +184,11 @@ impl Node<'_> {
     /// For `POST /computer/doCreateItem`, which controllers know that do not know the other.
     pub fn form(&self) -> String {
         const DUMB: &str = "hudson.slaves.DumbSlave$DescriptorImpl";
-        let launcher = match self.way {
+        let mut launcher = match self.way {
             Way::Inbound { websocket } => {
                 json!({ "stapler-class": "hudson.slaves.JNLPLauncher", "webSocket": websocket })
             }
-            Way::Ssh { host, port, credential, host_key: (algorithm, key) } => json!({
+            Way::Ssh { host, port, credential, host_key: (algorithm, key), .. } => json!({
                 "stapler-class": "hudson.plugins.sshslaves.SSHLauncher",
                 "host": host,
                 "port": port,
@@ -187,6 +202,12 @@ impl Node<'_> {
                 },
             }),
         };
+        if let Way::Ssh { around: (before, behind), .. } = self.way
+            && !before.is_empty()
+        {
+            launcher["prefixStartSlaveCmd"] = before.into();
+            launcher["suffixStartSlaveCmd"] = behind.into();
+        }
         let settings = json!({
             "name": self.name,
             "nodeDescription": self.description,

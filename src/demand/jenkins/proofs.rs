@@ -3,7 +3,7 @@
 use drover_actors::ports::SourceSight;
 
 use super::sight::{Computer, Memory, NODES, Nodes, QUEUE, Queue};
-use super::{CREATE, Jenkins, LEAST, SIGN, is_older};
+use super::{CREATE, Jenkins, LEAST, LEAST_WITH_URL, Launch, SIGN, WITH_URL, is_before, is_older};
 use crate::demand::error::DemandError;
 use crate::demand::proof::Proof;
 
@@ -14,7 +14,7 @@ const UNTRIED: &str = "removing nodes, reading their secrets and taking them off
 impl Jenkins {
     pub(super) async fn proofs(&self, found: &mut Vec<Proof>) -> Result<(), DemandError> {
         let nodes: Nodes = self.client.read(NODES).await?;
-        found.push(version(self.client.version().as_deref()));
+        found.push(version(self.client.version().as_deref(), &self.launch));
         found.push(Proof::ok("login", "is accepted"));
         let about = "making nodes";
         found.push(match self.may_make().await? {
@@ -46,9 +46,18 @@ impl Jenkins {
 }
 
 /// What its version is good for.
-fn version(told: Option<&str>) -> Proof {
+pub(super) fn version(told: Option<&str>, launch: &Launch) -> Proof {
     let about = "version";
+    let connects = match launch {
+        Launch::WebSocket | Launch::InboundTcp => true,
+        Launch::Ssh(_) => false,
+    };
     match told {
+        Some(told) if connects && is_before(told, WITH_URL) => Proof::fail(
+            about,
+            format!("the agent of Jenkins {told} does not know drover's options (`-url`)"),
+            format!("update Jenkins to {LEAST_WITH_URL} or later, or set `launch: ssh`"),
+        ),
         Some(told) if is_older(told) => Proof::warn(
             about,
             format!("Jenkins {told} does not make nodes from XML: drover sends it its own form"),

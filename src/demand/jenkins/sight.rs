@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_actors::demand::report::UnreadJob;
 use drover_actors::id::RunnerName;
 use drover_actors::ports::{Idle, JobSight, NodeSight, RowSight, Shut};
 use drover_actors::record::Want;
@@ -63,6 +64,8 @@ pub struct Computer {
 struct Cause {
     #[serde(rename = "_class", default)]
     class: String,
+    #[serde(default)]
+    description: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -166,7 +169,9 @@ impl Computer {
         let first =
             self.executors.iter().find_map(|it| it.current_executable.as_ref()?.url.clone());
         let reason = self.offline_cause_reason.as_ref().filter(|reason| !reason.trim().is_empty());
-        let reason = reason.map(|reason| plain(reason));
+        // Hudson has the reason in the cause alone.
+        let cause = || self.offline_cause.as_ref()?.description.as_ref();
+        let reason = reason.or_else(cause).map(|reason| plain(reason));
         let shut = self.shut(reason.as_ref());
         Some(RowSight {
             runner: RunnerName::new(&self.display_name),
@@ -221,7 +226,7 @@ pub struct Waiting {
     /// Builds that wait for a node and nothing else.
     pub jobs: Vec<JobSight>,
     /// Those of which it is not told what they want.
-    pub unread: usize,
+    pub unread: Vec<UnreadJob>,
     /// Whether Jenkins names no label because it has no node.
     pub nameless: bool,
 }
@@ -249,7 +254,7 @@ impl Memory {
                     kept.insert(item.id, want.clone());
                     waiting.jobs.push(item.sight(want));
                 }
-                None => waiting.unread += 1,
+                None => waiting.unread.push(item.shown()),
             }
         }
         self.0 = kept;
@@ -289,13 +294,18 @@ impl Item {
     }
 
     fn sight(self, want: Want) -> JobSight {
+        let UnreadJob { id, name, since } = self.shown();
+        JobSight { id, name, want, since }
+    }
+
+    /// What is shown of it whatever it wants.
+    fn shown(self) -> UnreadJob {
         let Task { name, full_display_name, url, .. } = self.task;
         let name = full_display_name.or(name).or(url).filter(|name| !name.is_empty());
         let since = self.buildable_start_milliseconds.filter(|since| *since > 0);
-        JobSight {
+        UnreadJob {
             id: self.id.to_string(),
             name: name.map_or_else(|| format!("item {}", self.id), |name| plain(&name)),
-            want,
             since: WallTime(since.unwrap_or(self.in_queue_since)),
         }
     }

@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 
 use drover_actors::id::{RunnerName, TemplateId};
 use drover_actors::labels::LabelExpression;
+use drover_actors::os::{LoginShell, Os};
 use drover_actors::ports::{ShellTarget, Shut};
 use drover_actors::record::Want;
-use drover_actors::spec::TemplateSpec;
+use drover_actors::spec::{JavaSpec, TemplateSpec};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::demand::Route;
+use crate::doctor::Mark;
 use crate::pve::Tls;
 
 const NAME: &str = "drover-7k2m9qxw-4f8z1c3px9t2vkab";
@@ -43,16 +45,17 @@ fn spec() -> TemplateSpec {
 
 fn target() -> ShellTarget {
     let host_keys = vec!["ssh-ed25519 AAAAC3Nz".to_owned()];
-    ShellTarget { address: "10.0.0.9".parse().unwrap(), ssh: spec().ssh, host_keys }
+    ShellTarget { address: "10.0.0.9".parse().unwrap(), ssh: spec().ssh, os: Os::Linux, host_keys }
 }
 
 /// The node and the kit of a wish, as `take_on` makes them.
 fn made(launch: Launch, spec: &TemplateSpec, want: &Want) -> (String, String, Kit) {
-    let (jenkins, runner, target) = (jenkins(launch), RunnerName::new(NAME), target());
+    let (jenkins, runner) = (jenkins(launch), RunnerName::new(NAME));
+    let target = ShellTarget { os: spec.os, ..target() };
     let wish = Enlist { runner: &runner, spec, want, target: &target };
     let address = target.address.to_string();
     let node = jenkins.node(wish, &address).unwrap();
-    let kit = jenkins.inbound(&node, "ab".repeat(32), Bytes::from_static(b"PK"));
+    let kit = jenkins.inbound(spec.os, &node, "ab".repeat(32), Bytes::from_static(b"PK"));
     (node.xml(), node.form(), kit)
 }
 
@@ -86,6 +89,32 @@ fn jenkins_own_ssh_launcher_pins_the_key_that_drover_knows() {
     let (xml, _, kit) = made(Launch::InboundTcp, &spec(), &set("linux"));
     assert!(xml.contains("<webSocket>false</webSocket>"));
     assert!(!kit.command.contains("-webSocket"));
+}
+
+// Invariant: an agent of Windows is started by a line of `cmd.exe`, whatever its login shell is.
+
+#[test]
+fn an_agent_of_windows_is_started_by_a_line_of_cmd() {
+    let windows = |shell| TemplateSpec {
+        os: Os::Windows(shell),
+        remote_fs: r"C:\my agents\ci".into(),
+        java: JavaSpec { path: r"C:\Java\bin\java.exe".into(), ..spec().java },
+        ..spec()
+    };
+    let (.., kit) = made(Launch::WebSocket, &windows(LoginShell::Auto), &set("linux"));
+    assert_eq!(
+        kit.command,
+        "C:\\Java\\bin\\java.exe -Xmx512m -Dcolour=\"dark & <blue>\" -jar agent.jar -url \
+         https://ci.lan/jenkins/ -secret @secret -name drover-7k2m9qxw-4f8z1c3px9t2vkab -webSocket \
+         -noReconnect -workDir \"C:\\my agents\\ci\""
+    );
+    let ssh = |shell| made(Launch::Ssh("agents".into()), &windows(shell), &set("linux"));
+    let (xml, form, _) = ssh(LoginShell::Powershell);
+    let around = "<prefixStartSlaveCmd>cmd /c &apos;</prefixStartSlaveCmd>\
+                  <suffixStartSlaveCmd>&apos;</suffixStartSlaveCmd></launcher>";
+    assert!(xml.contains(around), "{xml}");
+    assert!(form.contains("prefixStartSlaveCmd%22%3A%22cmd%20%2Fc%20%27%22"), "{form}");
+    assert!(!ssh(LoginShell::Cmd).0.contains("StartSlaveCmd"));
 }
 
 #[test]
@@ -129,7 +158,7 @@ fn read(memory: &mut Memory, nodes: &Nodes, items: &[Value]) -> (Vec<Want>, usiz
     let queue = serde_json::from_value(json!({ "items": items })).unwrap();
     let waiting = memory.read(queue, nodes);
     let wants = waiting.jobs.into_iter().map(|job| job.want).collect();
-    (wants, waiting.unread, waiting.nameless)
+    (wants, waiting.unread.len(), waiting.nameless)
 }
 
 #[test]
@@ -197,6 +226,9 @@ fn nodes_of_others_are_no_labels_and_jobs_that_tell_their_label_are_believed() {
 fn without_a_node_jenkins_names_no_label_and_with_one_it_means_builds_without() {
     let plain = [item(1, "Waiting for next available executor")];
     assert_eq!(read(&mut Memory::default(), &nodes(&[]), &plain), (vec![], 1, true));
+    let queue = serde_json::from_value(json!({ "items": plain })).unwrap();
+    let unread = Memory::default().read(queue, &nodes(&[])).unread.remove(0);
+    assert_eq!((unread.id.as_str(), unread.name.as_str(), unread.since.0), ("1", "app", 5));
     let sign = nodes(&[computer(SIGN, json!({"offline": true}))]);
     assert_eq!(read(&mut Memory::default(), &sign, &plain), (vec![set("")], 0, false));
 }
@@ -223,6 +255,9 @@ fn rows_are_drovers_nodes_and_say_who_took_them_off() {
     let own = off(&format!("Disconnected by drover : {QUIET}"), user);
     assert!(own.online && own.node.shut == Shut::Quiet);
     assert_eq!(off("Disconnected by ann : disk", user).node.shut, Shut::Person);
+    let cause = json!({ "description": format!("Disconnected by drover : {QUIET}") });
+    let hudsons = row(json!({"offline": true, "temporarilyOffline": true, "offlineCause": cause}));
+    assert_eq!(hudsons.node.shut, Shut::Quiet);
     let full =
         off("Disk space is too low", "hudson.node_monitors.DiskSpaceMonitorDescriptor$DiskSpace");
     assert_eq!(full.node.shut, Shut::Unfit("Disk space is too low".into()));
@@ -237,6 +272,20 @@ fn a_version_that_makes_nodes_by_its_form_alone_is_told_from_all_others() {
     let versions = ["2.538", "2.528.3", "1.651", "2.539", "2.541.1", "2.579", "3.0", "2", "dev"];
     let older = versions.map(is_older);
     assert_eq!(older, [true, true, true, false, false, false, false, false, false]);
+}
+
+#[test]
+fn an_agent_that_does_not_know_drovers_options_is_told_where_agents_connect() {
+    let mark = |version, launch: &Launch| proofs::version(Some(version), launch).mark;
+    for version in ["2.426.3", "2.428"] {
+        assert_eq!(mark(version, &Launch::WebSocket), Mark::Fail);
+        assert_eq!(mark(version, &Launch::InboundTcp), Mark::Fail);
+        assert_eq!(mark(version, &Launch::Ssh("agents".into())), Mark::Warn);
+    }
+    for version in ["2.429", "2.440.1"] {
+        assert_eq!(mark(version, &Launch::WebSocket), Mark::Warn);
+    }
+    assert_eq!(mark("2.541.1", &Launch::WebSocket), Mark::Ok);
 }
 
 #[test]

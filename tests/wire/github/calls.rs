@@ -50,7 +50,8 @@ async fn enlist(connector: &dyn Connector, name: &str) -> Result<String, String>
     let want = Want::Labels(["linux".to_owned()].into());
     let runner = RunnerName::new(name);
     let address = "127.0.0.1".parse().unwrap();
-    let target = ShellTarget { address, ssh: spec.ssh.clone(), host_keys: Vec::new() };
+    let (ssh, os) = (spec.ssh.clone(), spec.os);
+    let target = ShellTarget { address, ssh, os, host_keys: Vec::new() };
     let wish = Enlist { runner: &runner, spec: &spec, want: &want, target: &target };
     let kit = connector.enlist(wish).await.map_err(|error| error.to_string())?;
     assert!(

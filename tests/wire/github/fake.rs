@@ -1,4 +1,6 @@
 //! A fake GitHub: the REST API as its schemas have it, and a runners' protocol of its own beside it.
+//! What runners are configured with has the form that actions/runner 2.336.0 reads, at 258d6c857db3
+//! (`Runner.cs` of its listener, `ConfigurationStore.cs`, `CredentialData.cs`).
 //!
 //! Every answer, every body it is sent and every query is held against the schemas. What they lack is
 //! listed in `LACKING` and unverified: enterprises, lists of repositories, App installations, rate
@@ -29,6 +31,10 @@ const LACKING: [&str; 6] = [
 
 pub const TOKEN: &str = "ghp_test";
 
+/// Versions that were released, and when.
+const RELEASED: [(&str, &str); 3] =
+    [("2.336.0", "2026-08-01"), ("2.334.0", "2026-05-20"), ("2.331.0", "2026-01-14")];
+
 /// A job of a workflow.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -52,6 +58,8 @@ pub struct Runner {
     pub name: String,
     pub labels: Vec<String>,
     pub online: bool,
+    /// Its program's version, once it was connected.
+    pub version: Option<String>,
     pub group: u64,
     /// What it logs in with, by this fake's own protocol.
     session: String,
@@ -92,6 +100,10 @@ pub struct State {
     pub scale: Scale,
     /// Groups that runners were made in.
     pub groups: Vec<u64>,
+    /// Versions of runners that are given no job any more.
+    pub deprecated: BTreeSet<String>,
+    /// Versions of the runner's program that were released, and when; none where nobody says.
+    pub released: Vec<(&'static str, &'static str)>,
     next: u64,
 }
 
@@ -107,6 +119,7 @@ impl GitHub {
         let state = Arc::new(Mutex::new(State {
             tokens: [TOKEN.to_owned()].into(),
             page_size: 100,
+            released: RELEASED.to_vec(),
             next: 1,
             ..State::default()
         }));
@@ -215,6 +228,7 @@ impl State {
             name: name.to_owned(),
             labels,
             online: false,
+            version: None,
             group,
             session: format!("session-{id}"),
         };
@@ -222,10 +236,17 @@ impl State {
         runner
     }
 
-    /// All that a guest needs to be this runner, as the fake's own runner reads it.
+    /// All that a guest needs to be this runner: files by their names.
     pub fn configuration(&self, runner: &Runner) -> String {
-        let config = json!({ "url": self.scale.url, "session": runner.session });
-        STANDARD.encode(config.to_string())
+        let (url, own) = (&self.scale.url, json!({ "clientId": runner.session }));
+        let settings = json!({
+            "AgentId": runner.id, "AgentName": runner.name, "PoolId": 1, "PoolName": "Default",
+            "ServerUrl": url, "ServerUrlV2": url, "GitHubUrl": url, "WorkFolder": "_work",
+            "UseV2Flow": true, "DisableUpdate": true, "Ephemeral": true,
+        });
+        let login = json!({ "Scheme": "OAuth", "Data": own });
+        let [settings, login] = [settings, login].map(|file| STANDARD.encode(file.to_string()));
+        STANDARD.encode(json!({ ".runner": settings, ".credentials": login }).to_string())
     }
 
     /// Tokens of installations are taken back.
@@ -250,7 +271,7 @@ fn row(runner: &Runner, busy: bool) -> Value {
     json!({
         "id": runner.id, "name": runner.name, "os": "linux", "busy": busy, "ephemeral": true,
         "status": if runner.online { "online" } else { "offline" },
-        "runner_group_id": runner.group,
+        "runner_group_id": runner.group, "version": runner.version,
         "labels": runner.labels.iter().map(label).collect::<Vec<_>>(),
     })
 }
@@ -278,6 +299,16 @@ fn run_of(id: u64, status: &str) -> Value {
         "repository": {}, "jobs_url": "u", "logs_url": "u", "check_suite_url": "u",
         "cancel_url": "u", "rerun_url": "u", "artifacts_url": "u", "workflow_url": "u",
         "pull_requests": [],
+    })
+}
+
+fn release(version: &str, day: &str) -> Value {
+    json!({
+        "url": "u", "html_url": "u", "assets_url": "u", "upload_url": "u", "tarball_url": null,
+        "zipball_url": null, "id": 1, "node_id": "n", "tag_name": format!("v{version}"),
+        "target_commitish": "main", "name": null, "draft": false, "prerelease": false,
+        "created_at": format!("{day}T09:00:00Z"), "published_at": format!("{day}T10:00:00Z"),
+        "author": {}, "assets": [],
     })
 }
 
@@ -446,6 +477,17 @@ fn rest(state: &mut State, request: &Request, path: &str, repository: &str) -> (
             };
             let all = vec![group(1, "Default"), group(7, "Machines")];
             (200, page(state, request, "runner_groups", all))
+        }
+        "GET /releases" if repository == "actions/runner" && !state.released.is_empty() => {
+            let all = state.released.iter().map(|(version, day)| release(version, day)).collect();
+            (200, page(state, request, "", all))
+        }
+        "GET /actions/runners/downloads" => {
+            let file = |os: &str, end: &str| {
+                let filename = format!("actions-runner-{os}-x64-2.336.0.{end}");
+                json!({ "os": os, "architecture": "x64", "download_url": "u", "filename": filename })
+            };
+            (200, json!([file("linux", "tar.gz"), file("win", "zip")]))
         }
         "GET /repos" => {
             let all = state.repositories.iter().map(|name| json!({ "full_name": name })).collect();

@@ -64,12 +64,13 @@ impl Shapes {
 impl Line {
     fn of(path: &str, optional: bool, types: &str) -> Self {
         let path = path.replace("[]", ".[]");
+        let path = path.trim_start_matches('.');
         let (types, words) = types.split_once(" (").unwrap_or((types, ""));
         let split =
             |text: &str, mark: char| text.split(mark).map(str::to_owned).collect::<Vec<_>>();
         let words = words.trim_end_matches(')');
         Self {
-            path: split(&path, '.'),
+            path: split(path, '.'),
             optional,
             types: split(types, '|'),
             words: if words.is_empty() { Vec::new() } else { split(words, ' ') },

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use super::fake::{Node, PATH, Shared, State};
-use super::launch;
+use super::{launch, tree, xml};
 
 pub const TOKEN: &str = "11aa22bb33cc";
 pub const PASSWORD: &str = "a password";
@@ -121,7 +121,7 @@ pub fn serve(shared: &Arc<Shared>, link: TcpStream) {
     }
     if let Some(answer) = answer(shared, &request) {
         // Whoever asked may be gone.
-        let version = if shared.state().old { "2.528.3" } else { "2.579" };
+        let version = shared.state().version();
         let _ = (&link).write_all(&answer.with("X-Jenkins", version).bytes());
     }
 }
@@ -160,11 +160,14 @@ fn answer(shared: &Arc<Shared>, request: &Request) -> Option<Answer> {
             let session = format!("{SESSION}; Path=/jenkins; Secure; HttpOnly");
             Some(Answer::json(&crumb).with("Set-Cookie", &session))
         }
-        ("GET", ["computer", "api", "json"]) => Some(Answer::json(&shared.state().nodes_json())),
+        ("GET", ["computer", "api", "json"]) => Some(told(request, shared.state().nodes_json())),
         ("GET", ["queue", "api", "json"]) => {
-            Some(Answer::json(&shared.state().queue_json(english)))
+            Some(told(request, shared.state().queue_json(english)))
         }
-        ("GET", ["computer", name, "api", "json"]) => Some(shared.state().node_answer(name)),
+        ("GET", ["computer", name, "api", "json"]) => {
+            let node = shared.state().node_named(name);
+            Some(node.map_or_else(|| Answer::page(404, "Not Found"), |node| told(request, node)))
+        }
         ("GET", ["computer", name, "jenkins-agent.jnlp"]) => {
             let state = shared.state();
             let old = state.old || !state.nodes.contains_key(*name);
@@ -190,6 +193,10 @@ fn answer(shared: &Arc<Shared>, request: &Request) -> Option<Answer> {
             if !known {
                 return Some(Answer::page(404, "Not Found"));
             }
+            let faults = xml::faults(&request.body);
+            if !faults.is_empty() {
+                return Some(Answer::page(500, &faults.join("; ")));
+            }
             create(shared, name, &request.body)
         }
         ("POST", ["computer", "doCreateItem"]) if formless => {
@@ -197,8 +204,12 @@ fn answer(shared: &Arc<Shared>, request: &Request) -> Option<Answer> {
         }
         ("POST", ["computer", "doCreateItem"]) => {
             let form = pairs(&request.body);
-            let settings: Value = serde_json::from_str(form.get("json")?).ok()?;
-            let made = create(shared, form.get("name")?, &launch::xml_of(&settings))?;
+            let is_form = request.header("content-type") == "application/x-www-form-urlencoded";
+            let Some(xml) = launch::xml_of(&form).filter(|_| is_form) else {
+                let text = "Failed to instantiate class hudson.slaves.DumbSlave";
+                return Some(Answer::page(500, text));
+            };
+            let made = create(shared, form.get("name")?, &xml)?;
             let done = made.status == 200;
             Some(if done { Answer::page(302, "").with("Location", "../") } else { made })
         }
@@ -236,7 +247,7 @@ fn jnlp(name: &str) -> Answer {
 fn create(shared: &Arc<Shared>, name: &str, xml: &str) -> Option<Answer> {
     let made = shared.change(|state| {
         if state.nodes.contains_key(name) {
-            return Err(Answer::page(400, &format!("A node called ‘{name}’ already exists")));
+            return Err(Answer::page(400, &format!("Error: Node '{name}' already exists")));
         }
         assert_eq!(launch::part(xml, "name"), name);
         let labels = launch::part(xml, "label");
@@ -267,10 +278,15 @@ fn create(shared: &Arc<Shared>, name: &str, xml: &str) -> Option<Answer> {
     Some(Answer::new(200, "text/plain", ""))
 }
 
+/// What is asked for of an answer.
+fn told(request: &Request, value: Value) -> Answer {
+    let asked = request.query.get("tree").map_or("", String::as_str);
+    let told = tree::pruned(value, asked);
+    told.map_or_else(|| Answer::page(400, "Error: tree"), |told| Answer::json(&told))
+}
+
 impl State {
-    fn node_answer(&self, name: &str) -> Answer {
-        let node = self.nodes.get(name);
-        let shown = node.map(|node| Answer::json(&self.node_json(name, node)));
-        shown.unwrap_or_else(|| Answer::page(404, "Not Found"))
+    fn node_named(&self, name: &str) -> Option<Value> {
+        self.nodes.get(name).map(|node| self.node_json(name, node))
     }
 }

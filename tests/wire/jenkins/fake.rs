@@ -1,7 +1,8 @@
 //! A Jenkins of the tests' own, over real HTTP on loopback: its queue with the words of Jenkins' own
 //! source, nodes, crumbs, pages while it starts, and both ways to launch agents.
 //!
-//! What it knows of Jenkins is from its source and documentation; no real one can be had here.
+//! What it knows of Jenkins is from its source (2.579 at ff9430ee1dc6) and documentation, and of the form of older ones
+//! from a real Hudson 3.3.2 (`crate::hudson`), from which Jenkins was forked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -72,6 +73,8 @@ pub struct State {
     pub starts: bool,
     /// Whether nodes can be made by form alone, as on older controllers.
     pub old: bool,
+    /// Whether it is so old that its agent does not know how drover has it connect.
+    pub ancient: bool,
     /// Whether it refuses its form, too, as one does that is older still.
     pub formless: bool,
     /// Whether the login may make no nodes.
@@ -262,6 +265,14 @@ impl Drop for Fake {
 }
 
 impl State {
+    pub fn version(&self) -> &'static str {
+        match (self.ancient, self.old) {
+            (true, _) => "2.426.3",
+            (false, true) => "2.528.3",
+            (false, false) => "2.579",
+        }
+    }
+
     fn shown(&self) -> String {
         let nodes: Vec<String> = self.nodes.iter().map(|(name, node)| node.shown(name)).collect();
         format!("nodes {nodes:?}, queue {:?}, builds {:?}", self.queue, self.builds)

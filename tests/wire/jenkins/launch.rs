@@ -1,14 +1,46 @@
 //! How agents come to the tests' Jenkins: they connect, or it logs in to them.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::door::{self, Request};
 use super::fake::Shared;
+
+const DUMB: &str = "hudson.slaves.DumbSlave$DescriptorImpl";
+const ALWAYS: &str = "hudson.slaves.RetentionStrategy$Always";
+const INBOUND: &str = "hudson.slaves.JNLPLauncher";
+const SSH: &str = "hudson.plugins.sshslaves.SSHLauncher";
+const MANUAL: &str = "hudson.plugins.sshslaves.verifiers.ManuallyProvidedKeyVerificationStrategy";
+/// The keys of a node's form.
+const FORM: [&str; 10] = [
+    "name",
+    "nodeDescription",
+    "numExecutors",
+    "remoteFS",
+    "labelString",
+    "mode",
+    "type",
+    "retentionStrategy",
+    "nodeProperties",
+    "launcher",
+];
+/// The keys of the SSH launcher in it.
+const SSH_FORM: [&str; 7] = [
+    "stapler-class",
+    "host",
+    "port",
+    "credentialsId",
+    "jvmOptions",
+    "javaPath",
+    "sshHostKeyVerificationStrategy",
+];
+/// What the launcher may have beside them, both or none.
+const WRAP: [&str; 2] = ["prefixStartSlaveCmd", "suffixStartSlaveCmd"];
 
 /// The connection of an agent, which ends with the node.
 struct Link(TcpStream);
@@ -39,18 +71,84 @@ pub fn part(xml: &str, name: &str) -> String {
     plain.replace("&apos;", "'").replace("&amp;", "&")
 }
 
-/// The XML of a node that was made by form.
-pub fn xml_of(settings: &Value) -> String {
-    let text = |name: &str| settings[name].as_str().unwrap_or_default().replace('&', "&amp;");
-    format!(
-        "<slave><name>{}</name><description>{}</description><numExecutors>{}</numExecutors>\
-         <mode>{}</mode><label>{}</label></slave>",
-        text("name"),
-        text("nodeDescription"),
-        text("numExecutors"),
-        text("mode"),
-        text("labelString"),
-    )
+/// Text within XML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// Whether an object has these keys and no other.
+fn has(object: &Value, keys: &[&str]) -> bool {
+    object
+        .as_object()
+        .is_some_and(|all| all.len() == keys.len() && keys.iter().all(|key| all.contains_key(*key)))
+}
+
+/// The XML of a node that is made by form; none for a form that is answered with 500.
+///
+/// Keys, types and classes are those that a Hudson 3.3.2 takes (`crate::hudson`); a key that nobody would
+/// read is refused as well. Of the SSH launcher they are those of the constructors of ssh-slaves 3.
+pub fn xml_of(form: &BTreeMap<String, String>) -> Option<String> {
+    let settings: Value = serde_json::from_str(form.get("json")?).ok()?;
+    let executors: u32 = settings["numExecutors"].as_str()?.parse().ok()?;
+    let is_sound = has(&settings, &FORM)
+        && form.get("type").map(String::as_str) == Some(DUMB)
+        && settings["type"] == DUMB
+        && form.get("name").map(String::as_str) == settings["name"].as_str()
+        && executors > 0
+        && matches!(settings["mode"].as_str(), Some("NORMAL" | "EXCLUSIVE"))
+        && settings["retentionStrategy"] == json!({ "stapler-class": ALWAYS })
+        && settings["nodeProperties"] == json!({ "stapler-class-bag": "true" });
+    if !is_sound {
+        return None;
+    }
+    let text = |key: &str| settings[key].as_str().map(escaped);
+    Some(format!(
+        "<slave><name>{}</name><description>{}</description><remoteFS>{}</remoteFS>\
+         <numExecutors>{executors}</numExecutors><mode>{}</mode>{}<label>{}</label></slave>",
+        text("name")?,
+        text("nodeDescription")?,
+        text("remoteFS")?,
+        text("mode")?,
+        launcher_of(&settings["launcher"])?,
+        text("labelString")?,
+    ))
+}
+
+/// The XML of a launcher that is known.
+fn launcher_of(launcher: &Value) -> Option<String> {
+    let class = launcher["stapler-class"].as_str()?;
+    if class == INBOUND && has(launcher, &["stapler-class", "webSocket"]) {
+        let by_socket = launcher["webSocket"].as_bool()?;
+        return Some(format!(
+            "<launcher class=\"{INBOUND}\"><webSocket>{by_socket}</webSocket></launcher>"
+        ));
+    }
+    let strategy = &launcher["sshHostKeyVerificationStrategy"];
+    let is_wrapped = has(launcher, &[&SSH_FORM[..], &WRAP[..]].concat());
+    let is_known = class == SSH
+        && (is_wrapped || has(launcher, &SSH_FORM))
+        && has(strategy, &["stapler-class", "key"])
+        && strategy["stapler-class"] == MANUAL;
+    if !is_known {
+        return None;
+    }
+    let text = |key: &str| launcher[key].as_str().map(escaped);
+    let (algorithm, key) = strategy["key"].as_str()?.split_once(' ')?;
+    let mut around = String::new();
+    for name in WRAP.iter().filter(|_| is_wrapped) {
+        around += &format!("<{name}>{}</{name}>", text(name)?);
+    }
+    Some(format!(
+        "<launcher class=\"{SSH}\"><host>{}</host><port>{}</port>\
+         <credentialsId>{}</credentialsId><jvmOptions>{}</jvmOptions><javaPath>{}</javaPath>\
+         <sshHostKeyVerificationStrategy class=\"{MANUAL}\"><key><algorithm>{algorithm}</algorithm>\
+         <key>{key}</key></key></sshHostKeyVerificationStrategy>{around}</launcher>",
+        text("host")?,
+        launcher["port"].as_u64()?,
+        text("credentialsId")?,
+        text("jvmOptions")?,
+        text("javaPath")?,
+    ))
 }
 
 /// Whoever says a node's name and secret is its agent.

@@ -4,6 +4,9 @@ mod door;
 mod fake;
 mod launch;
 mod signs;
+mod tree;
+mod windows;
+mod xml;
 
 use std::time::Instant;
 
@@ -150,6 +153,37 @@ fn jenkins_starts_agents_itself_by_ssh_where_that_is_wanted() {
     }
     events.until("agentGone", |_| true);
     scene.is_over();
+}
+
+#[test]
+fn jenkins_starts_agents_itself_by_ssh_also_where_nodes_are_made_by_form() {
+    let keys = "launch: ssh, launchCredentialsId: agents-of-drover";
+    let scene = scene("    jvmOptions: -Xmx64m\n", keys, TOKEN);
+    scene.jenkins.change(|state| state.old = true);
+    let (_service, mut events) = scene.start();
+    scene.jenkins.queue("a", "linux", "wait");
+    let node = scene.jenkins.running("a");
+    let words = scene.jenkins.wait("its start", |state| state.hellos.get(&node).cloned());
+    assert_eq!(words[0], "-Xmx64m");
+    scene.jenkins.looked();
+    scene.jenkins.go("a");
+    events.until("agentGone", |_| true);
+    scene.is_over();
+}
+
+// Invariant: a Jenkins whose agents cannot connect is told with what mends it, and has no node made.
+
+#[test]
+fn a_jenkins_whose_agent_does_not_know_drovers_options_is_told_and_has_no_node_made() {
+    let scene = scene("", "", TOKEN);
+    scene.jenkins.change(|state| (state.old, state.ancient) = (true, true));
+    let (_service, mut events) = scene.start();
+    scene.jenkins.queue("a", "linux", "true");
+    let told = events.until("source", |fact| fact["source"]["refusal"].is_string());
+    let text = told["source"]["refusal"].as_str().unwrap();
+    let mend = "update Jenkins to 2.429 or LTS 2.440.1 or later, or set `launch: ssh`";
+    assert!(text.contains("Jenkins 2.426.3") && text.ends_with(mend), "{text}");
+    assert_eq!(scene.jenkins.nodes(), Vec::<String>::new());
 }
 
 // Invariant: a node takes as many builds as its template's uses, on all its executors, and no more

@@ -26,9 +26,17 @@ fn a_jenkins_that_makes_no_nodes_is_told_with_why_and_is_served_once_it_does() {
     let lacks = "403: the login needs `Agent/Create`";
     let told = events.until("source", |fact| refusal(fact).ends_with(lacks));
     assert!(told["source"]["refusedSince"].is_string(), "{told}");
+    let said = |args: &[&str]| String::from_utf8(scene.site.cli(args).stdout).unwrap();
     for args in [&["status"][..], &["why", "ci"][..]] {
-        let said = String::from_utf8(scene.site.cli(args).stdout).unwrap();
+        let said = said(args);
         assert!(said.contains("may not register runners since ") && said.contains(lacks), "{said}");
+    }
+    // The build itself says so, too.
+    for (args, start) in [(&["jobs"][..], "unread: "), (&["why", "a"][..], "it is unread: ")] {
+        let said = said(args);
+        let cause =
+            format!("{start}node `drover-labels` cannot be made, and without it Jenkins does");
+        assert!(said.contains(&cause) && said.contains(lacks), "{said}");
     }
     scene.jenkins.looked();
     assert_eq!(scene.sim.guests(), Vec::<u64>::new(), "no machine is begun for it");

@@ -12,6 +12,7 @@ use crate::demand::mind::judge::{AWAY, SETTLES};
 use crate::demand::mind::{Effect, QUIET_TRIES, Runner, SourceMind};
 use crate::demand::runners::End;
 use crate::demand::seen::Seen;
+use crate::demand::words::Ending;
 use crate::id::RunnerName;
 use crate::ports::{Idle, RowSight, SourceSight};
 use crate::time::Now;
@@ -157,8 +158,13 @@ impl SourceMind {
             let why = if idle && !had_all && seen.rest != Idle::Spent { "idle" } else { "done" };
             seen.settled = true;
             seen.jobs = 0;
+            let badly = runner.kept.ended.is_some_and(|end| end.how == Ending::Badly);
+            let served = why == "done" && seen.gone.is_some() && !badly;
             let entry = &runner.kept.entry;
             out.push(Effect::Over(entry.agent.clone(), entry.lease.clone(), why));
+            if served {
+                self.note_served(runner);
+            }
         } else if let Some(due) = due.filter(|due| looked < Some(*due)) {
             self.look_by(due);
         }

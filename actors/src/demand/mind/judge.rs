@@ -50,7 +50,7 @@ impl SourceMind {
                 seen.settled = true;
                 seen.jobs = 0;
                 out.push(Effect::Over(agent, lease, "done"));
-                return;
+                return self.note_served(runner);
             }
             Told::Done => {
                 // Its job was over before it was told that it is started.
@@ -68,8 +68,13 @@ impl SourceMind {
         }
         let done = self.spec.single && seen.began >= runner.most;
         if row.online || row.jobs > 0 {
-            self.trouble.pass();
+            self.trouble.pass(row.jobs > 0);
             seen.online.get_or_insert(now.mono);
+        }
+        if row.jobs > 0 && !self.outdated.is_empty() {
+            let waited = |id: &String| self.jobs.iter().find(|job| job.id == *id);
+            let job = row.job.as_ref().and_then(waited).or(seen.waited.as_ref());
+            self.outdated.serves(runner.template.as_ref(), job.map(|job| &job.want));
         }
         if row.node.shut == Shut::Quiet && !seen.quiet {
             // It was told by an earlier start of the service.
@@ -129,15 +134,47 @@ impl SourceMind {
         } else if seen.online.is_none() {
             self.await_row(name, runner, &said, now, out);
         } else {
-            // It was connected and is not: a guest that went silent is worth no more than an idle one.
-            let since = *seen.idle.get_or_insert(now.mono);
-            if now.mono - since >= self.spec.register {
-                seen.settled = true;
-                let id = &self.spec.id;
-                let text = format!("its runner left source `{id}` and did not return{said}");
-                out.push(Effect::Fail(agent, lease, text));
-            }
+            self.await_return(name, runner, &said, now, out);
         }
+    }
+
+    /// One that was connected, is not any more, and has no job: a guest that went silent is worth no more
+    /// than an idle one. Where it never had a job its guest is asked whether it has ended.
+    fn await_return(
+        &mut self,
+        name: &RunnerName,
+        runner: &Runner,
+        said: &str,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        let Kept { entry, ended, .. } = &runner.kept;
+        let Some(seen) = self.seen.get_mut(name) else { return };
+        let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
+        let since = *seen.idle.get_or_insert(now.mono);
+        let (jobless, left) = (seen.began == 0, now.mono - since >= self.spec.register);
+        let told = |end: &End| self.looked >= Some(end.at + SETTLES);
+        let broke = ended.is_some_and(|end| end.how == Ending::Badly && told(&end));
+        let asks = jobless && ended.is_none() && seen.doubted.is_due(now.mono);
+        let outdated = jobless && self.note_outdated(name, runner, now);
+        let id = &self.spec.id;
+        let text = if jobless && (outdated || broke) {
+            format!("its runner had no job and ended after it connected to source `{id}`{said}")
+        } else if left {
+            format!("its runner left source `{id}` and did not return{said}")
+        } else {
+            if asks {
+                self.ask(runner, now, out);
+            }
+            return;
+        };
+        if let Some(seen) = self.seen.get_mut(name) {
+            seen.settled = true;
+        }
+        if jobless && !outdated && ended.is_some() {
+            self.trouble.cost_jobless(&self.spec, now);
+        }
+        out.push(Effect::Fail(agent, lease, text));
     }
 
     /// One that was started in its guest, and was never seen to be connected.
@@ -156,7 +193,10 @@ impl SourceMind {
         let told = |end: &End| self.looked >= Some(end.at + SETTLES) && seen.began == 0;
         let part = self.spec.register / LEFT_OF_ITS_OWN;
         let had_time = ended.is_some_and(|end| self.looked >= Some(end.at + part));
-        let text = match ended.filter(told).map(|end| end.how) {
+        // Whatever an operator's own command began, one that is too old connects no more.
+        let outdated = runner.kept.too_old.is_some();
+        let how = |end: End| if outdated { Ending::Badly } else { end.how };
+        let text = match ended.filter(told).map(how) {
             // It came and went between two looks.
             Some(Ending::Well) if self.spec.registers && !seen.listed => {
                 seen.settled = true;
@@ -185,7 +225,9 @@ impl SourceMind {
             }
         };
         seen.settled = true;
-        self.trouble.cost_one(&self.spec, now);
+        if !self.note_outdated(name, runner, now) {
+            self.trouble.cost_one(&self.spec, now);
+        }
         out.push(Effect::Fail(agent, lease, text));
     }
 }

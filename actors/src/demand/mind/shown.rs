@@ -34,8 +34,9 @@ impl SourceMind {
         SourceJobs {
             source: self.spec.id.clone(),
             waiting: self.jobs.clone(),
-            unoffered: self.unoffered.to_vec(),
+            unoffered: self.unoffered.iter().cloned().chain(self.outdated.unoffered()).collect(),
             ignored: self.ignored.clone(),
+            unread: self.unread.clone(),
             running: running.collect(),
             outage: self.outage().cloned(),
             unserved: self.unserved(),
@@ -67,7 +68,7 @@ impl SourceMind {
             oldest,
             unoffered: self.jobs.len() - waiting,
             lacks,
-            ignored: self.ignored.len() + self.unread,
+            ignored: self.ignored.len() + self.unread.len(),
             runners,
             running: self.running(),
             unserved: self.unserved(),
@@ -81,15 +82,17 @@ impl SourceMind {
         self.unoffered = unoffered;
     }
 
-    /// What the templates are short of for this; none where one offers it.
+    /// What the templates are short of for this, or that their runners are too old; none where one offers
+    /// it.
     fn lacks(&self, want: &Want) -> Option<&String> {
-        let place = self.unoffered.binary_search_by(|one| one.want.cmp(want)).ok()?;
-        self.unoffered.get(place).map(|one| &one.lacks)
+        let place = self.unoffered.binary_search_by(|one| one.want.cmp(want)).ok();
+        let unoffered = place.and_then(|place| self.unoffered.get(place));
+        unoffered.map(|one| &one.lacks).or_else(|| self.outdated.lacks(want))
     }
 
-    /// How many runners in a row could not be begun.
+    /// How many runners in a row could not be begun, or were too old.
     pub fn unserved(&self) -> u32 {
-        self.trouble.count
+        self.trouble.count + self.outdated.count()
     }
 
     /// Since when it lets no runner be made, and why.

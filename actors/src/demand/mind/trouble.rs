@@ -11,6 +11,11 @@ use crate::time::{Moment, Now};
 /// Between two looks at whether runners can be made.
 const PROVE_PAUSE: Duration = Duration::from_secs(30);
 
+/// For so long none is wanted after so many in a row that cost a machine each.
+pub(super) fn pause_after(count: u32, spec: &SourceSpec) -> Duration {
+    spec.poll.saturating_mul(1 << count.min(6)).min(PAUSE_LONGEST)
+}
+
 /// What keeps runners from being begun.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Trouble {
@@ -18,6 +23,8 @@ pub(super) struct Trouble {
     pub count: u32,
     /// Until when none is wanted for that.
     pub until: Option<Moment>,
+    /// Whether those were connected: that another connects does not end it, and that one has a job does.
+    jobless: bool,
     /// Since when its source lets none be made, and why.
     pub refused: Option<Outage>,
     /// What the last look found against it.
@@ -45,7 +52,7 @@ impl Trouble {
     pub fn cost_one(&mut self, spec: &SourceSpec, now: Now) {
         self.count += 1;
         let count = self.count;
-        let pause = spec.poll.saturating_mul(1 << count.min(6)).min(PAUSE_LONGEST);
+        let pause = pause_after(count, spec);
         self.until = Some(now.mono + pause);
         tracing::warn!(
             source = %spec.id, count, seconds = pause.as_secs(),
@@ -53,11 +60,28 @@ impl Trouble {
         );
     }
 
-    /// A runner works: nothing is against others but what looks find themselves.
-    pub fn pass(&mut self) {
+    /// A runner ended that was connected and had no job. Several that end at once tell no more than one.
+    pub fn cost_jobless(&mut self, spec: &SourceSpec, now: Now) {
+        if self.until.is_none() {
+            self.jobless = true;
+            self.cost_one(spec, now);
+        }
+    }
+
+    /// A runner had its job: those before it that had none say nothing of the next.
+    pub fn end_jobless(&mut self) {
+        if std::mem::take(&mut self.jobless) {
+            (self.count, self.until) = (0, None);
+        }
+    }
+
+    /// A runner is connected, or `works`: nothing is against others but what looks find themselves.
+    pub fn pass(&mut self, works: bool) {
         let found = self.found.take();
         let refused = self.refused.take().filter(|_| found.is_some());
-        *self = Self { found, refused, ..Self::default() };
+        let stays = self.jobless && !works;
+        let (count, until) = if stays { (self.count, self.until) } else { (0, None) };
+        *self = Self { found, refused, count, until, jobless: stays, ..Self::default() };
     }
 
     /// What a look found that keeps runners from being made stands until a look does not find it. Gives
