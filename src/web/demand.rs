@@ -16,12 +16,14 @@ use utoipa::ToSchema;
 use super::nodes::{self, WhyOut};
 use super::problem::printable;
 use super::shapes::rfc3339;
-use super::{Problem, State, subjects};
+use super::{Problem, State, subjects, unread};
 use crate::config::nearest;
 use crate::view::View;
 
 /// How the leases are called as a source.
 const LEASES: &str = "leases";
+/// States of agents that are cloned and not ready yet.
+const STARTING: [&str; 4] = ["Configuring", "Booting", "Connecting", "Preparing"];
 /// Templates whose nodes are looked at for one answer.
 const LOOKED_AT: usize = 10;
 
@@ -29,7 +31,7 @@ const LOOKED_AT: usize = 10;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobsOut {
     /// By source; those that wait the longest first, then those that run, those that no template
-    /// serves, and those left alone.
+    /// serves, those of which it is not known what they want, and those left alone.
     pub jobs: Vec<JobOut>,
     /// Sources that can not be looked at: what is told of their jobs is old, or nothing.
     #[serde(default)]
@@ -56,10 +58,10 @@ pub struct JobOut {
     pub id: String,
     /// What people call it; null where it was not seen to wait.
     pub name: Option<String>,
-    /// `waiting`, `running`, `unserved`: no template serves it, or `ignored`: it wants labels that the
-    /// source may not have.
+    /// `waiting`, `running`, `unserved`: no template serves it, `unread`: the source does not say what it
+    /// wants, or `ignored`: it wants labels that the source may not have.
     pub state: String,
-    /// What templates are short of for it, where it is unserved.
+    /// What templates are short of for it, where it is unserved; why it is unread.
     #[serde(default)]
     pub lacks: Option<String>,
     /// What it wants; null where it was not seen to wait.
@@ -280,7 +282,7 @@ fn jobs_of(one: &SourceJobs) -> Vec<JobOut> {
         .into_iter()
         .map(|job| JobOut { lacks: lacks(job), ..JobOut::waiting(&one.source, job, "unserved") });
     let ignored = one.ignored.iter().map(|job| JobOut::waiting(&one.source, job, "ignored"));
-    waiting.chain(running_of(one)).chain(unserved).chain(ignored).collect()
+    waiting.chain(running_of(one)).chain(unserved).chain(unread::jobs(one)).chain(ignored).collect()
 }
 
 /// What templates are short of for a job; none where one serves it.
@@ -411,7 +413,10 @@ async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Problem> {
             if let Some(text) = unserved(&state.doors.view, source, one.unserved) {
                 stands += &format!("; {text}");
             }
-            let subject = Subject::Job(source.clone(), job.want.clone(), job.since);
+            let same =
+                one.waiting.iter().filter(|one| (&one.want, one.since) == (&job.want, job.since));
+            let nth = same.take_while(|one| one.id != job.id).count();
+            let subject = Subject::Job(source.clone(), job.want.clone(), job.since, nth);
             enter(&job.id, stands, Some(subject));
         }
         for job in one.ignored.iter().filter(|job| is_it(source, &job.id, Some(&job.name))) {
@@ -421,6 +426,9 @@ async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Problem> {
                 job.name
             );
             enter(&job.id, stands, None);
+        }
+        for job in one.unread.iter().filter(|job| is_it(source, &job.id, Some(&job.name))) {
+            enter(&job.id, unread::stands(one, job), None);
         }
         for job in &one.running {
             let name = job.waited.as_ref().map(|job| job.name.as_str());
@@ -489,7 +497,8 @@ async fn told(
     stands: Option<String>,
     subject: Subject,
 ) -> Result<WhySubjectOut, Problem> {
-    let wish = |reply| HerdCommand::Account { subject, reply };
+    let first = subject.clone();
+    let wish = |reply| HerdCommand::Account { subject: first, reply };
     let account = state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
     let mut serve: Vec<String> = Vec::new();
     for one in account.kinds.iter().flat_map(|kind| &kind.serve) {
@@ -505,6 +514,33 @@ async fn told(
             templates.push(one);
         }
     }
-    let account = Some(AccountOut::from(&account));
+    // To read the nodes may have shown that a cluster is out of reach.
+    let wish = |reply| HerdCommand::Account { subject, reply };
+    let account = state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    let mut account = AccountOut::from(&account);
+    for kind in &mut account.kinds {
+        overrule(&state.doors.view, kind, &templates);
+    }
+    let account = Some(account);
     Ok(WhySubjectOut { account, templates, ..WhySubjectOut::of(shown, stands) })
+}
+
+/// Promises nothing where no node takes an agent: the herd hears of that when it tries to start one.
+fn overrule(view: &View, kind: &mut KindOut, templates: &[WhyOut]) {
+    let serves = |template: &str| kind.serve.iter().any(|one| one.template == template);
+    let has_free = kind.serve.iter().any(|one| one.free > 0);
+    let comes = view
+        .agents()
+        .iter()
+        .any(|agent| STARTING.contains(&&*agent.state) && serves(&agent.template.to_string()));
+    let mut read = templates.iter().filter(|one| serves(&one.template)).peekable();
+    // A busy agent that comes free needs no node.
+    let places: u32 = kind.serve.iter().map(|one| one.coming + one.room).sum();
+    let needs_node = kind.ahead.is_some_and(|ahead| ahead < places as usize);
+    if !needs_node || has_free || comes || read.peek().is_none() || read.any(|one| one.next.is_some()) {
+        return;
+    }
+    if kind.estimate_seconds.take().is_some() {
+        kind.estimate = "not known: no node takes an agent at this moment".to_owned();
+    }
 }

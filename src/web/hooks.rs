@@ -23,7 +23,10 @@ pub(super) const HOOK_LIMIT: usize = 1024 * 1024;
 #[utoipa::path(
     post, path = "/v1/hooks/{source}", security(()),
     params(("source" = String, Path, description = "its key in `demand`")),
-    request_body(content = String, description = "the system's own; only its signature is read"),
+    request_body(
+        content = serde_json::Value, content_type = "application/json",
+        description = "the system's own, with its headers; only its signature is read"
+    ),
     responses(
         (status = 202, description = "the source is looked at"),
         (status = 200, description = "it was heard before, is older than an hour, or tells of no jobs"),

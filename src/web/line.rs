@@ -6,18 +6,19 @@
 //!   └─ HEAD_LIMIT or HEAD_BYTES passed, or others need the room (`crowd.rs`): cut
 //! ```
 //!
-//! A request without a body goes from Head to Work. `serve.rs` polls the connection and drops it as
+//! A request without a body goes from Head to Work. A head that is no request is answered
+//! (`malformed.rs`) and goes from Head to Rest. `serve.rs` polls the connection and drops it as
 //! soon as [`Line::over`] ends; the service's handlers live inside it, and are dropped with it as they
 //! are when a client hangs up.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header;
+use actix_web::http::{Method, header};
 use actix_web::middleware::Next;
 use actix_web::web::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -28,6 +29,7 @@ use tokio::time::Instant;
 use super::Problem;
 use super::auth::LocalPeer;
 use super::crowd::{Crowd, Full, Peer, Place};
+use super::malformed::{Refusal, bare_answer};
 
 /// How long a client may take for the head of a request, also for the first byte of it.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
@@ -258,13 +260,14 @@ pub(super) async fn follow(
     let headers = request.headers();
     let length = headers.get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
     let turn = Turn { line: Arc::clone(&line) };
+    let wants_head = *request.method() == Method::HEAD;
     if length || headers.contains_key(header::TRANSFER_ENCODING) {
         line.go(Phase::Body);
     } else if let Err(problem) = line.has_body() {
         return Ok(request.error_response(problem));
     }
     let response = next.call(request).await?;
-    Ok(response.map_body(|_, body| BoxBody::new(Answer { body, _turn: turn })))
+    Ok(response.map_body(|_, body| BoxBody::new(Answer { body, wants_head, _turn: turn })))
 }
 
 /// A request until its answer is written.
@@ -285,6 +288,8 @@ impl Drop for Turn {
 /// The body of an answer; when it is written, or nobody reads it any more, its turn ends.
 struct Answer {
     body: BoxBody,
+    /// HEAD has the size of the body alone; a body without an end would keep the connection.
+    wants_head: bool,
     _turn: Turn,
 }
 
@@ -299,6 +304,9 @@ impl MessageBody for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        if self.wants_head {
+            return Poll::Ready(None);
+        }
         Pin::new(&mut self.body).poll_next(cx)
     }
 }
@@ -316,6 +324,8 @@ pub(super) struct Wire {
     pub peer: Peer,
     /// Who is at the other end of a Unix socket.
     pub local: Option<LocalPeer>,
+    /// The answer to a head that is no request, once there was one.
+    pub refusal: Option<Refusal>,
 }
 
 macro_rules! on_stream {
@@ -359,14 +369,51 @@ impl AsyncRead for Wire {
     }
 }
 
+impl Wire {
+    /// Writes the answer to a head that is no request in place of the framework's own, and takes
+    /// what comes until the client hangs up: a socket that is closed over unread bytes is reset, and
+    /// the answer is lost with it.
+    fn refuse(&mut self, cx: &mut Context<'_>, bare: &[u8]) -> Poll<std::io::Result<usize>> {
+        let refusal = self.refusal.get_or_insert_with(|| Refusal::in_place_of(bare));
+        while !refusal.rest().is_empty() {
+            let written =
+                on_stream!(self, stream => Pin::new(stream).poll_write(cx, refusal.rest()));
+            self.line.wrote(written.is_pending());
+            match ready!(written)? {
+                0 => return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into())),
+                count => refusal.wrote(count),
+            }
+        }
+        if !refusal.is_ended {
+            ready!(on_stream!(self, stream => Pin::new(stream).poll_shutdown(cx)))?;
+            refusal.is_ended = true;
+            self.line.go(Phase::Rest);
+        }
+        let mut rubbish = [0; 4096];
+        loop {
+            let mut buffer = ReadBuf::new(&mut rubbish);
+            ready!(on_stream!(self, stream => Pin::new(stream).poll_read(cx, &mut buffer)))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(bare.len()));
+            }
+        }
+    }
+}
+
 impl AsyncWrite for Wire {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        let written = on_stream!(self, stream => Pin::new(stream).poll_write(cx, bytes));
-        self.line.wrote(written.is_pending());
+        let wire = self.get_mut();
+        let bytes = match bare_answer(bytes) {
+            Some(0) => return wire.refuse(cx, bytes),
+            Some(at) => &bytes[..at],
+            None => bytes,
+        };
+        let written = on_stream!(wire, stream => Pin::new(stream).poll_write(cx, bytes));
+        wire.line.wrote(written.is_pending());
         written
     }
 

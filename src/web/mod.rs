@@ -20,6 +20,7 @@ mod hooks;
 mod intake;
 mod leases;
 mod line;
+mod malformed;
 mod meter;
 mod metrics;
 mod nodes;
@@ -34,6 +35,7 @@ pub mod sources;
 mod subjects;
 mod templates;
 mod told;
+mod unread;
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -223,6 +225,8 @@ impl State {
 
 #[cfg(test)]
 mod operators;
+#[cfg(test)]
+mod refusals;
 #[cfg(test)]
 mod spellings;
 #[cfg(test)]

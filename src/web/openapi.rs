@@ -8,7 +8,9 @@ use actix_web::http::header::ContentType;
 use bytes::Bytes;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Content, Ref, RefOr, Response};
 
+use super::problem::CONTENT_TYPE;
 use super::routes::{self, Access};
 use super::{
     addresses, agents, breakers, call_in, clusters, control, demand, events, health, holds, hooks,
@@ -41,7 +43,8 @@ impl utoipa::Modify for Bearer {
     }
 }
 
-/// Gives each operation an id that is its own, and says what its caller needs, by its route.
+/// Gives each operation an id that is its own, says what its caller needs, by its route, and how it
+/// is refused.
 struct Routed;
 
 impl utoipa::Modify for Routed {
@@ -58,15 +61,15 @@ impl utoipa::Modify for Routed {
             for (method, operation) in methods {
                 let Some(operation) = operation else { continue };
                 operation.operation_id = Some(operation_id(&method, path));
+                for response in operation.responses.responses.values_mut() {
+                    if let RefOr::T(response) = response {
+                        name_problems(response);
+                    }
+                }
+                let responses = &mut operation.responses.responses;
+                responses.entry("4XX".to_owned()).or_insert_with(|| RefOr::T(any_refusal()));
                 let place = table.iter().find(|place| place.path == path);
-                let access = place.and_then(|place| {
-                    place
-                        .methods
-                        .iter()
-                        .find(|(known, _)| *known == method)
-                        .map(|(_, access)| *access)
-                });
-                match access {
+                match place.and_then(|place| place.access_to(&method)) {
                     Some(Access::Open) => {
                         operation.security = Some(vec![SecurityRequirement::default()]);
                     }
@@ -79,6 +82,28 @@ impl utoipa::Modify for Routed {
             }
         }
     }
+}
+
+/// Answers what is refused for a reason that an operation does not name, such as its caller.
+fn any_refusal() -> Response {
+    let mut refusal = Response::new("any other refusal");
+    let problem = Content::new(Some(Ref::from_schema_name("Problem")));
+    refusal.content.insert(CONTENT_TYPE.to_owned(), problem);
+    refusal
+}
+
+/// Gives refusals the type that they are sent with.
+fn name_problems(response: &mut Response) {
+    let is_problem = |content: &Content| match &content.schema {
+        Some(RefOr::Ref(to)) => to.ref_location.ends_with("/Problem"),
+        Some(RefOr::T(_)) | None => false,
+    };
+    let contents = std::mem::take(&mut response.content);
+    let named = contents.into_iter().map(|(kind, content)| {
+        let kind = if is_problem(&content) { CONTENT_TYPE.to_owned() } else { kind };
+        (kind, content)
+    });
+    response.content = named.collect();
 }
 
 /// Spells method and path in camel case: `POST /v1/leases/{id}/renew` is `postLeasesByIdRenew`.
@@ -196,6 +221,16 @@ mod tests {
                 // Who may use it is told of each.
                 let open = operation["security"] == json!([{}]);
                 assert_ne!(open, operation["x-role"].is_string(), "{operation}");
+                // And how each is refused.
+                for (status, response) in operation["responses"].as_object().unwrap() {
+                    let content = response["content"].as_object();
+                    let kinds: Vec<&str> =
+                        content.into_iter().flatten().map(|(kind, _)| &**kind).collect();
+                    if status.starts_with('4') {
+                        assert_eq!(kinds, ["application/problem+json"], "{status} {operation}");
+                    }
+                }
+                assert!(operation["responses"]["4XX"].is_object(), "{operation}");
             }
         }
         assert_eq!(document["paths"]["/v1/reload"]["post"]["x-role"], "admin");

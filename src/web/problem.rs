@@ -9,6 +9,8 @@ use drover_actors::message::Refusal;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// What the body of a refusal is.
+pub(super) const CONTENT_TYPE: &str = "application/problem+json";
 /// What the names of all kinds begin with.
 const KINDS: &str = "urn:drover:problem:";
 /// The kind of a configuration with faults.
@@ -189,7 +191,7 @@ impl ResponseError for Problem {
             response.insert_header((RETRY_AFTER, seconds.to_string()));
         }
         let text = serde_json::to_string(self).unwrap_or_default();
-        response.content_type("application/problem+json").body(text)
+        response.content_type(CONTENT_TYPE).body(text)
     }
 }
 

@@ -4,9 +4,11 @@
 //! check is part of the route that the router matched. The spelling of a path decides which route
 //! answers, and the route alone decides who may use it. A path that no route has needs a known
 //! caller and is answered 404; a method that a path does not take is answered 405 with `Allow`.
+//! HEAD is answered wherever GET is.
 
 use actix_web::body::BoxBody;
 use actix_web::dev::{Handler, ServiceRequest};
+use actix_web::guard;
 use actix_web::http::Method;
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{self, ServiceConfig};
@@ -84,7 +86,13 @@ impl Place {
         Args: FromRequest + 'static,
         F::Output: Responder + 'static,
     {
-        let route = web::method(method.clone()).to(handler);
+        // HEAD is answered like GET; its answer ends with the head (`line.rs`).
+        let route = if method == Method::GET {
+            web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
+        } else {
+            web::method(method.clone())
+        };
+        let route = route.to(handler);
         let guard = Guard { access, first: self.first, body_limit: self.body_limit };
         self.resource = self.resource.route(guarded(route, guard));
         self.methods.push((method, access));
@@ -125,9 +133,20 @@ impl Place {
         if self.methods.iter().any(|(_, access)| *access == OPEN) { OPEN } else { VIEWER }
     }
 
+    /// What the caller of a method needs; none where the path does not take it. HEAD is taken where
+    /// GET is.
+    pub(super) fn access_to(&self, method: &Method) -> Option<Access> {
+        let method = if *method == Method::HEAD { Method::GET } else { method.clone() };
+        self.methods.iter().find(|(known, _)| *known == method).map(|(_, access)| *access)
+    }
+
     /// The value of `Allow`.
     pub(super) fn allow(&self) -> String {
-        let methods: Vec<_> = self.methods.iter().map(|(method, _)| method.as_str()).collect();
+        let mut methods: Vec<_> = self.methods.iter().map(|(method, _)| method.as_str()).collect();
+        if self.access_to(&Method::HEAD).is_some() {
+            methods.push(Method::HEAD.as_str());
+        }
+        methods.sort_unstable();
         methods.join(", ")
     }
 

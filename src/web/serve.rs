@@ -182,7 +182,7 @@ async fn serve(doors: Vec<Door>, state: &web::Data<State>, crowd: &Arc<Crowd>) {
             let (line, peer) = (Arc::new(Line::default()), other.peer());
             let known = local.is_some_and(|local| state.auth().knows(local));
             let _seat = line.sit(&crowd, peer, known);
-            let wire = Wire { stream, line: Arc::clone(&line), peer, local };
+            let wire = Wire { stream, line: Arc::clone(&line), peer, local, refusal: None };
             let connection = service.call((wire, address));
             tokio::pin!(connection);
             let over = line.over();

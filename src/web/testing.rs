@@ -325,6 +325,7 @@ fn jobs_of_git() -> SourceJobs {
         ],
         unoffered: vec![gpu],
         ignored: vec![job("43", "sign", "vault")],
+        unread: Vec::new(),
         running: vec![running],
         outage: None,
         unserved: 0,
@@ -346,6 +347,7 @@ fn jobs_of_old() -> SourceJobs {
         waiting: Vec::new(),
         unoffered: Vec::new(),
         ignored: Vec::new(),
+        unread: Vec::new(),
         running: vec![running],
         outage: Some(Outage { since: THEN, text }),
         unserved: 0,
@@ -376,7 +378,7 @@ fn an_account(source: SourceId) -> Account {
         ahead: Some(2),
         serve: vec![serving],
         others: vec![(TemplateId::new(CloudId::new("lab"), "windows"), "lacks `linux`".into())],
-        why: "every template that fits is full: lab/linux 4 of 4".into(),
+        why: "lab/linux is full: 4 of 4".into(),
         estimate: Estimate::In(Duration::from_secs(342), estimate.into()),
     };
     let share = ShareSpec { weight: 3, priority: 0, cap: Some(9) };
