@@ -37,7 +37,7 @@ pub(super) fn check(global: &Global, options: &CheckOptions) -> ExitCode {
     if global.json {
         return as_json(&path, options.connect);
     }
-    let checked = match load(&path) {
+    let checked = match load(&path, false) {
         Ok(checked) => checked,
         Err(code) => return code,
     };
@@ -53,7 +53,7 @@ pub(super) fn check(global: &Global, options: &CheckOptions) -> ExitCode {
     if !options.connect {
         return ExitCode::SUCCESS;
     }
-    let connections = match connect(&checked) {
+    let connections = match connect(&checked, false) {
         Ok(connections) => connections,
         Err(code) => return code,
     };
@@ -82,7 +82,7 @@ fn as_json(path: &Path, connects: bool) -> ExitCode {
             (out.clouds, out.templates) = (checked.herd.clouds.len(), checked.herd.templates.len());
             out.warnings = checked.told_warnings();
             if connects {
-                out.connections = match connect(&checked) {
+                out.connections = match connect(&checked, true) {
                     Ok(connections) => connections,
                     Err(code) => return code,
                 };
@@ -97,8 +97,8 @@ fn as_json(path: &Path, connects: bool) -> ExitCode {
 }
 
 /// Asks every cloud for its version.
-fn connect(checked: &Checked) -> Result<Vec<ConnectionOut>, ExitCode> {
-    let runtime = runtime()?;
+fn connect(checked: &Checked, json: bool) -> Result<Vec<ConnectionOut>, ExitCode> {
+    let runtime = runtime(json)?;
     let each = checked.connections.iter().map(|(cloud, connection)| {
         let probed = runtime.block_on(pve::probe(cloud, connection));
         let (version, error) = match probed {

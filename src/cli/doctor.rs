@@ -9,12 +9,12 @@ use clap::{Args, Subcommand};
 use drover_actors::id::{NodeName, VmId};
 use reqwest::Method;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::client::CALL_LIMIT;
 use super::remote::path;
-use super::service::{config_path, load, runtime};
-use super::{CallError, CliError, Client, Global, Term};
+use super::service::{USAGE, config_path, load, runtime};
+use super::{CallError, CliError, Client, Global, Term, tell};
 use crate::clock::unix_now;
 use crate::config::Checked;
 use crate::doctor::trial::{Diagnosis, End, diagnose, timeline};
@@ -63,25 +63,26 @@ pub(super) fn examine(global: &Global, options: &DoctorOptions) -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "the command line talks to people")]
 fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
-    let checked = load(&config_path(global))?;
+    let checked = load(&config_path(global), global.json)?;
+    let unknown =
+        |text: String| tell::fail(global.json, USAGE, &text, &format!("drover: {text}\n"));
     if let Some(wanted) = &options.cloud
         && !checked.connections.keys().any(|cloud| cloud.as_str() == wanted)
     {
         let known: Vec<_> = checked.connections.keys().map(ToString::to_string).collect();
-        eprintln!("drover: no cloud is called `{wanted}`; known are {}", known.join(", "));
-        return Err(ExitCode::from(2));
+        let known = known.join(", ");
+        return Err(unknown(format!("no cloud is called `{wanted}`; known are {known}")));
     }
     if let Some(wanted) = &options.source
         && !checked.demand.keys().any(|source| source.as_str() == wanted)
     {
         let known: Vec<_> = checked.demand.keys().map(ToString::to_string).collect();
-        eprintln!("drover: no source is called `{wanted}`; known are {}", known.join(", "));
-        return Err(ExitCode::from(2));
+        let known = known.join(", ");
+        return Err(unknown(format!("no source is called `{wanted}`; known are {known}")));
     }
     let config = global.config.as_deref();
-    let report = runtime()?.block_on(look(&checked, options, config));
+    let report = runtime(global.json)?.block_on(look(&checked, options, config));
     let text = if global.json {
         serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
     } else {
@@ -143,7 +144,8 @@ pub(super) async fn template(
         let why = begun.short.unwrap_or_default();
         return Err(CliError::Failed(format!("no agent was begun: {why}")));
     };
-    writeln!(term.err, "agent {agent} of {} is on trial", begun.template)?;
+    let text = format!("agent {agent} of {} is on trial", begun.template);
+    term.progress(global.json, &text, json!({ "agent": agent }))?;
     let done = on_trial(&client, global, (begun.template, agent.clone()), term).await;
     if let Err(CliError::Call(fault)) = &done
         && fault.is_passing()
@@ -154,10 +156,10 @@ pub(super) async fn template(
             }
             None => format!("drover retire {agent}"),
         };
-        writeln!(
-            term.err,
+        let text = format!(
             "agent {agent} goes by itself, a minute after it is ready; sooner by: {retire}"
-        )?;
+        );
+        term.progress(global.json, &text, json!({ "agent": agent }))?;
     }
     done
 }
@@ -185,7 +187,7 @@ async fn on_trial(
         }
     };
     if stuck.is_none() {
-        stuck = gone(client, &agent, term).await?;
+        stuck = gone(client, &agent, global.json, term).await?;
     }
     let spans: Vec<(String, u64)> =
         phases.iter().map(|phase| (phase.state.clone(), phase.ms)).collect();
@@ -241,10 +243,12 @@ impl Leaving {
         &mut self,
         client: &Client,
         (agent, detail): (&str, &str),
+        json: bool,
         term: &mut Term<'_>,
     ) -> Result<Option<AlarmOut>, CliError> {
         if !detail.is_empty() && detail != self.told {
-            writeln!(term.err, "    {}", clean(detail))?;
+            let text = format!("    {}", clean(detail));
+            term.progress(json, &text, json!({ "agent": agent }))?;
             detail.clone_into(&mut self.told);
         }
         self.looks += 1;
@@ -294,7 +298,8 @@ async fn follow(
             .map_err(|fault| CliError::Failed(format!("cannot read the answer: {fault}")))?;
         let state = now.phases.last().map_or(now.state.clone(), |phase| phase.state.clone());
         if state != seen {
-            writeln!(term.err, "  {state}")?;
+            let facts = json!({ "agent": agent, "state": state });
+            term.progress(global.json, &format!("  {state}"), facts)?;
             seen.clone_from(&state);
         }
         match now.state.as_str() {
@@ -304,7 +309,8 @@ async fn follow(
             }
             "Stranded" => return Err(stranded(client, agent, now.detail).await),
             "Retiring" | "Gone" => {
-                let stuck = leaving.look(client, (agent, &now.detail), term).await?;
+                let told = (agent, &*now.detail);
+                let stuck = leaving.look(client, told, global.json, term).await?;
                 // What it says first is why it goes, then what that waits for.
                 if end.reason.is_empty() {
                     end.reason = now.detail;
@@ -374,6 +380,7 @@ async fn stranded(client: &Client, agent: &str, why: String) -> CliError {
 async fn gone(
     client: &Client,
     agent: &str,
+    json: bool,
     term: &mut Term<'_>,
 ) -> Result<Option<AlarmOut>, CliError> {
     let mut leaving = Leaving::default();
@@ -387,7 +394,7 @@ async fn gone(
             return Err(stranded(client, agent, told("detail").to_owned()).await);
         }
         if told("state") == "Retiring" {
-            let stuck = leaving.look(client, (agent, told("detail")), term).await?;
+            let stuck = leaving.look(client, (agent, told("detail")), json, term).await?;
             if stuck.is_some() {
                 return Ok(stuck);
             }

@@ -1,7 +1,7 @@
 //! `drover events`: follows the event stream.
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::tables::clean;
 use super::{CliError, Client, EventsOptions, Term};
@@ -38,7 +38,9 @@ pub(super) async fn follow(
             let event = String::from_utf8_lossy(&event);
             if event.trim() == OPEN {
                 // From here on nothing is missed.
-                writeln!(term.err, "following events of drover on `{}`", client.place())?;
+                let place = client.place();
+                let text = format!("following events of drover on `{place}`");
+                term.progress(json, &text, json!({ "place": place }))?;
             }
             if is_before(&event, since) {
                 continue;

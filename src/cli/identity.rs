@@ -1,19 +1,16 @@
 //! The key pair of a lease: one for this lease alone, or the user's own.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rand::TryRng;
 use rand::rngs::SysRng;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 
 use super::{CliError, LeaseOptions};
 use crate::causes::chain;
-use crate::ssh::{PrivateKey, quote};
+use crate::ssh::PrivateKey;
 use crate::web::check_public_key;
-use crate::web::shapes::{LeaseOut, SshOut};
 
 /// What to do besides when a key of the user's own cannot be used.
 const WITHOUT: &str = "or leave out -i to have a key made for this lease";
@@ -91,70 +88,4 @@ fn passphrase(path: &Path) -> Result<SecretString, CliError> {
         CliError::Usage(format!("cannot read the passphrase file `{shown}`: {fault}"))
     })?;
     Ok(SecretString::from(text.trim_end_matches(['\r', '\n'])))
-}
-
-/// Where keys of leases that are kept go: the user's own run-time directory, else the system's
-/// for temporary files.
-pub(super) fn key_dir() -> PathBuf {
-    std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, Into::into)
-}
-
-/// The files of a lease that is kept: key and host keys.
-fn kept_files(directory: &Path, lease: &str) -> Option<(PathBuf, PathBuf)> {
-    // Names come from the service; none may lead out of the directory.
-    if lease.is_empty() || !lease.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
-        return None;
-    }
-    let file = |end: &str| directory.join(format!("drover-{lease}.{end}"));
-    Some((file("key"), file("hosts")))
-}
-
-/// Keeps what is needed to log in to a lease later, and gives the command for it.
-pub(super) fn keep(
-    directory: &Path,
-    lease: &LeaseOut,
-    ssh: &SshOut,
-    identity: &Identity,
-) -> Result<String, CliError> {
-    let (key_file, hosts_file) = kept_files(directory, &lease.id)
-        .ok_or_else(|| CliError::Failed(format!("`{}` is no lease id", lease.id)))?;
-    let mut command = vec!["ssh".to_owned()];
-    let key_path = match &identity.file {
-        Some(path) => path.clone(),
-        None => {
-            let text = identity.key.to_openssh();
-            let text = text.map_err(|fault| CliError::Failed(chain(&fault)))?;
-            write_private(&key_file, text.expose_secret())?;
-            key_file
-        }
-    };
-    command.extend(["-i".to_owned(), quote(&key_path.display().to_string())]);
-    if !ssh.host_keys.is_empty() {
-        let name =
-            if ssh.port == 22 { ssh.host.clone() } else { format!("[{}]:{}", ssh.host, ssh.port) };
-        let lines: String = ssh.host_keys.iter().map(|key| format!("{name} {key}\n")).collect();
-        write_private(&hosts_file, &lines)?;
-        let hosts = quote(&hosts_file.display().to_string());
-        command.push(format!("-o UserKnownHostsFile={hosts} -o StrictHostKeyChecking=yes"));
-    }
-    command.push(format!("-p {} {}@{}", ssh.port, ssh.user, ssh.host));
-    Ok(command.join(" "))
-}
-
-/// Removes what [`keep`] wrote.
-pub(super) fn forget(directory: &Path, lease: &str) {
-    if let Some((key, hosts)) = kept_files(directory, lease) {
-        for file in [key, hosts] {
-            // Most leases have none.
-            let _ = fs::remove_file(file);
-        }
-    }
-}
-
-fn write_private(path: &Path, text: &str) -> Result<(), CliError> {
-    let mut options = fs::OpenOptions::new();
-    // Created anew and never followed, so that nobody else's file is written or read.
-    let file = options.write(true).create_new(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|fault| CliError::Failed(format!("cannot write `{}`: {fault}", path.display())))
 }

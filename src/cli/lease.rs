@@ -7,19 +7,20 @@ use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use drover_actors::record::{EXPIRED, LOST, WAITED, is_lost};
+use drover_actors::record::WAITED;
 use futures_util::future::BoxFuture;
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::client::CALL_LIMIT;
-use super::identity::{self, Identity};
+use super::ending::{end_of, outcome, until_over};
+use super::identity::Identity;
 use super::over_ssh::{self, Cut};
-use super::remote::path;
 use super::tables::clean;
-use super::{CallError, CliError, Client, LeaseOptions, Term};
+use super::{CallError, CliError, Client, LeaseOptions, Term, kept};
 use crate::ssh::{self, Output};
 use crate::user_data::{USER_DATA_MAX, guest};
-use crate::web::shapes::{AgentsOut, LeaseOut, SshOut};
+use crate::web::shapes::{LeaseOut, SshOut};
 use crate::web::{LONGEST_QUEUE_SECONDS, LeaseIn};
 
 /// A command to run on a leased agent.
@@ -56,8 +57,6 @@ impl RunOverSsh for OverSsh {
     }
 }
 
-/// How long a machine may take to answer whose command was cut.
-const PROBE_LIMIT: Duration = Duration::from_secs(5);
 /// How patient the command is with a service that restarts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
@@ -106,6 +105,7 @@ pub(super) async fn lease(
 ) -> Result<u8, CliError> {
     let mut stop = pin!(stop);
     let identity = Identity::of(options)?;
+    kept::sweep(leasing.client, &leasing.key_dir).await;
     let lease = take(leasing, options, &identity, stop.as_mut(), term).await?;
     let waiting = wait_ready(leasing, lease.clone(), stop.as_mut(), term);
     let waited = match options.wait {
@@ -115,6 +115,8 @@ pub(super) async fn lease(
         }),
         None => waiting.await,
     };
+    // Whether the command's last line on standard error has no end.
+    let mut open = false;
     let result = match waited {
         Ok(Waited::Ready(lease, ssh)) if options.command.is_empty() => {
             match show(leasing, options, &lease, &ssh, &identity, term) {
@@ -130,7 +132,8 @@ pub(super) async fn lease(
             if options.user_data.is_some() {
                 command = guest::with_env(&lease.id, &command);
             }
-            let job = run(leasing.over, &ssh, &identity, command, stop.as_mut(), term);
+            let login = (&ssh, &identity);
+            let job = run(leasing.over, login, command, stop.as_mut(), term, &mut open);
             // A machine that died says nothing: SSH alone would wait for it a minute longer.
             let ran = tokio::select! {
                 biased;
@@ -142,20 +145,7 @@ pub(super) async fn lease(
             match ran {
                 Ok(Ran::Stopped(code)) => Ok(code),
                 Ok(Ran::Ended(ended)) => {
-                    let cut = match &ended {
-                        Ok(status) => *status == KILLED,
-                        Err(cut) => cut.sent,
-                    };
-                    let over = settled(leasing, &lease.id, cut.then_some((&ssh, &identity)));
-                    let stopped = tokio::select! {
-                        biased;
-                        code = stop.as_mut() => Some(code),
-                        () = over => None,
-                    };
-                    match stopped {
-                        Some(code) => Ok(code),
-                        None => judge(leasing.client, &lease.id, ended, stop.as_mut()).await,
-                    }
+                    outcome(leasing, &lease.id, login, ended, stop.as_mut()).await
                 }
                 Err(fault) => Err(fault),
             }
@@ -163,7 +153,14 @@ pub(super) async fn lease(
         Ok(Waited::Stopped(code)) => Ok(code),
         Err(fault) => Err(fault),
     };
+    // The command's own result stands whether or not more can be printed.
+    if leasing.json && open {
+        let _ = writeln!(term.err);
+    }
     release(leasing, &lease, term).await;
+    if let (true, Ok(exit)) = (leasing.json, &result) {
+        let _ = writeln!(term.err, "{}", json!({ "lease": lease.id, "exit": exit }));
+    }
     result
 }
 
@@ -204,7 +201,8 @@ async fn take(
             return Err(fault.into());
         }
         if tries == leasing.patience.tries {
-            writeln!(term.err, "the lease is not taken yet, trying again: {fault}")?;
+            let text = format!("the lease is not taken yet, trying again: {fault}");
+            term.progress(leasing.json, &text, json!({}))?;
         }
         tries -= 1;
         tokio::select! {
@@ -250,7 +248,7 @@ async fn wait_ready(
     let mut tries = patience.tries;
     let mut said = String::new();
     loop {
-        say(&lease, &mut said, term)?;
+        say(&lease, &mut said, leasing.json, term)?;
         match (lease.state.as_str(), &lease.ssh) {
             ("ready", Some(ssh)) => {
                 let ssh = ssh.clone();
@@ -291,7 +289,9 @@ async fn wait_ready(
             }
             Err(fault) if tries > 1 && fault.is_passing() => {
                 // The lease outlives a restart of the service.
-                writeln!(term.err, "drover on `{}` does not answer, trying again", client.place())?;
+                let place = client.place();
+                let text = format!("drover on `{place}` does not answer, trying again");
+                term.progress(leasing.json, &text, json!({ "lease": lease.id }))?;
                 tries -= 1;
                 tokio::select! {
                     code = stop.as_mut() => return Ok(Waited::Stopped(code)),
@@ -304,7 +304,12 @@ async fn wait_ready(
 }
 
 /// Tells the lease's state on the terminal whenever it changed.
-fn say(lease: &LeaseOut, said: &mut String, term: &mut Term<'_>) -> Result<(), CliError> {
+fn say(
+    lease: &LeaseOut,
+    said: &mut String,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
     let mut line = format!("lease {}: {}", lease.id, lease.state);
     if let Some(agent) = &lease.agent {
         line.push_str(&format!(" on agent {agent}"));
@@ -313,7 +318,8 @@ fn say(lease: &LeaseOut, said: &mut String, term: &mut Term<'_>) -> Result<(), C
         line.push_str(&format!(" ({})", clean(&lease.detail)));
     }
     if *said != line {
-        writeln!(term.err, "{line}")?;
+        let facts = json!({ "lease": lease.id, "state": lease.state, "agent": lease.agent });
+        term.progress(json, &line, facts)?;
         *said = line;
     }
     Ok(())
@@ -329,11 +335,11 @@ enum Ran {
 
 async fn run(
     over: &dyn RunOverSsh,
-    ssh: &SshOut,
-    identity: &Identity,
+    (ssh, identity): (&SshOut, &Identity),
     command: String,
     mut stop: Pin<&mut impl Future<Output = u8>>,
     term: &mut Term<'_>,
+    open: &mut bool,
 ) -> Result<Ran, CliError> {
     let (output, mut pieces) = mpsc::channel(64);
     let mut running = over.run(job(ssh, identity, command, output));
@@ -345,7 +351,7 @@ async fn run(
             piece = pieces.recv() => match (piece, ended.take()) {
                 (Some(piece), before) => {
                     ended = before;
-                    print(piece, term)?;
+                    print(piece, term, open)?;
                 }
                 (None, Some(result)) => return Ok(Ran::Ended(result)),
                 // The output ended before the command did: only its status is left to come.
@@ -365,7 +371,13 @@ async fn run(
     }
 }
 
-fn job(ssh: &SshOut, identity: &Identity, command: String, output: mpsc::Sender<Output>) -> SshJob {
+/// A command on the machine of a lease, by its holder's key.
+pub(super) fn job(
+    ssh: &SshOut,
+    identity: &Identity,
+    command: String,
+    output: mpsc::Sender<Output>,
+) -> SshJob {
     SshJob {
         host: ssh.host.clone(),
         port: ssh.port,
@@ -377,132 +389,8 @@ fn job(ssh: &SshOut, identity: &Identity, command: String, output: mpsc::Sender<
     }
 }
 
-/// Waits, where a command was `cut` and its machine does not answer, until its lease is known to be over.
-async fn settled(leasing: &Leasing<'_>, lease: &str, cut: Option<(&SshOut, &Identity)>) {
-    let Some((ssh, identity)) = cut else { return };
-    // One that is being shut down ends its commands before it stops answering.
-    tokio::time::sleep(leasing.patience.pause).await;
-    if answers(leasing, ssh, identity).await {
-        return;
-    }
-    let path = path("leases", lease, "");
-    let over = async {
-        loop {
-            match leasing.client.get::<LeaseOut>(&path, CALL_LIMIT).await {
-                Ok(seen) if seen.state == "ended" => return,
-                // A service that does not answer says nothing of the lease.
-                Ok(_) | Err(_) => tokio::time::sleep(leasing.patience.pause).await,
-            }
-        }
-    };
-    // Where it is not over by then, the command's own end is told.
-    let _ = tokio::time::timeout(leasing.patience.loss, over).await;
-}
-
-/// Whether the machine of a lease lets its holder in.
-async fn answers(leasing: &Leasing<'_>, ssh: &SshOut, identity: &Identity) -> bool {
-    let (output, mut pieces) = mpsc::channel(1);
-    let unheard = async {
-        while pieces.recv().await.is_some() {}
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        ended = leasing.over.run(job(ssh, identity, "true".into(), output)) => ended.is_ok(),
-        () = unheard => false,
-        () = tokio::time::sleep(PROBE_LIMIT) => false,
-    }
-}
-
-/// The status of a command that was killed, which one may also end with by itself.
-const KILLED: u32 = 255;
-
-/// The exit code of a command that ended; where it was cut off, what became of its lease.
-async fn judge(
-    client: &Client,
-    lease: &str,
-    ended: Result<u32, Cut>,
-    mut stop: Pin<&mut impl Future<Output = u8>>,
-) -> Result<u8, CliError> {
-    if !matches!(ended, Ok(status) if status != KILLED) {
-        let how = tokio::select! {
-            biased;
-            code = stop.as_mut() => return Ok(code),
-            how = how_it_ended(client, lease) => how,
-        };
-        if let Some((detail, how)) = how {
-            let text = format!("the lease ended while the command ran: {how}");
-            return Err(end_of(&detail, text));
-        }
-    }
-    match ended {
-        Ok(status) => Ok(u8::try_from(status).unwrap_or(255)),
-        Err(Cut { text, sent: true }) => {
-            Err(CliError::Failed(format!("the command was cut off: {text}")))
-        }
-        Err(Cut { text, sent: false }) => {
-            Err(CliError::Failed(format!("the command could not be run: {text}")))
-        }
-    }
-}
-
-/// Whether a lease ended together with its machine: no command runs there any more.
-fn is_over(detail: &str) -> bool {
-    detail == EXPIRED || is_lost(detail)
-}
-
-/// The fault of a lease that ended in this way.
-fn end_of(detail: &str, text: String) -> CliError {
-    if is_over(detail) { CliError::Over(text) } else { CliError::Failed(text) }
-}
-
-/// Waits until the lease has ended together with its machine; gives how.
-async fn until_over(leasing: &Leasing<'_>, lease: &str) -> String {
-    let path = path("leases", lease, "");
-    loop {
-        tokio::time::sleep(leasing.patience.watch).await;
-        // A service that does not answer says nothing of the lease.
-        let Ok(seen) = leasing.client.get::<LeaseOut>(&path, CALL_LIMIT).await else { continue };
-        if seen.state == "ended" && is_over(&seen.detail) {
-            // What the command still said is on its way.
-            tokio::time::sleep(leasing.patience.watch).await;
-            return format!("its lease ended: {}", clean(&seen.detail));
-        }
-    }
-}
-
-/// How a lease ended, as it is told and in a sentence; none while it lasts, or where that cannot be
-/// told.
-async fn how_it_ended(client: &Client, lease: &str) -> Option<(String, String)> {
-    let seen: LeaseOut = client.get(&path("leases", lease, ""), CALL_LIMIT).await.ok()?;
-    if seen.state != "ended" {
-        return None;
-    }
-    let how = match seen.detail.as_str() {
-        EXPIRED => match seen.expires_at {
-            Some(at) => format!("it expired at {}", clean(&at)),
-            None => "it expired".to_owned(),
-        },
-        LOST => match why_it_went(client, seen.agent.as_deref()).await {
-            Some(why) => format!("its agent went: {}", clean(&why)),
-            None => "its agent went".to_owned(),
-        },
-        "released" | "cancelled" => format!("it was {}", seen.detail),
-        why if is_lost(why) => format!("it was {}", clean(why)),
-        why => format!("its agent went: {}", clean(why)),
-    };
-    Some((seen.detail, how))
-}
-
-/// Why an agent goes or went, as far as the service still knows.
-async fn why_it_went(client: &Client, agent: Option<&str>) -> Option<String> {
-    let agent = agent?;
-    let all: AgentsOut = client.get("/v1/agents", CALL_LIMIT).await.ok()?;
-    let gone = all.gone.into_iter().rev().find(|gone| gone.id == agent).map(|gone| gone.detail);
-    let going = || all.agents.into_iter().find(|one| one.id == agent).map(|one| one.detail);
-    gone.or_else(going).filter(|why| !why.is_empty())
-}
-
-fn print(piece: Output, term: &mut Term<'_>) -> Result<(), CliError> {
+/// Prints a piece of the command's output, and notes whether that ends a line of standard error.
+fn print(piece: Output, term: &mut Term<'_>, open: &mut bool) -> Result<(), CliError> {
     match piece {
         Output::Stdout(bytes) => {
             term.out.write_all(&bytes)?;
@@ -511,6 +399,7 @@ fn print(piece: Output, term: &mut Term<'_>) -> Result<(), CliError> {
         Output::Stderr(bytes) => {
             term.err.write_all(&bytes)?;
             term.err.flush()?;
+            *open = bytes.last().map_or(*open, |last| *last != b'\n');
         }
     }
     Ok(())
@@ -524,7 +413,7 @@ fn show(
     identity: &Identity,
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
-    let command = identity::keep(&leasing.key_dir, lease, ssh, identity)?;
+    let command = kept::keep(&leasing.key_dir, leasing.client, lease, ssh, identity)?;
     if leasing.json {
         let mut value = serde_json::to_value(lease).unwrap_or_default();
         value["sshCommand"] = command.into();
@@ -544,7 +433,7 @@ fn show(
 
 /// Releases, and says so when that fails: the lease then ends by its time.
 async fn release(leasing: &Leasing<'_>, lease: &LeaseOut, term: &mut Term<'_>) {
-    identity::forget(&leasing.key_dir, &lease.id);
+    kept::forget(&leasing.key_dir, &lease.id);
     let mut tries = leasing.patience.tries;
     loop {
         let path = format!("/v1/leases/{}", lease.id);
@@ -555,14 +444,13 @@ async fn release(leasing: &Leasing<'_>, lease: &LeaseOut, term: &mut Term<'_>) {
                 tokio::time::sleep(leasing.patience.pause).await;
             }
             Err(fault) => {
-                // The command's own result stands whether or not this can be printed.
-                let _ = writeln!(
-                    term.err,
-                    "lease {} could not be released and ends by its time: {}; try `drover release \
-                     {0}`",
-                    lease.id,
-                    super::chain(&fault)
+                let (id, why) = (&lease.id, super::chain(&fault));
+                let text = format!(
+                    "lease {id} could not be released and ends by its time: {why}; try `drover \
+                     release {id}`"
                 );
+                // The command's own result stands whether or not this can be printed.
+                let _ = term.progress(leasing.json, &text, json!({ "lease": id }));
                 return;
             }
         }

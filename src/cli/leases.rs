@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::client::CALL_LIMIT;
 use super::remote::{path, print};
-use super::{CliError, Client, LeasesOptions, Term, identity, tables};
+use super::{CliError, Client, LeasesOptions, Term, kept, tables, tell};
 use crate::web::shapes::{LeaseOut, LeasesOut};
 
 /// Lists leases, or ends those that are listed.
@@ -62,11 +62,11 @@ pub(super) async fn end(
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
-    let (mut ended, mut failed) = (Vec::new(), None);
+    let (mut ended, mut failed, mut first) = (Vec::new(), Vec::new(), None);
     for id in ids {
         match client.tell(Method::DELETE, &path("leases", id, "")).await {
             Ok(()) => {
-                identity::forget(&identity::key_dir(), id);
+                kept::forget(&kept::key_dir(), id);
                 if !json {
                     writeln!(term.out, "lease {} is over", tables::clean(id))?;
                 }
@@ -74,17 +74,27 @@ pub(super) async fn end(
             }
             Err(fault) if ids.len() == 1 => return Err(fault.into()),
             Err(fault) => {
-                let (id, why) = (tables::clean(id), super::chain(&fault));
-                writeln!(term.err, "lease {id} cannot be ended: {why}")?;
-                failed.get_or_insert(CliError::Call(fault));
+                let why = super::chain(&fault);
+                if !json {
+                    writeln!(term.err, "lease {} cannot be ended: {why}", tables::clean(id))?;
+                }
+                failed.push(json!({ "lease": id, "text": why }));
+                first.get_or_insert(CliError::Call(fault));
             }
         }
     }
     match ended.as_slice() {
         [one] if json && ids.len() == 1 => writeln!(term.out, "{}", json!({ "released": one }))?,
-        _ if json => writeln!(term.out, "{}", json!({ "released": ended }))?,
-        [] if failed.is_none() => writeln!(term.out, "no lease to end")?,
+        _ if json => {
+            writeln!(term.out, "{}", json!({ "released": ended, "failed": failed }))?;
+        }
+        [] if failed.is_empty() => writeln!(term.out, "no lease to end")?,
         _ => {}
     }
-    Ok(failed.map_or(0, |fault| fault.exit_code()))
+    let Some(first) = first else { return Ok(0) };
+    if json {
+        let text = format!("{} of {} leases cannot be ended", failed.len(), ids.len());
+        writeln!(term.err, "{}", tell::line(first.exit_code(), &text))?;
+    }
+    Ok(first.exit_code())
 }

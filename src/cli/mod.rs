@@ -8,9 +8,11 @@
 mod check;
 mod client;
 mod doctor;
+mod ending;
 mod events;
 mod hold;
 mod identity;
+mod kept;
 mod lease;
 mod leases;
 mod nodes;
@@ -20,15 +22,16 @@ mod remote;
 mod service;
 mod setup;
 mod tables;
+mod tell;
 mod why;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use serde_json::json;
 
 use crate::causes::chain;
+use crate::config::LoadError;
 
 pub use client::{CallError, Client};
 pub use doctor::{DoctorAction, DoctorOptions};
@@ -47,6 +50,9 @@ pub enum CliError {
     /// The arguments do not fit together.
     #[error("{0}")]
     Usage(String),
+    /// The configuration cannot be used.
+    #[error("{}", .0.render().trim_end())]
+    Config(Box<LoadError>),
     /// A running service could not be asked, or refused.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -67,7 +73,7 @@ pub enum CliError {
 impl CliError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) => 2,
+            Self::Usage(_) | Self::Config(_) => 2,
             Self::Call(fault) if fault.is_usage() => 2,
             Self::Call(fault) if fault.is_silence() => 69,
             Self::Waited(_) | Self::Over(_) => 75,
@@ -86,11 +92,14 @@ pub struct Term<'a> {
 
 /// Parses the arguments, does what they say, and gives the exit code.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return tell::usage(&error),
+    };
     match cli.command {
         Command::Run(options) => service::run(&cli.global, options),
-        Command::Demo(options) => service::demo(options),
-        Command::Sim(options) => service::sim(options),
+        Command::Demo(options) => service::demo(&cli.global, options),
+        Command::Sim(options) => service::sim(&cli.global, options),
         Command::Check(options) => check::check(&cli.global, &options),
         Command::Schema => print_schema(),
         Command::Template { action: TemplateAction::Copy(options) } => {
@@ -151,16 +160,7 @@ fn ask(cli: Cli) -> ExitCode {
         Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::from(1)
         }
-        Err(error) => {
-            let (code, text) = (error.exit_code(), chain(&error));
-            let told = match json {
-                true => json!({ "error": { "code": code, "text": text } }).to_string(),
-                false => format!("drover: {text}"),
-            };
-            // Nothing is left to tell it to when even this fails.
-            let _ = writeln!(stderr, "{told}");
-            ExitCode::from(code)
-        }
+        Err(error) => tell::fail_by(json, &error, &format!("drover: {}\n", chain(&error))),
     }
 }
 

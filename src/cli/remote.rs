@@ -9,7 +9,7 @@ use super::client::CALL_LIMIT;
 use super::lease::{Leasing, OverSsh, Patience, lease};
 use super::{
     AgentAction, BreakerAction, CliError, Client, ClusterAction, Command, DoctorAction,
-    DoctorOptions, Global, Limit, Term, doctor, events, hold, identity, leases, nodes, tables, why,
+    DoctorOptions, Global, Limit, Term, doctor, events, hold, kept, leases, nodes, tables, why,
 };
 use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
 use crate::web::{
@@ -92,13 +92,19 @@ pub(super) async fn run(
                 client: &client,
                 over: &OverSsh,
                 patience: Patience::default(),
-                key_dir: identity::key_dir(),
+                key_dir: kept::key_dir(),
                 json,
             };
             return lease(&leasing, &options, stop, term).await;
         }
-        Command::Leases(options) => return leases::leases(&client, &options, json, term).await,
-        Command::Release { leases } => return leases::end(&client, &leases, json, term).await,
+        Command::Leases(options) => {
+            kept::sweep(&client, &kept::key_dir()).await;
+            return leases::leases(&client, &options, json, term).await;
+        }
+        Command::Release { leases } => {
+            kept::sweep(&client, &kept::key_dir()).await;
+            return leases::end(&client, &leases, json, term).await;
+        }
         Command::Retire { agent } => {
             client.tell(Method::POST, &path("agents", &agent, "/retire")).await?;
             let line = format!("agent {agent} goes, after its last lease if it has one\n");

@@ -1,6 +1,6 @@
 //! The commands that start something of their own, or look at a configuration: where the command
 //! line hands over.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line talks to people")]
+#![expect(clippy::print_stdout, reason = "the command line talks to people")]
 
 use std::fs::File;
 use std::io::Write as _;
@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use serde_json::{Value, json};
 
-use super::{CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions};
+use super::{
+    CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions, tell,
+};
 use crate::causes::chain;
-use crate::config::{self, Checked, Copied, Environment};
+use crate::config::{self, Checked, Copied, CopyError, Environment};
 use crate::sim::{self, guests, spec};
 use crate::{app, demo, telemetry};
 
@@ -26,23 +29,20 @@ pub(super) fn config_path(global: &Global) -> PathBuf {
 }
 
 /// Reads a configuration; prints what is wrong with it, and the exit code, when it cannot be used.
-pub(super) fn load(path: &Path) -> Result<Checked, ExitCode> {
+pub(super) fn load(path: &Path, json: bool) -> Result<Checked, ExitCode> {
     match config::load(path, &Environment::of_process()) {
         Ok(checked) => {
-            eprint!("{}", checked.rendered_warnings());
+            tell::warn(json, &checked);
             Ok(checked)
         }
-        Err(error) => {
-            eprint!("{}", error.render());
-            Err(ExitCode::from(USAGE))
-        }
+        Err(error) => Err(tell::fail_to_load(json, USAGE, &error)),
     }
 }
 
-pub(super) fn runtime() -> Result<tokio::runtime::Runtime, ExitCode> {
+pub(super) fn runtime(json: bool) -> Result<tokio::runtime::Runtime, ExitCode> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
-        eprintln!("drover: the runtime cannot be started: {error}");
-        ExitCode::from(FAILED)
+        let text = format!("the runtime cannot be started: {error}");
+        tell::fail(json, FAILED, &text, &format!("drover: {text}\n"))
     })
 }
 
@@ -65,15 +65,32 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
     match app::run(settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprint!("{}", error.render());
-            ExitCode::from(error.exit_code())
+            let faults = match &error {
+                app::RunError::Config(error) => error.told(),
+                app::RunError::Level(_)
+                | app::RunError::State { .. }
+                | app::RunError::Journal(_)
+                | app::RunError::Takeover(_)
+                | app::RunError::Web(_)
+                | app::RunError::System { .. }
+                | app::RunError::Strict(_)
+                | app::RunError::Unjournalled(_)
+                | app::RunError::GaveUp(_) => Vec::new(),
+            };
+            let (code, text) = (error.exit_code(), chain(&error));
+            tell::fail_with(global.json, code, (&text, &faults), &error.render())
         }
     }
 }
 
 /// Runs the demo.
-pub(super) fn demo(options: DemoOptions) -> ExitCode {
-    let runtime = match runtime() {
+pub(super) fn demo(global: &Global, options: DemoOptions) -> ExitCode {
+    if global.json {
+        let text = "the demo is for people to look at and has no JSON: leave out --json, and ask its \
+                    service on the socket that it names";
+        return tell::fail(true, USAGE, text, "");
+    }
+    let runtime = match runtime(false) {
         Ok(runtime) => runtime,
         Err(code) => return code,
     };
@@ -87,28 +104,41 @@ pub(super) fn demo(options: DemoOptions) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(FAILED),
         Err(error) => {
-            eprintln!("drover demo: {}", chain(&error));
-            ExitCode::from(FAILED)
+            let text = chain(&error);
+            tell::fail(false, FAILED, &text, &format!("drover demo: {text}\n"))
         }
     }
 }
 
 /// Runs the simulated cluster.
-pub(super) fn sim(options: SimOptions) -> ExitCode {
+pub(super) fn sim(global: &Global, options: SimOptions) -> ExitCode {
     let version = match options.pve {
         PveVersion::V7_4 => spec::PveVersion::V7_4,
         PveVersion::V8_4 => spec::PveVersion::V8_4,
         PveVersion::V9_2 => spec::PveVersion::V9_2,
     };
     if options.list_api {
-        println!("{}", sim::door::served(version).join("\n"));
-        return ExitCode::SUCCESS;
+        let served = sim::door::served(version);
+        let text = if global.json {
+            let served: Vec<Value> = served.iter().map(|line| route(line)).collect();
+            json!({ "served": served }).to_string()
+        } else {
+            served.join("\n")
+        };
+        return match writeln!(std::io::stdout(), "{text}") {
+            // Who reads the first lines alone closes the pipe.
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                let text = format!("the list cannot be written: {error}");
+                tell::fail(global.json, FAILED, &text, &format!("drover sim: {text}\n"))
+            }
+            Ok(()) | Err(_) => ExitCode::SUCCESS,
+        };
     }
     if let Err(error) = telemetry::init("warn") {
-        eprintln!("drover: {error}");
-        return ExitCode::from(USAGE);
+        let text = error.to_string();
+        return tell::fail(global.json, USAGE, &text, &format!("drover: {text}\n"));
     }
-    let runtime = match runtime() {
+    let runtime = match runtime(global.json) {
         Ok(runtime) => runtime,
         Err(code) => return code,
     };
@@ -135,10 +165,16 @@ pub(super) fn sim(options: SimOptions) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("drover sim: {}", chain(&error));
-            ExitCode::from(if error.is_usage() { USAGE } else { FAILED })
+            let (code, text) = (if error.is_usage() { USAGE } else { FAILED }, chain(&error));
+            tell::fail(global.json, code, &text, &format!("drover sim: {text}\n"))
         }
     }
+}
+
+/// A line of what is served, for scripts.
+fn route(line: &str) -> Value {
+    let (method, path) = line.split_once(' ').unwrap_or((line, ""));
+    json!({ "method": method, "path": path.trim_start() })
 }
 
 /// Copies a template: prints the copy, or writes it into a file of the configuration.
@@ -148,22 +184,36 @@ pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
     let wish = config::Wish { old, new, set, into: into.as_deref() };
     match config::copy(&path, &Environment::of_process(), wish) {
         Ok(Copied::Text(text)) => {
-            print!("{text}");
+            match global.json {
+                true => println!("{}", json!({ "template": new, "copyOf": old, "yaml": text })),
+                false => print!("{text}"),
+            }
             ExitCode::SUCCESS
         }
         Ok(Copied::File(file, text)) => match replace(&file, &text) {
             Ok(()) => {
-                println!("{}: template {new} is a copy of {old}", file.display());
+                let file = file.display();
+                match global.json {
+                    true => {
+                        let file = file.to_string();
+                        println!("{}", json!({ "template": new, "copyOf": old, "file": file }));
+                    }
+                    false => println!("{file}: template {new} is a copy of {old}"),
+                }
                 ExitCode::SUCCESS
             }
             Err(error) => {
-                eprintln!("drover: {} can not be written: {error}", file.display());
-                ExitCode::from(FAILED)
+                let text = format!("{} can not be written: {error}", file.display());
+                tell::fail(global.json, FAILED, &text, &format!("drover: {text}\n"))
             }
         },
         Err(error) => {
-            eprint!("{}", error.render());
-            ExitCode::from(USAGE)
+            let faults = match &error {
+                CopyError::Faulty { source, .. } => source.told(),
+                CopyError::Wish(_) => Vec::new(),
+            };
+            let text = chain(&error);
+            tell::fail_with(global.json, USAGE, (&text, &faults), &error.render())
         }
     }
 }

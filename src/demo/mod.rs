@@ -73,7 +73,10 @@ pub async fn run(options: Options) -> Result<bool, DemoError> {
         _ = terminate.recv() => Ok(None),
     };
     show.say("stopping: every agent is retired");
-    let clean = stage.strike(&mut show).await?;
+    let struck = stage.strike(&mut show).await;
+    // Whatever the last events were, the lines of agents are no news after the end.
+    show.end();
+    let clean = struck?;
     if clean {
         show.say("nothing is left: no guest, no volume, no process, no file");
     }

@@ -47,6 +47,12 @@ impl Show {
         self.board.vmid(agent)
     }
 
+    /// Takes the live lines away for good: what is said from here on stands last.
+    pub fn end(&mut self) {
+        self.wipe();
+        self.live = false;
+    }
+
     /// Draws the live lines anew, so that their clocks run.
     pub fn refresh(&mut self) {
         self.wipe();

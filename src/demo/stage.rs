@@ -27,6 +27,8 @@ use crate::sim::simulation::{Simulation, SimulationOptions};
 use crate::sim::spec::ClusterSpec;
 use crate::ssh::PrivateKey;
 
+/// How long the last events may be on their way.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
 /// How often the stage is looked after.
 pub const TICK: Duration = Duration::from_millis(250);
 
@@ -238,15 +240,21 @@ impl Stage {
 
     /// The next event; waits for ever while the service is down.
     pub async fn next_event(&mut self) -> Value {
+        match self.event().await {
+            Some(event) => event,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The next event; none once the service is down.
+    async fn event(&mut self) -> Option<Value> {
         loop {
-            let Some((_, lines)) = &mut self.events else {
-                return std::future::pending().await;
-            };
+            let (_, lines) = self.events.as_mut()?;
             match lines.next_line().await {
                 Ok(Some(line)) => {
                     let Ok(event) = serde_json::from_str::<Value>(&line) else { continue };
                     self.note(&event);
-                    return event;
+                    return Some(event);
                 }
                 Ok(None) | Err(_) => self.events = None,
             }
@@ -315,6 +323,14 @@ impl Stage {
         if !matches!(ended, Ok(Ok(()))) {
             return Err(DemoError::Service { what: "the service did not end", log: self.log() });
         }
+        // The last events are still on their way, such as that an agent is gone.
+        let rest = async {
+            while let Some(event) = self.event().await {
+                show.event(&event);
+            }
+        };
+        // Without them only lines of agents are out of date.
+        let _ = tokio::time::timeout(LAST_EVENTS, rest).await;
         let side = self.simulation.world.side_door();
         let templates = [9000, 9001, 9002];
         let guests: Vec<u32> =

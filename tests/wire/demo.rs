@@ -4,10 +4,10 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::harness::{Kept, Lines, PATIENCE, drover};
+use crate::harness::{Kept, Lines, PATIENCE, drover, note};
 
 // Invariant: the demo runs its batch to the end and leaves nothing behind.
 
@@ -70,4 +70,61 @@ fn demo_once_runs_its_batch_where_guests_can_not_be_isolated() {
     std::fs::set_permissions(&broken, Permissions::from_mode(0o755)).unwrap();
     let said = once(programs.path());
     assert!(said.contains("bubblewrap"), "{said}");
+}
+
+// Invariant: what a terminal shows at the end is that nothing is left.
+
+/// The lines of a terminal that was printed to: moving up also clears all that is below.
+fn screen(printed: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for (index, piece) in printed.split("\x1b[").enumerate() {
+        let mut text = piece;
+        if index > 0 {
+            let (order, rest) = piece.split_at(piece.find(char::is_alphabetic).unwrap() + 1);
+            text = rest;
+            if let Some(count) = order.strip_suffix('A') {
+                let up: usize = count.parse().unwrap();
+                lines.truncate(lines.len() - 1 - up);
+                lines.push(String::new());
+            }
+        }
+        for letter in text.chars().filter(|letter| *letter != '\r') {
+            match letter {
+                '\n' => lines.push(String::new()),
+                letter => lines.last_mut().unwrap().push(letter),
+            }
+        }
+    }
+    lines
+}
+
+#[test]
+fn demo_once_on_a_terminal_says_last_that_nothing_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = drover();
+    let line = format!("'{}' demo --once", plain.get_program().to_str().unwrap());
+    let mut script = Command::new("script");
+    for (name, _) in plain.get_envs().filter(|(_, value)| value.is_none()) {
+        script.env_remove(name);
+    }
+    script.args(["-qec", &line, "/dev/null"]).env("TMPDIR", dir.path()).env("SHELL", "/bin/sh");
+    let out = match script.stdin(Stdio::null()).output() {
+        Ok(out) => out,
+        Err(_) if std::env::var_os("DROVER_TEST_PROGRAMS").is_none() => {
+            note("script is not installed: the demo was not looked at on a terminal");
+            return;
+        }
+        Err(error) => panic!("script: {error}"),
+    };
+    let printed = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{printed}");
+    assert!(printed.contains("\x1b["), "no terminal: {printed}");
+    let shown = screen(&printed);
+    let shown: Vec<&str> =
+        shown.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).collect();
+    let end = [
+        "stopping: every agent is retired",
+        "nothing is left: no guest, no volume, no process, no file",
+    ];
+    assert_eq!(shown[shown.len().saturating_sub(2)..], end, "{printed}");
 }

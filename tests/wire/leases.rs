@@ -1,7 +1,10 @@
 //! Leases that wait: for as long as they may, as many as may be, and seen and ended by those whose
-//! they are.
+//! they are; and the keys of those that are kept.
 
-use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde_json::{Value, json};
 
 use crate::api::{ask, call, ready, release};
 use crate::harness::{Service, world};
@@ -53,4 +56,54 @@ fn a_lease_that_waits_too_long_ends_and_is_told_to_all_who_wait() {
     assert!(out.status.success(), "{out:?}");
     assert_eq!(site.json(&["leases", "--state", "waiting"])["leases"], json!([]));
     release(&site, &held);
+}
+
+// Invariant: the key of a lease that is kept is in a folder for its user alone, and goes when the lease is
+// over, whatever ended it.
+
+fn names(folder: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(folder).unwrap().flatten();
+    let mut names: Vec<String> =
+        files.map(|file| file.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn an_expired_leases_key_is_gone() {
+    let (dir, _sim, site) = world();
+    let _service = Service::start(&site);
+    let id = |lease: &Value| lease["id"].as_str().unwrap().to_owned();
+    let lease = site.json(&["lease", "--template", "linux"]);
+    let other = site.json(&["lease", "--template", "linux"]);
+    let folder = site.dir.path().join("drover");
+    assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    let files =
+        |lease: &Value| ["hosts", "key", "place"].map(|end| format!("drover-{}.{end}", id(lease)));
+    let has = |lease: &Value| files(lease).map(|name| folder.join(name).exists());
+    assert_eq!((has(&lease), has(&other)), ([true; 3], [true; 3]));
+    let path = format!("/v1/leases/{}", id(&lease));
+    let (status, told) =
+        call(&site, "POST", &format!("{path}/renew"), Some(&json!({"ttlSeconds": 1})));
+    assert_eq!(status, 200, "{told}");
+    let (_, told) = call(&site, "GET", &format!("{path}?waitSeconds=60&until=ended"), None);
+    assert_eq!((&told["state"], &told["detail"]), (&json!("ended"), &json!("expired")));
+    let out = site.cli(&["leases"]);
+    assert!(out.status.success(), "{out:?}");
+    assert_eq!((has(&lease), has(&other)), ([false; 3], [true; 3]));
+
+    // Where the system names no folder of the user's own one is made.
+    let mut command = site.command(["lease", "--template", "linux"]);
+    let base = dir.path().join("temporary");
+    std::fs::create_dir(&base).unwrap();
+    let out = command.env_remove("XDG_RUNTIME_DIR").env("TMPDIR", &base).output().unwrap();
+    assert!(out.status.success(), "{out:?}");
+    let made = names(&base);
+    assert_eq!(made.len(), 1, "{made:?}");
+    let own = base.join(&made[0]);
+    assert_eq!(std::fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(names(&own).len(), 3);
+    release(&site, &id(&other));
+    assert!(site.cli(&["leases"]).status.success());
+    assert_eq!(names(&folder), Vec::<String>::new());
 }

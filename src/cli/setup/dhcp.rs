@@ -1,14 +1,13 @@
 //! `drover setup dhcp`.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::Ipv4Addr;
 
 use clap::Args;
 use serde_json::Value;
 
 use super::super::{CliError, Global};
-use super::{LoginOptions, NodeOptions, as_root, carry_out, failed, read, usage};
+use super::{LoginOptions, NodeOptions, Telling, as_root, carry_out, failed, read, usage};
 use crate::config::Environment;
 use crate::pve::PveError;
 use crate::pve::client::{Client, Params};
@@ -67,7 +66,7 @@ pub struct DhcpOptions {
 pub(super) async fn run(
     global: &Global,
     options: &DhcpOptions,
-    out: &mut (dyn io::Write + Send),
+    out: &mut Telling<'_>,
 ) -> Result<(), CliError> {
     match (&options.sdn, &options.bridge) {
         (Some(zone), _) => zone_of(global, options, zone, out).await,
@@ -79,7 +78,7 @@ pub(super) async fn run(
 async fn server(
     options: &DhcpOptions,
     bridge: &str,
-    out: &mut (dyn io::Write + Send),
+    out: &mut Telling<'_>,
 ) -> Result<(), CliError> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "_.-".contains(letter);
     if bridge.is_empty() || bridge.len() > 15 || !bridge.chars().all(plain) {
@@ -105,21 +104,20 @@ async fn server(
         files.iter().zip(["config", "unit"]).all(|(file, name)| file.text.trim() == text(name));
     let running = text("state") == "active";
     if same && running {
-        writeln!(out, "nothing to do: {} runs", wanted.unit())?;
+        out.idle(format!("{} runs", wanted.unit()))?;
         return Ok(());
     }
     let unit = wanted.unit();
     if options.dry_run {
         for file in &files {
-            writeln!(out, "# {}, mode {:04o}:\n{}", file.path, file.mode, file.text)?;
+            out.file(file, &file.text)?;
         }
         if text("program").is_empty() {
-            writeln!(out, "apt-get install -y --no-install-recommends dnsmasq-base")?;
+            out.plan("apt-get install -y --no-install-recommends dnsmasq-base")?;
         }
-        writeln!(
-            out,
-            "systemctl daemon-reload\nsystemctl enable {unit}\nsystemctl restart {unit}"
-        )?;
+        out.plan("systemctl daemon-reload")?;
+        out.plan(format!("systemctl enable {unit}"))?;
+        out.plan(format!("systemctl restart {unit}"))?;
         return Ok(());
     }
     as_root(&said)?;
@@ -128,7 +126,7 @@ async fn server(
             Ok(heard) => wanted.heard(&face, &heard).map_err(failed)?,
             Err(why) => {
                 let why = why.lines().last().unwrap_or_default();
-                writeln!(out, "note: nobody could be asked whether a server answers ({why})")?;
+                out.note(format!("nobody could be asked whether a server answers ({why})"))?;
             }
         }
     }
@@ -136,11 +134,11 @@ async fn server(
         let install = "apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y \
                        --no-install-recommends dnsmasq-base";
         machine.run(install).await.map_err(failed)?;
-        writeln!(out, "done: installed dnsmasq-base")?;
+        out.did("installed dnsmasq-base")?;
     }
     for file in &files {
         machine.put(file).await.map_err(failed)?;
-        writeln!(out, "done: wrote {}", file.path)?;
+        out.did(format!("wrote {}", file.path))?;
     }
     let start = format!(
         "{program} --test --conf-file={} && systemctl daemon-reload && systemctl enable {unit} && \
@@ -148,7 +146,8 @@ async fn server(
         wanted.config()
     );
     machine.run(&start).await.map_err(failed)?;
-    writeln!(out, "ok: {unit} gives out {}-{} on {bridge}", wanted.range.0, wanted.range.1)?;
+    let (first, last) = wanted.range;
+    out.stands(format!("{unit} gives out {first}-{last} on {bridge}"))?;
     Ok(())
 }
 
@@ -199,7 +198,7 @@ async fn zone_of(
     global: &Global,
     options: &DhcpOptions,
     name: &str,
-    out: &mut (dyn io::Write + Send),
+    out: &mut Telling<'_>,
 ) -> Result<(), CliError> {
     let short = |name: &str| {
         (2..=8).contains(&name.len())
@@ -245,9 +244,9 @@ async fn zone_of(
     carry_out(&client, (&steps, &needed), options.dry_run, out).await?;
     let vnet = &zone.vnet;
     if steps.is_empty() {
-        writeln!(out, "nothing to do: VNet {vnet} has DHCP")?;
+        out.idle(format!("VNet {vnet} has DHCP"))?;
     } else if !options.dry_run {
-        writeln!(out, "ok: VNet {vnet} has DHCP on nodes with the package dnsmasq")?;
+        out.stands(format!("VNet {vnet} has DHCP on nodes with the package dnsmasq"))?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ mod dhcp;
 mod rights;
 mod rotate;
 mod service;
+mod telling;
 mod vip;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -18,7 +19,7 @@ use drover_actors::id::CloudId;
 use secrecy::SecretString;
 
 use super::service::{config_path, runtime};
-use super::{CliError, Global};
+use super::{CliError, Global, tell};
 use crate::config::{self, Checked, Environment};
 use crate::pve::client::Client;
 use crate::pve::{Endpoint, Login, WireDialer};
@@ -29,6 +30,7 @@ use crate::ssh::{PrivateKey, Target};
 pub use dhcp::DhcpOptions;
 pub use rights::RightsOptions;
 pub use service::ServiceOptions;
+use telling::Telling;
 pub use vip::VipOptions;
 
 /// The administrator's password, for scripts.
@@ -82,8 +84,10 @@ pub struct NodeOptions {
 
 /// Runs `setup`.
 pub(super) fn run(global: &Global, action: &SetupAction) -> ExitCode {
-    let mut out = io::stdout();
-    let done = runtime().and_then(|runtime| {
+    let json = global.json;
+    let mut stdout = io::stdout();
+    let done = runtime(json).and_then(|runtime| {
+        let mut out = Telling::new(&mut stdout, json);
         let work = async {
             match action {
                 SetupAction::Rights(options) => rights::run(global, options, &mut out).await,
@@ -92,11 +96,9 @@ pub(super) fn run(global: &Global, action: &SetupAction) -> ExitCode {
                 SetupAction::Vip(options) => vip::run(global, options, &mut out).await,
             }
         };
-        runtime.block_on(work).map_err(|error| {
-            // Nothing is left to tell it to when even this fails.
-            let _ = writeln!(io::stderr(), "drover: {error}");
-            ExitCode::from(error.exit_code())
-        })
+        let done = runtime.block_on(work);
+        let done = out.end(done);
+        done.map_err(|error| tell::fail_by(json, &error, &format!("drover: {error}\n")))
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -128,8 +130,8 @@ fn one_cloud(checked: &Checked, wanted: Option<&str>) -> Result<CloudId, CliErro
 /// The configuration that the options are about.
 fn read(global: &Global, environment: &Environment) -> Result<(PathBuf, Checked), CliError> {
     let path = config_path(global);
-    let checked = config::load(&path, environment)
-        .map_err(|error| usage(error.render().trim_end().to_owned()))?;
+    let checked =
+        config::load(&path, environment).map_err(|error| CliError::Config(Box::new(error)))?;
     Ok((path, checked))
 }
 
@@ -163,7 +165,7 @@ async fn carry_out(
     client: &Arc<Client>,
     (steps, needed): (&[Step], &Needed),
     dry_run: bool,
-    out: &mut (dyn io::Write + Send),
+    out: &mut Telling<'_>,
 ) -> Result<(), CliError> {
     if steps.is_empty() {
         return Ok(());
@@ -171,18 +173,18 @@ async fn carry_out(
     holds(client, needed).await.map_err(failed)?;
     for step in steps {
         if dry_run {
-            writeln!(out, "{step}")?;
+            out.plan(step)?;
             continue;
         }
         step.run(client).await.map_err(|text| failed(format!("{step}: {text}")))?;
-        writeln!(out, "done: {step}")?;
+        out.did(step)?;
     }
     Ok(())
 }
 
 impl NodeOptions {
     /// Goes there.
-    async fn machine(&self, out: &mut (dyn io::Write + Send)) -> Result<Machine, CliError> {
+    async fn machine(&self, out: &mut Telling<'_>) -> Result<Machine, CliError> {
         let Some(text) = &self.node_ssh else { return Ok(Machine::Here) };
         let target = target(text)?;
         let Some(file) = &self.ssh_key else {
@@ -194,7 +196,7 @@ impl NodeOptions {
         let reached = Machine::reach(&target, &key, self.host_key.as_deref()).await;
         let (machine, seen) = reached.map_err(failed)?;
         if let Some(seen) = seen {
-            writeln!(out, "# {text} has the host key {seen}, taken as it is")?;
+            out.remark(format!("{text} has the host key {seen}, taken as it is"))?;
         }
         Ok(machine)
     }

@@ -6,17 +6,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 use drover_actors::id::CloudId;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 
 use super::super::service::config_path;
-use super::super::{CliError, Global, PveVersion};
-use super::{failed, one_cloud, password};
+use super::super::{CliError, Global, PveVersion, tell};
+use super::{Telling, failed, one_cloud, password};
 use crate::config::{self, Checked, Environment, TokenPlace, token_place};
 use crate::doctor::{PREFIX, facts};
 use crate::pve::client::Client;
 use crate::pve::{Connection, Endpoint, Login, PveError, WireDialer};
 use crate::rights::{Facts, Needs, Release, Wishes, grants};
-use crate::setup::{Action, Now, Plan, READS, Wanted, lacking, plan, write_secret};
+use crate::setup::{Action, Now, Plan, READS, Wanted, bars_renewal, lacking, plan, write_secret};
 
 /// Options of `setup rights`.
 #[derive(Debug, Clone, Default, Args)]
@@ -68,7 +68,7 @@ pub struct RightsOptions {
 pub(super) async fn run(
     global: &Global,
     options: &RightsOptions,
-    out: &mut (dyn io::Write + Send),
+    out: &mut Telling<'_>,
 ) -> Result<(), CliError> {
     Work::new(global, options)?.run(out).await
 }
@@ -90,8 +90,9 @@ impl<'a> Work<'a> {
     fn new(global: &'a Global, options: &'a RightsOptions) -> Result<Self, CliError> {
         let path = config_path(global);
         let environment = Environment::of_process().without_secrets();
-        let checked = config::load(&path, &environment)
-            .map_err(|error| CliError::Usage(error.render().trim_end().to_owned()))?;
+        let checked =
+            config::load(&path, &environment).map_err(|error| CliError::Config(Box::new(error)))?;
+        tell::warn(global.json, &checked);
         let cloud = one_cloud(&checked, options.cloud.as_deref())?;
         let connection = checked.connections[&cloud].clone();
         let Login::Token { id, .. } = &connection.login else {
@@ -113,7 +114,7 @@ impl<'a> Work<'a> {
         Ok(Self { global, options, path, environment, checked, cloud, connection, user, token })
     }
 
-    async fn run(self, out: &mut (dyn io::Write + Send)) -> Result<(), CliError> {
+    async fn run(self, out: &mut Telling<'_>) -> Result<(), CliError> {
         let Some(admin) = self.admin()? else {
             return self.offline(out);
         };
@@ -139,6 +140,9 @@ impl<'a> Work<'a> {
             print(out, &actions, &beyond)?;
             return Ok(());
         }
+        if let Some(why) = bars_renewal(&wanted, &now) {
+            return Err(failed(why));
+        }
         let place = self.place()?;
         let has_secret = place.is_some_and(|file| file.exists());
         let makes =
@@ -154,16 +158,16 @@ impl<'a> Work<'a> {
         self.may(&admin, actions.iter().flat_map(Action::needs)).await?;
         for action in &actions {
             let secret = action.run(&admin).await.map_err(told)?;
-            writeln!(out, "done: {action}")?;
+            out.did(action)?;
             if let Some(secret) = secret {
                 self.keep(&admin, &secret, out).await?;
             }
         }
         for line in &beyond {
-            writeln!(out, "note: {line}")?;
+            out.note(line)?;
         }
         if actions.is_empty() {
-            writeln!(out, "nothing to do: {} holds what is needed", self.connection.login.name())?;
+            out.idle(format!("{} holds what is needed", self.connection.login.name()))?;
         }
         self.verify(out).await
     }
@@ -249,23 +253,20 @@ impl<'a> Work<'a> {
     }
 
     /// The lines for a cluster that nobody looked at.
-    fn offline(&self, out: &mut dyn io::Write) -> Result<(), CliError> {
+    fn offline(&self, out: &mut Telling<'_>) -> Result<(), CliError> {
         let release = match self.options.pve {
             Some(PveVersion::V7_4 | PveVersion::V8_4) => Release::V8,
             Some(PveVersion::V9_2) | None => Release::V9,
         };
         let wanted = self.wanted(release, &Facts::default());
         let Plan { actions, beyond } = plan(&wanted, &Now::default());
-        writeln!(
-            out,
-            "# nothing was looked at: for a new cluster with {}",
-            match release {
-                Release::V8 => "Proxmox VE 8",
-                Release::V9 => "Proxmox VE 9",
-            }
-        )?;
+        let release = match release {
+            Release::V8 => "Proxmox VE 8",
+            Release::V9 => "Proxmox VE 9",
+        };
+        out.remark(format!("nothing was looked at: for a new cluster with {release}"))?;
         if wanted.grants.guesses().next().is_some() {
-            writeln!(out, "# put in what stands between < and >, or give --user to look there")?;
+            out.remark("put in what stands between < and >, or give --user to look there")?;
         }
         print(out, &actions, &beyond)?;
         Ok(())
@@ -298,10 +299,10 @@ impl<'a> Work<'a> {
         &self,
         admin: &Client,
         secret: &SecretString,
-        out: &mut (dyn io::Write + Send),
+        out: &mut Telling<'_>,
     ) -> Result<(), CliError> {
         let Some(file) = self.place()? else {
-            writeln!(out, "secret: {}", secret.expose_secret())?;
+            out.secret(secret)?;
             return Ok(());
         };
         if let Err(error) = write_secret(&file, secret) {
@@ -314,17 +315,18 @@ impl<'a> Work<'a> {
             };
             return Err(failed(format!("{} can not be written: {error}; {gone}", file.display())));
         }
-        writeln!(out, "done: secret written into {}", file.display())?;
+        out.did(format!("secret written into {}", file.display()))?;
         Ok(())
     }
 
     /// Asks as the token whether it can log in and holds what is needed.
-    async fn verify(&self, out: &mut (dyn io::Write + Send)) -> Result<(), CliError> {
+    async fn verify(&self, out: &mut Telling<'_>) -> Result<(), CliError> {
         if self.options.print_secret {
             return Ok(());
         }
-        let again = config::load(&self.path, &Environment::of_process())
-            .map_err(|error| failed(error.render()))?;
+        // The token's secret is there now; keys for guests may come later.
+        let again =
+            config::load(&self.path, &self.environment).map_err(|error| failed(error.render()))?;
         let Some(connection) = again.connections.get(&self.cloud) else { return Ok(()) };
         let client = Client::new(self.cloud.clone(), connection, &WireDialer)
             .map_err(|error| failed(error.chain()))?;
@@ -344,7 +346,7 @@ impl<'a> Work<'a> {
             }
         }
         if missing.is_empty() {
-            writeln!(out, "ok: {} logs in and holds all {count} privileges", client.login())?;
+            out.stands(format!("{} logs in and holds all {count} privileges", client.login()))?;
             return Ok(());
         }
         let missing = missing.join(", ");
@@ -364,15 +366,15 @@ fn role_prefix(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn print(out: &mut dyn io::Write, actions: &[Action], beyond: &[String]) -> io::Result<()> {
+fn print(out: &mut Telling<'_>, actions: &[Action], beyond: &[String]) -> io::Result<()> {
     for action in actions {
-        writeln!(out, "{action}")?;
+        out.plan(action)?;
     }
     for line in beyond {
-        writeln!(out, "# {line}")?;
+        out.remark(line)?;
     }
     if actions.is_empty() {
-        writeln!(out, "# nothing to do")?;
+        out.remark("nothing to do")?;
     }
     Ok(())
 }

@@ -12,8 +12,8 @@ use serde_json::json;
 use super::super::client::CALL_LIMIT;
 use super::super::service::replace;
 use super::super::{CallError, CliError, Client as Service};
-use super::failed;
 use super::rights::Work;
+use super::{Telling, failed};
 use crate::config::{Environment, TokenPlace, token_place};
 use crate::pve::WireDialer;
 use crate::pve::client::Client;
@@ -31,7 +31,7 @@ impl Work<'_> {
     pub(super) async fn rotate(
         &self,
         admin: &Client,
-        out: &mut (dyn io::Write + Send),
+        out: &mut Telling<'_>,
     ) -> Result<(), CliError> {
         let place = self.token_place()?;
         let (Some(old_file), Some(_)) = (place.secret_file.clone(), place.file_for("")) else {
@@ -63,37 +63,34 @@ impl Work<'_> {
             comment: &comment,
         };
         let swap = |name: String, secret: SecretString| self.swap(&place, name, secret);
-        let new = rotate(rotation, swap, |text| writeln!(out, "done: {text}")).await;
+        let new = rotate(rotation, swap, |text| out.did(text)).await;
         let new = match new.map_err(|stand| failed(stand.to_string()))? {
             Rotated::Instead { new } => new,
             Rotated::Beside { new, old, remove } => {
-                writeln!(
-                    out,
-                    "note: {old} and {} are left for whoever uses them",
-                    old_file.display()
-                )?;
-                writeln!(out, "note: once nothing does: {remove}")?;
+                let file = old_file.display();
+                out.note(format!("{old} and {file} are left for whoever uses them"))?;
+                out.note(format!("once nothing does: {remove}"))?;
                 let left = self.leftovers_beside(admin, &new).await?;
                 for left in left.tokens.iter().filter(|left| left.id() != old) {
-                    writeln!(out, "note: {left}")?;
+                    out.note(left)?;
                 }
-                writeln!(out, "ok: {new} works")?;
+                out.stands(format!("{new} works"))?;
                 return Ok(());
             }
         };
-        writeln!(out, "done: removed {}", self.connection.login.name())?;
+        out.did(format!("removed {}", self.connection.login.name()))?;
         if let Err(error) = std::fs::remove_file(&old_file) {
-            writeln!(out, "note: {} can not be removed: {error}", old_file.display())?;
+            out.note(format!("{} can not be removed: {error}", old_file.display()))?;
         }
         // The service works with the new one: it needs none that was made for this configuration before.
         for left in self.leftovers_beside(admin, &new).await?.tokens {
             if left.proven {
                 self.take_away(admin, &left, out).await?;
             } else {
-                writeln!(out, "note: {left}")?;
+                out.note(&left)?;
             }
         }
-        writeln!(out, "ok: {new} is in use")?;
+        out.stands(format!("{new} is in use"))?;
         Ok(())
     }
 
@@ -146,13 +143,13 @@ impl Work<'_> {
         &self,
         admin: &Client,
         left: &LeftToken,
-        out: &mut (dyn io::Write + Send),
+        out: &mut Telling<'_>,
     ) -> Result<(), CliError> {
         if let Err(error) = admin.remove_token(&left.user, &left.name).await {
-            writeln!(out, "note: {left}: {}", admin.fault(&error).text)?;
+            out.note(format!("{left}: {}", admin.fault(&error).text))?;
             return Ok(());
         }
-        writeln!(out, "done: removed {}, left by a rotation that was cut short", left.id())?;
+        out.did(format!("removed {}, left by a rotation that was cut short", left.id()))?;
         match &left.file {
             Some(file) => take_file_away(file, out),
             None => Ok(()),
@@ -228,11 +225,13 @@ impl Work<'_> {
     }
 }
 
-fn take_file_away(file: &Path, out: &mut (dyn io::Write + Send)) -> Result<(), CliError> {
+fn take_file_away(file: &Path, out: &mut Telling<'_>) -> Result<(), CliError> {
     let shown = file.display();
     match std::fs::remove_file(file) {
-        Ok(()) => writeln!(out, "done: removed {shown}, left by a rotation that was cut short")?,
-        Err(error) => writeln!(out, "note: {shown} can not be removed: {error}")?,
+        Ok(()) => {
+            out.did(format!("removed {shown}, left by a rotation that was cut short"))?;
+        }
+        Err(error) => out.note(format!("{shown} can not be removed: {error}"))?,
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! `drover setup service`.
 
-use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +8,7 @@ use rand::TryRng as _;
 use rand::rngs::SysRng;
 
 use super::super::{CliError, Global};
-use super::{LoginOptions, carry_out, failed, read, usage};
+use super::{LoginOptions, Telling, carry_out, failed, read, usage};
 use crate::causes::chain;
 use crate::config::Environment;
 use crate::setup::service::{Bundle, HOSTNAME, Source, Target, Wanted, install, look, plan, reach};
@@ -159,7 +158,7 @@ impl ServiceOptions {
 pub(super) async fn run(
     global: &Global,
     options: &ServiceOptions,
-    out: &mut (dyn io::Write + Send),
+    out: &mut Telling<'_>,
 ) -> Result<(), CliError> {
     if options.gateway.is_some() && options.ip == "dhcp" {
         return Err(usage("--gateway goes with an address in --ip: DHCP tells its own"));
@@ -188,7 +187,7 @@ pub(super) async fn run(
     }
     let plan = plan(&wanted, &now).map_err(failed)?;
     for note in &plan.notes {
-        writeln!(out, "# {note}")?;
+        out.remark(note)?;
     }
     let kind = if plan.container { "container" } else { "virtual machine" };
     let pin = file
@@ -196,11 +195,12 @@ pub(super) async fn run(
     if options.dry_run {
         carry_out(&client, (&plan.steps, &plan.needed), true, out).await?;
         if now.own.is_none() {
-            writeln!(out, "# then over SSH, as root of {kind} {}:", plan.vmid)?;
+            out.remark(format!("then over SSH, as root of {kind} {}:", plan.vmid))?;
             for part in &bundle.parts {
-                writeln!(out, "# put {} there, mode {:04o}", part.path, part.mode)?;
+                out.plan_there(format!("put {} there, mode {:04o}", part.path, part.mode))?;
             }
-            writeln!(out, "# systemctl enable drover.service; systemctl restart drover.service")?;
+            let start = "systemctl enable drover.service; systemctl restart drover.service";
+            out.plan_there(start)?;
             return Ok(());
         }
         if plan.steps.iter().any(|step| step.path.ends_with("/start")) {
@@ -225,7 +225,7 @@ pub(super) async fn run(
     let to = Target { address: fixed, port: options.ssh_port, key: &key, pin: &pin };
     let guest = reach(&client, &plan, to).await.map_err(failed)?;
     if let Some(seen) = &guest.new_key {
-        writeln!(out, "note: {} has the host key {seen}, taken as it is", guest.address)?;
+        out.note(format!("{} has the host key {seen}, taken as it is", guest.address))?;
     }
     let lack = guest.lacks(&bundle).await.map_err(failed)?;
     let (vmid, node) = (plan.vmid, &plan.node);
@@ -233,27 +233,21 @@ pub(super) async fn run(
     if !lack.files.is_empty() && !wanting {
         let differ = lack.files.join(", ");
         let rests = if lack.stopped { ", and its drover does not run" } else { "" };
-        writeln!(
-            out,
-            "note: {kind} {vmid} has others of {differ}{rests}: --upgrade brings those of here"
-        )?;
+        let text = "--upgrade brings those of here";
+        out.note(format!("{kind} {vmid} has others of {differ}{rests}: {text}"))?;
     } else if lack.files.is_empty() && !lack.stopped {
-        writeln!(
-            out,
-            "nothing to do: drover runs in {kind} {vmid} on {node}, at {}",
-            guest.address
-        )?;
+        out.idle(format!("drover runs in {kind} {vmid} on {node}, at {}", guest.address))?;
     } else if options.dry_run {
         for file in &lack.files {
-            writeln!(out, "# put {file} there")?;
+            out.plan_there(format!("put {file} there"))?;
         }
-        writeln!(out, "# systemctl restart drover.service")?;
+        out.plan_there("systemctl restart drover.service")?;
     } else {
         install(&guest, &bundle, &lack).await.map_err(failed)?;
         for file in &lack.files {
-            writeln!(out, "done: put {file} there")?;
+            out.did(format!("put {file} there"))?;
         }
-        writeln!(out, "ok: drover runs in {kind} {vmid} on {node}, at {}", guest.address)?;
+        out.stands(format!("drover runs in {kind} {vmid} on {node}, at {}", guest.address))?;
     }
     guest.close().await;
     Ok(())

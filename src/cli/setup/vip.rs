@@ -1,7 +1,6 @@
 //! `drover setup vip`.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
@@ -9,7 +8,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::super::{CliError, Global};
-use super::{LoginOptions, NodeOptions, as_root, carry_out, failed, read, usage};
+use super::{LoginOptions, NodeOptions, Telling, as_root, carry_out, failed, read, usage};
 use crate::config::Environment;
 use crate::pve::PveError;
 use crate::pve::client::Params;
@@ -19,10 +18,13 @@ use crate::setup::vip::{CONFIG, PASSWORD_MAX, UNIT, Wanted, address, rule};
 /// Options of `setup vip`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
-Run it on every member, with a --priority of its own. Whoever is ready (GET /readyz of its drover, so \
-service.listen must be set) and has the highest priority holds the address. Members hear each other \
-by VRRP, which the cluster's firewall drops where it is on: with --user the rule that lets it through \
-is made there too. Containers that Proxmox's firewall filters need it as well.")]
+Run it on one machine, which holds the address while its drover is ready (GET /readyz, so service.listen \
+must be set). Two drovers on one cluster would serve its jobs twice, and drover elects no leader. So a \
+second machine is refused while another drover is ready behind the address. --peers that names another \
+machine is refused, too. To move the address, run `systemctl disable --now drover` on the machine that \
+has it, then this on the next one. Both hear each other by VRRP, which the cluster's firewall drops where \
+it is on: with --user the rule that lets it through is made there too. Containers that Proxmox's firewall \
+filters need it as well.")]
 pub struct VipOptions {
     #[command(flatten)]
     login: LoginOptions,
@@ -40,7 +42,7 @@ pub struct VipOptions {
     /// The number that its members have in common, and nobody else on the network, 1 to 255
     #[arg(long, value_name = "N", default_value_t = 51, value_parser = clap::value_parser!(u8).range(1..))]
     router_id: u8,
-    /// All members' own addresses, with commas, where the network has no multicast
+    /// Members' own addresses, with commas; another machine's is refused
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
     peers: Vec<Ipv4Addr>,
     /// File with a password that members have in common, 1 to 8 characters, clear on the network
@@ -90,11 +92,11 @@ impl VipOptions {
 pub(super) async fn run(
     global: &Global,
     options: &VipOptions,
-    out: &mut (dyn io::Write + Send),
+    out: &mut Telling<'_>,
 ) -> Result<(), CliError> {
     let wanted = options.wanted()?;
     let machine = options.node.machine(out).await?;
-    let said = machine.ask(&Wanted::questions()).await.map_err(failed)?;
+    let said = machine.ask(&wanted.questions()).await.map_err(failed)?;
     let face = wanted.check(&said).map_err(failed)?;
     firewall(global, options, &Wanted::network(&face), out).await?;
     let text = |name: &str| said.get(name).map(|text| text.trim()).unwrap_or_default();
@@ -102,7 +104,7 @@ pub(super) async fn run(
     let same =
         files.iter().zip(["config", "check"]).all(|(file, name)| file.text.trim() == text(name));
     if same && text("state") == "active" {
-        writeln!(out, "nothing to do: {UNIT} runs, with {} on {}", wanted.address, face.name)?;
+        out.idle(format!("{UNIT} runs, with {} on {}", wanted.address, face.name))?;
         return Ok(());
     }
     let has = |name: &str| text("programs").lines().any(|line| line.ends_with(name));
@@ -115,12 +117,13 @@ pub(super) async fn run(
                 }
                 None => file.text.clone(),
             };
-            writeln!(out, "# {}, mode {:04o}:\n{shown}", file.path, file.mode)?;
+            out.file(file, &shown)?;
         }
         if lacks {
-            writeln!(out, "apt-get install -y --no-install-recommends keepalived curl")?;
+            out.plan("apt-get install -y --no-install-recommends keepalived curl")?;
         }
-        writeln!(out, "systemctl enable {UNIT}\nsystemctl restart {UNIT}")?;
+        out.plan(format!("systemctl enable {UNIT}"))?;
+        out.plan(format!("systemctl restart {UNIT}"))?;
         return Ok(());
     }
     as_root(&said)?;
@@ -128,12 +131,15 @@ pub(super) async fn run(
         let install = "apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y \
                        --no-install-recommends keepalived curl";
         machine.run(install).await.map_err(failed)?;
-        writeln!(out, "done: installed keepalived and curl")?;
+        out.did("installed keepalived and curl")?;
+        // Without curl the machine could not ask whether a drover is behind the address.
+        let said = machine.ask(&wanted.questions()).await.map_err(failed)?;
+        wanted.check(&said).map_err(failed)?;
     }
     // The check comes first: keepalived looks for it when it reads its configuration.
     for file in files.iter().rev() {
         machine.put(file).await.map_err(failed)?;
-        writeln!(out, "done: wrote {}", file.path)?;
+        out.did(format!("wrote {}", file.path))?;
     }
     // keepalived 2.2.7 ends itself when it is to test with another user for scripts than its own.
     let start = format!(
@@ -143,10 +149,9 @@ pub(super) async fn run(
     );
     machine.run(&start).await.map_err(failed)?;
     let (address, name, priority) = (wanted.address, &face.name, wanted.priority);
-    writeln!(
-        out,
-        "ok: {address} is held on {name} with priority {priority} while drover is ready"
-    )?;
+    out.stands(format!(
+        "{address} is held on {name} with priority {priority} while drover is ready"
+    ))?;
     Ok(())
 }
 
@@ -155,16 +160,13 @@ async fn firewall(
     global: &Global,
     options: &VipOptions,
     network: &str,
-    out: &mut (dyn io::Write + Send),
+    out: &mut Telling<'_>,
 ) -> Result<(), CliError> {
     if options.login.user.is_none() {
-        writeln!(
-            out,
-            "# the cluster's firewall was not looked at: give --user, or where it is on"
-        )?;
+        out.remark("the cluster's firewall was not looked at: give --user, or where it is on")?;
         let step = rule(network, true, &[]);
         if let Some(step) = &step {
-            writeln!(out, "# {step}")?;
+            out.remark(step)?;
         }
         return Ok(());
     }

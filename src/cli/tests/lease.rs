@@ -4,7 +4,7 @@ use std::future::{pending, ready};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use drover_actors::fact::What;
 use drover_actors::message::HerdCommand;
@@ -21,7 +21,7 @@ use crate::view::View;
 use crate::web::Limits;
 use crate::web::testing::{self, Served, told};
 
-const PATIENCE: Patience = Patience {
+pub(super) const PATIENCE: Patience = Patience {
     tries: 3,
     pause: Duration::ZERO,
     wait_seconds: 300,
@@ -31,13 +31,15 @@ const PATIENCE: Patience = Patience {
 
 /// A guest that prints, and ends as told.
 #[derive(Default)]
-struct Guest {
-    jobs: Mutex<Vec<(String, String)>>,
-    fails: bool,
-    sent: bool,
-    killed: bool,
-    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    hangs: Mutex<Option<oneshot::Sender<()>>>,
+pub(super) struct Guest {
+    pub jobs: Mutex<Vec<(String, String)>>,
+    pub fails: bool,
+    pub sent: bool,
+    /// Whether the next command alone is cut off.
+    pub cut_once: Mutex<bool>,
+    pub killed: bool,
+    pub meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    pub hangs: Mutex<Option<oneshot::Sender<()>>>,
 }
 
 impl RunOverSsh for Guest {
@@ -45,7 +47,8 @@ impl RunOverSsh for Guest {
         let login = format!("{}@{}:{}", job.user, job.host, job.port);
         self.jobs.lock().unwrap().push((login, job.command));
         assert_eq!(job.host_keys.len(), 2);
-        let (fails, sent) = (self.fails, self.sent);
+        let cut = std::mem::take(&mut *self.cut_once.lock().unwrap());
+        let (fails, sent) = (self.fails || cut, self.sent || cut);
         let status = if self.killed { 255 } else { 7 };
         if let Some(happens) = self.meanwhile.lock().unwrap().take() {
             happens();
@@ -67,7 +70,7 @@ impl RunOverSsh for Guest {
     }
 }
 
-fn options(template: &str, command: &[&str]) -> LeaseOptions {
+pub(super) fn options(template: &str, command: &[&str]) -> LeaseOptions {
     LeaseOptions {
         labels: None,
         label_expression: None,
@@ -82,13 +85,14 @@ fn options(template: &str, command: &[&str]) -> LeaseOptions {
     }
 }
 
-struct Printed {
-    result: Result<u8, String>,
-    out: String,
-    err: String,
+pub(super) struct Printed {
+    pub result: Result<u8, String>,
+    pub code: u8,
+    pub out: String,
+    pub err: String,
 }
 
-async fn lease_with(
+pub(super) async fn lease_with(
     served: &Served,
     guest: &Guest,
     options: LeaseOptions,
@@ -104,12 +108,14 @@ async fn lease_with(
     };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut term = Term { out: &mut out, err: &mut err };
-    let result = lease(&leasing, &options, stop, &mut term).await.map_err(|fault| chain(&fault));
+    let result = lease(&leasing, &options, stop, &mut term).await;
+    let code = result.as_ref().map_or_else(CliError::exit_code, |code| *code);
+    let result = result.map_err(|fault| chain(&fault));
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Printed { result, out: text(out), err: text(err) }
+    Printed { result, code, out: text(out), err: text(err) }
 }
 
-fn states(served: &Served) -> Vec<String> {
+pub(super) fn states(served: &Served) -> Vec<String> {
     served.view.leases().into_iter().map(|lease| lease.state).collect()
 }
 
@@ -190,103 +196,6 @@ async fn a_lease_is_released_when_ssh_fails() {
         @"the command could not be run: connection reset"
     );
     assert_eq!(states(&served), ["ended"]);
-    served.stop().await;
-}
-
-/// What is said when a lease ends with this detail under its command, which is killed or whose
-/// connection is lost.
-async fn cut_off(detail: &str, killed: bool) -> Result<u8, String> {
-    let served = Served::new();
-    let (view, detail) = (served.view.clone(), detail.to_owned());
-    let ends = move || {
-        let ended = testing::lease("l1", "ended", Some("a1"), &detail);
-        told(&view, What::Lease(Box::new(ended)));
-        let mut goes = testing::agent("a1", "Retiring");
-        goes.detail = "asked".into();
-        told(&view, What::Agent(Box::new(goes)));
-    };
-    let meanwhile = Mutex::new(Some(Box::new(ends) as Box<dyn FnOnce() + Send>));
-    let guest = Guest { fails: !killed, killed, meanwhile, ..Guest::default() };
-    let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
-    served.stop().await;
-    printed.result
-}
-
-#[tokio::test]
-async fn a_lease_that_ends_under_its_command_says_how() {
-    let mut said = Vec::new();
-    for (detail, killed) in [
-        ("expired", false),
-        ("expired", true),
-        ("lost", false),
-        ("lost: node `n1` is offline", false),
-        ("no key", false),
-        ("released", true),
-    ] {
-        said.push(cut_off(detail, killed).await.unwrap_err());
-    }
-    insta::assert_snapshot!(said.join("\n"), @r"
-    the lease ended while the command ran: it expired at 2026-11-21T09:11:02Z
-    the lease ended while the command ran: it expired at 2026-11-21T09:11:02Z
-    the lease ended while the command ran: its agent went: asked
-    the lease ended while the command ran: it was lost: node `n1` is offline
-    the lease ended while the command ran: its agent went: no key
-    the lease ended while the command ran: it was released
-    ");
-}
-
-// Invariant: a command whose machine died ends soon, with 75 and the cause.
-
-#[tokio::test]
-async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
-    let served = Served::new();
-    let (begun, running) = oneshot::channel();
-    let guest = Guest { hangs: Mutex::new(Some(begun)), ..Guest::default() };
-    let client = Client::new(&global(&served.socket)).ok().unwrap();
-    let leasing = Leasing {
-        client: &client,
-        over: &guest,
-        patience: PATIENCE,
-        key_dir: served.directory.path().to_owned(),
-        json: false,
-    };
-    let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut term = Term { out: &mut out, err: &mut err };
-    let wanted = options("quick", &["sleep"]);
-    let leased = lease(&leasing, &wanted, pending(), &mut term);
-    let dies = async {
-        running.await.unwrap();
-        let ended = testing::lease("l1", "ended", Some("a1"), "lost: its guest was switched off");
-        told(&served.view, What::Lease(Box::new(ended)));
-    };
-    let (result, ()) = tokio::join!(leased, dies);
-    let fault = result.unwrap_err();
-    assert_eq!(fault.exit_code(), 75);
-    insta::assert_snapshot!(
-        chain(&fault),
-        @"the lease ended while the command ran: it was lost: its guest was switched off"
-    );
-    served.stop().await;
-}
-
-#[tokio::test]
-async fn a_silent_command_that_is_cut_at_once_waits_for_what_the_service_knows() {
-    let served = Served::new();
-    let guest = Guest { fails: true, sent: true, ..Guest::default() };
-    let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
-    let asked: Vec<String> =
-        guest.jobs.lock().unwrap().iter().map(|(_, command)| command.clone()).collect();
-    assert_eq!(asked, ["true", "true"], "its machine is asked whether it lives");
-    assert_eq!(printed.result.unwrap_err(), "the command was cut off: connection reset");
-    served.stop().await;
-}
-
-#[tokio::test]
-async fn a_command_that_ends_with_255_by_itself_gives_that() {
-    let served = Served::new();
-    let guest = Guest { killed: true, ..Guest::default() };
-    let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
-    assert_eq!(printed.result, Ok(255));
     served.stop().await;
 }
 
@@ -390,8 +299,42 @@ async fn without_a_command_it_tells_how_to_log_in_and_keeps_the_lease() {
     assert!(hosts.starts_with("[127.77.0.9]:2222 ecdsa-"), "{hosts}");
     let read = identity::Identity::of(&with_key(&key, None)).ok().unwrap();
     assert_eq!(Some(read.key.public_line("")), served.asks.lock().unwrap()[0].public_key);
-    identity::forget(directory, "l1");
+    kept::forget(directory, "l1");
     assert!(!key.exists());
+    served.stop().await;
+}
+
+// Invariant: keys stay as long as their leases last, and no longer than until the next command.
+
+#[tokio::test]
+async fn keys_of_leases_that_are_over_go_with_the_next_command() {
+    let served = Served::new();
+    served.view.mark_journal_folded();
+    served.view.mark_clouds_tried();
+    let guest = Guest::default();
+    for _ in ["l1", "l2"] {
+        let printed = lease_with(&served, &guest, options("quick", &[]), pending()).await;
+        assert_eq!(printed.result, Ok(0));
+    }
+    let directory = served.directory.path();
+    let write = |lease: &str, place: &str, until: SystemTime| {
+        let path = directory.join(format!("drover-{lease}.place"));
+        std::fs::write(&path, place).unwrap();
+        std::fs::File::open(path).unwrap().set_modified(until).unwrap();
+    };
+    let hour = SystemTime::now() + Duration::from_secs(3600);
+    write("unknown", &served.socket.display().to_string(), hour);
+    write("other-over", "/run/other.sock", SystemTime::UNIX_EPOCH);
+    write("other", "/run/other.sock", hour);
+    told(&served.view, What::Lease(Box::new(testing::lease("l1", "ended", None, "expired"))));
+    let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
+    assert_eq!(printed.result, Ok(7));
+    let files = std::fs::read_dir(directory).unwrap().flatten();
+    let files = files.filter_map(|file| file.file_name().into_string().ok());
+    let mut files: Vec<String> = files.filter(|name| name.starts_with("drover-")).collect();
+    files.sort();
+    let left = ["drover-l2.hosts", "drover-l2.key", "drover-l2.place", "drover-other.place"];
+    assert_eq!(files, left);
     served.stop().await;
 }
 

@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod ending;
 mod hold;
 mod lease;
 mod leases;
 mod nodes;
 mod prints;
+mod scripts;
 mod secrets;
 mod setup;
 mod why;

@@ -1,0 +1,106 @@
+//! What commands say beside their results, on standard error: words for people, or with `--json` an
+//! object a line.
+//!
+//! An error is `{"error": {"code", "text"}}`, with `faults` where a configuration has them; `code` is
+//! the exit code. Warnings of a configuration are `{"warnings": […]}`. What goes on meanwhile is
+//! `{"progress": {"text", …}}`.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::{CliError, Term};
+use crate::causes::chain;
+use crate::config::{Checked, LoadError, ToldFault};
+
+/// An error as scripts read it.
+pub(super) fn line(code: u8, text: &str) -> String {
+    faulty(code, text, &[])
+}
+
+fn faulty(code: u8, text: &str, faults: &[ToldFault]) -> String {
+    let mut error = json!({ "code": code, "text": text });
+    if !faults.is_empty() {
+        error["faults"] = json!(faults);
+    }
+    json!({ "error": error }).to_string()
+}
+
+/// Tells an error, in `plain` to people; gives its exit code.
+pub(super) fn fail(json: bool, code: u8, text: &str, plain: &str) -> ExitCode {
+    fail_with(json, code, (text, &[]), plain)
+}
+
+/// Tells an error with the faults of a configuration, in `plain` to people; gives its exit code.
+pub(super) fn fail_with(
+    json: bool,
+    code: u8,
+    (text, faults): (&str, &[ToldFault]),
+    plain: &str,
+) -> ExitCode {
+    if json {
+        write(&(faulty(code, text, faults) + "\n"));
+    } else {
+        write(plain);
+    }
+    ExitCode::from(code)
+}
+
+/// Tells why a command ended, in `plain` to people; gives its exit code.
+pub(super) fn fail_by(json: bool, error: &CliError, plain: &str) -> ExitCode {
+    match error {
+        CliError::Config(fault) => {
+            fail_with(json, error.exit_code(), (&chain(&**fault), &fault.told()), plain)
+        }
+        CliError::Usage(_)
+        | CliError::Call(_)
+        | CliError::Failed(_)
+        | CliError::Waited(_)
+        | CliError::Over(_)
+        | CliError::Output(_) => fail(json, error.exit_code(), &chain(error), plain),
+    }
+}
+
+/// Tells what is wrong with a configuration; gives the exit code.
+pub(super) fn fail_to_load(json: bool, code: u8, error: &LoadError) -> ExitCode {
+    fail_with(json, code, (&chain(error), &error.told()), &error.render())
+}
+
+/// Tells what a configuration is warned of.
+pub(super) fn warn(json: bool, checked: &Checked) {
+    if !json {
+        write(&checked.rendered_warnings());
+    } else if !checked.warnings.is_empty() {
+        write(&format!("{}\n", json!({ "warnings": checked.told_warnings() })));
+    }
+}
+
+/// Tells that the arguments make no command, as JSON where that is asked for; or gives the help.
+pub(super) fn usage(error: &clap::Error) -> ExitCode {
+    // What stands behind `--` is another program's.
+    let mut own = std::env::args_os().skip(1).take_while(|word| word != "--");
+    if !error.use_stderr() || !own.any(|word| word == "--json") {
+        error.exit();
+    }
+    let text = error.to_string();
+    let text = text.trim_end();
+    let code = u8::try_from(error.exit_code()).unwrap_or(u8::MAX);
+    fail(true, code, text.strip_prefix("error: ").unwrap_or(text), "")
+}
+
+fn write(text: &str) {
+    // Nothing is left to tell it to when even this fails.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+impl Term<'_> {
+    /// Tells what goes on; `facts` are the same for scripts.
+    pub(super) fn progress(&mut self, json: bool, text: &str, mut facts: Value) -> io::Result<()> {
+        if !json {
+            return writeln!(self.err, "{text}");
+        }
+        facts["text"] = text.trim().into();
+        writeln!(self.err, "{}", json!({ "progress": facts }))
+    }
+}

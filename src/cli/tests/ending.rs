@@ -1,0 +1,146 @@
+//! `drover lease -- COMMAND` where the lease or the machine ends under the command.
+
+use std::future::pending;
+use std::sync::Mutex;
+
+use drover_actors::fact::What;
+use tokio::sync::oneshot;
+
+use super::super::lease::{Leasing, lease};
+use super::super::*;
+use super::global;
+use super::lease::{Guest, PATIENCE, lease_with, options, states};
+use crate::web::testing::{self, Served, told};
+
+// Invariant: a lease that ends under its command says how.
+
+/// What is said when a lease ends with this detail under its command, which is killed or whose
+/// connection is lost.
+async fn cut_off(detail: &str, killed: bool) -> Result<u8, String> {
+    let served = Served::new();
+    let (view, detail) = (served.view.clone(), detail.to_owned());
+    let ends = move || {
+        let ended = testing::lease("l1", "ended", Some("a1"), &detail);
+        told(&view, What::Lease(Box::new(ended)));
+        let mut goes = testing::agent("a1", "Retiring");
+        goes.detail = "asked".into();
+        told(&view, What::Agent(Box::new(goes)));
+    };
+    let meanwhile = Mutex::new(Some(Box::new(ends) as Box<dyn FnOnce() + Send>));
+    let guest = Guest { fails: !killed, killed, meanwhile, ..Guest::default() };
+    let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
+    served.stop().await;
+    printed.result
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_under_its_command_says_how() {
+    let mut said = Vec::new();
+    for (detail, killed) in [
+        ("expired", false),
+        ("expired", true),
+        ("lost", false),
+        ("lost: node `n1` is offline", false),
+        ("no key", false),
+        ("released", true),
+    ] {
+        said.push(cut_off(detail, killed).await.unwrap_err());
+    }
+    insta::assert_snapshot!(said.join("\n"), @r"
+    the lease ended while the command ran: it expired at 2026-11-21T09:11:02Z
+    the lease ended while the command ran: it expired at 2026-11-21T09:11:02Z
+    the lease ended while the command ran: its agent went: asked
+    the lease ended while the command ran: it was lost: node `n1` is offline
+    the lease ended while the command ran: its agent went: no key
+    the lease ended while the command ran: it was released
+    ");
+}
+
+// Invariant: a command whose machine died ends soon, with 75 and the cause.
+
+#[tokio::test]
+async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
+    let served = Served::new();
+    let (begun, running) = oneshot::channel();
+    let guest = Guest { hangs: Mutex::new(Some(begun)), ..Guest::default() };
+    let client = Client::new(&global(&served.socket)).ok().unwrap();
+    let leasing = Leasing {
+        client: &client,
+        over: &guest,
+        patience: PATIENCE,
+        key_dir: served.directory.path().to_owned(),
+        json: false,
+    };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut term = Term { out: &mut out, err: &mut err };
+    let wanted = options("quick", &["sleep"]);
+    let leased = lease(&leasing, &wanted, pending(), &mut term);
+    let dies = async {
+        running.await.unwrap();
+        let ended = testing::lease("l1", "ended", Some("a1"), "lost: its guest was switched off");
+        told(&served.view, What::Lease(Box::new(ended)));
+    };
+    let (result, ()) = tokio::join!(leased, dies);
+    let fault = result.unwrap_err();
+    assert_eq!(fault.exit_code(), 75);
+    insta::assert_snapshot!(
+        chain(&fault),
+        @"the lease ended while the command ran: it was lost: its guest was switched off"
+    );
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_silent_command_that_is_cut_at_once_waits_for_what_the_service_knows() {
+    let served = Served::new();
+    let guest = Guest { fails: true, sent: true, ..Guest::default() };
+    let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
+    let asked: Vec<String> =
+        guest.jobs.lock().unwrap().iter().map(|(_, command)| command.clone()).collect();
+    assert_eq!(asked, ["true", "true"], "its machine is asked whether it lives");
+    assert_eq!(printed.code, 75);
+    insta::assert_snapshot!(
+        printed.result.unwrap_err(),
+        @"the command was cut off: connection reset; its machine does not answer, and drover does not know why"
+    );
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_cut_from_a_machine_that_answers_no_more_ends_with_75_and_what_is_known() {
+    let served = Served::new();
+    let view = served.view.clone();
+    let goes_down = move || {
+        let ready = testing::lease("l1", "ready", Some("a1"), "node pve2 is offline");
+        told(&view, What::Lease(Box::new(ready)));
+    };
+    let meanwhile = Mutex::new(Some(Box::new(goes_down) as Box<dyn FnOnce() + Send>));
+    let guest = Guest { fails: true, sent: true, meanwhile, ..Guest::default() };
+    let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
+    assert_eq!(printed.code, 75);
+    insta::assert_snapshot!(
+        printed.result.unwrap_err(),
+        @"the command was cut off: connection reset; its machine does not answer: node pve2 is offline"
+    );
+    assert_eq!(states(&served), ["ended"], "it is released");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_cut_from_a_machine_that_answers_has_failed() {
+    let served = Served::new();
+    let guest = Guest { cut_once: Mutex::new(true), ..Guest::default() };
+    let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
+    assert_eq!(printed.code, 1);
+    assert_eq!(printed.result.unwrap_err(), "the command was cut off: connection reset");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_that_ends_with_255_by_itself_gives_that() {
+    let served = Served::new();
+    let guest = Guest { killed: true, ..Guest::default() };
+    let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
+    assert_eq!(printed.result, Ok(255));
+    served.stop().await;
+}
