@@ -6,7 +6,7 @@ use drover_actors::id::NodeName;
 use super::unreachable::mends;
 use super::{Mark, Patient, Shown};
 use crate::pve::client::Client;
-use crate::pve::{Connection, Endpoint, Tls};
+use crate::pve::{Connection, Endpoint, Login, PveError, Tls};
 use crate::rights::Release;
 
 /// Certificates that end sooner are told.
@@ -54,6 +54,11 @@ pub(super) fn wake(node: &str) -> String {
     format!("ssh {node} systemctl status corosync pve-cluster")
 }
 
+/// Whether it is the login that was refused.
+fn is_refused(error: &PveError) -> bool {
+    matches!(error, PveError::Refused { refusal, .. } if refusal.status == 401)
+}
+
 impl Patient<'_> {
     /// Tries every endpoint; whether any answers.
     pub(super) async fn endpoints(&mut self) -> bool {
@@ -75,7 +80,9 @@ impl Patient<'_> {
                 Ok(version) => self.report.ok(about, format!("Proxmox VE {}", version.version)),
                 Err(error) => {
                     let fault = self.client.fault(&error);
-                    let mend = if matches!(fault.kind, FaultKind::Denied { .. }) {
+                    let mend = if is_refused(&error) {
+                        self.admit()
+                    } else if matches!(fault.kind, FaultKind::Denied { .. }) {
                         vec![self.set_up(" --renew")]
                     } else {
                         mends(&error, endpoint, &self.connection.tls)
@@ -86,6 +93,20 @@ impl Patient<'_> {
             self.certificate(endpoint).await;
         }
         answers
+    }
+
+    /// What lets a refused login in. Proxmox does not say why it refuses one, and another secret
+    /// helps no user that is disabled, so the user comes first.
+    fn admit(&self) -> Vec<String> {
+        let user = match &self.connection.login {
+            Login::Token { id, .. } => id.split_once('!').map_or(id.as_str(), |(user, _)| user),
+            Login::Password { username, .. } => username.as_str(),
+        };
+        vec![
+            format!("pveum user list --full | grep -F {user}"),
+            format!("pveum user modify {user} --enable 1"),
+            self.set_up(" --renew"),
+        ]
     }
 
     /// Warns where one endpoint stands for several nodes.

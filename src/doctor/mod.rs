@@ -179,11 +179,18 @@ impl Patient<'_> {
     fn nodes_of(&self, spec: &TemplateSpec, cluster: &Cluster) -> Vec<NodeName> {
         let mut nodes = spec.nodes();
         if nodes.is_empty() && !spec.placement.anywhere {
-            // They are where their template is.
-            let sources = cluster.facts.sources.get(&spec.id).into_iter().flatten();
-            nodes.extend(sources.map(|one| one.node.clone()));
-            nodes.sort();
-            nodes.dedup();
+            // They are where their template is, or, with preferred nodes, where it can be reached.
+            let sources = cluster.facts.sources.get(&spec.id).map(Vec::as_slice);
+            let sources = sources.unwrap_or_default();
+            let shared = |one: &Source| {
+                let mut storages = one.storages.iter();
+                !one.storages.is_empty() && storages.all(|name| cluster.fleet.is_shared(name))
+            };
+            if !(spec.roams() && sources.iter().any(shared)) {
+                nodes.extend(sources.iter().map(|one| one.node.clone()));
+                nodes.sort();
+                nodes.dedup();
+            }
         }
         if nodes.is_empty() {
             nodes.clone_from(&cluster.online);

@@ -75,22 +75,28 @@ impl Patient<'_> {
         }
     }
 
-    /// Nodes that templates name and the cluster has not got.
+    /// Nodes that templates name or prefer and the cluster has not got.
     pub(super) fn nodes(&mut self, cluster: &Cluster) {
         let known: Vec<String> = cluster.fleet.nodes().keys().map(ToString::to_string).collect();
         if known.is_empty() {
             return;
         }
-        let mut unknown = Vec::new();
+        let (mut unknown, mut missed) = (Vec::new(), Vec::new());
         for spec in self.specs() {
-            let named = spec.nodes().into_iter();
-            let missing = named.filter(|node| !cluster.fleet.nodes().contains_key(node));
-            unknown.extend(missing.map(|node| (spec.id.name.to_string(), node)));
+            let missing = |node: &NodeName| !cluster.fleet.nodes().contains_key(node);
+            let of = |node: NodeName| format!("node {node} of {}", spec.id.name);
+            unknown.extend(spec.nodes().into_iter().filter(missing).map(of));
+            let preferred = spec.placement.preferred.iter().filter(|node| missing(node));
+            missed.extend(preferred.map(|node| format!("preferred {}", of(node.clone()))));
         }
-        for (template, node) in unknown {
-            let text = format!("the cluster has no node of that name, only {}", known.join(", "));
+        let text = format!("the cluster has no node of that name, only {}", known.join(", "));
+        for about in unknown {
             let mend = "in the YAML: node or nodes, by the names of these";
-            self.report.fail(format!("node {node} of {template}"), text, [mend]);
+            self.report.fail(about, text.clone(), [mend]);
+        }
+        for about in missed {
+            let mend = "in the YAML or PVE_NODE_SELECTOR: preferredNodes, by the names of these";
+            self.report.warn(about, text.clone(), [mend.to_owned()]);
         }
     }
 

@@ -142,7 +142,7 @@ impl Patient<'_> {
             let mend = format!("qm set {vmid} --boot order=scsi0");
             self.report.fail(&about, "has no disk to boot from", [mend.as_str()]);
         }
-        if !has_cloud_init(config) {
+        if !has_cloud_init(config) && !spec.os.is_windows() {
             let mend = [format!("qm set {vmid} --ide2 STORAGE:cloudinit")];
             let text = "has no cloud-init drive: agents get no user, key or address from drover";
             self.report.warn(&about, text, mend);
@@ -166,8 +166,9 @@ impl Patient<'_> {
         }
         if self.report.lines.len() == before {
             let drive = if has_agent(config) { "agent on, " } else { "" };
+            let init = if spec.os.is_windows() { "of Windows" } else { "cloud-init drive" };
             let disk = primary_disk(config).unwrap_or_default();
-            self.report.ok(about, format!("{drive}cloud-init drive, boots from {disk}"));
+            self.report.ok(about, format!("{drive}{init}, boots from {disk}"));
         }
     }
 }

@@ -142,6 +142,11 @@ fn booting(said: &str, whole: String, config: Option<&VmConfig>, template: &str)
 }
 
 fn connecting(said: &str, whole: String, template: &str) -> Diagnosis {
+    if said.contains("that the image has this key") {
+        let mend = "put the public key into the image, where its sshd_config has AuthorizedKeysFile; \
+                    compare its user with the credential's username";
+        return found(Part::SshKey, format!("SSH answers and refuses the key ({whole})"), mend);
+    }
     if said.contains("key-rejected") || said.contains("does not accept the key") {
         let mend = format!(
             "give template {template} a cloud-init drive (qm set {template} --ide2 STORAGE:cloudinit); \
@@ -203,6 +208,11 @@ mod tests {
         assert_eq!(part("Connecting", refused, "Connecting took too long", "1"), Part::SshPort);
         let key = "Connecting failed (key-rejected): x";
         assert_eq!(part("Connecting", "", key, "1"), Part::SshKey);
+        let windows =
+            "Connecting failed (key-rejected): check the user and that the image has this key";
+        let end = End { state: "Connecting".into(), reason: windows.into(), ..End::default() };
+        let mend = diagnose(&end, None, "9000").mend;
+        assert!(mend.contains("AuthorizedKeysFile"), "{mend}");
         let other = "Connecting failed (impostor): x";
         assert_eq!(part("Connecting", "", other, "1"), Part::SshHostKey);
         let init = "Preparing failed (broken): cloud-init: status: error";

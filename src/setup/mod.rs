@@ -12,6 +12,6 @@ pub mod step;
 pub mod vip;
 
 pub use leftover::{LeftToken, Leftovers, rotation_comment, secrets_beside};
-pub use rights::{Action, Now, Plan, READS, Wanted, lacking, plan};
+pub use rights::{Action, Now, Plan, READS, Wanted, bars_renewal, lacking, plan};
 pub use rotate::{Rotated, Rotation, Stand, rotate};
 pub use secret::write_secret;

@@ -76,6 +76,23 @@ impl Now {
     }
 }
 
+/// The command that enables a user.
+fn enabling(user: &str) -> String {
+    format!("pveum user modify {user} --enable 1")
+}
+
+/// Why a token's secret is not renewed: another one lets nobody in either.
+pub fn bars_renewal(wanted: &Wanted, now: &Now) -> Option<String> {
+    let user = &wanted.user;
+    (wanted.renew && now.disabled).then(|| {
+        let first = enabling(user);
+        format!(
+            "user {user} is disabled, and no token of it logs in, whatever its secret: nothing was \
+             done; first: {first}"
+        )
+    })
+}
+
 /// Who has a role beside what is planned.
 enum Others {
     /// Nobody.
@@ -283,7 +300,8 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
     let (mut actions, mut beyond) = (Vec::new(), Vec::new());
     // Somebody disabled it, and knows why.
     beyond.extend(now.disabled.then(|| {
-        format!("user {user} is disabled, and no token of it logs in: pveum user modify {user} --enable 1")
+        let first = enabling(user);
+        format!("user {user} is disabled, and no token of it logs in: {first}")
     }));
     for pool in grants.pools.difference(&now.pools) {
         actions.push(Action::MakePool(pool.clone()));
@@ -463,6 +481,17 @@ mod tests {
         assert_eq!(actions, []);
         let [told] = &beyond[..] else { panic!("{beyond:?}") };
         assert!(told.ends_with("pveum user modify a@pve --enable 1"), "{told}");
+    }
+
+    #[test]
+    fn the_secret_of_a_disabled_users_token_is_not_renewed() {
+        let (there, renewed) = (wanted(true), Wanted { renew: true, ..wanted(true) });
+        let done = after(&there, &plan(&there, &Now::default()));
+        let disabled = Now { disabled: true, ..done.clone() };
+        let told = bars_renewal(&renewed, &disabled).unwrap_or_default();
+        assert!(told.ends_with("nothing was done; first: pveum user modify a@pve --enable 1"));
+        assert_eq!(bars_renewal(&there, &disabled), None);
+        assert_eq!(bars_renewal(&renewed, &done), None);
     }
 
     // Invariant: what is there beyond need is told with how to take it back, and left.

@@ -1,5 +1,7 @@
-//! A virtual IP address before several drovers or nodes: keepalived, and the firewall's rule that
-//! lets its members hear each other.
+//! A virtual IP address before drover: keepalived, and the firewall's rule that lets its members
+//! hear each other.
+//!
+//! One drover serves a cluster. Drover elects no leader, so a second member is refused.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -9,6 +11,7 @@ use super::machine::Written;
 use super::step::Step;
 
 const HEAD: &str = "# made by drover setup vip";
+const READY: &str = "ready";
 
 /// keepalived's configuration.
 pub const CONFIG: &str = "/etc/keepalived/keepalived.conf";
@@ -65,8 +68,12 @@ pub fn address(text: &str) -> Result<(Ipv4Addr, Option<u8>), String> {
 
 impl Wanted {
     /// What the machine is asked before anything is done.
-    pub fn questions() -> Vec<(&'static str, String)> {
+    pub fn questions(&self) -> Vec<(&'static str, String)> {
+        let Self { address, ready, .. } = self;
+        // The URL's own host is kept for certificates; only the connection goes to the address.
+        let to = format!("--noproxy '*' --connect-to '::{address}:' '{ready}'");
         vec![
+            ("holder", format!("curl -fsSg -m 3 -o /dev/null {to} && echo {READY}")),
             ("user", "id -u".to_owned()),
             ("addresses", "ip -o -4 addr show".to_owned()),
             ("config", format!("cat {CONFIG}")),
@@ -109,6 +116,23 @@ impl Wanted {
         if let Some(peer) = self.peers.iter().find(|peer| !face.reaches(**peer)) {
             let name = &face.name;
             return Err(format!("peer {peer} is not on the network of {name}"));
+        }
+        let own = faces(text("addresses"));
+        let is_own = |address: Ipv4Addr| own.iter().any(|face| face.address == address);
+        let twice = "two drovers on one cluster would serve its jobs twice, and drover elects no \
+                     leader";
+        if let Some(peer) = self.peers.iter().find(|peer| !is_own(**peer)) {
+            return Err(format!(
+                "peer {peer} is another machine: {twice}; leave --peers out, and run drover on \
+                 one machine"
+            ));
+        }
+        if text("holder") == READY && !is_own(self.address) {
+            return Err(format!(
+                "another drover is ready behind {}: {twice}; stop that one first, on its machine: \
+                 systemctl disable --now drover",
+                self.address
+            ));
         }
         for (name, path) in [("config", CONFIG), ("check", CHECK)] {
             if !text(name).is_empty() && !text(name).contains(HEAD) {

@@ -23,10 +23,9 @@ impl Figure {
     }
 
     /// Puts a reference beside it.
-    pub fn against(mut self, what: &'static str, value: f64) -> Self {
-        let ratio = if value == 0.0 { f64::NAN } else { self.value / value };
-        self.reference = Some(Reference { what, value, ratio });
-        self
+    pub fn against(self, what: &'static str, value: f64) -> Self {
+        let ratio = self.value / value;
+        self.with_ratio(what, value, ratio)
     }
 
     /// The same, with a ratio that was taken one by one before.
@@ -43,12 +42,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// Takes one; a figure that cannot be was not measured.
+    /// Takes one; a figure that cannot be, or beside what cannot be, was not measured.
     pub fn add(&mut self, figure: Figure) {
         let Figure { name, value, reference, .. } = &figure;
-        let reference = reference.as_ref().map_or(0.0, |reference| reference.value);
-        for value in [*value, reference] {
-            assert!(value.is_finite() && value >= 0.0, "{name} can not be {value}");
+        assert!(can_be(*value), "{name} cannot be {value}");
+        if let Some(Reference { what, value, ratio }) = reference {
+            assert!(can_be(*value) && *value > 0.0, "{name}: `{what}` cannot be {value}");
+            assert!(can_be(*ratio), "{name}: the ratio to `{what}` cannot be {ratio}");
         }
         println!("{}", row(&figure));
         self.figures.push(figure);
@@ -67,6 +67,10 @@ impl Report {
             println!("{line}");
         }
     }
+}
+
+fn can_be(value: f64) -> bool {
+    value.is_finite() && value >= 0.0
 }
 
 /// The line above the rows.
@@ -103,10 +107,11 @@ fn round(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-/// The value that this share of the sample does not exceed; 0 for an empty one.
+/// The value that this share of the sample does not exceed. Of an empty sample nothing was measured.
 pub fn percentile(sample: &[f64], share: f64) -> f64 {
+    assert!(!sample.is_empty(), "a percentile of an empty sample");
     let mut sorted = sample.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (share * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+    sorted[rank.saturating_sub(1)]
 }

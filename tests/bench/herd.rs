@@ -35,7 +35,8 @@ impl Herd {
         let used = service.usage().less(&before);
         let list = service.api().get("/v1/agents").unwrap();
         let piece = cluster.record.since(mark);
-        (Self { cluster, service, agents }, Provision::read(&list, piece, used))
+        let provision = Provision::read(&list, agents, (piece, used));
+        (Self { cluster, service, agents }, provision)
     }
 
     /// What the herd costs while nobody wants anything.

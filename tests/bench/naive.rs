@@ -43,11 +43,13 @@ impl Naive {
             json!({ "facts": cluster.sim.facts, "templates": templates, "agents": cluster.agents });
         writeln!(input, "{order}").unwrap();
         let line = output.next().unwrap().unwrap();
-        let took: Vec<(u32, f64)> = serde_json::from_str(&line).unwrap();
+        let took: BTreeMap<u32, f64> =
+            serde_json::from_str::<Vec<(u32, f64)>>(&line).unwrap().into_iter().collect();
+        assert_eq!(took.len(), cluster.agents as usize, "the script's machines that are ready");
         let (used, piece) = (Usage::of(child.0.id()), cluster.record.since(0));
         writeln!(input).unwrap();
         output.next();
-        Self { took: took.into_iter().collect(), piece, used }
+        Self { took, piece, used }
     }
 }
 

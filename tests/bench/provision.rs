@@ -77,8 +77,8 @@ pub struct Provision {
 }
 
 impl Provision {
-    /// Reads the list of agents that are ready.
-    pub fn read(list: &Value, piece: Piece, used: Usage) -> Self {
+    /// Reads the list of agents that are ready, which must be so many.
+    pub fn read(list: &Value, agents: u32, (piece, used): (Piece, Usage)) -> Self {
         let (mut took, mut past_queue) = (BTreeMap::new(), BTreeMap::new());
         let mut phases: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for agent in list["agents"].as_array().unwrap() {
@@ -95,6 +95,7 @@ impl Provision {
                 phases.entry(state.to_owned()).or_default().push(seconds);
             }
         }
+        assert_eq!(took.len(), agents as usize, "agents that are ready of those asked for");
         Self { took, past_queue, phases, piece, used }
     }
 

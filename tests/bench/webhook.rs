@@ -109,6 +109,7 @@ pub fn tell(report: &mut Report) {
         granted.checked_duration_since(*sent).unwrap().as_secs_f64()
     };
     let each: Vec<f64> = sent.iter().zip(&granted).map(took).collect();
+    assert_eq!(each.len(), JOBS as usize, "jobs that were sent and granted");
     for (word, share) in [("p50", 0.5), ("p99", 0.99)] {
         let took = percentile(&each, share) * 1e3;
         report.add(

@@ -315,6 +315,36 @@ async fn nodes_that_a_template_can_not_be_used_on_are_told() {
     insta::assert_snapshot!(format!("anywhere:\n{anywhere}\nelsewhere:\n{elsewhere}"));
 }
 
+// Invariant: a refused login is told with what enables its user, then with what renews its secret.
+
+#[tokio::test(start_paused = true)]
+async fn a_login_that_is_refused_is_told_with_what_enables_and_what_renews_it() {
+    let mut disabled = setup(PveVersion::V8_4, "");
+    disabled.cluster.users[0].enabled = false;
+    let report = of(disabled).await;
+    let first = &report.lines[0];
+    assert_eq!((first.mark, first.about.as_str()), (Mark::Fail, "endpoint https://pve1:8006"));
+    assert!(first.text.contains("refused the login `ci@pve!drover`"), "{}", first.text);
+    let wanted = [
+        "pveum user list --full | grep -F ci@pve",
+        "pveum user modify ci@pve --enable 1",
+        "drover setup rights --cloud rack --renew --user root@pam",
+    ];
+    assert_eq!(first.mend, wanted);
+}
+
+// Invariant: a preferred node that is not there keeps nobody from anything, so it is a warning.
+
+#[tokio::test(start_paused = true)]
+async fn a_preferred_node_that_is_not_there_is_warned_of_and_the_rest_is_well() {
+    let mut prefers = setup(PveVersion::V8_4, "");
+    prefers.templates = vec![("linux", merged("node: null, preferredNodes: [pve2, pve9]"))];
+    insta::assert_snapshot!(amiss(of(prefers).await), @r"
+    warn  preferred node pve9 of linux: the cluster has no node of that name, only pve1, pve2, pve3
+          > in the YAML or PVE_NODE_SELECTOR: preferredNodes, by the names of these
+    ");
+}
+
 // Invariant: of a login that lacks something it is told what, with the command that gives it, once.
 
 /// A cluster whose login holds all but these privileges.

@@ -161,6 +161,29 @@ fn a_lost_secret_is_made_anew_when_asked_for() {
     });
 }
 
+// Invariant: a user that somebody disabled keeps its secret, which another one would help nothing.
+
+#[test]
+fn the_secret_of_a_disabled_user_is_kept_until_somebody_enables_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start_with(dir.path(), &["--guests", "none"]);
+    let site = site(&sim, "");
+    assert_eq!(setup(&site, &[]).0, 0);
+    let secret = || std::fs::read_to_string(site.dir.path().join("token")).unwrap();
+    let before = secret();
+    let enable = |value: &str| sim.send("PUT", "/access/users/drover@pve", &[("enable", value)]);
+    enable("0");
+    let out = run(&site, &["doctor"]);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(text.contains("> pveum user modify drover@pve --enable 1\n"), "{text}");
+    let (code, told) = setup(&site, &["--renew"]);
+    assert_eq!(code, 1, "{told}");
+    assert!(told.contains("nothing was done; first: pveum user modify drover@pve"), "{told}");
+    enable("1");
+    assert_eq!(secret(), before);
+    assert!(run(&site, &["doctor"]).status.success());
+}
+
 // Invariant: a rotation leaves one token that works and is in use, however it ends.
 
 #[test]

@@ -1,13 +1,13 @@
 //! `drover setup dhcp` and `drover setup vip` on real sockets: over SSH on a machine that stands in
 //! for a node, by the API, and what they write read by the programs that it is for.
 
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::process::{Command, Output};
 
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 
-use super::harness::{PATIENCE, Sim, Site, drover, note};
+use super::harness::{PATIENCE, Service, Sim, Site, drover, note};
 
 /// A container whose root may be logged in to, in place of a node.
 struct Node<'a> {
@@ -165,7 +165,7 @@ fn keepalived_is_set_up_once_with_the_firewalls_rule() {
     let password = site.dir.path().join("admin");
     let auth = site.dir.path().join("auth");
     let login = ["--user", "root@pam", "--password-file", password.to_str().unwrap()];
-    let own = ["--auth-file", auth.to_str().unwrap(), "--peers", "127.200.0.2,127.200.0.3"];
+    let own = ["--auth-file", auth.to_str().unwrap()];
     let args =
         [&["vip", "--address", "127.200.0.9", "--priority", "120"][..], &own, &login].concat();
     sim.send("PUT", "/cluster/firewall/options", &[("enable", "1")]);
@@ -196,6 +196,35 @@ fn keepalived_is_set_up_once_with_the_firewalls_rule() {
     assert_eq!(rules().len(), 1);
     let (code, told) = node.setup(&["vip", "--address", "10.0.0.9"]);
     assert!(code == 1 && told.contains("10.0.0.9 is on no network of this machine"), "{told}");
+}
+
+// Invariant: one drover serves a cluster, so an address that has a drover behind it gets no second one.
+
+#[test]
+fn a_second_drover_behind_the_address_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start_with(dir.path(), &["--guests", "process", "--pve", "9.2"]);
+    let site = Site::new(&sim);
+    let node = Node::make(&sim, &site);
+    let port = TcpListener::bind("127.200.0.9:0").unwrap().local_addr().unwrap().port();
+    let listen = format!("service:\n  listen: \"127.200.0.9:{port}\"\n");
+    site.write_yaml(&site.yaml(&sim, "").replace("service:\n", &listen));
+    let first = Service::start(&site);
+    let ready = format!("http://127.0.0.1:{port}/readyz");
+    let args = ["vip", "--address", "127.200.0.9", "--ready-url", &ready];
+    let written = || node.ssh("ls /etc/keepalived 2>/dev/null || true");
+    for more in [&["--dry-run"][..], &[]] {
+        let (code, said) = node.setup(&[&args[..], more].concat());
+        assert_eq!(code, 1, "{said}");
+        assert!(said.contains("another drover is ready behind 127.200.0.9"), "{said}");
+        assert_eq!(written(), "");
+    }
+    let (code, said) = node.setup(&[&args[..], &["--peers", "127.200.0.3"]].concat());
+    assert!(code == 1 && said.contains("peer 127.200.0.3 is another machine"), "{said}");
+    drop(first);
+    let (code, said) = node.setup(&args);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(written(), "drover-ready\nkeepalived.conf\n");
 }
 
 // Invariant: keepalived itself takes what is written for it.

@@ -119,6 +119,23 @@ fn names(sim: &Sim, strangers: &[(&str, u64)]) -> BTreeMap<u64, String> {
     names
 }
 
+/// How often the start of each guest was accepted. No id is given to a second agent here: ids rest
+/// longer than this test takes.
+fn starts(record: &Path) -> BTreeMap<u64, usize> {
+    let mut starts = BTreeMap::new();
+    let text = std::fs::read_to_string(record).unwrap();
+    // The last line may be in the middle of being written.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    for line in whole.lines() {
+        let call: Value = serde_json::from_str(line).unwrap();
+        let is_start = call["call"].as_str().is_some_and(|call| call.ends_with("/status/start"));
+        if is_start && call["status"] == 200 {
+            *starts.entry(call["guest"].as_u64().unwrap()).or_default() += 1;
+        }
+    }
+    starts
+}
+
 /// Keeps the churn going: each lease that is ready ends, and another one is asked for.
 struct Churn {
     open: BTreeSet<String>,
@@ -155,7 +172,8 @@ fn everything_at_once(board: &Board) -> bool {
         && some(&["Retiring"])
 }
 
-// Invariant: killed at any moment with every phase under way, it loses, doubles and harms nothing.
+// Invariant: killed at any moment with every phase under way, it loses, doubles and harms nothing, and
+// starts no guest a second time.
 
 #[test]
 fn two_hundred_agents_in_all_phases_survive_kill_9_again_and_again() {
@@ -163,8 +181,10 @@ fn two_hundred_agents_in_all_phases_survive_kill_9_again_and_again() {
     let (cluster, latency) = (dir.path().join("cluster.yaml"), dir.path().join("latency.yaml"));
     std::fs::write(&cluster, include_str!("stress.yaml")).unwrap();
     std::fs::write(&latency, LATENCY).unwrap();
+    let record = dir.path().join("record.jsonl");
     let options = ["--guests", "process", "--cluster", cluster.to_str().unwrap(), "--latency"];
-    let sim = Sim::start_with(dir.path(), &[&options[..], &[latency.to_str().unwrap()]].concat());
+    let files = [latency.to_str().unwrap(), "--record", record.to_str().unwrap()];
+    let sim = Sim::start_with(dir.path(), &[&options[..], &files].concat());
     let site = Site::new(&sim);
     site.write_yaml(&yaml(&site, &sim));
     let began = Instant::now();
@@ -267,6 +287,10 @@ fn two_hundred_agents_in_all_phases_survive_kill_9_again_and_again() {
     assert!(names(&sim, &strangers).is_empty());
     assert_eq!(foreign(&sim, &strangers), before, "somebody else's guest was touched");
     assert!(board.restarts.is_empty(), "{:?}", board.restarts);
+    let starts = starts(&record);
+    let again: Vec<_> = starts.iter().filter(|(_, count)| **count > 1).collect();
+    assert!(again.is_empty(), "of {} guests these were started again: {again:?}", starts.len());
+    assert!(starts.len() >= HELD + WARM, "{} starts were written down", starts.len());
     note(&format!(
         "recovery after kill -9 with up to 200 agents: {}; {} used once; {:.0} s in all",
         times.join(", "),

@@ -56,6 +56,8 @@ fn what_does_not_fit_is_refused_with_what_is_there() {
         refused(Wanted { address: "10.7.0.9".parse().unwrap(), ..wanted() }, &[]),
         refused(Wanted { interface: Some("vmbr0".into()), ..wanted() }, &[]),
         refused(Wanted { peers: vec!["10.7.0.9".parse().unwrap()], ..wanted() }, &[]),
+        refused(Wanted { peers: vec!["10.0.0.3".parse().unwrap()], ..wanted() }, &[]),
+        refused(wanted(), &[("holder", "ready\n")]),
         refused(wanted(), &[("addresses", &twice)]),
         refused(wanted(), &[("config", "vrrp_instance other {}\n")]),
         address("10.0.0").unwrap_err(),
@@ -64,7 +66,10 @@ fn what_does_not_fit_is_refused_with_what_is_there() {
     insta::assert_snapshot!(all.join("\n"));
     // The machine that holds it has it on the interface, too.
     let held = said(&[])["addresses"].clone() + "4: vmbr0.10    inet 10.0.0.9/24 scope global\n";
-    assert_eq!(wanted().check(&said(&[("addresses", &held)])).unwrap().name, "vmbr0.10");
+    let own = said(&[("addresses", &held), ("holder", "ready\n")]);
+    assert_eq!(wanted().check(&own).unwrap().name, "vmbr0.10");
+    let alone = Wanted { peers: vec!["10.0.0.2".parse().unwrap()], ..wanted() };
+    assert_eq!(alone.check(&said(&[])).unwrap().name, "vmbr0.10");
     assert_eq!(address("10.0.0.9/24").unwrap().1, Some(24));
 }
 
