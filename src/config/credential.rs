@@ -121,8 +121,8 @@ impl Vault<'_> {
         let credential = if *kind == "sshKey" {
             Credential::SshKey(self.ssh_key(&layer, text("username"))?)
         } else {
-            let secret = match self.secret_to_come(&layer) {
-                Some(none) => none,
+            let secret = match self.to_come(&layer, &["secretFile"]) {
+                Some(_) => "to-come".into(),
                 None => self.secret(&layer, &SECRET_KEYS)?,
             };
             if *kind == "githubApp" {
@@ -150,16 +150,18 @@ impl Vault<'_> {
         Some(Credential::App(AppSpec { id, installation, key }))
     }
 
-    /// A word in the place of a secret whose file is about to be made.
-    fn secret_to_come(&self, layer: &Layer) -> Option<SecretString> {
+    /// The file of a secret that is about to be made, named by one of these keys or for systemd; none
+    /// where it is there, or must be.
+    fn to_come(&self, layer: &Layer, keys: &[&str]) -> Option<PathBuf> {
         if !self.environment.is_secretless() {
             return None;
         }
-        let path = match layer.text("secretFile") {
-            Some(name) => self.path(layer.fault("secretFile", "").place, name),
+        let named = keys.iter().find_map(|key| Some((*key, layer.text(key)?)));
+        let path = match named {
+            Some((key, name)) => self.path(layer.fault(key, "").place, name),
             None => self.handed_over(layer, layer.text("systemdCredential")?).ok()?.0,
         };
-        (!path.exists()).then(|| "to-come".into())
+        path.try_exists().is_ok_and(|there| !there).then_some(path)
     }
 
     /// The secret of a mapping, given in exactly one of these ways.
@@ -208,24 +210,29 @@ impl Vault<'_> {
     }
 
     fn systemd(&mut self, layer: &Layer, name: &str) -> Result<String, Fault> {
+        let key = "systemdCredential";
         let (path, by_systemd) = self.handed_over(layer, name)?;
         self.inputs.push(path.clone());
         let shown = path.display();
-        let read = if by_systemd {
-            file::read_text(&path, LARGEST)
-                .map_err(|error| format!("credential `{name}` can not be read: {error}"))
-        } else {
-            self.private_text(&path).map_err(|(text, _)| {
-                format!("credential `{name}`: systemd did not start drover, and {text}")
+        if by_systemd {
+            return file::read_text(&path, LARGEST).map_err(|error| {
+                let message = format!("credential `{name}` can not be read: {error}");
+                let help = format!("add `LoadCredential={name}:/path` to the unit");
+                layer.fault(key, message).help(help)
+            });
+        }
+        self.private_text(&path).map_err(|(text, trouble)| {
+            let message = format!("credential `{name}`: systemd did not start drover, and {text}");
+            layer.fault(key, message).help(match trouble {
+                Trouble::Absent => format!(
+                    "put the secret there, mode 0600, and `LoadCredential={name}:{shown}` into the unit"
+                ),
+                Trouble::Denied => format!(
+                    "run the command as root, or let drover's group read the file: \
+                     `chgrp drover {shown} && chmod 640 {shown}`"
+                ),
+                Trouble::Open => format!("run `chmod 600 {shown}`"),
             })
-        };
-        read.map_err(|message| {
-            let unit = format!("`LoadCredential={name}:{shown}`");
-            let help = match by_systemd {
-                true => format!("add `LoadCredential={name}:/path` to the unit"),
-                false => format!("put the secret there, mode 0600, and {unit} into the unit"),
-            };
-            layer.fault("systemdCredential", message).help(help)
         })
     }
 
@@ -311,6 +318,9 @@ impl Vault<'_> {
     fn ssh_key(&mut self, layer: &Layer, username: String) -> Option<SshKeySpec> {
         const WAYS: [&str; 5] =
             ["privateKeyFile", "secretFile", "secretEnv", "systemdCredential", "secret"];
+        if let Some(path) = self.to_come(layer, &["privateKeyFile", "secretFile"]) {
+            return Some(self.stand_in(layer, username, &path));
+        }
         let secret = self.secret(layer, &WAYS);
         let passphrase = match layer.text("passphraseFile") {
             Some(name) => match self.private_file(layer, "passphraseFile", name) {
@@ -334,9 +344,26 @@ impl Vault<'_> {
             }
         }
     }
+
+    /// A key in the place of one that is not made yet, for commands that log in nowhere. It lets
+    /// nobody in: no guest is given its public half.
+    fn stand_in(&mut self, layer: &Layer, username: String, path: &Path) -> SshKeySpec {
+        let ways = ["privateKeyFile", "secretFile", "systemdCredential"];
+        let way = ways.into_iter().find(|way| layer.has(way)).unwrap_or("privateKeyFile");
+        let shown = path.display();
+        let fault = layer.fault(way, format!("`{shown}` is not there yet"));
+        let help =
+            format!("make it before the service starts: ssh-keygen -t ed25519 -N \"\" -f {shown}");
+        self.warnings.push(fault.help(help));
+        SshKeySpec {
+            username,
+            key: PrivateKey::from_seed(&[0; 32], ""),
+            public_line: String::new(),
+        }
+    }
 }
 
-/// Why a secret's file is of no use.
+/// Why a secret's file cannot be used.
 #[derive(Clone, Copy)]
 enum Trouble {
     Absent,

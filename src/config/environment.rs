@@ -32,7 +32,9 @@ const NAMES: [(&str, &str); 12] = [
     ("PVE_CA_BUNDLE", "CA_BUNDLE"),
 ];
 /// The nodes of agents, separated by commas.
-const NODES: [&str; 2] = ["PROXMOX_NODE", "PVE_NODE_SELECTOR"];
+const NODES: &str = "PROXMOX_NODE";
+/// The nodes that are preferred for agents, separated by commas.
+const PREFERRED: &str = "PVE_NODE_SELECTOR";
 
 /// Variables that give one key of every cloud.
 const CLOUD: [(&str, &str); 3] = [
@@ -58,7 +60,7 @@ pub(super) const POLL_INTERVAL: &str = "POLL_INTERVAL";
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
-    /// Whether the file of a Proxmox secret may not be there yet.
+    /// Whether files of secrets may not be there yet.
     secretless: bool,
 }
 
@@ -82,7 +84,8 @@ impl Environment {
         Self { variables: variables.iter().map(owned).collect(), secretless: false }
     }
 
-    /// The same, for those who make the secrets: a file of a Proxmox secret may not be there yet.
+    /// The same, for commands that make secrets or need none: files of Proxmox secrets and of SSH keys
+    /// may not be there yet.
     pub fn without_secrets(self) -> Self {
         Self { secretless: true, ..self }
     }
@@ -102,11 +105,12 @@ impl Environment {
     pub fn given(&self) -> BTreeMap<String, String> {
         let names = NAMES.iter().chain(&CLOUD).chain(&AGENT).map(|(name, _)| *name);
         let set = |name: &str| Some((name.to_owned(), self.get(name)?.to_owned()));
-        let names = names.chain(NODES).chain(REPOSITORY).chain([GITHUB_TOKEN, POLL_INTERVAL]);
+        let names = names.chain([NODES, PREFERRED]).chain(REPOSITORY);
+        let names = names.chain([GITHUB_TOKEN, POLL_INTERVAL]);
         names.filter_map(set).collect()
     }
 
-    /// Whether the file of a Proxmox secret may not be there yet.
+    /// Whether files of secrets may not be there yet.
     pub(super) fn is_secretless(&self) -> bool {
         self.secretless
     }
@@ -279,16 +283,19 @@ impl Reader<'_> {
     }
 
     fn nodes(&mut self, agent: &mut Layer) {
-        let given = NODES.into_iter().find_map(|name| Some((name, self.environment.get(name)?)));
-        let Some((variable, text)) = given else { return };
-        let nodes = text.split(',').map(str::trim).filter(|node| !node.is_empty());
-        match nodes.collect::<Vec<_>>()[..] {
+        let listed = |variable: &str| -> Vec<Yaml> {
+            let text = self.environment.get(variable).unwrap_or_default();
+            let nodes = text.split(',').map(str::trim).filter(|node| !node.is_empty());
+            nodes.map(Yaml::from).collect()
+        };
+        match &listed(NODES)[..] {
             [] => {}
-            [node] => agent.put("node", variable, Yaml::from(node)),
-            ref several => {
-                let several = several.iter().map(|node| Yaml::from(*node)).collect();
-                agent.put("nodes", variable, Yaml::Sequence(several));
-            }
+            [node] => agent.put("node", NODES, node.clone()),
+            several => agent.put("nodes", NODES, Yaml::Sequence(several.to_vec())),
+        }
+        let preferred = listed(PREFERRED);
+        if !preferred.is_empty() {
+            agent.put("preferredNodes", PREFERRED, Yaml::Sequence(preferred));
         }
     }
 
@@ -366,7 +373,8 @@ mod tests {
         ]);
         assert_eq!(faults, []);
         assert_eq!(defaults.cloud.text("apiUrl"), Some("https://one:8006"));
-        assert_eq!(defaults.agent.text("node"), Some("pve7"));
+        assert_eq!(defaults.agent.get("node"), None);
+        assert_eq!(defaults.agent.get("preferredNodes"), Some(&Yaml::from(vec!["pve7"])));
         match defaults.login.unwrap() {
             EnvironmentLogin::Token { id, secret } => {
                 assert_eq!((id.as_str(), secret.expose_secret()), ("a@pve!a", "one"));
@@ -455,12 +463,21 @@ mod tests {
         let wanted =
             ["proxmox", "ubuntu-2204-runner-template", "energy-", "linux x64 ubuntu-22.04"];
         assert_eq!(keys, wanted);
+        assert_eq!(defaults.agent.get("nodes"), None);
     }
+
+    // Invariant: PVE_NODE_SELECTOR prefers nodes and forbids none; PROXMOX_NODE says which there are.
 
     #[test]
     fn several_preferred_nodes_are_chosen_among() {
-        let (defaults, _) = read(&[("PVE_NODE_SELECTOR", "pve-1, pve-2")]);
         let nodes: Yaml = serde_yaml::from_str("[pve-1, pve-2]").unwrap();
+        let (defaults, _) = read(&[("PVE_NODE_SELECTOR", "pve-1, pve-2")]);
+        assert_eq!(defaults.agent.get("preferredNodes"), Some(&nodes));
+        assert_eq!((defaults.agent.get("node"), defaults.agent.get("nodes")), (None, None));
+        let (defaults, _) = read(&[("PROXMOX_NODE", "pve-1, pve-2")]);
         assert_eq!(defaults.agent.get("nodes"), Some(&nodes));
+        assert_eq!(defaults.agent.get("preferredNodes"), None);
+        let (defaults, _) = read(&[("PVE_NODE_SELECTOR", " , ")]);
+        assert_eq!(defaults.agent.get("preferredNodes"), None);
     }
 }

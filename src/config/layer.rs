@@ -203,6 +203,13 @@ impl Layer {
         map
     }
 
+    /// Gives a key as another layer gives it.
+    pub fn take(&mut self, key: &str, from: &Self) {
+        if let Some((key, given)) = from.given.get_key_value(key) {
+            self.given.insert(*key, given.clone());
+        }
+    }
+
     /// Forgets a key.
     pub fn forget(&mut self, key: &str) {
         self.given.remove(key);

@@ -16,6 +16,10 @@ use super::template::CheckedTemplate;
 
 /// By what a template is found.
 const SOUGHT: [&str; 4] = ["templateVmId", "templateName", "templateNamePattern", "templateTag"];
+/// Says which of them alone counts.
+const MODE: &str = "templateSelectionMode";
+/// What says by what a template is found, in one way or another.
+const FOUND_BY: [&str; 5] = [SOUGHT[0], SOUGHT[1], SOUGHT[2], SOUGHT[3], MODE];
 /// Where its agents are to be.
 const NODES: [&str; 2] = ["node", "nodes"];
 /// What full clones are written to.
@@ -46,8 +50,42 @@ pub(super) fn over(lower: &Layer, upper: &Layer) -> Layer {
     lower.under(upper)
 }
 
+/// The key that alone counts, where that is said.
+fn counted(layer: &Layer) -> Option<&'static str> {
+    match layer.text(MODE)? {
+        "STATIC_ID" => Some("templateVmId"),
+        "NAME_REGEX" => Some("templateNamePattern"),
+        "TAG" => Some("templateTag"),
+        _ => None,
+    }
+}
+
+/// Where it is said which key counts, leaves that one alone, as the first of `layers` that gives it
+/// does: those of the other modes may stand anywhere, as in files of the Jenkins plugin.
+pub(super) fn select<'a>(mut laid: Layer, mut layers: impl Iterator<Item = &'a Layer>) -> Layer {
+    let Some(key) = counted(&laid) else { return laid };
+    SOUGHT.iter().for_each(|key| laid.forget(key));
+    if let Some(giver) = layers.find(|layer| layer.has(key)) {
+        laid.take(key, giver);
+    }
+    laid
+}
+
+/// Warns of keys of a template's own that do not count.
+pub(super) fn ignored(own: &Layer, layer: &Layer, warnings: &mut Vec<Fault>) {
+    let Some(counted) = counted(layer) else { return };
+    for key in SOUGHT.into_iter().filter(|key| *key != counted && own.has(key)) {
+        let mode = layer.text(MODE).unwrap_or_default();
+        let fault = own.fault(key, format!("{MODE} is {mode}, which ignores it"));
+        warnings.push(fault.help(format!("take it out, or change {MODE}")));
+    }
+}
+
 /// Keys that say the same as this one in another way.
 pub(super) fn instead_of(key: &str) -> &'static [&'static str] {
+    if SOUGHT.contains(&key) {
+        return &FOUND_BY;
+    }
     GROUPS.into_iter().find(|group| group.contains(&key)).unwrap_or_default()
 }
 
@@ -60,7 +98,12 @@ pub(super) fn search(layer: &Layer, faults: &mut Vec<Fault>) -> Option<Sought> {
             faults.push(layer.fault(second, message).help("keep one of them"));
         }
     }
-    if !SOUGHT.iter().any(|key| layer.has(key)) {
+    if let Some(key) = counted(layer).filter(|key| !layer.has(key)) {
+        let mode = layer.text(MODE).unwrap_or_default();
+        let key = if key == "templateNamePattern" { "templateNameRegex" } else { key };
+        let fault = layer.fault(MODE, format!("{mode} needs `{key}`, which is missing"));
+        faults.push(fault.help(format!("add `{key}:`, or take {MODE} out")));
+    } else if !SOUGHT.iter().any(|key| layer.has(key)) {
         let fault = layer.fault(SOUGHT[0], "`templateVmId` is missing");
         faults.push(fault.help(
             "add `templateVmId:`, VMID of the template; or templateName, templateNamePattern or \
@@ -70,7 +113,8 @@ pub(super) fn search(layer: &Layer, faults: &mut Vec<Fault>) -> Option<Sought> {
     let text = |key: &str| layer.text(key).map(str::to_owned);
     let by_name = text("templateName").map(Sought::Name);
     let by_pattern = || text("templateNamePattern").map(Sought::Pattern);
-    by_name.or_else(by_pattern).or_else(|| text("templateTag").map(Sought::Tag))
+    let by_tag = || text("templateTag").map(|tag| Sought::Tag(tag.to_ascii_lowercase()));
+    by_name.or_else(by_pattern).or_else(by_tag)
 }
 
 /// Gives each template those that stand in for it, on the clouds that both are on.

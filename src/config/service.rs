@@ -21,6 +21,10 @@ use crate::web::{Peer, Role};
 
 /// Tokens shorter than this can be guessed.
 const SHORT: usize = 16;
+/// `TimeoutStopSec` of `configs/drover.service`: systemd kills a drover that has not ended by then.
+const UNIT_STOP_SECS: u64 = 120;
+/// What a stop takes beside the wait for agents: answers that are under way, the journal.
+const STOP_REST_SECS: u64 = 15;
 
 /// How drover itself runs.
 #[derive(Debug, Clone)]
@@ -177,6 +181,7 @@ pub(super) fn service(
     if let Some(addr) = raw.listen {
         listening(addr, raw.listen_plain, &tokens, &layer, vault);
     }
+    stopping(raw.stop_timeout_sec, &layer, vault);
     let environment = vault.environment;
     let state = || environment.directory("STATE_DIRECTORY").unwrap_or("/var/lib/drover".into());
     // The environment wins as at the start: an edit of the file must not undo it.
@@ -221,6 +226,22 @@ fn listening(
             layer.fault("listen", "without tokens it takes webhooks and calls of guests alone");
         vault.warnings.push(fault.help("add `tokens`, each with name, role and secretFile"));
     }
+}
+
+/// Warns where systemd kills drover before a stop can end in order.
+fn stopping(timeout_secs: u64, layer: &Layer, vault: &mut Vault<'_>) {
+    let (most, needed) = (UNIT_STOP_SECS - STOP_REST_SECS, timeout_secs + STOP_REST_SECS);
+    if timeout_secs <= most {
+        return;
+    }
+    let message = format!(
+        "systemd kills drover {UNIT_STOP_SECS} s after a stop begins (TimeoutStopSec of the \
+         shipped unit), which may be before drover has waited {timeout_secs} s and closed its journal"
+    );
+    let fault = layer.fault("stopTimeoutSec", message);
+    vault.warnings.push(fault.help(format!(
+        "use at most {most}, or set `TimeoutStopSec={needed}` or more by `systemctl edit drover`"
+    )));
 }
 
 fn given(path: Option<PathBuf>) -> Option<PathBuf> {

@@ -19,6 +19,7 @@ use super::layer::{Layer, unknown, wrong_type};
 use super::mapping;
 use super::node::{self, Entries, Entry, Value};
 use super::origin;
+use super::os;
 use super::placement;
 use super::prepare::{Shelf, Uploads};
 use super::service::{self, ServiceSpec};
@@ -249,11 +250,12 @@ fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Par
     let mappings = many(top, "labelMappings", MAPPING, vault.faults);
     let mappings =
         mappings.iter().filter_map(|(_, layer)| mapping::mapping(layer, &templates, vault.faults));
-    let mappings = mappings.collect();
+    let mappings: Vec<LabelMapping> = mappings.collect();
     same_names(&clouds, &templates, vault.faults);
     promises(&clouds, &templates, vault.warnings);
     let sources = many(top, "demand", DEMAND, vault.faults);
     let demand = demand::demand(&sources, &credentials, listens, &mut vault);
+    os::sources(&templates, &mappings, &demand, vault.faults);
     let uploads = vault.shelf.contents;
     let service = service?;
     Some(Parts { clouds, templates, mappings, pools, credentials, demand, uploads, service })

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use drover_actors::addresses::AddressSource;
 use drover_actors::id::{CloudId, Generation, NodeName, TemplateId, VmId};
+use drover_actors::os::{LoginShell, Os};
 use drover_actors::placement::{PlacementSpec, Strategy};
 use drover_actors::seed::NicSpec;
 use drover_actors::spec::{
@@ -19,12 +20,14 @@ use super::cloud::{CheckedCloud, unresolved};
 use super::credential::{Credential, SshKeySpec, Vault};
 use super::environment::Defaults;
 use super::fault::Fault;
-use super::keys::{AGENT, WINDOW, nearest};
+use super::keys::{AGENT, nearest};
 use super::layer::Layer;
 use super::network::{self, Beside};
 use super::origin;
+use super::os::{self, OsType};
 use super::placement::{self, Size};
 use super::prepare;
+use super::schedule;
 use super::seed;
 
 /// Below this Jenkins agents are on their way out.
@@ -43,6 +46,7 @@ struct RawAgent {
     cloud_ids: Vec<String>,
     node: Option<String>,
     nodes: Option<Vec<String>>,
+    preferred_nodes: Vec<String>,
     placement: Strategy,
     node_selector: Vec<String>,
     max_vms_per_node: u32,
@@ -50,7 +54,9 @@ struct RawAgent {
     storage_class: String,
     size: String,
     template_vm_id: Option<u32>,
-    /// The three are read from the layers.
+    /// The four are read from the layers.
+    #[serde(rename = "templateSelectionMode")]
+    _mode: Option<String>,
     #[serde(rename = "templateName")]
     _name: Option<String>,
     #[serde(rename = "templateNamePattern")]
@@ -72,6 +78,8 @@ struct RawAgent {
     bridge: String,
     vlan: u16,
     on_boot: bool,
+    os_type: OsType,
+    windows_login_shell: LoginShell,
     remote_fs: String,
     mode: Mode,
     credentials_id: String,
@@ -141,17 +149,6 @@ enum Reset {
     Memory,
 }
 
-/// An item of `schedule`.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RawWindow {
-    cron: String,
-    duration_minutes: u64,
-    time_zone: String,
-    instance_min: u32,
-    idle_min: u32,
-}
-
 /// What templates are made of, beside their own entries.
 pub(super) struct Ground<'a> {
     pub environment: &'a Defaults,
@@ -191,7 +188,9 @@ pub(super) fn template(
     let key = ssh_key(&raw, &layer, ground, faults);
     numbers(&raw, &layer, faults);
     let search = origin::search(&layer, faults);
-    let windows = windows(&raw, &layer, faults);
+    origin::ignored(own, &layer, warnings);
+    let os = os(&raw, own, &layer, (&mut *faults, &mut *warnings));
+    let windows = schedule::windows(raw.instance_cap, &layer, faults);
     let size = placement::size(raw.size.trim(), ground.sizes, &layer, faults);
     fill(&mut raw, size);
     let beside = Beside {
@@ -238,7 +237,7 @@ pub(super) fn template(
         let storages = storages.unwrap_or_else(|| made.storages.clone());
         let labels = made.labels.iter().cloned().chain(cloud.region.labels()).collect();
         let (address, search) = (address.clone(), search.clone());
-        TemplateSpec { address, search, nics, cloud_init, placement, storages, labels, ..made }
+        TemplateSpec { os, address, search, nics, cloud_init, placement, storages, labels, ..made }
     };
     let specs = clouds.iter().map(make).collect();
     Some(CheckedTemplate { specs, layer })
@@ -254,6 +253,7 @@ fn placements(
     let nodes = || named(raw.nodes.as_deref());
     let wanted = placement::Wanted {
         strategy: raw.placement,
+        preferred: &raw.preferred_nodes,
         selector: &raw.node_selector,
         max_guests: raw.max_vms_per_node,
         min_free_mb: raw.min_free_memory_mb,
@@ -294,10 +294,26 @@ fn laid(own: &Layer, ground: &Ground<'_>) -> Layer {
     let base = origin::over(&ground.environment.agent, ground.defaults);
     let its_own = own.has("node") || own.has("nodes");
     let selected = if its_own { own.text("node") } else { base.text("node") };
-    match selected.and_then(|node| ground.nodes.get(node)) {
+    let of_node = selected.and_then(|node| ground.nodes.get(node));
+    let laid = match of_node {
         Some(of_node) => origin::over(&origin::over(&base, of_node), own),
         None => origin::over(&base, own),
-    }
+    };
+    let below = [ground.defaults, &ground.environment.agent];
+    origin::select(laid, [own].into_iter().chain(of_node).chain(below))
+}
+
+/// What runs in its guests.
+fn os(raw: &RawAgent, own: &Layer, layer: &Layer, told: (&mut Vec<Fault>, &mut Vec<Fault>)) -> Os {
+    let wanted = os::Wanted {
+        os: raw.os_type,
+        shell: raw.windows_login_shell,
+        remote_fs: &raw.remote_fs,
+        java: raw.java_distribution,
+        memory: raw.reset == Reset::Memory,
+        closes: raw.close_ssh_before_delete,
+    };
+    os::os(&wanted, own, layer, told)
 }
 
 fn clouds<'a>(
@@ -402,39 +418,6 @@ fn numbers(raw: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) {
     }
 }
 
-fn windows(raw: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) -> Vec<WindowSpec> {
-    let cap = raw.instance_cap;
-    let mut windows = Vec::new();
-    for (at, item) in layer.nested("schedule").iter().enumerate() {
-        let before = faults.len();
-        let Some(window) = item.typed::<RawWindow>(WINDOW.keys, faults) else { continue };
-        windows.push(window_of(&window));
-        if faults.len() > before {
-            continue;
-        }
-        let highest = window.instance_min.max(window.idle_min);
-        if highest == 0 {
-            let fault = layer.item_fault("schedule", at, "this window keeps no agents");
-            faults.push(fault.help("give instanceMin or idleMin"));
-        } else if cap > 0 && highest > cap {
-            let message = format!("`{highest}` exceeds instanceCap, {cap}");
-            let fault = layer.item_fault("schedule", at, message);
-            faults.push(fault.help("lower instanceMin and idleMin, or raise instanceCap"));
-        }
-    }
-    windows
-}
-
-fn window_of(raw: &RawWindow) -> WindowSpec {
-    WindowSpec {
-        cron: raw.cron.clone(),
-        duration: Duration::from_secs(raw.duration_minutes * 60),
-        time_zone: raw.time_zone.clone(),
-        minimum: raw.instance_min,
-        idle_minimum: raw.idle_min,
-    }
-}
-
 fn advise(raw: &RawAgent, layer: &Layer, key: Option<&SshKeySpec>, warnings: &mut Vec<Fault>) {
     if raw.java_distribution != JavaDistribution::None && raw.java_major_version < RECOMMENDED_JAVA
     {
@@ -452,6 +435,7 @@ fn advise(raw: &RawAgent, layer: &Layer, key: Option<&SshKeySpec>, warnings: &mu
     if let Some(key) = key
         && !raw.ci_user.is_empty()
         && raw.ci_user != key.username
+        && raw.os_type == OsType::Linux
     {
         let message = format!("`{}` is not the sshKey's username, `{}`", raw.ci_user, key.username);
         let fault = layer.fault("ciUser", message);
@@ -527,6 +511,7 @@ fn spec(
         },
         nics: Vec::new(),
         on_boot: raw.on_boot,
+        os: Os::Linux,
         remote_fs: given(&raw.remote_fs).unwrap_or_else(home),
         mode: raw.mode,
         ssh: SshSpec {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use drover_actors::addresses::AddressRange;
 use drover_actors::addresses::range::width;
+use drover_actors::agent::windows::has_drive;
 use drover_actors::marks::SLUG_MAX;
 
 use reqwest::Url;
@@ -173,17 +174,26 @@ pub(super) fn pattern(text: &str) -> Result<(), Complaint> {
 
 /// Checks a tag as Proxmox takes it, and that it is not one of drover's own.
 pub(super) fn tag(text: &str) -> Result<(), Complaint> {
+    tag_shown(text, text)
+}
+
+/// Checks the tag of a template, in whichever case it is written.
+pub(super) fn template_tag(text: &str) -> Result<(), Complaint> {
+    tag_shown(&text.to_ascii_lowercase(), text)
+}
+
+fn tag_shown(text: &str, shown: &str) -> Result<(), Complaint> {
     let first = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let sound = text.starts_with(first) && text.chars().all(|c| first(c) || "-+.".contains(c));
     if !sound {
         return Err(complain(
-            format!("`{text}` is no tag Proxmox takes"),
+            format!("`{shown}` is no tag Proxmox takes"),
             "use lower-case letters, digits and `_`, then also `-`, `+` and `.`",
         ));
     }
     if text == "drover" || text.starts_with("drover-") {
         return Err(complain(
-            format!("`{text}` is one of drover's own tags"),
+            format!("`{shown}` is one of drover's own tags"),
             "choose a tag that does not begin with `drover-`",
         ));
     }
@@ -415,9 +425,9 @@ pub(super) fn nameserver(text: &str) -> Result<(), Complaint> {
     }
 }
 
-/// Checks an absolute directory in a guest; blank is fine.
+/// Checks an absolute directory in a guest, one of Windows with its drive; blank is fine.
 pub(super) fn directory(text: &str) -> Result<(), Complaint> {
-    if text.is_empty() || text.starts_with('/') {
+    if text.is_empty() || text.starts_with('/') || has_drive(text) {
         return Ok(());
     }
     Err(complain(format!("`{text}` is not an absolute path"), "begin it with `/`"))
@@ -485,7 +495,7 @@ mod tests {
 
     #[test]
     fn single_texts_are_told_right_from_wrong() {
-        let cases: [(Check, &[&str], &[&str]); 23] = [
+        let cases: [(Check, &[&str], &[&str]); 24] = [
             (bridge, &["", "vmbr0", "dmz.7"], &["vmbr0,firewall=0", "a b", "sixteen-letters-x"]),
             (cidr, &["10.0.0.0/8", "fd00::/8"], &["10.0.0.0", "10.0.0.0/33", "x/8", "::/129"]),
             (step_name, &["docker", "the cache"], &["", " ", "a\nb", &"x".repeat(41)]),
@@ -549,7 +559,8 @@ mod tests {
                 &["local:snippets/a.yaml"],
                 &["", "a.yaml", "local:iso/a.iso", ":snippets/a"],
             ),
-            (directory, &["", "/home/ci"], &["agent", "~/agent"]),
+            (directory, &["", "/home/ci", "C:\\ci", "d:/ci"], &["agent", "~/agent", "C:ci"]),
+            (template_tag, &["Golden", "a.b-c"], &["", "-A", "Über", "Drover"]),
             (
                 token_id,
                 &["root@pam!ci"],

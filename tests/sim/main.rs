@@ -19,6 +19,7 @@ mod discs;
 mod doctor;
 mod doubt;
 mod faults;
+mod figures;
 mod forecast;
 mod gotchas;
 mod holds;

@@ -389,10 +389,15 @@ impl Service {
         Self::launch(command)
     }
 
-    fn launch(mut command: Command) -> Self {
+    /// Starts a command that runs it, as whichever user, without waiting.
+    pub fn launch(mut command: Command) -> Self {
+        use std::os::unix::fs::PermissionsExt;
         let notify_dir = tempfile::tempdir().unwrap();
         let path = notify_dir.path().join("notify");
         let notify = UnixDatagram::bind(&path).unwrap();
+        for (path, mode) in [(notify_dir.path(), 0o755), (&*path, 0o777)] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
         notify.set_read_timeout(Some(PATIENCE)).unwrap();
         command.env("NOTIFY_SOCKET", &path);
         let child = Kept(command.spawn().unwrap());
@@ -404,6 +409,16 @@ impl Service {
         let mut service = Self::spawn(site, &[]);
         service.hear("READY=1");
         service
+    }
+
+    /// Starts it, waits until it is ready, and gives its log to read.
+    pub fn start_logged(site: &Site) -> (Self, Lines) {
+        let mut command = drover();
+        command.arg("--config").arg(site.config()).arg("run").stderr(Stdio::piped());
+        let mut service = Self::launch(command);
+        let log = Lines::of("drover run", service.child.0.stderr.take().unwrap());
+        service.hear("READY=1");
+        (service, log)
     }
 
     /// Takes notifications off the socket from here on, as systemd does, and forgets them.
@@ -438,18 +453,37 @@ pub struct Events {
 impl Events {
     /// Follows all that happens from now on.
     pub fn follow(site: &Site) -> Self {
+        Self::follow_with(site, &[])
+    }
+
+    /// Follows with options of `drover events`.
+    pub fn follow_with(site: &Site, options: &[&str]) -> Self {
         let mut command = site.command(["--json", "events"]);
+        command.args(options);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = Kept(command.spawn().unwrap());
         let stdout = child.0.stdout.take().unwrap();
         let mut said = Lines::of("drover events", child.0.stderr.take().unwrap());
-        said.until(|line| line.starts_with("following events"));
+        said.until(|line| line.contains("following events of drover on"));
         Self { lines: Lines::of("drover events", stdout), _said: said, _child: child }
     }
 
     /// The first fact of any kind that `wanted` takes; it sees all before.
     pub fn all_until(&mut self, wanted: impl Fn(&Value) -> bool) {
         self.lines.until(|line| serde_json::from_str(line).is_ok_and(|fact| wanted(&fact)));
+    }
+
+    /// All facts up to the first that `wanted` takes.
+    pub fn up_to(&mut self, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
+        let mut facts = Vec::new();
+        loop {
+            let fact: Value = serde_json::from_str(&self.lines.until(|_| true)).unwrap();
+            let is_last = wanted(&fact);
+            facts.push(fact);
+            if is_last {
+                return facts;
+            }
+        }
     }
 
     /// The next fact of one of these kinds.

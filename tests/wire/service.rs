@@ -1,5 +1,7 @@
 //! The service towards systemd, its operators and its end.
 
+use std::time::Instant;
+
 use crate::harness::{Events, Service, drover, world};
 
 // Invariant: systemd hears READY when the clouds were tried, STOPPING at the end.
@@ -53,6 +55,39 @@ fn sigterm_keeps_agents_and_the_next_start_adopts_them() {
     let out = site.cli(&["lease", "--labels", "linux", "--", "hostname"]);
     assert_eq!(String::from_utf8_lossy(&out.stdout), name);
     assert_eq!(sim.guests().len(), 1);
+}
+
+// Invariant: a stop has an end whatever the cluster does, and what is left is for the next start.
+
+#[test]
+fn a_stop_whose_cluster_is_gone_ends_at_its_bound_and_names_what_is_left() {
+    let (_dir, sim, site) = world();
+    let keys = "service:\n  onStop: retireAll\n  stopTimeoutSec: 12\n";
+    site.write_yaml(&site.yaml(&sim, "").replace("service:\n", keys));
+    let (mut service, mut log) = Service::start_logged(&site);
+    assert!(site.cli(&["lease", "--labels", "linux", "--", "true"]).status.success());
+    let agent = site.json(&["agents"])["agents"][0]["id"].as_str().unwrap().to_owned();
+    // Its sockets take connections, and nothing is answered.
+    sim.child.signal("STOP");
+    let begin = Instant::now();
+    service.child.signal("TERM");
+    service.hear("STOPPING=1");
+    let left = format!("1: {agent} (Retiring, VMID 10000)");
+    let waits = log.until(|line| line.contains("drover waits for what must not be cut"));
+    assert!(waits.contains(&left), "{waits}");
+    let over = log.until(|line| line.contains("drover stops after 12 s (service.stopTimeoutSec)"));
+    assert!(over.contains(&left), "{over}");
+    assert_eq!(service.child.wait(), Some(0));
+    let took = begin.elapsed().as_secs();
+    assert!((12..40).contains(&took), "{took} s");
+
+    sim.child.signal("CONT");
+    assert_eq!(sim.guests(), [10_000]);
+    let (_again, mut log) = Service::start_logged(&site);
+    let taken = log.until(|line| line.contains("agent is taken over"));
+    assert!(taken.contains(&agent) && taken.contains("Retiring"), "{taken}");
+    site.until_empty();
+    assert_eq!(sim.guests(), Vec::<u64>::new());
 }
 
 // Invariant: exit 2 for a configuration that cannot be used, degraded for a cloud that cannot.

@@ -24,7 +24,7 @@ fn program() -> &'static PathBuf {
 }
 
 /// A site as somebody would keep it: its files beside the YAML, named without a folder.
-fn site(sim: &Sim) -> Site {
+pub fn site(sim: &Sim) -> Site {
     let site = Site::new(sim);
     let dir = format!("{}/", site.dir.path().display());
     let yaml = site.yaml(sim, "").replace(&dir, "");

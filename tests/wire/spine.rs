@@ -1,5 +1,10 @@
 //! From YAML to a machine leased over SSH.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
 use crate::harness::{Events, Service, world};
 
 // Invariant: a lease gives a machine, runs a command with its exit status, and leaves nothing.
@@ -96,6 +101,36 @@ fn scripts_get_faults_and_errors_as_json() {
     let out = site.cli(&["--json", "status"]);
     let told = read(&out.stderr);
     assert_eq!((out.status.code(), &told["error"]["code"]), (Some(69), &69.into()), "{told}");
+}
+
+// Invariant: whoever follows the events may begin in the past, as far as it is kept.
+
+#[test]
+fn events_since_begin_with_what_was_told_and_after_0_with_all_that_is_kept() {
+    let (_dir, _sim, site) = world();
+    let _service = Service::start(&site);
+    let lease = |command: &str| {
+        let out = site.cli(&["lease", "--labels", "linux", "--", command]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    };
+    // Once it has ended, what was told before it ran is more than a second old.
+    lease("sleep 2");
+    let ended = |fact: &Value| fact["kind"] == "lease" && fact["lease"]["state"] == "ended";
+    let follow = |options: &[&str]| Events::follow_with(&site, options);
+    let all = follow(&["--after", "0"]).up_to(ended);
+    let clouds = |fact: &&Value| fact["kind"] == "cloud";
+    let health: Vec<_> = all.iter().filter(clouds).map(|fact| &fact["cloud"]["health"]).collect();
+    assert!(health.contains(&&"well".into()), "from before anybody followed: {health:?}");
+    assert_eq!(follow(&["--since", "1h"]).up_to(ended), all);
+
+    let at = |fact: &Value| fact["at"].as_str().unwrap().parse::<Timestamp>().unwrap();
+    let second_ago = Timestamp::now() - Duration::from_secs(1);
+    assert!(at(&all[0]) < second_ago, "{}", all[0]);
+    let mut events = follow(&["--since", "1s"]);
+    lease("true");
+    for fact in events.up_to(ended) {
+        assert!(at(&fact) >= second_ago, "it is older than a second: {fact}");
+    }
 }
 
 // Invariant: the YAML may be edited while it runs; a bad edit changes nothing and is shown.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::book::Stand;
+use super::forecast;
 use super::state::{Broker, TemplateView};
 use super::uses::{Asker, Use, Uses};
 use super::waiting::Ground;
@@ -272,7 +273,11 @@ impl Broker {
             (sum(|one| one.coming), sum(|one| one.busy), sum(|one| one.room));
         let is_stuck = |one: &&Serving| self.is_stuck(&one.template, ground);
         let are_stuck = coming == 0 && able.iter().all(is_stuck);
-        if are_stuck && busy == 0 {
+        let reuses = |one: &&Serving| {
+            let view = self.templates.get(&one.template);
+            view.is_some_and(|view| !forecast::goes_after_one(&view.spec, of_source))
+        };
+        if are_stuck && (busy == 0 || !able.iter().any(reuses)) {
             return Estimate::Never("what keeps its agents from starting is gone".into());
         }
         if coming + busy + room == 0 {

@@ -33,7 +33,7 @@ fn left(mean: Duration, elapsed: Duration) -> Duration {
 
 /// Whether an agent goes after its first uses. Where nobody said how many it serves, jobs of a source
 /// find no guest that one was in before.
-fn goes_after_one(spec: &TemplateSpec, of_source: bool) -> bool {
+pub(super) fn goes_after_one(spec: &TemplateSpec, of_source: bool) -> bool {
     let by_source = of_source && spec.reset.is_none();
     spec.max_uses.map_or(by_source, |most| most <= spec.executors.max(1))
 }

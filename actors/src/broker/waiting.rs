@@ -112,7 +112,8 @@ impl Broker {
         let cap = ground.clouds.get(&id.cloud).and_then(|spec| spec.cap);
         let is_full =
             view.spec.cap.is_some_and(|cap| view.live >= cap) || cap.is_some_and(|cap| live >= cap);
-        !is_full && self.obstacle(id, ground).is_some()
+        let is_kept = view.tripped.is_some() || view.lack.is_some() || view.paused.is_some();
+        !is_full && (is_kept || ground.trouble.contains_key(&id.cloud))
     }
 
     /// Whose agents fill a cloud, and whether no place of it comes free by itself: idle agents that are

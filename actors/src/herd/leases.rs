@@ -37,7 +37,7 @@ impl Herd {
             None if stopping => {
                 Asked::Refused(Refusal::Unavailable("the service is stopping".into()))
             }
-            None => match self.by_key(&ask.want) {
+            None => match self.by_key(&ask.want).and_then(|want| self.brings(&ask, want)) {
                 Ok(want) => {
                     ask.want = want;
                     self.broker.ask(&ask, &configured)

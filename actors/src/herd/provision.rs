@@ -7,7 +7,7 @@ use super::Herd;
 use crate::cloud::CloudCommand;
 use crate::id::TemplateId;
 use crate::message::{ProvisionReply, Refusal};
-use crate::record::Want;
+use crate::record::{LeaseAsk, Want};
 use crate::spec::TemplateSpec;
 
 /// The templates that answer to a name: by their keys, or where none does, by their display names.
@@ -28,7 +28,33 @@ fn several(name: &str, which: &[&TemplateId]) -> Refusal {
     Refusal::Conflict(format!("several templates are called `{name}`: name one of {which}"))
 }
 
+/// Refuses user data for a template whose guests cannot have any; where labels are wanted it is known
+/// by the guest alone.
+fn no_user_data(
+    templates: &BTreeMap<TemplateId, Arc<TemplateSpec>>,
+    want: &Want,
+) -> Option<Refusal> {
+    let Want::Template(name) = want else { return None };
+    let named = called(templates, name);
+    let windows = |id: &&TemplateId| templates.get(*id).is_some_and(|spec| spec.os.is_windows());
+    let all = !named.is_empty() && named.iter().all(windows);
+    all.then(|| {
+        Refusal::Conflict(format!(
+            "template `{name}` is of Windows, whose guests take no user data: leave it out, or name a \
+             template of Linux"
+        ))
+    })
+}
+
 impl Herd {
+    /// What a lease wants, unless it brings what its template cannot take.
+    pub(super) fn brings(&self, ask: &LeaseAsk, want: Want) -> Result<Want, Refusal> {
+        match no_user_data(&self.spec.templates, &want).filter(|_| ask.user_data) {
+            Some(refusal) => Err(refusal),
+            None => Ok(want),
+        }
+    }
+
     /// The configured template that answers to a name.
     pub(super) fn template_named(&self, name: &str) -> Result<TemplateId, Refusal> {
         let named = called(&self.spec.templates, name);
@@ -77,7 +103,24 @@ impl Herd {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::{LoginShell, Os};
     use crate::testbed::template;
+
+    // Invariant: user data is refused where no guest could take it, and not where one could.
+
+    #[test]
+    fn user_data_is_refused_for_a_template_of_windows() {
+        let windows = TemplateSpec { os: Os::Windows(LoginShell::Auto), ..template("c/w", &[]) };
+        let all = [windows, template("d/w", &[]), template("d/t", &[])];
+        let all: BTreeMap<TemplateId, Arc<TemplateSpec>> =
+            all.map(|spec| (spec.id.clone(), Arc::new(spec))).into();
+        let refused = |want: &Want| no_user_data(&all, want).is_some();
+        assert!(refused(&Want::Template("c/w".into())));
+        for taken in ["w", "d/w", "t", "nosuch"] {
+            assert!(!refused(&Want::Template(taken.into())), "{taken}");
+        }
+        assert!(!refused(&Want::Labels(["linux".to_owned()].into())));
+    }
 
     // Invariant: a name leads to one template, and a key before any display name.
 

@@ -22,6 +22,7 @@ pub(in crate::config) static AGENT: &[Key] = &[
         Preset::Unset,
         "several nodes for its agents, for node, or \"*\" for all; placement says which is taken",
     ),
+    placement::PREFERRED,
     placement::PLACEMENT,
     placement::WEIGHTS,
     placement::SELECTOR,
@@ -46,9 +47,16 @@ pub(in crate::config) static AGENT: &[Key] = &[
         Preset::Unset,
         "regular expression that the whole name matches; the newest wins",
     )
-    .checked(value::pattern),
+    .checked(value::pattern)
+    .also("templateNameRegex"),
     text("templateTag", Preset::Unset, "a tag that the template carries; the newest wins")
-        .checked(value::tag),
+        .checked(value::template_tag),
+    key(
+        "templateSelectionMode",
+        Kind::Choice(&["STATIC_ID", "NAME_REGEX", "TAG"]),
+        Preset::Unset,
+        "templateVmId, templateNamePattern or templateTag alone counts; unset: the one that is given",
+    ),
     text("labelString", Preset::Text(""), "labels, separated by blanks"),
     whole("numExecutors", 1, 1000, 1, "uses at once on one agent"),
     key("cloneStrategy", Kind::Choice(&["FULL", "LINKED"]), Preset::Text("FULL"), "FULL or LINKED"),
@@ -80,10 +88,23 @@ pub(in crate::config) static AGENT: &[Key] = &[
         "size of the disk it boots from, never shrunk; 0: the template's",
     ),
     text("bridge", Preset::Text(""), "bridge of net0; blank: the template's")
-        .checked(value::bridge),
+        .checked(value::bridge)
+        .also("networkBridge"),
     whole("vlan", 0, 4094, 0, "VLAN tag of net0; 0: the template's"),
     guest::NETWORKS,
     key("onBoot", Kind::Flag, Preset::Flag(false), "true: agents start with their node"),
+    key(
+        "osType",
+        Kind::Choice(&["LINUX", "WINDOWS"]),
+        Preset::Text("LINUX"),
+        "what runs in the guests; WINDOWS: prepared over OpenSSH, all that cloud-init would do is in the image",
+    ),
+    key(
+        "windowsLoginShell",
+        Kind::Choice(&["AUTO", "CMD", "POWERSHELL"]),
+        Preset::Text("AUTO"),
+        "DefaultShell of OpenSSH in guests of WINDOWS; AUTO: asked, commands are for cmd.exe anyway",
+    ),
     text("remoteFs", Preset::Text(""), "working directory; blank: /home/<user>/agent")
         .checked(value::directory),
     key(

@@ -34,6 +34,7 @@ fn example(section: &str, key: &Key) -> &'static str {
         ("agent", "templateName") => "\"debian-13\"",
         ("agent", "templateNamePattern") => "'debian-13-\\d+'",
         ("agent", "templateTag") => "\"golden\"",
+        ("agent", "templateSelectionMode") => "TAG",
         ("agent", "targetStorages") => "[\"nfs\", \"ceph\"]",
         ("agent", "credentialsId") => "\"agent-key\"",
         ("agent", "userData") => "\"#cloud-config\\nhostname: ${hostname}\\n\"",
@@ -310,15 +311,15 @@ fn the_reference_file_loads_with_credentials_beside_it() {
     let checked =
         scene.check_files(&files).unwrap_or_else(|error| panic!("{}", scene.shown(error)));
     let ids: Vec<_> = checked.herd.templates.keys().map(ToString::to_string).collect();
-    let expected = ["east/docker", "east/linux", "west/arm", "west/linux"];
+    let expected = ["east/docker", "east/linux", "east/windows", "west/arm", "west/linux"];
     assert_eq!(ids, expected);
     for key in PLUGIN_KEYS {
         assert!(reference.contains(&format!("{key}:")), "{key} is missing in reference.yaml");
     }
 }
 
-/// Every key the plugin recognises.
-const PLUGIN_KEYS: [&str; 37] = [
+/// Every key the plugin recognises (jenkinsci/proxmox-cloud-plugin b1ee0117, `ProxmoxConfigLoader.java`).
+const PLUGIN_KEYS: [&str; 43] = [
     "apiUrl",
     "credentialsId",
     "ignoreSslErrors",
@@ -330,14 +331,20 @@ const PLUGIN_KEYS: [&str; 37] = [
     "node",
     "name",
     "templateVmId",
+    "templateSelectionMode",
+    "templateNameRegex",
+    "templateTag",
     "labelString",
     "numExecutors",
     "cloneStrategy",
+    "osType",
+    "windowsLoginShell",
     "targetStorage",
     "targetPool",
     "cores",
     "memoryMb",
     "diskSizeGb",
+    "networkBridge",
     "remoteFs",
     "mode",
     "javaDistribution",

@@ -68,6 +68,7 @@ const AGENT_ROWS: &[Row] = &[
     ("cloudIds", LIST, "c", ("[c]", "c"), REFUSED),
     ("node", TEXT, "None", ("pve1", "Some(pve1)"), "None"),
     ("nodes", LIST, "[]", ("[pve1, pve2]", "[pve1, pve2]"), "[]"),
+    ("preferredNodes", LIST, "[]", ("[pve1, pve2]", "[pve1, pve2]"), "[]"),
     ("placement", "one of TOPSIS, SPREAD, PACK, FIXED", "Topsis", ("SPREAD", "Spread"), REFUSED),
     ("placementWeights", MAPPING, "60 40", ("{memory: 1}", "1 40"), "60 40"),
     ("nodeSelector", LIST, "{} false", ("[]", "{} false"), "{} false"),
@@ -79,6 +80,7 @@ const AGENT_ROWS: &[Row] = &[
     ("templateName", TEXT, "Id(VmId(9000))", ("debian-13", r#"Name("debian-13")"#), REFUSED),
     ("templateNamePattern", TEXT, "Id(VmId(9000))", (r"debian-\d+", r#"Pattern("debian-\\d+")"#), REFUSED),
     ("templateTag", TEXT, "Id(VmId(9000))", ("golden", r#"Tag("golden")"#), REFUSED),
+    ("templateSelectionMode", "one of STATIC_ID, NAME_REGEX, TAG", "Id(VmId(9000))", ("TAG\ntemplateTag: golden", r#"Tag("golden")"#), REFUSED),
     ("labelString", TEXT, "{}", ("linux  docker", r#"{"docker", "linux"}"#), "{}"),
     ("numExecutors", NUMBER, "1", ("3", "3"), REFUSED),
     ("cloneStrategy", "one of FULL, LINKED", "Full", ("LINKED", "Linked"), REFUSED),
@@ -95,6 +97,8 @@ const AGENT_ROWS: &[Row] = &[
     ("vlan", NUMBER, "None", ("30", "Some(30)"), "None"),
     ("networks", MAPPINGS, "[]", ("[{bridge: vmbr1.7, ip: none}, {name: dmz}]", r#"["vmbr1 Some(7) None", "vmbr1 None Some(\"ip=dhcp\")"]"#), "[]"),
     ("onBoot", FLAG, "false", ("true", "true"), "false"),
+    ("osType", "one of LINUX, WINDOWS", "Linux", ("WINDOWS\nremoteFs: 'C:\\ci'", "Windows(Auto)"), REFUSED),
+    ("windowsLoginShell", "one of AUTO, CMD, POWERSHELL", "Linux", ("CMD\nosType: WINDOWS\nremoteFs: 'C:\\ci'", "Windows(Cmd)"), REFUSED),
     ("remoteFs", TEXT, "/home/ci/agent", ("/srv/ci", "/srv/ci"), "/home/ci/agent"),
     ("mode", "one of NORMAL, EXCLUSIVE", "Exclusive", ("NORMAL", "Normal"), REFUSED),
     ("credentialsId", TEXT, "ssh ci", ("other", "other root"), REFUSED),
@@ -258,9 +262,13 @@ fn agent(checked: &Checked, key: &str) -> String {
         "cloudIds" => spec.id.cloud.to_string(),
         "node" => text(&spec.node),
         "nodes" => text(&spec.nodes),
-        "templateVmId" | "templateName" | "templateNamePattern" | "templateTag" => {
-            text(&spec.sought())
-        }
+        "templateVmId"
+        | "templateName"
+        | "templateNamePattern"
+        | "templateTag"
+        | "templateSelectionMode" => text(&spec.sought()),
+        "osType" | "windowsLoginShell" => text(&spec.os),
+        "preferredNodes" => text(&spec.placement.preferred),
         "placement" => text(&spec.placement.strategy),
         "placementWeights" => {
             let weights = spec.placement.weights;

@@ -139,8 +139,8 @@ fn the_yaml_wins_over_the_environment() {
          b: {{name: B, apiUrl: \"https://yaml:8006\", \
          credentialsId: login, ignoreSslErrors: false}}\n\
          agentDefaults: {{templateVmId: 9000, credentialsId: ssh}}\n\
-         agentDefaults-pve1: {{cores: 4}}\n\
-         agentConfigurations:\n  a: {{cloudIds: [a]}}\n  b: {{cloudIds: [a], node: pve2}}\n\
+         agentConfigurations:\n  a: {{cloudIds: [a]}}\n  \
+         b: {{cloudIds: [a], node: pve2, preferredNodes: [pve3]}}\n\
          {CREDENTIALS}"
     ));
     let a = &checked.connections[&CloudId::new("a")];
@@ -151,8 +151,30 @@ fn the_yaml_wins_over_the_environment() {
     assert_eq!(b.endpoints, endpoints(&["https://yaml:8006"]));
     assert!(matches!(&b.login, Login::Password { .. }));
     assert_eq!(b.tls, Tls::System);
-    assert_eq!(template(&checked, "a", "a").cores, Some(4));
-    assert_eq!(template(&checked, "a", "b").cores, None);
+    let preferred = |name: &str| format!("{:?}", template(&checked, "a", name).placement.preferred);
+    assert_eq!([preferred("a"), preferred("b")], ["[pve1]", "[pve3]"]);
+}
+
+// Invariant: PROXMOX_NODE names the node of agents, and what they inherit; a preferred node does not.
+
+#[test]
+fn the_defaults_of_a_node_are_chosen_by_a_node_that_is_named_alone() {
+    let text = format!(
+        "cloudConfigurations:\n  a: {{name: A, apiUrl: \"https://yaml:8006\", \
+         credentialsId: login}}\n\
+         agentDefaults: {{templateVmId: 9000, credentialsId: ssh, cloudIds: [a]}}\n\
+         agentDefaults-pve1: {{cores: 4}}\n\
+         agentConfigurations:\n  a: {{}}\n  b: {{node: pve2}}\n  \
+         c: {{preferredNodes: [pve1]}}\n\
+         {CREDENTIALS}"
+    );
+    for (variable, cores) in
+        [("PROXMOX_NODE", [Some(4), None, Some(4)]), ("PVE_NODE_SELECTOR", [None, None, None])]
+    {
+        let checked = Scene::with(&[(variable, "pve1")]).good(&text);
+        let found = ["a", "b", "c"].map(|name| template(&checked, "a", name).cores);
+        assert_eq!(found, cores, "{variable}");
+    }
 }
 
 // Invariant: files of a directory are one configuration; what two of them give is a fault.

@@ -17,6 +17,7 @@ mod placing;
 mod schema;
 mod secrets;
 mod values;
+mod windows;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

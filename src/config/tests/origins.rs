@@ -1,6 +1,6 @@
 //! What templates are cloned from: one of several keys, layers above those below, and stand-ins.
 
-use drover_actors::id::{CloudId, TemplateId};
+use drover_actors::id::{CloudId, TemplateId, VmId};
 use drover_actors::source::Sought;
 use insta::assert_snapshot;
 
@@ -51,4 +51,53 @@ fn stand_ins_are_other_templates_of_the_same_cloud() {
     assert_eq!(spec(&scene.good(&text), "a").fallbacks, [stands_in]);
     let wrong = text.replace("[b]", "[a, b, b, bb]");
     assert_snapshot!(scene.faults(&wrong));
+}
+
+// Invariant: `templateSelectionMode` means what it means to the Jenkins plugin "Proxmox Cloud": its own
+// key counts, wherever that is given, and those of the other modes are ignored
+// (jenkinsci/proxmox-cloud-plugin b1ee0117, `config/ProxmoxConfigLoader.java`).
+
+#[test]
+fn the_plugins_selection_mode_says_which_key_counts() {
+    let scene = Scene::new();
+    let sought = |keys: &str, defaults: &str| {
+        let text = with_agent(keys)
+            .replace("agentDefaults:\n", &format!("agentDefaults:\n  {defaults}\n"));
+        spec(&scene.good(&text), "a").sought()
+    };
+    let regex = "templateNameRegex: 'agent-.*'";
+    let mode = |mode: &str, more: &str| format!("templateSelectionMode: {mode}\n{more}");
+    assert_eq!(sought(&mode("STATIC_ID", regex), "vlan: 0"), Sought::Id(VmId(9000)));
+    assert_eq!(sought(&mode("NAME_REGEX", regex), "vlan: 0"), Sought::Pattern("agent-.*".into()));
+    // What an upper layer says beside it takes nothing away from a lower one.
+    let tag = mode("TAG", "templateNamePattern: x");
+    assert_eq!(sought(&tag, "templateTag: Golden"), Sought::Tag("golden".into()));
+    let inherited = "templateSelectionMode: TAG\n  templateTag: golden";
+    assert_eq!(sought("templateVmId: 9001", inherited), Sought::Tag("golden".into()));
+    let without = with_agent("templateSelectionMode:").replace("templateVmId: 9000", "vlan: 0");
+    assert!(scene.faults(&without).contains("`templateVmId` is missing"));
+}
+
+#[test]
+fn a_mode_without_its_key_and_keys_that_it_ignores_are_told() {
+    let scene = Scene::new();
+    let lacks = scene.faults(&with_agent("templateSelectionMode: NAME_REGEX\ntemplateTag: golden"));
+    assert!(lacks.contains("NAME_REGEX needs `templateNameRegex`, which is missing"), "{lacks}");
+    assert!(!lacks.contains("contradict"), "{lacks}");
+    let both = with_agent("templateSelectionMode: TAG\ntemplateTag: golden\ntemplateVmId: 9001");
+    let warnings = scene.good(&both).rendered_warnings();
+    assert!(warnings.contains("templateSelectionMode is TAG, which ignores it"), "{warnings}");
+    assert_eq!(warnings.matches("which ignores it").count(), 1, "the defaults are for others too");
+    let twice = with_agent("templateNameRegex: a\ntemplateNamePattern: b");
+    let text = scene.faults(&twice);
+    assert!(text.contains("is given already, as `templateNameRegex`"), "{text}");
+}
+
+#[test]
+fn the_plugins_bridge_is_the_bridge_of_the_first_card() {
+    let scene = Scene::new();
+    let given = spec(&scene.good(&with_agent("networkBridge: vmbr7")), "a");
+    assert_eq!(given.network.bridge.as_deref(), Some("vmbr7"));
+    let blank = spec(&scene.good(&with_agent("networkBridge: \"\"")), "a");
+    assert_eq!(blank.network.bridge, None);
 }

@@ -80,6 +80,42 @@ fn a_credential_of_the_unit_is_read_beside_the_yaml_where_systemd_did_not_start_
     assert!(shown.contains("can be read by others (mode 0604)"), "{shown}");
 }
 
+// Invariant: a key that is made later stops no command that logs in nowhere, and no other command
+// does without it.
+
+#[test]
+fn a_key_that_is_not_there_yet_is_warned_about_where_secrets_are_made() {
+    let mut scene = Scene::new();
+    let systemd = "systemdCredential: agent-ssh-key";
+    let shown = scene.faults(&with_key(systemd));
+    assert!(shown.contains("put the secret there, mode 0600"), "{shown}");
+    scene.environment = Environment::default().without_secrets();
+    for (lines, file) in [
+        (systemd, "credentials/agent-ssh-key"),
+        ("privateKeyFile: later", "later"),
+        ("secretFile: keys/later", "keys/later"),
+    ] {
+        let checked = scene.good(&with_key(lines));
+        let [warning] = &checked.warnings[..] else { panic!("{lines}: {:?}", checked.warnings) };
+        let path = scene.path(file).display().to_string();
+        assert_eq!(warning.message, format!("`{path}` is not there yet"));
+        let help =
+            format!("make it before the service starts: ssh-keygen -t ed25519 -N \"\" -f {path}");
+        assert_eq!(warning.help.as_deref(), Some(&*help));
+        assert_eq!(checked.keys["ssh"].public_line, "", "nobody is let in by it");
+    }
+    // What is there is read, and must be a key that others cannot read.
+    let checked = scene.good(&with_key("privateKeyFile: ed25519"));
+    assert!(checked.warnings.is_empty() && !checked.keys["ssh"].public_line.is_empty());
+    for (lines, message) in [
+        ("privateKeyFile: wide", "can be read by others"),
+        ("privateKeyFile: token", "holds no private key"),
+    ] {
+        let shown = scene.faults(&with_key(lines));
+        assert!(shown.contains(message), "{lines}: {shown}");
+    }
+}
+
 #[test]
 fn a_secret_of_root_may_be_its_services_group_to_read_and_nobody_elses() {
     for (mode, root, others) in [

@@ -199,3 +199,25 @@ fn the_full_file_without_its_secrets_lacks_those_alone() {
     let text = text.replace("/etc/drover", &scene.dir.path().display().to_string());
     assert_snapshot!(scene.faults(&text));
 }
+
+// Invariant: a stop that systemd would cut is warned about, by the time that the shipped unit has.
+
+#[test]
+fn a_stop_that_may_take_longer_than_the_unit_lets_it_is_warned_about() {
+    let scene = Scene::new();
+    let warnings = |seconds: u64| {
+        let text = format!("{}service: {{stopTimeoutSec: {seconds}}}\n", with_cloud("{}"));
+        scene.good(&text).warnings
+    };
+    assert!(warnings(105).is_empty());
+    let warnings = warnings(106);
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert_eq!(warning.path, "service.stopTimeoutSec");
+    let message = "systemd kills drover 120 s after a stop begins (TimeoutStopSec of the shipped \
+                   unit), which may be before drover has waited 106 s and closed its journal";
+    assert_eq!(warning.message, message);
+    let help = "use at most 105, or set `TimeoutStopSec=121` or more by `systemctl edit drover`";
+    assert_eq!(warning.help.as_deref(), Some(help));
+    let unit = fs::read_to_string(super::files::shipped("drover.service")).unwrap();
+    assert!(unit.lines().any(|line| line == "TimeoutStopSec=120"), "{unit}");
+}

@@ -527,7 +527,8 @@ impl Demand for Ci {
                 Life::Left => begun.map_or(3600, |begun| begun.elapsed().as_secs()),
                 Life::Runs | Life::Ended(_) => 0,
             };
-            Ok(Words { life, seconds: 1, ago, lines: "too old".to_owned() })
+            let (lines, too_old) = ("too old".to_owned(), None);
+            Ok(Words { life, seconds: 1, ago, lines, too_old })
         }
         .boxed()
     }

@@ -15,6 +15,7 @@ use drover_actors::fact::Fact;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
 use drover_actors::marks::Marks;
+use drover_actors::os::Os;
 use drover_actors::placement::Fleet;
 use drover_actors::ports::{
     AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Demand,
@@ -289,8 +290,8 @@ impl Hypervisor for Tapped<dyn Hypervisor> {
     fn address(&self, vm: &VmRef, mac: Option<&str>, networks: &[String]) -> Ask<AddressSight> {
         self.tap.ask("address", Some(vm.vmid), || self.inner.address(vm, mac, networks))
     }
-    fn host_keys(&self, vm: &VmRef) -> Ask<Vec<String>> {
-        self.tap.ask("host_keys", Some(vm.vmid), || self.inner.host_keys(vm))
+    fn host_keys(&self, vm: &VmRef, os: Os) -> Ask<Vec<String>> {
+        self.tap.ask("host_keys", Some(vm.vmid), || self.inner.host_keys(vm, os))
     }
     fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight> {
         self.tap.ask("fence", Some(vm.vmid), || self.inner.fence(vm, marks))
