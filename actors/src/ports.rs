@@ -406,6 +406,9 @@ pub enum Idle {
     Guessed,
     /// The runner had its job, and the source shows none on it now; that is drawn, too.
     Spent,
+    /// The source knows that the runner's job is over. The runner waits for another, and may still send
+    /// the end of that job's log.
+    Over,
 }
 
 /// Runners that a look is to tell of, each with the numbers that its rows are known to have.
@@ -445,13 +448,13 @@ pub struct SourceSight {
     pub rows: Vec<RowSight>,
     /// Runners that were asked for and are not there: the source was asked for each by itself.
     pub gone: BTreeSet<RunnerName>,
-    /// Runners that `rows` has for their jobs alone: the source says that a job is on each, was asked for
-    /// that very row, and does not have it.
+    /// Runners that `rows` has for their jobs alone: the source was asked for each and has no row of it.
     pub removed: BTreeSet<RunnerName>,
+    /// Those of `gone` whose job is over, as the source says of that very job, and how, in one word.
+    pub over: BTreeMap<RunnerName, &'static str>,
     /// Runners that were asked for and had all jobs that they are given, as the source says.
     pub done: BTreeSet<RunnerName>,
-    /// Whether `rows` has all rows of the source, as far as that can be told: a list that was cut, or
-    /// that changed while it was read, is not whole.
+    /// Whether `rows` has all rows; a list that was cut, or changed while it was read, is not whole.
     pub whole: bool,
     /// The numbers that rows of runners have or had, as far as the source told them.
     pub numbers: Known,
@@ -459,8 +462,7 @@ pub struct SourceSight {
     pub jobs: Vec<JobSight>,
     /// Jobs that wait and of which it is not told what they want.
     pub unread: Vec<UnreadJob>,
-    /// What keeps runners from being made or jobs from being read, as this look found, in words for
-    /// people; none where it found nothing of the kind.
+    /// What keeps runners from being made or jobs from being read, in words for people.
     pub obstacle: Option<String>,
 }
 

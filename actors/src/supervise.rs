@@ -91,9 +91,7 @@ where
 {
     let mut ctx = Context::new();
     // Its parents say nothing that its own name and the fields of its lines do not say.
-    // An agent's lines have its id as a field.
-    let name = watch.name.strip_prefix("agent ").map_or(&*watch.name, |_| "agent");
-    let span = tracing::error_span!(parent: None, "actor", name = %name);
+    let span = tracing::error_span!(parent: None, "actor", name = %watch.name);
     let actor = span.in_scope(|| make(&mut ctx));
     let fut = ctx.into_future(actor);
     let address = fut.address();

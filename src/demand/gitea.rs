@@ -6,9 +6,10 @@
 //! unverified against a server.
 
 mod lists;
+mod under_way;
 mod versions;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,6 +24,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
+use self::under_way::Tasks;
 use super::connector::{Connector, Ended, Enlist, Kit, KitFile, Wake, barrier, program_of};
 use super::error::DemandError;
 use super::first_seen::FirstSeen;
@@ -126,6 +128,8 @@ pub struct Gitea {
     /// The command that runs a runner in its folder; none for the dialect's own program.
     command: Option<String>,
     ids: Ids,
+    /// The jobs that its runners were seen with.
+    tasks: Tasks,
     /// Since when each job waits: Forgejo's list has no dates.
     seen: FirstSeen,
 }
@@ -181,6 +185,10 @@ struct Job {
     runner_name: Option<String>,
     #[serde(default)]
     runner_id: Option<u64>,
+    #[serde(default)]
+    url: Option<String>,
+    #[serde(default)]
+    conclusion: Option<String>,
 }
 
 /// What a guest's runner logs in with.
@@ -237,49 +245,9 @@ impl Gitea {
             scope,
             command,
             ids: Ids::default(),
+            tasks: Tasks::default(),
             seen: FirstSeen::default(),
         }
-    }
-
-    async fn look_at_gitea(&self, known: &Known) -> Result<SourceSight, DemandError> {
-        let Seen { rows: runners, mut gone, whole, numbers } = self.seen(known).await?;
-        // The row's own `busy` lags behind: the job says which runner has it.
-        let mut running: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        let under_way = self.jobs("in_progress").await?;
-        for job in under_way.rows {
-            // Somebody may have renamed its runner.
-            let owner = job.runner_id.and_then(|id| self.ids.owner(id));
-            let name = owner.map(|owner| owner.to_string()).or(job.runner_name);
-            running.entry(name.unwrap_or_default()).or_default().push(job.id);
-        }
-        let rows = runners.iter().filter_map(|row| {
-            let none = Vec::new();
-            let jobs = running.get(&row.name).unwrap_or(&none);
-            let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX).max(row.busy.into());
-            // What is not on a list that is not whole may be under way all the same.
-            let sight = sight(row, count, jobs.first().map(u64::to_string), Idle::Known);
-            sight.filter(|row| row.jobs > 0 || under_way.whole)
-        });
-        let mut rows: Vec<RowSight> = rows.collect();
-        // A job that runs on a runner which somebody removed can not end.
-        let is_there = |name: &String| runners.iter().any(|row| row.name == *name);
-        let mut removed = BTreeSet::new();
-        for (name, jobs) in running.iter().filter(|(name, _)| !is_there(name)) {
-            // Where its row is not gone for certain, it may be connected.
-            let is_gone = gone.take(&RunnerName::new(name));
-            let status = if is_gone.is_some() { "offline" } else { "online" }.to_owned();
-            removed.extend(is_gone);
-            let row = Runner { name: name.clone(), status, ..Runner::default() };
-            let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
-            rows.extend(sight(&row, count, jobs.first().map(u64::to_string), Idle::Known));
-        }
-        if !under_way.whole {
-            // A job may be under way on a runner whose row somebody removed.
-            gone.clear();
-        }
-        let jobs = self.jobs("queued").await?.rows;
-        let jobs = self.waiting(jobs);
-        Ok(SourceSight { rows, gone, removed, whole, numbers, jobs, ..SourceSight::default() })
     }
 
     async fn look_at_forgejo(&self, known: &Known) -> Result<SourceSight, DemandError> {

@@ -8,6 +8,7 @@
 //! other. `repo` and `org-id` stand in every workflow and are nothing that machines differ in; an
 //! agent of the whole server takes any.
 
+mod finished;
 mod queue;
 mod versions;
 
@@ -172,7 +173,11 @@ impl Woodpecker {
         let Seen { rows, gone, whole, numbers } = self.ids.seen(list, known, find).await?;
         let queue: Queue = self.http.get("api/queue/info").await?;
         let own = rows.iter().filter(|agent| RunnerName::parse(&agent.name).is_some());
-        let rows = own.map(|agent| sight(agent, queue.running(), clock)).collect();
+        let own: Vec<&Agent> = own.collect();
+        let now = clock.as_second();
+        let busy = finished::at_work(&self.http, &own, queue.running(), now).await;
+        let tell = |agent: &&Agent| sight(agent, queue.running(), clock, busy.as_ref());
+        let rows = own.iter().map(tell).collect();
         if self.paused.swap(queue.paused, Ordering::Relaxed) != queue.paused {
             tracing::warn!(url = %self.http.base(), paused = queue.paused, "queue was paused or resumed");
         }
@@ -191,7 +196,12 @@ impl Woodpecker {
         sights.collect()
     }
 
-    /// What `woodpecker-agent` reads from its environment. After one workflow it ends.
+    /// What `woodpecker-agent` reads from its environment. It runs one workflow at once, and stays.
+    ///
+    /// `WOODPECKER_AGENT_SINGLE_WORKFLOW` would end it with its workflow, and lose the end of the log: it
+    /// sends lines once none came for a second (`processLogs` of `agent/rpc/client_grpc.go`, 3.0 to
+    /// 3.17), and its process does not wait for that (`run` of `cmd/agent/core/agent.go`). It is cordoned
+    /// while its workflow runs, and its machine ends a few seconds after that.
     fn kit(&self, wish: Enlist<'_>, token: &SecretString) -> Kit {
         let labels = offered(wish);
         let lines = [
@@ -201,7 +211,6 @@ impl Woodpecker {
             ("WOODPECKER_AGENT_LABELS", &labels),
             ("WOODPECKER_HOSTNAME", wish.runner.as_str()),
             ("WOODPECKER_MAX_WORKFLOWS", "1"),
-            ("WOODPECKER_AGENT_SINGLE_WORKFLOW", "true"),
             ("WOODPECKER_BACKEND", "local"),
             ("WOODPECKER_HEALTHCHECK", "false"),
             ("WOODPECKER_AGENT_CONFIG_FILE", "agent.conf"),
@@ -243,16 +252,30 @@ impl Woodpecker {
     }
 }
 
-/// A row of drover's. One that had its workflow takes no other; but the server forgets which agents
-/// work when it starts again.
-fn sight(agent: &Agent, running: &[Task], clock: Timestamp) -> RowSight {
+/// A row of drover's. One that had its workflow is to take no other; but its server's queue forgets
+/// which agents work when it starts again: it is over where the database says so (`busy`, as far as that
+/// was read) or its clock.
+fn sight(
+    agent: &Agent,
+    running: &[Task],
+    clock: Timestamp,
+    busy: Option<&BTreeSet<i64>>,
+) -> RowSight {
     let tasks: Vec<&Task> = running.iter().filter(|task| task.agent_id == agent.id).collect();
+    let finished = busy.is_some_and(|busy| !busy.contains(&agent.id));
+    let idle = if agent.last_work <= 0 {
+        Idle::Known
+    } else if finished || !finished::is_recent(agent, clock.as_second()) {
+        Idle::Over
+    } else {
+        Idle::Spent
+    };
     RowSight {
         runner: RunnerName::new(&agent.name),
         online: clock.as_second() - agent.last_contact < CONTACT,
         jobs: u32::try_from(tasks.len()).unwrap_or(u32::MAX),
         job: tasks.first().map(|task| task.id.clone()),
-        idle: if agent.last_work > 0 { Idle::Spent } else { Idle::Known },
+        idle,
         node: NodeSight::default(),
     }
 }
@@ -371,7 +394,8 @@ mod tests {
         assert_eq!(want(None), Want::Labels([].into()));
     }
 
-    // Invariant: an agent with a workflow is busy; that one which had its workflow has none is a guess.
+    // Invariant: an agent with a workflow is busy; that one which had its workflow has none is a guess
+    // until the database or the server's clock says so.
 
     #[test]
     fn an_agent_is_judged_by_its_contact_its_work_and_the_queue() {
@@ -386,14 +410,19 @@ mod tests {
         };
         let task: Task = serde_json::from_value(json!({ "id": "9", "agent_id": 5 })).unwrap();
         let seen = |agent: &Agent, tasks: &[Task]| {
-            let row = sight(agent, tasks, clock);
+            let row = sight(agent, tasks, clock, None);
             (row.online, row.jobs, row.job, row.idle)
         };
         assert_eq!(seen(&agent(0, 0), &[]), (false, 0, None, Idle::Known));
         assert_eq!(seen(&agent(999_950, 0), &[]), (true, 0, None, Idle::Known));
         assert_eq!(seen(&agent(999_900, 0), &[]), (false, 0, None, Idle::Known));
         assert_eq!(seen(&agent(999_990, 999_990), &[]), (true, 0, None, Idle::Spent));
-        assert_eq!(seen(&agent(990_000, 990_000), &[]), (false, 0, None, Idle::Spent));
+        assert_eq!(seen(&agent(990_000, 990_000), &[]), (false, 0, None, Idle::Over));
+        let told = |busy: &[i64]| {
+            let busy: BTreeSet<i64> = busy.iter().copied().collect();
+            sight(&agent(999_990, 999_990), &[], clock, Some(&busy)).idle
+        };
+        assert_eq!((told(&[5, 6]), told(&[6])), (Idle::Spent, Idle::Over));
         let (_, jobs, job, _) = seen(&agent(999_990, 999_990), &[task]);
         assert_eq!((jobs, job), (1, Some("9".to_owned())));
     }

@@ -414,7 +414,12 @@ impl View {
         {
             let entry = self.leases.entry(picture.lease.clone());
             let sender = entry.or_insert_with(|| watch::Sender::new(picture.clone()));
-            sender.value().send_replace(picture.clone());
+            let mut picture = picture.clone();
+            if picture.state == "ended" && picture.agent.is_none() {
+                // Where its runner could not be begun, nobody says again which agent it was on.
+                picture.agent = sender.value().borrow().agent.clone();
+            }
+            sender.value().send_replace(picture);
         }
         if picture.state != "ended" {
             return;

@@ -85,6 +85,21 @@ fn ended_leases_fall_out_of_a_bounded_history() {
 }
 
 #[test]
+fn a_lease_that_ended_keeps_the_agent_that_it_was_on() {
+    let view = View::new(1);
+    let on = |state: &str, agent: Option<&str>| {
+        let What::Lease(mut picture) = lease("l1", state) else { panic!("a lease") };
+        picture.agent = agent.map(AgentId::new);
+        told(&view, What::Lease(picture));
+        view.lease(&LeaseId::new("l1")).unwrap().agent
+    };
+    assert_eq!(on("granted", Some("a1")), Some(AgentId::new("a1")));
+    assert_eq!(on("waiting", None), None, "it waits for another");
+    assert_eq!(on("granted", Some("a2")), Some(AgentId::new("a2")));
+    assert_eq!(on("ended", None), Some(AgentId::new("a2")));
+}
+
+#[test]
 fn gone_agents_leave_the_list_and_stay_in_a_bounded_history() {
     let view = View::new(1);
     for n in 0..GONE_AGENTS_KEPT + 3 {

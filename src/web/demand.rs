@@ -1,12 +1,12 @@
 //! Jobs of sources, and why what somebody wants waits, in numbers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use actix_web::web;
 use drover_actors::broker::describe;
 use drover_actors::demand::report::{Account, Estimate, Kind, Serving, SourceJobs, Subject};
 use drover_actors::fact::SourcePicture;
-use drover_actors::id::{LeaseId, SourceId};
+use drover_actors::id::{AgentId, LeaseId, SourceId};
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_actors::ports::JobSight;
 use drover_actors::time::WallTime;
@@ -465,9 +465,16 @@ fn unserved(view: &View, source: &SourceId, count: u32) -> Option<String> {
         return None;
     }
     let named = format!("source `{source}`");
+    let owner = format!("source:{source}");
+    let leases = view.leases().into_iter().filter(|lease| lease.principal == owner);
+    let its: BTreeSet<AgentId> = leases.filter_map(|lease| lease.agent).collect();
     let gone = view.gone_agents();
-    let mut reasons = gone.iter().rev().map(|agent| agent.reason.to_string());
-    let why = reasons.find(|reason| reason.contains(&named));
+    // Others went as they should.
+    let failed =
+        gone.iter().rev().filter(|agent| matches!(agent.reason.label(), "failed" | "too-slow"));
+    let mut reasons = failed.map(|agent| (&agent.agent, agent.reason.to_string()));
+    let why = reasons.find(|(agent, reason)| its.contains(*agent) || reason.contains(&named));
+    let why = why.map(|(_, reason)| reason);
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     let runners = if count == 1 { "runner" } else { "runners" };
     Some(format!(
@@ -537,10 +544,19 @@ fn overrule(view: &View, kind: &mut KindOut, templates: &[WhyOut]) {
     // A busy agent that comes free needs no node.
     let places: u32 = kind.serve.iter().map(|one| one.coming + one.room).sum();
     let needs_node = kind.ahead.is_some_and(|ahead| ahead < places as usize);
-    if !needs_node || has_free || comes || read.peek().is_none() || read.any(|one| one.next.is_some()) {
+    if !needs_node
+        || has_free
+        || comes
+        || read.peek().is_none()
+        || read.any(|one| one.next.is_some())
+    {
         return;
     }
     if kind.estimate_seconds.take().is_some() {
         kind.estimate = "not known: no node takes an agent at this moment".to_owned();
     }
 }
+
+#[cfg(test)]
+#[path = "demand_tests.rs"]
+mod tests;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -121,6 +121,25 @@ impl Gitea {
         });
         let made = self.call("POST", &format!("/api/v1/repos/drover/{name}/hooks"), Some(body));
         assert!(made["id"].is_u64(), "{made}");
+    }
+
+    /// Cancels the run of the one job that is under way, as its page does: there is no call for that.
+    fn cancel(&self) {
+        let jobs = self.call("GET", "/api/v1/admin/actions/jobs?status=in_progress", None);
+        let page = jobs["jobs"][0]["html_url"].as_str().unwrap().to_owned();
+        let (run, _) = page.split_once("/jobs/").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let cookies = dir.path().join("cookies");
+        for (url, form) in [
+            (format!("{}/user/login", self.url), "user_name=drover&password=Test-only-1"),
+            (format!("{run}/cancel"), ""),
+        ] {
+            let mut curl = Command::new("curl");
+            curl.args(["-sS", "--fail", "-A", "Mozilla/5.0", "-d", form, "-b"]);
+            let out = curl.arg(&cookies).arg("-c").arg(&cookies).arg(&url).output().unwrap();
+            assert!(out.status.success(), "{url}: {}", String::from_utf8_lossy(&out.stderr));
+        }
+        assert_eq!(self.conclusions(), [("it".to_owned(), "cancelled".to_owned())].into());
     }
 
     fn runners(&self) -> usize {
@@ -322,6 +341,56 @@ fn a_job_whose_row_somebody_deletes_runs_to_its_end_and_its_machine_goes_with_it
     assert!(why.contains("ended with a job on it, and source `git` has no row of it"), "{why}");
     let lost = site.json(&["status"])["lostJobs"].clone();
     assert_eq!(lost.as_array().map(Vec::len), Some(1), "{lost}");
+}
+
+// Invariant: a job that somebody cancels ends its machine: Gitea deletes the row, and tells the runner
+// nothing, which goes on.
+
+#[test]
+fn a_job_that_somebody_cancels_on_its_page_ends_its_machine_in_half_a_minute_and_is_not_lost() {
+    let gitea = Gitea::start();
+    let (_dir, sim, site) = world();
+    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
+    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
+    let service = Service::start(&site);
+    service.drain();
+    let mut events = Events::follow(&site);
+    gitea.repository("app", &job("sleep 3600"));
+    events.until("source", |fact| fact["source"]["running"] == 1);
+    let began = Instant::now();
+    gitea.cancel();
+    let gone = events.until("agentGone", |_| true);
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    assert_eq!(gone["agent"]["reason"], "used-up", "{gone}");
+    let status = site.json(&["status"]);
+    assert_eq!((&status["lostJobs"], &status["sources"][0]["running"]), (&json!([]), &json!(0)));
+}
+
+#[test]
+fn a_job_that_is_cancelled_while_the_service_is_down_ends_its_machine_with_a_token_for_admins() {
+    let mut gitea = Gitea::start();
+    let (_dir, sim, site) = world();
+    let admin = gitea.token.clone();
+    gitea.narrow("write:admin");
+    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
+    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
+    gitea.token = admin;
+    let service = Service::start(&site);
+    service.drain();
+    let mut events = Events::follow(&site);
+    gitea.repository("app", &job("sleep 3600"));
+    events.until("source", |fact| fact["source"]["running"] == 1);
+    drop((events, service));
+    gitea.cancel();
+    let again = Service::start(&site);
+    again.drain();
+    let mut events = Events::follow(&site);
+    gitea.repository("next", &job("echo next"));
+    // The next one has a machine of its own at once.
+    events.until("agentGone", |_| true);
+    events.until("agentGone", |_| true);
+    site.until_empty();
+    assert_eq!(site.json(&["status"])["lostJobs"], json!([]));
 }
 
 // Invariant: runners live on over a restart of the service, and guests that lie do not.

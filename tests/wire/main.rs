@@ -6,6 +6,7 @@ mod addresses;
 mod api;
 mod buildbot;
 mod ci;
+mod clients;
 mod death;
 mod demo;
 mod examples;

@@ -7,7 +7,10 @@ It follows act_runner at e6dbe2a1caac (December 2025, what gitea-runner 1.0 was 
 type), `internal/pkg/labels/labels.go` (the form of a label), `internal/app/cmd/daemon.go` (what happens in
 which order) and `internal/pkg/client/http.go` (the address and the headers). It is stricter in this: a key of
 a file that nobody reads is refused. It is looser in this: of YAML it reads JSON alone, and of a workflow its
-`run:` lines."""
+`run:` lines; and it tries for seconds, not for a minute, to report the end of its job.
+
+As the real one does (`internal/pkg/report/reporter.go`) it reports while the job runs, and lets the job go on
+where that is refused: Gitea answers 500 once the row of a cancelled job's runner is gone."""
 
 import argparse
 import base64
@@ -15,6 +18,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 
@@ -137,8 +141,32 @@ def steps(task):
     return [line.strip("'\" ") for line in re.findall(r"^\s*-?\s*run:\s*(.+)$", text, re.M)]
 
 
+def report(task, began, over):
+    """Says each second that the job goes on, whatever is answered."""
+    state = {"id": task["id"], "result": "RESULT_UNSPECIFIED", "startedAt": began, "steps": []}
+    while not over.wait(1):
+        try:
+            call("UpdateTask", {"state": state, "outputs": {}})
+        except OSError as error:
+            print(f"failed to report: {error}", file=sys.stderr)
+
+
+def close(method, body):
+    """Reports at the end, several times where that fails."""
+    for _ in range(3):
+        try:
+            return call(method, body)
+        except OSError as error:
+            print(f"failed to report: {error}", file=sys.stderr)
+            time.sleep(1)
+    return call(method, body)
+
+
 def run(task):
     began, rows, result = now(), [], "RESULT_SUCCESS"
+    over = threading.Event()
+    reporter = threading.Thread(target=report, args=(task, began, over), daemon=True)
+    reporter.start()
     for command in steps(task):
         ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
         said = (ran.stdout + ran.stderr).splitlines()
@@ -146,10 +174,12 @@ def run(task):
         if ran.returncode != 0:
             result = "RESULT_FAILURE"
             break
+    over.set()
+    reporter.join()
     log = {"taskId": task["id"], "index": "0", "rows": rows, "noMore": True}
-    call("UpdateLog", log)
+    close("UpdateLog", log)
     state = {"id": task["id"], "result": result, "startedAt": began, "stoppedAt": now()}
-    call("UpdateTask", {"state": {**state, "steps": []}, "outputs": {}})
+    close("UpdateTask", {"state": {**state, "steps": []}, "outputs": {}})
 
 
 call("Declare", {"version": "drover-test", "labels": labels})

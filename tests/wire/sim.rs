@@ -73,6 +73,27 @@ fn the_first_line_tells_a_script_all_it_needs() {
     assert_eq!(templates, [9000, 9001, 9002]);
 }
 
+// Invariant: what is served can be looked up.
+
+#[test]
+fn the_list_of_what_is_served_is_of_its_version_and_may_be_read_in_part() {
+    let list = |version: &str| {
+        let out = drover().args(["sim", "--list-api", "--pve", version]).output().unwrap();
+        assert_eq!(out.status.code(), Some(0));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let (eight, nine) = (list("8.4"), list("9.2"));
+    assert!(eight.lines().any(|line| line == "POST   /nodes/{node}/vzdump"), "{eight}");
+    assert!(!eight.contains("/cluster/ha/rules") && nine.contains("GET    /cluster/ha/rules\n"));
+    // As in `drover sim --list-api | head -1`: nobody reads the pipe.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = drover();
+    command.args(["sim", "--list-api"]).stdout(writer).stderr(std::process::Stdio::piped());
+    let out = command.spawn().unwrap().wait_with_output().unwrap();
+    assert_eq!((out.status.code(), &*String::from_utf8_lossy(&out.stderr)), (Some(0), ""));
+}
+
 // Invariant: what cannot be served is refused with the reason.
 
 #[test]

@@ -161,7 +161,7 @@ pub fn an_outage_is_told_and_over_when_it_is<F: Fake>(kind: &Kind<F>) {
 
 /// Somebody removes a runner's row before it has its job.
 pub fn a_removed_row_costs_its_agent_and_not_the_job<F: Fake>(kind: &Kind<F>) {
-    let mut scene = Scene::start(kind, "", |fake| fake.core().holds = true);
+    let mut scene = Scene::start(kind, "idleTimeoutSec: 10", |fake| fake.core().holds = true);
     scene.push("it", &["linux"], None, "echo served");
     let called = |row: &crate::ci::Row| row.called && row.name.starts_with("drover-");
     scene.server.until("connected", |core| core.rows.iter().any(called));

@@ -16,10 +16,10 @@ use drover::demand::woodpecker::Settings;
 use drover::demand::{Connector, Route, System, connector};
 use drover::pve::Tls;
 use drover_actors::id::RunnerName;
-use drover_actors::ports::Known;
+use drover_actors::ports::{Idle, Known};
 use serde_json::{Value, json};
 
-use crate::ci::{Core, Fake, Job, Reply, Request, Row, Server, Stand};
+use crate::ci::{Core, Fake, Job, Reply, Request, Row, Server, Stand, nothing_left};
 use crate::ways::{self, Kind, Scene};
 
 /// A server with an agent of somebody else's.
@@ -31,6 +31,8 @@ pub struct Woodpecker {
     paused: bool,
     /// How many workflows run at once by the `concurrency` of all of them; 0 for any number.
     limit: usize,
+    /// Whether its queue does not know what runs, as after a start of the server.
+    forgets: bool,
     /// Whether the token's user is an administrator.
     pub admin: bool,
     /// Rows whose agents have said what they are.
@@ -42,7 +44,8 @@ impl Default for Woodpecker {
         let mut core = Core::default();
         core.row("somebody else's", Vec::new());
         let registered = BTreeSet::new();
-        Self { core, page: 2, paused: false, limit: 0, admin: true, registered }
+        let (page, paused, limit, forgets, admin) = (2, false, 0, false, true);
+        Self { core, page, paused, limit, forgets, admin, registered }
     }
 }
 
@@ -63,7 +66,7 @@ fn task(job: &Job, limit: usize) -> Value {
     let group = if limit > 0 { "deploy" } else { "" };
     json!({ "id": job.id.to_string(), "pid": 1, "name": job.name, "labels": labels(job),
             "dependencies": null, "run_on": ["success"], "dep_status": {}, "agent_id": agent,
-            "pipeline_id": job.id, "repo_id": 1, "pipeline_number": 1, "created": job.id,
+            "pipeline_id": job.id, "repo_id": 1, "pipeline_number": job.id, "created": job.id,
             "concurrency_group": group, "concurrency_limit": limit,
             "agent_name": "" })
 }
@@ -76,14 +79,50 @@ impl Woodpecker {
             // As Go writes a list that was never made.
             if all.is_empty() { Value::Null } else { all.into() }
         };
+        let running = if self.forgets {
+            Value::Null
+        } else {
+            tasks(|job| matches!(job.stand, Stand::Runs(_)))
+        };
         Reply::json(
             200,
             &json!({
                 "pending": tasks(|job| job.stand == Stand::Waits),
                 "waiting_on_deps": tasks(|job| matches!(job.stand, Stand::Held(_))),
-                "running": tasks(|job| matches!(job.stand, Stand::Runs(_))),
+                "running": running,
                 "stats": { "worker_count": 1 }, "paused": self.paused,
             }),
+        )
+    }
+
+    /// Pipelines that wait or run, of the database (`server/store/datastore/feed.go`).
+    fn pipelines(&self) -> Reply {
+        let open = self.core.jobs.iter().filter(|job| !matches!(job.stand, Stand::Done(..)));
+        let entries = open.map(|job| {
+            let runs = matches!(job.stand, Stand::Runs(_));
+            json!({ "repo_id": 1, "id": job.id, "number": job.id, "event": "push",
+                    "status": if runs { "running" } else { "pending" } })
+        });
+        Reply::json(200, &entries.collect())
+    }
+
+    /// One pipeline with its workflow (`server/model/workflow.go`).
+    fn pipeline(&self, number: &str) -> Reply {
+        let Some(job) = self.core.jobs.iter().find(|job| job.id.to_string() == number) else {
+            return Reply::empty(404);
+        };
+        let (state, agent) = match job.stand {
+            Stand::Held(_) | Stand::Waits => ("pending", 0),
+            Stand::Runs(row) => ("running", row),
+            Stand::Done(true, row) => ("success", row),
+            Stand::Done(false, row) => ("failure", row),
+        };
+        let workflow = json!({ "id": job.id, "pipeline_id": job.id, "pid": 1, "name": job.name,
+                               "state": state, "agent_id": agent });
+        Reply::json(
+            200,
+            &json!({ "id": job.id, "number": job.id, "status": state,
+                                  "workflows": [workflow] }),
         )
     }
 
@@ -185,6 +224,8 @@ impl Fake for Woodpecker {
             }
             (_, ["api", ..]) if !self.admin => Reply::empty(403),
             ("GET", ["api", "queue", "info"]) => self.queue(),
+            ("GET", ["api", "pipelines"]) => self.pipelines(),
+            ("GET", ["api", "repos", "1", "pipelines", number]) => self.pipeline(number),
             ("GET", ["api", "agents"]) => self.agents(request),
             ("GET", ["api", "agents", id]) => {
                 match self.core.rows.iter().find(|row| row.id.to_string() == *id) {
@@ -250,13 +291,50 @@ fn an_agent_of_woodpecker_that_ends_at_once_is_told_before_its_time() {
 }
 
 #[test]
-fn an_agent_of_woodpecker_that_ends_badly_after_its_workflow_is_done() {
-    ways::a_runner_that_ends_badly_after_its_job_is_done(&kind());
+fn a_token_that_may_make_no_agent_of_woodpecker_is_told() {
+    ways::a_token_that_may_make_no_row_is_told(&kind());
+}
+
+// Invariant: an agent that had its workflow sends the end of its log before its machine goes, soon.
+
+#[test]
+fn the_last_lines_of_a_short_workflow_arrive_and_its_machine_goes_soon_after() {
+    let mut scene = Scene::start(&kind(), "", |_| ());
+    scene.push("it", &["linux"], None, "echo first; echo THE REASON; exit 3");
+    let gone = scene.gone(1);
+    assert_eq!(gone[0]["reason"], "used-up", "{gone:?}");
+    scene.ends(&[("it", "failure")]);
+    let log = scene.server.fake().core.jobs[0].log.clone();
+    assert_eq!(log, "first\nTHE REASON\n");
+    nothing_left(&scene.server, &scene.sim, &scene.site);
 }
 
 #[test]
-fn a_token_that_may_make_no_agent_of_woodpecker_is_told() {
-    ways::a_token_that_may_make_no_row_is_told(&kind());
+fn an_agent_that_ends_with_its_workflow_and_badly_is_done_and_loses_the_end_of_its_log() {
+    let command = "WOODPECKER_AGENT_SINGLE_WORKFLOW=true python3 ../../runner.py; exit 9";
+    let more = format!("runnerCommand: \"{command}\"");
+    let mut scene = Scene::start(&kind(), &more, |_| ());
+    scene.push("it", &["linux"], None, "echo THE REASON");
+    let gone = scene.gone(1);
+    assert_eq!(gone[0]["reason"], "used-up", "{gone:?}");
+    assert_eq!(scene.server.fake().core.jobs[0].log, "");
+}
+
+#[test]
+fn a_workflow_that_its_server_forgot_in_its_queue_is_not_over() {
+    let server = Server::start(Woodpecker::default());
+    let row = server.fake().core.row("drover-a1b2c3d4-0123456789abcdef", Vec::new());
+    let id = server.push("it", &["linux=yes"], "true");
+    server.fake().core.take(&row, |_| true).unwrap();
+    server.fake().forgets = true;
+    let connector = connected(&server);
+    let look = || {
+        let sight = block(connector.look(&Known::new())).unwrap();
+        (sight.rows[0].jobs, sight.rows[0].idle)
+    };
+    assert_eq!(look(), (0, Idle::Spent));
+    server.fake().core.finish(id, true);
+    assert_eq!(look(), (0, Idle::Over));
 }
 
 // Invariant: an agent that its server does not understand is told with the version that it does.

@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""A small agent that runs one workflow, as `woodpecker-agent` does with a single workflow: what it is
-stands in its environment. In the place of gRPC it speaks a JSON of the fake's own, method by method.
+"""A small agent that runs one workflow at once, as `woodpecker-agent` does: what it is stands in its
+environment. In the place of gRPC it speaks a JSON of the fake's own, method by method.
 
 It follows woodpecker-agent 3.17.0 at a4cb541b82de: `cmd/agent/core/flags.go` (the environment, by type),
 `cmd/agent/core/agent.go` (the version that both must speak, the labels that every agent has, what happens in
-which order) and `cmd/agent/core/config.go` (the file in which it keeps its number). It is looser in this: it
+which order), `cmd/agent/core/config.go` (the file in which it keeps its number) and
+`agent/rpc/client_grpc.go` (lines are sent once none came for a second; an agent for a single workflow ends
+without sending what waits). It is looser in this: it
 knows the backend `local` alone, and reports its health with each call."""
 
 import json
 import os
 import subprocess
+import queue
 import sys
+import threading
 import time
 import urllib.request
 
@@ -61,8 +65,8 @@ for name in own:
     if name not in FLAGS:
         sys.exit(f"nobody reads {PREFIX}{name}")
 ENV = {name: read(name, text) for name, text in (DEFAULTS | own).items()}
-if not ENV["AGENT_SINGLE_WORKFLOW"] or ENV["GRPC_SECURE"]:
-    sys.exit("this stand-in runs one workflow, and speaks no TLS")
+if ENV["MAX_WORKFLOWS"] != 1 or ENV["GRPC_SECURE"]:
+    sys.exit("this stand-in runs one workflow at once, and speaks no TLS")
 if ENV["HEALTHCHECK"]:
     sys.exit("cannot listen on address :3000: others on this machine do")
 
@@ -130,9 +134,31 @@ persisted = keep(number)
 # What every agent says of itself; what it was told to say wins.
 labels = {"hostname": ENV["HOSTNAME"], "platform": "linux/amd64", "backend": ENV["BACKEND"]}
 labels |= {"repo": "*"} | custom()
-while (job := call("next", {"labels": labels})) is None:
-    time.sleep(0.2)
-ran = subprocess.run(["sh", "-c", job["run"]], capture_output=True, text=True)
-call("done", {"id": job["id"], "good": ran.returncode == 0, "log": ran.stdout + ran.stderr})
+lines = queue.Queue()
+
+
+def send_lines():
+    """Sends what came once nothing more came for a second, whatever became of its workflow."""
+    kept = []
+    while True:
+        try:
+            kept.append(lines.get(timeout=1))
+        except queue.Empty:
+            for job, line in kept:
+                call("log", {"id": job, "lines": line})
+            kept = []
+
+
+threading.Thread(target=send_lines, daemon=True).start()
+while True:
+    while (job := call("next", {"labels": labels})) is None:
+        time.sleep(0.2)
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(["sh", "-c", job["run"]], **pipe) as ran:
+        for line in ran.stdout:
+            lines.put((job["id"], line))
+    call("done", {"id": job["id"], "good": ran.returncode == 0})
+    if ENV["AGENT_SINGLE_WORKFLOW"]:
+        break
 if not persisted:
     call("unregister", {})

@@ -421,7 +421,7 @@ impl Broker {
             }
             Want::Template(name) => format!("no template is called `{name}`"),
             Want::Labels(labels) if labels.is_empty() => {
-                "no template takes jobs without labels".to_owned()
+                "no template takes jobs without labels: one with `mode: NORMAL` does".to_owned()
             }
             Want::Labels(labels) => {
                 let missing = labels.iter().filter(|label| !known.contains(label));

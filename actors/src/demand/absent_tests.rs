@@ -162,6 +162,70 @@ fn a_runner_that_could_not_be_let_go_does_not_go_with_its_row() {
     assert_eq!(verdicts(&play.sees(&[], &[])), Vec::<String>::new());
 }
 
+// Invariant: a runner whose row is gone is over once its source says of its job that it is, whatever its
+// guest says.
+
+/// A look that finds the row of the first runner gone, and its job over so.
+fn over(play: &mut Play, why: &'static str) -> Vec<String> {
+    let (gone, over) = ([name(1)].into(), [(name(1), why)].into());
+    verdicts(&play.look(Ok(SourceSight { gone, over, ..sight(&[], &[]) })))
+}
+
+#[test]
+fn a_runner_whose_job_somebody_cancelled_is_over_as_cancelled_within_seconds_and_nothing_is_lost() {
+    let mut play = busy();
+    assert_eq!(over(&mut play, "cancelled"), Vec::<String>::new(), "its guest has a moment");
+    assert_eq!((over(&mut play, "cancelled"), play.now), (vec!["l1 is cancelled".to_owned()], 15));
+    play.dies(1);
+    assert_eq!(over(&mut play, "cancelled"), Vec::<String>::new());
+}
+
+#[test]
+fn a_runner_whose_job_ended_by_itself_has_a_minute_to_end_too() {
+    let (mut play, mut said) = (busy(), Vec::new());
+    while said.is_empty() {
+        said = over(&mut play, "done");
+    }
+    assert_eq!((said, play.now), (vec!["l1 is done".to_owned()], 70));
+}
+
+#[test]
+fn a_job_that_was_over_before_its_machine_went_is_not_lost() {
+    let mut play = busy();
+    play.dies(1);
+    let all: Vec<String> = (0..4).flat_map(|_| over(&mut play, "cancelled")).collect();
+    assert_eq!(all, Vec::<String>::new());
+}
+
+#[test]
+fn a_job_that_is_over_says_nothing_of_a_runner_that_was_made_elsewhere() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.runners.get_mut(&name(1)).expect("a runner").kept.entry.place = Some(2);
+    assert_eq!(an_hour(&mut play, |play| play.sees(&[], &[])), Vec::<String>::new());
+    assert_eq!(over(&mut play, "cancelled"), Vec::<String>::new());
+}
+
+// Invariant: a runner whose row is gone takes no further job, also where its job was forgotten with the
+// last start of the service.
+
+#[test]
+fn a_runner_without_a_row_has_no_room_for_a_job_that_waits() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    let effects = told(&play.sees(&[], &[&["linux"]]));
+    assert_eq!(effects, ["ask of l1", "wants [1] on [l1 full]"]);
+    let effects = told(&play.sees(&[(1, true, 0)], &[&["linux"]]));
+    assert_eq!(effects, ["wants [1] on [l1 0]"], "it is there after all");
+}
+
+#[test]
+fn a_runner_that_has_not_made_its_row_yet_has_room() {
+    let mut play = Play::new(SourceSpec { registers: true, ..spec() });
+    play.hire(1);
+    assert_eq!(told(&play.sees(&[], &[&["linux"]])), ["wants [1] on [l1 0]"]);
+}
+
 // Invariant: what a source does not have says nothing of runners that were made elsewhere, in
 // whichever start of the service.
 

@@ -69,6 +69,33 @@ fn a_runner_with_a_job_that_its_source_guesses_to_be_idle_is_left_alone_and_its_
     }
 }
 
+// Invariant: a runner that stays after its job ends once it takes no other, and has sent the end of its log.
+
+#[test]
+fn a_runner_whose_job_its_source_says_is_over_is_cordoned_and_ends_seconds_after_it() {
+    let mut play = busy();
+    let first = told(&play.shows(true, 0, Idle::Over));
+    assert!(first.contains(&"quiet 1".to_owned()), "{first:?}");
+    assert!(!first.contains(&"l1 is done".to_owned()), "{first:?}");
+    assert_eq!(an_hour(&mut play, |play| play.shows(true, 0, Idle::Over)), ["l1 is done"]);
+    // It waits from the look that shows that, however long it was idle before its job.
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.sees(&[(1, true, 0)], &[]);
+    play.sees(&[(1, true, 0)], &[]);
+    assert_eq!(verdicts(&play.shows(true, 0, Idle::Over)), Vec::<String>::new());
+}
+
+#[test]
+fn a_job_that_a_runner_took_before_it_was_cordoned_runs_to_its_end() {
+    let mut play = busy();
+    play.shows(true, 0, Idle::Over);
+    let runs = |play: &mut Play| play.shows(true, 1, Idle::Known);
+    assert_eq!(an_hour(&mut play, runs), Vec::<String>::new());
+    assert_eq!(verdicts(&play.shows(true, 0, Idle::Over)), Vec::<String>::new());
+    assert_eq!(an_hour(&mut play, |play| play.shows(true, 0, Idle::Over)), ["l1 is done"]);
+}
+
 #[test]
 fn a_runner_that_is_guessed_to_be_idle_takes_no_other_job() {
     let mut play = busy();

@@ -545,9 +545,13 @@ impl SourceMind {
             level.since.truncate(most.min(self.outdated.most(&level.want)));
         }
         let on = runners.iter().filter(|(_, runner)| runner.lives).map(|(name, runner)| {
-            // One that is settled takes no further job.
+            // One that is settled takes no further job, and one whose row is gone for certain none that
+            // it had not; nobody knows whether it had one before this start of the service.
             let jobs = self.seen.get(name).map_or(0, |seen| {
-                if seen.settled || seen.quiet || seen.shut { u32::MAX } else { seen.jobs }
+                let has_row = seen.gone.is_none() || self.spec.registers && !seen.listed;
+                let full = seen.settled || seen.quiet || seen.shut;
+                let full = full || !has_row && seen.jobs < runner.most;
+                if full { u32::MAX } else { seen.jobs }
             });
             (runner.kept.entry.lease.clone(), jobs)
         });

@@ -290,7 +290,7 @@ fn a_runner_whose_row_went_after_its_job_is_done() {
 fn a_job_so_short_that_nobody_saw_it_ends_its_runner_too() {
     let mut play = Play::new(spec());
     play.hire(1);
-    assert_eq!(told(&play.sees(&[], &[])), ["ask of l1", "wants [] on [l1 0]"]);
+    assert_eq!(told(&play.sees(&[], &[])), ["ask of l1", "wants [] on [l1 full]"]);
     assert_eq!(play.hears_end(Ending::Badly), ["l1 is done", "wants [] on [l1 full]"]);
 }
 

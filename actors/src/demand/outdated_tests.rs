@@ -86,7 +86,7 @@ fn what_runners_are_too_old_for_is_tried_ever_less_often_and_other_jobs_are_want
     let shown = play.mind.picture(0);
     assert_eq!((shown.waiting, shown.unoffered, play.mind.unserved()), (1, 2, 4));
     let lacks = format!("runners of template {} are given no job: {TEXT}", template());
-    assert_eq!(shown.lacks, [lacks.clone()]);
+    assert_eq!(shown.lacks, std::slice::from_ref(&lacks));
     let unoffered = play.mind.report(&play.runners).unoffered;
     assert_eq!(unoffered, [Unoffered { want: labels(&["linux"]), lacks }]);
 

@@ -85,6 +85,21 @@ impl Gitea {
         jobs.rows.retain(|job| job.status == status);
         Ok(jobs)
     }
+
+    /// The first and the last pages of the jobs that were cancelled: the list is in no order that is
+    /// promised, and those of late come last in it.
+    pub(super) async fn cancelled(&self) -> Result<Vec<Job>, DemandError> {
+        let path = |page: usize| {
+            format!("{}/actions/jobs?status=cancelled&limit={PAGE}&page={page}", self.scope)
+        };
+        let first: Jobs = self.http.get(&path(1)).await?;
+        let mut jobs = first.jobs;
+        let last = first.total_count.unwrap_or_default().div_ceil(jobs.len().max(1));
+        for page in last.saturating_sub(1).max(2)..=last {
+            jobs.extend(self.http.get::<Jobs>(&path(page)).await?.jobs);
+        }
+        Ok(jobs)
+    }
 }
 
 impl Row for Runner {

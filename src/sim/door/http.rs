@@ -152,6 +152,11 @@ pub fn content_type(request: &Request) -> String {
     kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
+/// Whether a browser asks for what Proxmox has its own pages at.
+pub fn is_root(request: &Request) -> bool {
+    request.method == "GET" && request.target.split('?').next() == Some("/")
+}
+
 /// Splits the target into formatter, path and query.
 ///
 /// # Errors

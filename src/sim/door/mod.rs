@@ -36,9 +36,11 @@ use access::Access;
 pub use connections::{Connections, Seat};
 use http::{Place, Request, Response};
 use permission::{Check, Permission};
+pub use schema::Kind;
 use schema::{Route, SCHEMA};
 pub use unserved::{refusal, served};
 use validate::Input;
+pub use validate::object;
 
 /// How late every 401 comes.
 const REFUSAL_DELAY: Duration = Duration::from_secs(3);
@@ -101,6 +103,10 @@ impl Door {
         }
         let place = match http::place(&request) {
             Ok(place) => place,
+            Err(_) if http::is_root(&request) => {
+                let page = unserved::page(self.version).into_bytes();
+                return Response::new(200, "OK").with_body("text/html;charset=UTF-8", page);
+            }
             Err(response) => return response,
         };
         let caller = match self.log_in(&request, &place) {
@@ -379,6 +385,16 @@ pub fn is_setting(path: &str, name: &str, version: PveVersion) -> bool {
     SCHEMA.is_setting(path, name, version)
 }
 
+/// Whether a call takes a parameter of this name.
+pub fn is_parameter(method: &str, path: &str, name: &str, version: PveVersion) -> bool {
+    SCHEMA.is_parameter(method, path, name, version)
+}
+
+/// What kind of value a name has, in the first of these routes that takes it.
+pub fn kind_of(is_of: impl Fn(&str) -> bool, name: &str) -> Option<Kind> {
+    SCHEMA.kind_of(is_of, name)
+}
+
 /// The ticket in the cookie, decoded.
 fn cookie(request: &Request) -> Option<String> {
     let cookies = request.header("cookie")?.split(';');
@@ -403,5 +419,7 @@ fn decoded(value: &str) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
+#[cfg(test)]
+mod served_tests;
 #[cfg(test)]
 mod tests;

@@ -209,6 +209,19 @@ impl Schema {
         OWN.contains(&name) || (!matches!(name, "node" | "vmid") && is_known())
     }
 
+    /// Whether a call takes a parameter of this name.
+    pub fn is_parameter(&self, method: &str, path: &str, name: &str, version: PveVersion) -> bool {
+        let same = |route: &&Route| route.method == method && route.path == path;
+        let mut routes = self.routes.iter().filter(same);
+        routes.any(|route| self.param(route, name, version).is_some())
+    }
+
+    /// What kind of value a name has, in the first of these routes that takes it.
+    pub fn kind_of(&self, is_of: impl Fn(&str) -> bool, name: &str) -> Option<Kind> {
+        let mut routes = self.routes.iter().filter(|route| is_of(&route.path));
+        routes.find_map(|route| route.params.get(name)).map(|property| property.kind)
+    }
+
     /// All served routes: path, method, and whether 8.4 lacks it.
     pub fn served(&self) -> impl Iterator<Item = (&str, &str, bool)> {
         self.routes.iter().map(|route| (route.path.as_str(), route.method.as_str(), route.since9))

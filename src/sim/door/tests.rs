@@ -362,6 +362,20 @@ async fn a_new_token_works_until_it_expires_or_its_user_is_disabled() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_but_its_comment_is_deleted_of_a_token() {
+    let bench = bench(&spec(), PveVersion::V9_2);
+    let path = "/access/users/ci@pve/token/limited";
+    assert_eq!(bench.root("PUT", path, "comment=mine").await.status, 200);
+    let refused = body(&bench.root("PUT", path, "delete=expire").await);
+    let text = "updating token info failed: 400 Parameter verification failed.\n\
+                delete: unknown option 'expire'\n";
+    assert_eq!(refused["message"], text);
+    assert_eq!(body(&bench.root("GET", path, "").await)["data"]["comment"], "mine");
+    let changed = body(&bench.root("PUT", path, "delete=comment").await);
+    assert_eq!((changed["data"].is_object(), changed["data"].get("comment")), (true, None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn pools_hold_each_guest_once_and_empty_before_they_go() {
     let bench = bench(&spec(), PveVersion::V8_4);
     for pool in ["a", "b"] {
@@ -425,6 +439,25 @@ async fn a_member_of_an_address_set_is_found_with_its_slash_written_either_way()
         let calls = bench.world.calls.lock().unwrap();
         assert_eq!(calls[0].params.text("cidr").unwrap(), "10.0.0.0/8", "{member}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_root_is_a_page_that_lists_what_is_served_to_anybody() {
+    let bench = bench(&spec(), PveVersion::V9_2);
+    let at = |method: &str, target: &str| {
+        let request = Request { target: target.into(), ..request(method, "", &[], "") };
+        bench.door.serve(request)
+    };
+    let root = at("GET", "/").await;
+    assert_eq!(root.status, 200);
+    assert!(root.headers.contains(&("Content-Type".into(), "text/html;charset=UTF-8".into())));
+    let page = String::from_utf8(root.body).unwrap();
+    for line in served(PveVersion::V9_2) {
+        assert!(page.contains(&format!("\n{line}\n")), "{line}");
+    }
+    assert_eq!(at("GET", "/?console=shell").await.status, 200);
+    assert_eq!(at("GET", "/nope").await.reason, "no such file '/nope'");
+    assert_eq!(at("POST", "/").await.reason, "no such file '/'");
 }
 
 #[tokio::test(start_paused = true)]

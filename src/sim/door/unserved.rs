@@ -84,8 +84,21 @@ pub fn served(version: PveVersion) -> Vec<String> {
     routes.into_iter().map(|(path, method)| format!("{method:6} {path}")).collect()
 }
 
+/// The list as a page, for a browser at the simulator's root.
+pub fn page(version: PveVersion) -> String {
+    let (release, ..) = version.facts();
+    let lines = served(version).join("\n");
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\
+         <title>drover sim</title></head>\n<body>\n\
+         <h1>drover sim: a simulated Proxmox VE {release}</h1>\n\
+         <p>It serves these calls below <code>/api2/json</code>. It answers any other call that \
+         Proxmox VE {release} has with <code>501 drover sim does not serve METHOD PATH</code>.\
+         </p>\n<pre>\n{lines}\n</pre>\n</body>\n</html>\n"
+    )
+}
+
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
     use super::*;
 
@@ -108,16 +121,31 @@ mod tests {
         assert_eq!((says(PveVersion::V8_4), says(PveVersion::V9_2)), (false, true));
     }
 
+    // Invariant: a refusal is in the words of the version that is played.
     #[test]
-    fn every_served_path_is_one_of_proxmox() {
-        for line in served(PveVersion::V9_2) {
-            let (method, path) = line.split_once(' ').unwrap();
-            assert!(is_real(method, path.trim(), PveVersion::V9_2), "{line}");
+    fn a_path_that_8_has_not_is_refused_in_its_own_words() {
+        for (method, path) in [
+            ("GET", "/cluster/ha/rules"),
+            ("POST", "/cluster/ha/status/disarm-ha"),
+            ("POST", "/cluster/sdn/lock"),
+            ("GET", "/cluster/sdn/fabrics/all"),
+            ("GET", "/nodes/pve1/storage/local/identity"),
+        ] {
+            let eight = refusal(method, path, PveVersion::V8_4).message;
+            assert_eq!(eight, format!("Method '{method} {path}' not implemented"));
         }
     }
 
     #[test]
-    fn the_list_of_what_is_served_has_each_route_once() {
+    fn every_served_path_is_one_that_its_version_of_proxmox_has() {
+        for (path, method, since9) in SCHEMA.served() {
+            assert!(is_real(method, path, PveVersion::V9_2), "{method} {path}");
+            assert_eq!(is_real(method, path, PveVersion::V8_4), !since9, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn the_list_of_what_is_served_leaves_out_what_its_version_has_not() {
         let eight = served(PveVersion::V8_4);
         assert!(eight.contains(&"POST   /nodes/{node}/vzdump".to_owned()));
         let bulk = "POST   /cluster/bulk-action/guest/start".to_owned();

@@ -253,6 +253,21 @@ fn property_string(
     Ok(())
 }
 
+/// A property string as an object, as Proxmox parses it: booleans are numbers, all else is text
+/// (pve-common, JSONSchema.pm:1068, parse_property_string). Null where the format is unknown.
+pub fn object(format: &str, text: &str) -> Value {
+    let Some(keys) = SCHEMA.formats.get(format) else { return Value::Null };
+    let parts = split_property_string(keys, text).unwrap_or_default();
+    let of = |key: &str, text: String| {
+        let is_flag = keys.get(key).is_some_and(|own| own.kind == Kind::Boolean);
+        match text.parse::<u8>() {
+            Ok(flag) if is_flag => flag.into(),
+            _ => Value::String(text),
+        }
+    };
+    parts.into_iter().map(|(key, text)| (key.clone(), of(&key, text))).collect()
+}
+
 fn split_property_string(
     keys: &BTreeMap<String, Property>,
     text: &str,

@@ -331,12 +331,13 @@ pub fn extract(ask: &Ask) -> Outcome {
     Ok(Answer::new(lines.collect::<String>().into()))
 }
 
-/// `GET /cluster/backup-info/not-backed-up`: no job is ever defined here, so every guest that the
-/// caller may see (pve-manager, Cluster/BackupInfo.pm:98).
+/// `GET /cluster/backup-info/not-backed-up`: guests that the caller may see and no job backs up
+/// (pve-manager, API2/Cluster/BackupInfo.pm).
 pub fn not_backed_up(ask: &Ask) -> Outcome {
     let state = ask.cluster.state();
     let seen = state.everyone().filter(|g| ask.has(&format!("/vms/{}", g.vmid), "VM.Audit"));
-    let lines = seen.map(|guest| {
+    let missed = seen.filter(|guest| !state.jobs.cover(ask, guest.vmid));
+    let lines = missed.map(|guest| {
         let mut line = json!({ "vmid": guest.vmid, "type": guest.kind.name() });
         let key = if guest.kind == Kind::Vm { "name" } else { "hostname" };
         if let Some(name) = guest.config.get(key) {

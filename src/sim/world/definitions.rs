@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::ask::{Ask, failed};
 use super::conf::{Config, digest};
 use super::content::sees;
+use super::sections::{self, typed};
 use super::storage::Storage;
 use crate::sim::call::{Answer, ApiError, Outcome};
 use crate::sim::spec::StorageSpec;
@@ -73,25 +74,10 @@ fn definition_of(ask: &Ask, storage: &Storage) -> Value {
         entry["disable"] = 1.into();
     }
     for (key, value) in &storage.options {
-        let number = value.parse::<i64>().ok().filter(|_| NUMERIC.contains(&key.as_str()));
-        entry[key] = number.map_or_else(|| value.clone().into(), Value::from);
+        entry[key] = typed(|path| path.starts_with("/storage"), key, value);
     }
     entry
 }
-
-const NUMERIC: &[&str] = &[
-    "create-base-path",
-    "create-subdirs",
-    "krbd",
-    "mkdir",
-    "nowritecache",
-    "port",
-    "saferemove",
-    "shared",
-    "skip-cert-verification",
-    "sparse",
-    "tagged_only",
-];
 
 /// `GET /storage`.
 pub fn list(ask: &Ask) -> Outcome {
@@ -111,19 +97,13 @@ pub fn one(ask: &Ask) -> Outcome {
 }
 
 fn words(text: &str) -> Vec<String> {
-    let words = text.split([',', ';', ' ']).filter(|word| !word.is_empty());
-    words.map(str::to_owned).collect()
+    sections::words(text).map(str::to_owned).collect()
 }
 
 /// Options of a call that the description of a storage has no field for.
 fn options(ask: &Ask) -> Config {
     let fields = ["storage", "type", "content", "nodes", "disable", "digest", "delete"];
-    let keys = ask
-        .params()
-        .0
-        .keys()
-        .filter(|key| !fields.contains(&key.as_str()) && !SECRET.contains(&key.as_str()));
-    keys.filter_map(|key| Some((key.clone(), ask.text(key)?))).collect()
+    sections::stored(ask, &[&fields[..], SECRET].concat())
 }
 
 fn answer(name: &str, kind: &str) -> Outcome {
@@ -170,12 +150,14 @@ pub fn change(ask: &Ask) -> Outcome {
     let mut state = ask.cluster.state();
     let storage = state.storage_mut(&name).map_err(fail)?;
     let kind = storage.spec.kind.clone();
-    let needed = TYPES.iter().find(|(known, ..)| *known == kind).map_or(&[][..], |found| found.1);
-    for key in words(&ask.text("delete").unwrap_or_default()) {
-        if needed.contains(&key.as_str()) {
-            return Err(fail(format!("unable to delete required option '{key}'")));
-        }
+    let known = TYPES.iter().find(|(known, ..)| *known == kind);
+    let (needed, content) = known.map_or((&[][..], ""), |found| (found.1, found.2));
+    let own = ["storage", "type", "digest", "delete"];
+    let deleted = sections::deleted(ask, &own, needed).map_err(fail)?;
+    sections::set_apart(ask, &deleted).map_err(fail)?;
+    for key in deleted {
         match key.as_str() {
+            "content" => storage.spec.content = words(content),
             "nodes" => storage.spec.nodes.clear(),
             "disable" => storage.spec.disabled = false,
             "shared" => storage.spec.shared = SHARED.contains(&kind.as_str()),

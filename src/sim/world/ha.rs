@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::Cluster;
 use super::ask::{Ask, failed};
 use super::conf::{Config, digest};
+use super::sections;
 use super::state::State;
 use crate::sim::call::{Answer, ApiError, Outcome};
 use crate::sim::spec::PveVersion;
@@ -109,6 +110,26 @@ impl Section {
         }
     }
 
+    /// What is said of a change that fails under the lock.
+    fn failing(self) -> &'static str {
+        match self {
+            Self::Resource => "update resources config failed",
+            Self::Group => "update ha group failed",
+            Self::Rule => "update HA rules failed",
+        }
+    }
+
+    /// Keys that a section cannot lack (pve-ha-manager, `options` of the plugins).
+    fn required(self, config: &Config) -> &'static [&'static str] {
+        let is_of_resources = config.get("type").is_some_and(|kind| kind == "resource-affinity");
+        match self {
+            Self::Resource => &[],
+            Self::Group => &["nodes"],
+            Self::Rule if is_of_resources => &["resources", "affinity"],
+            Self::Rule => &["resources", "nodes"],
+        }
+    }
+
     /// The text for one that is not there [I].
     fn missing(self, id: &str) -> ApiError {
         failed(match self {
@@ -142,9 +163,7 @@ fn id_of(ask: &Ask, section: Section) -> Result<String, ApiError> {
 
 /// Parameters that are stored.
 fn stored(ask: &Ask, section: Section) -> Config {
-    let left_out = ["delete", "digest", "purge", section.key()];
-    let keys = ask.params().0.keys().filter(|key| !left_out.contains(&key.as_str()));
-    keys.filter_map(|key| Some((key.clone(), ask.text(key)?))).collect()
+    sections::stored(ask, &["delete", "digest", "purge", section.key()])
 }
 
 fn line(section: Section, id: &str, config: &Config) -> Value {
@@ -166,21 +185,8 @@ fn line(section: Section, id: &str, config: &Config) -> Value {
     entry.into()
 }
 
-/// A value as answers carry it: what the schema calls a number or a boolean is a number
-/// (pve-common, SectionConfig.pm, check_value).
 fn typed(key: &str, text: &str) -> Value {
-    const NUMERIC: &[&str] = &[
-        "auto-rebalance",
-        "disable",
-        "failback",
-        "max_relocate",
-        "max_restart",
-        "nofailback",
-        "restricted",
-        "strict",
-    ];
-    let number = text.parse::<i64>().ok().filter(|_| NUMERIC.contains(&key));
-    number.map_or_else(|| text.into(), Value::from)
+    sections::typed(|path| path.starts_with("/cluster/ha/"), key, text)
 }
 
 fn list(ask: &Ask, section: Section) -> Outcome {
@@ -264,10 +270,15 @@ fn change(ask: &Ask, section: Section) -> Outcome {
             let text = "detected modified configuration - file changed by other user? Try again.";
             return Err(failed(text.into()));
         }
-        for key in ask.text("delete").unwrap_or_default().split([',', ';', ' ']) {
-            config.remove(key);
+        let fail = |text: String| failed(format!("{}: {text}", section.failing()));
+        let own = ["delete", "digest", "type", section.key()];
+        let deleted = sections::deleted(ask, &own, section.required(config)).map_err(fail)?;
+        if section == Section::Rule {
+            sections::set_apart(ask, &deleted).map_err(fail)?;
         }
+        // What is set comes first (pve-ha-manager, HA/Config.pm:139).
         config.extend(stored(ask, section));
+        config.retain(|key, _| !deleted.contains(key));
     }
     if section == Section::Resource {
         follow(&ask.cluster, &id);

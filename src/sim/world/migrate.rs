@@ -4,7 +4,8 @@ use serde_json::json;
 
 use super::Cluster;
 use super::ask::{Ask, failed};
-use super::conf;
+use super::conf::{self, Drive};
+use super::state::State;
 use super::worker::Worker;
 use crate::sim::call::{Answer, ApiError, Outcome};
 
@@ -53,13 +54,23 @@ pub fn migrate(ask: &Ask) -> Outcome {
     }
     ask.quorate()?;
     let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
+    let with_disks = ask.flag("with-local-disks");
     Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmigrate", vmid, |worker| async move {
         let _file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
-        {
+        let bound = {
             let mut state = cluster.state();
             let guest = state.guest_mut(&node, vmid)?;
             guest.unlocked()?;
-            guest.config.insert("lock".into(), "migrate".into());
+            let bound = !with_disks && guest.run.is_some();
+            let bound = if bound { local_disks(&state, &node, vmid)? } else { Vec::new() };
+            if bound.is_empty() {
+                let guest = state.guest_mut(&node, vmid)?;
+                guest.config.insert("lock".into(), "migrate".into());
+            }
+            bound
+        };
+        if !bound.is_empty() {
+            return Err(refuse_disks(&worker, &bound));
         }
         let moved = cluster.carry(&worker, vmid, &target).await;
         let mut state = cluster.state();
@@ -68,6 +79,32 @@ pub fn migrate(ask: &Ask) -> Outcome {
         guest.config.remove("lock");
         moved
     }))
+}
+
+/// The attached disks of a guest that are on storages of its node; images of cloud-init are made
+/// again and do not count.
+fn local_disks(state: &State, node: &str, vmid: u32) -> Result<Vec<String>, String> {
+    let drives = conf::drives(&state.guest(node, vmid)?.config);
+    let is_local = |drive: &Drive| {
+        let storage = drive.storage().and_then(|name| state.storages.get(name));
+        storage.is_some_and(|storage| !storage.spec.shared)
+    };
+    let disks = drives.into_iter().map(|(_, drive)| drive);
+    let local = disks.filter(|drive| !drive.is_cdrom() && is_local(drive));
+    Ok(local.map(|drive| drive.file).collect())
+}
+
+/// Says why a running guest stays where it is (qemu-server, QemuMigrate.pm:541, and
+/// pve-guest-common, AbstractMigrate.pm); the end of its task.
+fn refuse_disks(worker: &Worker, disks: &[String]) -> String {
+    let text = "can't live migrate attached local disks without with-local-disks option";
+    for disk in disks {
+        worker.log(format!("can't migrate local disk '{disk}': {text}"));
+    }
+    let text = "Problem found while scanning volumes - can't migrate VM - check log";
+    worker.log(format!("ERROR: {text}"));
+    worker.log(format!("ERROR: migration aborted (duration 00:00:00): {text}"));
+    "migration aborted".into()
 }
 
 impl Cluster {

@@ -21,6 +21,7 @@ mod config;
 mod console;
 mod content;
 mod copy;
+mod corosync;
 mod create;
 mod daemons;
 mod default;
@@ -32,6 +33,7 @@ mod drives;
 mod fault;
 mod firewall;
 mod ha;
+mod jobs;
 mod latency;
 mod lock;
 mod lxc;
@@ -48,6 +50,7 @@ mod restore;
 mod routes;
 mod rrd;
 mod sdn;
+mod sections;
 mod seed;
 mod services;
 mod side;
@@ -293,6 +296,7 @@ impl Cluster {
                 ha: ha::Ha::default(),
                 sdn: sdn::Sdn::default(),
                 firewalls: BTreeMap::new(),
+                jobs: jobs::Jobs::default(),
                 kept_disks: 0,
                 web: appliance::on_the_web().chain(spec.web.iter().cloned()).collect(),
                 storages: storages

@@ -71,6 +71,21 @@ fn is_bridge(config: &Config) -> bool {
     config.get("type").is_some_and(|kind| matches!(kind.as_str(), "bridge" | "OVSBridge"))
 }
 
+/// A VLAN interface's device and its number, as far as they are known: `eth0.99` names both,
+/// `vlan99` the number (pve-common, Network/Interfaces.pm:401). None for other interfaces.
+fn vlan_of<'a>(name: &'a str, config: &'a Config) -> Option<(Option<&'a str>, Option<&'a str>)> {
+    config.get("type").filter(|kind| *kind == "vlan")?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let of = |key: &str| config.get(key).map(String::as_str);
+    if let Some((device, id)) = name.rsplit_once('.').filter(|(_, id)| is_number(id)) {
+        return Some((Some(device), Some(id)));
+    }
+    let id = name.strip_prefix("vlan").filter(|id| is_number(id));
+    Some((of("vlan-raw-device"), id.or_else(|| of("vlan-id"))))
+}
+
+/// An interface as answers carry it. The parser of the file makes numbers of these keys alone,
+/// whatever the schema says.
 fn shown(network: &Network, name: &str, config: &Config) -> Map<String, Value> {
     const NUMERIC: &[&str] = &["autostart", "bridge_vlan_aware", "exists", "priority"];
     let typed = |key: &str, value: &str| match value.parse::<i64>() {
@@ -92,6 +107,18 @@ fn shown(network: &Network, name: &str, config: &Config) -> Map<String, Value> {
         families.push("inet");
     }
     fields.insert("families".into(), families.into());
+    if let Some((device, id)) = vlan_of(name, config) {
+        if let Some(device) = device {
+            let raw = network.planned().get(device);
+            let exists = raw.map_or(Some("0"), |raw| raw.get("exists").map(String::as_str));
+            fields
+                .insert("exists".into(), exists.map_or(Value::Null, |text| typed("exists", text)));
+            fields.insert("vlan-raw-device".into(), device.into());
+        }
+        if let Some(id) = id {
+            fields.insert("vlan-id".into(), id.into());
+        }
+    }
     if network.real.contains_key(name) {
         fields.insert("active".into(), 1.into());
     }
@@ -191,6 +218,20 @@ fn stored(ask: &Ask) -> Config {
     config
 }
 
+/// Refuses a VLAN on a device that is not there (pve-common, Network/Interfaces.pm:939).
+fn on_a_device(plan: &Interfaces, name: &str, config: &Config) -> Result<(), ApiError> {
+    let Some((device, id)) = vlan_of(name, config) else { return Ok(()) };
+    let Some(device) = device else { return Err(failed("missing vlan-raw-device option".into())) };
+    let Some(id) = id else { return Err(failed("missing vlan-id option".into())) };
+    if id.parse::<u32>().is_ok_and(|id| id > 4094) {
+        return Err(failed(format!("vlan '{name}' - vlan-id {id} should be <= 4094")));
+    }
+    if !plan.contains_key(device) {
+        return Err(failed(format!("vlan '{name}' - unable to find parent '{device}'")));
+    }
+    Ok(())
+}
+
 /// What two interfaces cannot both have.
 fn sound(plan: &Interfaces, name: &str, config: &Config) -> Result<(), ApiError> {
     let others = || plan.iter().filter(|(other, _)| *other != name);
@@ -236,6 +277,7 @@ pub fn create(ask: &Ask) -> Outcome {
             return Err(ApiError::parameter("iface", "interface already exists"));
         }
         sound(plan, &name, &config)?;
+        on_a_device(plan, &name, &config)?;
         config.insert("priority".into(), (plan.len() + 3).to_string());
         plan.insert(name, config);
         Ok(())
@@ -253,6 +295,7 @@ pub fn change(ask: &Ask) -> Outcome {
         }
         sound(plan, &name, &set)?;
         let own = plan.entry(name).or_default();
+        // A name that is no key is passed over (pve-manager, API2/Network.pm:754).
         for key in delete.split([',', ';', ' ']) {
             own.remove(key);
             if let Some(six) = key.strip_prefix("cidr") {

@@ -9,10 +9,10 @@ use serde_json::json;
 use super::ask::Ask;
 use super::state::{Kind, State};
 use super::{
-    Cluster, agent, appliance, backup, bulk, clone, cloudinit, config, console, content, create,
-    definitions, destroy, download, drives, firewall, ha, lxc, machine, migrate, network, nodes,
-    power, prune, resize, resources, rrd, sdn, services, snapshot, status, tasklist, template,
-    upload,
+    Cluster, agent, appliance, backup, bulk, clone, cloudinit, config, console, content, corosync,
+    create, definitions, destroy, download, drives, firewall, ha, jobs, lxc, machine, migrate,
+    network, nodes, power, prune, resize, resources, rrd, sdn, services, snapshot, status,
+    tasklist, template, upload,
 };
 use crate::sim::call::{Answer, ApiError, Call, Outcome};
 use crate::sim::door;
@@ -97,12 +97,7 @@ impl Cluster {
 }
 
 /// Lists that a cluster without such things leaves empty.
-const EMPTY: &[&str] = &[
-    "/cluster/backup",
-    "/cluster/config/nodes",
-    "/cluster/replication",
-    "/nodes/{node}/replication",
-];
+const EMPTY: &[&str] = &["/cluster/replication", "/nodes/{node}/replication"];
 
 async fn dispatch(ask: Ask) -> Outcome {
     let route = ask.call.route;
@@ -148,6 +143,15 @@ async fn dispatch(ask: Ask) -> Outcome {
         ("GET", "/nodes/{node}/services/{service}/state") => services::state(&ask),
         ("GET", "/nodes/{node}/capabilities/qemu/cpu") => services::processors(),
         ("GET", "/nodes/{node}/capabilities/qemu/machines") => services::machines(&ask),
+        ("GET", "/cluster/config/join") => corosync::join(&ask),
+        ("GET", "/cluster/config/nodes") => corosync::nodes(&ask),
+        ("GET", "/cluster/config/qdevice") => corosync::qdevice(),
+        ("GET", "/cluster/config/totem") => corosync::totem(&ask),
+        ("GET", "/cluster/backup") => jobs::list(&ask),
+        ("POST", "/cluster/backup") => jobs::create(&ask),
+        ("GET", "/cluster/backup/{id}") => jobs::one(&ask),
+        ("PUT", "/cluster/backup/{id}") => jobs::change(&ask),
+        ("DELETE", "/cluster/backup/{id}") => jobs::remove(&ask),
         ("GET", "/cluster/replication/{id}") => services::replication(&ask),
         ("GET", "/cluster/backup-info/not-backed-up") => backup::not_backed_up(&ask),
         ("POST", "/nodes/{node}/vzdump") => backup::dump(&ask),

@@ -1,4 +1,8 @@
-//! Software-defined networks: zones and VNets, as configured and as applied.
+//! Software-defined networks: zones, VNets and subnets, as configured, as applied, and as the nodes
+//! have them.
+
+mod lock;
+mod ranges;
 
 use std::collections::BTreeMap;
 
@@ -6,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::ask::{Ask, failed};
 use super::conf::{Config, digest};
+use super::sections;
 use super::state::State;
 use crate::sim::call::{Answer, ApiError, Outcome};
 
@@ -15,7 +20,7 @@ pub const LOCAL: &str = "localnetwork";
 /// Sections by name.
 type Sections = BTreeMap<String, Config>;
 
-/// Zones and VNets.
+/// Zones, VNets and subnets.
 #[derive(Debug, Default)]
 pub struct Sdn {
     zones: Sections,
@@ -24,6 +29,11 @@ pub struct Sdn {
     applied_zones: Sections,
     applied_vnets: Sections,
     applied_subnets: Sections,
+    /// What the nodes have since they last reloaded their networks.
+    live_zones: Sections,
+    live_vnets: Sections,
+    /// The token of the global lock, while somebody holds it.
+    lock: Option<String>,
 }
 
 impl Sdn {
@@ -33,13 +43,20 @@ impl Sdn {
         vnet.and_then(|vnet| vnet.get("zone").cloned()).unwrap_or_else(|| LOCAL.into())
     }
 
-    /// The applied VNets on a node, with their zones.
+    /// The VNets that a node has, with their zones.
     pub fn on_node(&self, node: &str) -> impl Iterator<Item = (&String, &Config)> {
         let node = node.to_owned();
-        self.applied_vnets.iter().filter(move |(_, vnet)| {
-            let zone = vnet.get("zone").and_then(|zone| self.applied_zones.get(zone));
+        self.live_vnets.iter().filter(move |(_, vnet)| {
+            let zone = vnet.get("zone").and_then(|zone| self.live_zones.get(zone));
             zone.is_some_and(|zone| zone_is_on(zone, &node))
         })
+    }
+
+    /// Whether something is configured otherwise than it was last applied.
+    fn has_changes(&self) -> bool {
+        self.zones != self.applied_zones
+            || self.vnets != self.applied_vnets
+            || self.subnets != self.applied_subnets
     }
 }
 
@@ -93,6 +110,24 @@ impl Part {
     fn missing(self, id: &str) -> ApiError {
         failed(format!("sdn '{id}' does not exist"))
     }
+
+    /// What is said of a write that fails under the lock.
+    fn failing(self, verb: &str) -> String {
+        format!("{verb} sdn {} object failed", self.key())
+    }
+
+    /// Keys that a section cannot lack (pve-network, `options` of the plugins).
+    fn required(self, config: &Config) -> &'static [&'static str] {
+        match (self, config.get("type").map(String::as_str)) {
+            (Self::Zone, Some("vlan")) => &["bridge"],
+            (Self::Zone, Some("qinq")) => &["bridge", "tag"],
+            (Self::Zone, Some("vxlan")) => &["peers"],
+            (Self::Zone, Some("evpn")) => &["controller", "vrf-vxlan"],
+            (Self::Zone, _) => &[],
+            (Self::Vnet, _) => &["zone"],
+            (Self::Subnet, _) => &["vnet"],
+        }
+    }
 }
 
 /// Serves a call below `/cluster/sdn`; none for routes that are not served.
@@ -100,6 +135,9 @@ pub fn serve(ask: &Ask, rest: &str) -> Option<Outcome> {
     let outcome = match (ask.call.method, rest) {
         ("GET", "") => Ok(Answer::new(json!([{ "id": "zones" }, { "id": "vnets" }]))),
         ("PUT", "") => apply(ask),
+        ("POST", "/lock") => lock::take(ask),
+        ("DELETE", "/lock") => lock::release(ask),
+        ("POST", "/rollback") => lock::roll_back(ask),
         ("GET", "/zones") => list(ask, Part::Zone),
         ("POST", "/zones") => create_zone(ask),
         ("GET", "/zones/{zone}") => one(ask, Part::Zone),
@@ -149,27 +187,15 @@ fn line(part: Part, id: &str, config: &Config) -> Map<String, Value> {
     if part != Part::Zone {
         entry.insert("type".into(), part.key().into());
     }
+    if part == Part::Subnet {
+        entry.insert("id".into(), id.into());
+        entry.insert(ranges::KEY.into(), ranges::shown(config));
+    }
     entry
 }
 
-/// A value as answers carry it: what the schema calls a number or a boolean is a number
-/// (pve-common, SectionConfig.pm, check_value).
 fn typed(key: &str, text: &str) -> Value {
-    const NUMERIC: &[&str] = &[
-        "advertise-subnets",
-        "bridge-disable-mac-learning",
-        "disable-arp-nd-suppression",
-        "exitnodes-local-routing",
-        "isolate-ports",
-        "mtu",
-        "snat",
-        "tag",
-        "vlanaware",
-        "vrf-vxlan",
-        "vxlan-port",
-    ];
-    let number = text.parse::<i64>().ok().filter(|_| NUMERIC.contains(&key));
-    number.map_or_else(|| text.into(), Value::from)
+    sections::typed(|path| path.starts_with("/cluster/sdn"), key, text)
 }
 
 /// A section as `pending` shows it: as it is applied, with what will become of it. A key that was
@@ -252,9 +278,7 @@ fn one(ask: &Ask, part: Part) -> Outcome {
 }
 
 fn stored(ask: &Ask, part: Part) -> Config {
-    let left_out = ["delete", "digest", "lock-token", part.key()];
-    let keys = ask.params().0.keys().filter(|key| !left_out.contains(&key.as_str()));
-    keys.filter_map(|key| Some((key.clone(), ask.text(key)?))).collect()
+    sections::stored(ask, &["delete", "digest", "lock-token", part.key()])
 }
 
 fn is_id(id: &str) -> bool {
@@ -268,18 +292,12 @@ fn create_zone(ask: &Ask) -> Outcome {
     let id = ask.text("zone").unwrap_or_default();
     ask.quorate()?;
     let config = stored(ask, Part::Zone);
-    let kind = config.get("type").map(String::as_str).unwrap_or_default();
-    let needed: &[&str] = match kind {
-        "vlan" => &["bridge"],
-        "qinq" => &["bridge", "tag"],
-        "vxlan" => &["peers"],
-        "evpn" => &["controller", "vrf-vxlan"],
-        _ => &[],
-    };
-    if let Some(key) = needed.iter().find(|key| !config.contains_key(**key)) {
+    let required = Part::Zone.required(&config);
+    if let Some(key) = required.iter().find(|key| !config.contains_key(**key)) {
         return Err(ApiError::parameter(key, "property is missing and it is not optional"));
     }
     let mut state = ask.cluster.state();
+    lock::admit(ask, &state.sdn, &Part::Zone.failing("create"))?;
     if id == LOCAL || state.sdn.zones.contains_key(&id) {
         return Err(failed(format!("sdn zone object ID '{id}' already defined")));
     }
@@ -296,6 +314,7 @@ fn create_vnet(ask: &Ask) -> Outcome {
     }
     let config = stored(ask, Part::Vnet);
     let mut state = ask.cluster.state();
+    lock::admit(ask, &state.sdn, &Part::Vnet.failing("create"))?;
     if state.sdn.vnets.contains_key(&id) {
         return Err(failed(format!("sdn vnet object ID '{id}' already defined")));
     }
@@ -321,20 +340,18 @@ fn create_subnet(ask: &Ask) -> Outcome {
         return Err(ApiError::parameter("subnet", "invalid format - no network"));
     };
     let mut config = stored(ask, Part::Subnet);
+    let what = Part::Subnet.failing("create");
     let mut state = ask.cluster.state();
+    lock::admit(ask, &state.sdn, &what)?;
     let zone = state.sdn.vnets.get(&vnet).and_then(|vnet| vnet.get("zone")).cloned();
     let zone = zone.unwrap_or_default();
     let id = format!("{zone}-{network}-{mask}");
     if state.sdn.subnets.contains_key(&id) {
         return Err(failed(format!("sdn subnet object ID '{id}' already defined")));
     }
-    let dhcp = state.sdn.zones.get(&zone).is_some_and(|zone| zone.contains_key("dhcp"));
-    if config.contains_key("dhcp-range") && !dhcp {
-        let text = format!("zone {zone} has no DHCP configured");
-        return Err(failed(text));
-    }
     let told = [("cidr", &*cidr), ("network", network), ("mask", mask), ("zone", &zone)];
     config.extend(told.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    ranges::sound(&config).map_err(|text| failed(format!("{what}: {text}")))?;
     state.sdn.subnets.insert(id, config);
     Ok(Answer::null())
 }
@@ -342,7 +359,9 @@ fn create_subnet(ask: &Ask) -> Outcome {
 fn delete_subnet(ask: &Ask) -> Outcome {
     let id = ask.text("subnet").unwrap_or_default();
     may_allocate(ask, Part::Subnet, &id)?;
-    ask.cluster.state().sdn.subnets.remove(&id);
+    let mut state = ask.cluster.state();
+    lock::admit(ask, &state.sdn, &Part::Subnet.failing("delete"))?;
+    state.sdn.subnets.remove(&id);
     Ok(Answer::null())
 }
 
@@ -363,7 +382,10 @@ fn change(ask: &Ask, part: Part) -> Outcome {
     may_allocate(ask, part, &id)?;
     ask.quorate()?;
     let set = stored(ask, part);
+    let what = part.failing("update");
+    let fail = |text: String| failed(format!("{what}: {text}"));
     let mut state = ask.cluster.state();
+    lock::admit(ask, &state.sdn, &what)?;
     let Some(config) = part.now(&mut state.sdn).get_mut(&id) else {
         return Err(part.missing(&id));
     };
@@ -371,10 +393,14 @@ fn change(ask: &Ask, part: Part) -> Outcome {
         let text = "detected modified configuration - file changed by other user? Try again.";
         return Err(failed(text.into()));
     }
-    for key in ask.text("delete").unwrap_or_default().split([',', ';', ' ']) {
-        config.remove(key);
-    }
-    config.extend(set);
+    let own = ["delete", "digest", "lock-token", "type", part.key()];
+    let deleted = sections::deleted(ask, &own, part.required(config)).map_err(fail)?;
+    sections::set_apart(ask, &deleted).map_err(fail)?;
+    let mut fresh = config.clone();
+    fresh.retain(|key, _| !deleted.contains(key));
+    fresh.extend(set);
+    ranges::sound(&fresh).map_err(fail)?;
+    *config = fresh;
     Ok(Answer::null())
 }
 
@@ -382,6 +408,7 @@ fn delete_zone(ask: &Ask) -> Outcome {
     let id = ask.text("zone").unwrap_or_default();
     may_allocate(ask, Part::Zone, &id)?;
     let mut state = ask.cluster.state();
+    lock::admit(ask, &state.sdn, &Part::Zone.failing("delete"))?;
     if let Some((vnet, _)) = state.sdn.vnets.iter().find(|(_, v)| v.get("zone") == Some(&id)) {
         let text = format!("delete sdn zone object failed: zone {id} is used by vnet {vnet}");
         return Err(failed(text));
@@ -393,13 +420,25 @@ fn delete_zone(ask: &Ask) -> Outcome {
 fn delete_vnet(ask: &Ask) -> Outcome {
     let id = ask.text("vnet").unwrap_or_default();
     may_allocate(ask, Part::Vnet, &id)?;
-    ask.cluster.state().sdn.vnets.remove(&id);
+    let mut state = ask.cluster.state();
+    lock::admit(ask, &state.sdn, &Part::Vnet.failing("delete"))?;
+    state.sdn.vnets.remove(&id);
     Ok(Answer::null())
 }
 
-/// `PUT /cluster/sdn`: a task that makes what is configured real on all nodes.
+/// `PUT /cluster/sdn`: the configuration counts as applied at once, and a task makes it real on all
+/// nodes (pve-network, API2/Network/SDN.pm:261).
 fn apply(ask: &Ask) -> Outcome {
     ask.quorate()?;
+    {
+        let mut state = ask.cluster.state();
+        lock::admit(ask, &state.sdn, "could not commit SDN config")?;
+        let sdn = &mut state.sdn;
+        sdn.applied_zones.clone_from(&sdn.zones);
+        sdn.applied_vnets.clone_from(&sdn.vnets);
+        sdn.applied_subnets.clone_from(&sdn.subnets);
+        lock::let_go(ask, sdn);
+    }
     let cluster = ask.cluster.clone();
     let at = ask.call.at.clone();
     Ok(ask.cluster.fork(
@@ -411,9 +450,8 @@ fn apply(ask: &Ask) -> Outcome {
             cluster.work(&at, cluster.latency.config, None).await;
             let mut state = cluster.state();
             let sdn = &mut state.sdn;
-            sdn.applied_zones.clone_from(&sdn.zones);
-            sdn.applied_vnets.clone_from(&sdn.vnets);
-            sdn.applied_subnets.clone_from(&sdn.subnets);
+            sdn.live_zones.clone_from(&sdn.applied_zones);
+            sdn.live_vnets.clone_from(&sdn.applied_vnets);
             let names: Vec<String> = state.nodes.keys().cloned().collect();
             drop(state);
             for name in names {
@@ -427,8 +465,8 @@ fn apply(ask: &Ask) -> Outcome {
 /// `GET /nodes/{node}/sdn/zones`.
 pub fn zones_of_node(ask: &Ask) -> Outcome {
     let state = ask.cluster.state();
-    let applied = state.sdn.applied_zones.iter();
-    let here = applied.filter(|(_, zone)| zone_is_on(zone, &ask.node)).map(|(id, _)| id.as_str());
+    let live = state.sdn.live_zones.iter();
+    let here = live.filter(|(_, zone)| zone_is_on(zone, &ask.node)).map(|(id, _)| id.as_str());
     let seen = here.chain([LOCAL]).filter(|id| sees(ask, &format!("/sdn/zones/{id}")));
     let lines: Vec<Value> = seen.map(|id| json!({ "zone": id, "status": "available" })).collect();
     Ok(Answer::new(lines.into()))
@@ -440,7 +478,7 @@ pub fn content(ask: &Ask) -> Outcome {
     let state = ask.cluster.state();
     let names: Vec<String> = if zone == LOCAL {
         state.nodes.get(&ask.node).map(|node| node.spec.bridges.clone()).unwrap_or_default()
-    } else if state.sdn.applied_zones.contains_key(&zone) {
+    } else if state.sdn.live_zones.contains_key(&zone) {
         let here = state.sdn.on_node(&ask.node);
         here.filter(|(_, v)| v.get("zone") == Some(&zone)).map(|(id, _)| id.clone()).collect()
     } else {

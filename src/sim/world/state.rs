@@ -9,6 +9,7 @@ use super::dice::Dice;
 use super::fault::{AgentHealth, Fate, FaultBook};
 use super::firewall::Firewall;
 use super::ha::Ha;
+use super::jobs::Jobs;
 use super::network::Network;
 use super::sdn::Sdn;
 use super::sight::{Sight, View};
@@ -276,6 +277,8 @@ pub struct State {
     pub sdn: Sdn,
     /// Firewalls by what they protect.
     pub firewalls: BTreeMap<String, Firewall>,
+    /// Backup jobs.
+    pub jobs: Jobs,
     /// How many disks backups have kept.
     pub kept_disks: u32,
     /// Files that nodes can download.

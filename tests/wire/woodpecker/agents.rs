@@ -55,15 +55,20 @@ impl Woodpecker {
                 Reply::json(200, &json!({ "grpc_version": PROTOCOL, "server_version": SERVER }))
             }
             "register" => self.register(&row, &body),
-            "next" | "done" if !self.registered.contains(&row.id) => {
+            "next" | "done" | "log" if !self.registered.contains(&row.id) => {
                 self.core.complain(format!("{} calls {what} before it registers", row.name))
             }
             "next" => self.next(&row, &body),
             "done" => {
                 let id = body["id"].as_u64().unwrap();
-                let job = self.core.jobs.iter_mut().find(|job| job.id == id).unwrap();
-                job.log += body["log"].as_str().unwrap();
                 self.core.finish(id, body["good"] == true);
+                Reply::empty(204)
+            }
+            // Lines come after the end of their workflow, too (`allowAppendingLogs`).
+            "log" => {
+                let id = body["id"].as_u64().unwrap();
+                let job = self.core.jobs.iter_mut().find(|job| job.id == id).unwrap();
+                job.log += body["lines"].as_str().unwrap();
                 Reply::empty(204)
             }
             // It has a token of its own, and stays.

@@ -2,12 +2,14 @@
 //!
 //! Lists come in pages: they are cut, and they shift while they are read. A runner that is not shown
 //! is over when its guest says that it has ended, or where its guest cannot know that, when its source
-//! was asked for that very row and does not have it. Until then its machine is left alone: the lease's
-//! deadline is the end of it in any case.
+//! was asked for that very row and does not have it. It is over, too, when its row is gone and its source
+//! says of its very job that it is over. Until then its machine is left alone: the lease's deadline is
+//! the end of it in any case.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::demand::mind::doubt::GUESSED_IDLE;
 use crate::demand::mind::judge::{AWAY, SETTLES};
 use crate::demand::mind::{Effect, QUIET_TRIES, Runner, SourceMind};
 use crate::demand::runners::End;
@@ -34,6 +36,8 @@ pub(super) enum Told<'a> {
     Done,
     /// The source was asked for that very row and does not have it.
     Gone,
+    /// The same, and its job is over, as the source says of that very job: how, in one word.
+    Over(&'static str),
     /// Nothing.
     Nothing,
 }
@@ -64,7 +68,9 @@ impl<'a> Answers<'a> {
             Some(row) if self.sight.removed.contains(name) => Told::Removed(row),
             Some(row) => Told::Row(row),
             None if self.sight.done.contains(name) => Told::Done,
-            None if self.sight.gone.contains(name) => Told::Gone,
+            None if self.sight.gone.contains(name) => {
+                self.sight.over.get(name).copied().map_or(Told::Gone, Told::Over)
+            }
             None => Told::Nothing,
         }
     }
@@ -109,14 +115,48 @@ impl SourceMind {
             tracing::warn!(
                 source = %self.spec.id, runner = %name, agent = %agent,
                 "runner has no row any more since {} s, had a job, and its guest does not say that it \
-                 ended: its machine is left until the job's deadline; `drover retire` ends it now",
-                AWAY.as_secs()
+                 ended: its machine is left until the job's deadline; `drover release {}` ends it now",
+                AWAY.as_secs(),
+                runner.kept.entry.lease
             );
             let job = seen.job.clone();
             out.push(Effect::Lost { runner: name.clone(), agent, job });
         }
         if runner.kept.ended.is_none() && seen.missed.is_due(now.mono) {
             self.ask(runner, now, out);
+        }
+    }
+
+    /// A look does not show a runner whose lease lives, its row is gone for certain, and its source says
+    /// that its job is over: whatever it still does, nobody hears of it. Its guest has the time to say
+    /// that it ended; no longer where somebody cancelled the job, of which nobody tells the runner.
+    pub(super) fn outlive(
+        &mut self,
+        name: &RunnerName,
+        runner: &Runner,
+        why: &'static str,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        let here = self.is_here(name, runner);
+        let span = if why == "done" { GUESSED_IDLE } else { SETTLES };
+        let since = self.seen.get(name).and_then(|seen| seen.gone);
+        let is_due = since.is_some_and(|since| here && now.mono - since >= span);
+        if !is_due {
+            self.miss(name, runner, true, now, out);
+            let seen = self.seen.get(name).filter(|seen| here && !seen.settled);
+            if let Some(since) = seen.and_then(|seen| seen.gone) {
+                self.look_by(since + span);
+            }
+            return;
+        }
+        let Some(seen) = self.seen.get_mut(name) else { return };
+        seen.settled = true;
+        seen.jobs = 0;
+        let entry = &runner.kept.entry;
+        out.push(Effect::Over(entry.agent.clone(), entry.lease.clone(), why));
+        if why == "done" {
+            self.note_served(runner);
         }
     }
 
@@ -134,7 +174,8 @@ impl SourceMind {
         let gone = seen.gone.filter(|_| here);
         // It took no further job before its row went.
         let told = seen.quieted.is_some_and(|at| looked >= Some(at)) && seen.refusals < QUIET_TRIES;
-        let let_go = told && seen.jobs == 0 && gone.is_some() && seen.rest == Idle::Known;
+        let rests = matches!(seen.rest, Idle::Known | Idle::Over);
+        let let_go = told && seen.jobs == 0 && gone.is_some() && rests;
         let mut due = None;
         let over = match runner.kept.ended {
             _ if let_go => true,
@@ -226,7 +267,7 @@ impl SourceMind {
         let unended = seen.jobs > 0 && runner.kept.ended.is_none();
         let (lost, job) = match told {
             Told::Row(row) | Told::Removed(row) => (row.jobs > 0, row.job.clone()),
-            Told::Done => (false, None),
+            Told::Done | Told::Over(_) => (false, None),
             // What is not there now says nothing of a runner that was made elsewhere.
             Told::Gone => (unended && !here, None),
             Told::Nothing => {

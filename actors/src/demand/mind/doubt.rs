@@ -19,7 +19,7 @@ use crate::time::{Moment, Now};
 
 /// A runner that its source guesses to be idle for so long, at each look, waits for a job: one that had a
 /// job would have reported meanwhile.
-const GUESSED_IDLE: Duration = Duration::from_secs(60);
+pub(super) const GUESSED_IDLE: Duration = Duration::from_secs(60);
 /// The guest tells times in whole seconds.
 const GUEST_SECOND: Duration = Duration::from_secs(1);
 
@@ -104,9 +104,10 @@ impl SourceMind {
             tracing::warn!(
                 source = %id, runner = %name, agent = %agent,
                 "runner with a job is not connected since {} s: drover leaves its machine until its \
-                 guest says that the runner ended, or until the job's deadline; `drover retire` ends \
-                 it now",
-                AWAY.as_secs()
+                 guest says that the runner ended, or until the job's deadline; `drover release {}` \
+                 ends it now",
+                AWAY.as_secs(),
+                lease
             );
             let (agent, job) = (agent.clone(), seen.job.clone());
             out.push(Effect::Lost { runner: name.clone(), agent, job });

@@ -56,10 +56,14 @@ impl SourceMind {
                 // Its job was over before it was told that it is started.
                 return self.look_by(now.mono + SETTLES);
             }
+            Told::Over(why) => return self.outlive(name, runner, why, now, out),
             Told::Gone => return self.miss(name, runner, true, now, out),
             Told::Nothing => return self.miss(name, runner, false, now, out),
         };
         seen.show();
+        if row.idle == Idle::Over && seen.rest != Idle::Over {
+            seen.idle = None;
+        }
         seen.rest = row.idle;
         let before = seen.began;
         seen.count(row);
@@ -82,7 +86,8 @@ impl SourceMind {
             seen.quieted = Some(now.mono);
         }
         let guessed = row.idle != Idle::Known;
-        seen.shut = row.node.shut != Shut::Open || guessed && done && row.jobs == 0;
+        let spent = done || row.idle == Idle::Over;
+        seen.shut = row.node.shut != Shut::Open || guessed && spent && row.jobs == 0;
         if row.jobs > 0 {
             seen.idle = None;
             seen.working = seen.working.or(self.looked);
@@ -99,6 +104,9 @@ impl SourceMind {
             return;
         }
         seen.away = None;
+        if row.idle == Idle::Over {
+            return self.end_after_job(name, runner, now, out);
+        }
         if guessed && seen.online.is_some() {
             return self.doubt(name, runner, row.online, now, out);
         }
@@ -135,6 +143,34 @@ impl SourceMind {
             self.await_row(name, runner, &said, now, out);
         } else {
             self.await_return(name, runner, &said, now, out);
+        }
+    }
+
+    /// One whose job is over and that does not end by itself: it ends once it takes no other job, and
+    /// has had the time to send the end of its log.
+    fn end_after_job(
+        &mut self,
+        name: &RunnerName,
+        runner: &Runner,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        let looked = self.looked;
+        let Some(seen) = self.seen.get_mut(name) else { return };
+        let due = *seen.idle.get_or_insert(now.mono) + SETTLES;
+        if !seen.quiet {
+            seen.quiet = true;
+            out.push(Effect::Quiet(name.clone()));
+        }
+        // A job that it took just before it was cordoned is seen by a look that started later.
+        let cordoned = seen.quieted.is_some_and(|at| looked >= Some(at));
+        if looked < Some(due) {
+            self.look_by(due);
+        } else if cordoned {
+            seen.settled = true;
+            let entry = &runner.kept.entry;
+            out.push(Effect::Over(entry.agent.clone(), entry.lease.clone(), "done"));
+            self.note_served(runner);
         }
     }
 

@@ -204,6 +204,13 @@ impl Access {
         let now = self.clock.now();
         let mut state = self.state();
         let token = known_token(&mut state, userid, name)?;
+        let deleted = call.params.text("delete").unwrap_or_default();
+        // Nothing but a comment is deleted (pve-access-control, API2/User.pm:907); the lock of the
+        // file makes text of the refusal.
+        if let Some(key) = split_list(&deleted).find(|key| *key != "comment") {
+            let text = "400 Parameter verification failed.\ndelete: unknown option";
+            return Err(failed("updating token info", &format!("{text} '{key}'")));
+        }
         if let Some(privsep) = call.params.0.get("privsep").and_then(Value::as_bool) {
             token.privsep = privsep;
         }
@@ -213,12 +220,8 @@ impl Access {
         if let Some(comment) = call.params.text("comment") {
             token.comment = Some(comment);
         }
-        for key in split_list(&call.params.text("delete").unwrap_or_default()) {
-            match key {
-                "comment" => token.comment = None,
-                "expire" => token.expire = 0,
-                _ => {}
-            }
+        if split_list(&deleted).next().is_some() {
+            token.comment = None;
         }
         let mut answer = info(token);
         if call.params.flag("regenerate") {

@@ -16,8 +16,9 @@ use serde_json::{Map, Value};
 
 use super::ask::Ask;
 use super::conf::{Config, digest};
+use super::sections;
 use super::state::State;
-use crate::sim::call::{Answer, Outcome};
+use crate::sim::call::{Answer, ApiError, Outcome};
 
 /// What an empty file's digest is: guests without a firewall file have it.
 const EMPTY: &str = "da39a3ee5e6b4b0d3255bfef95601890afd80709";
@@ -68,11 +69,7 @@ pub fn serve(ask: &Ask, rest: &str) -> Option<Outcome> {
     let own = state.firewalls.entry(scope(ask)).or_default();
     let outcome = match (ask.call.method, rest) {
         ("GET", "options") => Ok(Answer::new(options(own))),
-        ("PUT", "options") => {
-            drop_keys(ask, &mut own.options);
-            own.options.extend(stored(ask, &[]));
-            Ok(Answer::null())
-        }
+        ("PUT", "options") => change_options(ask, &mut own.options),
         (_, rest) if rest.starts_with("rules") => {
             let rest = rest.strip_prefix("rules").unwrap_or_default();
             return rules::serve(ask, rest, &mut own.rules);
@@ -95,42 +92,22 @@ fn stored(ask: &Ask, left_out: &[&str]) -> Config {
     keys.filter_map(|key| Some((key.clone(), ask.text(key)?))).collect()
 }
 
-fn drop_keys(ask: &Ask, config: &mut Config) {
-    for key in ask.text("delete").unwrap_or_default().split([',', ';', ' ']) {
-        config.remove(key);
-    }
+/// The options of a firewall: an unknown one is not deleted (pve-firewall,
+/// API2/Firewall/Cluster.pm:146, Host.pm:133, VM.pm:141).
+fn change_options(ask: &Ask, options: &mut Config) -> Outcome {
+    let own = ["node", "vmid", "delete", "digest"];
+    let refused = |text: String| ApiError::parameter("delete", text);
+    let deleted = sections::deleted(ask, &own, &[]).map_err(refused)?;
+    options.retain(|key, _| !deleted.contains(key));
+    options.extend(stored(ask, &[]));
+    Ok(Answer::null())
 }
 
-/// Fields as answers carry them: what the files' parsers make numbers of (pve-firewall,
-/// Firewall.pm, parse_*fw_option).
+/// Fields as answers carry them: the files' parsers make numbers of what the schema calls one
+/// (pve-firewall, Firewall.pm, parse_*fw_option).
 fn shown(config: &Config) -> Map<String, Value> {
-    const NUMERIC: &[&str] = &[
-        "dhcp",
-        "ebtables",
-        "enable",
-        "ipfilter",
-        "ips",
-        "log_nf_conntrack",
-        "macfilter",
-        "ndp",
-        "nf_conntrack_allow_invalid",
-        "nf_conntrack_max",
-        "nf_conntrack_tcp_timeout_established",
-        "nf_conntrack_tcp_timeout_syn_recv",
-        "nftables",
-        "nomatch",
-        "nosmurfs",
-        "protection_limit",
-        "protection_synflood",
-        "protection_synflood_burst",
-        "protection_synflood_rate",
-        "radv",
-        "tcpflags",
-    ];
-    let typed = |key: &str, value: &str| match value.parse::<i64>() {
-        Ok(number) if NUMERIC.contains(&key) => number.into(),
-        _ => Value::from(value),
-    };
+    let typed =
+        |key: &str, value: &str| sections::typed(|path| path.contains("/firewall/"), key, value);
     config.iter().map(|(key, value)| (key.clone(), typed(key, value))).collect()
 }
 

@@ -4,7 +4,8 @@ use serde_json::{Map, Value};
 
 use super::super::ask::{Ask, failed};
 use super::super::conf::Config;
-use super::{digest_of_all, drop_keys, shown, stored};
+use super::super::sections;
+use super::{digest_of_all, shown, stored};
 use crate::sim::call::{Answer, ApiError, Outcome};
 
 /// Serves a call on a list of rules; none for routes that are not served.
@@ -87,6 +88,25 @@ fn add(ask: &Ask, rules: &mut Vec<Config>) -> Outcome {
     Ok(Answer::null())
 }
 
+/// The properties that a change takes out of a rule (pve-firewall, Firewall.pm:1648,
+/// delete_rule_properties).
+fn deleted(ask: &Ask) -> Result<Vec<String>, ApiError> {
+    const OWN: [&str; 6] = ["node", "vmid", "group", "delete", "digest", "moveto"];
+    let text = ask.text("delete").unwrap_or_default();
+    let names: Vec<String> = sections::words(&text).map(str::to_owned).collect();
+    for name in &names {
+        let refusal = match name.as_str() {
+            "type" | "action" => format!("unable to delete required property '{name}'"),
+            own if OWN.contains(&own) || !sections::is_parameter(ask, own) => {
+                format!("no such property ('{name}')")
+            }
+            _ => continue,
+        };
+        return Err(ApiError::parameter("delete", refusal));
+    }
+    Ok(names)
+}
+
 /// A move leaves all else of the rule as it is, and counts places as they were before it
 /// (Rules.pm, update_rule).
 fn change(ask: &Ask, rules: &mut Vec<Config>) -> Outcome {
@@ -101,7 +121,9 @@ fn change(ask: &Ask, rules: &mut Vec<Config>) -> Outcome {
     }
     let mut rule = rules.get(pos).cloned().unwrap_or_default();
     rule.extend(stored(ask, &[]));
-    drop_keys(ask, &mut rule);
+    for key in deleted(ask)? {
+        rule.remove(&key);
+    }
     sound(&rule)?;
     if let Some(own) = rules.get_mut(pos) {
         *own = rule;

@@ -109,6 +109,12 @@ pub fn wanted_config(ask: &Ask) -> Config {
     if let Some(text) = wanted.get_mut("description") {
         *text = description(text).unwrap_or_default();
     }
+    // Mount points are written anew, those that are no volumes too (pve-container, LXC.pm:2666).
+    for (key, value) in &mut wanted {
+        if key == "rootfs" || numbered(key, "mp").is_some() {
+            *value = Drive::parse(value).print();
+        }
+    }
     wanted
 }
 

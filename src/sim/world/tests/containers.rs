@@ -216,6 +216,34 @@ async fn a_volume_with_its_key_is_allocated_like_one_without() {
     assert_eq!(config["rootfs"], "local-lvm:vm-102-disk-0,size=3G");
 }
 
+// As pve-container, LXC.pm:2666, has it.
+#[tokio::test(start_paused = true)]
+async fn a_mount_point_that_is_no_volume_is_written_without_its_key_too() {
+    let play = Play::at_once();
+    with_container(&play).await;
+    let root = Caller { userid: "root@pam".into(), token: None };
+    let with = json!({ "vmid": 101, "mp1": "volume=/var/log,ro=1,mp=/host/log," });
+    play.call_as(&root, "PUT", "/nodes/{node}/lxc/{vmid}/config", with).await.unwrap();
+    let config = on(&play, 101, "GET", "/config", json!({})).await.unwrap().data;
+    assert_eq!(config["mp1"], "/var/log,mp=/host/log,ro=1");
+    let mut more = wishes(102);
+    more["mp0"] = "volume=/srv,mp=/srv".into();
+    assert_eq!(end(&play, play.call_as(&root, "POST", CREATE, more).await).await, "OK");
+    let config = on(&play, 102, "GET", "/config", json!({})).await.unwrap().data;
+    assert_eq!(config["mp0"], "/srv,mp=/srv");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_console_of_a_container_gives_a_ticket_too() {
+    let play = Play::at_once();
+    with_container(&play).await;
+    let data = on(&play, 101, "POST", "/vncproxy", json!({})).await.unwrap().data;
+    assert!(data["ticket"].as_str().unwrap().starts_with("PVEVNC:"), "{data}");
+    assert_eq!(play.end_of(data["upid"].as_str().unwrap()).await, "connection timed out");
+    let gone = refusal(on(&play, 777, "POST", "/vncproxy", json!({})).await);
+    assert_eq!(gone, "Configuration file 'nodes/pve1/lxc/777.conf' does not exist");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_mount_point_that_is_taken_off_stays_as_unused_until_that_goes() {
     let play = Play::at_once();

@@ -65,6 +65,32 @@ async fn a_change_of_an_interface_keeps_what_it_does_not_name() {
     assert_eq!((&one["mtu"], &one["families"]), (&json!("1400"), &json!(["inet"])));
 }
 
+// As pve-common, Network/Interfaces.pm:401, has it.
+#[tokio::test(start_paused = true)]
+async fn a_vlan_says_the_device_and_the_number_that_its_name_has() {
+    let play = Play::at_once();
+    for with in [
+        json!({ "iface": "eth0.99", "type": "vlan" }),
+        json!({ "iface": "vlan7", "type": "vlan", "vlan-raw-device": "vmbr0" }),
+        json!({ "iface": "lab", "type": "vlan", "vlan-raw-device": "eth0", "vlan-id": 12 }),
+    ] {
+        play.call("POST", NETWORK, with).await.unwrap();
+    }
+    for (iface, device, id, exists) in [
+        ("eth0.99", "eth0", "99", json!(1)),
+        ("vlan7", "vmbr0", "7", Value::Null),
+        ("lab", "eth0", "12", json!(1)),
+    ] {
+        let one = play.get(IFACE, json!({ "iface": iface })).await;
+        assert_eq!((&one["vlan-raw-device"], &one["vlan-id"]), (&json!(device), &json!(id)));
+        assert_eq!(one.get("exists"), Some(&exists), "{iface}");
+    }
+    assert_eq!(names(&play, "vlan").await, ["eth0.99", "lab", "vlan7"]);
+    let nowhere = json!({ "iface": "eth9.5", "type": "vlan" });
+    let nowhere = refusal(play.call("POST", NETWORK, nowhere).await);
+    assert_eq!(nowhere, "vlan 'eth9.5' - unable to find parent 'eth9'");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_storage_is_defined_used_changed_and_removed() {
     let play = Play::at_once();
@@ -91,6 +117,24 @@ async fn a_storage_is_defined_used_changed_and_removed() {
     play.call("DELETE", "/storage/{storage}", json!({ "storage": "more" })).await.unwrap();
     let gone = play.call("PUT", "/storage/{storage}", json!({ "storage": "more" })).await;
     assert_eq!(refusal(gone), "update storage failed: storage 'more' does not exist");
+}
+
+// As pve-storage, Storage/Plugin.pm, list_volumes, has it.
+#[tokio::test(start_paused = true)]
+async fn a_list_of_one_guests_volumes_has_its_own_and_those_that_nobody_owns() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    play.clone_to(102).await;
+    play.side.plant_volume("pve1", "local:iso/a.iso", 4096);
+    let volumes = async |storage: &str| {
+        let with = json!({ "storage": storage, "vmid": 101 });
+        let list = play.get("/nodes/{node}/storage/{storage}/content", with).await;
+        let volids = list.as_array().unwrap().iter().map(|line| line["volid"].to_string());
+        volids.collect::<Vec<_>>()
+    };
+    let own = volumes("local-lvm").await;
+    assert!(!own.is_empty() && own.iter().all(|volid| volid.contains("-101-")), "{own:?}");
+    assert_eq!(volumes("local").await, ["\"local:iso/a.iso\""]);
 }
 
 #[tokio::test(start_paused = true)]

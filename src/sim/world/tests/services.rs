@@ -97,7 +97,7 @@ async fn a_vnet_carries_guests_once_it_is_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subnet_gives_out_addresses_where_its_zone_does() {
+async fn a_subnet_counts_once_it_is_applied() {
     let play = Play::at_once();
     let subnets = "/cluster/sdn/vnets/{vnet}/subnets";
     let subnet = json!({
@@ -107,10 +107,7 @@ async fn a_subnet_gives_out_addresses_where_its_zone_does() {
     let zone = json!({ "zone": "ci", "type": "simple" });
     play.call("POST", "/cluster/sdn/zones", zone).await.unwrap();
     play.call("POST", "/cluster/sdn/vnets", json!({ "vnet": "ci0", "zone": "ci" })).await.unwrap();
-    let refused = refusal(play.call("POST", subnets, subnet.clone()).await);
-    assert_eq!(refused, "zone ci has no DHCP configured");
-    let dhcp = json!({ "zone": "ci", "dhcp": "dnsmasq", "ipam": "pve" });
-    play.call("PUT", "/cluster/sdn/zones/{zone}", dhcp).await.unwrap();
+    // Nobody asks whether the zone gives out addresses (pve-network, SubnetPlugin.pm:195).
     play.call("POST", subnets, subnet.clone()).await.unwrap();
     let again = refusal(play.call("POST", subnets, subnet).await);
     assert_eq!(again, "sdn subnet object ID 'ci-10.9.0.0-24' already defined");
@@ -210,6 +207,36 @@ async fn a_migration_takes_the_disks_along() {
     assert!(
         !play.side.volumes("pve1", "local-lvm").contains(&"local-lvm:vm-101-disk-0".to_owned())
     );
+}
+
+// As qemu-server, QemuMigrate.pm:541, has it.
+#[tokio::test(start_paused = true)]
+async fn a_running_guest_takes_its_local_disks_along_only_where_it_is_told_to() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    assert_eq!(play.run(101, "POST", "status/start", json!({})).await, "OK");
+    let online = json!({ "target": "pve2", "online": true });
+    let upid = play.begin(101, "POST", "migrate", online).await;
+    assert_eq!(play.end_of(&upid).await, "migration aborted");
+    let text = "can't live migrate attached local disks without with-local-disks option";
+    let line = format!("can't migrate local disk 'local-lvm:vm-101-disk-0': {text}");
+    assert!(play.log(&upid).await.contains(&line), "{line}");
+    assert_eq!(play.config(101).await.get("lock"), None);
+    let with = json!({ "target": "pve2", "online": true, "with-local-disks": true });
+    assert_eq!(play.run(101, "POST", "migrate", with).await, "OK");
+    let there = json!({ "node": "pve2" });
+    let status = play.on(101, "GET", "status/current", there).await.unwrap().data;
+    assert_eq!(status["status"], "running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_guest_on_a_shared_storage_moves_as_it_is() {
+    let play = Play::at_once();
+    let with = json!({ "newid": 101, "full": true, "storage": "shared" });
+    assert_eq!(play.run(9000, "POST", "clone", with).await, "OK");
+    assert_eq!(play.run(101, "POST", "status/start", json!({})).await, "OK");
+    let online = json!({ "target": "pve2", "online": true });
+    assert_eq!(play.run(101, "POST", "migrate", online).await, "OK");
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,7 +50,7 @@ impl Watch {
             seen.harmed = true;
         }
         // A step that was not written down makes rests shorter, and ends lie too far ahead.
-        seen.freed.retain(|_, freed| *freed + REST > now);
+        seen.freed.retain(|_, (_, freed)| *freed + REST > now);
         if by_ms.unsigned_abs() > STEP {
             seen.addresses.forget_rests();
         }
@@ -92,12 +92,8 @@ impl Seen {
     fn times(&mut self) -> impl Iterator<Item = &mut WallTime> {
         let leases = self.leases.values_mut().filter_map(|lease| lease.expires.as_mut());
         let trips = self.trips.values_mut().map(|trip| &mut trip.until);
-        self.freed
-            .values_mut()
-            .chain(leases)
-            .chain(trips)
-            .chain(self.places.times())
-            .chain(self.waits.times())
+        let freed = self.freed.values_mut().map(|(_, at)| at);
+        freed.chain(leases).chain(trips).chain(self.places.times()).chain(self.waits.times())
     }
 
     /// The ends of what templates and places rest.

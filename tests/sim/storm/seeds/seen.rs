@@ -116,7 +116,7 @@ pub(super) struct Seen {
     /// The ids of agents, ever.
     pub(super) intended: BTreeMap<AgentId, u32>,
     /// When ids were given back last.
-    pub(super) freed: BTreeMap<u32, WallTime>,
+    pub(super) freed: BTreeMap<u32, (Duration, WallTime)>,
     pub(super) leases: BTreeMap<LeaseId, LeaseSeen>,
     /// What the agents were used for.
     pub(super) used: BTreeMap<AgentId, Used>,

@@ -485,8 +485,11 @@ impl Eye for Watch {
                     self.blame(&mut seen, invariant, text);
                 }
                 self.shell.forget(vmid);
-                let freed = seen.freed.get(&vmid).filter(|at| **at + REST > wall).copied();
-                if let Some(at) = freed {
+                // A clock that is set and not written down shortens one of the two.
+                let rests =
+                    |at: &&(Duration, WallTime)| at.0 + REST > self.now() && at.1 + REST > wall;
+                let freed = seen.freed.get(&vmid).filter(rests).copied();
+                if let Some((_, at)) = freed {
                     let text =
                         format!("{vmid} was freed at {at:?} and is given to {}", marks.agent);
                     self.blame(&mut seen, "freed-ids-rest", text);
@@ -543,7 +546,7 @@ impl Eye for Watch {
                 let vmid = seen.intended.get(agent).copied();
                 if let Some(vmid) = vmid.filter(|_| !burned) {
                     let wall = self.wall(&seen);
-                    seen.freed.insert(vmid, wall);
+                    seen.freed.insert(vmid, (self.now(), wall));
                 }
                 self.gone(&mut seen, agent);
             }

@@ -1,0 +1,62 @@
+//! What is told of runners that could not be begun.
+
+use drover_actors::fact::{LeasePicture, What};
+use drover_actors::id::{CloudId, TemplateId};
+use drover_actors::record::Reason;
+
+use super::*;
+use crate::web::testing::told;
+
+/// A lease of a source, or of a person.
+fn lease(id: &str, principal: &str, state: &str, agent: Option<&str>) -> What {
+    What::Lease(Box::new(LeasePicture {
+        lease: LeaseId::new(id),
+        state: state.into(),
+        agent: agent.map(AgentId::new),
+        owner: principal.into(),
+        principal: principal.into(),
+        group: None,
+        wants: "a job".into(),
+        asked: None,
+        expires: None,
+        detail: String::new(),
+    }))
+}
+
+/// An agent that failed so.
+fn failed(id: &str, text: &str) -> What {
+    let (state, kind, text) = ("Leased".to_owned(), "broken".to_owned(), text.to_owned());
+    let reason = Reason::Failed { state, kind, text };
+    gone(id, reason)
+}
+
+fn gone(id: &str, reason: Reason) -> What {
+    let (agent, template) = (AgentId::new(id), TemplateId::new(CloudId::new("lab"), "linux"));
+    What::AgentGone { agent, template, reason, phases: Vec::new() }
+}
+
+// Invariant: where runners of a source could not be begun, the last cause is told: of the agents that
+// were started for it, and of those whose fault names it.
+
+#[test]
+fn the_last_cause_of_runners_that_could_not_be_begun_is_told_of_their_own_source() {
+    let (view, git) = (View::new(1), SourceId::new("git"));
+    let said = |view: &View| unserved(view, &git, 2).unwrap_or_default();
+    let plain =
+        "2 runners in a row could not be begun, and none is wanted for a while, ever longer";
+    told(&view, lease("l1", "source:git", "granted", Some("a1")));
+    told(&view, failed("a1", "`gitea-runner` is not in the guest"));
+    // Nobody says then which agent it was on.
+    told(&view, lease("l1", "source:git", "ended", None));
+    told(&view, lease("l2", "source:wood", "granted", Some("a2")));
+    told(&view, failed("a2", "another source's"));
+    told(&view, lease("l3", "source:git", "granted", Some("a3")));
+    told(&view, gone("a3", Reason::UsedUp));
+    let cause = "Leased failed (broken): `gitea-runner` is not in the guest";
+    assert_eq!(said(&view), format!("{plain}: {cause}"));
+    told(&view, failed("a4", "its runner did not connect to source `git`"));
+    let cause = "Leased failed (broken): its runner did not connect to source `git`";
+    assert_eq!(said(&view), format!("{plain}: {cause}"));
+    assert_eq!(said(&View::new(1)), plain);
+    assert_eq!(unserved(&view, &git, 0), None);
+}
