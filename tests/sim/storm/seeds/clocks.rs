@@ -53,14 +53,14 @@ impl Watch {
         seen.freed.retain(|_, (_, freed)| *freed + REST > now);
         if by_ms.unsigned_abs() > STEP {
             seen.addresses.forget_rests();
+            // How much of several such steps the service can see hangs on what it wrote between them.
+            seen.freed.clear();
         }
         let ahead = seen.times().filter(|time| **time > now + DAY);
         ahead.for_each(|time| *time = now);
         if by_ms < 0 {
             // A rest is no longer than its span, however far ahead its end was written.
             seen.rests().for_each(|time| *time = time.shifted(by_ms));
-            // The service sees that its records lie ahead, and takes them back as well.
-            seen.freed.values_mut().for_each(|(_, at)| *at = at.shifted(by_ms));
             let spans = seen.leases.values_mut().filter_map(|lease| lease.ends.as_mut());
             spans.for_each(|(ends, span)| *ends = self.now() + *span);
         }
