@@ -366,33 +366,6 @@ fn a_job_that_somebody_cancels_on_its_page_ends_its_machine_in_half_a_minute_and
     assert_eq!((&status["lostJobs"], &status["sources"][0]["running"]), (&json!([]), &json!(0)));
 }
 
-#[test]
-fn a_job_that_is_cancelled_while_the_service_is_down_ends_its_machine_with_a_token_for_admins() {
-    let mut gitea = Gitea::start();
-    let (_dir, sim, site) = world();
-    let admin = gitea.token.clone();
-    gitea.narrow("write:admin");
-    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
-    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
-    gitea.token = admin;
-    let service = Service::start(&site);
-    service.drain();
-    let mut events = Events::follow(&site);
-    gitea.repository("app", &job("sleep 3600"));
-    events.until("source", |fact| fact["source"]["running"] == 1);
-    drop((events, service));
-    gitea.cancel();
-    let again = Service::start(&site);
-    again.drain();
-    let mut events = Events::follow(&site);
-    gitea.repository("next", &job("echo next"));
-    // The next one has a machine of its own at once.
-    events.until("agentGone", |_| true);
-    events.until("agentGone", |_| true);
-    site.until_empty();
-    assert_eq!(site.json(&["status"])["lostJobs"], json!([]));
-}
-
 // Invariant: runners live on over a restart of the service, and guests that lie do not.
 
 #[test]

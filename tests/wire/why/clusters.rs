@@ -97,7 +97,7 @@ fn a_privilege_is_gone() {
         }
     }
     ask(&stage.site, "linux", "ci");
-    let text = stage.until(&["why", "leases"], "VM.Clone");
+    let text = stage.until(&["why", "leases"], "breaker");
     stage.ends("privilege_gone", &text, &[&["VM.Clone"]]);
 }
 
