@@ -320,9 +320,7 @@ impl Broker {
         let mut full: Vec<String> = Vec::new();
         for one in able {
             let cloud = &one.template.cloud;
-            let cap = ground.clouds.get(cloud).and_then(|spec| spec.cap);
-            let live: u32 = self.of_cloud(cloud).map(|view| view.live).sum();
-            if cap.is_none_or(|cap| live < cap) || !self.holders(cloud).1 {
+            if self.full_cloud(cloud, ground).is_none() || !self.holders(cloud).1 {
                 return Estimate::Unknown("no agent is starting, and none has room".into());
             }
             full.push(format!("`instanceCap` of cloud {cloud} is raised"));

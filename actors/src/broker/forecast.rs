@@ -43,7 +43,7 @@ fn turn(places: Vec<Place>, ahead: usize) -> Option<Duration> {
     let mut places: BinaryHeap<Reverse<Place>> = places.into_iter().map(Reverse).collect();
     for _ in 0..ahead.min(MOST) {
         let Reverse(first) = places.pop()?;
-        places.push(Reverse(Place { free: first.free + first.kept, ..first }));
+        places.push(Reverse(Place { free: first.free.saturating_add(first.kept), ..first }));
     }
     places.pop().map(|Reverse(first)| first.free)
 }
@@ -138,6 +138,12 @@ mod tests {
         assert_eq!(turn(places(&[90, 10]), 2), Some(s(110)));
         assert_eq!(turn(places(&[90, 10]), 5), Some(s(290)));
         assert_eq!(turn(Vec::new(), 0), None);
+    }
+
+    #[test]
+    fn places_that_nobody_knows_to_come_free_again_are_taken_by_any_number() {
+        let places = vec![Place { free: s(40), kept: Duration::MAX / 2 }];
+        assert!(turn(places, 5).is_some_and(|span| span > Duration::MAX / 4));
     }
 
     #[test]

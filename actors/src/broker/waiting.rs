@@ -89,9 +89,7 @@ impl Broker {
         if let Some(lack) = &view.lack {
             return Some(format!("{id}: {lack}"));
         }
-        let live: u32 = self.of_cloud(&id.cloud).map(|view| view.live).sum();
-        let cap = ground.clouds.get(&id.cloud).and_then(|spec| spec.cap);
-        if let Some(cap) = cap.filter(|cap| live >= *cap) {
+        if let Some((live, cap)) = self.full_cloud(&id.cloud, ground) {
             let held = self.holders(&id.cloud).0;
             let held = if held.is_empty() { held } else { format!(": {held}") };
             let cloud = &id.cloud;
@@ -108,10 +106,8 @@ impl Broker {
     /// reached.
     pub(super) fn is_stuck(&self, id: &TemplateId, ground: &Ground<'_>) -> bool {
         let Some(view) = self.templates.get(id) else { return true };
-        let live: u32 = self.of_cloud(&id.cloud).map(|view| view.live).sum();
-        let cap = ground.clouds.get(&id.cloud).and_then(|spec| spec.cap);
-        let is_full =
-            view.spec.cap.is_some_and(|cap| view.live >= cap) || cap.is_some_and(|cap| live >= cap);
+        let is_full = view.spec.cap.is_some_and(|cap| view.live >= cap)
+            || self.full_cloud(&id.cloud, ground).is_some();
         let is_kept = view.tripped.is_some() || view.lack.is_some() || view.paused.is_some();
         !is_full && (is_kept || ground.trouble.contains_key(&id.cloud))
     }
@@ -142,7 +138,11 @@ impl Broker {
         (each.join("; "), stays)
     }
 
-    pub(super) fn of_cloud(&self, cloud: &CloudId) -> impl Iterator<Item = &TemplateView> {
-        self.templates.iter().filter(move |(id, _)| id.cloud == *cloud).map(|(_, view)| view)
+    /// The agents of a cloud that has reached its cap, and that cap.
+    pub(super) fn full_cloud(&self, cloud: &CloudId, ground: &Ground<'_>) -> Option<(u32, u32)> {
+        let cap = ground.clouds.get(cloud)?.cap?;
+        let own = self.templates.iter().filter(|(id, _)| id.cloud == *cloud);
+        let live: u32 = own.map(|(_, view)| view.live).sum();
+        (live >= cap).then_some((live, cap))
     }
 }
