@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Events, Kept, Lines, PATIENCE, Service, Site, world};
+use crate::harness::{Events, Kept, Lines, PATIENCE, Service, Sim, Site, world};
 use crate::open::{HOOK_SECRET, HOOKED, Open, free_port};
 
 /// A Gitea of its own for one test.
@@ -196,6 +196,19 @@ fn demand(site: &Site, yaml: &str, gitea: &Gitea, more: &str) {
     ));
 }
 
+/// A service that looks at this Gitea each second, and whose only job runs.
+fn with_a_job(gitea: &Gitea, script: &str) -> (tempfile::TempDir, Sim, Site, Service, Events) {
+    let (dir, sim, site) = world();
+    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
+    demand(&site, &site.yaml(&sim, ""), gitea, &keys);
+    let service = Service::start(&site);
+    service.drain();
+    let mut events = Events::follow(&site);
+    gitea.repository("app", &job(script));
+    events.until("source", |fact| fact["source"]["running"] == 1);
+    (dir, sim, site, service, events)
+}
+
 const WORKFLOW: &str = "on: [push]
 jobs:
   good:
@@ -272,14 +285,7 @@ fn a_hook_of_a_real_gitea_has_its_job_run_long_before_the_next_poll() {
 #[test]
 fn a_job_whose_machine_is_switched_off_is_lost_once_and_run_by_nobody() {
     let gitea = Gitea::start();
-    let (_dir, sim, site) = world();
-    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
-    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
-    let service = Service::start(&site);
-    service.drain();
-    let mut events = Events::follow(&site);
-    gitea.repository("app", &job("sleep 600"));
-    events.until("source", |fact| fact["source"]["running"] == 1);
+    let (_dir, sim, site, _service, mut events) = with_a_job(&gitea, "sleep 600");
     let agents = site.json(&["agents"]);
     let agent = agents["agents"][0]["id"].as_str().unwrap().to_owned();
     assert!(site.cli(&["retire", &agent]).status.success());
@@ -321,14 +327,7 @@ fn go(site: &Site, agent: &Value) {
 #[test]
 fn a_job_whose_row_somebody_deletes_runs_to_its_end_and_its_machine_goes_with_it() {
     let gitea = Gitea::start();
-    let (_dir, sim, site) = world();
-    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
-    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
-    let service = Service::start(&site);
-    service.drain();
-    let mut events = Events::follow(&site);
-    gitea.repository("app", &job(UNTIL_GO));
-    events.until("source", |fact| fact["source"]["running"] == 1);
+    let (_dir, _sim, site, _service, mut events) = with_a_job(&gitea, UNTIL_GO);
     let agents = site.json(&["agents"]);
     let rows = gitea.call("GET", "/api/v1/admin/actions/runners", None);
     let path = format!("/api/v1/admin/actions/runners/{}", rows["runners"][0]["id"]);
@@ -349,14 +348,7 @@ fn a_job_whose_row_somebody_deletes_runs_to_its_end_and_its_machine_goes_with_it
 #[test]
 fn a_job_that_somebody_cancels_on_its_page_ends_its_machine_in_half_a_minute_and_is_not_lost() {
     let gitea = Gitea::start();
-    let (_dir, sim, site) = world();
-    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
-    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
-    let service = Service::start(&site);
-    service.drain();
-    let mut events = Events::follow(&site);
-    gitea.repository("app", &job("sleep 3600"));
-    events.until("source", |fact| fact["source"]["running"] == 1);
+    let (_dir, _sim, site, _service, mut events) = with_a_job(&gitea, "sleep 3600");
     let began = Instant::now();
     gitea.cancel();
     let gone = events.until("agentGone", |_| true);
@@ -371,14 +363,7 @@ fn a_job_that_somebody_cancels_on_its_page_ends_its_machine_in_half_a_minute_and
 #[test]
 fn a_job_goes_on_while_the_service_is_started_anew() {
     let gitea = Gitea::start();
-    let (_dir, sim, site) = world();
-    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
-    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
-    let service = Service::start(&site);
-    service.drain();
-    let mut events = Events::follow(&site);
-    gitea.repository("app", &job(UNTIL_GO));
-    events.until("source", |fact| fact["source"]["running"] == 1);
+    let (_dir, _sim, site, service, events) = with_a_job(&gitea, UNTIL_GO);
     let agents = site.json(&["agents"]);
     drop((events, service));
     let again = Service::start(&site);

@@ -1,5 +1,7 @@
 //! What a template's keys make of its guests, and who may use them.
 
+use std::process::Output;
+
 use serde_json::{Value, json};
 
 use crate::api::{Board, ask, call, ready, release};
@@ -55,28 +57,16 @@ fn every_key_of_the_plugin_is_known_with_its_default_and_its_file_loads() {
     assert_eq!(breaker, [json!(3), json!(120)], "as Jeballto's");
 
     // As the plugin's own file stands, with credentials in a second one.
-    let dir = tempfile::tempdir().unwrap();
-    let reference = include_str!("../../configs/reference.yaml");
-    std::fs::write(dir.path().join("clouds.yaml"), reference).unwrap();
-    let key = drover::ssh::PrivateKey::from_seed(&[7; 32], "drover-test").to_openssh().unwrap();
-    let key = secrecy::ExposeSecret::expose_secret(&key).replace('\n', "\\n");
-    let credentials = format!(
-        "credentials:\n  proxmox-api-token: {{kind: proxmoxToken, tokenId: \"jenkins@pve!ci\", \
-         secret: 11111111-2222-3333-4444-555555555555}}\n  \
-         proxmox-ssh-key: {{kind: sshKey, username: ubuntu, secret: \"{key}\"}}\n"
-    );
-    std::fs::write(dir.path().join("credentials.yaml"), credentials).unwrap();
-    let out = drover().arg("--config").arg(dir.path()).arg("check").output().unwrap();
+    let out = checked_beside_credentials(include_str!("../../configs/reference.yaml"));
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
     assert!(said.contains("clouds: 2, templates: "), "{said}");
 }
 
-/// The example of the plugin's README, beside credentials; checked.
-fn plugins_example(change: impl Fn(&str) -> String) -> (Option<i32>, String) {
+/// What `check` says of clouds and agents in one file, and the plugin's credentials in a second one.
+fn checked_beside_credentials(clouds: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
-    let example = include_str!("parity_plugin.yaml");
-    std::fs::write(dir.path().join("clouds.yaml"), change(example)).unwrap();
+    std::fs::write(dir.path().join("clouds.yaml"), clouds).unwrap();
     let key = drover::ssh::PrivateKey::from_seed(&[7; 32], "drover-test").to_openssh().unwrap();
     let key = secrecy::ExposeSecret::expose_secret(&key).replace('\n', "\\n");
     let credentials = format!(
@@ -85,7 +75,12 @@ fn plugins_example(change: impl Fn(&str) -> String) -> (Option<i32>, String) {
          proxmox-ssh-key: {{kind: sshKey, username: ubuntu, secret: \"{key}\"}}\n"
     );
     std::fs::write(dir.path().join("credentials.yaml"), credentials).unwrap();
-    let out = drover().arg("--config").arg(dir.path()).arg("check").output().unwrap();
+    drover().arg("--config").arg(dir.path()).arg("check").output().unwrap()
+}
+
+/// The example of the plugin's README, beside credentials; checked.
+fn plugins_example(change: impl Fn(&str) -> String) -> (Option<i32>, String) {
+    let out = checked_beside_credentials(&change(include_str!("parity_plugin.yaml")));
     let said = [out.stdout, out.stderr].concat();
     (out.status.code(), String::from_utf8_lossy(&said).into_owned())
 }

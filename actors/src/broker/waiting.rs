@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::describe;
-use super::state::{Broker, TemplateView};
+use super::state::Broker;
 use crate::id::{CloudId, TemplateId};
 use crate::message::Standing;
 use crate::record::Want;
