@@ -207,7 +207,7 @@ impl SshShell {
             let read = session.exec(&command, None, limits, None).await;
             session.close().await;
             let doing = "reading in the guest";
-            match read {
+            match read.map(|ran| windows::told(&command, ran)) {
                 Ok(ran) if ran.exit == Some(0) => {
                     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
                 }
@@ -406,7 +406,10 @@ fn broken(doing: &str, ran: &Ran) -> Fault {
 async fn exec_on(session: &Session, command: &str, limit: Duration) -> Result<Ran, Fault> {
     let limits = Limits { time: limit, output_bytes_max: TAIL_BYTES, keep: Keep::Last };
     match session.exec(command, None, limits, None).await {
-        Ok(result) => Ok(Ran { exit: result.exit, tail: tail(&result) }),
+        Ok(result) => {
+            let result = windows::told(command, result);
+            Ok(Ran { exit: result.exit, tail: tail(&result) })
+        }
         Err(error) => ended_early(error),
     }
 }

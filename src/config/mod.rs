@@ -11,6 +11,7 @@ mod copy;
 mod credential;
 mod demand;
 mod environment;
+mod executors;
 mod fault;
 mod file;
 mod keys;

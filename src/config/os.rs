@@ -91,12 +91,17 @@ fn directory(path: &str, own: &Layer, layer: &Layer, faults: &mut Vec<Fault>) {
         "`remoteFs` is missing: it has no default in guests of Windows".to_owned()
     } else if !has_drive(path) {
         format!("`{path}` has no drive")
-    } else if path[2..].contains(|c: char| c == ':' || c.is_control() || NOT_IN_PATHS.contains(c)) {
+    } else if !is_behind_drive(&path[2..]) {
         format!("`{}` is no path of Windows", path.replace(char::is_control, "?"))
     } else {
         return;
     };
     faults.push(own.fault("remoteFs", message).help(PATH));
+}
+
+/// Whether the part of a path without its drive is made of what Windows has in paths.
+fn is_behind_drive(path: &str) -> bool {
+    !path.contains(|c: char| c == ':' || c.is_control() || NOT_IN_PATHS.contains(c))
 }
 
 /// Faults of what drover does in guests of Linux alone, or cloud-init does.
@@ -158,7 +163,10 @@ fn steps(own: &Layer, layer: &Layer, faults: &mut Vec<Fault>, warnings: &mut Vec
         }
         for upload in step.nested("upload") {
             let to = upload.text("to").unwrap_or_default();
-            if to.starts_with(['/', '\\']) || to.ends_with('\\') {
+            let rest = if has_drive(to) { &to[2..] } else { to };
+            let strange =
+                to.starts_with(['/', '\\']) || to.ends_with('\\') || !is_behind_drive(rest);
+            if strange && !upload.is_faulty("to") {
                 let fault = upload.fault("to", format!("`{to}` is no path of a file of Windows"));
                 faults.push(
                     fault.help(
@@ -227,7 +235,7 @@ fn unfit(connection: &SourceConnection) -> Option<(&'static str, &'static str)> 
 }
 
 /// Whether a template can get a job of a source.
-fn serves(spec: &TemplateSpec, mappings: &[LabelMapping], source: &SourceSpec) -> bool {
+pub(super) fn serves(spec: &TemplateSpec, mappings: &[LabelMapping], source: &SourceSpec) -> bool {
     let lent = mappings.iter().filter(|mapping| mapping.templates.contains(&spec.id));
     let carried: BTreeSet<&String> =
         spec.labels.iter().chain(lent.flat_map(|mapping| &mapping.labels)).collect();

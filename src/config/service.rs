@@ -23,8 +23,9 @@ use crate::web::{Peer, Role};
 const SHORT: usize = 16;
 /// `TimeoutStopSec` of `configs/drover.service`: systemd kills a drover that has not ended by then.
 const UNIT_STOP_SECS: u64 = 120;
-/// What a stop takes beside the wait for agents: answers that are under way, the journal.
-const STOP_REST_SECS: u64 = 15;
+/// What a stop takes at most beside the wait for agents: 5 s for answers under way, 5 s for sources,
+/// 10 s for actors that hang, and the journal.
+const STOP_REST_SECS: u64 = 25;
 
 /// How drover itself runs.
 #[derive(Debug, Clone)]

@@ -13,6 +13,7 @@ use super::cloud::{self, CheckedCloud};
 use super::credential::{Credential, Vault};
 use super::demand::{self, CheckedDemand};
 use super::environment::{Defaults, Environment};
+use super::executors;
 use super::fault::{self, Fault, Place};
 use super::keys::{ADDRESS_POOL, AGENT, CLOUD, DEMAND, Key, LATER, MAPPING, SIZES, TOP};
 use super::layer::{Layer, unknown, wrong_type};
@@ -256,6 +257,7 @@ fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Par
     let sources = many(top, "demand", DEMAND, vault.faults);
     let demand = demand::demand(&sources, &credentials, listens, &mut vault);
     os::sources(&templates, &mappings, &demand, vault.faults);
+    executors::sources(&templates, &mappings, &demand, vault.faults);
     let uploads = vault.shelf.contents;
     let service = service?;
     Some(Parts { clouds, templates, mappings, pools, credentials, demand, uploads, service })

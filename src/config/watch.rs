@@ -171,14 +171,16 @@ impl Watch {
             let look = self.look().await;
             let change = match self.weigh(&look, answers > self.answered, Instant::now()) {
                 Verdict::Nothing => continue,
-                Verdict::Complain => Change::Refused(complaint(&self.path)),
+                Verdict::Complain => {
+                    let text = complaint(&self.path);
+                    log_refusal(&[text.replace('\n', " ")]);
+                    Change::Refused(text)
+                }
                 Verdict::Take => match self.take(&look).await {
                     None => continue,
                     Some(Ok(checked)) => Change::Reloaded(Box::new(checked)),
                     Some(Err(error)) => {
-                        for fault in error.lines() {
-                            tracing::error!(fault, "fault in the configuration");
-                        }
+                        log_refusal(&error.lines());
                         Change::Refused(error.render())
                     }
                 },
@@ -317,6 +319,12 @@ impl Watch {
         self.notices.forgive();
         Some(survey.result)
     }
+}
+
+/// Logs a refusal in one line, with the place of each fault.
+fn log_refusal(faults: &[String]) {
+    let faults = faults.join(" | ");
+    tracing::error!(faults = faults.trim(), "configuration refused, the old one stays in force");
 }
 
 fn complaint(path: &Path) -> String {

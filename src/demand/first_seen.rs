@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::keepsake::Keepsake;
 
-/// The most jobs that are remembered beyond a start.
+/// The most jobs that are remembered beyond a start: those that wait longest.
 const KEPT_MOST: usize = 1000;
 
 /// When each job that waits was seen first.
@@ -54,7 +54,10 @@ impl FirstSeen {
         });
         let jobs: BTreeMap<String, WallTime> = waiting.collect();
         if let Some((keepsake, server)) = seen.keeps.as_ref().filter(|_| jobs != seen.jobs) {
-            let jobs = jobs.iter().take(KEPT_MOST).map(|(id, at)| (id.clone(), *at)).collect();
+            let mut oldest: Vec<(&String, &WallTime)> = jobs.iter().collect();
+            oldest.sort_by_key(|(_, at)| **at);
+            oldest.truncate(KEPT_MOST);
+            let jobs = oldest.into_iter().map(|(id, at)| (id.clone(), *at)).collect();
             keepsake.write(&Kept { server: server.clone(), jobs });
         }
         seen.jobs.clone_from(&jobs);
@@ -65,6 +68,8 @@ impl FirstSeen {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::path::Path;
 
     use drover_actors::id::SourceId;
 
@@ -85,14 +90,30 @@ mod tests {
         assert_eq!(look(&seen, &["a"], 30), [30], "it came again");
     }
 
+    /// The dates of a start of the service.
+    fn started(folder: &Path, server: &str) -> FirstSeen {
+        let seen = FirstSeen::default();
+        seen.keep(Keepsake::of(folder, &SourceId::new("git")), server);
+        seen
+    }
+
+    #[test]
+    fn of_more_jobs_than_are_kept_those_that_wait_longest_are_as_old_after_a_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let ids: Vec<String> = (0..=KEPT_MOST).map(|n| format!("{n:04}")).collect();
+        let all: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let first = started(folder.path(), "http://git.lan/");
+        look(&first, &all[1..], 10);
+        look(&first, &all, 20);
+        let ages = look(&started(folder.path(), "http://git.lan/"), &all, 30);
+        let kept = [10; KEPT_MOST];
+        assert_eq!((ages[0], &ages[1..]), (30, &kept[..]));
+    }
+
     #[test]
     fn a_job_that_waited_before_a_start_is_as_old_after_it_at_the_same_server() {
         let folder = tempfile::tempdir().unwrap();
-        let started = |server: &str| {
-            let seen = FirstSeen::default();
-            seen.keep(Keepsake::of(folder.path(), &SourceId::new("git")), server);
-            seen
-        };
+        let started = |server: &str| started(folder.path(), server);
         assert_eq!(look(&started("http://git.lan/"), &["a", "b"], 10), [10, 10]);
         assert_eq!(look(&started("http://git.lan/"), &["b", "c"], 20), [10, 20]);
         assert_eq!(look(&started("http://git.lan/"), &["a", "c"], 30), [30, 20]);

@@ -24,12 +24,12 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
-use self::under_way::Tasks;
 use super::connector::{Connector, Ended, Enlist, Kit, KitFile, Wake, barrier, program_of};
 use super::error::DemandError;
 use super::first_seen::FirstSeen;
 use super::http::Http;
 use super::keepsake::Keepsake;
+use super::last_jobs::LastJobs;
 use super::proof::Proof;
 use super::rows::{Ids, Seen};
 use super::windows;
@@ -38,6 +38,13 @@ use futures_util::future::BoxFuture;
 
 /// The first Forgejo whose runners can be made for one job.
 const EPHEMERAL_SINCE: u32 = 15;
+/// What Gitea's program is called: so since 1.0.0, and before.
+const PROGRAMS: [&str; 2] = ["gitea-runner", "act_runner"];
+/// Runs the one that is there: lines of a batch file.
+const RUN_WINDOWS: [&str; 2] = [
+    "where /q gitea-runner && (gitea-runner daemon --config config.yaml & exit /b)",
+    "act_runner daemon --config config.yaml",
+];
 
 /// Which of the two it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +136,7 @@ pub struct Gitea {
     command: Option<String>,
     ids: Ids,
     /// The jobs that its runners were seen with.
-    tasks: Tasks,
+    last_jobs: LastJobs,
     /// Since when each job waits: Forgejo's list has no dates.
     seen: FirstSeen,
 }
@@ -245,7 +252,7 @@ impl Gitea {
             scope,
             command,
             ids: Ids::default(),
-            tasks: Tasks::default(),
+            last_jobs: LastJobs::default(),
             seen: FirstSeen::default(),
         }
     }
@@ -341,11 +348,15 @@ impl Gitea {
                     files.push(file("token", made.token.expose_secret().to_owned()))
                 }
             }
-            let own = (self.command.as_deref(), "gitea-runner daemon --config config.yaml");
-            return windows::kit(own, &[], files, vec![made.token.clone()]);
+            let run = RUN_WINDOWS.join("\n");
+            let own = (self.command.as_deref(), run.as_str());
+            let mut kit = windows::kit(own, &[], files, vec![made.token.clone()]);
+            if self.command.is_none() {
+                kit.programs = Vec::from(PROGRAMS.map(str::to_owned));
+            }
+            return kit;
         }
         let own = match self.dialect {
-            // Its program is called so since 1.0.0.
             Dialect::Gitea => {
                 let program = "$(command -v gitea-runner || echo act_runner)";
                 format!("exec \"{program}\" daemon --config config.yaml")
@@ -361,7 +372,7 @@ impl Gitea {
         };
         let (leaves, secrets) = (self.command.is_some(), vec![made.token.clone()]);
         let programs = match (&self.command, self.dialect) {
-            (None, Dialect::Gitea) => vec!["gitea-runner".to_owned(), "act_runner".to_owned()],
+            (None, Dialect::Gitea) => Vec::from(PROGRAMS.map(str::to_owned)),
             (None, Dialect::Forgejo) => program_of(&own),
             (Some(command), _) => program_of(command),
         };

@@ -4,16 +4,17 @@
 //! server.
 
 mod proofs;
+mod standing;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use drover_actors::id::RunnerName;
 use drover_actors::os::Os;
-use drover_actors::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
+use drover_actors::ports::{Idle, JobSight, Known, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -25,9 +26,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use self::standing::Standing;
 use super::connector::{Connector, Done, Enlist, Kit, KitFile, program_of};
 use super::error::DemandError;
 use super::http::{Answer, Http};
+use super::last_jobs::LastJobs;
 use super::proof::Proof;
 use super::rows::{ABREAST, Found, Ids, Listing, Reading, Row, Seen};
 use super::windows;
@@ -41,8 +44,6 @@ const PAGES_MAX: usize = 20;
 const JOB_PAGES: usize = 5;
 /// The count of all rows of a list, as far as GitLab tells it.
 const TOTAL: HeaderName = HeaderName::from_static("x-total");
-/// Jobs of one runner looked at: it has one, unless somebody lets it go on.
-const JOBS_OF_RUNNER: usize = 20;
 /// The pause where a refusal names none, and the longest that is kept.
 const PAUSE: Duration = Duration::from_secs(10);
 const PAUSE_LONGEST: Duration = Duration::from_secs(600);
@@ -95,16 +96,8 @@ pub struct GitLab {
     /// Whether it was told that jobs of runners cannot be seen.
     hidden: AtomicBool,
     ids: Ids,
-}
-
-/// What one of drover's rows means.
-enum Standing {
-    /// It may have its job.
-    Row(RowSight),
-    /// It had its job.
-    Done,
-    /// It was removed since its list was read.
-    Gone,
+    /// The jobs that its runners were seen with.
+    last_jobs: LastJobs,
 }
 
 #[derive(Deserialize)]
@@ -130,6 +123,8 @@ struct Job {
     tag_list: Option<Vec<String>>,
     #[serde(default)]
     created_at: Option<String>,
+    #[serde(default)]
+    project: Option<Numbered>,
 }
 
 /// Something whose number alone matters.
@@ -143,13 +138,6 @@ struct Made {
     #[serde(default)]
     id: Option<u64>,
     token: SecretString,
-}
-
-impl Job {
-    /// Whether it is on its runner, by what it is not: newer servers know more ways of going on.
-    fn runs(&self) -> bool {
-        !matches!(self.status.as_str(), "success" | "failed" | "canceled" | "skipped")
-    }
 }
 
 impl Runner {
@@ -221,9 +209,9 @@ impl GitLab {
     pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
         let login = HeaderName::from_static("private-token");
         let http = http.with_login(login, settings.token.clone());
-        let (settings, ids) = (settings.clone(), Ids::default());
-        let hidden = AtomicBool::new(false);
-        Self { http, settings, command, quiet: Mutex::default(), hidden, ids }
+        let (settings, ids, last_jobs) = (settings.clone(), Ids::default(), LastJobs::default());
+        let (quiet, hidden) = (Mutex::default(), AtomicBool::new(false));
+        Self { http, settings, command, quiet, hidden, ids, last_jobs }
     }
 
     /// One call, unless it asked to be left alone.
@@ -337,49 +325,6 @@ impl GitLab {
         Ok(all.rows.into_iter().map(|project| project.id.to_string()).collect())
     }
 
-    /// What one of drover's rows means. A runner that had its job takes no other, but its row stays
-    /// until it is removed. One that nobody removed for so long that GitLab calls it offline is told
-    /// as a row again, since then it may be that nobody knows of it.
-    async fn row(&self, row: &Runner) -> Result<Standing, DemandError> {
-        let runner = RunnerName::new(row.name());
-        let sight = |online, jobs, job, idle| {
-            let (runner, node) = (runner.clone(), NodeSight::default());
-            Standing::Row(RowSight { runner, online, jobs, job, idle, node })
-        };
-        if !row.is_known() {
-            return Ok(sight(false, 0, None, Idle::Known));
-        }
-        let list = format!("order_by=id&sort=desc&per_page={JOBS_OF_RUNNER}");
-        let path = format!("runners/{}/jobs?{list}", row.id);
-        let answer = self.call(Method::GET, &path, None).await?;
-        // GitLab says so for two hours after the last call; deadlines see to a guest that went silent.
-        // Older servers tell of a paused one as that, and each that has its job is paused.
-        let online = matches!(row.status.as_str(), "online" | "paused");
-        if answer.status == 404 {
-            // Removed since the list was read, or the login may not see its jobs.
-            return match self.find(runner.clone()).await? {
-                Found::Gone => Ok(Standing::Gone),
-                Found::Rows(_) | Found::Unknown => {
-                    if !self.hidden.swap(true, Ordering::Relaxed) {
-                        tracing::warn!(
-                            call = answer.call,
-                            "the login may not see the jobs of its runners: drover asks their guests"
-                        );
-                    }
-                    Ok(sight(online, row.executes().into(), None, row.idle()))
-                }
-            };
-        }
-        let jobs: Vec<Job> = answer.ok()?.json()?;
-        let running: Vec<&Job> = jobs.iter().filter(|job| job.runs()).collect();
-        if online && running.is_empty() && !jobs.is_empty() && !row.executes() {
-            return Ok(Standing::Done);
-        }
-        let count = u32::try_from(running.len()).unwrap_or(u32::MAX).max(row.executes().into());
-        let job = running.first().map(|job| job.id.to_string());
-        Ok(sight(online, count, job, row.idle()))
-    }
-
     async fn waiting(&self, project: String) -> Result<Vec<Job>, DemandError> {
         let path = format!("projects/{project}/jobs?scope%5B%5D=pending");
         // One that was removed or archived meanwhile has none.
@@ -396,6 +341,7 @@ impl GitLab {
 
     async fn sight(&self, known: &Known) -> Result<SourceSight, DemandError> {
         let Seen { rows, gone, whole, numbers } = self.seen(known).await?;
+        self.last_jobs.keep(known);
         let rows = stream::iter(rows).map(|row| async move {
             let name = RunnerName::new(row.name());
             let standing = self.row(&row).await;
@@ -416,6 +362,7 @@ impl GitLab {
                 Err(_) => {}
             }
         }
+        sight.over = self.over(&sight.gone).await;
         let projects = stream::iter(self.projects().await?);
         let jobs = projects.map(|project| self.waiting(project)).buffered(ABREAST);
         let jobs: Vec<Vec<Job>> = jobs.try_collect().await?;

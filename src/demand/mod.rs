@@ -13,6 +13,7 @@ mod hooks;
 mod http;
 pub mod jenkins;
 mod keepsake;
+mod last_jobs;
 mod proof;
 mod rows;
 #[cfg(test)]

@@ -100,7 +100,7 @@ pub struct Seen<T> {
     pub gone: BTreeSet<RunnerName>,
     /// Whether all rows were read.
     pub whole: bool,
-    /// The numbers of the rows of those that were asked for.
+    /// The numbers of the rows of those that were asked for or seen.
     pub numbers: Known,
 }
 
@@ -220,9 +220,21 @@ impl Ids {
                 Found::Unknown => {}
             }
         }
-        let numbers = known.keys().map(|name| (name.clone(), self.of(name)));
-        let numbers = numbers.filter(|(_, rows)| !rows.is_empty()).collect();
+        let numbers = self.numbers_of(known, &rows);
         Ok(Seen { rows, gone, whole, numbers })
+    }
+
+    /// The numbers of the `known` runners, and of those whose rows were seen: one that is just made
+    /// may have a job before anybody asks for it.
+    fn numbers_of<T: Row>(&self, known: &Known, rows: &[T]) -> Known {
+        let own = rows.iter().map(Row::name).filter(|name| RunnerName::parse(name).is_some());
+        let names: BTreeSet<RunnerName> =
+            known.keys().cloned().chain(own.map(RunnerName::new)).collect();
+        let numbers = names.into_iter().map(|name| {
+            let rows = self.of(&name);
+            (name, rows)
+        });
+        numbers.filter(|(_, rows)| !rows.is_empty()).collect()
     }
 
     /// What was asked of one row. A fault of that row is told once and passed over; one of the whole

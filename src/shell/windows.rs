@@ -10,10 +10,12 @@ use drover_actors::ports::{Ask, ShellTarget};
 use tokio::time::Instant;
 
 use super::{CARDS, Ran, SshShell, admit_command, ended_early, exec, expel_command, key_line};
-use crate::ssh::{Keep, Limits, Session, UploadError};
+use crate::ssh::{ExecResult, Keep, Limits, Session, UploadError};
 
 /// What a guest's login shell may say to the probe.
 const PROBED_BYTES: usize = 4096;
+/// How long the probe may take, as the Jenkins plugin has it: the command itself needs time, too.
+const PROBE_LIMIT: Duration = Duration::from_secs(30);
 
 impl SshShell {
     /// The same target with its login shell found out, where that is to be.
@@ -33,11 +35,29 @@ impl SshShell {
 /// Asks a guest for its login shell; where the question does not end in time it is `cmd.exe`, as for
 /// the Jenkins plugin.
 async fn login_shell(session: &Session, limit: Duration) -> Result<LoginShell, Fault> {
-    let limits = Limits { time: limit, output_bytes_max: PROBED_BYTES, keep: Keep::First };
-    match session.exec(scripts::PROBE, None, limits, None).await {
+    match session.exec(scripts::PROBE, None, probing(limit), None).await {
         Ok(ran) => Ok(scripts::probed(&String::from_utf8_lossy(&ran.stdout))),
         Err(error) => ended_early(error).map(|_| LoginShell::Cmd),
     }
+}
+
+/// What the probe may take of a time.
+fn probing(limit: Duration) -> Limits {
+    Limits { time: limit.min(PROBE_LIMIT), output_bytes_max: PROBED_BYTES, keep: Keep::First }
+}
+
+/// What a command came to, with the status that a script of drover's said: PowerShell as a login shell
+/// makes 1 of every status but 0.
+pub(super) fn told(command: &str, mut ran: ExecResult) -> ExecResult {
+    if ran.exit.is_none_or(|exit| exit == 0) || scripts::encoded(command).is_none() {
+        return ran;
+    }
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    if let Some((status, before)) = scripts::status(&said) {
+        ran.exit = Some(status);
+        ran.stdout = before.as_bytes().to_vec();
+    }
+    ran
 }
 
 /// Runs a command, which is drover's own or for `cmd.exe` where the guest is of Windows.
@@ -176,6 +196,36 @@ mod tests {
         let fault = admit(WINDOWS, "l1", &key).err().map(|fault| fault.text).unwrap_or_default();
         assert!(fault.contains("too long for a guest of Windows"), "{fault}");
         assert!(admit(Os::Linux, "l1", &key).is_ok());
+    }
+
+    // Invariant: how a script of drover's ended is known whatever the login shell makes of its status.
+
+    #[test]
+    fn a_scripts_own_status_counts_and_no_other_commands() {
+        let ran = |exit, stdout: &str| ExecResult {
+            exit,
+            stdout: stdout.as_bytes().to_vec(),
+            ..ExecResult::default()
+        };
+        let own = |exit, stdout: &str| {
+            let told = told(&scripts::mend(), ran(exit, stdout));
+            (told.exit, String::from_utf8_lossy(&told.stdout).into_owned())
+        };
+        let said = "a\r\ndrover-status 33\r\n";
+        for exit in [1, 33] {
+            assert_eq!(own(Some(exit), said), (Some(33), "a\r".to_owned()));
+        }
+        for exit in [Some(0), None] {
+            assert_eq!(own(exit, said), (exit, said.to_owned()), "it did not fail by itself");
+        }
+        assert_eq!(own(Some(1), "a"), (Some(1), "a".to_owned()));
+        assert_eq!(told("ver", ran(Some(1), said)).exit, Some(1), "it is somebody else's");
+    }
+
+    #[test]
+    fn a_probe_that_does_not_end_leaves_time_for_the_command() {
+        assert_eq!(probing(Duration::from_secs(600)).time, Duration::from_secs(30));
+        assert_eq!(probing(Duration::from_secs(5)).time, Duration::from_secs(5));
     }
 
     // Invariant: only network cards are taken for some, and none are not taken for another machine's.

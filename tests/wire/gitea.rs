@@ -358,6 +358,34 @@ fn a_job_that_somebody_cancels_on_its_page_ends_its_machine_in_half_a_minute_and
     assert_eq!((&status["lostJobs"], &status["sources"][0]["running"]), (&json!([]), &json!(0)));
 }
 
+#[test]
+fn a_job_that_is_cancelled_while_the_service_is_down_ends_its_machine_with_a_token_for_admins() {
+    let mut gitea = Gitea::start();
+    let (_dir, sim, site) = world();
+    let admin = gitea.token.clone();
+    gitea.narrow("write:admin");
+    let keys = format!("pollSeconds: 1, runnerCommand: \"{RUNNER}\"");
+    demand(&site, &site.yaml(&sim, ""), &gitea, &keys);
+    gitea.token = admin;
+    let mut service = Service::start(&site);
+    service.drain();
+    let mut events = Events::follow(&site);
+    gitea.repository("app", &job("sleep 3600"));
+    events.until("source", |fact| fact["source"]["running"] == 1);
+    // It ends in good order: what it knows of the runner's row is written down.
+    service.child.signal("TERM");
+    assert_eq!(service.child.wait(), Some(0));
+    gitea.cancel();
+    let again = Service::start(&site);
+    again.drain();
+    // The machine may be gone before anybody follows.
+    let mut events = Events::follow_with(&site, &["--after", "0"]);
+    gitea.repository("next", &job("echo next"));
+    assert_eq!(events.finished(2).len(), 2, "the next job had a machine of its own");
+    site.until_empty();
+    assert_eq!(site.json(&["status"])["lostJobs"], json!([]));
+}
+
 // Invariant: runners live on over a restart of the service, and guests that lie do not.
 
 #[test]

@@ -38,6 +38,8 @@ pub struct GitLab {
     refuses: (u32, u64),
     /// Whether two hours have passed since any runner called.
     late: bool,
+    /// Jobs that are over because somebody cancelled them.
+    cancelled: BTreeSet<u64>,
 }
 
 const GROUP: (u64, &str) = (3, "build/tools");
@@ -49,7 +51,9 @@ impl Default for GitLab {
         let scopes = vec!["read_api", "create_runner", "manage_runner"];
         let mut core = Core::default();
         core.row("somebody else's", Vec::new());
-        Self { core, projects, page: 2, access: 50, scopes, refuses: (0, 0), late: false }
+        let (page, access, refuses, late) = (2, 50, (0, 0), false);
+        let cancelled = BTreeSet::new();
+        Self { core, projects, page, access, scopes, refuses, late, cancelled }
     }
 }
 
@@ -68,7 +72,7 @@ fn shown(job: &Job) -> Value {
     json!({
         "id": job.id, "name": job.name, "status": status(job), "stage": "test", "ref": "main",
         "tag_list": job.labels, "created_at": "2026-01-02T03:04:05.678Z", "queued_duration": 1.5,
-        "pipeline": { "id": 1 }, "runner": null, "user": { "id": 1 },
+        "pipeline": { "id": 1 }, "runner": null, "user": { "id": 1 }, "project": { "id": 11 },
     })
 }
 
@@ -209,6 +213,18 @@ impl GitLab {
         self.list(request, rows)
     }
 
+    /// One job, which stays when its runner's row goes.
+    fn job(&self, id: &str) -> Reply {
+        let Some(job) = self.core.jobs.iter().find(|job| job.id.to_string() == id) else {
+            return Reply::json(404, &json!({ "message": "404 Not found" }));
+        };
+        let mut told = shown(job);
+        if self.cancelled.contains(&job.id) {
+            told["status"] = "canceled".into();
+        }
+        Reply::json(200, &told)
+    }
+
     fn of_user(&mut self, request: &Request) -> Reply {
         if self.refuses.0 > 0 {
             self.refuses.0 -= 1;
@@ -232,6 +248,7 @@ impl GitLab {
                 self.listed(request, GROUP.1)
             }
             ("GET", ["projects", project, "jobs"]) => self.jobs_of_project(request, project),
+            ("GET", ["projects", "11", "jobs", id]) => self.job(id),
             ("GET", ["projects", _, "runners"]) => self.runners(request, "project_type"),
             ("GET", ["groups", _, "runners"]) => self.runners(request, "group_type"),
             ("GET", ["runners", "all"]) => self.runners(request, "instance_type"),
@@ -399,6 +416,26 @@ fn a_job_of_gitlab_whose_machine_is_switched_off_is_lost_once() {
     scene.events.until("source", |fact| fact["source"]["runners"] == 0);
     crate::ci::nothing_left(&scene.server, &scene.sim, &scene.site);
     assert_eq!(scene.site.json(&["status"])["sources"][0]["waiting"], 0);
+}
+
+// Invariant: a job that is over, as GitLab says of that very job, ends the machine of a runner whose
+// row is gone, whatever the runner does.
+
+#[test]
+fn a_cancelled_job_of_gitlab_whose_row_is_gone_ends_its_machine_though_its_runner_goes_on() {
+    let mut scene = Scene::start(&kind(), "", |_| ());
+    let id = scene.push("it", &["linux"], None, "sleep 3600");
+    scene.events.until("source", |fact| fact["source"]["running"] == 1);
+    {
+        let mut fake = scene.server.fake();
+        fake.core.finish(id, false);
+        fake.cancelled.insert(id);
+        fake.core.rows.retain(|row| !row.name.starts_with("drover-"));
+    }
+    let gone = scene.gone(1);
+    assert_eq!(gone[0]["reason"], "used-up", "{gone:?}");
+    assert_eq!(scene.site.json(&["status"])["lostJobs"], json!([]));
+    crate::ci::nothing_left(&scene.server, &scene.sim, &scene.site);
 }
 
 /// A connector without a service around it.

@@ -4,8 +4,9 @@
 //! The login shell of such a guest is `cmd.exe`, Windows PowerShell or PowerShell 7. drover's own scripts
 //! run in Windows PowerShell, which every Windows has, as an encoded command: one line without a
 //! character that one of these shells reads otherwise. Nothing goes to their standard input, which
-//! PowerShell as a login shell reads before the program that it starts. People's commands are for
-//! `cmd.exe`, whatever the login shell is.
+//! PowerShell as a login shell reads before the program that it starts. PowerShell as a login shell
+//! makes 1 of every exit status but 0 (`ConsoleHost.cs`: `$?` alone counts), so that a script says its
+//! status on standard output, too. People's commands are for `cmd.exe`, whatever the login shell is.
 //!
 //! Written from the documentation of Windows and OpenSSH; not tried with a real Windows.
 
@@ -34,12 +35,14 @@ pub const LONGEST: usize = 8100;
 /// Tells login shells apart as the Jenkins plugin does: `cmd.exe` and PowerShell 7 run both, Windows
 /// PowerShell repeats the line on standard error alone.
 pub const PROBE: &str = "echo probe && echo PROXMOX_SHELL_PROBE_OK_9F3A2C";
-/// What the probe shows on standard output where its second part runs.
+/// What the probe shows on a line of standard output where its second part runs.
 const PROBED: &str = "PROXMOX_SHELL_PROBE_OK_9F3A2C";
 /// What every login shell ends with 0 at.
 pub const NOTHING: &str = "exit 0";
 /// What Windows PowerShell takes a command for `cmd.exe` between.
 pub const POWERSHELL: (&str, &str) = ("cmd /c '", "'");
+/// What a script says its exit status behind, where that is not 0, on its last line.
+const STATUS: &str = "drover-status ";
 /// Characters that end a text between single quotes in PowerShell, and stand for themselves twice.
 const QUOTES: [char; 5] = ['\'', '\u{2018}', '\u{2019}', '\u{201a}', '\u{201b}'];
 
@@ -146,7 +149,17 @@ pub fn watch() -> String {
 
 /// What the probe's standard output tells of the login shell.
 pub fn probed(stdout: &str) -> LoginShell {
-    if stdout.contains(PROBED) { LoginShell::Cmd } else { LoginShell::Powershell }
+    let runs = stdout.lines().any(|line| line.trim() == PROBED);
+    if runs { LoginShell::Cmd } else { LoginShell::Powershell }
+}
+
+/// The status that one of drover's own scripts said before it failed, and what stands before that on
+/// its standard output; none where it said none.
+pub fn status(stdout: &str) -> Option<(u32, &str)> {
+    let said = stdout.trim_end();
+    let (before, last) = said.rsplit_once('\n').unwrap_or(("", said));
+    let status: u32 = last.strip_prefix(STATUS)?.parse().ok()?;
+    (status != 0).then_some((status, before))
 }
 
 /// A command of people's, which is for `cmd.exe`, as this login shell takes it; drover's own are taken
@@ -156,7 +169,9 @@ pub fn line(command: &str, shell: LoginShell) -> String {
     match shell {
         LoginShell::Powershell if encoded(command).is_none() => {
             let (before, behind) = POWERSHELL;
-            format!("{before}{}{behind}", doubled(command))
+            // For the blank PowerShell puts quotes around it all, and `cmd.exe` takes them off again.
+            // Without them `cmd.exe` would take the first and the last of the command's own.
+            format!("{before} {}{behind}", doubled(command))
         }
         LoginShell::Auto | LoginShell::Cmd | LoginShell::Powershell => command.to_owned(),
     }
@@ -296,6 +311,41 @@ mod tests {
         }
     }
 
+    // Invariant: how a script ended is known whatever the login shell makes of its exit status.
+
+    #[test]
+    fn a_script_says_its_status_on_the_last_line_wherever_it_leaves_with_one() {
+        assert_eq!(status("drover-status 33\r\n"), Some((33, "")));
+        assert_eq!(status("a\r\nb\r\ndrover-status 75\r\n"), Some((75, "a\r\nb\r")));
+        for none in ["", "drover-status 33\nmore", "drover-status x", "drover-status 0", "33"] {
+            assert_eq!(status(none), None, "{none}");
+        }
+        for script in Script::ALL {
+            let code = script.code(&[]);
+            let leaves =
+                code.lines().filter(|line| line.contains("exit ") && !line.contains("exit 0"));
+            assert_eq!(leaves.collect::<Vec<_>>(), ["exit $status"], "{script:?}");
+            assert!(code.contains("\nSay \"drover-status $status\"\nexit $status\n"), "{script:?}");
+        }
+    }
+
+    #[test]
+    fn whatever_fails_in_a_script_about_keys_is_tried_again_unless_it_says_otherwise() {
+        for script in [Script::Admit, Script::Expel, Script::Mend] {
+            let code = script.code(&[]);
+            assert!(code.contains("\ntrap { Fail $_ $unforeseen }\n"), "{script:?}");
+            assert!(code.contains("\n$unforeseen = 75\n"), "{script:?}");
+        }
+        assert_eq!(super::super::guest::AGAIN, 75);
+    }
+
+    #[test]
+    fn a_folder_with_files_of_git_in_it_is_removed() {
+        let end = Script::RunnerEnd.code(&["r"]);
+        assert!(end.contains("rd /s /q \"\"\\\\?\\$folder\"\""), "{end}");
+        assert!(!end.contains("Directory]::Delete"), "it takes no file that is read-only: {end}");
+    }
+
     // Invariant: people's commands reach `cmd.exe` as they are written.
 
     #[test]
@@ -303,9 +353,15 @@ mod tests {
         let said = "cd \"C:\\it's\" && java -version\n";
         let plain = "cd \"C:\\it's\" && java -version";
         assert_eq!(line(said, LoginShell::Cmd), plain);
-        let wrapped = "cmd /c 'cd \"C:\\it''s\" && java -version'";
+        let wrapped = "cmd /c ' cd \"C:\\it''s\" && java -version'";
         assert_eq!(line(said, LoginShell::Powershell), wrapped);
-        assert_eq!(line("echo \u{2019}", LoginShell::Powershell), "cmd /c 'echo \u{2019}\u{2019}'");
+        assert_eq!(
+            line("echo \u{2019}", LoginShell::Powershell),
+            "cmd /c ' echo \u{2019}\u{2019}'"
+        );
+        // PowerShell puts quotes around what has a blank outside of quotes, and around nothing else.
+        let quoted = line("\"C:\\a b\\x.cmd\"<nul", LoginShell::Powershell);
+        assert_eq!(quoted, "cmd /c ' \"C:\\a b\\x.cmd\"<nul'");
         let own = mend();
         assert_eq!(line(&own, LoginShell::Powershell), own, "every shell takes it");
     }
@@ -316,6 +372,13 @@ mod tests {
         assert_eq!(probed("probe \r\nPROXMOX_SHELL_PROBE_OK_9F3A2C\r\n"), LoginShell::Cmd);
         assert_eq!(probed(""), LoginShell::Powershell);
         assert_eq!(probed("probe\n"), LoginShell::Powershell);
+        let repeated =
+            "At line:1 char:12\r\n+ echo probe && echo PROXMOX_SHELL_PROBE_OK_9F3A2C\r\n+ ~~\r\n";
+        assert_eq!(
+            probed(repeated),
+            LoginShell::Powershell,
+            "it repeats the line, and runs nothing"
+        );
     }
 
     #[test]

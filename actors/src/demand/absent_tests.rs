@@ -220,6 +220,22 @@ fn a_runner_without_a_row_has_no_room_for_a_job_that_waits() {
 }
 
 #[test]
+fn a_runner_of_an_earlier_start_that_no_look_shows_is_not_counted_on_for_a_job_that_waits() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    let lists = |play: &mut Play, rows: &[(u32, bool, u32)]| {
+        let sight = SourceSight { whole: false, ..sight(rows, &[&["linux"]]) };
+        told(&play.look(Ok(sight))).pop()
+    };
+    assert_eq!(lists(&mut play, &[]).as_deref(), Some("wants [1] on [l1 0]"), "it was just made");
+    play.runners.get_mut(&name(1)).expect("a runner").kept.restored = true;
+    assert_eq!(lists(&mut play, &[]).as_deref(), Some("wants [1] on [l1 full]"));
+    assert_eq!(an_hour(&mut play, |play| play.lists(&[])), Vec::<String>::new(), "nothing ends");
+    assert_eq!(lists(&mut play, &[(1, true, 0)]).as_deref(), Some("wants [1] on [l1 0]"));
+    assert_eq!(lists(&mut play, &[]).as_deref(), Some("wants [1] on [l1 0]"), "pages shift");
+}
+
+#[test]
 fn a_runner_that_has_not_made_its_row_yet_has_room() {
     let mut play = Play::new(SourceSpec { registers: true, ..spec() });
     play.hire(1);

@@ -481,6 +481,7 @@ impl SourceMind {
         let is_meant =
             |job: &JobSight| allowed.as_ref().is_none_or(|allowed| is_of(&job.want, allowed));
         (self.jobs, self.ignored) = jobs.into_iter().partition(is_meant);
+        self.outdated.look(&self.jobs, now.mono);
         // What waits will have a runner soon.
         let quiet = runners.is_empty() && self.jobs.is_empty();
         self.next = now.mono + if quiet { self.spec.poll } else { self.spec.brisk };
@@ -548,7 +549,11 @@ impl SourceMind {
             // One that is settled takes no further job, and one whose row is gone for certain none that
             // it had not; nobody knows whether it had one before this start of the service.
             let jobs = self.seen.get(name).map_or(0, |seen| {
-                let has_row = seen.gone.is_none() || self.spec.registers && !seen.listed;
+                // One of an earlier start had a row, and where nothing is heard of it no room is
+                // counted on.
+                let is_lost = runner.kept.restored && seen.missing && !seen.listed;
+                let has_row = seen.gone.is_none() && !is_lost;
+                let has_row = has_row || self.spec.registers && !seen.listed;
                 let full = seen.settled || seen.quiet || seen.shut;
                 let full = full || !has_row && seen.jobs < runner.most;
                 if full { u32::MAX } else { seen.jobs }

@@ -68,8 +68,8 @@ impl Play {
             rows: BTreeSet::new(),
         };
         let now = at(self.now).mono;
-        let (ended, refused, too_old) = (None, None, None);
-        let kept = Kept { entry, since: now, hired: Some(now), ended, refused, too_old };
+        let (hired, ended, refused, too_old) = (Some(now), None, None, None);
+        let kept = Kept { entry, since: now, restored: false, hired, ended, refused, too_old };
         let template = Some(template());
         self.runners.insert(name(n), Runner { kept, lives: true, template, most: 1, idle: None });
     }

@@ -161,6 +161,25 @@ fn a_runner_whose_row_went_after_a_job_that_no_look_saw_ends_what_was_too_old() 
     }
 }
 
+#[test]
+fn what_runners_were_too_old_for_is_told_until_no_job_has_wanted_it_for_a_quarter_of_an_hour() {
+    let mut play = Play::new(spec());
+    play.hire(1);
+    play.sees(&[(1, true, 0)], &[&["linux"]]);
+    play.says_too_old(1);
+    play.sees(&[(1, false, 0)], &[&["linux"]]);
+    play.runners.clear();
+    play.sees(&[], &[]);
+    play.sees(&[], &[&["linux"]]);
+    play.sees(&[], &[]);
+    let from = play.now;
+    while play.mind.unserved() > 0 {
+        assert!(play.now - from < 5000, "it is told for ever");
+        play.sees(&[], &[]);
+    }
+    assert_eq!(play.now - from, 900);
+}
+
 // Invariant: runners that connect and end without a job are tried ever less often, whatever they say.
 
 #[test]

@@ -18,6 +18,8 @@ pub struct Kept {
     pub entry: RunnerEntry,
     /// When it was intended, or taken over.
     pub since: Moment,
+    /// Whether an earlier start of the service made it.
+    pub restored: bool,
     /// When it was started in its guest, in this start of the service.
     pub hired: Option<Moment>,
     /// What its guest said of its end.
@@ -66,14 +68,15 @@ impl Runners {
         for (source, runners) in known {
             for (name, entry) in runners {
                 self.intend(source, name, entry.clone(), now);
+                self.change(source, name, |kept| kept.restored = true);
             }
         }
     }
 
     /// One will be made.
     pub fn intend(&self, source: &SourceId, runner: &RunnerName, entry: RunnerEntry, now: Moment) {
-        let kept =
-            Kept { entry, since: now, hired: None, ended: None, refused: None, too_old: None };
+        let (hired, ended, refused, too_old) = (None, None, None, None);
+        let kept = Kept { entry, since: now, restored: false, hired, ended, refused, too_old };
         self.0.borrow_mut().entry(source.clone()).or_default().insert(runner.clone(), kept);
     }
 

@@ -290,6 +290,40 @@ fn repositories_that_a_scale_set_does_not_use_are_warned_about() {
     insta::assert_snapshot!(checked.rendered_warnings());
 }
 
+// Invariant: runners that are in one guest at once never start from one directory.
+
+#[test]
+fn a_source_that_would_start_several_runners_of_a_guest_from_one_directory_is_refused() {
+    let scene = Scene::new();
+    let text = |agent: &str, source: &str| {
+        let token = "credentials:\n  git: {kind: apiToken, secretFile: git}\n";
+        let yaml = with_agent(agent).replace("credentials:\n", token);
+        let keys = "kind: github, credentialsId: git, scope: org/o";
+        format!("{yaml}demand:\n  hub: {{{keys}, {source}}}\n")
+    };
+    let (two, token) = ("labelString: linux\nnumExecutors: 2", "registration: token");
+    let windows = format!("{two}\nosType: WINDOWS\nremoteFs: 'C:\\ci'");
+    for (agent, source) in [(two, token), (&*windows, "registration: jit")] {
+        let Err(LoadError::Faults { faults, .. }) = scene.check(&text(agent, source)) else {
+            panic!("it has no fault")
+        };
+        let told: Vec<(&str, &str)> =
+            faults.iter().map(|fault| (fault.path.as_str(), fault.message.as_str())).collect();
+        let message = "source `hub` would start several runners of a guest from one directory, where \
+                       each overwrites the login of the others";
+        assert_eq!(told, [("agentConfigurations.a.numExecutors", message)]);
+    }
+    for (agent, source) in [
+        (two, "registration: jit"),
+        (two, "registration: token, runnerCommand: 'run \"$@\"'"),
+        (two, "registration: token, labels: [gpu]"),
+        ("labelString: linux\nnumExecutors: 2\nsingleUse: true", token),
+        ("labelString: linux", token),
+    ] {
+        scene.good(&text(agent, source));
+    }
+}
+
 // Invariant: a dispatcher of runners that is set by its environment alone is drover with one file.
 
 const DISPATCHER: [(&str, &str); 15] = [

@@ -209,14 +209,14 @@ fn a_stop_that_may_take_longer_than_the_unit_lets_it_is_warned_about() {
         let text = format!("{}service: {{stopTimeoutSec: {seconds}}}\n", with_cloud("{}"));
         scene.good(&text).warnings
     };
-    assert!(warnings(105).is_empty());
-    let warnings = warnings(106);
+    assert!(warnings(95).is_empty());
+    let warnings = warnings(96);
     let [warning] = &warnings[..] else { panic!("{warnings:?}") };
     assert_eq!(warning.path, "service.stopTimeoutSec");
     let message = "systemd kills drover 120 s after a stop begins (TimeoutStopSec of the shipped \
-                   unit), which may be before drover has waited 106 s and closed its journal";
+                   unit), which may be before drover has waited 96 s and closed its journal";
     assert_eq!(warning.message, message);
-    let help = "use at most 105, or set `TimeoutStopSec=121` or more by `systemctl edit drover`";
+    let help = "use at most 95, or set `TimeoutStopSec=121` or more by `systemctl edit drover`";
     assert_eq!(warning.help.as_deref(), Some(help));
     let unit = fs::read_to_string(super::files::shipped("drover.service")).unwrap();
     assert!(unit.lines().any(|line| line == "TimeoutStopSec=120"), "{unit}");

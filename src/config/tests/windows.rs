@@ -150,8 +150,10 @@ fn a_file_goes_to_a_drive_or_the_home_and_has_no_permissions() {
     let scene = Scene::new();
     scene.put("ci.conf", 0o644, "retries = 3\n");
     let upload = |to: &str| windows(&format!("prepare: [{{upload: {{from: ci.conf, {to}}}}}]"));
-    let text = scene.faults(&upload("to: /etc/ci.conf"));
-    assert!(text.contains("`/etc/ci.conf` is no path of a file of Windows"), "{text}");
+    for path in ["/etc/ci.conf", "C:ci.conf", "C:\\ci\\a?.conf", "ci.conf:x"] {
+        let text = scene.faults(&upload(&format!("to: '{path}'")));
+        assert!(text.contains(&format!("`{path}` is no path of a file of Windows")), "{text}");
+    }
     let warned = scene.good(&upload("to: ci.conf, mode: '0600'")).rendered_warnings();
     assert!(warned.contains("files of Windows have no such permissions"), "{warned}");
 }

@@ -103,8 +103,10 @@ fn a_runner_of_windows_is_told_the_same_by_the_same_files() {
     let kit = kit_on(Os::Windows(LoginShell::Auto), Dialect::Gitea, REGISTERED);
     let names: Vec<&str> = kit.files.iter().map(|file| file.name).collect();
     assert_eq!(names, [".runner", "config.yaml"]);
-    assert_eq!(kit.command, "gitea-runner daemon --config config.yaml");
-    assert_eq!((kit.programs, kit.leaves), (vec!["gitea-runner".to_owned()], false));
+    let lines: Vec<&str> = kit.command.lines().collect();
+    assert_eq!(lines, RUN_WINDOWS);
+    assert!(lines[0].starts_with("where /q gitea-runner && "), "{lines:?}");
+    assert_eq!((&kit.programs[..], kit.leaves), (&PROGRAMS.map(str::to_owned)[..], false));
 }
 
 #[test]

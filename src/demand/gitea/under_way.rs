@@ -5,8 +5,7 @@
 //! `models/actions/task.go`, `services/convert/convert.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use drover_actors::id::RunnerName;
 use drover_actors::ports::{Idle, Known, RowSight, SourceSight};
@@ -14,81 +13,6 @@ use drover_actors::ports::{Idle, Known, RowSight, SourceSight};
 use super::{Gitea, Job, Runner, sight};
 use crate::demand::error::DemandError;
 use crate::demand::rows::Seen;
-
-/// Runners in one look at most whose job is asked for.
-const ASKED: usize = 10;
-/// After so long a job that is not known to be over is asked for again, then after twice that, and so
-/// on.
-const PAUSE: Duration = Duration::from_secs(10);
-const PAUSE_LONGEST: Duration = Duration::from_secs(300);
-
-/// The job of one runner.
-#[derive(Debug, Default)]
-struct Task {
-    /// Where it is asked for; none where it was not seen in this start of the service.
-    path: Option<String>,
-    /// How it ended, once that is known.
-    over: Option<&'static str>,
-    /// How often it was asked for, and when it is next.
-    times: u32,
-    next: Option<Instant>,
-}
-
-/// The jobs that runners were seen with.
-#[derive(Debug, Default)]
-pub(super) struct Tasks(Mutex<BTreeMap<RunnerName, Task>>);
-
-impl Tasks {
-    fn book(&self) -> MutexGuard<'_, BTreeMap<RunnerName, Task>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Nobody asks for others any more.
-    fn keep(&self, known: &Known) {
-        self.book().retain(|name, _| known.contains_key(name));
-    }
-
-    /// A job is under way on a runner; `url` as its server calls it.
-    fn learn(&self, name: &str, url: Option<&str>) {
-        if RunnerName::parse(name).is_some() {
-            let task = Task { path: url.and_then(path_of), ..Task::default() };
-            self.book().insert(RunnerName::new(name), task);
-        }
-    }
-
-    /// Those of the `gone` whose job is asked for now. One that went just now is asked for by the next
-    /// look: its guest may say meanwhile that it ended.
-    fn due(&self, gone: &BTreeSet<RunnerName>, now: Instant) -> Vec<(RunnerName, Option<String>)> {
-        let (mut book, mut due) = (self.book(), Vec::new());
-        for name in gone {
-            let task = book.entry(name.clone()).or_default();
-            let Some(next) = task.next else {
-                task.next = Some(now);
-                continue;
-            };
-            if task.over.is_some() || next > now || due.len() >= ASKED {
-                continue;
-            }
-            let pause = PAUSE.saturating_mul(1 << task.times.min(6)).min(PAUSE_LONGEST);
-            task.times += 1;
-            task.next = Some(now + pause);
-            due.push((name.clone(), task.path.clone()));
-        }
-        due
-    }
-
-    /// How the job of a runner ended.
-    fn end(&self, name: &RunnerName, how: &'static str) {
-        self.book().entry(name.clone()).or_default().over = Some(how);
-    }
-
-    /// Those of the `gone` whose job is over.
-    fn over(&self, gone: &BTreeSet<RunnerName>) -> BTreeMap<RunnerName, &'static str> {
-        let book = self.book();
-        let over = |name: &RunnerName| Some((name.clone(), book.get(name)?.over?));
-        gone.iter().filter_map(over).collect()
-    }
-}
 
 /// Where a job is asked for that its server calls so: the address of that may be another than drover's.
 fn path_of(url: &str) -> Option<String> {
@@ -114,7 +38,7 @@ impl Gitea {
     /// How the jobs ended of those of the `gone` whose job is over.
     async fn over(&self, gone: &BTreeSet<RunnerName>) -> BTreeMap<RunnerName, &'static str> {
         let mut cancelled: Option<Vec<Job>> = None;
-        for (name, path) in self.tasks.due(gone, Instant::now()) {
+        for (name, path) in self.last_jobs.due(gone, Instant::now()) {
             let rows = self.ids.of(&name);
             // A token for the whole server alone may not read it.
             let job = match path {
@@ -136,16 +60,16 @@ impl Gitea {
             };
             if let Some(how) = how {
                 tracing::info!(runner = %name, how, "row of a runner is gone, and its job is over");
-                self.tasks.end(&name, how);
+                self.last_jobs.end(&name, how);
             }
         }
-        self.tasks.over(gone)
+        self.last_jobs.over(gone)
     }
 
     /// Runners, what is under way on them, and what waits.
     pub(super) async fn look_at_gitea(&self, known: &Known) -> Result<SourceSight, DemandError> {
         let Seen { rows: runners, mut gone, whole, numbers } = self.seen(known).await?;
-        self.tasks.keep(known);
+        self.last_jobs.keep(known);
         // The row's own `busy` lags behind: the job says which runner has it.
         let mut running: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         let under_way = self.jobs("in_progress").await?;
@@ -154,7 +78,7 @@ impl Gitea {
             let owner = job.runner_id.and_then(|id| self.ids.owner(id));
             let name = owner.map(|owner| owner.to_string()).or(job.runner_name);
             let name = name.unwrap_or_default();
-            self.tasks.learn(&name, job.url.as_deref());
+            self.last_jobs.learn(&name, job.url.as_deref().and_then(path_of));
             running.entry(name).or_default().push(job.id);
         }
         let rows = runners.iter().filter_map(|row| {
@@ -220,19 +144,5 @@ mod tests {
         for url in ["", "http://git/api/v1/repos/x/y/actions/jobs/../8", "http://git/jobs/8"] {
             assert_eq!(path_of(url), None, "{url}");
         }
-    }
-
-    #[test]
-    fn a_job_is_first_asked_for_by_the_second_look_and_then_ever_less_often() {
-        let (tasks, began) = (Tasks::default(), Instant::now());
-        let name = RunnerName::new("drover-7k2m9qxw-4f8z1c3px9t2vkab-1");
-        let gone: BTreeSet<RunnerName> = [name.clone()].into();
-        let asked = |at: &u64| !tasks.due(&gone, began + Duration::from_secs(*at)).is_empty();
-        let asked: Vec<u64> = (0..100).filter(asked).collect();
-        assert_eq!(asked, [1, 11, 31, 71]);
-        assert!(tasks.over(&gone).is_empty());
-        tasks.end(&name, "cancelled");
-        assert_eq!(tasks.over(&gone), [(name, "cancelled")].into());
-        assert!(tasks.due(&gone, began + Duration::from_secs(1000)).is_empty(), "once is enough");
     }
 }

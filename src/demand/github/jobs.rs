@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use drover_actors::id::RunnerName;
 use drover_actors::ports::JobSight;
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
@@ -55,6 +56,8 @@ pub struct Job {
     created_at: Option<String>,
     #[serde(default)]
     runner_name: Option<String>,
+    #[serde(default)]
+    conclusion: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -182,12 +185,20 @@ pub struct Reader {
     known: Mutex<Known>,
 }
 
+/// A job that runs.
+pub struct Running {
+    /// Its number.
+    pub id: u64,
+    /// Where it is asked for by itself.
+    pub path: String,
+}
+
 /// What a look found.
 pub struct Found {
     /// Jobs that wait, before any is left alone.
     pub waiting: Vec<Job>,
     /// The job that runs on each runner, of repositories read just now.
-    pub running: BTreeMap<String, u64>,
+    pub running: BTreeMap<String, Running>,
 }
 
 impl Reader {
@@ -316,9 +327,11 @@ impl Known {
         let all = self.repositories.values().flat_map(|seen| &seen.jobs);
         let waiting = all.filter(|job| job.status == "queued").cloned().collect();
         let read = self.repositories.iter().filter(|(name, _)| fresh.contains(*name));
-        let running = read.flat_map(|(_, seen)| &seen.jobs).filter_map(|job| {
+        let jobs = read.flat_map(|(name, seen)| seen.jobs.iter().map(move |job| (name, job)));
+        let running = jobs.filter_map(|(name, job)| {
             let runner = job.runner_name.clone().filter(|_| job.status == "in_progress")?;
-            Some((runner, job.id))
+            let path = format!("{}/actions/jobs/{}", repository(name), job.id);
+            Some((runner, Running { id: job.id, path }))
         });
         Found { waiting, running: running.collect() }
     }
@@ -377,6 +390,14 @@ pub fn want(labels: &[String], allowed: Option<&BTreeSet<String>>) -> Option<BTr
 }
 
 impl Job {
+    /// How it ended, in one word, where it was on this runner; none where it may be under way.
+    pub fn ended(&self, runner: &RunnerName) -> Option<&'static str> {
+        let other = self.runner_name.as_ref().filter(|name| *name != runner.as_str());
+        let is_over = self.status == "completed" && other.is_none();
+        let is_cancelled = self.conclusion.as_deref() == Some("cancelled");
+        is_over.then_some(if is_cancelled { "cancelled" } else { "done" })
+    }
+
     /// The job as it is told; none where it is not meant for runners of one's own.
     pub fn sight(self, allowed: Option<&BTreeSet<String>>) -> Option<JobSight> {
         let want = want(&self.labels, allowed)?;
@@ -402,6 +423,7 @@ mod tests {
             labels: Vec::new(),
             created_at: None,
             runner_name: None,
+            conclusion: None,
         }
     }
 
@@ -428,6 +450,24 @@ mod tests {
         assert_eq!(wanted(&[], Some(&["linux"])), None);
         let other = wanted(&["self-hosted", "gpu"], Some(&["linux"]));
         assert_eq!(other, Some(set(&["gpu"])), "told, to be counted as left alone");
+    }
+
+    // Invariant: that a job is over is read from what GitHub says of that very job.
+
+    #[test]
+    fn a_job_is_over_when_github_says_so_of_the_runner_that_had_it() {
+        let name = RunnerName::new("drover-7k2m9qxw-4f8z1c3px9t2vkab-1");
+        let said = |status: &str, conclusion: Option<&str>, runner: Option<&str>| {
+            let (conclusion, runner_name) =
+                (conclusion.map(str::to_owned), runner.map(str::to_owned));
+            Job { conclusion, runner_name, ..job(status) }.ended(&name)
+        };
+        let own = Some(name.as_str());
+        assert_eq!(said("completed", Some("cancelled"), own), Some("cancelled"));
+        assert_eq!(said("completed", Some("failure"), None), Some("done"));
+        assert_eq!(said("in_progress", None, own), None);
+        assert_eq!(said("queued", None, None), None);
+        assert_eq!(said("completed", Some("cancelled"), Some("theirs")), None);
     }
 
     // Invariant: what a hook named and what waits is read at once, the rest in turn.

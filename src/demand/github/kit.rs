@@ -13,6 +13,17 @@ use crate::ssh::quote;
 
 /// Where the runner is in a guest, unless it is said.
 const RUN: &str = "/opt/actions-runner/run.sh";
+/// Copies the runner into the folder of this one, by links where the file system has them, without
+/// what one left that ran there before. The links of an updated runner name the folder it was in.
+///
+/// A runner keeps its login and its work beside its program (actions/runner 2.336.0 at 258d6c857db3,
+/// `Runner.cs` and `HostContext.cs`): two of one folder would take each other's.
+const COPY: &str = "from=/opt/actions-runner/.; rm -rf runner; mkdir runner || exit 1; \
+                    cp -al \"$from\" runner 2>/dev/null || \
+                    { rm -rf runner; mkdir runner && cp -R \"$from\" runner; } || exit 1; \
+                    rm -rf runner/.runner runner/.credentials* runner/_diag runner/_work \
+                    runner/run-helper.sh; for part in bin externals; do [ ! -L runner/$part ] || \
+                    ln -sfn \"$(basename \"$(readlink runner/$part)\")\" runner/$part; done";
 const RUN_WINDOWS: &str = r"C:\actions-runner\run.cmd";
 const RUN_ONCE: &str = "/opt/actions-runner/run-once.sh";
 /// The runner reads its options from variables of this beginning, too, and takes them out of its
@@ -29,9 +40,14 @@ pub fn labels(wish: Enlist<'_>) -> BTreeSet<String> {
     labels
 }
 
-/// For a runner that drover made: its own login, and nothing else.
-pub fn jit_kit(configuration: &SecretString, command: Option<&str>) -> Kit {
-    let run = format!("rm -f jitconfig; exec {RUN}");
+/// For a runner that drover made: its own login, and nothing else. Where others may be in its guest
+/// at once, it has a copy of the program.
+pub fn jit_kit(configuration: &SecretString, command: Option<&str>, executors: u32) -> Kit {
+    let run = if executors > 1 {
+        format!("rm -f jitconfig; {COPY}; exec ./runner/run.sh")
+    } else {
+        format!("rm -f jitconfig; exec {RUN}")
+    };
     let (leaves, command) = (command.is_some(), command.unwrap_or(&run));
     let content = Bytes::from(configuration.expose_secret().to_owned());
     Kit {
@@ -110,13 +126,44 @@ mod tests {
 
     #[test]
     fn the_runner_has_its_configuration_by_a_variable_and_no_file_of_it_is_left() {
-        let kit = jit_kit(&"c2VjcmV0".to_owned().into(), None);
+        let kit = jit_kit(&"c2VjcmV0".to_owned().into(), None, 1);
         assert_eq!(kit.programs, [RUN]);
         assert!(!kit.command.contains("c2VjcmV0"));
         let script = "echo \"$ACTIONS_RUNNER_INPUT_JITCONFIG $#\"";
         assert_eq!(ran(&kit, RUN, script), ("c2VjcmV0 0\n".into(), vec!["runner".into()]));
-        let own = jit_kit(&"c2VjcmV0".to_owned().into(), Some("exec ./mine.sh --once"));
+        let own = jit_kit(&"c2VjcmV0".to_owned().into(), Some("exec ./mine.sh --once"), 2);
         assert_eq!(own.programs, ["./mine.sh"]);
+    }
+
+    // Invariant: of runners that are in one guest at once each has its login alone.
+
+    #[test]
+    fn runners_that_share_a_guest_have_a_copy_of_the_program_each() {
+        let guest = tempfile::tempdir().unwrap();
+        let image = guest.path().join("image");
+        std::fs::create_dir_all(image.join("bin.2.336.0")).unwrap();
+        // As an update leaves it.
+        std::os::unix::fs::symlink(image.join("bin.2.336.0"), image.join("bin")).unwrap();
+        let script = "root=$(cd -P \"$(dirname \"$0\")/bin\" && cd .. && pwd)\n\
+                      echo \"$ACTIONS_RUNNER_INPUT_JITCONFIG\" >\"$root/.runner\"\n";
+        std::fs::write(image.join("run.sh"), script).unwrap();
+        std::fs::write(image.join(".runner"), "of the image\n").unwrap();
+        for name in ["a", "b"] {
+            let folder = guest.path().join(name);
+            std::fs::create_dir(&folder).unwrap();
+            let kit = jit_kit(&name.to_owned().into(), None, 2);
+            assert_eq!(kit.programs, [RUN]);
+            std::fs::write(folder.join(kit.files[0].name), &kit.files[0].content).unwrap();
+            let command = kit.command.replace("/opt/actions-runner", image.to_str().unwrap());
+            let command = command.replace("exec ./runner", "exec sh ./runner");
+            let ran = Command::new("sh").args(["-c", &command]).current_dir(&folder).output();
+            assert!(ran.unwrap().status.success(), "{command}");
+            assert!(!folder.join("jitconfig").exists());
+        }
+        let login =
+            |folder: &str| std::fs::read_to_string(guest.path().join(folder).join(".runner"));
+        let logins = ["image", "a/runner", "b/runner"].map(|folder| login(folder).unwrap());
+        assert_eq!(logins, ["of the image\n", "a\n", "b\n"]);
     }
 
     #[test]
@@ -138,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_runner_is_told_to_say_that_it_is_too_old_and_that_it_may_be_roots() {
-        let kit = jit_kit(&"c2VjcmV0".to_owned().into(), None);
+        let kit = jit_kit(&"c2VjcmV0".to_owned().into(), None, 1);
         let script = format!("echo \"${SAYS_DEPRECATED} ${ROOT_VARIABLE}\"");
         assert_eq!(ran(&kit, RUN, &script).0, "1 1\n");
     }

@@ -6,6 +6,7 @@
 
 mod api;
 mod app;
+mod ends;
 mod jobs;
 mod kit;
 mod pace;
@@ -34,6 +35,7 @@ use super::connector::{Connector, Ended, Enlist, Kit, Wake, barrier};
 use super::error::DemandError;
 use super::http::Http;
 use super::keepsake::Keepsake;
+use super::last_jobs::LastJobs;
 use super::proof::Proof;
 use super::rows::Ids;
 use api::{Api, Page};
@@ -56,6 +58,8 @@ pub struct GitHub {
     reader: Reader,
     set: Option<ScaleSet>,
     ids: Ids,
+    /// The jobs that its runners were seen with.
+    last_jobs: LastJobs,
     /// The list of runners as it was read last.
     listed: Mutex<Option<Listed>>,
     /// The command that runs a runner in its folder; none for the runner's own.
@@ -137,8 +141,8 @@ impl GitHub {
         let reader = Reader::new(configured, list, settings.poll);
         let set = settings.scale_set.clone().map(|spec| ScaleSet::new(spec, api.plain()));
         let (group, proven) = (Mutex::default(), AtomicBool::new(false));
-        let (ids, listed) = (Ids::default(), Mutex::default());
-        Self { api, settings, reader, set, ids, listed, command, group, proven }
+        let (ids, listed, last_jobs) = (Ids::default(), Mutex::default(), LastJobs::default());
+        Self { api, settings, reader, set, ids, last_jobs, listed, command, group, proven }
     }
 
     fn path(&self, rest: &str) -> String {
@@ -196,8 +200,12 @@ impl GitHub {
         self.try_permissions().await?;
         let made = self.set.as_ref().map(ScaleSet::made).unwrap_or_default();
         let mut seen = self.seen(known).await?;
+        self.last_jobs.keep(known);
         let mut running = BTreeMap::new();
         let jobs = if let Some(set) = &self.set {
+            for (name, how) in set.ended() {
+                self.last_jobs.end(&name, how);
+            }
             let rows = seen.rows.iter().map(|row| (row.name.clone(), row.busy)).collect();
             // Of one that was neither seen nor asked for nothing is known.
             let made = made.into_iter().filter(|name| seen.tells_of(name)).collect();
@@ -206,6 +214,9 @@ impl GitHub {
             let read = self.reader.read(&self.api).await;
             let found = read.map_err(|error| self.lacking(Part::Runs, error))?;
             running = found.running;
+            for (name, job) in &running {
+                self.last_jobs.learn(name, Some(job.path.clone()));
+            }
             let allowed = self.settings.labels.as_ref();
             found.waiting.into_iter().filter_map(|job| job.sight(allowed)).collect()
         };
@@ -218,6 +229,7 @@ impl GitHub {
             seen.busy.push((name.clone(), is_gone.is_none()));
             removed.extend(is_gone);
         }
+        let over = self.over(&seen.gone).await;
         let rows = seen.rows.into_iter().map(|row| (row.name, row.status == "online", row.busy));
         let busy = seen.busy.into_iter().map(|(name, online)| (name.to_string(), online, true));
         let rows = rows.chain(busy).map(|(name, online, busy)| {
@@ -226,13 +238,14 @@ impl GitHub {
                 runner: RunnerName::new(&name),
                 online,
                 jobs: (busy || job.is_some()).into(),
-                job: job.map(u64::to_string),
+                job: job.map(|job| job.id.to_string()),
                 idle: Idle::Known,
                 node: NodeSight::default(),
             }
         });
         let (rows, gone, whole, numbers) = (rows.collect(), seen.gone, seen.whole, seen.numbers);
-        Ok(SourceSight { rows, gone, removed, whole, numbers, jobs, ..SourceSight::default() })
+        let found = SourceSight { rows, gone, removed, over, ..SourceSight::default() };
+        Ok(SourceSight { whole, numbers, jobs, ..found })
     }
 
     /// The number of the group that runners are put into.
@@ -327,7 +340,7 @@ impl GitHub {
                 };
                 let command = self.command.as_deref();
                 Ok(match wish.target.os {
-                    Os::Linux => jit_kit(&made, command),
+                    Os::Linux => jit_kit(&made, command, wish.spec.executors),
                     Os::Windows(_) => jit_kit_of_windows(&made, command),
                 })
             }

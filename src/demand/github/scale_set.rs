@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use drover_actors::ambient::jittered;
+use drover_actors::id::RunnerName;
 use drover_actors::ports::JobSight;
 use jiff::Timestamp;
 use reqwest::Method;
@@ -159,6 +160,13 @@ impl ScaleSet {
     /// Runners whose job is not told to have begun; their rows are read after this.
     pub fn made(&self) -> BTreeSet<String> {
         self.known().tally.made().cloned().collect()
+    }
+
+    /// How the jobs of drover's runners ended that were told to be over since the last look.
+    pub fn ended(&self) -> Vec<(RunnerName, &'static str)> {
+        let ended = self.known().tally.ended().into_iter();
+        let own = ended.filter(|(name, _)| RunnerName::parse(name).is_some());
+        own.map(|(name, how)| (RunnerName::new(name), how)).collect()
     }
 
     /// A runner was removed: that its row is gone means nothing.

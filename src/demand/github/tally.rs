@@ -13,6 +13,8 @@ use super::jobs::want;
 
 /// What a runner is seen to do counts for so long before that is told.
 const UNTOLD: Duration = Duration::from_secs(60);
+/// Ends of jobs that are kept until a look takes them up.
+const ENDED_MOST: usize = 1000;
 
 /// Jobs of a set, counted by its service.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -42,6 +44,8 @@ struct Told {
     runner_request_id: i64,
     #[serde(default)]
     runner_name: String,
+    #[serde(default)]
+    result: Option<String>,
     #[serde(flatten)]
     job: Assigned,
 }
@@ -64,6 +68,8 @@ pub struct Tally {
     nameless: Option<Timestamp>,
     /// Runners made whose job is not told to have begun, and since when they are seen to have one.
     made: BTreeMap<String, Option<Instant>>,
+    /// How the jobs of runners ended, each in one word, until that is taken up.
+    ended: BTreeMap<String, &'static str>,
 }
 
 impl Message {
@@ -87,6 +93,11 @@ impl Tally {
     /// Runners whose job is not told to have begun.
     pub fn made(&self) -> impl Iterator<Item = &String> {
         self.made.keys()
+    }
+
+    /// How the jobs of runners ended that were told to be over since this was asked last.
+    pub fn ended(&mut self) -> BTreeMap<String, &'static str> {
+        std::mem::take(&mut self.ended)
     }
 
     /// A runner was made.
@@ -172,13 +183,18 @@ impl Tally {
         }
         let told: Vec<Told> = serde_json::from_str(&message.body).unwrap_or_default();
         let mut available = Vec::new();
-        for Told { message_type, runner_request_id, runner_name, job } in told {
+        for Told { message_type, runner_request_id, runner_name, result, job } in told {
             match message_type.as_str() {
                 "JobAvailable" => available.push(runner_request_id),
                 "JobAssigned" => drop(self.waiting.insert(runner_request_id, job)),
                 "JobStarted" | "JobCompleted" => {
                     self.waiting.remove(&runner_request_id);
                     self.made.remove(&runner_name);
+                    if message_type == "JobCompleted" && self.ended.len() < ENDED_MOST {
+                        let cancelled = result.as_deref() == Some("canceled");
+                        let how = if cancelled { "cancelled" } else { "done" };
+                        self.ended.insert(runner_name, how);
+                    }
                 }
                 _ => {}
             }
@@ -224,6 +240,20 @@ mod tests {
         assert_eq!(known.taken(&made, &rows(&[false]), start), 0);
         known.forget("r");
         assert_eq!(known.taken(&made, &rows(&[]), start), 0, "it never had one");
+    }
+
+    // Invariant: that the job of a runner is over is told once, with how it ended.
+
+    #[test]
+    fn a_job_that_is_told_to_be_over_is_over_for_its_runner_once() {
+        let mut known = Tally::default();
+        let body = r#"[{"messageType":"JobStarted","runnerName":"a"},
+            {"messageType":"JobCompleted","runnerName":"a","result":"canceled"},
+            {"messageType":"JobCompleted","runnerName":"b","result":"succeeded"}]"#;
+        known.hear(&message(0, 0, body));
+        let ended = [("a", "cancelled"), ("b", "done")].map(|(name, how)| (name.to_owned(), how));
+        assert_eq!(known.ended(), ended.into());
+        assert_eq!(known.ended(), BTreeMap::new());
     }
 
     // Invariant: as many wait as are assigned and do not run, whatever was told of each.

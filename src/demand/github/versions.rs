@@ -28,6 +28,8 @@ const SAYS: &str = "exit with deprecated version";
 /// `BrokerHttpClient.cs`), and to `config.sh`. Older versions of `run.sh` end with 0 after it.
 const REFUSALS: [&str; 2] =
     ["is deprecated and cannot receive messages", "can no longer register with GitHub"];
+/// What a runner logs beside the name of its job, which its author chose (`JobDispatcher.cs`).
+const JOBS: [&str; 2] = ["Running job: ", " completed with result: "];
 /// What stands before the version in a runner's log (`Runner.cs`), and in GitHub's answer.
 const VERSION_MARKS: [&str; 2] = ["Current runner version: '", "Runner version v"];
 /// How long a version is given jobs once a newer one is released.
@@ -107,8 +109,12 @@ impl Offered {
     }
 }
 
-/// Whether a runner's log says that GitHub takes its version no more.
+/// Whether a runner's log says that GitHub takes its version no more. One that was given a job is
+/// taken, whatever that job is called.
 fn is_refused(words: &Words) -> bool {
+    if JOBS.iter().any(|text| words.lines.contains(text)) {
+        return false;
+    }
     let says = words.life == Life::Ended(Some(DEPRECATED)) && words.lines.contains(SAYS);
     says || REFUSALS.iter().any(|text| words.lines.contains(text))
 }
@@ -241,6 +247,11 @@ mod tests {
             ),
             (words(0, "Exiting runner..."), false),
             (words(7, "make: *** [all] Error 7"), false),
+            (words(0, "Running job: v1 is deprecated and cannot receive messages"), false),
+            (
+                words(0, "Job can no longer register with GitHub completed with result: Failed"),
+                false,
+            ),
         ];
         for (words, refused) in all {
             assert_eq!(is_refused(&words), refused, "{words}");

@@ -126,7 +126,11 @@ impl Jenkins {
             let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
             memory.read(queue, &nodes)
         };
-        let obstacle = if waiting.nameless { self.sign().await } else { None };
+        let obstacle = match self.outdated() {
+            Some(text) => Some(text),
+            None if waiting.nameless => self.sign().await,
+            None => None,
+        };
         let find = |name: RunnerName| async move {
             let path = format!("computer/{name}/api/json?tree={NODE}");
             let node = self.client.find::<Computer>(&path).await?;

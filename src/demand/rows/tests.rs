@@ -158,6 +158,15 @@ async fn a_row_is_asked_for_by_the_numbers_that_an_earlier_start_wrote_down() {
     assert_eq!(seen.numbers, [(name(1), [7].into()), (name(2), [8].into())].into());
 }
 
+#[tokio::test]
+async fn the_numbers_of_a_runner_are_told_as_soon_as_a_list_shows_it_though_nobody_asks_for_it() {
+    let mut source = Source::default();
+    source.put(7, name(1).as_str());
+    source.put(8, "theirs");
+    let seen = source.look(&[7, 8], &Known::new()).await;
+    assert_eq!(seen.numbers, [(name(1), [7].into())].into());
+}
+
 // Invariant: a fault of one row is that row's alone.
 
 #[tokio::test]

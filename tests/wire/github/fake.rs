@@ -329,9 +329,13 @@ fn pattern(path: &str) -> (String, String) {
     let rest: Vec<&str> = rest.to_vec();
     let mut pattern = head.to_owned();
     for (at, part) in rest.iter().enumerate() {
-        let number = part.parse::<u64>().is_ok();
-        let named = if number && rest[at - 1] == "runs" { "{run_id}" } else { "{runner_id}" };
-        pattern.push_str(&format!("/{}", if number { named } else { part }));
+        let named = match part.parse::<u64>().is_ok().then(|| rest[at - 1]) {
+            Some("runs") => "{run_id}",
+            Some("jobs") => "{job_id}",
+            Some(_) => "{runner_id}",
+            None => *part,
+        };
+        pattern.push_str(&format!("/{named}"));
     }
     (pattern, repository)
 }
@@ -508,6 +512,14 @@ fn rest(state: &mut State, request: &Request, path: &str, repository: &str) -> (
             let run = request.path.split('/').rev().nth(1).and_then(|id| id.parse::<u64>().ok());
             let jobs = state.jobs.iter().filter(|job| Some(job.run) == run).map(job_of).collect();
             (200, page(state, request, "jobs", jobs))
+        }
+        "GET /actions/jobs/{job_id}" => {
+            let id = request.path.rsplit('/').next().and_then(|id| id.parse::<u64>().ok());
+            let is = |job: &&Job| Some(job.id) == id && job.repository == repository;
+            match state.jobs.iter().find(is) {
+                Some(job) => (200, job_of(job)),
+                None => (404, json!({ "message": "Not Found" })),
+            }
         }
         _ => (404, json!({ "message": "Not Found" })),
     }

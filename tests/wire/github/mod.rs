@@ -1,6 +1,7 @@
 //! Jobs of a GitHub, which is a fake held against GitHub's schemas, on agents of the simulated cluster.
 
 mod calls;
+mod ends;
 mod fake;
 mod guest;
 mod lists;
@@ -87,6 +88,28 @@ fn jobs_of_a_repository_run_on_agents_of_their_own() {
     let ends = [("bad", "failure"), ("good", "success"), ("held", "waiting"), ("theirs", "queued")];
     let ends = ends.map(|(name, end)| (name.to_owned(), end.to_owned()));
     assert_eq!(github.conclusions(), ends.into());
+    left_nothing(&github, &sim, &site);
+}
+
+// Invariant: runners that are in one guest at once have a directory each.
+
+#[test]
+fn two_jobs_at_once_on_one_machine_have_a_runner_with_a_directory_of_its_own_each() {
+    let github = GitHub::start();
+    let (_dir, sim, site) = world();
+    let yaml = site.yaml(&sim, "    numExecutors: 2\n").replace("instanceCap: 4", "instanceCap: 1");
+    demand(&site, &yaml, &github, "scope: repo/o/app, pollSeconds: 1");
+    let service = Service::start(&site);
+    service.drain();
+    let mut events = Events::follow(&site);
+    let both = |own: &str, other: &str| {
+        let wait = format!("touch ../../{own}; until test -e ../../{other}; do sleep 0.1; done");
+        format!("{wait}; test ! -e /opt/actions-runner/.runner")
+    };
+    github.job("o/app", "one", &["self-hosted", "linux"], &both("one", "two"));
+    github.job("o/app", "two", &["self-hosted", "linux"], &both("two", "one"));
+    assert_eq!(events.finished(1).len(), 1, "both on one");
+    assert_eq!(github.conclusions().into_values().collect::<Vec<_>>(), ["success", "success"]);
     left_nothing(&github, &sim, &site);
 }
 

@@ -70,7 +70,11 @@ fn told(kind: &str, job: &Job) -> Value {
         "JobAvailable" => json!({ "acquireJobUrl": "https://pipelines/acquire" }),
         "JobStarted" => json!({ "runnerId": 1, "runnerName": job.runner }),
         "JobCompleted" => {
-            let result = if job.conclusion == Some("success") { "succeeded" } else { "failed" };
+            let result = match job.conclusion {
+                Some("success") => "succeeded",
+                Some("cancelled") => "canceled",
+                Some(_) | None => "failed",
+            };
             json!({ "result": result, "runnerId": 1, "runnerName": job.runner })
         }
         _ => json!({}),

@@ -183,7 +183,9 @@ fn a_jenkins_whose_agent_does_not_know_drovers_options_is_told_and_has_no_node_m
     let text = told["source"]["refusal"].as_str().unwrap();
     let mend = "update Jenkins to 2.429 or LTS 2.440.1 or later, or set `launch: ssh`";
     assert!(text.contains("Jenkins 2.426.3") && text.ends_with(mend), "{text}");
+    scene.jenkins.looked();
     assert_eq!(scene.jenkins.nodes(), Vec::<String>::new());
+    assert_eq!(scene.sim.guests(), Vec::<u64>::new(), "no machine is begun for it");
 }
 
 // Invariant: a node takes as many builds as its template's uses, on all its executors, and no more

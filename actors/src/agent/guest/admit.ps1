@@ -9,6 +9,6 @@ if (@(Lines $ended) -ccontains $lease) { Fail "lease $lease has ended in this gu
 $old = Line $lease
 if ($lease -ceq 'hold') { $old = Line '\S*' }
 $all = @(Lines $keys)
-$there = @($all -cmatch $old)
-if ($there.Count -ne 1 -or $there[0] -cne $line) { Change (@($all -cnotmatch $old) + $line) }
-if (-not (@(Lines $keys) -ccontains $line)) { Again "the key is not in $keys" }
+$there = $all -cmatch $old
+if ("$there" -cne $line) { Change (@($all -cnotmatch $old) + $line) }
+if (-not (@(Lines $keys) -ccontains $line)) { throw "the key is not in $keys" }

@@ -3,7 +3,8 @@
 #
 # sshd reads the keys of administrators from a file of all of them, unless its configuration does not name
 # that. The lock is a file that is open to one process alone: it is free as soon as that has ended.
-# Ends with 75 where another try can help, and with another failure where none does.
+# Whatever is thrown ends with 75: another try can help. Any other failure ends with 1: none helps.
+$unforeseen = 75
 $folder = "$env:USERPROFILE\.ssh"
 $keys = "$folder\authorized_keys"
 $server = "$env:ProgramData\ssh"
@@ -18,12 +19,10 @@ if ($admin) {
 }
 $ended = "$folder\.drover-ended"
 
-function Again($text) { Fail $text 75 }
-
 function Lock {
     for ($turn = 1; ; $turn++) {
         try { return [IO.File]::Open("$folder\.drover-keys.lock", 'OpenOrCreate', 'ReadWrite', 'None') }
-        catch { if ($turn -ge 100) { Again "the keys stay locked: $_" } }
+        catch { if ($turn -ge 100) { throw "the keys stay locked: $_" } }
         Start-Sleep -Milliseconds 100
     }
 }
@@ -39,7 +38,7 @@ function Change($lines) {
         if ([IO.File]::Exists($keys)) { return [IO.File]::Replace($beside, $keys, [NullString]::Value) }
         if ($admin) { $null = icacls $beside /inheritance:r /grant '*S-1-5-32-544:F' /grant '*S-1-5-18:F' }
         [IO.File]::Move($beside, $keys)
-    } catch { Again "$keys cannot be written: $_" }
+    } catch { throw "$keys cannot be written: $_" }
 }
 
 # Matches the line of a lease's key.

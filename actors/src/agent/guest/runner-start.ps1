@@ -1,30 +1,42 @@
-# Starts the runner, once: whoever makes the mark starts it. Ends with 127 when none of its programs is in
-# the guest. sshd ends what its session began together with that: Windows itself is asked to start it.
+# Starts the runner, once: whoever makes the mark starts it, in one step that fails where the mark is. Ends with
+# 127 when none of its programs is in the guest. sshd ends what its session began together with that: Windows
+# itself is asked to start it. One that is not seen to start is ended, so that a later start is the only one.
 # Arguments: the runner; what its end is called when it ends well; its programs.
 $well = $arguments[1]
 $programs = @($arguments | Select-Object -Skip 2)
 
 Set-Location -LiteralPath $folder
-if ($programs -and -not (Get-Command $programs -CommandType Application -ErrorAction SilentlyContinue)) { exit 127 }
-try { [IO.File]::WriteAllText((Path 'since.new'), (Now)) } catch { Say "its disk takes no file: $_"; exit 3 }
-if ([IO.Directory]::Exists($mark)) { exit 0 }
-try { $null = New-Item -ItemType Directory -Path $mark } catch { Say "its disk takes no folder: $_"; exit 3 }
-[IO.File]::Delete((Path 'since'))
-[IO.File]::Move((Path 'since.new'), (Path 'since'))
+if ($programs -and -not (Get-Command $programs -CommandType Application -ErrorAction SilentlyContinue)) { Leave 127 }
+try { [IO.File]::WriteAllText((Path "since.$PID"), (Now)) } catch { Fail "its disk takes no file: $_" 3 }
+try {
+    $null = [IO.Directory]::CreateDirectory((Path "begun.$PID"))
+    [IO.Directory]::Move((Path "begun.$PID"), $mark)
+} catch {
+    if ([IO.Directory]::Exists($mark)) { exit 0 }
+    Fail "its disk takes no folder: $_" 3
+}
+foreach ($old in 'since', 'pid', 'end') { [IO.File]::Delete((Path $old)) }
+[IO.File]::Move((Path "since.$PID"), (Path 'since'))
 
 $watch = "`$well = '$well'`n" + (Text 'watch.ps1')
 $watch = [Convert]::ToBase64String([Text.Encoding]::Unicode.GetBytes($watch))
 $variables = [string[]](Get-ChildItem env: | ForEach-Object { $_.Name + '=' + $_.Value })
 $how = @{ ShowWindow = [uint16]0; EnvironmentVariables = $variables }
-$made = Invoke-CimMethod -ClassName Win32_Process -MethodName Create -Arguments @{
-    CommandLine = "powershell -NoProfile -NonInteractive -EncodedCommand $watch"
-    CurrentDirectory = $folder
-    ProcessStartupInformation = New-CimInstance -ClassName Win32_ProcessStartup -ClientOnly -Property $how
-}
+try {
+    $made = Invoke-CimMethod -ClassName Win32_Process -MethodName Create -Arguments @{
+        CommandLine = "powershell -NoProfile -NonInteractive -EncodedCommand $watch"
+        CurrentDirectory = $folder
+        ProcessStartupInformation = New-CimInstance -ClassName Win32_ProcessStartup -ClientOnly -Property $how
+    }
+    $why = 'Win32_Process.Create ends with ' + $made.ReturnValue
+} catch { $why = $_ }
 for ($turn = 0; $made.ReturnValue -eq 0 -and $turn -lt 400; $turn++) {
     if ((Has 'pid') -or (Has 'end')) { exit 0 }
     Start-Sleep -Milliseconds 50
 }
+if ($made.ProcessId) {
+    End-Tree $made.ProcessId
+    $why = 'it did not begin to run within 20 s'
+}
 [IO.Directory]::Delete($mark, $true)
-Say ('Windows did not start it: ' + $made.ReturnValue)
-exit 3
+Fail "Windows did not start it: $why" 3

@@ -2,7 +2,7 @@
 # and on further lines the end of its log. Whether it lives is looked at first: its end is there before it is
 # gone.
 # Arguments: the runner; how many bytes of its log are told.
-if (-not [IO.Directory]::Exists($folder)) { exit 2 }
+if (-not [IO.Directory]::Exists($folder)) { Fail 'the folder of the runner is gone' 2 }
 $lives = $true
 if (Has 'pid') { $lives = [bool](Find-Runner) }
 elseif ([IO.Directory]::Exists($mark)) {
@@ -10,7 +10,8 @@ elseif ([IO.Directory]::Exists($mark)) {
 }
 $began = Now
 if (Has 'since') { $began = [long](Text 'since') }
-$span = (Now) - $began
+# The clock may have been set back meanwhile.
+$span = [Math]::Max(0, (Now) - $began)
 if (Has 'end') {
     $life, $status, $ran = (Text 'end').Split(' ')
     Say ("$life $status $ran " + [Math]::Max(0, $span - [long]$ran))

@@ -6,6 +6,7 @@
 //! jobs of the source are not concerned.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::demand::mind::trouble::pause_after;
 use crate::demand::mind::{Effect, Runner, SourceMind};
@@ -13,8 +14,12 @@ use crate::demand::report::Unoffered;
 use crate::demand::runners::TooOld;
 use crate::demand::spec::SourceSpec;
 use crate::id::{RunnerName, TemplateId};
+use crate::ports::JobSight;
 use crate::record::Want;
 use crate::time::{Moment, Now};
+
+/// A kind of which no job has waited for so long is forgotten: longer than any pause.
+const FORGOTTEN: Duration = Duration::from_secs(15 * 60);
 
 /// What has runners that are too old, by what they were started for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,6 +36,8 @@ struct Kind {
     count: u32,
     /// Until when nothing of the kind is wanted.
     until: Option<Moment>,
+    /// Since when no job of the kind waits.
+    idle: Option<Moment>,
 }
 
 impl Outdated {
@@ -44,7 +51,19 @@ impl Outdated {
             source = %spec.id, %template, count, seconds = pause.as_secs(), error = old.text,
             "runner is too old for its source: none is wanted for its kind of jobs for a while"
         );
-        self.0.insert(old.want.clone(), Kind { template, lacks, count, until });
+        self.0.insert(old.want.clone(), Kind { template, lacks, count, until, idle: None });
+    }
+
+    /// Takes in which jobs wait by a look.
+    pub fn look(&mut self, jobs: &[JobSight], now: Moment) {
+        self.0.retain(|want, kind| {
+            if jobs.iter().any(|job| job.want == *want) {
+                kind.idle = None;
+            } else {
+                kind.idle.get_or_insert(now);
+            }
+            kind.idle.is_none_or(|since| now - since < FORGOTTEN)
+        });
     }
 
     /// Jobs of this kind that are wanted at most.

@@ -36,23 +36,33 @@ pub(super) fn no_terminal() -> Vec<String> {
 fn meant(shell: LoginShell, command: &str) -> Result<Vec<String>, String> {
     if let Some(code) = encoded(command) {
         let code = decoded(code).ok_or(NO_CODE)?;
-        return script(&code).ok_or_else(|| NO_SCRIPT.to_owned());
+        let script = script(&code).ok_or_else(|| NO_SCRIPT.to_owned())?;
+        return Ok(called(shell, script));
     }
-    let line = match shell {
-        LoginShell::Auto | LoginShell::Cmd => command.to_owned(),
+    let line = |line: &str| vec!["cmd".to_owned(), line.to_owned()];
+    match shell {
+        LoginShell::Auto | LoginShell::Cmd => Ok(line(command)),
         LoginShell::Powershell => match literal(command) {
-            Some(line) => line,
+            Some(inner) => Ok(called(shell, line(&inner))),
             // It repeats the line beside what is wrong with it.
-            None if command.contains("&&") => return Err(format!("{command}: {NO_SEPARATOR}")),
-            None => command.to_owned(),
+            None if command.contains("&&") => Err(format!("{command}: {NO_SEPARATOR}")),
+            None => Ok(line(command)),
         },
-    };
-    Ok(vec!["cmd".to_owned(), line])
+    }
 }
 
-/// The text that `cmd /c '…'` hands over.
+/// A program that a login shell calls: PowerShell makes 1 of every exit status of it but 0.
+fn called(shell: LoginShell, words: Vec<String>) -> Vec<String> {
+    let around = match shell {
+        LoginShell::Auto | LoginShell::Cmd => None,
+        LoginShell::Powershell => Some("powershell".to_owned()),
+    };
+    around.into_iter().chain(words).collect()
+}
+
+/// The text that `cmd /c '…'` hands over; `cmd.exe` passes over blanks before it.
 fn literal(command: &str) -> Option<String> {
-    let inner = command.strip_prefix(POWERSHELL.0)?.strip_suffix(POWERSHELL.1)?;
+    let inner = command.strip_prefix(POWERSHELL.0)?.strip_suffix(POWERSHELL.1)?.trim_start();
     let single = inner.replace("''", "");
     (!single.contains('\'')).then(|| inner.replace("''", "'"))
 }
@@ -138,10 +148,12 @@ mod tests {
     #[test]
     fn a_script_of_drovers_is_known_with_its_arguments_in_every_login_shell() {
         let command = admit("l1", "ssh-ed25519 AAAA it's");
-        for shell in [LoginShell::Cmd, LoginShell::Powershell] {
-            assert_eq!(run(shell, &command), ["admit", "l1", "ssh-ed25519 AAAA it's"]);
-            assert_eq!(run(shell, &cards()), ["cards"]);
-        }
+        let wanted = ["admit", "l1", "ssh-ed25519 AAAA it's"];
+        assert_eq!(run(LoginShell::Cmd, &command), wanted);
+        assert_eq!(run(LoginShell::Cmd, &cards()), ["cards"]);
+        let nested = run(LoginShell::Powershell, &command);
+        assert_eq!(nested[0], "powershell", "it makes 1 of every status");
+        assert_eq!(nested[1..], wanted);
         let other = format!("{}A", cards());
         assert_eq!(run(LoginShell::Cmd, &other)[0], "refuse");
         assert_eq!(run(LoginShell::Cmd, "sh -c 'id'"), ["cmd", "sh -c 'id'"]);
@@ -153,7 +165,9 @@ mod tests {
         let probed = run(LoginShell::Powershell, PROBE);
         assert!(probed[0] == "refuse" && probed[1].contains(NO_SEPARATOR), "{probed:?}");
         let wrapped = line("echo it's && ver", LoginShell::Powershell);
-        assert_eq!(run(LoginShell::Powershell, &wrapped), ["cmd", "echo it's && ver"]);
+        let nested = ["powershell", "cmd", "echo it's && ver"];
+        assert_eq!(run(LoginShell::Powershell, &wrapped), nested);
+        assert_eq!(run(LoginShell::Powershell, "exit 3"), ["cmd", "exit 3"]);
         assert_eq!(run(LoginShell::Powershell, "cmd /c 'a' && 'b'")[0], "refuse");
     }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # A machine of Windows, as far as drover talks to it: drover's scripts by their names, and a few commands of
-# cmd.exe. Drives are folders beneath /srv.
+# cmd.exe. Drives are folders beneath /srv. A script of drover's that fails says its exit status.
 verb=$1
 shift
 keys=$HOME/.ssh/authorized_keys
@@ -14,9 +14,16 @@ place() {
     esac
 }
 say() { printf '%s\r\n' "$1"; }
+leave() {
+    case $verb in
+    cmd | refuse) ;;
+    *) say "drover-status $1" ;;
+    esac
+    exit "$1"
+}
 fail() {
     printf '%s\r\n' "$1" >&2
-    exit "${2:-1}"
+    leave "${2:-1}"
 }
 runs() { command -v "$1" >/dev/null 2>&1 || [ -f "$(place "$1")" ]; }
 runner() { cd "$HOME/.drover-runners/$1" 2>/dev/null; }
@@ -64,6 +71,8 @@ line() {
 
 case $verb in
 refuse) fail "$1" ;;
+# A program that PowerShell calls as a login shell.
+powershell) "$0" "$@" || exit 1 ;;
 cmd) line "$1" ;;
 cards)
     mac=
@@ -87,16 +96,16 @@ expel)
     ;;
 mend) ! grep -q ' drover-lease-' "$keys" || fail 'the key of a lease is still there: the guest was not put back' ;;
 runner-begun)
-    ! runner "$1" || [ ! -d begun ] || exit "$2"
+    ! runner "$1" || [ ! -d begun ] || leave "$2"
     mkdir -p "$HOME/.drover-runners/$1"
     ;;
 runner-start)
-    runner "$1" || exit 2
+    runner "$1" || leave 1
     well=$2
     shift 2
     found=$#
     for program; do ! runs "$program" || found=0; done
-    [ "$found" = 0 ] || exit 127
+    [ "$found" = 0 ] || leave 127
     [ -f watch.ps1 ] || fail 'there is nothing to watch it'
     mkdir begun 2>/dev/null || exit 0
     date +%s >since
@@ -118,7 +127,7 @@ watch)
     mv end.new end
     ;;
 runner-words)
-    runner "$1" || exit 2
+    runner "$1" || fail 'the folder of the runner is gone' 2
     span=$(($(date +%s) - $(cat since 2>/dev/null || date +%s)))
     if [ -s end ]; then
         say "$(cat end) 0"

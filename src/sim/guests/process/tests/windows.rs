@@ -1,7 +1,7 @@
 //! Guests of Windows over the real SSH client: scripts, lines of a login shell, files.
 
 use bytes::Bytes;
-use drover_actors::agent::windows::{LONGEST, PROBE, Script, line, probed};
+use drover_actors::agent::windows::{LONGEST, PROBE, Script, line, probed, status};
 use drover_actors::os::LoginShell;
 
 use super::*;
@@ -58,6 +58,33 @@ async fn the_probe_tells_the_login_shells_of_guests_apart() {
         let cards = Script::Cards.command(&[]);
         assert!(cards.len() < LONGEST);
         assert_eq!(says(&session, &cards).await.to_uppercase(), "BC:24:11:AA:BB:CC");
+    }
+}
+
+// Invariant: how a script ended is known whatever the login shell makes of its status.
+
+#[tokio::test]
+async fn the_status_of_a_script_is_said_where_the_login_shell_makes_1_of_it() {
+    let Some(rig) = Rig::isolated() else { return };
+    for (vmid, traits, exit) in [(1055, "windows", 33), (1056, "windows-powershell", 1)] {
+        let session = log_in(&rig, vmid, traits).await;
+        let begun = Script::RunnerBegun.command(&["drover-a-b", "33"]);
+        says(&session, &begun).await;
+        let start = Script::RunnerStart.command(&["drover-a-b", "ended", "nosuch.exe"]);
+        let missing = run(&session, &start).await;
+        let said = String::from_utf8(missing.stdout).unwrap();
+        assert_eq!(status(&said), Some((127, "")), "{traits}");
+        for file in ["watch.ps1", "run.cmd"] {
+            let path = format!(".drover-runners/drover-a-b/{file}");
+            let content = Bytes::from("@echo off\r\n@chcp 65001 >nul\r\nver\r\n");
+            session.send(&path, content, SOON).await.unwrap();
+        }
+        says(&session, &Script::RunnerStart.command(&["drover-a-b", "ended"])).await;
+        let again = run(&session, &begun).await;
+        assert_eq!(again.exit, Some(exit), "{traits}");
+        let said = String::from_utf8(again.stdout).unwrap();
+        assert_eq!(status(&said), Some((33, "")), "{traits}");
+        says(&session, &Script::RunnerEnd.command(&["drover-a-b"])).await;
     }
 }
 

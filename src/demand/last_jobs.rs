@@ -1,0 +1,112 @@
+//! How the jobs ended of runners whose row is gone.
+//!
+//! That a row is gone says nothing of a job. Where a source can be asked for one job by itself, it
+//! is asked for the one that it last showed on the runner, ever less often, until it says that this
+//! one is over.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use drover_actors::id::RunnerName;
+use drover_actors::ports::Known;
+
+/// Runners in one look at most whose job is asked for.
+const ASKED: usize = 10;
+/// After so long a job that is not known to be over is asked for again, then after twice that, and so
+/// on.
+const PAUSE: Duration = Duration::from_secs(10);
+const PAUSE_LONGEST: Duration = Duration::from_secs(300);
+
+/// The job of one runner.
+#[derive(Debug, Default)]
+struct LastJob {
+    /// Where it is asked for; none where it was not seen in this start of the service.
+    path: Option<String>,
+    /// How it ended, in one word, once that is known.
+    over: Option<&'static str>,
+    /// How often it was asked for, and when it is next.
+    times: u32,
+    next: Option<Instant>,
+}
+
+/// The jobs that runners were seen with.
+#[derive(Debug, Default)]
+pub struct LastJobs(Mutex<BTreeMap<RunnerName, LastJob>>);
+
+impl LastJobs {
+    fn book(&self) -> MutexGuard<'_, BTreeMap<RunnerName, LastJob>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody asks for others any more.
+    pub fn keep(&self, known: &Known) {
+        self.book().retain(|name, _| known.contains_key(name));
+    }
+
+    /// A job is under way on a runner, and is asked for there.
+    pub fn learn(&self, name: &str, path: Option<String>) {
+        if RunnerName::parse(name).is_some() {
+            let job = LastJob { path, ..LastJob::default() };
+            self.book().insert(RunnerName::new(name), job);
+        }
+    }
+
+    /// Those of the `gone` whose job is asked for now. One that went just now is asked for by the next
+    /// look: its guest may say meanwhile that it ended.
+    pub fn due(
+        &self,
+        gone: &BTreeSet<RunnerName>,
+        now: Instant,
+    ) -> Vec<(RunnerName, Option<String>)> {
+        let (mut book, mut due) = (self.book(), Vec::new());
+        for name in gone {
+            let job = book.entry(name.clone()).or_default();
+            let Some(next) = job.next else {
+                job.next = Some(now);
+                continue;
+            };
+            if job.over.is_some() || next > now || due.len() >= ASKED {
+                continue;
+            }
+            let pause = PAUSE.saturating_mul(1 << job.times.min(6)).min(PAUSE_LONGEST);
+            job.times += 1;
+            job.next = Some(now + pause);
+            due.push((name.clone(), job.path.clone()));
+        }
+        due
+    }
+
+    /// How the job of a runner ended.
+    pub fn end(&self, name: &RunnerName, how: &'static str) {
+        self.book().entry(name.clone()).or_default().over = Some(how);
+    }
+
+    /// Those of the `gone` whose job is over.
+    pub fn over(&self, gone: &BTreeSet<RunnerName>) -> BTreeMap<RunnerName, &'static str> {
+        let book = self.book();
+        let over = |name: &RunnerName| Some((name.clone(), book.get(name)?.over?));
+        gone.iter().filter_map(over).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: a job is asked for until its source says that it is over, and not all the time.
+
+    #[test]
+    fn a_job_is_first_asked_for_by_the_second_look_and_then_ever_less_often() {
+        let (jobs, began) = (LastJobs::default(), Instant::now());
+        let name = RunnerName::new("drover-7k2m9qxw-4f8z1c3px9t2vkab-1");
+        let gone: BTreeSet<RunnerName> = [name.clone()].into();
+        let asked = |at: &u64| !jobs.due(&gone, began + Duration::from_secs(*at)).is_empty();
+        let asked: Vec<u64> = (0..100).filter(asked).collect();
+        assert_eq!(asked, [1, 11, 31, 71]);
+        assert!(jobs.over(&gone).is_empty());
+        jobs.end(&name, "cancelled");
+        assert_eq!(jobs.over(&gone), [(name, "cancelled")].into());
+        assert!(jobs.due(&gone, began + Duration::from_secs(1000)).is_empty(), "once is enough");
+    }
+}
