@@ -54,6 +54,9 @@ impl Intensity {
 /// The pause before the first restart; it doubles with each further one within the span.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
+/// What the names of agents' actors start with.
+pub const AGENT: &str = "agent ";
+
 /// Why an actor was given up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenUp {
@@ -90,8 +93,7 @@ where
     A: Actor<Context = Context<A>> + Supervised,
 {
     let mut ctx = Context::new();
-    // Its parents say nothing that its own name and the fields of its lines do not say.
-    let span = tracing::error_span!(parent: None, "actor", name = %watch.name);
+    let span = span_of(&watch.name);
     let actor = span.in_scope(|| make(&mut ctx));
     let fut = ctx.into_future(actor);
     let address = fut.address();
@@ -107,6 +109,16 @@ where
     };
     actix::spawn(task);
     address
+}
+
+/// What each line says of the actor whose it is. An agent is named by the field that lines of others
+/// name it by, and its own lines do not name it once more. Parents say nothing that is not said by the
+/// name and the fields of a line.
+fn span_of(name: &str) -> Span {
+    match name.strip_prefix(AGENT) {
+        Some(agent) => tracing::error_span!(parent: None, "actor", agent),
+        None => tracing::error_span!(parent: None, "actor", name),
+    }
 }
 
 struct Supervision<A: Actor<Context = Context<A>> + Supervised> {

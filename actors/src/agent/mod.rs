@@ -59,7 +59,7 @@ use crate::ledger::RunnerEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 use crate::ports::AddressSight;
 use crate::record::Body;
-use crate::supervise::{GivenUp, Intensity, Watch, heard, supervise, take_turns};
+use crate::supervise::{AGENT, GivenUp, Intensity, Watch, heard, supervise, take_turns};
 use crate::time::Moment;
 
 /// What a herd starts its agents with: each under supervision of its own.
@@ -73,7 +73,7 @@ pub fn spawner(give_up: GiveUp) -> AgentSpawner {
 /// Starts an agent under supervision; its address survives restarts.
 pub fn start(birth: AgentBirth, on_give_up: impl FnOnce(GivenUp) + 'static) -> Addr<Agent> {
     let watch = Watch {
-        name: format!("agent {}", birth.id),
+        name: format!("{AGENT}{}", birth.id),
         intensity: Intensity::LEAF,
         observer: Arc::clone(&birth.ports.observer),
         ambient: Arc::clone(&birth.ports.ambient),
@@ -191,7 +191,6 @@ impl Agent {
             let reason =
                 leaving.or(detail).unwrap_or_else(|| state::usual(before, after).to_owned());
             tracing::info!(
-                agent = %self.birth.id,
                 template = %self.birth.spec.id,
                 vmid = mind.guest().map(|guest| guest.marks.vmid.0),
                 from = before,
@@ -242,7 +241,7 @@ impl Agent {
     fn report(&mut self, report: AgentReport) {
         if let Some(fault) = &report.fault {
             let template = &self.birth.spec.id;
-            tracing::warn!(agent = %self.birth.id, %template, error = %fault, "agent failed");
+            tracing::warn!(%template, error = %fault, "agent failed");
         }
         report.refused.iter().for_each(|lease| self.shadow.refused(lease));
         let waiting = self.queue.iter().filter_map(|effect| match effect {
@@ -357,7 +356,7 @@ impl Agent {
         let Some(guest) = mind.guest() else { return };
         let (cluster, cloud) = (&guest.marks.cluster, &mind.spec().id.cloud);
         let Some(spot) = Spot::of(fault, cluster, cloud) else { return };
-        tracing::warn!(agent = %self.birth.id, ?spot, error = %fault, "clones are held back");
+        tracing::warn!(?spot, error = %fault, "clones are held back");
         let ambient = &self.birth.ports.ambient;
         let (now, draw) = (ambient.now(), ambient.draw());
         self.birth.doubts.doubt(&self.birth.id, spot, &fault.text, now, draw);
@@ -377,7 +376,7 @@ impl Agent {
     fn held_as_next(&self) {
         let id = &self.birth.spec.id;
         self.birth.hold_next.take(id, &self.birth.id);
-        tracing::info!(agent = %self.birth.id, template = %id, "the failure waited for is held");
+        tracing::info!(template = %id, "the failure waited for is held");
         self.show(What::HoldNext { template: id.clone(), seconds: None });
     }
 
@@ -393,7 +392,7 @@ impl Agent {
             return self.feed(Event::Unmade(attempt), ctx);
         };
         let Some(guest) = mind.guest() else { return };
-        tracing::debug!(agent = %self.birth.id, %attempt, ?call, "agent asks");
+        tracing::debug!(%attempt, ?call, "agent asks");
         let why = self.birth.restraint.of(&self.birth.id);
         if let Some(answer) = why.and_then(|why| call.withheld(why)) {
             return self.feed(Event::Answer(attempt, answer), ctx);
@@ -422,7 +421,7 @@ impl Agent {
         let Answer::Addressed(Ok(AddressSight::At(address))) = answer else { return answer };
         match self.birth.addresses.objection(&self.birth.id, address) {
             Some(why) => {
-                tracing::warn!(agent = %self.birth.id, %address, why, "address is refused");
+                tracing::warn!(%address, why, "address is refused");
                 Answer::Addressed(Ok(AddressSight::NotYet(why)))
             }
             None => answer,

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt::Debug;
 
+use drover_actors::supervise::AGENT;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id};
@@ -31,11 +32,15 @@ struct Spans;
 struct Name(String);
 
 impl Visit for Name {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if field.name() == "name" {
-            self.0 = format!("{value:?}");
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "name" => self.0 = value.to_owned(),
+            "agent" => self.0 = format!("{AGENT}{value}"),
+            _ => {}
         }
     }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
 }
 
 impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
