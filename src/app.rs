@@ -27,6 +27,8 @@ pub struct Settings {
     pub state_dir: Option<PathBuf>,
     /// The API's socket, before the configuration's.
     pub socket: Option<PathBuf>,
+    /// Log in JSON, whatever `LOG_FORMAT` says.
+    pub json_log: bool,
 }
 
 /// Why the service did not start, or ended other than by being told to.

@@ -1,8 +1,8 @@
 //! Tracing set-up: where logs go, their level and its live change.
 //!
 //! The level comes from `LOG_LEVEL` (a level such as `debug`, or directives such as
-//! `info,drover::pve=debug`), else from `service.logLevel`; the form comes from `LOG_FORMAT`
-//! (`text` or `json`). Under journald the time is left to it.
+//! `info,drover::pve=debug`), else from `service.logLevel`; the form is JSON with `--json` or
+//! `LOG_FORMAT=json`, else text. Under journald the time of a text is left to it.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -62,17 +62,18 @@ fn parse(given: &str) -> Result<EnvFilter, LevelError> {
     EnvFilter::builder().parse(format!("notify=warn,{given}")).map_err(|_| unknown())
 }
 
-/// Sets logging up for the process, to standard error.
+/// Sets logging up for the process, to standard error; `json` gives an object a line, whatever
+/// `LOG_FORMAT` says.
 ///
 /// # Errors
 /// [`LevelError`] when `LOG_LEVEL` does not parse.
-pub fn init(default_level: &str) -> Result<LevelHandle, LevelError> {
+pub fn init(default_level: &str, json: bool) -> Result<LevelHandle, LevelError> {
     // A variable that is set and blank is not set, as everywhere in the configuration.
     let given = std::env::var("LOG_LEVEL").ok().filter(|level| !level.is_empty());
     let level = given.unwrap_or_else(|| default_level.to_owned());
     let (filter, handle) = reload::Layer::new(parse(&level)?);
     let journald = std::env::var_os("JOURNAL_STREAM").is_some();
-    let json = std::env::var("LOG_FORMAT").is_ok_and(|format| format == "json");
+    let json = json || std::env::var("LOG_FORMAT").is_ok_and(|format| format == "json");
     let plain = fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())

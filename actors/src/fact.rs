@@ -360,6 +360,8 @@ pub enum What {
         cluster: ClusterId,
         /// Its plan as text, one line a finding.
         findings: Vec<String>,
+        /// Why the cluster could not be read; none where it was.
+        unread: Option<String>,
     },
     /// An actor panicked and was started again, or was given up.
     Restarted {

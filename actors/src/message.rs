@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId, VmId};
 use crate::overrides::{OverrideChange, Overrides};
 use crate::placement::report::{NodeReport, WhyReport};
-use crate::reconciler::finding::Finding;
+use crate::reconciler::finding::{Finding, Outcome};
 use crate::record::{Hold, LeaseAsk, Owner, Reason};
 use crate::spec::HerdSpec;
 use crate::tenant::By;
@@ -146,13 +146,14 @@ pub enum HerdCommand {
     },
     /// Reconcile every cluster fully and at once.
     Resync {
-        /// Filled with the findings of each cluster when all are done.
-        reply: oneshot::Sender<BTreeMap<ClusterId, Vec<String>>>,
+        /// Filled when all are done: the findings of each cluster, or why it could not be read.
+        reply: oneshot::Sender<BTreeMap<ClusterId, Outcome<String>>>,
     },
     /// Say what the next reconciliation of every cluster would do, and do nothing.
     PlanResync {
-        /// Filled with the findings of each cluster when all are judged, the gravest first.
-        reply: oneshot::Sender<BTreeMap<ClusterId, Vec<Finding>>>,
+        /// Filled when all are judged: the findings of each cluster, the gravest first, or why it
+        /// could not be read.
+        reply: oneshot::Sender<BTreeMap<ClusterId, Outcome<Finding>>>,
     },
     /// An operator knows that the journal is older than the world: orphans may go all the same.
     ConfirmOlderJournal,

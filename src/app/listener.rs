@@ -92,8 +92,10 @@ fn log(view: &View, what: &What) {
         What::ConfigApplied { generation, .. } => {
             tracing::info!(generation = generation.0, "configuration in force");
         }
-        What::ConfigRefused { .. } => tracing::error!("configuration refused, the old one stays"),
-        What::Reconciled { cluster, findings } => {
+        What::Reconciled { cluster, unread: Some(why), .. } => {
+            tracing::info!(%cluster, why, "cluster not reconciled: it could not be read");
+        }
+        What::Reconciled { cluster, findings, unread: None } => {
             tracing::info!(%cluster, findings = findings.len(), "cluster reconciled");
         }
         What::Restarted { actor, count, gave_up } => {
@@ -112,7 +114,9 @@ fn log(view: &View, what: &What) {
             tracing::debug!(%agent, step, log, "step said");
         }
         What::Agent(picture) => agent(view, picture),
-        What::Source(_)
+        // The watch has logged the faults, each with its place.
+        What::ConfigRefused { .. }
+        | What::Source(_)
         | What::JobLost { .. }
         | What::TemplateGone { .. }
         | What::Resets { .. }

@@ -106,7 +106,7 @@ impl Fixed {
 pub async fn serve(settings: Settings) -> Result<(), RunError> {
     let (watch, first) = Watch::open(&settings.config, Environment::of_process()).await;
     let checked = first?;
-    let level = telemetry::init(&checked.service.log_level)?;
+    let level = telemetry::init(&checked.service.log_level, settings.json_log)?;
     let files = parts::raise_open_files();
     tracing::debug!(files, "open files allowed");
     if !checked.warnings.is_empty() {
@@ -383,8 +383,9 @@ impl Service {
         let (reply, done) = oneshot::channel();
         self.home.wishes.do_send(HerdCommand::Resync { reply });
         tokio::spawn(async move {
-            if let Ok(findings) = done.await {
-                tracing::info!(clusters = findings.len(), "resynced");
+            if let Ok(outcomes) = done.await {
+                let unread = outcomes.values().filter(|outcome| outcome.is_err()).count();
+                tracing::info!(clusters = outcomes.len(), unread, "resynced");
             }
         });
     }

@@ -50,18 +50,18 @@ pub(super) async fn outcome(
             how = how_it_ended(leasing.client, lease) => how,
         };
         if let Some((detail, how)) = how {
-            let text = format!("the lease ended while the command ran: {how}");
-            return Err(end_of(&detail, text));
+            return Err(end_of(&detail, ended_under(&how)));
         }
     }
-    let Cut { text, sent } = match ended {
+    let cut = match ended {
+        // A machine that is shut down kills its commands before it stops answering.
+        Ok(KILLED) if silent.is_some() => "the command was killed".to_owned(),
         Ok(status) => return Ok(u8::try_from(status).unwrap_or(255)),
-        Err(cut) => cut,
+        Err(Cut { text, sent: true }) => format!("the command was cut off: {text}"),
+        Err(Cut { text, sent: false }) => {
+            return Err(CliError::Failed(format!("the command could not be run: {text}")));
+        }
     };
-    if !sent {
-        return Err(CliError::Failed(format!("the command could not be run: {text}")));
-    }
-    let cut = format!("the command was cut off: {text}");
     Err(match silent {
         None => CliError::Failed(cut),
         Some(known) if known.is_empty() => {
@@ -72,6 +72,11 @@ pub(super) async fn outcome(
             CliError::Over(format!("{cut}; its machine does not answer: {}", clean(&known)))
         }
     })
+}
+
+/// What is said of a lease that ended in this way under its command.
+fn ended_under(how: &str) -> String {
+    format!("the lease ended while the command ran: {how}")
 }
 
 /// Waits, where a command was `cut` and its machine does not answer, until its lease is known to be over.
@@ -128,8 +133,8 @@ pub(super) fn end_of(detail: &str, text: String) -> CliError {
     if is_over(detail) { CliError::Over(text) } else { CliError::Failed(text) }
 }
 
-/// Waits until the lease has ended together with its machine; gives how.
-pub(super) async fn until_over(leasing: &Leasing<'_>, lease: &str) -> String {
+/// Waits until the lease has ended together with its machine; gives the fault of that.
+pub(super) async fn until_over(leasing: &Leasing<'_>, lease: &str) -> CliError {
     let path = path("leases", lease, "");
     loop {
         tokio::time::sleep(leasing.patience.watch).await;
@@ -138,7 +143,9 @@ pub(super) async fn until_over(leasing: &Leasing<'_>, lease: &str) -> String {
         if seen.state == "ended" && is_over(&seen.detail) {
             // What the command still said is on its way.
             tokio::time::sleep(leasing.patience.watch).await;
-            return format!("its lease ended: {}", clean(&seen.detail));
+            let how = how_it_ended(leasing.client, lease).await;
+            let how = how.map_or_else(|| clean(&seen.detail), |(_, how)| how);
+            return CliError::Over(ended_under(&how));
         }
     }
 }

@@ -33,6 +33,9 @@ const LOOK_LIMIT: Duration = Duration::from_secs(5);
 const LOOKS_MAX: usize = 16;
 /// How long the files stay of a lease whose end the service does not tell.
 const UNTOLD_END: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long the files stay after the last known end where no service says that the lease is over: it
+/// may have been renewed, and it lasts longer by the time that its service was down.
+const UNASKED_REST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Where the files go: a folder in the user's own run-time directory, else one of the user's in the
 /// system's directory for temporary files.
@@ -97,7 +100,7 @@ pub(super) fn forget(directory: &Path, lease: &str) {
 }
 
 /// Removes the files of leases that are over: those that their service says have ended or does not
-/// know, and, where it is not the one of this command or does not answer, those whose end has passed.
+/// know, and, where it is not the one of this command or does not answer, those whose end is long past.
 pub(super) async fn sweep(client: &Client, directory: &Path) {
     let all = if is_own(directory) { kept(directory) } else { Vec::new() };
     if all.is_empty() {
@@ -108,7 +111,8 @@ pub(super) async fn sweep(client: &Client, directory: &Path) {
     let asked = place_of(client);
     let mut looks = if status.is_ok_and(|status| status.ready) { LOOKS_MAX } else { 0 };
     for (until, lease) in all {
-        let mut over = until < SystemTime::now();
+        let past = SystemTime::now().duration_since(until);
+        let mut over = past.is_ok_and(|past| past > UNASKED_REST);
         let place = fs::read_to_string(file_of(directory, &lease, PLACE)).unwrap_or_default();
         if looks > 0 && place == asked {
             looks -= 1;

@@ -138,9 +138,7 @@ pub(super) async fn lease(
             let ran = tokio::select! {
                 biased;
                 ran = job => ran,
-                how = until_over(leasing, &lease.id) => {
-                    Ok(Ran::Ended(Err(Cut { text: how, sent: false })))
-                }
+                fault = until_over(leasing, &lease.id) => Err(fault),
             };
             match ran {
                 Ok(Ran::Stopped(code)) => Ok(code),

@@ -2,7 +2,7 @@
 
 use super::client::CALL_LIMIT;
 use super::remote::{LONG_LIMIT, path, print};
-use super::tables::{clean, count, table};
+use super::tables::{clean, count, table, unread};
 use super::{CliError, Client, NodeAction, Term};
 use crate::web::{DrainIn, DrainOut, NodeOut, NodesOut};
 
@@ -27,9 +27,7 @@ fn shown(out: &NodesOut) -> String {
             text += &format!("{node} takes none of {template}: {}\n", clean(&one.why));
         }
     }
-    for one in &out.unread {
-        text += &format!("cluster {} was not read: {}\n", clean(&one.cluster), clean(&one.why));
-    }
+    text += &unread(&out.unread);
     if text.is_empty() { "none\n".to_owned() } else { text }
 }
 

@@ -14,7 +14,7 @@ use super::{
 use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
 use crate::web::{
     AddressPoolsOut, BreakersOut, ConfirmIn, ConfirmOut, ProvisionIn, ProvisionOut, ReapIn,
-    ReapOut, ReloadOut, ResetOut, ResyncIn, ResyncOut, ResyncPlanOut,
+    ReapOut, ReloadOut, ResetOut, ResyncIn, ResyncOut, ResyncPlanOut, UnreadOut,
 };
 
 /// How long a reload or a full reconciliation may take.
@@ -127,14 +127,22 @@ pub(super) async fn run(
         Command::Resync { dry_run: true, .. } => {
             let out: ResyncPlanOut = client.get("/v1/resync", LONG_LIMIT).await?;
             print(term, json, &out, tables::planned)?;
+            if let Some(text) = not_compared(out.clusters.len(), &out.unread) {
+                return Err(CliError::Failed(text));
+            }
         }
         Command::Resync { confirm_older_journal, confirm_machine, dry_run: false } => {
             let wish = ResyncIn { confirm_older_journal, confirm_machine };
             let out: ResyncOut = client.post("/v1/resync", &wish, LONG_LIMIT).await?;
             print(term, json, &out, tables::findings)?;
-            if let Some(faults) = out.refused {
+            let refused = out.refused.map(|faults| {
                 let refused = "reconciled, but not reloaded, the old configuration stays in force";
-                return Err(CliError::Failed(format!("{refused}:\n{}", faults.trim_end())));
+                format!("{refused}:\n{}", faults.trim_end())
+            });
+            let failed = refused.into_iter().chain(not_compared(out.clusters.len(), &out.unread));
+            let failed: Vec<String> = failed.collect();
+            if !failed.is_empty() {
+                return Err(CliError::Failed(failed.join("\n")));
             }
         }
         Command::Reload => {
@@ -160,6 +168,23 @@ pub(super) async fn run(
         }
     }
     Ok(0)
+}
+
+/// Why a reconciliation is not done, where so many clusters were read and these were not.
+fn not_compared(read: usize, unread: &[UnreadOut]) -> Option<String> {
+    match (read, unread.len()) {
+        (0, 0) => Some(
+            "no cluster was reached since drover started, and nothing was compared: `drover status` \
+             shows why"
+                .to_owned(),
+        ),
+        (_, 0) => None,
+        (_, count) => Some(format!(
+            "{} could not be read, and nothing was compared there: `drover doctor` looks for the \
+             cause; then run `drover resync` again",
+            tables::count(count, "cluster")
+        )),
+    }
 }
 
 /// Sets limits of one agent.

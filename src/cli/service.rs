@@ -61,6 +61,7 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
         strict: options.strict,
         state_dir: options.state_dir,
         socket: global.socket.clone(),
+        json_log: global.json,
     };
     match app::run(settings) {
         Ok(()) => ExitCode::SUCCESS,
@@ -134,7 +135,7 @@ pub(super) fn sim(global: &Global, options: SimOptions) -> ExitCode {
             Ok(()) | Err(_) => ExitCode::SUCCESS,
         };
     }
-    if let Err(error) = telemetry::init("warn") {
+    if let Err(error) = telemetry::init("warn", global.json) {
         let text = error.to_string();
         return tell::fail(global.json, USAGE, &text, &format!("drover: {text}\n"));
     }

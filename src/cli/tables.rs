@@ -6,7 +6,7 @@ use crate::web::shapes::{
     AgentOut, AgentsOut, CloudOut, ConfigOut, LeaseOut, StatusOut, TemplateOut,
 };
 use crate::web::sources::SourceOut;
-use crate::web::{AddressPoolOut, BreakerOut, ProvisionOut, ResyncOut, ResyncPlanOut};
+use crate::web::{AddressPoolOut, BreakerOut, ProvisionOut, ResyncOut, ResyncPlanOut, UnreadOut};
 
 /// Text from elsewhere without anything that could move the cursor, on one line.
 pub(super) fn clean(text: &str) -> String {
@@ -98,8 +98,11 @@ pub(super) fn status(status: &StatusOut) -> String {
     if !status.reconciled.is_empty() {
         text.push_str("\nRECONCILED\n");
         for one in &status.reconciled {
-            let count = count(one.findings.len(), "finding");
-            text.push_str(&format!("{} at {}: {count}\n", one.cluster, one.at));
+            let result = match &one.unread {
+                Some(why) => format!("not read: {}", clean(why)),
+                None => count(one.findings.len(), "finding"),
+            };
+            text.push_str(&format!("{} at {}: {result}\n", one.cluster, one.at));
             for finding in &one.findings {
                 text.push_str(&format!("  {}\n", clean(finding)));
             }
@@ -422,12 +425,17 @@ pub(super) fn provisioned(out: &ProvisionOut) -> String {
     text
 }
 
+/// Clusters that could not be read, each with why.
+pub(super) fn unread(clusters: &[UnreadOut]) -> String {
+    let line = |one: &UnreadOut| {
+        format!("cluster {} was not read: {}\n", clean(&one.cluster), clean(&one.why))
+    };
+    clusters.iter().map(line).collect()
+}
+
 /// What a reconciliation found.
 pub(super) fn findings(out: &ResyncOut) -> String {
-    if out.clusters.is_empty() {
-        return "no cluster is known yet\n".to_owned();
-    }
-    let mut text = String::new();
+    let mut text = unread(&out.unread);
     for (cluster, findings) in &out.clusters {
         text.push_str(&format!("{cluster}: {}\n", count(findings.len(), "finding")));
         for finding in findings {
@@ -439,10 +447,7 @@ pub(super) fn findings(out: &ResyncOut) -> String {
 
 /// What a reconciliation would do.
 pub(super) fn planned(out: &ResyncPlanOut) -> String {
-    if out.clusters.is_empty() {
-        return "no cluster is known yet\n".to_owned();
-    }
-    let mut text = String::new();
+    let mut text = unread(&out.unread);
     for (cluster, found) in &out.clusters {
         let counted = |does: Does| {
             let count = found.iter().filter(|one| one.does == does.name()).count();

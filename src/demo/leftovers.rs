@@ -1,7 +1,11 @@
 //! Folders of demos that were killed: whoever is killed can put nothing away.
 
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+
+use rustix::process::geteuid;
 
 /// What the folders of demos begin with.
 pub const PREFIX: &str = "drover-demo-";
@@ -22,19 +26,21 @@ pub fn keep(folder: &Path) {
     let _ = std::fs::remove_file(folder.join(OWNER));
 }
 
-/// Removes folders of demos in `base` whose process, one below `processes`, is not there any more.
+/// Removes this user's folders of demos in `base` whose process, one below `processes`, is not there
+/// any more.
 pub fn sweep(base: &Path, processes: &Path) {
     for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
         let folder = entry.path();
-        let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        if !is_ours || !is_folder {
+        let is_demos = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        // Another user's file may be a pipe, which would hold up whoever reads it.
+        let is_own = |meta: Metadata| meta.is_dir() && meta.uid() == geteuid().as_raw();
+        if !is_demos || !entry.metadata().is_ok_and(is_own) {
             continue;
         }
         let owner = std::fs::read_to_string(folder.join(OWNER)).ok();
         let owner = owner.and_then(|text| text.trim().parse::<u32>().ok());
         if owner.is_some_and(|pid| !processes.join(pid.to_string()).exists()) {
-            // Another user's stays; it is in nobody's way.
+            // What cannot be removed is in nobody's way.
             let _ = std::fs::remove_dir_all(folder);
         }
     }
@@ -66,7 +72,13 @@ mod tests {
         ] {
             make(name, owner);
         }
+        make("drover-demo-given", Some("8"));
+        // Root alone can give a folder away.
+        let given = base.path().join("drover-demo-given");
+        let is_given = std::os::unix::fs::chown(&given, Some(65_534), None).is_ok();
         sweep(base.path(), processes.path());
+        assert_eq!(given.exists(), is_given, "another user's stays");
+        std::fs::remove_dir_all(&given).ok();
         let left = std::fs::read_dir(base.path()).unwrap().flatten();
         let mut left: Vec<_> = left.map(|one| one.file_name().into_string().unwrap()).collect();
         left.sort();

@@ -78,7 +78,8 @@ pub async fn run(options: Options) -> Result<bool, DemoError> {
     show.end();
     let clean = struck?;
     if clean {
-        show.say("nothing is left: no guest, no volume, no process, no file");
+        let file = if options.keep { "" } else { ", no file" };
+        show.say(&format!("nothing is left: no guest, no volume, no process{file}"));
     }
     Ok(told?.unwrap_or(true) && clean)
 }

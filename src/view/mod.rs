@@ -360,10 +360,11 @@ impl View {
                 past.lost_count += 1;
                 keep(&mut past.lost, lost, LOST_JOBS_KEPT);
             }
-            What::Reconciled { cluster, findings } => {
+            What::Reconciled { cluster, findings, unread } => {
                 let picture = ReconcilePicture {
                     cluster: cluster.clone(),
                     findings: findings.clone(),
+                    unread: unread.clone(),
                     at: fact.at,
                 };
                 self.reconciled.insert(cluster.clone(), picture);

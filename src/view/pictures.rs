@@ -215,6 +215,8 @@ pub struct ReconcilePicture {
     pub cluster: ClusterId,
     /// Its plan as text, one line a finding.
     pub findings: Vec<String>,
+    /// Why the cluster could not be read; none where it was.
+    pub unread: Option<String>,
     /// When it ended.
     pub at: WallTime,
 }

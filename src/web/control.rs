@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use actix_web::{HttpResponse, web};
+use drover_actors::id::ClusterId;
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_actors::reconciler::finding::Finding;
+use drover_actors::reconciler::finding::{Finding, Outcome};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::body::Fields;
 use super::routes::RELOAD;
-use super::{Caller, NotReloaded, Problem, State};
+use super::{Caller, NotReloaded, Problem, State, UnreadOut};
+use crate::view::View;
 
 /// What to reap.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -39,8 +41,11 @@ pub struct ReapOut {
 /// What a reconciliation found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResyncOut {
-    /// Findings of each cluster, a line each.
+    /// Findings of each cluster that was read, a line each.
     pub clusters: BTreeMap<String, Vec<String>>,
+    /// Clusters that could not be read: nothing was compared there. Absent when all were read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<UnreadOut>,
     /// Why the configuration was not reloaded; absent when it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -49,8 +54,12 @@ pub struct ResyncOut {
 /// What the next reconciliation would do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResyncPlanOut {
-    /// What would be done in each cluster, the gravest first.
+    /// What would be done in each cluster that was read, the gravest first.
     pub clusters: BTreeMap<String, Vec<FoundOut>>,
+    /// Clusters that could not be read: nobody knows what would be done there. Absent when all were
+    /// read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<UnreadOut>,
 }
 
 /// One thing that a reconciliation found.
@@ -124,8 +133,8 @@ pub(super) async fn resync(
         Some(format!("a reload needs the role {RELOAD}, and `{principal}` has the role {role}"))
     };
     let found = state.ask(state.limits.resync, |reply| HerdCommand::Resync { reply }).await?;
-    let clusters = found.into_iter().map(|(cluster, lines)| (cluster.to_string(), lines)).collect();
-    Ok(web::Json(ResyncOut { clusters, refused }))
+    let (clusters, unread) = parted(&state.doors.view, found);
+    Ok(web::Json(ResyncOut { clusters, unread, refused }))
 }
 
 /// Says what a reconciliation would do now with the configuration in force, and does nothing.
@@ -134,10 +143,34 @@ pub(super) async fn plan_resync(
     state: web::Data<State>,
 ) -> Result<web::Json<ResyncPlanOut>, Problem> {
     let found = state.ask(state.limits.resync, |reply| HerdCommand::PlanResync { reply }).await?;
-    let lines = |found: Vec<Finding>| found.into_iter().map(FoundOut::from).collect();
-    let clusters =
-        found.into_iter().map(|(cluster, found)| (cluster.to_string(), lines(found))).collect();
-    Ok(web::Json(ResyncPlanOut { clusters }))
+    let (clusters, unread) = parted(&state.doors.view, found);
+    Ok(web::Json(ResyncPlanOut { clusters, unread }))
+}
+
+/// Parts what was found in clusters from why others could not be read.
+fn parted<F, T: From<F>>(
+    view: &View,
+    outcomes: BTreeMap<ClusterId, Outcome<F>>,
+) -> (BTreeMap<String, Vec<T>>, Vec<UnreadOut>) {
+    let (mut clusters, mut unread) = (BTreeMap::new(), Vec::new());
+    // Only clusters that were reached since the start can be asked.
+    for cloud in view.clouds().into_iter().filter(|cloud| cloud.health == "degraded") {
+        if cloud.cluster.as_ref().is_none_or(|cluster| !outcomes.contains_key(cluster)) {
+            let cluster = cloud.cluster.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
+            let why = format!("cloud {}: {}", cloud.cloud, cloud.detail);
+            unread.push(UnreadOut { cluster, why });
+        }
+    }
+    for (cluster, outcome) in outcomes {
+        let cluster = cluster.to_string();
+        match outcome {
+            Ok(found) => {
+                clusters.insert(cluster, found.into_iter().map(T::from).collect());
+            }
+            Err(why) => unread.push(UnreadOut { cluster, why }),
+        }
+    }
+    (clusters, unread)
 }
 
 #[utoipa::path(

@@ -75,7 +75,7 @@ pub struct NodesOut {
 /// A cluster that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnreadOut {
-    /// The cluster.
+    /// The cluster; `unknown` where no cloud has led to it yet.
     pub cluster: String,
     /// Why.
     pub why: String,

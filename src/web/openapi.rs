@@ -67,7 +67,9 @@ impl utoipa::Modify for Routed {
                     }
                 }
                 let responses = &mut operation.responses.responses;
-                responses.entry("4XX".to_owned()).or_insert_with(|| RefOr::T(any_refusal()));
+                for kind in ["4XX", "5XX"] {
+                    responses.entry(kind.to_owned()).or_insert_with(|| RefOr::T(any_refusal()));
+                }
                 let place = table.iter().find(|place| place.path == path);
                 match place.and_then(|place| place.access_to(&method)) {
                     Some(Access::Open) => {
@@ -84,7 +86,8 @@ impl utoipa::Modify for Routed {
     }
 }
 
-/// Answers what is refused for a reason that an operation does not name, such as its caller.
+/// Answers what is refused for a reason that an operation does not name, such as its caller, or that
+/// too much is under way.
 fn any_refusal() -> Response {
     let mut refusal = Response::new("any other refusal");
     let problem = Content::new(Some(Ref::from_schema_name("Problem")));
@@ -226,11 +229,13 @@ mod tests {
                     let content = response["content"].as_object();
                     let kinds: Vec<&str> =
                         content.into_iter().flatten().map(|(kind, _)| &**kind).collect();
-                    if status.starts_with('4') {
+                    if status.starts_with(['4', '5']) {
                         assert_eq!(kinds, ["application/problem+json"], "{status} {operation}");
                     }
                 }
-                assert!(operation["responses"]["4XX"].is_object(), "{operation}");
+                for kind in ["4XX", "5XX"] {
+                    assert!(operation["responses"][kind].is_object(), "{operation}");
+                }
             }
         }
         assert_eq!(document["paths"]["/v1/reload"]["post"]["x-role"], "admin");

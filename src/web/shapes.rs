@@ -300,6 +300,8 @@ pub struct ReconcileOut {
     pub cluster: String,
     /// What was found, a line each.
     pub findings: Vec<String>,
+    /// Why the cluster could not be read; null where it was.
+    pub unread: Option<String>,
     /// When (RFC 3339).
     pub at: String,
 }
@@ -525,7 +527,8 @@ impl From<&AlarmPicture> for AlarmOut {
 impl From<&ReconcilePicture> for ReconcileOut {
     fn from(one: &ReconcilePicture) -> Self {
         let cluster = one.cluster.to_string();
-        Self { cluster, findings: one.findings.clone(), at: rfc3339(one.at) }
+        let (findings, unread) = (one.findings.clone(), one.unread.clone());
+        Self { cluster, findings, unread, at: rfc3339(one.at) }
     }
 }
 

@@ -243,7 +243,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 found(Does::Follow, 10_418, "10418 of agent `a1` moved from `pve1` to `pve2`"),
                 Finding::told("node `pve3` is seen offline for 4 s".to_owned()),
             ];
-            reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), findings)])).ok();
+            reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), Ok(findings))])).ok();
         }
         HerdCommand::ConfirmOlderJournal | HerdCommand::ConfirmMachine => {}
         HerdCommand::ConfirmCluster { cloud, no_guests, reply } => {
@@ -255,7 +255,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         }
         HerdCommand::Resync { reply } => {
             let findings = vec!["destroy orphan 10417 on pve1".to_owned()];
-            reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), findings)])).ok();
+            reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), Ok(findings))])).ok();
         }
         HerdCommand::DrainNode { node, drained, reply, .. } => {
             let cluster = ClusterId::new("9f31c0aa52e7d410");

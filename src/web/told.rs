@@ -92,8 +92,9 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
             let pools: Vec<_> = pools.iter().map(AddressPoolOut::from).collect();
             ("addressPools", json!({ "addressPools": pools }))
         }
-        What::Reconciled { cluster, findings } => {
-            ("reconciled", json!({ "cluster": cluster, "findings": findings }))
+        What::Reconciled { cluster, findings, unread } => {
+            let told = json!({ "cluster": cluster, "findings": findings, "unread": unread });
+            ("reconciled", told)
         }
         What::Restarted { actor, count, gave_up } => {
             ("restarted", json!({ "actor": actor, "count": count, "gaveUp": gave_up }))

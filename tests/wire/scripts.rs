@@ -188,12 +188,13 @@ fn every_command_answers_and_fails_in_json() {
     let command = "printf 'no end' >&2; exit 3";
     let out = site.cli(&["--json", "lease", "--template", "linux", "--", command]);
     assert_eq!((out.status.code(), &last_line(&out)["exit"]), (Some(3), &json!(3)), "{out:?}");
-    // The socket is in use, which is told after the log.
+    // The socket is in use, which is told after the log, and the log is JSON.
     let mut command = site.command(["--json", "run", "--config"]);
     command.arg(site.config()).arg("--state-dir").arg(dir.path().join("state"));
-    let out = command.output().unwrap();
-    let told = last_line(&out);
-    assert_eq!((out.status.code(), &told["error"]["code"]), (Some(1), &json!(1)), "{out:?}");
+    let out = command.env("LOG_LEVEL", "debug").output().unwrap();
+    let said = Said::of(&["--json", "run"], &out);
+    said.fault(1);
+    assert!(said.err.len() > 1 && said.err[0]["level"].is_string(), "{said:?}");
 }
 
 /// Programs in place of this machine's own: it has one address, and nothing else.

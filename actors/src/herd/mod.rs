@@ -40,6 +40,7 @@ use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{AgentId, CloudId, ClusterId, LeaseId, SourceId, TemplateId};
 use crate::machine::Machine;
 use crate::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
+use crate::reconciler::finding::Outcome;
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
 use crate::record::Reason;
 use crate::spec::{CloudSpec, HerdSpec, TemplateSpec};
@@ -367,11 +368,11 @@ impl Herd {
         ctx.spawn(sum.into_actor(self));
     }
 
-    /// Asks every reconciler, and replies with all of their findings.
+    /// Asks every reconciler, and replies with what became of each.
     fn findings<F: 'static>(
         &self,
-        ask: impl Fn(mpsc::UnboundedSender<(ClusterId, Vec<F>)>) -> ReconcilerCommand,
-        reply: oneshot::Sender<BTreeMap<ClusterId, Vec<F>>>,
+        ask: impl Fn(mpsc::UnboundedSender<(ClusterId, Outcome<F>)>) -> ReconcilerCommand,
+        reply: oneshot::Sender<BTreeMap<ClusterId, Outcome<F>>>,
         ctx: &mut Context<Self>,
     ) {
         let (tally, mut findings) = mpsc::unbounded_channel();

@@ -19,7 +19,7 @@ fn a_planned_resync_tells_what_would_go_and_changes_nothing() {
         let plan = async || {
             let (reply, answer) = oneshot::channel();
             bed.herd.do_send(HerdCommand::PlanResync { reply });
-            let found = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap();
+            let found = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap().unwrap();
             found.into_iter().map(|one| (one.does, one.text)).collect::<Vec<_>>()
         };
         pass(seconds(5)).await;
@@ -56,9 +56,29 @@ fn a_plan_tells_that_a_guest_is_ahead_of_the_journal_and_writes_nothing_down() {
         });
         let (reply, answer) = oneshot::channel();
         bed.herd.do_send(HerdCommand::PlanResync { reply });
-        let found = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap();
+        let found = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap().unwrap();
         assert_eq!(found[0].does, Does::Leave);
         assert!(found[0].text.contains("not destroyed before an operator confirms"), "{found:?}");
         assert!(bed.world.with(|script| script.ledger.ahead.is_empty()));
+    });
+}
+
+// Invariant: a cluster that cannot be read is told as that, and not as a finding.
+
+#[test]
+fn a_cluster_that_cannot_be_read_is_no_finding() {
+    on_paused_system(|| async {
+        let world = orphan_world(10_000);
+        let bed = Bed::start(world, herd(vec![cloud("c", None)], vec![]), Ledger::default());
+        pass(seconds(5)).await;
+        bed.world.with(|script| script.survey = None);
+        let (reply, answer) = oneshot::channel();
+        bed.herd.do_send(HerdCommand::Resync { reply });
+        let why = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap().unwrap_err();
+        assert!(why.starts_with("cloud c: ") && why.contains("no endpoint answers"), "{why}");
+        let (reply, answer) = oneshot::channel();
+        bed.herd.do_send(HerdCommand::PlanResync { reply });
+        let why = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap().unwrap_err();
+        assert!(why.starts_with("cloud c: "), "{why}");
     });
 }

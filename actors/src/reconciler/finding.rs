@@ -47,6 +47,9 @@ impl Does {
     }
 }
 
+/// What was found in a cluster, or why the cluster could not be read.
+pub type Outcome<F> = Result<Vec<F>, String>;
+
 /// One thing a reconciliation found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {

@@ -127,7 +127,7 @@ impl Reconciler {
                     let text = format!("`{}` stays on `{}`: {fault}", image.volume, image.node);
                     Some(Finding::told(text))
                 }));
-                actor.end(findings, ctx);
+                actor.end(Ok(findings), ctx);
             }));
         }));
     }

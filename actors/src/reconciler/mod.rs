@@ -33,17 +33,17 @@ use crate::record::Body;
 use crate::restraint::Cause;
 use crate::spec::CloudSpec;
 use crate::supervise::{heard, take_turns};
-use finding::{Does, Finding};
+use finding::{Does, Finding, Outcome};
 use plan::{Config, Known, Memory, Plan};
 
 /// Looks and checks at once.
 const AT_ONCE: usize = 8;
 
-/// Where the findings of a wanted reconciliation go.
-pub type Tally = UnboundedSender<(ClusterId, Vec<String>)>;
+/// Where the outcome of a wanted reconciliation goes.
+pub type Tally = UnboundedSender<(ClusterId, Outcome<String>)>;
 
 /// Where the plan of the reconciliation that would be next goes.
-pub type Plans = UnboundedSender<(ClusterId, Vec<Finding>)>;
+pub type Plans = UnboundedSender<(ClusterId, Outcome<Finding>)>;
 
 /// To a reconciler, from the herd.
 #[derive(Debug, Message)]
@@ -53,7 +53,7 @@ pub enum ReconcilerCommand {
     Use(Arc<CloudSpec>),
     /// A cloud left the configuration, or does not work.
     Drop(CloudId),
-    /// Reconcile at once, and tell the findings.
+    /// Reconcile at once, and tell the findings, or why the cluster could not be read.
     Resync(Tally),
     /// Look and judge as a reconciliation does, change nothing, and tell what it would do.
     Preview(Plans),
@@ -102,8 +102,9 @@ type Checked = (AgentId, VmId, Result<IdSight, Fault>);
 /// What the looks and checks of a plan brought back.
 type Answers = (Vec<Looked<Fault>>, Vec<Checked>);
 
-fn unread(fault: &Fault) -> Finding {
-    Finding::told(format!("the list could not be read: {fault}"))
+/// Why the list of a cluster is missing.
+fn unread(cloud: &CloudId, fault: &Fault) -> String {
+    format!("cloud {cloud}: the list could not be read: {fault}")
 }
 
 /// Why agents are not destroyed where a guest speaks for another drover.
@@ -196,8 +197,8 @@ impl Reconciler {
     }
 
     /// Why nothing can be read.
-    fn no_way(&self) -> Finding {
-        Finding::told(self.common.doubts.no_way(self.dropped.iter()))
+    fn no_way(&self) -> String {
+        self.common.doubts.no_way(self.dropped.iter())
     }
 
     fn begin(&mut self, ctx: &mut Context<Self>) {
@@ -207,7 +208,7 @@ impl Reconciler {
             return;
         }
         let Some(cloud) = self.clouds.keys().next().cloned() else {
-            return self.end(vec![self.no_way()], ctx);
+            return self.end(Err(self.no_way()), ctx);
         };
         self.running = true;
         // Somebody who waits for the findings wants to see what is there now.
@@ -216,8 +217,9 @@ impl Reconciler {
         ctx.spawn(answer.into_actor(self).map(move |survey, actor, ctx| match survey {
             Ok(survey) => actor.surveyed(cloud, survey, ctx),
             Err(fault) => {
+                let why = unread(&cloud, &fault);
                 actor.cluster.do_send(ClusterCommand::Unread(cloud));
-                actor.end(vec![unread(&fault)], ctx);
+                actor.end(Err(why), ctx);
             }
         }));
     }
@@ -353,18 +355,23 @@ impl Reconciler {
         judged.finding
     }
 
-    fn end(&mut self, findings: Vec<Finding>, ctx: &mut Context<Self>) {
+    fn end(&mut self, found: Outcome<Finding>, ctx: &mut Context<Self>) {
         self.running = false;
-        let findings: Vec<String> = findings.into_iter().map(|found| found.text).collect();
-        for finding in &findings {
+        let found: Outcome<String> =
+            found.map(|all| all.into_iter().map(|found| found.text).collect());
+        for finding in found.iter().flatten() {
             tracing::info!(cluster = %self.id, finding, "reconciliation found something");
         }
         for tally in self.waiting.drain(..) {
             // An error: nobody waits for the findings any more.
-            tally.send((self.id.clone(), findings.clone())).ok();
+            tally.send((self.id.clone(), found.clone())).ok();
         }
         let at = self.common.ports.ambient.now().wall;
-        let what = What::Reconciled { cluster: self.id.clone(), findings };
+        let (findings, unread) = match found {
+            Ok(findings) => (findings, None),
+            Err(why) => (Vec::new(), Some(why)),
+        };
+        let what = What::Reconciled { cluster: self.id.clone(), findings, unread };
         self.common.ports.observer.observe(Fact { at, what });
         if std::mem::take(&mut self.again) {
             self.waiting = std::mem::take(&mut self.next);

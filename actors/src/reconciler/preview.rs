@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
-use super::finding::Finding;
+use super::finding::{Finding, Outcome};
 use super::{Plans, Reconciler, checked, images, plan, templates, told, unread};
 use crate::id::CloudId;
 use crate::ports::Survey;
@@ -15,12 +15,12 @@ impl Reconciler {
     /// Tells what the next reconciliation would do.
     pub(super) fn preview(&self, plans: Plans, ctx: &mut Context<Self>) {
         let Some(cloud) = self.clouds.keys().next().cloned() else {
-            return self.planned(vec![self.no_way()], &plans);
+            return self.planned(Err(self.no_way()), &plans);
         };
         let survey = self.common.ports.hypervisor.survey(&cloud, Duration::ZERO);
         ctx.spawn(survey.into_actor(self).map(move |survey, actor, ctx| match survey {
             Ok(survey) => actor.foresee(&cloud, &survey, plans, ctx),
-            Err(fault) => actor.planned(vec![unread(&fault)], &plans),
+            Err(fault) => actor.planned(Err(unread(&cloud, &fault)), &plans),
         }));
     }
 
@@ -51,13 +51,15 @@ impl Reconciler {
             findings.extend(gone);
             let judged = images::judge(listed, &named, &known, config, &mut memory, now);
             findings.extend(judged.findings);
-            actor.planned(findings, &plans);
+            actor.planned(Ok(findings), &plans);
         }));
     }
 
-    fn planned(&self, mut findings: Vec<Finding>, plans: &Plans) {
-        findings.sort_by_key(|found| found.does);
+    fn planned(&self, mut found: Outcome<Finding>, plans: &Plans) {
+        if let Ok(findings) = &mut found {
+            findings.sort_by_key(|found| found.does);
+        }
         // An error: nobody waits for the plan any more.
-        plans.send((self.id.clone(), findings)).ok();
+        plans.send((self.id.clone(), found)).ok();
     }
 }

@@ -2,11 +2,14 @@
 
 use std::future::pending;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use drover_actors::fact::What;
+use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::super::lease::{Leasing, lease};
+use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;
 use super::lease::{Guest, PATIENCE, lease_with, options, states};
@@ -142,5 +145,38 @@ async fn a_command_that_ends_with_255_by_itself_gives_that() {
     let guest = Guest { killed: true, ..Guest::default() };
     let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
     assert_eq!(printed.result, Ok(255));
+    served.stop().await;
+}
+
+/// A guest that is shut down under its command: sshd kills the command, then nothing answers.
+#[derive(Default)]
+struct ShutDown {
+    is_down: AtomicBool,
+}
+
+impl RunOverSsh for ShutDown {
+    fn run(&self, _: SshJob) -> BoxFuture<'static, Result<u32, Cut>> {
+        let was_down = self.is_down.swap(true, Ordering::Relaxed);
+        let refused = Cut { text: "no route to host".into(), sent: false };
+        Box::pin(std::future::ready(if was_down { Err(refused) } else { Ok(255) }))
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_is_killed_with_its_machine_ends_with_75() {
+    let served = Served::new();
+    let client = Client::new(&global(&served.socket)).ok().unwrap();
+    let (patience, key_dir) = (PATIENCE, served.directory.path().to_owned());
+    let guest = ShutDown::default();
+    let leasing = Leasing { client: &client, over: &guest, patience, key_dir, json: false };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut term = Term { out: &mut out, err: &mut err };
+    let ended = lease(&leasing, &options("quick", &["make"]), pending(), &mut term).await;
+    let fault = ended.unwrap_err();
+    assert_eq!(fault.exit_code(), 75);
+    insta::assert_snapshot!(
+        chain(&fault),
+        @"the command was killed; its machine does not answer, and drover does not know why"
+    );
     served.stop().await;
 }

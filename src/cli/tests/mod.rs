@@ -8,6 +8,7 @@ mod lease;
 mod leases;
 mod nodes;
 mod prints;
+mod resync;
 mod scripts;
 mod secrets;
 mod setup;

@@ -527,10 +527,11 @@ impl World {
         self.life().herd.do_send(HerdCommand::ConfirmOlderJournal);
     }
 
-    /// Compares every cluster with what is known; gives the findings of all.
+    /// Compares every cluster with what is known; gives the findings of all, and why some could
+    /// not be read.
     pub async fn resync(&self) -> Vec<String> {
         let findings = self.wish(|reply| HerdCommand::Resync { reply }).await;
-        findings.into_values().flatten().collect()
+        findings.into_values().flat_map(|found| found.unwrap_or_else(|why| vec![why])).collect()
     }
 
     /// Takes the changed setup into force.

@@ -146,8 +146,11 @@ fn a_node_is_in_maintenance() {
 fn the_cloud_is_gone_at_a_resync() {
     let stage = seen(Stage::new(&[]));
     stage.sim.order("node-down pve1");
-    let text = stage.until(&["resync"], "cloud lab");
-    stage.ends("cloud_gone_at_resync", &text, &[&["cloud=lab", "degraded", "no endpoint took"]]);
+    let text = stage.until(&["resync"], "nothing is started since");
+    let journal: [&[&str]; 2] =
+        [&["cloud=lab", "degraded", "no endpoint took"], &["cluster=", "could not be read"]];
+    stage.ends("cloud_gone_at_resync", &text, &journal);
+    assert_eq!(stage.site.cli(&["resync"]).status.code(), Some(1));
 }
 
 #[test]
@@ -176,7 +179,10 @@ fn the_configuration_is_broken() {
     stage.configure("    instanceCap: many\n", |yaml| yaml.replace("    instanceCap: 4\n", ""));
     let text = stage.until(&["status"], "instanceCap");
     let text = text.split("\nCLOUDS").next().unwrap();
-    stage.ends("configuration_broken", text, &[&["ERROR", "drover.yaml:32", "instanceCap"]]);
+    let line = ["ERROR", "configuration refused", "drover.yaml:32", "instanceCap"];
+    stage.ends("configuration_broken", text, &[&line]);
+    let journal = stage.journal();
+    assert_eq!(journal.lines().filter(|line| line.contains("ERROR")).count(), 1, "{journal}");
 }
 
 #[test]

@@ -141,6 +141,8 @@ impl Stage {
         for parts in journal {
             self.says(parts);
         }
+        let twice = |line: &&str| line.matches("agent=").count() > 1;
+        assert_eq!(self.journal().lines().find(twice), None, "a line names its agent twice");
     }
 }
 
